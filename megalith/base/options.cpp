@@ -1,0 +1,55 @@
+#include "megalith/base/options.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "megalith/base/error.h"
+
+namespace megalith {
+
+namespace {
+constexpr Option kOptions[] = {
+    {"MEGALITH_CACHE_DIR", "", "Where compiled kernels are kept; default $XDG_CACHE_HOME/megalith or ~/.cache/megalith."},
+    {"MEGALITH_CACHE_LIMIT_MB", "2048", "Size at which the least recently used cache entries are deleted, in MiB."},
+    {"MEGALITH_ALWAYS_COMPILE", "0", "1: ignore cache entries (they are still written)."},
+    {"MEGALITH_CXX", "", "C++ compiler for CPU kernels; default the first of c++, g++, clang++ on the PATH."},
+    {"MEGALITH_DUMP", "", "Directory into which every stage writes its artifact."},
+    {"MEGALITH_OVERRIDE", "", "Directory whose artifacts replace those of the stages with the same file names."},
+    {"MEGALITH_LOG", "warn", "What is logged to stderr: quiet, warn, info or debug."},
+    {"MEGALITH_THREADS", "", "Worker threads of a CPU kernel; default one for every core this process may use."},
+    {"MEGALITH_WATCHDOG_MS", "10000", "Time without progress after which a running kernel counts as hung, in ms."},
+    {"NO_COLOR", "", "Set to anything: no colours on the terminal."},
+};
+
+const Option& find(const char* name) {
+  for (const Option& option : kOptions)
+    if (std::strcmp(option.name, name) == 0) return option;
+  throw InternalError(fmt::format("option {} is not in the table of base/options.cpp", name));
+}
+}  // namespace
+
+std::span<const Option> option_table() { return kOptions; }
+
+std::string option_value(const char* name) {
+  const Option& option = find(name);
+  const char* value = std::getenv(name);
+  return value && *value ? value : option.default_value;
+}
+
+bool option_is_set(const char* name) {
+  find(name);
+  const char* value = std::getenv(name);
+  return value && *value;
+}
+
+int64_t option_integer(const char* name) {
+  std::string text = option_value(name);
+  int64_t value = 0;
+  auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  MEGALITH_CHECK(code == std::errc() && end == text.data() + text.size() && value >= 0,
+                 "{} is \"{}\", want a whole number", name, text);
+  return value;
+}
+
+}  // namespace megalith

@@ -1,0 +1,121 @@
+// The loop kernel: an operator's meaning. A set of iteration points (an isl domain over inames, the loop variables) and
+// instructions with subscripted accesses. Everything else (reference results, footprints, costs, code) is derived.
+//
+// Semantics
+//   * A kernel has size parameters (T, H; bound to integers before anything is run), scalar attributes (eps), tensors
+//     (inputs, outputs, inouts, temporaries) and an ordered list of instructions.
+//   * Each instruction runs once for every point of its domain: the kernel's domain projected onto the inames that the
+//     instruction is within. It is within the inames that occur in its target's subscripts (and those it names with
+//     {inames=...}); inames bound by a reduction are private to that reduction.
+//   * Order. Instructions sit in one loop nest, built in text order: an instruction shares the loops that are open when it
+//     is reached as far as its inames allow, in the order in which the domain lists them, and opens the rest. So two
+//     neighbours within the same inames run interleaved, point by point; with different inames, one after the other.
+//     loop/nest.h builds this nest, and is used by the interpreter and by every code generator.
+//   * `sum(k, e)`, `max(k, e)`, `min(k, e)`, `argmax(k, e)` reduce over inames; `sum((j, k), e)` over several;
+//     `sum(k, e, c)` only over points where the condition c holds (c may depend on data: `s <= position[t]`). An empty
+//     sum is 0, an empty max -inf, an empty min +inf. argmax is the lowest iname value that attains the maximum
+//     (exactly one iname); over nothing it is 0.
+//   * `if(c, a, b)` evaluates only the chosen side, so it may guard a subscript.
+//   * A subscript is an affine form of inames and parameters (floor division `//` and `mod` by constants included), or
+//     depends on data (a tensor read inside it); then the access counts as touching the whole of that dimension.
+//   * Arithmetic on bf16 and f16 happens in f32; mixing integers and floats gives the float; `/` always gives a float.
+//     Storing rounds to the tensor's dtype, to nearest even. The interpreter computes in float64 and does not round.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/base/dtype.h"
+
+namespace megalith::loop {
+
+enum class ReduceOp { sum, max, min, argmax };
+
+/// One node of an expression tree; a plain value.
+struct Expr {
+  enum class Kind {
+    number,     // number, is_integer
+    name,       // an iname, a parameter or an attribute
+    subscript,  // name[args...]
+    call,       // name(args...): functions, and the operators "+", "-", "*", "/", "//", "mod", "neg",
+                // "<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "if"; casts are calls of a dtype's name
+    reduce,     // reduce over inames of args[0], where args[1] (if present) holds
+  };
+  Kind kind = Kind::number;
+  double number = 0;
+  bool is_integer = false;
+  std::string name;
+  std::vector<Expr> args;
+  ReduceOp reduce = ReduceOp::sum;
+  std::vector<std::string> inames;
+  DType dtype = DType::f32;  // set by infer_types(); conditions are i32
+};
+
+/// One assignment: target = value, at every point of its domain where `condition` holds.
+struct Instruction {
+  std::string id;                      // unique; "insn0", ... unless the text names it with {id=...}
+  Expr target;                         // a subscript
+  Expr value;
+  std::optional<Expr> condition;       // {if=...}
+  std::vector<std::string> within;     // in the order of the domain's inames
+  std::vector<std::string> depends_on; // ids; {dep=a:b}
+};
+
+enum class Role { input, output, inout, temporary };
+
+/// A tensor of the kernel. Row-major. Shapes are affine in the parameters.
+struct TensorArgument {
+  std::string name;
+  Role role = Role::input;
+  std::optional<DType> dtype;      // absent until infer_types() or the operator's binding sets it
+  std::vector<Expr> shape;         // empty and shape_known = false: to be inferred from the accesses
+  bool shape_known = false;
+};
+
+/// A size: bound to an integer for one use of the kernel. A dynamic parameter is bound to its largest value when the
+/// kernel is compiled, and its true value is read from memory each time a task runs.
+struct Parameter {
+  std::string name;
+  bool dynamic = false;
+};
+
+/// A scalar constant of floating type with a default.
+struct Attribute {
+  std::string name;
+  double value = 0;
+};
+
+/// What one iname becomes. Only `task` does anything today; the others are there for schedules to come.
+enum class InameTag { loop, task };
+
+struct Kernel {
+  std::string name;
+  std::vector<Parameter> parameters;
+  std::vector<Attribute> attributes;
+  std::vector<TensorArgument> tensors;
+  std::vector<std::string> domains;    // isl set text, e.g. "{ [t, h] : 0 <= t < T and 0 <= h < H }"; each iname in one
+  std::string assumptions;             // isl constraint text over the parameters, e.g. "n >= 1"; "" for none
+  std::vector<Instruction> instructions;
+  std::map<std::string, InameTag> tags;  // "task.x" and so on are given by position in the partition, not here
+  // An opaque kernel states which elements are read and written, but not the arithmetic: it gives footprints and
+  // counts, and cannot be interpreted or turned into code (operators that no loop kernel can say; see graph/operator.h).
+  bool opaque = false;
+
+  const TensorArgument* find_tensor(const std::string& name) const;
+  TensorArgument* find_tensor(const std::string& name);
+  bool is_parameter(const std::string& name) const;
+  bool is_attribute(const std::string& name) const;
+  /// All inames, in the order in which the domains list them.
+  std::vector<std::string> inames() const;
+};
+
+/// Values of parameters and attributes for one use of a kernel.
+struct Binding {
+  std::map<std::string, int64_t> sizes;
+  std::map<std::string, double> attributes;
+};
+
+}  // namespace megalith::loop

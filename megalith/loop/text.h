@@ -1,0 +1,37 @@
+// Text to loop kernel and back. print(parse(text)) parsed again gives the same kernel, and printing that gives the same
+// text. The grammar of a whole kernel:
+//
+//   kernel rmsnorm
+//   parameter T dynamic
+//   parameter H
+//   attribute eps = 1e-06
+//   input x: f32[T, H]
+//   input weight: bf16[H]
+//   output y: f32[T, H]
+//   temporary ss: f32[T]
+//   assume H >= 1
+//   { [t, h, k] : 0 <= t < T and 0 <= h < H and 0 <= k < H }
+//   ss[t] = sum(k, x[t, k] * x[t, k])
+//   y[t, h] = x[t, h] * rsqrt(ss[t] / H + eps) * weight[h]  {id=scale, dep=insn0}
+//
+// Declarations may be left out where inference finds them: every name in a domain that is no iname is a parameter; a
+// subscripted name that is written and not declared is a temporary if it is also read, else an output; one only read is
+// an input. `#` starts a comment. dtype and shape of a tensor may be left out (`input x`), or just the shape.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "megalith/loop/kernel.h"
+
+namespace megalith::loop {
+
+/// Parses a whole kernel, or only its domains and instructions; UserError with line, column and what was expected.
+Kernel parse_kernel(std::string_view text);
+
+/// The whole kernel as text, declarations included.
+std::string print(const Kernel& kernel);
+std::string print(const Expr& expr);
+std::string print(const Instruction& instruction);
+
+}  // namespace megalith::loop
