@@ -1,0 +1,116 @@
+// The tensor graph: operators over named tensors, in program order. What models and users build, and the first stage's
+// artifact.
+//
+// Meaning: the nodes run one after the other; running all of them once is one iteration. Tensors are memory:
+//   constant    weights; never written; bound from outside
+//   state       lives on from one iteration to the next (KV cache, the batch block); bound from outside
+//   activation  lives within one iteration; Megalith finds it a place in the arena
+// A dimension may be dynamic: its size is the largest value, and the true one is an i32 in a state tensor, read by every
+// task that needs it. That is how a decode step, a chunk of a prompt and a batch are one graph with more or fewer rows.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/base/dtype.h"
+#include "megalith/graph/operator.h"
+
+namespace megalith::graph {
+
+using TensorId = int;
+
+enum class TensorKind { constant, state, activation };
+
+/// A dimension: its (largest) size, and the name of the dynamic size that it follows, if any.
+struct Dim {
+  int64_t size = 0;
+  std::string dynamic;
+
+  Dim(int64_t size_) : size(size_) {}  // NOLINT: a plain number is a dimension
+  Dim(int64_t largest, std::string dynamic_) : size(largest), dynamic(std::move(dynamic_)) {}
+  bool operator==(const Dim&) const = default;
+};
+
+struct Tensor {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<Dim> shape;
+  TensorKind kind = TensorKind::activation;
+
+  int64_t num_elements() const;
+  int64_t bytes() const { return num_elements() * dtype_bytes(dtype); }
+};
+
+struct Node {
+  std::string name;
+  const Operator* op = nullptr;
+  std::vector<TensorId> operands;                 // in the order of Operator::operands
+  std::map<std::string, int64_t> sizes;           // every size of the operator, dynamic ones at their largest
+  std::map<std::string, std::string> dynamic;     // size -> dynamic size it follows
+  std::map<std::string, double> attributes;
+  std::map<std::string, int64_t> tile;            // iname -> tile size chosen by the user; the rest is chosen for them
+};
+
+/// Where the true value of a dynamic size is read: element `index` of the i32 state tensor.
+struct DynamicSize {
+  TensorId tensor = -1;
+  int64_t index = 0;
+};
+
+/// What one call of Graph::add needs beyond its inputs; all of it may be left out.
+struct NodeOptions {
+  std::map<std::string, int64_t> sizes;           // those that shapes do not tell
+  std::map<std::string, double> attributes;
+  std::map<std::string, int64_t> tile;
+  std::map<std::string, TensorId> outputs;        // existing tensors to write instead of new activations
+  std::map<std::string, DType> dtypes;            // of new outputs
+};
+
+class Graph {
+ public:
+  explicit Graph(std::shared_ptr<const Registry> registry, std::string name = "graph");
+
+  TensorId constant(const std::string& name, DType dtype, std::vector<Dim> shape);
+  TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape);
+  TensorId activation(const std::string& name, DType dtype, std::vector<Dim> shape);
+  /// Names a dynamic size and where its value lives.
+  void dynamic_size(const std::string& name, TensorId tensor, int64_t index);
+
+  /// Adds a node. `inputs` are the operator's inputs and inouts in order; the result is its outputs in order (new
+  /// activations named "<node>" or "<node>.<output>", unless options.outputs gives one). Sizes are solved from the
+  /// shapes; UserError naming node, tensor, found and wanted if they do not fit.
+  std::vector<TensorId> add(const std::string& op, const std::string& node, const std::vector<TensorId>& inputs,
+                            const NodeOptions& options = {});
+  /// The same for an operator with one output.
+  TensorId apply(const std::string& op, const std::string& node, const std::vector<TensorId>& inputs,
+                 const NodeOptions& options = {});
+
+  const std::string& name() const { return name_; }
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::map<std::string, DynamicSize>& dynamic_sizes() const { return dynamic_sizes_; }
+  const Tensor& tensor(TensorId id) const { return tensors_.at(static_cast<size_t>(id)); }
+  TensorId find(const std::string& name) const;  // UserError if there is none
+  /// The node whose signal lets the next iteration begin: it decides when the loop stops.
+  void set_gate(const std::string& node, TensorId stop);
+  std::optional<int> gate_node() const { return gate_node_; }
+  std::optional<TensorId> stop_tensor() const { return stop_tensor_; }
+
+ private:
+  TensorId new_tensor(const std::string& name, DType dtype, std::vector<Dim> shape, TensorKind kind);
+
+  std::shared_ptr<const Registry> registry_;
+  std::string name_;
+  std::vector<Tensor> tensors_;
+  std::map<std::string, TensorId> by_name_;
+  std::vector<Node> nodes_;
+  std::map<std::string, DynamicSize> dynamic_sizes_;
+  std::optional<int> gate_node_;
+  std::optional<TensorId> stop_tensor_;
+};
+
+}  // namespace megalith::graph

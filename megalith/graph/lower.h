@@ -1,0 +1,34 @@
+// Lower: from a node of the graph to its operator's loop kernel, with dtypes and sizes bound and checked. Nodes with the
+// same signature (all layers of a model, as a rule) share one lowered kernel, and later one generated body.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megalith/graph/graph.h"
+#include "megalith/loop/kernel.h"
+
+namespace megalith::graph {
+
+/// An operator's loop kernel, bound for one signature.
+struct LoweredKernel {
+  std::string name;                 // "linear_2": operator and a number; a C identifier
+  std::string signature;            // text that two nodes share exactly if they can share a body
+  const Operator* op = nullptr;
+  loop::Kernel kernel;              // types inferred; operand dtypes set; parameters marked dynamic
+  loop::Binding binding;            // all sizes (dynamic ones at their largest) and attributes
+  std::vector<std::string> tiled;   // inames of the task axes, in order: Task::tile and TaskRecord::begin/end
+  const TunedBody* body = nullptr;  // chosen for the target; nullptr: generated from the loop kernel
+  // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter in
+  // kernel.parameters order a pointer to its i32 value.
+};
+
+struct LoweredGraph {
+  std::vector<LoweredKernel> kernels;
+  std::vector<int> kernel_of_node;  // index into kernels, per node
+};
+
+/// Lowers every node for a target ("cpu", ...). Runs the loop kernels' checks; errors name the node.
+LoweredGraph lower(const Graph& graph, const std::string& target);
+
+}  // namespace megalith::graph

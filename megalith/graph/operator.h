@@ -1,0 +1,113 @@
+// Operators: what a graph's nodes are made of. An operator is declared once, in one file of ops/, and everything else
+// follows from the declaration: its signature, its meaning (a loop kernel), how it splits into tasks, which hand-tuned
+// bodies may stand in for the generated one on a target, and the sizes on which tests and benchmarks run it.
+//
+//   Operator rmsnorm() {
+//     return operator_("rmsnorm", "y = x / rms(x) * weight, per row")
+//         .input("x", {"T", "H"}).input("weight", {"H"}, DType::bf16).output("y", {"T", "H"})
+//         .attribute("eps", 1e-6)
+//         .loops(R"({ [t, h, k] : 0 <= t < T and 0 <= h < H and 0 <= k < H }
+//                   ss[t]   = sum(k, f32(x[t, k]) * f32(x[t, k]))
+//                   y[t, h] = f32(x[t, h]) * rsqrt(ss[t] / H + eps) * f32(weight[h]))")
+//         .tasks({"t"})
+//         .test({{"T", 3}, {"H", 100}});
+//   }
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/base/dtype.h"
+#include "megalith/loop/interpret.h"
+#include "megalith/loop/kernel.h"
+
+namespace megalith::graph {
+
+struct Operand {
+  std::string name;
+  loop::Role role;
+  std::vector<std::string> shape;  // products of sizes and whole numbers: "H", "N * D"
+  DType dtype = DType::f32;        // default: of outputs unless the node says otherwise, and of random test inputs
+  std::string index_into;          // integer inputs: the size S such that all values are in [0, S); "" for any
+};
+
+/// An iname along which tasks are cut.
+struct TaskAxis {
+  std::string iname;
+  int64_t multiple = 1;  // tiles are multiples of this, the last one excepted
+};
+
+/// What lowering knows about a node when it asks whether a tuned body applies.
+struct BodyQuery {
+  std::map<std::string, DType> dtypes;   // per operand
+  std::map<std::string, int64_t> sizes;  // dynamic sizes at their largest value
+};
+
+/// A hand-tuned body: the function template `name` in kernels/<target>/<file>.
+struct TunedBody {
+  std::string target;
+  std::string file;
+  std::string name;
+  std::function<bool(const BodyQuery&)> applies;  // empty: always
+};
+
+/// A plain C++ meaning, for the few operators that no loop kernel can say.
+using Reference = std::function<void(const loop::Binding&, loop::Arrays&)>;
+
+struct Operator {
+  std::string name;
+  std::string doc;
+  std::vector<Operand> operands;                  // inputs, inouts and outputs in the order of declaration
+  std::vector<loop::Attribute> attributes;
+  std::vector<std::string> extra_sizes;           // sizes that no operand's shape tells; a node must give them
+  std::string loops;                              // loop-kernel text: domains and instructions
+  Reference reference;                            // set: the loop kernel is opaque, accesses only
+  std::vector<TaskAxis> axes;
+  std::vector<TunedBody> bodies;
+  std::vector<std::map<std::string, int64_t>> tests;
+
+  const Operand* find(const std::string& operand) const;
+};
+
+/// Builds an Operator; see the example at the top.
+class operator_ {
+ public:
+  operator_(std::string name, std::string doc);
+  operator_& input(std::string name, std::vector<std::string> shape, DType dtype = DType::f32);
+  /// An integer input whose values lie in [0, size).
+  operator_& index(std::string name, std::vector<std::string> shape, std::string size);
+  operator_& inout(std::string name, std::vector<std::string> shape, DType dtype = DType::f32);
+  operator_& output(std::string name, std::vector<std::string> shape, DType dtype = DType::f32);
+  operator_& attribute(std::string name, double default_value);
+  operator_& size(std::string name);
+  operator_& loops(std::string text);
+  /// Makes the loop kernel opaque: it says what is touched, `reference` what is computed.
+  operator_& reference(Reference reference);
+  operator_& tasks(std::vector<TaskAxis> axes);
+  operator_& tasks(std::initializer_list<const char*> inames);
+  operator_& body(std::string target, std::string file, std::string name,
+                  std::function<bool(const BodyQuery&)> applies = {});
+  operator_& test(std::map<std::string, int64_t> sizes);
+  operator Operator() const { return op_; }  // NOLINT: the builder is the declaration
+
+ private:
+  Operator op_;
+};
+
+/// The operators that a graph may use, by name.
+class Registry {
+ public:
+  void add(Operator op);
+  /// UserError naming near ones if there is none.
+  const Operator& get(const std::string& name) const;
+  std::vector<std::string> names() const;
+
+ private:
+  std::map<std::string, Operator> operators_;
+};
+
+}  // namespace megalith::graph

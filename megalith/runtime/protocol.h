@@ -1,0 +1,98 @@
+// The event protocol: the data that a persistent kernel runs from, who writes which word, in which memory order, and why
+// that is enough. Written once, here; runtime/cpu/worker.h and every other worker cite it step by step. This header is
+// compiled into each generated kernel as well as into the host, so it includes nothing and holds plain data only.
+//
+// Words and their writers
+//   W1  EventCounter::arrived   grows by one per signal; written by the workers that signal, read by those that wait.
+//   W2  Control::abort          set once by the host (cancel, watchdog); read by all workers.
+//   W3  Control::sleepers       workers asleep or about to sleep; written by waiters, read by signallers.
+//   W4  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
+//   W5  *Launch::stop           written by the task that signals the gate; read by workers after they passed the gate.
+//
+// One task, step by step
+//   P1  fetch    the next task of this worker's list; constant data, no ordering needed.
+//   P2  wait     until arrived - needed >= 0 (as a signed 32-bit difference, so that counters may wrap) by an acquire load
+//                that pairs with P5: whatever the signallers wrote before P5 is visible to this task.
+//   P3  run      the task's body: plain loads and stores on the regions it declared.
+//   P4  -        (nothing is reset, nothing is freed: counters only grow)
+//   P5  signal   each of the task's events by a fetch-add with release order, after all stores of P3.
+//
+// Why it is enough: the verifier has proved that of two conflicting accesses one happens before the other along list
+// order (same thread) and P5 -> P2 edges (release -> acquire, and an RMW chain continues a release sequence, so a waiter
+// that sees the n-th arrival synchronises with all n signallers). No body uses an atomic, none needs to.
+//
+// Sleeping (CPU): a waiter that has spun long enough adds itself to W3, checks W1 again, and sleeps on W1 (futex). The
+// signaller's fetch-add on W1 and its load of W3 are both sequentially consistent, as are the waiter's add to W3 and its
+// load of W1: of a signaller that misses the sleeper and a sleeper that misses the signal, at least one is impossible.
+// A sleep is bounded (kSleepNanoseconds), so an abort is seen even if nobody wakes the sleeper.
+#pragma once
+
+namespace megalith::runtime {
+
+using u8 = unsigned char;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+constexpr u32 kNone = 0xffffffffu;
+/// Most inames that a partition may tile; a launch grid has three axes and a chunk of the KV cache is the fourth.
+constexpr u32 kMaxAxes = 4;
+
+/// Holds when arrived >= arrivals * (iteration - lag) + count; at once if iteration < lag.
+struct WaitRecord {
+  u32 event;
+  u32 arrivals;
+  u32 count;
+  u32 lag;
+};
+
+struct TaskRecord {
+  u32 body;           // case of the generated switch
+  u32 first_operand;  // into Launch::operands; the body knows how many it has
+  u32 first_wait, num_waits;
+  u32 first_signal, num_signals;
+  i32 begin[kMaxAxes], end[kMaxAxes];  // the tile's ranges, in the order of the operator's task axes
+};
+
+/// On a cache line of its own, so that signals to one event do not slow those to another.
+struct alignas(64) EventCounter {
+  u32 arrived;
+};
+
+enum class WorkerState : u32 { starting, waiting, running, finished, aborted };
+
+struct alignas(64) WorkerStatus {
+  u32 state;      // WorkerState
+  u32 iteration;
+  u32 task;       // kNone: at the gate
+  u32 event;      // what it waits for, in state waiting
+  u32 wanted;     // the counter value it waits for
+  u32 tasks_done; // grows; the watchdog's sign of life
+};
+
+struct Control {
+  alignas(64) u32 abort;     // 0 = run
+  alignas(64) u32 sleepers;
+};
+
+struct Launch {
+  const TaskRecord* tasks;
+  const WaitRecord* waits;
+  const u32* signals;
+  const u32* list;        // task indices of all workers, one after the other
+  const u32* list_begin;  // num_workers + 1 offsets into list
+  void* const* operands;
+  EventCounter* events;
+  WorkerStatus* status;   // per worker
+  Control* control;
+  u8* scratch;            // scratch_bytes per worker, 64-byte aligned
+  u64 scratch_bytes;
+  u32 num_workers;
+  u32 num_iterations;     // 0: until *stop is set
+  u32 gate;               // event, or kNone
+  u32 gate_arrivals;
+  const i32* stop;        // nullptr without a token loop
+};
+
+}  // namespace megalith::runtime

@@ -1,0 +1,82 @@
+// The task graph: all tasks and events of one iteration, who runs what, and where every buffer lies. It is what the
+// verifier proves, what `megalith inspect --stage tasks --json` writes, and what a persistent kernel runs.
+//
+// Meaning
+//   * A worker runs the tasks of its list in order, iteration after iteration. Before a task it waits until each of the
+//     task's waits holds, then runs it, then signals each of the task's events once.
+//   * An event is a counter that only grows. `arrivals` signals reach it per iteration. A wait {event, count, lag} of a
+//     task in iteration i (from 0) holds once the counter is at least arrivals * (i - lag) + count. With count = arrivals
+//     that is: all signals of iteration i - lag are in. A smaller count says only that *some* count of them are; the
+//     verifier draws no order from it. For i < lag the wait holds at once.
+//   * lag is 0 (this iteration) or 1 (the iteration before: what the token loop carries).
+//   * If there is a gate, no worker begins iteration i before the gate event has all its arrivals of iteration i - 1
+//     (a wait of lag 1 at the head of every worker's list).
+//   * A buffer is memory. Buffers of memory `arena` lie at `offset` in one arena and may share bytes; every other buffer
+//     has memory of its own. A region is a box in a buffer's row-major index space.
+//
+// A task graph is sound if, for any speeds of the workers, (1) no wait is for ever, (2) of any two accesses to the same
+// byte from two tasks, one of them a write, one happens before the other by the graph's rules, in the same order in which
+// the program (tasks in index order, iteration after iteration) has them. task/verify.h proves this.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/base/dtype.h"
+#include "megalith/loop/footprint.h"
+
+namespace megalith::task {
+
+struct Region {
+  int buffer = 0;  // index into TaskGraph::buffers
+  loop::Box box;
+};
+
+struct Wait {
+  int event = 0;
+  int64_t count = 0;
+  int lag = 0;
+};
+
+/// One block's worth of work of one operator. Never knows which worker runs it.
+struct Task {
+  std::string name;               // "layer.3.down[n=0:128]", for people
+  int node = 0;                   // index of the graph's node this is a tile of
+  std::vector<loop::Range> tile;  // the tiled inames' ranges
+  std::vector<Region> reads, writes;
+  std::vector<Wait> waits;
+  std::vector<int> signals;       // events, each at most once
+  int worker = -1;
+  double cost_ns = 0;             // estimate, for placement
+};
+
+struct Event {
+  std::string name;
+  int64_t arrivals = 0;  // signals per iteration
+};
+
+enum class Memory { arena, constant, state };  // constant: weights; state: lives on from one iteration to the next
+
+struct Buffer {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape;
+  Memory memory = Memory::arena;
+  int64_t offset = 0;  // bytes from the arena's start; 0 for other memory
+  int64_t bytes = 0;
+};
+
+/// Tasks stand in program order: a sequential run in index order, iteration after iteration, is what the graph means.
+struct TaskGraph {
+  std::string name;
+  std::vector<Task> tasks;
+  std::vector<Event> events;
+  std::vector<std::vector<int>> workers;  // per worker the indices of its tasks, in the order it runs them
+  std::vector<Buffer> buffers;
+  int64_t arena_bytes = 0;
+  std::optional<int> gate;  // event
+};
+
+}  // namespace megalith::task
