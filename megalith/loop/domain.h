@@ -1,4 +1,19 @@
-// isl for loop kernels: the context, a kernel's domains as isl sets, and integer bounds as text for code generators.
+// isl for loop kernels: the context, a kernel's domains as isl sets, and what a code generator needs of them: loop
+// bounds and guards as C text.
+//
+// A generator walks the nest of loop/nest.h and keeps the set of points that its loops and guards implement so far:
+//
+//   void emit(const NestNode& node, std::vector<std::string> outer, isl::set implemented) {
+//     if (node.iname.empty()) {
+//       const Instruction& insn = kernel.instructions[node.instruction];
+//       for (const std::string& guard : guards(domains.over(insn.within), implemented)) ...      // if (guard)
+//     } else {
+//       LoopBounds bounds = loop_bounds(loop_domain(domains, kernel, node, outer), node.iname, outer);
+//       ...                                            // for (i = max(bounds.lower...); i < min(bounds.upper...); ++i)
+//       for (const NestNode& child : node.body) emit(child, outer + node.iname, enter_loop(implemented, bounds));
+//     }
+//   }
+//   emit(root, {}, parameter_context(kernel, binding));
 #pragma once
 
 #include <isl/cpp.h>
@@ -10,6 +25,8 @@
 
 namespace megalith::loop {
 
+struct NestNode;
+
 /// One isl context per thread (isl contexts are not thread safe). isl errors come out as exceptions.
 isl::ctx isl_context();
 
@@ -17,11 +34,71 @@ isl::ctx isl_context();
 isl::set kernel_domain(const Kernel& kernel);
 /// The same with the binding's sizes put in for the parameters named in it.
 isl::set kernel_domain(const Kernel& kernel, const Binding& binding);
-/// The domain of one instruction, over instruction.within (and `extra` inames, e.g. those of a reduction).
+/// The projection of `domain` (a kernel_domain()) onto instruction.within and `extra` inames, e.g. those of a reduction.
+/// Where domains are separate texts, Domains::over() is the exact answer: it leaves out domains that the instruction has
+/// nothing to do with, which matters when one of those is empty.
 isl::set instruction_domain(const isl::set& domain, const Kernel& kernel, const Instruction& instruction,
                             const std::vector<std::string>& extra = {});
 
+/// The domains of a kernel, read once: gives the points of any group of its inames.
+class Domains {
+ public:
+  explicit Domains(const Kernel& kernel, const Binding& binding = {});
+
+  /// The points over `inames` (dimensions in the order of Kernel::inames()): the domain texts that list one of them, or
+  /// that list an iname which those texts mention, intersected, and projected onto `inames`.
+  isl::set over(const std::vector<std::string>& inames) const;
+  /// The values the parameters may take: assumptions, with the binding's sizes put in; a set without dimensions.
+  isl::set context() const { return context_; }
+  /// `inames` in the order of Kernel::inames().
+  std::vector<std::string> sorted(const std::vector<std::string>& inames) const;
+  /// All inames, in order.
+  const std::vector<std::string>& inames() const { return inames_; }
+
+ private:
+  struct Part {
+    isl::set set;                       // over all inames of the kernel
+    std::vector<std::string> inames;    // that the text lists
+    std::vector<std::string> mentions;  // inames of other texts
+  };
+  std::vector<std::string> inames_;
+  std::vector<Part> parts_;
+  isl::set context_;
+};
+
 /// True if `expr` is affine in inames and parameters (with // and mod by constants); no data, no attributes.
 bool is_affine(const Kernel& kernel, const Expr& expr);
+
+/// The kernel with the binding's sizes written in for the parameters they name (in domains, shapes, expressions and
+/// assumptions), so that `h // G` becomes affine. Attributes stay.
+Kernel bind_sizes(const Kernel& kernel, const Binding& binding);
+
+// ---- for code generators -----------------------------------------------------------------------
+
+/// The bounds of one loop: for (iname = max(lower...); iname < min(upper...); ++iname). Each entry is a C expression over
+/// outer inames and parameters in 64-bit integers; it uses floord(a, b) (floor division, b > 0), min(a, b) and max(a, b),
+/// which the generated source must define. Entries that the outer loops imply are left out.
+struct LoopBounds {
+  std::vector<std::string> lower;
+  std::vector<std::string> upper;  // exclusive
+  isl::set implemented;            // over outer + iname: the points between the bounds
+};
+
+/// Bounds of `iname` in `domain` once the inames `outer` are fixed; other inames of the domain are projected out. UserError
+/// when the iname has no lower or no upper bound.
+LoopBounds loop_bounds(const isl::set& domain, const std::string& iname, const std::vector<std::string>& outer);
+
+/// The conditions, as C expressions to be joined by &&, that single out `wanted` from the points `implemented` (both over
+/// the same inames). Empty if the loops implement the domain exactly.
+std::vector<std::string> guards(const isl::set& wanted, const isl::set& implemented);
+
+/// Where the nest starts: no inames, the parameters as the kernel assumes them.
+isl::set parameter_context(const Kernel& kernel, const Binding& binding = {});
+/// What is implemented inside the loop of `bounds`, given what is implemented around it.
+isl::set enter_loop(const isl::set& implemented, const LoopBounds& bounds);
+/// What the loop `node` must cover below the loops `outer`: the union of the domains of all instructions in it, projected
+/// onto outer and the loop's iname.
+isl::set loop_domain(const Domains& domains, const Kernel& kernel, const NestNode& node,
+                     const std::vector<std::string>& outer);
 
 }  // namespace megalith::loop

@@ -6,10 +6,12 @@
 //     (inputs, outputs, inouts, temporaries) and an ordered list of instructions.
 //   * Each instruction runs once for every point of its domain: the kernel's domain projected onto the inames that the
 //     instruction is within. It is within the inames that occur in its target's subscripts (and those it names with
-//     {inames=...}); inames bound by a reduction are private to that reduction.
+//     {inames=...}); inames bound by a reduction are private to that reduction. Of several domain texts only those count
+//     that list an iname the instruction is within, or one that such a text mentions: with { [i] : 0 <= i < n } and
+//     { [j] : 0 <= j < i } apart, `a[i] = sum(j, 1)` sets a[0] = 0; in one text, no point has i = 0 and a[0] is not set.
 //   * Order. Instructions sit in one loop nest, built in text order: an instruction shares the loops that are open when it
-//     is reached as far as its inames allow, in the order in which the domain lists them, and opens the rest. So two
-//     neighbours within the same inames run interleaved, point by point; with different inames, one after the other.
+//     is reached as far as its inames allow, in the order in which the domain lists them, and opens the rest (it shares
+//     the longest common beginning of the open loops and its own inames in domain order). So two neighbours within the same inames run interleaved, point by point; with different inames, one after the other.
 //     loop/nest.h builds this nest, and is used by the interpreter and by every code generator.
 //   * `sum(k, e)`, `max(k, e)`, `min(k, e)`, `argmax(k, e)` reduce over inames; `sum((j, k), e)` over several;
 //     `sum(k, e, c)` only over points where the condition c holds (c may depend on data: `s <= position[t]`). An empty
@@ -111,6 +113,19 @@ struct Kernel {
   /// All inames, in the order in which the domains list them.
   std::vector<std::string> inames() const;
 };
+
+// Shorthand for passes that build expressions.
+Expr make_integer(int64_t value);
+Expr make_number(double value);
+Expr make_name(std::string name);
+Expr make_call(std::string name, std::vector<Expr> args);
+
+/// True if `name` occurs in the expression as an iname, parameter or attribute.
+bool mentions(const Expr& expr, const std::string& name);
+/// True if a tensor is read anywhere in the expression: its value depends on data.
+bool reads_tensor(const Expr& expr);
+/// Same tree, dtypes aside.
+bool same_expression(const Expr& a, const Expr& b);
 
 /// Values of parameters and attributes for one use of a kernel.
 struct Binding {

@@ -1,0 +1,103 @@
+#include "megalith/loop/domain_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "megalith/loop/function.h"
+
+namespace megalith::loop {
+
+namespace {
+// isl's parser recurses on brackets and its set operations are exponential in the number of constraints.
+constexpr int kMaxDomainNesting = 32;
+constexpr size_t kMaxDomainTokens = 2000;
+constexpr double kLargestNumber = 1e12;
+
+constexpr std::string_view kDomainWords[] = {"and",  "or",    "not",     "exists", "mod", "floor", "ceil",
+                                             "true", "false", "implies", "max",    "min"};
+constexpr std::string_view kDomainSymbols[] = {"<=", ">=", "==", "!=", "&&", "||", "<<", "+", "-", "*", "/", "<",
+                                               ">",  "=",  "(",  ")",  ",",  ":",  "%",  "&", "|", "!"};
+
+void remember(std::vector<std::string>& names, std::string_view name) {
+  if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+}
+}  // namespace
+
+std::string DomainText::text() const {
+  return fmt::format("{{ [{}]{}{} }}", fmt::join(inames, ", "), body.empty() ? "" : " : ", body);
+}
+
+DomainText read_constraints(Cursor& cursor, std::string_view until) {
+  DomainText result;
+  std::vector<std::string> bound;  // by `exists`
+  bool in_exists = false;
+  int nesting = 0;
+  size_t count = 0;
+  for (;; ++count) {
+    const Token& token = cursor.peek();
+    if (until.empty() ? token.kind == Token::Kind::newline : token.is(until) && nesting == 0) break;
+    if (count == kMaxDomainTokens) cursor.fail_at(token, "the constraints are too long");
+    if (token.kind == Token::Kind::number) {
+      if (!token.is_integer || std::strtod(std::string(token.text).c_str(), nullptr) > kLargestNumber)
+        cursor.fail("a whole number of reasonable size");
+    } else if (token.kind == Token::Kind::name) {
+      if (token.text == "exists") {
+        in_exists = true;
+      } else if (std::ranges::find(kDomainWords, token.text) == std::end(kDomainWords)) {
+        if (is_reserved_name(token.text)) cursor.fail("an iname or a parameter");
+        if (in_exists) remember(bound, token.text);
+        else if (std::ranges::find(bound, token.text) == bound.end()) remember(result.names, token.text);
+      }
+    } else if (token.kind != Token::Kind::symbol ||
+               std::ranges::find(kDomainSymbols, token.text) == std::end(kDomainSymbols)) {
+      cursor.fail(until.empty() ? "a constraint" : fmt::format("a constraint or \"{}\"", until));
+    }
+    if (token.is(":")) in_exists = false;
+    if (token.is("(") && ++nesting > kMaxDomainNesting) cursor.fail_at(token, "the constraints are nested too deeply");
+    if (token.is(")")) nesting = std::max(0, nesting - 1);
+    if (token.space_before && !result.body.empty()) result.body += ' ';
+    result.body += token.text;
+    cursor.next();
+  }
+  return result;
+}
+
+DomainText read_domain(Cursor& cursor) {
+  if (cursor.accept("[")) {  // isl's own list of parameters: we find them ourselves
+    while (!cursor.accept("]")) {
+      cursor.expect_name("a parameter");
+      if (!cursor.peek().is("]")) cursor.expect(",");
+    }
+    cursor.expect("->");
+  }
+  cursor.expect("{");
+  cursor.expect("[");
+  std::vector<std::string> inames;
+  while (!cursor.accept("]")) {
+    const Token& token = cursor.peek();
+    const std::string iname = cursor.expect_name("an iname");
+    if (std::ranges::find(inames, iname) != inames.end())
+      cursor.fail_at(token, fmt::format("the iname \"{}\" is listed twice", iname));
+    inames.push_back(iname);
+    if (!cursor.peek().is("]")) cursor.expect(",");
+  }
+  DomainText result;
+  if (cursor.accept(":")) result = read_constraints(cursor, "}");
+  cursor.expect("}");
+  std::erase_if(result.names, [&](const std::string& name) { return std::ranges::find(inames, name) != inames.end(); });
+  result.inames = std::move(inames);
+  return result;
+}
+
+DomainText read_domain(std::string_view text, const std::string& kernel) {
+  const std::vector<Token> tokens = lex(text, kernel);
+  Cursor cursor(tokens, kernel);
+  DomainText result = read_domain(cursor);
+  if (cursor.peek().kind != Token::Kind::newline) cursor.fail("the end of the domain");
+  return result;
+}
+
+}  // namespace megalith::loop
