@@ -1,30 +1,42 @@
-// The event protocol: the data that a persistent kernel runs from, who writes which word, in which memory order, and why
-// that is enough. Written once, here; runtime/cpu/worker.h and every other worker cite it step by step. This header is
-// compiled into each generated kernel as well as into the host, so it includes nothing and holds plain data only.
+// The event protocol: the data that a persistent kernel runs from, who writes which word, in which memory order, and
+// why that is enough. Written once, here; runtime/cpu/worker.h and every other worker cite it step by step. This header
+// is compiled into each generated kernel as well as into the host, so it includes nothing and holds plain data only.
 //
 // Words and their writers
 //   W1  EventCounter::arrived   grows by one per signal; written by the workers that signal, read by those that wait.
-//   W2  Control::abort          set once by the host (cancel, watchdog); read by all workers.
-//   W3  Control::sleepers       workers asleep or about to sleep; written by waiters, read by signallers.
+//   W2  Control::abort          set once a run by the host (cancel, watchdog); read by all workers, relaxed.
+//   W3  EventCounter::sleepers  workers asleep or about to sleep on W1; written by waiters, read by signallers.
 //   W4  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
-//   W5  *Launch::stop           written by the task that signals the gate; read by workers after they passed the gate.
+//   W5  *Launch::stop           written by a task that precedes the gate; read by every worker that passed the gate.
 //
-// One task, step by step
-//   P1  fetch    the next task of this worker's list; constant data, no ordering needed.
-//   P2  wait     until arrived - needed >= 0 (as a signed 32-bit difference, so that counters may wrap) by an acquire load
+// One iteration of a worker
+//   P0  gate     if there is one, until its arrivals of all earlier iterations are in (as P2), then read W5 (plain
+//   load):
+//                set means that the iteration does not happen, for any worker.
+//   and for each task of its list:
+//   P1  fetch    the next task; constant data, no ordering needed.
+//   P2  wait     until arrived - needed >= 0 (as a signed 32-bit difference, so that counters may wrap) by an acquire
+//   load
 //                that pairs with P5: whatever the signallers wrote before P5 is visible to this task.
-//   P3  run      the task's body: plain loads and stores on the regions it declared.
+//   P3  run      the task's body, unless W2 is set: plain loads and stores on the regions it declared.
 //   P4  -        (nothing is reset, nothing is freed: counters only grow)
 //   P5  signal   each of the task's events by a fetch-add with release order, after all stores of P3.
 //
 // Why it is enough: the verifier has proved that of two conflicting accesses one happens before the other along list
-// order (same thread) and P5 -> P2 edges (release -> acquire, and an RMW chain continues a release sequence, so a waiter
-// that sees the n-th arrival synchronises with all n signallers). No body uses an atomic, none needs to.
+// order (same thread) and P5 -> P2 edges (release -> acquire, and an RMW chain continues a release sequence, so a
+// waiter that sees the n-th arrival synchronises with all n signallers). No body uses an atomic, none needs to. The
+// 32-bit difference is right while no signaller is 2^31 arrivals ahead of a waiter; the gate, or any wait of lag 1 for
+// a reader of what the signaller writes, keeps it within two iterations.
+//
+// W5 needs no atomic either, because every worker has a task that precedes the gate's signals: it has read W5 in P0 of
+// iteration i before the writer of iteration i can run. runtime/image.cpp checks that. A worker without tasks returns.
 //
 // Sleeping (CPU): a waiter that has spun long enough adds itself to W3, checks W1 again, and sleeps on W1 (futex). The
-// signaller's fetch-add on W1 and its load of W3 are both sequentially consistent, as are the waiter's add to W3 and its
-// load of W1: of a signaller that misses the sleeper and a sleeper that misses the signal, at least one is impossible.
-// A sleep is bounded (kSleepNanoseconds), so an abort is seen even if nobody wakes the sleeper.
+// signaller's fetch-add on W1 and its load of W3 are both sequentially consistent, as are the waiter's add to W3 and
+// its load of W1: of a signaller that misses the sleeper and a sleeper that misses the signal, at least one is
+// impossible. W3 shares W1's cache line: the signaller has just owned it, so asking is free, and only signals that
+// somebody sleeps for pay a system call. A sleep is bounded (kSleepNanoseconds), so an abort is seen even though nobody
+// wakes the sleeper.
 #pragma once
 
 namespace megalith::runtime {
@@ -39,7 +51,9 @@ constexpr u32 kNone = 0xffffffffu;
 /// Most inames that a partition may tile; a launch grid has three axes and a chunk of the KV cache is the fourth.
 constexpr u32 kMaxAxes = 4;
 
-/// Holds when arrived >= arrivals * (iteration - lag) + count; at once if iteration < lag.
+/// Holds when arrived >= needed = arrivals * (iteration - lag) + count, modulo 2^32. For the first `lag` iterations
+/// that is at once without a special case: 0 < count <= arrivals and lag <= 1 make `needed` no more than what counters
+/// start with.
 struct WaitRecord {
   u32 event;
   u32 arrivals;
@@ -58,22 +72,22 @@ struct TaskRecord {
 /// On a cache line of its own, so that signals to one event do not slow those to another.
 struct alignas(64) EventCounter {
   u32 arrived;
+  u32 sleepers;
 };
 
 enum class WorkerState : u32 { starting, waiting, running, finished, aborted };
 
 struct alignas(64) WorkerStatus {
-  u32 state;      // WorkerState
+  u32 state;  // WorkerState
   u32 iteration;
-  u32 task;       // kNone: at the gate
-  u32 event;      // what it waits for, in state waiting
-  u32 wanted;     // the counter value it waits for
-  u32 tasks_done; // grows; the watchdog's sign of life
+  u32 task;        // kNone: at the gate
+  u32 event;       // what it waits for, in state waiting
+  u32 wanted;      // the counter value it waits for
+  u32 tasks_done;  // grows; the watchdog's sign of life
 };
 
-struct Control {
-  alignas(64) u32 abort;     // 0 = run
-  alignas(64) u32 sleepers;
+struct alignas(64) Control {
+  u32 abort;  // 0 = run
 };
 
 struct Launch {
@@ -84,15 +98,20 @@ struct Launch {
   const u32* list_begin;  // num_workers + 1 offsets into list
   void* const* operands;
   EventCounter* events;
-  WorkerStatus* status;   // per worker
+  WorkerStatus* status;  // per worker
   Control* control;
-  u8* scratch;            // scratch_bytes per worker, 64-byte aligned
+  u8* scratch;  // scratch_bytes per worker, 64-byte aligned
   u64 scratch_bytes;
   u32 num_workers;
-  u32 num_iterations;     // 0: until *stop is set
-  u32 gate;               // event, or kNone
+  u32 num_iterations;  // 0: until *stop is set
+  u32 gate;            // event, or kNone
   u32 gate_arrivals;
-  const i32* stop;        // nullptr without a token loop
+  const i32* stop;      // nullptr without a token loop
+  u32 first_iteration;  // iterations are numbered from here; every counter starts at its arrivals * first_iteration
+  u32 spin_rounds;      // looks at a counter before a waiter sleeps; small if workers share cores
 };
+
+/// What a generated kernel exports, and what the host starts one thread per worker with.
+using WorkerEntry = void (*)(const Launch* launch, u32 worker);
 
 }  // namespace megalith::runtime

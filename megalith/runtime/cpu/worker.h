@@ -1,0 +1,105 @@
+// The CPU worker: what each pinned thread of a persistent kernel runs. The steps P0-P5 and the words W1-W5 are those of
+// runtime/protocol.h. Freestanding: a generated kernel includes this, writes its `switch`, and exports
+//   extern "C" void megalith_worker(const Launch* launch, u32 worker) {
+//     worker_run(*launch, worker, [](const TaskRecord& task, void* const* operands, u8* scratch, u32 iteration) {...});
+//   }
+#pragma once
+
+#include "megalith/runtime/cpu/sync.h"
+
+namespace megalith::runtime {
+
+/// Longest sleep of a waiter. It bounds how late an abort is seen (a cancel must end a run within 100 ms) and costs an
+/// idle worker 50 wake-ups a second, about 0.03 % of a core.
+constexpr u64 kSleepNanoseconds = 20'000'000;
+
+/// P5. The fetch-add's release pairs with the acquire load in event_wait(); its sequential consistency, and that of the
+/// load of W3, with event_sleep().
+inline void add_release_wake(EventCounter* event) {
+  add_ordered(&event->arrived, 1);
+  if (load_ordered(&event->sleepers) != 0) word_wake(&event->arrived);
+}
+
+/// Sleeps once, unless the counter moved since the caller looked; pairs with add_release_wake().
+inline void event_sleep(EventCounter* event, u32 needed) {
+  add_ordered(&event->sleepers, 1);
+  const u32 arrived = load_ordered(&event->arrived);
+  if (static_cast<i32>(arrived - needed) < 0) word_sleep(&event->arrived, arrived, kSleepNanoseconds);
+  add_ordered(&event->sleepers, static_cast<u32>(-1));
+}
+
+/// The slow half of P2: says what it waits for, spins, then sleeps. False: the run is aborted.
+[[gnu::noinline]] inline bool event_wait_slow(const Launch& launch, WorkerStatus& status, u32 event, u32 needed) {
+  EventCounter* counter = &launch.events[event];
+  store_relaxed(&status.event, event);
+  store_relaxed(&status.wanted, needed);
+  store_relaxed(&status.state, static_cast<u32>(WorkerState::waiting));
+  for (u32 round = 0;; ++round) {
+    if (static_cast<i32>(load_acquire(&counter->arrived) - needed) >= 0)
+      break;  // acquire; pairs with add_release_wake()
+    if (load_relaxed(&launch.control->abort) != 0) return false;
+    if (round < launch.spin_rounds)
+      spin_pause();
+    else
+      event_sleep(counter, needed);
+  }
+  store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
+  return true;
+}
+
+/// P2: true once `needed` arrivals are in, false if the run is aborted.
+inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u32 needed) {
+  const u32 arrived = load_acquire(&launch.events[event].arrived);  // acquire; pairs with add_release_wake()
+  return static_cast<i32>(arrived - needed) >= 0 || event_wait_slow(launch, status, event, needed);
+}
+
+/// Runs one worker's list until num_iterations are done, W5 stops the loop, or W2 aborts the run; the state it returns
+/// in is in its status. `run_task(task, operands, scratch, iteration)` is the switch over the task bodies; it must not
+/// throw.
+template <class RunTask>
+void worker_run(const Launch& launch, u32 worker, RunTask&& run_task) {
+  WorkerStatus& status = launch.status[worker];
+  const u32* const first = launch.list + launch.list_begin[worker];
+  const u32* const last = launch.list + launch.list_begin[worker + 1];
+  u8* const scratch = launch.scratch + worker * launch.scratch_bytes;
+  u32 tasks_done = 0;
+  auto end = [&](WorkerState state) { store_relaxed(&status.state, static_cast<u32>(state)); };
+
+  if (first == last) return end(WorkerState::finished);
+  for (u32 done = 0; launch.num_iterations == 0 || done < launch.num_iterations; ++done) {
+    const u32 iteration = launch.first_iteration + done;
+    store_relaxed(&status.iteration, iteration);
+    store_relaxed(&status.task, kNone);
+
+    // P0 gate
+    if (launch.gate != kNone && !event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration))
+      return end(WorkerState::aborted);
+    if (launch.stop != nullptr && *launch.stop != 0) break;
+
+    for (const u32* next = first; next != last; ++next) {
+      // P1 fetch
+      const TaskRecord& task = launch.tasks[*next];
+      store_relaxed(&status.task, *next);
+      store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
+
+      // P2 wait
+      for (u32 w = 0; w < task.num_waits; ++w) {
+        const WaitRecord& wait = launch.waits[task.first_wait + w];
+        if (!event_wait(launch, status, wait.event, wait.arrivals * (iteration - wait.lag) + wait.count))
+          return end(WorkerState::aborted);
+      }
+
+      // P3 run
+      if (load_relaxed(&launch.control->abort) != 0) return end(WorkerState::aborted);
+      run_task(task, launch.operands + task.first_operand, scratch, iteration);
+
+      // P5 signal
+      for (u32 s = 0; s < task.num_signals; ++s)
+        add_release_wake(&launch.events[launch.signals[task.first_signal + s]]);
+      store_relaxed(&status.tasks_done, ++tasks_done);
+    }
+  }
+  end(WorkerState::finished);
+}
+
+}  // namespace megalith::runtime

@@ -1,0 +1,70 @@
+// The launch image: a task graph as the flat arrays that a persistent kernel reads (runtime/protocol.h), with the
+// memory of its counters, status words and scratch. It stands between the task graph, which has names and 64-bit sizes,
+// and the kernel, which has neither: every narrowing is checked here, once, so that the worker needs no check at all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megalith/runtime/memory.h"
+#include "megalith/runtime/protocol.h"
+#include "megalith/task/task_graph.h"
+
+namespace megalith::runtime {
+
+/// What the kernel needs beside the task graph; written by the code generator and by whoever owns the buffers.
+struct ImageParts {
+  std::vector<u32> bodies;          // per task: its case of the kernel's switch
+  std::vector<u32> first_operands;  // per task: where its operands begin in `operands`
+  std::vector<void*> operands;
+  u64 scratch_bytes = 0;      // per worker
+  u32 num_iterations = 1;     // 0: until *stop is set
+  const i32* stop = nullptr;  // the word that ends the token loop; must outlive the image
+};
+
+/// Move-only; launch() stays valid for as long as the image lives, also after a move.
+class LaunchImage {
+ public:
+  /// InternalError naming the task or event if the graph and the parts do not fit together or into the records.
+  LaunchImage(const task::TaskGraph& graph, ImageParts parts);
+  LaunchImage(LaunchImage&&) = default;
+  LaunchImage& operator=(LaunchImage&&) = default;
+
+  const Launch& launch() const { return launch_; }
+
+  /// Between runs only: fresh counters and status words for a run whose iterations are numbered from `first_iteration`.
+  void reset(u32 first_iteration = 0);
+  void set_num_iterations(u32 num_iterations);  // 0 needs a stop word
+  void set_spin_rounds(u32 rounds) { launch_.spin_rounds = rounds; }
+
+  const std::string& name() const { return name_; }
+  const std::string& task_name(u32 task) const { return task_names_[task]; }
+  const std::string& event_name(u32 event) const { return event_names_[event]; }
+  u32 task_worker(u32 task) const { return task_workers_[task]; }
+  u32 event_arrivals(u32 event) const { return event_arrivals_[event]; }
+  u32 num_tasks() const { return static_cast<u32>(tasks_.size()); }
+  u32 num_events() const { return static_cast<u32>(events_.size()); }
+  /// The tasks that signal `event`, in index order; for reports.
+  std::vector<u32> event_signallers(u32 event) const;
+
+ private:
+  void add_task(const task::TaskGraph& graph, u32 index, const ImageParts& parts);
+  void check_stop(const task::TaskGraph& graph) const;
+
+  std::string name_;
+  std::vector<std::string> task_names_, event_names_;
+  std::vector<u32> task_workers_, event_arrivals_;
+  std::vector<TaskRecord> tasks_;
+  std::vector<WaitRecord> waits_;
+  std::vector<u32> signals_, list_, list_begin_;
+  std::vector<void*> operands_;
+  std::vector<EventCounter> events_;
+  std::vector<WorkerStatus> status_;
+  std::unique_ptr<Control> control_;
+  Mapping scratch_;
+  Launch launch_{};
+};
+
+}  // namespace megalith::runtime

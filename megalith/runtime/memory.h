@@ -1,0 +1,32 @@
+// Large anonymous memory: weights, arena, scratch. Aligned to 2 MiB and advised for huge pages, because a decoder that
+// reads every weight once per token otherwise pays a page walk every 4 KiB.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace megalith::runtime {
+
+/// A zeroed private mapping that lives as long as this object. Move-only; of 0 bytes, data() is nullptr.
+class Mapping {
+ public:
+  Mapping() = default;
+  /// SystemError naming `what`, the bytes wanted and the bytes available if they cannot be had.
+  Mapping(int64_t bytes, const std::string& what);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+/// "1.5 GiB", "12 KiB", "17 bytes".
+std::string format_bytes(int64_t bytes);
+
+}  // namespace megalith::runtime

@@ -1,0 +1,39 @@
+// What this machine gives this process: cores (affinity and cgroup quota considered), memory, caches, SIMD extensions.
+// Read from /proc and /sys; what a system does not say is left empty or 0, never guessed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace megalith::runtime {
+
+struct CpuCache {
+  int level = 0;
+  std::string type;  // "Data", "Instruction", "Unified"
+  int64_t bytes = 0;
+  int num_sharing = 1;  // cores that share one of it
+};
+
+struct CpuTopology {
+  std::string model;              // "AMD EPYC 9B45"
+  std::vector<std::string> simd;  // the extensions that kernels care for, in the kernel's spelling: "avx512_bf16"
+  std::vector<int> cores;         // the logical cores this process may run on, ascending
+  double quota_cores = 0;         // CPU time per second that the cgroup allows; 0: no limit
+  int64_t memory_bytes = 0;       // of the machine or the cgroup, whichever is smaller
+  std::vector<CpuCache> caches;   // of the first usable core
+
+  /// Threads that can run at the same time: the cores, or the quota if that is less; at least 1.
+  int num_usable() const;
+};
+
+/// Reads it anew: affinity and quota may change while a process runs.
+CpuTopology cpu_topology();
+
+/// The cores of sched_getaffinity() alone.
+std::vector<int> affinity_cores();
+
+/// Memory that can still be allocated without swapping, in the machine and in the cgroup.
+int64_t memory_available_bytes();
+
+}  // namespace megalith::runtime
