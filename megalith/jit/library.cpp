@@ -1,0 +1,71 @@
+#include "megalith/jit/library.h"
+
+#include <dlfcn.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "megalith/base/error.h"
+
+namespace megalith::jit {
+
+namespace {
+
+// The integer after "version": in a small JSON text that our own emitter wrote; -1 if there is none.
+int version_in(std::string_view json) {
+  constexpr std::string_view kKey = "\"version\"";
+  size_t at = json.find(kKey);
+  if (at == std::string_view::npos) return -1;
+  at = json.find_first_not_of(" \t\n:", at + kKey.size());
+  if (at == std::string_view::npos || !std::isdigit(static_cast<unsigned char>(json[at]))) return -1;
+  return std::atoi(std::string(json.substr(at, 9)).c_str());
+}
+
+}  // namespace
+
+Library Library::load(const std::string& path) {
+  // Without a slash dlopen would search the system's directories.
+  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
+  Library library;
+  library.path_ = path;
+  library.handle_ = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library.handle_) throw SystemError(fmt::format("[jit] cannot load the kernel {}: {}", path, ::dlerror()));
+  return library;
+}
+
+Library::Library(Library&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)), path_(std::move(other.path_)) {}
+
+Library& Library::operator=(Library&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+Library::~Library() {
+  if (handle_) ::dlclose(handle_);
+}
+
+bool Library::has_symbol(const char* name) const { return handle_ && ::dlsym(handle_, name); }
+
+void* Library::symbol(const char* name) const {
+  MEGALITH_ASSERT(handle_, "[jit] no kernel is loaded, so it has no symbol \"{}\"", name);
+  void* address = ::dlsym(handle_, name);
+  if (!address)
+    throw SystemError(
+        fmt::format("[jit] the kernel {} exports no symbol \"{}\" (is it declared extern \"C\"?)", path_, name));
+  return address;
+}
+
+std::string Library::kernel_info() const {
+  std::string info = static_cast<const char*>(symbol("megalith_kernel_info"));
+  const int version = version_in(info);
+  if (version != kKernelAbiVersion)
+    throw SystemError(fmt::format("[jit] the kernel {} has interface version {}, this build wants {}; compile it again",
+                                  path_, version < 0 ? "none" : std::to_string(version), kKernelAbiVersion));
+  return info;
+}
+
+}  // namespace megalith::jit
