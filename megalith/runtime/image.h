@@ -22,6 +22,7 @@ struct ImageParts {
   u64 scratch_bytes = 0;      // per worker
   u32 num_iterations = 1;     // 0: until *stop is set
   const i32* stop = nullptr;  // the word that ends the token loop; must outlive the image
+  u32 stop_task = kNone;      // the task that writes *stop; kNone: the only one that signals the gate
 };
 
 /// Move-only; launch() stays valid for as long as the image lives, also after a move.
@@ -51,7 +52,6 @@ class LaunchImage {
 
  private:
   void add_task(const task::TaskGraph& graph, u32 index, const ImageParts& parts);
-  void check_stop(const task::TaskGraph& graph) const;
 
   std::string name_;
   std::vector<std::string> task_names_, event_names_;

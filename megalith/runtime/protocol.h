@@ -7,7 +7,8 @@
 //   W2  Control::abort          set once a run by the host (cancel, watchdog); read by all workers, relaxed.
 //   W3  EventCounter::sleepers  workers asleep or about to sleep on W1; written by waiters, read by signallers.
 //   W4  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
-//   W5  *Launch::stop           written by a task that precedes the gate; read by every worker that passed the gate.
+//   W5  *Launch::stop           written by one task, which precedes the gate; read by every worker that passed the
+//   gate.
 //
 // One iteration of a worker
 //   P0  gate     if there is one, until its arrivals of all earlier iterations are in (as P2), then read W5 (plain
@@ -28,8 +29,9 @@
 // 32-bit difference is right while no signaller is 2^31 arrivals ahead of a waiter; the gate, or any wait of lag 1 for
 // a reader of what the signaller writes, keeps it within two iterations.
 //
-// W5 needs no atomic either, because every worker has a task that precedes the gate's signals: it has read W5 in P0 of
-// iteration i before the writer of iteration i can run. runtime/image.cpp checks that. A worker without tasks returns.
+// W5 needs no atomic either: every worker has a task that precedes the one that writes W5, so it has read W5 in P0 of
+// iteration i before that is written in iteration i. runtime/image.cpp checks it. A worker without tasks returns at
+// once.
 //
 // Sleeping (CPU): a waiter that has spun long enough adds itself to W3, checks W1 again, and sleeps on W1 (futex). The
 // signaller's fetch-add on W1 and its load of W3 are both sequentially consistent, as are the waiter's add to W3 and

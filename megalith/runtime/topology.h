@@ -27,13 +27,13 @@ struct CpuTopology {
   int num_usable() const;
 };
 
-/// Reads it anew: affinity and quota may change while a process runs.
-CpuTopology cpu_topology();
+/// Reads it anew: affinity and quota may change while a process runs. `root` stands before /proc and /sys (for tests).
+CpuTopology cpu_topology(const std::string& root = "");
 
 /// The cores of sched_getaffinity() alone.
 std::vector<int> affinity_cores();
 
 /// Memory that can still be allocated without swapping, in the machine and in the cgroup.
-int64_t memory_available_bytes();
+int64_t memory_available_bytes(const std::string& root = "");
 
 }  // namespace megalith::runtime

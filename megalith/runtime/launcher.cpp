@@ -1,0 +1,191 @@
+#include "megalith/runtime/launcher.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include "megalith/base/log.h"
+#include "megalith/base/options.h"
+#include "megalith/runtime/cpu/worker.h"
+#include "megalith/runtime/topology.h"
+
+namespace megalith::runtime {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// Looks at a counter before a waiter sleeps. With a core of its own a worker has nothing better to do, and a futex
+// sleep and wake cost 5-50 us, so it spins for about twenty times that: 20,000 pauses of 10-60 ns (Zen 5, Sapphire
+// Rapids) are 0.2-1.2 ms, longer than any wait inside a balanced iteration. Where workers share cores the spinner may
+// be what the signaller waits for, so it yields after about the time of a cache line's trip there and back.
+constexpr u32 kSpinRounds = 20000;
+constexpr u32 kSpinRoundsShared = 32;
+
+/// How long a run that was told to stop may take before the watchdog gives up on its workers.
+constexpr milliseconds kGrace(2000);
+
+enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
+
+void pin_this_thread(int core) {
+  cpu_set_t* set = CPU_ALLOC(core + 1);
+  const size_t bytes = CPU_ALLOC_SIZE(core + 1);
+  CPU_ZERO_S(bytes, set);
+  CPU_SET_S(core, bytes, set);
+  const int code = pthread_setaffinity_np(pthread_self(), bytes, set);
+  CPU_FREE(set);
+  if (code != 0) log_debug("[launch] cannot pin a worker to core {}: error {}; it runs unpinned", core, code);
+}
+
+}  // namespace
+
+Launcher::Launcher(WorkerEntry entry, LaunchImage& image, LaunchOptions options)
+    : entry_(entry), image_(image), options_(options) {
+  if (options_.watchdog_ms < 0) options_.watchdog_ms = option_integer("MEGALITH_WATCHDOG_MS");
+}
+
+Launcher::~Launcher() {
+  cancel();
+  join();
+}
+
+RunEnd Launcher::run(u32 first_iteration) {
+  start(first_iteration);
+  return wait();
+}
+
+void Launcher::start(u32 first_iteration) {
+  MEGALITH_ASSERT(finished(), "[launch] {} is still running", image_.name());
+  join();
+  const u32 num_workers = image_.launch().num_workers;
+  const CpuTopology topology = cpu_topology();
+  const bool own_cores = num_workers <= static_cast<u32>(topology.num_usable());
+  image_.reset(first_iteration);
+  image_.set_spin_rounds(own_cores ? kSpinRounds : kSpinRoundsShared);
+  if (!own_cores)
+    log_info("[launch] {} workers share {} cores: not pinned, and they sleep early", num_workers,
+             topology.num_usable());
+
+  hang_.clear();
+  num_running_.store(num_workers, std::memory_order_relaxed);  // made visible by the threads' creation
+  u32 started = 0;
+  try {
+    for (; started < num_workers; ++started) {
+      const int core = own_cores ? topology.cores[started] : -1;
+      workers_.emplace_back([this, worker = started, core] {
+        if (core >= 0) pin_this_thread(core);
+        worker_main(worker);
+      });
+    }
+    watchdog_ = std::thread([this] { watch(); });
+  } catch (const std::system_error& error) {
+    cancel();
+    num_running_.fetch_sub(num_workers - started, std::memory_order_acq_rel);
+    join();
+    throw SystemError(fmt::format("[launch] cannot start thread {} of {}: {}; use fewer (MEGALITH_THREADS)",
+                                  started + 1, num_workers + 1, error.what()));
+  }
+}
+
+RunEnd Launcher::wait() {
+  // The watchdog's thread ends when the workers have, or when it has given up on them.
+  if (watchdog_.joinable()) watchdog_.join();
+  if (!hang_.empty()) {
+    if (finished()) join();
+    throw HangError(hang_);
+  }
+  join();
+  // A cancel that came after the last task changes nothing: the run is complete.
+  for (u32 w = 0; w < image_.launch().num_workers; ++w)
+    if (image_.launch().status[w].state == static_cast<u32>(WorkerState::aborted)) return RunEnd::cancelled;
+  return RunEnd::finished;
+}
+
+void Launcher::cancel() noexcept {
+  // No wake-up: a signal handler should do as little as can be, and no sleep is longer than kSleepNanoseconds.
+  store_relaxed(&image_.launch().control->abort, kAbortCancel);  // W2; read by the workers' waits and before each task
+}
+
+void Launcher::worker_main(u32 worker) {
+  entry_(&image_.launch(), worker);
+  const std::lock_guard lock(mutex_);
+  // release; pairs with the acquire in finished(): the caller may read the buffers then
+  if (num_running_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    done_.notify_all();
+    if (options_.mailbox != nullptr) mailbox_interrupt(options_.mailbox);
+  }
+}
+
+void Launcher::join() {
+  if (watchdog_.joinable()) watchdog_.join();
+  if (!finished() && !hang_.empty())
+    log_warn("[launch] {}: waiting for a worker that does not return from its task", image_.name());
+  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
+}
+
+/// Counts quiet ticks instead of reading a clock, so that a stopped process (Ctrl-Z, a debugger, a suspended machine)
+/// is not a hang when it goes on.
+void Launcher::watch() {
+  const Launch& launch = image_.launch();
+  const int64_t limit_ms = options_.watchdog_ms;
+  const milliseconds tick(std::clamp<int64_t>(limit_ms / 10, 1, 250));
+  const auto all_done = [&] { return finished(); };
+
+  u32 last_sum = 0;
+  int64_t idle_ms = 0;
+  std::unique_lock lock(mutex_);
+  while (!done_.wait_for(lock, tick, all_done)) {
+    if (limit_ms == 0) continue;
+    u32 sum = 0;
+    for (u32 w = 0; w < launch.num_workers; ++w) sum += load_relaxed(&launch.status[w].tasks_done);
+    const bool host_is_late = options_.mailbox != nullptr && load_relaxed(&options_.mailbox->writer_sleeps) != 0;
+    idle_ms = sum != last_sum || host_is_late ? 0 : idle_ms + tick.count();
+    last_sum = sum;
+    if (idle_ms < limit_ms) continue;
+
+    hang_ = hang_report(idle_ms);  // before the abort changes what there is to see
+    store_relaxed(&launch.control->abort, kAbortWatchdog);
+    if (!done_.wait_for(lock, kGrace, all_done))
+      hang_ += "\n  a worker does not return from its task; its thread ends with it, or with the process";
+    return;
+  }
+}
+
+std::string Launcher::hang_report(int64_t idle_ms) const {
+  const Launch& launch = image_.launch();
+  std::string text = fmt::format("[launch] {} made no progress for {} ms", image_.name(), idle_ms);
+  for (u32 w = 0; w < launch.num_workers; ++w) {
+    const WorkerStatus& status = launch.status[w];
+    const u32 task = load_relaxed(&status.task);
+    const u32 iteration = load_relaxed(&status.iteration);
+    const std::string where = task == kNone
+                                  ? fmt::format("at the gate of iteration {}", iteration)
+                                  : fmt::format("task \"{}\" of iteration {}", image_.task_name(task), iteration);
+    text += fmt::format("\n  worker {} ", w);
+    switch (static_cast<WorkerState>(load_relaxed(&status.state))) {
+      case WorkerState::starting: text += "has not begun"; break;
+      case WorkerState::running: text += "runs " + where; break;
+      case WorkerState::finished: text += "has finished"; break;
+      case WorkerState::aborted: text += "was stopped before " + where; break;
+      case WorkerState::waiting: {
+        const u32 event = load_relaxed(&status.event);
+        text += fmt::format("waits {} for event \"{}\": has {}, wants {}", where, image_.event_name(event),
+                            load_relaxed(&launch.events[event].arrived), load_relaxed(&status.wanted));
+        const std::vector<u32> signallers = image_.event_signallers(event);
+        constexpr size_t kMostNamed = 4;
+        for (size_t s = 0; s < std::min(signallers.size(), kMostNamed); ++s)
+          text += fmt::format("{} \"{}\" (worker {})", s == 0 ? ", signalled by" : ",", image_.task_name(signallers[s]),
+                              image_.task_worker(signallers[s]));
+        if (signallers.size() > kMostNamed) text += fmt::format(" and {} more", signallers.size() - kMostNamed);
+        if (signallers.empty()) text += ", signalled by no task";
+      }
+    }
+  }
+  return text + "\n  a wrong task graph, or a task slower than MEGALITH_WATCHDOG_MS; please report the former";
+}
+
+}  // namespace megalith::runtime

@@ -1,0 +1,74 @@
+#include "megalith/runtime/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "megalith/base/error.h"
+#include "megalith/runtime/topology.h"
+
+namespace megalith::runtime {
+
+namespace {
+// The huge page of x86-64 and of aarch64 with 4 KiB base pages. On others the alignment is harmless and the advice is a
+// hint.
+constexpr int64_t kHugePageBytes = 2 << 20;
+
+[[noreturn]] void throw_no_memory(int64_t bytes, const std::string& what, const std::string& reason) {
+  throw SystemError(
+      fmt::format("[memory] cannot map {} for {}: {} ({} available); close something, or use a smaller model "
+                  "or a shorter context",
+                  format_bytes(bytes), what, reason, format_bytes(memory_available_bytes())));
+}
+}  // namespace
+
+Mapping::Mapping(int64_t bytes, const std::string& what) : bytes_(bytes) {
+  MEGALITH_ASSERT(bytes >= 0, "[memory] {} bytes wanted for {}", bytes, what);
+  if (bytes == 0) return;
+  // Linux overcommits: without this look the mapping succeeds and the process is killed when it touches it.
+  if (bytes > memory_available_bytes()) throw_no_memory(bytes, what, "not enough memory");
+
+  // Mapped with room to align, then trimmed at both ends.
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t slack = bytes >= kHugePageBytes ? kHugePageBytes : 0;
+  const int64_t size = (bytes + page - 1) / page * page;
+  void* map = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) throw_no_memory(bytes, what, std::strerror(errno));
+  std::byte* begin = static_cast<std::byte*>(map);
+  if (slack != 0) {
+    const int64_t head = (kHugePageBytes - reinterpret_cast<intptr_t>(begin) % kHugePageBytes) % kHugePageBytes;
+    if (head > 0) munmap(begin, head);
+    if (slack > head) munmap(begin + head + size, slack - head);
+    begin += head;
+    madvise(begin, size, MADV_HUGEPAGE);  // a kernel without huge pages says no; slower, not wrong
+  }
+  data_ = begin;
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+std::string format_bytes(int64_t bytes) {
+  const char* const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  int unit = 0;
+  while (value >= 1024 && unit < 4) value /= 1024, ++unit;
+  return value == static_cast<int64_t>(value) ? fmt::format("{:.0f} {}", value, units[unit])
+                                              : fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+}  // namespace megalith::runtime
