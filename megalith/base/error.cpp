@@ -6,8 +6,8 @@
 namespace megalith {
 
 void throw_internal_error(const char* file, int line, const char* condition, const std::string& message) {
-  throw InternalError(fmt::format("{} (internal error at {}:{}: {} does not hold; please report it)", message, file,
-                                  line, condition));
+  throw InternalError(
+      fmt::format("{} (internal error at {}:{}: {} does not hold; please report it)", message, file, line, condition));
 }
 
 SystemError system_error(const std::string& what) { return SystemError(fmt::format("{}: {}", what, strerror(errno))); }

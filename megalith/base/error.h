@@ -44,13 +44,13 @@ SystemError system_error(const std::string& what);
 }  // namespace megalith
 
 /// Throws UserError with the formatted message unless `condition` holds.
-#define MEGALITH_CHECK(condition, ...)                                      \
-  do {                                                                      \
+#define MEGALITH_CHECK(condition, ...)                                         \
+  do {                                                                         \
     if (!(condition)) throw ::megalith::UserError(::fmt::format(__VA_ARGS__)); \
   } while (0)
 
 /// Throws InternalError unless `condition` holds: for what can only be false if Megalith has a bug.
-#define MEGALITH_ASSERT(condition, ...)                                                                              \
-  do {                                                                                                               \
+#define MEGALITH_ASSERT(condition, ...)                                                                             \
+  do {                                                                                                              \
     if (!(condition)) ::megalith::throw_internal_error(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (0)

@@ -10,7 +10,8 @@ namespace megalith {
 
 namespace {
 constexpr Option kOptions[] = {
-    {"MEGALITH_CACHE_DIR", "", "Where compiled kernels are kept; default $XDG_CACHE_HOME/megalith or ~/.cache/megalith."},
+    {"MEGALITH_CACHE_DIR", "",
+     "Where compiled kernels are kept; default $XDG_CACHE_HOME/megalith or ~/.cache/megalith."},
     {"MEGALITH_CACHE_LIMIT_MB", "2048", "Size at which the least recently used cache entries are deleted, in MiB."},
     {"MEGALITH_ALWAYS_COMPILE", "0", "1: ignore cache entries (they are still written)."},
     {"MEGALITH_CXX", "", "C++ compiler for CPU kernels; default the first of c++, g++, clang++ on the PATH."},

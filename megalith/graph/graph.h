@@ -5,8 +5,9 @@
 //   constant    weights; never written; bound from outside
 //   state       lives on from one iteration to the next (KV cache, the batch block); bound from outside
 //   activation  lives within one iteration; Megalith finds it a place in the arena
-// A dimension may be dynamic: its size is the largest value, and the true one is an i32 in a state tensor, read by every
-// task that needs it. That is how a decode step, a chunk of a prompt and a batch are one graph with more or fewer rows.
+// A dimension may be dynamic: its size is the largest value, and the true one is an i32 in a state tensor, read by
+// every task that needs it. That is how a decode step, a chunk of a prompt and a batch are one graph with more or fewer
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -48,11 +49,11 @@ struct Tensor {
 struct Node {
   std::string name;
   const Operator* op = nullptr;
-  std::vector<TensorId> operands;                 // in the order of Operator::operands
-  std::map<std::string, int64_t> sizes;           // every size of the operator, dynamic ones at their largest
-  std::map<std::string, std::string> dynamic;     // size -> dynamic size it follows
+  std::vector<TensorId> operands;              // in the order of Operator::operands
+  std::map<std::string, int64_t> sizes;        // every size of the operator, dynamic ones at their largest
+  std::map<std::string, std::string> dynamic;  // size -> dynamic size it follows
   std::map<std::string, double> attributes;
-  std::map<std::string, int64_t> tile;            // iname -> tile size chosen by the user; the rest is chosen for them
+  std::map<std::string, int64_t> tile;  // iname -> tile size chosen by the user; the rest is chosen for them
 };
 
 /// Where the true value of a dynamic size is read: element `index` of the i32 state tensor.
@@ -63,11 +64,11 @@ struct DynamicSize {
 
 /// What one call of Graph::add needs beyond its inputs; all of it may be left out.
 struct NodeOptions {
-  std::map<std::string, int64_t> sizes;           // those that shapes do not tell
+  std::map<std::string, int64_t> sizes;  // those that shapes do not tell
   std::map<std::string, double> attributes;
   std::map<std::string, int64_t> tile;
-  std::map<std::string, TensorId> outputs;        // existing tensors to write instead of new activations
-  std::map<std::string, DType> dtypes;            // of new outputs
+  std::map<std::string, TensorId> outputs;  // existing tensors to write instead of new activations
+  std::map<std::string, DType> dtypes;      // of new outputs
 };
 
 class Graph {

@@ -1,5 +1,5 @@
-// Lower: from a node of the graph to its operator's loop kernel, with dtypes and sizes bound and checked. Nodes with the
-// same signature (all layers of a model, as a rule) share one lowered kernel, and later one generated body.
+// Lower: from a node of the graph to its operator's loop kernel, with dtypes and sizes bound and checked. Nodes with
+// the same signature (all layers of a model, as a rule) share one lowered kernel, and later one generated body.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace megalith::graph {
 
 /// An operator's loop kernel, bound for one signature.
 struct LoweredKernel {
-  std::string name;                 // "linear_2": operator and a number; a C identifier
-  std::string signature;            // text that two nodes share exactly if they can share a body
+  std::string name;       // "linear_2": operator and a number; a C identifier
+  std::string signature;  // text that two nodes share exactly if they can share a body
   const Operator* op = nullptr;
   loop::Kernel kernel;              // types inferred; operand dtypes set; parameters marked dynamic
   loop::Binding binding;            // all sizes (dynamic ones at their largest) and attributes

@@ -61,11 +61,11 @@ using Reference = std::function<void(const loop::Binding&, loop::Arrays&)>;
 struct Operator {
   std::string name;
   std::string doc;
-  std::vector<Operand> operands;                  // inputs, inouts and outputs in the order of declaration
+  std::vector<Operand> operands;  // inputs, inouts and outputs in the order of declaration
   std::vector<loop::Attribute> attributes;
-  std::vector<std::string> extra_sizes;           // sizes that no operand's shape tells; a node must give them
-  std::string loops;                              // loop-kernel text: domains and instructions
-  Reference reference;                            // set: the loop kernel is opaque, accesses only
+  std::vector<std::string> extra_sizes;  // sizes that no operand's shape tells; a node must give them
+  std::string loops;                     // loop-kernel text: domains and instructions
+  Reference reference;                   // set: the loop kernel is opaque, accesses only
   std::vector<TaskAxis> axes;
   std::vector<TunedBody> bodies;
   std::vector<std::map<std::string, int64_t>> tests;

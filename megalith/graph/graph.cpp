@@ -1,0 +1,147 @@
+#include "megalith/graph/graph.h"
+
+#include "megalith/base/error.h"
+#include "megalith/graph/sizes.h"
+
+namespace megalith::graph {
+
+int64_t Tensor::num_elements() const {
+  int64_t n = 1;
+  for (const Dim& dim : shape) n *= dim.size;
+  return n;
+}
+
+Graph::Graph(std::shared_ptr<const Registry> registry, std::string name)
+    : registry_(std::move(registry)), name_(std::move(name)) {}
+
+TensorId Graph::new_tensor(const std::string& name, DType dtype, std::vector<Dim> shape, TensorKind kind) {
+  MEGALITH_CHECK(!by_name_.contains(name), "two tensors are named \"{}\"", name);
+  for (const Dim& dim : shape)
+    MEGALITH_CHECK(dim.size > 0 && dim.size < (int64_t{1} << 40), "tensor \"{}\" has a dimension of size {}", name,
+                   dim.size);
+  for (const Dim& dim : shape)
+    MEGALITH_CHECK(dim.dynamic.empty() || dynamic_sizes_.contains(dim.dynamic),
+                   "tensor \"{}\" follows the dynamic size \"{}\", which the graph does not have", name, dim.dynamic);
+  const TensorId id = static_cast<TensorId>(tensors_.size());
+  tensors_.push_back({name, dtype, std::move(shape), kind});
+  by_name_[name] = id;
+  return id;
+}
+
+TensorId Graph::constant(const std::string& name, DType dtype, std::vector<Dim> shape) {
+  return new_tensor(name, dtype, std::move(shape), TensorKind::constant);
+}
+
+TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape) {
+  return new_tensor(name, dtype, std::move(shape), TensorKind::state);
+}
+
+TensorId Graph::activation(const std::string& name, DType dtype, std::vector<Dim> shape) {
+  return new_tensor(name, dtype, std::move(shape), TensorKind::activation);
+}
+
+void Graph::dynamic_size(const std::string& name, TensorId tensor, int64_t index) {
+  const Tensor& t = this->tensor(tensor);
+  MEGALITH_CHECK(t.kind == TensorKind::state && t.dtype == DType::i32 && index >= 0 && index < t.num_elements(),
+                 "the dynamic size \"{}\" must be an element of an i32 state tensor, not element {} of \"{}\"", name,
+                 index, t.name);
+  dynamic_sizes_[name] = {tensor, index};
+}
+
+TensorId Graph::find(const std::string& name) const {
+  auto found = by_name_.find(name);
+  MEGALITH_CHECK(found != by_name_.end(), "the graph \"{}\" has no tensor \"{}\"", name_, name);
+  return found->second;
+}
+
+void Graph::set_gate(const std::string& node, TensorId stop) {
+  const Tensor& t = tensor(stop);
+  MEGALITH_CHECK(t.kind == TensorKind::state && t.dtype == DType::i32 && t.num_elements() == 1,
+                 "the stop word must be an i32 state tensor of one element, not \"{}\"", t.name);
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].name == node) gate_node_ = static_cast<int>(i);
+  MEGALITH_CHECK(gate_node_ && nodes_[static_cast<size_t>(*gate_node_)].name == node, "there is no node \"{}\"", node);
+  stop_tensor_ = stop;
+}
+
+std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& node_name,
+                                 const std::vector<TensorId>& inputs, const NodeOptions& options) {
+  const Operator& op = registry_->get(op_name);
+  for (const Node& other : nodes_)
+    MEGALITH_CHECK(other.name != node_name, "[{}] two nodes are named \"{}\"", op_name, node_name);
+
+  std::vector<const Operand*> given, made;
+  for (const Operand& operand : op.operands) (operand.role == loop::Role::output ? made : given).push_back(&operand);
+  std::vector<std::string> wanted;
+  for (const Operand* operand : given) wanted.push_back(operand->name);
+  MEGALITH_CHECK(inputs.size() == given.size(), "[{}] {} inputs given, want {}: {} (node \"{}\")", op_name,
+                 inputs.size(), given.size(), fmt::join(wanted, ", "), node_name);
+
+  std::map<std::string, TensorId> by_operand;
+  std::map<std::string, const Tensor*> shapes;
+  for (size_t i = 0; i < given.size(); ++i) {
+    MEGALITH_CHECK(inputs[i] >= 0 && inputs[i] < static_cast<TensorId>(tensors_.size()),
+                   "[{}] input \"{}\" is no tensor of this graph (node \"{}\")", op_name, given[i]->name, node_name);
+    by_operand[given[i]->name] = inputs[i];
+    const Tensor& t = tensor(inputs[i]);
+    shapes[given[i]->name] = &t;
+    MEGALITH_CHECK(dtype_is_float(t.dtype) == dtype_is_float(given[i]->dtype),
+                   "[{}] input \"{}\" is {} of {}, want {} (node \"{}\")", op_name, given[i]->name, t.name,
+                   dtype_name(t.dtype), dtype_is_float(given[i]->dtype) ? "a float dtype" : "an integer dtype",
+                   node_name);
+    MEGALITH_CHECK(given[i]->role != loop::Role::inout || t.kind != TensorKind::constant,
+                   "[{}] writes \"{}\", which is a constant (node \"{}\")", op_name, t.name, node_name);
+  }
+  for (const auto& [name, id] : options.outputs) {
+    const Operand* operand = op.find(name);
+    MEGALITH_CHECK(operand && operand->role == loop::Role::output, "[{}] has no output \"{}\" (node \"{}\")", op_name,
+                   name, node_name);
+    MEGALITH_CHECK(tensor(id).kind != TensorKind::constant, "[{}] writes \"{}\", which is a constant (node \"{}\")",
+                   op_name, tensor(id).name, node_name);
+    by_operand[name] = id;
+    shapes[name] = &tensor(id);
+  }
+
+  Node node;
+  node.name = node_name;
+  node.op = &op;
+  const SolvedSizes solved = solve_sizes(op, node_name, shapes, options.sizes);
+  node.sizes = solved.sizes;
+  node.dynamic = solved.dynamic;
+  for (const loop::Attribute& attribute : op.attributes) node.attributes[attribute.name] = attribute.value;
+  for (const auto& [name, value] : options.attributes) {
+    MEGALITH_CHECK(node.attributes.contains(name), "[{}] has no attribute \"{}\" (node \"{}\")", op_name, name,
+                   node_name);
+    node.attributes[name] = value;
+  }
+  for (const auto& [iname, tile] : options.tile) {
+    bool known = false;
+    for (const TaskAxis& axis : op.axes) known |= axis.iname == iname;
+    MEGALITH_CHECK(known && tile > 0, "[{}] cannot be cut along \"{}\" into tiles of {} (node \"{}\")", op_name, iname,
+                   tile, node_name);
+  }
+  node.tile = options.tile;
+
+  std::vector<TensorId> outputs;
+  for (const Operand* operand : made) {
+    if (!by_operand.contains(operand->name)) {
+      auto dtype = options.dtypes.find(operand->name);
+      by_operand[operand->name] = activation(made.size() == 1 ? node_name : node_name + "." + operand->name,
+                                             dtype == options.dtypes.end() ? operand->dtype : dtype->second,
+                                             operand_shape(op, *operand, solved));
+    }
+    outputs.push_back(by_operand[operand->name]);
+  }
+  for (const Operand& operand : op.operands) node.operands.push_back(by_operand.at(operand.name));
+  nodes_.push_back(std::move(node));
+  return outputs;
+}
+
+TensorId Graph::apply(const std::string& op, const std::string& node, const std::vector<TensorId>& inputs,
+                      const NodeOptions& options) {
+  std::vector<TensorId> outputs = add(op, node, inputs, options);
+  MEGALITH_CHECK(outputs.size() == 1, "[{}] has {} outputs, use add() (node \"{}\")", op, outputs.size(), node);
+  return outputs[0];
+}
+
+}  // namespace megalith::graph

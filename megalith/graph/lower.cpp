@@ -1,0 +1,102 @@
+#include "megalith/graph/lower.h"
+
+#include <set>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/bind.h"
+#include "megalith/loop/check.h"
+#include "megalith/loop/infer.h"
+#include "megalith/loop/text.h"
+
+namespace megalith::graph {
+
+namespace {
+
+// The operator's loop-kernel text with the signature put in front: one grammar for both.
+loop::Kernel parse_operator(const Operator& op, const Node& node) {
+  std::string text = fmt::format("kernel {}\n", op.name);
+  for (const auto& [size, value] : node.sizes)
+    text += fmt::format("parameter {}{}\n", size, node.dynamic.contains(size) ? " dynamic" : "");
+  for (const loop::Attribute& attribute : op.attributes)
+    text += fmt::format("attribute {} = {}\n", attribute.name, attribute.value);
+  for (const Operand& operand : op.operands) {
+    const char* role = operand.role == loop::Role::input    ? "input"
+                       : operand.role == loop::Role::output ? "output"
+                                                            : "inout";
+    text +=
+        fmt::format("{} {}: {}[{}]\n", role, operand.name, dtype_name(operand.dtype), fmt::join(operand.shape, ", "));
+  }
+  try {
+    return loop::parse_kernel(text + op.loops);
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("[{}] loop kernel does not parse: {}", op.name, error.what()));
+  }
+}
+
+std::string signature_of(const Graph& graph, const Node& node) {
+  std::string text = node.op->name;
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    text += fmt::format(" {}:{}", node.op->operands[i].name, dtype_name(graph.tensor(node.operands[i]).dtype));
+  for (const auto& [size, value] : node.sizes)
+    text += fmt::format(" {}{}{}", size, node.dynamic.contains(size) ? "<=" : "=", value);
+  for (const auto& [name, value] : node.attributes) text += fmt::format(" {}={}", name, value);
+  // Operands that are one and the same tensor (or written twice) must not be assumed distinct by the generated code.
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (node.operands[i] == node.operands[j]) text += fmt::format(" alias:{}={}", i, j);
+  return text;
+}
+
+const TunedBody* choose_body(const Graph& graph, const Node& node, const std::string& target) {
+  BodyQuery query{{}, node.sizes};
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    query.dtypes[node.op->operands[i].name] = graph.tensor(node.operands[i]).dtype;
+  for (const TunedBody& body : node.op->bodies)
+    if (body.target == target && (!body.applies || body.applies(query))) return &body;
+  return nullptr;
+}
+
+LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string& target) {
+  LoweredKernel lowered;
+  lowered.op = node.op;
+  lowered.kernel = parse_operator(*node.op, node);
+  lowered.kernel.opaque = static_cast<bool>(node.op->reference);
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    lowered.kernel.find_tensor(node.op->operands[i].name)->dtype = graph.tensor(node.operands[i]).dtype;
+  for (const TaskAxis& axis : node.op->axes) {
+    lowered.tiled.push_back(axis.iname);
+    lowered.kernel.tags[axis.iname] = loop::InameTag::task;
+  }
+  lowered.binding.sizes = node.sizes;
+  lowered.binding.attributes = node.attributes;
+  loop::infer_types(lowered.kernel);
+  loop::infer_shapes(lowered.kernel);
+  if (!lowered.kernel.opaque) loop::check_kernel(loop::bind(lowered.kernel, lowered.binding));
+  lowered.body = choose_body(graph, node, target);
+  return lowered;
+}
+
+}  // namespace
+
+LoweredGraph lower(const Graph& graph, const std::string& target) {
+  LoweredGraph result;
+  std::map<std::string, int> by_signature;
+  std::map<std::string, int> used_names;
+  for (const Node& node : graph.nodes()) {
+    const std::string signature = signature_of(graph, node);
+    auto [at, fresh] = by_signature.emplace(signature, static_cast<int>(result.kernels.size()));
+    if (fresh) {
+      LoweredKernel lowered;
+      try {
+        lowered = lower_node(graph, node, target);
+      } catch (const UserError& error) { throw UserError(fmt::format("{} (node \"{}\")", error.what(), node.name)); }
+      lowered.signature = signature;
+      lowered.name = fmt::format("{}_{}", node.op->name, used_names[node.op->name]++);
+      result.kernels.push_back(std::move(lowered));
+    }
+    result.kernel_of_node.push_back(at->second);
+  }
+  return result;
+}
+
+}  // namespace megalith::graph

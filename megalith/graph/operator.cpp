@@ -1,0 +1,98 @@
+#include "megalith/graph/operator.h"
+
+#include "megalith/base/error.h"
+
+namespace megalith::graph {
+
+const Operand* Operator::find(const std::string& operand) const {
+  for (const Operand& o : operands)
+    if (o.name == operand) return &o;
+  return nullptr;
+}
+
+operator_::operator_(std::string name, std::string doc) {
+  op_.name = std::move(name);
+  op_.doc = std::move(doc);
+}
+
+operator_& operator_::input(std::string name, std::vector<std::string> shape, DType dtype) {
+  op_.operands.push_back({std::move(name), loop::Role::input, std::move(shape), dtype, ""});
+  return *this;
+}
+
+operator_& operator_::index(std::string name, std::vector<std::string> shape, std::string size) {
+  op_.operands.push_back({std::move(name), loop::Role::input, std::move(shape), DType::i32, std::move(size)});
+  return *this;
+}
+
+operator_& operator_::inout(std::string name, std::vector<std::string> shape, DType dtype) {
+  op_.operands.push_back({std::move(name), loop::Role::inout, std::move(shape), dtype, ""});
+  return *this;
+}
+
+operator_& operator_::output(std::string name, std::vector<std::string> shape, DType dtype) {
+  op_.operands.push_back({std::move(name), loop::Role::output, std::move(shape), dtype, ""});
+  return *this;
+}
+
+operator_& operator_::attribute(std::string name, double default_value) {
+  op_.attributes.push_back({std::move(name), default_value});
+  return *this;
+}
+
+operator_& operator_::size(std::string name) {
+  op_.extra_sizes.push_back(std::move(name));
+  return *this;
+}
+
+operator_& operator_::loops(std::string text) {
+  op_.loops = std::move(text);
+  return *this;
+}
+
+operator_& operator_::reference(Reference reference) {
+  op_.reference = std::move(reference);
+  return *this;
+}
+
+operator_& operator_::tasks(std::vector<TaskAxis> axes) {
+  op_.axes = std::move(axes);
+  return *this;
+}
+
+operator_& operator_::tasks(std::initializer_list<const char*> inames) {
+  op_.axes.clear();
+  for (const char* iname : inames) op_.axes.push_back({iname, 1});
+  return *this;
+}
+
+operator_& operator_::body(std::string target, std::string file, std::string name,
+                           std::function<bool(const BodyQuery&)> applies) {
+  op_.bodies.push_back({std::move(target), std::move(file), std::move(name), std::move(applies)});
+  return *this;
+}
+
+operator_& operator_::test(std::map<std::string, int64_t> sizes) {
+  op_.tests.push_back(std::move(sizes));
+  return *this;
+}
+
+void Registry::add(Operator op) {
+  MEGALITH_CHECK(!operators_.contains(op.name), "two operators are named \"{}\"", op.name);
+  operators_.emplace(op.name, std::move(op));
+}
+
+const Operator& Registry::get(const std::string& name) const {
+  auto found = operators_.find(name);
+  MEGALITH_CHECK(found != operators_.end(), "there is no operator \"{}\"; known are {}", name,
+                 fmt::join(names(), ", "));
+  return found->second;
+}
+
+std::vector<std::string> Registry::names() const {
+  std::vector<std::string> result;
+  for (const auto& [name, op] : operators_) result.push_back(name);
+  return result;
+}
+
+}  // namespace megalith::graph

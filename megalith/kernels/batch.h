@@ -1,0 +1,39 @@
+// The batch block: the small tables in which the requests of a running kernel live. The host fills them in before the
+// launch; from then on the `advance` task of each iteration owns them: it takes in the sampled tokens, ends requests,
+// and decides which rows the next iteration works on. Everything else only reads. Plain i32 and f32 tensors of the
+// graph, so dependences and verifier cover them like any other.
+//
+//   requests       i32 [N, kRequestFields]  one line per request, fields below
+//   history        i32 [N, S]       all tokens of each request, prompt first
+//   sampling_f32   f32 [N, 4]       SamplingField
+//   sampling_i32   i32 [N, 4]       top_k, seed (low, high)
+//   stop_tokens    i32 [E]          token ids that end a text; unused places are -1
+//   page_table     i32 [N, Q]       the KV pages of each request
+//   counts         i32 [4]          CountField: rows and samples of this iteration
+//   row_token, row_request, row_position   i32 [T]   one entry per row of this iteration
+//   sample_row, sample_request             i32 [N]   the rows after which a token is sampled, and whose they are
+//   stop           i32 [1]          1: the loop ends
+//   mailbox        a runtime::Mailbox
+//
+// Freestanding: shared by host and kernels.
+#pragma once
+
+namespace megalith::batch {
+
+enum RequestField {
+  kState,       // RequestState
+  kLength,      // tokens known: prompt and sampled ones
+  kDone,        // tokens worked through: their keys and values are in the cache
+  kLimit,       // length at which the request ends
+  kReason,      // FinishReason, once finished
+  kIgnoreStop,  // 1: stop tokens do not end it
+  kRequestFields = 8
+};
+
+enum RequestState { kEmpty = 0, kActive = 1, kFinished = 2 };
+enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2 };
+enum SamplingFloat { kTemperature, kTopP, kSamplingFloats = 4 };
+enum SamplingInt { kTopK, kSeedLow, kSeedHigh, kSamplingInts = 4 };
+enum CountField { kRows, kSamples, kCountFields = 4 };
+
+}  // namespace megalith::batch

@@ -1,0 +1,78 @@
+// Advance: the last task of every iteration and the only one that changes the batch block (kernels/batch.h). It takes
+// in the sampled tokens, posts them to the host, ends requests, and lays out the next iteration's rows.
+//
+// Rows are given out so that nobody starves: every active request gets one row first (a decode step, or the next token
+// of its prompt), then prompts get what is left, in order. A request is sampled when its last known token is among its
+// rows.
+#pragma once
+
+#include "megalith/kernels/batch.h"
+#include "megalith/kernels/cpu/prelude.h"
+#include "megalith/runtime/mailbox.h"
+
+namespace megalith::kernels {
+
+template <class Args>
+inline bool is_stop_token(const Args& a, i32 token) {
+  for (i64 e = 0; e < a.E; ++e)
+    if (a.stop_tokens[e] == token) return true;
+  return false;
+}
+
+/// Appends the token sampled for `request`; ends the request when the text is complete.
+template <class Args>
+inline void take_in(const Args& a, i32 request, i32 token, runtime::Mailbox* mailbox) {
+  i32* fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
+  a.history[static_cast<i64>(request) * a.S + fields[batch::kLength]] = token;
+  ++fields[batch::kLength];
+  const u32 id = static_cast<u32>(request);
+  runtime::mailbox_post(mailbox, {id, token, static_cast<u32>(runtime::MailKind::token), 0}, a.abort);
+  if (fields[batch::kIgnoreStop] == 0 && is_stop_token(a, token))
+    fields[batch::kReason] = batch::kStopToken;
+  else if (fields[batch::kLength] >= fields[batch::kLimit])
+    fields[batch::kReason] = batch::kLengthLimit;
+  else
+    return;
+  fields[batch::kState] = batch::kFinished;
+  runtime::mailbox_post(
+      mailbox, {id, token, static_cast<u32>(runtime::MailKind::finished), static_cast<u32>(fields[batch::kReason])},
+      a.abort);
+}
+
+/// Lays out the next iteration's rows; false if there is nothing left to do.
+template <class Args>
+inline bool plan_rows(const Args& a) {
+  i64 free_rows = a.T_largest;
+  for (i64 n = 0; n < a.N; ++n) free_rows -= a.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
+  i32 rows = 0, samples = 0;
+  for (i64 n = 0; n < a.N; ++n) {
+    i32* fields = a.requests + n * batch::kRequestFields;
+    if (fields[batch::kState] != batch::kActive) continue;
+    const i64 waiting = fields[batch::kLength] - fields[batch::kDone];
+    const i64 extra = waiting - 1 < free_rows ? waiting - 1 : free_rows;
+    free_rows -= extra;
+    for (i64 i = 0; i < 1 + extra; ++i, ++rows) {
+      a.row_token[rows] = a.history[n * a.S + fields[batch::kDone]];
+      a.row_request[rows] = static_cast<i32>(n);
+      a.row_position[rows] = fields[batch::kDone]++;
+    }
+    if (fields[batch::kDone] == fields[batch::kLength]) {
+      a.sample_row[samples] = rows - 1;
+      a.sample_request[samples] = static_cast<i32>(n);
+      ++samples;
+    }
+  }
+  a.counts[batch::kRows] = rows;
+  a.counts[batch::kSamples] = samples;
+  return rows > 0;
+}
+
+/// The body of the operator `advance`.
+template <class Args>
+inline void advance(const Args& a) {
+  runtime::Mailbox* mailbox = reinterpret_cast<runtime::Mailbox*>(a.mailbox);
+  for (i64 r = 0; r < a.R; ++r) take_in(a, a.sample_request[r], a.token[r], mailbox);
+  a.stop[0] = plan_rows(a) ? 0 : 1;
+}
+
+}  // namespace megalith::kernels

@@ -1,0 +1,95 @@
+#include <algorithm>
+
+#include "megalith/graph/operator.h"
+#include "megalith/kernels/batch.h"
+
+namespace megalith::ops {
+
+using graph::operator_;
+
+namespace {
+
+// The same decisions as kernels/cpu/advance.h, on arrays and without a mailbox.
+void reference(const loop::Binding& binding, loop::Arrays& arrays) {
+  auto values = [&](const char* name) -> std::vector<double>& { return arrays.at(name).values; };
+  const int64_t num_requests = binding.sizes.at("N"), max_length = binding.sizes.at("S");
+  std::vector<double>& requests = values("requests");
+  auto field = [&](int64_t n, int f) -> double& {
+    return requests[static_cast<size_t>(n * batch::kRequestFields + f)];
+  };
+
+  for (int64_t r = 0; r < binding.sizes.at("R"); ++r) {
+    const double token = values("token")[static_cast<size_t>(r)];
+    const auto n = static_cast<int64_t>(values("sample_request")[static_cast<size_t>(r)]);
+    values("history")[static_cast<size_t>(n * max_length + static_cast<int64_t>(field(n, batch::kLength)))] = token;
+    field(n, batch::kLength) += 1;
+    bool stops = false;
+    for (double stop_token : values("stop_tokens")) stops |= stop_token == token;
+    if (stops && field(n, batch::kIgnoreStop) == 0)
+      field(n, batch::kReason) = batch::kStopToken;
+    else if (field(n, batch::kLength) >= field(n, batch::kLimit))
+      field(n, batch::kReason) = batch::kLengthLimit;
+    else
+      continue;
+    field(n, batch::kState) = batch::kFinished;
+  }
+
+  auto budget = static_cast<double>(values("row_token").size());
+  for (int64_t n = 0; n < num_requests; ++n) budget -= static_cast<int>(field(n, batch::kState)) == batch::kActive;
+  size_t rows = 0, samples = 0;
+  for (int64_t n = 0; n < num_requests; ++n) {
+    if (static_cast<int>(field(n, batch::kState)) != batch::kActive) continue;
+    const double extra = std::min(field(n, batch::kLength) - field(n, batch::kDone) - 1, budget);
+    budget -= extra;
+    for (double i = 0; i < 1 + extra; ++i, ++rows) {
+      const double position = field(n, batch::kDone)++;
+      values("row_token")[rows] =
+          values("history")[static_cast<size_t>(n * max_length + static_cast<int64_t>(position))];
+      values("row_request")[rows] = static_cast<double>(n);
+      values("row_position")[rows] = position;
+    }
+    if (field(n, batch::kDone) < field(n, batch::kLength)) continue;
+    values("sample_row")[samples] = static_cast<double>(rows - 1);
+    values("sample_request")[samples++] = static_cast<double>(n);
+  }
+  values("counts")[batch::kRows] = static_cast<double>(rows);
+  values("counts")[batch::kSamples] = static_cast<double>(samples);
+  values("stop")[0] = rows > 0 ? 0 : 1;
+}
+
+}  // namespace
+
+/// Ends an iteration: takes in the sampled tokens and lays out the next iteration's rows (kernels/batch.h). Bookkeeping
+/// is beyond a loop kernel, so this one only says what it touches: all of the batch block.
+graph::Operator advance() {
+  return operator_("advance", "takes in the sampled tokens, ends requests, lays out the next rows")
+      .input("token", {"R"}, DType::i32)
+      .input("stop_tokens", {"E"}, DType::i32)
+      .inout("requests", {"N", "8"}, DType::i32)
+      .inout("history", {"N", "S"}, DType::i32)
+      .inout("counts", {"4"}, DType::i32)
+      .inout("row_token", {"T"}, DType::i32)
+      .inout("row_request", {"T"}, DType::i32)
+      .inout("row_position", {"T"}, DType::i32)
+      .inout("sample_row", {"R"}, DType::i32)
+      .inout("sample_request", {"R"}, DType::i32)
+      .inout("mailbox", {"W"}, DType::i32)
+      .inout("stop", {"1"}, DType::i32)
+      .loops(R"(
+        { [n, f, s, i, t, r, e, w] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 4 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= w < W }
+        requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r]) + sum(e, stop_tokens[e])
+        history[n, s]     = history[n, s]
+        counts[i]         = counts[i]
+        row_token[t]      = row_token[t]
+        row_request[t]    = row_request[t]
+        row_position[t]   = row_position[t]
+        sample_row[r]     = sample_row[r]
+        sample_request[r] = sample_request[r]
+        mailbox[w]        = mailbox[w]
+        stop[0]           = stop[0]
+      )")
+      .reference(reference)
+      .body("cpu", "advance.h", "advance");
+}
+
+}  // namespace megalith::ops

@@ -1,0 +1,22 @@
+#include "megalith/graph/operator.h"
+
+namespace megalith::ops {
+
+using graph::operator_;
+
+/// Picks rows by number: of all rows of a chunk only the last of each prompt goes on to the vocabulary.
+graph::Operator gather_rows() {
+  return operator_("gather_rows", "y[r] = x[rows[r]]")
+      .input("x", {"T", "H"})
+      .index("rows", {"R"}, "T")
+      .output("y", {"R", "H"})
+      .loops(R"(
+        { [r, h] : 0 <= r < R and 0 <= h < H }
+        y[r, h] = f32(x[rows[r], h])
+      )")
+      .tasks({"r"})
+      .test({{"T", 5}, {"R", 1}, {"H", 64}})
+      .test({{"T", 7}, {"R", 3}, {"H", 33}});
+}
+
+}  // namespace megalith::ops

@@ -1,0 +1,28 @@
+#include "megalith/graph/operator.h"
+
+namespace megalith::ops {
+
+using graph::operator_;
+
+/// y = x weight^T, the weight stored one output after the other (out_features, in_features) as checkpoints have it.
+graph::Operator linear() {
+  return operator_("linear", "y = x weight^T")
+      .input("x", {"T", "K"})
+      .input("weight", {"N", "K"}, DType::bf16)
+      .output("y", {"T", "N"})
+      .loops(R"(
+        { [t, n, k] : 0 <= t < T and 0 <= n < N and 0 <= k < K }
+        y[t, n] = sum(k, f32(x[t, k]) * f32(weight[n, k]))
+      )")
+      .tasks({{"n", 16}, {"t", 1}})
+      .body("cpu", "gemv.h", "gemv",
+            [](const graph::BodyQuery& q) {
+              return q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("x") == DType::f32 &&
+                     q.dtypes.at("y") == DType::f32;
+            })
+      .test({{"T", 1}, {"N", 64}, {"K", 64}})
+      .test({{"T", 3}, {"N", 37}, {"K", 129}})
+      .test({{"T", 17}, {"N", 16}, {"K", 1000}});
+}
+
+}  // namespace megalith::ops

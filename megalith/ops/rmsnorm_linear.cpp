@@ -1,0 +1,30 @@
+#include "megalith/graph/operator.h"
+
+namespace megalith::ops {
+
+using graph::operator_;
+
+/// linear(rmsnorm(x)): every task works out the norm of its rows again, which costs less than waiting for another's.
+graph::Operator rmsnorm_linear() {
+  return operator_("rmsnorm_linear", "y = rmsnorm(x) weight^T")
+      .input("x", {"T", "K"})
+      .input("norm", {"K"}, DType::bf16)
+      .input("weight", {"N", "K"}, DType::bf16)
+      .output("y", {"T", "N"})
+      .attribute("eps", 1e-6)
+      .loops(R"(
+        { [t, n, j, k] : 0 <= t < T and 0 <= n < N and 0 <= j < K and 0 <= k < K }
+        ss[t]   = sum(j, f32(x[t, j]) * f32(x[t, j]))
+        y[t, n] = sum(k, f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k]) * f32(weight[n, k]))
+      )")
+      .tasks({{"n", 16}, {"t", 1}})
+      .body("cpu", "gemv.h", "rmsnorm_gemv",
+            [](const graph::BodyQuery& q) {
+              return q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("norm") == DType::bf16 &&
+                     q.dtypes.at("x") == DType::f32 && q.dtypes.at("y") == DType::f32;
+            })
+      .test({{"T", 1}, {"N", 64}, {"K", 64}})
+      .test({{"T", 3}, {"N", 37}, {"K", 129}});
+}
+
+}  // namespace megalith::ops

@@ -1,0 +1,172 @@
+#include "megalith/task/partition.h"
+
+#include <algorithm>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/domain.h"
+
+namespace megalith::task {
+
+namespace {
+
+using graph::Graph;
+using graph::LoweredKernel;
+using graph::Node;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How many values each task axis takes: the extent of its iname in the kernel's domain.
+std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
+  std::vector<int64_t> extents;
+  if (lowered.tiled.empty()) return extents;
+  const isl::set domain = loop::kernel_domain(lowered.kernel, lowered.binding);
+  const std::vector<std::string> inames = lowered.kernel.inames();
+  for (const std::string& iname : lowered.tiled) {
+    const auto at = std::find(inames.begin(), inames.end(), iname);
+    MEGALITH_CHECK(at != inames.end(), "[{}] the task axis \"{}\" is no iname of its loop kernel", lowered.op->name,
+                   iname);
+    const isl::val largest = domain.dim_max_val(static_cast<int>(at - inames.begin()));
+    extents.push_back(largest.num_si() + 1);
+  }
+  return extents;
+}
+
+// Tile sizes per axis: what the node asks for, else enough pieces along the axes, in order, to give every worker a
+// task.
+std::vector<int64_t> tile_sizes(const Node& node, const std::vector<int64_t>& extents, int64_t num_workers) {
+  std::vector<int64_t> tiles(extents.size());
+  int64_t wanted = num_workers;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const graph::TaskAxis& axis = node.op->axes[i];
+    int64_t tile;
+    if (auto chosen = node.tile.find(axis.iname); chosen != node.tile.end()) {
+      tile = std::min(chosen->second, extents[i]);
+    } else {
+      tile = ceil_div(ceil_div(extents[i], std::min(wanted, extents[i])), axis.multiple) * axis.multiple;
+      tile = std::min(tile, extents[i]);
+    }
+    tiles[i] = tile;
+    wanted = ceil_div(wanted, ceil_div(extents[i], tile));
+  }
+  return tiles;
+}
+
+Memory memory_of(graph::TensorKind kind) {
+  switch (kind) {
+    case graph::TensorKind::constant: return Memory::constant;
+    case graph::TensorKind::state: return Memory::state;
+    case graph::TensorKind::activation: return Memory::arena;
+  }
+  return Memory::state;
+}
+
+Buffer buffer_of(const graph::Tensor& tensor) {
+  Buffer buffer{tensor.name, tensor.dtype, {}, memory_of(tensor.kind), 0, tensor.bytes()};
+  for (const graph::Dim& dim : tensor.shape) buffer.shape.push_back(dim.size);
+  return buffer;
+}
+
+// Rough rates of one core, to weigh tasks against each other; only ratios matter, and those of tiles of one operator
+// are exact whatever the rates are.
+constexpr double kBytesPerNanosecond = 10;
+constexpr double kTaskNanoseconds = 50;
+
+class Partitioner {
+ public:
+  Partitioner(const Graph& graph, const graph::LoweredGraph& lowered, int64_t num_workers)
+      : graph_(graph), lowered_(lowered), num_workers_(num_workers) {
+    for (const LoweredKernel& kernel : lowered.kernels) {
+      extents_.push_back(axis_extents(kernel));
+      footprints_.emplace_back(kernel.kernel, kernel.binding, kernel.tiled);
+    }
+  }
+
+  Partitioned run() {
+    for (const graph::Tensor& tensor : graph_.tensors()) result_.buffers.push_back(buffer_of(tensor));
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) add_node(static_cast<int>(n));
+    return std::move(result_);
+  }
+
+ private:
+  void add_node(int node_index) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(node_index)];
+    const int kernel = lowered_.kernel_of_node[static_cast<size_t>(node_index)];
+    const std::vector<int64_t>& extents = extents_[static_cast<size_t>(kernel)];
+    const std::vector<int64_t> tiles = tile_sizes(node, extents, num_workers_);
+    std::vector<loop::Range> ranges(extents.size());
+    add_tiles(node_index, kernel, extents, tiles, ranges, 0);
+  }
+
+  // All tiles, the first axis slowest.
+  void add_tiles(int node_index, int kernel, const std::vector<int64_t>& extents, const std::vector<int64_t>& tiles,
+                 std::vector<loop::Range>& ranges, size_t axis) {
+    if (axis == extents.size()) return add_task(node_index, kernel, ranges);
+    for (int64_t begin = 0; begin < extents[axis]; begin += tiles[axis]) {
+      ranges[axis] = {lowered_.kernels[static_cast<size_t>(kernel)].tiled[axis], begin,
+                      std::min(begin + tiles[axis], extents[axis])};
+      add_tiles(node_index, kernel, extents, tiles, ranges, axis + 1);
+    }
+  }
+
+  void add_task(int node_index, int kernel, const std::vector<loop::Range>& ranges) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(node_index)];
+    Task task;
+    task.node = node_index;
+    task.tile = ranges;
+    std::vector<std::string> spans;
+    for (const loop::Range& range : ranges)
+      spans.push_back(fmt::format("{}={}:{}", range.iname, range.begin, range.end));
+    task.name = spans.empty() ? node.name : fmt::format("{}[{}]", node.name, fmt::join(spans, ","));
+
+    const auto footprint = footprints_[static_cast<size_t>(kernel)].of_tile(ranges);
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const auto found = footprint.find(node.op->operands[i].name);
+      if (found == footprint.end()) continue;
+      for (const loop::Box& box : found->second.reads) task.reads.push_back({node.operands[i], box});
+      for (const loop::Box& box : found->second.writes) task.writes.push_back({node.operands[i], box});
+    }
+    for (const auto& [size, dynamic] : node.dynamic) {
+      const graph::DynamicSize& where = graph_.dynamic_sizes().at(dynamic);
+      add_once(task.reads, {where.tensor, loop::Box{{where.index}, {where.index + 1}}});
+    }
+    task.cost_ns = kTaskNanoseconds + bytes_of_one_row(task) / kBytesPerNanosecond;
+    result_.tasks.push_back(std::move(task));
+  }
+
+  static void add_once(std::vector<Region>& regions, Region region) {
+    for (const Region& other : regions)
+      if (other.buffer == region.buffer && other.box.contains(region.box)) return;
+    regions.push_back(std::move(region));
+  }
+
+  // Bytes moved when every dynamic size is 1: a decode step, which is what placement is balanced for.
+  double bytes_of_one_row(const Task& task) const {
+    double bytes = 0;
+    for (const std::vector<Region>* regions : {&task.reads, &task.writes})
+      for (const Region& region : *regions) {
+        const graph::Tensor& tensor = graph_.tensor(region.buffer);
+        if (tensor.kind == graph::TensorKind::state) continue;
+        double elements = 1;
+        for (size_t d = 0; d < region.box.lo.size(); ++d)
+          if (tensor.shape[d].dynamic.empty()) elements *= static_cast<double>(region.box.hi[d] - region.box.lo[d]);
+        bytes += elements * static_cast<double>(dtype_bytes(tensor.dtype));
+      }
+    return bytes;
+  }
+
+  const Graph& graph_;
+  const graph::LoweredGraph& lowered_;
+  const int64_t num_workers_;
+  std::vector<std::vector<int64_t>> extents_;
+  std::vector<loop::Footprints> footprints_;
+  Partitioned result_;
+};
+
+}  // namespace
+
+Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers) {
+  MEGALITH_CHECK(num_workers >= 1, "{} workers, want at least 1", num_workers);
+  return Partitioner(graph, lowered, num_workers).run();
+}
+
+}  // namespace megalith::task

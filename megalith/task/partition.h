@@ -1,0 +1,22 @@
+// Partition: from a lowered graph to tasks in program order, each with the regions it reads and writes, worked out from
+// its loop kernel. Stands before plan(), which orders, places and connects them.
+#pragma once
+
+#include <vector>
+
+#include "megalith/graph/lower.h"
+#include "megalith/task/task_graph.h"
+
+namespace megalith::task {
+
+/// Buffers are the graph's tensors, in the same order. Tasks of a node follow each other, nodes stand in program order.
+struct Partitioned {
+  std::vector<Task> tasks;
+  std::vector<Buffer> buffers;
+};
+
+/// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
+/// (a node's own tile sizes go first). Tiles are as equal as the axis's multiple allows.
+Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers);
+
+}  // namespace megalith::task
