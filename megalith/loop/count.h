@@ -1,4 +1,5 @@
-// Operations and bytes of a bound kernel or of one tile of it, counted by isl, for roofline shares, placement and tests.
+// Operations and bytes of a bound kernel or of one tile of it, counted by isl, for roofline shares, placement and
+// tests.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct OpCounts {
 OpCounts count_ops(const Kernel& kernel, const Binding& binding, const std::vector<Range>& tile = {});
 
 struct AccessCount {
-  int64_t loads = 0, stores = 0;              // evaluations of the access
-  int64_t load_bytes = 0, store_bytes = 0;    // times the dtype's size
+  int64_t loads = 0, stores = 0;                          // evaluations of the access
+  int64_t load_bytes = 0, store_bytes = 0;                // times the dtype's size
   int64_t unique_read_bytes = 0, unique_write_bytes = 0;  // of the footprint: what must move at least once
 };
 /// Per tensor (temporaries left out).

@@ -18,6 +18,8 @@
 
 #include <isl/cpp.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,13 +32,14 @@ struct NestNode;
 /// One isl context per thread (isl contexts are not thread safe). isl errors come out as exceptions.
 isl::ctx isl_context();
 
-/// All domains of the kernel as one set over all inames (in Kernel::inames() order), parameters and assumptions included.
+/// All domains of the kernel as one set over all inames (in Kernel::inames() order), parameters and assumptions
+/// included.
 isl::set kernel_domain(const Kernel& kernel);
 /// The same with the binding's sizes put in for the parameters named in it.
 isl::set kernel_domain(const Kernel& kernel, const Binding& binding);
-/// The projection of `domain` (a kernel_domain()) onto instruction.within and `extra` inames, e.g. those of a reduction.
-/// Where domains are separate texts, Domains::over() is the exact answer: it leaves out domains that the instruction has
-/// nothing to do with, which matters when one of those is empty.
+/// The projection of `domain` (a kernel_domain()) onto instruction.within and `extra` inames, e.g. those of a
+/// reduction. Where domains are separate texts, Domains::over() is the exact answer: it leaves out domains that the
+/// instruction has nothing to do with, which matters when one of those is empty.
 isl::set instruction_domain(const isl::set& domain, const Kernel& kernel, const Instruction& instruction,
                             const std::vector<std::string>& extra = {});
 
@@ -66,6 +69,15 @@ class Domains {
   isl::set context_;
 };
 
+/// Names of the set's parameters, then of its dimensions: the variables of affine.h forms made from it.
+std::vector<std::string> variable_names(const isl::set& set);
+/// The set projected onto those dimensions that `onto` names; their order stays.
+isl::set project_dimensions(const isl::set& set, const std::vector<std::string>& onto);
+
+/// Throws nothing: calls `complain` with the index of the first domain text that isl cannot read (-1: the assumptions)
+/// and the reason. What isl may spend on one text is bounded.
+void check_domain_texts(const Kernel& kernel, const std::function<void(int, const std::string&)>& complain);
+
 /// True if `expr` is affine in inames and parameters (with // and mod by constants); no data, no attributes.
 bool is_affine(const Kernel& kernel, const Expr& expr);
 
@@ -73,31 +85,40 @@ bool is_affine(const Kernel& kernel, const Expr& expr);
 /// assumptions), so that `h // G` becomes affine. Attributes stay.
 Kernel bind_sizes(const Kernel& kernel, const Binding& binding);
 
+/// The affine form on the dimensions and parameters that `space` (of a set) names; nothing if `expr` is not affine in
+/// them.
+std::optional<isl::aff> to_isl_aff(const isl::space& space, const Expr& expr);
+/// Where in `space` the condition holds: comparisons of affine forms joined by and, or, not; nothing for other
+/// conditions.
+std::optional<isl::set> to_isl_set(const isl::space& space, const Expr& condition);
+/// The integer that an expression of numbers alone has.
+std::optional<int64_t> constant_value(const Expr& expr);
+
 // ---- for code generators -----------------------------------------------------------------------
 
-/// The bounds of one loop: for (iname = max(lower...); iname < min(upper...); ++iname). Each entry is a C expression over
-/// outer inames and parameters in 64-bit integers; it uses floord(a, b) (floor division, b > 0), min(a, b) and max(a, b),
-/// which the generated source must define. Entries that the outer loops imply are left out.
+/// The bounds of one loop: for (iname = max(lower...); iname < min(upper...); ++iname). Each entry is a C expression
+/// over outer inames and parameters in 64-bit integers; it uses floord(a, b) (floor division, b > 0), min(a, b) and
+/// max(a, b), which the generated source must define. Entries that the outer loops imply are left out.
 struct LoopBounds {
   std::vector<std::string> lower;
   std::vector<std::string> upper;  // exclusive
   isl::set implemented;            // over outer + iname: the points between the bounds
 };
 
-/// Bounds of `iname` in `domain` once the inames `outer` are fixed; other inames of the domain are projected out. UserError
-/// when the iname has no lower or no upper bound.
+/// Bounds of `iname` in `domain` once the inames `outer` are fixed; other inames of the domain are projected out.
+/// UserError when the iname has no lower or no upper bound.
 LoopBounds loop_bounds(const isl::set& domain, const std::string& iname, const std::vector<std::string>& outer);
 
-/// The conditions, as C expressions to be joined by &&, that single out `wanted` from the points `implemented` (both over
-/// the same inames). Empty if the loops implement the domain exactly.
+/// The conditions, as C expressions to be joined by &&, that single out `wanted` from the points `implemented` (both
+/// over the same inames). Empty if the loops implement the domain exactly.
 std::vector<std::string> guards(const isl::set& wanted, const isl::set& implemented);
 
 /// Where the nest starts: no inames, the parameters as the kernel assumes them.
 isl::set parameter_context(const Kernel& kernel, const Binding& binding = {});
 /// What is implemented inside the loop of `bounds`, given what is implemented around it.
 isl::set enter_loop(const isl::set& implemented, const LoopBounds& bounds);
-/// What the loop `node` must cover below the loops `outer`: the union of the domains of all instructions in it, projected
-/// onto outer and the loop's iname.
+/// What the loop `node` must cover below the loops `outer`: the union of the domains of all instructions in it,
+/// projected onto outer and the loop's iname.
 isl::set loop_domain(const Domains& domains, const Kernel& kernel, const NestNode& node,
                      const std::vector<std::string>& outer);
 

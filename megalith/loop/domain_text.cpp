@@ -16,10 +16,10 @@ constexpr int kMaxDomainNesting = 32;
 constexpr size_t kMaxDomainTokens = 2000;
 constexpr double kLargestNumber = 1e12;
 
-constexpr std::string_view kDomainWords[] = {"and",  "or",    "not",     "exists", "mod", "floor", "ceil",
-                                             "true", "false", "implies", "max",    "min"};
-constexpr std::string_view kDomainSymbols[] = {"<=", ">=", "==", "!=", "&&", "||", "<<", "+", "-", "*", "/", "<",
-                                               ">",  "=",  "(",  ")",  ",",  ":",  "%",  "&", "|", "!"};
+constexpr std::string_view kDomainWords[] = {"and",  "or",   "not",   "exists",  "mod", "floor",
+                                             "ceil", "true", "false", "implies", "max", "min"};
+constexpr std::string_view kDomainSymbols[] = {"<=", ">=", "==", "!=", "&&", "||", "<<", "+", "-", "*", "/",
+                                               "<",  ">",  "=",  "(",  ")",  ",",  ":",  "%", "&", "|", "!"};
 
 void remember(std::vector<std::string>& names, std::string_view name) {
   if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
@@ -48,8 +48,10 @@ DomainText read_constraints(Cursor& cursor, std::string_view until) {
         in_exists = true;
       } else if (std::ranges::find(kDomainWords, token.text) == std::end(kDomainWords)) {
         if (is_reserved_name(token.text)) cursor.fail("an iname or a parameter");
-        if (in_exists) remember(bound, token.text);
-        else if (std::ranges::find(bound, token.text) == bound.end()) remember(result.names, token.text);
+        if (in_exists)
+          remember(bound, token.text);
+        else if (std::ranges::find(bound, token.text) == bound.end())
+          remember(result.names, token.text);
       }
     } else if (token.kind != Token::Kind::symbol ||
                std::ranges::find(kDomainSymbols, token.text) == std::end(kDomainSymbols)) {
@@ -89,6 +91,26 @@ DomainText read_domain(Cursor& cursor) {
   cursor.expect("}");
   std::erase_if(result.names, [&](const std::string& name) { return std::ranges::find(inames, name) != inames.end(); });
   result.inames = std::move(inames);
+  return result;
+}
+
+std::string substitute_names(std::string_view body, const std::map<std::string, int64_t>& values) {
+  const std::vector<Token> tokens = lex(body, "");
+  std::string result;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const Token& token = tokens[i];
+    if (token.kind == Token::Kind::newline || token.kind == Token::Kind::end) continue;
+    if (token.space_before && !result.empty()) result += ' ';
+    const auto value = token.kind == Token::Kind::name ? values.find(std::string(token.text)) : values.end();
+    if (value == values.end()) {
+      result += token.text;
+    } else {
+      if (i > 0 && (tokens[i - 1].kind == Token::Kind::number || tokens[i - 1].is(")")))
+        result += "* ";  // `2n` is 2 * n
+      const std::string number = std::to_string(value->second);
+      result += value->second < 0 ? "(" + number + ")" : number;
+    }
+  }
   return result;
 }
 

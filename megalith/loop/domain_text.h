@@ -2,6 +2,8 @@
 // the constraints themselves; this is what has to be known before isl can be asked.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,5 +26,8 @@ DomainText read_domain(std::string_view text, const std::string& kernel);
 
 /// Reads constraints up to the token `until` (a symbol, or "" for the end of the line) as body and names.
 DomainText read_constraints(Cursor& cursor, std::string_view until);
+
+/// `body` with names replaced by integers; names that `exists` binds must not be among them.
+std::string substitute_names(std::string_view body, const std::map<std::string, int64_t>& values);
 
 }  // namespace megalith::loop

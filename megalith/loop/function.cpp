@@ -6,13 +6,13 @@ namespace megalith::loop {
 
 namespace {
 constexpr Function kFunctions[] = {
-    {"or", 2, 1, "logic"},     {"and", 2, 2, "logic"},    {"not", 1, 3, "logic"},   {"<", 2, 4, "compare"},
-    {"<=", 2, 4, "compare"},   {">", 2, 4, "compare"},    {">=", 2, 4, "compare"},  {"==", 2, 4, "compare"},
-    {"!=", 2, 4, "compare"},   {"+", 2, 5, "add"},        {"-", 2, 5, "sub"},       {"*", 2, 6, "mul"},
-    {"/", 2, 6, "div"},        {"//", 2, 6, "floordiv"},  {"mod", 2, 6, "mod"},     {"neg", 1, 7, "neg"},
-    {"if", 3, 0, "select"},    {"exp", 1, 0, "exp"},      {"log", 1, 0, "log"},     {"sqrt", 1, 0, "sqrt"},
-    {"rsqrt", 1, 0, "rsqrt"},  {"sin", 1, 0, "sin"},      {"cos", 1, 0, "cos"},     {"tanh", 1, 0, "tanh"},
-    {"abs", 1, 0, "abs"},      {"floor", 1, 0, "floor"},  {"min", 2, 0, "min"},     {"max", 2, 0, "max"},
+    {"or", 2, 1, "logic"},    {"and", 2, 2, "logic"},   {"not", 1, 3, "logic"},  {"<", 2, 4, "compare"},
+    {"<=", 2, 4, "compare"},  {">", 2, 4, "compare"},   {">=", 2, 4, "compare"}, {"==", 2, 4, "compare"},
+    {"!=", 2, 4, "compare"},  {"+", 2, 5, "add"},       {"-", 2, 5, "sub"},      {"*", 2, 6, "mul"},
+    {"/", 2, 6, "div"},       {"//", 2, 6, "floordiv"}, {"mod", 2, 6, "mod"},    {"neg", 1, 7, "neg"},
+    {"if", 3, 0, "select"},   {"exp", 1, 0, "exp"},     {"log", 1, 0, "log"},    {"sqrt", 1, 0, "sqrt"},
+    {"rsqrt", 1, 0, "rsqrt"}, {"sin", 1, 0, "sin"},     {"cos", 1, 0, "cos"},    {"tanh", 1, 0, "tanh"},
+    {"abs", 1, 0, "abs"},     {"floor", 1, 0, "floor"}, {"min", 2, 0, "min"},    {"max", 2, 0, "max"},
     {"pow", 2, 0, "pow"},
 };
 constexpr std::string_view kDTypeNames[] = {"bf16", "f16", "f32", "i32", "i64"};

@@ -1,4 +1,5 @@
-// Fills in what a kernel's text leaves out: dtypes of temporaries and expressions, shapes of tensors from their accesses.
+// Fills in what a kernel's text leaves out: dtypes of temporaries and expressions, shapes of tensors from their
+// accesses.
 #pragma once
 
 #include "megalith/loop/kernel.h"
@@ -9,8 +10,9 @@ namespace megalith::loop {
 /// UserError naming instruction and tensor when a type cannot be found or an index is not an integer.
 void infer_types(Kernel& kernel);
 
-/// Sets the shape of tensors whose shape is unknown: per dimension one more than the largest subscript, by isl, under the
-/// kernel's assumptions. UserError when there is no static maximum, saying for which parameters which subscript wins.
+/// Sets the shape of tensors whose shape is unknown: per dimension one more than the largest subscript, by isl, under
+/// the kernel's assumptions. UserError when there is no static maximum, saying for which parameters which subscript
+/// wins.
 void infer_shapes(Kernel& kernel);
 
 }  // namespace megalith::loop

@@ -19,10 +19,10 @@ struct Array {
 };
 using Arrays = std::map<std::string, Array>;
 
-/// Runs `kernel` on `arrays` (inputs and inouts must be there with the right shapes; outputs are made if absent; temporaries
-/// are private and vanish). Every access is checked against the shape; UserError naming instruction, tensor and index.
-/// Dynamic parameters take the value in `binding.sizes`; an array may be larger than the parameter says along such a
-/// dimension (shape = the largest value), smaller is an error.
+/// Runs `kernel` on `arrays` (inputs and inouts must be there with the right shapes; outputs are made if absent;
+/// temporaries are private and vanish). Every access is checked against the shape; UserError naming instruction, tensor
+/// and index. Dynamic parameters take the value in `binding.sizes`; an array may be larger than the parameter says
+/// along such a dimension (shape = the largest value), smaller is an error.
 void interpret(const Kernel& kernel, const Binding& binding, Arrays& arrays);
 
 }  // namespace megalith::loop

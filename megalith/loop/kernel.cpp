@@ -1,6 +1,7 @@
 #include "megalith/loop/kernel.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "megalith/loop/domain_text.h"
 

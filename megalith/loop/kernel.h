@@ -6,13 +6,16 @@
 //     (inputs, outputs, inouts, temporaries) and an ordered list of instructions.
 //   * Each instruction runs once for every point of its domain: the kernel's domain projected onto the inames that the
 //     instruction is within. It is within the inames that occur in its target's subscripts (and those it names with
-//     {inames=...}); inames bound by a reduction are private to that reduction. Of several domain texts only those count
-//     that list an iname the instruction is within, or one that such a text mentions: with { [i] : 0 <= i < n } and
-//     { [j] : 0 <= j < i } apart, `a[i] = sum(j, 1)` sets a[0] = 0; in one text, no point has i = 0 and a[0] is not set.
-//   * Order. Instructions sit in one loop nest, built in text order: an instruction shares the loops that are open when it
+//     {inames=...}); inames bound by a reduction are private to that reduction. Of several domain texts only those
+//     count that list an iname the instruction is within, or one that such a text mentions: with { [i] : 0 <= i < n }
+//     and { [j] : 0 <= j < i } apart, `a[i] = sum(j, 1)` sets a[0] = 0; in one text, no point has i = 0 and a[0] is not
+//     set.
+//   * Order. Instructions sit in one loop nest, built in text order: an instruction shares the loops that are open when
+//   it
 //     is reached as far as its inames allow, in the order in which the domain lists them, and opens the rest (it shares
-//     the longest common beginning of the open loops and its own inames in domain order). So two neighbours within the same inames run interleaved, point by point; with different inames, one after the other.
-//     loop/nest.h builds this nest, and is used by the interpreter and by every code generator.
+//     the longest common beginning of the open loops and its own inames in domain order). So two neighbours within the
+//     same inames run interleaved, point by point; with different inames, one after the other. loop/nest.h builds this
+//     nest, and is used by the interpreter and by every code generator.
 //   * `sum(k, e)`, `max(k, e)`, `min(k, e)`, `argmax(k, e)` reduce over inames; `sum((j, k), e)` over several;
 //     `sum(k, e, c)` only over points where the condition c holds (c may depend on data: `s <= position[t]`). An empty
 //     sum is 0, an empty max -inf, an empty min +inf. argmax is the lowest iname value that attains the maximum
@@ -58,12 +61,12 @@ struct Expr {
 
 /// One assignment: target = value, at every point of its domain where `condition` holds.
 struct Instruction {
-  std::string id;                      // unique; "insn0", ... unless the text names it with {id=...}
-  Expr target;                         // a subscript
+  std::string id;  // unique; "insn0", ... unless the text names it with {id=...}
+  Expr target;     // a subscript
   Expr value;
-  std::optional<Expr> condition;       // {if=...}
-  std::vector<std::string> within;     // in the order of the domain's inames
-  std::vector<std::string> depends_on; // ids; {dep=a:b}
+  std::optional<Expr> condition;        // {if=...}
+  std::vector<std::string> within;      // in the order of the domain's inames
+  std::vector<std::string> depends_on;  // ids; {dep=a:b}
 };
 
 enum class Role { input, output, inout, temporary };
@@ -72,8 +75,8 @@ enum class Role { input, output, inout, temporary };
 struct TensorArgument {
   std::string name;
   Role role = Role::input;
-  std::optional<DType> dtype;      // absent until infer_types() or the operator's binding sets it
-  std::vector<Expr> shape;         // empty and shape_known = false: to be inferred from the accesses
+  std::optional<DType> dtype;  // absent until infer_types() or the operator's binding sets it
+  std::vector<Expr> shape;     // empty and shape_known = false: to be inferred from the accesses
   bool shape_known = false;
 };
 
@@ -98,12 +101,13 @@ struct Kernel {
   std::vector<Parameter> parameters;
   std::vector<Attribute> attributes;
   std::vector<TensorArgument> tensors;
-  std::vector<std::string> domains;    // isl set text, e.g. "{ [t, h] : 0 <= t < T and 0 <= h < H }"; each iname in one
-  std::string assumptions;             // isl constraint text over the parameters, e.g. "n >= 1"; "" for none
+  std::vector<std::string> domains;  // isl set text, e.g. "{ [t, h] : 0 <= t < T and 0 <= h < H }"; each iname in one
+  std::string assumptions;           // isl constraint text over the parameters, e.g. "n >= 1"; "" for none
   std::vector<Instruction> instructions;
   std::map<std::string, InameTag> tags;  // "task.x" and so on are given by position in the partition, not here
   // An opaque kernel states which elements are read and written, but not the arithmetic: it gives footprints and
-  // counts, and cannot be interpreted or turned into code (operators that no loop kernel can say; see graph/operator.h).
+  // counts, and cannot be interpreted or turned into code (operators that no loop kernel can say; see
+  // graph/operator.h).
   bool opaque = false;
 
   const TensorArgument* find_tensor(const std::string& name) const;

@@ -12,11 +12,10 @@ namespace {
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-constexpr std::string_view kSymbols[] = {"<=", ">=", "==", "!=", "//", "->", "&&", "||", "<<", "+", "-",
-                                         "*",  "/",  "<",  ">",  "=",  "(",  ")",  "[",  "]",  "{", "}",
-                                         ",",  ":",  "%",  "&",  "|",  "!"};
+constexpr std::string_view kSymbols[] = {"<=", ">=", "==", "!=", "//", "->", "&&", "||", "<<", "+", "-", "*", "/", "<",
+                                         ">",  "=",  "(",  ")",  "[",  "]",  "{",  "}",  ",",  ":", "%", "&", "|", "!"};
 // A line that ends in one of these goes on.
-constexpr std::string_view kContinues[] = {"<=", ">=", "==", "!=", "//", "+", "-",   "*",
+constexpr std::string_view kContinues[] = {"<=", ">=", "==", "!=", "//", "+",   "-",  "*",
                                            "/",  "<",  ">",  "=",  ",",  "and", "or", "mod"};
 
 // Something printable about one token or character for a message.
@@ -24,8 +23,9 @@ std::string shown(std::string_view text) {
   constexpr size_t kLongest = 40;
   std::string result;
   for (char c : text.substr(0, kLongest))
-    result += (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) ? std::string(1, c)
-                                                                   : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    result += (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f)
+                  ? std::string(1, c)
+                  : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   return text.size() > kLongest ? result + "..." : result;
 }
 
@@ -50,11 +50,13 @@ size_t number_length(std::string_view text, bool& is_integer) {
 
 }  // namespace
 
-std::string message_prefix(const std::string& kernel) { return fmt::format("[{}]", kernel.empty() ? "kernel" : kernel); }
+std::string message_prefix(const std::string& kernel) {
+  return fmt::format("[{}]", kernel.empty() ? "kernel" : kernel);
+}
 
 std::vector<Token> lex(std::string_view text, const std::string& kernel) {
-  MEGALITH_CHECK(text.size() <= kMaxTextBytes, "{} text of {} bytes, want at most {}", message_prefix(kernel), text.size(),
-                 kMaxTextBytes);
+  MEGALITH_CHECK(text.size() <= kMaxTextBytes, "{} text of {} bytes, want at most {}", message_prefix(kernel),
+                 text.size(), kMaxTextBytes);
   std::vector<Token> tokens;
   int line = 1, brackets = 0;
   size_t line_start = 0;
@@ -68,9 +70,8 @@ std::vector<Token> lex(std::string_view text, const std::string& kernel) {
     if (c == '#') {
       while (at < text.size() && text[at] != '\n') ++at;
     } else if (c == '\n') {
-      const bool goes_on =
-          brackets > 0 || (!tokens.empty() && tokens.back().kind != Token::Kind::number &&
-                           std::ranges::find(kContinues, tokens.back().text) != std::end(kContinues));
+      const bool goes_on = brackets > 0 || (!tokens.empty() && tokens.back().kind != Token::Kind::number &&
+                                            std::ranges::find(kContinues, tokens.back().text) != std::end(kContinues));
       if (!goes_on) push(Token::Kind::newline, at, 1);
       ++at, ++line;
       line_start = at;

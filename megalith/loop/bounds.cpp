@@ -1,0 +1,108 @@
+// Loop bounds and guards as C text: the part of domain.h that code generators use.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <isl/set.h>
+
+#include <algorithm>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/affine.h"
+#include "megalith/loop/domain.h"
+#include "megalith/loop/nest.h"
+
+namespace megalith::loop {
+
+namespace {
+
+// combine(a, combine(b, c)), without repetitions.
+std::string folded(const std::vector<std::string>& texts, const char* combine) {
+  std::string result = texts.back();
+  for (size_t i = texts.size() - 1; i-- > 0;) result = fmt::format("{}({}, {})", combine, texts[i], result);
+  return result;
+}
+
+std::vector<std::string> bound_texts(const std::vector<QuasiAffine>& bounds, std::span<const std::string> names) {
+  std::vector<std::string> texts;
+  for (const QuasiAffine& bound : bounds) texts.push_back(bound.c_text(names));
+  std::ranges::sort(texts);
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  return texts;
+}
+
+// The bounds of one side; several alternatives become one entry.
+std::vector<std::string> side_texts(const AffineRange& range, std::vector<QuasiAffine> AffineRange::Alternative::*side,
+                                    const char* within, const char* across, std::span<const std::string> names) {
+  if (range.alternatives.empty()) return {"0"};
+  if (range.alternatives.size() == 1) return bound_texts(range.alternatives[0].*side, names);
+  std::vector<std::string> all;
+  for (const AffineRange::Alternative& alternative : range.alternatives)
+    all.push_back(folded(bound_texts(alternative.*side, names), within));
+  std::ranges::sort(all);
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return {folded(all, across)};
+}
+
+void collect_instructions(const NestNode& node, std::vector<int>& found) {
+  if (node.instruction >= 0) found.push_back(node.instruction);
+  for (const NestNode& child : node.body) collect_instructions(child, found);
+}
+
+}  // namespace
+
+LoopBounds loop_bounds(const isl::set& domain, const std::string& iname, const std::vector<std::string>& outer) {
+  std::vector<std::string> onto = outer;
+  onto.push_back(iname);
+  isl::set projected = project_dimensions(domain, onto);
+  // The loop's iname goes last: a domain may list it before an outer one.
+  const int at = isl_set_find_dim_by_name(projected.get(), isl_dim_set, iname.c_str());
+  const int last = isl_set_dim(projected.get(), isl_dim_set) - 1;
+  MEGALITH_ASSERT(at >= 0, "no iname \"{}\" in the domain", iname);
+  MEGALITH_ASSERT(at == last, "the iname \"{}\" comes before an outer one", iname);
+  LoopBounds bounds;
+  const std::vector<std::string> names = variable_names(projected);
+  const AffineRange range = last_dimension_range(projected, names, &bounds.implemented);
+  bounds.lower = side_texts(range, &AffineRange::Alternative::lower, "max", "min", names);
+  bounds.upper = side_texts(range, &AffineRange::Alternative::upper, "min", "max", names);
+  return bounds;
+}
+
+std::vector<std::string> guards(const isl::set& wanted, const isl::set& implemented) {
+  const std::vector<std::string> names = variable_names(wanted);
+  if (implemented.is_subset(wanted)) return {};
+  const isl::set needed = wanted.gist(implemented).coalesce();
+  const AffineSet set = affine_set(needed, names);
+  if (set.pieces.empty()) return {"0"};
+  std::vector<std::string> alternatives;
+  for (const std::vector<AffineConstraint>& piece : set.pieces) {
+    std::vector<std::string> texts;
+    for (const AffineConstraint& constraint : piece)
+      texts.push_back(fmt::format("{} {} 0", constraint.form.c_text(names), constraint.equality ? "==" : ">="));
+    if (set.pieces.size() == 1) return texts;
+    alternatives.push_back(fmt::format("({})", fmt::join(texts, " && ")));
+  }
+  std::ranges::sort(alternatives);
+  return {fmt::format("({})", fmt::join(alternatives, " || "))};
+}
+
+isl::set enter_loop(const isl::set& implemented, const LoopBounds& bounds) {
+  // One more dimension, unconstrained but for the bounds.
+  isl::set wider = isl::manage(isl_set_add_dims(implemented.copy(), isl_dim_set, 1));
+  isl::set renamed = isl::manage(isl_set_reset_space(wider.release(), bounds.implemented.space().release()));
+  return renamed.intersect(bounds.implemented);
+}
+
+isl::set loop_domain(const Domains& domains, const Kernel& kernel, const NestNode& node,
+                     const std::vector<std::string>& outer) {
+  std::vector<std::string> onto = outer;
+  onto.push_back(node.iname);
+  std::vector<int> instructions;
+  collect_instructions(node, instructions);
+  isl::set result;
+  for (const int index : instructions) {
+    const isl::set one = project_dimensions(domains.over(kernel.instructions[static_cast<size_t>(index)].within), onto);
+    result = result.is_null() ? one : result.unite(one);
+  }
+  return result.coalesce();
+}
+
+}  // namespace megalith::loop

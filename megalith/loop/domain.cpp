@@ -1,0 +1,246 @@
+#include "megalith/loop/domain.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <isl/options.h>
+#include <isl/set.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/domain_text.h"
+
+namespace megalith::loop {
+
+namespace {
+
+// A thread borrows a context for as long as it lives. Contexts are never freed, only lent again: isl objects must not
+// outlive theirs, and a static's destructor could not know.
+class ContextPool {
+ public:
+  isl_ctx* take() {
+    std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      isl_ctx* context = free_.back();
+      free_.pop_back();
+      return context;
+    }
+    isl_ctx* context = isl_ctx_alloc();
+    isl_options_set_on_error(context, ISL_ON_ERROR_CONTINUE);  // errors are exceptions, nothing on stderr
+    return context;
+  }
+  void put_back(isl_ctx* context) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(context);
+  }
+  static ContextPool& instance() {
+    static auto* pool = new ContextPool;
+    return *pool;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<isl_ctx*> free_;
+};
+
+struct BorrowedContext {
+  isl_ctx* context = ContextPool::instance().take();
+  ~BorrowedContext() { ContextPool::instance().put_back(context); }
+};
+
+// A parameter list for isl and a set text over `inames`.
+std::string isl_text(const std::vector<std::string>& parameters, const std::vector<std::string>& inames,
+                     const std::string& body) {
+  return fmt::format("[{}] -> {{ [{}]{}{} }}", fmt::join(parameters, ", "), fmt::join(inames, ", "),
+                     body.empty() ? "" : " : ", body);
+}
+
+isl::set read_isl(const std::string& text, const std::string& kernel) {
+  try {
+    return isl::set(isl_context(), text);
+  } catch (const isl::exception& error) {
+    throw UserError(fmt::format("{} isl cannot read the domain {}: {}", message_prefix(kernel), text, error.what()));
+  }
+}
+
+std::vector<std::string> free_parameters(const Kernel& kernel, const Binding& binding) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : kernel.parameters)
+    if (!binding.sizes.contains(parameter.name)) names.push_back(parameter.name);
+  return names;
+}
+
+isl::set read_context(const Kernel& kernel, const Binding& binding) {
+  const std::string body = substitute_names(kernel.assumptions, binding.sizes);
+  return read_isl(isl_text(free_parameters(kernel, binding), {}, body), kernel.name).params();
+}
+
+bool overlaps(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  return std::ranges::any_of(a, [&](const std::string& name) { return std::ranges::find(b, name) != b.end(); });
+}
+
+// Projects `set`, over `from`, onto those dimensions that `onto` names.
+isl::set project_onto(isl::set set, const std::vector<std::string>& from, const std::vector<std::string>& onto) {
+  for (size_t i = from.size(); i-- > 0;)
+    if (std::ranges::find(onto, from[i]) == onto.end())
+      set = isl::manage(isl_set_project_out(set.release(), isl_dim_set, static_cast<unsigned>(i), 1));
+  return set;
+}
+
+std::vector<std::string> dimension_names(const isl::set& set, isl_dim_type type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < isl_set_dim(set.get(), type); ++i)
+    names.emplace_back(isl_set_get_dim_name(set.get(), type, static_cast<unsigned>(i)));
+  return names;
+}
+
+void substitute_sizes(Expr& expr, const std::map<std::string, int64_t>& sizes) {
+  if (expr.kind == Expr::Kind::name) {
+    if (const auto size = sizes.find(expr.name); size != sizes.end()) {
+      const DType dtype = expr.dtype;
+      expr = make_integer(size->second);
+      expr.dtype = dtype;
+    }
+  }
+  for (Expr& arg : expr.args) substitute_sizes(arg, sizes);
+}
+
+}  // namespace
+
+isl::ctx isl_context() {
+  thread_local BorrowedContext borrowed;
+  return isl::ctx(borrowed.context);
+}
+
+void check_domain_texts(const Kernel& kernel, const std::function<void(int, const std::string&)>& complain) {
+  // Enough for any domain a person writes; stops texts made to keep isl busy for hours.
+  constexpr unsigned long kMostOperations = 2'000'000;
+  isl_ctx* context = isl_context().get();
+  struct Limit {
+    isl_ctx* context;
+    ~Limit() {
+      isl_ctx_set_max_operations(context, 0);
+      isl_ctx_reset_operations(context);
+    }
+  } limit{context};
+  isl_ctx_set_max_operations(context, kMostOperations);
+
+  const std::vector<std::string> inames = kernel.inames();
+  const std::vector<std::string> parameters = free_parameters(kernel, {});
+  auto check = [&](int index, const std::vector<std::string>& tuple, const std::string& body,
+                   const std::string& shown) {
+    isl_ctx_reset_operations(context);
+    try {
+      isl::set(isl_context(), isl_text(parameters, tuple, body)).is_empty();
+    } catch (const isl::exception& error) {
+      std::string reason = error.what();
+      if (const size_t colon = reason.rfind(": "); colon != std::string::npos) reason = reason.substr(colon + 2);
+      complain(index, fmt::format("isl cannot read {}: {}", shown, reason));
+    }
+  };
+  for (size_t i = 0; i < kernel.domains.size(); ++i)
+    check(static_cast<int>(i), inames, read_domain(kernel.domains[i], kernel.name).body,
+          fmt::format("the domain {}", kernel.domains[i]));
+  if (!kernel.assumptions.empty()) {
+    const std::vector<Token> tokens = lex(kernel.assumptions, kernel.name);
+    Cursor cursor(tokens, kernel.name);
+    if (overlaps(read_constraints(cursor, "").names, inames))
+      complain(-1, fmt::format("the assumption {} names an iname, wanted parameters only", kernel.assumptions));
+    check(-1, {}, kernel.assumptions, fmt::format("the assumption {}", kernel.assumptions));
+  }
+}
+
+Domains::Domains(const Kernel& kernel, const Binding& binding) : inames_(kernel.inames()) {
+  const std::vector<std::string> parameters = free_parameters(kernel, binding);
+  context_ = read_context(kernel, binding);
+  for (const std::string& text : kernel.domains) {
+    DomainText domain = read_domain(text, kernel.name);
+    const std::string body = substitute_names(domain.body, binding.sizes);
+    isl::set set = read_isl(isl_text(parameters, inames_, body), kernel.name).intersect_params(context_);
+    std::erase_if(domain.names, [&](const std::string& n) { return std::ranges::find(inames_, n) == inames_.end(); });
+    parts_.push_back({std::move(set), std::move(domain.inames), std::move(domain.names)});
+  }
+}
+
+std::vector<std::string> Domains::sorted(const std::vector<std::string>& inames) const {
+  std::vector<std::string> result;
+  for (const std::string& iname : inames_)
+    if (std::ranges::find(inames, iname) != inames.end()) result.push_back(iname);
+  return result;
+}
+
+isl::set Domains::over(const std::vector<std::string>& inames) const {
+  std::vector<bool> used(parts_.size());
+  std::vector<std::string> needed = inames;
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (size_t i = 0; i < parts_.size(); ++i)
+      if (!used[i] && overlaps(parts_[i].inames, needed)) {
+        used[i] = grew = true;
+        needed.insert(needed.end(), parts_[i].mentions.begin(), parts_[i].mentions.end());
+      }
+  }
+  isl::set result;
+  for (size_t i = 0; i < parts_.size(); ++i)
+    if (used[i]) result = result.is_null() ? parts_[i].set : result.intersect(parts_[i].set);
+  if (result.is_null()) {
+    MEGALITH_ASSERT(inames.empty(), "inames {} are in no domain", fmt::join(inames, ", "));
+    return isl::manage(isl_set_from_params(context_.copy()));
+  }
+  return project_onto(result, inames_, inames);
+}
+
+isl::set kernel_domain(const Kernel& kernel) { return kernel_domain(kernel, {}); }
+
+isl::set kernel_domain(const Kernel& kernel, const Binding& binding) {
+  const Domains domains(kernel, binding);
+  return domains.over(domains.inames());
+}
+
+isl::set instruction_domain(const isl::set& domain, const Kernel& kernel, const Instruction& instruction,
+                            const std::vector<std::string>& extra) {
+  std::vector<std::string> onto = instruction.within;
+  onto.insert(onto.end(), extra.begin(), extra.end());
+  return project_onto(domain, kernel.inames(), onto);
+}
+
+Kernel bind_sizes(const Kernel& kernel, const Binding& binding) {
+  std::map<std::string, int64_t> sizes;
+  for (const Parameter& parameter : kernel.parameters)
+    if (const auto size = binding.sizes.find(parameter.name); size != binding.sizes.end()) sizes.insert(*size);
+  Kernel result = kernel;
+  std::erase_if(result.parameters, [&](const Parameter& parameter) { return sizes.contains(parameter.name); });
+  for (std::string& text : result.domains) {
+    DomainText domain = read_domain(text, kernel.name);
+    domain.body = substitute_names(domain.body, sizes);
+    text = domain.text();
+  }
+  result.assumptions = substitute_names(kernel.assumptions, sizes);
+  for (TensorArgument& tensor : result.tensors)
+    for (Expr& size : tensor.shape) substitute_sizes(size, sizes);
+  for (Instruction& instruction : result.instructions) {
+    substitute_sizes(instruction.target, sizes);
+    substitute_sizes(instruction.value, sizes);
+    if (instruction.condition) substitute_sizes(*instruction.condition, sizes);
+  }
+  return result;
+}
+
+isl::set parameter_context(const Kernel& kernel, const Binding& binding) {
+  return isl::manage(isl_set_from_params(read_context(kernel, binding).release()));
+}
+
+std::vector<std::string> variable_names(const isl::set& set) {
+  std::vector<std::string> names = dimension_names(set, isl_dim_param);
+  const std::vector<std::string> dimensions = dimension_names(set, isl_dim_set);
+  names.insert(names.end(), dimensions.begin(), dimensions.end());
+  return names;
+}
+
+isl::set project_dimensions(const isl::set& domain, const std::vector<std::string>& onto) {
+  return project_onto(domain, dimension_names(domain, isl_dim_set), onto);
+}
+
+}  // namespace megalith::loop
