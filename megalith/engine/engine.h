@@ -1,0 +1,109 @@
+// The engine: a model folder in, tokens out. Puts the parts together in order: configuration, graph, compilation,
+// memory, launch; and turns requests into the batch block and the mailbox's records into calls.
+//
+//   engine::Engine engine("models/storyteller", {});
+//   engine.generate({{.prompt = tokens}}, [](const engine::TokenEvent& event) { ... });
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/engine/memory_map.h"
+#include "megalith/graph/graph.h"
+#include "megalith/jit/compile.h"
+#include "megalith/kernels/batch.h"
+#include "megalith/model/config.h"
+#include "megalith/model/decoder.h"
+#include "megalith/model/safetensors.h"
+#include "megalith/runtime/launcher.h"
+#include "megalith/runtime/program.h"
+
+namespace megalith::engine {
+
+struct EngineOptions {
+  DecoderOptions decoder;
+  std::string target = "cpu";
+  int num_workers = 0;         // 0: MEGALITH_THREADS, or every usable core
+  bool dummy_weights = false;  // random weights; only config.json is needed
+  uint64_t dummy_seed = 0;
+  jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
+};
+
+/// How a text goes on. Temperature 0 always takes the likeliest token.
+struct Sampling {
+  float temperature = 0;
+  float top_p = 1;
+  int top_k = 0;  // 0: all
+  uint64_t seed = 0;
+};
+
+struct Request {
+  std::vector<int> prompt;
+  int64_t max_new_tokens = 128;
+  Sampling sampling = {};
+  bool ignore_stop_tokens = false;
+};
+
+struct TokenEvent {
+  int request = 0;
+  int token = 0;
+  bool finished = false;  // the last event of the request; `token` was already reported
+  batch::FinishReason reason = batch::kNotFinished;
+};
+
+struct Generation {
+  std::vector<std::vector<int>> tokens;  // new ones, per request
+  std::vector<batch::FinishReason> reasons;
+  bool cancelled = false;
+  double first_token_ms = 0;  // from the launch to the first token of any request
+  double total_ms = 0;        // from the launch to the end
+};
+
+/// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.
+int default_num_workers();
+
+class Engine {
+ public:
+  Engine(const std::string& folder, const EngineOptions& options);
+
+  /// Runs all requests as one batch until each has ended. `on_token` is called on this thread as tokens are made.
+  /// UserError for an empty or too long prompt, a token outside the vocabulary, more requests than max_requests.
+  Generation generate(const std::vector<Request>& requests,
+                      const std::function<void(const TokenEvent&)>& on_token = {});
+  /// Ends a generate() in progress within 100 ms plus the longest task. From any thread, and from a signal handler.
+  void cancel() noexcept;
+
+  /// Logits of the rows sampled in the last iteration, [samples, V] in the order of requests.
+  const float* logits() const { return memory_.get<float>("logits"); }
+
+  const ModelConfig& config() const { return config_; }
+  const DecoderOptions& decoder_options() const { return decoder_options_; }
+  const graph::Graph& graph() const { return *graph_; }
+  const jit::CompiledKernel& kernel() const { return kernel_; }
+  const MemoryMap& memory() const { return memory_; }
+  int num_workers() const { return num_workers_; }
+  /// Bytes of weights that one decode step reads.
+  int64_t weight_bytes_per_token() const;
+
+ private:
+  void check(const std::vector<Request>& requests) const;
+  void fill_batch_block(const std::vector<Request>& requests);
+
+  ModelConfig config_;
+  std::vector<int> stop_tokens_;
+  DecoderOptions decoder_options_;
+  int num_workers_;
+  std::optional<Weights> weights_;
+  std::unique_ptr<graph::Graph> graph_;
+  jit::CompiledKernel kernel_;
+  MemoryMap memory_;
+  std::vector<runtime::MailRecord> mail_;
+  std::unique_ptr<runtime::Program> program_;
+  std::unique_ptr<runtime::Launcher> launcher_;
+};
+
+}  // namespace megalith::engine

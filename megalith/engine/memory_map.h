@@ -1,0 +1,45 @@
+// The memory of a model: weights mapped from the checkpoint (never held twice) or made up at random, and the states of
+// the decoder's graph, zeroed. What a runtime::Program is bound to.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megalith/graph/graph.h"
+#include "megalith/model/config.h"
+#include "megalith/model/safetensors.h"
+#include "megalith/runtime/memory.h"
+
+namespace megalith::engine {
+
+class MemoryMap {
+ public:
+  /// Binds every constant of `graph` to the checkpoint's tensor of that name; UserError naming the tensor, its shape
+  /// and dtype, and what was wanted. `weights` must outlive this.
+  void bind_weights(const graph::Graph& graph, const Weights& weights);
+  /// Binds every constant to random values of a size that keeps activations tame; the same for the same seed.
+  void bind_random(const graph::Graph& graph, uint64_t seed);
+  /// Makes the tables "rope.cos" and "rope.sin" of the decoder.
+  void bind_rope(const graph::Graph& graph, const ModelConfig& config);
+  /// Zeroed memory for every state.
+  void bind_states(const graph::Graph& graph);
+
+  const std::map<std::string, void*>& addresses() const { return addresses_; }
+  template <class T>
+  T* get(const std::string& name) const {
+    return static_cast<T*>(addresses_.at(name));
+  }
+  int64_t state_bytes() const { return state_bytes_; }
+
+ private:
+  void* allocate(int64_t bytes, const std::string& what);
+
+  std::map<std::string, void*> addresses_;
+  std::deque<runtime::Mapping> mappings_;
+  int64_t state_bytes_ = 0;
+};
+
+}  // namespace megalith::engine

@@ -1,0 +1,37 @@
+// compile(): from a tensor graph to a persistent kernel, one line a stage. The table of contents of the whole compiler.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megalith/graph/graph.h"
+#include "megalith/graph/lower.h"
+#include "megalith/jit/build.h"
+#include "megalith/jit/stage.h"
+#include "megalith/task/task_graph.h"
+
+namespace megalith::jit {
+
+struct CompileOptions {
+  std::string target = "cpu";
+  int num_workers = 1;
+  /// Stops before the source is compiled: for looking at stages, and for planning models too large to run here.
+  bool plan_only = false;
+  PipelineOptions pipeline = PipelineOptions::from_environment();
+};
+
+/// All that is needed to run the graph, and all that there is to look at.
+struct CompiledKernel {
+  graph::LoweredGraph lowered;
+  task::TaskGraph tasks;
+  std::string source;
+  int64_t scratch_bytes = 0;  // per worker
+  Build build;                // the loaded kernel; empty with plan_only
+  CompileReport report;
+};
+
+/// Compiles `graph`. UserError for a graph or an option that is wrong, SystemError if the compiler fails; a task graph
+/// that the verifier rejects is an InternalError, or a UserError if an override brought it in.
+CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options);
+
+}  // namespace megalith::jit

@@ -1,0 +1,175 @@
+#include "megalith/model/decoder.h"
+
+#include <cmath>
+
+#include "megalith/base/error.h"
+#include "megalith/kernels/batch.h"
+#include "megalith/ops/registry.h"
+#include "megalith/runtime/mailbox.h"
+
+namespace megalith {
+
+using graph::Dim;
+using graph::Graph;
+using graph::TensorId;
+
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Columns per chunk of the search for the largest logit: small enough to spread over many workers, large enough that
+// the last step has little to do.
+constexpr int64_t kArgmaxChunk = 1024;
+
+}  // namespace
+
+DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
+  DecoderOptions r = *this;
+  constexpr int64_t kDefaultLimit = 4096;
+  if (r.max_seq_len == 0) r.max_seq_len = std::min(config.max_position_embeddings, kDefaultLimit);
+  MEGALITH_CHECK(r.max_seq_len >= 2 && r.max_seq_len <= config.max_position_embeddings,
+                 "--max-seq-len is {}, want 2 to {} (max_position_embeddings of the model)", r.max_seq_len,
+                 config.max_position_embeddings);
+  MEGALITH_CHECK(r.page_size >= 1 && r.page_size <= 65536, "--page-size is {}, want 1 to 65536", r.page_size);
+  MEGALITH_CHECK(r.split_len >= 1, "the split length is {}, want at least 1", r.split_len);
+  MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
+  MEGALITH_CHECK(r.max_rows >= r.max_requests && r.max_rows <= 4096,
+                 "--max-batched-tokens is {}, want {} (one row per request) to 4096", r.max_rows, r.max_requests);
+  return r;
+}
+
+int64_t DecoderOptions::pages_per_request() const {
+  // The chunks of attention cover the pages exactly or end inside the last one.
+  return ceil_div(ceil_div(max_seq_len, split_len) * split_len, page_size);
+}
+
+int64_t DecoderOptions::num_pages() const { return pages_per_request() * max_requests; }
+
+DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& options)
+    : config_(config), options_(options), graph_(ops::builtin(), config.architecture) {
+  const int64_t num_requests = options_.max_requests;
+  const TensorId counts = graph_.state("counts", DType::i32, {batch::kCountFields});
+  graph_.dynamic_size("rows", counts, batch::kRows);
+  graph_.dynamic_size("samples", counts, batch::kSamples);
+  const Dim rows(options_.max_rows, "rows"), samples(num_requests, "samples");
+  row_token_ = graph_.state("row_token", DType::i32, {rows});
+  row_request_ = graph_.state("row_request", DType::i32, {rows});
+  row_position_ = graph_.state("row_position", DType::i32, {rows});
+  graph_.state("sample_row", DType::i32, {samples});
+  graph_.state("sample_request", DType::i32, {samples});
+  page_table_ = graph_.state("page_table", DType::i32, {num_requests, options_.pages_per_request()});
+  const int64_t positions = ceil_div(options_.max_seq_len, options_.split_len) * options_.split_len;
+  rope_cos_ = graph_.constant("rope.cos", DType::f32, {positions, config_.head_dim / 2});
+  rope_sin_ = graph_.constant("rope.sin", DType::f32, {positions, config_.head_dim / 2});
+}
+
+TensorId DecoderBuilder::weight(const std::string& name, std::vector<Dim> shape) {
+  if (graph_.has(name)) return graph_.find(name);
+  const auto found = options_.weight_dtypes.find(name);
+  return graph_.constant(name, found == options_.weight_dtypes.end() ? config_.dtype : found->second, std::move(shape));
+}
+
+TensorId DecoderBuilder::embed() {
+  embedding_ = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
+  return graph_.apply("embedding", "embed", {row_token_, embedding_});
+}
+
+// One of q and k: projection, q/k norm where the architecture has it, rotation.
+TensorId DecoderBuilder::heads(const std::string& name, TensorId x, const std::string& weight_name, TensorId norm,
+                               int64_t num_heads, const std::string& norm_name) {
+  TensorId y = graph_.apply("rmsnorm_linear", name,
+                            {x, norm, weight(weight_name, {num_heads * config_.head_dim, config_.hidden_size})},
+                            {.attributes = {{"eps", config_.rms_norm_eps}}});
+  if (config_.qk_norm)
+    y = graph_.apply("head_norm", name + "_norm", {y, weight(norm_name, {config_.head_dim})},
+                     {.attributes = {{"eps", config_.rms_norm_eps}}});
+  return graph_.apply("rope", name + "_rope", {y, rope_cos_, rope_sin_, row_position_});
+}
+
+TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
+  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const int64_t d = config_.head_dim, kv_heads = config_.num_kv_heads;
+  const TensorId norm = weight(names + "input_layernorm.weight", {config_.hidden_size});
+  const TensorId q =
+      heads(at + "q", x, names + "self_attn.q_proj.weight", norm, config_.num_heads, names + "self_attn.q_norm.weight");
+  const TensorId k =
+      heads(at + "k", x, names + "self_attn.k_proj.weight", norm, kv_heads, names + "self_attn.k_norm.weight");
+  const TensorId v =
+      graph_.apply("rmsnorm_linear", at + "v",
+                   {x, norm, weight(names + "self_attn.v_proj.weight", {kv_heads * d, config_.hidden_size})},
+                   {.attributes = {{"eps", config_.rms_norm_eps}}});
+
+  const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, kv_heads, d};
+  const TensorId k_cache = graph_.state(at + "k_cache", options_.kv_dtype, cache_shape);
+  const TensorId v_cache = graph_.state(at + "v_cache", options_.kv_dtype, cache_shape);
+  graph_.add("kv_append", at + "append", {k, v, page_table_, row_request_, row_position_, k_cache, v_cache});
+
+  const int64_t num_splits = ceil_div(options_.max_seq_len, options_.split_len);
+  const auto parts =
+      graph_.add("attention_partial", at + "attention", {q, k_cache, v_cache, page_table_, row_request_, row_position_},
+                 {.sizes = {{"C", num_splits}, {"L", options_.split_len}},
+                  .attributes = {{"scale", 1 / std::sqrt(static_cast<double>(d))}}});
+  const TensorId y = graph_.apply("attention_merge", at + "merge", {parts[0], parts[1], parts[2], row_position_},
+                                  {.sizes = {{"L", options_.split_len}}});
+  return graph_.apply("linear_with_residual", at + "o",
+                      {y, weight(names + "self_attn.o_proj.weight", {config_.hidden_size, config_.num_heads * d}), x});
+}
+
+TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
+  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
+  const TensorId norm = weight(names + "post_attention_layernorm.weight", {hidden});
+  const graph::NodeOptions eps = {.attributes = {{"eps", config_.rms_norm_eps}}};
+  const TensorId gate = graph_.apply("rmsnorm_linear", at + "gate",
+                                     {x, norm, weight(names + "mlp.gate_proj.weight", {intermediate, hidden})}, eps);
+  const TensorId up = graph_.apply("rmsnorm_linear", at + "up",
+                                   {x, norm, weight(names + "mlp.up_proj.weight", {intermediate, hidden})}, eps);
+  const TensorId y = graph_.apply("silu_mul", at + "silu_mul", {gate, up});
+  return graph_.apply("linear_with_residual", at + "down",
+                      {y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x});
+}
+
+void DecoderBuilder::sample(TensorId x) {
+  const int64_t num_requests = options_.max_requests, vocab = config_.vocab_size;
+  const TensorId sample_row = graph_.find("sample_row"), sample_request = graph_.find("sample_request");
+  const TensorId last = graph_.apply("gather_rows", "last_rows", {x, sample_row});
+  const TensorId norm = weight("model.norm.weight", {config_.hidden_size});
+  const TensorId head =
+      config_.tie_word_embeddings ? embedding_ : weight("lm_head.weight", {vocab, config_.hidden_size});
+  const TensorId logits = graph_.state("logits", DType::f32, {Dim(num_requests, "samples"), vocab});
+  graph_.add("rmsnorm_linear", "lm_head", {last, norm, head},
+             {.attributes = {{"eps", config_.rms_norm_eps}}, .outputs = {{"y", logits}}});
+  const auto partial = graph_.add("argmax_partial", "argmax_partial", {logits},
+                                  {.sizes = {{"C", ceil_div(vocab, kArgmaxChunk)}, {"L", kArgmaxChunk}}});
+  const TensorId best = graph_.apply("argmax_reduce", "argmax", {partial[0], partial[1]});
+
+  const TensorId requests = graph_.state("requests", DType::i32, {num_requests, batch::kRequestFields});
+  const TensorId sampling_f32 = graph_.state("sampling_f32", DType::f32, {num_requests, batch::kSamplingFloats});
+  const TensorId sampling_i32 = graph_.state("sampling_i32", DType::i32, {num_requests, batch::kSamplingInts});
+  const TensorId token =
+      graph_.add("sampling", "sampling", {logits, best, sample_request, requests, sampling_f32, sampling_i32})[0];
+
+  const TensorId stop_tokens = graph_.state("stop_tokens", DType::i32, {options_.max_stop_tokens});
+  const TensorId history = graph_.state("history", DType::i32, {num_requests, options_.max_seq_len});
+  const TensorId mailbox =
+      graph_.state("mailbox", DType::i32, {static_cast<int64_t>(sizeof(runtime::Mailbox) / sizeof(int32_t))});
+  const TensorId stop = graph_.state("stop", DType::i32, {1});
+  graph_.add("advance", "advance",
+             {token, stop_tokens, requests, history, graph_.find("counts"), row_token_, row_request_, row_position_,
+              sample_row, sample_request, mailbox, stop});
+  graph_.set_gate("advance", stop);
+}
+
+Graph build_decoder(const ModelConfig& config, const DecoderOptions& options) {
+  struct Row {
+    const char* architecture;
+    ArchitectureBuilder build;
+  };
+  constexpr Row kArchitectures[] = {{"Qwen3ForCausalLM", build_qwen3}, {"LlamaForCausalLM", build_llama}};
+  for (const Row& row : kArchitectures)
+    if (config.architecture == row.architecture) return row.build(config, options.resolved(config));
+  throw UserError(fmt::format("no graph for the architecture \"{}\"; known are Qwen3ForCausalLM and LlamaForCausalLM",
+                              config.architecture));
+}
+
+}  // namespace megalith

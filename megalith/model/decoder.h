@@ -1,0 +1,67 @@
+// Decoder-only transformers in the graph API: the parts that the architectures share, and the batch block around them.
+// An architecture is one file (qwen3.cpp, llama.cpp) that puts the parts together; the list of them is at the end.
+//
+// One graph serves every phase. It works on up to max_rows token rows; each row belongs to a request and has its own
+// position and pages, so a decode step, a chunk of a prompt and a batch of requests differ only in how many rows the
+// last iteration's `advance` task laid out (kernels/batch.h).
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "megalith/graph/graph.h"
+#include "megalith/model/config.h"
+
+namespace megalith {
+
+/// Sizes of the running system, as against those of the model.
+struct DecoderOptions {
+  int64_t max_rows = 64;         // T: token rows per iteration, so also the longest chunk of a prompt
+  int64_t max_requests = 1;      // N
+  int64_t max_seq_len = 0;       // S: positions per request; 0: the model's own limit, but at most 4096
+  int64_t page_size = 16;        // B: positions per KV page
+  int64_t split_len = 256;       // positions per chunk of attention; part of the meaning, see ops/attention_partial.cpp
+  int64_t max_stop_tokens = 16;  // E
+  DType activation_dtype = DType::f32;
+  DType kv_dtype = DType::f32;
+  std::map<std::string, DType> weight_dtypes = {};  // of weights whose dtype is not the configuration's
+
+  /// With every 0 replaced and the limits checked against the model; UserError naming the option.
+  DecoderOptions resolved(const ModelConfig& config) const;
+  int64_t pages_per_request() const;  // Q
+  int64_t num_pages() const;          // P
+};
+
+/// The graph of one iteration for this configuration. Constants carry the checkpoint's tensor names; beside them stand
+/// "rope.cos" and "rope.sin", [S, head_dim / 2] in f32. States are the batch block and "layer.<i>.k_cache" / "v_cache".
+graph::Graph build_decoder(const ModelConfig& config, const DecoderOptions& options);
+
+/// The parts, for the architectures' files.
+class DecoderBuilder {
+ public:
+  DecoderBuilder(const ModelConfig& config, const DecoderOptions& options);
+
+  graph::TensorId embed();                                      // (T, H)
+  graph::TensorId attention(int64_t layer, graph::TensorId x);  // (T, H) -> (T, H), residual added
+  graph::TensorId mlp(int64_t layer, graph::TensorId x);        // (T, H) -> (T, H), residual added
+  /// Final norm, logits of the rows that are sampled, sampling, and the end of the iteration.
+  void sample(graph::TensorId x);
+  graph::Graph finish() { return std::move(graph_); }
+
+ private:
+  graph::TensorId weight(const std::string& name, std::vector<graph::Dim> shape);
+  graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name,
+                        graph::TensorId norm, int64_t num_heads, const std::string& norm_name);
+
+  ModelConfig config_;
+  DecoderOptions options_;
+  graph::Graph graph_;
+  graph::TensorId embedding_ = -1;
+  graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
+};
+
+using ArchitectureBuilder = graph::Graph (*)(const ModelConfig&, const DecoderOptions&);
+graph::Graph build_qwen3(const ModelConfig& config, const DecoderOptions& options);
+graph::Graph build_llama(const ModelConfig& config, const DecoderOptions& options);
+
+}  // namespace megalith

@@ -1,0 +1,66 @@
+#include "megalith/runtime/program.h"
+
+#include "megalith/base/error.h"
+
+namespace megalith::runtime {
+
+namespace {
+
+std::vector<void*> find_addresses(const graph::Graph& graph, const task::TaskGraph& tasks, const Mapping& arena,
+                                  const std::map<std::string, void*>& memory) {
+  std::vector<void*> addresses;
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    const graph::Tensor& tensor = graph.tensors()[i];
+    if (tensor.kind == graph::TensorKind::activation) {
+      addresses.push_back(arena.data() + tasks.buffers[i].offset);
+      continue;
+    }
+    const auto found = memory.find(tensor.name);
+    MEGALITH_CHECK(found != memory.end() && found->second, "the {} \"{}\" has no memory",
+                   tensor.kind == graph::TensorKind::constant ? "constant" : "state", tensor.name);
+    addresses.push_back(found->second);
+  }
+  return addresses;
+}
+
+// Operand pointers node by node: the operator's operands, then the dynamic sizes in the kernel's parameter order.
+ImageParts make_parts(const graph::Graph& graph, const jit::CompiledKernel& kernel,
+                      const std::vector<void*>& addresses) {
+  ImageParts parts;
+  std::vector<u32> first_of_node;
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const graph::Node& node = graph.nodes()[n];
+    const graph::LoweredKernel& lowered = kernel.lowered.kernels[static_cast<size_t>(kernel.lowered.kernel_of_node[n])];
+    first_of_node.push_back(static_cast<u32>(parts.operands.size()));
+    for (graph::TensorId operand : node.operands) parts.operands.push_back(addresses[static_cast<size_t>(operand)]);
+    for (const loop::Parameter& parameter : lowered.kernel.parameters) {
+      if (!parameter.dynamic) continue;
+      const graph::DynamicSize& where = graph.dynamic_sizes().at(node.dynamic.at(parameter.name));
+      parts.operands.push_back(static_cast<i32*>(addresses[static_cast<size_t>(where.tensor)]) + where.index);
+    }
+  }
+  for (const task::Task& task : kernel.tasks.tasks) {
+    MEGALITH_CHECK(task.node >= 0 && task.node < static_cast<int>(graph.nodes().size()),
+                   "task \"{}\" belongs to node {}, but the graph has {} nodes", task.name, task.node,
+                   graph.nodes().size());
+    parts.bodies.push_back(static_cast<u32>(kernel.lowered.kernel_of_node[static_cast<size_t>(task.node)]));
+    parts.first_operands.push_back(first_of_node[static_cast<size_t>(task.node)]);
+  }
+  parts.scratch_bytes = static_cast<u64>(kernel.scratch_bytes);
+  if (graph.stop_tensor()) {
+    parts.num_iterations = 0;
+    parts.stop = static_cast<const i32*>(addresses[static_cast<size_t>(*graph.stop_tensor())]);
+  }
+  return parts;
+}
+
+}  // namespace
+
+Program::Program(const graph::Graph& graph, const jit::CompiledKernel& kernel,
+                 const std::map<std::string, void*>& memory)
+    : arena_(kernel.tasks.arena_bytes, "the arena of activations"),
+      addresses_(find_addresses(graph, kernel.tasks, arena_, memory)),
+      entry_(kernel.build.library.function<void(const Launch*, u32)>("megalith_worker")),
+      image_(kernel.tasks, make_parts(graph, kernel, addresses_)) {}
+
+}  // namespace megalith::runtime

@@ -1,0 +1,34 @@
+// A program: a compiled kernel together with the memory it runs on. Places activations in one arena, gets pointers to
+// constants and states from its caller, and makes the launch image that a Launcher runs.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "megalith/graph/graph.h"
+#include "megalith/jit/compile.h"
+#include "megalith/runtime/image.h"
+#include "megalith/runtime/launcher.h"
+
+namespace megalith::runtime {
+
+class Program {
+ public:
+  /// `memory`: for every constant and state of the graph its address, by tensor name; the memory must outlive the
+  /// program, as must `kernel`. UserError naming a tensor that is not there.
+  Program(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::map<std::string, void*>& memory);
+
+  LaunchImage& image() { return image_; }
+  WorkerEntry entry() const { return entry_; }
+  /// Address of any tensor: bound ones as bound, activations in the arena.
+  void* address(graph::TensorId tensor) const { return addresses_.at(static_cast<size_t>(tensor)); }
+  int64_t arena_bytes() const { return arena_.bytes(); }
+
+ private:
+  Mapping arena_;
+  std::vector<void*> addresses_;  // per tensor
+  WorkerEntry entry_ = nullptr;
+  LaunchImage image_;
+};
+
+}  // namespace megalith::runtime
