@@ -157,6 +157,7 @@ void LaunchImage::add_task(const task::TaskGraph& graph, u32 index, const ImageP
     record.end[axis] = static_cast<i32>(range.end);
   }
   tasks_.push_back(record);
+  task_names_.push_back(task.name);
 
   auto check_event = [&](int event, const char* verb) {
     MEGALITH_ASSERT(event >= 0 && static_cast<size_t>(event) < event_names_.size(),

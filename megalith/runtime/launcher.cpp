@@ -164,13 +164,13 @@ std::string Launcher::hang_report(int64_t idle_ms) const {
     const u32 iteration = load_relaxed(&status.iteration);
     const std::string where = task == kNone
                                   ? fmt::format("at the gate of iteration {}", iteration)
-                                  : fmt::format("task \"{}\" of iteration {}", image_.task_name(task), iteration);
+                                  : fmt::format("in task \"{}\" of iteration {}", image_.task_name(task), iteration);
     text += fmt::format("\n  worker {} ", w);
     switch (static_cast<WorkerState>(load_relaxed(&status.state))) {
       case WorkerState::starting: text += "has not begun"; break;
-      case WorkerState::running: text += "runs " + where; break;
+      case WorkerState::running: text += "is " + where; break;
       case WorkerState::finished: text += "has finished"; break;
-      case WorkerState::aborted: text += "was stopped before " + where; break;
+      case WorkerState::aborted: text += "was stopped " + where; break;
       case WorkerState::waiting: {
         const u32 event = load_relaxed(&status.event);
         text += fmt::format("waits {} for event \"{}\": has {}, wants {}", where, image_.event_name(event),

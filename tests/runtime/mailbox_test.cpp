@@ -1,0 +1,110 @@
+// The mailbox: order, wrap-around of ring and counters, back-pressure, and an end to every wait.
+#include "megalith/runtime/mailbox.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace megalith::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr u64 kSecond = 1'000'000'000;
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+struct Ring {
+  explicit Ring(u32 capacity, u32 first = 0) : records(capacity) {
+    mailbox_init(&mailbox, records.data(), capacity);
+    mailbox.head = mailbox.tail = first;
+  }
+  Mailbox mailbox;
+  std::vector<MailRecord> records;
+  u32 abort = 0;
+};
+
+MailRecord token(i32 value) { return {7, value, static_cast<u32>(MailKind::token), 0}; }
+
+TEST(Mailbox, EmptyTakesNothingAndFullTakesTurns) {
+  Ring ring(2);
+  MailRecord record{};
+  EXPECT_FALSE(mailbox_take(&ring.mailbox, &record, 0));
+  EXPECT_TRUE(mailbox_post(&ring.mailbox, token(1), &ring.abort));
+  EXPECT_TRUE(mailbox_post(&ring.mailbox, {7, 0, static_cast<u32>(MailKind::finished), 3}, &ring.abort));
+  EXPECT_TRUE(mailbox_take(&ring.mailbox, &record, 0));
+  EXPECT_EQ(record.token, 1);
+  EXPECT_EQ(record.request, 7u);
+  EXPECT_TRUE(mailbox_take(&ring.mailbox, &record, 0));
+  EXPECT_EQ(record.kind, static_cast<u32>(MailKind::finished));
+  EXPECT_EQ(record.reason, 3u);
+  EXPECT_FALSE(mailbox_take(&ring.mailbox, &record, 0));
+}
+
+void stream(u32 capacity, u32 first, int count, int writer_pause_us, int reader_pause_us) {
+  Ring ring(capacity, first);
+  std::thread writer([&] {
+    for (int i = 0; i < count; ++i) {
+      if (writer_pause_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(writer_pause_us));
+      ASSERT_TRUE(mailbox_post(&ring.mailbox, token(i), &ring.abort));
+    }
+  });
+  for (int i = 0; i < count;) {
+    MailRecord record{};
+    if (!mailbox_take(&ring.mailbox, &record, kSecond)) continue;
+    if (reader_pause_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(reader_pause_us));
+    ASSERT_EQ(record.token, i);
+    ++i;
+  }
+  writer.join();
+}
+
+TEST(Mailbox, KeepsOrderAtFullSpeed) { stream(8, 0, 100000, 0, 0); }
+TEST(Mailbox, OneSlot) { stream(1, 0, 20000, 0, 0); }
+TEST(Mailbox, CountersWrap) { stream(4, 0xfffffff0u, 1000, 0, 0); }
+TEST(Mailbox, SlowWriterFindsASleepingReader) { stream(4, 0, 200, 100, 0); }
+TEST(Mailbox, SlowReaderHoldsTheWriter) { stream(4, 0, 200, 0, 100); }
+
+TEST(Mailbox, ReaderTimesOut) {
+  Ring ring(4);
+  MailRecord record{};
+  const auto begin = Clock::now();
+  EXPECT_FALSE(mailbox_take(&ring.mailbox, &record, kSecond / 50));
+  EXPECT_GE(milliseconds_since(begin), 19);
+  EXPECT_LT(milliseconds_since(begin), 1000);
+}
+
+TEST(Mailbox, ReaderIsInterrupted) {
+  Ring ring(4);
+  const auto begin = Clock::now();
+  std::thread host([&] {
+    MailRecord record{};
+    EXPECT_FALSE(mailbox_take(&ring.mailbox, &record, 60 * kSecond));
+  });
+  while (load_relaxed(&ring.mailbox.reader_sleeps) == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  mailbox_interrupt(&ring.mailbox);
+  host.join();
+  EXPECT_LT(milliseconds_since(begin), 10000);
+}
+
+TEST(Mailbox, AbortEndsTheWaitForAFreeSlot) {
+  Ring ring(2);
+  std::thread writer([&] {
+    EXPECT_TRUE(mailbox_post(&ring.mailbox, token(0), &ring.abort));
+    EXPECT_TRUE(mailbox_post(&ring.mailbox, token(1), &ring.abort));
+    EXPECT_FALSE(mailbox_post(&ring.mailbox, token(2), &ring.abort));
+  });
+  while (load_relaxed(&ring.mailbox.writer_sleeps) == 0) std::this_thread::yield();
+  const auto begin = Clock::now();
+  store_relaxed(&ring.abort, 1);
+  writer.join();
+  EXPECT_LT(milliseconds_since(begin), 100);
+}
+
+}  // namespace
+}  // namespace megalith::runtime
