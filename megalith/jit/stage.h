@@ -132,7 +132,7 @@ auto Pipeline::stage(const StageSpec& spec, Compute&& compute, Print&& print, Pa
     if (!edited) {
       try {
         return compute();
-      } catch (const InternalError&) { fail_compute(spec); }
+      } catch (const std::exception&) { fail_compute(spec); }
     }
     if constexpr (kParses) {
       text = read_override(*edited);

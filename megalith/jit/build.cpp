@@ -1,0 +1,191 @@
+#include "megalith/jit/build.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "megalith/base/error.h"
+#include "megalith/base/file.h"
+#include "megalith/base/hash.h"
+#include "megalith/base/log.h"
+#include "megalith/base/options.h"
+#include "megalith/jit/build_id.h"
+#include "megalith/jit/compiler.h"
+
+namespace megalith::jit {
+
+namespace {
+
+constexpr const char* kSource = "kernel.cpp";
+constexpr const char* kObject = "kernel.so";
+constexpr int kLogLinesShown = 20;
+
+// The cache cannot take the kernel, though nothing is wrong with the kernel.
+struct CacheUnusable : SystemError {
+  using SystemError::SystemError;
+};
+
+std::string key_of(const BuildRequest& request, const Compiler& compiler) {
+  // Lengths go before contents, so that no two different requests read the same.
+  std::string text;
+  auto add = [&](std::string_view part) { text += fmt::format("{}:{}\n", part.size(), part); };
+  add(request.source);
+  for (const SourceFile& file : request.more) add(file.name), add(file.text);
+  for (const std::string& word : compiler.command) add(word);
+  add(compiler.version);
+  for (const std::string& flag : compiler_flags()) add(flag);
+  for (const std::string& flag : request.flags) add(flag);
+  add(cpu_features());
+  add(build_id());
+  add(std::to_string(kKernelAbiVersion));
+  return hash_hex(text);
+}
+
+std::string first_lines(std::string_view text, int count) {
+  size_t end = 0;
+  for (int i = 0; i < count && end < text.size(); ++i) end = std::min(text.find('\n', end), text.size() - 1) + 1;
+  const auto left = std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n');
+  return std::string(text.substr(0, end)) + (left > 0 ? fmt::format("... {} more lines\n", left) : "");
+}
+
+bool says_disk_is_full(const std::string& log) {
+  return log.find("No space left on device") != std::string::npos ||
+         log.find("Disk quota exceeded") != std::string::npos;
+}
+
+[[noreturn]] void throw_compile_error(const BuildRequest& request, const KernelCache& cache, const std::string& key,
+                                      const std::string& workspace, const CompileResult& result) {
+  const std::string& log = result.process.output;
+  if (!cache.is_temporary() && says_disk_is_full(log)) { throw CacheUnusable("No space left on device"); }
+  try {
+    file_write_atomic(workspace + "/log.txt", log);
+  } catch (const SystemError&) {
+    // The error to tell is the compiler's.
+  }
+  const std::string place = cache.keep_failed(key, workspace);
+  throw SystemError(
+      fmt::format("[jit] compiling \"{}\" failed: {} {}\n{}the source is {}/{}, the whole log log.txt beside it; to "
+                  "repeat: cd {} && {}",
+                  request.name, result.command[0], result.process.ending(), first_lines(log, kLogLinesShown), place,
+                  kSource, place, command_line(result.command)));
+}
+
+// Writes the sources, compiles and stores; returns the entry's directory. Anything that the file system refuses makes
+// the cache unusable.
+std::string compile_into(const KernelCache& cache, const BuildRequest& request, const std::string& key,
+                         const Compiler& compiler, double& compile_ms) {
+  auto in_cache = [&](auto&& action) {
+    try {
+      return action();
+    } catch (const SystemError& error) { throw CacheUnusable(error.what()); }
+  };
+  const std::string workspace = in_cache([&] { return cache.workspace(key); });
+  // Gone already when it was stored, or kept for the reader of an error.
+  struct Remover {
+    const KernelCache& cache;
+    const std::string& workspace;
+    ~Remover() { cache.discard(workspace); }
+  } remover{cache, workspace};
+  std::vector<std::string> units = {kSource};
+  in_cache([&] {
+    file_write_atomic(workspace + "/" + kSource, request.source);
+    for (const SourceFile& file : request.more) {
+      file_write_atomic(workspace + "/" + file.name, file.text);
+      if (file.name.ends_with(".cpp")) units.push_back(file.name);
+    }
+  });
+  std::vector<std::string> flags = compiler_flags();
+  flags.insert(flags.end(), request.flags.begin(), request.flags.end());
+  const CompileResult result = compile_units(compiler, flags, workspace, units, kObject);
+  compile_ms += result.ms;
+  if (!result.process.ok()) throw_compile_error(request, cache, key, workspace, result);
+  if (!result.process.output.empty()) log_debug("compiling \"{}\":\n{}", request.name, result.process.output);
+  return in_cache([&] { return cache.store(key, request.name, workspace); });
+}
+
+Build build_in(const KernelCache& cache, const BuildRequest& request, const Compiler& compiler) {
+  Build build;
+  build.key = key_of(request, compiler);
+  const bool look = option_integer("MEGALITH_ALWAYS_COMPILE") == 0;
+  auto found = [&] {
+    if (!look) return false;
+    const std::optional<std::string> entry = cache.find(build.key);
+    if (!entry) return false;
+    try {
+      build.library = Library::load(*entry + "/" + kObject);
+    } catch (const SystemError& error) {
+      // Evicted by another process a moment ago, or made for a system library that is gone.
+      log_warn("{}; it is made again", error.what());
+      cache.remove(build.key);
+      return false;
+    }
+    build.directory = *entry;
+    build.cache_hit = true;
+    return true;
+  };
+  if (found()) return build;
+  const CacheLock lock = cache.lock(build.key);
+  if (found()) return build;  // made by the process that held the lock
+
+  try {
+    build.directory = compile_into(cache, request, build.key, compiler, build.compile_ms);
+    try {
+      build.library = Library::load(build.directory + "/" + kObject);
+    } catch (const SystemError& error) {
+      // A file system that is mounted noexec.
+      if (std::string(error.what()).find("Operation not permitted") != std::string::npos)
+        throw CacheUnusable(error.what());
+      throw;
+    }
+  } catch (const CacheUnusable& error) {
+    if (cache.is_temporary()) throw;
+    const double spent = build.compile_ms;
+    build = build_in(cache.temporary(error.what()), request, compiler);
+    build.compile_ms += spent;
+  }
+  return build;
+}
+
+}  // namespace
+
+std::string build_key(const BuildRequest& request, const KernelCache& cache) {
+  return key_of(request, compiler_find(cache));
+}
+
+Build build_shared_object(const BuildRequest& request, const KernelCache& cache) {
+  const auto start = std::chrono::steady_clock::now();
+  Build build = build_in(cache, request, compiler_find(cache));
+  build.total_ms = milliseconds_since(start);
+  log_debug("kernel \"{}\" {} in {:.1f} ms ({})", request.name, build.cache_hit ? "loaded" : "compiled", build.total_ms,
+            build.directory);
+  return build;
+}
+
+Build build_shared_object(Pipeline& pipeline, const BuildRequest& request, const KernelCache& cache) {
+  const StageSpec spec{"assemble", kObject};
+  pipeline.stage_begin(spec);
+  StageReport report{.name = spec.name, .file = spec.file};
+  const auto start = std::chrono::steady_clock::now();
+  Build build;
+  if (const std::optional<std::string> path = pipeline.override_path(spec)) {
+    try {
+      build.library = Library::load(*path);
+    } catch (const SystemError& error) {
+      throw UserError(
+          fmt::format("[jit] the override {} of stage \"assemble\" does not load: {}", *path, error.what()));
+    }
+    report.from = StageFrom::override_file;
+  } else {
+    build = build_shared_object(request, cache);
+    if (build.cache_hit) report.from = StageFrom::cache;
+  }
+  build.total_ms = report.ms = milliseconds_since(start);
+  if (pipeline.wants_artifact(spec)) {
+    pipeline.artifact(spec, file_read(build.library.path()), report);
+    if (!build.directory.empty() && !pipeline.dump_path().empty())
+      file_write_atomic(pipeline.dump_path() + "/command.txt", file_read(build.directory + "/command.txt"));
+  }
+  pipeline.record(std::move(report));
+  return build;
+}
+
+}  // namespace megalith::jit

@@ -1,0 +1,340 @@
+#include "megalith/jit/cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "megalith/base/error.h"
+#include "megalith/base/file.h"
+#include "megalith/base/hash.h"
+#include "megalith/base/log.h"
+#include "megalith/base/options.h"
+
+namespace megalith::jit {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFolders[] = {"kernels", "locks", "failed", "compilers"};
+constexpr const char* kInfo = "info.json";
+constexpr std::string_view kAside = ".tmp.";
+constexpr size_t kKeyLength = 32;
+// Failed compilations are kept for their reader; nobody reads old ones.
+constexpr size_t kFailedKept = 8;
+
+// The system's own variables are no options of ours, so they are not in the table of base/options.h.
+std::string system_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// Only names of this form are ever deleted, whatever else lies in the directory that a user chose as the cache.
+bool is_key(std::string_view name) {
+  return name.size() == kKeyLength && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+bool is_aside(std::string_view name) {
+  return name.size() > kKeyLength && is_key(name.substr(0, kKeyLength)) && name.substr(kKeyLength).starts_with(kAside);
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code code;
+  for (fs::directory_iterator it(directory, code), end; !code && it != end; it.increment(code))
+    names.push_back(it->path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+void delete_tree(const std::string& path) {
+  std::error_code code;
+  fs::remove_all(path, code);
+}
+
+int64_t tree_bytes(const std::string& path) {
+  int64_t bytes = 0;
+  std::error_code code;
+  for (fs::recursive_directory_iterator it(path, code), end; !code && it != end; it.increment(code)) {
+    std::error_code ignored;
+    if (it->is_regular_file(ignored)) bytes += static_cast<int64_t>(it->file_size(ignored));
+  }
+  return bytes;
+}
+
+void sync(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool ok = fd >= 0 && ::fsync(fd) == 0;
+  const SystemError error = system_error(fmt::format("cannot sync {}", path));
+  if (fd >= 0) ::close(fd);
+  if (!ok) throw error;
+}
+
+// What is wrong with the entry; "" if it is complete. A file that is not listed does no harm.
+std::string damage(const std::string& directory) {
+  try {
+    const auto info = nlohmann::json::parse(file_read(directory + "/" + kInfo));
+    for (const auto& [name, want] : info.at("files").items()) {
+      const std::string content = file_read(directory + "/" + name);
+      if (static_cast<int64_t>(content.size()) != want.at("bytes").get<int64_t>())
+        return fmt::format("{} has {} bytes, not {}", name, content.size(), want.at("bytes").get<int64_t>());
+      if (hash_hex(content) != want.at("hash").get<std::string>()) return fmt::format("{} has changed", name);
+    }
+    return "";
+  } catch (const std::exception& error) { return error.what(); }
+}
+
+// Made on first use, deleted when this process (and no child of it) ends.
+struct TemporaryDirectory {
+  std::string path;
+  pid_t owner = ::getpid();
+  TemporaryDirectory() {
+    const std::string base = system_variable("TMPDIR");
+    path = (base.empty() ? "/tmp" : base) + "/megalith-XXXXXX";
+    if (!::mkdtemp(path.data()))
+      throw system_error(fmt::format("[jit] cannot create the temporary directory {}", path));
+  }
+  ~TemporaryDirectory() {
+    if (owner == ::getpid()) delete_tree(path);
+  }
+};
+
+}  // namespace
+
+// ---- locks -----------------------------------------------------------------------------------
+
+CacheLock::CacheLock(CacheLock&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+CacheLock& CacheLock::operator=(CacheLock&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+CacheLock::~CacheLock() {
+  if (fd_ < 0) return;
+  // Deleted while held, so no lock files pile up; whoever waited on this file sees that it is gone and takes a new one.
+  ::unlink(path_.c_str());
+  ::close(fd_);
+}
+
+CacheLock KernelCache::lock_file(const std::string& key, bool wait) const {
+  std::error_code code;
+  fs::create_directories(path("locks"), code);
+  const std::string file = path("locks", key);
+  for (bool told = false;;) {
+    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return {};
+    int failed = ::flock(fd, LOCK_EX | LOCK_NB);
+    if (failed && errno == EWOULDBLOCK && wait) {
+      if (!told) log_info("waiting for another process that compiles the same kernel");
+      told = true;
+      while ((failed = ::flock(fd, LOCK_EX)) && errno == EINTR) {}
+    }
+    struct stat held, there;
+    if (!failed && ::fstat(fd, &held) == 0 && ::stat(file.c_str(), &there) == 0 && held.st_ino == there.st_ino &&
+        held.st_dev == there.st_dev)
+      return CacheLock(file, fd);
+    ::close(fd);
+    if (failed) return {};
+  }
+}
+
+CacheLock KernelCache::lock(const std::string& key) const {
+  CacheLock held = lock_file(key, true);
+  // Only the holder of the lock writes beside this key, so what lies there now was left by the dead.
+  if (held.held())
+    for (const std::string& name : names_in(path("kernels")))
+      if (is_aside(name) && name.starts_with(key)) delete_tree(path("kernels", name));
+  return held;
+}
+
+// ---- the cache ---------------------------------------------------------------------------------
+
+KernelCache KernelCache::from_environment() {
+  const int64_t limit = option_integer("MEGALITH_CACHE_LIMIT_MB") << 20;
+  if (option_is_set("MEGALITH_CACHE_DIR")) return KernelCache(option_value("MEGALITH_CACHE_DIR"), limit);
+  if (std::string xdg = system_variable("XDG_CACHE_HOME"); xdg.starts_with('/'))
+    return KernelCache(xdg + "/megalith", limit);
+  if (std::string home = system_variable("HOME"); home.starts_with('/'))
+    return KernelCache(home + "/.cache/megalith", limit);
+  return KernelCache("", limit).temporary("neither MEGALITH_CACHE_DIR nor HOME is set");
+}
+
+KernelCache::KernelCache(std::string directory, int64_t limit_bytes)
+    : directory_(std::move(directory)), limit_bytes_(limit_bytes) {
+  // The compiler runs in the entry's directory, so a relative path would mean something else there.
+  std::error_code code;
+  if (!directory_.empty()) directory_ = fs::absolute(directory_, code).lexically_normal().string();
+}
+
+std::string KernelCache::path(const char* folder, const std::string& name) const {
+  return name.empty() ? directory_ + "/" + folder : directory_ + "/" + folder + "/" + name;
+}
+
+std::string KernelCache::aside(const std::string& key) const {
+  static std::atomic<int> serial = 0;
+  return path("kernels", fmt::format("{}{}{}.{}", key, kAside, ::getpid(), serial++));
+}
+
+std::optional<std::string> KernelCache::find(const std::string& key) const {
+  const std::string entry = path("kernels", key);
+  if (!file_exists(entry)) return std::nullopt;
+  if (const std::string what = damage(entry); !what.empty()) {
+    log_warn("the cache entry {} is damaged ({}); it is made again", entry, what);
+    remove(key);
+    return std::nullopt;
+  }
+  // A failure means a read-only cache, whose entries are as good.
+  ::utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);
+  return entry;
+}
+
+std::string KernelCache::workspace(const std::string& key) const {
+  const std::string directory = aside(key);
+  directory_create(directory);
+  return directory;
+}
+
+std::string KernelCache::store(const std::string& key, const std::string& name, const std::string& workspace) const {
+  nlohmann::ordered_json info = {{"name", name}, {"key", key}, {"created", static_cast<int64_t>(std::time(nullptr))}};
+  for (const std::string& file : names_in(workspace)) {
+    const std::string content = file_read(workspace + "/" + file);
+    info["files"][file] = {{"bytes", content.size()}, {"hash", hash_hex(content)}};
+    sync(workspace + "/" + file);
+  }
+  file_write_atomic(workspace + "/" + kInfo, info.dump(2) + "\n");
+  sync(workspace);
+
+  const std::string entry = path("kernels", key);
+  // A directory is not renamed over a full one, so an old entry steps aside first. Whoever looks in between sees a
+  // miss.
+  while (::rename(workspace.c_str(), entry.c_str()) != 0) {
+    if (errno != EEXIST && errno != ENOTEMPTY)
+      throw system_error(fmt::format("cannot rename {} to {}", workspace, entry));
+    remove(key);
+  }
+  sync(path("kernels"));
+  trim(key);
+  return entry;
+}
+
+void KernelCache::discard(const std::string& workspace) const { delete_tree(workspace); }
+
+std::string KernelCache::keep_failed(const std::string& key, const std::string& workspace) const {
+  const std::string place = path("failed", key);
+  std::error_code code;
+  fs::create_directories(path("failed"), code);
+  delete_tree(place);
+  if (::rename(workspace.c_str(), place.c_str()) != 0) return workspace;
+  trim_failed();
+  return place;
+}
+
+void KernelCache::trim_failed() const {
+  std::vector<std::pair<fs::file_time_type, std::string>> kept;
+  for (const std::string& name : names_in(path("failed"))) {
+    std::error_code code;
+    if (is_key(name)) kept.emplace_back(fs::last_write_time(path("failed", name), code), name);
+  }
+  std::ranges::sort(kept, std::greater{});
+  for (size_t i = kFailedKept; i < kept.size(); ++i) delete_tree(path("failed", kept[i].second));
+}
+
+KernelCache KernelCache::temporary(const std::string& reason) const {
+  static TemporaryDirectory directory;
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  {
+    std::lock_guard guard(mutex);
+    if (warned.insert(directory_).second)
+      log_warn("the kernel cache {} cannot be used ({}); kernels of this run go to {}",
+               directory_.empty() ? "of this user" : directory_, reason, directory.path);
+  }
+  KernelCache cache(directory.path, limit_bytes_);
+  cache.temporary_ = true;
+  return cache;
+}
+
+std::vector<CacheEntry> KernelCache::list() const {
+  std::vector<CacheEntry> entries;
+  for (const std::string& name : names_in(path("kernels"))) {
+    if (!is_key(name)) continue;
+    CacheEntry entry{.key = name, .name = "?", .directory = path("kernels", name)};
+    struct stat info;
+    if (::stat(entry.directory.c_str(), &info) != 0) continue;
+    entry.used_at = info.st_mtim.tv_sec;
+    entry.bytes = tree_bytes(entry.directory);
+    try {
+      entry.name = nlohmann::json::parse(file_read(entry.directory + "/" + kInfo)).at("name").get<std::string>();
+    } catch (const std::exception&) {
+      // Damaged: listed with its size, so that it is evicted like any other.
+    }
+    entries.push_back(std::move(entry));
+  }
+  auto used_at_ns = [](const CacheEntry& entry) {
+    struct stat info;
+    if (::stat(entry.directory.c_str(), &info) != 0) return int64_t{0};
+    return static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+  };
+  std::ranges::stable_sort(entries, std::greater{}, used_at_ns);
+  return entries;
+}
+
+int64_t KernelCache::bytes() const {
+  int64_t bytes = 0;
+  for (const CacheEntry& entry : list()) bytes += entry.bytes;
+  return bytes;
+}
+
+void KernelCache::remove(const std::string& key) const {
+  // Renamed first: a reader finds the entry whole or not at all. A reader that has loaded it keeps its mapping.
+  const std::string grave = aside(key);
+  if (::rename(path("kernels", key).c_str(), grave.c_str()) == 0) delete_tree(grave);
+}
+
+void KernelCache::trim(const std::string& spare_key) const {
+  for (const std::string& name : names_in(path("kernels")))
+    if (is_aside(name) && !name.starts_with(spare_key.empty() ? "-" : spare_key))
+      if (CacheLock held = lock_file(name.substr(0, kKeyLength), false); held.held())
+        delete_tree(path("kernels", name));
+
+  const std::vector<CacheEntry> entries = list();
+  int64_t total = 0;
+  for (const CacheEntry& entry : entries) total += entry.bytes;
+  for (size_t i = entries.size(); i-- > 0 && total > limit_bytes_;) {
+    if (entries[i].key == spare_key) continue;
+    log_debug("cache: {} ({}) is evicted", entries[i].name, entries[i].key);
+    remove(entries[i].key);
+    total -= entries[i].bytes;
+  }
+}
+
+int64_t KernelCache::clear() const {
+  auto total = [&] {
+    int64_t bytes = 0;
+    for (const char* folder : kFolders) bytes += tree_bytes(path(folder));
+    return bytes;
+  };
+  const int64_t before = total();
+  for (const CacheEntry& entry : list()) remove(entry.key);
+  trim();  // temporaries, except those of a process that is compiling now
+  for (const char* folder : {"failed", "compilers"})
+    for (const std::string& name : names_in(path(folder)))
+      if (is_key(name)) delete_tree(path(folder, name));
+  // Only empty folders go; a process that is compiling keeps its own.
+  for (const char* folder : kFolders) ::rmdir(path(folder).c_str());
+  return before - total();
+}
+
+}  // namespace megalith::jit

@@ -1,0 +1,199 @@
+#include "megalith/jit/compiler.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "megalith/base/error.h"
+#include "megalith/base/file.h"
+#include "megalith/base/hash.h"
+#include "megalith/base/options.h"
+#include "megalith/jit/stage.h"
+
+namespace megalith::jit {
+
+namespace {
+
+// -O3 -march=native    the kernel runs where it is compiled; the CPU is part of the cache key
+// -fno-math-errno      a square root is one instruction
+// -ffp-contract=fast   a multiply and an add become one FMA; said aloud because g++ and clang++ differ in the default
+// -fopenmp-simd        reductions are vectorised where the source says `omp simd`, and only there: no -ffast-math
+constexpr const char* kFlags[] = {"-std=c++20",    "-O3",   "-march=native", "-fno-math-errno", "-ffp-contract=fast",
+                                  "-fopenmp-simd", "-fPIC", "-Wall",         "-Wextra"};
+constexpr const char* kCandidates[] = {"c++", "g++", "clang++"};
+constexpr std::chrono::seconds kVersionTimeout{20};
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+bool is_program(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
+}
+
+std::string search_path() {
+  const char* path = std::getenv("PATH");  // the system's, not an option of ours
+  return path && *path ? path : "/usr/local/bin:/usr/bin:/bin";
+}
+
+// Absolute path of the program; "" if there is none.
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (!is_program(name)) return "";
+    char* absolute = ::realpath(name.c_str(), nullptr);
+    std::string result = absolute && name[0] != '/' ? absolute : name;
+    std::free(absolute);
+    return result;
+  }
+  std::istringstream folders(search_path());
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (!folder.empty() && is_program(folder + "/" + name)) return folder + "/" + name;
+  return "";
+}
+
+std::vector<std::string> find_command() {
+  if (option_is_set("MEGALITH_CXX")) {
+    const std::string value = option_value("MEGALITH_CXX");
+    // A path with spaces in it is taken whole.
+    std::vector<std::string> command = is_program(value) ? std::vector{value} : words_of(value);
+    const std::string program = command.empty() ? "" : find_program(command[0]);
+    MEGALITH_CHECK(
+        !program.empty(),
+        "[jit] MEGALITH_CXX is \"{}\", which is no program (looked in {}); set it to a C++ compiler, or unset it",
+        value, search_path());
+    command[0] = program;
+    return command;
+  }
+  for (const char* name : kCandidates)
+    if (const std::string program = find_program(name); !program.empty()) return {program};
+  throw SystemError(fmt::format(
+      "[jit] no C++ compiler found: looked for {} in {}. Kernels are compiled on the machine that runs them; "
+      "install one (apt-get install g++, dnf install gcc-c++) or set MEGALITH_CXX=/path/to/compiler",
+      fmt::join(kCandidates, ", "), search_path()));
+}
+
+std::string ask_version(const std::vector<std::string>& command) {
+  std::vector<std::string> question = command;
+  question.push_back("--version");
+  const ProcessResult answer = process_run(question, "/", kVersionTimeout);
+  if (!answer.ok())
+    throw SystemError(fmt::format("[jit] {} {}; is it a C++ compiler? It said:\n{}", command_line(question),
+                                  answer.ending(), answer.output));
+  return answer.output.substr(0, answer.output.find('\n'));
+}
+
+size_t usable_cores() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<size_t>(CPU_COUNT(&set)) : 1;
+}
+
+}  // namespace
+
+Compiler compiler_find(const KernelCache& cache) {
+  Compiler compiler{find_command(), ""};
+  struct stat info = {};
+  ::stat(compiler.command[0].c_str(), &info);
+  // Follows symbolic links, so an upgrade of what c++ points to is seen.
+  const std::string identity = fmt::format("{}\n{} {}.{:09}\n", command_line(compiler.command), info.st_size,
+                                           info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  const std::string folder = cache.directory() + "/compilers";
+  const std::string note = folder + "/" + hash_hex(command_line(compiler.command));
+  try {
+    if (const std::string known = file_read(note); known.starts_with(identity)) {
+      compiler.version = known.substr(identity.size());
+      return compiler;
+    }
+  } catch (const SystemError&) {
+    // Not known yet.
+  }
+  compiler.version = ask_version(compiler.command);
+  try {
+    directory_create(folder);
+    file_write_atomic(note, identity + compiler.version);
+  } catch (const SystemError&) {
+    // A cache that cannot be written; the next process asks again.
+  }
+  return compiler;
+}
+
+std::vector<std::string> compiler_flags() {
+  std::vector<std::string> flags(std::begin(kFlags), std::end(kFlags));
+#ifdef MEGALITH_SANITIZE
+  // Otherwise the sanitizer would see only the host's half of every race.
+  flags.insert(flags.end(), {"-fsanitize=" MEGALITH_SANITIZE, "-fno-omit-frame-pointer", "-g1"});
+#endif
+  return flags;
+}
+
+CompileResult compile_units(const Compiler& compiler, const std::vector<std::string>& flags,
+                            const std::string& directory, const std::vector<std::string>& units,
+                            const std::string& output, std::chrono::milliseconds timeout) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> common = compiler.command;
+  common.insert(common.end(), flags.begin(), flags.end());
+  auto command_with = [&](std::initializer_list<std::string> more, const std::vector<std::string>& files) {
+    std::vector<std::string> command = common;
+    command.insert(command.end(), more);
+    command.insert(command.end(), files.begin(), files.end());
+    return command;
+  };
+
+  std::vector<std::vector<std::string>> compile;
+  std::vector<std::string> objects;
+  if (units.size() > 1)
+    for (const std::string& unit : units) {
+      objects.push_back(unit + ".o");
+      compile.push_back(command_with({"-c", "-o", objects.back()}, {unit}));
+    }
+  const std::vector<std::string> link = command_with({"-shared", "-o", output}, units.size() > 1 ? objects : units);
+
+  std::string commands;
+  for (const auto& command : compile) commands += command_line(command) + "\n";
+  file_write_atomic(directory + "/command.txt", commands + command_line(link) + "\n");
+
+  // Commands that are left after a failure are not started.
+  std::vector<ProcessResult> results(compile.size());
+  std::vector<std::exception_ptr> errors(compile.size());
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
+  auto work = [&] {
+    for (size_t i; !failed && (i = next++) < compile.size();) {
+      try {
+        results[i] = process_run(compile[i], directory, timeout);
+        if (!results[i].ok()) failed = true;
+      } catch (...) {
+        errors[i] = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 1; i < std::min(compile.size(), usable_cores()); ++i) threads.emplace_back(work);
+    work();
+  }
+  CompileResult result;
+  for (size_t i = 0; i < compile.size(); ++i) {
+    if (errors[i]) std::rethrow_exception(errors[i]);
+    // A command that never ran has an exit code of -1 and no time.
+    if (!results[i].ok() && results[i].ms > 0) return {results[i], compile[i], milliseconds_since(start)};
+  }
+  result.process = process_run(link, directory, timeout);
+  result.command = link;
+  for (const std::string& object : objects) ::unlink((directory + "/" + object).c_str());
+  result.ms = milliseconds_since(start);
+  return result;
+}
+
+}  // namespace megalith::jit

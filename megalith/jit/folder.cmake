@@ -1,0 +1,2 @@
+# The build-id note is how the kernel cache tells one build of Megalith from another without reading the binary.
+target_link_options(megalith_jit ${scope} -Wl,--build-id=sha1)
