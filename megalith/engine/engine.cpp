@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
+#include "megalith/engine/batch_block.h"
 #include "megalith/runtime/topology.h"
 
 namespace megalith::engine {
@@ -102,43 +102,10 @@ void Engine::check(const std::vector<Request>& requests) const {
   }
 }
 
-void Engine::fill_batch_block(const std::vector<Request>& requests) {
-  const int64_t max_requests = decoder_options_.max_requests, max_seq_len = decoder_options_.max_seq_len;
-  const int64_t pages = decoder_options_.pages_per_request();
-  for (const char* name : {"counts", "row_token", "row_request", "row_position", "sample_row", "sample_request",
-                           "requests", "sampling_f32", "sampling_i32", "history", "stop"})
-    std::memset(memory_.get<void>(name), 0, static_cast<size_t>(graph_->tensor(graph_->find(name)).bytes()));
-
-  for (int64_t e = 0; e < decoder_options_.max_stop_tokens; ++e)
-    memory_.get<int32_t>("stop_tokens")[e] =
-        e < static_cast<int64_t>(stop_tokens_.size()) ? stop_tokens_[static_cast<size_t>(e)] : -1;
-  for (int64_t page = 0; page < max_requests * pages; ++page)
-    memory_.get<int32_t>("page_table")[page] = static_cast<int32_t>(page);
-
-  for (size_t r = 0; r < requests.size(); ++r) {
-    const Request& request = requests[r];
-    const auto length = static_cast<int64_t>(request.prompt.size());
-    int32_t* fields = memory_.get<int32_t>("requests") + r * batch::kRequestFields;
-    fields[batch::kState] = batch::kActive;
-    fields[batch::kLength] = static_cast<int32_t>(length);
-    fields[batch::kLimit] = static_cast<int32_t>(std::min(length + request.max_new_tokens, max_seq_len));
-    fields[batch::kIgnoreStop] = request.ignore_stop_tokens;
-    std::copy(request.prompt.begin(), request.prompt.end(),
-              memory_.get<int32_t>("history") + static_cast<int64_t>(r) * max_seq_len);
-    float* f32s = memory_.get<float>("sampling_f32") + r * batch::kSamplingFloats;
-    f32s[batch::kTemperature] = request.sampling.temperature;
-    f32s[batch::kTopP] = request.sampling.top_p;
-    int32_t* i32s = memory_.get<int32_t>("sampling_i32") + r * batch::kSamplingInts;
-    i32s[batch::kTopK] = request.sampling.top_k;
-    i32s[batch::kSeedLow] = static_cast<int32_t>(request.sampling.seed);
-    i32s[batch::kSeedHigh] = static_cast<int32_t>(request.sampling.seed >> 32);
-  }
-}
-
 Generation Engine::generate(const std::vector<Request>& requests,
                             const std::function<void(const TokenEvent&)>& on_token) {
   check(requests);
-  fill_batch_block(requests);
+  batch_block_fill(*graph_, decoder_options_, stop_tokens_, requests, memory_);
   auto* mailbox = memory_.get<runtime::Mailbox>("mailbox");
   runtime::mailbox_init(mailbox, mail_.data(), kMailboxCapacity);
 

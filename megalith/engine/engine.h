@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/engine/batch_block.h"
 #include "megalith/engine/memory_map.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
@@ -31,21 +32,6 @@ struct EngineOptions {
   bool dummy_weights = false;  // random weights; only config.json is needed
   uint64_t dummy_seed = 0;
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
-};
-
-/// How a text goes on. Temperature 0 always takes the likeliest token.
-struct Sampling {
-  float temperature = 0;
-  float top_p = 1;
-  int top_k = 0;  // 0: all
-  uint64_t seed = 0;
-};
-
-struct Request {
-  std::vector<int> prompt;
-  int64_t max_new_tokens = 128;
-  Sampling sampling = {};
-  bool ignore_stop_tokens = false;
 };
 
 struct TokenEvent {
@@ -91,7 +77,6 @@ class Engine {
 
  private:
   void check(const std::vector<Request>& requests) const;
-  void fill_batch_block(const std::vector<Request>& requests);
 
   ModelConfig config_;
   std::vector<int> stop_tokens_;

@@ -1,0 +1,44 @@
+#include "megalith/engine/batch_block.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "megalith/kernels/batch.h"
+
+namespace megalith::engine {
+
+void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
+                      const std::vector<Request>& requests, const MemoryMap& memory) {
+  const int64_t max_requests = options.max_requests, max_seq_len = options.max_seq_len;
+  const int64_t pages = options.pages_per_request();
+  for (const char* name : {"counts", "row_token", "row_request", "row_position", "sample_row", "sample_request",
+                           "requests", "sampling_f32", "sampling_i32", "history", "stop"})
+    std::memset(memory.get<void>(name), 0, static_cast<size_t>(graph.tensor(graph.find(name)).bytes()));
+
+  for (int64_t e = 0; e < options.max_stop_tokens; ++e)
+    memory.get<int32_t>("stop_tokens")[e] =
+        e < static_cast<int64_t>(stop_tokens.size()) ? stop_tokens[static_cast<size_t>(e)] : -1;
+  for (int64_t page = 0; page < max_requests * pages; ++page)
+    memory.get<int32_t>("page_table")[page] = static_cast<int32_t>(page);
+
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const Request& request = requests[r];
+    const auto length = static_cast<int64_t>(request.prompt.size());
+    int32_t* fields = memory.get<int32_t>("requests") + r * batch::kRequestFields;
+    fields[batch::kState] = batch::kActive;
+    fields[batch::kLength] = static_cast<int32_t>(length);
+    fields[batch::kLimit] = static_cast<int32_t>(std::min(length + request.max_new_tokens, max_seq_len));
+    fields[batch::kIgnoreStop] = request.ignore_stop_tokens;
+    std::copy(request.prompt.begin(), request.prompt.end(),
+              memory.get<int32_t>("history") + static_cast<int64_t>(r) * max_seq_len);
+    float* f32s = memory.get<float>("sampling_f32") + r * batch::kSamplingFloats;
+    f32s[batch::kTemperature] = request.sampling.temperature;
+    f32s[batch::kTopP] = request.sampling.top_p;
+    int32_t* i32s = memory.get<int32_t>("sampling_i32") + r * batch::kSamplingInts;
+    i32s[batch::kTopK] = request.sampling.top_k;
+    i32s[batch::kSeedLow] = static_cast<int32_t>(request.sampling.seed);
+    i32s[batch::kSeedHigh] = static_cast<int32_t>(request.sampling.seed >> 32);
+  }
+}
+
+}  // namespace megalith::engine

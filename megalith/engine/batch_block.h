@@ -1,0 +1,31 @@
+// Requests as the tables that a running kernel works from (kernels/batch.h): what the host writes before a launch.
+#pragma once
+
+#include <vector>
+
+#include "megalith/engine/memory_map.h"
+#include "megalith/graph/graph.h"
+#include "megalith/model/decoder.h"
+
+namespace megalith::engine {
+
+/// How a text goes on. Temperature 0 always takes the likeliest token.
+struct Sampling {
+  float temperature = 0;
+  float top_p = 1;
+  int top_k = 0;  // 0: all
+  uint64_t seed = 0;
+};
+
+struct Request {
+  std::vector<int> prompt;
+  int64_t max_new_tokens = 128;
+  Sampling sampling = {};
+  bool ignore_stop_tokens = false;
+};
+
+/// Fills in the batch block for `requests`, which have been checked; every other place in it is cleared.
+void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
+                      const std::vector<Request>& requests, const MemoryMap& memory);
+
+}  // namespace megalith::engine

@@ -1,0 +1,114 @@
+#include "megalith/graph/text.h"
+
+#include <algorithm>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/bind.h"
+#include "megalith/loop/check.h"
+#include "megalith/loop/infer.h"
+#include "megalith/loop/text.h"
+
+namespace megalith::graph {
+
+namespace {
+
+std::string shape_text(const Tensor& tensor) {
+  std::vector<std::string> dims;
+  for (const Dim& dim : tensor.shape)
+    dims.push_back(dim.dynamic.empty() ? fmt::format("{}", dim.size) : fmt::format("{}<={}", dim.dynamic, dim.size));
+  return fmt::format("{}[{}]", dtype_name(tensor.dtype), fmt::join(dims, ", "));
+}
+
+// "key=value, ..." of what lowering put in for the kernel's names; a comment for the reader.
+std::string binding_text(const LoweredKernel& kernel) {
+  std::vector<std::string> items;
+  for (const auto& [size, value] : kernel.binding.sizes) items.push_back(fmt::format("{}={}", size, value));
+  for (const auto& [name, value] : kernel.binding.attributes) items.push_back(fmt::format("{}={}", name, value));
+  return fmt::format("{}", fmt::join(items, ", "));
+}
+
+void replace_kernel(LoweredKernel& lowered, loop::Kernel kernel) {
+  for (const loop::TensorArgument& tensor : lowered.kernel.tensors) {
+    if (tensor.role == loop::Role::temporary) continue;
+    const loop::TensorArgument* now = kernel.find_tensor(tensor.name);
+    MEGALITH_CHECK(now && now->role == tensor.role && now->dtype == tensor.dtype,
+                   "the kernel \"{}\" must keep its operand \"{}\"", lowered.name, tensor.name);
+  }
+  kernel.tags = lowered.kernel.tags;
+  kernel.opaque = lowered.kernel.opaque;
+  for (size_t i = 0; i < kernel.parameters.size(); ++i)
+    MEGALITH_CHECK(kernel.parameters.size() == lowered.kernel.parameters.size() &&
+                       kernel.parameters[i].name == lowered.kernel.parameters[i].name,
+                   "the kernel \"{}\" must keep its parameters", lowered.name);
+  loop::infer_types(kernel);
+  loop::infer_shapes(kernel);
+  if (!kernel.opaque) loop::check_kernel(loop::bind(kernel, lowered.binding));
+  if (loop::print(kernel) == loop::print(lowered.kernel)) return;
+  MEGALITH_CHECK(!kernel.opaque, "the kernel \"{}\" is opaque: its text says what it touches, not what it does",
+                 lowered.name);
+  lowered.body = nullptr;  // a tuned body implements the operator's own meaning, not an edited one
+  lowered.kernel = std::move(kernel);
+}
+
+}  // namespace
+
+std::string print(const Graph& graph) {
+  std::string text = fmt::format("graph {}\n", graph.name());
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.kind == TensorKind::activation) continue;
+    text += fmt::format("{} {}: {}\n", tensor.kind == TensorKind::constant ? "constant" : "state", tensor.name,
+                        shape_text(tensor));
+  }
+  for (const auto& [name, where] : graph.dynamic_sizes())
+    text += fmt::format("dynamic {} = {}[{}]\n", name, graph.tensor(where.tensor).name, where.index);
+  for (const Node& node : graph.nodes()) {
+    std::vector<std::string> inputs, outputs;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const Tensor& tensor = graph.tensor(node.operands[i]);
+      if (node.op->operands[i].role != loop::Role::output) inputs.push_back(tensor.name);
+      if (node.op->operands[i].role != loop::Role::input)
+        outputs.push_back(fmt::format("{}: {}", tensor.name, shape_text(tensor)));
+    }
+    text += fmt::format("{} = {}({})", fmt::join(outputs, ", "), node.op->name, fmt::join(inputs, ", "));
+    for (const auto& [name, value] : node.attributes) text += fmt::format(" {}={:.9g}", name, value);
+    for (const auto& [iname, tile] : node.tile) text += fmt::format(" tile.{}={}", iname, tile);
+    text += fmt::format("  # {}\n", node.name);
+  }
+  if (graph.gate_node())
+    text += fmt::format("gate {}, stop {}\n", graph.nodes()[static_cast<size_t>(*graph.gate_node())].name,
+                        graph.tensor(*graph.stop_tensor()).name);
+  return text;
+}
+
+std::string print(const Graph& graph, const LoweredGraph& lowered) {
+  std::string text = fmt::format("# {}: the loop kernels, one for each distinct signature\n", graph.name());
+  for (size_t k = 0; k < lowered.kernels.size(); ++k) {
+    const LoweredKernel& kernel = lowered.kernels[k];
+    const auto users = std::count(lowered.kernel_of_node.begin(), lowered.kernel_of_node.end(), static_cast<int>(k));
+    text += fmt::format("\n# {} node{}; {}; tasks along ({}); body: {}\n", users, users == 1 ? "" : "s",
+                        binding_text(kernel), fmt::join(kernel.tiled, ", "),
+                        kernel.body ? kernel.body->file + ": " + kernel.body->name : "generated");
+    loop::Kernel named = kernel.kernel;
+    named.name = kernel.name;
+    text += loop::print(named);
+  }
+  return text;
+}
+
+LoweredGraph parse_loops(const std::string& text, LoweredGraph lowered) {
+  constexpr std::string_view kBegin = "\nkernel ";
+  const std::string all = "\n" + text;
+  for (size_t at = all.find(kBegin); at != std::string::npos;) {
+    const size_t next = all.find(kBegin, at + 1);
+    loop::Kernel kernel = loop::parse_kernel(all.substr(at + 1, next == std::string::npos ? next : next - at));
+    const auto found = std::find_if(lowered.kernels.begin(), lowered.kernels.end(),
+                                    [&](const LoweredKernel& k) { return k.name == kernel.name; });
+    MEGALITH_CHECK(found != lowered.kernels.end(), "there is no loop kernel \"{}\" to replace", kernel.name);
+    kernel.name = found->kernel.name;
+    replace_kernel(*found, std::move(kernel));
+    at = next;
+  }
+  return lowered;
+}
+
+}  // namespace megalith::graph
