@@ -1,0 +1,143 @@
+#include "megalith/task/place.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "megalith/base/error.h"
+
+namespace megalith::task {
+
+namespace {
+
+// Length of the longest chain of dependences that ends before each task.
+std::vector<int> find_levels(const Dependences& dependences) {
+  std::vector<int> level(dependences.within.size(), 0);
+  std::vector<int> after_set(dependences.sets.size(), -1);  // level of a task that waits for this set
+  for (size_t t = 0; t < level.size(); ++t)
+    for (int set : dependences.within[t]) {
+      int& after = after_set[static_cast<size_t>(set)];
+      if (after < 0)
+        for (int producer : dependences.sets[static_cast<size_t>(set)])
+          after = std::max(after, level[static_cast<size_t>(producer)] + 1);
+      level[t] = std::max(level[t], after);
+    }
+  return level;
+}
+
+class Placer {
+ public:
+  Placer(std::vector<Task>& tasks, const Dependences& dependences, int num_workers)
+      : tasks_(tasks), dependences_(dependences), total_(static_cast<size_t>(num_workers), 0.0), load_(total_) {
+    twins_.resize(tasks.size(), -1);
+    std::unordered_map<int, int> last_of_signature;
+    for (const Group& group : dependences.groups) {
+      auto [last, first_time] = last_of_signature.try_emplace(group.signature, group.begin);
+      if (!first_time)
+        for (int t = group.begin; t < group.end; ++t) twins_[static_cast<size_t>(t)] = last->second + (t - group.begin);
+      last->second = group.begin;
+    }
+  }
+
+  // One level: no two of its tasks depend on each other.
+  void place_level(std::vector<int>& level) {
+    std::stable_sort(level.begin(), level.end(), [&](int a, int b) { return cost(a) > cost(b); });
+    std::fill(load_.begin(), load_.end(), 0.0);
+    for (int t : level) {
+      const size_t worker = choose(t);
+      tasks_[static_cast<size_t>(t)].worker = static_cast<int>(worker);
+      load_[worker] += cost(t);
+      total_[worker] += cost(t);
+    }
+    levels_ns_ += *std::max_element(load_.begin(), load_.end());
+  }
+
+  const std::vector<double>& total() const { return total_; }
+  double levels_ns() const { return levels_ns_; }
+  double affinity() const { return num_twins_ ? static_cast<double>(num_kept_) / static_cast<double>(num_twins_) : 1; }
+
+ private:
+  size_t choose(int t) {
+    // Least loaded in this level; of those, least loaded so far. Ties go to the lowest number.
+    size_t best = 0;
+    for (size_t w = 1; w < load_.size(); ++w)
+      if (load_[w] < load_[best] || (load_[w] == load_[best] && total_[w] < total_[best])) best = w;
+    const int near = near_worker(t), twin = twin_worker(t);
+    for (int warm : {near, twin})
+      if (warm >= 0 && fits(t, static_cast<size_t>(warm), best)) {
+        best = static_cast<size_t>(warm);
+        break;
+      }
+    if (twin >= 0) ++num_twins_, num_kept_ += static_cast<int>(best) == twin;
+    return best;
+  }
+
+  // A warm cache, or a wait saved, is worth a little imbalance, not a lot: within the level nothing beyond rounding,
+  // and over the whole iteration no more than one task like this one on top of what is small against all placed so far.
+  bool fits(int t, size_t warm, size_t best) const {
+    constexpr double kLevelSlack = 0.01, kTotalSlack = 0.02;
+    return load_[warm] <= load_[best] + kLevelSlack * cost(t) &&
+           total_[warm] <= total_[best] * (1 + kTotalSlack) + cost(t);
+  }
+
+  // Where the latest of the few tasks ran that this one consumes: there it needs no event. A task that consumes from
+  // everywhere (a large set) is near to nobody.
+  int near_worker(int t) const {
+    constexpr size_t kFew = 4;
+    int latest = -1;
+    for (int id : dependences_.within[static_cast<size_t>(t)]) {
+      const std::vector<int>& set = dependences_.sets[static_cast<size_t>(id)];
+      if (set.size() <= kFew) latest = std::max(latest, set.back());
+    }
+    return latest < 0 ? -1 : tasks_[static_cast<size_t>(latest)].worker;
+  }
+
+  int twin_worker(int t) const {
+    const int twin = twins_[static_cast<size_t>(t)];
+    return twin < 0 ? -1 : tasks_[static_cast<size_t>(twin)].worker;
+  }
+
+  // Tasks without an estimate count as something, or they would all go to one worker.
+  double cost(int t) const { return std::max(1.0, tasks_[static_cast<size_t>(t)].cost_ns); }
+
+  std::vector<Task>& tasks_;
+  const Dependences& dependences_;
+  std::vector<double> total_, load_;  // per worker: over all levels, in this level
+  std::vector<int> twins_;            // per task: the same tile of the previous identical group, or -1
+  double levels_ns_ = 0;
+  int64_t num_twins_ = 0, num_kept_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::vector<int>> place(std::vector<Task>& tasks, const Dependences& dependences, int num_workers,
+                                    PlaceReport* report) {
+  MEGALITH_CHECK(num_workers >= 1, "[place] the number of workers is {}, want at least 1", num_workers);
+  const std::vector<int> level_of = find_levels(dependences);
+  std::vector<std::vector<int>> levels;
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    const size_t level = static_cast<size_t>(level_of[t]);
+    if (level >= levels.size()) levels.resize(level + 1);
+    levels[level].push_back(static_cast<int>(t));
+  }
+
+  Placer placer(tasks, dependences, num_workers);
+  for (std::vector<int>& level : levels) placer.place_level(level);
+
+  std::vector<std::vector<int>> workers(static_cast<size_t>(num_workers));
+  for (size_t t = 0; t < tasks.size(); ++t)
+    workers[static_cast<size_t>(tasks[t].worker)].push_back(static_cast<int>(t));
+
+  if (report) {
+    report->worker_cost_ns = placer.total();
+    const double sum = std::accumulate(placer.total().begin(), placer.total().end(), 0.0);
+    const double largest = *std::max_element(placer.total().begin(), placer.total().end());
+    report->imbalance = sum > 0 ? largest / (sum / num_workers) - 1 : 0;
+    report->levels_ns = placer.levels_ns();
+    report->num_levels = static_cast<int>(levels.size());
+    report->affinity = placer.affinity();
+  }
+  return workers;
+}
+
+}  // namespace megalith::task

@@ -1,0 +1,4 @@
+#pragma once
+#include <string>
+#include <vector>
+#include "megalith/task/task_graph.h"

@@ -1,0 +1,160 @@
+// Random task lists, planned: forks, joins and diamonds over arena, state and constant buffers, boxes that overlap in
+// part, in-place writes, one or several operators' tiles, with and without a gate. The same seed gives the same graph.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "megalith/task/plan.h"
+
+namespace megalith::test {
+
+struct RandomTaskGraphOptions {
+  int max_tasks = 60;
+  int max_workers = 5;
+  double gate_probability = 0.4;
+};
+
+struct RandomTaskList {
+  std::vector<task::Task> tasks;
+  std::vector<task::Buffer> buffers;
+  task::PlanOptions options;
+};
+
+/// What plan() takes. Every arena buffer is small (at most 64 elements), so that tests may look at single bytes.
+inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptions& limits = {}) {
+  std::mt19937_64 random(seed * 0x9e3779b97f4a7c15ull + 1);
+  auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  auto chance = [&](double p) { return static_cast<double>(random() >> 11) * 0x1p-53 < p; };
+
+  RandomTaskList list;
+  list.options.name = fmt::format("random.{}", seed);
+  list.options.num_workers = 1 + static_cast<int>(below(limits.max_workers));
+  const int64_t num_tasks = chance(0.15) ? 1 + below(4) : 1 + below(limits.max_tasks);
+
+  const int64_t num_buffers = 1 + below(2 + num_tasks / 3);
+  const double state_share = chance(0.5) ? 0.1 : 0.4;
+  for (int64_t b = 0; b < num_buffers; ++b) {
+    task::Buffer buffer;
+    buffer.dtype = static_cast<DType>(below(4));
+    constexpr int64_t kMostElements = 64;
+    int64_t elements = 1;
+    for (int64_t rank = below(4); rank > 0; --rank) {
+      const int64_t size = 1 + below(std::min<int64_t>(8, kMostElements / elements));
+      buffer.shape.push_back(size);
+      elements *= size;
+    }
+    if (chance(state_share))
+      buffer.memory = task::Memory::state;
+    else if (chance(0.12))
+      buffer.memory = task::Memory::constant;
+    buffer.name = fmt::format("{}{}",
+                              buffer.memory == task::Memory::arena   ? "x"
+                              : buffer.memory == task::Memory::state ? "state"
+                                                                     : "weight",
+                              b);
+    list.buffers.push_back(std::move(buffer));
+  }
+
+  auto random_box = [&](int b) {
+    loop::Box box;
+    for (int64_t size : list.buffers[static_cast<size_t>(b)].shape) {
+      int64_t lo = 0, hi = size;
+      if (chance(0.5)) lo = below(size), hi = lo + 1 + below(size - lo);
+      box.lo.push_back(lo);
+      box.hi.push_back(hi);
+    }
+    return box;
+  };
+  auto whole_box = [&](int b) {
+    loop::Box box;
+    for (int64_t size : list.buffers[static_cast<size_t>(b)].shape) box.lo.push_back(0), box.hi.push_back(size);
+    return box;
+  };
+  auto writable = [&](int b) { return list.buffers[static_cast<size_t>(b)].memory != task::Memory::constant; };
+
+  // Buffers are used roughly in order, so that early ones die and the arena has something to share.
+  const bool ordered = chance(0.7);
+  int node = 0;
+  while (static_cast<int64_t>(list.tasks.size()) < num_tasks) {
+    const double progress = static_cast<double>(list.tasks.size()) / static_cast<double>(num_tasks);
+    auto random_buffer = [&] {
+      if (!ordered) return static_cast<int>(below(num_buffers));
+      const int64_t window = std::max<int64_t>(2, num_buffers / 4);
+      const int64_t first = static_cast<int64_t>(progress * static_cast<double>(num_buffers));
+      return static_cast<int>(std::clamp<int64_t>(first - window + below(2 * window), 0, num_buffers - 1));
+    };
+    const std::string name = fmt::format("op{}", node);
+    const double cost = 1 + static_cast<double>(below(1000));
+    auto add = [&](task::Task task) {
+      task.node = node;
+      if (task.cost_ns == 0) task.cost_ns = cost;
+      list.tasks.push_back(std::move(task));
+    };
+
+    if (chance(0.4)) {
+      // An operator in tiles along one dimension: reads all of something, writes a tile each (in place now and then).
+      const int out = random_buffer(), in = random_buffer(), other = random_buffer();
+      const loop::Box all = whole_box(out);
+      const bool in_place = chance(0.2), same_tile = chance(0.3), reads_other = chance(0.3);
+      if (!writable(out)) continue;
+      const size_t d = all.lo.empty() ? 0 : static_cast<size_t>(below(static_cast<int64_t>(all.lo.size())));
+      const int64_t size = all.lo.empty() ? 1 : all.hi[d];
+      const int64_t tile = 1 + below(size);
+      for (int64_t begin = 0; begin < size; begin += tile) {
+        const int64_t end = std::min(size, begin + tile);
+        task::Task task;
+        task.name = fmt::format("{}[n={}:{}]", name, begin, end);
+        task.tile = {{"n", begin, end}};
+        loop::Box box = all;
+        if (!box.lo.empty()) box.lo[d] = begin, box.hi[d] = end;
+        task.writes.push_back({out, box});
+        if (in_place) task.reads.push_back({out, box});
+        if (in != out) {
+          loop::Box input = whole_box(in);
+          if (same_tile && d < input.lo.size()) {
+            input.lo[d] = std::min(begin, input.hi[d] - 1);
+            input.hi[d] = std::max(input.lo[d] + 1, std::min(end, input.hi[d]));
+          }
+          task.reads.push_back({in, input});
+        }
+        if (reads_other && other != out) task.reads.push_back({other, random_box(other)});
+        add(std::move(task));
+      }
+    } else {
+      // One task of any shape: several reads, several writes, nothing at all.
+      task::Task task;
+      task.name = name;
+      for (int64_t n = below(4); n > 0; --n) {
+        const int b = random_buffer();
+        task.reads.push_back({b, random_box(b)});
+      }
+      for (int64_t n = chance(0.1) ? 0 : 1 + below(2); n > 0; --n) {
+        const int b = random_buffer();
+        if (writable(b)) task.writes.push_back({b, random_box(b)});
+      }
+      if (chance(0.1)) task.cost_ns = cost * 10;
+      add(std::move(task));
+    }
+    ++node;
+  }
+  list.tasks.resize(static_cast<size_t>(std::min<int64_t>(num_tasks, static_cast<int64_t>(list.tasks.size()))));
+  if (chance(limits.gate_probability))
+    list.options.gate_task = chance(0.6) ? static_cast<int>(num_tasks) - 1 : static_cast<int>(below(num_tasks));
+  return list;
+}
+
+/// The planned (and therefore verified) graph of that list.
+inline task::TaskGraph random_task_graph(uint64_t seed, const RandomTaskGraphOptions& limits = {}) {
+  RandomTaskList list = random_task_list(seed, limits);
+  return task::plan(std::move(list.tasks), std::move(list.buffers), list.options);
+}
+
+}  // namespace megalith::test
