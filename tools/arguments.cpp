@@ -1,0 +1,125 @@
+#include "tools/arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <functional>
+
+namespace megalith::tools {
+
+namespace {
+
+// CLI11 puts the option's name in front: "--max-seq-len: ...".
+[[noreturn]] void refuse(const std::string& message) { throw CLI::ValidationError(message); }
+
+int64_t read_integer(const std::string& text, int64_t least, int64_t most) {
+  int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  auto [rest, code] = std::from_chars(text.data(), end, value);
+  int64_t unit = 1;
+  if (code == std::errc() && end - rest == 1) {
+    constexpr std::pair<char, int64_t> kUnits[] = {{'k', 1000}, {'K', 1024}, {'m', 1000 * 1000}, {'M', 1024 * 1024}};
+    for (const auto& [suffix, factor] : kUnits)
+      if (*rest == suffix) unit = factor, ++rest;
+  }
+  const bool whole = code == std::errc() && rest == end && !__builtin_mul_overflow(value, unit, &value);
+  if (!whole || value < least || value > most) {
+    const std::string limits = most == std::numeric_limits<int64_t>::max() ? fmt::format("from {}", least)
+                                                                           : fmt::format("{} to {}", least, most);
+    refuse(fmt::format("\"{}\" is not what it takes, want a whole number, {}", text, limits));
+  }
+  return value;
+}
+
+double read_number(const std::string& text, double least, double most) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  auto [rest, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc() || rest != end || !std::isfinite(value) || value < least || value > most)
+    refuse(fmt::format("\"{}\" is not what it takes, want a number, {} to {}", text, least, most));
+  return value;
+}
+
+std::string read_word(const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    if (word == text) return text;
+  refuse(fmt::format("\"{}\" is none of {}", text, fmt::join(words, ", ")));
+}
+
+CLI::Option* add(CLI::App& app, const std::string& group, const std::string& names, const std::string& what,
+                 const std::string& help, std::function<void(const std::string&)> take) {
+  return app
+      .add_option_function<std::string>(
+          names, [take](const std::string& text) { take(text); }, help)
+      ->group(group)
+      ->type_name(what)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+std::vector<std::string> words_of(std::initializer_list<const char*> words) { return {words.begin(), words.end()}; }
+
+}  // namespace
+
+void Arguments::positional(const std::string& name, std::string& value, const std::string& help, bool required) {
+  app_.add_option(name, value, help)->type_name("")->required(required);
+}
+
+void Arguments::positional(const std::string& name, std::string& value, std::initializer_list<const char*> words,
+                           const std::string& help, bool required) {
+  app_.add_option_function<std::string>(
+          name, [&value, list = words_of(words)](const std::string& text) { value = read_word(text, list); }, help)
+      ->type_name("")
+      ->required(required);
+}
+
+void Arguments::text(const std::string& names, std::string& value, const std::string& what, const std::string& help) {
+  add(app_, group_, names, what, help, [&value](const std::string& text) { value = text; });
+}
+
+void Arguments::texts(const std::string& names, std::vector<std::string>& values, const std::string& what,
+                      const std::string& help) {
+  // One word a time: `-p a MODEL` must not take MODEL for a second prompt.
+  app_.add_option(names, values, help)
+      ->group(group_)
+      ->type_name(what)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void Arguments::choice(const std::string& names, std::string& value, std::initializer_list<const char*> words,
+                       const std::string& help) {
+  add(app_, group_, names, fmt::format("{}", fmt::join(words_of(words), "|")), help,
+      [&value, list = words_of(words)](const std::string& text) { value = read_word(text, list); });
+}
+
+void Arguments::flag(const std::string& names, bool& value, const std::string& help) {
+  app_.add_flag(names, value, help)->group(group_);
+}
+
+void Arguments::count(const std::string& names, int& value, const std::string& help) {
+  app_.add_flag_function(
+          names, [&value](int64_t times) { value = static_cast<int>(times); }, help)
+      ->group(group_);
+}
+
+void Arguments::integer(const std::string& names, int64_t& value, const std::string& help, int64_t least,
+                        int64_t most) {
+  add(app_, group_, names, "N", help,
+      [&value, least, most](const std::string& text) { value = read_integer(text, least, most); });
+}
+
+void Arguments::integer(const std::string& names, std::optional<int64_t>& value, const std::string& help, int64_t least,
+                        int64_t most) {
+  add(app_, group_, names, "N", help,
+      [&value, least, most](const std::string& text) { value = read_integer(text, least, most); });
+}
+
+void Arguments::number(const std::string& names, std::optional<double>& value, const std::string& help, double least,
+                       double most) {
+  add(app_, group_, names, "X", help,
+      [&value, least, most](const std::string& text) { value = read_number(text, least, most); });
+}
+
+}  // namespace megalith::tools

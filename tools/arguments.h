@@ -1,0 +1,54 @@
+// The options of a subcommand: names, where the value goes, a sentence of help. A thin layer over CLI11, whose header
+// costs five seconds in every source that includes it, so that a subcommand's file reads as the list of its options.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace megalith::tools {
+
+/// `names` are separated by commas: "-n,--max-new-tokens,--predict". A value keeps what it was if its option is not
+/// given. Whatever does not fit is a usage error that names the option.
+class Arguments {
+ public:
+  explicit Arguments(CLI::App& app) : app_(app) {}
+
+  /// The options that follow stand under this title in the help.
+  void group(std::string title) { group_ = std::move(title); }
+
+  void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
+  /// One word out of `words`, by position.
+  void positional(const std::string& name, std::string& value, std::initializer_list<const char*> words,
+                  const std::string& help, bool required = true);
+  void text(const std::string& names, std::string& value, const std::string& what, const std::string& help);
+  /// May be given several times.
+  void texts(const std::string& names, std::vector<std::string>& values, const std::string& what,
+             const std::string& help);
+  void choice(const std::string& names, std::string& value, std::initializer_list<const char*> words,
+              const std::string& help);
+  void flag(const std::string& names, bool& value, const std::string& help);
+  /// How often it is given: -vv is 2.
+  void count(const std::string& names, int& value, const std::string& help);
+
+  /// A whole number; the suffixes k and K stand for 1000 and 1024, m and M for their squares.
+  void integer(const std::string& names, int64_t& value, const std::string& help, int64_t least = 0,
+               int64_t most = std::numeric_limits<int64_t>::max());
+  void integer(const std::string& names, std::optional<int64_t>& value, const std::string& help, int64_t least = 0,
+               int64_t most = std::numeric_limits<int64_t>::max());
+  void number(const std::string& names, std::optional<double>& value, const std::string& help, double least,
+              double most);
+
+ private:
+  CLI::App& app_;
+  std::string group_ = "Options";
+};
+
+}  // namespace megalith::tools

@@ -1,0 +1,60 @@
+// megalith cache: the compiled kernels on disk.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "megalith/jit/cache.h"
+#include "megalith/model/json.h"
+#include "megalith/runtime/memory.h"
+#include "tools/command.h"
+#include "tools/terminal.h"
+
+namespace megalith::tools {
+
+namespace {
+
+struct CacheOptions {
+  std::string verb;
+  bool json = false;
+};
+
+void list(const jit::KernelCache& cache, bool json) {
+  if (json) {
+    std::vector<std::string> entries;
+    for (const jit::CacheEntry& entry : cache.list())
+      entries.push_back(fmt::format(R"({{"key": {}, "name": {}, "directory": {}, "bytes": {}, "used_at": {}}})",
+                                    json_quote(entry.key), json_quote(entry.name), json_quote(entry.directory),
+                                    entry.bytes, entry.used_at));
+    return print(fmt::format("[{}]\n", fmt::join(entries, ",\n ")));
+  }
+  Table table({"key", "kernel", ">size", "last used"});
+  for (const jit::CacheEntry& entry : cache.list())
+    table.row({entry.key, entry.name, runtime::format_bytes(entry.bytes), format_time(entry.used_at)});
+  print(table.text());
+}
+
+int run(const CacheOptions& options) {
+  const jit::KernelCache cache = jit::KernelCache::from_environment();
+  if (options.verb == "ls") list(cache, options.json);
+  if (options.verb == "path") print(cache.directory() + "\n");
+  if (options.verb == "size")
+    print(fmt::format("{} of {}\n", runtime::format_bytes(cache.bytes()), runtime::format_bytes(cache.limit_bytes())));
+  if (options.verb == "clear") print(fmt::format("freed {}\n", runtime::format_bytes(cache.clear())));
+  return kExitOk;
+}
+
+Action declare(Arguments& arguments) {
+  auto options = std::make_shared<CacheOptions>();
+  arguments.positional("ACTION", options->verb, {"ls", "path", "size", "clear"},
+                       "ls: what is in it; path: where it is; size: how full it is; clear: delete all of it");
+  arguments.flag("--json", options->json, "ls as JSON");
+  return [options] { return run(*options); };
+}
+
+}  // namespace
+
+Command cache_command() {
+  return {"cache", "list or delete compiled kernels (MEGALITH_CACHE_DIR)", "megalith cache ls", declare};
+}
+
+}  // namespace megalith::tools

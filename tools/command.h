@@ -1,0 +1,49 @@
+// The subcommands of `megalith`, a file each: tools/<verb>_command.cpp. Adding one is adding its file and its line
+// here. main.cpp knows only what this header says.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/arguments.h"
+
+namespace megalith::tools {
+
+// What the process says at its end.
+constexpr int kExitOk = 0;
+constexpr int kExitError = 1;        // what was asked for could not be done, or is not so
+constexpr int kExitUsage = 2;        // what was asked for could not be understood
+constexpr int kExitInterrupt = 130;  // Ctrl-C, as shells count it
+
+/// Found only once the arguments are looked at together; ends with kExitUsage and points to --help.
+struct UsageError {
+  std::string message;
+};
+
+/// Does the work once the arguments are parsed; returns the exit code. Results go to stdout, everything else to stderr.
+using Action = std::function<int()>;
+
+struct Command {
+  const char* name;
+  const char* summary;  // a line in the list of commands, and the head of the command's own help
+  const char* example;  // the foot of its help
+  Action (*declare)(Arguments& arguments);
+};
+
+Command run_command();
+Command compile_command();
+Command inspect_command();
+Command verify_command();
+Command devices_command();
+Command cache_command();
+Command doctor_command();
+Command version_command();
+
+/// In the order of the help.
+inline std::vector<Command> all_commands() {
+  return {run_command(),     compile_command(), inspect_command(), verify_command(),
+          devices_command(), cache_command(),   doctor_command(),  version_command()};
+}
+
+}  // namespace megalith::tools

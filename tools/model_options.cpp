@@ -1,0 +1,82 @@
+#include "tools/model_options.h"
+
+#include <algorithm>
+
+#include "megalith/base/file.h"
+#include "megalith/engine/engine.h"
+#include "megalith/model/safetensors.h"
+#include "tools/command.h"
+
+namespace megalith::tools {
+
+namespace {
+
+bool has_weights(const std::string& folder) {
+  return file_exists(folder + "/model.safetensors") || file_exists(folder + "/model.safetensors.index.json");
+}
+
+DType kv_dtype_of(const std::string& name) {
+  if (name == "auto") return DecoderOptions{}.kv_dtype;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::f16;
+  if (name == "float32") return DType::f32;
+  return dtype_parse(name);
+}
+
+}  // namespace
+
+void ModelOptions::declare(Arguments& arguments) {
+  arguments.positional("MODEL", positional, "folder with config.json, model.safetensors and tokenizer.json", false);
+  arguments.text("-m,--model", model, "MODEL", "the same");
+  arguments.group("System");
+  arguments.integer("-c,--max-seq-len,--ctx-size,--max-model-len", max_seq_len,
+                    "longest text in tokens; 2K is 2048 (the model's limit, at most 4096)", 0);
+  arguments.integer("--max-batch,--max-num-seqs", max_batch, "requests at a time (the number of prompts); also -np", 0,
+                    1024);
+  arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
+                    "tokens worked on at a time, over all requests (64)", 0, 4096);
+  arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
+  arguments.choice("--kv-cache-dtype", kv_dtype, {"auto", "f32", "bf16", "f16", "float32", "bfloat16", "float16"},
+                   "element type of the KV cache (auto: f32)");
+  arguments.integer("-t,--threads,--workers", num_workers, "workers of the kernel (MEGALITH_THREADS, or every core)", 0,
+                    1024);
+  arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
+  arguments.choice("--target", target, {"cpu"}, "what to make code for");
+}
+
+std::string ModelOptions::folder() const {
+  if (positional.empty() && model.empty()) throw UsageError{"which model? give its folder, e.g. models/storyteller"};
+  if (!positional.empty() && !model.empty() && positional != model)
+    throw UsageError{fmt::format("two models: \"{}\" and --model \"{}\"", positional, model)};
+  return positional.empty() ? model : positional;
+}
+
+int ModelOptions::workers() const {
+  return num_workers > 0 ? static_cast<int>(num_workers) : engine::default_num_workers();
+}
+
+DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
+  DecoderOptions options;
+  options.max_requests = max_batch > 0 ? max_batch : num_requests;
+  options.max_rows = max_rows > 0 ? max_rows : std::max(options.max_rows, options.max_requests);
+  options.max_seq_len = max_seq_len;
+  options.page_size = page_size;
+  options.kv_dtype = kv_dtype_of(kv_dtype);
+  return options;
+}
+
+ModelGraph model_graph(const ModelOptions& options) {
+  const std::string folder = options.folder();
+  ModelConfig config = config_read(folder);
+  DecoderOptions decoder = options.decoder(1).resolved(config);
+  if (!options.dummy() && has_weights(folder)) {
+    const Weights weights = Weights::open(folder);
+    for (const std::string& name : weights.names())
+      if (const WeightTensor* tensor = weights.find(name); tensor && tensor->dtype != config.dtype)
+        decoder.weight_dtypes[name] = tensor->dtype;
+  }
+  graph::Graph graph = build_decoder(config, decoder);
+  return {std::move(config), std::move(decoder), std::move(graph)};
+}
+
+}  // namespace megalith::tools

@@ -1,0 +1,45 @@
+// What all commands that take a model have in common: where it is, how large the running system shall be, and the graph
+// that follows from both. The same options give the same kernel in every command, so that `compile` warms the cache for
+// `run`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "megalith/graph/graph.h"
+#include "megalith/model/config.h"
+#include "megalith/model/decoder.h"
+#include "tools/arguments.h"
+
+namespace megalith::tools {
+
+struct ModelOptions {
+  std::string positional, model;
+  int64_t max_seq_len = 0;
+  int64_t max_batch = 0;  // 0: as many as there are prompts
+  int64_t max_rows = 0;   // 0: 64, or a row per request if that is more
+  int64_t page_size = DecoderOptions{}.page_size;
+  int64_t num_workers = 0;
+  std::string kv_dtype = "auto", load_format = "auto", target = "cpu";
+
+  void declare(Arguments& arguments);
+
+  /// The model's folder; UsageError if none was given, or two.
+  std::string folder() const;
+  bool dummy() const { return load_format == "dummy"; }
+  int workers() const;
+  DecoderOptions decoder(int64_t num_requests) const;
+};
+
+struct ModelGraph {
+  ModelConfig config;
+  DecoderOptions options;
+  graph::Graph graph;
+};
+
+/// The graph that `run` would compile. Reads config.json, and the headers of the weights if there are some; no weight
+/// is touched.
+ModelGraph model_graph(const ModelOptions& options);
+
+}  // namespace megalith::tools

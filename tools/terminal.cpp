@@ -1,0 +1,105 @@
+#include "tools/terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+
+#include "megalith/base/error.h"
+#include "megalith/base/log.h"
+#include "megalith/base/options.h"
+#include "megalith/model/utf8.h"
+
+namespace megalith::tools {
+
+namespace {
+
+// Columns that a text takes on a terminal, as far as it matters for tables: its characters.
+size_t text_width(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
+  // Whoever started us may have had SIGPIPE ignored; a reader who has seen enough is still no error.
+  if (errno == EPIPE) std::_Exit(128 + SIGPIPE);
+  throw system_error("cannot write the result to stdout");
+}
+
+void note(std::string_view line) {
+  if (log_level() == LogLevel::quiet) return;
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fputc('\n', stderr);
+}
+
+bool terminal_is_lively() { return ::isatty(STDERR_FILENO) && !option_is_set("NO_COLOR"); }
+
+std::string format_ms(double ms) {
+  if (ms < 1) return fmt::format("{:.1f} us", ms * 1000);
+  if (ms < 1000) return fmt::format("{:.1f} ms", ms);
+  return fmt::format("{:.2f} s", ms / 1000);
+}
+
+std::string format_count(double count) {
+  constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P"};
+  size_t unit = 0;
+  while (std::fabs(count) >= 1000 && unit + 1 < std::size(kUnits)) count /= 1000, ++unit;
+  return unit == 0 ? fmt::format("{:.0f}", count) : fmt::format("{:.2f}{}", count, kUnits[unit]);
+}
+
+std::string format_time(int64_t seconds_since_1970) {
+  const std::time_t time = seconds_since_1970;
+  std::tm parts{};
+  if (!::localtime_r(&time, &parts)) return "?";
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &parts)};
+}
+
+std::string plural(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+Table::Table(std::vector<std::string> head) {
+  for (std::string& cell : head) {
+    right_.push_back(cell.starts_with('>'));
+    if (right_.back()) cell.erase(0, 1);
+  }
+  rows_.push_back(std::move(head));
+}
+
+std::string Table::text() const {
+  std::vector<size_t> widths(right_.size(), 0);
+  for (const auto& row : rows_)
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], text_width(row[c]));
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (size_t c = 0; c < row.size(); ++c) {
+      if (c > 0) line += "  ";
+      const std::string pad(widths[c] - text_width(row[c]), ' ');
+      line += right_[c] ? pad + row[c] : row[c] + pad;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+jit::CompileListener compile_progress() {
+  if (!terminal_is_lively() || log_level() != LogLevel::warn) return {};
+  static constexpr const char* kClear = "\r\033[K";
+  return {.stage_begins =
+              [](const std::string& kernel, const jit::StageSpec& stage) {
+                std::fputs(fmt::format("{}{}: {} ...", kClear, kernel, stage.name).c_str(), stderr);
+              },
+          .finished = [](const jit::CompileReport&) { std::fputs(kClear, stderr); }};
+}
+
+}  // namespace megalith::tools

@@ -1,0 +1,46 @@
+// What the command writes, and how: results to stdout, checked, everything else to stderr; tables; and a line that
+// shows what is going on, on terminals only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megalith/jit/stage.h"
+
+namespace megalith::tools {
+
+/// Writes to stdout at once. SystemError if it cannot be written (a full disk); a closed pipe ends the process quietly.
+void print(std::string_view text);
+/// Writes a line to stderr unless -q was given.
+void note(std::string_view line);
+
+/// stderr is a terminal, and NO_COLOR is not set.
+bool terminal_is_lively();
+
+/// "12.3 ms", "1.50 s", "12.0 us".
+std::string format_ms(double ms);
+/// 1234567 as "1.23 M"; for counts of parameters and operations.
+std::string format_count(double count);
+/// "Jan  2 15:04" has no year and no order; this has: "2025-01-02 15:04".
+std::string format_time(int64_t seconds_since_1970);
+/// "3 tasks", "1 task".
+std::string plural(int64_t count, std::string_view noun);
+
+/// Rows of cells as aligned columns. A column whose head begins with '>' is aligned to the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head);
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  std::string text() const;
+
+ private:
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// Shows each stage of a compilation on one line of the terminal, which is empty again at the end.
+jit::CompileListener compile_progress();
+
+}  // namespace megalith::tools
