@@ -8,6 +8,7 @@
 #include "megalith/base/hash.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/progress.h"
 #include "megalith/jit/build_id.h"
 #include "megalith/jit/compiler.h"
 
@@ -95,7 +96,10 @@ std::string compile_into(const KernelCache& cache, const BuildRequest& request, 
   });
   std::vector<std::string> flags = compiler_flags();
   flags.insert(flags.end(), request.flags.begin(), request.flags.end());
-  const CompileResult result = compile_units(compiler, flags, workspace, units, kObject);
+  const CompileResult result = [&] {
+    Progress progress("compiling " + request.name, units.size() > 1 ? static_cast<int64_t>(units.size()) : 0);
+    return compile_units(compiler, flags, workspace, units, kObject, &progress);
+  }();
   compile_ms += result.ms;
   if (!result.process.ok()) throw_compile_error(request, cache, key, workspace, result);
   if (!result.process.output.empty()) log_debug("compiling \"{}\":\n{}", request.name, result.process.output);

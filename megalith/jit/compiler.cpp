@@ -138,7 +138,7 @@ std::vector<std::string> compiler_flags() {
 
 CompileResult compile_units(const Compiler& compiler, const std::vector<std::string>& flags,
                             const std::string& directory, const std::vector<std::string>& units,
-                            const std::string& output, std::chrono::milliseconds timeout) {
+                            const std::string& output, Progress* progress, std::chrono::milliseconds timeout) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::string> common = compiler.command;
   common.insert(common.end(), flags.begin(), flags.end());
@@ -172,6 +172,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
       try {
         results[i] = process_run(compile[i], directory, timeout);
         if (!results[i].ok()) failed = true;
+        if (progress) progress->advance();
       } catch (...) {
         errors[i] = std::current_exception();
         failed = true;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/base/progress.h"
 #include "megalith/jit/cache.h"
 #include "megalith/jit/process.h"
 
@@ -35,9 +36,10 @@ struct CompileResult {
 };
 
 /// Compiles `units` (.cpp files in `directory`) to `output` there: one command for one unit, else one for each unit in
-/// parallel and one to link. All commands go to command.txt.
+/// parallel and one to link. All commands go to command.txt; `progress` advances with each unit.
 CompileResult compile_units(const Compiler& compiler, const std::vector<std::string>& flags,
                             const std::string& directory, const std::vector<std::string>& units,
-                            const std::string& output, std::chrono::milliseconds timeout = kCompileTimeout);
+                            const std::string& output, Progress* progress = nullptr,
+                            std::chrono::milliseconds timeout = kCompileTimeout);
 
 }  // namespace megalith::jit

@@ -185,7 +185,7 @@ TEST(Compiler, TheUnitThatFailsIsTheOneReported) {
 TEST(Compiler, ACompilerThatHangsIsEnded) {
   TemporaryFolder folder;
   FakeCompiler fake(folder.path, "sleep 60");
-  const CompileResult result = compile_units({{fake.path}, ""}, {}, folder.path, {"a.cpp"}, "x.so", 200ms);
+  const CompileResult result = compile_units({{fake.path}, ""}, {}, folder.path, {"a.cpp"}, "x.so", nullptr, 200ms);
   EXPECT_TRUE(result.process.timed_out);
 }
 

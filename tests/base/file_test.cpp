@@ -1,0 +1,97 @@
+#include "megalith/base/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "base/temporary_folder.h"
+#include "megalith/base/error.h"
+#include "megalith/base/hash.h"
+
+namespace megalith {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using test::TemporaryFolder;
+
+TEST(File, ReadsWhatWasWritten) {
+  TemporaryFolder folder;
+  const std::string content = std::string("a\0b\n", 4) + std::string(3'000'000, 'x');
+  file_write_atomic(folder / "a", content);
+  EXPECT_EQ(file_read(folder / "a"), content);
+  file_write_atomic(folder / "a", "");
+  EXPECT_EQ(file_read(folder / "a"), "");
+}
+
+TEST(File, ErrorsNamePathAndReason) {
+  TemporaryFolder folder;
+  EXPECT_EQ(message_of<SystemError>([&] { file_read(folder / "none"); }),
+            "cannot open " + folder.path + "/none: No such file or directory");
+  EXPECT_EQ(message_of<SystemError>([&] { file_read(folder.path); }), folder.path + " is not a regular file");
+  EXPECT_EQ(message_of<SystemError>([&] { file_write_atomic(folder / "none/a", ""); }),
+            "cannot create " + folder.path + "/none/a: No such file or directory");
+  file_write_atomic(folder / "file", "");
+  EXPECT_EQ(message_of<SystemError>([&] { directory_create(folder / "file/a"); }),
+            "cannot create the directory " + folder.path + "/file/a: Not a directory");
+}
+
+TEST(File, AFailedWriteLeavesTheOldContentAndNoTemporary) {
+  TemporaryFolder folder;
+  directory_create(folder / "target/full");  // a directory that is not empty cannot be replaced by a file
+  EXPECT_THAT(message_of<SystemError>([&] { file_write_atomic(folder / "target", "x"); }),
+              testing::StartsWith("cannot rename into place " + folder.path + "/target: "));
+  EXPECT_TRUE(fs::is_directory(folder / "target/full"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
+}
+
+TEST(File, AReaderNeverSeesAPart) {
+  TemporaryFolder folder;
+  const std::string path = folder / "a";
+  file_write_atomic(path, std::string(100'000, 'a'));
+  std::atomic<bool> stop = false;
+  std::vector<std::jthread> writers;
+  for (char c : {'b', 'c'})
+    writers.emplace_back([&, c] {
+      while (!stop) file_write_atomic(path, std::string(static_cast<size_t>(100'000 + c), c));
+    });
+  for (int i = 0; i < 200; ++i) {
+    const std::string content = file_read(path);
+    ASSERT_EQ(content, std::string(content.size(), content[0]));
+    ASSERT_EQ(content.size(), content[0] == 'a' ? 100'000 : 100'000 + static_cast<size_t>(content[0]));
+  }
+  stop = true;
+  writers.clear();
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1) << "no temporaries are left";
+}
+
+TEST(MappedFile, ShowsTheBytesAndMoves) {
+  TemporaryFolder folder;
+  file_write_atomic(folder / "a", "hello");
+  file_write_atomic(folder / "empty", "");
+  MappedFile a(folder / "a");
+  MappedFile b(folder / "empty");
+  EXPECT_EQ(b.bytes().size(), 0u);
+  b = std::move(a);
+  MappedFile c = std::move(b);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(c.bytes().data()), c.bytes().size()), "hello");
+  EXPECT_EQ(c.path(), folder / "a");
+  // The mapping outlives the name.
+  fs::remove(folder / "a");
+  EXPECT_EQ(static_cast<char>(c.bytes()[4]), 'o');
+  EXPECT_THROW(MappedFile(folder / "none"), SystemError);
+}
+
+TEST(Hash, IsXxh3With128Bits) {
+  // The value that the algorithm's authors give for no input at all.
+  EXPECT_EQ(hash_hex(""), "99aa06d3014798d86001c324468d497f");
+  EXPECT_NE(hash_hex("a"), hash_hex("b"));
+  EXPECT_NE(hash_hex("ab"), hash_hex(std::string_view("ab\0", 3)));
+  EXPECT_EQ(hash_hex(std::string(1000, 'x')).size(), 32u);
+}
+
+}  // namespace
+}  // namespace megalith
