@@ -41,7 +41,7 @@ std::vector<bool> tasks_before(const task::TaskGraph& graph, u32 target) {
   return before;
 }
 
-/// The rule that lets W5 be a plain word (protocol.h): every worker reads it before this iteration's write.
+/// The rule that lets W4 be a plain word (protocol.h): every worker reads it before this iteration's write.
 void check_stop(const task::TaskGraph& graph, u32 stop_task) {
   MEGALITH_ASSERT(graph.gate.has_value(), "[image] {} has a stop word but no gate: workers would not stop together",
                   graph.name);
@@ -182,7 +182,7 @@ void LaunchImage::add_task(const task::TaskGraph& graph, u32 index, const ImageP
 }
 
 void LaunchImage::reset(u32 first_iteration) {
-  for (size_t e = 0; e < events_.size(); ++e) events_[e] = {event_arrivals_[e] * first_iteration, 0};
+  for (size_t e = 0; e < events_.size(); ++e) events_[e] = {kOneArrival * (event_arrivals_[e] * first_iteration)};
   std::ranges::fill(status_, WorkerStatus{});
   *control_ = Control{};
   launch_.first_iteration = first_iteration;

@@ -174,7 +174,7 @@ std::string Launcher::hang_report(int64_t idle_ms) const {
       case WorkerState::waiting: {
         const u32 event = load_relaxed(&status.event);
         text += fmt::format("waits {} for event \"{}\": has {}, wants {}", where, image_.event_name(event),
-                            load_relaxed(&launch.events[event].arrived), load_relaxed(&status.wanted));
+                            word_arrived(load_acquire(&launch.events[event].word)), load_relaxed(&status.wanted));
         const std::vector<u32> signallers = image_.event_signallers(event);
         constexpr size_t kMostNamed = 4;
         for (size_t s = 0; s < std::min(signallers.size(), kMostNamed); ++s)

@@ -3,11 +3,13 @@
 // is compiled into each generated kernel as well as into the host, so it includes nothing and holds plain data only.
 //
 // Words and their writers
-//   W1  EventCounter::arrived   grows by one per signal; written by the workers that signal, read by those that wait.
+//   W1  EventCounter::word      high half `arrived`: grows by one per signal; written by the workers that signal, read
+//   by
+//                               those that wait. Low half `sleepers`: waiters asleep or about to sleep; theirs to
+//                               change.
 //   W2  Control::abort          set once a run by the host (cancel, watchdog); read by all workers, relaxed.
-//   W3  EventCounter::sleepers  workers asleep or about to sleep on W1; written by waiters, read by signallers.
-//   W4  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
-//   W5  *Launch::stop           written by one task, which precedes the gate; read by every worker that passed the
+//   W3  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
+//   W4  *Launch::stop           written by one task, which precedes the gate; read by every worker that passed the
 //   gate.
 //
 // One iteration of a worker
@@ -25,20 +27,21 @@
 //
 // Why it is enough: the verifier has proved that of two conflicting accesses one happens before the other along list
 // order (same thread) and P5 -> P2 edges (release -> acquire, and an RMW chain continues a release sequence, so a
-// waiter that sees the n-th arrival synchronises with all n signallers). No body uses an atomic, none needs to. The
-// 32-bit difference is right while no signaller is 2^31 arrivals ahead of a waiter; the gate, or any wait of lag 1 for
-// a reader of what the signaller writes, keeps it within two iterations.
+// waiter that sees the n-th arrival synchronises with all n signallers). No body uses an atomic, none needs to. There
+// is no order beyond these edges either (a signal acquires nothing), so ThreadSanitizer sees each edge that a graph
+// lacks. The 32-bit difference is right while no signaller is 2^31 arrivals ahead of a waiter; the gate, or any wait of
+// lag 1 for a reader of what the signaller writes, keeps it within two iterations.
 //
-// W5 needs no atomic either: every worker has a task that precedes the one that writes W5, so it has read W5 in P0 of
+// W4 needs no atomic either: every worker has a task that precedes the one that writes W4, so it has read W4 in P0 of
 // iteration i before that is written in iteration i. runtime/image.cpp checks it. A worker without tasks returns at
 // once.
 //
-// Sleeping (CPU): a waiter that has spun long enough adds itself to W3, checks W1 again, and sleeps on W1 (futex). The
-// signaller's fetch-add on W1 and its load of W3 are both sequentially consistent, as are the waiter's add to W3 and
-// its load of W1: of a signaller that misses the sleeper and a sleeper that misses the signal, at least one is
-// impossible. W3 shares W1's cache line: the signaller has just owned it, so asking is free, and only signals that
-// somebody sleeps for pay a system call. A sleep is bounded (kSleepNanoseconds), so an abort is seen even though nobody
-// wakes the sleeper.
+// Sleeping (CPU): a waiter that has spun long enough adds itself to W1's sleepers by a fetch-add that tells it
+// `arrived`, and if that is too few sleeps on it (futex). P5 is a fetch-add on the same word and tells the signaller
+// `sleepers`. One of the two comes first in the word's modification order: either the signaller sees a sleeper and
+// wakes it, or the waiter sees the signal. So only signals that somebody sleeps for pay a system call, and no order
+// beyond acquire and release is asked for. A sleep is bounded (kSleepNanoseconds), so an abort is seen even though
+// nobody wakes the sleeper.
 #pragma once
 
 namespace megalith::runtime {
@@ -73,9 +76,11 @@ struct TaskRecord {
 
 /// On a cache line of its own, so that signals to one event do not slow those to another.
 struct alignas(64) EventCounter {
-  u32 arrived;
-  u32 sleepers;
+  u64 word;  // W1; a carry out of `arrived` is lost, as it should be
 };
+constexpr u64 kOneArrival = u64{1} << 32;
+constexpr u32 word_arrived(u64 word) { return static_cast<u32>(word >> 32); }
+constexpr u32 word_sleepers(u64 word) { return static_cast<u32>(word); }
 
 enum class WorkerState : u32 { starting, waiting, running, finished, aborted };
 

@@ -63,10 +63,10 @@ TEST(Image, ScratchIsSeparateAndAligned) {
 TEST(Image, ResetStartsCountersWhereTheFirstIterationWantsThem) {
   TestKernel kernel = pair();
   LaunchImage image = kernel.build();
-  image.launch().events[0].arrived = 17;
+  image.launch().events[0].word = 17;
   image.launch().control->abort = 1;
   image.reset(5);
-  EXPECT_EQ(image.launch().events[0].arrived, 5u);
+  EXPECT_EQ(image.launch().events[0].word, 5 * kOneArrival);
   EXPECT_EQ(image.launch().control->abort, 0u);
   EXPECT_EQ(image.launch().first_iteration, 5u);
 }

@@ -69,7 +69,7 @@ TEST_P(LauncherWorkers, CountersWrapAround) {
   const u32 first = 0u - 20;
   EXPECT_EQ(launcher.run(first), RunEnd::finished);
   diamond.check(40, first);
-  EXPECT_EQ(image.launch().events[0].arrived, 20u);
+  EXPECT_EQ(word_arrived(image.launch().events[0].word), 20u);
 
   // "parts" has one arrival per worker: here that counter wraps in mid-iteration when there are three or five workers.
   const u32 mid = 0xffffffffu / static_cast<u32>(GetParam()) - 7;

@@ -1,4 +1,4 @@
-// The CPU worker: what each pinned thread of a persistent kernel runs. The steps P0-P5 and the words W1-W5 are those of
+// The CPU worker: what each pinned thread of a persistent kernel runs. The steps P0-P5 and the words W1-W4 are those of
 // runtime/protocol.h. Freestanding: a generated kernel includes this, writes its `switch`, and exports
 //   extern "C" void megalith_worker(const Launch* launch, u32 worker) {
 //     worker_run(*launch, worker, [](const TaskRecord& task, void* const* operands, u8* scratch, u32 iteration) {...});
@@ -13,35 +13,42 @@ namespace megalith::runtime {
 /// idle worker 50 wake-ups a second, about 0.03 % of a core.
 constexpr u64 kSleepNanoseconds = 20'000'000;
 
-/// P5. The fetch-add's release pairs with the acquire load in event_wait(); its sequential consistency, and that of the
-/// load of W3, with event_sleep().
-inline void add_release_wake(EventCounter* event) {
-  add_ordered(&event->arrived, 1);
-  if (load_ordered(&event->sleepers) != 0) word_wake(&event->arrived);
+/// Where the futex of an event lies: `arrived`, which is what changes when a sleeper should wake.
+inline u32* event_futex(EventCounter* event) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrived is the word's second half");
+  return reinterpret_cast<u32*>(&event->word) + 1;
 }
 
-/// Sleeps once, unless the counter moved since the caller looked; pairs with add_release_wake().
+/// P5. Release; pairs with the acquire load in event_wait(). The old value says whether anybody sleeps.
+inline void add_release_wake(EventCounter* event) {
+  const u64 old = add_release(&event->word, kOneArrival);
+  if (word_sleepers(old) != 0) word_wake(event_futex(event));
+}
+
+/// Sleeps once, unless what is needed is there. Relaxed: the caller looks again with acquire, and the word's
+/// modification order alone decides between this add and the one in add_release_wake().
 inline void event_sleep(EventCounter* event, u32 needed) {
-  add_ordered(&event->sleepers, 1);
-  const u32 arrived = load_ordered(&event->arrived);
-  if (static_cast<i32>(arrived - needed) < 0) word_sleep(&event->arrived, arrived, kSleepNanoseconds);
-  add_ordered(&event->sleepers, static_cast<u32>(-1));
+  const u32 arrived = word_arrived(add_relaxed(&event->word, 1));
+  if (static_cast<i32>(arrived - needed) < 0) word_sleep(event_futex(event), arrived, kSleepNanoseconds);
+  add_relaxed(&event->word, static_cast<u64>(-1));
+}
+
+/// Whether `needed` arrivals are in. Acquire; pairs with add_release_wake().
+inline bool event_has(const EventCounter& event, u32 needed) {
+  return static_cast<i32>(word_arrived(load_acquire(&event.word)) - needed) >= 0;
 }
 
 /// The slow half of P2: says what it waits for, spins, then sleeps. False: the run is aborted.
 [[gnu::noinline]] inline bool event_wait_slow(const Launch& launch, WorkerStatus& status, u32 event, u32 needed) {
-  EventCounter* counter = &launch.events[event];
   store_relaxed(&status.event, event);
   store_relaxed(&status.wanted, needed);
   store_relaxed(&status.state, static_cast<u32>(WorkerState::waiting));
-  for (u32 round = 0;; ++round) {
-    if (static_cast<i32>(load_acquire(&counter->arrived) - needed) >= 0)
-      break;  // acquire; pairs with add_release_wake()
+  for (u32 round = 0; !event_has(launch.events[event], needed); ++round) {
     if (load_relaxed(&launch.control->abort) != 0) return false;
     if (round < launch.spin_rounds)
       spin_pause();
     else
-      event_sleep(counter, needed);
+      event_sleep(&launch.events[event], needed);
   }
   store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
   return true;
@@ -49,11 +56,10 @@ inline void event_sleep(EventCounter* event, u32 needed) {
 
 /// P2: true once `needed` arrivals are in, false if the run is aborted.
 inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u32 needed) {
-  const u32 arrived = load_acquire(&launch.events[event].arrived);  // acquire; pairs with add_release_wake()
-  return static_cast<i32>(arrived - needed) >= 0 || event_wait_slow(launch, status, event, needed);
+  return event_has(launch.events[event], needed) || event_wait_slow(launch, status, event, needed);
 }
 
-/// Runs one worker's list until num_iterations are done, W5 stops the loop, or W2 aborts the run; the state it returns
+/// Runs one worker's list until num_iterations are done, W4 stops the loop, or W2 aborts the run; the state it returns
 /// in is in its status. `run_task(task, operands, scratch, iteration)` is the switch over the task bodies; it must not
 /// throw.
 template <class RunTask>
