@@ -85,8 +85,8 @@ QuasiAffine quasi_affine(const isl::aff& aff, std::span<const std::string> names
 AffineSet affine_set(const isl::set& set, std::span<const std::string> names);
 PiecewiseAffine piecewise_affine(const isl::pw_aff& pw_aff, std::span<const std::string> names);
 
-/// What `domain` says about its last dimension, given the others, as bounds; `implemented` becomes the set of points
-/// between them (a superset of `domain` if that has holes). UserError if a side is unbounded.
+/// What `domain` says about its last dimension, given the others, as bounds; `implemented` (may be null) becomes the
+/// set of points between them (a superset of `domain` if that has holes). UserError if a side is unbounded.
 AffineRange last_dimension_range(const isl::set& domain, std::span<const std::string> names, isl::set* implemented);
 
 }  // namespace megalith::loop

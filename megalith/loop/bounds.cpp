@@ -52,12 +52,7 @@ void collect_instructions(const NestNode& node, std::vector<int>& found) {
 LoopBounds loop_bounds(const isl::set& domain, const std::string& iname, const std::vector<std::string>& outer) {
   std::vector<std::string> onto = outer;
   onto.push_back(iname);
-  isl::set projected = project_dimensions(domain, onto);
-  // The loop's iname goes last: a domain may list it before an outer one.
-  const int at = isl_set_find_dim_by_name(projected.get(), isl_dim_set, iname.c_str());
-  const int last = isl_set_dim(projected.get(), isl_dim_set) - 1;
-  MEGALITH_ASSERT(at >= 0, "no iname \"{}\" in the domain", iname);
-  MEGALITH_ASSERT(at == last, "the iname \"{}\" comes before an outer one", iname);
+  const isl::set projected = project_dimensions(domain, onto);
   LoopBounds bounds;
   const std::vector<std::string> names = variable_names(projected);
   const AffineRange range = last_dimension_range(projected, names, &bounds.implemented);
@@ -66,8 +61,10 @@ LoopBounds loop_bounds(const isl::set& domain, const std::string& iname, const s
   return bounds;
 }
 
-std::vector<std::string> guards(const isl::set& wanted, const isl::set& implemented) {
-  const std::vector<std::string> names = variable_names(wanted);
+std::vector<std::string> guards(const isl::set& wanted_any_order, const isl::set& implemented) {
+  const std::vector<std::string> names = variable_names(implemented);
+  const auto num_parameters = isl_set_dim(implemented.get(), isl_dim_param);
+  const isl::set wanted = project_dimensions(wanted_any_order, {names.begin() + num_parameters, names.end()});
   if (implemented.is_subset(wanted)) return {};
   const isl::set needed = wanted.gist(implemented).coalesce();
   const AffineSet set = affine_set(needed, names);

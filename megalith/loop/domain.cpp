@@ -240,7 +240,22 @@ std::vector<std::string> variable_names(const isl::set& set) {
 }
 
 isl::set project_dimensions(const isl::set& domain, const std::vector<std::string>& onto) {
-  return project_onto(domain, dimension_names(domain, isl_dim_set), onto);
+  isl::set set = project_onto(domain, dimension_names(domain, isl_dim_set), onto);
+  std::vector<std::string> names = dimension_names(set, isl_dim_set);
+  MEGALITH_ASSERT(names.size() == onto.size(), "the set has no dimensions {}", fmt::join(onto, ", "));
+  for (size_t i = 0; names != onto; ++i) {
+    // Dimension onto[i] goes to the end; after a round, all stand in order.
+    const std::string& name = onto[i];
+    const auto from = static_cast<unsigned>(std::ranges::find(names, name) - names.begin());
+    const auto last = static_cast<unsigned>(names.size());
+    isl_set* moved = isl_set_add_dims(set.release(), isl_dim_set, 1);
+    moved = isl_set_equate(moved, isl_dim_set, static_cast<int>(from), isl_dim_set, static_cast<int>(last));
+    moved = isl_set_project_out(moved, isl_dim_set, from, 1);
+    set = isl::manage(isl_set_set_dim_name(moved, isl_dim_set, last - 1, name.c_str()));
+    names.erase(names.begin() + from);
+    names.push_back(name);
+  }
+  return set;
 }
 
 }  // namespace megalith::loop

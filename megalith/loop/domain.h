@@ -71,7 +71,7 @@ class Domains {
 
 /// Names of the set's parameters, then of its dimensions: the variables of affine.h forms made from it.
 std::vector<std::string> variable_names(const isl::set& set);
-/// The set projected onto those dimensions that `onto` names; their order stays.
+/// The set projected onto the dimensions `onto`, in that order.
 isl::set project_dimensions(const isl::set& set, const std::vector<std::string>& onto);
 
 /// Throws nothing: calls `complain` with the index of the first domain text that isl cannot read (-1: the assumptions)

@@ -2,6 +2,9 @@
 // accesses.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "megalith/loop/kernel.h"
 
 namespace megalith::loop {
@@ -14,5 +17,8 @@ void infer_types(Kernel& kernel);
 /// the kernel's assumptions. UserError when there is no static maximum, saying for which parameters which subscript
 /// wins.
 void infer_shapes(Kernel& kernel);
+
+/// What infer_shapes() would set for this one tensor.
+std::vector<Expr> inferred_shape(const Kernel& kernel, const std::string& tensor);
 
 }  // namespace megalith::loop
