@@ -32,14 +32,6 @@ struct RunOptions {
   bool ignore_eos = false;
 };
 
-std::string read_stdin() {
-  std::string text;
-  char piece[65536];
-  while (const size_t count = std::fread(piece, 1, sizeof piece, stdin)) text.append(piece, count);
-  if (std::ferror(stdin)) throw system_error("cannot read the prompt from stdin");
-  return text;
-}
-
 // Editors and echo end a file with a newline that nobody means.
 std::string without_last_newline(std::string text) {
   if (text.ends_with('\n')) text.pop_back();

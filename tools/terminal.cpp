@@ -39,6 +39,14 @@ void note(std::string_view line) {
   std::fputc('\n', stderr);
 }
 
+std::string read_stdin() {
+  std::string text;
+  char piece[65536];
+  while (const size_t count = std::fread(piece, 1, sizeof piece, stdin)) text.append(piece, count);
+  if (std::ferror(stdin)) throw system_error("cannot read stdin");
+  return text;
+}
+
 bool terminal_is_lively() { return ::isatty(STDERR_FILENO) && !option_is_set("NO_COLOR"); }
 
 std::string format_ms(double ms) {

@@ -16,6 +16,9 @@ void print(std::string_view text);
 /// Writes a line to stderr unless -q was given.
 void note(std::string_view line);
 
+/// All of stdin.
+std::string read_stdin();
+
 /// stderr is a terminal, and NO_COLOR is not set.
 bool terminal_is_lively();
 

@@ -1,0 +1,113 @@
+// megalith compile: a model's kernel into the cache, or its artifacts into a folder to read.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+
+#include "megalith/base/error.h"
+#include "megalith/base/file.h"
+#include "megalith/jit/compile.h"
+#include "megalith/model/json.h"
+#include "tools/command.h"
+#include "tools/model_options.h"
+#include "tools/terminal.h"
+
+namespace megalith::tools {
+
+namespace {
+
+struct CompileCommandOptions {
+  ModelOptions model;
+  std::string output;
+  bool plan_only = false, json = false;
+};
+
+// Graph to verified task graph; what comes after it is text and the C++ compiler.
+double planning_ms(const jit::CompileReport& report) {
+  double ms = 0;
+  for (const jit::StageReport& stage : report.stages)
+    if (stage.name == "build" || stage.name == "lower" || stage.name == "partition") ms += stage.ms;
+  return ms;
+}
+
+const char* ending(const jit::CompiledKernel& kernel, bool plan_only) {
+  if (plan_only) return "planned only";
+  return kernel.report.cache_hit ? "found in the cache" : "compiled";
+}
+
+std::string report_json(const jit::CompiledKernel& kernel, const CompileCommandOptions& options, double graph_ms) {
+  std::vector<std::string> stages;
+  for (const jit::StageReport& stage : kernel.report.stages)
+    stages.push_back(fmt::format(R"({{"name": {}, "file": {}, "bytes": {}, "ms": {:.3f}, "from": {}}})",
+                                 json_quote(stage.name), json_quote(stage.file), stage.bytes, stage.ms,
+                                 json_quote(jit::stage_from_name(stage.from))));
+  return fmt::format(
+      R"({{"kernel": {}, "model": {}, "version": {}, "target": {}, "workers": {},
+ "tasks": {}, "events": {}, "arena_bytes": {}, "scratch_bytes_per_worker": {},
+ "graph_ms": {:.3f}, "planning_ms": {:.3f}, "compiler_ms": {:.3f}, "total_ms": {:.3f}, "cache_hit": {}, "key": {},
+ "stages": [
+  {}]}}
+)",
+      json_quote(kernel.report.kernel), json_quote(options.model.folder()), json_quote(MEGALITH_VERSION),
+      json_quote(options.model.target), kernel.tasks.workers.size(), kernel.tasks.tasks.size(),
+      kernel.tasks.events.size(), kernel.tasks.arena_bytes, kernel.scratch_bytes, graph_ms, planning_ms(kernel.report),
+      kernel.build.compile_ms, kernel.report.total_ms, kernel.report.cache_hit, json_quote(kernel.build.key),
+      fmt::join(stages, ",\n  "));
+}
+
+void write_artifacts(const std::string& folder, const jit::CompiledKernel& kernel, const std::string& report) {
+  directory_create(folder);
+  for (const jit::StageReport& stage : kernel.report.stages)
+    if (!stage.file.empty() && !stage.text.empty()) file_write_atomic(folder + "/" + stage.file, stage.text);
+  if (!kernel.build.directory.empty())
+    file_write_atomic(folder + "/command.txt", file_read(kernel.build.directory + "/command.txt"));
+  file_write_atomic(folder + "/report.json", report);
+}
+
+int run(const CompileCommandOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const ModelGraph model = model_graph(options.model);
+  const double graph_ms = jit::milliseconds_since(start);
+
+  jit::CompileOptions compile_options{
+      .target = options.model.target, .num_workers = options.model.workers(), .plan_only = options.plan_only};
+  compile_options.pipeline.listener = compile_progress();
+  if (!options.output.empty()) compile_options.pipeline.keep = {"build", "lower", "partition", "emit", "assemble"};
+  const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
+
+  const std::string report = report_json(kernel, options, graph_ms);
+  if (!options.output.empty()) write_artifacts(options.output, kernel, report);
+  if (options.json) return print(report), kExitOk;
+  print(kernel.report.table());
+  print(fmt::format("planning     {} from the graph to {} and {} for {}, verified\n",
+                    format_ms(planning_ms(kernel.report)),
+                    plural(static_cast<int64_t>(kernel.tasks.tasks.size()), "task"),
+                    plural(static_cast<int64_t>(kernel.tasks.events.size()), "event"),
+                    plural(static_cast<int64_t>(kernel.tasks.workers.size()), "worker")));
+  print(fmt::format("total        {}, {}\n", format_ms(graph_ms + kernel.report.total_ms),
+                    ending(kernel, options.plan_only)));
+  if (!options.output.empty())
+    print(fmt::format("artifacts    {}\n", options.output));
+  else if (!options.plan_only)
+    print(fmt::format("kernel       {}\n", kernel.build.library.path()));
+  return kExitOk;
+}
+
+Action declare(Arguments& arguments) {
+  auto options = std::make_shared<CompileCommandOptions>();
+  arguments.text("-o,--output", options->output, "DIR",
+                 "writes graph.txt, loops.txt, tasks.json, kernel.cpp, kernel.so, command.txt and report.json there");
+  arguments.flag("--plan-only", options->plan_only, "stops at the source: for models too large for this machine");
+  arguments.flag("--json", options->json, "prints the report as JSON");
+  options->model.declare(arguments);
+  return [options] { return run(*options); };
+}
+
+}  // namespace
+
+Command compile_command() {
+  return {"compile", "make a model's kernel, and keep it in the cache",
+          "megalith compile models/storyteller -o /tmp/storyteller", declare};
+}
+
+}  // namespace megalith::tools

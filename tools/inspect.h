@@ -1,0 +1,53 @@
+// The views of `megalith inspect`: each turns a compiler's data structure into text for people, JSON for programs, or a
+// drawing for graphviz.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megalith/graph/graph.h"
+#include "megalith/graph/lower.h"
+#include "megalith/task/task_graph.h"
+
+namespace megalith::tools {
+
+// ---- inspect_graph.cpp ----
+std::string graph_table(const graph::Graph& graph);
+std::string graph_json(const graph::Graph& graph);
+std::string graph_dot(const graph::Graph& graph);
+
+// ---- inspect_tasks.cpp ----
+/// A task graph, and for each task what it is counted as: its operator, or what its name tells if only the file is
+/// there.
+struct TaskView {
+  const task::TaskGraph& tasks;
+  std::vector<std::string> labels;
+};
+TaskView task_view(const task::TaskGraph& tasks, const graph::Graph* graph);
+
+std::string tasks_summary(const TaskView& view);
+std::string tasks_dot(const TaskView& view);
+std::string placement_table(const TaskView& view);
+std::string placement_json(const TaskView& view);
+
+// ---- inspect_one.cpp ----
+/// `which` is an index or a name; UserError with near names otherwise.
+int find_task(const task::TaskGraph& tasks, const std::string& which);
+int find_event(const task::TaskGraph& tasks, const std::string& which);
+std::string one_task(const TaskView& view, int task, bool json);
+std::string one_event(const TaskView& view, int event, bool json);
+
+// ---- inspect_cost.cpp ----
+struct OperatorCost {
+  std::string op;
+  int64_t nodes = 0;
+  double weight_bytes = 0, state_bytes = 0, activation_bytes = 0, flops = 0;
+  double bytes() const { return weight_bytes + state_bytes + activation_bytes; }
+};
+/// Bytes that must move and operations that are done in one iteration with `rows` token rows, per operator, the most
+/// expensive first. What depends on a text's length counts at its longest.
+std::vector<OperatorCost> operator_costs(const graph::Graph& graph, const graph::LoweredGraph& lowered, int64_t rows);
+std::string cost_table(const std::vector<OperatorCost>& costs, int64_t rows);
+std::string cost_json(const std::vector<OperatorCost>& costs, int64_t rows);
+
+}  // namespace megalith::tools

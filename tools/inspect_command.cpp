@@ -1,0 +1,139 @@
+// megalith inspect: every stage of a model's compilation, to look at.
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "megalith/base/error.h"
+#include "megalith/base/file.h"
+#include "megalith/graph/text.h"
+#include "megalith/jit/compile.h"
+#include "megalith/model/json.h"
+#include "megalith/runtime/memory.h"
+#include "megalith/task/json.h"
+#include "tools/command.h"
+#include "tools/inspect.h"
+#include "tools/model_options.h"
+#include "tools/terminal.h"
+
+namespace megalith::tools {
+
+namespace {
+
+struct InspectOptions {
+  ModelOptions model;
+  std::string stage, task, event;
+  int64_t rows = 1;
+  bool json = false, dot = false;
+};
+
+std::string loops_json(const graph::LoweredGraph& lowered, const graph::Graph& graph) {
+  std::vector<std::string> kernels;
+  for (size_t k = 0; k < lowered.kernels.size(); ++k) {
+    const graph::LoweredKernel& kernel = lowered.kernels[k];
+    std::vector<std::string> nodes;
+    for (size_t n = 0; n < graph.nodes().size(); ++n)
+      if (lowered.kernel_of_node[n] == static_cast<int>(k)) nodes.push_back(json_quote(graph.nodes()[n].name));
+    kernels.push_back(fmt::format(R"({{"name": {}, "operator": {}, "body": {}, "signature": {}, "nodes": [{}]}})",
+                                  json_quote(kernel.name), json_quote(kernel.op->name),
+                                  kernel.body ? json_quote(kernel.body->name) : "null", json_quote(kernel.signature),
+                                  fmt::join(nodes, ", ")));
+  }
+  return fmt::format("[{}]\n", fmt::join(kernels, ",\n "));
+}
+
+// What one sees first of a model.
+std::string overview(const ModelGraph& model, const jit::CompiledKernel& kernel) {
+  const ModelConfig& config = model.config;
+  double parameters = 0, bytes = 0, kv_bytes = 0;
+  for (const graph::Tensor& tensor : model.graph.tensors()) {
+    if (tensor.kind == graph::TensorKind::state && tensor.name.ends_with("_cache"))
+      kv_bytes += static_cast<double>(tensor.bytes());
+    if (tensor.kind != graph::TensorKind::constant || tensor.name.starts_with("rope.")) continue;
+    parameters += static_cast<double>(tensor.num_elements());
+    bytes += static_cast<double>(tensor.bytes());
+  }
+  Table table({"model", config.architecture});
+  table.row({"parameters",
+             fmt::format("{} in {}", format_count(parameters), runtime::format_bytes(static_cast<int64_t>(bytes)))});
+  table.row({"layers", fmt::format("{} of width {}, {} query and {} key heads of {}, vocabulary {}", config.num_layers,
+                                   config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim,
+                                   config.vocab_size)});
+  table.row({"system", fmt::format("{} of up to {} tokens, {} KV cache", plural(model.options.max_requests, "request"),
+                                   model.options.max_seq_len, runtime::format_bytes(static_cast<int64_t>(kv_bytes)))});
+  return table.text() + "\n" + tasks_summary(task_view(kernel.tasks, &model.graph)) + "\n" + kernel.report.table() +
+         "\nlook closer with --stage graph, loops, tasks, placement, source or cost\n";
+}
+
+std::string view_tasks(const InspectOptions& options, const task::TaskGraph& tasks, const graph::Graph* graph) {
+  const TaskView view = task_view(tasks, graph);
+  if (!options.task.empty()) return one_task(view, find_task(tasks, options.task), options.json);
+  if (!options.event.empty()) return one_event(view, find_event(tasks, options.event), options.json);
+  if (options.stage == "placement") return options.json ? placement_json(view) : placement_table(view);
+  if (options.dot) return tasks_dot(view);
+  return options.json ? task::to_json(tasks) : tasks_summary(view);
+}
+
+std::string view_model(const InspectOptions& options) {
+  const ModelGraph model = model_graph(options.model);
+  if (options.stage == "graph")
+    return options.dot ? graph_dot(model.graph) : options.json ? graph_json(model.graph) : graph_table(model.graph);
+  if (options.stage == "loops" || options.stage == "cost") {
+    const graph::LoweredGraph lowered = graph::lower(model.graph, options.model.target);
+    if (options.stage == "loops")
+      return options.json ? loops_json(lowered, model.graph) : graph::print(model.graph, lowered);
+    const std::vector<OperatorCost> costs = operator_costs(model.graph, lowered, options.rows);
+    return options.json ? cost_json(costs, options.rows) : cost_table(costs, options.rows);
+  }
+  jit::CompileOptions compile_options{
+      .target = options.model.target, .num_workers = options.model.workers(), .plan_only = true};
+  compile_options.pipeline.listener = compile_progress();
+  const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
+  if (options.stage == "source")
+    return options.json ? fmt::format("{{\"source\": {}}}\n", json_quote(kernel.source)) : kernel.source;
+  if (options.stage.empty() && options.task.empty() && options.event.empty() && !options.json && !options.dot)
+    return overview(model, kernel);
+  return view_tasks(options, kernel.tasks, &model.graph);
+}
+
+// A task graph's file has its tasks and nothing else.
+std::string view_file(const InspectOptions& options, const std::string& path) {
+  if (!options.stage.empty() && options.stage != "tasks" && options.stage != "placement")
+    throw UsageError{fmt::format("{} is a task graph: --stage is tasks or placement, not {}", path, options.stage)};
+  return view_tasks(options, task::from_json(file_read(path)), nullptr);
+}
+
+int run(InspectOptions options) {
+  const std::string model = options.model.folder();
+  const bool one = !options.task.empty() || !options.event.empty();
+  if (one && !options.stage.empty() && options.stage != "tasks")
+    throw UsageError{fmt::format("--task and --event look at --stage tasks, not {}", options.stage)};
+  if (!options.task.empty() && !options.event.empty()) throw UsageError{"--task or --event, not both"};
+  if (options.json && options.dot) throw UsageError{"--json or --dot, not both"};
+  if (options.dot && (one || (!options.stage.empty() && options.stage != "graph" && options.stage != "tasks")))
+    throw UsageError{"--dot draws --stage graph or tasks"};
+  print(model.ends_with(".json") ? view_file(options, model) : view_model(options));
+  return kExitOk;
+}
+
+Action declare(Arguments& arguments) {
+  auto options = std::make_shared<InspectOptions>();
+  arguments.choice("--stage", options->stage, {"graph", "loops", "tasks", "placement", "source", "cost"},
+                   "what to look at (an overview)");
+  arguments.text("--task", options->task, "N|NAME", "one task: what it touches, waits for and signals");
+  arguments.text("--event", options->event, "N|NAME", "one event: who signals it, who waits for it");
+  arguments.integer("--rows", options->rows, "token rows that --stage cost counts for (1, a decode step)", 1, 4096);
+  arguments.flag("--json", options->json, "JSON; of --stage tasks, the file that verify reads");
+  arguments.flag("--dot", options->dot, "a drawing for graphviz, of --stage graph or tasks");
+  options->model.declare(arguments);
+  return [options] { return run(*options); };
+}
+
+}  // namespace
+
+Command inspect_command() {
+  return {"inspect", "look at the stages of a model's compilation, or at a task graph's file",
+          "megalith inspect models/storyteller --stage tasks --task 12", declare};
+}
+
+}  // namespace megalith::tools
