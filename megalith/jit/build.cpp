@@ -10,7 +10,6 @@
 #include "megalith/base/options.h"
 #include "megalith/base/progress.h"
 #include "megalith/jit/build_id.h"
-#include "megalith/jit/compiler.h"
 
 namespace megalith::jit {
 
@@ -25,6 +24,12 @@ struct CacheUnusable : SystemError {
   using SystemError::SystemError;
 };
 
+std::vector<std::string> flags_of(const BuildRequest& request) {
+  std::vector<std::string> flags = request.flags;
+  for (const std::string& flag : common_flags()) flags.push_back(flag);
+  return flags;
+}
+
 std::string key_of(const BuildRequest& request, const Compiler& compiler) {
   // Lengths go before contents, so that no two different requests read the same.
   std::string text;
@@ -33,11 +38,10 @@ std::string key_of(const BuildRequest& request, const Compiler& compiler) {
   for (const SourceFile& file : request.more) add(file.name), add(file.text);
   for (const std::string& word : compiler.command) add(word);
   add(compiler.version);
-  for (const std::string& flag : compiler_flags()) add(flag);
-  for (const std::string& flag : request.flags) add(flag);
+  for (const std::string& flag : flags_of(request)) add(flag);
   add(cpu_features());
   add(build_id());
-  add(std::to_string(kKernelAbiVersion));
+  add(MEGALITH_VERSION);
   return hash_hex(text);
 }
 
@@ -94,11 +98,9 @@ std::string compile_into(const KernelCache& cache, const BuildRequest& request, 
       if (file.name.ends_with(".cpp")) units.push_back(file.name);
     }
   });
-  std::vector<std::string> flags = compiler_flags();
-  flags.insert(flags.end(), request.flags.begin(), request.flags.end());
   const CompileResult result = [&] {
     Progress progress("compiling " + request.name, units.size() > 1 ? static_cast<int64_t>(units.size()) : 0);
-    return compile_units(compiler, flags, workspace, units, kObject, &progress);
+    return compile_units(compiler, flags_of(request), workspace, units, kObject, &progress);
   }();
   compile_ms += result.ms;
   if (!result.process.ok()) throw_compile_error(request, cache, key, workspace, result);

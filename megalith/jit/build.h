@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "megalith/jit/cache.h"
+#include "megalith/jit/compiler.h"
 #include "megalith/jit/library.h"
 #include "megalith/jit/stage.h"
 
@@ -20,10 +21,10 @@ struct SourceFile {
 };
 
 struct BuildRequest {
-  std::string name;                     // for messages and for the reader of command.txt
-  std::string source;                   // of kernel.cpp
-  std::vector<SourceFile> more = {};    // further units, compiled in parallel and linked with kernel.cpp
-  std::vector<std::string> flags = {};  // after the usual ones, e.g. -Werror in tests
+  std::string name;                                  // for messages and for the reader of command.txt
+  std::string source;                                // of kernel.cpp
+  std::vector<SourceFile> more = {};                 // further units, compiled in parallel and linked with kernel.cpp
+  std::vector<std::string> flags = default_flags();  // -march=native, warnings and sanitizers come on top
 };
 
 struct Build {

@@ -21,12 +21,11 @@ namespace megalith::jit {
 
 namespace {
 
-// -O3 -march=native    the kernel runs where it is compiled; the CPU is part of the cache key
-// -fno-math-errno      a square root is one instruction
-// -ffp-contract=fast   a multiply and an add become one FMA; said aloud because g++ and clang++ differ in the default
-// -fopenmp-simd        reductions are vectorised where the source says `omp simd`, and only there: no -ffast-math
-constexpr const char* kFlags[] = {"-std=c++20",    "-O3",   "-march=native", "-fno-math-errno", "-ffp-contract=fast",
-                                  "-fopenmp-simd", "-fPIC", "-Wall",         "-Wextra"};
+// Nothing here lets the compiler reorder sums or fuse multiply-adds on its own: a kernel's result shall not depend on
+// who compiled it. Reductions are vectorised where the source says `omp simd`. Nobody reads errno or floating-point
+// traps.
+constexpr const char* kDefaultFlags[] = {
+    "-std=c++20", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fopenmp-simd"};
 constexpr const char* kCandidates[] = {"c++", "g++", "clang++"};
 constexpr std::chrono::seconds kVersionTimeout{20};
 
@@ -127,8 +126,11 @@ Compiler compiler_find(const KernelCache& cache) {
   return compiler;
 }
 
-std::vector<std::string> compiler_flags() {
-  std::vector<std::string> flags(std::begin(kFlags), std::end(kFlags));
+std::vector<std::string> default_flags() { return {std::begin(kDefaultFlags), std::end(kDefaultFlags)}; }
+
+std::vector<std::string> common_flags() {
+  // The kernel runs where it is compiled; the CPU is part of the cache key.
+  std::vector<std::string> flags = {"-march=native", "-Wall", "-Wextra"};
 #ifdef MEGALITH_SANITIZE
   // Otherwise the sanitizer would see only the host's half of every race.
   flags.insert(flags.end(), {"-fsanitize=" MEGALITH_SANITIZE, "-fno-omit-frame-pointer", "-g1"});

@@ -21,8 +21,10 @@ struct Compiler {
 /// and size of the program, so that a cache hit starts no process.
 Compiler compiler_find(const KernelCache& cache);
 
-/// The flags of every kernel; with -fsanitize as this build has it.
-std::vector<std::string> compiler_flags();
+/// What a source is compiled with if its request does not say otherwise.
+std::vector<std::string> default_flags();
+/// What every kernel is compiled with besides: -march=native, warnings, and -fsanitize as this build has it.
+std::vector<std::string> common_flags();
 
 /// What -march=native depends on: vendor, model and feature bits of this CPU. Part of the cache key.
 const std::string& cpu_features();

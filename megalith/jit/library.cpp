@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <cctype>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -13,14 +11,14 @@ namespace megalith::jit {
 
 namespace {
 
-// The integer after "version": in a small JSON text that our own emitter wrote; -1 if there is none.
-int version_in(std::string_view json) {
+// The string after "version": in a small JSON text that our own emitter wrote; "none" if there is none.
+std::string version_in(std::string_view json) {
   constexpr std::string_view kKey = "\"version\"";
   size_t at = json.find(kKey);
-  if (at == std::string_view::npos) return -1;
-  at = json.find_first_not_of(" \t\n:", at + kKey.size());
-  if (at == std::string_view::npos || !std::isdigit(static_cast<unsigned char>(json[at]))) return -1;
-  return std::atoi(std::string(json.substr(at, 9)).c_str());
+  if (at == std::string_view::npos) return "none";
+  at = json.find('"', at + kKey.size());
+  const size_t end = at == std::string_view::npos ? at : json.find('"', at + 1);
+  return end == std::string_view::npos ? "none" : std::string(json.substr(at + 1, end - at - 1));
 }
 
 }  // namespace
@@ -61,10 +59,10 @@ void* Library::symbol(const char* name) const {
 
 std::string Library::kernel_info() const {
   std::string info = static_cast<const char*>(symbol("megalith_kernel_info"));
-  const int version = version_in(info);
-  if (version != kKernelAbiVersion)
-    throw SystemError(fmt::format("[jit] the kernel {} has interface version {}, this build wants {}; compile it again",
-                                  path_, version < 0 ? "none" : std::to_string(version), kKernelAbiVersion));
+  const std::string version = version_in(info);
+  if (version != MEGALITH_VERSION)
+    throw SystemError(fmt::format("[jit] the kernel {} was made by Megalith {}, this is {}; compile it again", path_,
+                                  version, MEGALITH_VERSION));
   return info;
 }
 

@@ -7,10 +7,6 @@
 
 namespace megalith::jit {
 
-/// Version of the contract between the host and a compiled kernel (runtime/protocol.h and the exported names). A kernel
-/// carries it in `megalith_kernel_info`; it is part of the cache key too, so a mismatch means a foreign or edited file.
-constexpr int kKernelAbiVersion = 1;
-
 class Library {
  public:
   /// dlopen(RTLD_NOW | RTLD_LOCAL): an undefined symbol is an error here and not in the middle of a run.
@@ -35,7 +31,9 @@ class Library {
     return reinterpret_cast<Signature*>(symbol(name));
   }
 
-  /// The JSON that the kernel exports as `megalith_kernel_info`, after checking that its "version" is ours.
+  /// The JSON that the kernel exports as `megalith_kernel_info`, after checking that its "version" is this Megalith's:
+  /// host and kernel share the data structures of runtime/protocol.h. The version is part of the cache key too, so a
+  /// mismatch means a file from elsewhere.
   std::string kernel_info() const;
 
  private:

@@ -30,7 +30,7 @@ constexpr const char* kCompile = "exec c++ \"$@\"";
 BuildRequest answer(int value) {
   return {.name = "answer",
           .source = "extern \"C\" int answer();\nint answer() { return " + std::to_string(value) + "; }\n",
-          .flags = {"-Werror"}};
+          .flags = {"-O1", "-fPIC", "-Werror"}};
 }
 int ask(const Build& build) { return build.library.function<int()>("answer")(); }
 
@@ -170,7 +170,7 @@ TEST_F(BuildTest, ACompileErrorShowsCommandLogAndSource) {
   EXPECT_THAT(message, AllOf(HasSubstr("[jit] compiling \"answer\" failed: " + fake.path + " exited with code 4\n" +
                                        log + "... 10 more lines\n"),
                              HasSubstr("the source is " + place + "/kernel.cpp, the whole log log.txt beside it"),
-                             HasSubstr("to repeat: cd " + place + " && " + fake.path + " -std=c++20")));
+                             HasSubstr("to repeat: cd " + place + " && " + fake.path + " -O1 -fPIC -Werror -march=native")));
   EXPECT_EQ(file_read(place + "/kernel.cpp"), answer(42).source);
   EXPECT_THAT(file_read(place + "/log.txt"), HasSubstr("kernel.cpp:29: error"));
   EXPECT_TRUE(names_in(folder / "cache/kernels").empty()) << "a failure leaves no temporaries";

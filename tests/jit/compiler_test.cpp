@@ -161,7 +161,7 @@ TEST(Compiler, CompilesSeveralUnitsAndLinksThem) {
   file_write_atomic(folder / "a.cpp", "int two(); extern \"C\" int three() { return two() + 1; }");
   file_write_atomic(folder / "b.cpp", "int two() { return 2; }");
   const Compiler compiler = compiler_find(KernelCache(folder / "cache", kLarge));
-  const CompileResult result = compile_units(compiler, compiler_flags(), folder.path, {"a.cpp", "b.cpp"}, "x.so");
+  const CompileResult result = compile_units(compiler, default_flags(), folder.path, {"a.cpp", "b.cpp"}, "x.so");
   ASSERT_TRUE(result.process.ok()) << result.process.output;
   EXPECT_EQ(Library::load(folder / "x.so").function<int()>("three")(), 3);
   EXPECT_FALSE(file_exists(folder / "a.cpp.o"));
@@ -176,7 +176,7 @@ TEST(Compiler, TheUnitThatFailsIsTheOneReported) {
   file_write_atomic(folder / "a.cpp", "int x;");
   file_write_atomic(folder / "b.cpp", "int y = nothing;");
   const Compiler compiler = compiler_find(KernelCache(folder / "cache", kLarge));
-  const CompileResult result = compile_units(compiler, compiler_flags(), folder.path, {"a.cpp", "b.cpp"}, "x.so");
+  const CompileResult result = compile_units(compiler, default_flags(), folder.path, {"a.cpp", "b.cpp"}, "x.so");
   EXPECT_FALSE(result.process.ok());
   EXPECT_EQ(result.command.back(), "b.cpp");
   EXPECT_THAT(result.process.output, HasSubstr("'nothing' was not declared"));

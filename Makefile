@@ -1,0 +1,53 @@
+# The front door. CMake builds, ninja runs it; this file only says what people usually want.
+BUILD   := build/release
+MODEL   ?= models/storyteller
+PROMPT  ?= Once upon a time
+# The first build shows its progress; later ones speak only if they have something to say.
+NINJA    = ninja $(if $(wildcard $(MEGALITH)),--quiet)
+MEGALITH := $(BUILD)/tools/megalith
+
+.PHONY: help run build test check asan tsan format clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo '  make run PROMPT="A dragon" MODEL=path/to/model'
+
+run: build  ## install what is missing, build, and let the bundled model tell a story
+	@$(MEGALITH) run $(MODEL) -p "$(PROMPT)"
+
+build:  ## build the megalith command
+	@tools/setup.sh run
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DMEGALITH_TESTS=OFF >&2
+	@$(NINJA) -C $(BUILD) megalith >&2
+
+test:  ## install what is missing, build everything, run all tests
+	@tools/setup.sh test
+	@grep -qs '^MEGALITH_TESTS:BOOL=ON' $(BUILD)/CMakeCache.txt || cmake --preset release -DMEGALITH_TESTS=ON
+	@ninja -C $(BUILD)
+	@tools/run_tests.sh $(BUILD)
+
+check:  ## formatting, include order, headers alone, cppcheck
+	@tools/setup.sh check
+	@tools/check_format.sh
+	@tools/check_includes.py
+	@tools/check_headers.sh
+	@tools/check_cppcheck.sh
+
+asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer, kernels included
+	@tools/setup.sh test
+	@[ -f build/asan/build.ninja ] || cmake --preset asan
+	@ninja -C build/asan
+	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tools/run_tests.sh build/asan
+
+# Threads live in the runtime, the engine, the kernel cache and the progress line; the rest is left to asan.
+tsan:  ## the tests with threads under ThreadSanitizer, kernels included
+	@tools/setup.sh test
+	@[ -f build/tsan/build.ninja ] || cmake --preset tsan
+	@ninja -C build/tsan test_base test_jit test_runtime test_engine
+	@TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 tools/run_tests.sh build/tsan -R '^(base|jit|runtime|engine)$$'
+
+format:  ## rewrite all sources as .clang-format has it
+	@tools/check_format.sh --fix
+
+clean:  ## delete what was built
+	@rm -rf build

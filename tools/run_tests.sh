@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs the tests of a build folder, several programs at a time, and ends with one line that counts single tests:
+#   run_tests.sh build/release [ctest arguments]
+set -euo pipefail
+build=$1
+shift
+
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+start=$SECONDS
+code=0
+# Each program leaves its counts there; GoogleTest makes the names unique.
+GTEST_OUTPUT="xml:$results/" ctest --test-dir "$build" --output-on-failure -j "$(nproc)" "$@" || code=$?
+
+count() { cat "$results"/*.xml 2>/dev/null | grep -c "$1" || true; }
+tests=$(count '<testcase ')
+failed=$(cat "$results"/*.xml 2>/dev/null | grep -A1 '<testcase ' | grep -c '<failure ' || true)
+skipped=$(count 'result="skipped"')
+programs=$(find "$results" -name '*.xml' | wc -l)
+echo "tests: $((tests - failed - skipped)) passed, $failed failed, $skipped skipped, in $programs programs and $((SECONDS - start)) s"
+((tests > 0)) || { echo "tests: none ran" >&2; exit 1; }
+exit $code
