@@ -142,10 +142,9 @@ std::string statistics(const engine::Engine& engine, const std::vector<engine::R
 
 int run(const RunOptions& options) {
   const std::string folder = options.model.folder();
+  config_read(folder);  // a wrong folder is said before the prompt is asked for
   const std::vector<std::string> prompts = all_prompts(options);
   const auto num_prompts = static_cast<int64_t>(prompts.size());
-
-  config_read(folder);  // what is wrong with the folder is said before anything else
   const Vocabulary vocabulary(options.model);
   const engine::Sampling sampling = sampling_of(options);
   std::vector<engine::Request> requests;
@@ -167,24 +166,29 @@ int run(const RunOptions& options) {
   const bool stream = prompts.size() == 1;
   std::vector<std::string> texts = prompts;
   std::vector<Vocabulary::Stream> streams(prompts.size(), Vocabulary::Stream(vocabulary));
+  bool echoed = false;
+  auto echo = [&] {  // with the first token and not before, because a prompt may yet be refused
+    if (stream && !echoed) print(prompts[0]);
+    echoed = true;
+  };
   auto on_token = [&](const engine::TokenEvent& event) {
     const auto r = static_cast<size_t>(event.request);
     const std::string piece = event.finished ? streams[r].finish() : streams[r].push(event.token);
-    if (stream) {
-      print(piece);
-    } else {
+    echo();
+    if (!stream)
       texts[r] += piece;
-    }
+    else if (!piece.empty())
+      print(piece);
   };
 
   engine::Generation generation;
   bool interrupted = false;
   {
     const InterruptGuard guard([&] { engine.cancel(); });
-    if (stream) print(prompts[0]);
     generation = engine.generate(requests, on_token);
     interrupted = guard.interrupted();
   }
+  echo();
   if (stream) {
     print((generation.cancelled ? streams[0].finish() : "") + "\n");
   } else {

@@ -1,7 +1,6 @@
 #include "tools/terminal.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,11 +8,11 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <memory>
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
-#include "megalith/base/options.h"
-#include "megalith/model/utf8.h"
+#include "megalith/base/progress.h"
 
 namespace megalith::tools {
 
@@ -46,8 +45,6 @@ std::string read_stdin() {
   if (std::ferror(stdin)) throw system_error("cannot read stdin");
   return text;
 }
-
-bool terminal_is_lively() { return ::isatty(STDERR_FILENO) && !option_is_set("NO_COLOR"); }
 
 std::string format_ms(double ms) {
   if (ms < 1) return fmt::format("{:.1f} us", ms * 1000);
@@ -101,13 +98,16 @@ std::string Table::text() const {
 }
 
 jit::CompileListener compile_progress() {
-  if (!terminal_is_lively() || log_level() != LogLevel::warn) return {};
-  static constexpr const char* kClear = "\r\033[K";
+  auto progress = std::make_shared<std::unique_ptr<Progress>>();
   return {.stage_begins =
-              [](const std::string& kernel, const jit::StageSpec& stage) {
-                std::fputs(fmt::format("{}{}: {} ...", kClear, kernel, stage.name).c_str(), stderr);
+              [progress](const std::string& kernel, const jit::StageSpec& stage) {
+                std::string message = fmt::format("compiling {}: {}", kernel, stage.name);
+                if (*progress)
+                  (*progress)->message_set(std::move(message));
+                else
+                  *progress = std::make_unique<Progress>(std::move(message));
               },
-          .finished = [](const jit::CompileReport&) { std::fputs(kClear, stderr); }};
+          .finished = [progress](const jit::CompileReport&) { progress->reset(); }};
 }
 
 }  // namespace megalith::tools

@@ -19,9 +19,6 @@ void note(std::string_view line);
 /// All of stdin.
 std::string read_stdin();
 
-/// stderr is a terminal, and NO_COLOR is not set.
-bool terminal_is_lively();
-
 /// "12.3 ms", "1.50 s", "12.0 us".
 std::string format_ms(double ms);
 /// 1234567 as "1.23 M"; for counts of parameters and operations.
@@ -43,7 +40,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// Shows each stage of a compilation on one line of the terminal, which is empty again at the end.
+/// Shows the stages of a compilation on one line of the terminal, which is empty again at the end.
 jit::CompileListener compile_progress();
 
 }  // namespace megalith::tools

@@ -1,0 +1,179 @@
+// What the command says when asked, and when asked wrongly.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "cli/command_run.h"
+
+namespace megalith::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::vector<std::string> kVerbs = {"run",     "compile", "inspect", "verify",
+                                         "devices", "cache",   "doctor",  "version"};
+
+void expect_error(const std::vector<std::string>& arguments, int code, const std::string& message,
+                  const CommandInput& input = {}) {
+  const CommandResult result = megalith_command(arguments, input);
+  EXPECT_EQ(result.code, code) << result.out << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, StartsWith("megalith: error: " + message));
+}
+
+TEST(Help, OverviewNamesAllCommands) {
+  const CommandResult result = megalith_command({"--help"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "");
+  for (const std::string& verb : kVerbs) EXPECT_THAT(result.out, HasSubstr("\n  " + verb + " "));
+  EXPECT_EQ(megalith_command({"help"}).out, result.out);
+}
+
+TEST(Help, NothingAskedIsAUsageError) {
+  const CommandResult result = megalith_command({});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("Usage: megalith COMMAND"));
+}
+
+TEST(Help, EveryCommandHasUsageAndExample) {
+  for (const std::string& verb : kVerbs) {
+    const CommandResult result = megalith_command({verb, "--help"});
+    EXPECT_EQ(result.code, 0) << verb;
+    EXPECT_EQ(result.err, "") << verb;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("Usage: megalith " + verb), HasSubstr("Example:\n  megalith ")));
+    EXPECT_EQ(megalith_command({"help", verb}).out, result.out);
+  }
+}
+
+TEST(Help, RunListsItsAliases) {
+  const std::string help = megalith_command({"run", "--help"}).out;
+  for (const char* name :
+       {"-p,--prompt", "-n,--max-new-tokens,--predict", "--ctx-size", "--max-model-len", "--temp", "--temperature",
+        "--top-k", "--top-p", "--seed", "--ignore-eos", "--threads", "--workers", "--max-num-seqs",
+        "--max-num-batched-tokens", "--block-size", "--kv-cache-dtype", "--load-format", "--log-level"})
+    EXPECT_THAT(help, HasSubstr(name));
+}
+
+TEST(Version, SaysNumberAndBuild) {
+  const CommandResult result = megalith_command({"version"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("megalith [0-9]+\\.[0-9]+\\.[0-9]+ \\(build [0-9a-f]+\\)\n"));
+  EXPECT_EQ(megalith_command({"--version"}).out, result.out);
+}
+
+TEST(Usage, UnknownCommandSuggestsTheNearOne) {
+  expect_error({"rnu"}, 2, "there is no command \"rnu\" (near: \"run\")\ntry: megalith --help\n");
+  expect_error({"frobnicate"}, 2, "there is no command \"frobnicate\"\n");
+}
+
+TEST(Usage, UnknownOptionSuggestsTheNearOne) {
+  expect_error({"run", kStoryteller, "--promt", "x"}, 2,
+               "unknown option --promt (near: \"--prompt\")\ntry: megalith run --help\n");
+}
+
+TEST(Usage, ValuesThatDoNotFit) {
+  expect_error({"run", kStoryteller, "-p", "x", "-n", "many"}, 2,
+               "--max-new-tokens: \"many\" is not what it takes, want a whole number, 1 to 16777216\n");
+  expect_error({"run", kStoryteller, "-p", "x", "-n", "0"}, 2, "--max-new-tokens: \"0\"");
+  expect_error({"run", kStoryteller, "-p", "x", "--temp", "-1"}, 2,
+               "--temp: \"-1\" is not what it takes, want a number, 0 to 99\n");
+  expect_error({"run", kStoryteller, "-p", "x", "--top-p", "nan"}, 2, "--top-p: \"nan\"");
+  expect_error({"run", kStoryteller, "-p", "x", "-c", "2X"}, 2, "--max-seq-len: \"2X\"");
+  expect_error({"run", kStoryteller, "-p", "x", "--load-format", "gguf"}, 2,
+               "--load-format: \"gguf\" is none of auto, dummy\n");
+  expect_error({"inspect", kStoryteller, "--stage", "ptx"}, 2,
+               "--stage: \"ptx\" is none of graph, loops, tasks, placement, source, cost\n");
+  expect_error({"run", kStoryteller, "-p"}, 2, "--prompt");
+}
+
+TEST(Usage, ArgumentsThatDoNotGoTogether) {
+  expect_error({"run", "-p", "x"}, 2, "which model? give its folder, e.g. models/storyteller\n");
+  expect_error({"run", "a", "-m", "b", "-p", "x"}, 2, "two models: \"a\" and --model \"b\"\n");
+  expect_error({"run", "a", "b"}, 2, "\"b\" is one argument too many\n");
+  expect_error({"inspect", kStoryteller, "--json", "--dot"}, 2, "--json or --dot, not both\n");
+  expect_error({"inspect", kStoryteller, "--stage", "cost", "--task", "1"}, 2,
+               "--task and --event look at --stage tasks, not cost\n");
+  expect_error({"verify"}, 2, "FILE is required\n");
+  expect_error({"cache"}, 2, "ACTION is required\n");
+  expect_error({"cache", "burn"}, 2, "ACTION: \"burn\" is none of ls, path, size, clear\n");
+}
+
+TEST(BadFolder, IsNamed) {
+  const TemporaryFolder folder;
+  expect_error({"run", folder / "none", "-p", "x"}, 1,
+               (folder / "none") + " is not a model folder: it has no config.json\n");
+  for (const char* verb : {"compile", "inspect"})
+    expect_error({verb, folder.path}, 1, folder.path + " is not a model folder: it has no config.json\n");
+}
+
+TEST(BadFolder, SaysWhatIsMissing) {
+  // A folder of shapes has no tokenizer and no weights.
+  expect_error({"run", kShapes + "Qwen3-0.6B", "-p", "x"}, 1, "");
+  const CommandResult result = megalith_command({"run", kShapes + "Qwen3-0.6B", "-p", "x"});
+  EXPECT_THAT(result.err, HasSubstr("tokenizer.json"));
+  expect_error({"run", kShapes + "Qwen3-0.6B", "--load-format", "dummy", "-p", "some words"}, 1,
+               kShapes +
+                   "Qwen3-0.6B has no tokenizer.json, so a prompt is a list of token ids such as \"1 2 3\", not "
+                   "\"some words\"\n");
+}
+
+TEST(BadFolder, BrokenConfig) {
+  const TemporaryFolder folder;
+  write_text(folder / "config.json", "{\"architectures\": [\"GPT2LMHeadModel\"]}");
+  expect_error({"compile", folder.path}, 1, (folder / "config.json") + ": \"architectures\" is \"GPT2LMHeadModel\"");
+}
+
+TEST(Devices, TellsCpuAndWhyNoCuda) {
+  const CommandResult result = megalith_command({"devices"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, AllOf(StartsWith("cpu "), HasSubstr("cores"), HasSubstr("simd"), HasSubstr("memory"),
+                                HasSubstr("\ncuda"), HasSubstr("not available")));
+}
+
+TEST(Doctor, FindsThisMachineWell) {
+  const CommandResult result = megalith_command({"doctor"});
+  EXPECT_EQ(result.code, 0) << result.out;
+  for (const char* line : {"ok    compiler", "ok    cache", "ok    kernel", "MEGALITH_CACHE_DIR", "NO_COLOR"})
+    EXPECT_THAT(result.out, HasSubstr(line));
+  EXPECT_THAT(result.out, HasSubstr(Command::cache() + " (set)"));
+}
+
+TEST(Doctor, FindsAMissingCompiler) {
+  const CommandResult result = megalith_command({"doctor"}, {.environment = {{"MEGALITH_CXX", "/no/such/compiler"}}});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("FAIL  compiler"), HasSubstr("/no/such/compiler")));
+}
+
+TEST(Cache, ListsSizesAndClears) {
+  const TemporaryFolder folder;
+  const CommandInput input{.environment = {{"MEGALITH_CACHE_DIR", folder / "cache"}}};
+  EXPECT_EQ(megalith_command({"cache", "path"}, input).out, (folder / "cache") + "\n");
+  EXPECT_EQ(megalith_command({"cache", "ls", "--json"}, input).out, "[]\n");
+  EXPECT_THAT(megalith_command({"cache", "size"}, input).out, HasSubstr(" of 2.0 GiB\n"));
+
+  EXPECT_EQ(megalith_command({"doctor"}, input).code, 0);  // puts a kernel there
+  EXPECT_THAT(megalith_command({"cache", "ls"}, input).out, AllOf(StartsWith("key"), HasSubstr("doctor")));
+  EXPECT_THAT(megalith_command({"cache", "ls", "--json"}, input).out, HasSubstr("\"name\": \"doctor\""));
+  EXPECT_THAT(megalith_command({"cache", "clear"}, input).out, StartsWith("freed "));
+  EXPECT_EQ(megalith_command({"cache", "ls", "--json"}, input).out, "[]\n");
+}
+
+TEST(Stdout, AFullDiskIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "[SKIP] no /dev/full";
+  const int status = std::system((std::string(MEGALITH_COMMAND) + " version > /dev/full 2> /dev/null").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+TEST(Stdout, AReaderThatHasSeenEnoughIsNoError) {
+  // The shell's own status is that of `head`; nothing may be said on stderr.
+  const TemporaryFolder folder;
+  const std::string line = fmt::format("{} inspect {} --stage graph --json 2> {} | head -c 10 > /dev/null",
+                                       MEGALITH_COMMAND, kStoryteller, folder / "err");
+  EXPECT_EQ(std::system(line.c_str()), 0);
+  EXPECT_EQ(read_text(folder / "err"), "");
+}
+
+}  // namespace
+}  // namespace megalith::test

@@ -1,0 +1,167 @@
+// megalith compile, inspect and verify: what the compiler made, seen from outside.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command_run.h"
+#include "megalith/task/json.h"
+
+namespace megalith::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+CommandResult inspect(std::vector<std::string> more) {
+  std::vector<std::string> arguments = {"inspect", kStoryteller, "-c", "256", "-t", "2"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return megalith_command(arguments);
+}
+
+const task::TaskGraph& tasks() {
+  static const task::TaskGraph graph = task::from_json(inspect({"--stage", "tasks", "--json"}).out);
+  return graph;
+}
+
+TEST(Compile, TellsStagesAndFindsItsKernelAgain) {
+  const TemporaryFolder folder;
+  const CommandInput input{.environment = {{"MEGALITH_CACHE_DIR", folder / "cache"}}};
+  const std::vector<std::string> arguments = {"compile", kStoryteller, "-c", "256", "-o", folder / "out"};
+  const CommandResult cold = megalith_command(arguments, input);
+  ASSERT_EQ(cold.code, 0) << cold.err;
+  EXPECT_THAT(cold.out, AllOf(HasSubstr("partition"), HasSubstr("planning"), HasSubstr(", verified\n"),
+                              HasSubstr(", compiled\n")));
+  for (const char* name : {"graph.txt", "loops.txt", "tasks.json", "kernel.cpp", "kernel.so", "command.txt"})
+    EXPECT_GT(read_text(folder / (std::string("out/") + name)).size(), 10u) << name;
+  const auto report = nlohmann::json::parse(read_text(folder / "out/report.json"));
+  EXPECT_EQ(report.at("cache_hit"), false);
+  EXPECT_EQ(report.at("stages").size(), 5u);
+
+  const CommandResult warm = megalith_command({"compile", kStoryteller, "-c", "256", "--json"}, input);
+  EXPECT_EQ(nlohmann::json::parse(warm.out).at("cache_hit"), true) << warm.err;
+}
+
+TEST(Compile, PlansShapesWithoutWeights) {
+  for (const char* shape : {"Qwen3-0.6B", "Llama-3.2-1B"}) {
+    const CommandResult result = megalith_command({"compile", kShapes + shape, "--plan-only", "-t", "4", "-c", "512"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("for 4 workers, verified"), HasSubstr("planned only")));
+  }
+}
+
+TEST(Inspect, OverviewTellsTheModel) {
+  const CommandResult result = inspect({});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(StartsWith("model "), HasSubstr("Qwen3ForCausalLM"), HasSubstr("6.56 M"),
+                                HasSubstr("waits"), HasSubstr("arena"), HasSubstr("--stage")));
+}
+
+TEST(Inspect, Graph) {
+  const CommandResult text = inspect({"--stage", "graph"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("rmsnorm_linear"), HasSubstr("f32[rows<=64, 256]"), HasSubstr("advance")));
+  const auto json = nlohmann::json::parse(inspect({"--stage", "graph", "--json"}).out);
+  EXPECT_EQ(json.at("nodes").front().at("operator"), "embedding");
+  EXPECT_THAT(inspect({"--stage", "graph", "--dot"}).out, AllOf(StartsWith("digraph "), HasSubstr("n0 -> n")));
+}
+
+TEST(Inspect, LoopsSourceAndCost) {
+  EXPECT_THAT(inspect({"--stage", "loops"}).out, AllOf(HasSubstr("\nkernel rmsnorm_linear_0"), HasSubstr("body:")));
+  EXPECT_FALSE(nlohmann::json::parse(inspect({"--stage", "loops", "--json"}).out).empty());
+  EXPECT_THAT(inspect({"--stage", "source"}).out, HasSubstr("megalith_worker"));
+
+  EXPECT_THAT(inspect({"--stage", "cost"}).out, AllOf(HasSubstr("weights MB"), HasSubstr("\ntotal")));
+  const auto cost = nlohmann::json::parse(inspect({"--stage", "cost", "--json"}).out);
+  double weights = 0;
+  for (const auto& row : cost.at("operators")) weights += row.at("weight_bytes").get<double>();
+  // Every matrix once, in bf16; the embedding is the output matrix, too, and gives one more row.
+  EXPECT_NEAR(weights, 2 * 6558336.0, 20000);
+}
+
+TEST(Inspect, TasksAndPlacement) {
+  EXPECT_THAT(inspect({"--stage", "tasks"}).out,
+              AllOf(HasSubstr("on 2 workers"), HasSubstr("without reuse"), HasSubstr("operator")));
+  EXPECT_THAT(inspect({"--stage", "tasks", "--dot"}).out, AllOf(StartsWith("digraph "), HasSubstr("cluster_1")));
+  EXPECT_THAT(inspect({"--stage", "placement"}).out, HasSubstr("the busiest has"));
+  const auto placement = nlohmann::json::parse(inspect({"--stage", "placement", "--json"}).out);
+  EXPECT_EQ(placement.at("workers").size(), 2u);
+}
+
+TEST(Inspect, OneTaskAndOneEvent) {
+  ASSERT_FALSE(tasks().tasks.empty());
+  const std::string name = tasks().tasks[1].name;
+  const CommandResult by_name = inspect({"--task", name}), by_index = inspect({"--task", "1"});
+  ASSERT_EQ(by_name.code, 0) << by_name.err;
+  EXPECT_EQ(by_name.out, by_index.out);
+  EXPECT_THAT(by_name.out, AllOf(StartsWith("task 1: " + name), HasSubstr("reads"), HasSubstr("writes")));
+  EXPECT_EQ(nlohmann::json::parse(inspect({"--task", "1", "--json"}).out).at("name"), name);
+
+  const CommandResult event = inspect({"--event", "0"});
+  EXPECT_THAT(event.out, AllOf(StartsWith("event 0: " + tasks().events[0].name), HasSubstr("signalled by\n")));
+  EXPECT_THAT(inspect({"--task", "nobody"}).err, StartsWith("megalith: error: there is no task \"nobody\""));
+  EXPECT_THAT(inspect({"--task", "1000000"}).err,
+              StartsWith("megalith: error: there is no task 1000000: the graph has"));
+}
+
+class Verify : public ::testing::Test {
+ protected:
+  CommandResult verify(const task::TaskGraph& graph, bool json = false) {
+    write_text(folder_ / "tasks.json", task::to_json(graph));
+    std::vector<std::string> arguments = {"verify", folder_ / "tasks.json"};
+    if (json) arguments.push_back("--json");
+    return megalith_command(arguments);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Verify, TheCompilersGraphIsSound) {
+  const CommandResult result = verify(tasks());
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out,
+              StartsWith(fmt::format("sound: {} tasks, {} events, ", tasks().tasks.size(), tasks().events.size())));
+  EXPECT_EQ(megalith_command({"verify", "-"}, {.stdin_text = task::to_json(tasks())}).out, result.out);
+  EXPECT_THAT(megalith_command({"inspect", folder_ / "tasks.json"}).out, HasSubstr("layer.*.q"));
+}
+
+TEST_F(Verify, AMissingWaitIsARace) {
+  // Every wait is needed: without it, something is unordered, or a signal has nobody to hold it back.
+  task::TaskGraph graph = tasks();
+  auto task = std::find_if(graph.tasks.begin(), graph.tasks.end(), [](const task::Task& t) {
+    return std::any_of(t.waits.begin(), t.waits.end(), [](const task::Wait& wait) { return wait.lag == 0; });
+  });
+  ASSERT_NE(task, graph.tasks.end());
+  task->waits.clear();
+  const CommandResult result = verify(graph);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, HasSubstr(task->name));
+  EXPECT_THAT(result.err, StartsWith("megalith: not sound: "));
+  const auto json = nlohmann::json::parse(verify(graph, true).out);
+  EXPECT_EQ(json.at("sound"), false);
+  EXPECT_FALSE(json.at("findings").empty());
+}
+
+TEST_F(Verify, AWrongCountIsADeadlock) {
+  task::TaskGraph graph = tasks();
+  graph.events.front().arrivals += 1;
+  EXPECT_EQ(verify(graph).code, 1);
+}
+
+TEST_F(Verify, OverlappingBuffersAreFound) {
+  task::TaskGraph graph = tasks();
+  for (task::Buffer& buffer : graph.buffers) buffer.offset = 0;
+  EXPECT_EQ(verify(graph).code, 1);
+}
+
+TEST_F(Verify, WhatIsNoTaskGraphIsAnError) {
+  const CommandResult broken = megalith_command({"verify", "-"}, {.stdin_text = "{\"tasks\": 7"});
+  EXPECT_EQ(broken.code, 1);
+  EXPECT_EQ(broken.out, "");
+  EXPECT_THAT(broken.err, StartsWith("megalith: error: stdin: "));
+  EXPECT_EQ(megalith_command({"verify", folder_ / "none.json"}).code, 1);
+  EXPECT_EQ(megalith_command({"verify", kStoryteller + "/config.json"}).code, 1);
+}
+
+}  // namespace
+}  // namespace megalith::test

@@ -1,0 +1,151 @@
+// megalith run on the model that comes with the sources.
+#include <gmock/gmock.h>
+
+#include "cli/command_run.h"
+#include "tools/interrupt.h"
+
+namespace megalith::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr const char* kPrompt = "Once upon a time";
+
+CommandResult story(std::vector<std::string> more, const CommandInput& input = {}) {
+  std::vector<std::string> arguments = {"run", kStoryteller, "-c", "256"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return megalith_command(arguments, input);
+}
+
+TEST(Run, TellsAStory) {
+  const CommandResult result = story({"-p", kPrompt, "-n", "24", "--temp", "0"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(StartsWith(kPrompt), ::testing::EndsWith("\n")));
+  EXPECT_GT(result.out.size(), std::string(kPrompt).size() + 24);
+  EXPECT_THAT(result.err,
+              ::testing::ContainsRegex("\\[ Prompt: [0-9.]+ t/s \\| Generation: [0-9.]+ t/s \\] first token "
+                                       "[0-9.]+ (us|ms|s), weights [0-9.]+ GB/s, 24 tokens made on "));
+  EXPECT_THAT(result.err, Not(HasSubstr("\033")));  // nothing animated off a terminal
+}
+
+TEST(Run, SameSeedSameTextOnAnyNumberOfThreads) {
+  const std::vector<std::string> sampled = {"-p", kPrompt, "-n", "32", "--seed", "7", "--temp", "0.9", "-t"};
+  auto with = [&](const char* threads) {
+    std::vector<std::string> arguments = sampled;
+    arguments.push_back(threads);
+    return story(arguments);
+  };
+  const CommandResult one = with("1"), again = with("1"), two = with("2");
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.out, again.out);
+  EXPECT_EQ(one.out, two.out);
+  EXPECT_THAT(one.err, HasSubstr("made on 1 worker"));
+  EXPECT_THAT(two.err, HasSubstr("made on 2 workers"));
+}
+
+TEST(Run, ReadsThePromptFromStdinOrAFile) {
+  const std::vector<std::string> greedy = {"-n", "8", "--temp", "0"};
+  const CommandResult given = story({"-n", "8", "--temp", "0", "-p", kPrompt});
+  ASSERT_EQ(given.code, 0) << given.err;
+  EXPECT_EQ(story(greedy, {.stdin_text = std::string(kPrompt) + "\n"}).out, given.out);
+  const TemporaryFolder folder;
+  write_text(folder / "prompt.txt", std::string(kPrompt) + "\n");
+  EXPECT_EQ(story({"-n", "8", "--temp", "0", "-f", folder / "prompt.txt"}).out, given.out);
+}
+
+TEST(Run, ABatchGivesEachPromptItsOwnText) {
+  const CommandResult batch = story({"-n", "12", "--temp", "0", "-p", kPrompt, "-p", "The king"});
+  ASSERT_EQ(batch.code, 0) << batch.err;
+  const CommandResult first = story({"-n", "12", "--temp", "0", "-p", kPrompt}),
+                      second = story({"-n", "12", "--temp", "0", "-p", "The king"});
+  EXPECT_EQ(batch.out, "=== 1 of 2 ===\n" + first.out + "\n=== 2 of 2 ===\n" + second.out);
+}
+
+TEST(Run, AliasesMeanTheSame) {
+  const CommandResult ours = story({"-p", kPrompt, "-n", "4", "--temp", "0", "-t", "1"});
+  const CommandResult theirs = megalith_command({"run",        "-m",
+                                                 kStoryteller, "--max-model-len",
+                                                 "256",        "-p",
+                                                 kPrompt,      "--predict",
+                                                 "4",          "--temperature",
+                                                 "0",          "--workers",
+                                                 "1",          "-np",
+                                                 "1",          "--max-num-batched-tokens",
+                                                 "64",         "--block-size",
+                                                 "16",         "--log-level",
+                                                 "warn"});
+  ASSERT_EQ(theirs.code, 0) << theirs.err;
+  EXPECT_EQ(theirs.out, ours.out);
+}
+
+TEST(Run, QuietAndVerbose) {
+  EXPECT_EQ(story({"-p", kPrompt, "-n", "2", "-q"}).err, "");
+  EXPECT_THAT(story({"-p", kPrompt, "-n", "2", "-v"}).err,
+              AllOf(HasSubstr("temperature 0.8, top-p 0.95, top-k 40, seed "), HasSubstr("assemble")));
+}
+
+TEST(Run, RefusesAPromptThatDoesNotFit) {
+  const std::string text(5000, 'a');
+  const CommandResult result = story({"-p", text});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("but a text may have 256 (--max-seq-len)"));
+  EXPECT_THAT(story({}, {.stdin_text = "\n"}).err, StartsWith("megalith: error: prompt 0 is empty"));
+  EXPECT_THAT(story({"-p", kPrompt, "-c", "4096"}).err,
+              StartsWith("megalith: error: --max-seq-len is 4096, want 2 to 1024"));
+}
+
+TEST(Run, DummyWeightsNeedOnlyAConfiguration) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(kStoryteller + "/config.json", folder / "config.json");
+  const std::vector<std::string> arguments = {"run", folder.path, "--load-format", "dummy",       "-p", "1 2 3", "-n",
+                                              "4",   "-c",        "256",           "--ignore-eos"};
+  const CommandResult result = megalith_command(arguments);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("1 2 3( [0-9]+)( [0-9]+)( [0-9]+)( [0-9]+)\n"));
+}
+
+TEST(Run, ControlCStopsWithin100Milliseconds) {
+  double best = 1e9;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const CommandResult result =
+        megalith_command({"run", kStoryteller, "-p", kPrompt, "-n", "900", "--ignore-eos"}, {.interrupt_after = 40});
+    ASSERT_EQ(result.code, 130) << result.err;
+    EXPECT_THAT(result.out, AllOf(StartsWith(kPrompt), ::testing::EndsWith("\n")));
+    EXPECT_THAT(result.err, HasSubstr("Generation: "));
+    EXPECT_LT(result.ms_after_int, 2000);
+    best = std::min(best, result.ms_after_int);
+  }
+  EXPECT_LT(best, 100);  // of three, because the machine may have other things to do
+}
+
+TEST(InterruptGuard, FirstAsksAndSecondKills) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        std::atomic<int> stops = 0;
+        tools::InterruptGuard guard([&] { ++stops; });
+        kill(getpid(), SIGINT);
+        while (stops < 3) std::this_thread::yield();  // asked again and again
+        if (!guard.interrupted()) _exit(1);
+        kill(getpid(), SIGINT);
+        std::this_thread::sleep_for(std::chrono::seconds(10));
+        _exit(2);
+      },
+      ::testing::KilledBySignal(SIGINT), "");
+}
+
+TEST(InterruptGuard, LeavesTheSignalAsItWas) {
+  {
+    const tools::InterruptGuard guard([] {});
+  }
+  sigset_t set;
+  pthread_sigmask(SIG_SETMASK, nullptr, &set);
+  EXPECT_EQ(sigismember(&set, SIGINT), 0);
+}
+
+}  // namespace
+}  // namespace megalith::test
