@@ -94,6 +94,10 @@ inline i64 mod(i64 a, i64 b) { return a % b + (a % b < 0 ? b : 0); }
 // min and max of floats give b unless a compares less (greater): one instruction, and NaN in a is dropped.
 inline i64 min(i64 a, i64 b) { return a < b ? a : b; }
 inline i64 max(i64 a, i64 b) { return a > b ? a : b; }
+inline i64 min(i32 a, i64 b) { return a < b ? a : b; }
+inline i64 min(i64 a, i32 b) { return a < b ? a : b; }
+inline i64 max(i32 a, i64 b) { return a > b ? a : b; }
+inline i64 max(i64 a, i32 b) { return a > b ? a : b; }
 inline i32 min(i32 a, i32 b) { return a < b ? a : b; }
 inline i32 max(i32 a, i32 b) { return a > b ? a : b; }
 inline f32 min(f32 a, f32 b) { return a < b ? a : b; }

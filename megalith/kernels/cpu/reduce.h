@@ -65,19 +65,66 @@ MEGALITH_INLINE inline T fold(T first, i64 begin, i64 end, Step step) {
   return first;
 }
 
-/// The k of the largest term(k), the lowest of several; 0 if there is none, or none above -inf.
+/// The k of the largest term(k) among those that hold, the lowest of several; 0 if there is none.
+template <class Term, class Holds>
+MEGALITH_INLINE inline i64 argmax(i64 begin, i64 end, Term term, Holds holds) {
+  i64 at = 0;
+  bool found = false;
+  decltype(term(begin)) best = 0;
+  for (i64 k = begin; k < end; ++k) {
+    if (!holds(k)) continue;
+    const auto value = term(k);
+    if (!found || value > best) {
+      best = value;
+      at = k;
+      found = true;
+    }
+  }
+  return at;
+}
 template <class Term>
 MEGALITH_INLINE inline i64 argmax(i64 begin, i64 end, Term term) {
-  f32 best = -kInfinity;
-  i64 at = end > begin ? begin : 0;
-  for (i64 k = begin; k < end; ++k) {
-    const f32 value = term(k);
+  if (begin >= end) return 0;
+  auto best = term(begin);
+  i64 at = begin;
+  for (i64 k = begin + 1; k < end; ++k) {
+    const auto value = term(k);
     if (value > best) {
       best = value;
       at = k;
     }
   }
   return at;
+}
+
+/// What a largest (smallest) of no whole numbers at all is.
+constexpr i64 kLowest = -0x7fffffffffffffff - 1;
+constexpr i64 kHighest = 0x7fffffffffffffff;
+
+// ---- several sums side by side -----------------------------------------------------------------
+
+/// Columns whose sums are formed together: four AVX-512 registers, so that additions to one do not wait for each other,
+/// and what does not depend on the column is worked out once for all.
+constexpr int kColumns = 64;
+
+template <int N, class Step, class Store>
+MEGALITH_INLINE inline void sum_column_block(i64 column, i64 begin, i64 end, Step step, Store store) {
+  f32 sum[N] = {};
+  for (i64 k = begin; k < end; ++k) {
+#pragma omp simd
+    for (int l = 0; l < N; ++l) sum[l] = step(sum[l], k, column + l);
+  }
+#pragma omp simd
+  for (int l = 0; l < N; ++l) store(column + l, sum[l]);
+}
+
+/// store(c, sum over begin <= k < end of step(acc, k, c)) for every column c; each sum is formed in order.
+template <class Step, class Store>
+MEGALITH_INLINE inline void sum_columns(i64 first, i64 last, i64 begin, i64 end, Step step, Store store) {
+  i64 c = first;
+  for (; c + kColumns <= last; c += kColumns) sum_column_block<kColumns>(c, begin, end, step, store);
+  for (; c + kLanes <= last; c += kLanes) sum_column_block<kLanes>(c, begin, end, step, store);
+  for (; c < last; ++c) sum_column_block<1>(c, begin, end, step, store);
 }
 
 }  // namespace megalith::kernels

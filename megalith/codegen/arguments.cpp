@@ -1,0 +1,133 @@
+#include "megalith/codegen/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "megalith/base/error.h"
+#include "megalith/codegen/place.h"
+#include "megalith/codegen/expression.h"
+#include "megalith/loop/domain.h"
+#include "megalith/loop/text.h"
+#include "megalith/runtime/protocol.h"
+
+namespace megalith::codegen {
+
+namespace {
+
+std::vector<const loop::TensorArgument*> operands_of(const graph::LoweredKernel& lowered) {
+  std::vector<const loop::TensorArgument*> result;
+  for (const loop::TensorArgument& tensor : lowered.kernel.tensors)
+    if (tensor.role != loop::Role::temporary) result.push_back(&tensor);
+  // The operator's order is what a task's operands follow; the kernel's declarations come from it.
+  if (lowered.op) {
+    result.clear();
+    for (const graph::Operand& operand : lowered.op->operands) {
+      const loop::TensorArgument* tensor = lowered.kernel.find_tensor(operand.name);
+      MEGALITH_ASSERT(tensor, "[{}] the loop kernel has no tensor {}", lowered.name, operand.name);
+      result.push_back(tensor);
+    }
+  }
+  return result;
+}
+
+std::string shape_text(const loop::TensorArgument& tensor) {
+  std::vector<std::string> extents;
+  for (const loop::Expr& extent : tensor.shape) extents.push_back(loop::print(extent));
+  return fmt::format("({})", fmt::join(extents, ", "));
+}
+
+std::string pointer_type(const loop::TensorArgument& tensor) {
+  return fmt::format("{}{}*", tensor.role == loop::Role::input ? "const " : "", element_type(*tensor.dtype));
+}
+
+// A range of the tiled iname, kept inside the iname's own bounds where those are not the largest ones.
+struct TileRange {
+  std::string begin, end;
+};
+TileRange tile_range(const loop::Domains& domains, const std::string& iname, size_t axis) {
+  const loop::LoopBounds bounds = loop::loop_bounds(domains.over({iname}), iname, {});
+  const std::string lower = join_bounds(bounds.lower, "max"), upper = join_bounds(bounds.upper, "min");
+  auto is_number = [](const std::string& text) { return text.find_first_not_of("-0123456789") == std::string::npos; };
+  TileRange range{fmt::format("task.begin[{}]", axis), fmt::format("task.end[{}]", axis)};
+  if (!is_number(lower)) range.begin = fmt::format("max(i64({}), {})", range.begin, lower);
+  if (!is_number(upper)) range.end = fmt::format("min(i64({}), {})", range.end, upper);
+  return range;
+}
+
+std::string attribute_literal(double value) {
+  const auto narrow = static_cast<float>(value);
+  if (std::isinf(narrow)) return narrow > 0 ? "kInfinity" : "-kInfinity";
+  const std::string text = fmt::format("{}", narrow);
+  return text + (text.find_first_of(".e") == std::string::npos ? ".0f" : "f");
+}
+
+}  // namespace
+
+std::string member_name(const std::string& tensor) {
+  static const std::set<std::string> words = {
+      "auto",   "bool",   "break",     "case",     "char",    "class",  "const",    "continue", "default", "delete",
+      "do",     "double", "else",      "enum",     "explicit", "export", "extern",  "false",    "float",   "for",
+      "friend", "goto",   "if",        "inline",   "int",     "long",   "mutable",  "namespace", "new",    "not",
+      "operator", "or",   "private",   "public",   "register", "return", "short",   "signed",   "static",  "struct",
+      "switch", "template", "this",    "throw",    "true",    "try",    "typedef",  "union",    "unsigned", "using",
+      "virtual", "void",  "volatile",  "while",    "and",     "xor",    "scratch",  "abort",    "iteration"};
+  return words.contains(tensor) ? tensor + "_" : tensor;
+}
+
+std::string write_arguments_struct(const graph::LoweredKernel& lowered, const loop::Kernel& bound) {
+  std::string text = fmt::format("struct {}_args {{\n", lowered.name);
+  for (const loop::TensorArgument* tensor : operands_of(lowered))
+    text += fmt::format("  {} {};  // {}\n", pointer_type(*tensor), member_name(tensor->name), shape_text(*tensor));
+  std::vector<std::string> constants;
+  for (const loop::Parameter& parameter : lowered.kernel.parameters) {
+    const int64_t size = lowered.binding.sizes.at(parameter.name);
+    if (parameter.dynamic) {
+      text += fmt::format("  i64 {};  // dynamic, at most {}\n", parameter.name, size);
+      constants.push_back(fmt::format("{}_largest = {}", parameter.name, size));
+    } else {
+      constants.push_back(fmt::format("{} = {}", parameter.name, size));
+    }
+  }
+  if (!constants.empty()) text += fmt::format("  static constexpr i64 {};\n", fmt::join(constants, ", "));
+  for (const loop::Attribute& attribute : lowered.kernel.attributes) {
+    const auto given = lowered.binding.attributes.find(attribute.name);
+    const double value = given == lowered.binding.attributes.end() ? attribute.value : given->second;
+    text += fmt::format("  static constexpr f32 {} = {};\n", attribute.name, attribute_literal(value));
+  }
+  for (const std::string& iname : lowered.tiled) text += fmt::format("  i64 {0}_begin, {0}_end;\n", iname);
+  text += "  u8* scratch;\n";
+  // A body that waits for the host must notice that the run has ended.
+  if (bound.opaque) text += "  u32 iteration;\n  const u32* abort;\n";
+  return text + "};\n";
+}
+
+std::string write_arguments_function(const graph::LoweredKernel& lowered, const loop::Kernel& bound) {
+  MEGALITH_ASSERT(lowered.tiled.size() <= runtime::kMaxAxes, "[{}] more task axes than a task record has",
+                  lowered.name);
+  const loop::Domains domains(bound);
+  std::string text = fmt::format(
+      "{0}_args {0}_arguments([[maybe_unused]] const Task& task) {{\n", lowered.name);
+  std::string fields;
+  size_t operand = 0;
+  for (const loop::TensorArgument* tensor : operands_of(lowered))
+    fields += fmt::format("      .{} = static_cast<{}>(task.operands[{}]),\n", member_name(tensor->name),
+                          pointer_type(*tensor), operand++);
+  for (const loop::Parameter& parameter : lowered.kernel.parameters) {
+    if (!parameter.dynamic) continue;
+    text += fmt::format("  const i64 {} = clamp(*static_cast<const i32*>(task.operands[{}]), 0, {});\n", parameter.name,
+                        operand++, lowered.binding.sizes.at(parameter.name));
+    fields += fmt::format("      .{0} = {0},\n", parameter.name);
+  }
+  for (size_t axis = 0; axis < lowered.tiled.size(); ++axis) {
+    const std::string& iname = lowered.tiled[axis];
+    const TileRange range = tile_range(domains, iname, axis);
+    fields += fmt::format("      .{0}_begin = {1},\n      .{0}_end = {2},\n", iname, range.begin, range.end);
+  }
+  fields += "      .scratch = task.scratch,\n";
+  if (bound.opaque) fields += "      .iteration = task.iteration,\n      .abort = task.abort,\n";
+  return text + fmt::format("  return {{\n{}  }};\n}}\n", fields);
+}
+
+}  // namespace megalith::codegen

@@ -1,0 +1,257 @@
+#include "megalith/codegen/expression.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/function.h"
+#include "megalith/loop/nest.h"
+#include "megalith/loop/text.h"
+
+namespace megalith::codegen {
+
+using loop::Expr;
+
+namespace {
+
+// Precedences of C++, weakest first.
+enum Precedence { kAny, kChoice, kOr, kAnd, kEqual, kCompare, kAdd, kMultiply, kUnary, kPrimary };
+
+std::string float_literal(double value) {
+  const auto narrow = static_cast<float>(value);
+  if (std::isinf(narrow)) return narrow > 0 ? "kInfinity" : "-kInfinity";
+  std::string text = fmt::format("{}", narrow);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text + "f";
+}
+
+bool is_comparison(const std::string& name) {
+  return name == "<" || name == "<=" || name == ">" || name == ">=" || name == "==" || name == "!=";
+}
+
+bool is_logic(const std::string& name) { return name == "and" || name == "or" || name == "not"; }
+
+// Inames with a fixed lower bound of at least 0, and all parameters: a size is never negative.
+std::set<std::string> nonnegative_names(const loop::Kernel& kernel, const loop::Domains& domains) {
+  std::set<std::string> result;
+  for (const loop::Parameter& parameter : kernel.parameters) result.insert(parameter.name);
+  for (const std::string& iname : kernel.inames()) {
+    const loop::LoopBounds bounds = loop::loop_bounds(domains.over({iname}), iname, {});
+    for (const std::string& lower : bounds.lower)
+      if (lower.find_first_not_of("0123456789") == std::string::npos) result.insert(iname);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string_view type_name(Type type) {
+  switch (type) {
+    case Type::f32: return "f32";
+    case Type::i32: return "i32";
+    case Type::i64: return "i64";
+    case Type::truth: return "bool";
+  }
+  return "";
+}
+
+std::string element_type(DType dtype) { return std::string(dtype_name(dtype)); }
+
+BodyContext::BodyContext(const loop::Kernel& bound, const loop::Binding& binding_, const Dialect& dialect_)
+    : kernel(bound),
+      binding(binding_),
+      dialect(dialect_),
+      domains(kernel),
+      nest(loop::build_nest(kernel)),
+      places(plan_places(kernel, binding_.sizes, nest)),
+      nonnegative(nonnegative_names(kernel, domains)) {}
+
+std::string join_bounds(const std::vector<std::string>& bounds, const char* combine) {
+  std::string result = bounds.back();
+  for (size_t i = bounds.size() - 1; i-- > 0;) result = fmt::format("{}({}, {})", combine, bounds[i], result);
+  return result;
+}
+
+Type ExpressionWriter::natural(const Expr& expr) const {
+  switch (expr.kind) {
+    case Expr::Kind::number: return expr.is_integer ? Type::i64 : Type::f32;
+    case Expr::Kind::name: {
+      if (const auto local = context_.locals.find(expr.name); local != context_.locals.end()) return local->second;
+      return context_.kernel.is_attribute(expr.name) ? Type::f32 : Type::i64;
+    }
+    case Expr::Kind::subscript: {
+      const DType dtype = context_.places.of.at(expr.name).dtype;
+      return dtype == DType::i32 ? Type::i32 : dtype == DType::i64 ? Type::i64 : Type::f32;
+    }
+    case Expr::Kind::reduce:
+      if (expr.reduce == loop::ReduceOp::argmax) return Type::i64;
+      return natural(expr.args[0]) == Type::f32 ? Type::f32 : Type::i64;
+    case Expr::Kind::call: break;
+  }
+  const std::string& name = expr.name;
+  if (loop::is_dtype_name(name)) return name == "i32" ? Type::i32 : name == "i64" ? Type::i64 : Type::f32;
+  if (is_comparison(name) || is_logic(name)) return Type::truth;
+  static const std::set<std::string> of_arguments = {"+", "-", "*", "//", "mod", "neg", "min", "max", "abs", "if"};
+  if (!of_arguments.contains(name)) return Type::f32;
+  for (size_t i = name == "if" ? 1 : 0; i < expr.args.size(); ++i)
+    if (natural(expr.args[i]) == Type::f32) return Type::f32;
+  return Type::i64;
+}
+
+ExpressionWriter::Text ExpressionWriter::convert(Text text, Type want) const {
+  if (text.type == want || (text.type == Type::truth && want != Type::f32)) return text;
+  if (want == Type::truth) return {text.text + " != 0", kEqual, Type::truth};
+  return {fmt::format("{}({})", type_name(want), text.text), kPrimary, want};
+}
+
+std::string ExpressionWriter::write(const Expr& expr, Type want, int precedence) const {
+  Text text;
+  if (expr.kind == Expr::Kind::number && want == Type::f32) {
+    const std::string literal = float_literal(expr.number);
+    text = {literal, literal[0] == '-' ? kUnary : kPrimary, Type::f32};
+  } else {
+    text = convert(natural_text(expr), want);
+  }
+  return text.precedence < precedence ? "(" + text.text + ")" : text.text;
+}
+
+std::string ExpressionWriter::element(const Expr& subscript) const {
+  const Place& place = context_.places.of.at(subscript.name);
+  if (place.where == Place::Where::scalar) return place.text;
+  return fmt::format("{}[{}]", place.text, write(flat_index(subscript)));
+}
+
+std::string ExpressionWriter::stored(const Expr& value, DType dtype) const {
+  if (dtype == DType::bf16 || dtype == DType::f16)
+    return fmt::format("to_{}({})", dtype_name(dtype), write(value, Type::f32));
+  return write(value, dtype == DType::f32 ? Type::f32 : dtype == DType::i32 ? Type::i32 : Type::i64);
+}
+
+Linear ExpressionWriter::flat_index(const Expr& subscript) const {
+  const Place& place = context_.places.of.at(subscript.name);
+  Linear index;
+  for (size_t d = 0; d < subscript.args.size(); ++d)
+    if (place.strides[d] != 0) index.add(linear_of(subscript.args[d]), place.strides[d]);
+  return index;
+}
+
+std::string ExpressionWriter::write(const Linear& linear, int precedence) const {
+  std::string text;
+  int weakest = kPrimary;
+  for (const Linear::Term& term : linear.terms) {
+    const int64_t size = std::abs(term.coefficient);
+    if (!text.empty())
+      text += term.coefficient < 0 ? " - " : " + ";
+    else if (term.coefficient < 0)
+      text += "-";
+    text += write(term.atom, Type::i64, kMultiply);
+    if (size != 1) text += fmt::format(" * {}", size);
+    weakest = linear.terms.size() > 1 ? kAdd : size != 1 ? kMultiply : term.coefficient < 0 ? kUnary : kPrimary;
+  }
+  if (linear.terms.empty()) return fmt::format("{}", linear.constant);
+  if (linear.constant != 0) {
+    text += fmt::format(" {} {}", linear.constant < 0 ? "-" : "+", std::abs(linear.constant));
+    weakest = kAdd;
+  }
+  return weakest < precedence ? "(" + text + ")" : text;
+}
+
+std::string ExpressionWriter::write(const ConditionBound& bound) const {
+  if (bound.divisor == 1) return write(bound.bound);
+  return fmt::format("floord({}, {}) + {}", write(bound.bound), bound.divisor, bound.offset);
+}
+
+bool ExpressionWriter::is_nonnegative(const Expr& expr) const {
+  const Linear linear = linear_of(expr);
+  if (linear.constant < 0) return false;
+  for (const Linear::Term& term : linear.terms) {
+    if (term.coefficient < 0) return false;
+    const Expr& atom = term.atom;
+    const bool known = atom.kind == Expr::Kind::name && context_.nonnegative.contains(atom.name);
+    const bool remainder = atom.kind == Expr::Kind::call && atom.name == "mod";
+    if (!known && !remainder) return false;
+  }
+  return true;
+}
+
+ExpressionWriter::Text ExpressionWriter::natural_text(const Expr& expr) const {
+  switch (expr.kind) {
+    case Expr::Kind::number:
+      if (!expr.is_integer) return {float_literal(expr.number), expr.number < 0 ? kUnary : kPrimary, Type::f32};
+      return {fmt::format("{}", static_cast<int64_t>(expr.number)), expr.number < 0 ? kUnary : kPrimary, Type::i64};
+    case Expr::Kind::name: return {expr.name, kPrimary, natural(expr)};
+    case Expr::Kind::subscript: {
+      const DType dtype = context_.places.of.at(expr.name).dtype;
+      const bool narrow = dtype == DType::bf16 || dtype == DType::f16;
+      return {narrow ? fmt::format("to_f32({})", element(expr)) : element(expr), kPrimary, natural(expr)};
+    }
+    case Expr::Kind::call: return call_text(expr);
+    case Expr::Kind::reduce: return reduce_text(expr);
+  }
+  return {};
+}
+
+ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
+  const std::string& name = expr.name;
+  const Type type = natural(expr);
+  auto binary = [&](const char* op, Type want, int precedence, Type result) -> Text {
+    // One more on the right: a - (b - c). Additions keep their order too, as they round.
+    return {fmt::format("{} {} {}", write(expr.args[0], want, precedence), op,
+                        write(expr.args[1], want, precedence + 1)),
+            precedence, result};
+  };
+
+  if (loop::is_dtype_name(name)) {
+    if (name == "bf16" || name == "f16")  // rounds, and goes on in f32
+      return {fmt::format("to_f32(to_{}({}))", name, write(expr.args[0], Type::f32)), kPrimary, Type::f32};
+    return convert(natural_text(expr.args[0]), type);
+  }
+  if (is_comparison(name)) {
+    const bool floats = natural(expr.args[0]) == Type::f32 || natural(expr.args[1]) == Type::f32;
+    const Type want = floats ? Type::f32 : Type::i64;
+    return binary(name.c_str(), want, name == "==" || name == "!=" ? kEqual : kCompare, Type::truth);
+  }
+  if (name == "and") return binary("&&", Type::truth, kAnd, Type::truth);
+  // Parentheses around && inside ||: compilers ask for them.
+  if (name == "or")
+    return {fmt::format("{} || {}", write(expr.args[0], Type::truth, kEqual), write(expr.args[1], Type::truth, kEqual)),
+            kOr, Type::truth};
+  if (name == "not") return {"!" + write(expr.args[0], Type::truth, kUnary), kUnary, Type::truth};
+  if (name == "if")
+    return {fmt::format("{} ? {} : {}", write(expr.args[0], Type::truth, kOr), write(expr.args[1], type, kOr),
+                        write(expr.args[2], type, kOr)),
+            kChoice, type};
+  if (name == "neg") {
+    const std::string operand = write(expr.args[0], type, kUnary);
+    return {operand[0] == '-' ? "-(" + operand + ")" : "-" + operand, kUnary, type};
+  }
+  if (name == "+" || name == "-" || name == "*") {
+    if (type == Type::i64) {
+      const Linear linear = linear_of(expr);
+      const bool itself = linear.terms.size() == 1 && same_expression(linear.terms[0].atom, expr);
+      if (!itself) return {write(linear, kPrimary), kPrimary, Type::i64};
+    }
+    return binary(name.c_str(), type, name == "*" ? kMultiply : kAdd, type);
+  }
+  if (name == "/") return binary("/", Type::f32, kMultiply, Type::f32);
+  if (name == "//" || name == "mod") {
+    if (type == Type::f32) {
+      const std::string quotient = fmt::format("floor({})", binary("/", Type::f32, kMultiply, Type::f32).text);
+      if (name == "//") return {quotient, kPrimary, Type::f32};
+      return {fmt::format("{} - {} * {}", write(expr.args[0], Type::f32, kAdd), quotient,
+                          write(expr.args[1], Type::f32, kUnary)),
+              kAdd, Type::f32};
+    }
+    if (is_nonnegative(expr.args[0])) return binary(name == "//" ? "/" : "%", Type::i64, kMultiply, Type::i64);
+    return {fmt::format("{}({}, {})", name == "//" ? "floord" : "mod", write(expr.args[0], Type::i64),
+                        write(expr.args[1], Type::i64)),
+            kPrimary, Type::i64};
+  }
+  std::vector<std::string> args;
+  for (const Expr& arg : expr.args) args.push_back(write(arg, type));
+  return {fmt::format("{}({})", name, fmt::join(args, ", ")), kPrimary, type};
+}
+
+}  // namespace megalith::codegen

@@ -1,0 +1,97 @@
+// Expressions of a loop kernel as C++ text, with types made explicit: arithmetic of floats in f32, of whole numbers in
+// i64; conversions where tensors are read and written. Reductions become calls of the fixed-order helpers of
+// kernels/cpu/reduce.h.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "megalith/codegen/dialect.h"
+#include "megalith/codegen/linear.h"
+#include "megalith/codegen/place.h"
+#include "megalith/loop/domain.h"
+#include "megalith/loop/kernel.h"
+
+namespace megalith::codegen {
+
+/// Types of the generated code's values. `truth` is a condition.
+enum class Type { f32, i32, i64, truth };
+std::string_view type_name(Type type);
+/// The type in which an element is stored.
+std::string element_type(DType dtype);
+
+/// What a body's text depends on, worked out once per kernel.
+struct BodyContext {
+  BodyContext(const loop::Kernel& bound, const loop::Binding& binding, const Dialect& dialect);
+
+  loop::Kernel kernel;  // static sizes put in
+  const loop::Binding& binding;
+  const Dialect& dialect;
+  loop::Domains domains;
+  std::vector<loop::NestNode> nest;
+  Places places;
+  std::set<std::string> nonnegative;         // inames and parameters that are never below 0
+  std::map<std::string, Type> locals;        // values that the body has named
+};
+
+/// A loop's bounds as C++ text.
+struct Bounds {
+  std::string lower, upper;
+};
+std::string join_bounds(const std::vector<std::string>& bounds, const char* combine);
+
+class ExpressionWriter {
+ public:
+  explicit ExpressionWriter(const BodyContext& context) : context_(context) {}
+
+  /// `expr` as text of type `want`, in parentheses if it binds less tightly than `precedence`.
+  std::string write(const loop::Expr& expr, Type want, int precedence = 0) const;
+  /// The element that a subscript addresses: "x[t * 1024 + k]", or the name of a scalar.
+  std::string element(const loop::Expr& subscript) const;
+  /// The value in the type of an element, ready to be stored: "to_bf16(...)".
+  std::string stored(const loop::Expr& value, DType dtype) const;
+  std::string write(const Linear& linear, int precedence = 0) const;
+  std::string write(const ConditionBound& bound) const;
+  /// The type that `expr` has by itself.
+  Type natural(const loop::Expr& expr) const;
+
+  /// The position of a subscripted element in its tensor.
+  Linear flat_index(const loop::Expr& subscript) const;
+
+  /// What inames mean where the next expressions stand: reductions are bounded inside it.
+  void set_scope(std::vector<std::string> inames) { scope_ = std::move(inames); }
+
+  /// One reduction iname: its bounds and what is left of the condition. `outer`: inames fixed around it.
+  struct Reduction {
+    Bounds bounds;
+    std::vector<std::string> guards;     // of the domain
+    std::vector<loop::Expr> conditions;  // that did not become bounds
+    bool bounded_by_data = false;
+  };
+  std::vector<Reduction> reductions(const loop::Expr& reduce) const;
+  /// True if the terms of a sum (or max, min) over `iname` are worth forming 16 at a time: all that it reads lies side by
+  /// side in memory, or is the same for every term.
+  bool in_lanes(const loop::Expr& reduce) const;
+
+ private:
+  struct Text {
+    std::string text;
+    int precedence;
+    Type type;
+  };
+  Text natural_text(const loop::Expr& expr) const;
+  Text call_text(const loop::Expr& expr) const;
+  Text reduce_text(const loop::Expr& expr) const;
+  Text convert(Text text, Type want) const;
+  bool is_nonnegative(const loop::Expr& expr) const;
+
+  const BodyContext& context_;
+  mutable std::vector<std::string> scope_;
+};
+
+/// acc plus a term, as one fused multiply-add where the term is a product of floats.
+std::string accumulate(const ExpressionWriter& writer, const loop::Expr& term, const std::string& acc);
+
+}  // namespace megalith::codegen

@@ -1,0 +1,41 @@
+// Where the tensors of a kernel live while a body runs, and how their elements are addressed: operands behind pointers,
+// temporaries in scalars, stack arrays or scratch. A temporary's dimension vanishes when every access indexes it by the
+// same loop around them all: ss[t] inside one loop over t is a scalar.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "megalith/loop/kernel.h"
+#include "megalith/loop/nest.h"
+
+namespace megalith::codegen {
+
+struct Place {
+  enum class Where { operand, scalar, stack, scratch };
+
+  std::string text;              // its name in the source
+  DType dtype = DType::f32;
+  Where where = Where::operand;
+  std::vector<int64_t> strides;  // in elements, row-major, of the sizes' largest values; 0: the dimension has vanished
+  int64_t num_elements = 1;
+  int64_t scratch_offset = 0;
+  int depth = 0;                 // of the loops around its declaration
+  bool defined_by_write = false; // a scalar whose only write is unconditional and where it is declared
+};
+
+struct Places {
+  std::map<std::string, Place> of;  // by tensor name
+  int64_t scratch_bytes = 0;
+};
+
+/// `kernel` has its static sizes put in; `sizes` are the largest values of all.
+Places plan_places(const loop::Kernel& kernel, const std::map<std::string, int64_t>& sizes,
+                   const std::vector<loop::NestNode>& nest);
+
+/// C++ words and names that generated bodies use: not to be given to anything else.
+bool is_taken_name(const std::string& name);
+
+}  // namespace megalith::codegen

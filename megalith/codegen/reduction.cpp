@@ -1,0 +1,184 @@
+// Reductions: their bounds, the order in which they are formed, and their text. Part of expression.h.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <isl/cpp.h>
+
+#include <algorithm>
+
+#include "megalith/base/error.h"
+#include "megalith/codegen/expression.h"
+
+namespace megalith::codegen {
+
+using loop::Expr;
+using loop::ReduceOp;
+
+namespace {
+
+// The set with its dimensions in the order of `inames`.
+isl::set reorder(const isl::set& set, const std::vector<std::string>& from, const std::vector<std::string>& inames) {
+  if (from == inames) return set;
+  const isl::map order(loop::isl_context(),
+                       fmt::format("{{ [{}] -> [{}] }}", fmt::join(from, ", "), fmt::join(inames, ", ")));
+  return set.apply(order);
+}
+
+bool has_reduce(const Expr& expr) {
+  return expr.kind == Expr::Kind::reduce || std::ranges::any_of(expr.args, has_reduce);
+}
+
+std::string indented(const std::string& text) {
+  std::string result = "  ";
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "  ";
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<ExpressionWriter::Reduction> ExpressionWriter::reductions(const Expr& reduce) const {
+  std::vector<Expr> conditions;
+  if (reduce.args.size() > 1) conditions = conjuncts(reduce.args[1]);
+
+  // A condition belongs to the innermost iname that it mentions, and bounds it if it can.
+  auto owner = [&](const Expr& condition) {
+    for (size_t r = reduce.inames.size(); r-- > 0;)
+      if (mentions(condition, reduce.inames[r])) return r;
+    return reduce.inames.size() - 1;
+  };
+
+  std::vector<Reduction> result;
+  std::vector<std::string> outer = scope_;
+  isl::set implemented = reorder(context_.domains.over(outer), context_.domains.sorted(outer), outer);
+  for (size_t r = 0; r < reduce.inames.size(); ++r) {
+    const std::string& iname = reduce.inames[r];
+    std::vector<std::string> inames = outer;
+    inames.push_back(iname);
+    const isl::set domain = reorder(context_.domains.over(inames), context_.domains.sorted(inames), inames);
+    const loop::LoopBounds found = loop::loop_bounds(domain, iname, outer);
+    Reduction reduction;
+    std::vector<std::string> lower = found.lower, upper = found.upper;
+    implemented = loop::enter_loop(implemented, found);
+    reduction.guards = loop::guards(domain, implemented);
+    implemented = implemented.intersect(domain);
+
+    for (const Expr& condition : conditions) {
+      if (owner(condition) != r) continue;
+      const auto bound = condition_bound(condition, iname);
+      if (!bound) {
+        reduction.conditions.push_back(condition);
+        continue;
+      }
+      (bound->is_upper ? upper : lower).push_back(write(*bound));
+      reduction.bounded_by_data = reduction.bounded_by_data || reads_tensor(condition);
+    }
+    reduction.bounds = {join_bounds(lower, "max"), join_bounds(upper, "min")};
+    result.push_back(std::move(reduction));
+    outer = std::move(inames);
+  }
+  return result;
+}
+
+bool ExpressionWriter::in_lanes(const Expr& reduce) const {
+  if (reduce.reduce == ReduceOp::argmax || natural(reduce.args[0]) != Type::f32) return false;
+  bool contiguous = false, scattered = false;
+  auto visit = [&](const Expr& expr, auto&& self) -> void {
+    if (expr.kind == Expr::Kind::subscript &&
+        context_.places.of.at(expr.name).where != Place::Where::scalar) {
+      const auto stride = flat_index(expr).coefficient(reduce.inames.back());
+      if (!stride || (*stride != 0 && *stride != 1)) scattered = true;
+      if (stride && *stride == 1) contiguous = true;
+    }
+    for (const Expr& arg : expr.args) self(arg, self);
+  };
+  for (const Expr& arg : reduce.args) {
+    if (has_reduce(arg)) return false;
+    visit(arg, visit);
+  }
+  return contiguous && !scattered;
+}
+
+std::string accumulate(const ExpressionWriter& writer, const Expr& term, const std::string& acc) {
+  constexpr int kAdd = 6;
+  const bool product = term.kind == Expr::Kind::call && term.name == "*";
+  if (writer.natural(term) == Type::f32) {
+    if (product)
+      return fmt::format("fma({}, {}, {})", writer.write(term.args[0], Type::f32), writer.write(term.args[1], Type::f32),
+                         acc);
+    return fmt::format("{} + {}", acc, writer.write(term, Type::f32, kAdd + 1));
+  }
+  return fmt::format("{} + {}", acc, writer.write(term, Type::i64, kAdd + 1));
+}
+
+ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
+  const Type type = natural(expr);
+  const std::vector<Reduction> loops = reductions(expr);
+  const std::vector<std::string> scope = scope_;
+  scope_.insert(scope_.end(), expr.inames.begin(), expr.inames.end());
+
+  std::vector<std::string> tests;  // of the innermost loop; those of outer loops hold for all terms inside
+  for (const Reduction& one : loops) {
+    tests.insert(tests.end(), one.guards.begin(), one.guards.end());
+    for (const Expr& condition : one.conditions) tests.push_back(write(condition, Type::truth, 4));
+  }
+  const std::string holds = fmt::format("{}", fmt::join(tests, " && "));
+  auto parameter = [&](const std::string& iname, const std::string& body) {
+    // A parameter that is not used has no name, or compilers complain.
+    return mentions(expr.args[0], iname) || (!tests.empty() && holds.find(iname) != std::string::npos) ||
+                   body.find(iname + ",") != std::string::npos
+               ? "i64 " + iname
+               : "[[maybe_unused]] i64 " + iname;
+  };
+  auto lambda = [&](const std::string& parameters, const std::string& body) {
+    return fmt::format("[&]({}) {} {{\n{}\n}}", parameters, context_.dialect.inline_lambda,
+                       indented("return " + body + ";"));
+  };
+
+  const std::string& last = expr.inames.back();
+  std::string text;
+  if (expr.reduce == ReduceOp::argmax) {
+    const Bounds& bounds = loops[0].bounds;
+    const Type of = natural(expr.args[0]) == Type::f32 ? Type::f32 : Type::i64;
+    text = fmt::format("argmax({}, {}, {}", bounds.lower, bounds.upper,
+                       lambda(parameter(last, ""), write(expr.args[0], of)));
+    if (!tests.empty()) text += ", " + lambda("i64 " + last, holds);
+    scope_ = scope;
+    return {text + ")", 9, Type::i64};
+  }
+
+  // One step of the innermost loop.
+  const std::string name(type_name(type));
+  const bool sum = expr.reduce == ReduceOp::sum;
+  const char* pick = expr.reduce == ReduceOp::max ? "max" : "min";
+  const std::string nothing =
+      sum ? (type == Type::f32 ? "0.0f" : "i64(0)")
+          : type == Type::f32 ? (expr.reduce == ReduceOp::max ? "-kInfinity" : "kInfinity")
+                              : (expr.reduce == ReduceOp::max ? "kLowest" : "kHighest");
+  std::string step = sum ? accumulate(*this, expr.args[0], "acc")
+                         : fmt::format("{}(acc, {})", pick, write(expr.args[0], type));
+  if (!tests.empty()) step = fmt::format("{} ? {} : acc", holds, step);
+
+  const Bounds& inner = loops.back().bounds;
+  const bool lanes = in_lanes(expr);
+  if (lanes)
+    text = fmt::format("{}_in_lanes({}, {}, {})", sum ? "sum" : pick, inner.lower, inner.upper,
+                       lambda("f32 acc, " + parameter(last, ""), step));
+  else
+    text = fmt::format("fold({}, {}, {}, {})", loops.size() > 1 ? "acc" : nothing, inner.lower, inner.upper,
+                       lambda(name + " acc, " + parameter(last, ""), step));
+
+  for (size_t r = loops.size() - 1; r-- > 0;) {
+    const bool innermost_lanes = lanes && r + 2 == loops.size();
+    const std::string body = !innermost_lanes ? text
+                             : sum            ? "acc + " + text
+                                              : fmt::format("{}(acc, {})", pick, text);
+    text = fmt::format("fold({}, {}, {}, {})", r > 0 ? "acc" : nothing, loops[r].bounds.lower, loops[r].bounds.upper,
+                       lambda(name + " acc, " + parameter(expr.inames[r], text), body));
+  }
+  scope_ = scope;
+  return {text, 9, type};
+}
+
+}  // namespace megalith::codegen

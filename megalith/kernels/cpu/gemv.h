@@ -1,0 +1,125 @@
+// Matrix products with bf16 weights, one output feature after the other in memory (N, K), and f32 activations (T, K): what
+// nearly all the time of decoding goes into. With one row the weights stream through once and the limit is memory; with
+// several, blocks of rows share each weight that was loaded and widened.
+//
+// The sum of an output is formed as sum_in_lanes() does (kernels/cpu/reduce.h): lane k mod 16, fused, then the tree. It is
+// the same for every T, tile and block, and the same bits as the generated body gives.
+#pragma once
+
+#include "megalith/kernels/cpu/lanes.h"
+
+namespace megalith::kernels {
+
+/// Outputs at a time. More sums in flight than a fused multiply-add takes cycles (4), so that none waits for itself, and
+/// few enough weight rows at once that the hardware prefetchers follow each. With one activation row 8 outputs need 8 sums;
+/// with 4 rows 4 outputs need 16 sums, 4 weights and an activation of the 32 registers of AVX-512.
+constexpr int kGemvOutputs = 8;
+constexpr int kGemmOutputs = 4, kGemmRows = 4;
+
+/// How far ahead of the sums weights are fetched, in bytes of each weight row. The hardware prefetcher stops at the end of
+/// a 4 KB page, and a weight row is a page or less in small models: asking by hand carries the stream over that border.
+constexpr i64 kGemvPrefetchBytes = 1024;
+
+/// A number as a type, so that a lambda can be told how large its block is.
+template <int N>
+struct Count {
+  static constexpr int value = N;
+};
+
+/// y[r][c] = sum over k of x[r][k] * weight[c][k] for a block of `Rows` rows and `Outputs` outputs.
+template <int Rows, int Outputs, class Store>
+MEGALITH_INLINE inline void product_block(const f32* x, i64 x_stride, const bf16* weight, i64 K, Store store) {
+  Lanes sum[Rows][Outputs];
+  for (int r = 0; r < Rows; ++r)
+    for (int c = 0; c < Outputs; ++c) sum[r][c] = Lanes::zero();
+  i64 k = 0;
+  for (; k + kLanes <= K; k += kLanes) {
+    Lanes activation[Rows];
+    for (int r = 0; r < Rows; ++r) activation[r] = Lanes::load(x + r * x_stride + k);
+    for (int c = 0; c < Outputs; ++c) {
+      const Lanes w = Lanes::load(weight + c * K + k);
+      if constexpr (Rows == 1) __builtin_prefetch(reinterpret_cast<const u8*>(weight + c * K + k) + kGemvPrefetchBytes);
+      for (int r = 0; r < Rows; ++r) sum[r][c].multiply_add(activation[r], w);
+    }
+  }
+  if (k < K)
+    for (int c = 0; c < Outputs; ++c) {
+      const Lanes w = load_partly(weight + c * K + k, K - k);
+      for (int r = 0; r < Rows; ++r) sum[r][c].multiply_add(load_partly(x + r * x_stride + k, K - k), w);
+    }
+  for (int r = 0; r < Rows; ++r)
+    for (int c = 0; c < Outputs; ++c) store(r, c, sum[r][c].sum());
+}
+
+/// store(t, n, product) for all rows t in [0, num_rows) and outputs n in [n_begin, n_end). Blocks of outputs outside,
+/// rows inside: a block of weights comes from memory once and is in the cache for all further rows.
+template <class Store>
+MEGALITH_INLINE inline void product(const f32* x, i64 num_rows, const bf16* weight, i64 K, i64 n_begin, i64 n_end,
+                                    Store store) {
+  auto rows_of = [&](auto rows, auto outputs, i64 t, i64 n) MEGALITH_INLINE {
+    product_block<rows.value, outputs.value>(x + t * K, K, weight + n * K, K,
+                                             [&](int r, int c, f32 value) MEGALITH_INLINE { store(t + r, n + c, value); });
+  };
+  i64 n = n_begin;
+  if (num_rows == 1)
+    for (; n + kGemvOutputs <= n_end; n += kGemvOutputs) rows_of(Count<1>{}, Count<kGemvOutputs>{}, 0, n);
+  for (; n + kGemmOutputs <= n_end; n += kGemmOutputs) {
+    i64 t = 0;
+    for (; t + kGemmRows <= num_rows; t += kGemmRows) rows_of(Count<kGemmRows>{}, Count<kGemmOutputs>{}, t, n);
+    for (; t < num_rows; ++t) rows_of(Count<1>{}, Count<kGemmOutputs>{}, t, n);
+  }
+  for (; n < n_end; ++n)
+    for (i64 t = 0; t < num_rows; ++t) rows_of(Count<1>{}, Count<1>{}, t, n);
+}
+
+/// Rows of this task: its range where the rows are tiled, all of them where not.
+template <class Args>
+MEGALITH_INLINE inline i64 rows_begin(const Args& a) {
+  if constexpr (requires { a.t_begin; }) return a.t_begin;
+  return 0;
+}
+template <class Args>
+MEGALITH_INLINE inline i64 rows_end(const Args& a) {
+  if constexpr (requires { a.t_end; }) return a.t_end;
+  return a.T;
+}
+
+/// y = x weight^T. Operator `linear`.
+template <class Args>
+inline void gemv(const Args& a) {
+  const i64 t0 = rows_begin(a);
+  product(a.x + t0 * Args::K, rows_end(a) - t0, a.weight, Args::K, a.n_begin, a.n_end,
+          [&](i64 t, i64 n, f32 value) MEGALITH_INLINE { a.y[(t0 + t) * Args::N + n] = value; });
+}
+
+/// y = residual + x weight^T. Operator `linear_with_residual`.
+template <class Args>
+inline void gemv_with_residual(const Args& a) {
+  const i64 t0 = rows_begin(a);
+  product(a.x + t0 * Args::K, rows_end(a) - t0, a.weight, Args::K, a.n_begin, a.n_end,
+          [&](i64 t, i64 n, f32 value) MEGALITH_INLINE {
+            const i64 at = (t0 + t) * Args::N + n;
+            a.y[at] = a.residual[at] + value;
+          });
+}
+
+/// y = rmsnorm(x) weight^T. Operator `rmsnorm_linear`: a few rows are normalised at a time, into the stack.
+template <class Args>
+inline void rmsnorm_gemv(const Args& a) {
+  constexpr i64 K = Args::K;
+  alignas(64) f32 normed[kGemmRows * K];
+  for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kGemmRows) {
+    const i64 num_rows = min(i64(kGemmRows), rows_end(a) - t0);
+    for (i64 r = 0; r < num_rows; ++r) {
+      const f32* const x = a.x + (t0 + r) * K;
+      const f32 ss = sum_in_lanes(0, K, [&](f32 acc, i64 k) MEGALITH_INLINE { return fma(x[k], x[k], acc); });
+      const f32 scale = rsqrt(ss / static_cast<f32>(K) + Args::eps);
+      MEGALITH_INDEPENDENT
+      for (i64 k = 0; k < K; ++k) normed[r * K + k] = x[k] * scale * to_f32(a.norm[k]);
+    }
+    product(normed, num_rows, a.weight, K, a.n_begin, a.n_end,
+            [&](i64 t, i64 n, f32 value) MEGALITH_INLINE { a.y[(t0 + t) * Args::N + n] = value; });
+  }
+}
+
+}  // namespace megalith::kernels
