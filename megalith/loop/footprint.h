@@ -38,7 +38,9 @@ struct TensorFootprint {
 /// which is safe: it can only add ordering. A data-dependent subscript covers its dimension.
 class Footprints {
  public:
-  /// `tiled`: the inames that tiles restrict, in order. Temporaries are private to a task and have no footprint.
+  /// `tiled`: the inames that tiles restrict, in order. Temporaries are private to a task and have no footprint. All
+  /// sizes must be bound, dynamic ones to their largest value. UserError if a tensor that data indexes has no declared
+  /// shape.
   Footprints(const Kernel& kernel, const Binding& binding, std::vector<std::string> tiled);
   ~Footprints();
   Footprints(Footprints&&) noexcept;

@@ -167,7 +167,7 @@ std::string condition_text(const isl::set& parameters) {
   if (colon == std::string::npos) return "always";
   text = text.substr(colon + 1, brace - colon - 1);
   const size_t first = text.find_first_not_of(' '), last = text.find_last_not_of(' ');
-  return text.substr(first, last - first + 1);
+  return first == std::string::npos ? "always" : text.substr(first, last - first + 1);
 }
 
 // One more than the largest value of all `subscripts`: a set of one dimension, as the parameters have it.

@@ -287,7 +287,8 @@ class KernelParser {
     cursor_.seek(start);
     const Token& token = cursor_.next();
     if (!kernel_.name.empty()) cursor_.fail_at(token, "the kernel is named twice");
-    kernel_.name = cursor_.expect_name("the kernel's name");
+    if (cursor_.peek().kind != Token::Kind::name) cursor_.fail("the kernel's name");
+    kernel_.name = cursor_.next().text;  // reserved or not: an operator may be called argmax
     cursor_ = Cursor(tokens_, kernel_.name, cursor_.position());
     end_of_line();
   }
