@@ -1,0 +1,145 @@
+#include "megalith/model/added_tokens.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "megalith/base/error.h"
+#include "megalith/model/bpe.h"
+#include "megalith/model/json.h"
+#include "megalith/model/utf8.h"
+
+namespace megalith {
+
+namespace {
+
+constexpr size_t kLongestToken = 1024;
+
+bool is_space(char32_t c) {
+  if (c == ' ' || (c >= 0x09 && c <= 0x0D) || c == 0x85) return true;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
+// \w: letters, marks, decimal digits, connectors, letter numbers, circled letters and the two joiners.
+bool is_word(char32_t c) {
+  if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9)) return true;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: return false;
+  }
+}
+
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
+  const bool left = begin > 0 && is_word(utf8_code_point(text.substr(utf8_last(text.substr(0, begin)))));
+  const bool right = end < text.size() && is_word(utf8_code_point(text.substr(end)));
+  return !left && !right;
+}
+
+size_t skip_space_left(std::string_view text, size_t begin) {
+  while (begin > 0) {
+    const size_t last = utf8_last(text.substr(0, begin));
+    if (!is_space(utf8_code_point(text.substr(last)))) break;
+    begin = last;
+  }
+  return begin;
+}
+
+size_t skip_space_right(std::string_view text, size_t end) {
+  while (end < text.size() && is_space(utf8_code_point(text.substr(end)))) end += utf8_next(text.substr(end));
+  return end;
+}
+
+}  // namespace
+
+void AddedTokenFinder::add(std::string_view pattern, const AddedToken& token) {
+  if (pattern.empty()) return;
+  begins_[static_cast<uint8_t>(pattern[0])] = true;
+  int node = 0;
+  for (char byte : pattern) {
+    const uint64_t edge = static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(byte);
+    const auto [child, is_new] = children_.emplace(edge, static_cast<int>(token_of_node_.size()));
+    if (is_new) token_of_node_.push_back(-1);
+    node = child->second;
+  }
+  if (token_of_node_[node] >= 0) return;
+  token_of_node_[node] = static_cast<int>(tokens_.size());
+  tokens_.push_back(token);
+}
+
+std::optional<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view text, size_t from) const {
+  for (size_t begin = from; begin < text.size(); ++begin) {
+    if (!begins_[static_cast<uint8_t>(text[begin])]) continue;
+    int node = 0;
+    std::optional<Match> longest;
+    for (size_t i = begin; i < text.size(); ++i) {
+      const auto child = children_.find(static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(text[i]));
+      if (child == children_.end()) break;
+      node = child->second;
+      if (token_of_node_[node] >= 0) longest = Match{begin, i + 1, &tokens_[token_of_node_[node]]};
+    }
+    if (longest) return longest;
+  }
+  return std::nullopt;
+}
+
+void AddedTokenFinder::each_piece(std::string_view text, bool parse_special,
+                                  const std::function<void(std::string_view, const AddedToken*)>& visit) const {
+  size_t done = 0;  // up to here, text is visited
+  size_t from = 0;  // from here, tokens are looked for; a match that is passed over is not looked into again
+  while (!tokens_.empty()) {
+    const std::optional<Match> match = find(text, from);
+    if (!match) break;
+    from = match->end;
+    const AddedToken& token = *match->token;
+    if (token.special && !parse_special) continue;
+    if (token.single_word && !stands_alone(text, match->begin, match->end)) continue;
+    const size_t begin = token.lstrip ? std::max(skip_space_left(text, match->begin), done) : match->begin;
+    const size_t end = token.rstrip ? skip_space_right(text, match->end) : match->end;
+    if (done < begin) visit(text.substr(done, begin - done), nullptr);
+    visit(text.substr(match->begin, match->end - match->begin), &token);
+    done = end;
+  }
+  if (done < text.size()) visit(text.substr(done), nullptr);
+}
+
+std::vector<AddedToken> added_tokens_from_json(const JsonValue& value) {
+  std::vector<AddedToken> tokens;
+  std::unordered_set<std::string> contents;
+  std::unordered_set<int> ids;
+  value.each_element([&](const JsonValue& entry) {
+    auto flag = [&](const char* key, bool absent) {
+      auto member = entry.find(key);
+      return member ? member->boolean() : absent;
+    };
+    AddedToken token;
+    token.id = static_cast<int>(entry.at("id").integer(0, kMostTokenIds - 1));
+    token.content = entry.at("content").string();
+    token.special = flag("special", false);
+    token.single_word = flag("single_word", false);
+    token.lstrip = flag("lstrip", false);
+    token.rstrip = flag("rstrip", false);
+    token.normalized = flag("normalized", !token.special);
+    if (token.content.empty() || token.content.size() > kLongestToken)
+      entry.fail(fmt::format("has a content of {} bytes, want 1 to {}", token.content.size(), kLongestToken));
+    if (!contents.insert(token.content).second)
+      entry.fail(fmt::format("has the content {}, which another added token has too", json_quote(token.content)));
+    if (!ids.insert(token.id).second)
+      entry.fail(fmt::format("has the id {}, which another added token has too", token.id));
+    tokens.push_back(std::move(token));
+  });
+  return tokens;
+}
+
+}  // namespace megalith

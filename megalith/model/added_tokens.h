@@ -1,0 +1,57 @@
+// The "added_tokens" of a tokenizer.json: strings that become one token wherever they stand, before any splitting or
+// merging: "<|endoftext|>", "<think>". Special ones steer the model and are left out of decoded text on request.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace megalith {
+
+class JsonValue;
+class Normalizer;
+
+struct AddedToken {
+  int id = 0;
+  std::string content;
+  bool special = false;
+  bool single_word = false;  // only where no word character touches it
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // takes the white space after it
+  bool normalized = false;   // looked for in normalized text
+};
+
+/// Finds tokens in text: at each place the longest, scanning left to right. One for raw and one for normalized text.
+class AddedTokenFinder {
+ public:
+  /// `pattern` becomes `token`; of two tokens with the same pattern, the first stays.
+  void add(std::string_view pattern, const AddedToken& token);
+
+  /// Cuts valid UTF-8 `text` into pieces, in order: visit(piece, nullptr) for text, visit(piece, token) for a token.
+  /// With `parse_special` false, special tokens are text: for input of strangers, who must not steer the model.
+  void each_piece(std::string_view text, bool parse_special,
+                  const std::function<void(std::string_view piece, const AddedToken* token)>& visit) const;
+
+ private:
+  struct Match {
+    size_t begin;
+    size_t end;
+    const AddedToken* token;
+  };
+  std::optional<Match> find(std::string_view text, size_t from) const;
+
+  std::vector<AddedToken> tokens_;
+  std::array<bool, 256> begins_{};      // by byte: whether a pattern begins so; most of text is passed over by it
+  std::vector<int> token_of_node_{-1};  // trie over bytes; node 0 is the root
+  std::unordered_map<uint64_t, int> children_;  // (node << 8 | byte) -> node
+};
+
+/// Reads the "added_tokens" member: ids in range, contents not empty, no content and no id twice.
+std::vector<AddedToken> added_tokens_from_json(const JsonValue& value);
+
+}  // namespace megalith

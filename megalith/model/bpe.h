@@ -1,0 +1,44 @@
+// The "model" of a tokenizer.json: byte-level byte-pair encoding. A word starts as its bytes; the pair of neighbours
+// whose merge stands first in the list is joined, again and again, until no pair has a merge.
+//
+// Words are plain bytes here; the file's alphabet is translated on loading. Joining takes n log n steps with a queue,
+// so a megabyte without a space is no attack. Words met before come from a cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megalith {
+
+class JsonValue;
+
+/// Ids are below this: far above every published vocabulary, and a table of this size is small.
+constexpr int kMostTokenIds = 1 << 22;
+
+class Bpe {
+ public:
+  /// `value` is the "model" member; options that change tokens and are not supported are refused by name.
+  static Bpe from_json(const JsonValue& value);
+  Bpe(Bpe&&) noexcept;
+  Bpe& operator=(Bpe&&) noexcept;
+  ~Bpe();
+
+  /// Appends the ids of one word. Safe to call from several threads.
+  void encode(std::vector<int>& ids, std::string_view word) const;
+
+  /// The id of a token as the file writes it ("Ġthe").
+  std::optional<int> find(std::string_view token) const;
+  /// Bytes of each token, by id; "" where there is none.
+  const std::vector<std::string>& bytes() const;
+
+ private:
+  struct Impl;
+  explicit Bpe(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace megalith

@@ -1,0 +1,70 @@
+// What config.json and generation_config.json of a Hugging Face folder say, checked, in one vocabulary.
+//
+// A configuration is read only if Megalith computes exactly what it asks for. Whatever would change the result and is
+// not supported (another activation, a bias, a sliding window, quantized weights, an unknown RoPE) is refused by its
+// name; keys that change nothing are ignored. Both spellings are read: the classic `rope_theta` + `rope_scaling` and
+// `torch_dtype`, and the `rope_parameters` and `dtype` of transformers 5.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megalith/base/dtype.h"
+
+namespace megalith {
+
+/// Llama 3's rescaling of RoPE frequencies ("rope_type": "llama3"); see rope.h.
+struct RopeScaling {
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_position = 8192;
+};
+
+struct ModelConfig {
+  std::string architecture;  // "Qwen3ForCausalLM", "LlamaForCausalLM"
+  int64_t vocab_size = 0;    // V: rows of the embedding; may exceed the tokenizer's
+  int64_t hidden_size = 0;   // H
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;  // query heads; a multiple of num_kv_heads
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;  // even; num_heads * head_dim need not be hidden_size
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000;
+  std::optional<RopeScaling> rope_scaling;
+  bool tie_word_embeddings = false;  // the output projection is the embedding
+  bool qk_norm = false;              // RMSNorm over each head of q and k, before RoPE (Qwen3)
+  bool attention_bias = false;       // always false today: true is refused
+  DType dtype = DType::bf16;         // of the checkpoint; bf16 if the file does not say
+  std::vector<int> eos_token_ids;
+  std::optional<int> bos_token_id;
+};
+
+/// Reads `folder`/config.json; UserError naming file, key, what was found, what was wanted.
+ModelConfig config_read(const std::string& folder);
+/// The same from the file's text; `name` stands for the file in messages.
+ModelConfig config_parse(std::string_view json, const std::string& name);
+
+/// How its makers want a model sampled. The defaults are those of transformers.
+struct GenerationConfig {
+  bool do_sample = false;
+  double temperature = 1;
+  int64_t top_k = 50;
+  double top_p = 1;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  std::vector<int> eos_token_ids;  // empty: those of ModelConfig count
+  std::optional<int> bos_token_id;
+  std::optional<int> pad_token_id;
+};
+
+/// Reads `folder`/generation_config.json; the defaults if there is no such file.
+GenerationConfig generation_config_read(const std::string& folder);
+GenerationConfig generation_config_parse(std::string_view json, const std::string& name);
+
+}  // namespace megalith

@@ -1,0 +1,245 @@
+#include "megalith/model/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "megalith/base/error.h"
+#include "megalith/base/log.h"
+#include "megalith/model/json.h"
+#include "megalith/model/near_names.h"
+
+namespace megalith {
+
+static_assert(std::endian::native == std::endian::little, "safetensors are little-endian, and are used as mapped");
+
+namespace {
+
+// The limit of the reference implementation; a real header has some hundred bytes for each tensor.
+constexpr uint64_t kMostHeaderBytes = 100'000'000;
+constexpr size_t kMostIndexBytes = 100'000'000;
+constexpr size_t kMostDimensions = 16;
+
+struct DTypeName {
+  const char* name;
+  DType dtype;
+};
+constexpr DTypeName kDTypes[] = {
+    {"BF16", DType::bf16}, {"F16", DType::f16}, {"F32", DType::f32}, {"I32", DType::i32}, {"I64", DType::i64}};
+
+std::optional<DType> dtype_find(const std::string& name) {
+  for (const DTypeName& row : kDTypes)
+    if (name == row.name) return row.dtype;
+  return std::nullopt;
+}
+
+const char* dtype_file_name(DType dtype) {
+  for (const DTypeName& row : kDTypes)
+    if (dtype == row.dtype) return row.name;
+  throw InternalError("a dtype has no name in safetensors files");
+}
+
+// Bytes of a tensor, or nothing if that does not fit into 63 bits.
+std::optional<int64_t> tensor_bytes(const std::vector<int64_t>& shape, DType dtype) {
+  int64_t bytes = dtype_bytes(dtype);
+  for (int64_t extent : shape)
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;
+  return bytes;
+}
+
+std::vector<int64_t> read_shape(const JsonValue& value) {
+  std::vector<int64_t> shape;
+  value.each_element([&](const JsonValue& extent) { shape.push_back(extent.integer(0)); });
+  if (shape.size() > kMostDimensions)
+    value.fail(fmt::format("has {} dimensions, want at most {}", shape.size(), kMostDimensions));
+  return shape;
+}
+
+// The JSON text of the header, or a complaint that names the usual cause.
+std::string_view read_header(const MappedFile& file) {
+  const std::span<const std::byte> bytes = file.bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  MEGALITH_CHECK(!text.starts_with("version https://git-lfs"),
+                 "{} is a Git LFS pointer, not the weights: fetch them with \"git lfs pull\"", file.path());
+  MEGALITH_CHECK(bytes.size() >= 8, "{} has {} bytes, too few for a safetensors file: download it again", file.path(),
+                 bytes.size());
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), 8);
+  MEGALITH_CHECK(header_bytes <= kMostHeaderBytes,
+                 "{} announces a header of {} bytes, want at most {}: it is not a safetensors file", file.path(),
+                 header_bytes, kMostHeaderBytes);
+  MEGALITH_CHECK(header_bytes <= bytes.size() - 8,
+                 "{} announces a header of {} bytes but has only {} bytes: download it again", file.path(),
+                 header_bytes, bytes.size());
+  return text.substr(8, header_bytes);
+}
+
+struct Extent {
+  int64_t begin;
+  int64_t end;
+  const std::string* name;
+};
+
+void check_no_overlap(std::vector<Extent> extents, const std::string& file) {
+  std::erase_if(extents, [](const Extent& extent) { return extent.begin == extent.end; });
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < extents.size(); ++i)
+    MEGALITH_CHECK(extents[i].begin >= extents[i - 1].end,
+                   "{}: tensors \"{}\" and \"{}\" overlap: [{}, {}) and [{}, {})", file, *extents[i - 1].name,
+                   *extents[i].name, extents[i - 1].begin, extents[i - 1].end, extents[i].begin, extents[i].end);
+}
+
+}  // namespace
+
+Weights Weights::open(const std::string& path) {
+  Weights weights;
+  weights.path_ = path;
+  if (!std::filesystem::is_directory(path)) {
+    MEGALITH_CHECK(file_exists(path), "no weights at {}: no such file or folder", path);
+    weights.add_file(path);
+    return weights;
+  }
+  const std::string single = path + "/model.safetensors";
+  const std::string index = path + "/model.safetensors.index.json";
+  if (file_exists(single)) {
+    weights.add_file(single);
+  } else {
+    MEGALITH_CHECK(file_exists(index), "no weights in {}: want model.safetensors or model.safetensors.index.json",
+                   path);
+    weights.add_index(path, index);
+  }
+  return weights;
+}
+
+void Weights::add_file(const std::string& path) {
+  const MappedFile& file = files_.emplace_back(path);
+  const std::string_view header_text = read_header(file);
+  const std::span<const std::byte> data = file.bytes().subspan(8 + header_text.size());
+  const JsonFile header = JsonFile::parse(header_text, path);
+  std::vector<Extent> extents;
+
+  header.root().each_member([&](const std::string& name, const JsonValue& value) {
+    if (name == "__metadata__") return;
+    Entry entry{.tensor = {.name = name, .dtype = DType::f32, .shape = read_shape(value.at("shape")), .bytes = {}},
+                .unsupported = "",
+                .file = path};
+    const std::vector<JsonValue> offsets = value.at("data_offsets").elements();
+    if (offsets.size() != 2) value.fail("has data_offsets that are not [begin, end]");
+    const int64_t begin = offsets[0].integer(0);
+    const int64_t end = offsets[1].integer(0);
+    if (begin > end || static_cast<uint64_t>(end) > data.size())
+      value.fail(fmt::format("has data_offsets [{}, {}], but the file holds {} bytes of data: download it again", begin,
+                             end, data.size()));
+    entry.tensor.bytes = data.subspan(begin, end - begin);
+
+    const std::string& dtype_text = value.at("dtype").string();
+    if (std::optional<DType> dtype = dtype_find(dtype_text)) {
+      entry.tensor.dtype = *dtype;
+      const std::optional<int64_t> bytes = tensor_bytes(entry.tensor.shape, *dtype);
+      if (!bytes || *bytes != end - begin)
+        value.fail(fmt::format("has {} bytes of data, but shape [{}] of {} wants {}", end - begin,
+                               fmt::join(entry.tensor.shape, ", "), dtype_text,
+                               bytes ? fmt::to_string(*bytes) : "more than fit into 63 bits"));
+      if (reinterpret_cast<uintptr_t>(entry.tensor.bytes.data()) % dtype_bytes(*dtype) != 0 && *bytes > 0) {
+        // Files from before the format padded its header. A copy costs memory, but no reader has to know.
+        log_info("{}: \"{}\" is not aligned, copying it", path, name);
+        realigned_.push_back(std::make_unique<std::byte[]>(*bytes));
+        std::memcpy(realigned_.back().get(), entry.tensor.bytes.data(), *bytes);
+        entry.tensor.bytes = {realigned_.back().get(), static_cast<size_t>(*bytes)};
+      }
+    } else {
+      entry.unsupported = dtype_text;
+    }
+
+    const auto [place, is_new] = entries_.emplace(name, std::move(entry));
+    MEGALITH_CHECK(is_new, "tensor \"{}\" is in two files: {} and {}", name, place->second.file, path);
+    extents.push_back({begin, end, &place->first});
+  });
+  check_no_overlap(std::move(extents), path);
+}
+
+void Weights::add_index(const std::string& folder, const std::string& index_path) {
+  const JsonFile index = JsonFile::read(index_path, kMostIndexBytes);
+  std::map<std::string, std::vector<std::string>> names_of_shard;
+  index.root().at("weight_map").each_member([&](const std::string& name, const JsonValue& value) {
+    const std::string& shard = value.string();
+    // A shard lies beside its index: a path in there would let a model name any file on the machine.
+    if (shard.find('/') != std::string::npos || !shard.ends_with(".safetensors"))
+      value.fail(fmt::format("is {}, want the name of a .safetensors file in {}", value.excerpt(), folder));
+    names_of_shard[shard].push_back(name);
+  });
+  for (const auto& [shard, names] : names_of_shard) {
+    const std::string path = folder + "/" + shard;
+    MEGALITH_CHECK(file_exists(path), "{} names the shard {}, which is not there: download it", index_path, shard);
+    add_file(path);
+    for (const std::string& name : names) {
+      const auto entry = entries_.find(name);
+      MEGALITH_CHECK(entry != entries_.end() && entry->second.file == path,
+                     "{} says that tensor \"{}\" is in {}, but it is not", index_path, name, shard);
+    }
+  }
+}
+
+const WeightTensor* Weights::find(std::string_view name) const {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end()) return nullptr;
+  MEGALITH_CHECK(entry->second.unsupported.empty(),
+                 "{}: tensor \"{}\" is of dtype {}, supported are BF16, F16, F32, I32, I64: convert the model",
+                 entry->second.file, name, entry->second.unsupported);
+  return &entry->second.tensor;
+}
+
+const WeightTensor& Weights::get(std::string_view name) const {
+  if (const WeightTensor* tensor = find(name)) return *tensor;
+  throw UserError(
+      fmt::format("no tensor \"{}\" among the {} of {}{}", name, entries_.size(), path_, near_names(name, names())));
+}
+
+std::vector<std::string> Weights::names() const {
+  std::vector<std::string> result;
+  for (const auto& [name, entry] : entries_) result.push_back(name);
+  return result;
+}
+
+int64_t Weights::total_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, entry] : entries_) bytes += static_cast<int64_t>(entry.tensor.bytes.size());
+  return bytes;
+}
+
+void safetensors_write(const std::string& path, std::span<const WeightTensor> tensors) {
+  std::vector<const WeightTensor*> order;
+  for (const WeightTensor& tensor : tensors) {
+    const std::optional<int64_t> bytes = tensor_bytes(tensor.shape, tensor.dtype);
+    MEGALITH_CHECK(bytes == static_cast<int64_t>(tensor.bytes.size()),
+                   "cannot write {}: tensor \"{}\" has {} bytes, which are not shape [{}] of {}", path, tensor.name,
+                   tensor.bytes.size(), fmt::join(tensor.shape, ", "), dtype_name(tensor.dtype));
+    order.push_back(&tensor);
+  }
+  std::sort(order.begin(), order.end(), [](const WeightTensor* a, const WeightTensor* b) {
+    return std::pair(-dtype_bytes(a->dtype), a->name) < std::pair(-dtype_bytes(b->dtype), b->name);
+  });
+
+  std::string header = "{";
+  size_t offset = 0;
+  for (const WeightTensor* tensor : order) {
+    header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                          header.size() > 1 ? "," : "", json_quote(tensor->name), dtype_file_name(tensor->dtype),
+                          fmt::join(tensor->shape, ","), offset, offset + tensor->bytes.size());
+    offset += tensor->bytes.size();
+  }
+  header += '}';
+  header.append((8 - header.size() % 8) % 8, ' ');
+
+  const uint64_t header_bytes = header.size();
+  std::string content(reinterpret_cast<const char*>(&header_bytes), 8);
+  content.reserve(8 + header.size() + offset);
+  content += header;
+  for (const WeightTensor* tensor : order)
+    content.append(reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size());
+  file_write_atomic(path, content);
+}
+
+}  // namespace megalith

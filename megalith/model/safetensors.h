@@ -1,0 +1,67 @@
+// Weights from safetensors files: 8 bytes of header length, a JSON header {name: {dtype, shape, data_offsets}}, raw
+// data. Files are mapped, not read: opening a model costs its headers, and the bytes arrive as they are touched.
+//
+// Nothing in a file is believed. The header may have 100 MB, every offset must lie in the file, no two tensors may
+// share a byte, and a tensor must have as many bytes as its shape and dtype say. All complaints are UserErrors that
+// name the file and the tensor. (A file that another process shortens while it is mapped still faults on access; no
+// reader that maps can tell beforehand.)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megalith/base/dtype.h"
+#include "megalith/base/file.h"
+
+namespace megalith {
+
+struct WeightTensor {
+  std::string name;
+  DType dtype;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;  // row-major, aligned to the dtype; lives as long as the Weights it came from
+};
+
+/// The tensors of a model: one file, or all shards of an index.
+///   Weights weights = Weights::open("models/storyteller");
+///   const WeightTensor& embedding = weights.get("model.embed_tokens.weight");
+class Weights {
+ public:
+  /// `path` is a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json.
+  static Weights open(const std::string& path);
+
+  /// nullptr if there is no such tensor. UserError if there is one of a dtype that Megalith cannot compute with.
+  const WeightTensor* find(std::string_view name) const;
+  /// As find(), but a missing tensor is a UserError that lists near names.
+  const WeightTensor& get(std::string_view name) const;
+  /// All names, sorted, those of unsupported dtypes included.
+  std::vector<std::string> names() const;
+  /// Bytes of all tensors together.
+  int64_t total_bytes() const;
+
+ private:
+  struct Entry {
+    WeightTensor tensor;
+    std::string unsupported;  // the dtype's name in the file if Megalith has no such DType, else ""
+    std::string file;
+  };
+  void add_file(const std::string& path);
+  void add_index(const std::string& folder, const std::string& index_path);
+
+  std::string path_;
+  std::deque<MappedFile> files_;
+  std::vector<std::unique_ptr<std::byte[]>> realigned_;  // copies of tensors whose file misaligns them
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+/// Writes `tensors` as one safetensors file (atomically), larger elements first so that all are aligned.
+void safetensors_write(const std::string& path, std::span<const WeightTensor> tensors);
+
+}  // namespace megalith
