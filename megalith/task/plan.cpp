@@ -69,8 +69,10 @@ TaskGraph plan(std::vector<Task> tasks, std::vector<Buffer> buffers, const PlanO
   const Order order = step("order", [&] { return Order(graph.tasks, graph.workers, dependences); });
   graph.arena_bytes = step("arena", [&] { return assign_arena(graph.buffers, graph.tasks, order, &r.arena); });
   step("events", [&] { return make_events(graph, dependences, order, options.gate_task, &r.events), 0; });
+  const VerifyResult proof = step("verify", [&] { return verify(graph); });
   r.num_relations = dependences.num_relations;
   r.num_relations_shared = dependences.num_relations_shared;
+  MEGALITH_ASSERT(proof.ok(), "[plan] the task graph \"{}\" is not sound:\n{}", graph.name, proof.text());
   return graph;
 }
 

@@ -1,0 +1,230 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "megalith/task/verify_parts.h"
+
+namespace megalith::task::verifier {
+
+namespace {
+
+class Simulation {
+ public:
+  explicit Simulation(const TaskGraph& graph)
+      : graph_(graph),
+        head_(graph.workers.size(), 0),
+        arrived_(graph.events.size(), 0),
+        wanted_(graph.events.size(), std::numeric_limits<int64_t>::max()),
+        blocked_(graph.events.size()),
+        done_(graph.tasks.size(), false) {}
+
+  std::vector<int> run() {
+    for (size_t w = graph_.workers.size(); w-- > 0;) ready_.push_back(w);
+    while (!ready_.empty()) {
+      const size_t w = ready_.back();
+      ready_.pop_back();
+      advance(w);
+    }
+    return std::move(order_);
+  }
+
+  // From a worker that is stuck to the one that would have to go on first, until one comes up again.
+  void explain(Findings& findings) const {
+    const size_t num_workers = graph_.workers.size();
+    size_t w = 0;
+    while (head_[w] == graph_.workers[w].size()) ++w;
+    for (size_t i = 0; i < num_workers; ++i) w = worker_of(missing_signaller(w));  // now it is on the cycle
+    std::string text;
+    std::vector<int> tasks;
+    const size_t start = w;
+    int first_event = -1;
+    do {
+      const int head = graph_.workers[w][head_[w]];
+      const Wait& wait = open_wait(head);
+      const int signaller = missing_signaller(w);
+      const size_t next = worker_of(signaller);
+      const int next_head = graph_.workers[next][head_[next]];
+      if (first_event < 0) first_event = wait.event;
+      tasks.push_back(head);
+      const Event& event = graph_.events[static_cast<size_t>(wait.event)];
+      text +=
+          fmt::format("{}task \"{}\" on worker {} waits for event \"{}\" ({} of {} signals), which task \"{}\" signals",
+                      text.empty() ? "" : "; ", name(head), w, event.name, arrived_[static_cast<size_t>(wait.event)],
+                      wait.count, name(signaller));
+      if (signaller != next_head) {
+        tasks.push_back(signaller);
+        text += fmt::format(" after task \"{}\" in the list of worker {}", name(next_head), next);
+      }
+      w = next;
+    } while (w != start);
+    findings.add(FindingKind::deadlock, std::move(tasks), first_event, -1, std::move(text));
+  }
+
+ private:
+  void advance(size_t w) {
+    const std::vector<int>& list = graph_.workers[w];
+    for (; head_[w] < list.size(); ++head_[w]) {
+      const int t = list[head_[w]];
+      const Task& task = graph_.tasks[static_cast<size_t>(t)];
+      for (const Wait& wait : task.waits) {
+        const size_t e = static_cast<size_t>(wait.event);
+        if (wait.lag != 0 || arrived_[e] >= wait.count) continue;
+        blocked_[e].push_back({w, wait.count});
+        wanted_[e] = std::min(wanted_[e], wait.count);
+        return;
+      }
+      order_.push_back(t);
+      done_[static_cast<size_t>(t)] = true;
+      for (int event : task.signals) {
+        const size_t e = static_cast<size_t>(event);
+        if (++arrived_[e] >= wanted_[e]) wake(e);
+      }
+    }
+  }
+
+  void wake(size_t e) {
+    wanted_[e] = std::numeric_limits<int64_t>::max();
+    std::erase_if(blocked_[e], [&](const Blocked& blocked) {
+      if (arrived_[e] >= blocked.count) return ready_.push_back(blocked.worker), true;
+      wanted_[e] = std::min(wanted_[e], blocked.count);
+      return false;
+    });
+  }
+
+  const Wait& open_wait(int t) const {
+    const std::vector<Wait>& waits = graph_.tasks[static_cast<size_t>(t)].waits;
+    return *std::find_if(waits.begin(), waits.end(), [&](const Wait& wait) {
+      return wait.lag == 0 && arrived_[static_cast<size_t>(wait.event)] < wait.count;
+    });
+  }
+
+  // A task that has not signalled what this stuck worker waits for. There is one: counts are at most arrivals.
+  int missing_signaller(size_t w) const {
+    const int event = open_wait(graph_.workers[w][head_[w]]).event;
+    for (size_t t = 0; t < graph_.tasks.size(); ++t) {
+      const std::vector<int>& signals = graph_.tasks[t].signals;
+      if (!done_[t] && std::find(signals.begin(), signals.end(), event) != signals.end()) return static_cast<int>(t);
+    }
+    return graph_.workers[w][head_[w]];
+  }
+
+  size_t worker_of(int t) const { return static_cast<size_t>(graph_.tasks[static_cast<size_t>(t)].worker); }
+  const std::string& name(int t) const { return graph_.tasks[static_cast<size_t>(t)].name; }
+
+  struct Blocked {
+    size_t worker;
+    int64_t count;
+  };
+
+  const TaskGraph& graph_;
+  std::vector<size_t> head_;      // per worker: how much of its list has run
+  std::vector<int64_t> arrived_;  // per event
+  std::vector<int64_t> wanted_;   // per event: the smallest count that somebody blocked waits for
+  std::vector<std::vector<Blocked>> blocked_;
+  std::vector<bool> done_;
+  std::vector<size_t> ready_;
+  std::vector<int> order_;
+};
+
+void join(int* clock, const int* other, size_t num_workers) {
+  for (size_t w = 0; w < num_workers; ++w) clock[w] = clock[w] > other[w] ? clock[w] : other[w];
+}
+
+}  // namespace
+
+std::vector<int> simulate(const TaskGraph& graph, Findings& findings) {
+  Simulation simulation(graph);
+  std::vector<int> order = simulation.run();
+  if (order.size() < graph.tasks.size()) simulation.explain(findings);
+  return order;
+}
+
+Clocks::Clocks(const TaskGraph& graph, const std::vector<int>& order)
+    : stride_(graph.workers.size()),
+      worker_(graph.tasks.size()),
+      position_(graph.tasks.size()),
+      length_(graph.workers.size()),
+      second_(graph.tasks.size() * stride_) {
+  for (size_t w = 0; w < graph.workers.size(); ++w) {
+    length_[w] = static_cast<int>(graph.workers[w].size());
+    for (size_t i = 0; i < graph.workers[w].size(); ++i) {
+      worker_[static_cast<size_t>(graph.workers[w][i])] = static_cast<int>(w);
+      position_[static_cast<size_t>(graph.workers[w][i])] = static_cast<int>(i) + 1;
+    }
+  }
+
+  std::vector<int> now(stride_ * stride_, 0);  // per worker its clock
+  std::vector<int> events[2];                  // by iteration: per event what precedes its last signal
+  for (std::vector<int>& clocks : events) clocks.assign(graph.events.size() * stride_, 0);
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    if (iteration == 1 && graph.gate)
+      for (size_t w = 0; w < stride_; ++w)
+        join(&now[w * stride_], &events[0][static_cast<size_t>(*graph.gate) * stride_], stride_);
+    for (int t : order) {
+      const Task& task = graph.tasks[static_cast<size_t>(t)];
+      const size_t w = static_cast<size_t>(worker(t));
+      int* mine = &now[w * stride_];
+      for (const Wait& wait : task.waits) {
+        const size_t e = static_cast<size_t>(wait.event);
+        const bool full = wait.count == graph.events[e].arrivals;
+        if (full && wait.lag <= iteration) join(mine, &events[iteration - wait.lag][e * stride_], stride_);
+      }
+      mine[w] = moment(t, iteration);
+      for (int event : task.signals) join(&events[iteration][static_cast<size_t>(event) * stride_], mine, stride_);
+      if (iteration == 1) std::copy_n(mine, stride_, &second_[static_cast<size_t>(t) * stride_]);
+    }
+  }
+}
+
+void check_overrun(const TaskGraph& graph, const Clocks& clocks, Findings& findings) {
+  const size_t stride = clocks.num_workers();
+  std::vector<std::vector<int>> signallers(graph.events.size());
+  std::vector<std::vector<std::pair<int, int>>> waiters(graph.events.size());  // (task, lag), full waits only
+  for (size_t t = 0; t < graph.tasks.size(); ++t) {
+    for (int event : graph.tasks[t].signals) signallers[static_cast<size_t>(event)].push_back(static_cast<int>(t));
+    for (const Wait& wait : graph.tasks[t].waits)
+      if (wait.count == graph.events[static_cast<size_t>(wait.event)].arrivals)
+        waiters[static_cast<size_t>(wait.event)].emplace_back(static_cast<int>(t), wait.lag);
+  }
+
+  // The gate needs no look: no worker begins iteration i + 1, let alone signals in it, before all signals of i are in.
+  std::vector<int> all_signals(stride), all_waits(stride);
+  auto covered = [&](const std::vector<int>& moments, int t) {
+    const int* clock = clocks.clock(t);
+    bool inside = true;
+    for (size_t w = 0; w < stride; ++w) inside &= moments[w] <= clock[w];
+    return inside;
+  };
+  for (size_t e = 0; e < graph.events.size() && !findings.full(); ++e) {
+    if (signallers[e].size() < 2 || waiters[e].empty()) continue;
+    std::fill(all_signals.begin(), all_signals.end(), 0);
+    std::fill(all_waits.begin(), all_waits.end(), 0);
+    for (int t : signallers[e]) {
+      int& last = all_signals[static_cast<size_t>(clocks.worker(t))];
+      last = std::max(last, clocks.moment(t, 0));
+    }
+    for (const auto& [t, lag] : waiters[e]) {
+      int& last = all_waits[static_cast<size_t>(clocks.worker(t))];
+      last = std::max(last, clocks.moment(t, lag));  // the wait for iteration 0
+    }
+    for (int fast : signallers[e]) {
+      if (covered(all_signals, fast) || covered(all_waits, fast)) continue;
+      const int slow = *std::find_if(signallers[e].begin(), signallers[e].end(),
+                                     [&](int t) { return !clocks.precedes(t, 0, fast); });
+      const auto [waiter, lag] = *std::find_if(waiters[e].begin(), waiters[e].end(), [&](const auto& each) {
+        return !clocks.precedes(each.first, each.second, fast);
+      });
+      findings.add(FindingKind::overrun, {fast, slow, waiter}, static_cast<int>(e), -1,
+                   fmt::format("event \"{}\" may count the next iteration's signal of task \"{}\" in place of this "
+                               "iteration's of task \"{}\", so that task \"{}\" goes on too early{}",
+                               graph.events[e].name, graph.tasks[static_cast<size_t>(fast)].name,
+                               graph.tasks[static_cast<size_t>(slow)].name,
+                               graph.tasks[static_cast<size_t>(waiter)].name, lag ? " (it waits with lag 1)" : ""));
+      break;
+    }
+  }
+}
+
+}  // namespace megalith::task::verifier

@@ -1,0 +1,82 @@
+// The parts of the verifier, for verify.cpp alone: each looks at one promise and adds what it finds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megalith/task/task_graph.h"
+#include "megalith/task/verify.h"
+
+namespace megalith::task::verifier {
+
+class Findings {
+ public:
+  void add(FindingKind kind, std::vector<int> tasks, int event, int buffer, std::string message) {
+    if (!full()) list_.push_back({kind, std::move(tasks), event, buffer, std::move(message)});
+  }
+  bool none() const { return list_.empty(); }
+  bool full() const { return list_.size() >= kMost; }
+  std::vector<Finding> take() { return std::move(list_); }
+
+ private:
+  static constexpr size_t kMost = 20;
+  std::vector<Finding> list_;
+};
+
+/// Indices, names, shapes, sizes, counts. The other parts rely on what it checks.
+void check_structure(const TaskGraph& graph, Findings& findings);
+
+/// A run of one iteration, or the cycle that stops it: the order in which the tasks ran; shorter than the graph if
+/// stuck.
+std::vector<int> simulate(const TaskGraph& graph, Findings& findings);
+
+/// Who precedes whom, over two iterations. A moment is a task's position in its worker's list, counted from 1 through
+/// the first iteration and on through the second.
+class Clocks {
+ public:
+  /// `order`: all tasks, as simulate() ran them.
+  Clocks(const TaskGraph& graph, const std::vector<int>& order);
+
+  /// True if `first` in iteration `iteration` (0 or 1) precedes `second` in iteration 1, or is it.
+  bool precedes(int first, int iteration, int second) const {
+    return clock(second)[worker(first)] >= moment(first, iteration);
+  }
+  int worker(int task) const { return worker_[static_cast<size_t>(task)]; }
+  int moment(int task, int iteration) const {
+    const size_t t = static_cast<size_t>(task);
+    return position_[t] + iteration * length_[static_cast<size_t>(worker_[t])];
+  }
+  /// Per worker the last moment that precedes `task` of iteration 1.
+  const int* clock(int task) const { return second_.data() + static_cast<size_t>(task) * stride_; }
+  size_t num_workers() const { return stride_; }
+
+ private:
+  size_t stride_;
+  std::vector<int> worker_, position_;  // per task
+  std::vector<int> length_;             // per worker
+  std::vector<int> second_;             // (tasks, workers): clocks of iteration 1
+};
+
+/// No signal of the next iteration can stand in for one of this.
+void check_overrun(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
+
+/// Accesses to the same elements of the same buffer are ordered as in the program, and no value that is read was
+/// overwritten through another buffer. Returns the number of ordered pairs looked at.
+int64_t check_hazards(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
+
+/// Accesses to different arena buffers with bytes in common are ordered as in the program. Returns as above.
+int64_t check_shared_bytes(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
+
+/// Per buffer the other arena buffers with bytes in common.
+std::vector<std::vector<int>> find_overlaps(const TaskGraph& graph);
+
+/// "[0:1, 0:128]"
+std::string box_text(const loop::Box& box);
+bool touches_nothing(const loop::Box& box);
+
+/// `..., and nothing orders them`, with what is true: unordered, or ordered the wrong way round.
+std::string order_text(const Clocks& clocks, int first, int iteration, int second);
+
+}  // namespace megalith::task::verifier

@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "megalith/task/verify_parts.h"
+
+namespace megalith::task::verifier {
+
+namespace {
+
+class Structure {
+ public:
+  Structure(const TaskGraph& graph, Findings& findings) : graph_(graph), findings_(findings) {}
+
+  void check() {
+    check_names("task", graph_.tasks);
+    check_names("event", graph_.events);
+    check_names("buffer", graph_.buffers);
+    check_buffers();
+    for (size_t t = 0; t < graph_.tasks.size(); ++t) check_task(static_cast<int>(t));
+    check_arrivals();
+    check_workers();
+    if (graph_.gate && !in_range(*graph_.gate, graph_.events.size()))
+      add({}, -1, -1, "the gate is event {} of {}", *graph_.gate, graph_.events.size());
+  }
+
+ private:
+  template <class... Args>
+  void add(std::vector<int> tasks, int event, int buffer, fmt::format_string<Args...> format, Args&&... args) {
+    findings_.add(FindingKind::structure, std::move(tasks), event, buffer,
+                  fmt::format(format, std::forward<Args>(args)...));
+  }
+  static bool in_range(int64_t index, size_t size) { return index >= 0 && static_cast<uint64_t>(index) < size; }
+
+  template <class Item>
+  void check_names(const char* what, const std::vector<Item>& items) {
+    std::unordered_map<std::string_view, size_t> seen;
+    for (size_t i = 0; i < items.size(); ++i) {
+      const std::string& name = items[i].name;
+      if (name.empty()) add({}, -1, -1, "{} {} has no name", what, i);
+      auto [first, is_new] = seen.try_emplace(name, i);
+      if (!is_new && !name.empty())
+        add({}, -1, -1, "{}s {} and {} are both named \"{}\"", what, first->second, i, name);
+    }
+  }
+
+  void check_buffers() {
+    if (graph_.arena_bytes < 0) add({}, -1, -1, "the arena has {} bytes", graph_.arena_bytes);
+    for (size_t i = 0; i < graph_.buffers.size(); ++i) {
+      const Buffer& buffer = graph_.buffers[i];
+      const int b = static_cast<int>(i);
+      if (buffer.dtype > DType::i64 || buffer.memory > Memory::state) {
+        add({}, -1, b, "buffer \"{}\" has an unknown dtype or memory", buffer.name);
+        continue;
+      }
+      int64_t bytes = dtype_bytes(buffer.dtype);
+      bool fits = true;
+      for (int64_t size : buffer.shape) fits = fits && size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes);
+      if (!fits || bytes != buffer.bytes) {
+        add({}, -1, b, "buffer \"{}\" is {} {} and says it has {} bytes, want {}", buffer.name,
+            dtype_name(buffer.dtype), shape_text(buffer.shape), buffer.bytes,
+            fits ? std::to_string(bytes) : "sizes from 0 whose product fits 63 bits");
+        continue;
+      }
+      check_offset(buffer, b);
+    }
+  }
+
+  void check_offset(const Buffer& buffer, int b) {
+    constexpr int64_t kAlignment = 64;
+    if (buffer.memory != Memory::arena) {
+      if (buffer.offset != 0)
+        add({}, -1, b, "buffer \"{}\" has memory of its own and offset {}, want 0", buffer.name, buffer.offset);
+    } else if (buffer.offset < 0 || buffer.offset % kAlignment != 0) {
+      add({}, -1, b, "buffer \"{}\" lies at offset {}, want a multiple of {} from 0", buffer.name, buffer.offset,
+          kAlignment);
+    } else if (buffer.bytes > graph_.arena_bytes || buffer.offset > graph_.arena_bytes - buffer.bytes) {
+      add({}, -1, b, "buffer \"{}\" with {} bytes at offset {} ends outside the arena of {} bytes", buffer.name,
+          buffer.bytes, buffer.offset, graph_.arena_bytes);
+    }
+  }
+
+  static std::string shape_text(const std::vector<int64_t>& shape) {
+    return fmt::format("[{}]", fmt::join(shape, ", "));
+  }
+
+  void check_task(int t) {
+    const Task& task = graph_.tasks[static_cast<size_t>(t)];
+    if (!std::isfinite(task.cost_ns) || task.cost_ns < 0)
+      add({t}, -1, -1, "task \"{}\" costs {} ns, want a finite number from 0", task.name, task.cost_ns);
+    for (const loop::Range& range : task.tile)
+      if (range.end < range.begin)
+        add({t}, -1, -1, "task \"{}\" has the tile {}={}:{}, which ends before it begins", task.name, range.iname,
+            range.begin, range.end);
+    for (const Region& region : task.reads) check_region(t, region, false);
+    for (const Region& region : task.writes) check_region(t, region, true);
+    for (const Wait& wait : task.waits) check_wait(t, wait);
+    std::unordered_set<int> seen;
+    for (int event : task.signals) {
+      if (!in_range(event, graph_.events.size()))
+        add({t}, -1, -1, "task \"{}\" signals event {} of {}", task.name, event, graph_.events.size());
+      else if (!seen.insert(event).second)
+        add({t}, event, -1, "task \"{}\" signals event \"{}\" twice", task.name, event_name(event));
+    }
+  }
+
+  void check_region(int t, const Region& region, bool writes) {
+    const Task& task = graph_.tasks[static_cast<size_t>(t)];
+    const char* verb = writes ? "writes" : "reads";
+    if (!in_range(region.buffer, graph_.buffers.size())) {
+      add({t}, -1, -1, "task \"{}\" {} buffer {} of {}", task.name, verb, region.buffer, graph_.buffers.size());
+      return;
+    }
+    const Buffer& buffer = graph_.buffers[static_cast<size_t>(region.buffer)];
+    const loop::Box& box = region.box;
+    bool inside = box.lo.size() == buffer.shape.size() && box.hi.size() == buffer.shape.size();
+    for (size_t d = 0; inside && d < box.lo.size(); ++d)
+      inside = 0 <= box.lo[d] && box.lo[d] <= box.hi[d] && box.hi[d] <= buffer.shape[d];
+    if (!inside) {
+      std::string text = box.lo.size() == box.hi.size() ? box_text(box) : "a box with unequal ends";
+      add({t}, -1, region.buffer, "task \"{}\" {} {} of buffer \"{}\", whose shape is {}", task.name, verb, text,
+          buffer.name, shape_text(buffer.shape));
+    } else if (writes && buffer.memory == Memory::constant) {
+      findings_.add(FindingKind::constant_written, {t}, -1, region.buffer,
+                    fmt::format("task \"{}\" writes {} of buffer \"{}\", which is constant", task.name, box_text(box),
+                                buffer.name));
+    }
+  }
+
+  void check_wait(int t, const Wait& wait) {
+    const Task& task = graph_.tasks[static_cast<size_t>(t)];
+    if (!in_range(wait.event, graph_.events.size())) {
+      add({t}, -1, -1, "task \"{}\" waits for event {} of {}", task.name, wait.event, graph_.events.size());
+      return;
+    }
+    const Event& event = graph_.events[static_cast<size_t>(wait.event)];
+    if (wait.count < 1 || wait.count > event.arrivals)
+      add({t}, wait.event, -1, "task \"{}\" waits for {} signals of event \"{}\", which gets {}", task.name, wait.count,
+          event.name, event.arrivals);
+    if (wait.lag != 0 && wait.lag != 1)
+      add({t}, wait.event, -1, "task \"{}\" waits for event \"{}\" with lag {}, want 0 or 1", task.name, event.name,
+          wait.lag);
+  }
+
+  void check_arrivals() {
+    std::vector<int64_t> signals(graph_.events.size(), 0);
+    for (const Task& task : graph_.tasks)
+      for (int event : task.signals)
+        if (in_range(event, signals.size())) ++signals[static_cast<size_t>(event)];
+    for (size_t e = 0; e < signals.size(); ++e) {
+      const Event& event = graph_.events[e];
+      if (event.arrivals != signals[e])
+        add({}, static_cast<int>(e), -1, "event \"{}\" expects {} signals an iteration, and {} tasks signal it",
+            event.name, event.arrivals, signals[e]);
+      else if (event.arrivals == 0)
+        add({}, static_cast<int>(e), -1, "event \"{}\" is signalled by nobody", event.name);
+    }
+  }
+
+  void check_workers() {
+    if (graph_.workers.empty()) add({}, -1, -1, "there are no workers");
+    std::vector<int> found_in(graph_.tasks.size(), -1);
+    for (size_t w = 0; w < graph_.workers.size(); ++w)
+      for (int t : graph_.workers[w]) {
+        if (!in_range(t, graph_.tasks.size())) {
+          add({}, -1, -1, "the list of worker {} has task {} of {}", w, t, graph_.tasks.size());
+          continue;
+        }
+        const Task& task = graph_.tasks[static_cast<size_t>(t)];
+        int& found = found_in[static_cast<size_t>(t)];
+        if (found >= 0)
+          add({t}, -1, -1, "task \"{}\" is in the lists of workers {} and {}, want one", task.name, found, w);
+        else if (task.worker != static_cast<int>(w))
+          add({t}, -1, -1, "task \"{}\" is in the list of worker {} but names worker {}", task.name, w, task.worker);
+        found = static_cast<int>(w);
+      }
+    for (size_t t = 0; t < found_in.size(); ++t)
+      if (found_in[t] < 0)
+        add({static_cast<int>(t)}, -1, -1, "task \"{}\" is in no worker's list", graph_.tasks[t].name);
+  }
+
+  const std::string& event_name(int event) const { return graph_.events[static_cast<size_t>(event)].name; }
+
+  const TaskGraph& graph_;
+  Findings& findings_;
+};
+
+}  // namespace
+
+void check_structure(const TaskGraph& graph, Findings& findings) { Structure(graph, findings).check(); }
+
+}  // namespace megalith::task::verifier
