@@ -119,7 +119,7 @@ class OrderCheck {
   explicit OrderCheck(const Kernel& kernel) : kernel_(kernel), domains_(kernel) {
     for (size_t i = 0; i < kernel.instructions.size(); ++i)
       visit_expressions(kernel.instructions[i], [&](const Expr& expr, const Place& place) {
-        if (expr.kind == Expr::Kind::subscript) add(i, expr, place);
+        if (expr.kind == Expr::Kind::subscript && is_written(expr.name)) add(i, expr, place);
       });
   }
 
@@ -138,6 +138,10 @@ class OrderCheck {
   const Kernel& kernel_;
   Domains domains_;
   std::vector<Access> accesses_;
+
+  bool is_written(const std::string& name) const {
+    return std::ranges::any_of(kernel_.instructions, [&](const Instruction& i) { return i.target.name == name; });
+  }
 
   bool is_temporary(const std::string& name) const {
     const TensorArgument* tensor = kernel_.find_tensor(name);

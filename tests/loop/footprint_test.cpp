@@ -163,12 +163,13 @@ class RandomKernel {
   std::map<std::string, std::optional<Box>> enumerate(const std::vector<Range>& tile) const {
     const Kernel kernel = parse_kernel(text());
     const Instruction& insn = kernel.instructions[0];
+    const Expr constraint = parse_kernel("y[] = " + (constraint_.empty() ? "1" : constraint_)).instructions[0].value;
     std::map<std::string, std::optional<Box>> boxes;
     std::map<std::string, int64_t> point;
     for (point["i"] = 0; point["i"] < size_.at("i"); ++point["i"])
       for (point["j"] = 0; point["j"] < size_.at("j"); ++point["j"])
         for (point["k"] = 0; point["k"] < size_.at("k"); ++point["k"]) {
-          if (!constraint_.empty() && !holds(constraint_, point)) continue;
+          if (value_at(constraint, point) == 0) continue;
           // A range of the reduction's iname does not restrict what is not reduced.
           bool writes = true, reads = true;
           for (const Range& range : tile) {
@@ -204,10 +205,6 @@ class RandomKernel {
     }
   }
 
-  static bool holds(const std::string& condition, const std::map<std::string, int64_t>& point) {
-    return value_at(parse_kernel("y[] = " + condition).instructions[0].value, point) != 0;
-  }
-
   static void widen(std::optional<Box>& box, const Expr& access, const std::map<std::string, int64_t>& point) {
     if (!box)
       box =
@@ -221,8 +218,8 @@ class RandomKernel {
 };
 
 TEST(Footprint, RandomKernelsAgreeWithEnumeration) {
-  int num_boxes = 0, num_empty = 0;
-  for (unsigned seed = 0; seed < 400; ++seed) {
+  int num_boxes = 0;
+  for (unsigned seed = 0; seed < 150; ++seed) {
     RandomKernel random(seed);
     const Kernel kernel = parse_kernel(random.text());
     const std::vector<Range> shape = random.tile();
@@ -233,7 +230,8 @@ TEST(Footprint, RandomKernelsAgreeWithEnumeration) {
       std::vector<Range> tile = shape;
       for (Range& range : tile) range.begin += round, range.end += round;
       auto touched = footprints.of_tile(tile);
-      for (auto& [tensor, box] : random.enumerate(tile)) {
+      const auto expected = random.enumerate(tile);
+      for (const auto& [tensor, box] : expected) {
         const TensorFootprint& found = touched[tensor];
         const std::vector<Box>& boxes = tensor == "w" ? found.writes : found.reads;
         if (!box) {
@@ -246,13 +244,12 @@ TEST(Footprint, RandomKernelsAgreeWithEnumeration) {
         ++num_boxes;
       }
       for (const auto& [tensor, found] : touched)
-        if (!random.enumerate(tile).contains(tensor)) {
+        if (!expected.contains(tensor)) {
           EXPECT_TRUE(found.reads.empty() && found.writes.empty()) << "seed " << seed << "\n" << random.text();
-          ++num_empty;
         }
     }
   }
-  EXPECT_GT(num_boxes, 2000);
+  EXPECT_GT(num_boxes, 700);
 }
 
 // A model plan has some fifteen operators and a second for everything.
