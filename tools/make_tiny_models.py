@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/tiny: random models of a few hundred kilobytes, with what transformers computes from them.
+
+    python3 tools/make_tiny_models.py --out tests/golden/tiny
+
+Together they take every turn that a loader and a decoder can take: both architectures, both forms of config.json (rope_theta
+at top level, and transformers 5's rope_parameters), tied and untied embeddings, one file and shards, head sizes 64, 80 and 128,
+llama3's rope scaling with a short original context, sizes that no tile divides. Each folder holds
+
+    config.json, model*.safetensors   the model, bf16
+    golden.json                       a prompt of 70 ids, 16 greedy ids (end of text ignored), and each one's lead in logits
+    logits.safetensors                "logits" [4, V] float32, at the prompt's last 4 positions
+
+Weights are scaled so that layers matter more than the embedding and attention is neither flat nor one-hot. The seed is the
+first that makes every greedy choice clear (kMinLead), so that another summation order, or bf16 activations, give the same tokens.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from make_goldens import greedy, versions, write_json
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+kPromptTokens = 70
+kNumGreedy = 16
+kMinLead = 0.2
+
+kLlama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+kCommon = {"num_hidden_layers": 2, "hidden_act": "silu", "attention_bias": False, "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2}
+kQwen3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rms_norm_eps": 1e-6, **kCommon}
+kLlama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-5, "mlp_bias": False, **kCommon}
+
+kModels = {
+    "qwen3_tied": {
+        **kQwen3, "vocab_size": 501, "hidden_size": 80, "intermediate_size": 144, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 64, "tie_word_embeddings": True, "rope_theta": 1000000.0, "rope_scaling": None, "torch_dtype": "bfloat16"},
+    "qwen3_sharded": {
+        **kQwen3, "vocab_size": 300, "hidden_size": 72, "intermediate_size": 200, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "head_dim": 128, "tie_word_embeddings": False, "rope_theta": 10000.0, "torch_dtype": "bfloat16"},
+    # No head_dim: it is hidden_size / num_attention_heads. As many KV heads as heads.
+    "llama_tied": {
+        **kLlama, "vocab_size": 331, "hidden_size": 128, "intermediate_size": 72, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "tie_word_embeddings": True, "rope_theta": 500000.0, "rope_scaling": kLlama3, "torch_dtype": "bfloat16"},
+    "llama_untied": {
+        **kLlama, "vocab_size": 501, "hidden_size": 80, "intermediate_size": 112, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "head_dim": 80, "tie_word_embeddings": False, "rope_parameters": {"rope_theta": 500000.0, **kLlama3}, "dtype": "bfloat16"},
+}
+
+
+def random_weights(folder: Path, seed: int) -> dict[str, torch.Tensor]:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    chance = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, like in model.state_dict().items():
+        noise = torch.randn(like.shape, generator=chance)
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            weight = 1.4 + 0.3 * noise
+        elif like.ndim == 1:
+            weight = 1 + 0.3 * noise
+        elif "embed" in name or "lm_head" in name:
+            weight = 0.3 * noise
+        else:
+            weight = 1.5 * noise / like.shape[1] ** 0.5
+        weights[name] = weight.bfloat16()
+    return weights
+
+
+def write_weights(folder: Path, weights: dict[str, torch.Tensor], num_files: int) -> None:
+    for old in folder.glob("model*"):
+        old.unlink()
+    names = list(weights)
+    files = ["model.safetensors"] if num_files == 1 else [f"model-{i + 1:05}-of-{num_files:05}.safetensors" for i in range(num_files)]
+    home = {name: files[i * num_files // len(names)] for i, name in enumerate(names)}
+    for file in files:
+        save_file({name: weights[name] for name in names if home[name] == file}, folder / file, metadata={"format": "pt"})
+        (folder / file).chmod(0o644)
+    if num_files > 1:
+        index = {"metadata": {"total_size": sum(w.numel() * 2 for w in weights.values())}, "weight_map": home}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+def write_model(folder: Path, config: dict, num_files: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    for seed in range(1000):
+        write_weights(folder, random_weights(folder, seed), num_files)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        prompt = torch.randint(3, config["vocab_size"], (kPromptTokens,), generator=torch.Generator().manual_seed(seed)).tolist()
+        tokens, leads, logits = greedy(model, prompt, kNumGreedy)
+        if min(leads) >= kMinLead and len(set(tokens)) >= kNumGreedy // 2:
+            break
+    else:
+        raise SystemExit(f"{folder.name}: no seed below 1000 makes every greedy choice clear; lower kMinLead")
+    save_file({"logits": logits[-4:].contiguous()}, folder / "logits.safetensors")
+    (folder / "logits.safetensors").chmod(0o644)
+    write_json(folder / "golden.json", {"about": "written by tools/make_tiny_models.py", "versions": versions(), "seed": seed,
+                                        "prompt": prompt, "greedy": tokens, "lead": leads}, {})
+    print(f"{folder.name}: seed {seed}, {sum(w.numel() for w in model.parameters())} parameters, "
+          f"logits' deviation {logits.std():.2f}, smallest lead {min(leads):.2f}, {len(set(tokens))} different tokens")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("tests/golden/tiny"), help="folder to write (tests/golden/tiny)")
+    args = parser.parse_args()
+    torch.set_num_threads(1)                # sums in one order, on every machine
+    for name, config in kModels.items():
+        write_model(args.out / name, config, 2 if name == "qwen3_sharded" else 1)
+
+
+if __name__ == "__main__":
+    main()
