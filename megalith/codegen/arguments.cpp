@@ -108,7 +108,7 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
                   lowered.name);
   const loop::Domains domains(bound);
   std::string text = fmt::format(
-      "{0}_args {0}_arguments([[maybe_unused]] const Task& task) {{\n", lowered.name);
+      "static {0}_args {0}_arguments([[maybe_unused]] const Task& task) {{\n", lowered.name);
   std::string fields;
   size_t operand = 0;
   for (const loop::TensorArgument* tensor : operands_of(lowered))

@@ -50,6 +50,7 @@ class Hoister {
   void visit(loop::Expr& expr, const Position& position);
   int level_of(const loop::Expr& expr) const;
   void name_value(loop::Expr& expr, int level);
+  void name_outer_reads(loop::Expr& expr, int level);
   std::string name_for(const loop::Expr& expr) const;
 
   BodyContext& context_;

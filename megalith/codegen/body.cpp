@@ -75,6 +75,13 @@ bool has_reduce(const Expr& expr) {
   return expr.kind == Expr::Kind::reduce || std::ranges::any_of(expr.args, has_reduce);
 }
 
+// The instruction as the loop kernel has it, in its own words.
+std::string comment_of(const Instruction& instruction) {
+  std::string text = fmt::format("// {} = {}", loop::print(instruction.target), loop::print(instruction.value));
+  if (instruction.condition) text += fmt::format("  {{if={}}}", loop::print(*instruction.condition));
+  return text;
+}
+
 void append_indented(std::vector<std::string>& to, const std::vector<std::string>& lines) {
   for (const std::string& text : lines) {
     std::string indented = "  ";
@@ -124,7 +131,8 @@ void BodyWriter::declare_temporaries(const NestNode* loop) {
     if (place.where == Place::Where::scalar)
       line(fmt::format("{} {} = {{}};", type, place.text));
     else if (place.where == Place::Where::stack)
-      line(fmt::format("alignas(64) {} {}[{}];", type, place.text, place.num_elements));
+      // Whole vectors, so that compilers do not warn of the lanes that a short array would not have.
+      line(fmt::format("alignas(64) {} {}[{}];", type, place.text, (place.num_elements + 15) / 16 * 16));
     else
       line(fmt::format("{0}* const {1} = reinterpret_cast<{0}*>(args.scratch + {2});  // {3} elements", type,
                        place.text, place.scratch_offset, place.num_elements));
@@ -143,7 +151,7 @@ void BodyWriter::store(const Instruction& instruction) {
 
 void BodyWriter::emit_instruction(int index, const std::vector<std::string>& outer, const isl::set& implemented) {
   Instruction instruction = context_.kernel.instructions[static_cast<size_t>(index)];
-  line("// " + loop::print(instruction));
+  line(comment_of(instruction));
   writer_.set_scope(outer);
 
   std::vector<std::string> tests = loop::guards(context_.domains.over(instruction.within), implemented);
@@ -266,7 +274,7 @@ void BodyWriter::emit_loop(const NestNode& node, const std::vector<std::string>&
     writer_.set_scope(inames);
     if (loop::guards(context_.domains.over(instruction.within), inside).empty() &&
         sums_columns(context_, writer_, instruction, node.iname)) {
-      line("// " + loop::print(instruction));
+      line(comment_of(instruction));
       // The loop itself is inside the helper, so nothing that depends on its iname can be named.
       for (Expr& arg : instruction.target.args) hoister_.hoist(arg, {node.iname});
       hoister_.hoist(instruction.value, {node.iname});

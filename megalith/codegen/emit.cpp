@@ -71,12 +71,11 @@ std::string write_worker(const std::vector<graph::LoweredKernel>& kernels) {
   for (size_t i = 0; i < kernels.size(); ++i)
     cases += fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].name, kernels[i].name);
   return fmt::format(R"(// Chooses the body of a task.
-void run_task(u32 body, [[maybe_unused]] const Task& task) {{
+static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
   switch (body) {{
 {}  }}
 }}
 
-}}  // namespace
 }}  // namespace megalith::kernels
 
 extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::runtime::Launch* launch, unsigned worker) {{
@@ -134,7 +133,10 @@ EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const s
       "the end:\n{}//\n// To compile by hand: c++ {} -march=native\n\n",
       commented(title).substr(3, commented(title).size() - 4), contents, fmt::join(cpu_compile_flags(), " "));
   result.text += embedder.text();
-  result.text += "namespace megalith::kernels {\nnamespace {\n\n";
+  // g++ cannot see that a value which is set under one condition is read under the same one.
+  result.text +=
+      "#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n#endif\n\n";
+  result.text += "namespace megalith::kernels {\n\n";
   result.text += kTaskStruct;
   result.text += "\n" + bodies + write_worker(kernels);
   result.text += fmt::format(

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "megalith/base/error.h"
@@ -140,7 +141,9 @@ Linear ExpressionWriter::flat_index(const Expr& subscript) const {
 std::string ExpressionWriter::write(const Linear& linear, int precedence) const {
   std::string text;
   int weakest = kPrimary;
-  for (const Linear::Term& term : linear.terms) {
+  std::vector<Linear::Term> terms = linear.terms;  // what is added before what is taken away
+  std::ranges::stable_partition(terms, [](const Linear::Term& term) { return term.coefficient > 0; });
+  for (const Linear::Term& term : terms) {
     const int64_t size = std::abs(term.coefficient);
     if (!text.empty())
       text += term.coefficient < 0 ? " - " : " + ";

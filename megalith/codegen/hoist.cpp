@@ -99,14 +99,30 @@ void Hoister::name_value(Expr& expr, int level) {
         expr = loop::make_name(value.name);
         return;
       }
+  // Reads inside it that stand further out get names of their own there.
+  const Expr value = expr;
+  for (Expr& arg : expr.args) name_outer_reads(arg, level);
   Type type = writer_.natural(expr);
   if (type == Type::i32) type = Type::i64;
   const std::string name = fresh_name(name_for(expr));
   Block& block = blocks_[static_cast<size_t>(level)];
   block.lines.push_back(fmt::format("const {} {} = {};", type_name(type), name, writer_.write(expr, type)));
-  block.named.push_back({expr, name, false});
+  block.named.push_back({value, name, false});
   context_.locals[name] = type;
   expr = loop::make_name(name);
+}
+
+void Hoister::name_outer_reads(Expr& expr, int level) {
+  const bool only_sometimes = expr.kind == Expr::Kind::reduce ||
+                              (expr.kind == Expr::Kind::call && (expr.name == "if" || expr.name == "and" || expr.name == "or"));
+  if (only_sometimes) return;
+  if (expr.kind == Expr::Kind::subscript && context_.places.of.at(expr.name).where != Place::Where::scalar) {
+    if (const int own = level_of(expr); own < level) {
+      name_value(expr, own);
+      return;
+    }
+  }
+  for (Expr& arg : expr.args) name_outer_reads(arg, level);
 }
 
 void Hoister::visit(Expr& expr, const Position& position) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <isl/cpp.h>
+#include <isl/set.h>
 
 #include <algorithm>
 
@@ -20,7 +21,10 @@ isl::set reorder(const isl::set& set, const std::vector<std::string>& from, cons
   if (from == inames) return set;
   const isl::map order(loop::isl_context(),
                        fmt::format("{{ [{}] -> [{}] }}", fmt::join(from, ", "), fmt::join(inames, ", ")));
-  return set.apply(order);
+  isl_set* result = set.apply(order).release();  // which forgets the names
+  for (size_t i = 0; i < inames.size(); ++i)
+    result = isl_set_set_dim_name(result, isl_dim_set, static_cast<unsigned>(i), inames[i].c_str());
+  return isl::manage(result);
 }
 
 bool has_reduce(const Expr& expr) {

@@ -13,12 +13,12 @@ namespace megalith::kernels {
 /// Outputs at a time. More sums in flight than a fused multiply-add takes cycles (4), so that none waits for itself, and
 /// few enough weight rows at once that the hardware prefetchers follow each. With one activation row 8 outputs need 8 sums;
 /// with 4 rows 4 outputs need 16 sums, 4 weights and an activation of the 32 registers of AVX-512.
-constexpr int kGemvOutputs = 8;
-constexpr int kGemmOutputs = 4, kGemmRows = 4;
+inline constexpr int kGemvOutputs = 8;
+inline constexpr int kGemmOutputs = 4, kGemmRows = 4;
 
 /// How far ahead of the sums weights are fetched, in bytes of each weight row. The hardware prefetcher stops at the end of
 /// a 4 KB page, and a weight row is a page or less in small models: asking by hand carries the stream over that border.
-constexpr i64 kGemvPrefetchBytes = 1024;
+inline constexpr i64 kGemvPrefetchBytes = 1024;
 
 /// A number as a type, so that a lambda can be told how large its block is.
 template <int N>

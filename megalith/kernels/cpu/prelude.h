@@ -15,6 +15,7 @@
 #endif
 #if defined(__clang__)
 #pragma clang fp contract(off)
+#pragma clang diagnostic ignored "-Wpass-failed"  // of a loop that was to be vectorised: slower, not wrong
 #endif
 
 /// Before a loop whose iterations are independent of each other: the compiler need not prove it.
@@ -108,7 +109,7 @@ inline i32 abs(i32 x) { return x < 0 ? -x : x; }
 
 // ---- functions ---------------------------------------------------------------------------------
 
-constexpr f32 kInfinity = __builtin_inff();
+inline constexpr f32 kInfinity = __builtin_inff();
 
 /// a * b + c, rounded once.
 inline f32 fma(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }

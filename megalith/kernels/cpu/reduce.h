@@ -12,7 +12,7 @@
 namespace megalith::kernels {
 
 /// Lanes of every reduction: one AVX-512 register of f32, two of AVX2, four of SSE or NEON.
-constexpr int kLanes = 16;
+inline constexpr int kLanes = 16;
 
 inline f32 add_lanes(f32 (&lane)[kLanes]) {
   for (int half = kLanes / 2; half > 0; half /= 2)
@@ -38,21 +38,21 @@ MEGALITH_INLINE inline f32 sum_in_lanes(i64 begin, i64 end, Step step) {
   return add_lanes(lane);
 }
 
-/// The largest (smallest) of term(k); -inf (+inf) if there is none. Any order gives the same result.
-template <class Term>
-MEGALITH_INLINE inline f32 max_in_lanes(i64 begin, i64 end, Term term) {
+/// The largest (smallest) term; -inf (+inf) if there is none. step(acc, k) is max(acc, term k); any order gives the same.
+template <class Step>
+MEGALITH_INLINE inline f32 max_in_lanes(i64 begin, i64 end, Step step) {
   f32 lane[kLanes];
   for (int l = 0; l < kLanes; ++l) lane[l] = -kInfinity;
-  for_lanes(lane, begin, end, [&](f32 acc, i64 k) MEGALITH_INLINE { return max(acc, term(k)); });
+  for_lanes(lane, begin, end, step);
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) lane[l] = max(lane[l], lane[l + half]);
   return lane[0];
 }
-template <class Term>
-MEGALITH_INLINE inline f32 min_in_lanes(i64 begin, i64 end, Term term) {
+template <class Step>
+MEGALITH_INLINE inline f32 min_in_lanes(i64 begin, i64 end, Step step) {
   f32 lane[kLanes];
   for (int l = 0; l < kLanes; ++l) lane[l] = kInfinity;
-  for_lanes(lane, begin, end, [&](f32 acc, i64 k) MEGALITH_INLINE { return min(acc, term(k)); });
+  for_lanes(lane, begin, end, step);
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) lane[l] = min(lane[l], lane[l + half]);
   return lane[0];
@@ -98,14 +98,14 @@ MEGALITH_INLINE inline i64 argmax(i64 begin, i64 end, Term term) {
 }
 
 /// What a largest (smallest) of no whole numbers at all is.
-constexpr i64 kLowest = -0x7fffffffffffffff - 1;
-constexpr i64 kHighest = 0x7fffffffffffffff;
+inline constexpr i64 kLowest = -0x7fffffffffffffff - 1;
+inline constexpr i64 kHighest = 0x7fffffffffffffff;
 
 // ---- several sums side by side -----------------------------------------------------------------
 
 /// Columns whose sums are formed together: four AVX-512 registers, so that additions to one do not wait for each other,
 /// and what does not depend on the column is worked out once for all.
-constexpr int kColumns = 64;
+inline constexpr int kColumns = 64;
 
 template <int N, class Step, class Store>
 MEGALITH_INLINE inline void sum_column_block(i64 column, i64 begin, i64 end, Step step, Store store) {
