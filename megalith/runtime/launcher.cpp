@@ -45,6 +45,15 @@ void pin_this_thread(int core) {
 Launcher::Launcher(WorkerEntry entry, LaunchImage& image, LaunchOptions options)
     : entry_(entry), image_(image), options_(options) {
   if (options_.watchdog_ms < 0) options_.watchdog_ms = option_integer("MEGALITH_WATCHDOG_MS");
+  const CpuTopology topology = cpu_topology();
+  const u32 num_workers = image.launch().num_workers;
+  const bool own_cores = num_workers <= static_cast<u32>(topology.num_usable());
+  image.set_spin_rounds(own_cores ? kSpinRounds : kSpinRoundsShared);
+  if (own_cores)
+    cores_ = topology.cores;
+  else
+    log_info("[launch] {} workers share {} cores: not pinned, and they sleep early", num_workers,
+             topology.num_usable());
 }
 
 Launcher::~Launcher() {
@@ -61,20 +70,15 @@ void Launcher::start(u32 first_iteration) {
   MEGALITH_ASSERT(finished(), "[launch] {} is still running", image_.name());
   join();
   const u32 num_workers = image_.launch().num_workers;
-  const CpuTopology topology = cpu_topology();
-  const bool own_cores = num_workers <= static_cast<u32>(topology.num_usable());
   image_.reset(first_iteration);
-  image_.set_spin_rounds(own_cores ? kSpinRounds : kSpinRoundsShared);
-  if (!own_cores)
-    log_info("[launch] {} workers share {} cores: not pinned, and they sleep early", num_workers,
-             topology.num_usable());
+  if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
 
   hang_.clear();
   num_running_.store(num_workers, std::memory_order_relaxed);  // made visible by the threads' creation
   u32 started = 0;
   try {
     for (; started < num_workers; ++started) {
-      const int core = own_cores ? topology.cores[started] : -1;
+      const int core = cores_.empty() ? -1 : cores_[started];
       workers_.emplace_back([this, worker = started, core] {
         if (core >= 0) pin_this_thread(core);
         worker_main(worker);
@@ -115,7 +119,7 @@ void Launcher::worker_main(u32 worker) {
   // release; pairs with the acquire in finished(): the caller may read the buffers then
   if (num_running_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     done_.notify_all();
-    if (options_.mailbox != nullptr) mailbox_interrupt(options_.mailbox);
+    if (options_.mailbox != nullptr) mailbox_close(options_.mailbox);
   }
 }
 

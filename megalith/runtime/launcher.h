@@ -64,6 +64,7 @@ class Launcher {
   WorkerEntry entry_;
   LaunchImage& image_;
   LaunchOptions options_;
+  std::vector<int> cores_;  // one per worker to pin it to; empty if workers share cores
   std::vector<std::thread> workers_;
   std::thread watchdog_;
   std::atomic<u32> num_running_{0};

@@ -9,10 +9,14 @@
 //   M2  tail     records taken so far. Written by the host after it copied the record out (release); the writer's
 //   acquire
 //                load of it makes the slot free.
-//   M3  reader_sleeps, writer_sleeps   set before a last look at M1 or M2 and a sleep on it, sequentially consistent
+//   M3  bell     grows after each record and when the run ends; what a reader without mail sleeps on (futex). It reads
+//   the
+//                bell before it looks for mail, so what comes in between keeps it awake.
+//   M4  reader_sleeps, writer_sleeps   set before a last look at M3 or M2 and a sleep on it, sequentially consistent
 //   with
-//                the other side's store of that word and its look at the flag: of a missed sleeper and a missed record
-//                at least one is impossible (the same argument as W1 and W3 of runtime/protocol.h).
+//                the other side's change of that word and its look at the flag: of a missed sleeper and a missed change
+//                at least one is impossible.
+//   M5  closed   the run has ended, no more records will come. Written by the launcher.
 // The writer may change from worker to worker between iterations: the task graph orders the two tasks that post.
 #pragma once
 
@@ -31,9 +35,11 @@ struct MailRecord {
 
 struct Mailbox {
   alignas(64) u32 head;  // M1
-  u32 writer_sleeps;     // M3: the kernel waits for the host; the watchdog does not count that time
+  u32 bell;              // M3
+  u32 writer_sleeps;     // M4: the kernel waits for the host; the watchdog does not count that time
+  u32 closed;            // M5
   alignas(64) u32 tail;  // M2
-  u32 reader_sleeps;     // M3
+  u32 reader_sleeps;     // M4
   alignas(64) MailRecord* records;
   u32 capacity;  // power of two
 };
@@ -46,6 +52,12 @@ inline void mailbox_init(Mailbox* mailbox, MailRecord* records, u32 capacity) {
   *mailbox = Mailbox{};
   mailbox->records = records;
   mailbox->capacity = capacity;
+}
+
+/// The change of M3 and the look at M4; the other half is in mailbox_take().
+inline void mailbox_ring(Mailbox* mailbox) {
+  add_ordered(&mailbox->bell, 1);
+  if (load_ordered(&mailbox->reader_sleeps) != 0) word_wake(&mailbox->bell);
 }
 
 /// Kernel side: appends a record, waiting for a free slot if the ring is full. False: the run was aborted meanwhile.
@@ -61,21 +73,23 @@ inline bool mailbox_post(Mailbox* mailbox, MailRecord record, const u32* abort) 
     store_ordered(&mailbox->writer_sleeps, 0);
   }
   mailbox->records[head & (mailbox->capacity - 1)] = record;
-  store_ordered(&mailbox->head, head + 1);  // release; pairs with the load of head in mailbox_take()
-  if (load_ordered(&mailbox->reader_sleeps) != 0) word_wake(&mailbox->head);
+  store_release(&mailbox->head, head + 1);  // release; pairs with the load of head in mailbox_take()
+  mailbox_ring(mailbox);
   return true;
 }
 
 /// Host side: takes the oldest record. If there is none it sleeps once, for at most `timeout_ns`, and looks again.
-/// False means no record yet: after a timeout, a signal (Ctrl-C) or mailbox_interrupt(). The caller loops:
-///   while (!mailbox_take(&mailbox, &record, 100'000'000)) if (launcher.finished()) break;
+/// False means no record yet: after a timeout, a signal (Ctrl-C), or because the run has ended. The caller loops:
+///   while (!launcher.finished()) if (mailbox_take(&mailbox, &record, 100'000'000)) use(record);
+///   while (mailbox_take(&mailbox, &record, 0)) use(record);
 inline bool mailbox_take(Mailbox* mailbox, MailRecord* record, u64 timeout_ns) {
   const u32 tail = load_relaxed(&mailbox->tail);
   u32 head = load_acquire(&mailbox->head);  // acquire; pairs with the store of head in mailbox_post()
   if (head == tail && timeout_ns != 0) {
-    store_ordered(&mailbox->reader_sleeps, 1);  // with the load of head: the other half is in mailbox_post()
-    head = load_ordered(&mailbox->head);
-    if (head == tail) word_sleep(&mailbox->head, head, timeout_ns);
+    store_ordered(&mailbox->reader_sleeps, 1);      // with the load of bell: the other half is in mailbox_ring()
+    const u32 bell = load_ordered(&mailbox->bell);  // before head and closed, which change before it
+    if (load_acquire(&mailbox->head) == tail && load_acquire(&mailbox->closed) == 0)
+      word_sleep(&mailbox->bell, bell, timeout_ns);
     store_ordered(&mailbox->reader_sleeps, 0);
     head = load_acquire(&mailbox->head);  // acquire; as above
   }
@@ -86,8 +100,11 @@ inline bool mailbox_take(Mailbox* mailbox, MailRecord* record, u64 timeout_ns) {
   return true;
 }
 
-/// Makes a sleeping mailbox_take() return; any thread. One that is about to sleep may miss it and then sleeps its
-/// timeout.
-inline void mailbox_interrupt(Mailbox* mailbox) { word_wake(&mailbox->head); }
+/// The launcher's: at the end of a run, so that nobody sleeps for mail that does not come; undone by the next start.
+inline void mailbox_close(Mailbox* mailbox) {
+  store_release(&mailbox->closed, 1);  // release; pairs with the load in mailbox_take()
+  mailbox_ring(mailbox);
+}
+inline void mailbox_open(Mailbox* mailbox) { store_release(&mailbox->closed, 0); }
 
 }  // namespace megalith::runtime

@@ -27,10 +27,10 @@
 //
 // Why it is enough: the verifier has proved that of two conflicting accesses one happens before the other along list
 // order (same thread) and P5 -> P2 edges (release -> acquire, and an RMW chain continues a release sequence, so a
-// waiter that sees the n-th arrival synchronises with all n signallers). No body uses an atomic, none needs to. There
-// is no order beyond these edges either (a signal acquires nothing), so ThreadSanitizer sees each edge that a graph
-// lacks. The 32-bit difference is right while no signaller is 2^31 arrivals ahead of a waiter; the gate, or any wait of
-// lag 1 for a reader of what the signaller writes, keeps it within two iterations.
+// waiter that sees the n-th arrival synchronises with all n signallers). No body uses an atomic on its regions, none
+// needs to. There is no order beyond these edges either (a signal acquires nothing), so ThreadSanitizer sees each edge
+// that a graph lacks. The 32-bit difference is right while no signaller is 2^31 arrivals ahead of a waiter; the gate,
+// or any wait of lag 1 for a reader of what the signaller writes, keeps it within two iterations.
 //
 // W4 needs no atomic either: every worker has a task that precedes the one that writes W4, so it has read W4 in P0 of
 // iteration i before that is written in iteration i. runtime/image.cpp checks it. A worker without tasks returns at

@@ -17,7 +17,9 @@ inline u64 add_release(u64* word, u64 value) { return __atomic_fetch_add(word, v
 inline u64 add_relaxed(u64* word, u64 value) { return __atomic_fetch_add(word, value, __ATOMIC_RELAXED); }
 inline u32 load_ordered(const u32* word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
 inline void store_relaxed(u32* word, u32 value) { __atomic_store_n(word, value, __ATOMIC_RELAXED); }
+inline void store_release(u32* word, u32 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 inline void store_ordered(u32* word, u32 value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
+inline void add_ordered(u32* word, u32 value) { __atomic_fetch_add(word, value, __ATOMIC_SEQ_CST); }
 
 /// Tells the core that this is a spin loop: it saves power and leaves the pipeline to the sibling thread.
 inline void spin_pause() {
