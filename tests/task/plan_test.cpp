@@ -1,0 +1,71 @@
+#include "megalith/task/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "megalith/task/json.h"
+#include "model_like.h"
+#include "support/random_task_graph.h"
+
+namespace megalith::test {
+namespace {
+
+double total_ms(const task::PlanReport& report) {
+  double ms = 0;
+  for (const task::PlanReport::Step& step : report.steps) ms += step.ms;
+  return ms;
+}
+
+// The promise is 1 s on one core for everything in task/, optimised; these builds are not, and share the machine.
+#ifdef MEGALITH_SANITIZE
+constexpr double kSlack = 40;
+#else
+constexpr double kSlack = 6;
+#endif
+
+class PlanTime : public testing::TestWithParam<int> {};
+
+TEST_P(PlanTime, OfAnEightBillionParameterModel) {
+  ModelLike model(GetParam(), {.tiles_per_worker = GetParam() < 100 ? 1.0 : 1.5});
+  const size_t num_tasks = model.tasks.size();
+  double best = 1e30;
+  task::PlanReport report;
+  for (int attempt = 0; attempt < 3 && best > 1000; ++attempt) {
+    task::plan(model.tasks, model.buffers, model.options, &report);
+    best = std::min(best, total_ms(report));
+  }
+  std::printf("%d workers, %zu tasks: %.0f ms\n%s", GetParam(), num_tasks, best, report.text().c_str());
+  EXPECT_LT(best, 1000 * kSlack);
+  // Layers share what their patterns have in common: what is worked out does not grow with their number.
+  EXPECT_LT(report.num_relations, 200);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, PlanTime, testing::Values(2, 8, 132));
+
+TEST(Plan, IsDeterministic) {
+  for (uint64_t seed : {3u, 14u, 15u})
+    EXPECT_EQ(task::to_json(random_task_graph(seed)), task::to_json(random_task_graph(seed)));
+}
+
+TEST(Plan, TakesEmptyAndTinyLists) {
+  EXPECT_TRUE(task::plan({}, {}, {.name = "empty", .num_workers = 3}).tasks.empty());
+  task::Task task{.name = "alone"};
+  const task::TaskGraph graph = task::plan({task}, {}, {.name = "one", .num_workers = 2, .gate_task = 0});
+  EXPECT_EQ(graph.gate, 0);
+  EXPECT_EQ(graph.events.size(), 1u);
+  EXPECT_EQ(graph.tasks[0].signals, std::vector<int>{0});
+}
+
+TEST(Plan, ReportNamesEveryStep) {
+  task::PlanReport report;
+  RandomTaskList list = random_task_list(1);
+  task::plan(list.tasks, list.buffers, list.options, &report);
+  std::string names;
+  for (const task::PlanReport::Step& step : report.steps) names += step.name + " ";
+  EXPECT_EQ(names, "dependences placement order arena events verify ");
+}
+
+}  // namespace
+}  // namespace megalith::test
