@@ -49,6 +49,7 @@ class Hoister {
   };
   void visit(loop::Expr& expr, const Position& position);
   int level_of(const loop::Expr& expr) const;
+  std::vector<std::string> names_in(const loop::Expr& expr) const;
   void name_value(loop::Expr& expr, int level);
   void name_outer_reads(loop::Expr& expr, int level);
   std::string name_for(const loop::Expr& expr) const;
@@ -57,6 +58,7 @@ class Hoister {
   const ExpressionWriter& writer_;
   std::vector<Block>& blocks_;
   std::set<std::string> used_names_;
+  std::vector<std::string> scope_;  // inames around the expression that is being looked at
 };
 
 }  // namespace megalith::codegen

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "megalith/base/error.h"
 #include "megalith/loop/function.h"
@@ -69,7 +70,16 @@ BodyContext::BodyContext(const loop::Kernel& bound, const loop::Binding& binding
       places(plan_places(kernel, binding_.sizes, nest)),
       nonnegative(nonnegative_names(kernel, domains)) {}
 
-std::string join_bounds(const std::vector<std::string>& bounds, const char* combine) {
+std::string join_bounds(std::vector<std::string> bounds, const char* combine) {
+  auto is_number = [](const std::string& text) { return text.find_first_not_of("-0123456789") == std::string::npos; };
+  std::optional<int64_t> number;
+  for (const std::string& bound : bounds) {
+    if (!is_number(bound)) continue;
+    const int64_t value = std::stoll(bound);
+    number = !number ? value : std::string_view(combine) == "min" ? std::min(*number, value) : std::max(*number, value);
+  }
+  std::erase_if(bounds, is_number);
+  if (number) bounds.insert(bounds.begin(), fmt::format("{}", *number));
   std::string result = bounds.back();
   for (size_t i = bounds.size() - 1; i-- > 0;) result = fmt::format("{}({}, {})", combine, bounds[i], result);
   return result;
@@ -121,7 +131,10 @@ std::string ExpressionWriter::write(const Expr& expr, Type want, int precedence)
 std::string ExpressionWriter::element(const Expr& subscript) const {
   const Place& place = context_.places.of.at(subscript.name);
   if (place.where == Place::Where::scalar) return place.text;
-  return fmt::format("{}[{}]", place.text, write(flat_index(subscript)));
+  const Linear index = flat_index(subscript);
+  if (index.terms.size() == 1 && index.terms[0].coefficient == 1 && index.constant == 0)  // of whatever integer type
+    return fmt::format("{}[{}]", place.text, write(index.terms[0].atom, natural(index.terms[0].atom)));
+  return fmt::format("{}[{}]", place.text, write(index));
 }
 
 std::string ExpressionWriter::stored(const Expr& value, DType dtype) const {
@@ -138,27 +151,37 @@ Linear ExpressionWriter::flat_index(const Expr& subscript) const {
   return index;
 }
 
-std::string ExpressionWriter::write(const Linear& linear, int precedence) const {
+// What is added comes before what is taken away: "74 - j", "t * 64 - c + 1".
+ExpressionWriter::Text ExpressionWriter::linear_text(const Linear& linear) const {
+  std::vector<Linear::Term> terms = linear.terms;
+  std::ranges::stable_partition(terms, [](const Linear::Term& term) { return term.coefficient > 0; });
   std::string text;
   int weakest = kPrimary;
-  std::vector<Linear::Term> terms = linear.terms;  // what is added before what is taken away
-  std::ranges::stable_partition(terms, [](const Linear::Term& term) { return term.coefficient > 0; });
+  const bool constant_first = linear.constant > 0 && (terms.empty() || terms[0].coefficient < 0);
+  if (constant_first || terms.empty()) text = fmt::format("{}", linear.constant);
   for (const Linear::Term& term : terms) {
     const int64_t size = std::abs(term.coefficient);
+    weakest = !text.empty() ? kAdd : term.coefficient < 0 ? kUnary : size != 1 ? kMultiply : kPrimary;
     if (!text.empty())
       text += term.coefficient < 0 ? " - " : " + ";
     else if (term.coefficient < 0)
       text += "-";
     text += write(term.atom, Type::i64, kMultiply);
     if (size != 1) text += fmt::format(" * {}", size);
-    weakest = linear.terms.size() > 1 ? kAdd : size != 1 ? kMultiply : term.coefficient < 0 ? kUnary : kPrimary;
   }
-  if (linear.terms.empty()) return fmt::format("{}", linear.constant);
-  if (linear.constant != 0) {
+  if (terms.size() == 1 && linear.terms[0].coefficient == -1) weakest = std::min(weakest, static_cast<int>(kUnary));
+  if (linear.constant != 0 && !constant_first && !terms.empty()) {
     text += fmt::format(" {} {}", linear.constant < 0 ? "-" : "+", std::abs(linear.constant));
     weakest = kAdd;
   }
-  return weakest < precedence ? "(" + text + ")" : text;
+  if (terms.empty() && linear.constant < 0) weakest = kUnary;
+  if (weakest == kUnary && text.find('*') != std::string::npos) weakest = kMultiply;
+  return {text, weakest, Type::i64};
+}
+
+std::string ExpressionWriter::write(const Linear& linear, int precedence) const {
+  const Text text = linear_text(linear);
+  return text.precedence < precedence ? "(" + text.text + ")" : text.text;
 }
 
 std::string ExpressionWriter::write(const ConditionBound& bound) const {
@@ -213,8 +236,9 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
   }
   if (is_comparison(name)) {
     const bool floats = natural(expr.args[0]) == Type::f32 || natural(expr.args[1]) == Type::f32;
-    const Type want = floats ? Type::f32 : Type::i64;
-    return binary(name.c_str(), want, name == "==" || name == "!=" ? kEqual : kCompare, Type::truth);
+    const int precedence = name == "==" || name == "!=" ? kEqual : kCompare;
+    auto side = [&](const Expr& arg) { return write(arg, floats ? Type::f32 : natural(arg), precedence + 1); };
+    return {fmt::format("{} {} {}", side(expr.args[0]), name, side(expr.args[1])), precedence, Type::truth};
   }
   if (name == "and") return binary("&&", Type::truth, kAnd, Type::truth);
   // Parentheses around && inside ||: compilers ask for them.
@@ -234,7 +258,7 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
     if (type == Type::i64) {
       const Linear linear = linear_of(expr);
       const bool itself = linear.terms.size() == 1 && same_expression(linear.terms[0].atom, expr);
-      if (!itself) return {write(linear, kPrimary), kPrimary, Type::i64};
+      if (!itself) return linear_text(linear);
     }
     return binary(name.c_str(), type, name == "*" ? kMultiply : kAdd, type);
   }

@@ -40,7 +40,8 @@ struct BodyContext {
 struct Bounds {
   std::string lower, upper;
 };
-std::string join_bounds(const std::vector<std::string>& bounds, const char* combine);
+/// "min(a, min(b, c))"; of several numbers only the one that counts.
+std::string join_bounds(std::vector<std::string> bounds, const char* combine);
 
 class ExpressionWriter {
  public:
@@ -62,6 +63,7 @@ class ExpressionWriter {
 
   /// What inames mean where the next expressions stand: reductions are bounded inside it.
   void set_scope(std::vector<std::string> inames) { scope_ = std::move(inames); }
+  const std::vector<std::string>& scope() const { return scope_; }
 
   /// One reduction iname: its bounds and what is left of the condition. `outer`: inames fixed around it.
   struct Reduction {
@@ -82,6 +84,7 @@ class ExpressionWriter {
     Type type;
   };
   Text natural_text(const loop::Expr& expr) const;
+  Text linear_text(const Linear& linear) const;
   Text call_text(const loop::Expr& expr) const;
   Text reduce_text(const loop::Expr& expr) const;
   Text convert(Text text, Type want) const;

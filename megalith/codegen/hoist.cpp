@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megalith/codegen/block.h"
+#include "megalith/codegen/columns.h"
 #include "megalith/loop/function.h"
 
 namespace megalith::codegen {
@@ -10,10 +11,6 @@ namespace megalith::codegen {
 using loop::Expr;
 
 namespace {
-
-bool mentions_any(const Expr& expr, const std::vector<std::string>& names) {
-  return std::ranges::any_of(names, [&](const std::string& name) { return mentions(expr, name); });
-}
 
 // A subscript inside a subscript: a read at a place that data decides.
 bool reads_computed_place(const Expr& expr) {
@@ -71,9 +68,30 @@ std::string Hoister::name_for(const Expr& expr) const {
   return name;
 }
 
-int Hoister::level_of(const Expr& expr) const {
+// All names that a value depends on: those it mentions, and those that bound its reductions.
+std::vector<std::string> Hoister::names_in(const Expr& expr) const {
   std::vector<std::string> names;
   names_of(expr, names);
+  auto visit_reductions = [&](const Expr& part, std::vector<std::string> scope, auto&& self) -> void {
+    if (part.kind == Expr::Kind::reduce) {
+      ExpressionWriter writer(context_);
+      writer.set_scope(scope);
+      for (const ExpressionWriter::Reduction& one : writer.reductions(part)) {
+        std::string text = one.bounds.lower + " " + one.bounds.upper;
+        for (const std::string& guard : one.guards) text += " " + guard;
+        for (const std::string& name : scope)
+          if (has_word(text, name)) names.push_back(name);
+      }
+      scope.insert(scope.end(), part.inames.begin(), part.inames.end());
+    }
+    for (const Expr& arg : part.args) self(arg, scope, self);
+  };
+  visit_reductions(expr, scope_, visit_reductions);
+  return names;
+}
+
+int Hoister::level_of(const Expr& expr) const {
+  const std::vector<std::string> names = names_in(expr);
   auto is_written = [&](const Block& block, const Expr& part, auto&& self) -> bool {
     if (part.kind == Expr::Kind::subscript && block.writes.contains(part.name)) return true;
     return std::ranges::any_of(part.args, [&](const Expr& arg) { return self(block, arg, self); });
@@ -103,10 +121,11 @@ void Hoister::name_value(Expr& expr, int level) {
   const Expr value = expr;
   for (Expr& arg : expr.args) name_outer_reads(arg, level);
   Type type = writer_.natural(expr);
+  const Type natural = type;
   if (type == Type::i32) type = Type::i64;
   const std::string name = fresh_name(name_for(expr));
   Block& block = blocks_[static_cast<size_t>(level)];
-  block.lines.push_back(fmt::format("const {} {} = {};", type_name(type), name, writer_.write(expr, type)));
+  block.lines.push_back(fmt::format("const {} {} = {};", type_name(type), name, writer_.write(expr, natural)));
   block.named.push_back({value, name, false});
   context_.locals[name] = type;
   expr = loop::make_name(name);
@@ -142,7 +161,13 @@ void Hoister::visit(Expr& expr, const Position& position) {
     return std::ranges::any_of(part.args, [&](const Expr& arg) { return self(arg, self); });
   };
   const int depth = static_cast<int>(blocks_.size()) - 1;
-  if (!mentions_any(expr, position.bound) && worth(expr, worth)) {
+  scope_ = writer_.scope();
+  for (const std::string& iname : position.bound)
+    if (std::ranges::find(scope_, iname) == scope_.end()) scope_.push_back(iname);
+  const std::vector<std::string> names = names_in(expr);
+  const bool moves = std::ranges::any_of(
+      position.bound, [&](const std::string& iname) { return std::ranges::find(names, iname) != names.end(); });
+  if (!moves && worth(expr, worth)) {
     const int level = level_of(expr);
     const bool stays_safe = (!position.guarded || !reads_computed_place(expr)) &&
                             (!position.strict || !reads_tensor(expr));

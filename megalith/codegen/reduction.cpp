@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
+#include "megalith/codegen/columns.h"
 #include "megalith/codegen/expression.h"
 
 namespace megalith::codegen {
@@ -130,10 +131,7 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   const std::string holds = fmt::format("{}", fmt::join(tests, " && "));
   auto parameter = [&](const std::string& iname, const std::string& body) {
     // A parameter that is not used has no name, or compilers complain.
-    return mentions(expr.args[0], iname) || (!tests.empty() && holds.find(iname) != std::string::npos) ||
-                   body.find(iname + ",") != std::string::npos
-               ? "i64 " + iname
-               : "[[maybe_unused]] i64 " + iname;
+    return has_word(body, iname) ? "i64 " + iname : "[[maybe_unused]] i64 " + iname;
   };
   auto lambda = [&](const std::string& parameters, const std::string& body) {
     return fmt::format("[&]({}) {} {{\n{}\n}}", parameters, context_.dialect.inline_lambda,
@@ -145,9 +143,9 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   if (expr.reduce == ReduceOp::argmax) {
     const Bounds& bounds = loops[0].bounds;
     const Type of = natural(expr.args[0]) == Type::f32 ? Type::f32 : Type::i64;
-    text = fmt::format("argmax({}, {}, {}", bounds.lower, bounds.upper,
-                       lambda(parameter(last, ""), write(expr.args[0], of)));
-    if (!tests.empty()) text += ", " + lambda("i64 " + last, holds);
+    const std::string term = write(expr.args[0], of);
+    text = fmt::format("argmax({}, {}, {}", bounds.lower, bounds.upper, lambda(parameter(last, term), term));
+    if (!tests.empty()) text += ", " + lambda(parameter(last, holds), holds);
     scope_ = scope;
     return {text + ")", 9, Type::i64};
   }
@@ -168,10 +166,10 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   const bool lanes = in_lanes(expr);
   if (lanes)
     text = fmt::format("{}_in_lanes({}, {}, {})", sum ? "sum" : pick, inner.lower, inner.upper,
-                       lambda("f32 acc, " + parameter(last, ""), step));
+                       lambda("f32 acc, " + parameter(last, step), step));
   else
     text = fmt::format("fold({}, {}, {}, {})", loops.size() > 1 ? "acc" : nothing, inner.lower, inner.upper,
-                       lambda(name + " acc, " + parameter(last, ""), step));
+                       lambda(name + " acc, " + parameter(last, step), step));
 
   for (size_t r = loops.size() - 1; r-- > 0;) {
     const bool innermost_lanes = lanes && r + 2 == loops.size();

@@ -1,0 +1,150 @@
+// Emitted kernels against the interpreter, compiled by the system's compiler.
+#include <gtest/gtest.h>
+
+#include "codegen/kernels.h"
+#include "codegen/program.h"
+#include "megalith/base/error.h"
+
+namespace megalith::codegen::testing {
+namespace {
+
+const Program& program() {
+  static const Program* compiled = new Program(all_specs());
+  return *compiled;
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const Spec& spec : all_specs()) result.push_back(spec.name);
+  return result;
+}
+
+// Every axis cut at odd places.
+std::map<std::string, int64_t> small_tiles(const Spec& spec) {
+  std::map<std::string, int64_t> tiles;
+  int64_t size = 3;
+  for (const std::string& iname : spec.tiled) {
+    tiles[iname] = size;
+    size = size * 2 - 1;
+  }
+  return tiles;
+}
+
+class Emitted : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, Emitted, ::testing::ValuesIn(names()), [](const auto& kernel) { return kernel.param; });
+
+TEST_P(Emitted, AgreesWithTheInterpreter) {
+  for (unsigned seed = 1; seed <= 3; ++seed) EXPECT_LT(difference(program(), GetParam(), seed), 1) << "seed " << seed;
+}
+
+TEST_P(Emitted, AgreesInTiles) {
+  EXPECT_LT(difference(program(), GetParam(), 4, small_tiles(program().spec(GetParam()))), 1);
+}
+
+TEST_P(Emitted, GivesTheSameBitsInAnyTiles) {
+  const Spec& spec = program().spec(GetParam());
+  loop::Arrays whole = random_arrays(spec, 5), cut = whole;
+  program().run(spec.name, whole);
+  program().run(spec.name, cut, small_tiles(spec));
+  for (const auto& [tensor, array] : whole) EXPECT_EQ(array.values, cut.at(tensor).values) << tensor;
+}
+
+std::vector<std::string> names_with_dynamic_size() {
+  std::vector<std::string> result;
+  for (const Spec& spec : all_specs())
+    if (spec.text.find("T dynamic") != std::string::npos) result.push_back(spec.name);
+  return result;
+}
+
+class EmittedDynamic : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, EmittedDynamic, ::testing::ValuesIn(names_with_dynamic_size()),
+                         [](const auto& kernel) { return kernel.param; });
+
+TEST_P(EmittedDynamic, KeepsToItsSize) {
+  const Spec& spec = program().spec(GetParam());
+  loop::Arrays all = random_arrays(spec, 6);
+  const loop::Arrays inputs = all;
+  program().run(spec.name, all);
+  for (int64_t rows = 0; rows < spec.sizes.at("T"); ++rows) {
+    EXPECT_LT(difference(program(), GetParam(), 6, {}, {{"T", rows}}), 1) << rows << " rows";
+    // And the rows that are there have the same bits as among more rows.
+    loop::Arrays some = inputs;
+    program().run(spec.name, some, {{"t", 2}}, {{"T", rows}});
+    for (const auto& [tensor, array] : some) {
+      if (inputs.contains(tensor)) continue;
+      const size_t row = array.values.size() / static_cast<size_t>(spec.sizes.at("T"));
+      for (size_t i = 0; i < row * static_cast<size_t>(rows); ++i)
+        ASSERT_EQ(array.values[i], all.at(tensor).values[i]) << tensor << " " << i;
+    }
+  }
+}
+
+TEST(Emit, ClampsADynamicSizeThatIsOutOfRange) {
+  EXPECT_NO_THROW({
+    loop::Arrays arrays = random_arrays(program().spec("rmsnorm"), 1);
+    program().run("rmsnorm", arrays, {}, {{"T", 1000}});
+    program().run("rmsnorm", arrays, {}, {{"T", -5}});
+  });
+}
+
+TEST(Emit, TellsWhatItHolds) {
+  EXPECT_NE(program().info().find("\"target\": \"cpu\""), std::string::npos);
+  EXPECT_NE(program().info().find("\"rmsnorm\""), std::string::npos);
+  EXPECT_NE(program().info().find("\"scratch_bytes\": " + std::to_string(program().source().scratch_bytes)),
+            std::string::npos);
+  EXPECT_GE(program().source().scratch_bytes, 90 * 75 * 4);  // large_temporary
+  RecordProperty("compile_ms", static_cast<int>(program().compile_seconds() * 1000));
+  printf("%zu kernels compiled in %.2f s\n", names().size(), program().compile_seconds());
+}
+
+TEST(Emit, GivesTheSameBitsWithOtherCompilersAndMachines) {
+  struct Variant {
+    const char *compiler, *flags;
+  };
+  for (const Variant& variant : {Variant{"c++", "-march=x86-64-v3 -O1"}, Variant{"clang++", "-march=native"}}) {
+    if (!compiler_exists(variant.compiler)) {
+      printf("[SKIP] no %s\n", variant.compiler);
+      continue;
+    }
+    const Program other(all_specs(), variant.compiler, variant.flags);
+    for (const Spec& spec : all_specs()) {
+      loop::Arrays here = random_arrays(spec, 7), there = here;
+      program().run(spec.name, here);
+      other.run(spec.name, there);
+      for (const auto& [tensor, array] : here)
+        EXPECT_EQ(array.values, there.at(tensor).values) << variant.compiler << " " << spec.name << " " << tensor;
+    }
+  }
+}
+
+TEST(EmitErrors, NamesAnOpaqueKernelWithoutABody) {
+  graph::LoweredKernel lowered = lower({"sorting", R"(
+      input x: f32[I]
+      output y: f32[I]
+      { [i] : 0 <= i < I }
+      y[i] = x[i])", {{"I", 4}}, {}, {}});
+  lowered.kernel.opaque = true;
+  try {
+    emit_cpu({lowered}, "a test");
+    FAIL() << "wanted a UserError";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("[sorting] has no body for the target \"cpu\""), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(EmitErrors, NamesAnInameThatIsAWordOfCpp) {
+  try {
+    emit_cpu({lower({"loopy", R"(
+        input x: f32[I]
+        output y: f32[I]
+        { [for] : 0 <= for < I }
+        y[for] = x[for])", {{"I", 4}}, {}, {}})}, "a test");
+    FAIL() << "wanted a UserError";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("the iname \"for\""), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace megalith::codegen::testing

@@ -1,0 +1,68 @@
+// Emits kernels, compiles the source with the system's compiler, and runs tasks of them through a launch with one worker,
+// so that tests can compare with loop::interpret.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megalith/codegen/emit.h"
+#include "megalith/graph/lower.h"
+#include "megalith/loop/interpret.h"
+
+namespace megalith::codegen::testing {
+
+/// A kernel as a test writes it down.
+struct Spec {
+  std::string name;
+  std::string text;                           // of the loop kernel, declarations included
+  std::map<std::string, int64_t> sizes;
+  std::vector<std::string> tiled;
+  std::map<std::string, std::pair<int64_t, int64_t>> values;  // integer tensors: smallest and largest value, inclusive
+  const graph::TunedBody* body = nullptr;
+};
+
+graph::LoweredKernel lower(const Spec& spec);
+
+/// Inputs and inouts with random values, rounded to their dtypes.
+loop::Arrays random_arrays(const Spec& spec, unsigned seed);
+
+class Program {
+ public:
+  /// Compiles with `compiler` and `flags` after those of codegen::cpu_compile_flags(); all warnings are errors.
+  Program(const std::vector<Spec>& specs, const std::string& compiler = "c++", const std::string& flags = "-march=native");
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  /// Runs the kernel `name` as one task per tile; `tiles`: tile sizes of tiled inames (absent: the whole range), `sizes`:
+  /// values of dynamic sizes (absent: the largest). Outputs and inouts of `arrays` are replaced.
+  void run(const std::string& name, loop::Arrays& arrays, const std::map<std::string, int64_t>& tiles = {},
+           const std::map<std::string, int64_t>& sizes = {}) const;
+
+  const Spec& spec(const std::string& name) const;
+  const EmittedSource& source() const { return source_; }
+  const std::string& info() const { return info_; }
+  double compile_seconds() const { return compile_seconds_; }
+
+ private:
+  size_t index_of(const std::string& name) const;
+
+  std::vector<Spec> specs_;
+  std::vector<graph::LoweredKernel> kernels_;
+  EmittedSource source_;
+  std::string info_;
+  double compile_seconds_ = 0;
+  void* library_ = nullptr;
+  void* entry_ = nullptr;
+};
+
+/// Runs the interpreter and the program on the same inputs; the largest of |got - want| / (1 + |want|) over all outputs, in
+/// units of the output dtype's tolerance. Below 1 is right.
+double difference(const Program& program, const std::string& name, unsigned seed,
+                  const std::map<std::string, int64_t>& tiles = {}, const std::map<std::string, int64_t>& sizes = {});
+
+bool compiler_exists(const std::string& compiler);
+
+}  // namespace megalith::codegen::testing
