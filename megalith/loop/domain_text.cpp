@@ -106,7 +106,7 @@ std::string substitute_names(std::string_view body, const std::map<std::string, 
       result += token.text;
     } else {
       if (i > 0 && (tokens[i - 1].kind == Token::Kind::number || tokens[i - 1].is(")")))
-        result += "* ";  // `2n` is 2 * n
+        result += " * ";  // `2n` is 2 * n
       const std::string number = std::to_string(value->second);
       result += value->second < 0 ? "(" + number + ")" : number;
     }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "megalith/base/error.h"
+#include "megalith/loop/bind.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/text.h"
@@ -35,9 +36,19 @@ TEST(Domain, BindSizesWritesThemIn) {
   EXPECT_TRUE(is_affine(kernel, kernel.instructions[0].value.args[0]));
   EXPECT_EQ(print(kernel),
             "input k: f32[8 // 4]\noutput y\nassume 4 >= 1\n"
-            "{ [h, e] : 0 <= h < 8 and 0 <= e < 2* 8 and exists (m : e = 3m) }\n"
+            "{ [h, e] : 0 <= h < 8 and 0 <= e < 2 * 8 and exists (m : e = 3m) }\n"
             "y[h] = k[h // 4]  {if=h mod 4 == 0, inames=e}\n");
   EXPECT_TRUE(kernel_domain(kernel).is_equal(set_of("{ [h, e] : 0 <= h < 8 and 0 <= e < 16 and e mod 3 = 0 }")));
+}
+
+TEST(Domain, BindKeepsDynamicParameters) {
+  const Kernel kernel = parse_kernel(
+      "kernel k\nparameter T dynamic\nassume T >= 1 or H >= 2\n"
+      "{ [t, h] : 0 <= t < T and 0 <= h < 2H }\ny[t, h] = x[t * H + h]");
+  EXPECT_EQ(print(bind(kernel, {{{"T", 4}, {"H", 8}}, {}})),
+            "kernel k\nparameter T dynamic\noutput y\ninput x\nassume (T >= 1 or 8 >= 2) and 0 <= T <= 4\n"
+            "{ [t, h] : 0 <= t < T and 0 <= h < 2 * 8 }\ny[t, h] = x[t * 8 + h]\n");
+  EXPECT_THROW(bind(kernel, {{{"T", 4}}, {}}), UserError);
 }
 
 TEST(Domain, AffineOrNot) {
