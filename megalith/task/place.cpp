@@ -58,12 +58,14 @@ class Placer {
 
  private:
   size_t choose(int t) {
-    // Least loaded in this level; of those, least loaded so far. Ties go to the lowest number.
-    size_t best = 0;
-    for (size_t w = 1; w < load_.size(); ++w)
-      if (load_[w] < load_[best] || (load_[w] == load_[best] && total_[w] < total_[best])) best = w;
-    const int near = near_worker(t), twin = twin_worker(t);
-    for (int warm : {near, twin})
+    // Least loaded in this level, by more than rounding; of those, least loaded so far. Ties go to the lowest number.
+    const double least = *std::min_element(load_.begin(), load_.end()) + kLevelSlack * cost(t);
+    size_t best = load_.size();
+    for (size_t w = 0; w < load_.size(); ++w)
+      if (load_[w] <= least && (best == load_.size() || total_[w] < total_[best])) best = w;
+    // The twin goes first: its layer was placed near its producers, and so the whole layer is placed alike again.
+    const int twin = twin_worker(t), near = near_worker(t);
+    for (int warm : {twin, near})
       if (warm >= 0 && fits(t, static_cast<size_t>(warm), best)) {
         best = static_cast<size_t>(warm);
         break;
@@ -74,8 +76,8 @@ class Placer {
 
   // A warm cache, or a wait saved, is worth a little imbalance, not a lot: within the level nothing beyond rounding,
   // and over the whole iteration no more than one task like this one on top of what is small against all placed so far.
+  static constexpr double kLevelSlack = 0.02, kTotalSlack = 0.02;
   bool fits(int t, size_t warm, size_t best) const {
-    constexpr double kLevelSlack = 0.01, kTotalSlack = 0.02;
     return load_[warm] <= load_[best] + kLevelSlack * cost(t) &&
            total_[warm] <= total_[best] * (1 + kTotalSlack) + cost(t);
   }

@@ -1,0 +1,93 @@
+#include "megalith/task/place.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "megalith/base/error.h"
+#include "model_like.h"
+#include "small.h"
+
+namespace megalith::test {
+namespace {
+
+class Balance : public testing::TestWithParam<std::tuple<int, double>> {};
+
+TEST_P(Balance, WithinFivePercentOnAModel) {
+  const auto [num_workers, tiles] = GetParam();
+  ModelLike model(num_workers, {.tiles_per_worker = tiles});
+  const task::Dependences d = task::find_dependences(model.tasks, model.buffers);
+  task::PlaceReport report;
+  task::place(model.tasks, d, num_workers, &report);
+  EXPECT_LT(report.imbalance, 0.05);
+  EXPECT_GT(report.imbalance, -1e-9);
+  // As many tiles as workers, or a multiple: balance leaves them where they are. Else balance comes first.
+  EXPECT_GT(report.affinity, tiles == 1.5 ? 0.3 : 0.9) << "tiles of identical layers keep their workers";
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixes, Balance,
+                         testing::Combine(testing::Values(1, 2, 3, 4, 7, 8, 16, 132), testing::Values(1.0, 1.5, 3.0)));
+
+TEST(Place, ListsAreInProgramOrderAndComplete) {
+  ModelLike model(5, {.layers = 3});
+  const task::Dependences d = task::find_dependences(model.tasks, model.buffers);
+  const auto workers = task::place(model.tasks, d, 5);
+  std::set<int> seen;
+  for (size_t w = 0; w < workers.size(); ++w) {
+    EXPECT_TRUE(std::is_sorted(workers[w].begin(), workers[w].end()));
+    for (int t : workers[w]) {
+      EXPECT_TRUE(seen.insert(t).second);
+      EXPECT_EQ(model.tasks[static_cast<size_t>(t)].worker, static_cast<int>(w));
+    }
+  }
+  EXPECT_EQ(seen.size(), model.tasks.size());
+}
+
+TEST(Place, LongTasksGoFirst) {
+  Small s;
+  const int x = s.buffer("x");
+  const std::vector<double> costs = {10, 10, 10, 10, 40};
+  for (size_t i = 0; i < costs.size(); ++i)
+    s.task("t" + std::to_string(i), {}, {s.part(x, static_cast<int64_t>(i), static_cast<int64_t>(i) + 1)}, costs[i]);
+  task::PlaceReport report;
+  const auto workers = task::place(s.tasks, task::find_dependences(s.tasks, s.buffers), 2, &report);
+  EXPECT_EQ(workers[0], std::vector<int>{4});
+  EXPECT_EQ(workers[1], (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_DOUBLE_EQ(report.imbalance, 0);
+}
+
+TEST(Place, AConsumerStaysWithItsProducer) {
+  Small s;
+  const int x = s.buffer("x"), y = s.buffer("y");
+  for (int64_t i = 0; i < 4; ++i) s.task("a" + std::to_string(i), {}, {s.part(x, 4 * i, 4 * i + 4)});
+  for (int64_t i : {2, 0, 3, 1})
+    s.task("b" + std::to_string(i), {s.part(x, 4 * i, 4 * i + 4)}, {s.part(y, 4 * i, 4 * i + 4)});
+  const task::TaskGraph graph = s.plan(4);
+  for (int i : {4, 5, 6, 7}) {
+    const int from = std::vector<int>{2, 0, 3, 1}[static_cast<size_t>(i) - 4];
+    EXPECT_EQ(graph.tasks[static_cast<size_t>(i)].worker, graph.tasks[static_cast<size_t>(from)].worker);
+  }
+  EXPECT_TRUE(graph.events.empty()) << "list order is enough";
+}
+
+TEST(Place, TasksWithoutEstimatesAreSpread) {
+  Small s;
+  const int x = s.buffer("x");
+  for (int64_t i = 0; i < 8; ++i) s.task("t" + std::to_string(i), {}, {s.part(x, i, i + 1)}, 0);
+  for (const auto& list : task::place(s.tasks, task::find_dependences(s.tasks, s.buffers), 4))
+    EXPECT_EQ(list.size(), 2u);
+}
+
+TEST(Place, RefusesNoWorkers) {
+  Small s;
+  try {
+    s.plan(0);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(), "[place] the number of workers is 0, want at least 1");
+  }
+}
+
+}  // namespace
+}  // namespace megalith::test
