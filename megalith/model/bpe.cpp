@@ -100,6 +100,7 @@ Bpe Bpe::from_json(const JsonValue& value) {
 
 void Bpe::Impl::read_vocabulary(const JsonValue& value) {
   std::vector<bool> taken;
+  id_of_bytes.reserve(value.size());
   value.each_member([&](const std::string& name, const JsonValue& entry) {
     const int id = static_cast<int>(entry.integer(0, kMostTokenIds - 1));
     if (static_cast<size_t>(id) >= bytes.size()) {
@@ -136,6 +137,7 @@ int Bpe::Impl::merge_part(const JsonValue& merge, std::string_view name) const {
 
 void Bpe::Impl::read_merges(const JsonValue& value) {
   int rank = 0;
+  merges.reserve(value.size());
   value.each_element([&](const JsonValue& merge) {
     std::string left, right;
     if (merge.is_string()) {  // "a b": the way before tokenizers 0.20, when tokens could not hold spaces

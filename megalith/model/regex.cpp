@@ -16,8 +16,9 @@ constexpr uint32_t kMostSteps = 10'000'000;
 constexpr size_t kMostPatternBytes = 1 << 16;
 constexpr size_t kJitStackBytes = 1 << 20;
 
-// What \w is in Oniguruma; PCRE2's own leaves out marks and connectors.
-constexpr const char* kWordClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// What \w is in Oniguruma, character for character: PCRE2's own leaves out marks and connectors, and of the fractions
+// and superscripts only those of Latin-1 count.
+constexpr const char* kWordClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 [[noreturn]] void refuse(const std::string& pattern, size_t place, std::string_view what) {
   throw UserError(fmt::format("regular expression \"{}\": {} (at byte {}) is not supported", pattern, what, place));

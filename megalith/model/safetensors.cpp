@@ -96,7 +96,8 @@ void check_no_overlap(std::vector<Extent> extents, const std::string& file) {
 Weights Weights::open(const std::string& path) {
   Weights weights;
   weights.path_ = path;
-  if (!std::filesystem::is_directory(path)) {
+  std::error_code unreadable;  // then it is not a folder either
+  if (!std::filesystem::is_directory(path, unreadable)) {
     MEGALITH_CHECK(file_exists(path), "no weights at {}: no such file or folder", path);
     weights.add_file(path);
     return weights;

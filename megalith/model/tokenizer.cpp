@@ -101,7 +101,8 @@ void Tokenizer::Impl::read_added_tokens(const JsonValue& value) {
 }
 
 Tokenizer Tokenizer::open(const std::string& path) {
-  const std::string file = std::filesystem::is_directory(path) ? path + "/tokenizer.json" : path;
+  std::error_code unreadable;  // then it is not a folder either
+  const std::string file = std::filesystem::is_directory(path, unreadable) ? path + "/tokenizer.json" : path;
   MEGALITH_CHECK(file_exists(file), "no tokenizer at {}: want a tokenizer.json (older formats are not supported)",
                  path);
   return Tokenizer(std::make_unique<const Impl>(JsonFile::read(file, kMostFileBytes).root()));
