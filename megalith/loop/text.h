@@ -16,7 +16,16 @@
 //
 // Declarations may be left out where inference finds them: every name in a domain that is no iname is a parameter; a
 // subscripted name that is written and not declared is a temporary if it is also read, else an output; one only read is
-// an input. `#` starts a comment. dtype and shape of a tensor may be left out (`input x`), or just the shape.
+// an input. `#` starts a comment. dtype and shape of a tensor may be left out (`input x`), or just one of them
+// (`input x: [T, H]`). A line goes on inside brackets and after an operator. Also: `opaque`, `tag t = task`, several
+// `assume`.
+//
+// After an instruction, in braces: id=name; dep=a:b (must run before); if=condition; inames=i:j (to be within besides
+// those of the target). Expressions, from weakest to tightest: or; and; not; < <= > >= == != (they do not chain); + -;
+// * / // mod; unary -; calls, subscripts, parentheses. Functions are those of loop/function.h; bf16(x) and so on cast;
+// `inf` is a number.
+//
+// A text may come from anywhere: its size and nesting, and what isl may spend on it, are bounded.
 #pragma once
 
 #include <string>
