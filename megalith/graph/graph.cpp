@@ -11,6 +11,21 @@ int64_t Tensor::num_elements() const {
   return n;
 }
 
+namespace {
+
+void check_dtype(const Operator& op, const std::string& node, const Operand& operand, const Tensor& tensor) {
+  const bool fits = operand.exact_dtype ? tensor.dtype == operand.dtype
+                                        : dtype_is_float(tensor.dtype) == dtype_is_float(operand.dtype);
+  MEGALITH_CHECK(fits, "[{}] operand \"{}\" is {} of {}, want {} (node \"{}\")", op.name, operand.name, tensor.name,
+                 dtype_name(tensor.dtype),
+                 operand.exact_dtype             ? dtype_name(operand.dtype)
+                 : dtype_is_float(operand.dtype) ? "a float dtype"
+                                                 : "an integer dtype",
+                 node);
+}
+
+}  // namespace
+
 Graph::Graph(std::shared_ptr<const Registry> registry, std::string name)
     : registry_(std::move(registry)), name_(std::move(name)) {}
 
@@ -85,10 +100,7 @@ std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& 
     by_operand[given[i]->name] = inputs[i];
     const Tensor& t = tensor(inputs[i]);
     shapes[given[i]->name] = &t;
-    MEGALITH_CHECK(dtype_is_float(t.dtype) == dtype_is_float(given[i]->dtype),
-                   "[{}] input \"{}\" is {} of {}, want {} (node \"{}\")", op_name, given[i]->name, t.name,
-                   dtype_name(t.dtype), dtype_is_float(given[i]->dtype) ? "a float dtype" : "an integer dtype",
-                   node_name);
+    check_dtype(op, node_name, *given[i], t);
     MEGALITH_CHECK(given[i]->role != loop::Role::inout || t.kind != TensorKind::constant,
                    "[{}] writes \"{}\", which is a constant (node \"{}\")", op_name, t.name, node_name);
   }
@@ -98,6 +110,7 @@ std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& 
                    name, node_name);
     MEGALITH_CHECK(tensor(id).kind != TensorKind::constant, "[{}] writes \"{}\", which is a constant (node \"{}\")",
                    op_name, tensor(id).name, node_name);
+    check_dtype(op, node_name, *operand, tensor(id));
     by_operand[name] = id;
     shapes[name] = &tensor(id);
   }

@@ -16,22 +16,27 @@ operator_::operator_(std::string name, std::string doc) {
 }
 
 operator_& operator_::input(std::string name, std::vector<std::string> shape, DType dtype) {
-  op_.operands.push_back({std::move(name), loop::Role::input, std::move(shape), dtype, ""});
+  op_.operands.push_back({std::move(name), loop::Role::input, std::move(shape), dtype});
   return *this;
 }
 
 operator_& operator_::index(std::string name, std::vector<std::string> shape, std::string size) {
-  op_.operands.push_back({std::move(name), loop::Role::input, std::move(shape), DType::i32, std::move(size)});
+  op_.operands.push_back({std::move(name), loop::Role::input, std::move(shape), DType::i32, true, std::move(size)});
   return *this;
 }
 
 operator_& operator_::inout(std::string name, std::vector<std::string> shape, DType dtype) {
-  op_.operands.push_back({std::move(name), loop::Role::inout, std::move(shape), dtype, ""});
+  op_.operands.push_back({std::move(name), loop::Role::inout, std::move(shape), dtype});
   return *this;
 }
 
 operator_& operator_::output(std::string name, std::vector<std::string> shape, DType dtype) {
-  op_.operands.push_back({std::move(name), loop::Role::output, std::move(shape), dtype, ""});
+  op_.operands.push_back({std::move(name), loop::Role::output, std::move(shape), dtype});
+  return *this;
+}
+
+operator_& operator_::exactly() {
+  op_.operands.back().exact_dtype = true;
   return *this;
 }
 

@@ -32,6 +32,7 @@ struct Operand {
   loop::Role role;
   std::vector<std::string> shape;  // products of sizes and whole numbers: "H", "N * D"
   DType dtype = DType::f32;        // default: of outputs unless the node says otherwise, and of random test inputs
+  bool exact_dtype = false;        // no other dtype will do: it would lose what the operator promises
   std::string index_into;          // integer inputs: the size S such that all values are in [0, S); "" for any
 };
 
@@ -82,6 +83,8 @@ class operator_ {
   operator_& index(std::string name, std::vector<std::string> shape, std::string size);
   operator_& inout(std::string name, std::vector<std::string> shape, DType dtype = DType::f32);
   operator_& output(std::string name, std::vector<std::string> shape, DType dtype = DType::f32);
+  /// The operand declared last must have the dtype it was declared with.
+  operator_& exactly();
   operator_& attribute(std::string name, double default_value);
   operator_& size(std::string name);
   operator_& loops(std::string text);

@@ -36,7 +36,7 @@ task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph&
 
 void check_tasks(const task::TaskGraph& tasks) {
   const task::VerifyResult result = task::verify(tasks);
-  if (!result.ok) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
+  if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
 }
 
 int64_t scratch_bytes(const Library& library) {

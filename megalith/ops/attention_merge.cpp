@@ -8,8 +8,11 @@ using graph::operator_;
 graph::Operator attention_merge() {
   return operator_("attention_merge", "y = sum of the chunks' parts, weighted by exp(top), over their total")
       .input("part", {"T", "C", "A", "D"})
+      .exactly()
       .input("top", {"T", "C", "A"})
+      .exactly()
       .input("total", {"T", "C", "A"})
+      .exactly()
       .index("position", {"T"}, "C * L")
       .output("y", {"T", "A * D"})
       .size("L")

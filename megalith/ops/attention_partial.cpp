@@ -10,7 +10,8 @@ using graph::operator_;
 /// https://arxiv.org/abs/2311.01282). A chunk that begins after the row's position yields -inf, 0 and zeros.
 ///
 /// The chunk's length is part of the meaning, not of the partition: however the chunks are spread over tasks, the sums
-/// are formed in the same order, so the result has the same bits on any number of workers.
+/// are formed in the same order, so the result has the same bits on any number of workers. The parts stay in f32
+/// however narrow the rest is: a rounded `top` would be off from the sums that were made with it.
 graph::Operator attention_partial() {
   return operator_("attention_partial", "softmax(q k^T) v over one chunk of the positions, not normalised")
       .input("q", {"T", "G * M * D"})
@@ -20,9 +21,12 @@ graph::Operator attention_partial() {
       .index("request", {"T"}, "R")
       .index("position", {"T"}, "Q * B")
       .output("part", {"T", "C", "G * M", "D"})
+      .exactly()
       .output("top", {"T", "C", "G * M"})
+      .exactly()
       .output("total", {"T", "C", "G * M"})
-      .attribute("scale", 1.0)
+      .exactly()
+      .attribute("scale", 0.125)
       .size("C")
       .size("L")
       .loops(R"(

@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"q80", "Qwen3ForCausalLM", 40, 56, 1, 2, 1, 80, 259, true, 5, 16, {500}},
                       Shape{"l128", "LlamaForCausalLM", 48, 64, 1, 2, 2, 128, 127, false, 2, 4096, {500}},
                       Shape{"batch", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 64, 301, true, 3, 16, {7, 1, 100, 65}}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& shape) { return std::string(shape.param.name); });
 
 TEST(Batch, EachTextIsTheSameAsAloneAndOnAnyNumberOfWorkers) {
   Shape shape{"alone", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 64, 301, true, 1, 16, {7, 1, 100, 65, 30}};

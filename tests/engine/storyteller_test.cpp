@@ -23,7 +23,7 @@ TEST(Storyteller, WritesTheTokensThatTransformersWrites) {
 
   int index = 0;
   for (const auto& prompt : golden.at("prompts")) {
-    const auto ids = prompt.at("prompt_ids").get<std::vector<int>>();
+    const auto ids = prompt.at("ids").get<std::vector<int>>();
     EXPECT_EQ(tokenizer.encode(prompt.at("text").get<std::string>(), false), ids);
     engine.generate({{.prompt = ids, .max_new_tokens = 1, .ignore_stop_tokens = true}});
     const WeightTensor& wanted = logits.get(fmt::format("prompt.{}", index++));
@@ -32,7 +32,7 @@ TEST(Storyteller, WritesTheTokensThatTransformersWrites) {
       worst = std::max(worst, std::abs(engine.logits()[v] - element_load(wanted.bytes.data(), wanted.dtype, v)));
     EXPECT_LT(worst, 2e-2) << "logits after \"" << prompt.at("text") << "\"";
 
-    const auto greedy = prompt.at("greedy_ids").get<std::vector<int>>();
+    const auto greedy = prompt.at("greedy").get<std::vector<int>>();
     ASSERT_EQ(greedy.size(), 64u);
     const auto found = engine.generate({{.prompt = ids, .max_new_tokens = 64, .ignore_stop_tokens = true}});
     EXPECT_EQ(found.tokens[0], greedy) << "after \"" << prompt.at("text") << "\"";

@@ -20,7 +20,7 @@ struct Case {
 int64_t product_of(const std::string& text, const std::map<std::string, int64_t>& sizes) {
   graph::Operator op;
   op.name = "index";
-  const graph::Operand operand{"x", loop::Role::input, {text}, DType::i32, ""};
+  const graph::Operand operand{"x", loop::Role::input, {text}, DType::i32};
   return graph::operand_shape(op, operand, {sizes, {}})[0].size;
 }
 
@@ -37,7 +37,7 @@ void add_cases(graph::Graph& graph, const graph::Operator& op, DType dtype, bool
     for (const graph::Operand& operand : op.operands) {
       std::vector<graph::Dim> shape = graph::operand_shape(op, operand, solved);
       // The largest T is what the test says; with a dynamic one the graph's `rows` tells how many there are.
-      const DType type = dtype_is_float(operand.dtype) ? dtype : operand.dtype;
+      const DType type = operand.exact_dtype || !dtype_is_float(operand.dtype) ? operand.dtype : dtype;
       test.tensors[operand.name] = test.node + "." + operand.name;
       const graph::TensorId id = graph.state(test.tensors[operand.name], type, shape);
       if (operand.role == loop::Role::output)
