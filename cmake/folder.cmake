@@ -2,8 +2,7 @@
 add_library(megalith_flags INTERFACE)
 target_include_directories(megalith_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 target_compile_definitions(megalith_flags INTERFACE FMT_HEADER_ONLY MEGALITH_VERSION="${PROJECT_VERSION}")
-target_compile_options(megalith_flags INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
-  -Wno-maybe-uninitialized)  # GCC 12 sees ghosts in std::map and std::optional
+target_compile_options(megalith_flags INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(MEGALITH_WERROR)
   target_compile_options(megalith_flags INTERFACE -Werror)
 endif()
