@@ -90,13 +90,13 @@ task::TaskGraph ring(int workers, int rounds) {
 
 TEST(Stress, ForkJoin) {
   const task::TaskGraph graph = fork_join();
-  for (uint64_t seed = 0; seed < 20; ++seed)
+  for (uint64_t seed = 0; seed < 8; ++seed)
     ASSERT_EQ(StressRun(graph, {.seed = seed, .num_iterations = 50}).mismatches(), 0) << "seed " << seed;
 }
 
 TEST(Stress, ForkJoinAcrossTheWrap) {
   const task::TaskGraph graph = fork_join();
-  for (uint64_t seed = 0; seed < 20; ++seed)
+  for (uint64_t seed = 0; seed < 8; ++seed)
     ASSERT_EQ(StressRun(graph, {.seed = seed, .num_iterations = 50, .first_iteration = 0u - 25}).mismatches(), 0)
         << "seed " << seed;
 }
