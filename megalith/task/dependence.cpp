@@ -23,6 +23,7 @@ struct Access {
 // What one group does to one buffer in one mode (read or write).
 struct Pattern {
   std::vector<Access> accesses;
+  loop::Box hull;                // around all of them
   std::vector<loop::Box> cover;  // boxes whose union is that of the accesses: one if the accesses tile it
 };
 
@@ -52,16 +53,19 @@ class Interned {
   std::vector<Value> values_;
 };
 
-std::vector<loop::Box> cover_of(const std::vector<Access>& accesses) {
+loop::Box hull_of(const std::vector<Access>& accesses) {
   loop::Box hull = accesses.front().box;
-  int64_t elements = 0;
-  for (const Access& access : accesses) {
+  for (const Access& access : accesses)
     for (size_t d = 0; d < hull.lo.size(); ++d) {
       hull.lo[d] = std::min(hull.lo[d], access.box.lo[d]);
       hull.hi[d] = std::max(hull.hi[d], access.box.hi[d]);
     }
-    elements += box_elements(access.box);
-  }
+  return hull;
+}
+
+std::vector<loop::Box> cover_of(const std::vector<Access>& accesses, const loop::Box& hull) {
+  int64_t elements = 0;
+  for (const Access& access : accesses) elements += box_elements(access.box);
   // Fewer elements than the hull: they cannot tile it. As many or more: they do if nothing of it is left over.
   bool tiles = elements >= box_elements(hull);
   if (tiles) {
@@ -198,7 +202,8 @@ class Finder {
     if (added) {
       Pattern pattern;
       for (const auto& [member, box] : accesses) pattern.accesses.push_back({member, *box});
-      pattern.cover = cover_of(pattern.accesses);
+      pattern.hull = hull_of(pattern.accesses);
+      pattern.cover = cover_of(pattern.accesses, pattern.hull);
       patterns_.add(std::move(pattern));
     }
     return id;
@@ -225,6 +230,7 @@ class Finder {
   }
 
   bool hides(int later, int earlier) {
+    if (!box_contains(patterns_[later].hull, patterns_[earlier].hull)) return false;
     auto [entry, added] = hides_.try_emplace({later, earlier}, false);
     if (added) {
       const std::vector<loop::Box>& cover = patterns_[later].cover;
@@ -238,7 +244,8 @@ class Finder {
   }
 
   void relate(int earlier_group, int earlier, int later_group, int later, bool carried) {
-    add(relation(earlier, later, false), earlier_group, later_group, carried);
+    if (box_intersects(patterns_[earlier].hull, patterns_[later].hull))
+      add(relation(earlier, later, false), earlier_group, later_group, carried);
   }
   void relate_inside(int g, int earlier, int later) { add(relation(earlier, later, true), g, g, false); }
 

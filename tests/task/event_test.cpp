@@ -1,6 +1,7 @@
 // The waits that come out of small graphs, exactly.
 #include "megalith/task/event.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdio>
+#include <ctime>
 
 #include "megalith/task/json.h"
 #include "model_like.h"
@@ -12,17 +12,11 @@
 namespace megalith::test {
 namespace {
 
-double total_ms(const task::PlanReport& report) {
-  double ms = 0;
-  for (const task::PlanReport::Step& step : report.steps) ms += step.ms;
-  return ms;
-}
-
-// The promise is 1 s on one core for everything in task/, optimised; these builds are not, and share the machine.
+// The promise is 1 s of one core for everything in task/, optimised; debug builds are not.
 #ifdef MEGALITH_SANITIZE
 constexpr double kSlack = 40;
 #else
-constexpr double kSlack = 6;
+constexpr double kSlack = 3;
 #endif
 
 class PlanTime : public testing::TestWithParam<int> {};
@@ -30,14 +24,12 @@ class PlanTime : public testing::TestWithParam<int> {};
 TEST_P(PlanTime, OfAnEightBillionParameterModel) {
   ModelLike model(GetParam(), {.tiles_per_worker = GetParam() < 100 ? 1.0 : 1.5});
   const size_t num_tasks = model.tasks.size();
-  double best = 1e30;
   task::PlanReport report;
-  for (int attempt = 0; attempt < 3 && best > 1000; ++attempt) {
-    task::plan(model.tasks, model.buffers, model.options, &report);
-    best = std::min(best, total_ms(report));
-  }
-  std::printf("%d workers, %zu tasks: %.0f ms\n%s", GetParam(), num_tasks, best, report.text().c_str());
-  EXPECT_LT(best, 1000 * kSlack);
+  const std::clock_t start = std::clock();  // of this process: the machine may be busy
+  task::plan(model.tasks, model.buffers, model.options, &report);
+  const double cpu_ms = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  std::printf("%d workers, %zu tasks: %.0f ms of one core\n%s", GetParam(), num_tasks, cpu_ms, report.text().c_str());
+  EXPECT_LT(cpu_ms, 1000 * kSlack);
   // Layers share what their patterns have in common: what is worked out does not grow with their number.
   EXPECT_LT(report.num_relations, 200);
 }
