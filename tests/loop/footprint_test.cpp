@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
+#include <thread>
 
 #include "loop/kernels.h"
 #include "loop/support.h"
@@ -106,6 +108,22 @@ TEST(Footprint, Errors) {
             "[linear] there is no iname \"q\" to tile");
   EXPECT_EQ(error_of([] { Footprints(parse_kernel("kernel k\ny[0] = x[ids[0]]"), {}, {}); }),
             "[k] dimension 0 of x is indexed by data, so its shape must be declared");
+}
+
+// Each thread has an isl context of its own, and footprints keep nothing of it.
+TEST(Footprint, MadeInOneThreadAndUsedInAnother) {
+  std::vector<std::unique_ptr<Footprints>> made(8);
+  std::vector<std::thread> threads;
+  const std::string causal =
+      "input x: f32[n, n]\n{ [i] : 0 <= i < n }\n{ [j] : 0 <= j < n }\ny[i] = sum(j, x[i, j], j <= i)";
+  for (auto& one : made)
+    threads.emplace_back([&] {
+      one =
+          std::make_unique<Footprints>(parse_kernel(causal), Binding{{{"n", 100}}, {}}, std::vector<std::string>{"i"});
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& one : made)
+    EXPECT_THAT(one->of_tile({{"i", 10, 20}}).at("x").reads, ElementsAre(Box{{10, 0}, {20, 20}}));
 }
 
 // ---- against enumeration -----------------------------------------------------------------------

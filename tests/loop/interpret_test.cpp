@@ -1,10 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "loop/kernels.h"
 #include "loop/support.h"
+#include "megalith/loop/domain.h"
 
 namespace megalith::loop {
 namespace {
@@ -95,6 +97,41 @@ TEST(Interpret, DomainsOfAnyShape) {
               ElementsAre(0, 0, 2, 3));
   EXPECT_THAT(run("{ [i, j] : 0 <= i < 3 and 0 <= j < 2 }\ny[i] = 1 + i\nz[i, j] = y[i]", {}, {}, "z").values,
               ElementsAre(1, 1, 2, 2, 3, 3));
+}
+
+TEST(Interpret, RandomDomainsVisitExactlyTheirPoints) {
+  std::mt19937 random(7);
+  auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  auto constraint = [&] {
+    const char* names[] = {"i", "j", "k"};
+    const std::string a = names[pick(3)], b = names[pick(3)], n = std::to_string(pick(9));
+    switch (pick(6)) {
+      case 0: return a + " <= " + b;
+      case 1: return a + " + " + b + " < 4 + " + n;
+      case 2: return a + " mod 3 = " + std::to_string(pick(3));
+      case 3: return "(" + a + " < " + n + " or " + b + " > 3)";
+      case 4: return "2" + a + " >= " + b + " - " + n;
+      default: return a + " != " + n;
+    }
+  };
+  for (int round = 0; round < 60; ++round) {
+    const std::string domain =
+        "{ [i, j, k] : 0 <= i < 7 and 0 <= j < 6 and 0 <= k < 5 and " + constraint() + " and " + constraint() + " }";
+    int64_t points = 0, pairs = 0;
+    const isl::set set(isl_context(), domain);
+    set.foreach_point([&](const isl::point&) { ++points; });
+    project_dimensions(set, {"i", "j"}).foreach_point([&](const isl::point&) { ++pairs; });
+    Arrays arrays = {{"n", Array::zeros({7, 6})}, {"m", Array::zeros({7, 6, 5})}};
+    interpret(parse_kernel("inout n\ninout m\n" + domain +
+                           "\nn[i, j] = n[i, j] + 100 + sum(k, 1)\nm[i, j, k] = m[i, j, k] + 1"),
+              {}, arrays);
+    double n = 0, m = 0;
+    for (const double value : arrays["n"].values) n += value;
+    for (const double value : arrays["m"].values) m += value;
+    EXPECT_EQ(n, 100.0 * static_cast<double>(pairs) + static_cast<double>(points)) << domain;
+    EXPECT_EQ(m, static_cast<double>(points)) << domain;
+    EXPECT_LE(*std::ranges::max_element(arrays["m"].values), 1) << domain;
+  }
 }
 
 TEST(Interpret, NeighboursInOneLoopWithDifferentDomains) {
