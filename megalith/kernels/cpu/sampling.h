@@ -100,7 +100,7 @@ inline i32 sample_row(const float* logits, i32* heap, i32 vocabulary, i32 best, 
 /// The body of the operator `sampling`: one token per sample row.
 template <class Args>
 inline void sample_rows(const Args& a) {
-  for (i64 r = a.r_begin; r < a.r_end; ++r) {
+  for (i64 r = a.r_begin; r < a.r_end && r < a.R; ++r) {
     const i64 request = a.sample_request[r];
     const float* f32s = a.sampling_f32 + request * batch::kSamplingFloats;
     const i32* i32s = a.sampling_i32 + request * batch::kSamplingInts;
