@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "base/temporary_folder.h"
@@ -127,7 +128,7 @@ TEST(Cache, ALockIsExclusiveAndLeavesNoFile) {
   TemporaryFolder folder;
   KernelCache cache(folder.path, kLarge);
   const std::string key = hash_hex("a");
-  int inside = 0;  // guarded by the lock under test
+  std::atomic<int> inside = 0;  // atomic only because ThreadSanitizer does not know that flock() orders threads
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
