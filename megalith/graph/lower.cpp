@@ -78,23 +78,29 @@ LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string
 
 }  // namespace
 
+std::vector<int> kernel_of_node(const Graph& graph) {
+  std::map<std::string, int> by_signature;
+  std::vector<int> result;
+  for (const Node& node : graph.nodes())
+    result.push_back(
+        by_signature.emplace(signature_of(graph, node), static_cast<int>(by_signature.size())).first->second);
+  return result;
+}
+
 LoweredGraph lower(const Graph& graph, const std::string& target) {
   LoweredGraph result;
-  std::map<std::string, int> by_signature;
+  result.kernel_of_node = kernel_of_node(graph);
   std::map<std::string, int> used_names;
-  for (const Node& node : graph.nodes()) {
-    const std::string signature = signature_of(graph, node);
-    auto [at, fresh] = by_signature.emplace(signature, static_cast<int>(result.kernels.size()));
-    if (fresh) {
-      LoweredKernel lowered;
-      try {
-        lowered = lower_node(graph, node, target);
-      } catch (const UserError& error) { throw UserError(fmt::format("{} (node \"{}\")", error.what(), node.name)); }
-      lowered.signature = signature;
-      lowered.name = fmt::format("{}_{}", node.op->name, used_names[node.op->name]++);
-      result.kernels.push_back(std::move(lowered));
-    }
-    result.kernel_of_node.push_back(at->second);
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    if (result.kernel_of_node[n] < static_cast<int>(result.kernels.size())) continue;
+    const Node& node = graph.nodes()[n];
+    LoweredKernel lowered;
+    try {
+      lowered = lower_node(graph, node, target);
+    } catch (const UserError& error) { throw UserError(fmt::format("{} (node \"{}\")", error.what(), node.name)); }
+    lowered.signature = signature_of(graph, node);
+    lowered.name = fmt::format("{}_{}", node.op->name, used_names[node.op->name]++);
+    result.kernels.push_back(std::move(lowered));
   }
   return result;
 }

@@ -19,14 +19,17 @@ struct LoweredKernel {
   loop::Binding binding;            // all sizes (dynamic ones at their largest) and attributes
   std::vector<std::string> tiled;   // inames of the task axes, in order: Task::tile and TaskRecord::begin/end
   const TunedBody* body = nullptr;  // chosen for the target; nullptr: generated from the loop kernel
-  // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter in
-  // kernel.parameters order a pointer to its i32 value.
+  // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter, by name (which is
+  // the order of kernel.parameters), a pointer to its i32 value.
 };
 
 struct LoweredGraph {
   std::vector<LoweredKernel> kernels;
   std::vector<int> kernel_of_node;  // index into kernels, per node
 };
+
+/// Which nodes share a signature: per node the index that lower() gives its kernel. Cheap: nothing is lowered.
+std::vector<int> kernel_of_node(const Graph& graph);
 
 /// Lowers every node for a target ("cpu", ...). Runs the loop kernels' checks; errors name the node.
 LoweredGraph lower(const Graph& graph, const std::string& target);

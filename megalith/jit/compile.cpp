@@ -4,7 +4,9 @@
 
 #include "megalith/base/error.h"
 #include "megalith/codegen/emit.h"
+#include "megalith/graph/lower.h"
 #include "megalith/graph/text.h"
+#include "megalith/jit/plan_cache.h"
 #include "megalith/task/json.h"
 #include "megalith/task/partition.h"
 #include "megalith/task/plan.h"
@@ -43,28 +45,55 @@ int64_t scratch_bytes(const Library& library) {
   return nlohmann::json::parse(library.kernel_info()).at("scratch_bytes").get<int64_t>();
 }
 
+// Whoever wants artifacts, or brings their own, wants every stage to run.
+bool looks_at_stages(const PipelineOptions& options) {
+  return !options.dump_directory.empty() || !options.override_directory.empty() || !options.keep.empty();
+}
+
+// The first half of the compiler: from the graph to tasks and source.
+void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, CompiledKernel& kernel) {
+  const graph::LoweredGraph lowered = pipeline.stage(
+      {"lower", "loops.txt"}, [&] { return graph::lower(graph, options.target); },
+      [&](const graph::LoweredGraph& l) { return graph::print(graph, l); },
+      [&](const std::string& text) { return graph::parse_loops(text, graph::lower(graph, options.target)); }, nullptr);
+  kernel.tasks = pipeline.stage(
+      {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options.num_workers); },
+      [](const task::TaskGraph& tasks) { return task::to_json(tasks); },
+      [](const std::string& text) { return task::from_json(text); }, check_tasks);
+  kernel.source = pipeline.stage(
+      {"emit", "kernel.cpp"}, [&] { return codegen::emit_cpu(lowered.kernels, graph.name()).text; },
+      [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
+}
+
+// The same from the cache; what is read is verified like anything else.
+void take_plan(Pipeline& pipeline, Plan plan, CompiledKernel& kernel) {
+  kernel.tasks = pipeline.stage(
+      {"partition", "tasks.json"}, [&] { return task::from_json(plan.tasks); }, nullptr, nullptr, check_tasks);
+  kernel.source = std::move(plan.source);
+}
+
 }  // namespace
 
 CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options) {
   MEGALITH_CHECK(options.target == "cpu", "there is no target \"{}\"; known is cpu", options.target);
   Pipeline pipeline(graph.name(), options.pipeline);
   CompiledKernel kernel;
+  const std::string text = pipeline.stage(
+      {"build", "graph.txt"}, [&] { return graph::print(graph); }, [](const std::string& t) { return t; }, nullptr,
+      nullptr);
+  kernel.kernel_of_node = graph::kernel_of_node(graph);
 
-  pipeline.stage(
-      {"build", "graph.txt"}, [&] { return 0; }, [&](int) { return graph::print(graph); }, nullptr, nullptr);
-  kernel.lowered = pipeline.stage(
-      {"lower", "loops.txt"}, [&] { return graph::lower(graph, options.target); },
-      [&](const graph::LoweredGraph& l) { return graph::print(graph, l); },
-      [&](const std::string& text) { return graph::parse_loops(text, graph::lower(graph, options.target)); }, nullptr);
-  kernel.tasks = pipeline.stage(
-      {"partition", "tasks.json"}, [&] { return make_tasks(graph, kernel.lowered, options.num_workers); },
-      [](const task::TaskGraph& tasks) { return task::to_json(tasks); },
-      [](const std::string& text) { return task::from_json(text); }, check_tasks);
-  kernel.source = pipeline.stage(
-      {"emit", "kernel.cpp"}, [&] { return codegen::emit_cpu(kernel.lowered.kernels, graph.name()).text; },
-      [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
+  const KernelCache cache = KernelCache::from_environment();
+  const PlanCache plans(cache, fmt::format("{}\n{} workers\n{}", options.target, options.num_workers, text));
+  std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
+  if (plan) {
+    take_plan(pipeline, std::move(*plan), kernel);
+  } else {
+    make_plan(pipeline, graph, options, kernel);
+    if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_json(kernel.tasks), kernel.source});
+  }
   if (!options.plan_only) {
-    kernel.build = build_shared_object(pipeline, {.name = graph.name(), .source = kernel.source});
+    kernel.build = build_shared_object(pipeline, {.name = graph.name(), .source = kernel.source}, cache);
     kernel.scratch_bytes = scratch_bytes(kernel.build.library);
   }
   kernel.report = pipeline.finish();

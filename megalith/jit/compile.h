@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "megalith/graph/graph.h"
-#include "megalith/graph/lower.h"
 #include "megalith/jit/build.h"
 #include "megalith/jit/stage.h"
 #include "megalith/task/task_graph.h"
@@ -22,7 +21,7 @@ struct CompileOptions {
 
 /// All that is needed to run the graph, and all that there is to look at.
 struct CompiledKernel {
-  graph::LoweredGraph lowered;
+  std::vector<int> kernel_of_node;  // per node the case of the generated switch that runs its tasks
   task::TaskGraph tasks;
   std::string source;
   int64_t scratch_bytes = 0;  // per worker

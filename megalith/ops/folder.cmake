@@ -1,4 +1,4 @@
-#The list of operators is the list of files : each ops / NAME.cpp but registry.cpp defines `Operator NAME()`.
+# The list of operators is the list of files: each ops/NAME.cpp but registry.cpp defines `Operator NAME()`.
 file(GLOB op_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/megalith/ops ${PROJECT_SOURCE_DIR}/megalith/ops/*.cpp)
 list(REMOVE_ITEM op_files registry.cpp)
 set(op_list "")

@@ -23,19 +23,17 @@ std::vector<void*> find_addresses(const graph::Graph& graph, const task::TaskGra
   return addresses;
 }
 
-// Operand pointers node by node: the operator's operands, then the dynamic sizes in the kernel's parameter order.
+// Operand pointers node by node: the operator's operands, then its dynamic sizes by name.
 ImageParts make_parts(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                       const std::vector<void*>& addresses) {
   ImageParts parts;
   std::vector<u32> first_of_node;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const graph::Node& node = graph.nodes()[n];
-    const graph::LoweredKernel& lowered = kernel.lowered.kernels[static_cast<size_t>(kernel.lowered.kernel_of_node[n])];
     first_of_node.push_back(static_cast<u32>(parts.operands.size()));
     for (graph::TensorId operand : node.operands) parts.operands.push_back(addresses[static_cast<size_t>(operand)]);
-    for (const loop::Parameter& parameter : lowered.kernel.parameters) {
-      if (!parameter.dynamic) continue;
-      const graph::DynamicSize& where = graph.dynamic_sizes().at(node.dynamic.at(parameter.name));
+    for (const auto& [size, dynamic] : node.dynamic) {
+      const graph::DynamicSize& where = graph.dynamic_sizes().at(dynamic);
       parts.operands.push_back(static_cast<i32*>(addresses[static_cast<size_t>(where.tensor)]) + where.index);
     }
   }
@@ -43,7 +41,7 @@ ImageParts make_parts(const graph::Graph& graph, const jit::CompiledKernel& kern
     MEGALITH_CHECK(task.node >= 0 && task.node < static_cast<int>(graph.nodes().size()),
                    "task \"{}\" belongs to node {}, but the graph has {} nodes", task.name, task.node,
                    graph.nodes().size());
-    parts.bodies.push_back(static_cast<u32>(kernel.lowered.kernel_of_node[static_cast<size_t>(task.node)]));
+    parts.bodies.push_back(static_cast<u32>(kernel.kernel_of_node[static_cast<size_t>(task.node)]));
     parts.first_operands.push_back(first_of_node[static_cast<size_t>(task.node)]);
   }
   parts.scratch_bytes = static_cast<u64>(kernel.scratch_bytes);
