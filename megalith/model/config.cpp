@@ -1,5 +1,7 @@
 #include "megalith/model/config.h"
 
+#include <filesystem>
+
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/model/json.h"
@@ -211,7 +213,9 @@ GenerationConfig read_generation_config(const JsonValue& root) {
 ModelConfig config_read(const std::string& folder) {
   const std::string path = folder + "/config.json";
   MEGALITH_CHECK(file_exists(path), "{} is not a model folder: it has no config.json", folder);
-  return read_config(JsonFile::read(path, kMostConfigBytes).root());
+  ModelConfig config = read_config(JsonFile::read(path, kMostConfigBytes).root());
+  config.name = std::filesystem::weakly_canonical(folder).filename();
+  return config;
 }
 
 ModelConfig config_parse(std::string_view json, const std::string& name) {

@@ -25,6 +25,7 @@ struct RopeScaling {
 };
 
 struct ModelConfig {
+  std::string name;          // the folder's own: "storyteller"; names the graph and its artifacts
   std::string architecture;  // "Qwen3ForCausalLM", "LlamaForCausalLM"
   int64_t vocab_size = 0;    // V: rows of the embedding; may exceed the tokenizer's
   int64_t hidden_size = 0;   // H

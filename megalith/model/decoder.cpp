@@ -46,7 +46,7 @@ int64_t DecoderOptions::pages_per_request() const {
 int64_t DecoderOptions::num_pages() const { return pages_per_request() * max_requests; }
 
 DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& options)
-    : config_(config), options_(options), graph_(ops::builtin(), config.architecture) {
+    : config_(config), options_(options), graph_(ops::builtin(), config.name.empty() ? config.architecture : config.name) {
   const int64_t num_requests = options_.max_requests;
   const TensorId counts = graph_.state("counts", DType::i32, {batch::kCountFields});
   graph_.dynamic_size("rows", counts, batch::kRows);
