@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "megalith/base/error.h"
-#include "megalith/codegen/place.h"
 #include "megalith/codegen/expression.h"
+#include "megalith/codegen/place.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/text.h"
 #include "megalith/runtime/protocol.h"
@@ -67,12 +67,12 @@ std::string attribute_literal(double value) {
 
 std::string member_name(const std::string& tensor) {
   static const std::set<std::string> words = {
-      "auto",   "bool",   "break",     "case",     "char",    "class",  "const",    "continue", "default", "delete",
-      "do",     "double", "else",      "enum",     "explicit", "export", "extern",  "false",    "float",   "for",
-      "friend", "goto",   "if",        "inline",   "int",     "long",   "mutable",  "namespace", "new",    "not",
-      "operator", "or",   "private",   "public",   "register", "return", "short",   "signed",   "static",  "struct",
-      "switch", "template", "this",    "throw",    "true",    "try",    "typedef",  "union",    "unsigned", "using",
-      "virtual", "void",  "volatile",  "while",    "and",     "xor",    "scratch",  "abort",    "iteration"};
+      "auto",     "bool",     "break",    "case",   "char",     "class",  "const",   "continue",  "default",  "delete",
+      "do",       "double",   "else",     "enum",   "explicit", "export", "extern",  "false",     "float",    "for",
+      "friend",   "goto",     "if",       "inline", "int",      "long",   "mutable", "namespace", "new",      "not",
+      "operator", "or",       "private",  "public", "register", "return", "short",   "signed",    "static",   "struct",
+      "switch",   "template", "this",     "throw",  "true",     "try",    "typedef", "union",     "unsigned", "using",
+      "virtual",  "void",     "volatile", "while",  "and",      "xor",    "scratch", "abort",     "iteration"};
   return words.contains(tensor) ? tensor + "_" : tensor;
 }
 
@@ -88,6 +88,8 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
       constants.push_back(fmt::format("{}_largest = {}", parameter.name, size));
     } else {
       constants.push_back(fmt::format("{} = {}", parameter.name, size));
+      // Bodies of opaque kernels work with room for the largest size, whether the size is dynamic or not.
+      if (bound.opaque) constants.push_back(fmt::format("{}_largest = {}", parameter.name, size));
     }
   }
   if (!constants.empty()) text += fmt::format("  static constexpr i64 {};\n", fmt::join(constants, ", "));
@@ -107,8 +109,7 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   MEGALITH_ASSERT(lowered.tiled.size() <= runtime::kMaxAxes, "[{}] more task axes than a task record has",
                   lowered.name);
   const loop::Domains domains(bound);
-  std::string text = fmt::format(
-      "static {0}_args {0}_arguments([[maybe_unused]] const Task& task) {{\n", lowered.name);
+  std::string text = fmt::format("static {0}_args {0}_arguments([[maybe_unused]] const Task& task) {{\n", lowered.name);
   std::string fields;
   size_t operand = 0;
   for (const loop::TensorArgument* tensor : operands_of(lowered))

@@ -11,17 +11,17 @@
 namespace megalith::codegen {
 
 struct Block {
-  std::string iname;                // of the loop; "" for the function and for ifs
-  std::set<std::string> writes;     // tensors that something in it writes
-  bool guarded = false;             // a loop that data bounds: reads at places that data decides stay inside
-  bool strict = false;              // an if: every read stays inside
+  std::string iname;             // of the loop; "" for the function and for ifs
+  std::set<std::string> writes;  // tensors that something in it writes
+  bool guarded = false;          // a loop that data bounds: reads at places that data decides stay inside
+  bool strict = false;           // an if: every read stays inside
   std::vector<std::string> lines;
   struct Named {
     loop::Expr value;
     std::string name;
-    bool stale = false;             // something it reads was written since
+    bool stale = false;  // something it reads was written since
   };
-  std::vector<Named> named;         // values that have a name here
+  std::vector<Named> named;  // values that have a name here
 };
 
 /// Moves what does not change inside loops and reductions out of them, into named constants.

@@ -23,7 +23,9 @@ namespace {
 class BodyWriter {
  public:
   BodyWriter(const graph::LoweredKernel& lowered, const loop::Kernel& bound, const Dialect& dialect)
-      : lowered_(lowered), context_(bound, lowered.binding, dialect), writer_(context_),
+      : lowered_(lowered),
+        context_(bound, lowered.binding, dialect),
+        writer_(context_),
         hoister_(context_, writer_, blocks_) {}
 
   GeneratedBody write();
@@ -174,8 +176,8 @@ void BodyWriter::emit_instruction(int index, const std::vector<std::string>& out
   if (!tests.empty()) close(fmt::format("if ({})", fmt::join(tests, " && ")));
 }
 
-// True if no iteration of the loop touches what another one writes: every tensor written in it is written at places that
-// move with the iname, and read only where it is written.
+// True if no iteration of the loop touches what another one writes: every tensor written in it is written at places
+// that move with the iname, and read only where it is written.
 bool BodyWriter::independent(const NestNode& node) const {
   std::map<std::string, const Expr*> targets;
   for (const NestNode& child : node.body) {
@@ -204,7 +206,8 @@ bool BodyWriter::independent(const NestNode& node) const {
   }
   auto reads_elsewhere = [&](const Expr& expr, auto&& self) -> bool {
     if (expr.kind == Expr::Kind::subscript)
-      if (const auto target = targets.find(expr.name); target != targets.end() && !same_expression(*target->second, expr))
+      if (const auto target = targets.find(expr.name);
+          target != targets.end() && !same_expression(*target->second, expr))
         return true;
     return std::ranges::any_of(expr.args, [&](const Expr& arg) { return self(arg, self); });
   };
@@ -334,7 +337,8 @@ GeneratedBody BodyWriter::write() {
     const Place& place = context_.places.of.at(tensor.name);
     if (place.where != Place::Where::operand || tensor.role == loop::Role::temporary) continue;
     const std::string constant = tensor.role == loop::Role::input ? "const " : "";
-    name(fmt::format("{}{}* const", constant, element_type(place.dtype)), place.text, "args." + member_name(tensor.name));
+    name(fmt::format("{}{}* const", constant, element_type(place.dtype)), place.text,
+         "args." + member_name(tensor.name));
   }
   for (const loop::Parameter& parameter : context_.kernel.parameters)
     name("const i64", parameter.name, "args." + parameter.name);

@@ -1,5 +1,5 @@
-// A generated body: the function that runs one task of a lowered kernel, written from its loop kernel. It walks the nest
-// of loop/nest.h, takes bounds and guards from isl, and restricts the tiled inames to the task's ranges.
+// A generated body: the function that runs one task of a lowered kernel, written from its loop kernel. It walks the
+// nest of loop/nest.h, takes bounds and guards from isl, and restricts the tiled inames to the task's ranges.
 #pragma once
 
 #include <cstdint>

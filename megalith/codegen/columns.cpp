@@ -97,8 +97,8 @@ std::string write_columns(BodyContext& context, const ExpressionWriter& writer, 
   return fmt::format(
       "sum_columns({}, {}, {}, {}, [&](f32 acc, {}, i64 {}) {} {{\n  return {};\n}}, [&](i64 {}, f32 total) {} {{\n"
       "  {} = {};\n}});",
-      loop.lower, loop.upper, reduction.bounds.lower, reduction.bounds.upper, along_parameter, iname, lambda, step, iname,
-      lambda, writer.element(instruction.target),
+      loop.lower, loop.upper, reduction.bounds.lower, reduction.bounds.upper, along_parameter, iname, lambda, step,
+      iname, lambda, writer.element(instruction.target),
       writer.stored(value, context.places.of.at(instruction.target.name).dtype));
 }
 

@@ -16,7 +16,10 @@ struct Dialect {
 };
 
 inline Dialect cpu_dialect() {
-  return {"cpu", "[[gnu::noinline]] static void", "MEGALITH_INLINE", "MEGALITH_INDEPENDENT",
+  return {"cpu",
+          "[[gnu::noinline]] static void",
+          "MEGALITH_INLINE",
+          "MEGALITH_INDEPENDENT",
           {"runtime/protocol.h", "runtime/cpu/worker.h", "kernels/cpu/prelude.h", "kernels/cpu/reduce.h"}};
 }
 

@@ -92,8 +92,15 @@ extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::r
 }  // namespace
 
 std::vector<std::string> cpu_compile_flags() {
-  return {"-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fopenmp-simd", "-ffp-contract=off",
-          "-fno-math-errno", "-fno-trapping-math"};
+  return {"-std=c++20",
+          "-O3",
+          "-fPIC",
+          "-shared",
+          "-fvisibility=hidden",
+          "-fopenmp-simd",
+          "-ffp-contract=off",
+          "-fno-math-errno",
+          "-fno-trapping-math"};
 }
 
 EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const std::string& title) {
@@ -128,22 +135,24 @@ EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const s
     }
   }
 
-  result.text = fmt::format(
-      "// A persistent kernel written by Megalith " MEGALITH_VERSION ": {}\n//\n// Bodies, in the order of the switch at "
-      "the end:\n{}//\n// To compile by hand: c++ {} -march=native\n\n",
-      commented(title).substr(3, commented(title).size() - 4), contents, fmt::join(cpu_compile_flags(), " "));
+  result.text = fmt::format("// A persistent kernel written by Megalith " MEGALITH_VERSION
+                            ": {}\n//\n// Bodies, in the order of the switch at "
+                            "the end:\n{}//\n// To compile by hand: c++ {} -march=native\n\n",
+                            commented(title).substr(3, commented(title).size() - 4), contents,
+                            fmt::join(cpu_compile_flags(), " "));
   result.text += embedder.text();
   // g++ cannot see that a value which is set under one condition is read under the same one.
   result.text +=
-      "#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n#endif\n\n";
+      "#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC diagnostic ignored "
+      "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
   result.text += kTaskStruct;
   result.text += "\n" + bodies + write_worker(kernels);
   result.text += fmt::format(
       "\nextern \"C\" [[gnu::visibility(\"default\")]] const char megalith_kernel_info[] =\n"
-      "    R\"json({{\"version\": \"" MEGALITH_VERSION "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"bodies\": [{}]}})json\";\n",
-      dialect.target, result.scratch_bytes,
-      names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
+      "    R\"json({{\"version\": \"" MEGALITH_VERSION
+      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"bodies\": [{}]}})json\";\n",
+      dialect.target, result.scratch_bytes, names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
   return result;
 }
 

@@ -22,10 +22,10 @@ struct EmittedSource {
 /// Every kernel needs a body: UserError naming an opaque one without a hand-tuned body for the CPU.
 EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const std::string& title);
 
-/// The flags that the source is written for, beside -march. Results depend on no tile, worker or batch because each sum has
-/// one order, written out; so the compiler must not fuse or reorder on its own: multiply-adds are fused where the source
-/// says fma() and nowhere else (-ffp-contract=off), and nothing may imply -ffast-math. Without errno and traps, which
-/// nobody reads, square roots and choices vectorise.
+/// The flags that the source is written for, beside -march. Results depend on no tile, worker or batch because each sum
+/// has one order, written out; so the compiler must not fuse or reorder on its own: multiply-adds are fused where the
+/// source says fma() and nowhere else (-ffp-contract=off), and nothing may imply -ffast-math. Without errno and traps,
+/// which nobody reads, square roots and choices vectorise.
 std::vector<std::string> cpu_compile_flags();
 
 }  // namespace megalith::codegen

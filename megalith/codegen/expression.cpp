@@ -224,9 +224,9 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
   const Type type = natural(expr);
   auto binary = [&](const char* op, Type want, int precedence, Type result) -> Text {
     // One more on the right: a - (b - c). Additions keep their order too, as they round.
-    return {fmt::format("{} {} {}", write(expr.args[0], want, precedence), op,
-                        write(expr.args[1], want, precedence + 1)),
-            precedence, result};
+    return {
+        fmt::format("{} {} {}", write(expr.args[0], want, precedence), op, write(expr.args[1], want, precedence + 1)),
+        precedence, result};
   };
 
   if (loop::is_dtype_name(name)) {

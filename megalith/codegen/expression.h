@@ -32,8 +32,8 @@ struct BodyContext {
   loop::Domains domains;
   std::vector<loop::NestNode> nest;
   Places places;
-  std::set<std::string> nonnegative;         // inames and parameters that are never below 0
-  std::map<std::string, Type> locals;        // values that the body has named
+  std::set<std::string> nonnegative;   // inames and parameters that are never below 0
+  std::map<std::string, Type> locals;  // values that the body has named
 };
 
 /// A loop's bounds as C++ text.
@@ -73,8 +73,8 @@ class ExpressionWriter {
     bool bounded_by_data = false;
   };
   std::vector<Reduction> reductions(const loop::Expr& reduce) const;
-  /// True if the terms of a sum (or max, min) over `iname` are worth forming 16 at a time: all that it reads lies side by
-  /// side in memory, or is the same for every term.
+  /// True if the terms of a sum (or max, min) over `iname` are worth forming 16 at a time: all that it reads lies side
+  /// by side in memory, or is the same for every term.
   bool in_lanes(const loop::Expr& reduce) const;
 
  private:

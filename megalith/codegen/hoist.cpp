@@ -98,11 +98,10 @@ int Hoister::level_of(const Expr& expr) const {
   };
   for (size_t level = blocks_.size() - 1; level > 0; --level) {
     const Block& block = blocks_[level];
-    const bool depends =
-        std::ranges::find(names, block.iname) != names.end() || is_written(block, expr, is_written) ||
-        std::ranges::any_of(block.named, [&](const Block::Named& value) {
-          return std::ranges::find(names, value.name) != names.end();
-        });
+    const bool depends = std::ranges::find(names, block.iname) != names.end() || is_written(block, expr, is_written) ||
+                         std::ranges::any_of(block.named, [&](const Block::Named& value) {
+                           return std::ranges::find(names, value.name) != names.end();
+                         });
     if (depends || (block.guarded && reads_computed_place(expr)) || (block.strict && reads_tensor(expr)))
       return static_cast<int>(level);
   }
@@ -132,8 +131,9 @@ void Hoister::name_value(Expr& expr, int level) {
 }
 
 void Hoister::name_outer_reads(Expr& expr, int level) {
-  const bool only_sometimes = expr.kind == Expr::Kind::reduce ||
-                              (expr.kind == Expr::Kind::call && (expr.name == "if" || expr.name == "and" || expr.name == "or"));
+  const bool only_sometimes =
+      expr.kind == Expr::Kind::reduce ||
+      (expr.kind == Expr::Kind::call && (expr.name == "if" || expr.name == "and" || expr.name == "or"));
   if (only_sometimes) return;
   if (expr.kind == Expr::Kind::subscript && context_.places.of.at(expr.name).where != Place::Where::scalar) {
     if (const int own = level_of(expr); own < level) {
@@ -169,8 +169,8 @@ void Hoister::visit(Expr& expr, const Position& position) {
       position.bound, [&](const std::string& iname) { return std::ranges::find(names, iname) != names.end(); });
   if (!moves && worth(expr, worth)) {
     const int level = level_of(expr);
-    const bool stays_safe = (!position.guarded || !reads_computed_place(expr)) &&
-                            (!position.strict || !reads_tensor(expr));
+    const bool stays_safe =
+        (!position.guarded || !reads_computed_place(expr)) && (!position.strict || !reads_tensor(expr));
     if ((level < depth || !position.bound.empty()) && stays_safe) {
       name_value(expr, level);
       return;

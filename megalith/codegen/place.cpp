@@ -49,7 +49,8 @@ std::vector<const NestNode*> common_path(const std::vector<Access>& accesses,
   return common;
 }
 
-// The loop around all accesses that indexes dimension `d` in each of them: its depth, counted from 1; 0 if there is none.
+// The loop around all accesses that indexes dimension `d` in each of them: its depth, counted from 1; 0 if there is
+// none.
 size_t shared_loop(const std::vector<Access>& accesses, size_t d, const std::vector<const NestNode*>& common) {
   for (size_t depth = 0; depth < common.size(); ++depth)
     if (std::ranges::all_of(accesses, [&](const Access& access) {

@@ -16,14 +16,14 @@ namespace megalith::codegen {
 struct Place {
   enum class Where { operand, scalar, stack, scratch };
 
-  std::string text;              // its name in the source
+  std::string text;  // its name in the source
   DType dtype = DType::f32;
   Where where = Where::operand;
   std::vector<int64_t> strides;  // in elements, row-major, of the sizes' largest values; 0: the dimension has vanished
   int64_t num_elements = 1;
   int64_t scratch_offset = 0;
-  int depth = 0;                 // of the loops around its declaration
-  bool defined_by_write = false; // a scalar whose only write is unconditional and where it is declared
+  int depth = 0;                  // of the loops around its declaration
+  bool defined_by_write = false;  // a scalar whose only write is unconditional and where it is declared
 };
 
 struct Places {

@@ -90,8 +90,7 @@ bool ExpressionWriter::in_lanes(const Expr& reduce) const {
   if (reduce.reduce == ReduceOp::argmax || natural(reduce.args[0]) != Type::f32) return false;
   bool contiguous = false, scattered = false;
   auto visit = [&](const Expr& expr, auto&& self) -> void {
-    if (expr.kind == Expr::Kind::subscript &&
-        context_.places.of.at(expr.name).where != Place::Where::scalar) {
+    if (expr.kind == Expr::Kind::subscript && context_.places.of.at(expr.name).where != Place::Where::scalar) {
       const auto stride = flat_index(expr).coefficient(reduce.inames.back());
       if (!stride || (*stride != 0 && *stride != 1)) scattered = true;
       if (stride && *stride == 1) contiguous = true;
@@ -110,8 +109,8 @@ std::string accumulate(const ExpressionWriter& writer, const Expr& term, const s
   const bool product = term.kind == Expr::Kind::call && term.name == "*";
   if (writer.natural(term) == Type::f32) {
     if (product)
-      return fmt::format("fma({}, {}, {})", writer.write(term.args[0], Type::f32), writer.write(term.args[1], Type::f32),
-                         acc);
+      return fmt::format("fma({}, {}, {})", writer.write(term.args[0], Type::f32),
+                         writer.write(term.args[1], Type::f32), acc);
     return fmt::format("{} + {}", acc, writer.write(term, Type::f32, kAdd + 1));
   }
   return fmt::format("{} + {}", acc, writer.write(term, Type::i64, kAdd + 1));
@@ -154,12 +153,11 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   const std::string name(type_name(type));
   const bool sum = expr.reduce == ReduceOp::sum;
   const char* pick = expr.reduce == ReduceOp::max ? "max" : "min";
-  const std::string nothing =
-      sum ? (type == Type::f32 ? "0.0f" : "i64(0)")
-          : type == Type::f32 ? (expr.reduce == ReduceOp::max ? "-kInfinity" : "kInfinity")
-                              : (expr.reduce == ReduceOp::max ? "kLowest" : "kHighest");
-  std::string step = sum ? accumulate(*this, expr.args[0], "acc")
-                         : fmt::format("{}(acc, {})", pick, write(expr.args[0], type));
+  const std::string nothing = sum                 ? (type == Type::f32 ? "0.0f" : "i64(0)")
+                              : type == Type::f32 ? (expr.reduce == ReduceOp::max ? "-kInfinity" : "kInfinity")
+                                                  : (expr.reduce == ReduceOp::max ? "kLowest" : "kHighest");
+  std::string step =
+      sum ? accumulate(*this, expr.args[0], "acc") : fmt::format("{}(acc, {})", pick, write(expr.args[0], type));
   if (!tests.empty()) step = fmt::format("{} ? {} : acc", holds, step);
 
   const Bounds& inner = loops.back().bounds;
@@ -173,9 +171,7 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
 
   for (size_t r = loops.size() - 1; r-- > 0;) {
     const bool innermost_lanes = lanes && r + 2 == loops.size();
-    const std::string body = !innermost_lanes ? text
-                             : sum            ? "acc + " + text
-                                              : fmt::format("{}(acc, {})", pick, text);
+    const std::string body = !innermost_lanes ? text : sum ? "acc + " + text : fmt::format("{}(acc, {})", pick, text);
     text = fmt::format("fold({}, {}, {}, {})", r > 0 ? "acc" : nothing, loops[r].bounds.lower, loops[r].bounds.upper,
                        lambda(name + " acc, " + parameter(expr.inames[r], text), body));
   }

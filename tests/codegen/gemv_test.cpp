@@ -1,5 +1,5 @@
-// The tuned products (kernels/cpu/gemv.h) against the bodies that would be generated in their place: the same bits, for any
-// number of rows, any tile and any K.
+// The tuned products (kernels/cpu/gemv.h) against the bodies that would be generated in their place: the same bits, for
+// any number of rows, any tile and any K.
 #include <gtest/gtest.h>
 
 #include "codegen/program.h"
@@ -16,22 +16,31 @@ std::vector<Spec> specs() {
   for (const int64_t k : {129, 512, 7}) {
     const std::map<std::string, int64_t> sizes = {{"T", 11}, {"N", 45}, {"K", k}};
     const std::string number = std::to_string(k);
-    Spec linear{"linear_" + number, R"(
+    Spec linear{"linear_" + number,
+                R"(
         parameter T dynamic
         input x: f32[T, K]
         input weight: bf16[N, K]
         output y: f32[T, N]
         { [t, n, k] : 0 <= t < T and 0 <= n < N and 0 <= k < K }
-        y[t, n] = sum(k, f32(x[t, k]) * f32(weight[n, k])))", sizes, {"n", "t"}, {}};
-    Spec residual{"residual_" + number, R"(
+        y[t, n] = sum(k, f32(x[t, k]) * f32(weight[n, k])))",
+                sizes,
+                {"n", "t"},
+                {}};
+    Spec residual{"residual_" + number,
+                  R"(
         parameter T dynamic
         input x: f32[T, K]
         input weight: bf16[N, K]
         input residual: f32[T, N]
         output y: f32[T, N]
         { [t, n, k] : 0 <= t < T and 0 <= n < N and 0 <= k < K }
-        y[t, n] = f32(residual[t, n]) + sum(k, f32(x[t, k]) * f32(weight[n, k])))", sizes, {"n"}, {}};
-    Spec rmsnorm{"rmsnorm_" + number, R"(
+        y[t, n] = f32(residual[t, n]) + sum(k, f32(x[t, k]) * f32(weight[n, k])))",
+                  sizes,
+                  {"n"},
+                  {}};
+    Spec rmsnorm{"rmsnorm_" + number,
+                 R"(
         parameter T dynamic
         attribute eps = 1e-6
         input x: f32[T, K]
@@ -40,7 +49,10 @@ std::vector<Spec> specs() {
         output y: f32[T, N]
         { [t, n, j, k] : 0 <= t < T and 0 <= n < N and 0 <= j < K and 0 <= k < K }
         ss[t] = sum(j, f32(x[t, j]) * f32(x[t, j]))
-        y[t, n] = sum(k, f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k]) * f32(weight[n, k])))", sizes, {"n", "t"}, {}};
+        y[t, n] = sum(k, f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k]) * f32(weight[n, k])))",
+                 sizes,
+                 {"n", "t"},
+                 {}};
     for (auto [spec, body] : {std::pair{&linear, &kGemv}, {&residual, &kGemvWithResidual}, {&rmsnorm, &kRmsnormGemv}}) {
       result.push_back(*spec);
       spec->name = "tuned_" + spec->name;

@@ -21,7 +21,8 @@ std::string text_of(const std::string& name) {
 }
 
 class Golden : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Kernels, Golden, ::testing::Values("rmsnorm", "rmsnorm_linear", "attention", "softmax_triangle"),
+INSTANTIATE_TEST_SUITE_P(Kernels, Golden,
+                         ::testing::Values("rmsnorm", "rmsnorm_linear", "attention", "softmax_triangle"),
                          [](const auto& kernel) { return std::string(kernel.param); });
 
 TEST_P(Golden, TextIsAsReviewed) {

@@ -91,15 +91,18 @@ bool compiler_exists(const std::string& compiler) {
   return std::system(fmt::format("command -v {} > /dev/null 2>&1", compiler).c_str()) == 0;
 }
 
-Program::Program(const std::vector<Spec>& specs, const std::string& compiler, const std::string& flags) : specs_(specs) {
+Program::Program(const std::vector<Spec>& specs, const std::string& compiler, const std::string& flags,
+                 const std::string& more_source)
+    : specs_(specs) {
   for (const Spec& spec : specs_) kernels_.push_back(lower(spec));
   source_ = emit_cpu(kernels_, "a test");
   char folder[] = "/tmp/megalith-codegen-XXXXXX";
   MEGALITH_ASSERT(mkdtemp(folder), "no temporary folder");
   const std::string base = folder;
-  file_write_atomic(base + "/kernel.cpp", source_.text);
-  const std::string command = fmt::format("{0} {1} {2} -Wall -Wextra -Werror {3}/kernel.cpp -o {3}/kernel.so 2> {3}/log",
-                                          compiler, fmt::join(cpu_compile_flags(), " "), flags, base);
+  file_write_atomic(base + "/kernel.cpp", source_.text + more_source);
+  const std::string command =
+      fmt::format("{0} {1} {2} -Wall -Wextra -Werror {3}/kernel.cpp -o {3}/kernel.so 2> {3}/log", compiler,
+                  fmt::join(cpu_compile_flags(), " "), flags, base);
   const auto begin = std::chrono::steady_clock::now();
   const int code = std::system(command.c_str());
   compile_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -124,7 +127,8 @@ size_t Program::index_of(const std::string& name) const {
 const Spec& Program::spec(const std::string& name) const { return specs_[index_of(name)]; }
 
 void Program::run(const std::string& name, loop::Arrays& arrays, const std::map<std::string, int64_t>& tiles,
-                  const std::map<std::string, int64_t>& sizes) const {
+                  const std::map<std::string, int64_t>& sizes,
+                  const std::map<std::string, std::string>& aliases) const {
   const size_t index = index_of(name);
   const Spec& spec = specs_[index];
   const graph::LoweredKernel& lowered = kernels_[index];
@@ -140,18 +144,25 @@ void Program::run(const std::string& name, loop::Arrays& arrays, const std::map<
     operands.push_back(buffers.back().bytes.get());
     tensors.push_back(&tensor);
   }
+  for (const auto& [alias, name_of_other] : aliases) {
+    size_t from = 0, to = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i]->name == alias) from = i;
+      if (tensors[i]->name == name_of_other) to = i;
+    }
+    operands[from] = operands[to];
+  }
   std::vector<std::unique_ptr<i32>> dynamic;
   for (const loop::Parameter& parameter : lowered.kernel.parameters) {
     if (!parameter.dynamic) continue;
     const auto given = sizes.find(parameter.name);
-    dynamic.push_back(std::make_unique<i32>(
-        static_cast<i32>(given == sizes.end() ? spec.sizes.at(parameter.name) : given->second)));
+    dynamic.push_back(
+        std::make_unique<i32>(static_cast<i32>(given == sizes.end() ? spec.sizes.at(parameter.name) : given->second)));
     operands.push_back(dynamic.back().get());
   }
 
   // One task per tile: the product of the ranges' cuts. Extents come from the domain's bounding box.
   std::vector<runtime::TaskRecord> tasks(1, runtime::TaskRecord{});
-  tasks[0].body = static_cast<u32>(index);
   for (size_t axis = 0; axis < spec.tiled.size(); ++axis) {
     const std::string& iname = spec.tiled[axis];
     const int64_t extent = spec.sizes.at(std::string(1, static_cast<char>(std::toupper(iname[0]))));
@@ -166,28 +177,7 @@ void Program::run(const std::string& name, loop::Arrays& arrays, const std::map<
       }
     tasks = std::move(cut);
   }
-  std::vector<u32> list(tasks.size());
-  for (size_t i = 0; i < list.size(); ++i) list[i] = static_cast<u32>(i);
-  const u32 list_begin[] = {0, static_cast<u32>(list.size())};
-
-  runtime::WorkerStatus status{};
-  runtime::Control control{};
-  std::unique_ptr<std::byte, decltype(&std::free)> scratch(
-      static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(source_.scratch_bytes) / 64 * 64 + 64)), &std::free);
-  runtime::Launch launch{};
-  launch.tasks = tasks.data();
-  launch.list = list.data();
-  launch.list_begin = list_begin;
-  launch.operands = operands.data();
-  launch.status = &status;
-  launch.control = &control;
-  launch.scratch = reinterpret_cast<runtime::u8*>(scratch.get());
-  launch.scratch_bytes = static_cast<runtime::u64>(source_.scratch_bytes);
-  launch.num_workers = 1;
-  launch.num_iterations = 1;
-  launch.gate = runtime::kNone;
-  reinterpret_cast<runtime::WorkerEntry>(entry_)(&launch, 0);
-  MEGALITH_CHECK(status.tasks_done == tasks.size(), "{} of {} tasks ran", status.tasks_done, tasks.size());
+  launch(name, operands, tasks);
 
   for (size_t i = 0; i < tensors.size(); ++i) {
     loop::Array& array = arrays.at(tensors[i]->name);
@@ -195,6 +185,37 @@ void Program::run(const std::string& name, loop::Arrays& arrays, const std::map<
       array.values[e] = element_load(operands[i], *tensors[i]->dtype, static_cast<int64_t>(e));
   }
 }
+
+void Program::launch(const std::string& name, const std::vector<void*>& operands,
+                     const std::vector<runtime::TaskRecord>& given) const {
+  std::vector<runtime::TaskRecord> tasks = given;
+  for (runtime::TaskRecord& task : tasks) task.body = static_cast<u32>(index_of(name));
+  std::vector<u32> list(tasks.size());
+  for (size_t i = 0; i < list.size(); ++i) list[i] = static_cast<u32>(i);
+  const u32 list_begin[] = {0, static_cast<u32>(list.size())};
+
+  runtime::WorkerStatus status{};
+  runtime::Control control{};
+  std::unique_ptr<std::byte, decltype(&std::free)> scratch(
+      static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(source_.scratch_bytes) / 64 * 64 + 64)),
+      &std::free);
+  runtime::Launch image{};
+  image.tasks = tasks.data();
+  image.list = list.data();
+  image.list_begin = list_begin;
+  image.operands = operands.data();
+  image.status = &status;
+  image.control = &control;
+  image.scratch = reinterpret_cast<runtime::u8*>(scratch.get());
+  image.scratch_bytes = static_cast<runtime::u64>(source_.scratch_bytes);
+  image.num_workers = 1;
+  image.num_iterations = 1;
+  image.gate = runtime::kNone;
+  reinterpret_cast<runtime::WorkerEntry>(entry_)(&image, 0);
+  MEGALITH_CHECK(status.tasks_done == tasks.size(), "{} of {} tasks ran", status.tasks_done, tasks.size());
+}
+
+void* Program::symbol(const char* symbol_name) const { return dlsym(library_, symbol_name); }
 
 double difference(const Program& program, const std::string& name, unsigned seed,
                   const std::map<std::string, int64_t>& tiles, const std::map<std::string, int64_t>& sizes) {

@@ -1,5 +1,5 @@
-// Emits kernels, compiles the source with the system's compiler, and runs tasks of them through a launch with one worker,
-// so that tests can compare with loop::interpret.
+// Emits kernels, compiles the source with the system's compiler, and runs tasks of them through a launch with one
+// worker, so that tests can compare with loop::interpret.
 #pragma once
 
 #include <map>
@@ -10,13 +10,14 @@
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
 #include "megalith/loop/interpret.h"
+#include "megalith/runtime/protocol.h"
 
 namespace megalith::codegen::testing {
 
 /// A kernel as a test writes it down.
 struct Spec {
   std::string name;
-  std::string text;                           // of the loop kernel, declarations included
+  std::string text;  // of the loop kernel, declarations included
   std::map<std::string, int64_t> sizes;
   std::vector<std::string> tiled;
   std::map<std::string, std::pair<int64_t, int64_t>> values;  // integer tensors: smallest and largest value, inclusive
@@ -31,15 +32,23 @@ loop::Arrays random_arrays(const Spec& spec, unsigned seed);
 class Program {
  public:
   /// Compiles with `compiler` and `flags` after those of codegen::cpu_compile_flags(); all warnings are errors.
-  Program(const std::vector<Spec>& specs, const std::string& compiler = "c++", const std::string& flags = "-march=native");
+  Program(const std::vector<Spec>& specs, const std::string& compiler = "c++",
+          const std::string& flags = "-march=native", const std::string& more_source = "");
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  /// Runs the kernel `name` as one task per tile; `tiles`: tile sizes of tiled inames (absent: the whole range), `sizes`:
-  /// values of dynamic sizes (absent: the largest). Outputs and inouts of `arrays` are replaced.
+  /// Runs the kernel `name` as one task per tile; `tiles`: tile sizes of tiled inames (absent: the whole range),
+  /// `sizes`: values of dynamic sizes (absent: the largest), `aliases`: operands that are the memory of another one.
+  /// Outputs and inouts of `arrays` are replaced.
   void run(const std::string& name, loop::Arrays& arrays, const std::map<std::string, int64_t>& tiles = {},
-           const std::map<std::string, int64_t>& sizes = {}) const;
+           const std::map<std::string, int64_t>& sizes = {},
+           const std::map<std::string, std::string>& aliases = {}) const;
+  /// One task of the kernel `name`, on memory of the caller's.
+  void launch(const std::string& name, const std::vector<void*>& operands,
+              const std::vector<runtime::TaskRecord>& tasks) const;
+  /// A function or datum of the compiled source.
+  void* symbol(const char* symbol_name) const;
 
   const Spec& spec(const std::string& name) const;
   const EmittedSource& source() const { return source_; }
@@ -58,8 +67,8 @@ class Program {
   void* entry_ = nullptr;
 };
 
-/// Runs the interpreter and the program on the same inputs; the largest of |got - want| / (1 + |want|) over all outputs, in
-/// units of the output dtype's tolerance. Below 1 is right.
+/// Runs the interpreter and the program on the same inputs; the largest of |got - want| / (1 + |want|) over all
+/// outputs, in units of the output dtype's tolerance. Below 1 is right.
 double difference(const Program& program, const std::string& name, unsigned seed,
                   const std::map<std::string, int64_t>& tiles = {}, const std::map<std::string, int64_t>& sizes = {});
 

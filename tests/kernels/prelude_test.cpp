@@ -43,7 +43,8 @@ TEST(Prelude, FunctionsAreAsAccurateAsPromised) {
       {"cos", [](float x) { return cos(x); }, [](double x) { return std::cos(x); }, -1e9f, 1e9f, 1.6},
       {"rsqrt", [](float x) { return rsqrt(x); }, [](double x) { return 1 / std::sqrt(x); }, 0, INFINITY, 1.6},
       {"pow 2.5", [](float x) { return pow(x, 2.5f); }, [](double x) { return std::pow(x, 2.5); }, 0, INFINITY, 0.6},
-      {"pow -3", [](float x) { return pow(x, -3); }, [](double x) { return std::pow(x, -3); }, -INFINITY, INFINITY, 0.6},
+      {"pow -3", [](float x) { return pow(x, -3); }, [](double x) { return std::pow(x, -3); }, -INFINITY, INFINITY,
+       0.6},
   };
   for (const Case& one : cases) {
     double worst = 0;
@@ -124,7 +125,8 @@ TEST(Reduce, AddsInLanesAndThenInATree) {
     for (size_t i = 0; i < n; ++i) lane[i % 16] += x[i];
     for (int half = 8; half; half /= 2)
       for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
-    EXPECT_EQ(sum_in_lanes(0, static_cast<i64>(n), [&](f32 acc, i64 k) { return acc + x[static_cast<size_t>(k)]; }), lane[0]);
+    EXPECT_EQ(sum_in_lanes(0, static_cast<i64>(n), [&](f32 acc, i64 k) { return acc + x[static_cast<size_t>(k)]; }),
+              lane[0]);
   }
   EXPECT_EQ(max_in_lanes(0, 0, [](f32 acc, i64) { return acc; }), -INFINITY);
 }
@@ -134,8 +136,12 @@ TEST(Reduce, TakesTheLowestOfEqualMaxima) {
   EXPECT_EQ(argmax(0, 5, [&](i64 k) { return x[k]; }), 1);
   EXPECT_EQ(argmax(2, 5, [&](i64 k) { return x[k]; }), 2);
   EXPECT_EQ(argmax(3, 3, [&](i64 k) { return x[k]; }), 0);
-  EXPECT_EQ(argmax(0, 5, [&](i64 k) { return x[k]; }, [&](i64 k) { return k >= 2 && k <= 3; }), 2);
-  EXPECT_EQ(argmax(0, 5, [&](i64 k) { return x[k]; }, [](i64) { return false; }), 0);
+  EXPECT_EQ(argmax(
+                0, 5, [&](i64 k) { return x[k]; }, [&](i64 k) { return k >= 2 && k <= 3; }),
+            2);
+  EXPECT_EQ(argmax(
+                0, 5, [&](i64 k) { return x[k]; }, [](i64) { return false; }),
+            0);
 }
 
 }  // namespace

@@ -1,23 +1,24 @@
-// Matrix products with bf16 weights, one output feature after the other in memory (N, K), and f32 activations (T, K): what
-// nearly all the time of decoding goes into. With one row the weights stream through once and the limit is memory; with
-// several, blocks of rows share each weight that was loaded and widened.
+// Matrix products with bf16 weights, one output feature after the other in memory (N, K), and f32 activations (T, K):
+// what nearly all the time of decoding goes into. With one row the weights stream through once and the limit is memory;
+// with several, blocks of rows share each weight that was loaded and widened.
 //
-// The sum of an output is formed as sum_in_lanes() does (kernels/cpu/reduce.h): lane k mod 16, fused, then the tree. It is
-// the same for every T, tile and block, and the same bits as the generated body gives.
+// The sum of an output is formed as sum_in_lanes() does (kernels/cpu/reduce.h): lane k mod 16, fused, then the tree. It
+// is the same for every T, tile and block, and the same bits as the generated body gives.
 #pragma once
 
 #include "megalith/kernels/cpu/lanes.h"
 
 namespace megalith::kernels {
 
-/// Outputs at a time. More sums in flight than a fused multiply-add takes cycles (4), so that none waits for itself, and
-/// few enough weight rows at once that the hardware prefetchers follow each. With one activation row 8 outputs need 8 sums;
-/// with 4 rows 4 outputs need 16 sums, 4 weights and an activation of the 32 registers of AVX-512.
+/// Outputs at a time. More sums in flight than a fused multiply-add takes cycles (4), so that none waits for itself,
+/// and few enough weight rows at once that the hardware prefetchers follow each. With one activation row 8 outputs need
+/// 8 sums; with 4 rows 4 outputs need 16 sums, 4 weights and an activation of the 32 registers of AVX-512.
 inline constexpr int kGemvOutputs = 8;
 inline constexpr int kGemmOutputs = 4, kGemmRows = 4;
 
-/// How far ahead of the sums weights are fetched, in bytes of each weight row. The hardware prefetcher stops at the end of
-/// a 4 KB page, and a weight row is a page or less in small models: asking by hand carries the stream over that border.
+/// How far ahead of the sums weights are fetched, in bytes of each weight row. The hardware prefetcher stops at the end
+/// of a 4 KB page, and a weight row is a page or less in small models: asking by hand carries the stream over that
+/// border.
 inline constexpr i64 kGemvPrefetchBytes = 1024;
 
 /// A number as a type, so that a lambda can be told how large its block is.
@@ -57,8 +58,8 @@ template <class Store>
 MEGALITH_INLINE inline void product(const f32* x, i64 num_rows, const bf16* weight, i64 K, i64 n_begin, i64 n_end,
                                     Store store) {
   auto rows_of = [&](auto rows, auto outputs, i64 t, i64 n) MEGALITH_INLINE {
-    product_block<rows.value, outputs.value>(x + t * K, K, weight + n * K, K,
-                                             [&](int r, int c, f32 value) MEGALITH_INLINE { store(t + r, n + c, value); });
+    product_block<rows.value, outputs.value>(
+        x + t * K, K, weight + n * K, K, [&](int r, int c, f32 value) MEGALITH_INLINE { store(t + r, n + c, value); });
   };
   i64 n = n_begin;
   if (num_rows == 1)

@@ -1,5 +1,5 @@
-// Sixteen f32 lanes, the unit of every sum over weights: one AVX-512 register, two of AVX2, four of NEON. Each machine has
-// the same lanes and adds them in the same tree as kernels/cpu/reduce.h, so they all give the same bits.
+// Sixteen f32 lanes, the unit of every sum over weights: one AVX-512 register, two of AVX2, four of NEON. Each machine
+// has the same lanes and adds them in the same tree as kernels/cpu/reduce.h, so they all give the same bits.
 //
 // Builtins rather than intrinsics, whose headers take longer to read than a kernel to compile; and rather than vector
 // expressions for the two operations that matter: g++ 12 widens u16 to u32 in several steps, and a * b + c is not fused
@@ -45,8 +45,8 @@ struct Lanes {
   f32 sum() const {
     const Half half = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
                       __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-    const Quarter quarter = __builtin_shufflevector(half, half, 0, 1, 2, 3) +
-                            __builtin_shufflevector(half, half, 4, 5, 6, 7);
+    const Quarter quarter =
+        __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
   }
 };
@@ -86,8 +86,8 @@ struct Lanes {
   }
   f32 sum() const {
     const Half half = low + high;
-    const Quarter quarter = __builtin_shufflevector(half, half, 0, 1, 2, 3) +
-                            __builtin_shufflevector(half, half, 4, 5, 6, 7);
+    const Quarter quarter =
+        __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
   }
 };

@@ -1,11 +1,12 @@
-// What every body on a CPU may use: element types with their conversions, whole-number helpers, and the functions of the
-// loop-kernel language in f32. Freestanding: it includes nothing, is compiled into every generated source, and compiles
-// on the host as well, where the tests measure it.
+// What every body on a CPU may use: element types with their conversions, whole-number helpers, and the functions of
+// the loop-kernel language in f32. Freestanding: it includes nothing, is compiled into every generated source, and
+// compiles on the host as well, where the tests measure it.
 //
-// The functions are branch-free, so that a loop over them vectorises, and written in exact IEEE operations with explicit
-// fused multiply-adds, so that they give the same bits in vector lanes, in a loop's remainder and on every machine. That
-// holds only while the compiler neither fuses nor reorders on its own: -ffp-contract=off and no -ffast-math (see
-// codegen/emit.h for the flags). The largest errors, in units in the last place, over all f32 or a dense sample:
+// The functions are branch-free, so that a loop over them vectorises, and written in exact IEEE operations with
+// explicit fused multiply-adds, so that they give the same bits in vector lanes, in a loop's remainder and on every
+// machine. That holds only while the compiler neither fuses nor reorders on its own: -ffp-contract=off and no
+// -ffast-math (see codegen/emit.h for the flags). The largest errors, in units in the last place, over all f32 or a
+// dense sample:
 //   exp 1.1, log 0.8, tanh 1.3, sin and cos 1.5 (|x| < 1e9), pow 0.5, rsqrt 1.5, sqrt 0.5
 // NaN comes out as NaN, exp(-inf) is 0, exp(inf) and log(inf) are inf, log(0) is -inf, log of less is NaN.
 #pragma once
@@ -80,8 +81,8 @@ inline f16 to_f16(f32 x) {
   const u32 normal = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
   const u32 subnormal = __builtin_bit_cast(u32, __builtin_bit_cast(f32, magnitude) + 0.5f) - 0x3f000000;
   u32 bits = magnitude < 0x38800000 ? subnormal : normal;
-  bits = magnitude >= 0x477ff000 ? 0x7c00 : bits;                                      // rounds to inf, or is it
-  bits = magnitude > 0x7f800000 ? (0x7e00 | ((magnitude >> 13) & 0x3ff)) : bits;       // NaN
+  bits = magnitude >= 0x477ff000 ? 0x7c00 : bits;                                 // rounds to inf, or is it
+  bits = magnitude > 0x7f800000 ? (0x7e00 | ((magnitude >> 13) & 0x3ff)) : bits;  // NaN
   return {static_cast<u16>(bits | sign)};
 }
 #endif
@@ -119,8 +120,8 @@ inline f32 floor(f32 x) { return __builtin_floorf(x); }
 inline f32 sqrt(f32 x) { return __builtin_sqrtf(x); }
 inline f32 rsqrt(f32 x) { return 1.0f / __builtin_sqrtf(x); }
 
-/// exp(x) = 2^n e^r with |r| <= ln(2)/2 and a polynomial for e^r. Adding 1.5 * 2^23 rounds to a whole number and leaves it
-/// in the low bits. 2^n is applied in two halves, so that it reaches inf and the subnormals by ordinary rounding.
+/// exp(x) = 2^n e^r with |r| <= ln(2)/2 and a polynomial for e^r. Adding 1.5 * 2^23 rounds to a whole number and leaves
+/// it in the low bits. 2^n is applied in two halves, so that it reaches inf and the subnormals by ordinary rounding.
 inline f32 exp(f32 x) {
   constexpr f32 kRound = 0x1.8p23f;
   x = x < -104.0f ? -104.0f : x;
@@ -178,7 +179,8 @@ inline f32 tanh(f32 x) {
   return __builtin_copysignf(a < 0.625f ? small : large, x);
 }
 
-/// x = quadrant * pi/2 + r. In f64, so that angles of 10^5 (a position in a long context) keep every bit of the f32 result.
+/// x = quadrant * pi/2 + r. In f64, so that angles of 10^5 (a position in a long context) keep every bit of the f32
+/// result.
 struct Angle {
   f32 r;
   u32 quadrant;  // only the low two bits mean something

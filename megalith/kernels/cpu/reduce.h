@@ -1,7 +1,7 @@
 // Reductions with an order that is fixed by the loop kernel alone. A result must not depend on how its operator is cut
 // into tiles, on how many rows are done at a time, on the vector width of the machine or on what the compiler's
 // vectoriser chooses; so the order is spelled out here and is one of two:
-//   in lanes   terms k, k + 16, k + 32, ... are added one after the other in lane k mod 16 (counted from the first term),
+//   in lanes   terms k, k + 16, k + 32, ... are added one after the other in lane k mod 16 (k from the first term on),
 //              then the lanes are added in a tree. Whole vectors for terms that lie side by side in memory.
 //   in order   one term after the other. For terms that do not, and for several outputs side by side (sum_columns).
 // `step(acc, k)` gives the sum so far plus term k; it is a lambda so that it can fuse a product with the addition.
@@ -38,7 +38,8 @@ MEGALITH_INLINE inline f32 sum_in_lanes(i64 begin, i64 end, Step step) {
   return add_lanes(lane);
 }
 
-/// The largest (smallest) term; -inf (+inf) if there is none. step(acc, k) is max(acc, term k); any order gives the same.
+/// The largest (smallest) term; -inf (+inf) if there is none. step(acc, k) is max(acc, term k); any order gives the
+/// same.
 template <class Step>
 MEGALITH_INLINE inline f32 max_in_lanes(i64 begin, i64 end, Step step) {
   f32 lane[kLanes];
