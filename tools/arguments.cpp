@@ -11,8 +11,26 @@ namespace megalith::tools {
 
 namespace {
 
-// CLI11 puts the option's name in front: "--max-seq-len: ...".
-[[noreturn]] void refuse(const std::string& message) { throw CLI::ValidationError(message); }
+// Caught by naming(), which knows the option.
+struct Refusal {
+  std::string message;
+};
+[[noreturn]] void refuse(std::string message) { throw Refusal{std::move(message)}; }
+
+// "-n,--max-new-tokens,--predict" is called --max-new-tokens.
+std::string label_of(const std::string& names) {
+  const size_t begin = names.find("--");
+  return begin == std::string::npos ? names : names.substr(begin, names.find(',', begin) - begin);
+}
+
+// `take`, with the option's name put before what it refuses.
+std::function<void(const std::string&)> naming(const std::string& names, std::function<void(const std::string&)> take) {
+  return [label = label_of(names), take = std::move(take)](const std::string& text) {
+    try {
+      take(text);
+    } catch (const Refusal& refusal) { throw CLI::ValidationError(label, refusal.message); }
+  };
+}
 
 int64_t read_integer(const std::string& text, int64_t least, int64_t most) {
   int64_t value = 0;
@@ -50,9 +68,7 @@ std::string read_word(const std::string& text, const std::vector<std::string>& w
 
 CLI::Option* add(CLI::App& app, const std::string& group, const std::string& names, const std::string& what,
                  const std::string& help, std::function<void(const std::string&)> take) {
-  return app
-      .add_option_function<std::string>(
-          names, [take](const std::string& text) { take(text); }, help)
+  return app.add_option_function<std::string>(names, naming(names, std::move(take)), help)
       ->group(group)
       ->type_name(what)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -69,7 +85,9 @@ void Arguments::positional(const std::string& name, std::string& value, const st
 void Arguments::positional(const std::string& name, std::string& value, std::initializer_list<const char*> words,
                            const std::string& help, bool required) {
   app_.add_option_function<std::string>(
-          name, [&value, list = words_of(words)](const std::string& text) { value = read_word(text, list); }, help)
+          name,
+          naming(name, [&value, list = words_of(words)](const std::string& text) { value = read_word(text, list); }),
+          help)
       ->type_name("")
       ->required(required);
 }

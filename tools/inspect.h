@@ -26,7 +26,6 @@ struct TaskView {
 TaskView task_view(const task::TaskGraph& tasks, const graph::Graph* graph);
 
 std::string tasks_summary(const TaskView& view);
-std::string tasks_dot(const TaskView& view);
 std::string placement_table(const TaskView& view);
 std::string placement_json(const TaskView& view);
 

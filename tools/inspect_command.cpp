@@ -10,7 +10,9 @@
 #include "megalith/jit/compile.h"
 #include "megalith/model/json.h"
 #include "megalith/runtime/memory.h"
+#include "megalith/task/dot.h"
 #include "megalith/task/json.h"
+#include "megalith/task/verify.h"
 #include "tools/command.h"
 #include "tools/inspect.h"
 #include "tools/model_options.h"
@@ -70,7 +72,7 @@ std::string view_tasks(const InspectOptions& options, const task::TaskGraph& tas
   if (!options.task.empty()) return one_task(view, find_task(tasks, options.task), options.json);
   if (!options.event.empty()) return one_event(view, find_event(tasks, options.event), options.json);
   if (options.stage == "placement") return options.json ? placement_json(view) : placement_table(view);
-  if (options.dot) return tasks_dot(view);
+  if (options.dot) return task::to_dot(tasks);
   return options.json ? task::to_json(tasks) : tasks_summary(view);
 }
 
@@ -100,7 +102,11 @@ std::string view_model(const InspectOptions& options) {
 std::string view_file(const InspectOptions& options, const std::string& path) {
   if (!options.stage.empty() && options.stage != "tasks" && options.stage != "placement")
     throw UsageError{fmt::format("{} is a task graph: --stage is tasks or placement, not {}", path, options.stage)};
-  return view_tasks(options, task::from_json(file_read(path)), nullptr);
+  const task::TaskGraph tasks = task::from_json(file_read(path));
+  // The views follow indices; what is wrong beyond that may be looked at.
+  for (const task::Finding& finding : task::verify(tasks).findings)
+    MEGALITH_CHECK(finding.kind != task::FindingKind::structure, "{}: {}", path, finding.message);
+  return view_tasks(options, tasks, nullptr);
 }
 
 int run(InspectOptions options) {

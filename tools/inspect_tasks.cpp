@@ -124,27 +124,6 @@ std::string tasks_summary(const TaskView& view) {
   return text + "\n" + table.text();
 }
 
-std::string tasks_dot(const TaskView& view) {
-  const TaskGraph& tasks = view.tasks;
-  std::string text = fmt::format("digraph {} {{\n  node [fontname=\"sans\"];\n", json_quote(tasks.name));
-  for (size_t w = 0; w < tasks.workers.size(); ++w) {
-    text += fmt::format("  subgraph cluster_{} {{\n    label=\"worker {}\";\n", w, w);
-    for (int t : tasks.workers[w])
-      text += fmt::format("    t{} [shape=box, label={}];\n", t, json_quote(tasks.tasks[static_cast<size_t>(t)].name));
-    text += "  }\n";
-  }
-  for (size_t e = 0; e < tasks.events.size(); ++e)
-    text += fmt::format("  e{} [shape=ellipse, label={}];\n", e,
-                        json_quote(fmt::format("{} ({})", tasks.events[e].name, tasks.events[e].arrivals)));
-  for (size_t t = 0; t < tasks.tasks.size(); ++t) {
-    for (int event : tasks.tasks[t].signals) text += fmt::format("  t{} -> e{};\n", t, event);
-    // What the iteration before must have done is drawn thin, and does not pull the drawing into a ring.
-    for (const task::Wait& wait : tasks.tasks[t].waits)
-      text += fmt::format("  e{} -> t{}{};\n", wait.event, t, wait.lag ? " [style=dashed, constraint=false]" : "");
-  }
-  return text + "}\n";
-}
-
 namespace {
 
 struct WorkerShare {

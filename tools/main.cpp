@@ -71,9 +71,18 @@ std::string explain_extras(const CLI::App& app) {
   return fmt::format("\"{}\" is one argument too many", word);
 }
 
+// CLI11 leaves two empty lines between groups.
+std::string help_of(const CLI::App& app) {
+  std::string text = app.help();
+  for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
+  while (text.ends_with("\n\n")) text.pop_back();
+  return text;
+}
+
 int run_one(const Command& command, std::vector<std::string> words) {
-  CLI::App app(command.summary, fmt::format("megalith {}", command.name));
-  app.footer(fmt::format("Example:\n  {}\n", command.example));
+  CLI::App app(fmt::format("megalith {}: {}\n", command.name, command.summary),
+               fmt::format("megalith {}", command.name));
+  app.footer(fmt::format("Example:\n  {}", command.example));
   app.get_formatter()->column_width(42);
   app.set_help_flag("-h,--help", "this text");
   Arguments arguments(app);
@@ -86,7 +95,7 @@ int run_one(const Command& command, std::vector<std::string> words) {
     verbosity.apply();
     return action();
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
+    std::fputs(help_of(app).c_str(), stdout);
     return kExitOk;
   } catch (const CLI::ExtrasError&) {
     return fail_usage(explain_extras(app), command.name);

@@ -27,8 +27,8 @@ DType kv_dtype_of(const std::string& name) {
 
 void ModelOptions::declare(Arguments& arguments) {
   arguments.positional("MODEL", positional, "folder with config.json, model.safetensors and tokenizer.json", false);
-  arguments.text("-m,--model", model, "MODEL", "the same");
   arguments.group("System");
+  arguments.text("-m,--model", model, "MODEL", "the model, in place of the first argument");
   arguments.integer("-c,--max-seq-len,--ctx-size,--max-model-len", max_seq_len,
                     "longest text in tokens; 2K is 2048 (the model's limit, at most 4096)", 0);
   arguments.integer("--max-batch,--max-num-seqs", max_batch, "requests at a time (the number of prompts); also -np", 0,

@@ -49,6 +49,7 @@ class Command {
     const TemporaryFolder folder;
     write_text(folder / "in", input.stdin_text);
     arguments.insert(arguments.begin(), MEGALITH_COMMAND);
+    cache();  // is made here, and not by the child
     const auto start = std::chrono::steady_clock::now();
     const pid_t child = fork();
     if (child == 0) become(arguments, input, folder.path);

@@ -76,8 +76,9 @@ TEST(Inspect, LoopsSourceAndCost) {
   const auto cost = nlohmann::json::parse(inspect({"--stage", "cost", "--json"}).out);
   double weights = 0;
   for (const auto& row : cost.at("operators")) weights += row.at("weight_bytes").get<double>();
-  // Every matrix once, in bf16; the embedding is the output matrix, too, and gives one more row.
-  EXPECT_NEAR(weights, 2 * 6558336.0, 20000);
+  // Every matrix once, in bf16; what is more are norms that several nodes read, rows of RoPE's tables and of the
+  // embedding.
+  EXPECT_NEAR(weights, 2 * 6558336.0, 50000);
 }
 
 TEST(Inspect, TasksAndPlacement) {
