@@ -1,0 +1,53 @@
+// Tiny random models in every form that a Hugging Face folder takes (tied and untied, sharded, Llama 3's RoPE in both
+// spellings, no head_dim key), against transformers in float32: tests/golden/tiny/, written by
+// tools/make_tiny_models.py.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "megalith/base/file.h"
+#include "megalith/engine/engine.h"
+
+namespace megalith {
+namespace {
+
+class TinyModel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TinyModel, WritesWhatTransformersWrites) {
+  const std::string folder = std::string(MEGALITH_SOURCE_DIR "/tests/golden/tiny/") + GetParam();
+  const auto golden = nlohmann::json::parse(file_read(folder + "/golden.json"));
+  const auto prompt = golden.at("prompt").get<std::vector<int>>();
+  const auto greedy = golden.at("greedy").get<std::vector<int>>();
+  engine::EngineOptions options{.num_workers = 2};
+  options.decoder.max_seq_len = 128;
+  engine::Engine engine(folder, options);
+
+  const auto found = engine.generate(
+      {{.prompt = prompt, .max_new_tokens = static_cast<int64_t>(greedy.size()), .ignore_stop_tokens = true}});
+  EXPECT_EQ(found.tokens[0], greedy);
+
+  // The last positions of the prompt: logits after each of them, as the prompt's first part goes on to the whole.
+  const Weights logits = Weights::open(folder + "/logits.safetensors");
+  const WeightTensor& wanted = logits.get("logits");
+  const int64_t positions = wanted.shape[0], vocab = wanted.shape[1];
+  for (int64_t i = 0; i < positions; ++i) {
+    const auto length = static_cast<std::ptrdiff_t>(prompt.size()) - static_cast<std::ptrdiff_t>(positions - 1 - i);
+    engine.generate(
+        {{.prompt = {prompt.begin(), prompt.begin() + length}, .max_new_tokens = 1, .ignore_stop_tokens = true}});
+    double square = 0, error = 0;
+    for (int64_t v = 0; v < vocab; ++v) {
+      const double want = element_load(wanted.bytes.data(), wanted.dtype, i * vocab + v);
+      square += want * want;
+      error += (engine.logits()[v] - want) * (engine.logits()[v] - want);
+    }
+    EXPECT_LT(std::sqrt(error / square), 1e-4) << "position " << length;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, TinyModel,
+                         ::testing::Values("qwen3_tied", "qwen3_sharded", "llama_tied", "llama_untied"),
+                         [](const auto& golden) { return std::string(golden.param); });
+
+}  // namespace
+}  // namespace megalith
