@@ -18,5 +18,6 @@ failed=$(cat "$results"/*.xml 2>/dev/null | grep -A1 '<testcase ' | grep -c '<fa
 skipped=$(count 'result="skipped"')
 programs=$(find "$results" -name '*.xml' | wc -l)
 echo "tests: $((tests - failed - skipped)) passed, $failed failed, $skipped skipped, in $programs programs and $((SECONDS - start)) s"
+((code == 0 || failed > 0)) || echo "tests: a program crashed or ran out of time, see above" >&2
 ((tests > 0)) || { echo "tests: none ran" >&2; exit 1; }
 exit $code
