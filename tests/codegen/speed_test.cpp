@@ -1,5 +1,6 @@
 // How fast the tuned products read their weights, beside a loop that only reads, on one thread. Not part of the tests:
 //   test_codegen --gtest_also_run_disabled_tests --gtest_filter='*Speed*'
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -33,20 +34,22 @@ double seconds_of(const std::function<void()>& work) {
 TEST(DISABLED_Speed, OfReadingWeights) {
   static const graph::TunedBody gemv{"cpu", "gemv.h", "gemv", {}};
   constexpr int64_t kLargest = 256 << 20;
+  constexpr int64_t kInL2 = 512 << 10;
   std::vector<Spec> specs;
   for (const int64_t k : {576, 1024, 4096})
-    specs.push_back({"linear_" + std::to_string(k),
-                     R"(
+    for (const int64_t bytes : {kInL2, kLargest})
+      specs.push_back({fmt::format("linear_{}_{}", k, bytes / 2 / k),
+                       R"(
         parameter T dynamic
         input x: f32[T, K]
         input weight: bf16[N, K]
         output y: f32[T, N]
         { [t, n, k] : 0 <= t < T and 0 <= n < N and 0 <= k < K }
         y[t, n] = sum(k, f32(x[t, k]) * f32(weight[n, k])))",
-                     {{"T", 16}, {"N", kLargest / 2 / k}, {"K", k}},
-                     {"n", "t"},
-                     {},
-                     &gemv});
+                       {{"T", 16}, {"N", bytes / 2 / k}, {"K", k}},
+                       {"n", "t"},
+                       {},
+                       &gemv});
   const Program program(specs, "c++", "-march=native", kReadLoop);
   const auto read_all = reinterpret_cast<long long (*)(const void*, long long)>(program.symbol("read_all"));
 
@@ -54,32 +57,32 @@ TEST(DISABLED_Speed, OfReadingWeights) {
   ASSERT_NE(weight, MAP_FAILED);
   madvise(weight, kLargest, MADV_HUGEPAGE);
   std::fill_n(static_cast<uint16_t*>(weight), kLargest / 2, static_cast<uint16_t>(0x3c00));
-  printf("%-12s %10s %5s %12s %12s %7s\n", "kernel", "weights MB", "rows", "gemv GB/s", "read GB/s", "share");
+  printf("%-18s %10s %5s %10s %10s %7s %9s\n", "kernel", "weights MB", "rows", "gemv GB/s", "read GB/s", "share",
+         "GFLOP/s");
   for (const Spec& spec : specs)
-    for (const int64_t bytes : {int64_t{512} << 10, kLargest})
-      for (const runtime::i32 rows : {1, 4, 16}) {
-        const int64_t n = bytes / 2 / spec.sizes.at("K");
-        std::vector<float> x(static_cast<size_t>(16 * spec.sizes.at("K")), 1.0f);
-        std::vector<float> y(static_cast<size_t>(16 * spec.sizes.at("N")));
-        runtime::i32 num_rows = rows;
-        runtime::TaskRecord task{};
-        task.end[0] = static_cast<runtime::i32>(n);
-        task.end[1] = rows;
-        const std::vector<runtime::TaskRecord> tasks(static_cast<size_t>(bytes < kLargest ? 64 : 1), task);
-        double ours = INFINITY, plain = INFINITY;
-        volatile long long sink = 0;
-        for (int round = 0; round < 9; ++round) {  // turn by turn, since the machine's speed drifts
-          ours = std::min(ours, seconds_of([&] {
-                            program.launch(spec.name, {x.data(), weight, y.data(), &num_rows}, tasks);
-                          }));
-          plain = std::min(plain, seconds_of([&] {
-                             for (size_t i = 0; i < tasks.size(); ++i) sink = sink + read_all(weight, bytes);
-                           }));
-        }
-        const double gigabytes = static_cast<double>(bytes) * static_cast<double>(tasks.size()) * 1e-9;
-        printf("%-12s %10.1f %5d %12.1f %12.1f %6.0f%%\n", spec.name.c_str(), static_cast<double>(bytes) * 1e-6, rows,
-               gigabytes / ours, gigabytes / plain, 100 * plain / ours);
+    for (const runtime::i32 rows : {1, 4, 16}) {
+      const int64_t n = spec.sizes.at("N"), bytes = n * spec.sizes.at("K") * 2;
+      std::vector<float> x(static_cast<size_t>(16 * spec.sizes.at("K")), 1.0f);
+      std::vector<float> y(static_cast<size_t>(16 * spec.sizes.at("N")));
+      runtime::i32 num_rows = rows;
+      runtime::TaskRecord task{};
+      task.end[0] = static_cast<runtime::i32>(n);
+      task.end[1] = rows;
+      const std::vector<runtime::TaskRecord> tasks(static_cast<size_t>(bytes <= kInL2 ? 64 : 1), task);
+      double ours = INFINITY, plain = INFINITY;
+      volatile long long sink = 0;
+      for (int round = 0; round < 9; ++round) {  // turn by turn, since the machine's speed drifts
+        ours = std::min(ours, seconds_of([&] {
+                          program.launch(spec.name, {x.data(), weight, y.data(), &num_rows}, tasks);
+                        }));
+        plain = std::min(plain, seconds_of([&] {
+                           for (size_t i = 0; i < tasks.size(); ++i) sink = sink + read_all(weight, bytes);
+                         }));
       }
+      const double gigabytes = static_cast<double>(bytes) * static_cast<double>(tasks.size()) * 1e-9;
+      printf("%-18s %10.1f %5d %10.1f %10.1f %6.0f%% %9.1f\n", spec.name.c_str(), static_cast<double>(bytes) * 1e-6,
+             rows, gigabytes / ours, gigabytes / plain, 100 * plain / ours, gigabytes / ours * rows);
+    }
   munmap(weight, kLargest);
 }
 
