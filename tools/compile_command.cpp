@@ -71,7 +71,6 @@ int run(const CompileCommandOptions& options) {
 
   jit::CompileOptions compile_options{
       .target = options.model.target, .num_workers = options.model.workers(), .plan_only = options.plan_only};
-  compile_options.pipeline.listener = compile_progress();
   if (!options.output.empty()) compile_options.pipeline.keep = {"build", "lower", "partition", "emit", "assemble"};
   const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
 

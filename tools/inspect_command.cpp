@@ -89,7 +89,6 @@ std::string view_model(const InspectOptions& options) {
   }
   jit::CompileOptions compile_options{
       .target = options.model.target, .num_workers = options.model.workers(), .plan_only = true};
-  compile_options.pipeline.listener = compile_progress();
   const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
   if (options.stage == "source")
     return options.json ? fmt::format("{{\"source\": {}}}\n", json_quote(kernel.source)) : kernel.source;

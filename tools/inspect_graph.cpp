@@ -35,6 +35,13 @@ const char* kind_name(TensorKind kind) {
 bool is_read(const Node& node, size_t operand) { return node.op->operands[operand].role != loop::Role::output; }
 bool is_written(const Node& node, size_t operand) { return node.op->operands[operand].role != loop::Role::input; }
 
+// Outputs are mostly called after their node; then only what is new is said.
+std::string name_within(const Node& node, const Tensor& tensor) {
+  if (tensor.name == node.name) return "";
+  const bool below = tensor.name.starts_with(node.name + ".");
+  return (below ? tensor.name.substr(node.name.size()) : tensor.name) + ": ";
+}
+
 std::string totals(const Graph& graph) {
   std::map<TensorKind, std::pair<int64_t, int64_t>> kinds;  // count, bytes
   for (const Tensor& tensor : graph.tensors()) {
@@ -63,9 +70,8 @@ std::string graph_table(const Graph& graph) {
     std::vector<std::string> reads, writes;
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const Tensor& tensor = graph.tensor(node.operands[i]);
-      // Outputs are mostly called after their node; then the type says all that is new.
       if (is_written(node, i))
-        writes.push_back(tensor.name == node.name ? type_of(tensor) : tensor.name + ": " + type_of(tensor));
+        writes.push_back(name_within(node, tensor) + type_of(tensor));
       else
         reads.push_back(tensor.name);
     }

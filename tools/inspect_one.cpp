@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 
@@ -85,6 +86,18 @@ std::string task_line(const TaskGraph& tasks, int task) {
   return fmt::format("    {} {} (worker {})\n", task, task_at(tasks, task).name, task_at(tasks, task).worker);
 }
 
+// "worker 0 runs it as 3 of 111, after layer.0.q[n=0:128]": the order that needs no event.
+std::string place_text(const TaskGraph& tasks, int index) {
+  for (size_t w = 0; w < tasks.workers.size(); ++w) {
+    const std::vector<int>& list = tasks.workers[w];
+    const auto at = std::find(list.begin(), list.end(), index);
+    if (at == list.end()) continue;
+    const std::string place = fmt::format("worker {} runs it as {} of {}", w, at - list.begin() + 1, list.size());
+    return at == list.begin() ? place : fmt::format("{}, after {}", place, task_at(tasks, *(at - 1)).name);
+  }
+  return "no worker runs it";
+}
+
 std::string wait_text(const TaskGraph& tasks, const Wait& wait) {
   return fmt::format("{} of {} signals{}", wait.count, event_at(tasks, wait.event).arrivals,
                      wait.lag ? " of the iteration before" : "");
@@ -140,20 +153,16 @@ std::string one_task(const TaskView& view, int index, bool json) {
   const TaskGraph& tasks = view.tasks;
   const Task& task = task_at(tasks, index);
   std::string text = fmt::format("task {}: {}\n", index, task.name);
-  const std::vector<int>* list = task.worker >= 0 && task.worker < static_cast<int>(tasks.workers.size())
-                                     ? &tasks.workers[static_cast<size_t>(task.worker)]
-                                     : nullptr;
-  text += fmt::format("operator {}, cost {}", view.labels[static_cast<size_t>(index)], format_ms(task.cost_ns / 1e6));
-  for (size_t i = 0; list && i < list->size(); ++i)
-    if ((*list)[i] == index) text += fmt::format(", worker {} runs it as {} of {}", task.worker, i + 1, list->size());
-  text += "\n" + regions_text(tasks, "reads", task.reads) + regions_text(tasks, "writes", task.writes);
-  text += task.waits.empty() ? "waits for nothing\n" : "waits for\n";
+  text += fmt::format("operator {}, cost {}, {}\n", view.labels[static_cast<size_t>(index)],
+                      format_ms(task.cost_ns / 1e6), place_text(tasks, index));
+  text += regions_text(tasks, "reads", task.reads) + regions_text(tasks, "writes", task.writes);
+  text += task.waits.empty() ? "waits for no event\n" : "waits for\n";
   for (const Wait& wait : task.waits) {
     text +=
         fmt::format("  event {} {}: {}, from\n", wait.event, event_at(tasks, wait.event).name, wait_text(tasks, wait));
     for (int signaller : signallers(tasks, wait.event)) text += task_line(tasks, signaller);
   }
-  text += task.signals.empty() ? "signals nothing\n" : "signals\n";
+  text += task.signals.empty() ? "signals no event\n" : "signals\n";
   for (int signal : task.signals) {
     text += fmt::format("  event {} {}, waited for by\n", signal, event_at(tasks, signal).name);
     for (const auto& [waiter, wait] : waiters(tasks, signal)) text += task_line(tasks, waiter);

@@ -77,8 +77,8 @@ std::string waits_line(const TaskGraph& tasks) {
     for (const task::Wait& wait : task.waits) carried += wait.lag > 0;
   }
   const double mean = tasks.tasks.empty() ? 0 : static_cast<double>(waits) / static_cast<double>(tasks.tasks.size());
-  return fmt::format("waits     {}: {:.2f} a task, at most {}; {} wait for nothing; {} for the iteration before\n",
-                     waits, mean, most, plural(static_cast<int64_t>(none), "task"), carried);
+  return fmt::format("waits     {}: {:.2f} a task, at most {}; {} need none; {} for the iteration before\n", waits,
+                     mean, most, plural(static_cast<int64_t>(none), "task"), carried);
 }
 
 }  // namespace

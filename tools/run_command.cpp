@@ -159,7 +159,6 @@ int run(const RunOptions& options) {
   engine_options.target = options.model.target;
   engine_options.num_workers = options.model.workers();
   engine_options.dummy_weights = options.model.dummy();
-  engine_options.pipeline.listener = compile_progress();
   engine::Engine engine(folder, engine_options);
   log_info("compiled for {}:\n{}", plural(engine.num_workers(), "worker"), engine.kernel().report.table());
 

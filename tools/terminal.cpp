@@ -8,11 +8,9 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
-#include <memory>
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
-#include "megalith/base/progress.h"
 
 namespace megalith::tools {
 
@@ -22,6 +20,9 @@ namespace {
 size_t text_width(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
+
+// A cell beyond this does not push the columns of all other rows aside; its own row is then out of line.
+constexpr size_t kWidestColumn = 48;
 
 }  // namespace
 
@@ -82,32 +83,20 @@ Table::Table(std::vector<std::string> head) {
 std::string Table::text() const {
   std::vector<size_t> widths(right_.size(), 0);
   for (const auto& row : rows_)
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], text_width(row[c]));
+    for (size_t c = 0; c < row.size(); ++c)
+      if (text_width(row[c]) <= kWidestColumn) widths[c] = std::max(widths[c], text_width(row[c]));
   std::string text;
   for (const auto& row : rows_) {
     std::string line;
     for (size_t c = 0; c < row.size(); ++c) {
       if (c > 0) line += "  ";
-      const std::string pad(widths[c] - text_width(row[c]), ' ');
+      const std::string pad(std::max(widths[c], text_width(row[c])) - text_width(row[c]), ' ');
       line += right_[c] ? pad + row[c] : row[c] + pad;
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }
   return text;
-}
-
-jit::CompileListener compile_progress() {
-  auto progress = std::make_shared<std::unique_ptr<Progress>>();
-  return {.stage_begins =
-              [progress](const std::string& kernel, const jit::StageSpec& stage) {
-                std::string message = fmt::format("compiling {}: {}", kernel, stage.name);
-                if (*progress)
-                  (*progress)->message_set(std::move(message));
-                else
-                  *progress = std::make_unique<Progress>(std::move(message));
-              },
-          .finished = [progress](const jit::CompileReport&) { progress->reset(); }};
 }
 
 }  // namespace megalith::tools

@@ -1,13 +1,11 @@
-// What the command writes, and how: results to stdout, checked, everything else to stderr; tables; and a line that
-// shows what is going on, on terminals only.
+// What the command writes, and how: results to stdout, checked, everything else to stderr; numbers and tables for
+// people.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "megalith/jit/stage.h"
 
 namespace megalith::tools {
 
@@ -39,8 +37,5 @@ class Table {
   std::vector<bool> right_;
   std::vector<std::vector<std::string>> rows_;
 };
-
-/// Shows the stages of a compilation on one line of the terminal, which is empty again at the end.
-jit::CompileListener compile_progress();
 
 }  // namespace megalith::tools
