@@ -12,8 +12,8 @@ namespace megalith::kernels {
 
 /// Outputs and activation rows at a time. Four outputs give as many sums in flight as a fused multiply-add takes
 /// cycles, so that none waits for itself even with one row; four rows more give 16 sums, 4 weights and an activation,
-/// which the 32 registers of AVX-512 hold. More outputs at once gained nothing in L2 (8: 53 GB/s, 4: 54 GB/s on one
-/// thread of a Sapphire Rapids that others used too) and lost up to a fifth from DRAM.
+/// which the 32 registers of AVX-512 hold. Eight outputs at once are no faster: 15.7 GB/s from DRAM where four give
+/// 16.2 (one thread of a Sapphire Rapids, K = 1024; a loop that only reads: 17.2), 53 in L2 where four give 54.
 inline constexpr int kProductOutputs = 4, kProductRows = 4;
 
 /// A number as a type, so that a lambda can be told how large its block is.
@@ -26,8 +26,8 @@ struct Count {
 ///
 /// While it reads one block of weights it asks for the same place of the next, into L2. The hardware's prefetchers stop
 /// at the end of a 4 KB page, and a block of a small model is a page or two; asked for by hand, the stream goes on over
-/// rows, blocks and the end of the task, whose next one most likely reads on from there. From DRAM that was 1.2 to 2.9
-/// times as fast as without (K = 3072 and 1024), where asking 1 KB ahead in each row gained a tenth.
+/// rows, blocks and the end of the task, whose next one most likely reads on from there. From DRAM, one thread as
+/// above: K = 576: 10.1 GB/s without, 16.4 with; K = 1024: 10.8, 16.2; K = 3072: 12.8, 16.3.
 template <int Rows, int Outputs, class Store>
 MEGALITH_INLINE inline void product_block(const f32* x, i64 x_stride, const bf16* weight, i64 K, Store store) {
   constexpr int kToL2 = 2;
