@@ -78,7 +78,8 @@ static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
 
 }}  // namespace megalith::kernels
 
-extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::runtime::Launch* launch, unsigned worker) {{
+extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::runtime::Launch* launch,
+                                                               unsigned worker) {{
   using namespace megalith;
   runtime::worker_run(*launch, worker, [launch](const runtime::TaskRecord& task, void* const* operands,
                                                 runtime::u8* scratch, runtime::u32 iteration) {{
