@@ -17,22 +17,22 @@ namespace {
 struct Diamond {
   static constexpr int kPart = 1000;
   int num_workers;
-  std::vector<int> data, partial;
-  int sum = 0, doubled = 0, negated = 0, last = 0;
-  std::vector<int> lasts;
+  std::vector<u32> data, partial;  // unsigned: values wrap with the iterations
+  u32 sum = 0, doubled = 0, negated = 0;
+  std::vector<u32> lasts;
   TestKernel kernel;
 
   explicit Diamond(int workers) : num_workers(workers), data(workers * kPart), partial(workers), kernel(workers) {
     const int split = kernel.event("split"), parts = kernel.event("parts"), total = kernel.event("total"),
               sides = kernel.event("sides"), end = kernel.event("end");
     kernel.task("split", 0, {{end, 0, 1}}, {split},
-                [this](u32 iteration) { std::iota(data.begin(), data.end(), static_cast<int>(iteration)); });
+                [this](u32 iteration) { std::iota(data.begin(), data.end(), iteration); });
     for (int w = 0; w < workers; ++w)
       kernel.task("part", w, {{split}}, {parts}, [this, w](u32) {
-        partial[w] = std::accumulate(data.begin() + w * kPart, data.begin() + (w + 1) * kPart, 0);
+        partial[w] = std::accumulate(data.begin() + w * kPart, data.begin() + (w + 1) * kPart, 0u);
       });
     kernel.task("sum", workers - 1, {{parts}}, {total},
-                [this](u32) { sum = std::accumulate(partial.begin(), partial.end(), 0); });
+                [this](u32) { sum = std::accumulate(partial.begin(), partial.end(), 0u); });
     kernel.task("double", 0, {{total}}, {sides}, [this](u32) { doubled = 2 * sum; });
     kernel.task("negate", workers / 2, {{total}}, {sides}, [this](u32) { negated = -sum; });
     kernel.task("last", workers - 1, {{sides}}, {end}, [this](u32) { lasts.push_back(doubled + negated); });
@@ -40,9 +40,9 @@ struct Diamond {
 
   void check(u32 num_iterations, u32 first = 0) {
     ASSERT_EQ(lasts.size(), num_iterations);
-    const int64_t n = static_cast<int64_t>(data.size());
+    const u32 n = static_cast<u32>(data.size());
     for (u32 i = 0; i < num_iterations; ++i)
-      ASSERT_EQ(lasts[i], static_cast<int>(n * (n - 1) / 2 + n * static_cast<int>(first + i))) << "iteration " << i;
+      ASSERT_EQ(lasts[i], n * (n - 1) / 2 + n * (first + i)) << "iteration " << i;
   }
 };
 

@@ -33,7 +33,7 @@ double run_ns(LaunchImage& image) {
 }
 
 TEST(ProtocolFigures, TaskWithASatisfiedWait) {
-  constexpr int kTasks = 1000, kIterations = 500;
+  constexpr int kTasks = 1000, kIterations = 100;
   TestKernel kernel(1);
   std::vector<int> events;
   for (int t = 0; t < kTasks; ++t) events.push_back(kernel.event("e"));
@@ -49,7 +49,7 @@ TEST(ProtocolFigures, TaskWithASatisfiedWait) {
 }
 
 TEST(ProtocolFigures, TaskWithoutEvents) {
-  constexpr int kTasks = 1000, kIterations = 500;
+  constexpr int kTasks = 1000, kIterations = 100;
   TestKernel kernel(1);
   for (int t = 0; t < kTasks; ++t) kernel.task("t", 0, {}, {});
   kernel.num_iterations = kIterations;
@@ -61,7 +61,7 @@ TEST(ProtocolFigures, TaskWithoutEvents) {
 TEST(ProtocolFigures, SignalToWaitOneWay) {
   if (cpu_topology().num_usable() < 2) GTEST_SKIP() << "[SKIP] one core only";
   // The median over many short stretches, so that being descheduled in some does not count.
-  constexpr u32 kIterations = 100000, kStretch = 100;
+  constexpr u32 kIterations = 10000, kStretch = 50;
   std::vector<Clock::time_point> times;
   TestKernel kernel(2);
   const int ping = kernel.event("ping"), pong = kernel.event("pong");
@@ -116,7 +116,7 @@ TEST(ProtocolFigures, SleepAndWake) {
 
 TEST(Protocol, SleeperNeverMissesASignal) {
   // Without a spin, every wait goes through the sleep; were a wake-up lost, the run would take 20 ms for each.
-  constexpr u32 kSignals = 20000;
+  constexpr u32 kSignals = 2000;
   EventCounter ping{0}, pong{0};
   const auto begin = Clock::now();
   std::thread other([&] {
@@ -131,7 +131,7 @@ TEST(Protocol, SleeperNeverMissesASignal) {
   }
   other.join();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  EXPECT_LT(seconds, 2 * kSignals * 0.0005);  // 5-50 us each is usual; a loss each time would be 800 s
+  EXPECT_LT(seconds, 20);  // 5-50 us each is usual, 1 ms on a busy machine; a loss each time would be 80 s
 }
 
 TEST(Protocol, WaitsCompareByDifference) {
