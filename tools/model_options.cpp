@@ -69,12 +69,8 @@ ModelGraph model_graph(const ModelOptions& options) {
   const std::string folder = options.folder();
   ModelConfig config = config_read(folder);
   DecoderOptions decoder = options.decoder(1).resolved(config);
-  if (!options.dummy() && has_weights(folder)) {
-    const Weights weights = Weights::open(folder);
-    for (const std::string& name : weights.names())
-      if (const WeightTensor* tensor = weights.find(name); tensor && tensor->dtype != config.dtype)
-        decoder.weight_dtypes[name] = tensor->dtype;
-  }
+  if (!options.dummy() && has_weights(folder))
+    decoder.weight_dtypes = weight_dtypes(Weights::open(folder), config.dtype);
   graph::Graph graph = build_decoder(config, decoder);
   return {std::move(config), std::move(decoder), std::move(graph)};
 }

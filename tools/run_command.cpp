@@ -127,7 +127,7 @@ std::string statistics(const engine::Engine& engine, const std::vector<engine::R
   }
   if (made == 0) return "[ no token was made ]";
   // The first token of each request comes out of its prompt; the weights are read once for all requests.
-  const double seconds = (generation.total_ms - generation.first_token_ms) / 1000;
+  const double seconds = (generation.last_token_ms - generation.first_token_ms) / 1000;
   std::string rate = "-", bandwidth;
   if (made > started && seconds > 0) {
     rate = fmt::format("{:.1f}", static_cast<double>(made - started) / seconds);

@@ -93,14 +93,7 @@ extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::r
 }  // namespace
 
 std::vector<std::string> cpu_compile_flags() {
-  return {"-std=c++20",
-          "-O3",
-          "-fPIC",
-          "-shared",
-          "-fvisibility=hidden",
-          "-fopenmp-simd",
-          "-ffp-contract=off",
-          "-fno-math-errno",
+  return {"-std=c++20",        "-O3", "-fPIC", "-shared", "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno",
           "-fno-trapping-math"};
 }
 

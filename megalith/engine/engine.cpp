@@ -25,17 +25,10 @@ std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& 
   return ids;
 }
 
-std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) {
-  std::map<std::string, DType> result;
-  for (const std::string& name : weights.names()) {
-    const WeightTensor* tensor = weights.find(name);
-    if (tensor && tensor->dtype != usual) result[name] = tensor->dtype;
-  }
-  return result;
-}
-
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+// From the launch to the moment the kernel posted a record; the host may take it in much later.
+double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_t posted_ns) {
+  const auto posted = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(posted_ns));
+  return std::chrono::duration<double, std::milli>(posted - start).count();
 }
 
 }  // namespace
@@ -86,15 +79,16 @@ void Engine::check(const std::vector<Request>& requests) const {
   for (size_t r = 0; r < requests.size(); ++r) {
     const Request& request = requests[r];
     const auto length = static_cast<int64_t>(request.prompt.size());
-    MEGALITH_CHECK(length > 0, "prompt {} is empty: give at least one token", r);
+    MEGALITH_CHECK(length > 0, "prompt {} is empty: give at least one token", r + 1);
     MEGALITH_CHECK(length < decoder_options_.max_seq_len,
-                   "prompt {} has {} tokens, but a text may have {} (--max-seq-len) and needs room for one more", r,
+                   "prompt {} has {} tokens, but a text may have {} (--max-seq-len) and needs room for one more", r + 1,
                    length, decoder_options_.max_seq_len);
-    MEGALITH_CHECK(request.max_new_tokens >= 1, "request {} asks for {} new tokens, want at least 1", r,
+    MEGALITH_CHECK(request.max_new_tokens >= 1, "request {} asks for {} new tokens, want at least 1", r + 1,
                    request.max_new_tokens);
     for (int token : request.prompt)
       MEGALITH_CHECK(token >= 0 && token < config_.vocab_size,
-                     "prompt {} contains the token {}, but the vocabulary has {} tokens", r, token, config_.vocab_size);
+                     "prompt {} contains the token {}, but the vocabulary has {} tokens", r + 1, token,
+                     config_.vocab_size);
     const Sampling& s = request.sampling;
     MEGALITH_CHECK(s.temperature >= 0 && s.temperature < 100, "the temperature is {}, want 0 to 100", s.temperature);
     MEGALITH_CHECK(s.top_p > 0 && s.top_p <= 1, "top-p is {}, want more than 0 and at most 1", s.top_p);
@@ -119,7 +113,9 @@ Generation Engine::generate(const std::vector<Request>& requests,
       event.finished = true;
       event.reason = result.reasons[record.request] = static_cast<batch::FinishReason>(record.reason);
     } else {
-      if (result.first_token_ms == 0) result.first_token_ms = milliseconds_since(start);
+      const double ms = milliseconds_between(start, record.posted_ns);
+      if (result.first_token_ms == 0) result.first_token_ms = ms;
+      result.last_token_ms = ms;
       result.tokens[record.request].push_back(record.token);
     }
     if (on_token) on_token(event);
@@ -137,7 +133,6 @@ Generation Engine::generate(const std::vector<Request>& requests,
     throw;
   }
   result.cancelled = launcher_->wait() == runtime::RunEnd::cancelled;
-  result.total_ms = milliseconds_since(start);
   return result;
 }
 

@@ -46,7 +46,7 @@ struct Generation {
   std::vector<batch::FinishReason> reasons;
   bool cancelled = false;
   double first_token_ms = 0;  // from the launch to the first token of any request
-  double total_ms = 0;        // from the launch to the end
+  double last_token_ms = 0;   // from the launch to the last token
 };
 
 /// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.

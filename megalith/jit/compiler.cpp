@@ -15,17 +15,13 @@
 #include "megalith/base/file.h"
 #include "megalith/base/hash.h"
 #include "megalith/base/options.h"
+#include "megalith/codegen/emit.h"
 #include "megalith/jit/stage.h"
 
 namespace megalith::jit {
 
 namespace {
 
-// Nothing here lets the compiler reorder sums or fuse multiply-adds on its own: a kernel's result shall not depend on
-// who compiled it. Reductions are vectorised where the source says `omp simd`. Nobody reads errno or floating-point
-// traps.
-constexpr const char* kDefaultFlags[] = {
-    "-std=c++20", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fopenmp-simd"};
 constexpr const char* kCandidates[] = {"c++", "g++", "clang++"};
 constexpr std::chrono::seconds kVersionTimeout{20};
 
@@ -126,7 +122,11 @@ Compiler compiler_find(const KernelCache& cache) {
   return compiler;
 }
 
-std::vector<std::string> default_flags() { return {std::begin(kDefaultFlags), std::end(kDefaultFlags)}; }
+std::vector<std::string> default_flags() {
+  std::vector<std::string> flags = codegen::cpu_compile_flags();
+  std::erase(flags, "-shared");  // of linking
+  return flags;
+}
 
 std::vector<std::string> common_flags() {
   // The kernel runs where it is compiled; the CPU is part of the cache key.

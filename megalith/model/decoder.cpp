@@ -45,8 +45,19 @@ int64_t DecoderOptions::pages_per_request() const {
 
 int64_t DecoderOptions::num_pages() const { return pages_per_request() * max_requests; }
 
+std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) {
+  std::map<std::string, DType> result;
+  for (const std::string& name : weights.names()) {
+    const WeightTensor* tensor = weights.find(name);
+    if (tensor && tensor->dtype != usual) result[name] = tensor->dtype;
+  }
+  return result;
+}
+
 DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& options)
-    : config_(config), options_(options), graph_(ops::builtin(), config.name.empty() ? config.architecture : config.name) {
+    : config_(config),
+      options_(options),
+      graph_(ops::builtin(), config.name.empty() ? config.architecture : config.name) {
   const int64_t num_requests = options_.max_requests;
   const TensorId counts = graph_.state("counts", DType::i32, {batch::kCountFields});
   graph_.dynamic_size("rows", counts, batch::kRows);

@@ -11,6 +11,7 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/model/config.h"
+#include "megalith/model/safetensors.h"
 
 namespace megalith {
 
@@ -31,6 +32,9 @@ struct DecoderOptions {
   int64_t pages_per_request() const;  // Q
   int64_t num_pages() const;          // P
 };
+
+/// The weights of a checkpoint whose dtype is not the `usual` one, for DecoderOptions::weight_dtypes.
+std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual);
 
 /// The graph of one iteration for this configuration. Constants carry the checkpoint's tensor names; beside them stand
 /// "rope.cos" and "rope.sin", [S, head_dim / 2] in f32. States are the batch block and "layer.<i>.k_cache" / "v_cache".

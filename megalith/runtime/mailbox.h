@@ -29,8 +29,9 @@ enum class MailKind : u32 { token, finished };
 struct MailRecord {
   u32 request;
   i32 token;
-  u32 kind;    // MailKind
-  u32 reason;  // of `finished`; the engine's numbers
+  u32 kind;           // MailKind
+  u32 reason;         // of `finished`; the engine's numbers
+  u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_post() fills it in
 };
 
 struct Mailbox {
@@ -72,6 +73,7 @@ inline bool mailbox_post(Mailbox* mailbox, MailRecord record, const u32* abort) 
     if (head - tail >= mailbox->capacity) word_sleep(&mailbox->tail, tail, kMailboxSleepNanoseconds);
     store_ordered(&mailbox->writer_sleeps, 0);
   }
+  record.posted_ns = monotonic_ns();
   mailbox->records[head & (mailbox->capacity - 1)] = record;
   store_release(&mailbox->head, head + 1);  // release; pairs with the load of head in mailbox_take()
   mailbox_ring(mailbox);

@@ -1,6 +1,7 @@
 #include "megalith/task/partition.h"
 
 #include <algorithm>
+#include <map>
 
 #include "megalith/base/error.h"
 #include "megalith/loop/domain.h"
@@ -15,6 +16,10 @@ using graph::Node;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+int64_t extent_of(const isl::set& domain, std::ptrdiff_t dim) {
+  return domain.dim_max_val(static_cast<int>(dim)).num_si() + 1;
+}
+
 // How many values each task axis takes: the extent of its iname in the kernel's domain.
 std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
   std::vector<int64_t> extents;
@@ -25,9 +30,21 @@ std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
     const auto at = std::find(inames.begin(), inames.end(), iname);
     MEGALITH_CHECK(at != inames.end(), "[{}] the task axis \"{}\" is no iname of its loop kernel", lowered.op->name,
                    iname);
-    const isl::val largest = domain.dim_max_val(static_cast<int>(at - inames.begin()));
-    extents.push_back(largest.num_si() + 1);
+    extents.push_back(extent_of(domain, at - inames.begin()));
   }
+  return extents;
+}
+
+// Iteration points of the kernel when every dynamic size is 1, by iname; an iname's extent times its neighbours' bounds
+// what a task can touch through a subscript that depends on data, where the footprint has to claim the whole dimension.
+std::map<std::string, int64_t> one_row_extents(const LoweredKernel& lowered) {
+  loop::Binding binding = lowered.binding;
+  for (const loop::Parameter& parameter : lowered.kernel.parameters)
+    if (parameter.dynamic) binding.sizes[parameter.name] = 1;
+  const isl::set domain = loop::kernel_domain(lowered.kernel, binding);
+  std::map<std::string, int64_t> extents;
+  const std::vector<std::string> inames = lowered.kernel.inames();
+  for (size_t i = 0; i < inames.size(); ++i) extents[inames[i]] = extent_of(domain, static_cast<std::ptrdiff_t>(i));
   return extents;
 }
 
@@ -77,6 +94,7 @@ class Partitioner {
       : graph_(graph), lowered_(lowered), num_workers_(num_workers) {
     for (const LoweredKernel& kernel : lowered.kernels) {
       extents_.push_back(axis_extents(kernel));
+      one_row_extents_.push_back(one_row_extents(kernel));
       footprints_.emplace_back(kernel.kernel, kernel.binding, kernel.tiled);
     }
   }
@@ -129,7 +147,7 @@ class Partitioner {
       const graph::DynamicSize& where = graph_.dynamic_sizes().at(dynamic);
       add_once(task.reads, {where.tensor, loop::Box{{where.index}, {where.index + 1}}});
     }
-    task.cost_ns = kTaskNanoseconds + bytes_of_one_row(task) / kBytesPerNanosecond;
+    task.cost_ns = kTaskNanoseconds + bytes_of_one_row(task, kernel) / kBytesPerNanosecond;
     result_.tasks.push_back(std::move(task));
   }
 
@@ -140,7 +158,13 @@ class Partitioner {
   }
 
   // Bytes moved when every dynamic size is 1: a decode step, which is what placement is balanced for.
-  double bytes_of_one_row(const Task& task) const {
+  double bytes_of_one_row(const Task& task, int kernel) const {
+    double points = 1;
+    for (const auto& [iname, extent] : one_row_extents_[static_cast<size_t>(kernel)]) {
+      const auto range =
+          std::find_if(task.tile.begin(), task.tile.end(), [&](const loop::Range& r) { return r.iname == iname; });
+      points *= static_cast<double>(range == task.tile.end() ? extent : std::min(extent, range->end - range->begin));
+    }
     double bytes = 0;
     for (const std::vector<Region>* regions : {&task.reads, &task.writes})
       for (const Region& region : *regions) {
@@ -149,7 +173,7 @@ class Partitioner {
         double elements = 1;
         for (size_t d = 0; d < region.box.lo.size(); ++d)
           if (tensor.shape[d].dynamic.empty()) elements *= static_cast<double>(region.box.hi[d] - region.box.lo[d]);
-        bytes += elements * static_cast<double>(dtype_bytes(tensor.dtype));
+        bytes += std::min(elements, points) * static_cast<double>(dtype_bytes(tensor.dtype));
       }
     return bytes;
   }
@@ -158,6 +182,7 @@ class Partitioner {
   const graph::LoweredGraph& lowered_;
   const int64_t num_workers_;
   std::vector<std::vector<int64_t>> extents_;
+  std::vector<std::map<std::string, int64_t>> one_row_extents_;
   std::vector<loop::Footprints> footprints_;
   Partitioned result_;
 };

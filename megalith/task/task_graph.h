@@ -6,8 +6,9 @@
 //     task's waits holds, then runs it, then signals each of the task's events once.
 //   * An event is a counter that only grows. `arrivals` signals reach it per iteration. A wait {event, count, lag} of a
 //     task in iteration i (from 0) holds once the counter is at least arrivals * (i - lag) + count. With count = arrivals
-//     that is: all signals of iteration i - lag are in. A smaller count says only that *some* count of them are; the
-//     verifier draws no order from it. For i < lag the wait holds at once.
+//     that is: all signals of iteration i - lag are in, provided that no signaller can be an iteration ahead of another
+//     (the verifier demands it: overrun). A smaller count says only that *some* count of them are; the verifier draws no
+//     order from it. For i < lag the wait holds at once.
 //   * lag is 0 (this iteration) or 1 (the iteration before: what the token loop carries).
 //   * If there is a gate, no worker begins iteration i before the gate event has all its arrivals of iteration i - 1
 //     (a wait of lag 1 at the head of every worker's list).
@@ -16,7 +17,8 @@
 //
 // A task graph is sound if, for any speeds of the workers, (1) no wait is for ever, (2) of any two accesses to the same
 // byte from two tasks, one of them a write, one happens before the other by the graph's rules, in the same order in which
-// the program (tasks in index order, iteration after iteration) has them. task/verify.h proves this.
+// the program (tasks in index order, iteration after iteration) has them, and (3) what a task reads from the arena was
+// not overwritten through another buffer that shares its bytes. task/verify.h proves this.
 #pragma once
 
 #include <cstdint>

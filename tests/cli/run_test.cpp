@@ -93,7 +93,7 @@ TEST(Run, RefusesAPromptThatDoesNotFit) {
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("but a text may have 256 (--max-seq-len)"));
-  EXPECT_THAT(story({}, {.stdin_text = "\n"}).err, StartsWith("megalith: error: prompt 0 is empty"));
+  EXPECT_THAT(story({}, {.stdin_text = "\n"}).err, StartsWith("megalith: error: prompt 1 is empty"));
   EXPECT_THAT(story({"-p", kPrompt, "-c", "4096"}).err,
               StartsWith("megalith: error: --max-seq-len is 4096, want 2 to 1024"));
 }

@@ -31,13 +31,22 @@ inline void spin_pause() {
 }
 
 #if defined(__x86_64__)
-constexpr long kSysFutex = 202;
+constexpr long kSysFutex = 202, kSysClockGettime = 228;
 #elif defined(__aarch64__) || (defined(__riscv) && __riscv_xlen == 64)
-constexpr long kSysFutex = 98;
+constexpr long kSysFutex = 98, kSysClockGettime = 113;
 #else
-#error "no number of the futex system call for this processor in runtime/cpu/sync.h"
+#error "no numbers of the futex and clock_gettime system calls for this processor in runtime/cpu/sync.h"
 #endif
 constexpr long kFutexWaitPrivate = 0 | 128, kFutexWakePrivate = 1 | 128;
+
+/// CLOCK_MONOTONIC, as std::chrono::steady_clock has it.
+inline u64 monotonic_ns() {
+  struct {
+    i64 seconds, nanoseconds;
+  } now = {};
+  syscall(kSysClockGettime, 1, &now);
+  return static_cast<u64>(now.seconds) * 1000000000u + static_cast<u64>(now.nanoseconds);
+}
 
 /// Sleeps while *word == value, until a wake, a signal, or `nanoseconds` later, whichever is first.
 inline void word_sleep(const u32* word, u32 value, u64 nanoseconds) {
