@@ -5,20 +5,21 @@
 //   * A worker runs the tasks of its list in order, iteration after iteration. Before a task it waits until each of the
 //     task's waits holds, then runs it, then signals each of the task's events once.
 //   * An event is a counter that only grows. `arrivals` signals reach it per iteration. A wait {event, count, lag} of a
-//     task in iteration i (from 0) holds once the counter is at least arrivals * (i - lag) + count. With count = arrivals
-//     that is: all signals of iteration i - lag are in, provided that no signaller can be an iteration ahead of another
-//     (the verifier demands it: overrun). A smaller count says only that *some* count of them are; the verifier draws no
-//     order from it. For i < lag the wait holds at once.
+//     task in iteration i (from 0) holds once the counter is at least arrivals * (i - lag) + count. With count =
+//     arrivals that is: all signals of iteration i - lag are in, provided that no signaller can be an iteration ahead
+//     of another (the verifier demands it: overrun). A smaller count says only that *some* count of them are; the
+//     verifier draws no order from it. For i < lag the wait holds at once.
 //   * lag is 0 (this iteration) or 1 (the iteration before: what the token loop carries).
 //   * If there is a gate, no worker begins iteration i before the gate event has all its arrivals of iteration i - 1
 //     (a wait of lag 1 at the head of every worker's list).
-//   * A buffer is memory. Buffers of memory `arena` lie at `offset` in one arena and may share bytes; every other buffer
+//   * A buffer is memory. Buffers of memory `arena` lie at `offset` in one arena and may share bytes; every other
+//   buffer
 //     has memory of its own. A region is a box in a buffer's row-major index space.
 //
 // A task graph is sound if, for any speeds of the workers, (1) no wait is for ever, (2) of any two accesses to the same
-// byte from two tasks, one of them a write, one happens before the other by the graph's rules, in the same order in which
-// the program (tasks in index order, iteration after iteration) has them, and (3) what a task reads from the arena was
-// not overwritten through another buffer that shares its bytes. task/verify.h proves this.
+// byte from two tasks, one of them a write, one happens before the other by the graph's rules, in the same order in
+// which the program (tasks in index order, iteration after iteration) has them, and (3) what a task reads from the
+// arena was not overwritten through another buffer that shares its bytes. task/verify.h proves this.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +50,9 @@ struct Task {
   std::vector<loop::Range> tile;  // the tiled inames' ranges
   std::vector<Region> reads, writes;
   std::vector<Wait> waits;
-  std::vector<int> signals;       // events, each at most once
+  std::vector<int> signals;  // events, each at most once
   int worker = -1;
-  double cost_ns = 0;             // estimate, for placement
+  double cost_ns = 0;  // estimate, for placement
 };
 
 struct Event {
