@@ -48,24 +48,32 @@ std::map<std::string, int64_t> one_row_extents(const LoweredKernel& lowered) {
   return extents;
 }
 
-// Tile sizes per axis: what the node asks for, else enough pieces along the axes, in order, to give every worker a
-// task.
-std::vector<int64_t> tile_sizes(const Node& node, const std::vector<int64_t>& extents, int64_t num_workers) {
-  std::vector<int64_t> tiles(extents.size());
+// Where an axis is cut: 0, ..., extent. As a user's tile size says, else into `pieces` whose sizes differ by one
+// multiple at most.
+std::vector<int64_t> cut_axis(int64_t extent, int64_t multiple, int64_t pieces, int64_t chosen_tile) {
+  std::vector<int64_t> cuts;
+  if (chosen_tile > 0) {
+    for (int64_t at = 0; at < extent; at += chosen_tile) cuts.push_back(at);
+  } else {
+    const int64_t units = ceil_div(extent, multiple);
+    pieces = std::min(pieces, units);
+    for (int64_t i = 0; i < pieces; ++i) cuts.push_back(i * units / pieces * multiple);
+  }
+  cuts.push_back(extent);
+  return cuts;
+}
+
+// The cuts of all axes: enough pieces along them, in order, to give every worker a task.
+std::vector<std::vector<int64_t>> cut_axes(const Node& node, const std::vector<int64_t>& extents, int64_t num_workers) {
+  std::vector<std::vector<int64_t>> cuts;
   int64_t wanted = num_workers;
   for (size_t i = 0; i < extents.size(); ++i) {
     const graph::TaskAxis& axis = node.op->axes[i];
-    int64_t tile;
-    if (auto chosen = node.tile.find(axis.iname); chosen != node.tile.end()) {
-      tile = std::min(chosen->second, extents[i]);
-    } else {
-      tile = ceil_div(ceil_div(extents[i], std::min(wanted, extents[i])), axis.multiple) * axis.multiple;
-      tile = std::min(tile, extents[i]);
-    }
-    tiles[i] = tile;
-    wanted = ceil_div(wanted, ceil_div(extents[i], tile));
+    const auto chosen = node.tile.find(axis.iname);
+    cuts.push_back(cut_axis(extents[i], axis.multiple, wanted, chosen == node.tile.end() ? 0 : chosen->second));
+    wanted = ceil_div(wanted, static_cast<int64_t>(cuts.back().size()) - 1);
   }
-  return tiles;
+  return cuts;
 }
 
 Memory memory_of(graph::TensorKind kind) {
@@ -109,20 +117,18 @@ class Partitioner {
   void add_node(int node_index) {
     const Node& node = graph_.nodes()[static_cast<size_t>(node_index)];
     const int kernel = lowered_.kernel_of_node[static_cast<size_t>(node_index)];
-    const std::vector<int64_t>& extents = extents_[static_cast<size_t>(kernel)];
-    const std::vector<int64_t> tiles = tile_sizes(node, extents, num_workers_);
-    std::vector<loop::Range> ranges(extents.size());
-    add_tiles(node_index, kernel, extents, tiles, ranges, 0);
+    const auto cuts = cut_axes(node, extents_[static_cast<size_t>(kernel)], num_workers_);
+    std::vector<loop::Range> ranges(cuts.size());
+    add_tiles(node_index, kernel, cuts, ranges, 0);
   }
 
   // All tiles, the first axis slowest.
-  void add_tiles(int node_index, int kernel, const std::vector<int64_t>& extents, const std::vector<int64_t>& tiles,
+  void add_tiles(int node_index, int kernel, const std::vector<std::vector<int64_t>>& cuts,
                  std::vector<loop::Range>& ranges, size_t axis) {
-    if (axis == extents.size()) return add_task(node_index, kernel, ranges);
-    for (int64_t begin = 0; begin < extents[axis]; begin += tiles[axis]) {
-      ranges[axis] = {lowered_.kernels[static_cast<size_t>(kernel)].tiled[axis], begin,
-                      std::min(begin + tiles[axis], extents[axis])};
-      add_tiles(node_index, kernel, extents, tiles, ranges, axis + 1);
+    if (axis == cuts.size()) return add_task(node_index, kernel, ranges);
+    for (size_t i = 0; i + 1 < cuts[axis].size(); ++i) {
+      ranges[axis] = {lowered_.kernels[static_cast<size_t>(kernel)].tiled[axis], cuts[axis][i], cuts[axis][i + 1]};
+      add_tiles(node_index, kernel, cuts, ranges, axis + 1);
     }
   }
 

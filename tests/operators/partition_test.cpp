@@ -1,0 +1,79 @@
+// Partition: a node becomes about as many tasks as there are workers, tiles are equal, regions are the tiles'
+// footprints.
+#include <gtest/gtest.h>
+
+#include "megalith/graph/lower.h"
+#include "megalith/ops/registry.h"
+#include "megalith/task/partition.h"
+
+namespace megalith::task {
+namespace {
+
+using graph::Graph;
+
+Partitioned partition_linear(int64_t n, int workers, std::map<std::string, int64_t> tile = {}) {
+  Graph g(ops::builtin());
+  const auto x = g.activation("x", DType::f32, {3, 40});
+  g.apply("linear", "y", {x, g.constant("w", DType::bf16, {n, 40})}, {.tile = tile});
+  return partition(g, graph::lower(g, "cpu"), workers);
+}
+
+TEST(Partition, RegionsAreTheFootprintsOfTheTiles) {
+  const Partitioned p = partition_linear(128, 2);
+  ASSERT_EQ(p.tasks.size(), 2u);
+  EXPECT_EQ(p.tasks[1].name, "y[n=64:128,t=0:3]");
+  ASSERT_EQ(p.tasks[1].reads.size(), 2u);
+  EXPECT_EQ(p.buffers[static_cast<size_t>(p.tasks[1].reads[0].buffer)].name, "x");
+  EXPECT_EQ(p.tasks[1].reads[0].box, (loop::Box{{0, 0}, {3, 40}}));
+  EXPECT_EQ(p.tasks[1].reads[1].box, (loop::Box{{64, 0}, {128, 40}}));
+  ASSERT_EQ(p.tasks[1].writes.size(), 1u);
+  EXPECT_EQ(p.tasks[1].writes[0].box, (loop::Box{{0, 64}, {3, 128}}));
+}
+
+TEST(Partition, TilesCoverEverythingOnceAndAreEqualWithinAMultiple) {
+  for (int64_t n : {16, 37, 500, 501, 4096, 151936})
+    for (int workers : {1, 2, 3, 5, 8}) {
+      const Partitioned p = partition_linear(n, workers);
+      int64_t covered = 0, largest = 0, smallest = n;
+      for (const Task& task : p.tasks) {
+        if (task.tile[1].begin != 0) continue;  // further pieces along t, where n gave too few
+        EXPECT_EQ(task.tile[0].begin, covered);
+        const int64_t size = task.tile[0].end - task.tile[0].begin;
+        covered += size;
+        largest = std::max(largest, size);
+        smallest = std::min(smallest, size);
+      }
+      EXPECT_EQ(covered, n) << workers;
+      EXPECT_LE(largest * workers, n + 16 * workers) << n << " on " << workers;
+      if (n < 4096) continue;
+      EXPECT_GT(static_cast<double>(smallest), 0.96 * static_cast<double>(largest)) << n << " on " << workers;
+    }
+}
+
+TEST(Partition, AUserMayChooseTheTiles) {
+  const Partitioned p = partition_linear(100, 2, {{"n", 30}, {"t", 2}});
+  EXPECT_EQ(p.tasks.size(), 4u * 2u);
+  EXPECT_EQ(p.tasks.back().tile, (std::vector<loop::Range>{{"n", 90, 100}, {"t", 2, 3}}));
+}
+
+TEST(Partition, AGatheredRowCostsWhatOneRowCosts) {
+  Graph g(ops::builtin());
+  g.dynamic_size("rows", g.state("counts", DType::i32, {1}), 0);
+  const graph::Dim rows(64, "rows");
+  const auto x = g.apply("embedding", "embed",
+                         {g.state("ids", DType::i32, {rows}), g.constant("table", DType::bf16, {100000, 256})});
+  g.apply("linear", "y", {x, g.constant("w", DType::bf16, {256, 256})});
+  const Partitioned p = partition(g, graph::lower(g, "cpu"), 1);
+  EXPECT_EQ(p.tasks[0].reads[1].box, (loop::Box{{0, 0}, {100000, 256}})) << "which row is not known: all of them";
+  EXPECT_LT(p.tasks[0].cost_ns * 10, p.tasks[1].cost_ns);
+  // Every task that follows a dynamic size reads where its value is.
+  for (const Task& task : p.tasks) {
+    bool reads_counts = false;
+    for (const Region& region : task.reads)
+      reads_counts |= p.buffers[static_cast<size_t>(region.buffer)].name == "counts";
+    EXPECT_TRUE(reads_counts) << task.name;
+  }
+}
+
+}  // namespace
+}  // namespace megalith::task
