@@ -5,6 +5,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
+#include "megalith/base/progress.h"
 
 namespace megalith {
 
@@ -33,6 +34,7 @@ void log_line(LogLevel level, const std::string& message) {
   constexpr const char* kPrefix[] = {"", "warning: ", "", "debug: "};
   // One write per line, so that lines of several threads do not mix.
   const std::string line = fmt::format("megalith: {}{}\n", kPrefix[static_cast<int>(level)], message);
+  progress_erase();
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

@@ -1,5 +1,5 @@
 // Every environment variable that Megalith reads, in one table: name, default, a sentence. `megalith doctor` and the
-// docs print this table; nothing else in the library calls getenv().
+// docs print this table. Beside it only what every program reads is read: PATH, HOME, TMPDIR, TERM, XDG_CACHE_HOME.
 #pragma once
 
 #include <cstdint>

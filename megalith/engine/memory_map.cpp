@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "megalith/base/error.h"
+#include "megalith/base/progress.h"
 #include "megalith/model/rope.h"
 
 namespace megalith::engine {
@@ -54,6 +55,10 @@ void MemoryMap::bind_weights(const graph::Graph& graph, const Weights& weights) 
 }
 
 void MemoryMap::bind_random(const graph::Graph& graph, uint64_t seed) {
+  int64_t total = 0;
+  for (const graph::Tensor& tensor : graph.tensors())
+    if (tensor.kind == graph::TensorKind::constant) total += tensor.bytes();
+  Progress progress("making up weights", total, ProgressUnit::bytes);
   for (const graph::Tensor& tensor : graph.tensors()) {
     if (tensor.kind != graph::TensorKind::constant || is_rope_table(tensor)) continue;
     void* data = allocate(tensor.bytes(), fmt::format("the weight \"{}\"", tensor.name));
@@ -65,6 +70,7 @@ void MemoryMap::bind_random(const graph::Graph& graph, uint64_t seed) {
     std::thread other([&] { fill_random(data, tensor.dtype, half, n, matrix ? 0 : 1, spread, tensor_seed); });
     fill_random(data, tensor.dtype, 0, half, matrix ? 0 : 1, spread, tensor_seed);
     other.join();
+    progress.advance(tensor.bytes());
     addresses_[tensor.name] = data;
   }
 }
