@@ -39,12 +39,14 @@ asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer, kerne
 	@ninja -C build/asan
 	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tools/run_tests.sh build/asan
 
-# Threads live in the runtime, the engine, the kernel cache and the progress line; the rest is left to asan.
+# Threads live in the runtime, the engine, the kernel cache and the progress line; the rest is left to asan. Judges that
+# compute for minutes on one thread (the float64 interpreter, the mutation campaign) have nothing to show here.
 tsan:  ## the tests with threads under ThreadSanitizer, kernels included
 	@tools/setup.sh test
 	@[ -f build/tsan/build.ninja ] || cmake --preset tsan
 	@ninja -C build/tsan test_base test_jit test_runtime test_engine
-	@TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 tools/run_tests.sh build/tsan -R '^(base|jit|runtime|engine)$$'
+	@GTEST_FILTER='-*Mutation*:*EqualsTheInterpreter*' TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
+	  tools/run_tests.sh build/tsan -R '^(base|jit|runtime|engine)$$'
 
 format:  ## rewrite all sources as .clang-format has it
 	@tools/check_format.sh --fix

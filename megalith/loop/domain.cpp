@@ -12,6 +12,10 @@
 #include "megalith/base/error.h"
 #include "megalith/loop/domain_text.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace megalith::loop {
 
 namespace {
@@ -48,6 +52,17 @@ class ContextPool {
 struct BorrowedContext {
   isl_ctx* context = ContextPool::instance().take();
   ~BorrowedContext() { ContextPool::instance().put_back(context); }
+};
+
+// isl 0.25 loses a token of 32 bytes when it refuses a text such as "{ [i] : i 3 }". While this lives, the leak checker
+// looks away.
+struct ForgiveLeaks {
+#ifdef __SANITIZE_ADDRESS__
+  ForgiveLeaks() { __lsan_disable(); }
+  ~ForgiveLeaks() { __lsan_enable(); }
+#else
+  ForgiveLeaks() {}
+#endif
 };
 
 // A parameter list for isl and a set text over `inames`.
@@ -132,6 +147,7 @@ void check_domain_texts(const Kernel& kernel, const std::function<void(int, cons
   auto check = [&](int index, const std::vector<std::string>& tuple, const std::string& body,
                    const std::string& shown) {
     isl_ctx_reset_operations(context);
+    const ForgiveLeaks forgive;
     try {
       isl::set(isl_context(), isl_text(parameters, tuple, body)).is_empty();
     } catch (const isl::exception& error) {
