@@ -15,6 +15,7 @@ struct Block {
   std::set<std::string> writes;  // tensors that something in it writes
   bool guarded = false;          // a loop that data bounds: reads at places that data decides stay inside
   bool strict = false;           // an if: every read stays inside
+  Level level = Level::thread;   // who walks it
   std::vector<std::string> lines;
   struct Named {
     loop::Expr value;
@@ -27,7 +28,7 @@ struct Block {
 /// Moves what does not change inside loops and reductions out of them, into named constants.
 class Hoister {
  public:
-  Hoister(BodyContext& context, const ExpressionWriter& writer, std::vector<Block>& blocks)
+  Hoister(BodyContext& context, ExpressionWriter& writer, std::vector<Block>& blocks)
       : context_(context), writer_(writer), blocks_(blocks) {}
 
   /// Replaces parts of `expr`, an expression of the innermost block, by names of values defined further out (or, for
@@ -55,7 +56,7 @@ class Hoister {
   std::string name_for(const loop::Expr& expr) const;
 
   BodyContext& context_;
-  const ExpressionWriter& writer_;
+  ExpressionWriter& writer_;
   std::vector<Block>& blocks_;
   std::set<std::string> used_names_;
   std::vector<std::string> scope_;  // inames around the expression that is being looked at

@@ -37,7 +37,9 @@ class BodyWriter {
   std::string emit_header(const NestNode& node, const loop::LoopBounds& bounds, bool& bounded_by_data);
   void declare_temporaries(const NestNode* loop);
   void store(const Instruction& instruction);
-  bool independent(const NestNode& node) const;
+  bool independent(const NestNode& node, bool sums = false) const;
+  Level deal_out(const NestNode& node, const std::vector<std::string>& inames);
+  void wait_for_reads(const std::set<std::string>& writes);
   void check_names() const;
 
   // Conditions of instructions that no enclosing loop's bounds have taken care of yet.
@@ -60,6 +62,10 @@ class BodyWriter {
 void instructions_in(const NestNode& node, std::vector<int>& found) {
   if (node.instruction >= 0) found.push_back(node.instruction);
   for (const NestNode& child : node.body) instructions_in(child, found);
+}
+
+const char* level_name(Level level) {
+  return level == Level::thread ? "thread" : level == Level::warp ? "warp" : "block";
 }
 
 std::vector<int> instructions_in(const std::vector<NestNode>& nodes) {
@@ -98,6 +104,7 @@ void append_indented(std::vector<std::string>& to, const std::vector<std::string
 void BodyWriter::open(const std::string& iname, const std::vector<int>& instructions) {
   Block block;
   block.iname = iname;
+  block.level = blocks_.empty() ? context_.dialect.worker : blocks_.back().level;
   for (const int index : instructions)
     block.writes.insert(context_.kernel.instructions[static_cast<size_t>(index)].target.name);
   blocks_.push_back(std::move(block));
@@ -146,8 +153,10 @@ void BodyWriter::store(const Instruction& instruction) {
   const std::string value = writer_.stored(instruction.value, place.dtype);
   if (place.defined_by_write)
     line(fmt::format("const {} {} = {};", element_type(place.dtype), place.text, value));
-  else
+  else if (place.where == Place::Where::scalar || writer_.level() == Level::thread)
     line(fmt::format("{} = {};", writer_.element(instruction.target), value));
+  else
+    line(fmt::format("{}_store({}, {});", level_name(writer_.level()), writer_.element(instruction.target), value));
   hoister_.forget(instruction.target.name);
 }
 
@@ -155,6 +164,7 @@ void BodyWriter::emit_instruction(int index, const std::vector<std::string>& out
   Instruction instruction = context_.kernel.instructions[static_cast<size_t>(index)];
   line(comment_of(instruction));
   writer_.set_scope(outer);
+  writer_.set_level(block().level);
 
   std::vector<std::string> tests = loop::guards(context_.domains.over(instruction.within), implemented);
   for (Expr condition : conditions_of(index)) {
@@ -172,22 +182,52 @@ void BodyWriter::emit_instruction(int index, const std::vector<std::string>& out
   // Subscripts within the target are part of the address: only what they read is worth a name.
   for (Expr& arg : instruction.target.args) hoister_.hoist(arg);
   hoister_.hoist(instruction.value);
+  wait_for_reads({instruction.target.name});
   store(instruction);
   if (!tests.empty()) close(fmt::format("if ({})", fmt::join(tests, " && ")));
+  if (block().level != Level::thread) line(fmt::format("{}_sync();", level_name(block().level)));
+}
+
+// Named values are read by every thread for itself: all have, before one of them writes there.
+void BodyWriter::wait_for_reads(const std::set<std::string>& writes) {
+  if (block().level != Level::block) return;
+  for (const Block& one : blocks_)
+    for (const Block::Named& value : one.named)
+      if (reads_any(value.value, writes)) return line("block_sync();");
+}
+
+// Who takes the iterations of a loop. Those of an innermost loop that do not depend on each other are dealt out.
+Level BodyWriter::deal_out(const NestNode& node, const std::vector<std::string>& inames) {
+  if (block().level != Level::block) return block().level;
+  if (std::ranges::any_of(node.body, [](const NestNode& child) { return child.instruction < 0; })) return Level::block;
+  for (const NestNode& child : node.body) {
+    const Place& place =
+        context_.places.of.at(context_.kernel.instructions[static_cast<size_t>(child.instruction)].target.name);
+    const bool own = place.depth >= static_cast<int>(inames.size());
+    if (place.where == Place::Where::scalar ? !own : place.where == Place::Where::scratch && own) return Level::block;
+  }
+  if (!independent(node, true)) return Level::block;
+  auto sums = [&](const Expr& expr, auto&& self) -> bool {
+    if (expr.kind == Expr::Kind::reduce && mentions(expr, node.iname) && writer_.in_lanes(expr)) return true;
+    return std::ranges::any_of(expr.args, [&](const Expr& arg) { return self(arg, self); });
+  };
+  for (const NestNode& child : node.body)
+    if (sums(context_.kernel.instructions[static_cast<size_t>(child.instruction)].value, sums)) return Level::warp;
+  return Level::thread;
 }
 
 // True if no iteration of the loop touches what another one writes: every tensor written in it is written at places
-// that move with the iname, and read only where it is written.
-bool BodyWriter::independent(const NestNode& node) const {
+// that move with the iname, and read only where it is written. `sums`: such iterations may be long, with reductions.
+bool BodyWriter::independent(const NestNode& node, bool sums) const {
   std::map<std::string, const Expr*> targets;
   for (const NestNode& child : node.body) {
     if (child.instruction < 0) return false;
     const Instruction& instruction = context_.kernel.instructions[static_cast<size_t>(child.instruction)];
     const Expr& target = instruction.target;
-    if (has_reduce(instruction.value)) return false;
+    if (!sums && has_reduce(instruction.value)) return false;
     const Place& place = context_.places.of.at(target.name);
     if (place.where == Place::Where::scalar) {
-      if (!place.defined_by_write) return false;
+      if (!sums && !place.defined_by_write) return false;
       continue;
     }
     const auto stride = writer_.flat_index(target).coefficient(node.iname);
@@ -271,7 +311,8 @@ void BodyWriter::emit_loop(const NestNode& node, const std::vector<std::string>&
   std::vector<std::string> inames = outer;
   inames.push_back(node.iname);
 
-  if (node.body.size() == 1 && node.body[0].instruction >= 0 && conditions_of(node.body[0].instruction).empty()) {
+  if (context_.dialect.worker == Level::thread && node.body.size() == 1 && node.body[0].instruction >= 0 &&
+      conditions_of(node.body[0].instruction).empty()) {
     const int index = node.body[0].instruction;
     Instruction instruction = context_.kernel.instructions[static_cast<size_t>(index)];
     writer_.set_scope(inames);
@@ -287,17 +328,27 @@ void BodyWriter::emit_loop(const NestNode& node, const std::vector<std::string>&
     }
   }
 
+  const Level around = block().level, level = deal_out(node, inames);
   open(node.iname, instructions_in({node}));
+  block().level = level;
   block().guarded = bounded_by_data;
   declare_temporaries(&node);
   for (const NestNode& child : node.body) emit(child, inames, inside);
-  const bool ivdep = independent(node);
+  const bool ivdep = !context_.dialect.independent.empty() && independent(node);
   const std::vector<std::string> lines = std::move(block().lines);
+  const std::set<std::string> writes = block().writes;
   blocks_.pop_back();
   if (ivdep) line(context_.dialect.independent);
-  line(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0}) {{", node.iname, lower, upper));
+  if (level == around) {
+    line(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0}) {{", node.iname, lower, upper));
+  } else {
+    wait_for_reads(writes);
+    line(fmt::format("for (i64 {0} = {1} + {3}(); {0} < {2}; {0} += {4}) {{", node.iname, lower, upper,
+                     level_name(level), level == Level::warp ? "kWarps" : "kThreads"));
+  }
   append_indented(block().lines, lines);
   line("}");
+  if (level != around) line("block_sync();");
 }
 
 void BodyWriter::emit(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented) {
@@ -320,6 +371,8 @@ GeneratedBody BodyWriter::write() {
   declare_temporaries(nullptr);
   const isl::set context = loop::parameter_context(context_.kernel);
   for (const NestNode& node : context_.nest) emit(node, {}, context);
+  // The worker loop has one before the signal.
+  if (!block().lines.empty() && block().lines.back() == "block_sync();") block().lines.pop_back();
 
   std::vector<std::string> lines;
   append_indented(lines, block().lines);

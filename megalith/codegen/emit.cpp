@@ -21,7 +21,11 @@ namespace {
 // Headers into one text: each once, those it includes before it. Their own #include and #pragma once lines go.
 class Embedder {
  public:
-  void add(const std::string& name) {
+  explicit Embedder(const std::map<std::string, std::string>& replaced) : replaced_(replaced) {}
+
+  void add(const std::string& wanted) {
+    const auto other = replaced_.find(wanted);
+    const std::string name = other == replaced_.end() ? wanted : other->second;
     if (!done_.insert(name).second) return;
     std::string own;
     std::string_view rest = kernels::embedded_source(name);
@@ -41,6 +45,7 @@ class Embedder {
   const std::string& text() const { return text_; }
 
  private:
+  const std::map<std::string, std::string>& replaced_;
   std::set<std::string> done_;
   std::string text_;
 };
@@ -66,7 +71,7 @@ constexpr const char* kTaskStruct = R"(struct Task {
 };
 )";
 
-std::string write_worker(const std::vector<graph::LoweredKernel>& kernels) {
+std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
   std::string cases;
   for (size_t i = 0; i < kernels.size(); ++i)
     cases += fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].name, kernels[i].name);
@@ -77,17 +82,41 @@ static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
 }}
 
 }}  // namespace megalith::kernels
-
-extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::runtime::Launch* launch,
-                                                               unsigned worker) {{
-  using namespace megalith;
-  runtime::worker_run(*launch, worker, [launch](const runtime::TaskRecord& task, void* const* operands,
-                                                runtime::u8* scratch, runtime::u32 iteration) {{
-    kernels::run_task(task.body, {{task.begin, task.end, operands, scratch, iteration, &launch->control->abort}});
-  }});
-}}
 )",
                      cases);
+}
+
+constexpr const char* kCpuWorker = R"(
+extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::runtime::Launch* launch,
+                                                               unsigned worker) {
+  using namespace megalith;
+  runtime::worker_run(*launch, worker, [launch](const runtime::TaskRecord& task, void* const* operands,
+                                                runtime::u8* scratch, runtime::u32 iteration) {
+    kernels::run_task(task.body, {task.begin, task.end, operands, scratch, iteration, &launch->control->abort});
+  });
+}
+)";
+
+// Scratch is shared memory where it fits there; then the launch names none.
+constexpr const char* kCudaWorker = R"(
+extern "C" __global__ void __launch_bounds__(megalith::kernels::kThreads, 1)
+    megalith_worker(const __grid_constant__ megalith::runtime::Launch launch) {
+  using namespace megalith;
+  extern __shared__ __align__(128) runtime::u8 shared[];
+  runtime::u8* const scratch = launch.scratch == nullptr ? shared : launch.scratch + blockIdx.x * launch.scratch_bytes;
+  runtime::worker_run(launch, blockIdx.x, scratch, [&](const runtime::TaskRecord& task, void* const* operands,
+                                                       runtime::u8* own_scratch, runtime::u32 iteration) {
+    kernels::run_task(task.body, {task.begin, task.end, operands, own_scratch, iteration, &launch.control->abort});
+  });
+}
+)";
+
+constexpr std::string_view kInfoComment = "\n// megalith_kernel_info ";
+
+std::string kernel_info(const Dialect& dialect, int64_t scratch_bytes, const std::vector<std::string>& names) {
+  return fmt::format(
+      "{{\"version\": \"" MEGALITH_VERSION "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"bodies\": [{}]}}",
+      dialect.target, scratch_bytes, names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
 }
 
 }  // namespace
@@ -97,10 +126,16 @@ std::vector<std::string> cpu_compile_flags() {
           "-fno-trapping-math"};
 }
 
-EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const std::string& title) {
-  const Dialect dialect = cpu_dialect();
+std::vector<std::string> cuda_compile_flags() {
+  return {"--std=c++20", "--device-as-default-execution-space", "--fmad=false", "--extra-device-vectorization"};
+}
+
+namespace {
+
+EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKernel>& kernels, const std::string& title,
+                   const std::string& compile_command) {
   EmittedSource result;
-  Embedder embedder;
+  Embedder embedder(dialect.replaced);
   for (const std::string& header : dialect.headers) embedder.add(header);
 
   std::string bodies, contents;
@@ -131,9 +166,8 @@ EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const s
 
   result.text = fmt::format("// A persistent kernel written by Megalith " MEGALITH_VERSION
                             ": {}\n//\n// Bodies, in the order of the switch at "
-                            "the end:\n{}//\n// To compile by hand: c++ {} -march=native\n\n",
-                            commented(title).substr(3, commented(title).size() - 4), contents,
-                            fmt::join(cpu_compile_flags(), " "));
+                            "the end:\n{}//\n// To compile by hand: {}\n\n",
+                            commented(title).substr(3, commented(title).size() - 4), contents, compile_command);
   result.text += embedder.text();
   // g++ cannot see that a value which is set under one condition is read under the same one.
   result.text +=
@@ -141,13 +175,40 @@ EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const s
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
   result.text += kTaskStruct;
-  result.text += "\n" + bodies + write_worker(kernels);
-  result.text += fmt::format(
-      "\nextern \"C\" [[gnu::visibility(\"default\")]] const char megalith_kernel_info[] =\n"
-      "    R\"json({{\"version\": \"" MEGALITH_VERSION
-      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"bodies\": [{}]}})json\";\n",
-      dialect.target, result.scratch_bytes, names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
+  result.text += "\n" + bodies + write_switch(kernels);
+  const std::string info = kernel_info(dialect, result.scratch_bytes, names);
+  if (dialect.worker == Level::thread)
+    result.text += fmt::format(
+        "{}\nextern \"C\" [[gnu::visibility(\"default\")]] const char megalith_kernel_info[] =\n"
+        "    R\"json({})json\";\n",
+        kCpuWorker, info);
+  else
+    result.text += fmt::format("{}{}{}\n", kCudaWorker, kInfoComment, info);
   return result;
+}
+
+}  // namespace
+
+EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const std::string& title) {
+  return emit(cpu_dialect(), kernels, title, fmt::format("c++ {} -march=native", fmt::join(cpu_compile_flags(), " ")));
+}
+
+EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const std::string& title) {
+  return emit(cuda_dialect(), kernels, title,
+              fmt::format("NVRTC with {} --gpu-architecture=sm_90a", fmt::join(cuda_compile_flags(), " ")));
+}
+
+EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKernel>& kernels,
+                   const std::string& title) {
+  return target == "cuda" ? emit_cuda(kernels, title) : emit_cpu(kernels, title);
+}
+
+std::string source_info(const std::string& source) {
+  const size_t at = source.rfind(kInfoComment);
+  MEGALITH_CHECK(at != std::string::npos, "the source is no CUDA kernel of Megalith: it does not end with \"{}\"",
+                 kInfoComment.substr(1));
+  const size_t begin = at + kInfoComment.size();
+  return source.substr(begin, source.find('\n', begin) - begin);
 }
 
 }  // namespace megalith::codegen

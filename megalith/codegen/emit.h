@@ -22,6 +22,22 @@ struct EmittedSource {
 /// Every kernel needs a body: UserError naming an opaque one without a hand-tuned body for the CPU.
 EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const std::string& title);
 
+/// The same for NVRTC. The source exports
+///   extern "C" __global__ void megalith_worker(const __grid_constant__ megalith::runtime::Launch launch);
+/// one block of kThreads threads (kernels/cuda/prelude.cuh) per worker, and ends with a comment that holds the JSON of
+/// megalith_kernel_info (source_info()).
+EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const std::string& title);
+
+/// emit_cpu or emit_cuda, by the target's name.
+EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKernel>& kernels,
+                   const std::string& title);
+
+/// The JSON at the end of a source for CUDA.
+std::string source_info(const std::string& source);
+
+/// The flags that the source is written for, beside --gpu-architecture: as cpu_compile_flags() says.
+std::vector<std::string> cuda_compile_flags();
+
 /// The flags that the source is written for, beside -march. Results depend on no tile, worker or batch because each sum
 /// has one order, written out; so the compiler must not fuse or reorder on its own: multiply-adds are fused where the
 /// source says fma() and nowhere else (-ffp-contract=off), and nothing may imply -ffast-math. Without errno and traps,

@@ -67,7 +67,7 @@ BodyContext::BodyContext(const loop::Kernel& bound, const loop::Binding& binding
       dialect(dialect_),
       domains(kernel),
       nest(loop::build_nest(kernel)),
-      places(plan_places(kernel, binding_.sizes, nest)),
+      places(plan_places(kernel, binding_.sizes, nest, dialect_.worker == Level::thread)),
       nonnegative(nonnegative_names(kernel, domains)) {}
 
 std::string join_bounds(std::vector<std::string> bounds, const char* combine) {

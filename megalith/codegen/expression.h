@@ -64,6 +64,9 @@ class ExpressionWriter {
   /// What inames mean where the next expressions stand: reductions are bounded inside it.
   void set_scope(std::vector<std::string> inames) { scope_ = std::move(inames); }
   const std::vector<std::string>& scope() const { return scope_; }
+  /// Who runs the next expressions, and forms their reductions together.
+  void set_level(Level level) { level_ = level; }
+  Level level() const { return level_; }
 
   /// One reduction iname: its bounds and what is left of the condition. `outer`: inames fixed around it.
   struct Reduction {
@@ -92,6 +95,7 @@ class ExpressionWriter {
 
   const BodyContext& context_;
   mutable std::vector<std::string> scope_;
+  mutable Level level_ = Level::thread;
 };
 
 /// acc plus a term, as one fused multiply-add where the term is a product of floats.

@@ -124,7 +124,10 @@ void Hoister::name_value(Expr& expr, int level) {
   if (type == Type::i32) type = Type::i64;
   const std::string name = fresh_name(name_for(expr));
   Block& block = blocks_[static_cast<size_t>(level)];
+  const Level here = writer_.level();
+  writer_.set_level(block.level);
   block.lines.push_back(fmt::format("const {} {} = {};", type_name(type), name, writer_.write(expr, natural)));
+  writer_.set_level(here);
   block.named.push_back({value, name, false});
   context_.locals[name] = type;
   expr = loop::make_name(name);

@@ -102,12 +102,14 @@ bool is_taken_name(const std::string& name) {
       "bf16", "f16", "f32", "f64", "i32", "i64", "u8", "u16", "u32", "u64", "to_f32", "to_bf16", "to_f16", "floord",
       "mod", "min", "max", "clamp", "abs", "fma", "floor", "sqrt", "rsqrt", "exp", "log", "tanh", "sin", "cos", "pow",
       "kInfinity", "kLanes", "kColumns", "fold", "argmax", "sum_in_lanes", "max_in_lanes", "min_in_lanes",
-      "sum_columns", "kLowest", "kHighest", "args", "acc", "total", "batch", "runtime"};
+      "sum_columns", "kLowest", "kHighest", "args", "acc", "total", "batch", "runtime", "thread", "warp", "block_sum",
+      "block_max", "block_min", "block_argmax", "block_store", "block_sync", "warp_sum", "warp_max", "warp_min",
+      "warp_argmax", "warp_store", "warp_sync", "kThreads", "kWarps"};
   return taken.contains(name);
 }
 
 Places plan_places(const Kernel& kernel, const std::map<std::string, int64_t>& sizes,
-                   const std::vector<NestNode>& nest) {
+                   const std::vector<NestNode>& nest, bool use_stack) {
   std::map<std::string, std::vector<Access>> accesses;
   for (size_t i = 0; i < kernel.instructions.size(); ++i) {
     const loop::Instruction& instruction = kernel.instructions[i];
@@ -143,7 +145,7 @@ Places plan_places(const Kernel& kernel, const std::map<std::string, int64_t>& s
     }
     if (place.where == Place::Where::stack) {
       const int64_t bytes = place.num_elements * dtype_bytes(place.dtype);
-      if (bytes > kMostStackBytes || stack_bytes + bytes > kMostStackBytesOfKernel) {
+      if (!use_stack || bytes > kMostStackBytes || stack_bytes + bytes > kMostStackBytesOfKernel) {
         place.where = Place::Where::scratch;
         place.scratch_offset = result.scratch_bytes;
         result.scratch_bytes += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;

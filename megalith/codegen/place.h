@@ -31,9 +31,10 @@ struct Places {
   int64_t scratch_bytes = 0;
 };
 
-/// `kernel` has its static sizes put in; `sizes` are the largest values of all.
+/// `kernel` has its static sizes put in; `sizes` are the largest values of all. Without a stack, arrays that a worker's
+/// threads share lie in scratch.
 Places plan_places(const loop::Kernel& kernel, const std::map<std::string, int64_t>& sizes,
-                   const std::vector<loop::NestNode>& nest);
+                   const std::vector<loop::NestNode>& nest, bool use_stack);
 
 /// C++ words and names that generated bodies use: not to be given to anything else.
 bool is_taken_name(const std::string& name);

@@ -137,13 +137,25 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
                        indented("return " + body + ";"));
   };
 
+  // The threads of a level form a reduction together: each its share of the innermost loop's terms, which it works out
+  // alone. A loop that carries its sum through others stays whole: all threads run it and have the same result.
+  const bool lanes = in_lanes(expr);
+  const bool together = level_ != Level::thread && (loops.size() == 1 || lanes);
+  const std::string level = !together ? "" : level_ == Level::warp ? "warp_" : "block_";
+  struct Restore {
+    Level& level;
+    Level value;
+    ~Restore() { level = value; }
+  } restore{level_, level_};
+  level_ = Level::thread;
+
   const std::string& last = expr.inames.back();
   std::string text;
   if (expr.reduce == ReduceOp::argmax) {
     const Bounds& bounds = loops[0].bounds;
     const Type of = natural(expr.args[0]) == Type::f32 ? Type::f32 : Type::i64;
     const std::string term = write(expr.args[0], of);
-    text = fmt::format("argmax({}, {}, {}", bounds.lower, bounds.upper, lambda(parameter(last, term), term));
+    text = fmt::format("{}argmax({}, {}, {}", level, bounds.lower, bounds.upper, lambda(parameter(last, term), term));
     if (!tests.empty()) text += ", " + lambda(parameter(last, holds), holds);
     scope_ = scope;
     return {text + ")", 9, Type::i64};
@@ -161,8 +173,10 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   if (!tests.empty()) step = fmt::format("{} ? {} : acc", holds, step);
 
   const Bounds& inner = loops.back().bounds;
-  const bool lanes = in_lanes(expr);
-  if (lanes)
+  if (together)
+    text = fmt::format("{}{}<{}>({}, {}, {})", level, sum ? "sum" : pick, name, inner.lower, inner.upper,
+                       lambda(name + " acc, " + parameter(last, step), step));
+  else if (lanes)
     text = fmt::format("{}_in_lanes({}, {}, {})", sum ? "sum" : pick, inner.lower, inner.upper,
                        lambda("f32 acc, " + parameter(last, step), step));
   else

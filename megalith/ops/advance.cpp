@@ -89,7 +89,8 @@ graph::Operator advance() {
         stop[0]           = stop[0]
       )")
       .reference(reference)
-      .body("cpu", "advance.h", "advance");
+      .body("cpu", "advance.h", "advance")
+      .body("cuda", "opaque.cuh", "advance_by_one");
 }
 
 }  // namespace megalith::ops

@@ -89,6 +89,8 @@ graph::Operator sampling() {
       .reference(reference)
       .tasks({"r"})
       .body("cpu", "sampling.h", "sample_rows",
+            [](const graph::BodyQuery& q) { return q.dtypes.at("logits") == DType::f32; })
+      .body("cuda", "opaque.cuh", "sample_rows_by_one",
             [](const graph::BodyQuery& q) { return q.dtypes.at("logits") == DType::f32; });
 }
 

@@ -1,0 +1,21 @@
+// The two operators that no loop kernel can say, on a GPU: the CPU's bodies, run by one thread of the block. Advance is
+// bookkeeping of a few words; sampling with a temperature above 0 deserves the whole block one day.
+#pragma once
+
+#include "megalith/kernels/cpu/advance.h"
+#include "megalith/kernels/cpu/sampling.h"
+#include "megalith/kernels/cuda/prelude.cuh"
+
+namespace megalith::kernels {
+
+template <class Args>
+inline void advance_by_one(const Args& args) {
+  if (thread() == 0) advance(args);
+}
+
+template <class Args>
+inline void sample_rows_by_one(const Args& args) {
+  if (thread() == 0) sample_rows(args);
+}
+
+}  // namespace megalith::kernels

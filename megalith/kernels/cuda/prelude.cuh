@@ -1,0 +1,33 @@
+// What every body on a GPU may use: the types, conversions and functions of kernels/cpu/prelude.h, which are plain C++
+// in exact operations and give the same bits here (NVRTC runs with --fmad=false), and who a thread is within its block.
+//
+// A block of kThreads threads is one worker. It walks a body in step; docs/cuda.md says how work is dealt out.
+#pragma once
+
+#include "megalith/kernels/cuda/builtins.cuh"
+#include "megalith/kernels/cpu/prelude.h"
+
+namespace megalith::kernels {
+
+/// Threads of a block. 512 leave each thread 128 registers, which generated bodies need at most, and give an SM 16
+/// warps whose loads are in flight together.
+inline constexpr int kThreads = 512, kWarpLanes = 32, kWarps = kThreads / kWarpLanes;
+
+inline int thread() { return static_cast<int>(threadIdx.x); }
+inline int lane() { return static_cast<int>(threadIdx.x) % kWarpLanes; }
+inline int warp() { return static_cast<int>(threadIdx.x) / kWarpLanes; }
+
+inline void block_sync() { __syncthreads(); }
+inline void warp_sync() { __syncwarp(); }
+
+/// to = value, by one thread. All threads worked the value out.
+template <class T, class V>
+inline void block_store(T& to, V value) {
+  if (thread() == 0) to = static_cast<T>(value);
+}
+template <class T, class V>
+inline void warp_store(T& to, V value) {
+  if (lane() == 0) to = static_cast<T>(value);
+}
+
+}  // namespace megalith::kernels

@@ -1,0 +1,168 @@
+// Reductions on a GPU, with an order that the loop kernel fixes alone, as on a CPU (kernels/cpu/reduce.h). Three kinds:
+//   by a thread   one term after the other (fold, sum_in_lanes, argmax)
+//   by a warp     lane l adds terms l, l + 32, l + 64, ...; then lanes 16, 8, 4, 2 and 1 apart are added
+//   by a block    thread t adds terms t, t + kThreads, ...; then each warp as above, then the warps in order
+// All threads of the level take part and all have the result: addition commutes, so both lanes of a pair get the same
+// bits. Which kind a sum is formed by follows from the loop kernel and never from a tile or the number of workers.
+#pragma once
+
+#include "megalith/kernels/cuda/prelude.cuh"
+
+namespace megalith::kernels {
+
+inline constexpr i64 kLowest = -0x7fffffffffffffff - 1;
+inline constexpr i64 kHighest = 0x7fffffffffffffff;
+
+// ---- by a thread -------------------------------------------------------------------------------
+
+template <class T, class Step>
+inline T fold(T first, i64 begin, i64 end, Step step) {
+  for (i64 k = begin; k < end; ++k) first = step(first, k);
+  return first;
+}
+template <class Step>
+inline f32 sum_in_lanes(i64 begin, i64 end, Step step) {
+  return fold(0.0f, begin, end, step);
+}
+template <class Step>
+inline f32 max_in_lanes(i64 begin, i64 end, Step step) {
+  return fold(-kInfinity, begin, end, step);
+}
+template <class Step>
+inline f32 min_in_lanes(i64 begin, i64 end, Step step) {
+  return fold(kInfinity, begin, end, step);
+}
+
+/// A candidate for the largest term; `at` below 0: there is none. Of equal terms the lowest place wins.
+template <class T>
+struct Best {
+  T value;
+  i64 at;
+};
+template <class T>
+inline Best<T> better(Best<T> a, Best<T> b) {
+  if (a.at < 0) return b;
+  if (b.at < 0) return a;
+  return b.value > a.value || (b.value == a.value && b.at < a.at) ? b : a;
+}
+template <class Term, class Holds>
+inline auto best_of(i64 first, i64 end, i64 step, Term term, Holds holds) {
+  Best<decltype(term(first))> best{0, -1};
+  for (i64 k = first; k < end; k += step)
+    if (holds(k)) best = better(best, {term(k), k});
+  return best;
+}
+struct Always {
+  bool operator()(i64) const { return true; }
+};
+template <class Term, class Holds = Always>
+inline i64 argmax(i64 begin, i64 end, Term term, Holds holds = {}) {
+  return max(best_of(begin, end, 1, term, holds).at, i64(0));
+}
+
+// ---- by a warp or a block ----------------------------------------------------------------------
+
+struct Add {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Larger {
+  template <class T>
+  T operator()(T a, T b) const {
+    return max(a, b);
+  }
+};
+struct Smaller {
+  template <class T>
+  T operator()(T a, T b) const {
+    return min(a, b);
+  }
+};
+struct Better {
+  template <class T>
+  Best<T> operator()(Best<T> a, Best<T> b) const {
+    return better(a, b);
+  }
+};
+
+template <class T>
+inline T from_lane(T value, int apart) {
+  return __shfl_xor_sync(0xffffffffu, value, apart);
+}
+template <class T>
+inline Best<T> from_lane(Best<T> best, int apart) {
+  return {from_lane(best.value, apart), from_lane(best.at, apart)};
+}
+
+template <class T, class Combine>
+inline T warp_all(T value, Combine combine) {
+  for (int apart = kWarpLanes / 2; apart > 0; apart /= 2) value = combine(value, from_lane(value, apart));
+  return value;
+}
+
+template <class T, class Combine>
+inline T block_all(T value, Combine combine) {
+  __shared__ T of_warp[kWarps];
+  value = warp_all(value, combine);
+  if (lane() == 0) of_warp[warp()] = value;
+  block_sync();
+  T result = of_warp[0];
+  for (int w = 1; w < kWarps; ++w) result = combine(result, of_warp[w]);
+  block_sync();  // before the next reduction writes there
+  return result;
+}
+
+/// Terms of one thread: `first`, first + stride, ... Eight loads are in flight while one sum is formed in order.
+template <class T, class Step>
+inline T strided(T acc, i64 first, i64 end, int stride, Step step) {
+#pragma unroll 8
+  for (i64 k = first; k < end; k += stride) acc = step(acc, k);
+  return acc;
+}
+
+template <class T>
+inline constexpr T kLeast = static_cast<T>(kLowest);
+template <>
+inline constexpr f32 kLeast<f32> = -kInfinity;
+template <class T>
+inline constexpr T kMost = static_cast<T>(kHighest);
+template <>
+inline constexpr f32 kMost<f32> = kInfinity;
+
+template <class T, class Step>
+inline T warp_sum(i64 begin, i64 end, Step step) {
+  return warp_all(strided(T(0), begin + lane(), end, kWarpLanes, step), Add{});
+}
+template <class T, class Step>
+inline T warp_max(i64 begin, i64 end, Step step) {
+  return warp_all(strided(kLeast<T>, begin + lane(), end, kWarpLanes, step), Larger{});
+}
+template <class T, class Step>
+inline T warp_min(i64 begin, i64 end, Step step) {
+  return warp_all(strided(kMost<T>, begin + lane(), end, kWarpLanes, step), Smaller{});
+}
+template <class Term, class Holds = Always>
+inline i64 warp_argmax(i64 begin, i64 end, Term term, Holds holds = {}) {
+  return max(warp_all(best_of(begin + lane(), end, kWarpLanes, term, holds), Better{}).at, i64(0));
+}
+
+template <class T, class Step>
+inline T block_sum(i64 begin, i64 end, Step step) {
+  return block_all(strided(T(0), begin + thread(), end, kThreads, step), Add{});
+}
+template <class T, class Step>
+inline T block_max(i64 begin, i64 end, Step step) {
+  return block_all(strided(kLeast<T>, begin + thread(), end, kThreads, step), Larger{});
+}
+template <class T, class Step>
+inline T block_min(i64 begin, i64 end, Step step) {
+  return block_all(strided(kMost<T>, begin + thread(), end, kThreads, step), Smaller{});
+}
+template <class Term, class Holds = Always>
+inline i64 block_argmax(i64 begin, i64 end, Term term, Holds holds = {}) {
+  return max(block_all(best_of(begin + thread(), end, kThreads, term, holds), Better{}).at, i64(0));
+}
+
+}  // namespace megalith::kernels
