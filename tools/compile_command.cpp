@@ -32,7 +32,7 @@ double planning_ms(const jit::CompileReport& report) {
 
 const char* ending(const jit::CompiledKernel& kernel, bool plan_only) {
   if (plan_only) return "planned only";
-  return kernel.report.cache_hit ? "found in the cache" : "compiled";
+  return kernel.report.cache_hit || kernel.cuda.cache_hit ? "found in the cache" : "compiled";
 }
 
 std::string report_json(const jit::CompiledKernel& kernel, const CompileCommandOptions& options, double graph_ms) {
@@ -51,16 +51,16 @@ std::string report_json(const jit::CompiledKernel& kernel, const CompileCommandO
       json_quote(kernel.report.kernel), json_quote(options.model.folder()), json_quote(MEGALITH_VERSION),
       json_quote(options.model.target), kernel.tasks.workers.size(), kernel.tasks.tasks.size(),
       kernel.tasks.events.size(), kernel.tasks.arena_bytes, kernel.scratch_bytes, graph_ms, planning_ms(kernel.report),
-      kernel.build.compile_ms, kernel.report.total_ms, kernel.report.cache_hit, json_quote(kernel.build.key),
-      fmt::join(stages, ",\n  "));
+      kernel.build.compile_ms + kernel.cuda.compile_ms, kernel.report.total_ms, kernel.report.cache_hit,
+      json_quote(kernel.cuda.key.empty() ? kernel.build.key : kernel.cuda.key), fmt::join(stages, ",\n  "));
 }
 
 void write_artifacts(const std::string& folder, const jit::CompiledKernel& kernel, const std::string& report) {
   directory_create(folder);
   for (const jit::StageReport& stage : kernel.report.stages)
     if (!stage.file.empty() && !stage.text.empty()) file_write_atomic(folder + "/" + stage.file, stage.text);
-  if (!kernel.build.directory.empty())
-    file_write_atomic(folder + "/command.txt", file_read(kernel.build.directory + "/command.txt"));
+  const std::string& entry = kernel.cuda.directory.empty() ? kernel.build.directory : kernel.cuda.directory;
+  if (!entry.empty()) file_write_atomic(folder + "/command.txt", file_read(entry + "/command.txt"));
   file_write_atomic(folder + "/report.json", report);
 }
 
@@ -71,7 +71,8 @@ int run(const CompileCommandOptions& options) {
 
   jit::CompileOptions compile_options{
       .target = options.model.target, .num_workers = options.model.workers(), .plan_only = options.plan_only};
-  if (!options.output.empty()) compile_options.pipeline.keep = {"build", "lower", "partition", "emit", "assemble"};
+  if (!options.output.empty())
+    compile_options.pipeline.keep = {"build", "lower", "partition", "emit", "assemble", "ptx", "cubin"};
   const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
 
   const std::string report = report_json(kernel, options, graph_ms);
@@ -83,12 +84,15 @@ int run(const CompileCommandOptions& options) {
                     plural(static_cast<int64_t>(kernel.tasks.tasks.size()), "task"),
                     plural(static_cast<int64_t>(kernel.tasks.events.size()), "event"),
                     plural(static_cast<int64_t>(kernel.tasks.workers.size()), "worker")));
+  if (!kernel.cuda.architecture.empty())
+    print(fmt::format("resources    {} ({})\n", kernel.cuda.resources.text(), kernel.cuda.architecture));
   print(fmt::format("total        {}, {}\n", format_ms(graph_ms + kernel.report.total_ms),
                     ending(kernel, options.plan_only)));
   if (!options.output.empty())
     print(fmt::format("artifacts    {}\n", options.output));
   else if (!options.plan_only)
-    print(fmt::format("kernel       {}\n", kernel.build.library.path()));
+    print(fmt::format("kernel       {}\n",
+                      kernel.cuda.directory.empty() ? kernel.build.library.path() : kernel.cuda.directory));
   return kExitOk;
 }
 

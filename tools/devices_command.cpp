@@ -1,10 +1,12 @@
 // megalith devices: what there is to run on.
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <memory>
 #include <string>
 
+#include "megalith/base/error.h"
+#include "megalith/jit/cuda/driver.h"
+#include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/topology.h"
 #include "tools/command.h"
@@ -25,12 +27,20 @@ std::string core_ranges(const std::vector<int>& cores) {
   return fmt::format("{}", fmt::join(ranges, ","));
 }
 
-// The library is only asked whether it is there: no target compiles for it.
-std::string cuda_line() {
-  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!driver) return "not available: no NVIDIA driver (libcuda.so.1 was not found)";
-  ::dlclose(driver);
-  return "not available: there is an NVIDIA driver, but no target of this build makes code for it";
+void add_cuda(Table& table) {
+  try {
+    for (const jit::CudaDeviceInfo& gpu : jit::cuda_devices()) {
+      table.row({fmt::format("cuda {}", gpu.ordinal), gpu.name});
+      table.row({"  architecture", gpu.architecture});
+      table.row({"  workers", fmt::format("{} multiprocessors", gpu.num_multiprocessors)});
+      table.row({"  shared memory", runtime::format_bytes(gpu.shared_bytes_per_block) + " per worker"});
+      table.row({"  memory", runtime::format_bytes(static_cast<int64_t>(gpu.memory_bytes))});
+    }
+    if (jit::cuda_devices().empty()) table.row({"cuda", "not available: the driver sees no GPU"});
+  } catch (const SystemError& error) { table.row({"cuda", fmt::format("not available: {}", error.what())}); }
+  try {
+    table.row({"cuda compiler", jit::nvrtc_version()});
+  } catch (const SystemError& error) { table.row({"cuda compiler", fmt::format("not available: {}", error.what())}); }
 }
 
 int run() {
@@ -46,7 +56,7 @@ int run() {
                                                               cache.type, plural(cache.num_sharing, "core"))});
   table.row({"  memory", fmt::format("{}, {} available", runtime::format_bytes(cpu.memory_bytes),
                                      runtime::format_bytes(runtime::memory_available_bytes()))});
-  table.row({"cuda", cuda_line()});
+  add_cuda(table);
   print(table.text());
   return kExitOk;
 }

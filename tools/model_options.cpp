@@ -41,7 +41,8 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.integer("-t,--threads,--workers", num_workers, "workers of the kernel (MEGALITH_THREADS, or every core)", 0,
                     1024);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
-  arguments.choice("--target", target, {"cpu"}, "what to make code for");
+  arguments.choice("--target", target, {"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a"},
+                   "what to make code for; cuda: the GPU of this machine");
 }
 
 std::string ModelOptions::folder() const {
@@ -52,7 +53,7 @@ std::string ModelOptions::folder() const {
 }
 
 int ModelOptions::workers() const {
-  return num_workers > 0 ? static_cast<int>(num_workers) : engine::default_num_workers();
+  return num_workers > 0 ? static_cast<int>(num_workers) : engine::default_num_workers(target);
 }
 
 DecoderOptions ModelOptions::decoder(int64_t num_requests) const {

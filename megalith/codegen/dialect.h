@@ -8,19 +8,19 @@
 
 namespace megalith::codegen {
 
-/// Who runs a statement: one thread, the lanes of a warp together, or the threads of a block together. On a CPU a worker
-/// is one thread. On a GPU it is a block that walks the nest in step; the innermost loops with independent iterations
-/// are dealt out, to threads or, where each iteration sums over what lies side by side in memory, to warps. What reads
-/// or sums runs in all threads of its level; what stores to memory, in one of them.
+/// Who runs a statement: one thread, the lanes of a warp together, or the threads of a block together. On a CPU a
+/// worker is one thread. On a GPU it is a block that walks the nest in step; the innermost loops with independent
+/// iterations are dealt out, to threads or, where each iteration sums over what lies side by side in memory, to warps.
+/// What reads or sums runs in all threads of its level; what stores to memory, in one of them.
 enum class Level { thread, warp, block };
 
 struct Dialect {
-  std::string target;                // of graph::TunedBody
-  Level worker = Level::thread;      // what a worker is
-  std::string function;              // before the name of a body: linkage, attributes, void
-  std::string inline_lambda;         // after a lambda's parameters: it vanishes into its caller
-  std::string independent;           // before a loop whose iterations are independent; "" for nothing
-  std::vector<std::string> headers;  // embedded first, whatever the kernels are
+  std::string target;                                // of graph::TunedBody
+  Level worker = Level::thread;                      // what a worker is
+  std::string function;                              // before the name of a body: linkage, attributes, void
+  std::string inline_lambda;                         // after a lambda's parameters: it vanishes into its caller
+  std::string independent;                           // before a loop whose iterations are independent; "" for nothing
+  std::vector<std::string> headers;                  // embedded first, whatever the kernels are
   std::map<std::string, std::string> replaced = {};  // headers that other headers include, and what takes their place
 };
 

@@ -108,8 +108,8 @@ bool is_taken_name(const std::string& name) {
   return taken.contains(name);
 }
 
-Places plan_places(const Kernel& kernel, const std::map<std::string, int64_t>& sizes,
-                   const std::vector<NestNode>& nest, bool use_stack) {
+Places plan_places(const Kernel& kernel, const std::map<std::string, int64_t>& sizes, const std::vector<NestNode>& nest,
+                   bool use_stack) {
   std::map<std::string, std::vector<Access>> accesses;
   for (size_t i = 0; i < kernel.instructions.size(); ++i) {
     const loop::Instruction& instruction = kernel.instructions[i];

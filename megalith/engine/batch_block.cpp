@@ -7,12 +7,18 @@
 
 namespace megalith::engine {
 
+const std::vector<std::string>& batch_block_tensors() {
+  static const std::vector<std::string> names = {
+      "counts",       "row_token",    "row_request", "row_position", "sample_row",  "sample_request", "requests",
+      "sampling_f32", "sampling_i32", "history",     "stop",         "stop_tokens", "page_table"};
+  return names;
+}
+
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory) {
   const int64_t max_requests = options.max_requests, max_seq_len = options.max_seq_len;
   const int64_t pages = options.pages_per_request();
-  for (const char* name : {"counts", "row_token", "row_request", "row_position", "sample_row", "sample_request",
-                           "requests", "sampling_f32", "sampling_i32", "history", "stop"})
+  for (const std::string& name : batch_block_tensors())
     std::memset(memory.get<void>(name), 0, static_cast<size_t>(graph.tensor(graph.find(name)).bytes()));
 
   for (int64_t e = 0; e < options.max_stop_tokens; ++e)

@@ -28,4 +28,7 @@ struct Request {
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory);
 
+/// The states that batch_block_fill() writes: all of the block but the mailbox.
+const std::vector<std::string>& batch_block_tensors();
+
 }  // namespace megalith::engine

@@ -12,10 +12,6 @@ namespace megalith::engine {
 
 namespace {
 
-// Records that the mailbox holds: so many tokens may be made while the host is not looking.
-constexpr uint32_t kMailboxCapacity = 4096;
-constexpr uint64_t kMailboxTimeoutNanoseconds = 50'000'000;
-
 std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& config, bool dummy) {
   std::vector<int> ids = config.eos_token_ids;
   if (!dummy)
@@ -42,11 +38,22 @@ int default_num_workers() {
   return runtime::cpu_topology().num_usable();
 }
 
+int default_num_workers(const std::string& target) {
+  if (!jit::is_cuda_target(target)) return default_num_workers();
+  constexpr int kOfAnH200 = 132;
+  try {
+    return jit::cuda_device().num_multiprocessors;
+  } catch (const SystemError&) {
+    if (target == "cuda") throw;
+    return kOfAnH200;
+  }
+}
+
 Engine::Engine(const std::string& folder, const EngineOptions& options)
     : config_(config_read(folder)),
       stop_tokens_(find_stop_tokens(folder, config_, options.dummy_weights)),
       decoder_options_(options.decoder.resolved(config_)),
-      num_workers_(options.num_workers > 0 ? options.num_workers : default_num_workers()) {
+      num_workers_(options.num_workers > 0 ? options.num_workers : default_num_workers(options.target)) {
   if (!options.dummy_weights) {
     weights_ = Weights::open(folder);
     decoder_options_.weight_dtypes = weight_dtypes(*weights_, config_.dtype);
@@ -64,11 +71,8 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
   MEGALITH_CHECK(static_cast<int64_t>(stop_tokens_.size()) <= decoder_options_.max_stop_tokens,
                  "the model has {} stop tokens, at most {} are supported", stop_tokens_.size(),
                  decoder_options_.max_stop_tokens);
-  mail_.resize(kMailboxCapacity);
-  program_ = std::make_unique<runtime::Program>(*graph_, kernel_, memory_.addresses());
-  launcher_ =
-      std::make_unique<runtime::Launcher>(program_->entry(), program_->image(),
-                                          runtime::LaunchOptions{.mailbox = memory_.get<runtime::Mailbox>("mailbox")});
+  machine_ = jit::is_cuda_target(options.target) ? make_cuda_machine(*graph_, kernel_, memory_)
+                                                 : make_cpu_machine(*graph_, kernel_, memory_);
 }
 
 void Engine::check(const std::vector<Request>& requests) const {
@@ -100,8 +104,6 @@ Generation Engine::generate(const std::vector<Request>& requests,
                             const std::function<void(const TokenEvent&)>& on_token) {
   check(requests);
   batch_block_fill(*graph_, decoder_options_, stop_tokens_, requests, memory_);
-  auto* mailbox = memory_.get<runtime::Mailbox>("mailbox");
-  runtime::mailbox_init(mailbox, mail_.data(), kMailboxCapacity);
 
   Generation result;
   result.tokens.resize(requests.size());
@@ -121,23 +123,24 @@ Generation Engine::generate(const std::vector<Request>& requests,
     if (on_token) on_token(event);
   };
 
-  launcher_->start();
+  machine_->start(batch_block_tensors());
   try {
     runtime::MailRecord record;
-    while (!launcher_->finished())
-      if (runtime::mailbox_take(mailbox, &record, kMailboxTimeoutNanoseconds)) take_in(record);
-    while (runtime::mailbox_take(mailbox, &record, 0)) take_in(record);
+    while (!machine_->finished())
+      if (machine_->take(&record)) take_in(record);
+    while (machine_->take_now(&record)) take_in(record);
   } catch (...) {  // on_token threw: the kernel must not run on without a reader
-    launcher_->cancel();
-    launcher_->wait();
+    machine_->cancel();
+    machine_->wait();
     throw;
   }
-  result.cancelled = launcher_->wait() == runtime::RunEnd::cancelled;
+  result.cancelled = machine_->wait() == runtime::RunEnd::cancelled;
+  machine_->fetch("logits");
   return result;
 }
 
 void Engine::cancel() noexcept {
-  if (launcher_) launcher_->cancel();
+  if (machine_) machine_->cancel();
 }
 
 int64_t Engine::weight_bytes_per_token() const {

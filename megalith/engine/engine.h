@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "megalith/engine/batch_block.h"
+#include "megalith/engine/machine.h"
 #include "megalith/engine/memory_map.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
@@ -27,8 +28,8 @@ namespace megalith::engine {
 
 struct EngineOptions {
   DecoderOptions decoder;
-  std::string target = "cpu";
-  int num_workers = 0;         // 0: MEGALITH_THREADS, or every usable core
+  std::string target = "cpu";  // or cuda
+  int num_workers = 0;         // 0: default_num_workers()
   bool dummy_weights = false;  // random weights; only config.json is needed
   uint64_t dummy_seed = 0;
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
@@ -51,6 +52,8 @@ struct Generation {
 
 /// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.
 int default_num_workers();
+/// Of any target: on a GPU one worker for each of its multiprocessors, or of an H200's if there is no GPU here.
+int default_num_workers(const std::string& target);
 
 class Engine {
  public:
@@ -86,9 +89,7 @@ class Engine {
   std::unique_ptr<graph::Graph> graph_;
   jit::CompiledKernel kernel_;
   MemoryMap memory_;
-  std::vector<runtime::MailRecord> mail_;
-  std::unique_ptr<runtime::Program> program_;
-  std::unique_ptr<runtime::Launcher> launcher_;
+  std::unique_ptr<Machine> machine_;
 };
 
 }  // namespace megalith::engine

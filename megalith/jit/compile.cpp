@@ -41,9 +41,12 @@ void check_tasks(const task::TaskGraph& tasks) {
   if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
 }
 
-int64_t scratch_bytes(const Library& library) {
-  return nlohmann::json::parse(library.kernel_info()).at("scratch_bytes").get<int64_t>();
+int64_t scratch_bytes(const std::string& kernel_info) {
+  return nlohmann::json::parse(kernel_info).at("scratch_bytes").get<int64_t>();
 }
+
+// Which bodies and which dialect; the architecture matters only to the compiler.
+std::string family(const std::string& target) { return is_cuda_target(target) ? "cuda" : target; }
 
 // Whoever wants artifacts, or brings their own, wants every stage to run.
 bool looks_at_stages(const PipelineOptions& options) {
@@ -53,15 +56,17 @@ bool looks_at_stages(const PipelineOptions& options) {
 // The first half of the compiler: from the graph to tasks and source.
 void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, CompiledKernel& kernel) {
   const graph::LoweredGraph lowered = pipeline.stage(
-      {"lower", "loops.txt"}, [&] { return graph::lower(graph, options.target); },
+      {"lower", "loops.txt"}, [&] { return graph::lower(graph, family(options.target)); },
       [&](const graph::LoweredGraph& l) { return graph::print(graph, l); },
-      [&](const std::string& text) { return graph::parse_loops(text, graph::lower(graph, options.target)); }, nullptr);
+      [&](const std::string& text) { return graph::parse_loops(text, graph::lower(graph, family(options.target))); },
+      nullptr);
   kernel.tasks = pipeline.stage(
       {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options.num_workers); },
       [](const task::TaskGraph& tasks) { return task::to_json(tasks); },
       [](const std::string& text) { return task::from_json(text); }, check_tasks);
   kernel.source = pipeline.stage(
-      {"emit", "kernel.cpp"}, [&] { return codegen::emit_cpu(lowered.kernels, graph.name()).text; },
+      {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
+      [&] { return codegen::emit(family(options.target), lowered.kernels, graph.name()).text; },
       [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
 }
 
@@ -75,7 +80,8 @@ void take_plan(Pipeline& pipeline, Plan plan, CompiledKernel& kernel) {
 }  // namespace
 
 CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options) {
-  MEGALITH_CHECK(options.target == "cpu", "there is no target \"{}\"; known is cpu", options.target);
+  MEGALITH_CHECK(options.target == "cpu" || is_cuda_target(options.target),
+                 "there is no target \"{}\"; known are cpu, cuda and cuda:sm_90a and the like", options.target);
   Pipeline pipeline(graph.name(), options.pipeline);
   CompiledKernel kernel;
   const std::string text = pipeline.stage(
@@ -84,7 +90,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   kernel.kernel_of_node = graph::kernel_of_node(graph);
 
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache, fmt::format("{}\n{} workers\n{}", options.target, options.num_workers, text));
+  const PlanCache plans(cache, fmt::format("{}\n{} workers\n{}", family(options.target), options.num_workers, text));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
     take_plan(pipeline, std::move(*plan), kernel);
@@ -92,9 +98,12 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
     make_plan(pipeline, graph, options, kernel);
     if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_json(kernel.tasks), kernel.source});
   }
-  if (!options.plan_only) {
+  if (!options.plan_only && is_cuda_target(options.target)) {
+    kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, cuda_architecture(options.target), cache);
+    kernel.scratch_bytes = scratch_bytes(codegen::source_info(kernel.source));
+  } else if (!options.plan_only) {
     kernel.build = build_shared_object(pipeline, {.name = graph.name(), .source = kernel.source}, cache);
-    kernel.scratch_bytes = scratch_bytes(kernel.build.library);
+    kernel.scratch_bytes = scratch_bytes(kernel.build.library.kernel_info());
   }
   kernel.report = pipeline.finish();
   return kernel;

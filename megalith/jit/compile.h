@@ -6,13 +6,14 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/jit/build.h"
+#include "megalith/jit/cuda/build.h"
 #include "megalith/jit/stage.h"
 #include "megalith/task/task_graph.h"
 
 namespace megalith::jit {
 
 struct CompileOptions {
-  std::string target = "cpu";
+  std::string target = "cpu";  // or cuda, cuda:sm_90a, ...
   int num_workers = 1;
   /// Stops before the source is compiled: for looking at stages, and for planning models too large to run here.
   bool plan_only = false;
@@ -25,7 +26,8 @@ struct CompiledKernel {
   task::TaskGraph tasks;
   std::string source;
   int64_t scratch_bytes = 0;  // per worker
-  Build build;                // the loaded kernel; empty with plan_only
+  Build build;                // the loaded kernel; empty with plan_only, and for a GPU
+  CudaBuild cuda;             // a GPU's
   CompileReport report;
 };
 

@@ -47,6 +47,9 @@ class LaunchImage {
   u32 event_arrivals(u32 event) const { return event_arrivals_[event]; }
   u32 num_tasks() const { return static_cast<u32>(tasks_.size()); }
   u32 num_events() const { return static_cast<u32>(events_.size()); }
+  u32 num_waits() const { return static_cast<u32>(waits_.size()); }
+  u32 num_signals() const { return static_cast<u32>(signals_.size()); }
+  u32 num_operands() const { return static_cast<u32>(operands_.size()); }
   /// The tasks that signal `event`, in index order; for reports.
   std::vector<u32> event_signallers(u32 event) const;
 

@@ -10,6 +10,7 @@
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/runtime/cpu/worker.h"
+#include "megalith/runtime/hang_report.h"
 #include "megalith/runtime/topology.h"
 
 namespace megalith::runtime {
@@ -151,45 +152,13 @@ void Launcher::watch() {
     last_sum = sum;
     if (idle_ms < limit_ms) continue;
 
-    hang_ = hang_report(idle_ms);  // before the abort changes what there is to see
+    hang_ =
+        hang_report(image_, launch.status, launch.events, idle_ms);  // before the abort changes what there is to see
     store_relaxed(&launch.control->abort, kAbortWatchdog);
     if (!done_.wait_for(lock, kGrace, all_done))
       hang_ += "\n  a worker does not return from its task; its thread ends with it, or with the process";
     return;
   }
-}
-
-std::string Launcher::hang_report(int64_t idle_ms) const {
-  const Launch& launch = image_.launch();
-  std::string text = fmt::format("[launch] {} made no progress for {} ms", image_.name(), idle_ms);
-  for (u32 w = 0; w < launch.num_workers; ++w) {
-    const WorkerStatus& status = launch.status[w];
-    const u32 task = load_relaxed(&status.task);
-    const u32 iteration = load_relaxed(&status.iteration);
-    const std::string where = task == kNone
-                                  ? fmt::format("at the gate of iteration {}", iteration)
-                                  : fmt::format("in task \"{}\" of iteration {}", image_.task_name(task), iteration);
-    text += fmt::format("\n  worker {} ", w);
-    switch (static_cast<WorkerState>(load_relaxed(&status.state))) {
-      case WorkerState::starting: text += "has not begun"; break;
-      case WorkerState::running: text += "is " + where; break;
-      case WorkerState::finished: text += "has finished"; break;
-      case WorkerState::aborted: text += "was stopped " + where; break;
-      case WorkerState::waiting: {
-        const u32 event = load_relaxed(&status.event);
-        text += fmt::format("waits {} for event \"{}\": has {}, wants {}", where, image_.event_name(event),
-                            word_arrived(load_acquire(&launch.events[event].word)), load_relaxed(&status.wanted));
-        const std::vector<u32> signallers = image_.event_signallers(event);
-        constexpr size_t kMostNamed = 4;
-        for (size_t s = 0; s < std::min(signallers.size(), kMostNamed); ++s)
-          text += fmt::format("{} \"{}\" (worker {})", s == 0 ? ", signalled by" : ",", image_.task_name(signallers[s]),
-                              image_.task_worker(signallers[s]));
-        if (signallers.size() > kMostNamed) text += fmt::format(" and {} more", signallers.size() - kMostNamed);
-        if (signallers.empty()) text += ", signalled by no task";
-      }
-    }
-  }
-  return text + "\n  a wrong task graph, or a task slower than MEGALITH_WATCHDOG_MS; please report the former";
 }
 
 }  // namespace megalith::runtime

@@ -59,7 +59,6 @@ class Launcher {
   void worker_main(u32 worker);
   void watch();
   void join();
-  std::string hang_report(int64_t idle_ms) const;
 
   WorkerEntry entry_;
   LaunchImage& image_;

@@ -23,9 +23,11 @@ std::vector<void*> find_addresses(const graph::Graph& graph, const task::TaskGra
   return addresses;
 }
 
+}  // namespace
+
 // Operand pointers node by node: the operator's operands, then its dynamic sizes by name.
-ImageParts make_parts(const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                      const std::vector<void*>& addresses) {
+ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& kernel,
+                       const std::vector<void*>& addresses) {
   ImageParts parts;
   std::vector<u32> first_of_node;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
@@ -52,13 +54,11 @@ ImageParts make_parts(const graph::Graph& graph, const jit::CompiledKernel& kern
   return parts;
 }
 
-}  // namespace
-
 Program::Program(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                  const std::map<std::string, void*>& memory)
     : arena_(kernel.tasks.arena_bytes, "the arena of activations"),
       addresses_(find_addresses(graph, kernel.tasks, arena_, memory)),
       entry_(kernel.build.library.function<void(const Launch*, u32)>("megalith_worker")),
-      image_(kernel.tasks, make_parts(graph, kernel, addresses_)) {}
+      image_(kernel.tasks, image_parts(graph, kernel, addresses_)) {}
 
 }  // namespace megalith::runtime

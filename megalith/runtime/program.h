@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
@@ -11,6 +12,10 @@
 #include "megalith/runtime/launcher.h"
 
 namespace megalith::runtime {
+
+/// What the launch image needs beside the task graph. `addresses`: per tensor, where the kernel finds it.
+ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& kernel,
+                       const std::vector<void*>& addresses);
 
 class Program {
  public:

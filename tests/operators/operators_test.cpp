@@ -3,90 +3,19 @@
 // all.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "megalith/ops/registry.h"
-#include "support/graph_run.h"
+#include "support/operator_cases.h"
 
 namespace megalith {
 namespace {
 
-struct Case {
-  std::string node;
-  const graph::Operator* op;
-  std::map<std::string, std::string> tensors;  // operand -> tensor name
-};
-
-int64_t product_of(const std::string& text, const std::map<std::string, int64_t>& sizes) {
-  graph::Operator op;
-  op.name = "index";
-  const graph::Operand operand{"x", loop::Role::input, {text}, DType::i32};
-  return graph::operand_shape(op, operand, {sizes, {}})[0].size;
-}
-
-// Adds one node per declared test of `op`; its operands are states, so that they can be set and read.
-void add_cases(graph::Graph& graph, const graph::Operator& op, DType dtype, bool dynamic, std::vector<Case>& cases) {
-  for (size_t t = 0; t < op.tests.size(); ++t) {
-    graph::SolvedSizes solved{op.tests[t], {}};
-    if (dynamic && op.tests[t].contains("T") && op.tests[t].at("T") > 1) solved.dynamic["T"] = "rows";
-    if (dynamic && solved.dynamic.empty()) continue;
-    Case test{fmt::format("{}.{}.{}{}", op.name, t, dtype_name(dtype), dynamic ? ".dynamic" : ""), &op, {}};
-    std::vector<graph::TensorId> inputs;
-    graph::NodeOptions options;
-    for (const std::string& size : op.extra_sizes) options.sizes[size] = op.tests[t].at(size);
-    for (const graph::Operand& operand : op.operands) {
-      std::vector<graph::Dim> shape = graph::operand_shape(op, operand, solved);
-      // The largest T is what the test says; with a dynamic one the graph's `rows` tells how many there are.
-      const DType type = operand.exact_dtype || !dtype_is_float(operand.dtype) ? operand.dtype : dtype;
-      test.tensors[operand.name] = test.node + "." + operand.name;
-      const graph::TensorId id = graph.state(test.tensors[operand.name], type, shape);
-      if (operand.role == loop::Role::output)
-        options.outputs[operand.name] = id;
-      else
-        inputs.push_back(id);
-    }
-    graph.add(op.name, test.node, inputs, options);
-    cases.push_back(std::move(test));
-  }
-}
-
 TEST(Operators, EveryDeclaredCaseEqualsTheInterpreter) {
-  graph::Graph graph(ops::builtin(), "operators");
-  graph.dynamic_size("rows", graph.state("counts", DType::i32, {1}), 0);
-  std::vector<Case> cases;
-  for (const std::string& name : ops::builtin()->names()) {
-    const graph::Operator& op = ops::builtin()->get(name);
-    if (op.reference) continue;  // sampling_test.cpp and advance_test.cpp
-    EXPECT_GE(op.tests.size(), 1u) << name << " declares no sizes to be tested on";
-    add_cases(graph, op, DType::f32, false, cases);
-    add_cases(graph, op, DType::bf16, false, cases);
-    add_cases(graph, op, DType::f16, false, cases);
-    add_cases(graph, op, DType::f32, true, cases);
-  }
-
-  testing::GraphMemory memory(graph);
-  std::mt19937_64 random(7);
-  for (const Case& test : cases)
-    for (const graph::Operand& operand : test.op->operands) {
-      const graph::Node& node = *std::find_if(graph.nodes().begin(), graph.nodes().end(),
-                                              [&](const graph::Node& n) { return n.name == test.node; });
-      const graph::Tensor& tensor = graph.tensor(graph.find(test.tensors.at(operand.name)));
-      const int64_t limit = operand.index_into.empty() ? 100 : product_of(operand.index_into, node.sizes);
-      memory.set(tensor.name, testing::random_values(tensor.num_elements(), tensor.dtype, limit, random));
-    }
-  memory.set("counts", {2});
-
+  const testing::OperatorCases all = testing::operator_cases();
+  testing::GraphMemory memory(all.graph);
+  testing::fill_operator_cases(all, memory);
   loop::Arrays expected = memory.arrays();
-  graph::interpret(graph, graph::lower(graph, "cpu"), expected, 1);
-  testing::run_compiled(graph, memory, 2);
-  for (const Case& test : cases)
-    for (const graph::Operand& operand : test.op->operands) {
-      if (operand.role == loop::Role::input) continue;
-      const std::string& name = test.tensors.at(operand.name);
-      const double error =
-          testing::error_in_roundings(memory.array(name), expected.at(name), graph.tensor(graph.find(name)).dtype);
-      EXPECT_LE(error, 1.0) << name << " is off by " << error << " times what rounding explains";
-    }
+  graph::interpret(all.graph, graph::lower(all.graph, "cpu"), expected, 1);
+  testing::run_compiled(all.graph, memory, 2);
+  EXPECT_EQ(testing::wrong_operators(all, memory, expected), "");
 }
 
 }  // namespace

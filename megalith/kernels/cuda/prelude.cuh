@@ -4,8 +4,8 @@
 // A block of kThreads threads is one worker. It walks a body in step; docs/cuda.md says how work is dealt out.
 #pragma once
 
-#include "megalith/kernels/cuda/builtins.cuh"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/cuda/builtins.cuh"
 
 namespace megalith::kernels {
 

@@ -1,6 +1,6 @@
-// The operations on shared words for a GPU, under the names of runtime/cpu/sync.h. Words of 32 bits (mailbox, abort) may
-// lie in memory that the host shares, so their scope is the system; event counters (64 bits) never leave the device.
-// Nobody sleeps here: a futex is the host's, and the host polls.
+// The operations on shared words for a GPU, under the names of runtime/cpu/sync.h. Words of 32 bits (mailbox, abort)
+// may lie in memory that the host shares, so their scope is the system; event counters (64 bits) never leave the
+// device. Nobody sleeps here: a futex is the host's, and the host polls.
 #pragma once
 
 #include "megalith/runtime/protocol.h"

@@ -4,7 +4,8 @@
 //   P5  a barrier, then thread 0 adds with release: what any thread of the block wrote is visible to whoever waits.
 // Nobody sleeps; `sleepers` stays zero. Status and abort word lie in device memory and the host copies them
 // (runtime/cuda/launcher.h), so the path between two tasks never waits for the host's link. A wait looks at the abort
-// word every round; between tasks it is looked at once an iteration, which is soon enough: iterations take milliseconds.
+// word every round; between tasks it is looked at once an iteration, which is soon enough: iterations take
+// milliseconds.
 #pragma once
 
 #include "megalith/runtime/cuda/sync.cuh"
@@ -16,18 +17,25 @@ inline bool event_has(const EventCounter& event, u32 needed) {
   return static_cast<i32>(word_arrived(load_acquire(&event.word)) - needed) >= 0;
 }
 
+/// No wait of a sound run is longer; a host that died, or a wrong graph, must not hold the GPU for ever.
+constexpr u64 kLongestWaitNanoseconds = 60'000'000'000;
+
 /// P2, by thread 0: true once `needed` arrivals are in, false if the run is aborted. What it waits for is written down
 /// only after a while, for whoever asks why nothing moves.
 inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u32 needed) {
-  constexpr u32 kRoundsBeforeReport = 1 << 12;
+  constexpr u32 kRoundsBeforePause = 16, kRoundsBeforeReport = 1 << 12;
+  u64 begin = 0;
   for (u32 round = 0; !event_has(launch.events[event], needed); ++round) {
-    if (round > 16) spin_pause();
+    if (round > kRoundsBeforePause) spin_pause();
     if (round == kRoundsBeforeReport) {
       store_relaxed(&status.event, event);
       store_relaxed(&status.wanted, needed);
       store_relaxed(&status.state, static_cast<u32>(WorkerState::waiting));
+      begin = nanoseconds();
     }
-    if ((round & 15) == 15 && load_relaxed(&launch.control->abort) != 0) return false;
+    if ((round & 15) != 15) continue;
+    if (load_relaxed(&launch.control->abort) != 0) return false;
+    if (begin != 0 && nanoseconds() - begin > kLongestWaitNanoseconds) return false;
   }
   return true;
 }

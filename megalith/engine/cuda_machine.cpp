@@ -1,0 +1,62 @@
+#include <chrono>
+#include <thread>
+
+#include "megalith/engine/machine.h"
+#include "megalith/runtime/cuda/launcher.h"
+#include "megalith/runtime/cuda/program.h"
+
+namespace megalith::engine {
+
+namespace {
+
+constexpr uint32_t kMailboxCapacity = 4096;
+/// The kernel cannot wake the host, so the host looks: often enough that a token is not held up, seldom enough that a
+/// core is mostly free.
+constexpr std::chrono::microseconds kPoll(20);
+constexpr int kPollsPerTake = 250;
+
+class CudaMachine : public Machine {
+ public:
+  CudaMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory)
+      : program_(graph, kernel, memory.addresses(), {"mailbox"}),
+        mail_(kMailboxCapacity * sizeof(runtime::MailRecord), "the mail"),
+        mailbox_(program_.shared<runtime::Mailbox>("mailbox")),
+        launcher_(program_, {.mailbox = mailbox_}) {}
+
+  void start(const std::vector<std::string>& changed) override {
+    const runtime::CudaContextGuard context(program_.ordinal());
+    for (const std::string& state : changed) program_.upload(state);
+    runtime::mailbox_init(mailbox_, mail_.data<runtime::MailRecord>(), kMailboxCapacity);
+    launcher_.start();
+  }
+  bool finished() const override { return launcher_.finished(); }
+  runtime::RunEnd wait() override { return launcher_.wait(); }
+  void cancel() noexcept override { launcher_.cancel(); }
+  bool take(runtime::MailRecord* record) override {
+    for (int i = 0; i < kPollsPerTake && !finished(); ++i) {
+      if (take_now(record)) return true;
+      std::this_thread::sleep_for(kPoll);
+    }
+    return take_now(record);
+  }
+  bool take_now(runtime::MailRecord* record) override { return runtime::mailbox_take(mailbox_, record, 0); }
+  void fetch(const std::string& state) override {
+    const runtime::CudaContextGuard context(program_.ordinal());
+    program_.download(state);
+  }
+
+ private:
+  runtime::CudaProgram program_;
+  runtime::PinnedMemory mail_;
+  runtime::Mailbox* mailbox_;
+  runtime::CudaLauncher launcher_;
+};
+
+}  // namespace
+
+std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
+                                           const MemoryMap& memory) {
+  return std::make_unique<CudaMachine>(graph, kernel, memory);
+}
+
+}  // namespace megalith::engine

@@ -1,0 +1,41 @@
+// What a compiled decoder runs on, as the engine sees it: the memory that it and the kernel share, a run, and the mail.
+// One implementation per target.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megalith/engine/memory_map.h"
+#include "megalith/graph/graph.h"
+#include "megalith/jit/compile.h"
+#include "megalith/runtime/launcher.h"
+#include "megalith/runtime/mailbox.h"
+
+namespace megalith::engine {
+
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  /// Starts a run. `changed`: states whose bytes in the memory map the caller has changed since the last one.
+  virtual void start(const std::vector<std::string>& changed) = 0;
+  virtual bool finished() const = 0;
+  virtual runtime::RunEnd wait() = 0;
+  virtual void cancel() noexcept = 0;
+  /// The next record, if there is one within a few milliseconds.
+  virtual bool take(runtime::MailRecord* record) = 0;
+  /// The same without waiting.
+  virtual bool take_now(runtime::MailRecord* record) = 0;
+  /// Brings a state's bytes in the memory map up to date, after a run.
+  virtual void fetch(const std::string& state) = 0;
+};
+
+/// Threads of this process.
+std::unique_ptr<Machine> make_cpu_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
+                                          const MemoryMap& memory);
+/// The GPU.
+std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
+                                           const MemoryMap& memory);
+
+}  // namespace megalith::engine

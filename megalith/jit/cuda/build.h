@@ -1,0 +1,32 @@
+// Source in, machine code of a GPU out: the assemble stage for CUDA targets, found in the cache like a CPU's. It needs
+// NVRTC and no GPU; runtime/cuda loads what it makes.
+#pragma once
+
+#include <string>
+
+#include "megalith/jit/cache.h"
+#include "megalith/jit/cuda/nvrtc.h"
+#include "megalith/jit/stage.h"
+
+namespace megalith::jit {
+
+struct CudaBuild {
+  std::string cubin, ptx;
+  std::string architecture;  // "sm_90a"; "" if this is none
+  KernelResources resources;
+  std::string key;
+  std::string directory;  // of the cache entry: kernel.cu, kernel.ptx, kernel.cubin, log.txt, command.txt
+  bool cache_hit = false;
+  double compile_ms = 0;
+};
+
+/// The stages "ptx" (kernel.ptx) and "cubin" (kernel.cubin) of `pipeline`, which are one call of the compiler.
+CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::string& source,
+                      const std::string& architecture, const KernelCache& cache);
+
+/// "cuda:sm_90a" is a target for that architecture, "cuda" one for the GPU of this machine.
+bool is_cuda_target(const std::string& target);
+/// The architecture of a target; SystemError for "cuda" where there is no GPU.
+std::string cuda_architecture(const std::string& target);
+
+}  // namespace megalith::jit

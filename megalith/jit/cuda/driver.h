@@ -1,0 +1,98 @@
+// The CUDA driver, opened at run time: the few functions of libcuda that a persistent kernel needs, and what there is
+// to run on. Everything here throws a SystemError that names the call and the driver's own words.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "megalith/jit/cuda/shared_library.h"
+
+namespace megalith::jit {
+
+// The driver's types, as its ABI has them; no header of CUDA's is needed to build.
+using CudaCode = int;  // 0 is success
+using CudaDevice = int;
+using CudaAddress = unsigned long long;
+using CudaContext = void*;
+using CudaModule = void*;
+using CudaFunction = void*;
+using CudaStream = void*;
+
+struct CudaLaunchAttribute {
+  int id;
+  char padding[4];
+  union {
+    char bytes[64];
+    int cooperative;
+  } value;
+};
+struct CudaLaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  CudaStream stream;
+  CudaLaunchAttribute* attributes;
+  unsigned num_attributes;
+};
+
+constexpr int kCudaNotReady = 600;
+
+struct CudaDriver {
+  SharedLibrary library;
+  CudaCode (*init)(unsigned);
+  CudaCode (*driver_version)(int*);
+  CudaCode (*error_name)(CudaCode, const char**);
+  CudaCode (*error_string)(CudaCode, const char**);
+  CudaCode (*device_count)(int*);
+  CudaCode (*device_get)(CudaDevice*, int);
+  CudaCode (*device_name)(char*, int, CudaDevice);
+  CudaCode (*device_attribute)(int*, int, CudaDevice);
+  CudaCode (*device_memory)(size_t*, CudaDevice);
+  CudaCode (*context_retain)(CudaContext*, CudaDevice);
+  CudaCode (*context_release)(CudaDevice);
+  CudaCode (*context_set)(CudaContext);
+  CudaCode (*memory_info)(size_t*, size_t*);
+  CudaCode (*memory_allocate)(CudaAddress*, size_t);
+  CudaCode (*memory_free)(CudaAddress);
+  CudaCode (*memory_set)(CudaAddress, unsigned char, size_t);
+  CudaCode (*host_allocate)(void**, size_t, unsigned);
+  CudaCode (*host_free)(void*);
+  CudaCode (*copy_to_device)(CudaAddress, const void*, size_t);
+  CudaCode (*copy_to_host)(void*, CudaAddress, size_t);
+  CudaCode (*copy_to_device_async)(CudaAddress, const void*, size_t, CudaStream);
+  CudaCode (*copy_to_host_async)(void*, CudaAddress, size_t, CudaStream);
+  CudaCode (*stream_create)(CudaStream*, unsigned);
+  CudaCode (*stream_destroy)(CudaStream);
+  CudaCode (*stream_query)(CudaStream);
+  CudaCode (*stream_synchronize)(CudaStream);
+  CudaCode (*module_load)(CudaModule*, const void*);
+  CudaCode (*module_unload)(CudaModule);
+  CudaCode (*module_function)(CudaFunction*, CudaModule, const char*);
+  CudaCode (*function_attribute)(int*, int, CudaFunction);
+  CudaCode (*function_set_attribute)(CudaFunction, int, int);
+  CudaCode (*occupancy)(int*, CudaFunction, int, size_t);
+  CudaCode (*launch)(const CudaLaunchConfig*, CudaFunction, void**, void**);
+
+  /// SystemError if there is no driver (with the places where it was looked for) or no device.
+  static const CudaDriver& get();
+  /// SystemError "[cuda] WHAT failed: CUDA_ERROR_... (words)" unless `code` is success.
+  void check(CudaCode code, const std::string& what) const;
+
+ private:
+  CudaDriver();
+};
+
+struct CudaDeviceInfo {
+  int ordinal = 0;
+  std::string name;
+  std::string architecture;  // "sm_90a": with the features of that generation where it has its own
+  int num_multiprocessors = 0;
+  int shared_bytes_per_block = 0;  // at most, when asked for
+  size_t memory_bytes = 0;
+};
+
+/// SystemError as CudaDriver::get().
+std::vector<CudaDeviceInfo> cuda_devices();
+/// The device that is used: the first one (CUDA_VISIBLE_DEVICES says which that is).
+CudaDeviceInfo cuda_device();
+
+}  // namespace megalith::jit

@@ -1,0 +1,36 @@
+// NVRTC: CUDA's compiler as a library. It needs no GPU, no toolkit beside itself and no host compiler, so every machine
+// with it can compile for every architecture.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace megalith::jit {
+
+/// What the kernel takes of a multiprocessor, as ptxas reports it.
+struct KernelResources {
+  int registers = 0;  // per thread
+  int shared_bytes = 0, stack_bytes = 0;
+  int spill_bytes = 0;  // stored and loaded, over all functions
+
+  std::string text() const;  // "72 registers, 320 bytes of shared memory, 48 bytes of stack, no spills"
+};
+
+struct NvrtcResult {
+  std::string ptx, cubin;
+  std::string log;
+  KernelResources resources;
+};
+
+/// Compiles `source` for `architecture` ("sm_90a"). SystemError with the first lines of the log if that fails, or with
+/// the places where NVRTC was looked for if there is none.
+NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
+                          const std::vector<std::string>& flags);
+
+/// "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so)"; SystemError as above.
+std::string nvrtc_version();
+
+/// ptxas' report in NVRTC's log.
+KernelResources parse_resources(const std::string& log);
+
+}  // namespace megalith::jit

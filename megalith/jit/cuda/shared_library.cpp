@@ -1,0 +1,80 @@
+#include "megalith/jit/cuda/shared_library.h"
+
+#include <dlfcn.h>
+#include <fmt/ranges.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "megalith/base/error.h"
+
+namespace megalith::jit {
+
+namespace {
+
+std::vector<std::string> folders_like(const std::string& pattern) {
+  std::vector<std::string> result;
+  glob_t found{};
+  if (glob(pattern.c_str(), GLOB_ONLYDIR, nullptr, &found) == 0)
+    for (size_t i = 0; i < found.gl_pathc; ++i) result.emplace_back(found.gl_pathv[i]);
+  globfree(&found);
+  return result;
+}
+
+}  // namespace
+
+SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
+                             const std::string& advice) {
+  std::string reason;
+  auto attempt = [&](const std::string& path) {
+    handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ == nullptr) {
+      const char* error = dlerror();
+      // Of a library that is there and does not load, the reason is worth more than that others are missing.
+      if (error && std::string(error).find("No such file") == std::string::npos) reason = error;
+      return false;
+    }
+    path_ = path;
+    return true;
+  };
+  for (const std::string& name : names)
+    if (attempt(name)) return;
+  for (const std::string& folder : folders)
+    for (const std::string& name : names)
+      if (attempt(folder + "/" + name)) return;
+  throw SystemError(fmt::format("[cuda] cannot open {}: looked where the dynamic linker looks{}{}{}; {}",
+                                fmt::join(names, " or "), folders.empty() ? "" : " and in ", fmt::join(folders, ", "),
+                                reason.empty() ? "" : fmt::format(" ({})", reason), advice));
+}
+
+void* SharedLibrary::symbol(const char* name) const {
+  void* address = dlsym(handle_, name);
+  if (address == nullptr)
+    throw SystemError(fmt::format("[cuda] {} has no function {}: it is too old; install a newer one", path_, name));
+  return address;
+}
+
+std::vector<std::string> cuda_library_folders() {
+  std::vector<std::string> folders;
+  auto add = [&](const std::string& pattern) {
+    for (std::string& folder : folders_like(pattern))
+      if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(std::move(folder));
+  };
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* home = std::getenv(variable)) add(std::string(home) + "/lib64"), add(std::string(home) + "/lib");
+  add("/usr/local/cuda/lib64");
+  add("/usr/local/cuda-*/lib64");
+  add("/opt/cuda/lib64");
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const char* home = std::getenv(variable))
+      for (const char* kind : {"cu13", "cuda_nvrtc"})
+        add(fmt::format("{}/lib/python3*/site-packages/nvidia/{}/lib", home, kind));
+  for (const char* root : {"/usr/local/lib", "/usr/lib", "/root/.local/lib", "/opt/*/lib", "/opt/*/.venv/lib"})
+    for (const char* packages : {"site-packages", "dist-packages"})
+      for (const char* kind : {"cu13", "cuda_nvrtc"})
+        add(fmt::format("{}/python3*/{}/nvidia/{}/lib", root, packages, kind));
+  return folders;
+}
+
+}  // namespace megalith::jit

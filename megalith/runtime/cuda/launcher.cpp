@@ -1,0 +1,139 @@
+#include "megalith/runtime/cuda/launcher.h"
+
+#include <chrono>
+
+#include "megalith/base/error.h"
+#include "megalith/base/log.h"
+#include "megalith/base/options.h"
+#include "megalith/runtime/cpu/sync.h"
+#include "megalith/runtime/hang_report.h"
+
+namespace megalith::runtime {
+
+using jit::CudaDriver;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr unsigned kNonBlocking = 1;
+/// How often the host looks whether the run has ended or is to be ended.
+constexpr milliseconds kTick(1);
+/// How often it counts the tasks done; a copy of a few KB.
+constexpr int64_t kCountEveryMs = 250;
+/// How long a run that was told to stop may take before the watchdog gives up on it.
+constexpr int64_t kGraceMs = 3000;
+
+enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
+
+}  // namespace
+
+CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options)
+    : program_(program), options_(options), context_(program.ordinal()) {
+  if (options_.watchdog_ms < 0) options_.watchdog_ms = option_integer("MEGALITH_WATCHDOG_MS");
+  const CudaDriver& driver = CudaDriver::get();
+  driver.check(driver.stream_create(&run_stream_, kNonBlocking), "making a stream");
+  driver.check(driver.stream_create(&side_stream_, kNonBlocking), "making a stream");
+  status_ = PinnedMemory(program.status().bytes(), "the workers' status");
+  events_ = PinnedMemory(program.events().bytes(), "the events");
+  abort_ = PinnedMemory(sizeof(u32), "the abort word");
+}
+
+CudaLauncher::~CudaLauncher() {
+  cancel();
+  if (watcher_.joinable()) watcher_.join();
+  const CudaDriver& driver = CudaDriver::get();
+  driver.stream_destroy(side_stream_);
+  driver.stream_destroy(run_stream_);
+}
+
+RunEnd CudaLauncher::run(u32 first_iteration) {
+  start(first_iteration);
+  return wait();
+}
+
+void CudaLauncher::start(u32 first_iteration) {
+  MEGALITH_ASSERT(finished(), "[cuda] {} is still running", program_.image().name());
+  if (watcher_.joinable()) watcher_.join();
+  hang_.clear();
+  failure_.clear();
+  cancel_.store(false, std::memory_order_relaxed);
+  const CudaContextGuard context(program_.ordinal());
+  if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
+  program_.launch(run_stream_, first_iteration);
+  running_.store(true, std::memory_order_release);
+  watcher_ = std::thread([this] { watch(); });
+}
+
+RunEnd CudaLauncher::wait() {
+  if (watcher_.joinable()) watcher_.join();
+  if (!hang_.empty()) throw HangError(hang_);
+  if (!failure_.empty()) throw SystemError(failure_);
+  const auto* status = status_.data<WorkerStatus>();
+  for (u32 w = 0; w < program_.image().launch().num_workers; ++w)
+    if (status[w].state == static_cast<u32>(WorkerState::aborted)) return RunEnd::cancelled;
+  return RunEnd::finished;
+}
+
+void CudaLauncher::send_abort(u32 reason) {
+  const CudaDriver& driver = CudaDriver::get();
+  *abort_.data<u32>() = reason;
+  driver.check(driver.copy_to_device_async(program_.control().address(), abort_.data(), sizeof(u32), side_stream_),
+               "telling the kernel to stop");
+}
+
+void CudaLauncher::fetch_status() {
+  const CudaDriver& driver = CudaDriver::get();
+  auto fetch = [&](const DeviceMemory& from, const PinnedMemory& to) {
+    driver.check(driver.copy_to_host_async(to.data(), from.address(), static_cast<size_t>(from.bytes()), side_stream_),
+                 "asking the workers what they do");
+  };
+  fetch(program_.status(), status_);
+  fetch(program_.events(), events_);
+  driver.check(driver.stream_synchronize(side_stream_), "asking the workers what they do");
+}
+
+/// Counts quiet ticks instead of reading a clock, as runtime/launcher.cpp does and for the same reason.
+void CudaLauncher::watch() {
+  const CudaDriver& driver = CudaDriver::get();
+  const LaunchImage& image = program_.image();
+  const auto* status = status_.data<WorkerStatus>();
+  try {
+    const CudaContextGuard context(program_.ordinal());
+    u32 last_sum = 0;
+    int64_t idle_ms = 0, since_count_ms = 0, aborted_ms = -1;
+    for (;;) {
+      const jit::CudaCode code = driver.stream_query(run_stream_);
+      if (code == 0) break;
+      if (code != jit::kCudaNotReady) driver.check(code, fmt::format("running \"{}\"", image.name()));
+      std::this_thread::sleep_for(kTick);
+      if (aborted_ms >= 0) {
+        if (++aborted_ms * kTick.count() < kGraceMs) continue;
+        failure_ = fmt::format("[cuda] {} does not stop: a worker does not return from its task", image.name());
+        break;
+      }
+      if (cancel_.load(std::memory_order_relaxed)) {
+        send_abort(kAbortCancel);
+        aborted_ms = 0;
+        continue;
+      }
+      since_count_ms += kTick.count();
+      if (options_.watchdog_ms == 0 || since_count_ms < std::min(kCountEveryMs, options_.watchdog_ms)) continue;
+      fetch_status();
+      u32 sum = 0;
+      for (u32 w = 0; w < image.launch().num_workers; ++w) sum += status[w].tasks_done;
+      const bool host_is_late = options_.mailbox != nullptr && load_relaxed(&options_.mailbox->writer_sleeps) != 0;
+      idle_ms = sum != last_sum || host_is_late ? 0 : idle_ms + since_count_ms;
+      since_count_ms = 0;
+      last_sum = sum;
+      if (idle_ms < options_.watchdog_ms) continue;
+      hang_ = hang_report(image, status, events_.data<EventCounter>(), idle_ms);
+      send_abort(kAbortWatchdog);
+      aborted_ms = 0;
+    }
+    if (failure_.empty()) fetch_status();
+  } catch (const std::exception& error) { failure_ = error.what(); }
+  running_.store(false, std::memory_order_release);
+  if (options_.mailbox != nullptr) mailbox_close(options_.mailbox);
+}
+
+}  // namespace megalith::runtime

@@ -1,0 +1,47 @@
+// Runs a program on a GPU: one launch for the whole run, a host thread that looks after it, and its end. The
+// counterpart of runtime/launcher.h, with the same promises: a run without progress is a HangError with names in it,
+// and a cancelled one ends soon. The kernel wakes nobody, so whoever reads its mailbox polls.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "megalith/runtime/cuda/program.h"
+#include "megalith/runtime/launcher.h"
+
+namespace megalith::runtime {
+
+class CudaLauncher {
+ public:
+  /// `program` must outlive the launcher; one launcher at a time runs it.
+  explicit CudaLauncher(CudaProgram& program, LaunchOptions options = {});
+  /// Cancels a run in progress and waits for it.
+  ~CudaLauncher();
+  CudaLauncher(const CudaLauncher&) = delete;
+  CudaLauncher& operator=(const CudaLauncher&) = delete;
+
+  RunEnd run(u32 first_iteration = 0);
+  void start(u32 first_iteration = 0);
+  /// Until all workers have returned. HangError if the watchdog had to end the run, SystemError if the GPU did.
+  RunEnd wait();
+  bool finished() const { return !running_.load(std::memory_order_acquire); }
+  /// From any thread, and from a signal handler: the thread that looks after the run passes it on within milliseconds.
+  void cancel() noexcept { cancel_.store(true, std::memory_order_relaxed); }
+
+ private:
+  void watch();
+  void send_abort(u32 reason);
+  void fetch_status();
+
+  CudaProgram& program_;
+  LaunchOptions options_;
+  CudaContextGuard context_;
+  jit::CudaStream run_stream_ = nullptr, side_stream_ = nullptr;  // copies pass the running kernel on the second
+  PinnedMemory status_, events_, abort_;                          // the host's copies
+  std::atomic<bool> running_{false}, cancel_{false};
+  std::thread watcher_;
+  std::string hang_, failure_;  // read after the watcher was joined
+};
+
+}  // namespace megalith::runtime

@@ -1,0 +1,86 @@
+#include "megalith/runtime/cuda/memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "megalith/base/error.h"
+#include "megalith/runtime/memory.h"
+
+namespace megalith::runtime {
+
+using jit::CudaDriver;
+
+CudaContextGuard::CudaContextGuard(int ordinal) {
+  const CudaDriver& driver = CudaDriver::get();
+  driver.check(driver.device_get(&device_, ordinal), fmt::format("opening GPU {}", ordinal));
+  jit::CudaContext context = nullptr;
+  driver.check(driver.context_retain(&context, device_), "making a context on the GPU");
+  driver.check(driver.context_set(context), "taking the GPU's context");
+}
+
+CudaContextGuard::~CudaContextGuard() { CudaDriver::get().context_release(device_); }
+
+DeviceMemory::DeviceMemory(int64_t bytes, const std::string& what) : bytes_(std::max<int64_t>(bytes, 16)) {
+  const CudaDriver& driver = CudaDriver::get();
+  const auto size = static_cast<size_t>(bytes_);
+  if (driver.memory_allocate(&address_, size) != 0) {
+    size_t free = 0, total = 0;
+    driver.memory_info(&free, &total);
+    throw SystemError(
+        fmt::format("[cuda] cannot allocate {} for {}: {} of the GPU's {} are free; close what else uses "
+                    "it, or use a smaller model or a shorter context",
+                    format_bytes(bytes), what, format_bytes(static_cast<int64_t>(free)),
+                    format_bytes(static_cast<int64_t>(total))));
+  }
+  driver.check(driver.memory_set(address_, 0, size), fmt::format("clearing {}", what));
+}
+
+DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
+    : address_(std::exchange(other.address_, 0)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  std::swap(address_, other.address_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (address_ != 0) CudaDriver::get().memory_free(address_);
+}
+
+void DeviceMemory::upload(const void* from, int64_t bytes) {
+  MEGALITH_ASSERT(bytes <= bytes_, "[cuda] {} bytes into memory of {}", bytes, bytes_);
+  if (bytes == 0) return;
+  const CudaDriver& driver = CudaDriver::get();
+  driver.check(driver.copy_to_device(address_, from, static_cast<size_t>(bytes)), "copying to the GPU");
+}
+
+void DeviceMemory::download(void* to, int64_t bytes) const {
+  MEGALITH_ASSERT(bytes <= bytes_, "[cuda] {} bytes from memory of {}", bytes, bytes_);
+  if (bytes == 0) return;
+  const CudaDriver& driver = CudaDriver::get();
+  driver.check(driver.copy_to_host(to, address_, static_cast<size_t>(bytes)), "copying from the GPU");
+}
+
+PinnedMemory::PinnedMemory(int64_t bytes, const std::string& what) {
+  constexpr unsigned kPortable = 1, kDeviceMap = 2;
+  const CudaDriver& driver = CudaDriver::get();
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 16));
+  driver.check(driver.host_allocate(&data_, size, kPortable | kDeviceMap),
+               fmt::format("locking {} of host memory for {}", format_bytes(bytes), what));
+  std::memset(data_, 0, size);
+}
+
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) CudaDriver::get().host_free(data_);
+}
+
+}  // namespace megalith::runtime

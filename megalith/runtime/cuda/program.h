@@ -1,0 +1,73 @@
+// A program on a GPU: a compiled kernel, loaded, with the memory it runs on. Weights are copied to the card once;
+// states begin as zeros there and are copied when asked for. The counterpart of runtime/program.h.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "megalith/graph/graph.h"
+#include "megalith/jit/compile.h"
+#include "megalith/runtime/cuda/memory.h"
+#include "megalith/runtime/image.h"
+
+namespace megalith::runtime {
+
+class CudaProgram {
+ public:
+  /// `memory`: the host's copy of every constant and state, by tensor name. States named in `shared` lie in pinned
+  /// memory that the host sees while the kernel runs. SystemError if the GPU is too small, or cannot hold all workers
+  /// at the same time.
+  CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::map<std::string, void*>& memory,
+              const std::set<std::string>& shared = {});
+  ~CudaProgram();
+  CudaProgram(const CudaProgram&) = delete;
+  CudaProgram& operator=(const CudaProgram&) = delete;
+
+  /// Copies a tensor from or to the host's copy. Not while the kernel runs.
+  void upload(const std::string& tensor);
+  void download(const std::string& tensor) const;
+  /// A tensor of `shared`.
+  template <class T>
+  T* shared(const std::string& tensor) const {
+    return shared_.at(tensor).data<T>();
+  }
+
+  const LaunchImage& image() const { return *image_; }
+  int ordinal() const { return device_.ordinal; }
+
+  /// Counters, status and abort word as LaunchImage::reset() has them, on the card; then the launch of all workers on
+  /// `stream`.
+  void launch(jit::CudaStream stream, u32 first_iteration);
+  const DeviceMemory& status() const { return status_; }
+  const DeviceMemory& events() const { return events_; }
+  const DeviceMemory& control() const { return control_; }
+  /// "72 registers, ..., scratch of 1024 bytes in shared memory".
+  std::string resources() const;
+
+ private:
+  void place_tensors(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::set<std::string>& shared);
+  void load(const jit::CompiledKernel& kernel);
+  template <class T>
+  T* copy(const T* from, size_t count, const char* what);
+
+  jit::CudaDeviceInfo device_;
+  CudaContextGuard context_;
+  const std::map<std::string, void*>& memory_;
+  DeviceMemory arena_;
+  std::map<std::string, DeviceMemory> tensors_;
+  std::map<std::string, int64_t> bytes_;
+  std::map<std::string, PinnedMemory> shared_;
+  std::vector<void*> addresses_;  // per tensor
+  std::unique_ptr<LaunchImage> image_;
+  DeviceMemory status_, events_, control_, scratch_;
+  std::vector<DeviceMemory> tables_;
+  Launch launch_{};
+  jit::CudaModule module_ = nullptr;
+  jit::CudaFunction function_ = nullptr;
+  unsigned threads_ = 0, shared_bytes_ = 0;
+  jit::KernelResources resources_;
+};
+
+}  // namespace megalith::runtime

@@ -1,0 +1,16 @@
+// What each worker of a run that stands still is doing, in words: the task, the event it waits for, what the counter
+// has and what it wants. From the words that the workers write down (W1 and W3 of runtime/protocol.h), wherever those
+// lie.
+#pragma once
+
+#include <string>
+
+#include "megalith/runtime/image.h"
+
+namespace megalith::runtime {
+
+/// `workers` and `events`: as many as the image has; they may change while they are read.
+std::string hang_report(const LaunchImage& image, const WorkerStatus* workers, const EventCounter* events,
+                        int64_t idle_ms);
+
+}  // namespace megalith::runtime

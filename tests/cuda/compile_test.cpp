@@ -1,0 +1,88 @@
+// Every kernel of the bundled model, of the three shapes and of all operators compiles for three generations of GPUs.
+// No GPU is needed for that.
+#include <algorithm>
+
+#include "cuda/skip.h"
+#include "megalith/base/log.h"
+#include "megalith/codegen/emit.h"
+#include "megalith/graph/lower.h"
+#include "megalith/model/decoder.h"
+#include "support/operator_cases.h"
+
+namespace megalith {
+namespace {
+
+constexpr const char* kArchitectures[] = {"sm_80", "sm_90a", "sm_100a"};
+
+graph::Graph decoder_graph(const std::string& folder) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
+  return build_decoder(config, DecoderOptions{}.resolved(config));
+}
+
+void expect_compiles(const graph::Graph& graph, const std::string& name) {
+  const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
+  for (const char* architecture : kArchitectures) {
+    const jit::NvrtcResult result = jit::nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags());
+    EXPECT_FALSE(result.cubin.empty());
+    EXPECT_NE(result.ptx.find("megalith_worker"), std::string::npos);
+    EXPECT_EQ(result.log.find("warning"), std::string::npos) << result.log;
+    EXPECT_GT(result.resources.registers, 0) << result.log;
+    EXPECT_LE(result.resources.registers, 128);
+    EXPECT_LT(result.resources.shared_bytes, 48 << 10);
+    std::printf("%-14s %-8s %s\n", name.c_str(), architecture, result.resources.text().c_str());
+  }
+}
+
+class CudaCompile : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CudaCompile, EveryKernelOfTheModel) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  expect_compiles(decoder_graph(GetParam()), GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
+                         ::testing::Values("storyteller", "shapes/Qwen3-0.6B", "shapes/Llama-3.2-1B",
+                                           "shapes/Qwen3-8B"),
+                         [](const auto& one) {
+                           std::string name = one.param;
+                           std::ranges::replace_if(
+                               name, [](char c) { return !std::isalnum(c); }, '_');
+                           return name;
+                         });
+
+TEST(CudaCompile, EveryOperatorInEveryDtype) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  expect_compiles(testing::operator_cases().graph, "operators");
+}
+
+TEST(CudaCompile, TheCompilersErrorsNameTheKernel) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  try {
+    jit::nvrtc_compile("not C++", "broken", "sm_90a", {});
+    FAIL() << "it compiled";
+  } catch (const SystemError& error) {
+    EXPECT_NE(std::string(error.what()).find("does not compile \"broken\" for sm_90a"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(CudaResources, AreReadFromTheAssemblersReport) {
+  const jit::KernelResources found = jit::parse_resources(
+      "ptxas info    : Function properties for megalith_worker\n"
+      "ptxas         .     48 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads\n"
+      "ptxas info    : Used 72 registers, used 1 barriers, 48 bytes cumulative stack size, 320 bytes smem\n");
+  EXPECT_EQ(found.text(), "72 registers, 320 bytes of shared memory, 48 bytes of stack, 12 bytes of spills");
+}
+
+TEST(CudaLibraries, SayWhereTheyWereLookedFor) {
+  try {
+    jit::SharedLibrary({"libmegalith_no_such.so"}, {"/nowhere"}, "do this");
+    FAIL() << "it was opened";
+  } catch (const SystemError& error) {
+    EXPECT_STREQ(error.what(),
+                 "[cuda] cannot open libmegalith_no_such.so: looked where the dynamic linker looks and in "
+                 "/nowhere; do this");
+  }
+}
+
+}  // namespace
+}  // namespace megalith
