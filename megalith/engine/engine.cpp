@@ -6,6 +6,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
+#include "megalith/jit/cuda/driver.h"
 #include "megalith/runtime/topology.h"
 
 namespace megalith::engine {
