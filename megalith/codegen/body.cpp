@@ -343,8 +343,9 @@ void BodyWriter::emit_loop(const NestNode& node, const std::vector<std::string>&
     line(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0}) {{", node.iname, lower, upper));
   } else {
     wait_for_reads(writes);
-    line(fmt::format("for (i64 {0} = {1} + {3}(); {0} < {2}; {0} += {4}) {{", node.iname, lower, upper,
-                     level_name(level), level == Level::warp ? "kWarps" : "kThreads"));
+    line(fmt::format("for (i64 {0} = {1}{3}(); {0} < {2}; {0} += {4}) {{", node.iname,
+                     lower == "0" ? "" : lower + " + ", upper, level_name(level),
+                     level == Level::warp ? "kWarps" : "kThreads"));
   }
   append_indented(block().lines, lines);
   line("}");

@@ -34,9 +34,12 @@ TEST(Cuda, EveryDeclaredCaseOfEveryOperatorEqualsTheInterpreter) {
   testing::fill_operator_cases(all, memory);
   loop::Arrays expected = memory.arrays();
   graph::interpret(all.graph, graph::lower(all.graph, "cuda"), expected, 1);
+  // A score's rounding is multiplied by the exponential that follows; in another order than a CPU's the largest error
+  // of attention_partial was 9.3 roundings.
+  constexpr double kSlack = 16;
   for (const int num_workers : {1, 3, 100}) {
     run_on_gpu(all, memory, num_workers);
-    EXPECT_EQ(testing::wrong_operators(all, memory, expected), "") << num_workers << " workers";
+    EXPECT_EQ(testing::wrong_operators(all, memory, expected, kSlack), "") << num_workers << " workers";
   }
 }
 

@@ -88,15 +88,16 @@ inline void fill_operator_cases(const OperatorCases& all, GraphMemory& memory) {
   memory.set("counts", {2});
 }
 
-/// Differences that rounding does not explain, as text; "" if there are none.
-inline std::string wrong_operators(const OperatorCases& all, const GraphMemory& memory, const loop::Arrays& expected) {
+/// Differences that rounding does not explain, as text; "" if there are none. `slack`: as error_in_roundings().
+inline std::string wrong_operators(const OperatorCases& all, const GraphMemory& memory, const loop::Arrays& expected,
+                                   double slack = 8) {
   std::string wrong;
   for (const Case& test : all.cases)
     for (const graph::Operand& operand : test.op->operands) {
       if (operand.role == loop::Role::input) continue;
       const std::string& name = test.tensors.at(operand.name);
-      const double error =
-          error_in_roundings(memory.array(name), expected.at(name), all.graph.tensor(all.graph.find(name)).dtype);
+      const double error = error_in_roundings(memory.array(name), expected.at(name),
+                                              all.graph.tensor(all.graph.find(name)).dtype, slack);
       if (error > 1.0) wrong += fmt::format("{} is off by {} times what rounding explains\n", name, error);
     }
   return wrong;

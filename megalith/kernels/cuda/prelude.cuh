@@ -4,8 +4,10 @@
 // A block of kThreads threads is one worker. It walks a body in step; docs/cuda.md says how work is dealt out.
 #pragma once
 
-#include "megalith/kernels/cpu/prelude.h"
 #include "megalith/kernels/cuda/builtins.cuh"
+
+// needs them
+#include "megalith/kernels/cpu/prelude.h"
 
 namespace megalith::kernels {
 
