@@ -27,6 +27,8 @@ def is_freestanding(path: str) -> bool:
     """Headers that are compiled into every kernel: on a machine that has a compiler, but none of our files."""
     if path.startswith("megalith/kernels/"):
         return path.endswith((".h", ".cuh")) and not path.endswith("/embedded.h")
+    if path.startswith("megalith/runtime/cuda/"):
+        return path.endswith(".cuh")
     return path.startswith("megalith/runtime/cpu/") and path.endswith(".h") or path in (
         "megalith/runtime/protocol.h",
         "megalith/runtime/mailbox.h",
