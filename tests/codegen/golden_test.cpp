@@ -11,13 +11,21 @@ namespace megalith::codegen::testing {
 namespace {
 
 // The kernels alone: from the first one to the end, the embedded headers left out.
-std::string text_of(const std::string& name) {
+std::string text_of(const std::string& target, const std::string& name) {
   for (const Spec& spec : all_specs())
     if (spec.name == name) {
-      const std::string text = emit_cpu({lower(spec)}, "golden").text;
+      const std::string text = emit(target, {lower(spec)}, "golden").text;
       return text.substr(text.find("// ---- " + name));
     }
   return "no kernel " + name;
+}
+
+void expect_reviewed(const std::string& target, const std::string& name, const std::string& ending) {
+  const std::string path = MEGALITH_SOURCE_DIR "/tests/golden/codegen/" + name + ending;
+  const std::string text = text_of(target, name);
+  if (std::getenv("MEGALITH_UPDATE_GOLDEN")) file_write_atomic(path, text);
+  ASSERT_TRUE(file_exists(path)) << "run with MEGALITH_UPDATE_GOLDEN=1 to write it";
+  EXPECT_EQ(text, file_read(path)) << "if the change is meant, run with MEGALITH_UPDATE_GOLDEN=1 and review the diff";
 }
 
 class Golden : public ::testing::TestWithParam<const char*> {};
@@ -25,13 +33,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, Golden,
                          ::testing::Values("rmsnorm", "rmsnorm_linear", "attention", "softmax_triangle"),
                          [](const auto& kernel) { return std::string(kernel.param); });
 
-TEST_P(Golden, TextIsAsReviewed) {
-  const std::string path = std::string(MEGALITH_SOURCE_DIR "/tests/golden/codegen/") + GetParam() + ".cpp.txt";
-  const std::string text = text_of(GetParam());
-  if (std::getenv("MEGALITH_UPDATE_GOLDEN")) file_write_atomic(path, text);
-  ASSERT_TRUE(file_exists(path)) << "run with MEGALITH_UPDATE_GOLDEN=1 to write it";
-  EXPECT_EQ(text, file_read(path)) << "if the change is meant, run with MEGALITH_UPDATE_GOLDEN=1 and review the diff";
-}
+TEST_P(Golden, TextIsAsReviewed) { expect_reviewed("cpu", GetParam(), ".cpp.txt"); }
+TEST_P(Golden, TextForAGpuIsAsReviewed) { expect_reviewed("cuda", GetParam(), ".cu.txt"); }
 
 }  // namespace
 }  // namespace megalith::codegen::testing
