@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <thread>
 
 #include "megalith/engine/machine.h"
@@ -26,6 +28,7 @@ class CudaMachine : public Machine {
   void start(const std::vector<std::string>& changed) override {
     const runtime::CudaContextGuard context(program_.ordinal());
     for (const std::string& state : changed) program_.upload(state);
+    clock_offset_ = std::numeric_limits<int64_t>::max();
     runtime::mailbox_init(mailbox_, mail_.data<runtime::MailRecord>(), kMailboxCapacity);
     launcher_.start();
   }
@@ -39,7 +42,14 @@ class CudaMachine : public Machine {
     }
     return take_now(record);
   }
-  bool take_now(runtime::MailRecord* record) override { return runtime::mailbox_take(mailbox_, record, 0); }
+  bool take_now(runtime::MailRecord* record) override {
+    if (!runtime::mailbox_take(mailbox_, record, 0)) return false;
+    // Records carry the GPU's time. What lies between it and ours is the least that lay between posting and taking.
+    const auto now = static_cast<int64_t>(runtime::monotonic_ns()), posted = static_cast<int64_t>(record->posted_ns);
+    clock_offset_ = std::min(clock_offset_, now - posted);
+    record->posted_ns = static_cast<uint64_t>(posted + clock_offset_);
+    return true;
+  }
   void fetch(const std::string& state) override {
     const runtime::CudaContextGuard context(program_.ordinal());
     program_.download(state);
@@ -50,6 +60,7 @@ class CudaMachine : public Machine {
   runtime::PinnedMemory mail_;
   runtime::Mailbox* mailbox_;
   runtime::CudaLauncher launcher_;
+  int64_t clock_offset_ = 0;
 };
 
 }  // namespace

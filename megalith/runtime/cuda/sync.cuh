@@ -50,7 +50,8 @@ inline void spin_pause() { __nanosleep(32); }
 inline void word_sleep(const u32*, u32, u64) { __nanosleep(1000); }
 inline void word_wake(const u32*) {}
 
-inline u64 nanoseconds() {
+/// By the GPU's own clock; the host puts it beside its own (engine/cuda_machine.cpp).
+inline u64 monotonic_ns() {
   u64 value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
   return value;

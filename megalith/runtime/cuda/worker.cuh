@@ -31,11 +31,11 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
       store_relaxed(&status.event, event);
       store_relaxed(&status.wanted, needed);
       store_relaxed(&status.state, static_cast<u32>(WorkerState::waiting));
-      begin = nanoseconds();
+      begin = monotonic_ns();
     }
     if ((round & 15) != 15) continue;
     if (load_relaxed(&launch.control->abort) != 0) return false;
-    if (begin != 0 && nanoseconds() - begin > kLongestWaitNanoseconds) return false;
+    if (begin != 0 && monotonic_ns() - begin > kLongestWaitNanoseconds) return false;
   }
   return true;
 }
