@@ -14,17 +14,22 @@ namespace {
 
 using graph::TensorId;
 
+// One node `sampling` whose operands are states, to be set and read.
+graph::Graph sampling_graph(int64_t rows, int64_t vocab) {
+  graph::Graph graph(ops::builtin(), "sampling");
+  const std::vector<TensorId> inputs = {graph.state("logits", DType::f32, {rows, vocab}),
+                                        graph.state("best", DType::i32, {rows}),
+                                        graph.state("sample_request", DType::i32, {rows}),
+                                        graph.state("requests", DType::i32, {rows, batch::kRequestFields}),
+                                        graph.state("sampling_f32", DType::f32, {rows, batch::kSamplingFloats}),
+                                        graph.state("sampling_i32", DType::i32, {rows, batch::kSamplingInts})};
+  graph.add("sampling", "sampling", inputs, {.outputs = {{"token", graph.state("token", DType::i32, {rows})}}});
+  return graph;
+}
+
 TEST(Sampling, DrawsWhatTheReferenceDraws) {
   constexpr int64_t kRows = 512, kVocab = 333;
-  graph::Graph graph(ops::builtin(), "sampling");
-  std::vector<TensorId> inputs = {graph.state("logits", DType::f32, {kRows, kVocab}),
-                                  graph.state("best", DType::i32, {kRows}),
-                                  graph.state("sample_request", DType::i32, {kRows}),
-                                  graph.state("requests", DType::i32, {kRows, batch::kRequestFields}),
-                                  graph.state("sampling_f32", DType::f32, {kRows, batch::kSamplingFloats}),
-                                  graph.state("sampling_i32", DType::i32, {kRows, batch::kSamplingInts})};
-  graph.add("sampling", "sampling", inputs, {.outputs = {{"token", graph.state("token", DType::i32, {kRows})}}});
-
+  const graph::Graph graph = sampling_graph(kRows, kVocab);
   testing::GraphMemory memory(graph);
   std::mt19937_64 random(3);
   std::vector<double> logits = testing::random_values(kRows * kVocab, DType::f32, 0, random), best, f32s, i32s,
@@ -68,14 +73,7 @@ TEST(Sampling, DrawsWhatTheReferenceDraws) {
 TEST(Sampling, FollowsTheDistribution) {
   // 4 tokens with weights 1:2:3:4, and many counters of one seed.
   constexpr int64_t kRows = 20000, kVocab = 4;
-  graph::Graph graph(ops::builtin(), "distribution");
-  std::vector<TensorId> inputs = {graph.state("logits", DType::f32, {kRows, kVocab}),
-                                  graph.state("best", DType::i32, {kRows}),
-                                  graph.state("sample_request", DType::i32, {kRows}),
-                                  graph.state("requests", DType::i32, {kRows, batch::kRequestFields}),
-                                  graph.state("sampling_f32", DType::f32, {kRows, batch::kSamplingFloats}),
-                                  graph.state("sampling_i32", DType::i32, {kRows, batch::kSamplingInts})};
-  graph.add("sampling", "sampling", inputs, {.outputs = {{"token", graph.state("token", DType::i32, {kRows})}}});
+  const graph::Graph graph = sampling_graph(kRows, kVocab);
   testing::GraphMemory memory(graph);
   auto* logits = static_cast<float*>(memory.address("logits"));
   for (int64_t r = 0; r < kRows; ++r) {
