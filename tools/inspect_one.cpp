@@ -69,6 +69,7 @@ std::string memory_text(const TaskGraph& tasks, const task::Region& region) {
     case Memory::arena: return fmt::format("arena at {}", buffer.offset);
     case Memory::constant: return "constant";
     case Memory::state: return "state";
+    case Memory::exchange: return "exchange";
   }
   return "?";
 }

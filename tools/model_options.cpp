@@ -15,8 +15,8 @@ bool has_weights(const std::string& folder) {
   return file_exists(folder + "/model.safetensors") || file_exists(folder + "/model.safetensors.index.json");
 }
 
-DType kv_dtype_of(const std::string& name) {
-  if (name == "auto") return DecoderOptions{}.kv_dtype;
+std::optional<DType> kv_dtype_of(const std::string& name) {
+  if (name == "auto") return std::nullopt;
   if (name == "bfloat16") return DType::bf16;
   if (name == "float16") return DType::f16;
   if (name == "float32") return DType::f32;
@@ -34,10 +34,10 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.integer("--max-batch,--max-num-seqs", max_batch, "requests at a time (the number of prompts); also -np", 0,
                     1024);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
-                    "tokens worked on at a time, over all requests (64)", 0, 4096);
+                    "tokens worked on at a time, over all requests (64; on a GPU 4)", 0, 4096);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.choice("--kv-cache-dtype", kv_dtype, {"auto", "f32", "bf16", "f16", "float32", "bfloat16", "float16"},
-                   "element type of the KV cache (auto: f32)");
+                   "element type of the KV cache (auto: f32; on a GPU bf16)");
   arguments.integer("-t,--threads,--workers", num_workers, "workers of the kernel (MEGALITH_THREADS, or every core)", 0,
                     1024);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
@@ -59,19 +59,21 @@ int ModelOptions::workers() const {
 DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
   DecoderOptions options;
   options.max_requests = max_batch > 0 ? max_batch : num_requests;
-  options.max_rows = max_rows > 0 ? max_rows : std::max(options.max_rows, options.max_requests);
+  options.max_rows = max_rows;
   options.max_seq_len = max_seq_len;
   options.page_size = page_size;
   options.kv_dtype = kv_dtype_of(kv_dtype);
+  options.target = target;
   return options;
 }
 
 ModelGraph model_graph(const ModelOptions& options) {
   const std::string folder = options.folder();
   ModelConfig config = config_read(folder);
-  DecoderOptions decoder = options.decoder(1).resolved(config);
+  DecoderOptions decoder = options.decoder(1);
   if (!options.dummy() && has_weights(folder))
     decoder.weight_dtypes = weight_dtypes(Weights::open(folder), config.dtype);
+  decoder = decoder.resolved(config);
   graph::Graph graph = build_decoder(config, decoder);
   return {std::move(config), std::move(decoder), std::move(graph)};
 }

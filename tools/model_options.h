@@ -18,7 +18,7 @@ struct ModelOptions {
   std::string positional, model;
   int64_t max_seq_len = 0;
   int64_t max_batch = 0;  // 0: as many as there are prompts
-  int64_t max_rows = 0;   // 0: 64, or a row per request if that is more
+  int64_t max_rows = 0;   // 0: chosen (model/decoder.h)
   int64_t page_size = DecoderOptions{}.page_size;
   int64_t num_workers = 0;
   std::string kv_dtype = "auto", load_format = "auto", target = "cpu";

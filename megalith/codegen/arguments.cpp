@@ -42,6 +42,14 @@ std::string pointer_type(const loop::TensorArgument& tensor) {
   return fmt::format("{}{}*", tensor.role == loop::Role::input ? "const " : "", element_type(*tensor.dtype));
 }
 
+// Operand number `index`: a pointer, or words that carry a flag (kernels/cuda/words.cuh).
+bool is_exchanged(const graph::LoweredKernel& lowered, size_t index) {
+  return index < lowered.exchanged.size() && lowered.exchanged[index];
+}
+
+// Bodies for a GPU get more of their worker than memory: its shared area, its place in the stream, the iteration.
+bool is_tuned_for_cuda(const graph::LoweredKernel& lowered) { return lowered.body && lowered.body->target == "cuda"; }
+
 // A range of the tiled iname, kept inside the iname's own bounds where those are not the largest ones.
 struct TileRange {
   std::string begin, end;
@@ -78,8 +86,12 @@ std::string member_name(const std::string& tensor) {
 
 std::string write_arguments_struct(const graph::LoweredKernel& lowered, const loop::Kernel& bound) {
   std::string text = fmt::format("struct {}_args {{\n", lowered.name);
-  for (const loop::TensorArgument* tensor : operands_of(lowered))
-    text += fmt::format("  {} {};  // {}\n", pointer_type(*tensor), member_name(tensor->name), shape_text(*tensor));
+  size_t operand = 0;
+  for (const loop::TensorArgument* tensor : operands_of(lowered)) {
+    const std::string type = is_exchanged(lowered, operand++) ? fmt::format("Words<{}>", element_type(*tensor->dtype))
+                                                              : pointer_type(*tensor);
+    text += fmt::format("  {} {};  // {}\n", type, member_name(tensor->name), shape_text(*tensor));
+  }
   std::vector<std::string> constants;
   for (const loop::Parameter& parameter : lowered.kernel.parameters) {
     const int64_t size = lowered.binding.sizes.at(parameter.name);
@@ -88,8 +100,8 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
       constants.push_back(fmt::format("{}_largest = {}", parameter.name, size));
     } else {
       constants.push_back(fmt::format("{} = {}", parameter.name, size));
-      // Bodies of opaque kernels work with room for the largest size, whether the size is dynamic or not.
-      if (bound.opaque) constants.push_back(fmt::format("{}_largest = {}", parameter.name, size));
+      // Tuned bodies work with room for the largest size, whether the size is dynamic or not.
+      if (bound.opaque || is_tuned_for_cuda(lowered)) constants.push_back(fmt::format("{}_largest = {}", parameter.name, size));
     }
   }
   if (!constants.empty()) text += fmt::format("  static constexpr i64 {};\n", fmt::join(constants, ", "));
@@ -102,6 +114,7 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   text += "  u8* scratch;\n";
   // A body that waits for the host must notice that the run has ended.
   if (bound.opaque) text += "  u32 iteration;\n  const u32* abort;\n";
+  if (is_tuned_for_cuda(lowered)) text += "  u8* area;\n  u64 chunk;\n  Epoch epoch;\n";
   return text + "};\n";
 }
 
@@ -112,9 +125,12 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   std::string text = fmt::format("static {0}_args {0}_arguments([[maybe_unused]] const Task& task) {{\n", lowered.name);
   std::string fields;
   size_t operand = 0;
-  for (const loop::TensorArgument* tensor : operands_of(lowered))
-    fields += fmt::format("      .{} = static_cast<{}>(task.operands[{}]),\n", member_name(tensor->name),
-                          pointer_type(*tensor), operand++);
+  for (const loop::TensorArgument* tensor : operands_of(lowered)) {
+    const bool words = is_exchanged(lowered, operand);
+    fields += fmt::format("      .{} = {}static_cast<{}>(task.operands[{}]){},\n", member_name(tensor->name),
+                          words ? "{" : "", words ? "u64*" : pointer_type(*tensor), operand, words ? "}" : "");
+    ++operand;
+  }
   for (const loop::Parameter& parameter : lowered.kernel.parameters) {
     if (!parameter.dynamic) continue;
     text += fmt::format("  const i64 {} = clamp(*static_cast<const i32*>(task.operands[{}]), 0, {});\n", parameter.name,
@@ -128,6 +144,9 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   }
   fields += "      .scratch = task.scratch,\n";
   if (bound.opaque) fields += "      .iteration = task.iteration,\n      .abort = task.abort,\n";
+  if (is_tuned_for_cuda(lowered))
+    fields +=
+        "      .area = task.area,\n      .chunk = task.chunk,\n      .epoch = {task.iteration + 1, task.abort},\n";
   return text + fmt::format("  return {{\n{}  }};\n}}\n", fields);
 }
 

@@ -61,14 +61,14 @@ std::string commented(const std::string& text) {
 }
 
 // What a task gets from the worker loop, in one hand.
-constexpr const char* kTaskStruct = R"(struct Task {
+constexpr const char* kTaskStruct = R"(struct Task {{
   const i32* begin;
   const i32* end;
   void* const* operands;
   u8* scratch;
   u32 iteration;
-  const u32* abort;
-};
+  const u32* abort;{}
+}};
 )";
 
 std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
@@ -97,26 +97,50 @@ extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::r
 }
 )";
 
-// Scratch is shared memory where it fits there; then the launch names none.
+// Scratch is the shared area where it fits there; then the launch names none.
 constexpr const char* kCudaWorker = R"(
-extern "C" __global__ void __launch_bounds__(megalith::kernels::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1)
     megalith_worker(const __grid_constant__ megalith::runtime::Launch launch) {
   using namespace megalith;
-  extern __shared__ __align__(128) runtime::u8 shared[];
-  runtime::u8* const scratch = launch.scratch == nullptr ? shared : launch.scratch + blockIdx.x * launch.scratch_bytes;
-  runtime::worker_run(launch, blockIdx.x, scratch, [&](const runtime::TaskRecord& task, void* const* operands,
-                                                       runtime::u8* own_scratch, runtime::u32 iteration) {
-    kernels::run_task(task.body, {task.begin, task.end, operands, own_scratch, iteration, &launch.control->abort});
+  runtime::u8* const area = kernels::shared_area();
+  runtime::u8* const scratch = launch.scratch == nullptr ? area : launch.scratch + blockIdx.x * launch.scratch_bytes;
+  runtime::worker_run(launch, blockIdx.x,
+                      [&](const runtime::Frame& frame, runtime::u32 iteration, runtime::u64 chunk) {
+    kernels::run_task(frame.task.body, {frame.task.begin, frame.task.end, frame.operands, scratch, iteration,
+                                        &launch.control->abort, area, chunk});
   });
+}
+
+// Lays weights out as the stream has them, one block a chunk.
+extern "C" __global__ void megalith_pack(megalith::runtime::u8* streams, const megalith::stream::PackRecord* records) {
+  megalith::kernels::pack_chunk(streams, records[blockIdx.x]);
 }
 )";
 
 constexpr std::string_view kInfoComment = "\n// megalith_kernel_info ";
 
-std::string kernel_info(const Dialect& dialect, int64_t scratch_bytes, const std::vector<std::string>& names) {
+// On a GPU: scratch that shared memory has room for lies there, in the area that tuned bodies use at other times.
+void take_scratch_into_area(EmittedSource& source) {
+  constexpr int64_t kMost = 32 << 10, kAlignment = 1024;
+  if (source.scratch_bytes <= std::max(kMost, source.area_bytes)) {
+    source.area_bytes = std::max(source.area_bytes, source.scratch_bytes);
+    source.scratch_bytes = 0;
+  }
+  source.area_bytes = (source.area_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+graph::BodyQuery query_of(const graph::LoweredKernel& lowered) {
+  graph::BodyQuery query{{}, lowered.binding.sizes};
+  for (const graph::Operand& operand : lowered.op->operands)
+    query.dtypes[operand.name] = *lowered.kernel.find_tensor(operand.name)->dtype;
+  return query;
+}
+
+std::string kernel_info(const Dialect& dialect, const EmittedSource& source, const std::vector<std::string>& names) {
   return fmt::format(
-      "{{\"version\": \"" MEGALITH_VERSION "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"bodies\": [{}]}}",
-      dialect.target, scratch_bytes, names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
+      "{{\"version\": \"" MEGALITH_VERSION
+      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"bodies\": [{}]}}",
+      dialect.target, source.scratch_bytes, source.area_bytes, names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
 }
 
 }  // namespace
@@ -126,8 +150,18 @@ std::vector<std::string> cpu_compile_flags() {
           "-fno-trapping-math"};
 }
 
-std::vector<std::string> cuda_compile_flags() {
-  return {"--std=c++20", "--device-as-default-execution-space", "--fmad=false", "--extra-device-vectorization"};
+std::vector<std::string> cuda_compile_flags(const std::string& architecture) {
+  return {"--std=c++20", "--device-as-default-execution-space", "--fmad=false", "--extra-device-vectorization",
+          fmt::format("--define-macro=MEGALITH_SHARED_BYTES={}", cuda_shared_bytes(architecture))};
+}
+
+// CUDA C++ Programming Guide, table of technical specifications: what a block may have, opted in.
+int64_t cuda_shared_bytes(const std::string& architecture) {
+  for (const char* large : {"sm_90", "sm_100", "sm_103"})
+    if (architecture.starts_with(large)) return 227 << 10;
+  for (const char* medium : {"sm_80", "sm_87"})
+    if (architecture.starts_with(medium)) return 163 << 10;
+  return 99 << 10;
 }
 
 namespace {
@@ -155,6 +189,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
     bodies += write_arguments_struct(lowered, bound) + "\n" + write_arguments_function(lowered, bound) + "\n";
     if (lowered.body) {
       embedder.add("kernels/" + dialect.target + "/" + lowered.body->file);
+      if (lowered.body->area_bytes)
+        result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
       bodies += fmt::format("{} {}(const {}_args& args) {{ {}(args); }}\n\n", dialect.function, lowered.name,
                             lowered.name, lowered.body->name);
     } else {
@@ -168,15 +204,21 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                             ": {}\n//\n// Bodies, in the order of the switch at "
                             "the end:\n{}//\n// To compile by hand: {}\n\n",
                             commented(title).substr(3, commented(title).size() - 4), contents, compile_command);
+  if (dialect.worker == Level::block) {
+    take_scratch_into_area(result);
+    result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n\n", result.area_bytes);
+  }
   result.text += embedder.text();
   // g++ cannot see that a value which is set under one condition is read under the same one.
   result.text +=
       "#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC diagnostic ignored "
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
-  result.text += kTaskStruct;
+  result.text +=
+      fmt::format(kTaskStruct, dialect.worker == Level::block ? "\n  u8* area;    // shared memory\n  u64 chunk;   // of "
+                                                                "the stream, the task's first" : "");
   result.text += "\n" + bodies + write_switch(kernels);
-  const std::string info = kernel_info(dialect, result.scratch_bytes, names);
+  const std::string info = kernel_info(dialect, result, names);
   if (dialect.worker == Level::thread)
     result.text += fmt::format(
         "{}\nextern \"C\" [[gnu::visibility(\"default\")]] const char megalith_kernel_info[] =\n"
@@ -195,7 +237,7 @@ EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const s
 
 EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const std::string& title) {
   return emit(cuda_dialect(), kernels, title,
-              fmt::format("NVRTC with {} --gpu-architecture=sm_90a", fmt::join(cuda_compile_flags(), " ")));
+              fmt::format("NVRTC with {} --gpu-architecture=sm_90a", fmt::join(cuda_compile_flags("sm_90a"), " ")));
 }
 
 EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKernel>& kernels,

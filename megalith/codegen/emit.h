@@ -13,6 +13,7 @@ namespace megalith::codegen {
 struct EmittedSource {
   std::string text;
   int64_t scratch_bytes = 0;  // per worker, for temporaries that are too large for registers and stack
+  int64_t area_bytes = 0;     // of shared memory, per worker: what bodies for a GPU work in
 };
 
 /// The source exports
@@ -36,7 +37,9 @@ EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKe
 std::string source_info(const std::string& source);
 
 /// The flags that the source is written for, beside --gpu-architecture: as cpu_compile_flags() says.
-std::vector<std::string> cuda_compile_flags();
+std::vector<std::string> cuda_compile_flags(const std::string& architecture);
+/// Shared memory that a block may have on an architecture ("sm_90a"), in bytes.
+int64_t cuda_shared_bytes(const std::string& architecture);
 
 /// The flags that the source is written for, beside -march. Results depend on no tile, worker or batch because each sum
 /// has one order, written out; so the compiler must not fuse or reorder on its own: multiply-adds are fused where the

@@ -9,7 +9,7 @@ namespace megalith::engine {
 
 const std::vector<std::string>& batch_block_tensors() {
   static const std::vector<std::string> names = {
-      "counts",       "row_token",    "row_request", "row_position", "sample_row",  "sample_request", "requests",
+      "counts",       "row_token",    "row_request", "row_position", "row_start", "sample_row",  "sample_request", "requests",
       "sampling_f32", "sampling_i32", "history",     "stop",         "stop_tokens", "page_table"};
   return names;
 }

@@ -53,12 +53,14 @@ int default_num_workers(const std::string& target) {
 Engine::Engine(const std::string& folder, const EngineOptions& options)
     : config_(config_read(folder)),
       stop_tokens_(find_stop_tokens(folder, config_, options.dummy_weights)),
-      decoder_options_(options.decoder.resolved(config_)),
       num_workers_(options.num_workers > 0 ? options.num_workers : default_num_workers(options.target)) {
+  decoder_options_ = options.decoder;
+  decoder_options_.target = options.target;
   if (!options.dummy_weights) {
     weights_ = Weights::open(folder);
     decoder_options_.weight_dtypes = weight_dtypes(*weights_, config_.dtype);
   }
+  decoder_options_ = decoder_options_.resolved(config_);
   graph_ = std::make_unique<graph::Graph>(build_decoder(config_, decoder_options_));
   if (weights_)
     memory_.bind_weights(*graph_, *weights_);

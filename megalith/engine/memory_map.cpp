@@ -44,6 +44,10 @@ void* MemoryMap::allocate(int64_t bytes, const std::string& what) {
 void MemoryMap::bind_weights(const graph::Graph& graph, const Weights& weights) {
   for (const graph::Tensor& tensor : graph.tensors()) {
     if (tensor.kind != graph::TensorKind::constant || is_rope_table(tensor)) continue;
+    if (!tensor.parts.empty()) {
+      stack(tensor, weights);
+      continue;
+    }
     const WeightTensor& found = weights.get(tensor.name);
     MEGALITH_CHECK(found.shape == shape_of(tensor),
                    "the weight \"{}\" has the shape [{}], want [{}] as config.json says", tensor.name,
@@ -52,6 +56,31 @@ void MemoryMap::bind_weights(const graph::Graph& graph, const Weights& weights) 
                    dtype_name(found.dtype), dtype_name(tensor.dtype));
     addresses_[tensor.name] = const_cast<std::byte*>(found.bytes.data());  // constants are never written: verified
   }
+}
+
+void MemoryMap::stack(const graph::Tensor& tensor, const Weights& weights) {
+  auto* to = static_cast<std::byte*>(allocate(tensor.bytes(), fmt::format("the weight \"{}\"", tensor.name)));
+  addresses_[tensor.name] = to;
+  const int64_t row_bytes = tensor.bytes() / tensor.shape[0].size;
+  int64_t rows = 0;
+  for (const std::string& part : tensor.parts) {
+    const WeightTensor& found = weights.get(part);
+    MEGALITH_CHECK(found.dtype == tensor.dtype && found.shape.size() == 2 && found.shape[1] == tensor.shape[1].size &&
+                       found.shape[0] % tensor.groups == 0,
+                   "the weight \"{}\" is {} [{}], want {} with {} columns and a multiple of {} rows", part,
+                   dtype_name(found.dtype), fmt::join(found.shape, ", "), dtype_name(tensor.dtype), tensor.shape[1].size,
+                   tensor.groups);
+    rows += found.shape[0];
+  }
+  MEGALITH_CHECK(rows == tensor.shape[0].size, "the weights {} have {} rows together, want {} as config.json says",
+                 fmt::join(tensor.parts, ", "), rows, tensor.shape[0].size);
+  for (int64_t group = 0; group < tensor.groups; ++group)
+    for (const std::string& part : tensor.parts) {
+      const WeightTensor& found = weights.get(part);
+      const int64_t bytes = found.shape[0] / tensor.groups * row_bytes;
+      std::memcpy(to, found.bytes.data() + group * bytes, static_cast<size_t>(bytes));
+      to += bytes;
+    }
 }
 
 void MemoryMap::bind_random(const graph::Graph& graph, uint64_t seed) {

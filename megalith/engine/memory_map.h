@@ -36,6 +36,7 @@ class MemoryMap {
 
  private:
   void* allocate(int64_t bytes, const std::string& what);
+  void stack(const graph::Tensor& tensor, const Weights& weights);
 
   std::map<std::string, void*> addresses_;
   std::deque<runtime::Mapping> mappings_;

@@ -47,6 +47,17 @@ TensorId Graph::constant(const std::string& name, DType dtype, std::vector<Dim> 
   return new_tensor(name, dtype, std::move(shape), TensorKind::constant);
 }
 
+TensorId Graph::stacked(const std::string& name, DType dtype, std::vector<Dim> shape, std::vector<std::string> parts,
+                        int64_t groups) {
+  MEGALITH_CHECK(!parts.empty() && groups >= 1 && !shape.empty() && shape[0].size % groups == 0,
+                 "the stacked constant \"{}\" has {} parts and {} rows for {} groups", name, parts.size(),
+                 shape.empty() ? 0 : shape[0].size, groups);
+  const TensorId id = constant(name, dtype, std::move(shape));
+  tensors_.back().parts = std::move(parts);
+  tensors_.back().groups = groups;
+  return id;
+}
+
 TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape) {
   return new_tensor(name, dtype, std::move(shape), TensorKind::state);
 }

@@ -41,6 +41,8 @@ struct Tensor {
   DType dtype = DType::f32;
   std::vector<Dim> shape;
   TensorKind kind = TensorKind::activation;
+  std::vector<std::string> parts = {};  // of a stacked constant: the tensors whose rows it has
+  int64_t groups = 1;                   // ... dealt in so many rounds
 
   int64_t num_elements() const;
   int64_t bytes() const { return num_elements() * dtype_bytes(dtype); }
@@ -76,6 +78,10 @@ class Graph {
   explicit Graph(std::shared_ptr<const Registry> registry, std::string name = "graph");
 
   TensorId constant(const std::string& name, DType dtype, std::vector<Dim> shape);
+  /// A constant whose rows are those of `parts`, dealt in `groups` rounds: of each part in turn the next groups-th of its
+  /// rows. With one round they stand one behind the other.
+  TensorId stacked(const std::string& name, DType dtype, std::vector<Dim> shape, std::vector<std::string> parts,
+                   int64_t groups = 1);
   TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape);
   TensorId activation(const std::string& name, DType dtype, std::vector<Dim> shape);
   /// Names a dynamic size and where its value lives.

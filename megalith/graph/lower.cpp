@@ -1,5 +1,6 @@
 #include "megalith/graph/lower.h"
 
+#include <algorithm>
 #include <set>
 
 #include "megalith/base/error.h"
@@ -33,10 +34,11 @@ loop::Kernel parse_operator(const Operator& op, const Node& node) {
   }
 }
 
-std::string signature_of(const Graph& graph, const Node& node) {
+std::string signature_of(const Graph& graph, const Node& node, const std::vector<bool>& exchanged) {
   std::string text = node.op->name;
   for (size_t i = 0; i < node.operands.size(); ++i)
-    text += fmt::format(" {}:{}", node.op->operands[i].name, dtype_name(graph.tensor(node.operands[i]).dtype));
+    text += fmt::format(" {}:{}{}", node.op->operands[i].name, dtype_name(graph.tensor(node.operands[i]).dtype),
+                        exchanged[static_cast<size_t>(node.operands[i])] ? " words" : "");
   for (const auto& [size, value] : node.sizes)
     text += fmt::format(" {}{}{}", size, node.dynamic.contains(size) ? "<=" : "=", value);
   for (const auto& [name, value] : node.attributes) text += fmt::format(" {}={}", name, value);
@@ -47,16 +49,8 @@ std::string signature_of(const Graph& graph, const Node& node) {
   return text;
 }
 
-const TunedBody* choose_body(const Graph& graph, const Node& node, const std::string& target) {
-  BodyQuery query{{}, node.sizes};
-  for (size_t i = 0; i < node.operands.size(); ++i)
-    query.dtypes[node.op->operands[i].name] = graph.tensor(node.operands[i]).dtype;
-  for (const TunedBody& body : node.op->bodies)
-    if (body.target == target && (!body.applies || body.applies(query))) return &body;
-  return nullptr;
-}
-
-LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string& target) {
+LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string& target,
+                         const std::vector<bool>& exchanged) {
   LoweredKernel lowered;
   lowered.op = node.op;
   lowered.kernel = parse_operator(*node.op, node);
@@ -72,33 +66,69 @@ LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string
   loop::infer_types(lowered.kernel);
   loop::infer_shapes(lowered.kernel);
   if (!lowered.kernel.opaque) loop::check_kernel(loop::bind(lowered.kernel, lowered.binding));
-  lowered.body = choose_body(graph, node, target);
+  lowered.body = tuned_body(graph, node, target);
+  for (TensorId operand : node.operands) lowered.exchanged.push_back(exchanged[static_cast<size_t>(operand)]);
   return lowered;
 }
 
 }  // namespace
 
-std::vector<int> kernel_of_node(const Graph& graph) {
+BodyQuery body_query(const Graph& graph, const Node& node) {
+  BodyQuery query{{}, node.sizes};
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    query.dtypes[node.op->operands[i].name] = graph.tensor(node.operands[i]).dtype;
+  return query;
+}
+
+const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::string& target) {
+  if (node.op->bodies.empty()) return nullptr;
+  const BodyQuery query = body_query(graph, node);
+  for (const TunedBody& body : node.op->bodies)
+    if (body.target == target && (!body.applies || body.applies(query))) return &body;
+  return nullptr;
+}
+
+std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& target) {
+  // A word costs twice the bytes of what it carries, and each reader reads all of them.
+  constexpr int64_t kMostBytes = 1 << 20;
+  std::vector<bool> exchanged;
+  for (const Tensor& tensor : graph.tensors()) {
+    const bool whole_words = tensor.dtype == DType::f32 || tensor.dtype == DType::i32 ||
+                             (tensor.dtype == DType::bf16 && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
+    exchanged.push_back(tensor.kind == TensorKind::activation && whole_words && tensor.bytes() <= kMostBytes);
+  }
+  for (const Node& node : graph.nodes()) {
+    const TunedBody* body = tuned_body(graph, node, target);
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (!body || std::ranges::find(body->exchanged, node.op->operands[i].name) == body->exchanged.end())
+        exchanged[static_cast<size_t>(node.operands[i])] = false;
+  }
+  return exchanged;
+}
+
+std::vector<int> kernel_of_node(const Graph& graph, const std::string& target) {
+  const std::vector<bool> exchanged = exchanged_tensors(graph, target);
   std::map<std::string, int> by_signature;
   std::vector<int> result;
   for (const Node& node : graph.nodes())
-    result.push_back(
-        by_signature.emplace(signature_of(graph, node), static_cast<int>(by_signature.size())).first->second);
+    result.push_back(by_signature.emplace(signature_of(graph, node, exchanged), static_cast<int>(by_signature.size()))
+                         .first->second);
   return result;
 }
 
 LoweredGraph lower(const Graph& graph, const std::string& target) {
   LoweredGraph result;
-  result.kernel_of_node = kernel_of_node(graph);
+  result.kernel_of_node = kernel_of_node(graph, target);
+  result.exchanged = exchanged_tensors(graph, target);
   std::map<std::string, int> used_names;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     if (result.kernel_of_node[n] < static_cast<int>(result.kernels.size())) continue;
     const Node& node = graph.nodes()[n];
     LoweredKernel lowered;
     try {
-      lowered = lower_node(graph, node, target);
+      lowered = lower_node(graph, node, target, result.exchanged);
     } catch (const UserError& error) { throw UserError(fmt::format("{} (node \"{}\")", error.what(), node.name)); }
-    lowered.signature = signature_of(graph, node);
+    lowered.signature = signature_of(graph, node, result.exchanged);
     lowered.name = fmt::format("{}_{}", node.op->name, used_names[node.op->name]++);
     result.kernels.push_back(std::move(lowered));
   }

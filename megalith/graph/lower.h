@@ -19,6 +19,7 @@ struct LoweredKernel {
   loop::Binding binding;            // all sizes (dynamic ones at their largest) and attributes
   std::vector<std::string> tiled;   // inames of the task axes, in order: Task::tile and TaskRecord::begin/end
   const TunedBody* body = nullptr;  // chosen for the target; nullptr: generated from the loop kernel
+  std::vector<bool> exchanged;      // per operand: its tensor is made of words that carry a flag (exchanged_tensors())
   // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter, by name (which is
   // the order of kernel.parameters), a pointer to its i32 value.
 };
@@ -26,10 +27,19 @@ struct LoweredKernel {
 struct LoweredGraph {
   std::vector<LoweredKernel> kernels;
   std::vector<int> kernel_of_node;  // index into kernels, per node
+  std::vector<bool> exchanged;      // per tensor
 };
 
+/// What lowering asks a tuned body with, and the body that a node gets on a target; nullptr: a generated one.
+BodyQuery body_query(const Graph& graph, const Node& node);
+const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::string& target);
+
+/// Per tensor: whether its values travel with their flag in the data (docs/protocol.md). So do activations whose every
+/// reader and writer can take them so, and that are few enough for a reader to look at each word.
+std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& target);
+
 /// Which nodes share a signature: per node the index that lower() gives its kernel. Cheap: nothing is lowered.
-std::vector<int> kernel_of_node(const Graph& graph);
+std::vector<int> kernel_of_node(const Graph& graph, const std::string& target);
 
 /// Lowers every node for a target ("cpu", ...). Runs the loop kernels' checks; errors name the node.
 LoweredGraph lower(const Graph& graph, const std::string& target);

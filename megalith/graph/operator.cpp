@@ -77,6 +77,11 @@ operator_& operator_::body(std::string target, std::string file, std::string nam
   return *this;
 }
 
+operator_& operator_::body(TunedBody body) {
+  op_.bodies.push_back(std::move(body));
+  return *this;
+}
+
 operator_& operator_::test(std::map<std::string, int64_t> sizes) {
   op_.tests.push_back(std::move(sizes));
   return *this;

@@ -48,12 +48,24 @@ struct BodyQuery {
   std::map<std::string, int64_t> sizes;  // dynamic sizes at their largest value
 };
 
+/// Weights that a body takes from its worker's stream instead of from memory (kernels/stream_layout.h).
+struct StreamedWeights {
+  std::vector<std::string> operands;  // each [rows, columns]; they take turns, a group of rows each
+  std::string axis;                   // the task axis that counts rows
+  std::string step;                   // the size of what one value of the axis stands for; "" for one row
+  std::string activations = "T";      // the size that counts rows of activations
+  std::string columns = "K";
+};
+
 /// A hand-tuned body: the function template `name` in kernels/<target>/<file>.
 struct TunedBody {
   std::string target;
   std::string file;
   std::string name;
-  std::function<bool(const BodyQuery&)> applies;  // empty: always
+  std::function<bool(const BodyQuery&)> applies;              // empty: always
+  std::vector<std::string> exchanged = {};                    // operands that it can take as words that carry a flag
+  std::function<int64_t(const BodyQuery&)> area_bytes = {};   // shared memory that it works in; empty: none
+  std::optional<StreamedWeights> streamed = {};
 };
 
 /// A plain C++ meaning, for the few operators that no loop kernel can say.
@@ -94,6 +106,7 @@ class operator_ {
   operator_& tasks(std::initializer_list<const char*> inames);
   operator_& body(std::string target, std::string file, std::string name,
                   std::function<bool(const BodyQuery&)> applies = {});
+  operator_& body(TunedBody body);
   operator_& test(std::map<std::string, int64_t> sizes);
   operator Operator() const { return op_; }  // NOLINT: the builder is the declaration
 

@@ -56,8 +56,11 @@ std::string print(const Graph& graph) {
   std::string text = fmt::format("graph {}\n", graph.name());
   for (const Tensor& tensor : graph.tensors()) {
     if (tensor.kind == TensorKind::activation) continue;
-    text += fmt::format("{} {}: {}\n", tensor.kind == TensorKind::constant ? "constant" : "state", tensor.name,
+    text += fmt::format("{} {}: {}", tensor.kind == TensorKind::constant ? "constant" : "state", tensor.name,
                         shape_text(tensor));
+    if (!tensor.parts.empty())
+      text += fmt::format(" = stacked({}) in {} groups", fmt::join(tensor.parts, ", "), tensor.groups);
+    text += "\n";
   }
   for (const auto& [name, where] : graph.dynamic_sizes())
     text += fmt::format("dynamic {} = {}[{}]\n", name, graph.tensor(where.tensor).name, where.index);

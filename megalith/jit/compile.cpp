@@ -41,8 +41,10 @@ void check_tasks(const task::TaskGraph& tasks) {
   if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
 }
 
-int64_t scratch_bytes(const std::string& kernel_info) {
-  return nlohmann::json::parse(kernel_info).at("scratch_bytes").get<int64_t>();
+void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
+  const auto info = nlohmann::json::parse(kernel_info);
+  kernel.scratch_bytes = info.at("scratch_bytes").get<int64_t>();
+  kernel.area_bytes = info.at("area_bytes").get<int64_t>();
 }
 
 // Which bodies and which dialect; the architecture matters only to the compiler.
@@ -87,7 +89,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   const std::string text = pipeline.stage(
       {"build", "graph.txt"}, [&] { return graph::print(graph); }, [](const std::string& t) { return t; }, nullptr,
       nullptr);
-  kernel.kernel_of_node = graph::kernel_of_node(graph);
+  kernel.kernel_of_node = graph::kernel_of_node(graph, family(options.target));
 
   const KernelCache cache = KernelCache::from_environment();
   const PlanCache plans(cache, fmt::format("{}\n{} workers\n{}", family(options.target), options.num_workers, text));
@@ -100,10 +102,10 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   }
   if (!options.plan_only && is_cuda_target(options.target)) {
     kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, cuda_architecture(options.target), cache);
-    kernel.scratch_bytes = scratch_bytes(codegen::source_info(kernel.source));
+    take_info(kernel, codegen::source_info(kernel.source));
   } else if (!options.plan_only) {
     kernel.build = build_shared_object(pipeline, {.name = graph.name(), .source = kernel.source}, cache);
-    kernel.scratch_bytes = scratch_bytes(kernel.build.library.kernel_info());
+    take_info(kernel, kernel.build.library.kernel_info());
   }
   kernel.report = pipeline.finish();
   return kernel;

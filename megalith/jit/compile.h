@@ -26,6 +26,7 @@ struct CompiledKernel {
   task::TaskGraph tasks;
   std::string source;
   int64_t scratch_bytes = 0;  // per worker
+  int64_t area_bytes = 0;     // of shared memory, per worker (GPU)
   Build build;                // the loaded kernel; empty with plan_only, and for a GPU
   CudaBuild cuda;             // a GPU's
   CompileReport report;

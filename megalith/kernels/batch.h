@@ -11,6 +11,7 @@
 //   page_table     i32 [N, Q]       the KV pages of each request
 //   counts         i32 [4]          CountField: rows and samples of this iteration
 //   row_token, row_request, row_position   i32 [T]   one entry per row of this iteration
+//   row_start      i32 [T]          the first position of the row's request in this iteration
 //   sample_row, sample_request             i32 [N]   the rows after which a token is sampled, and whose they are
 //   stop           i32 [1]          1: the loop ends
 //   mailbox        a runtime::Mailbox

@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/kernels/batch.h"
+#include "megalith/kernels/stream_layout.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/mailbox.h"
 
@@ -21,6 +22,9 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // the last step has little to do.
 constexpr int64_t kArgmaxChunk = 1024;
 
+// Rows of an iteration unless somebody says how many.
+constexpr int64_t kRowsOnCpu = 64, kRowsOnGpu = 4;
+
 }  // namespace
 
 DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
@@ -33,6 +37,11 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.page_size >= 1 && r.page_size <= 65536, "--page-size is {}, want 1 to 65536", r.page_size);
   MEGALITH_CHECK(r.split_len >= 1, "the split length is {}, want at least 1", r.split_len);
   MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
+  const bool gpu = r.target.starts_with("cuda");
+  // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
+  if (r.max_rows == 0) r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : kRowsOnCpu);
+  r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && r.max_rows <= stream::kMostRows;
+  if (!r.kv_dtype) r.kv_dtype = r.fused ? DType::bf16 : DType::f32;
   MEGALITH_CHECK(r.max_rows >= r.max_requests && r.max_rows <= 4096,
                  "--max-batched-tokens is {}, want {} (one row per request) to 4096", r.max_rows, r.max_requests);
   return r;
@@ -66,6 +75,7 @@ DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& 
   row_token_ = graph_.state("row_token", DType::i32, {rows});
   row_request_ = graph_.state("row_request", DType::i32, {rows});
   row_position_ = graph_.state("row_position", DType::i32, {rows});
+  graph_.state("row_start", DType::i32, {rows});
   graph_.state("sample_row", DType::i32, {samples});
   graph_.state("sample_request", DType::i32, {samples});
   page_table_ = graph_.state("page_table", DType::i32, {num_requests, options_.pages_per_request()});
@@ -81,6 +91,7 @@ TensorId DecoderBuilder::weight(const std::string& name, std::vector<Dim> shape)
 }
 
 TensorId DecoderBuilder::embed() {
+  if (options_.fused) return fused_embed();
   embedding_ = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
   return graph_.apply("embedding", "embed", {row_token_, embedding_});
 }
@@ -98,6 +109,7 @@ TensorId DecoderBuilder::heads(const std::string& name, TensorId x, const std::s
 }
 
 TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
+  if (options_.fused) return fused_attention(layer, x);
   const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
   const int64_t d = config_.head_dim, kv_heads = config_.num_kv_heads;
   const TensorId norm = weight(names + "input_layernorm.weight", {config_.hidden_size});
@@ -111,8 +123,8 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
                    {.attributes = {{"eps", config_.rms_norm_eps}}});
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, kv_heads, d};
-  const TensorId k_cache = graph_.state(at + "k_cache", options_.kv_dtype, cache_shape);
-  const TensorId v_cache = graph_.state(at + "v_cache", options_.kv_dtype, cache_shape);
+  const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
+  const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape);
   graph_.add("kv_append", at + "append", {k, v, page_table_, row_request_, row_position_, k_cache, v_cache});
 
   const int64_t num_splits = ceil_div(options_.max_seq_len, options_.split_len);
@@ -127,6 +139,7 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
 }
 
 TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
+  if (options_.fused) return fused_mlp(layer, x);
   const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
   const TensorId norm = weight(names + "post_attention_layernorm.weight", {hidden});
@@ -140,19 +153,28 @@ TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
                       {y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x});
 }
 
-void DecoderBuilder::sample(TensorId x) {
-  const int64_t num_requests = options_.max_requests, vocab = config_.vocab_size;
-  const TensorId sample_row = graph_.find("sample_row"), sample_request = graph_.find("sample_request");
-  const TensorId last = graph_.apply("gather_rows", "last_rows", {x, sample_row});
+TensorId DecoderBuilder::head() {
+  if (config_.tie_word_embeddings) return embedding_;
+  return weight("lm_head.weight", {config_.vocab_size, config_.hidden_size});
+}
+
+TensorId DecoderBuilder::likeliest(TensorId x, TensorId logits) {
+  if (options_.fused) return fused_best(logits);
+  const int64_t vocab = config_.vocab_size;
+  const TensorId last = graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")});
   const TensorId norm = weight("model.norm.weight", {config_.hidden_size});
-  const TensorId head =
-      config_.tie_word_embeddings ? embedding_ : weight("lm_head.weight", {vocab, config_.hidden_size});
-  const TensorId logits = graph_.state("logits", DType::f32, {Dim(num_requests, "samples"), vocab});
-  graph_.add("rmsnorm_linear", "lm_head", {last, norm, head},
+  graph_.add("rmsnorm_linear", "lm_head", {last, norm, head()},
              {.attributes = {{"eps", config_.rms_norm_eps}}, .outputs = {{"y", logits}}});
   const auto partial = graph_.add("argmax_partial", "argmax_partial", {logits},
                                   {.sizes = {{"C", ceil_div(vocab, kArgmaxChunk)}, {"L", kArgmaxChunk}}});
-  const TensorId best = graph_.apply("argmax_reduce", "argmax", {partial[0], partial[1]});
+  return graph_.apply("argmax_reduce", "argmax", {partial[0], partial[1]});
+}
+
+void DecoderBuilder::sample(TensorId x) {
+  const int64_t num_requests = options_.max_requests, vocab = config_.vocab_size;
+  const TensorId sample_row = graph_.find("sample_row"), sample_request = graph_.find("sample_request");
+  const TensorId logits = graph_.state("logits", DType::f32, {Dim(num_requests, "samples"), vocab});
+  const TensorId best = likeliest(x, logits);
 
   const TensorId requests = graph_.state("requests", DType::i32, {num_requests, batch::kRequestFields});
   const TensorId sampling_f32 = graph_.state("sampling_f32", DType::f32, {num_requests, batch::kSamplingFloats});
@@ -167,7 +189,7 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId stop = graph_.state("stop", DType::i32, {1});
   graph_.add("advance", "advance",
              {token, stop_tokens, requests, history, graph_.find("counts"), row_token_, row_request_, row_position_,
-              sample_row, sample_request, mailbox, stop});
+              graph_.find("row_start"), sample_row, sample_request, mailbox, stop});
   graph_.set_gate("advance", stop);
 }
 

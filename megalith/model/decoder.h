@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "megalith/graph/graph.h"
@@ -17,17 +18,19 @@ namespace megalith {
 
 /// Sizes of the running system, as against those of the model.
 struct DecoderOptions {
-  int64_t max_rows = 64;         // T: token rows per iteration, so also the longest chunk of a prompt
+  int64_t max_rows = 0;          // T: token rows per iteration, so also the longest chunk of a prompt; 0: chosen
   int64_t max_requests = 1;      // N
   int64_t max_seq_len = 0;       // S: positions per request; 0: the model's own limit, but at most 4096
   int64_t page_size = 16;        // B: positions per KV page
   int64_t split_len = 256;       // positions per chunk of attention; part of the meaning, see ops/attention_partial.cpp
   int64_t max_stop_tokens = 16;  // E
   DType activation_dtype = DType::f32;
-  DType kv_dtype = DType::f32;
+  std::optional<DType> kv_dtype = {};  // nothing: chosen
+  std::string target = "cpu";          // what the graph is to be compiled for, or "cuda"
+  bool fused = false;                  // chosen: neighbouring operators in one, for a GPU
   std::map<std::string, DType> weight_dtypes = {};  // of weights whose dtype is not the configuration's
 
-  /// With every 0 replaced and the limits checked against the model; UserError naming the option.
+  /// With every choice made and the limits checked against the model; UserError naming the option.
   DecoderOptions resolved(const ModelConfig& config) const;
   int64_t pages_per_request() const;  // Q
   int64_t num_pages() const;          // P
@@ -57,10 +60,20 @@ class DecoderBuilder {
   graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name,
                         graph::TensorId norm, int64_t num_heads, const std::string& norm_name);
 
+  graph::TensorId head();
+  graph::TensorId likeliest(graph::TensorId x, graph::TensorId logits);  // token per sampled row
+  // fused_decoder.cpp: the same parts for options.fused.
+  graph::TensorId fused_embed();
+  graph::TensorId fused_attention(int64_t layer, graph::TensorId x);
+  graph::TensorId fused_mlp(int64_t layer, graph::TensorId x);
+  graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
+  graph::TensorId fused_best(graph::TensorId logits);
+
   ModelConfig config_;
   DecoderOptions options_;
   graph::Graph graph_;
   graph::TensorId embedding_ = -1;
+  graph::TensorId copy_ = -1, qkv_ = -1, k_cache_ = -1, v_cache_ = -1;  // fused: of the layer at hand
   graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
 };
 

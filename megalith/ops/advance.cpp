@@ -41,12 +41,14 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     if (static_cast<int>(field(n, batch::kState)) != batch::kActive) continue;
     const double extra = std::min(field(n, batch::kLength) - field(n, batch::kDone) - 1, budget);
     budget -= extra;
+    const double start = field(n, batch::kDone);
     for (double i = 0; i < 1 + extra; ++i, ++rows) {
       const double position = field(n, batch::kDone)++;
       values("row_token")[rows] =
           values("history")[static_cast<size_t>(n * max_length + static_cast<int64_t>(position))];
       values("row_request")[rows] = static_cast<double>(n);
       values("row_position")[rows] = position;
+      values("row_start")[rows] = start;
     }
     if (field(n, batch::kDone) < field(n, batch::kLength)) continue;
     values("sample_row")[samples] = static_cast<double>(rows - 1);
@@ -71,6 +73,7 @@ graph::Operator advance() {
       .inout("row_token", {"T"}, DType::i32)
       .inout("row_request", {"T"}, DType::i32)
       .inout("row_position", {"T"}, DType::i32)
+      .inout("row_start", {"T"}, DType::i32)
       .inout("sample_row", {"R"}, DType::i32)
       .inout("sample_request", {"R"}, DType::i32)
       .inout("mailbox", {"W"}, DType::i32)
@@ -83,6 +86,7 @@ graph::Operator advance() {
         row_token[t]      = row_token[t]
         row_request[t]    = row_request[t]
         row_position[t]   = row_position[t]
+        row_start[t]      = row_start[t]
         sample_row[r]     = sample_row[r]
         sample_request[r] = sample_request[r]
         mailbox[w]        = mailbox[w]

@@ -15,6 +15,11 @@ graph::Operator argmax_reduce() {
         best[r] = index[r, argmax(c, value[r, c])]
       )")
       .tasks({"r"})
+      .body({.target = "cuda",
+             .file = "rows.cuh",
+             .name = "argmax_words",
+             .applies = [](const graph::BodyQuery& q) { return q.dtypes.at("value") == DType::f32; },
+             .exchanged = {"value", "index"}})
       .test({{"R", 1}, {"C", 4}})
       .test({{"R", 3}, {"C", 7}});
 }

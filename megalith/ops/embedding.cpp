@@ -15,6 +15,15 @@ graph::Operator embedding() {
         y[t, h] = f32(weight[ids[t], h])
       )")
       .tasks({{"h", 16}, {"t", 1}})
+      .body({.target = "cuda",
+             .file = "rows.cuh",
+             .name = "embedding_rows",
+             .applies =
+                 [](const graph::BodyQuery& q) {
+                   return q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("y") == DType::bf16 &&
+                          q.sizes.at("H") % 2 == 0;
+                 },
+             .exchanged = {"y"}})
       .test({{"T", 1}, {"V", 7}, {"H", 64}})
       .test({{"T", 5}, {"V", 501}, {"H", 33}});
 }

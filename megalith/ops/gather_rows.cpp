@@ -15,6 +15,15 @@ graph::Operator gather_rows() {
         y[r, h] = f32(x[rows[r], h])
       )")
       .tasks({"r"})
+      .body({.target = "cuda",
+             .file = "rows.cuh",
+             .name = "gather_words",
+             .applies =
+                 [](const graph::BodyQuery& q) {
+                   return q.dtypes.at("x") == DType::bf16 && q.dtypes.at("y") == DType::bf16 &&
+                          q.sizes.at("H") % 2 == 0;
+                 },
+             .exchanged = {"x", "y"}})
       .test({{"T", 5}, {"R", 1}, {"H", 64}})
       .test({{"T", 7}, {"R", 3}, {"H", 33}});
 }

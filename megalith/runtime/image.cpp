@@ -144,6 +144,8 @@ void LaunchImage::add_task(const task::TaskGraph& graph, u32 index, const ImageP
   TaskRecord record{};
   record.body = parts.bodies[index];
   record.first_operand = parts.first_operands[index];
+  if (!parts.num_operands.empty()) record.num_operands = parts.num_operands.at(index);
+  if (!parts.first_chunks.empty()) record.first_chunk = parts.first_chunks.at(index);
   record.first_wait = static_cast<u32>(waits_.size());
   record.num_waits = static_cast<u32>(task.waits.size());
   record.first_signal = static_cast<u32>(signals_.size());

@@ -17,6 +17,8 @@ namespace megalith::runtime {
 /// What the kernel needs beside the task graph; written by the code generator and by whoever owns the buffers.
 struct ImageParts {
   std::vector<u32> bodies;          // per task: its case of the kernel's switch
+  std::vector<u32> num_operands;    // per task, or empty where nobody asks
+  std::vector<u32> first_chunks;    // per task: its first chunk of its worker's stream; empty without streams
   std::vector<u32> first_operands;  // per task: where its operands begin in `operands`
   std::vector<void*> operands;
   u64 scratch_bytes = 0;      // per worker

@@ -39,12 +39,15 @@ ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& ker
       parts.operands.push_back(static_cast<i32*>(addresses[static_cast<size_t>(where.tensor)]) + where.index);
     }
   }
+  first_of_node.push_back(static_cast<u32>(parts.operands.size()));
   for (const task::Task& task : kernel.tasks.tasks) {
     MEGALITH_CHECK(task.node >= 0 && task.node < static_cast<int>(graph.nodes().size()),
                    "task \"{}\" belongs to node {}, but the graph has {} nodes", task.name, task.node,
                    graph.nodes().size());
     parts.bodies.push_back(static_cast<u32>(kernel.kernel_of_node[static_cast<size_t>(task.node)]));
-    parts.first_operands.push_back(first_of_node[static_cast<size_t>(task.node)]);
+    const auto node = static_cast<size_t>(task.node);
+    parts.first_operands.push_back(first_of_node[node]);
+    parts.num_operands.push_back(first_of_node[node + 1] - first_of_node[node]);
   }
   parts.scratch_bytes = static_cast<u64>(kernel.scratch_bytes);
   if (graph.stop_tensor()) {

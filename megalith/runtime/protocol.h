@@ -68,7 +68,9 @@ struct WaitRecord {
 
 struct TaskRecord {
   u32 body;           // case of the generated switch
-  u32 first_operand;  // into Launch::operands; the body knows how many it has
+  u32 first_operand;  // into Launch::operands
+  u32 num_operands;
+  u32 first_chunk;    // of its worker's stream in an iteration, where the body takes weights from one
   u32 first_wait, num_waits;
   u32 first_signal, num_signals;
   i32 begin[kMaxAxes], end[kMaxAxes];  // the tile's ranges, in the order of the operator's task axes
@@ -97,6 +99,16 @@ struct alignas(64) Control {
   u32 abort;  // 0 = run
 };
 
+/// A GPU's worker fetches tasks ahead into frames of fixed size: the most that a task may have there.
+constexpr u32 kFrameWaits = 8, kFrameSignals = 8, kFrameOperands = 24;
+
+/// The stream of a worker: the chunks of weights that its tasks take, in the order of its list, iteration after
+/// iteration (GPU; kernels/stream_layout.h).
+struct Stream {
+  u64 first;  // chunk, counted from Launch::streams
+  u64 num_chunks;
+};
+
 struct Launch {
   const TaskRecord* tasks;
   const WaitRecord* waits;
@@ -115,6 +127,8 @@ struct Launch {
   u32 gate_arrivals;
   const i32* stop;      // nullptr without a token loop
   u32 first_iteration;  // iterations are numbered from here; every counter starts at its arrivals * first_iteration
+  const u8* streams;      // chunks of all workers; nullptr if there are none
+  const Stream* stream;   // per worker
   u32 spin_rounds;      // looks at a counter before a waiter sleeps; small if workers share cores
 };
 

@@ -143,6 +143,7 @@ class Finder {
   Finder(const std::vector<Task>& tasks, const std::vector<Buffer>& buffers) : tasks_(tasks), buffers_(buffers) {
     result_.within.resize(tasks.size());
     result_.carried.resize(tasks.size());
+    result_.words.resize(tasks.size());
   }
 
   Dependences run() {
@@ -214,8 +215,13 @@ class Finder {
     for (const Past& entry : past) {
       if (entry.iteration < iteration || iteration == 0) {
         const bool carried = entry.iteration < iteration;
-        if (use.writes >= 0) relate(entry.group, entry.pattern, g, use.writes, carried);
-        if (use.reads >= 0 && entry.writes) relate(entry.group, entry.pattern, g, use.reads, carried);
+        if (use.writes >= 0)
+          relate(entry.group, entry.pattern, g, use.writes, carried ? result_.carried : result_.within);
+        // What an exchange hands on waits for itself; what it held an iteration ago nobody reads.
+        const bool exchange = buffer(use.buffer).memory == Memory::exchange;
+        if (use.reads >= 0 && entry.writes && !(exchange && carried))
+          relate(entry.group, entry.pattern, g, use.reads,
+                 exchange ? result_.words : (carried ? result_.carried : result_.within));
       }
     }
     if (use.writes >= 0) {
@@ -243,11 +249,13 @@ class Finder {
     return entry->second;
   }
 
-  void relate(int earlier_group, int earlier, int later_group, int later, bool carried) {
+  using Lists = std::vector<std::vector<int>>;  // sets, per task
+
+  void relate(int earlier_group, int earlier, int later_group, int later, Lists& lists) {
     if (box_intersects(patterns_[earlier].hull, patterns_[later].hull))
-      add(relation(earlier, later, false), earlier_group, later_group, carried);
+      add(relation(earlier, later, false), earlier_group, later_group, lists);
   }
-  void relate_inside(int g, int earlier, int later) { add(relation(earlier, later, true), g, g, false); }
+  void relate_inside(int g, int earlier, int later) { add(relation(earlier, later, true), g, g, result_.within); }
 
   const Relation& relation(int earlier, int later, bool inside) {
     auto [entry, added] = relations_.try_emplace({earlier, later, inside});
@@ -271,10 +279,9 @@ class Finder {
     return entry->second;
   }
 
-  void add(const Relation& relation, int earlier_group, int later_group, bool carried) {
+  void add(const Relation& relation, int earlier_group, int later_group, Lists& lists) {
     const int earlier_begin = result_.groups[static_cast<size_t>(earlier_group)].begin;
     const int later_begin = result_.groups[static_cast<size_t>(later_group)].begin;
-    auto& lists = carried ? result_.carried : result_.within;
     int last_relative = -1, last_set = -1;  // neighbours mostly share their set
     for (size_t member = 0; member < relation.set_of_member.size(); ++member) {
       const int relative = relation.set_of_member[member];

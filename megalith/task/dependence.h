@@ -25,6 +25,7 @@ struct Dependences {
   std::vector<Group> groups;
   std::vector<std::vector<int>> sets;     // distinct sets of tasks, ascending; shared by the tasks that come after them
   std::vector<std::vector<int>> within;   // per task: sets that precede it in the same iteration
+  std::vector<std::vector<int>> words;    // per task: sets whose words of an exchange it waits for by itself
   std::vector<std::vector<int>> carried;  // per task: sets of iteration i that must precede it in iteration i + 1
   int64_t num_relations = 0;              // pairs of patterns worked out
   int64_t num_relations_shared = 0;       // ... and used again

@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "megalith-task-graph";
 constexpr int64_t kVersion = 1;
-constexpr const char* kMemoryNames[] = {"arena", "constant", "state"};
+constexpr const char* kMemoryNames[] = {"arena", "constant", "state", "exchange"};
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "megalith/base/error.h"
+#include "megalith/kernels/stream_layout.h"
 #include "megalith/loop/domain.h"
 
 namespace megalith::task {
@@ -63,14 +64,27 @@ std::vector<int64_t> cut_axis(int64_t extent, int64_t multiple, int64_t pieces, 
   return cuts;
 }
 
+// Weights that come through a stream come in whole groups of rows.
+int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
+  if (!kernel.body || !kernel.body->streamed) return axis.multiple;
+  const graph::StreamedWeights& streamed = *kernel.body->streamed;
+  if (streamed.axis != axis.iname || !streamed.step.empty()) return axis.multiple;
+  const int slices = stream::slices(kernel.binding.sizes.at(streamed.activations));
+  return std::max<int64_t>(axis.multiple, stream::group_rows(slices));
+}
+
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.
-std::vector<std::vector<int64_t>> cut_axes(const Node& node, const std::vector<int64_t>& extents, int64_t num_workers) {
+std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel& kernel,
+                                           const std::vector<int64_t>& extents, int64_t num_workers) {
   std::vector<std::vector<int64_t>> cuts;
   int64_t wanted = num_workers;
   for (size_t i = 0; i < extents.size(); ++i) {
     const graph::TaskAxis& axis = node.op->axes[i];
     const auto chosen = node.tile.find(axis.iname);
-    cuts.push_back(cut_axis(extents[i], axis.multiple, wanted, chosen == node.tile.end() ? 0 : chosen->second));
+    // A row of streamed weights comes once, for all rows of activations.
+    const bool whole = kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname;
+    const int64_t tile = chosen != node.tile.end() ? chosen->second : whole ? extents[i] : 0;
+    cuts.push_back(cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile));
     wanted = ceil_div(wanted, static_cast<int64_t>(cuts.back().size()) - 1);
   }
   return cuts;
@@ -85,8 +99,9 @@ Memory memory_of(graph::TensorKind kind) {
   return Memory::state;
 }
 
-Buffer buffer_of(const graph::Tensor& tensor) {
-  Buffer buffer{tensor.name, tensor.dtype, {}, memory_of(tensor.kind), 0, tensor.bytes()};
+Buffer buffer_of(const graph::Tensor& tensor, bool exchanged) {
+  const Memory memory = exchanged ? Memory::exchange : memory_of(tensor.kind);
+  Buffer buffer{tensor.name, tensor.dtype, {}, memory, 0, tensor.bytes() * (exchanged ? 2 : 1)};
   for (const graph::Dim& dim : tensor.shape) buffer.shape.push_back(dim.size);
   return buffer;
 }
@@ -95,6 +110,8 @@ Buffer buffer_of(const graph::Tensor& tensor) {
 // are exact whatever the rates are.
 constexpr double kBytesPerNanosecond = 10;
 constexpr double kTaskNanoseconds = 50;
+// Of an SM: what memory gives each of 132, and what a task costs besides.
+constexpr double kGpuBytesPerNanosecond = 35, kGpuTaskNanoseconds = 500;
 
 class Partitioner {
  public:
@@ -108,7 +125,8 @@ class Partitioner {
   }
 
   Partitioned run() {
-    for (const graph::Tensor& tensor : graph_.tensors()) result_.buffers.push_back(buffer_of(tensor));
+    for (size_t i = 0; i < graph_.tensors().size(); ++i)
+      result_.buffers.push_back(buffer_of(graph_.tensors()[i], lowered_.exchanged[i]));
     for (size_t n = 0; n < graph_.nodes().size(); ++n) add_node(static_cast<int>(n));
     return std::move(result_);
   }
@@ -117,7 +135,8 @@ class Partitioner {
   void add_node(int node_index) {
     const Node& node = graph_.nodes()[static_cast<size_t>(node_index)];
     const int kernel = lowered_.kernel_of_node[static_cast<size_t>(node_index)];
-    const auto cuts = cut_axes(node, extents_[static_cast<size_t>(kernel)], num_workers_);
+    const auto cuts = cut_axes(node, lowered_.kernels[static_cast<size_t>(kernel)],
+                               extents_[static_cast<size_t>(kernel)], num_workers_);
     std::vector<loop::Range> ranges(cuts.size());
     add_tiles(node_index, kernel, cuts, ranges, 0);
   }
@@ -146,14 +165,19 @@ class Partitioner {
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const auto found = footprint.find(node.op->operands[i].name);
       if (found == footprint.end()) continue;
-      for (const loop::Box& box : found->second.reads) task.reads.push_back({node.operands[i], box});
       for (const loop::Box& box : found->second.writes) task.writes.push_back({node.operands[i], box});
+      for (const loop::Box& box : found->second.reads) {
+        // What a task writes itself it need not get from an exchange.
+        const bool own = std::ranges::any_of(found->second.writes, [&](const loop::Box& w) { return w.contains(box); });
+        if (own && lowered_.exchanged[static_cast<size_t>(node.operands[i])]) continue;
+        task.reads.push_back({node.operands[i], box});
+      }
     }
     for (const auto& [size, dynamic] : node.dynamic) {
       const graph::DynamicSize& where = graph_.dynamic_sizes().at(dynamic);
       add_once(task.reads, {where.tensor, loop::Box{{where.index}, {where.index + 1}}});
     }
-    task.cost_ns = kTaskNanoseconds + bytes_of_one_row(task, kernel) / kBytesPerNanosecond;
+    task.cost_ns = cost_of(task, node, lowered_.kernels[static_cast<size_t>(kernel)], kernel);
     result_.tasks.push_back(std::move(task));
   }
 
@@ -161,6 +185,19 @@ class Partitioner {
     for (const Region& other : regions)
       if (other.buffer == region.buffer && other.box.contains(region.box)) return;
     regions.push_back(std::move(region));
+  }
+
+  double cost_of(const Task& task, const Node& node, const LoweredKernel& lowered, int kernel) const {
+    if (!lowered.body || lowered.body->target != "cuda")
+      return kTaskNanoseconds + bytes_of_one_row(task, kernel) / kBytesPerNanosecond;
+    double bytes = 0;
+    if (lowered.body->streamed)
+      for (const Region& region : task.reads)
+        for (const std::string& operand : lowered.body->streamed->operands)
+          for (size_t i = 0; i < node.operands.size(); ++i)
+            if (node.operands[i] == region.buffer && node.op->operands[i].name == operand)
+              bytes += static_cast<double>(region.box.num_elements()) * dtype_bytes(graph_.tensor(region.buffer).dtype);
+    return kGpuTaskNanoseconds + bytes / kGpuBytesPerNanosecond;
   }
 
   // Bytes moved when every dynamic size is 1: a decode step, which is what placement is balanced for.

@@ -15,13 +15,14 @@ std::vector<int> find_levels(const Dependences& dependences) {
   std::vector<int> level(dependences.within.size(), 0);
   std::vector<int> after_set(dependences.sets.size(), -1);  // level of a task that waits for this set
   for (size_t t = 0; t < level.size(); ++t)
-    for (int set : dependences.within[t]) {
-      int& after = after_set[static_cast<size_t>(set)];
-      if (after < 0)
-        for (int producer : dependences.sets[static_cast<size_t>(set)])
-          after = std::max(after, level[static_cast<size_t>(producer)] + 1);
-      level[t] = std::max(level[t], after);
-    }
+    for (const std::vector<int>* sets : {&dependences.within[t], &dependences.words[t]})
+      for (int set : *sets) {
+        int& after = after_set[static_cast<size_t>(set)];
+        if (after < 0)
+          for (int producer : dependences.sets[static_cast<size_t>(set)])
+            after = std::max(after, level[static_cast<size_t>(producer)] + 1);
+        level[t] = std::max(level[t], after);
+      }
   return level;
 }
 

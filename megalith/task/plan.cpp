@@ -31,7 +31,7 @@ void check_input(const std::vector<Task>& tasks, const std::vector<Buffer>& buff
 
 void set_bytes(std::vector<Buffer>& buffers) {
   for (Buffer& buffer : buffers) {
-    buffer.bytes = dtype_bytes(buffer.dtype);
+    buffer.bytes = dtype_bytes(buffer.dtype) * (buffer.memory == Memory::exchange ? 2 : 1);
     for (int64_t size : buffer.shape) buffer.bytes *= size;
   }
 }

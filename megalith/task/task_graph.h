@@ -15,6 +15,9 @@
 //   * A buffer is memory. Buffers of memory `arena` lie at `offset` in one arena and may share bytes; every other
 //   buffer
 //     has memory of its own. A region is a box in a buffer's row-major index space.
+//   * A buffer of memory `exchange` carries its flag in the data: every element is written once an iteration, together
+//     with the iteration's number, and a task that reads it waits, element by element, until the one of its own
+//     iteration is there. No event is needed for that. Seeing one element orders nothing but that element.
 //
 // A task graph is sound if, for any speeds of the workers, (1) no wait is for ever, (2) of any two accesses to the same
 // byte from two tasks, one of them a write, one happens before the other by the graph's rules, in the same order in
@@ -60,7 +63,9 @@ struct Event {
   int64_t arrivals = 0;  // signals per iteration
 };
 
-enum class Memory { arena, constant, state };  // constant: weights; state: lives on from one iteration to the next
+/// arena: this iteration's values; constant: weights; state: lives on from one iteration to the next; exchange: this
+/// iteration's values, each with its flag.
+enum class Memory { arena, constant, state, exchange };
 
 struct Buffer {
   std::string name;
@@ -68,7 +73,7 @@ struct Buffer {
   std::vector<int64_t> shape;
   Memory memory = Memory::arena;
   int64_t offset = 0;  // bytes from the arena's start; 0 for other memory
-  int64_t bytes = 0;
+  int64_t bytes = 0;   // of its shape and dtype; twice that in an exchange, for the flags
 };
 
 /// Tasks stand in program order: a sequential run in index order, iteration after iteration, is what the graph means.

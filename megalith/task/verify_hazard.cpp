@@ -102,10 +102,17 @@ class Hazards {
     const std::vector<std::vector<int>> overlaps = find_overlaps(graph_);
     for (size_t b = 0; b < graph_.buffers.size() && !findings_.full(); ++b) {
       const std::vector<Access>& accesses = accesses_[b];
-      if (std::none_of(accesses.begin(), accesses.end(), [](const Access& access) { return access.writes; })) continue;
+      if (graph_.buffers[b].memory != Memory::exchange &&
+          std::none_of(accesses.begin(), accesses.end(), [](const Access& access) { return access.writes; }))
+        continue;
+      if (accesses.empty()) continue;
       gather_overwriters(overlaps[b]);
       Cells cells(graph_.buffers[b].shape.size(), accesses);
-      if (cells.affordable())
+      const bool exchange = graph_.buffers[b].memory == Memory::exchange;
+      if (exchange && !cells.affordable())
+        findings_.add(FindingKind::structure, {}, -1, static_cast<int>(b),
+                      fmt::format("the exchange \"{}\" is cut too finely to be looked at", graph_.buffers[b].name));
+      else if (cells.affordable())
         check_cells(static_cast<int>(b), cells);
       else
         check_pairs(static_cast<int>(b));
@@ -115,6 +122,7 @@ class Hazards {
 
  private:
   void check_cells(int b, Cells& cells) {
+    const bool exchange = buffer(b).memory == Memory::exchange;
     for (int iteration = 0; iteration < 2; ++iteration)
       for (const Access& access : accesses_[static_cast<size_t>(b)]) {
         if (findings_.full()) return;
@@ -122,6 +130,7 @@ class Hazards {
         Instance missed{};  // reported once an access, not once a cell
         bool missed_writes = false;
         Instance stale{};
+        bool alone = true;  // of an exchange: one write, and reads behind it
         const Instance overwriter = access.writes || overwriters_.empty() ? Instance{} : last_overwriter(now);
         cells.visit(*access.box, [&](Cells::Cell& cell) {
           auto check = [&](const Instance& before, bool writes) {
@@ -129,8 +138,12 @@ class Hazards {
             ++num_checked_;
             if (!clocks_.precedes(before.task, before.iteration, now.task)) missed = before, missed_writes = writes;
           };
+          const bool written_now = cell.last_write.task >= 0 && cell.last_write.iteration == iteration;
+          if (exchange && access.writes == written_now && iteration == 1) alone = false;
           if (iteration == 1) {  // a read or write since implies the last write
-            if (cell.last_write.task >= 0 && (!access.writes || cell.reads.empty())) check(cell.last_write, true);
+            // A read of an exchange waits for the write by itself.
+            if (cell.last_write.task >= 0 && (access.writes ? cell.reads.empty() : !exchange))
+              check(cell.last_write, true);
             if (access.writes)
               for (const Instance& read : cell.reads) check(read, false);
             if (overwriter.task >= 0 && cell.last_write.task >= 0 && later(overwriter, cell.last_write))
@@ -144,6 +157,7 @@ class Hazards {
             cell.reads.push_back(now);
           }
         });
+        if (!alone) report_exchange(b, access);
         if (missed.task >= 0) report_unordered(b, missed, missed_writes, access);
         if (stale.task >= 0) report_overwritten(b, stale, overwriter, access);
       }
@@ -220,6 +234,17 @@ class Hazards {
                     first.iteration == 0 ? ", in the next iteration," : "", name(second.task), buffer(b).name,
                     box_text(both), first_writes ? "write" : "read", second.writes ? "write" : "read",
                     order_text(clocks_, first.task, first.iteration, second.task)));
+  }
+
+  void report_exchange(int b, const Access& access) {
+    if (!reported_.insert({b, access.task, access.task, 3}).second) return;
+    findings_.add(access.writes ? FindingKind::structure : FindingKind::deadlock, {access.task}, -1, b,
+                  access.writes
+                      ? fmt::format("task \"{}\" writes {} of the exchange \"{}\", part of which another has written",
+                                    name(access.task), box_text(*access.box), buffer(b).name)
+                      : fmt::format("task \"{}\" waits for {} of the exchange \"{}\", part of which no task before it "
+                                    "writes",
+                                    name(access.task), box_text(*access.box), buffer(b).name));
   }
 
   void report_overwritten(int b, const Instance& writer, const Instance& overwriter, const Access& reader) {

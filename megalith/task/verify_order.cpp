@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <string>
+#include <tuple>
 
 #include "megalith/task/verify_parts.h"
 
@@ -10,14 +12,60 @@ namespace megalith::task::verifier {
 
 namespace {
 
+// What tasks wait for without an event: the words of exchanges. One gather per buffer and box that is read, reached when
+// all tasks that write into the box have run.
+struct Gathers {
+  struct Gather {
+    int buffer;
+    int64_t writers = 0;
+  };
+  std::vector<Gather> gathers;
+  std::vector<std::vector<int>> waits, signals;  // per task
+
+  explicit Gathers(const TaskGraph& graph) : waits(graph.tasks.size()), signals(graph.tasks.size()) {
+    auto is_exchange = [&](const Region& region) {
+      return graph.buffers[static_cast<size_t>(region.buffer)].memory == Memory::exchange &&
+             !touches_nothing(region.box);
+    };
+    std::map<int, std::vector<std::pair<int, const loop::Box*>>> writes;  // by buffer
+    for (size_t t = 0; t < graph.tasks.size(); ++t)
+      for (const Region& region : graph.tasks[t].writes)
+        if (is_exchange(region)) writes[region.buffer].emplace_back(static_cast<int>(t), &region.box);
+    std::map<std::tuple<int, std::vector<int64_t>, std::vector<int64_t>>, int> known;
+    for (size_t t = 0; t < graph.tasks.size(); ++t)
+      for (const Region& region : graph.tasks[t].reads) {
+        if (!is_exchange(region)) continue;
+        const auto [entry, added] = known.try_emplace({region.buffer, region.box.lo, region.box.hi},
+                                                      static_cast<int>(gathers.size()));
+        if (added) {
+          gathers.push_back({region.buffer});
+          for (const auto& [writer, box] : writes[region.buffer])
+            if (meet(*box, region.box)) {
+              signals[static_cast<size_t>(writer)].push_back(entry->second);
+              ++gathers.back().writers;
+            }
+        }
+        waits[t].push_back(entry->second);
+      }
+  }
+
+ private:
+  static bool meet(const loop::Box& a, const loop::Box& b) {
+    for (size_t d = 0; d < a.lo.size(); ++d)
+      if (a.lo[d] >= b.hi[d] || b.lo[d] >= a.hi[d]) return false;
+    return true;
+  }
+};
+
 class Simulation {
  public:
   explicit Simulation(const TaskGraph& graph)
       : graph_(graph),
+        gathers_(graph),
         head_(graph.workers.size(), 0),
-        arrived_(graph.events.size(), 0),
-        wanted_(graph.events.size(), std::numeric_limits<int64_t>::max()),
-        blocked_(graph.events.size()),
+        arrived_(graph.events.size() + gathers_.gathers.size(), 0),
+        wanted_(arrived_.size(), std::numeric_limits<int64_t>::max()),
+        blocked_(arrived_.size()),
         done_(graph.tasks.size(), false) {}
 
   std::vector<int> run() {
@@ -42,17 +90,21 @@ class Simulation {
     int first_event = -1;
     do {
       const int head = graph_.workers[w][head_[w]];
-      const Wait& wait = open_wait(head);
+      const Open wait = open_wait(head);
       const int signaller = missing_signaller(w);
       const size_t next = worker_of(signaller);
       const int next_head = graph_.workers[next][head_[next]];
-      if (first_event < 0) first_event = wait.event;
       tasks.push_back(head);
-      const Event& event = graph_.events[static_cast<size_t>(wait.event)];
-      text +=
-          fmt::format("{}task \"{}\" on worker {} waits for event \"{}\" ({} of {} signals), which task \"{}\" signals",
-                      text.empty() ? "" : "; ", name(head), w, event.name, arrived_[static_cast<size_t>(wait.event)],
-                      wait.count, name(signaller));
+      text += fmt::format("{}task \"{}\" on worker {} waits for ", text.empty() ? "" : "; ", name(head), w);
+      if (wait.counter < graph_.events.size()) {
+        if (first_event < 0) first_event = static_cast<int>(wait.counter);
+        text += fmt::format("event \"{}\" ({} of {} signals), which task \"{}\" signals",
+                            graph_.events[wait.counter].name, arrived_[wait.counter], wait.count, name(signaller));
+      } else {
+        const int buffer = gathers_.gathers[wait.counter - graph_.events.size()].buffer;
+        text += fmt::format("the exchange \"{}\", which task \"{}\" writes",
+                            graph_.buffers[static_cast<size_t>(buffer)].name, name(signaller));
+      }
       if (signaller != next_head) {
         tasks.push_back(signaller);
         text += fmt::format(" after task \"{}\" in the list of worker {}", name(next_head), next);
@@ -68,19 +120,19 @@ class Simulation {
     for (; head_[w] < list.size(); ++head_[w]) {
       const int t = list[head_[w]];
       const Task& task = graph_.tasks[static_cast<size_t>(t)];
-      for (const Wait& wait : task.waits) {
-        const size_t e = static_cast<size_t>(wait.event);
-        if (wait.lag != 0 || arrived_[e] >= wait.count) continue;
-        blocked_[e].push_back({w, wait.count});
-        wanted_[e] = std::min(wanted_[e], wait.count);
+      if (const Open wait = open_wait(t); wait.count > 0) {
+        blocked_[wait.counter].push_back({w, wait.count});
+        wanted_[wait.counter] = std::min(wanted_[wait.counter], wait.count);
         return;
       }
       order_.push_back(t);
       done_[static_cast<size_t>(t)] = true;
-      for (int event : task.signals) {
-        const size_t e = static_cast<size_t>(event);
-        if (++arrived_[e] >= wanted_[e]) wake(e);
-      }
+      auto arrive = [&](size_t counter) {
+        if (++arrived_[counter] >= wanted_[counter]) wake(counter);
+      };
+      for (int event : task.signals) arrive(static_cast<size_t>(event));
+      for (int gather : gathers_.signals[static_cast<size_t>(t)])
+        arrive(graph_.events.size() + static_cast<size_t>(gather));
     }
   }
 
@@ -93,19 +145,31 @@ class Simulation {
     });
   }
 
-  const Wait& open_wait(int t) const {
-    const std::vector<Wait>& waits = graph_.tasks[static_cast<size_t>(t)].waits;
-    return *std::find_if(waits.begin(), waits.end(), [&](const Wait& wait) {
-      return wait.lag == 0 && arrived_[static_cast<size_t>(wait.event)] < wait.count;
-    });
+  // What a task waits for that is not there: an event or, counted on from the events, a gather. Count 0: nothing.
+  struct Open {
+    size_t counter = 0;
+    int64_t count = 0;
+  };
+  Open open_wait(int t) const {
+    for (const Wait& wait : graph_.tasks[static_cast<size_t>(t)].waits)
+      if (wait.lag == 0 && arrived_[static_cast<size_t>(wait.event)] < wait.count)
+        return {static_cast<size_t>(wait.event), wait.count};
+    for (int gather : gathers_.waits[static_cast<size_t>(t)]) {
+      const size_t counter = graph_.events.size() + static_cast<size_t>(gather);
+      const int64_t writers = gathers_.gathers[static_cast<size_t>(gather)].writers;
+      if (arrived_[counter] < writers) return {counter, writers};
+    }
+    return {};
   }
 
   // A task that has not signalled what this stuck worker waits for. There is one: counts are at most arrivals.
   int missing_signaller(size_t w) const {
-    const int event = open_wait(graph_.workers[w][head_[w]]).event;
+    const size_t counter = open_wait(graph_.workers[w][head_[w]]).counter, num_events = graph_.events.size();
     for (size_t t = 0; t < graph_.tasks.size(); ++t) {
-      const std::vector<int>& signals = graph_.tasks[t].signals;
-      if (!done_[t] && std::find(signals.begin(), signals.end(), event) != signals.end()) return static_cast<int>(t);
+      const bool is_event = counter < num_events;
+      const std::vector<int>& signals = is_event ? graph_.tasks[t].signals : gathers_.signals[t];
+      const int wanted = static_cast<int>(is_event ? counter : counter - num_events);
+      if (!done_[t] && std::find(signals.begin(), signals.end(), wanted) != signals.end()) return static_cast<int>(t);
     }
     return graph_.workers[w][head_[w]];
   }
@@ -119,9 +183,10 @@ class Simulation {
   };
 
   const TaskGraph& graph_;
+  const Gathers gathers_;
   std::vector<size_t> head_;      // per worker: how much of its list has run
-  std::vector<int64_t> arrived_;  // per event
-  std::vector<int64_t> wanted_;   // per event: the smallest count that somebody blocked waits for
+  std::vector<int64_t> arrived_;  // per event, then per gather
+  std::vector<int64_t> wanted_;   // likewise: the smallest count that somebody blocked waits for
   std::vector<std::vector<Blocked>> blocked_;
   std::vector<bool> done_;
   std::vector<size_t> ready_;

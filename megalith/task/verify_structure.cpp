@@ -53,11 +53,11 @@ class Structure {
     for (size_t i = 0; i < graph_.buffers.size(); ++i) {
       const Buffer& buffer = graph_.buffers[i];
       const int b = static_cast<int>(i);
-      if (buffer.dtype > DType::i64 || buffer.memory > Memory::state) {
+      if (buffer.dtype > DType::i64 || buffer.memory > Memory::exchange) {
         add({}, -1, b, "buffer \"{}\" has an unknown dtype or memory", buffer.name);
         continue;
       }
-      int64_t bytes = dtype_bytes(buffer.dtype);
+      int64_t bytes = dtype_bytes(buffer.dtype) * (buffer.memory == Memory::exchange ? 2 : 1);
       bool fits = true;
       for (int64_t size : buffer.shape) fits = fits && size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes);
       if (!fits || bytes != buffer.bytes) {

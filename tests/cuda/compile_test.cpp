@@ -14,20 +14,23 @@ namespace {
 
 constexpr const char* kArchitectures[] = {"sm_80", "sm_90a", "sm_100a"};
 
-graph::Graph decoder_graph(const std::string& folder) {
+graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows) {
   const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
-  return build_decoder(config, DecoderOptions{}.resolved(config));
+  return build_decoder(config, {.max_rows = max_rows, .target = target});
 }
 
-void expect_compiles(const graph::Graph& graph, const std::string& name) {
+void expect_compiles(const graph::Graph& graph, const std::string& name, bool tuned = false) {
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
   for (const char* architecture : kArchitectures) {
-    const jit::NvrtcResult result = jit::nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags());
+    const jit::NvrtcResult result = jit::nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
     EXPECT_FALSE(result.cubin.empty());
     EXPECT_NE(result.ptx.find("megalith_worker"), std::string::npos);
     EXPECT_EQ(result.log.find("warning"), std::string::npos) << result.log;
     EXPECT_GT(result.resources.registers, 0) << result.log;
-    EXPECT_LE(result.resources.registers, 128);
+    EXPECT_LE(result.resources.registers, 112);
+    if (tuned) {
+      EXPECT_EQ(result.resources.spill_bytes, 0) << result.log;
+    }
     EXPECT_LT(result.resources.shared_bytes, 48 << 10);
     std::printf("%-14s %-8s %s\n", name.c_str(), architecture, result.resources.text().c_str());
   }
@@ -37,7 +40,12 @@ class CudaCompile : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CudaCompile, EveryKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  expect_compiles(decoder_graph(GetParam()), GetParam());
+  expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam());
+}
+TEST_P(CudaCompile, EveryFusedKernelOfTheModelWithoutSpills) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  for (const int64_t rows : {1, 4, 8})
+    expect_compiles(decoder_graph(GetParam(), "cuda", rows), fmt::format("{}, {} rows", GetParam(), rows), true);
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                          ::testing::Values("storyteller", "shapes/Qwen3-0.6B", "shapes/Llama-3.2-1B",

@@ -109,7 +109,7 @@ TEST(Lower, LayersOfOneSignatureShareAKernel) {
   x = g.apply("linear", "head", {x, g.constant("w.head", DType::bf16, {33, 16})});
   const LoweredGraph lowered = lower(g, "cpu");
   EXPECT_EQ(lowered.kernel_of_node, (std::vector<int>{0, 0, 0, 0, 1}));
-  EXPECT_EQ(lowered.kernel_of_node, kernel_of_node(g));
+  EXPECT_EQ(lowered.kernel_of_node, kernel_of_node(g, "cpu"));
   EXPECT_EQ(lowered.kernels[1].name, "linear_1");
   EXPECT_EQ(lowered.kernels[1].binding.sizes.at("N"), 33);
 }

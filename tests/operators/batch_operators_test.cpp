@@ -109,6 +109,7 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
                                   graph.state("row_token", DType::i32, {rows}),
                                   graph.state("row_request", DType::i32, {rows}),
                                   graph.state("row_position", DType::i32, {rows}),
+                                  graph.state("row_start", DType::i32, {rows}),
                                   graph.state("sample_row", DType::i32, {samples}),
                                   graph.state("sample_request", DType::i32, {samples}),
                                   graph.state("mailbox", DType::i32, {sizeof(runtime::Mailbox) / 4}),
@@ -150,7 +151,7 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
     const auto count = [&](int which) {
       return static_cast<size_t>(expected.at("counts").values[static_cast<size_t>(which)]);
     };
-    for (const char* name : {"row_token", "row_request", "row_position"})
+    for (const char* name : {"row_token", "row_request", "row_position", "row_start"})
       for (size_t i = 0; i < count(batch::kRows); ++i)
         ASSERT_EQ(memory.array(name).values[i], expected.at(name).values[i])
             << name << " " << i << " in " << iterations;

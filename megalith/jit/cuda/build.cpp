@@ -24,7 +24,7 @@ std::string key_of(const std::string& source, const std::string& architecture) {
   add(source);
   add(architecture);
   add(nvrtc_version());
-  for (const std::string& flag : codegen::cuda_compile_flags()) add(flag);
+  for (const std::string& flag : codegen::cuda_compile_flags(architecture)) add(flag);
   add(build_id());
   add(MEGALITH_VERSION);
   return hash_hex(text);
@@ -52,7 +52,7 @@ void keep(CudaBuild& build, const NvrtcResult& result, const std::string& name, 
     file_write_atomic(workspace + kLog, result.log);
     file_write_atomic(workspace + "/command.txt",
                       fmt::format("{} {} --gpu-architecture={}\n", nvrtc_version(),
-                                  fmt::join(codegen::cuda_compile_flags(), " "), build.architecture));
+                                  fmt::join(codegen::cuda_compile_flags(build.architecture), " "), build.architecture));
     build.directory = cache.store(build.key, name, workspace);
   } catch (const SystemError& error) { log_warn("{}; the kernel is not kept", error.what()); }
 }
@@ -81,7 +81,7 @@ CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::st
     const CacheLock lock = cache.lock(build.key);
     if (!look || !take(build, cache)) {
       const Progress progress("compiling " + name, 0);
-      NvrtcResult result = nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags());
+      NvrtcResult result = nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
       build.compile_ms = milliseconds_since(start);
       build.resources = result.resources;
       keep(build, result, name, source, cache);

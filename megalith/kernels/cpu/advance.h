@@ -51,10 +51,12 @@ inline bool plan_rows(const Args& a) {
     const i64 waiting = fields[batch::kLength] - fields[batch::kDone];
     const i64 extra = waiting - 1 < free_rows ? waiting - 1 : free_rows;
     free_rows -= extra;
+    const i32 start = fields[batch::kDone];
     for (i64 i = 0; i < 1 + extra; ++i, ++rows) {
       a.row_token[rows] = a.history[n * a.S + fields[batch::kDone]];
       a.row_request[rows] = static_cast<i32>(n);
       a.row_position[rows] = fields[batch::kDone]++;
+      a.row_start[rows] = start;
     }
     if (fields[batch::kDone] == fields[batch::kLength]) {
       a.sample_row[samples] = rows - 1;

@@ -11,15 +11,18 @@
 
 namespace megalith::kernels {
 
-/// Threads of a block. 512 leave each thread 128 registers, which generated bodies need at most, and give an SM 16
-/// warps whose loads are in flight together.
+/// Threads that run bodies. 16 warps have enough loads in flight together; with the two warps beside them each thread
+/// has 112 registers.
 inline constexpr int kThreads = 512, kWarpLanes = 32, kWarps = kThreads / kWarpLanes;
+/// A block has two warps more, with duties of their own (runtime/cuda/worker.cuh).
+inline constexpr int kBlockThreads = kThreads + 2 * kWarpLanes;
 
 inline int thread() { return static_cast<int>(threadIdx.x); }
 inline int lane() { return static_cast<int>(threadIdx.x) % kWarpLanes; }
 inline int warp() { return static_cast<int>(threadIdx.x) / kWarpLanes; }
 
-inline void block_sync() { __syncthreads(); }
+/// Among the threads that run bodies.
+inline void block_sync() { asm volatile("bar.sync 1, %0;" : : "n"(kThreads) : "memory"); }
 inline void warp_sync() { __syncwarp(); }
 
 /// to = value, by one thread. All threads worked the value out.

@@ -31,6 +31,8 @@ class DeviceMemory {
   ~DeviceMemory();
 
   void upload(const void* from, int64_t bytes);
+  /// To zeros.
+  void clear();
   void download(void* to, int64_t bytes) const;
   template <class T = void>
   T* data() const {

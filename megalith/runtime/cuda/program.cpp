@@ -2,6 +2,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
+#include "megalith/codegen/emit.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/program.h"
 
@@ -16,12 +17,18 @@ constexpr int kAttributeCooperative = 2;
 
 CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                          const std::map<std::string, void*>& memory, const std::set<std::string>& shared)
-    : device_(jit::cuda_device()), context_(device_.ordinal), memory_(memory) {
+    : device_(jit::cuda_device()),
+      context_(device_.ordinal),
+      memory_(memory),
+      streams_(plan_streams(graph, kernel.tasks)) {
   place_tensors(graph, kernel, shared);
   ImageParts parts = image_parts(graph, kernel, addresses_);
   parts.scratch_bytes = 0;  // the host's; the card's is made below
+  parts.first_chunks = streams_.first_chunks;
   image_ = std::make_unique<LaunchImage>(kernel.tasks, std::move(parts));
+  check_frames(*image_);
   load(kernel);
+  fill_streams(graph);
 
   const Launch& host = image_->launch();
   launch_ = host;
@@ -31,6 +38,10 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   launch_.list = copy(host.list, image_->num_tasks(), "the workers' lists");
   launch_.list_begin = copy(host.list_begin, host.num_workers + 1, "the workers' lists");
   launch_.operands = copy(host.operands, image_->num_operands(), "the operands");
+  if (streams_.num_chunks > 0) {
+    launch_.streams = stream_memory_.data<u8>();
+    launch_.stream = copy(streams_.streams.data(), streams_.streams.size(), "the streams");
+  }
   events_ = DeviceMemory(static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events(), "the events");
   status_ = DeviceMemory(static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers, "the workers' status");
   control_ = DeviceMemory(sizeof(Control), "the abort word");
@@ -39,7 +50,8 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   launch_.control = control_.data<Control>();
   launch_.scratch = scratch_.data<u8>();
   launch_.scratch_bytes = static_cast<u64>(scratch_.bytes()) / host.num_workers;
-  log_info("[cuda] {} on {}: {}", image_->name(), device_.name, resources());
+  log_info("[cuda] {} on {}: {}, {} of streams, {} of exchange", image_->name(), device_.name, resources(),
+           format_bytes(streams_.bytes()), format_bytes(exchange_.bytes()));
 }
 
 CudaProgram::~CudaProgram() {
@@ -49,15 +61,21 @@ CudaProgram::~CudaProgram() {
 void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                                 const std::set<std::string>& shared) {
   arena_ = DeviceMemory(kernel.tasks.arena_bytes, "the arena of activations");
+  place_exchange(kernel.tasks);
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];
+    const task::Buffer& buffer = kernel.tasks.buffers[i];
     if (tensor.kind == graph::TensorKind::activation) {
-      addresses_.push_back(arena_.data<std::byte>() + kernel.tasks.buffers[i].offset);
+      addresses_.push_back(buffer.memory == task::Memory::exchange
+                               ? exchange_.data<std::byte>() + exchange_offsets_[i]
+                               : arena_.data<std::byte>() + buffer.offset);
       continue;
     }
-    const auto found = memory_.find(tensor.name);
-    MEGALITH_CHECK(found != memory_.end() && found->second, "the {} \"{}\" has no memory",
-                   tensor.kind == graph::TensorKind::constant ? "constant" : "state", tensor.name);
+    const void* from = host_memory(tensor);
+    if (!streams_.read_in_place[i] && streams_.records.contains(static_cast<graph::TensorId>(i))) {
+      addresses_.push_back(nullptr);
+      continue;
+    }
     bytes_[tensor.name] = tensor.bytes();
     if (shared.contains(tensor.name)) {
       addresses_.push_back((shared_[tensor.name] = PinnedMemory(tensor.bytes(), tensor.name)).data());
@@ -65,9 +83,71 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
     }
     // Not all of a checkpoint's tensors are aligned in its file; here each begins where the driver likes it.
     DeviceMemory& memory = tensors_[tensor.name] = DeviceMemory(tensor.bytes(), fmt::format("\"{}\"", tensor.name));
-    if (tensor.kind == graph::TensorKind::constant) memory.upload(found->second, tensor.bytes());
+    if (tensor.kind == graph::TensorKind::constant) memory.upload(from, tensor.bytes());
     addresses_.push_back(memory.data());
   }
+}
+
+const void* CudaProgram::host_memory(const graph::Tensor& tensor) const {
+  const auto found = memory_.find(tensor.name);
+  MEGALITH_CHECK(found != memory_.end() && found->second, "the {} \"{}\" has no memory",
+                 tensor.kind == graph::TensorKind::constant ? "constant" : "state", tensor.name);
+  return found->second;
+}
+
+// One block, so that one call clears it before a launch: a word of an earlier run must not look like one of this.
+void CudaProgram::place_exchange(const task::TaskGraph& tasks) {
+  constexpr int64_t kAlignment = 256;
+  int64_t bytes = 0;
+  for (const task::Buffer& buffer : tasks.buffers) {
+    exchange_offsets_.push_back(bytes);
+    if (buffer.memory == task::Memory::exchange)
+      bytes += (buffer.bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  exchange_ = DeviceMemory(bytes, "the exchange of activations");
+}
+
+// What the worker's frames have room for (runtime/cuda/worker.cuh).
+void CudaProgram::check_frames(const LaunchImage& image) const {
+  for (u32 t = 0; t < image.num_tasks(); ++t) {
+    const TaskRecord& task = image.launch().tasks[t];
+    MEGALITH_CHECK(task.num_waits <= kFrameWaits && task.num_signals <= kFrameSignals &&
+                       task.num_operands <= kFrameOperands,
+                   "task \"{}\" has {} waits, {} signals and {} operands; a GPU's worker takes {}, {} and {}",
+                   image.task_name(t), task.num_waits, task.num_signals, task.num_operands, kFrameWaits, kFrameSignals,
+                   kFrameOperands);
+  }
+}
+
+// Matrix by matrix through a place on the card: copied there as it is, then dealt to its chunks.
+void CudaProgram::fill_streams(const graph::Graph& graph) {
+  if (streams_.num_chunks == 0) return;
+  const CudaDriver& driver = CudaDriver::get();
+  jit::CudaFunction pack = nullptr;
+  driver.check(driver.module_function(&pack, module_, "megalith_pack"), "finding megalith_pack");
+  stream_memory_ = DeviceMemory(streams_.bytes(), "the streams of weights");
+  int64_t largest = 0;
+  size_t most_records = 0;
+  for (const auto& [matrix, records] : streams_.records) {
+    largest = std::max(largest, graph.tensor(matrix).bytes());
+    most_records = std::max(most_records, records.size());
+  }
+  DeviceMemory raw(largest, "a matrix of weights"), table(static_cast<int64_t>(most_records * sizeof(stream::PackRecord)),
+                                                          "the chunks of a matrix");
+  for (auto& [matrix, records] : streams_.records) {
+    const graph::Tensor& tensor = graph.tensor(matrix);
+    raw.upload(host_memory(tensor), tensor.bytes());
+    for (stream::PackRecord& record : records) record.weights = raw.data<unsigned short>();
+    table.upload(records.data(), static_cast<int64_t>(records.size() * sizeof(stream::PackRecord)));
+    u8* to = stream_memory_.data<u8>();
+    stream::PackRecord* from = table.data<stream::PackRecord>();
+    void* parameters[] = {&to, &from};
+    const jit::CudaLaunchConfig config{static_cast<unsigned>(records.size()), 1, 1, 256, 1, 1, 0, nullptr,
+                                       nullptr, 0};
+    driver.check(driver.launch(&config, pack, parameters, nullptr), fmt::format("packing \"{}\"", tensor.name));
+    driver.check(driver.stream_synchronize(nullptr), fmt::format("packing \"{}\"", tensor.name));
+  }
+  streams_.records.clear();
 }
 
 void CudaProgram::load(const jit::CompiledKernel& kernel) {
@@ -83,13 +163,21 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   resources_ = kernel.cuda.resources;
 
   const auto num_workers = static_cast<int>(image_->launch().num_workers);
-  if (kernel.scratch_bytes + static_bytes <= device_.shared_bytes_per_block) {
-    shared_bytes_ = static_cast<unsigned>(kernel.scratch_bytes);
-    driver.check(driver.function_set_attribute(function_, kDynamicSharedBytes, static_cast<int>(shared_bytes_)),
-                 "setting aside shared memory");
-  } else {
+  // As kernels/cuda/ring.cuh has it: the ring, then the area.
+  const int slots = stream::ring_slots(codegen::cuda_shared_bytes(device_.architecture), kernel.area_bytes);
+  const int64_t shared_bytes = slots * int64_t{stream::kChunkBytes} + kernel.area_bytes;
+  MEGALITH_CHECK(shared_bytes + static_bytes <= device_.shared_bytes_per_block,
+                 "a worker needs {} bytes of shared memory, but {} gives a block {}; try fewer --max-batched-tokens",
+                 shared_bytes + static_bytes, device_.name, device_.shared_bytes_per_block);
+  MEGALITH_CHECK(slots > 0 || streams_.num_chunks == 0,
+                 "no room for weights beside {} bytes of activations in the shared memory of {}; try fewer "
+                 "--max-batched-tokens",
+                 kernel.area_bytes, device_.name);
+  shared_bytes_ = static_cast<unsigned>(shared_bytes);
+  driver.check(driver.function_set_attribute(function_, kDynamicSharedBytes, static_cast<int>(shared_bytes_)),
+               "setting aside shared memory");
+  if (kernel.scratch_bytes > 0)
     scratch_ = DeviceMemory((kernel.scratch_bytes + 127) / 128 * 128 * num_workers, "scratch");
-  }
   // Workers wait for each other, so all must be on the card at once.
   driver.check(driver.occupancy(&blocks, function_, threads, shared_bytes_), "asking how many workers fit");
   MEGALITH_CHECK(num_workers <= blocks * device_.num_multiprocessors,
@@ -120,6 +208,8 @@ void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
   events_.upload(host.events, static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events());
   status_.upload(host.status, static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers);
   control_.upload(host.control, sizeof(Control));
+  exchange_.clear();
+  driver.check(driver.stream_synchronize(nullptr), "clearing the exchange");
   launch_.first_iteration = host.first_iteration;
   launch_.num_iterations = host.num_iterations;
 
@@ -134,9 +224,9 @@ void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
 }
 
 std::string CudaProgram::resources() const {
-  return fmt::format("{}, {} threads a worker, scratch of {} in {}", resources_.text(), threads_,
-                     format_bytes(scratch_.bytes() > 0 ? static_cast<int64_t>(launch_.scratch_bytes) : shared_bytes_),
-                     scratch_.bytes() > 0 ? "device memory" : "shared memory");
+  return fmt::format("{}, {} threads and {} of shared memory a worker{}", resources_.text(), threads_,
+                     format_bytes(shared_bytes_),
+                     scratch_.bytes() > 0 ? fmt::format(", scratch of {}", format_bytes(static_cast<int64_t>(launch_.scratch_bytes))) : "");
 }
 
 }  // namespace megalith::runtime

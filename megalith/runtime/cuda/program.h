@@ -1,5 +1,5 @@
-// A program on a GPU: a compiled kernel, loaded, with the memory it runs on. Weights are copied to the card once;
-// states begin as zeros there and are copied when asked for. The counterpart of runtime/program.h.
+// A program on a GPU: a compiled kernel, loaded, with the memory it runs on. Weights are copied to the card once, those
+// that stream into the order in which workers read them; states begin as zeros there and are copied when asked for. The counterpart of runtime/program.h.
 #pragma once
 
 #include <map>
@@ -10,6 +10,7 @@
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
 #include "megalith/runtime/cuda/memory.h"
+#include "megalith/runtime/cuda/streams.h"
 #include "megalith/runtime/image.h"
 
 namespace megalith::runtime {
@@ -48,18 +49,24 @@ class CudaProgram {
 
  private:
   void place_tensors(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::set<std::string>& shared);
+  void place_exchange(const task::TaskGraph& tasks);
   void load(const jit::CompiledKernel& kernel);
+  void check_frames(const LaunchImage& image) const;
+  void fill_streams(const graph::Graph& graph);
+  const void* host_memory(const graph::Tensor& tensor) const;
   template <class T>
   T* copy(const T* from, size_t count, const char* what);
 
   jit::CudaDeviceInfo device_;
   CudaContextGuard context_;
   const std::map<std::string, void*>& memory_;
-  DeviceMemory arena_;
+  StreamPlan streams_;
+  DeviceMemory arena_, exchange_, stream_memory_;
   std::map<std::string, DeviceMemory> tensors_;
   std::map<std::string, int64_t> bytes_;
   std::map<std::string, PinnedMemory> shared_;
-  std::vector<void*> addresses_;  // per tensor
+  std::vector<int64_t> exchange_offsets_;  // per tensor
+  std::vector<void*> addresses_;           // per tensor
   std::unique_ptr<LaunchImage> image_;
   DeviceMemory status_, events_, control_, scratch_;
   std::vector<DeviceMemory> tables_;

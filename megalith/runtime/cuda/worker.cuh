@@ -1,16 +1,50 @@
 // The GPU worker: what each block of a persistent kernel runs. The steps P0-P5 and the words W1-W4 are those of
-// runtime/protocol.h. Thread 0 speaks the protocol for its block, barriers pass on to the others what it saw:
-//   P2  thread 0 loads with acquire, then a barrier: what the signallers wrote is visible to all threads of the block.
-//   P5  a barrier, then thread 0 adds with release: what any thread of the block wrote is visible to whoever waits.
+// runtime/protocol.h. The warps of a block have three duties:
+//
+//   consumers   16 warps: run the bodies, in step. Thread 0 speaks the protocol for the block, barriers pass on to the
+//               others what it saw:
+//                 P2  thread 0 loads with acquire, then a barrier: what the signallers wrote is visible to all.
+//                 P5  a barrier, then thread 0 adds with release: what any thread of the block wrote is visible.
+//   producer    1 warp: copies the worker's stream of weights into the ring (kernels/cuda/ring.cuh). It waits for a
+//               free slot and for nothing else, so weights keep coming over task, layer and iteration borders.
+//   scout       1 warp: P1. Fetches the next tasks into frames in shared memory, a chain of reads that nobody has to
+//               wait for then.
+//
+// Values that carry their flag (kernels/cuda/words.cuh) need none of P2 and P5: bodies wait for them where they load.
+//
 // Nobody sleeps; `sleepers` stays zero. Status and abort word lie in device memory and the host copies them
-// (runtime/cuda/launcher.h), so the path between two tasks never waits for the host's link. A wait looks at the abort
-// word every round; between tasks it is looked at once an iteration, which is soon enough: iterations take
-// milliseconds.
+// (runtime/cuda/launcher.h), so the path between two tasks never waits for the host's link.
 #pragma once
 
+#include "megalith/kernels/cuda/ring.cuh"
+#include "megalith/kernels/cuda/words.cuh"
 #include "megalith/runtime/cuda/sync.cuh"
 
 namespace megalith::runtime {
+
+using kernels::Barrier;
+
+/// What a task needs to run, close at hand. The limits are checked when a program is made (runtime/cuda/program.cpp).
+struct Frame {
+  TaskRecord task;
+  u32 index;  // of the task
+  WaitRecord waits[kFrameWaits];
+  u32 signals[kFrameSignals];
+  void* operands[kFrameOperands];
+};
+
+/// Frames that the scout may be ahead.
+constexpr u32 kFrames = 4;
+__shared__ Frame frames[kFrames];
+__shared__ Barrier frame_full[kFrames], frame_empty[kFrames];
+/// What thread 0 tells the others: the iteration happens, or why not.
+enum class Go : u32 { run, stop, abort };
+__shared__ Go gate_says;
+/// The consumers have left: producer and scout follow.
+__shared__ u32 ended;
+
+inline bool has_ended() { return *static_cast<volatile u32*>(&ended) != 0; }
+inline bool has_stopped() { return *static_cast<volatile u32*>(&kernels::stopped) != 0; }
 
 /// Whether `needed` arrivals are in. Acquire; pairs with P5.
 inline bool event_has(const EventCounter& event, u32 needed) {
@@ -23,80 +57,177 @@ constexpr u64 kLongestWaitNanoseconds = 60'000'000'000;
 /// P2, by thread 0: true once `needed` arrivals are in, false if the run is aborted. What it waits for is written down
 /// only after a while, for whoever asks why nothing moves.
 inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u32 needed) {
-  constexpr u32 kRoundsBeforePause = 16, kRoundsBeforeReport = 1 << 12;
+  constexpr u32 kRoundsBeforeReport = 1 << 12;
   u64 begin = 0;
-  for (u32 round = 0; !event_has(launch.events[event], needed); ++round) {
-    if (round > kRoundsBeforePause) spin_pause();
+  for (u32 round = 1; !event_has(launch.events[event], needed); ++round) {
     if (round == kRoundsBeforeReport) {
       store_relaxed(&status.event, event);
       store_relaxed(&status.wanted, needed);
       store_relaxed(&status.state, static_cast<u32>(WorkerState::waiting));
       begin = monotonic_ns();
     }
-    if ((round & 15) != 15) continue;
+    if (round % 64 != 0) continue;
     if (load_relaxed(&launch.control->abort) != 0) return false;
     if (begin != 0 && monotonic_ns() - begin > kLongestWaitNanoseconds) return false;
   }
   return true;
 }
 
-/// Runs one worker's list until num_iterations are done, W4 stops the loop, or W2 aborts the run. All threads of the
-/// block call it. `run_task(task, operands, scratch, iteration)` is the switch over the task bodies.
-template <class RunTask>
-inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task) {
-  WorkerStatus& status = launch.status[worker];
-  const u32* const first = launch.list + launch.list_begin[worker];
-  const u32* const last = launch.list + launch.list_begin[worker + 1];
-  const bool speaks = threadIdx.x == 0;
-  u32 tasks_done = 0;
-  auto end = [&](WorkerState state) {
-    if (speaks) store_relaxed(&status.state, static_cast<u32>(state));
-  };
+/// P1, by the scout.
+inline void scout_run(const Launch& launch, u32 worker) {
+  const u32 first = launch.list_begin[worker], count = launch.list_begin[worker + 1] - first;
+  const int lane = kernels::lane();
+  u32 slot = 0, parity = 1;
+  for (u32 at = 0;; at = at + 1 == count ? 0 : at + 1) {
+    const u32 index = launch.list[first + at];
+    while (!kernels::barrier_passed(&frame_empty[slot], parity))
+      if (has_ended()) return;
+    Frame& frame = frames[slot];
+    constexpr int kTaskWords = sizeof(TaskRecord) / sizeof(u32);
+    static_assert(kTaskWords <= kernels::kWarpLanes);
+    auto copy_words = [&](void* to, const void* from, u32 num_words) {
+      for (u32 i = static_cast<u32>(lane); i < num_words; i += kernels::kWarpLanes)
+        static_cast<u32*>(to)[i] = static_cast<const u32*>(from)[i];
+    };
+    const TaskRecord task = launch.tasks[index];
+    if (lane == 0) {
+      frame.task = task;
+      frame.index = index;
+    }
+    copy_words(frame.waits, launch.waits + task.first_wait, task.num_waits * (sizeof(WaitRecord) / sizeof(u32)));
+    copy_words(frame.signals, launch.signals + task.first_signal, task.num_signals);
+    copy_words(frame.operands, launch.operands + task.first_operand, task.num_operands * 2);
+    kernels::warp_sync();
+    if (lane == 0) kernels::barrier_arrive(&frame_full[slot]);
+    if (++slot == kFrames) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+}
 
-  if (first == last) return end(WorkerState::finished);
+/// By the producer. Copies under way write to shared memory, so the block may not end before they have.
+inline void producer_run(const Launch& launch, u32 worker) {
+  if (launch.streams == nullptr || kernels::kRingSlots == 0) return;
+  const Stream mine = launch.stream[worker];
+  if (mine.num_chunks == 0) return;
+  const u8* const first = launch.streams + mine.first * stream::kChunkBytes;
+  u32 slot = 0, parity = 1;
+  u64 round = 0;  // times that the ring went round
+  for (u64 chunk = 0;; chunk = chunk + 1 == mine.num_chunks ? 0 : chunk + 1) {
+    while (!kernels::barrier_passed(&kernels::ring_empty[slot], parity)) {
+      if (!has_ended()) continue;
+      for (u32 s = 0; s < kernels::kRingBarriers; ++s) {
+        const u64 copies = round + (s < slot ? 1 : 0);
+        if (copies > 0) kernels::barrier_wait(&kernels::ring_full[s], static_cast<u32>(copies - 1) & 1);
+      }
+      return;
+    }
+    kernels::copy_begin(kernels::ring_slot(slot), first + chunk * stream::kChunkBytes, stream::kChunkBytes,
+                        &kernels::ring_full[slot]);
+    if (++slot == kernels::kRingBarriers) {
+      slot = 0;
+      parity ^= 1;
+      ++round;
+    }
+  }
+}
+
+/// P0, P2, P3 and P5, by the consumers, until num_iterations are done, W4 stops the loop, or W2 aborts the run.
+template <class RunTask>
+inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_task) {
+  WorkerStatus& status = launch.status[worker];
+  const u32 count = launch.list_begin[worker + 1] - launch.list_begin[worker];
+  const u64 num_chunks = launch.streams == nullptr ? 0 : launch.stream[worker].num_chunks;
+  const bool speaks = threadIdx.x == 0;
+  u32 slot = 0, parity = 0, tasks_done = 0;
+
   for (u32 done = 0; launch.num_iterations == 0 || done < launch.num_iterations; ++done) {
     const u32 iteration = launch.first_iteration + done;
 
     // P0 gate
-    bool go = true;
     if (speaks) {
       store_relaxed(&status.iteration, iteration);
       store_relaxed(&status.task, kNone);
-      go = load_relaxed(&launch.control->abort) == 0 &&
-           (launch.gate == kNone || event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration));
+      gate_says = Go::run;
+      if (load_relaxed(&launch.control->abort) != 0 ||
+          (launch.gate != kNone && !event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration)))
+        gate_says = Go::abort;
+      else if (launch.stop != nullptr && *static_cast<const volatile i32*>(launch.stop) != 0)
+        gate_says = Go::stop;
     }
-    if (!__syncthreads_and(go)) return end(WorkerState::aborted);
-    if (launch.stop != nullptr && *static_cast<const volatile i32*>(launch.stop) != 0) break;
+    kernels::block_sync();
+    const Go go = gate_says;
+    if (go != Go::run) return go == Go::stop ? WorkerState::finished : WorkerState::aborted;
 
-    for (const u32* next = first; next != last; ++next) {
-      // P1 fetch
-      const TaskRecord& task = launch.tasks[*next];
+    for (u32 at = 0; at < count; ++at) {
+      const Frame& frame = frames[slot];
+      kernels::barrier_wait(&frame_full[slot], parity);
 
       // P2 wait
-      go = true;
-      if (speaks) {
-        store_relaxed(&status.task, *next);
-        for (u32 w = 0; go && w < task.num_waits; ++w) {
-          const WaitRecord& wait = launch.waits[task.first_wait + w];
-          go = event_wait(launch, status, wait.event, wait.arrivals * (iteration - wait.lag) + wait.count);
-        }
-        if (go) store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
+      if (speaks) store_relaxed(&status.task, frame.index);
+      if (frame.task.num_waits > 0) {
+        if (speaks)
+          for (u32 w = 0; w < frame.task.num_waits; ++w) {
+            const WaitRecord& wait = frame.waits[w];
+            if (event_wait(launch, status, wait.event, wait.arrivals * (iteration - wait.lag) + wait.count)) continue;
+            kernels::stopped = 1;
+            break;
+          }
+        kernels::block_sync();
+        if (has_stopped()) return WorkerState::aborted;
       }
-      if (!__syncthreads_and(go)) return end(WorkerState::aborted);
+      if (speaks) store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
 
       // P3 run
-      run_task(task, launch.operands + task.first_operand, scratch, iteration);
+      run_task(frame, iteration, done * num_chunks + frame.task.first_chunk);
 
       // P5 signal
-      __syncthreads();
+      kernels::block_sync();
+      if (has_stopped()) return WorkerState::aborted;
       if (speaks) {
-        for (u32 s = 0; s < task.num_signals; ++s)
-          add_release(&launch.events[launch.signals[task.first_signal + s]].word, kOneArrival);
+        for (u32 s = 0; s < frame.task.num_signals; ++s)
+          add_release(&launch.events[frame.signals[s]].word, kOneArrival);
         store_relaxed(&status.tasks_done, ++tasks_done);
+        kernels::barrier_arrive(&frame_empty[slot]);
+      }
+      if (++slot == kFrames) {
+        slot = 0;
+        parity ^= 1;
       }
     }
   }
-  end(WorkerState::finished);
+  return WorkerState::finished;
+}
+
+/// All threads of the block call it. `run_task(frame, iteration, chunk)` is the switch over the task bodies.
+template <class RunTask>
+inline void worker_run(const Launch& launch, u32 worker, RunTask run_task) {
+  if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
+    if (threadIdx.x == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
+    return;
+  }
+  if (threadIdx.x == 0) {
+    for (u32 i = 0; i < kFrames; ++i) {
+      kernels::barrier_init(&frame_full[i], 1);
+      kernels::barrier_init(&frame_empty[i], 1);
+    }
+    for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
+      kernels::barrier_init(&kernels::ring_full[i], kernels::kCopyArrivals);
+      kernels::barrier_init(&kernels::ring_empty[i], kernels::kWarps);
+    }
+    kernels::barriers_are_made();
+    ended = kernels::stopped = 0;
+  }
+  __syncthreads();
+  const u32 warp = threadIdx.x / kernels::kWarpLanes;
+  if (warp == kernels::kWarps) return producer_run(launch, worker);
+  if (warp == kernels::kWarps + 1) return scout_run(launch, worker);
+  const WorkerState end = consumers_run(launch, worker, run_task);
+  kernels::block_sync();
+  if (threadIdx.x != 0) return;
+  ended = 1;
+  store_relaxed(&launch.status[worker].state, static_cast<u32>(end));
 }
 
 }  // namespace megalith::runtime

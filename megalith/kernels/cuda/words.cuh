@@ -1,0 +1,147 @@
+// Activations that carry their flag: the exchange (docs/protocol.md). A word of 8 bytes is a payload of 4, two bf16 or
+// one f32 or i32, and the epoch in which it was written, the iteration's number plus 1. To wait for a value is to load
+// it until its epoch is this iteration's: one trip through the L2 where a counter takes two. A word is stored and
+// loaded whole (relaxed, 64 bits), so payload and epoch are never of different writes; nothing else may be concluded
+// from seeing one.
+#pragma once
+
+#include "megalith/kernels/cuda/prelude.cuh"
+
+namespace megalith::kernels {
+
+/// A tensor of bf16, f32 or i32 as words. Row-major; the last dimension of bf16 is even.
+template <class T>
+struct Words {
+  u64* at;
+};
+
+/// Set once a waiter gave up, because the run was aborted: every thread leaves at the end of its task.
+__shared__ u32 stopped;
+
+/// What a wait for words needs to know.
+struct Epoch {
+  u32 value;
+  const u32* abort;
+};
+
+inline bool is_fresh(u64 word, Epoch epoch) { return static_cast<u32>(word >> 32) == epoch.value; }
+inline u32 payload(u64 word) { return static_cast<u32>(word); }
+
+inline u64 load_word(const u64* at) {
+  u64 word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+  return word;
+}
+struct alignas(16) WordPair {
+  u64 a, b;
+};
+inline WordPair load_words(const u64* at) {
+  WordPair pair;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(pair.a), "=l"(pair.b) : "l"(at) : "memory");
+  return pair;
+}
+
+/// After many looks in vain: true if the run was aborted. All words then count as fresh.
+inline bool wait_is_over(Epoch epoch, u32 round) {
+  constexpr u32 kRoundsBetweenLooks = 1024;
+  if (round % kRoundsBetweenLooks != 0) return false;
+  u32 abort;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(abort) : "l"(epoch.abort) : "memory");
+  if (abort == 0 && round < 1u << 28) return false;
+  *static_cast<volatile u32*>(&stopped) = 1;
+  return true;
+}
+
+/// Loads again until fresh. `pair` was loaded from `at` before: the first look is the caller's, who has others in
+/// flight at the same time.
+inline void wait_words(WordPair& pair, const u64* at, Epoch epoch) {
+  for (u32 round = 1; !(is_fresh(pair.a, epoch) && is_fresh(pair.b, epoch)); ++round) {
+    if (wait_is_over(epoch, round)) return;
+    pair = load_words(at);
+  }
+}
+inline void wait_word(u64& word, const u64* at, Epoch epoch) {
+  for (u32 round = 1; !is_fresh(word, epoch); ++round) {
+    if (wait_is_over(epoch, round)) return;
+    word = load_word(at);
+  }
+}
+
+inline void store_word(u64* at, u32 value, Epoch epoch) {
+  const u64 word = static_cast<u64>(epoch.value) << 32 | value;
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
+}
+
+inline u32 pack_bf16(f32 low, f32 high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+inline f32 low_f32(u32 pair) { return __builtin_bit_cast(f32, pair << 16); }
+inline f32 high_f32(u32 pair) { return __builtin_bit_cast(f32, pair & 0xffff0000u); }
+
+// ---- one way to write and read, whether a tensor is words or plain memory ----------------------
+
+/// Elements `index` and `index` + 1, index even.
+inline void put_pair(Words<bf16> to, i64 index, f32 low, f32 high, Epoch epoch) {
+  store_word(to.at + index / 2, pack_bf16(low, high), epoch);
+}
+inline void put_pair(bf16* to, i64 index, f32 low, f32 high, Epoch) {
+  *reinterpret_cast<u32*>(to + index) = pack_bf16(low, high);
+}
+inline void put(Words<f32> to, i64 index, f32 value, Epoch epoch) {
+  store_word(to.at + index, __builtin_bit_cast(u32, value), epoch);
+}
+inline void put(f32* to, i64 index, f32 value, Epoch) { to[index] = value; }
+inline void put(Words<i32> to, i64 index, i32 value, Epoch epoch) {
+  store_word(to.at + index, static_cast<u32>(value), epoch);
+}
+inline void put(i32* to, i64 index, i32 value, Epoch) { to[index] = value; }
+
+/// Four bf16 from `index` on, a multiple of 4: first look, then what they are once they are there.
+struct Four {
+  u32 low, high;
+};
+struct FourLook {
+  const u64* at;
+  WordPair words;
+};
+inline FourLook look(Words<bf16> from, i64 index) {
+  const u64* at = from.at + index / 2;
+  return {at, load_words(at)};
+}
+inline Four get(FourLook& seen, Epoch epoch) {
+  wait_words(seen.words, seen.at, epoch);
+  return {payload(seen.words.a), payload(seen.words.b)};
+}
+struct FourPlain {
+  uint2 pairs;
+};
+inline FourPlain look(const bf16* from, i64 index) { return {*reinterpret_cast<const uint2*>(from + index)}; }
+inline Four get(const FourPlain& seen, Epoch) { return {seen.pairs.x, seen.pairs.y}; }
+
+/// Two bf16 from an even `index` on.
+inline u32 get_pair(Words<bf16> from, i64 index, Epoch epoch) {
+  const u64* at = from.at + index / 2;
+  u64 word = load_word(at);
+  wait_word(word, at, epoch);
+  return payload(word);
+}
+inline u32 get_pair(const bf16* from, i64 index, Epoch) { return *reinterpret_cast<const u32*>(from + index); }
+
+inline f32 get(Words<f32> from, i64 index, Epoch epoch) {
+  const u64* at = from.at + index;
+  u64 word = load_word(at);
+  wait_word(word, at, epoch);
+  return __builtin_bit_cast(f32, payload(word));
+}
+inline f32 get(const f32* from, i64 index, Epoch) { return from[index]; }
+inline i32 get(Words<i32> from, i64 index, Epoch epoch) {
+  const u64* at = from.at + index;
+  u64 word = load_word(at);
+  wait_word(word, at, epoch);
+  return static_cast<i32>(payload(word));
+}
+inline i32 get(const i32* from, i64 index, Epoch) { return from[index]; }
+
+}  // namespace megalith::kernels

@@ -1,0 +1,117 @@
+// The parts of a decoder with neighbouring operators fused, as a GPU wants them: four exchanges between workers in a
+// layer instead of nine. The residual stream stays in f32 where it is added to; what is multiplied next travels as a
+// bf16 copy.
+#include <algorithm>
+#include <cmath>
+
+#include "megalith/base/error.h"
+#include "megalith/model/decoder.h"
+
+namespace megalith {
+
+using graph::Dim;
+using graph::NodeOptions;
+using graph::TensorId;
+
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Positions of a text are dealt to chunks in blocks of so many. 32 positions keep all warps of a task busy at once.
+constexpr int64_t kBlockPositions = 32;
+// Chunks times groups of heads: about as many tasks as a large GPU has workers. What merges them takes 32 at most.
+constexpr int64_t kAttentionTasks = 128, kMostChunks = 32;
+// Columns of a chunk of the search for the largest logit: four for each lane of a warp.
+constexpr int64_t kArgmaxChunk = 128;
+
+}  // namespace
+
+TensorId DecoderBuilder::fused_embed() {
+  embedding_ = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
+  copy_ = graph_.apply("embedding", "embed_copy", {row_token_, embedding_},
+                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::bf16}}});
+  return graph_.apply("embedding", "embed", {row_token_, embedding_},
+                      {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::f32}}});
+}
+
+TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
+  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const std::string self = names + "self_attn.";
+  const int64_t d = config_.head_dim, groups = config_.num_kv_heads, hidden = config_.hidden_size;
+  const int64_t per_group = config_.num_heads / groups, places = per_group + 2;
+  const NodeOptions eps = {.attributes = {{"eps", config_.rms_norm_eps}}};
+
+  const TensorId norm = weight(names + "input_layernorm.weight", {hidden});
+  const TensorId projection =
+      graph_.stacked(self + "qkv_proj.weight", config_.dtype, {groups * places * d, hidden},
+                     {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups);
+  NodeOptions narrow = eps;
+  narrow.dtypes = {{"y", DType::bf16}};
+  qkv_ = graph_.apply("rmsnorm_linear", at + "qkv", {copy_, norm, projection}, narrow);
+
+  const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, groups, d};
+  k_cache_ = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
+  v_cache_ = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape);
+  std::vector<TensorId> inputs = {qkv_};
+  if (config_.qk_norm) {
+    inputs.push_back(weight(self + "q_norm.weight", {d}));
+    inputs.push_back(weight(self + "k_norm.weight", {d}));
+  }
+  for (TensorId more :
+       {rope_cos_, rope_sin_, k_cache_, v_cache_, page_table_, row_request_, row_position_, graph_.find("row_start")})
+    inputs.push_back(more);
+  const int64_t chunks = std::clamp(kAttentionTasks / groups, int64_t{1}, kMostChunks);
+  NodeOptions attention = {.sizes = {{"C", chunks}, {"L", kBlockPositions}, {"E", places}, {"M", per_group}},
+                           .attributes = {{"scale", 1 / std::sqrt(static_cast<double>(d))}},
+                           .tile = {{"t", options_.max_rows}}};
+  if (config_.qk_norm) attention.attributes["eps"] = config_.rms_norm_eps;
+  const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
+                                at + "attention", inputs, attention);
+  const TensorId y =
+      graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1], parts[2]},
+                                  {.tile = {{"t", options_.max_rows}}, .dtypes = {{"y", DType::bf16}}});
+  return fused_residual(at + "o", y, weight(self + "o_proj.weight", {hidden, config_.num_heads * d}), x);
+}
+
+TensorId DecoderBuilder::fused_residual(const std::string& name, TensorId y, TensorId matrix, TensorId x) {
+  const auto both = graph_.add("linear_residual_copy", name, {y, matrix, x},
+                               {.dtypes = {{"y", DType::f32}, {"copy", DType::bf16}}});
+  copy_ = both[1];
+  return both[0];
+}
+
+TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
+  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
+  const TensorId y = graph_.apply("rmsnorm_gate_up", at + "gate_up",
+                                  {copy_, weight(names + "post_attention_layernorm.weight", {hidden}),
+                                   weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
+                                   weight(names + "mlp.up_proj.weight", {intermediate, hidden})},
+                                  {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
+  x = fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
+
+  // The cache is written when all who read it have, and nobody waits for that before the next iteration.
+  std::vector<TensorId> inputs = {qkv_};
+  if (config_.qk_norm) inputs.push_back(weight(names + "self_attn.k_norm.weight", {config_.head_dim}));
+  for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache_, v_cache_})
+    inputs.push_back(more);
+  NodeOptions append = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}}};
+  if (config_.qk_norm) append.attributes["eps"] = config_.rms_norm_eps;
+  graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", at + "append", inputs, append);
+  return x;
+}
+
+TensorId DecoderBuilder::fused_best(TensorId logits) {
+  const TensorId last = graph_.apply("gather_rows", "last_rows", {copy_, graph_.find("sample_row")},
+                                     {.dtypes = {{"y", DType::bf16}}});
+  const TensorId norm = weight("model.norm.weight", {config_.hidden_size});
+  const auto parts = graph_.add(
+      "rmsnorm_linear_argmax", "lm_head", {last, norm, head()},
+      {.sizes = {{"C", ceil_div(config_.vocab_size, kArgmaxChunk)}, {"L", kArgmaxChunk}},
+       .attributes = {{"eps", config_.rms_norm_eps}},
+       .outputs = {{"logits", logits}},
+       .dtypes = {{"value", DType::f32}}});
+  return graph_.apply("argmax_reduce", "argmax", {parts[1], parts[2]});
+}
+
+}  // namespace megalith

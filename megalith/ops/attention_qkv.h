@@ -1,0 +1,46 @@
+// Attention from the fused projection `qkv`, with and without the q/k norm of Qwen3: the texts that the four operators
+// share. `qkv` has for each of G groups M query heads, their key and their value, of 2 H values each: E = M + 2 heads.
+//
+// A row's positions lie in two places: those before its request's `start` in the cache, those of this iteration's rows
+// in `qkv`. So attention need not wait for the cache to be written, and the cache is written behind it.
+//
+// Cached positions are dealt to C chunks in blocks of L, in turn, so that chunks are alike however long the text is;
+// the rows of this iteration belong to chunk 0. How a position's chunk is found is part of the meaning, so the sums have
+// one order on any number of workers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "megalith/ops/streamed.h"
+
+namespace megalith::ops {
+
+/// A head normalised (unless `norm` is empty) and rotated by its row's position: temporary `to`_r[`index`, 2 H].
+inline std::string rotated_head(const std::string& to, const std::string& row, const std::string& index,
+                                const std::string& place, const std::string& norm) {
+  const auto value = [&](const std::string& d) {
+    return "f32(qkv[" + row + ", (g * E + " + place + ") * 2 * H + " + d + "])";
+  };
+  std::string text, factor;
+  if (!norm.empty()) {
+    text += to + "_s[" + index + "] = sum(q, " + value("q") + " * " + value("q") + ")\n";
+    factor = " * rsqrt(" + to + "_s[" + index + "] / (2 * H) + eps) * f32(" + norm + "[j])";
+  }
+  const std::string n = to + "_n[" + index + ", ", r = to + "_r[" + index + ", ";
+  const std::string cosine = "cosine[position[" + row + "], h]", sine = "sine[position[" + row + "], h]";
+  text += n + "j] = " + value("j") + factor + "\n";
+  text += r + "h] = " + n + "h] * " + cosine + " - " + n + "H + h] * " + sine + "\n";
+  text += r + "H + h] = " + n + "H + h] * " + cosine + " + " + n + "h] * " + sine + "\n";
+  return text;
+}
+
+/// What the tuned bodies of all four ask for.
+inline bool heads_suit(const graph::BodyQuery& query) {
+  const int64_t lanes = query.sizes.at("H") / 4;  // of 16 bytes, for one head
+  return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= stream::kMostRows &&
+         query.sizes.at("H") % 4 == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 &&
+         all_are(query, {"cosine", "sine"}, DType::f32);
+}
+
+}  // namespace megalith::ops

@@ -1,0 +1,114 @@
+#include "megalith/runtime/cuda/streams.h"
+
+#include <algorithm>
+
+#include "megalith/base/error.h"
+#include "megalith/graph/lower.h"
+
+namespace megalith::runtime {
+
+namespace {
+
+using graph::Node;
+using graph::StreamedWeights;
+
+struct Rows {
+  int64_t begin, end;
+};
+
+// The rows of weights of one value of the task axis, or of the task's whole range where a value is a row.
+std::vector<Rows> steps_of(const Node& node, const StreamedWeights& streamed, const task::Task& task,
+                           int64_t num_rows) {
+  const auto axis = std::ranges::find_if(task.tile, [&](const loop::Range& r) { return r.iname == streamed.axis; });
+  MEGALITH_ASSERT(axis != task.tile.end(), "[streams] task \"{}\" has no axis {}", task.name, streamed.axis);
+  if (streamed.step.empty()) return {{axis->begin, std::min(axis->end, num_rows)}};
+  const int64_t step = node.sizes.at(streamed.step);
+  std::vector<Rows> steps;
+  for (int64_t i = axis->begin; i < axis->end; ++i) steps.push_back({i * step, std::min((i + 1) * step, num_rows)});
+  return steps;
+}
+
+class Planner {
+ public:
+  Planner(const graph::Graph& graph, const task::TaskGraph& tasks) : graph_(graph), tasks_(tasks) {
+    plan_.first_chunks.assign(tasks.tasks.size(), 0);
+    plan_.read_in_place.assign(graph.tensors().size(), false);
+    for (const Node& node : graph.nodes()) {
+      const graph::TunedBody* body = graph::tuned_body(graph, node, "cuda");
+      streamed_.push_back(body && body->streamed ? &*body->streamed : nullptr);
+      for (size_t i = 0; i < node.operands.size(); ++i)
+        if (!streamed_.back() || !is_streamed(*streamed_.back(), node.op->operands[i].name))
+          plan_.read_in_place[static_cast<size_t>(node.operands[i])] = true;
+    }
+  }
+
+  StreamPlan run() {
+    for (const std::vector<int>& list : tasks_.workers) {
+      const u64 first = plan_.num_chunks;
+      for (int t : list) {
+        plan_.first_chunks[static_cast<size_t>(t)] = static_cast<u32>(plan_.num_chunks - first);
+        add_task(tasks_.tasks[static_cast<size_t>(t)]);
+      }
+      plan_.streams.push_back({first, plan_.num_chunks - first});
+    }
+    check_covered();
+    return std::move(plan_);
+  }
+
+ private:
+  static bool is_streamed(const StreamedWeights& streamed, const std::string& operand) {
+    return std::ranges::find(streamed.operands, operand) != streamed.operands.end();
+  }
+
+  void add_task(const task::Task& task) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(task.node)];
+    const StreamedWeights* streamed = streamed_[static_cast<size_t>(task.node)];
+    if (!streamed) return;
+    std::vector<graph::TensorId> matrices;
+    for (const std::string& operand : streamed->operands)
+      for (size_t i = 0; i < node.operands.size(); ++i)
+        if (node.op->operands[i].name == operand) matrices.push_back(node.operands[i]);
+    const int64_t num_rows = graph_.tensor(matrices.front()).shape[0].size;
+    const int64_t columns = node.sizes.at(streamed->columns);
+    const int slices = stream::slices(node.sizes.at(streamed->activations)), group = stream::group_rows(slices);
+    const int64_t chunks = stream::chunks_per_group(columns, slices);
+    for (const Rows& rows : steps_of(node, *streamed, task, num_rows))
+      for (int64_t row = rows.begin; row < rows.end; row += group)
+        for (graph::TensorId matrix : matrices)
+          for (int64_t chunk = 0; chunk < chunks; ++chunk)
+            plan_.records[matrix].push_back({.weights = nullptr,
+                                             .chunk = plan_.num_chunks++,
+                                             .columns = static_cast<u64>(columns),
+                                             .first_row = static_cast<u64>(row),
+                                             .num_rows = static_cast<u32>(std::min<int64_t>(group, rows.end - row)),
+                                             .column_chunk = static_cast<u32>(chunk),
+                                             .slices = static_cast<u32>(slices)});
+  }
+
+  void check_covered() const {
+    for (const auto& [matrix, records] : plan_.records) {
+      const graph::Tensor& tensor = graph_.tensor(matrix);
+      int64_t readers = 0;
+      for (size_t n = 0; n < graph_.nodes().size(); ++n)
+        if (streamed_[n]) readers += std::ranges::count(graph_.nodes()[n].operands, matrix);
+      std::vector<int64_t> times(static_cast<size_t>(tensor.shape[0].size), 0);
+      for (const stream::PackRecord& record : records)
+        if (record.column_chunk == 0)
+          for (u64 row = record.first_row; row < record.first_row + record.num_rows; ++row) ++times.at(row);
+      for (size_t row = 0; row < times.size(); ++row)
+        MEGALITH_ASSERT(times[row] == readers, "[streams] row {} of \"{}\" is streamed {} times, want {}", row,
+                        tensor.name, times[row], readers);
+    }
+  }
+
+  const graph::Graph& graph_;
+  const task::TaskGraph& tasks_;
+  std::vector<const StreamedWeights*> streamed_;  // per node
+  StreamPlan plan_;
+};
+
+}  // namespace
+
+StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks) { return Planner(graph, tasks).run(); }
+
+}  // namespace megalith::runtime

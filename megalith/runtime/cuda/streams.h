@@ -1,0 +1,30 @@
+// The workers' streams of weights, planned: which chunk of which matrix comes when. A worker's stream follows its list,
+// so what is known of the task graph tells everything; nothing is left to the kernel but to count. Every row of a
+// streamed matrix lies in one worker's stream, once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "megalith/graph/graph.h"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/runtime/protocol.h"
+#include "megalith/task/task_graph.h"
+
+namespace megalith::runtime {
+
+struct StreamPlan {
+  std::vector<Stream> streams;     // per worker
+  std::vector<u32> first_chunks;   // per task
+  std::map<graph::TensorId, std::vector<stream::PackRecord>> records;  // by matrix; `weights` is left to the caller
+  std::vector<bool> read_in_place;  // per tensor: some task takes it from memory, not from a stream
+  u64 num_chunks = 0;
+
+  int64_t bytes() const { return static_cast<int64_t>(num_chunks) * stream::kChunkBytes; }
+};
+
+/// InternalError if a streamed matrix is not covered exactly once, which would be a mistake of the partition.
+StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks);
+
+}  // namespace megalith::runtime
