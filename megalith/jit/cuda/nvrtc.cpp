@@ -1,8 +1,9 @@
 #include "megalith/jit/cuda/nvrtc.h"
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
-#include <regex>
+#include <string_view>
 
 #include "megalith/base/error.h"
 #include "megalith/jit/cuda/shared_library.h"
@@ -70,17 +71,22 @@ std::string KernelResources::text() const {
                      stack_bytes, spill_bytes == 0 ? "no spills" : fmt::format("{} bytes of spills", spill_bytes));
 }
 
+// The assembler says "Used 72 registers", "48 bytes stack frame", "8 bytes spill stores", ...: a number, then what of.
 KernelResources parse_resources(const std::string& log) {
   KernelResources resources;
-  auto each = [&](const char* pattern, auto&& use) {
-    const std::regex regex(pattern);
-    for (std::sregex_iterator at(log.begin(), log.end(), regex), end; at != end; ++at) use(std::stoi((*at)[1]));
-  };
-  each("Used (\\d+) registers", [&](int n) { resources.registers = std::max(resources.registers, n); });
-  each("(\\d+) bytes smem", [&](int n) { resources.shared_bytes = std::max(resources.shared_bytes, n); });
-  each("(\\d+) bytes (?:cumulative )?stack",
-       [&](int n) { resources.stack_bytes = std::max(resources.stack_bytes, n); });
-  each("(\\d+) bytes spill", [&](int n) { resources.spill_bytes += n; });
+  for (size_t at = 0; (at = log.find_first_of("0123456789", at)) != std::string::npos;) {
+    const size_t end = std::min(log.find_first_not_of("0123456789", at), log.size());
+    const std::string_view after = std::string_view(log).substr(end);
+    int number = 0;
+    std::from_chars(log.data() + at, log.data() + end, number);
+    at = end;
+    auto keep_largest = [&](int& of) { of = std::max(of, number); };
+    if (after.starts_with(" registers")) keep_largest(resources.registers);
+    if (after.starts_with(" bytes smem")) keep_largest(resources.shared_bytes);
+    if (after.starts_with(" bytes stack") || after.starts_with(" bytes cumulative stack"))
+      keep_largest(resources.stack_bytes);
+    if (after.starts_with(" bytes spill")) resources.spill_bytes += number;
+  }
   return resources;
 }
 
