@@ -97,6 +97,8 @@ struct alignas(64) Control {
   u32 abort;  // 0 = run
 };
 
+struct ProfileRecord;  // runtime/profile.h
+
 struct Launch {
   const TaskRecord* tasks;
   const WaitRecord* waits;
@@ -116,6 +118,8 @@ struct Launch {
   const i32* stop;      // nullptr without a token loop
   u32 first_iteration;  // iterations are numbered from here; every counter starts at its arrivals * first_iteration
   u32 spin_rounds;      // looks at a counter before a waiter sleeps; small if workers share cores
+  ProfileRecord* profile;  // profile_capacity per worker; nullptr: nothing is recorded
+  u32 profile_capacity;    // a power of two
 };
 
 /// What a generated kernel exports, and what the host starts one thread per worker with.
