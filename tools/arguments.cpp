@@ -134,6 +134,18 @@ void Arguments::integer(const std::string& names, std::optional<int64_t>& value,
       [&value, least, most](const std::string& text) { value = read_integer(text, least, most); });
 }
 
+void Arguments::integers(const std::string& names, std::vector<int64_t>& values, const std::string& help, int64_t least,
+                         int64_t most) {
+  add(app_, group_, names, "N,N,...", help, [&values, least, most](const std::string& text) {
+    values.clear();
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      values.push_back(read_integer(text.substr(begin, end - begin), least, most));
+      begin = end + 1;
+    }
+  });
+}
+
 void Arguments::number(const std::string& names, std::optional<double>& value, const std::string& help, double least,
                        double most) {
   add(app_, group_, names, "X", help,

@@ -43,6 +43,9 @@ class Arguments {
                int64_t most = std::numeric_limits<int64_t>::max());
   void integer(const std::string& names, std::optional<int64_t>& value, const std::string& help, int64_t least = 0,
                int64_t most = std::numeric_limits<int64_t>::max());
+  /// Whole numbers separated by commas.
+  void integers(const std::string& names, std::vector<int64_t>& values, const std::string& help, int64_t least = 0,
+                int64_t most = std::numeric_limits<int64_t>::max());
   void number(const std::string& names, std::optional<double>& value, const std::string& help, double least,
               double most);
 

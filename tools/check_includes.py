@@ -32,6 +32,7 @@ def is_freestanding(path: str) -> bool:
     return path.startswith("megalith/runtime/cpu/") and path.endswith(".h") or path in (
         "megalith/runtime/protocol.h",
         "megalith/runtime/mailbox.h",
+        "megalith/runtime/profile.h",
     )
 
 

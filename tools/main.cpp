@@ -107,7 +107,7 @@ int run_one(const Command& command, std::vector<std::string> words) {
 std::string overview() {
   std::string text =
       "Megalith compiles a model into one persistent kernel and runs it.\n\nUsage: megalith COMMAND [OPTIONS]\n\n";
-  for (const Command& command : all_commands()) text += fmt::format("  {:<9} {}\n", command.name, command.summary);
+  for (const Command& command : all_commands()) text += fmt::format("  {:<13} {}\n", command.name, command.summary);
   return text +
          "\nmegalith COMMAND --help tells a command's options. Results go to stdout, everything else to stderr; the "
          "exit\n"
@@ -125,11 +125,17 @@ int dispatch(std::vector<std::string> words) {
   if (verb == "--help" || verb == "-h" || verb == "help") {
     // `megalith help run` is `megalith run --help`.
     if (words.size() == 1) return std::fputs(overview().c_str(), stdout), kExitOk;
-    verb = words[1];
-    words = {verb, "--help"};
+    words.erase(words.begin());
+    verb = words[0];
+    words.push_back("--help");
   }
   words.erase(words.begin());
   std::vector<std::string> names;
+  for (const Command& command : all_commands()) {  // two words before one: "bench latency" is not the model "latency"
+    if (words.empty() || verb + " " + words[0] != command.name) continue;
+    words.erase(words.begin());
+    return run_one(command, std::move(words));
+  }
   for (const Command& command : all_commands()) {
     if (verb == command.name) return run_one(command, std::move(words));
     names.push_back(command.name);

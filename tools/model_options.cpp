@@ -67,6 +67,15 @@ DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
   return options;
 }
 
+engine::EngineOptions ModelOptions::engine(int64_t num_requests) const {
+  engine::EngineOptions options;
+  options.decoder = decoder(num_requests);
+  options.target = target;
+  options.num_workers = workers();
+  options.dummy_weights = dummy();
+  return options;
+}
+
 ModelGraph model_graph(const ModelOptions& options) {
   const std::string folder = options.folder();
   ModelConfig config = config_read(folder);

@@ -12,6 +12,10 @@
 #include "megalith/model/decoder.h"
 #include "tools/arguments.h"
 
+namespace megalith::engine {
+struct EngineOptions;
+}
+
 namespace megalith::tools {
 
 struct ModelOptions {
@@ -30,6 +34,7 @@ struct ModelOptions {
   bool dummy() const { return load_format == "dummy"; }
   int workers() const;
   DecoderOptions decoder(int64_t num_requests) const;
+  engine::EngineOptions engine(int64_t num_requests) const;
 };
 
 struct ModelGraph {

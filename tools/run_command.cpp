@@ -154,12 +154,7 @@ int run(const RunOptions& options) {
     requests.push_back(std::move(request));
   }
 
-  engine::EngineOptions engine_options;
-  engine_options.decoder = options.model.decoder(num_prompts);
-  engine_options.target = options.model.target;
-  engine_options.num_workers = options.model.workers();
-  engine_options.dummy_weights = options.model.dummy();
-  engine::Engine engine(folder, engine_options);
+  engine::Engine engine(folder, options.model.engine(num_prompts));
   log_info("compiled for {}:\n{}", plural(engine.num_workers(), "worker"), engine.kernel().report.table());
 
   const bool stream = prompts.size() == 1;

@@ -16,15 +16,14 @@ namespace megalith::tools {
 
 namespace {
 
-// Columns that a text takes on a terminal, as far as it matters for tables: its characters.
-size_t text_width(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 // A cell beyond this does not push the columns of all other rows aside; its own row is then out of line.
 constexpr size_t kWidestColumn = 48;
 
 }  // namespace
+
+size_t text_width(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;

@@ -26,6 +26,9 @@ std::string format_time(int64_t seconds_since_1970);
 /// "3 tasks", "1 task".
 std::string plural(int64_t count, std::string_view noun);
 
+/// Columns that a text takes on a terminal, as far as it matters for tables: its characters.
+size_t text_width(std::string_view text);
+
 /// Rows of cells as aligned columns. A column whose head begins with '>' is aligned to the right.
 class Table {
  public:

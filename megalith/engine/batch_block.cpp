@@ -33,6 +33,7 @@ void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, 
     int32_t* fields = memory.get<int32_t>("requests") + r * batch::kRequestFields;
     fields[batch::kState] = batch::kActive;
     fields[batch::kLength] = static_cast<int32_t>(length);
+    fields[batch::kDone] = static_cast<int32_t>(request.cached_tokens);
     fields[batch::kLimit] = static_cast<int32_t>(std::min(length + request.max_new_tokens, max_seq_len));
     fields[batch::kIgnoreStop] = request.ignore_stop_tokens;
     std::copy(request.prompt.begin(), request.prompt.end(),

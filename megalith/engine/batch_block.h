@@ -22,6 +22,8 @@ struct Request {
   int64_t max_new_tokens = 128;
   Sampling sampling = {};
   bool ignore_stop_tokens = false;
+  int64_t cached_tokens = 0;  // the first ones of the prompt, taken for done without being worked through: for
+                              // measurements at a depth, on dummy weights only
 };
 
 /// Fills in the batch block for `requests`, which have been checked; every other place in it is cleared.

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <optional>
+
 #include "megalith/engine/machine.h"
 #include "megalith/runtime/program.h"
 
@@ -19,6 +22,7 @@ class CpuMachine : public Machine {
 
   void start(const std::vector<std::string>&) override {
     runtime::mailbox_init(mailbox_, mail_.data(), kMailboxCapacity);
+    if (rings_) rings_->begin();
     launcher_.start();
   }
   bool finished() const override { return launcher_.finished(); }
@@ -28,12 +32,24 @@ class CpuMachine : public Machine {
     return runtime::mailbox_take(mailbox_, record, kMailboxTimeoutNanoseconds);
   }
   bool take_now(runtime::MailRecord* record) override { return runtime::mailbox_take(mailbox_, record, 0); }
+  void profile(uint32_t iterations) override {
+    uint64_t longest = 1;
+    const runtime::Launch& launch = program_.image().launch();
+    for (uint32_t w = 0; w < launch.num_workers; ++w)
+      longest = std::max<uint64_t>(longest, launch.list_begin[w + 1] - launch.list_begin[w]);
+    rings_.emplace(launch.num_workers, longest * iterations);
+    program_.image().set_profile(rings_->records(), rings_->capacity());
+  }
+  runtime::Profile profile_take() override {
+    return rings_ ? rings_->take(program_.image().launch().status) : runtime::Profile{};
+  }
   void fetch(const std::string&) override {}
 
  private:
   runtime::Mailbox* mailbox_;
   std::vector<runtime::MailRecord> mail_;
   runtime::Program program_;
+  std::optional<runtime::ProfileRings> rings_;
   runtime::Launcher launcher_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
@@ -21,6 +22,17 @@ std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& 
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
+
+bool is_kv_cache(const graph::Tensor& tensor) {
+  return tensor.kind == graph::TensorKind::state &&
+         (tensor.name.ends_with(".k_cache") || tensor.name.ends_with(".v_cache"));
+}
+
+bool is_weight(const graph::Tensor& tensor) {
+  return tensor.kind == graph::TensorKind::constant && tensor.name != "rope.cos" && tensor.name != "rope.sin";
+}
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 // From the launch to the moment the kernel posted a record; the host may take it in much later.
 double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_t posted_ns) {
@@ -51,7 +63,8 @@ int default_num_workers(const std::string& target) {
 }
 
 Engine::Engine(const std::string& folder, const EngineOptions& options)
-    : config_(config_read(folder)),
+    : dummy_weights_(options.dummy_weights),
+      config_(config_read(folder)),
       stop_tokens_(find_stop_tokens(folder, config_, options.dummy_weights)),
       num_workers_(options.num_workers > 0 ? options.num_workers : default_num_workers(options.target)) {
   decoder_options_ = options.decoder;
@@ -92,6 +105,13 @@ void Engine::check(const std::vector<Request>& requests) const {
                    length, decoder_options_.max_seq_len);
     MEGALITH_CHECK(request.max_new_tokens >= 1, "request {} asks for {} new tokens, want at least 1", r + 1,
                    request.max_new_tokens);
+    MEGALITH_CHECK(request.cached_tokens == 0 || dummy_weights_,
+                   "request {} takes {} tokens for cached without working through them, which makes sense only for "
+                   "dummy weights (--load-format dummy)",
+                   r + 1, request.cached_tokens);
+    MEGALITH_CHECK(request.cached_tokens >= 0 && request.cached_tokens < length,
+                   "request {} takes {} tokens for cached, want 0 to {}: the last one of the prompt is worked through",
+                   r + 1, request.cached_tokens, length - 1);
     for (int token : request.prompt)
       MEGALITH_CHECK(token >= 0 && token < config_.vocab_size,
                      "prompt {} contains the token {}, but the vocabulary has {} tokens", r + 1, token,
@@ -110,8 +130,9 @@ Generation Engine::generate(const std::vector<Request>& requests,
 
   Generation result;
   result.tokens.resize(requests.size());
+  result.token_ms.resize(requests.size());
   result.reasons.resize(requests.size(), batch::kNotFinished);
-  const auto start = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point start;
   auto take_in = [&](const runtime::MailRecord& record) {
     TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished};
     if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
@@ -122,11 +143,17 @@ Generation Engine::generate(const std::vector<Request>& requests,
       if (result.first_token_ms == 0) result.first_token_ms = ms;
       result.last_token_ms = ms;
       result.tokens[record.request].push_back(record.token);
+      result.token_ms[record.request].push_back(ms);
     }
     if (on_token) on_token(event);
   };
 
-  machine_->start(batch_block_tensors());
+  std::vector<std::string> changed = batch_block_tensors();
+  for (const Request& request : requests)
+    if (request.cached_tokens > 0)
+      for (std::string& state : make_up_cache()) changed.push_back(std::move(state));
+  start = std::chrono::steady_clock::now();
+  machine_->start(changed);
   try {
     runtime::MailRecord record;
     while (!machine_->finished())
@@ -142,17 +169,50 @@ Generation Engine::generate(const std::vector<Request>& requests,
   return result;
 }
 
+std::vector<std::string> Engine::make_up_cache() {
+  std::vector<std::string> changed;
+  if (std::exchange(cache_made_up_, true)) return changed;
+  for (const graph::Tensor& tensor : graph_->tensors()) {
+    if (!is_kv_cache(tensor)) continue;
+    memory_.fill_state(*graph_, tensor.name, changed.size());
+    changed.push_back(tensor.name);
+  }
+  return changed;
+}
+
 void Engine::cancel() noexcept {
   if (machine_) machine_->cancel();
 }
 
 int64_t Engine::weight_bytes_per_token() const {
   int64_t bytes = 0;
-  for (const graph::Tensor& tensor : graph_->tensors()) {
-    const bool table = tensor.name == "rope.cos" || tensor.name == "rope.sin" ||
-                       (tensor.name == "model.embed_tokens.weight" && !config_.tie_word_embeddings);
-    if (tensor.kind == graph::TensorKind::constant && !table) bytes += tensor.bytes();
-  }
+  for (const graph::Tensor& tensor : graph_->tensors())
+    if (is_weight(tensor) && (tensor.name != kEmbedding || config_.tie_word_embeddings)) bytes += tensor.bytes();
+  return bytes;
+}
+
+int64_t Engine::head_bytes() const {
+  return graph_->tensor(graph_->find(config_.tie_word_embeddings ? kEmbedding : "lm_head.weight")).bytes();
+}
+
+int64_t Engine::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const graph::Tensor& tensor : graph_->tensors())
+    if (is_weight(tensor)) bytes += tensor.bytes();
+  return bytes;
+}
+
+int64_t Engine::num_parameters() const {
+  int64_t count = 0;
+  for (const graph::Tensor& tensor : graph_->tensors())
+    if (is_weight(tensor)) count += tensor.num_elements();
+  return count;
+}
+
+int64_t Engine::kv_bytes() const {
+  int64_t bytes = 0;
+  for (const graph::Tensor& tensor : graph_->tensors())
+    if (is_kv_cache(tensor)) bytes += tensor.bytes();
   return bytes;
 }
 

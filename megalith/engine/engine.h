@@ -46,6 +46,7 @@ struct Generation {
   std::vector<std::vector<int>> tokens;  // new ones, per request
   std::vector<batch::FinishReason> reasons;
   bool cancelled = false;
+  std::vector<std::vector<double>> token_ms;  // per request and token, from the launch until the kernel posted it
   double first_token_ms = 0;  // from the launch to the first token of any request
   double last_token_ms = 0;   // from the launch to the last token
 };
@@ -66,6 +67,12 @@ class Engine {
   /// Ends a generate() in progress within 100 ms plus the longest task. From any thread, and from a signal handler.
   void cancel() noexcept;
 
+  /// Makes the next calls of generate() record when each task ran, for their newest `iterations` at least. UserError
+  /// where the target cannot.
+  void profile(uint32_t iterations) { machine_->profile(iterations); }
+  /// The records of the last generate().
+  runtime::Profile profile_take() { return machine_->profile_take(); }
+
   /// Logits of the rows sampled in the last iteration, [samples, V] in the order of requests.
   const float* logits() const { return memory_.get<float>("logits"); }
 
@@ -77,10 +84,21 @@ class Engine {
   int num_workers() const { return num_workers_; }
   /// Bytes of weights that one decode step reads.
   int64_t weight_bytes_per_token() const;
+  /// Of them, those of the output projection, which only rows that are sampled need.
+  int64_t head_bytes() const;
+  /// Bytes of all weights, and how many numbers they are.
+  int64_t weight_bytes() const;
+  int64_t num_parameters() const;
+  /// Bytes of the KV cache, all pages.
+  int64_t kv_bytes() const;
 
  private:
   void check(const std::vector<Request>& requests) const;
+  /// Makes up a past for requests that begin with cached tokens: memory that was never written costs nothing to read.
+  /// The states that changed, which are none the second time.
+  std::vector<std::string> make_up_cache();
 
+  bool dummy_weights_;
   ModelConfig config_;
   std::vector<int> stop_tokens_;
   DecoderOptions decoder_options_;
@@ -90,6 +108,7 @@ class Engine {
   jit::CompiledKernel kernel_;
   MemoryMap memory_;
   std::unique_ptr<Machine> machine_;
+  bool cache_made_up_ = false;
 };
 
 }  // namespace megalith::engine

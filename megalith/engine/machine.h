@@ -12,6 +12,7 @@
 #include "megalith/jit/compile.h"
 #include "megalith/runtime/launcher.h"
 #include "megalith/runtime/mailbox.h"
+#include "megalith/runtime/profile_rings.h"
 
 namespace megalith::engine {
 
@@ -27,6 +28,10 @@ class Machine {
   virtual bool take(runtime::MailRecord* record) = 0;
   /// The same without waiting.
   virtual bool take_now(runtime::MailRecord* record) = 0;
+  /// Asks the next runs to record when their tasks ran, the newest `iterations` of each run at least.
+  virtual void profile(uint32_t iterations);
+  /// The records of the last run.
+  virtual runtime::Profile profile_take();
   /// Brings a state's bytes in the memory map up to date, after a run.
   virtual void fetch(const std::string& state) = 0;
 };

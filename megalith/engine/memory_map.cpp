@@ -123,4 +123,9 @@ void MemoryMap::bind_states(const graph::Graph& graph) {
   }
 }
 
+void MemoryMap::fill_state(const graph::Graph& graph, const std::string& name, uint64_t seed) {
+  const graph::Tensor& tensor = graph.tensor(graph.find(name));
+  fill_random(addresses_.at(name), tensor.dtype, 0, tensor.num_elements(), 0, 1, seed);
+}
+
 }  // namespace megalith::engine

@@ -27,6 +27,9 @@ class MemoryMap {
   /// Zeroed memory for every state.
   void bind_states(const graph::Graph& graph);
 
+  /// Random values in the state `name`, as if somebody had computed them.
+  void fill_state(const graph::Graph& graph, const std::string& name, uint64_t seed);
+
   const std::map<std::string, void*>& addresses() const { return addresses_; }
   template <class T>
   T* get(const std::string& name) const {

@@ -41,6 +41,11 @@ class LaunchImage {
   void reset(u32 first_iteration = 0);
   void set_num_iterations(u32 num_iterations);  // 0 needs a stop word
   void set_spin_rounds(u32 rounds) { launch_.spin_rounds = rounds; }
+  /// Rings for the workers' profile records (runtime/profile.h), or nullptr; they must outlive the runs.
+  void set_profile(ProfileRecord* records, u32 capacity) {
+    launch_.profile = records;
+    launch_.profile_capacity = capacity;
+  }
 
   const std::string& name() const { return name_; }
   const std::string& task_name(u32 task) const { return task_names_[task]; }

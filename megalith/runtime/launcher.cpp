@@ -1,8 +1,5 @@
 #include "megalith/runtime/launcher.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -30,16 +27,6 @@ constexpr u32 kSpinRoundsShared = 32;
 constexpr milliseconds kGrace(2000);
 
 enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
-
-void pin_this_thread(int core) {
-  cpu_set_t* set = CPU_ALLOC(core + 1);
-  const size_t bytes = CPU_ALLOC_SIZE(core + 1);
-  CPU_ZERO_S(bytes, set);
-  CPU_SET_S(core, bytes, set);
-  const int code = pthread_setaffinity_np(pthread_self(), bytes, set);
-  CPU_FREE(set);
-  if (code != 0) log_debug("[launch] cannot pin a worker to core {}: error {}; it runs unpinned", core, code);
-}
 
 }  // namespace
 
@@ -81,7 +68,8 @@ void Launcher::start(u32 first_iteration) {
     for (; started < num_workers; ++started) {
       const int core = cores_.empty() ? -1 : cores_[started];
       workers_.emplace_back([this, worker = started, core] {
-        if (core >= 0) pin_this_thread(core);
+        if (core >= 0 && !pin_this_thread(core))
+          log_debug("[launch] cannot pin a worker to core {}; it runs unpinned", core);
         worker_main(worker);
       });
     }

@@ -109,6 +109,8 @@ struct Stream {
   u64 num_chunks;
 };
 
+struct ProfileRecord;  // runtime/profile.h
+
 struct Launch {
   const TaskRecord* tasks;
   const WaitRecord* waits;
@@ -130,6 +132,8 @@ struct Launch {
   const u8* streams;      // chunks of all workers; nullptr if there are none
   const Stream* stream;   // per worker
   u32 spin_rounds;      // looks at a counter before a waiter sleeps; small if workers share cores
+  ProfileRecord* profile;  // profile_capacity per worker; nullptr: nothing is recorded
+  u32 profile_capacity;    // a power of two
 };
 
 /// What a generated kernel exports, and what the host starts one thread per worker with.

@@ -1,5 +1,6 @@
 #include "megalith/runtime/topology.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -185,6 +186,16 @@ CpuTopology cpu_topology(const std::string& root) {
   topology.memory_bytes = std::min(meminfo_bytes(root, "MemTotal"), cgroup_memory(root).limit);
   topology.caches = caches(root, topology.cores.empty() ? 0 : topology.cores[0]);
   return topology;
+}
+
+bool pin_this_thread(int core) {
+  cpu_set_t* set = CPU_ALLOC(core + 1);
+  const size_t bytes = CPU_ALLOC_SIZE(core + 1);
+  CPU_ZERO_S(bytes, set);
+  CPU_SET_S(core, bytes, set);
+  const int code = pthread_setaffinity_np(pthread_self(), bytes, set);
+  CPU_FREE(set);
+  return code == 0;
 }
 
 int64_t memory_available_bytes(const std::string& root) {

@@ -33,6 +33,9 @@ CpuTopology cpu_topology(const std::string& root = "");
 /// The cores of sched_getaffinity() alone.
 std::vector<int> affinity_cores();
 
+/// Ties the calling thread to a core. False if the system does not let it; then it runs where it likes.
+bool pin_this_thread(int core);
+
 /// Memory that can still be allocated without swapping, in the machine and in the cgroup.
 int64_t memory_available_bytes(const std::string& root = "");
 

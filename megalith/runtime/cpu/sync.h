@@ -48,6 +48,20 @@ inline u64 monotonic_ns() {
   return static_cast<u64>(now.seconds) * 1000000000u + static_cast<u64>(now.nanoseconds);
 }
 
+/// The clock of profile records: the processor's own counter, because a system call for each task would be part of what
+/// it measures. Its rate is the host's to find out.
+inline u64 profile_clock() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  u64 ticks;
+  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+#else
+  return monotonic_ns();
+#endif
+}
+
 /// Sleeps while *word == value, until a wake, a signal, or `nanoseconds` later, whichever is first.
 inline void word_sleep(const u32* word, u32 value, u64 nanoseconds) {
   struct {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "megalith/runtime/cpu/sync.h"
+#include "megalith/runtime/profile.h"
 
 namespace megalith::runtime {
 
@@ -69,6 +70,8 @@ void worker_run(const Launch& launch, u32 worker, RunTask&& run_task) {
   const u32* const last = launch.list + launch.list_begin[worker + 1];
   u8* const scratch = launch.scratch + worker * launch.scratch_bytes;
   u32 tasks_done = 0;
+  const bool profiled = launch.profile != nullptr;
+  u64 begin_ns = 0, ready_ns = 0;  // of the task in hand, if profiled
   auto end = [&](WorkerState state) { store_relaxed(&status.state, static_cast<u32>(state)); };
 
   if (first == last) return end(WorkerState::finished);
@@ -81,6 +84,7 @@ void worker_run(const Launch& launch, u32 worker, RunTask&& run_task) {
     if (launch.gate != kNone && !event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration))
       return end(WorkerState::aborted);
     if (launch.stop != nullptr && *launch.stop != 0) break;
+    if (profiled) begin_ns = profile_clock();
 
     for (const u32* next = first; next != last; ++next) {
       // P1 fetch
@@ -94,6 +98,7 @@ void worker_run(const Launch& launch, u32 worker, RunTask&& run_task) {
         if (!event_wait(launch, status, wait.event, wait.arrivals * (iteration - wait.lag) + wait.count))
           return end(WorkerState::aborted);
       }
+      if (profiled) ready_ns = task.num_waits == 0 ? begin_ns : profile_clock();
 
       // P3 run
       if (load_relaxed(&launch.control->abort) != 0) return end(WorkerState::aborted);
@@ -102,6 +107,11 @@ void worker_run(const Launch& launch, u32 worker, RunTask&& run_task) {
       // P5 signal
       for (u32 s = 0; s < task.num_signals; ++s)
         add_release_wake(&launch.events[launch.signals[task.first_signal + s]]);
+      if (profiled) {
+        const u64 end_ns = profile_clock();
+        *profile_record(launch, worker, tasks_done) = {*next, iteration, begin_ns, ready_ns, end_ns};
+        begin_ns = end_ns;
+      }
       store_relaxed(&status.tasks_done, ++tasks_done);
     }
   }

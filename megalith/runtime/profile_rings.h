@@ -1,0 +1,46 @@
+// The host's side of a profile (runtime/profile.h): rings for the workers' records, and after a run the records in
+// order, on the host's clock.
+#pragma once
+
+#include <vector>
+
+#include "megalith/runtime/memory.h"
+#include "megalith/runtime/profile.h"
+
+namespace megalith::runtime {
+
+/// Per worker, oldest first. Times in nanoseconds, of one clock for all workers.
+struct Profile {
+  std::vector<std::vector<ProfileRecord>> workers;
+};
+
+/// A moment on two clocks: the workers' (profile_clock()) and CLOCK_MONOTONIC.
+struct ClockPair {
+  u64 ticks = 0, ns = 0;
+};
+ClockPair clock_pair_now();
+
+/// The records that `tasks_done` tasks left in a ring, oldest first; times on the line through the two pairs.
+std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacity, u32 tasks_done, ClockPair begin,
+                                          ClockPair end);
+
+class ProfileRings {
+ public:
+  /// Room for the newest `records` of each worker at least.
+  ProfileRings(u32 num_workers, u64 records);
+
+  ProfileRecord* records() const { return reinterpret_cast<ProfileRecord*>(memory_.data()); }
+  u32 capacity() const { return capacity_; }
+
+  /// Right before a run.
+  void begin() { begin_ = clock_pair_now(); }
+  /// After it; `status` is that of its workers.
+  Profile take(const WorkerStatus* status) const;
+
+ private:
+  u32 num_workers_, capacity_;
+  Mapping memory_;
+  ClockPair begin_;
+};
+
+}  // namespace megalith::runtime

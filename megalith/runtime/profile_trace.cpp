@@ -1,0 +1,76 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "megalith/runtime/profile_summary.h"
+
+namespace megalith::runtime {
+
+namespace {
+
+// Names are made of what operators and nodes may be called, so only these two could break a string.
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return result + "\"";
+}
+
+class Writer {
+ public:
+  explicit Writer(u64 start_ns) : start_ns_(start_ns) {}
+
+  void name(const char* what, size_t worker, const std::string& name) {
+    add(fmt::format(R"({{"name":"{}","ph":"M","pid":0,"tid":{},"args":{{"name":{}}}}})", what, worker, quoted(name)));
+  }
+  void slice(const std::string& name, const std::string& category, size_t worker, u64 begin_ns, u64 end_ns,
+             const ProfileRecord& record) {
+    add(fmt::format(
+        R"({{"name":{},"cat":{},"ph":"X","ts":{:.3f},"dur":{:.3f},"pid":0,"tid":{},"args":{{"iteration":{},"task":{}}}}})",
+        quoted(name), quoted(category), microseconds(begin_ns - start_ns_), microseconds(end_ns - begin_ns), worker,
+        record.iteration, record.task));
+  }
+  std::string finish() { return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + text_ + "\n]}\n"; }
+
+ private:
+  static double microseconds(u64 ns) { return static_cast<double>(static_cast<i64>(ns)) / 1000; }
+  void add(const std::string& event) {
+    if (!text_.empty()) text_ += ",\n";
+    text_ += event;
+  }
+
+  u64 start_ns_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
+                          const std::vector<std::string>& operators) {
+  u64 start_ns = ~u64{0};
+  for (const std::vector<ProfileRecord>& records : profile.workers)
+    if (!records.empty()) start_ns = std::min(start_ns, records[0].begin_ns);
+  Writer writer(start_ns);
+  writer.name("process_name", 0, "megalith " + graph.name);
+  for (size_t w = 0; w < profile.workers.size(); ++w) {
+    writer.name("thread_name", w, fmt::format("worker {}", w));
+    const ProfileRecord* previous = nullptr;
+    for (const ProfileRecord& record : profile.workers[w]) {
+      const task::Task& task = graph.tasks.at(record.task);
+      if (previous != nullptr && previous->iteration != record.iteration)
+        writer.slice("gate", "gate", w, previous->end_ns, record.begin_ns, record);
+      if (!task.waits.empty())
+        writer.slice("wait for " + graph.events.at(static_cast<size_t>(task.waits[0].event)).name +
+                         (task.waits.size() > 1 ? fmt::format(" and {} more", task.waits.size() - 1) : ""),
+                     "wait", w, record.begin_ns, record.ready_ns, record);
+      writer.slice(task.name, operators.at(static_cast<size_t>(task.node)), w, record.ready_ns, record.end_ns, record);
+      previous = &record;
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace megalith::runtime

@@ -1,0 +1,110 @@
+// megalith bench, bench latency and profile.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command_run.h"
+
+namespace megalith::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+CommandResult bench(std::vector<std::string> more) {
+  std::vector<std::string> arguments = {"bench", kStoryteller, "-r", "2", "-t", "1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return megalith_command(arguments);
+}
+
+TEST(Bench, PrintsATableOfItsTests) {
+  const CommandResult result = bench({"-p", "40,5", "-n", "16"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("| model "));
+  EXPECT_THAT(result.out, ContainsRegex("\\| storyteller \\| +12.5 MiB \\| +6.56 M \\| cpu +\\| +1 \\| pp40 +\\| +[0-9.]+ ± "));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("| pp5 "), HasSubstr("| tg16 ")));
+  EXPECT_THAT(result.out, ContainsRegex("read bandwidth: [0-9.]+ GB/s before, [0-9.]+ GB/s after, by 1 thread"));
+  EXPECT_THAT(result.out, ContainsRegex("memory: 12.5 MiB of weights, [0-9.]+ MiB of KV cache for 256 positions"));
+}
+
+TEST(Bench, JsonHasWhatTheTableHas) {
+  const CommandResult result = bench({"-p", "0", "-n", "16,8", "-d", "0,100", "-o", "json", "--load-format", "dummy"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto rows = nlohmann::json::parse(result.out);
+  ASSERT_EQ(rows.size(), 4u);
+  const std::vector<std::string> names = {"tg16", "tg8", "tg16 @ d100", "tg8 @ d100"};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto& row = rows[i];
+    EXPECT_EQ(row.at("test"), names[i]);
+    EXPECT_EQ(row.at("n_threads"), 1);
+    EXPECT_EQ(row.at("samples_ts").size(), 2u);
+    const double rate = row.at("avg_ts"), read = row.at("read_gbs"), bytes = row.at("bytes_per_token");
+    EXPECT_NEAR(row.at("avg_ns").get<double>() * 1e-9 * rate, row.at("n_gen").get<double>(),
+                0.6 * row.at("n_gen").get<double>());  // means of a rate and of its inverse, on a machine with ups and downs
+    EXPECT_GT(read, 0);
+    EXPECT_NEAR(row.at("read_share").get<double>(), rate * bytes / 1e9 / read, 1e-3 * row.at("read_share").get<double>() + 1e-3);
+    EXPECT_GE(row.at("p99_ms").get<double>(), row.at("median_ms").get<double>());
+    EXPECT_GE(row.at("peak_bytes").get<int64_t>(), 0);
+    EXPECT_GT(row.at("kv_bytes").get<int64_t>(), 0);
+    EXPECT_GE(row.at("stddev_ts").get<double>(), 0);
+  }
+}
+
+TEST(Bench, WritesLinesForSpreadsheetsAndLogs) {
+  const CommandResult lines = bench({"-p", "4", "-n", "4", "-o", "jsonl"});
+  ASSERT_EQ(lines.code, 0) << lines.err;
+  std::istringstream text(lines.out);
+  std::string line;
+  for (const char* name : {"pp4", "tg4"}) {
+    ASSERT_TRUE(std::getline(text, line));
+    EXPECT_EQ(nlohmann::json::parse(line).at("test"), name);
+  }
+  EXPECT_FALSE(std::getline(text, line));
+  const CommandResult table = bench({"-p", "4", "-n", "0", "-o", "csv"});
+  EXPECT_THAT(table.out, StartsWith("model,model_type,model_size,"));
+  EXPECT_THAT(table.out, ContainsRegex("\n\"storyteller\",\"Qwen3ForCausalLM\",13116672,"));
+  EXPECT_THAT(table.out, HasSubstr(",,,"));  // no median of a prompt
+}
+
+TEST(Bench, RefusesWhatItCannotMeasure) {
+  EXPECT_EQ(bench({"-p", "0", "-n", "0"}).code, 2);
+  EXPECT_THAT(bench({"-p", "4", "-d", "10"}).err, HasSubstr("add --load-format dummy"));
+  EXPECT_THAT(bench({"-n", "4,x"}).err, HasSubstr("\"x\" is not what it takes"));
+  EXPECT_THAT(bench({"-n", "4", "-c", "8", "-p", "9"}).err, HasSubstr("but a text may have 8 (--max-seq-len)"));
+}
+
+TEST(BenchLatency, PrintsLatenciesAsOthersDo) {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      megalith_command({"bench", "latency", kStoryteller, "--input-len", "8", "--output-len", "8", "--batch-size", "2",
+                        "--num-iters-warmup", "1", "--num-iters", "4", "--output-json", folder / "latency.json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("Avg latency: "));
+  EXPECT_THAT(result.out, AllOf(ContainsRegex("\n50% percentile latency: [0-9.]+ seconds\n"),
+                                ContainsRegex("\n99% percentile latency: [0-9.]+ seconds\n")));
+  const auto json = nlohmann::json::parse(read_text(folder / "latency.json"));
+  EXPECT_EQ(json.at("latencies").size(), 4u);
+  EXPECT_LE(json.at("percentiles").at("10").get<double>(), json.at("percentiles").at("90").get<double>());
+  EXPECT_GT(json.at("avg_latency").get<double>(), 0);
+}
+
+TEST(Profile, NamesWhatBoundsTheStepAndWritesATrace) {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      megalith_command({"profile", kStoryteller, "-n", "12", "-t", "2", "-o", folder / "trace.json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("bound by "));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("\nrmsnorm_linear "), HasSubstr("\nattention_partial "), HasSubstr("\ntail "),
+                                ContainsRegex("\nworkers   busy [0-9.]+ %, waiting [0-9.]+ %, at the gate [0-9.]+ %")));
+  const auto trace = nlohmann::json::parse(read_text(folder / "trace.json"));
+  int heads = 0;
+  for (const auto& event : trace.at("traceEvents"))
+    heads += event.at("name").get<std::string>().starts_with("lm_head[");
+  EXPECT_GE(heads, 12);
+  EXPECT_EQ(result.err, "trace written to " + (folder / "trace.json") + ": open it at ui.perfetto.dev or chrome://tracing\n");
+}
+
+}  // namespace
+}  // namespace megalith::test

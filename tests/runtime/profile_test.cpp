@@ -1,0 +1,274 @@
+// Profiles: records made by hand, whose summary is known, and records that workers write.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "megalith/base/error.h"
+#include "megalith/runtime/profile_summary.h"
+#include "runtime/test_kernel.h"
+
+namespace megalith::runtime {
+namespace {
+
+TEST(ProfileRings, UnrollInOrderAlsoAfterTheyWrapped) {
+  std::vector<ProfileRecord> ring(4);
+  for (u32 n = 0; n < 6; ++n) ring[n & 3] = {n, n / 2, 100 + 10 * n, 101 + 10 * n, 105 + 10 * n};
+  // The workers' clock has three ticks a nanosecond.
+  const ClockPair begin{100, 5000}, end{400, 5100};
+  const std::vector<ProfileRecord> all = profile_unroll(ring.data(), 4, 6, begin, end);
+  ASSERT_EQ(all.size(), 4u);
+  for (u32 n = 0; n < 4; ++n) EXPECT_EQ(all[n].task, n + 2);
+  EXPECT_EQ(all[0].begin_ns, 5000u + 20 / 3);
+  EXPECT_EQ(all[3].end_ns, 5000u + 55 / 3);
+  EXPECT_EQ(profile_unroll(ring.data(), 4, 3, begin, end).size(), 3u);
+  EXPECT_TRUE(profile_unroll(ring.data(), 4, 0, begin, end).empty());
+}
+
+TEST(ProfileRings, CountersMayWrap) {
+  std::vector<ProfileRecord> ring(4);
+  const u32 done = 2;  // after 2^32
+  ring[(done - 1) & 3].task = 1;
+  ring[(done - 2) & 3].task = 2;
+  const std::vector<ProfileRecord> all = profile_unroll(ring.data(), 4, done, {0, 0}, {1, 1});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].task, 2u);
+  EXPECT_EQ(all[1].task, 1u);
+}
+
+TEST(ProfileRings, RefuseToBeTooLarge) {
+  EXPECT_EQ(ProfileRings(2, 5).capacity(), 8u);
+  EXPECT_THROW(ProfileRings(1, u64{1} << 40), UserError);
+}
+
+// Two workers, three operators: worker 0 makes x, worker 1 waits for it, both then work on the halves of y; z ends the
+// step and is the gate.
+struct Graph {
+  task::TaskGraph graph;
+  std::vector<std::string> operators = {"make", "halve", "end"};
+
+  Graph() {
+    graph.name = "hand";
+    graph.events = {{"x.ready", 1}, {"y.ready", 2}, {"z.ready", 1}};
+    auto task = [](const char* name, int node, std::vector<task::Wait> waits, std::vector<int> signals) {
+      return task::Task{.name = name, .node = node, .waits = std::move(waits), .signals = std::move(signals)};
+    };
+    graph.tasks = {task("x", 0, {}, {0}), task("y[0]", 1, {{0, 1, 0}}, {1}), task("y[1]", 1, {{0, 1, 0}}, {1}),
+                   task("z", 2, {{1, 2, 0}}, {2})};
+    graph.workers = {{0, 1, 3}, {2}};
+    graph.gate = 2;
+  }
+
+  /// Steps of 1000 ns: x 0-300, y[0] 310-600, y[1] waits 0-320 and runs until 900, z waits 600-920 and ends at 1000.
+  /// `longer`: ns that z takes more in iteration `slow`.
+  Profile profile(u32 iterations, u32 slow = kNone, u64 longer = 0) const {
+    Profile profile;
+    profile.workers.resize(2);
+    u64 at = 1'000'000;
+    for (u32 i = 0; i < iterations; ++i) {
+      const u64 more = i == slow ? longer : 0;
+      profile.workers[0].push_back({0, i, at, at, at + 300});
+      profile.workers[0].push_back({1, i, at + 300, at + 310, at + 600});
+      profile.workers[0].push_back({3, i, at + 600, at + 920, at + 980 + more});
+      profile.workers[1].push_back({2, i, at, at + 320, at + 900});
+      at += 1000 + more;
+    }
+    return profile;
+  }
+};
+
+TEST(ProfileSummary, CountsWhatTheRecordsSay) {
+  const Graph hand;
+  const ProfileSummary summary = profile_summarize(hand.profile(5), hand.graph, hand.operators);
+  EXPECT_EQ(summary.steps, 4);
+  EXPECT_EQ(summary.slow_steps, 0);
+  EXPECT_DOUBLE_EQ(summary.step_ns, 1000);
+  EXPECT_DOUBLE_EQ(summary.median_step_ns, 1000);
+  ASSERT_EQ(summary.workers.size(), 2u);
+  EXPECT_DOUBLE_EQ(summary.workers[0].busy_ns, 300 + 290 + 60);
+  EXPECT_DOUBLE_EQ(summary.workers[0].waiting_ns, 10 + 320);
+  EXPECT_DOUBLE_EQ(summary.workers[0].gate_ns, 20);
+  EXPECT_DOUBLE_EQ(summary.workers[1].busy_ns, 580);
+  EXPECT_DOUBLE_EQ(summary.workers[1].gate_ns, 100);
+  EXPECT_DOUBLE_EQ(summary.busy_share() + summary.waiting_share() + summary.gate_share(), 1);
+  EXPECT_DOUBLE_EQ(summary.tail_ns, (0 + 80) / 2.0);
+
+  ASSERT_EQ(summary.operators.size(), 3u);
+  EXPECT_EQ(summary.operators[0].name, "halve");
+  EXPECT_DOUBLE_EQ(summary.operators[0].busy_ns, 290 + 580);
+  EXPECT_DOUBLE_EQ(summary.operators[0].tasks, 2);
+  EXPECT_DOUBLE_EQ(summary.operators[0].longest_ns, 580);
+  EXPECT_DOUBLE_EQ(summary.operators[0].uneven_ns, 580 - (290 + 580) / 2.0);
+  EXPECT_EQ(summary.operators[1].name, "make");
+  EXPECT_DOUBLE_EQ(summary.operators[1].uneven_ns, 150);
+
+  // z waited for the slower half, the halves for x, worker 1 at the gate for z.
+  ASSERT_EQ(summary.waits.size(), 3u);
+  EXPECT_EQ(summary.waits[0].waiter, "halve");
+  EXPECT_EQ(summary.waits[0].cause, "make");
+  EXPECT_DOUBLE_EQ(summary.waits[0].waiting_ns, 10 + 320);
+  EXPECT_DOUBLE_EQ(summary.waits[0].after_signal_ns, 10 + 20);
+  EXPECT_EQ(summary.waits[1].waiter, "end");
+  EXPECT_EQ(summary.waits[1].cause, "halve");
+  EXPECT_DOUBLE_EQ(summary.waits[1].after_signal_ns, 20);
+  EXPECT_EQ(summary.waits[2].waiter, "gate");
+  EXPECT_EQ(summary.waits[2].cause, "end");
+  EXPECT_DOUBLE_EQ(summary.waits[2].waiting_ns, 20 + 100);
+  EXPECT_DOUBLE_EQ(summary.waits[2].after_signal_ns, 20 + 20);
+  EXPECT_EQ(summary.bound(),
+            "bound by waiting: workers are busy 62 % of the step; the largest wait, 16 % of it, is halve for make");
+}
+
+TEST(ProfileSummary, SetsStepsAsideThatTheMachineSpentElsewhere) {
+  const Graph hand;
+  const ProfileSummary summary = profile_summarize(hand.profile(9, 4, 5000), hand.graph, hand.operators);
+  EXPECT_EQ(summary.steps, 7);
+  EXPECT_EQ(summary.slow_steps, 1);
+  EXPECT_DOUBLE_EQ(summary.longest_step_ns, 6000);
+  EXPECT_DOUBLE_EQ(summary.step_ns, 1000);
+  EXPECT_DOUBLE_EQ(summary.workers[0].busy_ns, 300 + 290 + 60);
+}
+
+TEST(ProfileSummary, LooksAtWholeIterationsOnly) {
+  const Graph hand;
+  Profile profile = hand.profile(6);
+  profile.workers[0].erase(profile.workers[0].begin(), profile.workers[0].begin() + 2);  // a ring that wrapped
+  profile.workers[1].pop_back();                                                         // a run that was cancelled
+  const ProfileSummary summary = profile_summarize(profile, hand.graph, hand.operators);
+  EXPECT_EQ(summary.steps, 3);
+  EXPECT_DOUBLE_EQ(summary.step_ns, 1000);
+  EXPECT_DOUBLE_EQ(summary.workers[0].busy_ns, 650);
+  EXPECT_THROW(profile_summarize(hand.profile(1), hand.graph, hand.operators), UserError);
+  EXPECT_THROW(profile_summarize({}, hand.graph, hand.operators), InternalError);
+}
+
+TEST(ProfileSummary, SaysWhenWorkIsTheBound) {
+  const Graph hand;
+  Profile profile = hand.profile(4);
+  for (auto& records : profile.workers)
+    for (ProfileRecord& record : records) record.ready_ns = record.begin_ns;
+  EXPECT_THAT(profile_summarize(profile, hand.graph, hand.operators).bound(),
+              ::testing::StartsWith("bound by work: workers are busy 94 % of the step, 60 % of it in halve"));
+}
+
+TEST(ProfileTrace, IsWhatPerfettoReads) {
+  const Graph hand;
+  const auto trace = nlohmann::json::parse(profile_trace(hand.profile(2), hand.graph, hand.operators));
+  int slices = 0, waits = 0, gates = 0, names = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "M") {
+      ++names;
+      continue;
+    }
+    ASSERT_EQ(event.at("ph"), "X");
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+    waits += event.at("cat") == "wait";
+    gates += event.at("cat") == "gate";
+    ++slices;
+  }
+  EXPECT_EQ(names, 3);  // the process and two workers
+  EXPECT_EQ(waits, 6);
+  EXPECT_EQ(gates, 2);
+  EXPECT_EQ(slices, 8 + 6 + 2);
+  const auto& z = trace.at("traceEvents").at(6);  // process, worker 0, x, wait, y[0], wait, z
+  EXPECT_EQ(z.at("name"), "z");
+  EXPECT_EQ(z.at("cat"), "end");
+  EXPECT_EQ(z.at("tid"), 0);
+  EXPECT_DOUBLE_EQ(z.at("ts").get<double>(), 0.920);
+  EXPECT_DOUBLE_EQ(z.at("dur").get<double>(), 0.060);
+  EXPECT_EQ(z.at("args").at("iteration"), 0);
+}
+
+TEST(ProfiledRun, WritesARecordForEveryTask) {
+  constexpr u32 kIterations = 20;
+  TestKernel kernel(2);
+  const int a = kernel.event("a"), b = kernel.event("b");
+  auto busy = [](u32) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  };
+  kernel.task("first", 0, {{b, 0, 1}}, {a}, busy);
+  kernel.task("second", 1, {{a}}, {b}, busy);
+  kernel.task("third", 1, {}, {}, busy);
+  kernel.num_iterations = kIterations;
+  LaunchImage image = kernel.build();
+  ProfileRings rings(2, 2 * kIterations);
+  image.set_profile(rings.records(), rings.capacity());
+  rings.begin();
+  const auto begin = std::chrono::steady_clock::now().time_since_epoch();
+  Launcher(test_entry, image).run();
+  const auto end = std::chrono::steady_clock::now().time_since_epoch();
+  const Profile profile = rings.take(image.launch().status);
+
+  ASSERT_EQ(profile.workers[0].size(), kIterations);
+  ASSERT_EQ(profile.workers[1].size(), 2 * kIterations);
+  const auto begin_ns = static_cast<u64>(std::chrono::nanoseconds(begin).count()),
+             end_ns = static_cast<u64>(std::chrono::nanoseconds(end).count());
+  constexpr u64 kSlack = 5000;  // of putting one clock on another
+  for (u32 i = 0; i < kIterations; ++i) {
+    const ProfileRecord &first = profile.workers[0][i], &second = profile.workers[1][2 * i],
+                        &third = profile.workers[1][2 * i + 1];
+    EXPECT_EQ(first.task, 0u);
+    EXPECT_EQ(first.iteration, i);
+    EXPECT_EQ(third.task, 2u);
+    for (const ProfileRecord* record : {&first, &second, &third}) {
+      EXPECT_LE(record->begin_ns, record->ready_ns);
+      EXPECT_GE(record->end_ns + kSlack, record->ready_ns + 50'000);
+      EXPECT_GE(record->begin_ns + kSlack, begin_ns);
+      EXPECT_LE(record->end_ns, end_ns + kSlack);
+    }
+    EXPECT_EQ(second.end_ns, third.begin_ns);
+    EXPECT_EQ(third.begin_ns, third.ready_ns);           // it waits for nothing
+    EXPECT_GE(second.ready_ns + kSlack, first.ready_ns + 50'000);  // it waits for all of `first`
+  }
+  EXPECT_EQ(profile_summarize(profile, kernel.graph, {"op"}).steps + profile_summarize(profile, kernel.graph, {"op"}).slow_steps,
+            kIterations - 1);
+}
+
+TEST(ProfiledRun, KeepsTheNewestAndOffKeepsNothing) {
+  TestKernel kernel(1);
+  kernel.task("t", 0, {}, {});
+  kernel.num_iterations = 100;
+  LaunchImage image = kernel.build();
+  ProfileRings rings(1, 8);
+  image.set_profile(rings.records(), rings.capacity());
+  rings.begin();
+  Launcher(test_entry, image).run();
+  const Profile profile = rings.take(image.launch().status);
+  ASSERT_EQ(profile.workers[0].size(), 8u);
+  for (u32 n = 0; n < 8; ++n) EXPECT_EQ(profile.workers[0][n].iteration, 92 + n);
+
+  ProfileRings untouched(1, 8);
+  image.set_profile(nullptr, 0);
+  Launcher(test_entry, image).run();
+  EXPECT_EQ(untouched.records()[0].end_ns, 0u);
+}
+
+// What recording costs; not judged, since machines differ.
+TEST(ProfileFigures, CostOfARecord) {
+  constexpr int kTasks = 1000, kIterations = 100;
+  TestKernel kernel(1);
+  for (int t = 0; t < kTasks; ++t) kernel.task("t", 0, {}, {});
+  kernel.num_iterations = kIterations;
+  LaunchImage image = kernel.build();
+  ProfileRings rings(1, kTasks * 2);
+  auto entry = [](const Launch* launch, u32 worker) {
+    worker_run(*launch, worker, [](const TaskRecord&, void* const*, u8*, u32) {});
+  };
+  double ns[2] = {1e30, 1e30};
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    const int on = repeat & 1;
+    image.set_profile(on ? rings.records() : nullptr, rings.capacity());
+    Launcher launcher(entry, image);
+    const auto begin = std::chrono::steady_clock::now();
+    launcher.run();
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+    ns[on] = std::min(ns[on], took.count() / kTasks / kIterations);
+  }
+  std::printf("[ FIGURE   ] a task without events: %.1f ns, recorded: %.1f ns\n", ns[0], ns[1]);
+}
+
+}  // namespace
+}  // namespace megalith::runtime

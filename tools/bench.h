@@ -1,0 +1,54 @@
+// The parts of `megalith bench`: what a test is, what came out of it, and how that is written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/engine/engine.h"
+
+namespace megalith::tools {
+
+/// A prompt of `prompt` tokens, or `generate` tokens one by one (the other is 0), behind `depth` tokens.
+struct BenchTest {
+  int64_t prompt = 0, generate = 0, depth = 0;
+
+  std::string name() const;      // "pp512", "tg128 @ d4096"
+  int64_t positions() const;     // of the context that it needs
+  int64_t tokens() const { return prompt + generate; }
+};
+
+struct BenchResult {
+  BenchTest test;
+  std::vector<double> seconds;   // per repetition
+  std::vector<double> token_ms;  // of tokens made one by one, all repetitions
+  double bytes_per_token = 0;    // of weights that are read
+  int64_t peak_bytes = 0;        // of memory beyond weights and KV cache
+
+  std::vector<double> tokens_per_second() const;
+  double gigabytes_per_second() const;
+};
+
+/// What all tests of a run have in common.
+struct BenchReport {
+  std::string model, architecture, target;
+  int64_t model_bytes = 0, num_parameters = 0, kv_bytes = 0, max_seq_len = 0;
+  int num_workers = 0, repetitions = 0;
+  std::optional<double> read_gbs_before, read_gbs_after;  // nothing: not measured on this target
+  std::vector<BenchResult> results;
+
+  std::optional<double> read_gbs() const;
+  std::optional<double> read_share(const BenchResult& result) const;
+
+  std::string markdown() const;
+  std::string csv() const;
+  std::string json() const;
+  std::string jsonl() const;
+};
+
+/// Runs a test `repetitions` times on the engine, once more to warm up. Nothing if `interrupted` became true.
+std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions, bool dummy,
+                                     const bool& interrupted);
+
+}  // namespace megalith::tools

@@ -1,0 +1,115 @@
+// megalith bench: how fast a model runs, beside how fast memory can be read.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "megalith/base/log.h"
+#include "megalith/runtime/bandwidth.h"
+#include "megalith/runtime/resident_memory.h"
+#include "tools/bench.h"
+#include "tools/command.h"
+#include "tools/interrupt.h"
+#include "tools/model_options.h"
+#include "tools/terminal.h"
+
+namespace megalith::tools {
+
+namespace {
+
+struct BenchOptions {
+  ModelOptions model;
+  std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0};
+  int64_t repetitions = 5;
+  std::string output = "md";
+};
+
+std::vector<BenchTest> tests_of(const BenchOptions& options) {
+  std::vector<BenchTest> tests;
+  for (int64_t depth : options.depths) {
+    for (int64_t prompt : options.prompts)
+      if (prompt > 0) tests.push_back({.prompt = prompt, .depth = depth});
+    for (int64_t generate : options.generates)
+      if (generate > 0) tests.push_back({.generate = generate, .depth = depth});
+  }
+  if (tests.empty()) throw UsageError{"nothing to measure: -p and -n are 0"};
+  for (const BenchTest& test : tests)
+    if (test.prompt > 0 && test.depth > 0 && !options.model.dummy())
+      throw UsageError{"a prompt at a depth (-p with -d) is measured on dummy weights only: add --load-format dummy, "
+                       "or -p 0"};
+  return tests;
+}
+
+// Room for the longest test, in whole chunks of attention, so that tests of about a size share a kernel.
+int64_t context_for(const std::vector<BenchTest>& tests, const ModelOptions& model) {
+  if (model.max_seq_len > 0) return model.max_seq_len;
+  int64_t positions = 0;
+  for (const BenchTest& test : tests) positions = std::max(positions, test.positions());
+  const int64_t chunk = DecoderOptions{}.split_len;
+  return std::min((positions + chunk - 1) / chunk * chunk, config_read(model.folder()).max_position_embeddings);
+}
+
+int run(const BenchOptions& given) {
+  const std::vector<BenchTest> tests = tests_of(given);
+  BenchOptions options = given;
+  options.model.max_seq_len = context_for(tests, given.model);
+  engine::Engine engine(options.model.folder(), options.model.engine(1));
+
+  BenchReport report;
+  report.model = engine.config().name;
+  report.architecture = engine.config().architecture;
+  report.target = options.model.target;
+  report.model_bytes = engine.weight_bytes();
+  report.num_parameters = engine.num_parameters();
+  report.kv_bytes = engine.kv_bytes();
+  report.max_seq_len = engine.decoder_options().max_seq_len;
+  report.num_workers = engine.num_workers();
+  report.repetitions = static_cast<int>(options.repetitions);
+
+  const runtime::BandwidthOptions probe{.num_threads = engine.num_workers()};
+  bool interrupted = false;
+  {
+    const InterruptGuard guard([&] {
+      interrupted = true;
+      engine.cancel();
+    });
+    report.read_gbs_before = runtime::stream_bandwidth_gbs(report.target, probe);
+    if (!runtime::resident_peak_reset()) log_info("[bench] the peak of memory includes that of compiling");
+    for (const BenchTest& test : tests) {
+      std::optional<BenchResult> result =
+          bench_run(engine, test, report.repetitions, options.model.dummy(), interrupted);
+      if (!result) break;
+      log_info("[bench] {} done", test.name());
+      report.results.push_back(std::move(*result));
+    }
+    report.read_gbs_after = runtime::stream_bandwidth_gbs(report.target, probe);
+  }
+  if (!interrupted || !report.results.empty())
+    print(options.output == "md"     ? report.markdown()
+          : options.output == "csv"  ? report.csv()
+          : options.output == "json" ? report.json()
+                                     : report.jsonl());
+  return interrupted ? kExitInterrupt : kExitOk;
+}
+
+Action declare(Arguments& arguments) {
+  auto options = std::make_shared<BenchOptions>();
+  arguments.group("Tests");
+  arguments.integers("-p,--n-prompt", options->prompts, "prompts of so many tokens (512); 0: none", 0, 1 << 20);
+  arguments.integers("-n,--n-gen", options->generates, "so many tokens made one by one (128); 0: none", 0, 1 << 20);
+  arguments.integers("-d,--n-depth", options->depths, "behind so many tokens (0); free with --load-format dummy", 0,
+                     1 << 20);
+  arguments.integer("-r,--repetitions", options->repetitions, "of each test, after one to warm up (5)", 1, 10000);
+  arguments.choice("-o,--output", options->output, {"md", "csv", "json", "jsonl"}, "how results are written (md)");
+  options->model.declare(arguments);
+  return [options] { return run(*options); };
+}
+
+}  // namespace
+
+Command bench_command() {
+  return {"bench", "how fast a model runs, beside how fast memory is read",
+          "megalith bench models/storyteller -p 64 -n 128", declare};
+}
+
+}  // namespace megalith::tools

@@ -1,0 +1,170 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "megalith/model/json.h"
+#include "megalith/runtime/memory.h"
+#include "tools/bench.h"
+#include "tools/statistics.h"
+#include "tools/terminal.h"
+
+namespace megalith::tools {
+
+namespace {
+
+/// A value of a result under its name: text for JSON, which is CSV's too but for the quotes of strings.
+struct Field {
+  const char* name;
+  std::string value;
+};
+
+std::string number_or_null(const std::optional<double>& value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "null";
+}
+
+std::string list(const std::vector<double>& values, double scale, int digits) {
+  std::vector<std::string> texts;
+  for (double value : values) texts.push_back(fmt::format("{:.{}f}", value * scale, digits));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+std::vector<Field> fields_of(const BenchReport& report, const BenchResult& result) {
+  const std::vector<double> rates = result.tokens_per_second();
+  const bool by_token = !result.token_ms.empty();
+  auto ms = [&](double percent) {
+    return by_token ? fmt::format("{:.4f}", percentile(result.token_ms, percent)) : "null";
+  };
+  return {{"model", json_quote(report.model)},
+          {"model_type", json_quote(report.architecture)},
+          {"model_size", fmt::format("{}", report.model_bytes)},
+          {"model_n_params", fmt::format("{}", report.num_parameters)},
+          {"backend", json_quote(report.target)},
+          {"build", json_quote(MEGALITH_VERSION)},
+          {"n_threads", fmt::format("{}", report.num_workers)},
+          {"n_ctx", fmt::format("{}", report.max_seq_len)},
+          {"test", json_quote(result.test.name())},
+          {"n_prompt", fmt::format("{}", result.test.prompt)},
+          {"n_gen", fmt::format("{}", result.test.generate)},
+          {"n_depth", fmt::format("{}", result.test.depth)},
+          {"repetitions", fmt::format("{}", report.repetitions)},
+          {"avg_ns", fmt::format("{:.0f}", mean(result.seconds) * 1e9)},
+          {"stddev_ns", fmt::format("{:.0f}", standard_deviation(result.seconds) * 1e9)},
+          {"avg_ts", fmt::format("{:.4f}", mean(rates))},
+          {"stddev_ts", fmt::format("{:.4f}", standard_deviation(rates))},
+          {"median_ms", ms(50)},
+          {"p99_ms", ms(99)},
+          {"bytes_per_token", fmt::format("{:.0f}", result.bytes_per_token)},
+          {"weights_gbs", fmt::format("{:.4f}", result.gigabytes_per_second())},
+          {"read_gbs", number_or_null(report.read_gbs(), 4)},
+          {"read_gbs_before", number_or_null(report.read_gbs_before, 4)},
+          {"read_gbs_after", number_or_null(report.read_gbs_after, 4)},
+          {"read_share", number_or_null(report.read_share(result), 4)},
+          {"kv_bytes", fmt::format("{}", report.kv_bytes)},
+          {"peak_bytes", fmt::format("{}", result.peak_bytes)},
+          {"samples_ns", list(result.seconds, 1e9, 0)},
+          {"samples_ts", list(rates, 1, 4)}};
+}
+
+std::string object(const std::vector<Field>& fields, const char* between) {
+  std::vector<std::string> members;
+  for (const Field& field : fields) members.push_back(fmt::format("\"{}\": {}", field.name, field.value));
+  return fmt::format("{{{}}}", fmt::join(members, between));
+}
+
+// In CSV a null is an empty place and a quote within a quoted text is doubled.
+std::string csv_value(const std::string& value) {
+  if (value == "null") return "";
+  if (value.starts_with('[')) return fmt::format("\"{}\"", value);
+  if (!value.starts_with('"')) return value;
+  std::string text = "\"";
+  for (size_t i = 1; i + 1 < value.size(); ++i) {
+    if (value[i] == '\\' && value[i + 1] == '"') text += "\"\"", ++i;
+    else text += value[i];
+  }
+  return text + "\"";
+}
+
+}  // namespace
+
+std::optional<double> BenchReport::read_gbs() const {
+  if (!read_gbs_before || !read_gbs_after) return std::nullopt;
+  return (*read_gbs_before + *read_gbs_after) / 2;
+}
+
+std::optional<double> BenchReport::read_share(const BenchResult& result) const {
+  const std::optional<double> read = read_gbs();
+  if (!read) return std::nullopt;
+  return result.gigabytes_per_second() / *read;
+}
+
+std::string BenchReport::markdown() const {
+  const bool gpu = target != "cpu";
+  std::vector<std::vector<std::string>> rows = {{"model", "size", "params", "backend", gpu ? "workers" : "threads",
+                                                 "test", "t/s", "median ms", "p99 ms", "GB/s", "of read"}};
+  for (const BenchResult& result : results) {
+    const std::vector<double> rates = result.tokens_per_second();
+    const bool by_token = !result.token_ms.empty();
+    const std::optional<double> share = read_share(result);
+    rows.push_back({model, runtime::format_bytes(model_bytes), format_count(static_cast<double>(num_parameters)), target,
+                    fmt::format("{}", num_workers), result.test.name(),
+                    fmt::format("{:.2f} ± {:.2f}", mean(rates), standard_deviation(rates)),
+                    by_token ? fmt::format("{:.3f}", percentile(result.token_ms, 50)) : "",
+                    by_token ? fmt::format("{:.3f}", percentile(result.token_ms, 99)) : "",
+                    fmt::format("{:.2f}", result.gigabytes_per_second()),
+                    share ? fmt::format("{:.1f} %", 100 * *share) : ""});
+  }
+  constexpr size_t kFirstNumber = 4;  // columns from here on are aligned to the right, but for the test's name
+  auto is_right = [](size_t column) { return column == 1 || column == 2 || (column >= kFirstNumber && column != 5); };
+  std::vector<size_t> widths(rows[0].size(), 3);
+  for (const auto& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], text_width(row[c]));
+  std::string text;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t c = 0; c < rows[r].size(); ++c) {
+      const std::string pad(widths[c] - text_width(rows[r][c]), ' ');
+      text += "| " + (is_right(c) ? pad + rows[r][c] : rows[r][c] + pad) + " ";
+    }
+    text += "|\n";
+    if (r > 0) continue;
+    for (size_t c = 0; c < rows[0].size(); ++c)
+      text += "| " + std::string(widths[c] - 1, '-') + (is_right(c) ? ":" : "-") + " ";
+    text += "|\n";
+  }
+  text += read_gbs() ? fmt::format("\nread bandwidth: {:.2f} GB/s before, {:.2f} GB/s after, by {}\n", *read_gbs_before,
+                                   *read_gbs_after, plural(num_workers, "thread"))
+                     : "\nread bandwidth: not measured on this target\n";
+  int64_t peak = 0;
+  for (const BenchResult& result : results) peak = std::max(peak, result.peak_bytes);
+  return text + fmt::format("memory: {} of weights, {} of KV cache for {} positions, at most {} beside them\n",
+                            runtime::format_bytes(model_bytes), runtime::format_bytes(kv_bytes), max_seq_len,
+                            runtime::format_bytes(peak));
+}
+
+std::string BenchReport::csv() const {
+  std::string text;
+  for (const BenchResult& result : results) {
+    std::vector<std::string> names, values;
+    for (const Field& field : fields_of(*this, result)) {
+      names.emplace_back(field.name);
+      values.push_back(csv_value(field.value));
+    }
+    if (text.empty()) text = fmt::format("{}\n", fmt::join(names, ","));
+    text += fmt::format("{}\n", fmt::join(values, ","));
+  }
+  return text;
+}
+
+std::string BenchReport::json() const {
+  std::vector<std::string> objects;
+  for (const BenchResult& result : results) objects.push_back("  " + object(fields_of(*this, result), ",\n   "));
+  return fmt::format("[\n{}\n]\n", fmt::join(objects, ",\n"));
+}
+
+std::string BenchReport::jsonl() const {
+  std::string text;
+  for (const BenchResult& result : results) text += object(fields_of(*this, result), ", ") + "\n";
+  return text;
+}
+
+}  // namespace megalith::tools

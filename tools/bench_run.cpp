@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "megalith/runtime/resident_memory.h"
+#include "tools/bench.h"
+#include "tools/statistics.h"
+
+namespace megalith::tools {
+
+namespace {
+
+// Any tokens will do, as long as they are not one and the same row of the embedding.
+std::vector<int> some_tokens(int64_t count, int64_t vocab_size) {
+  std::vector<int> tokens;
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int>((i * 7919 + 13) % vocab_size));
+  return tokens;
+}
+
+// A test of generation makes its first token out of the last one before its depth; that one is not timed.
+engine::Request request_of(const BenchTest& test, int64_t vocab_size, bool dummy) {
+  const bool generates = test.generate > 0;
+  const int64_t length = generates ? std::max<int64_t>(test.depth, 1) : test.depth + test.prompt;
+  engine::Request request;
+  request.prompt = some_tokens(length, vocab_size);
+  request.max_new_tokens = generates ? test.generate + 1 : 1;
+  request.ignore_stop_tokens = true;
+  if (dummy) request.cached_tokens = generates ? length - 1 : test.depth;
+  return request;
+}
+
+double bytes_per_token(const engine::Engine& engine, const BenchTest& test) {
+  const auto each = static_cast<double>(engine.weight_bytes_per_token());
+  if (test.generate > 0) return each;
+  // A chunk of the prompt reads the weights once; the output projection is for the last token alone.
+  const int64_t rows = engine.decoder_options().max_rows, chunks = (test.prompt + rows - 1) / rows;
+  const auto head = static_cast<double>(engine.head_bytes());
+  return ((each - head) * static_cast<double>(chunks) + head) / static_cast<double>(test.prompt);
+}
+
+// Weights that lie in mapped files are counted as the pages of files that are there, made-up ones by their size.
+int64_t peak_beyond(const engine::Engine& engine, bool dummy) {
+  const runtime::ResidentMemory memory = runtime::resident_memory();
+  const int64_t weights = dummy ? engine.weight_bytes() : memory.from_files;
+  return std::max<int64_t>(0, memory.peak - weights - engine.kv_bytes());
+}
+
+}  // namespace
+
+std::string BenchTest::name() const {
+  const std::string name = generate > 0 ? fmt::format("tg{}", generate) : fmt::format("pp{}", prompt);
+  return depth > 0 ? fmt::format("{} @ d{}", name, depth) : name;
+}
+
+int64_t BenchTest::positions() const {
+  return generate > 0 ? std::max<int64_t>(depth, 1) + generate + 1 : depth + prompt + 1;
+}
+
+std::vector<double> BenchResult::tokens_per_second() const {
+  std::vector<double> rates;
+  for (double s : seconds) rates.push_back(static_cast<double>(test.tokens()) / s);
+  return rates;
+}
+
+double BenchResult::gigabytes_per_second() const { return mean(tokens_per_second()) * bytes_per_token / 1e9; }
+
+std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions, bool dummy,
+                                     const bool& interrupted) {
+  const engine::Request request = request_of(test, engine.config().vocab_size, dummy);
+  BenchResult result{.test = test, .bytes_per_token = bytes_per_token(engine, test)};
+  for (int repetition = -1; repetition < repetitions; ++repetition) {  // -1 warms up
+    const engine::Generation generation = engine.generate({request});
+    if (interrupted || generation.cancelled) return std::nullopt;
+    if (repetition < 0) continue;
+    const std::vector<double>& ms = generation.token_ms[0];
+    if (test.generate == 0) {
+      result.seconds.push_back(ms.front() / 1000);
+      continue;
+    }
+    result.seconds.push_back((ms.back() - ms.front()) / 1000);
+    for (size_t i = 1; i < ms.size(); ++i) result.token_ms.push_back(ms[i] - ms[i - 1]);
+  }
+  result.peak_bytes = peak_beyond(engine, dummy);
+  return result;
+}
+
+}  // namespace megalith::tools

@@ -1,0 +1,119 @@
+// megalith profile: when each task of a run was waiting and running, and what that says.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "megalith/base/file.h"
+#include "megalith/engine/engine.h"
+#include "megalith/runtime/profile_summary.h"
+#include "tools/command.h"
+#include "tools/interrupt.h"
+#include "tools/model_options.h"
+#include "tools/terminal.h"
+
+namespace megalith::tools {
+
+namespace {
+
+struct ProfileOptions {
+  ModelOptions model;
+  int64_t tokens = 32, depth = 0, warmup = 16;
+  std::string output;
+};
+
+constexpr size_t kRows = 10;
+
+std::string percent(double part, double whole) { return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0); }
+std::string microseconds(double ns) { return fmt::format("{:.2f}", ns / 1000); }
+
+std::string text_of(const runtime::ProfileSummary& summary) {
+  const double all = summary.step_ns * static_cast<double>(summary.workers.size());
+  std::string text = fmt::format("{}\n\nstep      {} mean, {} median, of {}\n", summary.bound(),
+                                 format_ms(summary.step_ns / 1e6), format_ms(summary.median_step_ns / 1e6),
+                                 plural(summary.steps, "step"));
+  if (summary.slow_steps > 0)
+    text += fmt::format("          {} of up to {} set aside, beyond twice the median: the machine had other work\n",
+                        plural(summary.slow_steps, "step"), format_ms(summary.longest_step_ns / 1e6));
+  text += fmt::format("workers   busy {:.1f} %, waiting {:.1f} %, at the gate {:.1f} %\n", 100 * summary.busy_share(),
+                      100 * summary.waiting_share(), 100 * summary.gate_share());
+  text += fmt::format("tail      {} ({}): the average worker's list ends so long before the step does\n\n",
+                      format_ms(summary.tail_ns / 1e6), percent(summary.tail_ns, summary.step_ns));
+
+  Table operators({"operator", ">us a step", ">share", ">tasks", ">us a task", ">longest", ">uneven us"});
+  for (const runtime::ProfileSummary::Operator& op : summary.operators)
+    operators.row({op.name, microseconds(op.busy_ns), percent(op.busy_ns, all), fmt::format("{:.0f}", op.tasks),
+                   microseconds(op.busy_ns / op.tasks), microseconds(op.longest_ns), microseconds(op.uneven_ns)});
+  text += operators.text() + "\n";
+
+  Table waits({"waits of", "for", ">us a step", ">share", ">after the signal"});
+  for (size_t i = 0; i < std::min(summary.waits.size(), kRows); ++i) {
+    const runtime::ProfileSummary::Waiting& waiting = summary.waits[i];
+    waits.row({waiting.waiter, waiting.cause, microseconds(waiting.waiting_ns), percent(waiting.waiting_ns, all),
+               microseconds(waiting.after_signal_ns)});
+  }
+  text += waits.text() + "\n";
+
+  Table workers({"worker", ">busy", ">waiting", ">gate"});
+  for (size_t w = 0; w < std::min<size_t>(summary.workers.size(), 16); ++w) {
+    const runtime::ProfileSummary::Worker& worker = summary.workers[w];
+    workers.row({fmt::format("{}", w), percent(worker.busy_ns, summary.step_ns),
+                 percent(worker.waiting_ns, summary.step_ns), percent(worker.gate_ns, summary.step_ns)});
+  }
+  text += workers.text();
+  if (summary.workers.size() > 16) text += fmt::format("... and {} more\n", summary.workers.size() - 16);
+  return text;
+}
+
+int run(const ProfileOptions& given) {
+  ProfileOptions options = given;
+  // Warm caches and a steady clock first: the newest iterations are kept.
+  const int64_t prompt = std::max<int64_t>(options.depth, 1), tokens = options.warmup + options.tokens + 1;
+  if (options.model.max_seq_len == 0) {
+    const int64_t chunk = DecoderOptions{}.split_len;
+    options.model.max_seq_len = std::min((prompt + tokens + chunk - 1) / chunk * chunk,
+                                         config_read(options.model.folder()).max_position_embeddings);
+  }
+  engine::Engine engine(options.model.folder(), options.model.engine(1));
+  engine::Request request{.max_new_tokens = tokens, .ignore_stop_tokens = true};
+  for (int64_t i = 0; i < prompt; ++i)
+    request.prompt.push_back(static_cast<int>((i * 7919 + 13) % engine.config().vocab_size));
+  if (options.model.dummy()) request.cached_tokens = prompt - 1;
+  {
+    const InterruptGuard guard([&] { engine.cancel(); });
+    engine.profile(static_cast<uint32_t>(options.tokens + 1));
+    engine.generate({request});
+    if (guard.interrupted()) return kExitInterrupt;
+  }
+
+  const runtime::Profile profile = engine.profile_take();
+  std::vector<std::string> operators;
+  for (const graph::Node& node : engine.graph().nodes()) operators.push_back(node.op->name);
+  print(text_of(runtime::profile_summarize(profile, engine.kernel().tasks, operators)));
+  const std::string file =
+      options.output.empty() ? engine.config().name + ".trace.json" : options.output;
+  file_write_atomic(file, runtime::profile_trace(profile, engine.kernel().tasks, operators));
+  note(fmt::format("trace written to {}: open it at ui.perfetto.dev or chrome://tracing", file));
+  return kExitOk;
+}
+
+Action declare(Arguments& arguments) {
+  auto options = std::make_shared<ProfileOptions>();
+  arguments.group("Profile");
+  arguments.integer("-n,--n-gen", options->tokens, "tokens to look at (32)", 2, 1 << 16);
+  arguments.integer("-d,--n-depth", options->depth, "behind so many tokens (0); free with --load-format dummy", 0,
+                    1 << 20);
+  arguments.integer("--warmup", options->warmup, "tokens made before (16)", 0, 1 << 16);
+  arguments.text("-o,--output", options->output, "FILE", "the trace (NAME.trace.json in this folder)");
+  options->model.declare(arguments);
+  return [options] { return run(*options); };
+}
+
+}  // namespace
+
+Command profile_command() {
+  return {"profile", "what bounds a step: work, waits, imbalance; and a trace to look at",
+          "megalith profile models/storyteller -n 32 -o story.trace.json", declare};
+}
+
+}  // namespace megalith::tools
