@@ -114,7 +114,7 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   text += "  u8* scratch;\n";
   // A body that waits for the host must notice that the run has ended.
   if (bound.opaque) text += "  u32 iteration;\n  const u32* abort;\n";
-  if (is_tuned_for_cuda(lowered)) text += "  u8* area;\n  u64 chunk;\n  Epoch epoch;\n";
+  if (is_tuned_for_cuda(lowered)) text += "  u32 chunk;\n  Epoch epoch;\n";
   return text + "};\n";
 }
 
@@ -146,7 +146,7 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   if (bound.opaque) fields += "      .iteration = task.iteration,\n      .abort = task.abort,\n";
   if (is_tuned_for_cuda(lowered))
     fields +=
-        "      .area = task.area,\n      .chunk = task.chunk,\n      .epoch = {task.iteration + 1, task.abort},\n";
+        "      .chunk = task.chunk,\n      .epoch = {task.iteration + 1, task.abort},\n";
   return text + fmt::format("  return {{\n{}  }};\n}}\n", fields);
 }
 

@@ -105,9 +105,9 @@ extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1
   runtime::u8* const area = kernels::shared_area();
   runtime::u8* const scratch = launch.scratch == nullptr ? area : launch.scratch + blockIdx.x * launch.scratch_bytes;
   runtime::worker_run(launch, blockIdx.x,
-                      [&](const runtime::Frame& frame, runtime::u32 iteration, runtime::u64 chunk) {
+                      [&](const runtime::Frame& frame, runtime::u32 iteration, runtime::u32 chunk) {
     kernels::run_task(frame.task.body, {frame.task.begin, frame.task.end, frame.operands, scratch, iteration,
-                                        &launch.control->abort, area, chunk});
+                                        &launch.control->abort, chunk});
   });
 }
 
@@ -215,8 +215,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
   result.text +=
-      fmt::format(kTaskStruct, dialect.worker == Level::block ? "\n  u8* area;    // shared memory\n  u64 chunk;   // of "
-                                                                "the stream, the task's first" : "");
+      fmt::format(kTaskStruct, dialect.worker == Level::block ? "\n  u32 chunk;   // of the stream, the task's first" : "");
   result.text += "\n" + bodies + write_switch(kernels);
   const std::string info = kernel_info(dialect, result, names);
   if (dialect.worker == Level::thread)

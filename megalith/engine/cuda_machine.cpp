@@ -50,6 +50,18 @@ class CudaMachine : public Machine {
     record->posted_ns = static_cast<uint64_t>(posted + clock_offset_);
     return true;
   }
+  void profile(uint32_t iterations) override {
+    const runtime::CudaContextGuard context(program_.ordinal());
+    uint64_t longest = 1;
+    const runtime::Launch& launch = program_.image().launch();
+    for (uint32_t w = 0; w < launch.num_workers; ++w)
+      longest = std::max<uint64_t>(longest, launch.list_begin[w + 1] - launch.list_begin[w]);
+    program_.profile(longest * iterations);
+  }
+  runtime::Profile profile_take() override {
+    const runtime::CudaContextGuard context(program_.ordinal());
+    return program_.profile_take();
+  }
   void fetch(const std::string& state) override {
     const runtime::CudaContextGuard context(program_.ordinal());
     program_.download(state);

@@ -20,7 +20,8 @@ graph::Operator embedding() {
              .name = "embedding_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("y") == DType::bf16 &&
+                   const DType y = q.dtypes.at("y");
+                   return q.dtypes.at("weight") == DType::bf16 && (y == DType::bf16 || y == DType::f32) &&
                           q.sizes.at("H") % 2 == 0;
                  },
              .exchanged = {"y"}})

@@ -27,7 +27,7 @@ graph::Operator linear_residual_copy() {
                    return streams(q) && q.sizes.at("N") % 2 == 0 && all_are(q, {"x", "weight", "copy"}, DType::bf16) &&
                           all_are(q, {"residual", "y"}, DType::f32);
                  },
-             .exchanged = {"x", "copy"},
+             .exchanged = {"x", "residual", "y", "copy"},
              .area_bytes = multiply_area(),
              .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"}})
       .test({{"T", 1}, {"N", 64}, {"K", 64}})

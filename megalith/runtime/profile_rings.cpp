@@ -13,13 +13,13 @@ namespace {
 // 32 bytes each: 64 million records are 2 GiB a worker.
 constexpr u64 kMostRecords = u64{1} << 26;
 
-u32 capacity_for(u64 records) {
+}  // namespace
+
+u32 profile_capacity_for(u64 records) {
   MEGALITH_CHECK(records >= 1 && records <= kMostRecords,
                  "[profile] {} records per worker, want 1 to {}: profile fewer iterations", records, kMostRecords);
   return static_cast<u32>(std::bit_ceil(records));
 }
-
-}  // namespace
 
 // The narrowest of a few looks: the tick counter is read twice around the clock.
 ClockPair clock_pair_now() {
@@ -56,7 +56,7 @@ std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacit
 
 ProfileRings::ProfileRings(u32 num_workers, u64 records)
     : num_workers_(num_workers),
-      capacity_(capacity_for(records)),
+      capacity_(profile_capacity_for(records)),
       memory_(static_cast<int64_t>(sizeof(ProfileRecord)) * capacity_ * num_workers, "the profile's records") {}
 
 Profile ProfileRings::take(const WorkerStatus* status) const {

@@ -24,6 +24,9 @@ ClockPair clock_pair_now();
 std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacity, u32 tasks_done, ClockPair begin,
                                           ClockPair end);
 
+/// Records per worker that a ring of at least `records` has: a power of two. UserError if that is too many.
+u32 profile_capacity_for(u64 records);
+
 class ProfileRings {
  public:
   /// Room for the newest `records` of each worker at least.

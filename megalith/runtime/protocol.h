@@ -110,6 +110,10 @@ struct Stream {
 };
 
 struct ProfileRecord;  // runtime/profile.h
+/// One moment on a worker's own clock and on one that all workers share (GPU).
+struct ProfileClock {
+  u64 ticks, ns;
+};
 
 struct Launch {
   const TaskRecord* tasks;
@@ -134,6 +138,7 @@ struct Launch {
   u32 spin_rounds;      // looks at a counter before a waiter sleeps; small if workers share cores
   ProfileRecord* profile;  // profile_capacity per worker; nullptr: nothing is recorded
   u32 profile_capacity;    // a power of two
+  ProfileClock* profile_clocks;  // two per worker, of its beginning and its end (GPU)
 };
 
 /// What a generated kernel exports, and what the host starts one thread per worker with.

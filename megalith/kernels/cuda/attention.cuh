@@ -13,83 +13,62 @@
 namespace megalith::kernels {
 
 /// One head of one row by one warp: each lane has values 2 p, 2 p + 1 and, half a head further, their partners in the
-/// rotation, for p = lane, lane + 32, ...
-template <int D>
-struct HeadLanes {
-  static constexpr int kHalf = D / 2, kPairs = D / 4, kPerLane = (kPairs + kWarpLanes - 1) / kWarpLanes;
+/// rotation, for p = lane, lane + 32, ... `norm` and `cosine` may be null: then the head is neither normalised nor
+/// rotated. put(d, value of d, value of d + 1) gets each pair.
+template <int D, class X, class Put>
+inline void each_head_pair(X x, int first, const bf16* norm, f32 eps, const f32* cosine, const f32* sine, Epoch epoch,
+                           Put put) {
+  constexpr int kHalf = D / 2, kPairs = D / 4, kPerLane = (kPairs + kWarpLanes - 1) / kWarpLanes;
   float2 low[kPerLane], high[kPerLane];
-
-  template <class X>
-  void load(X x, i64 first, Epoch epoch) {
+  f32 squares = 0;
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int p = lane() + i * kWarpLanes;
-      low[i] = high[i] = {0, 0};
-      if (p >= kPairs) continue;
+  for (int i = 0; i < kPerLane; ++i) {
+    const int p = lane() + i * kWarpLanes;
+    low[i] = high[i] = {0, 0};
+    if (p < kPairs) {
       const u32 a = get_pair(x, first + 2 * p, epoch), b = get_pair(x, first + kHalf + 2 * p, epoch);
       low[i] = {low_f32(a), high_f32(a)};
       high[i] = {low_f32(b), high_f32(b)};
-    }
-  }
-  void normalise(const bf16* weight, f32 eps) {
-    f32 squares = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
       squares += low[i].x * low[i].x + low[i].y * low[i].y + (high[i].x * high[i].x + high[i].y * high[i].y);
-    const f32 scale = rsqrt(warp_all(squares, Add{}) / static_cast<f32>(D) + eps);
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int p = lane() + i * kWarpLanes;
-      if (p >= kPairs) continue;
-      low[i].x *= scale * to_f32(weight[2 * p]);
-      low[i].y *= scale * to_f32(weight[2 * p + 1]);
-      high[i].x *= scale * to_f32(weight[kHalf + 2 * p]);
-      high[i].y *= scale * to_f32(weight[kHalf + 2 * p + 1]);
     }
   }
-  /// `cosine`, `sine`: the row of the tables for the position.
-  void rotate(const f32* cosine, const f32* sine) {
+  f32 scale = 1;
+  if (norm != nullptr) scale = fast_rsqrt(warp_all(squares, Add{}) * (1.0f / D) + eps);
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int p = lane() + i * kWarpLanes;
-      if (p >= kPairs) continue;
-      const float2 c = *reinterpret_cast<const float2*>(cosine + 2 * p), s = *reinterpret_cast<const float2*>(sine + 2 * p);
-      const float2 a = low[i], b = high[i];
-      low[i] = {a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y};
-      high[i] = {b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y};
+  for (int i = 0; i < kPerLane; ++i) {
+    const int p = lane() + i * kWarpLanes;
+    if (p < kPairs) {
+      float2 a = low[i], b = high[i];
+      if (norm != nullptr) {
+        const u32 factors = *reinterpret_cast<const u32*>(norm + 2 * p);
+        const u32 more = *reinterpret_cast<const u32*>(norm + kHalf + 2 * p);
+        a = {a.x * scale * low_f32(factors), a.y * scale * high_f32(factors)};
+        b = {b.x * scale * low_f32(more), b.y * scale * high_f32(more)};
+      }
+      if (cosine != nullptr) {
+        const float2 c = *reinterpret_cast<const float2*>(cosine + 2 * p);
+        const float2 s = *reinterpret_cast<const float2*>(sine + 2 * p);
+        const float2 turned = {a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y};
+        b = {b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y};
+        a = turned;
+      }
+      put(2 * p, a.x, a.y);
+      put(kHalf + 2 * p, b.x, b.y);
     }
   }
-  /// put(d, value of d, value of d + 1) for each pair.
-  template <class Put>
-  void each_pair(Put put) const {
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int p = lane() + i * kWarpLanes;
-      if (p >= kPairs) continue;
-      put(2 * p, low[i].x, low[i].y);
-      put(kHalf + 2 * p, high[i].x, high[i].y);
-    }
-  }
-};
-
-/// A head of `qkv` as attention wants it: place e of group g, of row t.
-template <bool kNorm, bool kRotate, class Args>
-inline auto load_head(const Args& args, int t, i64 g, int e, const bf16* norm) {
-  constexpr int D = 2 * static_cast<int>(Args::H);
-  HeadLanes<D> head;
-  head.load(args.qkv, ((t * Args::G + g) * Args::E + e) * D, args.epoch);
-  if constexpr (kNorm) head.normalise(norm, Args::eps);
-  if constexpr (kRotate) {
-    const i64 row = args.position[t] * Args::H;
-    head.rotate(args.cosine + row, args.sine + row);
-  }
-  return head;
 }
 
-/// Keys and values that a group of lanes holds of one position, eight of D each.
-struct KeyValue {
-  uint4 key, value;
-};
+/// Place e of group g in row t of `qkv`; `norm` and rotation only for queries and keys.
+template <class Args, class Put>
+inline void each_qkv_pair(const Args& args, int t, int g, int e, const bf16* norm, bool rotates, Put put) {
+  constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G), E = static_cast<int>(Args::E);
+  f32 eps = 0;
+  if constexpr (requires { Args::eps; }) eps = Args::eps;
+  const int row = args.position[t] * (D / 2);
+  each_head_pair<D>(args.qkv, ((t * G + g) * E + e) * D, norm, eps, rotates ? args.cosine + row : nullptr,
+                    args.sine + row, args.epoch, put);
+}
+
 inline void unpack(uint4 from, f32 (&to)[8]) {
   to[0] = low_f32(from.x), to[1] = high_f32(from.x), to[2] = low_f32(from.y), to[3] = high_f32(from.y);
   to[4] = low_f32(from.z), to[5] = high_f32(from.z), to[6] = low_f32(from.w), to[7] = high_f32(from.w);
@@ -109,19 +88,29 @@ struct OnlineSoftmax {
       for (int j = 0; j < 8; ++j) part[m][j] = 0;
     }
   }
-  /// All lanes of the warp call it; the group's position counts if `active`.
-  void add(const f32 (&q)[M][8], const f32 (&key)[8], const f32 (&value)[8], bool active) {
+  /// All lanes of the warp call it; the group's position counts if `active`. `q`: [M, kStride] in shared memory, this
+  /// lane's eight values.
+  template <int kStride>
+  void add(const f32* q, const f32 (&key)[8], const f32 (&value)[8], f32 scale, bool active) {
+    f32 score[M];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
-      f32 score = 0;
+      const float4 a = *reinterpret_cast<const float4*>(q + m * kStride);
+      const float4 b = *reinterpret_cast<const float4*>(q + m * kStride + 4);
+      score[m] = fma(a.x, key[0], fma(a.y, key[1], fma(a.z, key[2], a.w * key[3]))) +
+                 fma(b.x, key[4], fma(b.y, key[5], fma(b.z, key[6], b.w * key[7])));
+    }
 #pragma unroll
-      for (int j = 0; j < 8; ++j) score = fma(q[m][j], key[j], score);
+    for (int apart = kLanes / 2; apart > 0; apart /= 2)
 #pragma unroll
-      for (int apart = kLanes / 2; apart > 0; apart /= 2) score += from_lane(score, apart);
-      if (!active) continue;
-      const f32 larger = max(top[m], score), keep = __expf(top[m] - larger), weight = __expf(score - larger);
+      for (int m = 0; m < M; ++m) score[m] += from_lane(score[m], apart);
+    if (!active) return;
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      const f32 s = score[m] * scale, larger = max(top[m], s);
+      const f32 keep = fast_exp(top[m] - larger), weight = fast_exp(s - larger);
       top[m] = larger;
-      total[m] = total[m] * keep + weight;
+      total[m] = fma(total[m], keep, weight);
 #pragma unroll
       for (int j = 0; j < 8; ++j) part[m][j] = fma(weight, value[j], part[m][j] * keep);
     }
@@ -132,157 +121,144 @@ struct OnlineSoftmax {
     for (int apart = kLanes; apart < kWarpLanes; apart *= 2)
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-        const f32 other_top = from_lane(top[m], apart), other_total = from_lane(total[m], apart);
-        const f32 larger = max(top[m], other_top);
-        const f32 mine = top[m] == -kInfinity ? 0.0f : __expf(top[m] - larger);
-        const f32 other = other_top == -kInfinity ? 0.0f : __expf(other_top - larger);
-        top[m] = larger;
-        total[m] = total[m] * mine + other_total * other;
+        const f32 other_top = from_lane(top[m], apart), larger = max(max(top[m], other_top), -1e30f);
+        const f32 mine = fast_exp(top[m] - larger), other = fast_exp(other_top - larger);
+        total[m] = total[m] * mine + from_lane(total[m], apart) * other;
+        top[m] = max(top[m], other_top);
 #pragma unroll
         for (int j = 0; j < 8; ++j) part[m][j] = part[m][j] * mine + from_lane(part[m][j], apart) * other;
       }
   }
 };
 
-/// Chunk c of the positions of one row (ops/attention_partial_qkv.cpp).
+/// Chunk c of the positions of one row (ops/attention_qkv.h). A worker's groups of lanes take a position each: first the
+/// chunk's cached ones, which are loaded before anything is waited for; chunk 0 then those of this iteration's rows.
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), kLanes = D / 8;
+  static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C), B = static_cast<int>(Args::B);
   static constexpr int kGroups = kWarpLanes / kLanes, kAtOnce = kWarps * kGroups;
-  static_assert(D % 8 == 0 && kLanes <= kWarpLanes && (kLanes & (kLanes - 1)) == 0);
-  using Softmax = OnlineSoftmax<M, kLanes>;
+  static_assert(D % 8 == 0 && kLanes <= kWarpLanes && (kLanes & (kLanes - 1)) == 0 && M <= kWarps);
+  // What warps hand to each other: per warp and head D values, the top and the total.
+  static constexpr int kEntry = D + 2;
 
  public:
-  ChunkAttention(const Args& args, int t, i64 g, i64 c)
-      : args_(args), t_(t), g_(g), c_(c), request_(args.request[t]), start_(args.start[t]) {
-    heads_ = reinterpret_cast<f32*>(args.area);
-    joined_ = heads_ + (M + 2 * Args::T_largest) * D;
-  }
+  ChunkAttention(const Args& args, int t, int g, int c)
+      : args_(args), t_(t), g_(g), c_(c), request_(args.request[t]), start_(args.start[t]) {}
 
   void run() {
-    const i64 cycle = start_ / (Args::C * Args::L), rest = start_ % (Args::C * Args::L);
-    const int count = static_cast<int>(cycle * Args::L + clamp(rest - c_ * Args::L, i64(0), i64(Args::L)));
-    if (count == 0 && c_ != 0) return put_nothing();
-    KeyValue next = load(0, count);
+    const int cycle = start_ / (C * L), rest = start_ % (C * L);
+    const int cached = cycle * L + min(max(rest - c_ * L, 0), L);
+    const int count = cached + (c_ == 0 ? static_cast<int>(args_.T) : 0);
+    if (count == 0) return put_nothing();
+    uint4 next_key, next_value;
+    load(0, cached, next_key, next_value);
     stage_heads();
     block_sync();
+    inputs_are_ready();
 
-    const int first = (lane() % kLanes) * 8;
-    f32 q[M][8];
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-      for (int j = 0; j < 8; ++j) q[m][j] = heads_[m * D + first + j] * Args::scale;
-    Softmax softmax;
+    const f32* const q = heads() + lane() % kLanes * 8;
+    OnlineSoftmax<M, kLanes> softmax;
     softmax.clear();
     for (int at = 0; at < count; at += kAtOnce) {
-      const KeyValue now = next;
-      next = load(at + kAtOnce, count);
       f32 key[8], value[8];
-      unpack(now.key, key);
-      unpack(now.value, value);
-      softmax.add(q, key, value, at + place() < count);
+      unpack(next_key, key);
+      unpack(next_value, value);
+      const int n = at + place();
+      bool active = n < count;
+      if (active && n >= cached) active = take_fresh(n - cached, key, value);
+      load(at + kAtOnce, cached, next_key, next_value);
+      softmax.template add<D>(q, key, value, Args::scale, active);
     }
-    if (c_ == 0) add_fresh(softmax, q, first);
     softmax.join_groups();
-    put_joined(softmax, first);
+    put_joined(softmax);
   }
 
  private:
-  int place() const { return warp() * kGroups + lane() / kLanes; }
+  static f32* heads() { return reinterpret_cast<f32*>(shared_area()); }
+  static f32* joined() { return heads() + (M + 2 * static_cast<int>(Args::T_largest)) * D; }
+  static int place() { return warp() * kGroups + lane() / kLanes; }
+  int result(int m) const { return (t_ * C + c_) * static_cast<int>(Args::G * Args::M) + g_ * M + m; }
 
   /// The chunk's cached position number at + place().
-  KeyValue load(int at, int count) const {
+  void load(int at, int cached, uint4& key, uint4& value) const {
     const int n = at + place();
-    if (n >= count) return {{0, 0, 0, 0}, {0, 0, 0, 0}};
-    const i64 position = (n / Args::L * Args::C + c_) * Args::L + n % Args::L;
-    const i64 page = args_.page_table[request_ * Args::Q + position / Args::B];
-    const i64 element = ((page * Args::B + position % Args::B) * Args::G + g_) * D + (lane() % kLanes) * 8;
-    return {*reinterpret_cast<const uint4*>(args_.k_cache + element),
-            *reinterpret_cast<const uint4*>(args_.v_cache + element)};
+    key = value = {0, 0, 0, 0};
+    if (n >= cached) return;
+    const int position = (n / L * C + c_) * L + n % L;
+    const int page = args_.page_table[request_ * static_cast<int>(Args::Q) + position / B];
+    const i64 element = ((i64(page) * B + position % B) * Args::G + g_) * D + lane() % kLanes * 8;
+    key = *reinterpret_cast<const uint4*>(args_.k_cache + element);
+    value = *reinterpret_cast<const uint4*>(args_.v_cache + element);
   }
 
   // This row's queries; for chunk 0 the keys and values of all rows of the iteration.
-  void stage_heads() {
+  void stage_heads() const {
     const int num_heads = M + (c_ == 0 ? 2 * static_cast<int>(args_.T) : 0);
     for (int h = warp(); h < num_heads; h += kWarps) {
-      const auto put = [&](int d, f32 a, f32 b) {
-        heads_[h * D + d] = a;
-        heads_[h * D + d + 1] = b;
-      };
-      const int u = (h - M) / 2;
-      if (h < M)
-        load_head<kNorm, true>(args_, t_, g_, h, query_norm()).each_pair(put);
-      else if ((h - M) % 2 == 0)
-        load_head<kNorm, true>(args_, u, g_, M, key_norm()).each_pair(put);
-      else
-        load_head<false, false>(args_, u, g_, M + 1, nullptr).each_pair(put);
+      const bool is_query = h < M, is_value = !is_query && (h - M) % 2 == 1;
+      const bf16* norm = nullptr;
+      if constexpr (kNorm) norm = is_query ? args_.q_norm : is_value ? nullptr : args_.k_norm;
+      each_qkv_pair(args_, is_query ? t_ : (h - M) / 2, g_, is_query ? h : M + (h - M) % 2, norm, !is_value,
+                    [&](int d, f32 a, f32 b) { *reinterpret_cast<float2*>(heads() + h * D + d) = {a, b}; });
     }
-  }
-  const bf16* query_norm() const {
-    if constexpr (kNorm) return args_.q_norm;
-    return nullptr;
-  }
-  const bf16* key_norm() const {
-    if constexpr (kNorm) return args_.k_norm;
-    return nullptr;
   }
 
-  void add_fresh(Softmax& softmax, const f32 (&q)[M][8], int first) const {
-    const int rows = static_cast<int>(args_.T);
-    for (int base = 0; base < rows; base += kAtOnce) {
-      const int u = base + place();
-      const bool active = u < rows && args_.request[u] == request_ && args_.position[u] <= args_.position[t_];
-      f32 key[8], value[8];
+  /// Row u's key and value, if it counts for this one.
+  bool take_fresh(int u, f32 (&key)[8], f32 (&value)[8]) const {
+    if (Args::T_largest > 1 && (args_.request[u] != request_ || args_.position[u] > args_.position[t_])) return false;
+    const f32* const from = heads() + (M + 2 * u) * D + lane() % kLanes * 8;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        key[j] = active ? heads_[(M + 2 * u) * D + first + j] : 0.0f;
-        value[j] = active ? heads_[(M + 2 * u + 1) * D + first + j] : 0.0f;
-      }
-      softmax.add(q, key, value, active);
+    for (int j = 0; j < 8; ++j) {
+      key[j] = from[j];
+      value[j] = from[D + j];
     }
+    return true;
   }
 
   void put_nothing() const {
-    for (int i = thread(); i < M * D; i += kThreads) put(args_.part, result(i / D) * D + i % D, 0.0f, args_.epoch);
+    for (int i = 2 * thread(); i < M * D; i += 2 * kThreads) put_two(args_.part, result(0) * D + i, 0.0f, 0.0f, args_.epoch);
     if (thread() < M) {
       put(args_.top, result(thread()), -kInfinity, args_.epoch);
       put(args_.total, result(thread()), 0.0f, args_.epoch);
     }
   }
-  i64 result(int m) const { return (t_ * Args::C + c_) * (Args::G * Args::M) + g_ * Args::M + m; }
 
-  // All warps' parts into one: shared memory holds, per warp and head, D values, the top and the total.
-  void put_joined(const Softmax& softmax, int first) {
-    constexpr int kEntry = D + 2;
+  // A head at a time by so many warps that each thread has one or more pairs of values.
+  void put_joined(const OnlineSoftmax<M, kLanes>& softmax) const {
     if (lane() < kLanes) {
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-        f32* const to = joined_ + (warp() * M + m) * kEntry;
+        f32* const to = joined() + (warp() * M + m) * kEntry;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) to[first + j] = softmax.part[m][j];
-        if (lane() == 0) {
-          to[D] = softmax.top[m];
-          to[D + 1] = softmax.total[m];
-        }
+        for (int j = 0; j < 8; j += 2)
+          *reinterpret_cast<float2*>(to + lane() * 8 + j) = {softmax.part[m][j], softmax.part[m][j + 1]};
+        if (lane() == 0) *reinterpret_cast<float2*>(to + D) = {softmax.top[m], softmax.total[m]};
       }
     }
     block_sync();
-    for (int i = thread(); i < M * D; i += kThreads) {
-      const int m = i / D, d = i % D;
-      const f32* const from = joined_ + m * kEntry;
-      f32 top = -kInfinity, total = 0, part = 0;
+    constexpr int kWarpsPerHead = kWarps / M, kPairs = D / 2;
+    const int m = warp() / kWarpsPerHead;
+    if (m < M) {
+      const f32* const from = joined() + m * kEntry;
+      float2 one = {-kInfinity, 0};
+      if (lane() < kWarps) one = *reinterpret_cast<const float2*>(from + lane() * (M * kEntry) + D);
+      const f32 top = warp_all(one.x, Larger{}), weight = fast_exp(one.x - top);
+      const f32 total = warp_all(weight * one.y, Add{});
+      for (int p = warp() % kWarpsPerHead * kWarpLanes + lane(); p - lane() < kPairs; p += kWarpsPerHead * kWarpLanes) {
+        float2 part = {0, 0};
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) top = max(top, from[w * M * kEntry + D]);
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
-        const f32* const one = from + w * M * kEntry;
-        const f32 weight = one[D] == -kInfinity ? 0.0f : __expf(one[D] - top);
-        total += weight * one[D + 1];
-        part += weight * one[d];
+        for (int w = 0; w < kWarps; ++w) {
+          const f32 share = __shfl_sync(0xffffffffu, weight, w);
+          if (p < kPairs) {
+            const float2 of_warp = *reinterpret_cast<const float2*>(from + w * (M * kEntry) + 2 * p);
+            part.x = fma(share, of_warp.x, part.x);
+            part.y = fma(share, of_warp.y, part.y);
+          }
+        }
+        if (p < kPairs) put_two(args_.part, result(m) * D + 2 * p, part.x, part.y, args_.epoch);
       }
-      put(args_.part, result(m) * D + d, part, args_.epoch);
-      if (d == 0) {
+      if (warp() % kWarpsPerHead == 0 && lane() == 0) {
         put(args_.top, result(m), top, args_.epoch);
         put(args_.total, result(m), total, args_.epoch);
       }
@@ -291,9 +267,7 @@ class ChunkAttention {
   }
 
   const Args& args_;
-  const int t_;
-  const i64 g_, c_, request_, start_;
-  f32 *heads_, *joined_;
+  const int t_, g_, c_, request_, start_;
 };
 
 template <bool kNorm, class Args>
@@ -301,7 +275,7 @@ inline void attention_chunks(const Args& args) {
   for (i64 t = args.t_begin; t < min(args.t_end, i64(args.T)); ++t)
     for (i64 g = args.g_begin; g < args.g_end; ++g)
       for (i64 c = args.c_begin; c < args.c_end; ++c)
-        ChunkAttention<kNorm, Args>(args, static_cast<int>(t), g, c).run();
+        ChunkAttention<kNorm, Args>(args, static_cast<int>(t), static_cast<int>(g), static_cast<int>(c)).run();
 }
 template <class Args>
 inline void attention_partial_norm(const Args& args) {
@@ -318,38 +292,46 @@ inline void merge_chunks(const Args& args) {
   constexpr int D = static_cast<int>(Args::D), C = static_cast<int>(Args::C), A = static_cast<int>(Args::A);
   constexpr int kPairs = D / 2, kGroups = kThreads / kPairs, kPerGroup = (C + kGroups - 1) / kGroups;
   static_assert(C <= kWarpLanes && kThreads % kPairs == 0);
-  float2* const sums = reinterpret_cast<float2*>(args.area);  // [kGroups, kPairs]
+  float2* const sums = reinterpret_cast<float2*>(shared_area());  // [kGroups, kPairs]
   const int p = thread() % kPairs, group = thread() / kPairs;
-  for (i64 t = args.t_begin; t < min(args.t_end, i64(args.T)); ++t)
-    for (i64 a = args.a_begin; a < args.a_end; ++a) {
+  const int t_end = static_cast<int>(min(args.t_end, i64(args.T))), a_end = static_cast<int>(args.a_end);
+  for (int t = static_cast<int>(args.t_begin); t < t_end; ++t)
+    for (int a = static_cast<int>(args.a_begin); a < a_end; ++a) {
+      decltype(look_two(args.part, 0)) seen[kPerGroup];
+#pragma unroll
+      for (int i = 0; i < kPerGroup; ++i) {
+        const int c = group + i * kGroups;
+        seen[i] = look_two(args.part, ((t * C + (c < C ? c : 0)) * A + a) * D + 2 * p);
+      }
       f32 top = -kInfinity, total = 0;
       if (lane() < C) {
-        const i64 at = (t * C + lane()) * A + a;
-        top = get(args.top, at, args.epoch);
-        total = get(args.total, at, args.epoch);
+        top = get(args.top, (t * C + lane()) * A + a, args.epoch);
+        total = get(args.total, (t * C + lane()) * A + a, args.epoch);
       }
-      const f32 largest = warp_all(top, Larger{});
-      const f32 weight = top == -kInfinity ? 0.0f : __expf(top - largest);
-      const f32 all = warp_all(weight * total, Add{});
+      const f32 weight = fast_exp(top - warp_all(top, Larger{})), all = warp_all(weight * total, Add{});
+      inputs_are_ready();
       float2 sum = {0, 0};
 #pragma unroll
       for (int i = 0; i < kPerGroup; ++i) {
         const int c = group + i * kGroups;
         const f32 share = __shfl_sync(0xffffffffu, weight, c % kWarpLanes);
-        if (c >= C || share == 0) continue;
-        const i64 at = ((t * C + c) * A + a) * D + 2 * p;
-        sum.x = fma(share, get(args.part, at, args.epoch), sum.x);
-        sum.y = fma(share, get(args.part, at + 1, args.epoch), sum.y);
+        if (c < C) {
+          const float2 part = get_two(seen[i], args.part, ((t * C + c) * A + a) * D + 2 * p, args.epoch);
+          sum.x = fma(share, part.x, sum.x);
+          sum.y = fma(share, part.y, sum.y);
+        }
       }
       sums[group * kPairs + p] = sum;
       block_sync();
       if (thread() < kPairs) {
         float2 y = {0, 0};
+#pragma unroll
         for (int i = 0; i < kGroups; ++i) {
           y.x += sums[i * kPairs + p].x;
           y.y += sums[i * kPairs + p].y;
         }
-        put_pair(args.y, (t * A + a) * D + 2 * p, y.x / all, y.y / all, args.epoch);
+        const f32 factor = fast_divide(1.0f, all);
+        put_pair(args.y, (t * A + a) * D + 2 * p, y.x * factor, y.y * factor, args.epoch);
       }
       block_sync();
     }
@@ -358,23 +340,17 @@ inline void merge_chunks(const Args& args) {
 /// Writes the keys and values of this iteration's rows into the cache, behind everybody who reads it.
 template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
-  const int M = static_cast<int>(Args::E) - 2;
-  for (i64 g = args.g_begin; g < args.g_end; ++g)
+  constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
+  const int g_end = static_cast<int>(args.g_end);
+  for (int g = static_cast<int>(args.g_begin); g < g_end; ++g)
     for (int h = warp(); h < 2 * static_cast<int>(args.T); h += kWarps) {
-      const int t = h / 2;
-      const i64 position = args.position[t];
-      const i64 page = args.page_table[args.request[t] * Args::Q + position / Args::B];
-      const i64 first = ((page * Args::B + position % Args::B) * Args::G + g) * (2 * Args::H);
-      auto put = [&](bf16* cache) {
-        return [=](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(cache + first + d) = pack_bf16(a, b); };
-      };
-      if (h % 2 == 0) {
-        const bf16* norm = nullptr;
-        if constexpr (kNorm) norm = args.k_norm;
-        load_head<kNorm, true>(args, t, g, M, norm).each_pair(put(args.k_cache));
-      } else {
-        load_head<false, false>(args, t, g, M + 1, nullptr).each_pair(put(args.v_cache));
-      }
+      const int t = h / 2, position = args.position[t];
+      const int page = args.page_table[args.request[t] * static_cast<int>(Args::Q) + position / B];
+      bf16* const to = (h % 2 == 0 ? args.k_cache : args.v_cache) + ((i64(page) * B + position % B) * Args::G + g) * D;
+      const bf16* norm = nullptr;
+      if constexpr (kNorm) norm = h % 2 == 0 ? args.k_norm : nullptr;
+      each_qkv_pair(args, t, g, M + h % 2, norm, h % 2 == 0,
+                    [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
     }
 }
 template <class Args>

@@ -6,6 +6,10 @@
 //   sums       of the 16 warps, in order; then the epilogue, one thread for each result
 //
 // All order of summation follows from the layout, never from who is first: the same bits every run.
+//
+// A stage of a small model takes about a microsecond, in which a scheduler of the SM issues some 2000 instructions for
+// its four warps. So what is known when the kernel is compiled (one row of activations, all columns) is written so that
+// the compiler knows it, and nothing here may land in local memory.
 #pragma once
 
 #include "megalith/kernels/cuda/reduce.cuh"
@@ -25,7 +29,7 @@ inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
 
 __shared__ f32 multiply_squares[stream::kMostRows][kWarps], multiply_scale[stream::kMostRows];
 
-/// A multiplication of `kRows` rows of activations at most with rows of kColumns weights. Lives in the worker's area.
+/// A multiplication of `kRows` rows of activations at most with rows of kColumns weights. Works in the shared area.
 template <i64 kRows, i64 kColumns>
 class Multiply {
   static constexpr int kSlices = stream::slices(kRows), kGroupRows = stream::group_rows(kSlices);
@@ -36,37 +40,47 @@ class Multiply {
  public:
   static constexpr int kRowsPerGroup = kGroupRows;
 
-  Multiply(u8* area, u64 chunk, int rows)
-      : x_(reinterpret_cast<u32*>(area)),
-        sums_(reinterpret_cast<f32*>(area + kRows * kPadded * 2)),
-        reader_(chunk),
-        rows_(rows) {}
+  Multiply(u32 chunk, int rows) : reader_(chunk), rows_(kRows == 1 ? 1 : rows) {}
 
+  /// An iteration without rows, as the first one is: what the task would have multiplied is taken and left.
+  template <int kStreams>
+  static void skip(u32 first_chunk, int n_begin, int n_end) {
+    RingReader reader(first_chunk);
+    for (int i = (n_end - n_begin + kGroupRows - 1) / kGroupRows * kStreams * kChunks; i > 0; --i) {
+      reader.wait();
+      reader.next();
+    }
+  }
+
+  /// Rows of activations: known to the compiler where there is but one.
+  int rows() const { return kRows == 1 ? 1 : rows_; }
   /// Groups of rows of weights whose sums there is room for at a time.
-  int groups_at_a_time() const { return stream::kSumsPerWarp / (kGroupRows * (rows_ > 0 ? rows_ : 1)); }
+  int groups_at_a_time() const { return stream::kSumsPerWarp / (kGroupRows * (kRows == 1 ? 1 : max(rows_, 1))); }
 
   /// `x`: [rows, kColumns] of bf16, words or plain. With kNorm, of `norm` [kColumns]: activations are multiplied with
   /// it, and scale(t) is then what rmsnorm multiplies with besides.
   template <bool kNorm, class X>
   void stage(X x, const bf16* norm, f32 eps, Epoch epoch) {
-    for (int t = 0; t < rows_; ++t) {
+    for (int t = 0; t < rows(); ++t) {
       f32 squares = 0;
-      stage_row<kNorm>(x, static_cast<i64>(t) * kColumns, x_ + t * kPadded / 2, norm, epoch, squares);
+      stage_row<kNorm>(x, t, norm, epoch, squares);
       if constexpr (kNorm) {
         squares = warp_all(squares, Add{});
         if (lane() == 0) multiply_squares[t][warp()] = squares;
       }
     }
     if constexpr (kPadded > kColumns)
-      for (int t = 0; t < rows_; ++t)
+      for (int t = 0; t < rows(); ++t)
         for (int i = thread(); i < (kPadded - kColumns) / 2; i += kThreads)
-          x_[(t * kPadded + kColumns) / 2 + i] = 0;
+          activations()[(t * kPadded + kColumns) / 2 + i] = 0;
     block_sync();
+    inputs_are_ready();
     if constexpr (kNorm) {
-      if (warp() < rows_) {
-        f32 total = lane() < kWarps ? multiply_squares[warp()][lane()] : 0.0f;
-        total = warp_all(total, Add{});
-        if (lane() == 0) multiply_scale[warp()] = rsqrt(total / static_cast<f32>(kColumns) + eps);
+      if (warp() < rows()) {
+        f32 total = multiply_squares[warp()][lane() % kWarps];
+#pragma unroll
+        for (int apart = kWarps / 2; apart > 0; apart /= 2) total += from_lane(total, apart);
+        if (lane() == 0) multiply_scale[warp()] = fast_rsqrt(total * (1.0f / static_cast<f32>(kColumns)) + eps);
       }
     }
   }
@@ -77,35 +91,35 @@ class Multiply {
   void groups(int count) {
     const int t4 = lane() % 4, g = lane() / 4;
     const int row = kSlices == 2 ? g / 2 : g, slice = kSlices == 2 ? g % 2 : 0;
-    const bool active = row < rows_;
+    const bool active = row < rows();
     const u32* const x =
-        x_ + (row * kPadded + (warp() * kSlices + slice) * stream::kRunColumns + 8 * t4) / 2;
-    f32* const sums = sums_ + warp() * stream::kSumsPerWarp;
-    const int stride = count * kGroupRows;
+        activations() + (row * kPadded + (warp() * kSlices + slice) * stream::kRunColumns + 8 * t4) / 2;
+    const int place = warp() * 1024 + lane() * 16, stride = count * kGroupRows;
+    f32* const to = sums() + warp() * stream::kSumsPerWarp + g;
     for (int group = 0; group < count; ++group) {
       f32 even[4] = {}, odd[4] = {};
 #pragma unroll 4
       for (int c = 0; c < kChunks; ++c) {
         uint4 b = {0, 0, 0, 0};
         if (active) b = *reinterpret_cast<const uint4*>(x + c * (stream::chunk_columns(kSlices) / 2));
-        const u8* const chunk = reader_.wait() + warp() * 1024 + lane() * 16;
+        const u8* const chunk = reader_.wait() + place;
         const uint4 a0 = *reinterpret_cast<const uint4*>(chunk), a1 = *reinterpret_cast<const uint4*>(chunk + 512);
         multiply_accumulate(even, a0, b.x, b.y);
         multiply_accumulate(odd, a1, b.z, b.w);
         reader_.next();
       }
-      f32* const to = sums + group * kGroupRows + g;
+      const int at = group * kGroupRows;
       if constexpr (kSlices == 2) {
         // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
-        if (t4 < rows_) to[t4 * stride] = even[0] + odd[0] + (even[3] + odd[3]);
+        if (t4 < rows()) to[at + t4 * stride] = even[0] + odd[0] + (even[3] + odd[3]);
       } else {
-        if (2 * t4 < rows_) {
-          to[2 * t4 * stride] = even[0] + odd[0];
-          to[2 * t4 * stride + 8] = even[2] + odd[2];
+        if (2 * t4 < rows()) {
+          to[at + 2 * t4 * stride] = even[0] + odd[0];
+          to[at + 2 * t4 * stride + 8] = even[2] + odd[2];
         }
-        if (2 * t4 + 1 < rows_) {
-          to[(2 * t4 + 1) * stride] = even[1] + odd[1];
-          to[(2 * t4 + 1) * stride + 8] = even[3] + odd[3];
+        if (2 * t4 + 1 < rows()) {
+          to[at + (2 * t4 + 1) * stride] = even[1] + odd[1];
+          to[at + (2 * t4 + 1) * stride + 8] = even[3] + odd[3];
         }
       }
     }
@@ -113,65 +127,71 @@ class Multiply {
   }
 
   /// Of groups(count): the sums for the places from `n` on, of count * kRowsPerGroup, for row t of the activations.
-  float2 sum2(int count, int t, int n) const {
-    const f32* const from = sums_ + t * count * kGroupRows + n;
-    float2 total = {0, 0};
+  template <class Vector>
+  Vector sum(int count, int t, int n) const {
+    const f32* const from = sums() + t * count * kGroupRows + n;
+    constexpr int kWidth = sizeof(Vector) / sizeof(f32);
+    union {
+      Vector vector;
+      f32 values[kWidth];
+    } total = {}, one;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      const float2 one = *reinterpret_cast<const float2*>(from + w * stream::kSumsPerWarp);
-      total.x += one.x;
-      total.y += one.y;
-    }
-    return total;
-  }
-  float4 sum4(int count, int t, int n) const {
-    const f32* const from = sums_ + t * count * kGroupRows + n;
-    float4 total = {0, 0, 0, 0};
+      one.vector = *reinterpret_cast<const Vector*>(from + w * stream::kSumsPerWarp);
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const float4 one = *reinterpret_cast<const float4*>(from + w * stream::kSumsPerWarp);
-      total.x += one.x;
-      total.y += one.y;
-      total.z += one.z;
-      total.w += one.w;
+      for (int i = 0; i < kWidth; ++i) total.values[i] += one.values[i];
     }
-    return total;
+    return total.vector;
   }
 
  private:
+  // Taken from the symbol each time, so that the compiler sees that it is shared memory.
+  static u32* activations() { return reinterpret_cast<u32*>(shared_area()); }             // [rows, kPadded] bf16
+  static f32* sums() { return reinterpret_cast<f32*>(shared_area() + kRows * kPadded * 2); }  // [warps, kSumsPerWarp]
+
+  // Pieces of four: all of a thread's are under way before the first is looked at.
   template <bool kNorm, class X>
-  void stage_row(X x, i64 first, u32* to, const bf16* norm, Epoch epoch, f32& squares) {
-    constexpr int kPieces = kColumns / 4, kMostInFlight = 4;
+  static void stage_row(X x, int t, const bf16* norm, Epoch epoch, f32& squares) {
+    constexpr int kPieces = static_cast<int>(kColumns) / 4, kMostInFlight = 6;
     constexpr int kPerThread = (kPieces + kThreads - 1) / kThreads;
     constexpr int kInFlight = kPerThread < kMostInFlight ? kPerThread : kMostInFlight;
-    for (int base = thread(); base < kPieces; base += kInFlight * kThreads) {
-      decltype(look(x, i64(0))) seen[kInFlight];
+    const int first = t * static_cast<int>(kColumns);
+    u32* const to = activations() + t * (kPadded / 2);
+#pragma unroll
+    for (int base = 0; base < kPieces; base += kInFlight * kThreads) {
       uint2 factors[kInFlight];
+      Fours<X, kInFlight> fours;
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        const int piece = base + i * kThreads;
-        if (piece >= kPieces) break;
-        seen[i] = look(x, first + piece * 4);
-        if constexpr (kNorm) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm) + piece);
-      }
-#pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        const int piece = base + i * kThreads;
-        if (piece >= kPieces) break;
-        Four four = get(seen[i], epoch);
-        if constexpr (kNorm) {
-          const f32 a = low_f32(four.low), b = high_f32(four.low), c = low_f32(four.high), d = high_f32(four.high);
-          squares += a * a + b * b + (c * c + d * d);
-          four.low = pack_bf16(a * low_f32(factors[i].x), b * high_f32(factors[i].x));
-          four.high = pack_bf16(c * low_f32(factors[i].y), d * high_f32(factors[i].y));
+        const int piece = base + i * kThreads + thread();
+        if (piece < kPieces) {
+          fours.look(i, x, first + piece * 4);
+          if constexpr (kNorm) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm) + piece);
+        } else {
+          fours.none(i, epoch);
         }
-        *reinterpret_cast<uint2*>(to + piece * 2) = make_uint2(four.low, four.high);
+      }
+      fours.wait([&](int i) { return first + (base + i * kThreads + thread()) * 4; }, x, epoch);
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const int piece = base + i * kThreads + thread();
+        if (piece < kPieces) {
+          uint2 four = fours.get(i);
+          if constexpr (kNorm) {
+            const f32 a = low_f32(four.x), b = high_f32(four.x), c = low_f32(four.y), d = high_f32(four.y);
+            squares = fma(a, a, squares);
+            squares = fma(b, b, squares);
+            squares = fma(c, c, squares);
+            squares = fma(d, d, squares);
+            four.x = pack_bf16(a * low_f32(factors[i].x), b * high_f32(factors[i].x));
+            four.y = pack_bf16(c * low_f32(factors[i].y), d * high_f32(factors[i].y));
+          }
+          *reinterpret_cast<uint2*>(to + piece * 2) = four;
+        }
       }
     }
   }
 
-  u32* x_;     // [rows, kPadded] bf16, two a word
-  f32* sums_;  // [warps, kSumsPerWarp]
   RingReader reader_;
   int rows_;
 };

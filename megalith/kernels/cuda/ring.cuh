@@ -26,27 +26,24 @@ inline u8* shared_area() { return dynamic_shared + kRingSlots * stream::kChunkBy
 /// Where a consumer warp stands in the ring.
 class RingReader {
  public:
-  /// `chunk`: number of the next chunk since the launch.
-  explicit RingReader(u64 chunk)
-      : slot_(static_cast<u32>(chunk % kRingBarriers)), parity_(static_cast<u32>(chunk / kRingBarriers) & 1) {}
+  /// `chunk`: number of the next chunk since the launch; it may wrap.
+  explicit RingReader(u32 chunk) : chunk_(chunk) {}
 
   /// The chunk, once it is there.
   const u8* wait() const {
-    barrier_wait(&ring_full[slot_], parity_);
-    return ring_slot(slot_);
+    const u32 slot = chunk_ % kRingBarriers;
+    barrier_wait(&ring_full[slot], chunk_ / kRingBarriers & 1);
+    return ring_slot(slot);
   }
   /// By all lanes, which have read what they want of the chunk.
   void next() {
     warp_sync();
-    if (lane() == 0) barrier_arrive(&ring_empty[slot_]);
-    if (++slot_ == kRingBarriers) {
-      slot_ = 0;
-      parity_ ^= 1;
-    }
+    if (lane() == 0) barrier_arrive(&ring_empty[chunk_ % kRingBarriers]);
+    ++chunk_;
   }
 
  private:
-  u32 slot_, parity_;
+  u32 chunk_;
 };
 
 }  // namespace megalith::kernels

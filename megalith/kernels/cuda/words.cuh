@@ -98,27 +98,56 @@ inline void put(Words<i32> to, i64 index, i32 value, Epoch epoch) {
 }
 inline void put(i32* to, i64 index, i32 value, Epoch) { to[index] = value; }
 
-/// Four bf16 from `index` on, a multiple of 4: first look, then what they are once they are there.
-struct Four {
-  u32 low, high;
-};
-struct FourLook {
-  const u64* at;
-  WordPair words;
-};
-inline FourLook look(Words<bf16> from, i64 index) {
-  const u64* at = from.at + index / 2;
-  return {at, load_words(at)};
+inline void put_pair(Words<f32> to, i64 index, f32 a, f32 b, Epoch epoch) {
+  put(to, index, a, epoch);
+  put(to, index + 1, b, epoch);
 }
-inline Four get(FourLook& seen, Epoch epoch) {
-  wait_words(seen.words, seen.at, epoch);
-  return {payload(seen.words.a), payload(seen.words.b)};
+inline void put_pair(f32* to, i64 index, f32 a, f32 b, Epoch) {
+  to[index] = a;
+  to[index + 1] = b;
 }
-struct FourPlain {
-  uint2 pairs;
+
+/// Several times four bf16, from an index that is a multiple of 4: looked at all at once, then waited for together.
+template <class X, int kCount>
+class Fours;
+
+template <int kCount>
+class Fours<Words<bf16>, kCount> {
+ public:
+  void look(int i, Words<bf16> from, int index) { words_[i] = load_words(from.at + index / 2); }
+  /// There is no i-th one.
+  void none(int i, Epoch epoch) { words_[i].a = words_[i].b = static_cast<u64>(epoch.value) << 32; }
+  /// `index_of(i)`: as given to look().
+  template <class IndexOf>
+  void wait(IndexOf index_of, Words<bf16> from, Epoch epoch) {
+    for (u32 round = 1;; ++round) {
+      bool fresh = true;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) fresh = fresh && is_fresh(words_[i].a, epoch) && is_fresh(words_[i].b, epoch);
+      if (fresh || wait_is_over(epoch, round)) return;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+        if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch)) words_[i] = load_words(from.at + index_of(i) / 2);
+    }
+  }
+  uint2 get(int i) const { return make_uint2(payload(words_[i].a), payload(words_[i].b)); }
+
+ private:
+  WordPair words_[kCount];
 };
-inline FourPlain look(const bf16* from, i64 index) { return {*reinterpret_cast<const uint2*>(from + index)}; }
-inline Four get(const FourPlain& seen, Epoch) { return {seen.pairs.x, seen.pairs.y}; }
+
+template <int kCount>
+class Fours<const bf16*, kCount> {
+ public:
+  void look(int i, const bf16* from, int index) { fours_[i] = *reinterpret_cast<const uint2*>(from + index); }
+  void none(int i, Epoch) { fours_[i] = make_uint2(0, 0); }
+  template <class IndexOf>
+  void wait(IndexOf, const bf16*, Epoch) {}
+  uint2 get(int i) const { return fours_[i]; }
+
+ private:
+  uint2 fours_[kCount];
+};
 
 /// Two bf16 from an even `index` on.
 inline u32 get_pair(Words<bf16> from, i64 index, Epoch epoch) {
@@ -136,6 +165,23 @@ inline f32 get(Words<f32> from, i64 index, Epoch epoch) {
   return __builtin_bit_cast(f32, payload(word));
 }
 inline f32 get(const f32* from, i64 index, Epoch) { return from[index]; }
+
+/// Two f32 from an even index on: a first look, and what they are once they are there.
+inline WordPair look_two(Words<f32> from, i64 index) { return load_words(from.at + index); }
+inline float2 get_two(WordPair seen, Words<f32> from, i64 index, Epoch epoch) {
+  wait_words(seen, from.at + index, epoch);
+  return {__builtin_bit_cast(f32, payload(seen.a)), __builtin_bit_cast(f32, payload(seen.b))};
+}
+inline float2 look_two(const f32* from, i64 index) { return *reinterpret_cast<const float2*>(from + index); }
+inline float2 get_two(float2 seen, const f32*, i64, Epoch) { return seen; }
+
+inline void put_two(Words<f32> to, i64 index, f32 a, f32 b, Epoch epoch) {
+  const u64 flag = static_cast<u64>(epoch.value) << 32;
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};"
+               : : "l"(to.at + index), "l"(flag | __builtin_bit_cast(u32, a)), "l"(flag | __builtin_bit_cast(u32, b))
+               : "memory");
+}
+inline void put_two(f32* to, i64 index, f32 a, f32 b, Epoch) { *reinterpret_cast<float2*>(to + index) = {a, b}; }
 inline i32 get(Words<i32> from, i64 index, Epoch epoch) {
   const u64* at = from.at + index;
   u64 word = load_word(at);

@@ -223,6 +223,33 @@ void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
                fmt::format("launching {} workers at once", host.num_workers));
 }
 
+void CudaProgram::profile(u64 records) {
+  const u32 num_workers = image_->launch().num_workers, capacity = profile_capacity_for(records);
+  profile_ = DeviceMemory(static_cast<int64_t>(sizeof(ProfileRecord)) * capacity * num_workers, "the profile's records");
+  profile_clocks_ = DeviceMemory(static_cast<int64_t>(sizeof(ProfileClock)) * 2 * num_workers, "the profile's clocks");
+  launch_.profile = profile_.data<ProfileRecord>();
+  launch_.profile_capacity = capacity;
+  launch_.profile_clocks = profile_clocks_.data<ProfileClock>();
+}
+
+Profile CudaProgram::profile_take() const {
+  const u32 num_workers = image_->launch().num_workers, capacity = launch_.profile_capacity;
+  Profile profile;
+  if (launch_.profile == nullptr) return profile;
+  std::vector<ProfileRecord> records(static_cast<size_t>(capacity) * num_workers);
+  std::vector<ProfileClock> clocks(static_cast<size_t>(num_workers) * 2);
+  std::vector<WorkerStatus> status(num_workers);
+  profile_.download(records.data(), profile_.bytes());
+  profile_clocks_.download(clocks.data(), profile_clocks_.bytes());
+  status_.download(status.data(), status_.bytes());
+  for (u32 w = 0; w < num_workers; ++w) {
+    const ProfileClock &begin = clocks[2 * w], &end = clocks[2 * w + 1];
+    profile.workers.push_back(profile_unroll(records.data() + static_cast<size_t>(w) * capacity, capacity,
+                                             status[w].tasks_done, {begin.ticks, begin.ns}, {end.ticks, end.ns}));
+  }
+  return profile;
+}
+
 std::string CudaProgram::resources() const {
   return fmt::format("{}, {} threads and {} of shared memory a worker{}", resources_.text(), threads_,
                      format_bytes(shared_bytes_),

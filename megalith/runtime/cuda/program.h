@@ -12,6 +12,7 @@
 #include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/cuda/streams.h"
 #include "megalith/runtime/image.h"
+#include "megalith/runtime/profile_rings.h"
 
 namespace megalith::runtime {
 
@@ -34,6 +35,10 @@ class CudaProgram {
   T* shared(const std::string& tensor) const {
     return shared_.at(tensor).data<T>();
   }
+
+  /// Asks for records of the newest `records` tasks of each worker; then, after a run, what was recorded.
+  void profile(u64 records);
+  Profile profile_take() const;
 
   const LaunchImage& image() const { return *image_; }
   int ordinal() const { return device_.ordinal; }
@@ -68,7 +73,7 @@ class CudaProgram {
   std::vector<int64_t> exchange_offsets_;  // per tensor
   std::vector<void*> addresses_;           // per tensor
   std::unique_ptr<LaunchImage> image_;
-  DeviceMemory status_, events_, control_, scratch_;
+  DeviceMemory status_, events_, control_, scratch_, profile_, profile_clocks_;
   std::vector<DeviceMemory> tables_;
   Launch launch_{};
   jit::CudaModule module_ = nullptr;

@@ -19,6 +19,7 @@
 #include "megalith/kernels/cuda/ring.cuh"
 #include "megalith/kernels/cuda/words.cuh"
 #include "megalith/runtime/cuda/sync.cuh"
+#include "megalith/runtime/profile.h"
 
 namespace megalith::runtime {
 
@@ -138,8 +139,10 @@ template <class RunTask>
 inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_task) {
   WorkerStatus& status = launch.status[worker];
   const u32 count = launch.list_begin[worker + 1] - launch.list_begin[worker];
-  const u64 num_chunks = launch.streams == nullptr ? 0 : launch.stream[worker].num_chunks;
+  const u32 num_chunks = launch.streams == nullptr ? 0 : static_cast<u32>(launch.stream[worker].num_chunks);
   const bool speaks = threadIdx.x == 0;
+  const bool profiles = speaks && launch.profile != nullptr;
+  u64 begin = 0;
   u32 slot = 0, parity = 0, tasks_done = 0;
 
   for (u32 done = 0; launch.num_iterations == 0 || done < launch.num_iterations; ++done) {
@@ -159,6 +162,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
     kernels::block_sync();
     const Go go = gate_says;
     if (go != Go::run) return go == Go::stop ? WorkerState::finished : WorkerState::aborted;
+    if (profiles) begin = kernels::profile_clock();
 
     for (u32 at = 0; at < count; ++at) {
       const Frame& frame = frames[slot];
@@ -178,6 +182,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
         if (has_stopped()) return WorkerState::aborted;
       }
       if (speaks) store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
+      if (profiles) kernels::ready_at = kernels::profile_clock();
 
       // P3 run
       run_task(frame, iteration, done * num_chunks + frame.task.first_chunk);
@@ -188,6 +193,11 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
       if (speaks) {
         for (u32 s = 0; s < frame.task.num_signals; ++s)
           add_release(&launch.events[frame.signals[s]].word, kOneArrival);
+        if (profiles) {
+          const u64 end = kernels::profile_clock();
+          *profile_record(launch, worker, tasks_done) = {frame.index, iteration, begin, kernels::ready_at, end};
+          begin = end;
+        }
         store_relaxed(&status.tasks_done, ++tasks_done);
         kernels::barrier_arrive(&frame_empty[slot]);
       }
@@ -223,7 +233,13 @@ inline void worker_run(const Launch& launch, u32 worker, RunTask run_task) {
   const u32 warp = threadIdx.x / kernels::kWarpLanes;
   if (warp == kernels::kWarps) return producer_run(launch, worker);
   if (warp == kernels::kWarps + 1) return scout_run(launch, worker);
+  auto write_clock = [&](u32 which) {
+    if (threadIdx.x == 0 && launch.profile != nullptr)
+      launch.profile_clocks[2 * worker + which] = {kernels::profile_clock(), monotonic_ns()};
+  };
+  write_clock(0);
   const WorkerState end = consumers_run(launch, worker, run_task);
+  write_clock(1);
   kernels::block_sync();
   if (threadIdx.x != 0) return;
   ended = 1;
