@@ -61,20 +61,22 @@ std::string commented(const std::string& text) {
 }
 
 // What a task gets from the worker loop, in one hand.
-constexpr const char* kTaskStruct = R"(struct Task {{
+constexpr const char* kCpuTask = R"(struct Task {
   const i32* begin;
   const i32* end;
   void* const* operands;
   u8* scratch;
   u32 iteration;
-  const u32* abort;{}
-}};
+  const u32* abort;
+};
 )";
+constexpr const char* kCudaTask = "using Task = runtime::Frame;\n";
 
 std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
   std::string cases;
   for (size_t i = 0; i < kernels.size(); ++i)
-    cases += fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].name, kernels[i].name);
+    cases += kernels[i].body ? fmt::format("    case {}: return {}(task);\n", i, kernels[i].name)
+                             : fmt::format("    case {0}: return {1}({1}_arguments(task));\n", i, kernels[i].name);
   return fmt::format(R"(// Chooses the body of a task.
 static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
   switch (body) {{
@@ -104,10 +106,8 @@ extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1
   using namespace megalith;
   runtime::u8* const area = kernels::shared_area();
   runtime::u8* const scratch = launch.scratch == nullptr ? area : launch.scratch + blockIdx.x * launch.scratch_bytes;
-  runtime::worker_run(launch, blockIdx.x,
-                      [&](const runtime::Frame& frame, runtime::u32 iteration, runtime::u32 chunk) {
-    kernels::run_task(frame.task.body, {frame.task.begin, frame.task.end, frame.operands, scratch, iteration,
-                                        &launch.control->abort, chunk});
+  runtime::worker_run(launch, blockIdx.x, scratch, [](const runtime::Frame& frame) {
+    kernels::run_task(frame.body, frame);
   });
 }
 
@@ -191,8 +191,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       embedder.add("kernels/" + dialect.target + "/" + lowered.body->file);
       if (lowered.body->area_bytes)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
-      bodies += fmt::format("{} {}(const {}_args& args) {{ {}(args); }}\n\n", dialect.function, lowered.name,
-                            lowered.name, lowered.body->name);
+      bodies += fmt::format("{} {}(const Task& task) {{ {}({}_arguments(task)); }}\n\n", dialect.function,
+                            lowered.name, lowered.body->name, lowered.name);
     } else {
       const GeneratedBody body = generate_body(lowered, bound, dialect);
       bodies += body.text + "\n";
@@ -214,8 +214,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       "#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC diagnostic ignored "
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
-  result.text +=
-      fmt::format(kTaskStruct, dialect.worker == Level::block ? "\n  u32 chunk;   // of the stream, the task's first" : "");
+  result.text += dialect.worker == Level::block ? kCudaTask : kCpuTask;
   result.text += "\n" + bodies + write_switch(kernels);
   const std::string info = kernel_info(dialect, result, names);
   if (dialect.worker == Level::thread)

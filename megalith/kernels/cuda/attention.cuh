@@ -19,14 +19,29 @@ template <int D, class X, class Put>
 inline void each_head_pair(X x, int first, const bf16* norm, f32 eps, const f32* cosine, const f32* sine, Epoch epoch,
                            Put put) {
   constexpr int kHalf = D / 2, kPairs = D / 4, kPerLane = (kPairs + kWarpLanes - 1) / kWarpLanes;
-  float2 low[kPerLane], high[kPerLane];
+  float2 low[kPerLane], high[kPerLane], c[kPerLane], s[kPerLane];
+  u32 factors[kPerLane], more[kPerLane];
   f32 squares = 0;
+  // All that is loaded is under way before anything is waited for.
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int p = min(lane() + i * kWarpLanes, kPairs - 1);
+    if (norm != nullptr) {
+      factors[i] = *reinterpret_cast<const u32*>(norm + 2 * p);
+      more[i] = *reinterpret_cast<const u32*>(norm + kHalf + 2 * p);
+    }
+    if (cosine != nullptr) {
+      c[i] = *reinterpret_cast<const float2*>(cosine + 2 * p);
+      s[i] = *reinterpret_cast<const float2*>(sine + 2 * p);
+    }
+  }
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int p = lane() + i * kWarpLanes;
     low[i] = high[i] = {0, 0};
     if (p < kPairs) {
-      const u32 a = get_pair(x, first + 2 * p, epoch), b = get_pair(x, first + kHalf + 2 * p, epoch);
+      u32 a, b;
+      get_two_pairs(x, first + 2 * p, first + kHalf + 2 * p, epoch, a, b);
       low[i] = {low_f32(a), high_f32(a)};
       high[i] = {low_f32(b), high_f32(b)};
       squares += low[i].x * low[i].x + low[i].y * low[i].y + (high[i].x * high[i].x + high[i].y * high[i].y);
@@ -40,16 +55,12 @@ inline void each_head_pair(X x, int first, const bf16* norm, f32 eps, const f32*
     if (p < kPairs) {
       float2 a = low[i], b = high[i];
       if (norm != nullptr) {
-        const u32 factors = *reinterpret_cast<const u32*>(norm + 2 * p);
-        const u32 more = *reinterpret_cast<const u32*>(norm + kHalf + 2 * p);
-        a = {a.x * scale * low_f32(factors), a.y * scale * high_f32(factors)};
-        b = {b.x * scale * low_f32(more), b.y * scale * high_f32(more)};
+        a = {a.x * scale * low_f32(factors[i]), a.y * scale * high_f32(factors[i])};
+        b = {b.x * scale * low_f32(more[i]), b.y * scale * high_f32(more[i])};
       }
       if (cosine != nullptr) {
-        const float2 c = *reinterpret_cast<const float2*>(cosine + 2 * p);
-        const float2 s = *reinterpret_cast<const float2*>(sine + 2 * p);
-        const float2 turned = {a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y};
-        b = {b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y};
+        const float2 turned = {a.x * c[i].x - b.x * s[i].x, a.y * c[i].y - b.y * s[i].y};
+        b = {b.x * c[i].x + a.x * s[i].x, b.y * c[i].y + a.y * s[i].y};
         a = turned;
       }
       put(2 * p, a.x, a.y);
@@ -160,6 +171,7 @@ class ChunkAttention {
     const f32* const q = heads() + lane() % kLanes * 8;
     OnlineSoftmax<M, kLanes> softmax;
     softmax.clear();
+#pragma unroll 1
     for (int at = 0; at < count; at += kAtOnce) {
       f32 key[8], value[8];
       unpack(next_key, key);
@@ -195,6 +207,7 @@ class ChunkAttention {
   // This row's queries; for chunk 0 the keys and values of all rows of the iteration.
   void stage_heads() const {
     const int num_heads = M + (c_ == 0 ? 2 * static_cast<int>(args_.T) : 0);
+#pragma unroll 1
     for (int h = warp(); h < num_heads; h += kWarps) {
       const bool is_query = h < M, is_value = !is_query && (h - M) % 2 == 1;
       const bf16* norm = nullptr;
@@ -217,6 +230,7 @@ class ChunkAttention {
   }
 
   void put_nothing() const {
+#pragma unroll 1
     for (int i = 2 * thread(); i < M * D; i += 2 * kThreads) put_two(args_.part, result(0) * D + i, 0.0f, 0.0f, args_.epoch);
     if (thread() < M) {
       put(args_.top, result(thread()), -kInfinity, args_.epoch);
@@ -245,6 +259,7 @@ class ChunkAttention {
       if (lane() < kWarps) one = *reinterpret_cast<const float2*>(from + lane() * (M * kEntry) + D);
       const f32 top = warp_all(one.x, Larger{}), weight = fast_exp(one.x - top);
       const f32 total = warp_all(weight * one.y, Add{});
+#pragma unroll 1
       for (int p = warp() % kWarpsPerHead * kWarpLanes + lane(); p - lane() < kPairs; p += kWarpsPerHead * kWarpLanes) {
         float2 part = {0, 0};
 #pragma unroll
@@ -272,8 +287,11 @@ class ChunkAttention {
 
 template <bool kNorm, class Args>
 inline void attention_chunks(const Args& args) {
+#pragma unroll 1
   for (i64 t = args.t_begin; t < min(args.t_end, i64(args.T)); ++t)
+#pragma unroll 1
     for (i64 g = args.g_begin; g < args.g_end; ++g)
+#pragma unroll 1
       for (i64 c = args.c_begin; c < args.c_end; ++c)
         ChunkAttention<kNorm, Args>(args, static_cast<int>(t), static_cast<int>(g), static_cast<int>(c)).run();
 }
@@ -295,7 +313,9 @@ inline void merge_chunks(const Args& args) {
   float2* const sums = reinterpret_cast<float2*>(shared_area());  // [kGroups, kPairs]
   const int p = thread() % kPairs, group = thread() / kPairs;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T))), a_end = static_cast<int>(args.a_end);
+#pragma unroll 1
   for (int t = static_cast<int>(args.t_begin); t < t_end; ++t)
+#pragma unroll 1
     for (int a = static_cast<int>(args.a_begin); a < a_end; ++a) {
       decltype(look_two(args.part, 0)) seen[kPerGroup];
 #pragma unroll
@@ -342,7 +362,9 @@ template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
   constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
   const int g_end = static_cast<int>(args.g_end);
+#pragma unroll 1
   for (int g = static_cast<int>(args.g_begin); g < g_end; ++g)
+#pragma unroll 1
     for (int h = warp(); h < 2 * static_cast<int>(args.T); h += kWarps) {
       const int t = h / 2, position = args.position[t];
       const int page = args.page_table[args.request[t] * static_cast<int>(Args::Q) + position / B];

@@ -156,6 +156,22 @@ inline u32 get_pair(Words<bf16> from, i64 index, Epoch epoch) {
   wait_word(word, at, epoch);
   return payload(word);
 }
+/// The same at two places at once.
+inline void get_two_pairs(Words<bf16> from, i64 index, i64 other, Epoch epoch, u32& a, u32& b) {
+  const u64 *at = from.at + index / 2, *other_at = from.at + other / 2;
+  u64 word = load_word(at), other_word = load_word(other_at);
+  for (u32 round = 1; !(is_fresh(word, epoch) && is_fresh(other_word, epoch)); ++round) {
+    if (wait_is_over(epoch, round)) break;
+    word = load_word(at);
+    other_word = load_word(other_at);
+  }
+  a = payload(word);
+  b = payload(other_word);
+}
+inline void get_two_pairs(const bf16* from, i64 index, i64 other, Epoch, u32& a, u32& b) {
+  a = *reinterpret_cast<const u32*>(from + index);
+  b = *reinterpret_cast<const u32*>(from + other);
+}
 inline u32 get_pair(const bf16* from, i64 index, Epoch) { return *reinterpret_cast<const u32*>(from + index); }
 
 inline f32 get(Words<f32> from, i64 index, Epoch epoch) {

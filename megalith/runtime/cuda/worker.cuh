@@ -25,10 +25,14 @@ namespace megalith::runtime {
 
 using kernels::Barrier;
 
-/// What a task needs to run, close at hand. The limits are checked when a program is made (runtime/cuda/program.cpp).
-struct Frame {
-  TaskRecord task;
-  u32 index;  // of the task
+/// What a task needs to run, in shared memory: threads that each had it on a stack of their own would drive everything
+/// else out of the cache. The limits are checked when a program is made (runtime/cuda/program.cpp).
+struct Frame : TaskRecord {
+  u32 index;      // of the task
+  u32 iteration;
+  u32 chunk;      // of the stream since the launch, where the task's weights begin
+  u8* scratch;
+  const u32* abort;
   WaitRecord waits[kFrameWaits];
   u32 signals[kFrameSignals];
   void* operands[kFrameOperands];
@@ -75,11 +79,19 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
 }
 
 /// P1, by the scout.
-inline void scout_run(const Launch& launch, u32 worker) {
+inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
+  const u32 num_chunks = launch.streams == nullptr ? 0 : static_cast<u32>(launch.stream[worker].num_chunks);
+  u32 iteration = launch.first_iteration, chunk = 0;  // the iteration's first
   const u32 first = launch.list_begin[worker], count = launch.list_begin[worker + 1] - first;
   const int lane = kernels::lane();
   u32 slot = 0, parity = 1;
-  for (u32 at = 0;; at = at + 1 == count ? 0 : at + 1) {
+#pragma unroll 1
+  for (u32 at = 0;; ++at) {
+    if (at == count) {
+      at = 0;
+      ++iteration;
+      chunk += num_chunks;
+    }
     const u32 index = launch.list[first + at];
     while (!kernels::barrier_passed(&frame_empty[slot], parity))
       if (has_ended()) return;
@@ -87,13 +99,18 @@ inline void scout_run(const Launch& launch, u32 worker) {
     constexpr int kTaskWords = sizeof(TaskRecord) / sizeof(u32);
     static_assert(kTaskWords <= kernels::kWarpLanes);
     auto copy_words = [&](void* to, const void* from, u32 num_words) {
-      for (u32 i = static_cast<u32>(lane); i < num_words; i += kernels::kWarpLanes)
+  #pragma unroll 1
+    for (u32 i = static_cast<u32>(lane); i < num_words; i += kernels::kWarpLanes)
         static_cast<u32*>(to)[i] = static_cast<const u32*>(from)[i];
     };
     const TaskRecord task = launch.tasks[index];
     if (lane == 0) {
-      frame.task = task;
+      static_cast<TaskRecord&>(frame) = task;
       frame.index = index;
+      frame.iteration = iteration;
+      frame.chunk = chunk + task.first_chunk;
+      frame.scratch = scratch;
+      frame.abort = &launch.control->abort;
     }
     copy_words(frame.waits, launch.waits + task.first_wait, task.num_waits * (sizeof(WaitRecord) / sizeof(u32)));
     copy_words(frame.signals, launch.signals + task.first_signal, task.num_signals);
@@ -139,7 +156,6 @@ template <class RunTask>
 inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_task) {
   WorkerStatus& status = launch.status[worker];
   const u32 count = launch.list_begin[worker + 1] - launch.list_begin[worker];
-  const u32 num_chunks = launch.streams == nullptr ? 0 : static_cast<u32>(launch.stream[worker].num_chunks);
   const bool speaks = threadIdx.x == 0;
   const bool profiles = speaks && launch.profile != nullptr;
   u64 begin = 0;
@@ -164,15 +180,17 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
     if (go != Go::run) return go == Go::stop ? WorkerState::finished : WorkerState::aborted;
     if (profiles) begin = kernels::profile_clock();
 
+#pragma unroll 1
     for (u32 at = 0; at < count; ++at) {
       const Frame& frame = frames[slot];
       kernels::barrier_wait(&frame_full[slot], parity);
 
       // P2 wait
       if (speaks) store_relaxed(&status.task, frame.index);
-      if (frame.task.num_waits > 0) {
+      if (frame.num_waits > 0) {
         if (speaks)
-          for (u32 w = 0; w < frame.task.num_waits; ++w) {
+#pragma unroll 1
+          for (u32 w = 0; w < frame.num_waits; ++w) {
             const WaitRecord& wait = frame.waits[w];
             if (event_wait(launch, status, wait.event, wait.arrivals * (iteration - wait.lag) + wait.count)) continue;
             kernels::stopped = 1;
@@ -185,13 +203,14 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
       if (profiles) kernels::ready_at = kernels::profile_clock();
 
       // P3 run
-      run_task(frame, iteration, done * num_chunks + frame.task.first_chunk);
+      run_task(frame);
 
       // P5 signal
       kernels::block_sync();
       if (has_stopped()) return WorkerState::aborted;
       if (speaks) {
-        for (u32 s = 0; s < frame.task.num_signals; ++s)
+#pragma unroll 1
+        for (u32 s = 0; s < frame.num_signals; ++s)
           add_release(&launch.events[frame.signals[s]].word, kOneArrival);
         if (profiles) {
           const u64 end = kernels::profile_clock();
@@ -210,9 +229,9 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
   return WorkerState::finished;
 }
 
-/// All threads of the block call it. `run_task(frame, iteration, chunk)` is the switch over the task bodies.
+/// All threads of the block call it. `run_task(frame)` is the switch over the task bodies.
 template <class RunTask>
-inline void worker_run(const Launch& launch, u32 worker, RunTask run_task) {
+inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task) {
   if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
     if (threadIdx.x == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
     return;
@@ -232,7 +251,7 @@ inline void worker_run(const Launch& launch, u32 worker, RunTask run_task) {
   __syncthreads();
   const u32 warp = threadIdx.x / kernels::kWarpLanes;
   if (warp == kernels::kWarps) return producer_run(launch, worker);
-  if (warp == kernels::kWarps + 1) return scout_run(launch, worker);
+  if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch);
   auto write_clock = [&](u32 which) {
     if (threadIdx.x == 0 && launch.profile != nullptr)
       launch.profile_clocks[2 * worker + which] = {kernels::profile_clock(), monotonic_ns()};
