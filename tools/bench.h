@@ -14,8 +14,8 @@ namespace megalith::tools {
 struct BenchTest {
   int64_t prompt = 0, generate = 0, depth = 0;
 
-  std::string name() const;      // "pp512", "tg128 @ d4096"
-  int64_t positions() const;     // of the context that it needs
+  std::string name() const;   // "pp512", "tg128 @ d4096"
+  int64_t positions() const;  // of the context that it needs
   int64_t tokens() const { return prompt + generate; }
 };
 

@@ -47,8 +47,8 @@ struct Generation {
   std::vector<batch::FinishReason> reasons;
   bool cancelled = false;
   std::vector<std::vector<double>> token_ms;  // per request and token, from the launch until the kernel posted it
-  double first_token_ms = 0;  // from the launch to the first token of any request
-  double last_token_ms = 0;   // from the launch to the last token
+  double first_token_ms = 0;                  // from the launch to the first token of any request
+  double last_token_ms = 0;                   // from the launch to the last token
 };
 
 /// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.

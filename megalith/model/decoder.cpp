@@ -33,6 +33,9 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.page_size >= 1 && r.page_size <= 65536, "--page-size is {}, want 1 to 65536", r.page_size);
   MEGALITH_CHECK(r.split_len >= 1, "the split length is {}, want at least 1", r.split_len);
   MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
+  MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
+                 "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
+                 r.max_pages, r.pages_per_request() * r.max_requests, r.max_requests, r.max_seq_len);
   MEGALITH_CHECK(r.max_rows >= r.max_requests && r.max_rows <= 4096,
                  "--max-batched-tokens is {}, want {} (one row per request) to 4096", r.max_rows, r.max_requests);
   return r;
@@ -43,7 +46,7 @@ int64_t DecoderOptions::pages_per_request() const {
   return ceil_div(ceil_div(max_seq_len, split_len) * split_len, page_size);
 }
 
-int64_t DecoderOptions::num_pages() const { return pages_per_request() * max_requests; }
+int64_t DecoderOptions::num_pages() const { return max_pages > 0 ? max_pages : pages_per_request() * max_requests; }
 
 std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) {
   std::map<std::string, DType> result;
@@ -157,11 +160,11 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId requests = graph_.state("requests", DType::i32, {num_requests, batch::kRequestFields});
   const TensorId sampling_f32 = graph_.state("sampling_f32", DType::f32, {num_requests, batch::kSamplingFloats});
   const TensorId sampling_i32 = graph_.state("sampling_i32", DType::i32, {num_requests, batch::kSamplingInts});
-  const TensorId token =
-      graph_.add("sampling", "sampling", {logits, best, sample_request, requests, sampling_f32, sampling_i32})[0];
+  const TensorId history = graph_.state("history", DType::i32, {num_requests, options_.max_seq_len});
+  const TensorId token = graph_.add("sampling", "sampling",
+                                    {logits, best, sample_request, requests, history, sampling_f32, sampling_i32})[0];
 
   const TensorId stop_tokens = graph_.state("stop_tokens", DType::i32, {options_.max_stop_tokens});
-  const TensorId history = graph_.state("history", DType::i32, {num_requests, options_.max_seq_len});
   const TensorId mailbox =
       graph_.state("mailbox", DType::i32, {static_cast<int64_t>(sizeof(runtime::Mailbox) / sizeof(int32_t))});
   const TensorId stop = graph_.state("stop", DType::i32, {1});

@@ -63,8 +63,8 @@ Profile ProfileRings::take(const WorkerStatus* status) const {
   const ClockPair end = clock_pair_now();
   Profile profile;
   for (u32 w = 0; w < num_workers_; ++w)
-    profile.workers.push_back(profile_unroll(records() + static_cast<size_t>(w) * capacity_, capacity_,
-                                             status[w].tasks_done, begin_, end));
+    profile.workers.push_back(
+        profile_unroll(records() + static_cast<size_t>(w) * capacity_, capacity_, status[w].tasks_done, begin_, end));
   return profile;
 }
 

@@ -78,8 +78,8 @@ class Steps {
 
  private:
   const task::TaskGraph& graph_;
-  std::vector<u32> iterations_;      // whole ones; they follow each other, since rings forget from one end
-  std::map<u32, double> lengths_;    // ns, by iteration
+  std::vector<u32> iterations_;              // whole ones; they follow each other, since rings forget from one end
+  std::map<u32, double> lengths_;            // ns, by iteration
   std::map<std::pair<u32, u32>, u64> ends_;  // (iteration, task)
   std::vector<std::vector<u32>> signallers_;
 };
@@ -216,8 +216,9 @@ std::string ProfileSummary::bound() const {
     return fmt::format("bound by work: workers are busy {:.0f} % of the step, {:.0f} % of it in {}", 100 * busy_share(),
                        percent(operators[0].busy_ns), operators[0].name);
   if (waits.empty()) return "bound by nothing that was recorded";
-  return fmt::format("bound by waiting: workers are busy {:.0f} % of the step; the largest wait, {:.0f} % of it, is {} for {}",
-                     100 * busy_share(), percent(waits[0].waiting_ns), waits[0].waiter, waits[0].cause);
+  return fmt::format(
+      "bound by waiting: workers are busy {:.0f} % of the step; the largest wait, {:.0f} % of it, is {} for {}",
+      100 * busy_share(), percent(waits[0].waiting_ns), waits[0].waiter, waits[0].cause);
 }
 
 }  // namespace megalith::runtime

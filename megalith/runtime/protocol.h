@@ -115,9 +115,9 @@ struct Launch {
   u32 num_iterations;  // 0: until *stop is set
   u32 gate;            // event, or kNone
   u32 gate_arrivals;
-  const i32* stop;      // nullptr without a token loop
-  u32 first_iteration;  // iterations are numbered from here; every counter starts at its arrivals * first_iteration
-  u32 spin_rounds;      // looks at a counter before a waiter sleeps; small if workers share cores
+  const i32* stop;         // nullptr without a token loop
+  u32 first_iteration;     // iterations are numbered from here; every counter starts at its arrivals * first_iteration
+  u32 spin_rounds;         // looks at a counter before a waiter sleeps; small if workers share cores
   ProfileRecord* profile;  // profile_capacity per worker; nullptr: nothing is recorded
   u32 profile_capacity;    // a power of two
 };
