@@ -67,8 +67,8 @@ class Engine {
   /// Ends a generate() in progress within 100 ms plus the longest task. From any thread, and from a signal handler.
   void cancel() noexcept;
 
-  /// Makes the next calls of generate() record when each task ran, for their newest `iterations` at least. UserError
-  /// where the target cannot.
+  /// Makes the next calls of generate() record when each task ran, for their newest `iterations` at least; 0: no
+  /// longer. UserError where the target cannot.
   void profile(uint32_t iterations) { machine_->profile(iterations); }
   /// The records of the last generate().
   runtime::Profile profile_take() { return machine_->profile_take(); }

@@ -15,7 +15,7 @@ struct ProfileSummary {
   struct Worker {
     double busy_ns = 0;     // in bodies, their memory accesses and signals included
     double waiting_ns = 0;  // for events
-    double gate_ns = 0;     // between its last task of a step and its first of the next
+    double gate_ns = 0;     // after its last task of a step, and before its first of the next
   };
   struct Operator {
     std::string name;

@@ -127,7 +127,7 @@ TEST(Run, FewerPagesServeShorterTexts) {
   few.insert(few.end(), {"-n", "60"});
   EXPECT_EQ(story(few).code, 1);
   EXPECT_THAT(story(few).err,
-              ::testing::ContainsRegex("take 5 KV pages of 16 tokens, but there are 3 \\(--num-pages\\)"));
+              ::testing::ContainsRegex("take 4 KV pages of 16 tokens, but there are 3 \\(--num-pages\\)"));
   EXPECT_THAT(story({"-p", kPrompt, "--num-pages", "1000"}).err, HasSubstr("--num-pages is 1000, want 1 to 16"));
 }
 
