@@ -60,6 +60,7 @@ void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, 
     f32s[batch::kFrequencyPenalty] = request.sampling.frequency_penalty;
     int32_t* i32s = memory.get<int32_t>("sampling_i32") + r * batch::kSamplingInts;
     i32s[batch::kTopK] = request.sampling.top_k;
+    i32s[batch::kLogprobs] = request.logprobs;
     i32s[batch::kSeedLow] = static_cast<int32_t>(request.sampling.seed);
     i32s[batch::kSeedHigh] = static_cast<int32_t>(request.sampling.seed >> 32);
   }

@@ -142,10 +142,11 @@ Generation Engine::generate(const std::vector<Request>& requests,
   Generation result;
   result.tokens.resize(requests.size());
   result.token_ms.resize(requests.size());
+  result.logprobs.resize(requests.size());
   result.reasons.resize(requests.size(), batch::kNotFinished);
   std::chrono::steady_clock::time_point start;
   auto take_in = [&](const runtime::MailRecord& record) {
-    TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished};
+    TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished, record.logprob};
     if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
       event.finished = true;
       event.reason = result.reasons[record.request] = static_cast<batch::FinishReason>(record.reason);
@@ -155,6 +156,7 @@ Generation Engine::generate(const std::vector<Request>& requests,
       result.last_token_ms = ms;
       result.tokens[record.request].push_back(record.token);
       result.token_ms[record.request].push_back(ms);
+      if (requests[record.request].logprobs) result.logprobs[record.request].push_back(record.logprob);
     }
     if (on_token) on_token(event);
   };

@@ -43,7 +43,13 @@ enum SamplingFloat {
   kFrequencyPenalty,   // subtracted once for each time that they were
   kSamplingFloats = 8
 };
-enum SamplingInt { kTopK, kSeedLow, kSeedHigh, kSamplingInts = 4 };
+enum SamplingInt {
+  kTopK,
+  kSeedLow,
+  kSeedHigh,
+  kLogprobs,  // 1: how likely each token was is worked out, too
+  kSamplingInts = 4
+};
 enum CountField { kRows, kSamples, kCountFields = 4 };
 
 }  // namespace megalith::batch

@@ -70,6 +70,14 @@ int64_t sample(const std::vector<double>& logits, const Wish& wish, double unifo
   return best - logits.begin();
 }
 
+// By the model's own logits: neither penalties nor temperature change what the model holds likely.
+double log_probability(const double* logits, int64_t vocabulary, int64_t token) {
+  const double largest = *std::max_element(logits, logits + vocabulary);
+  double total = 0;
+  for (int64_t v = 0; v < vocabulary; ++v) total += std::exp(logits[v] - largest);
+  return logits[token] - largest - std::log(total);
+}
+
 void reference(const loop::Binding& binding, loop::Arrays& arrays) {
   const int64_t num_samples = binding.sizes.at("R"), vocabulary = binding.sizes.at("V"),
                 longest = binding.sizes.at("S");
@@ -97,12 +105,14 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     if (wish.temperature <= 0) {
       token = penalties ? static_cast<double>(std::max_element(logits.begin(), logits.end()) - logits.begin())
                         : arrays.at("best").values[static_cast<size_t>(r)];
-      continue;
+    } else {
+      auto word = [](double value) { return static_cast<uint32_t>(static_cast<int32_t>(value)); };
+      const double uniform =
+          uniform_from(word(i32s[batch::kSeedLow]), word(i32s[batch::kSeedHigh]), word(fields[batch::kLength]));
+      token = static_cast<double>(sample(logits, wish, uniform));
     }
-    auto word = [](double value) { return static_cast<uint32_t>(static_cast<int32_t>(value)); };
-    const double uniform =
-        uniform_from(word(i32s[batch::kSeedLow]), word(i32s[batch::kSeedHigh]), word(fields[batch::kLength]));
-    token = static_cast<double>(sample(logits, wish, uniform));
+    arrays.at("logprob").values[static_cast<size_t>(r)] =
+        i32s[batch::kLogprobs] != 0 ? log_probability(row, vocabulary, static_cast<int64_t>(token)) : 0;
   }
 }
 
@@ -121,11 +131,14 @@ graph::Operator sampling() {
       .input("sampling_f32", {"N", "8"})
       .input("sampling_i32", {"N", "4"}, DType::i32)
       .output("token", {"R"}, DType::i32)
+      .output("logprob", {"R"})
+      .exactly()
       .output("heap", {"R", "V"}, DType::i32)
       .output("adjusted", {"R", "V"})
       .loops(R"(
         { [r, v, f, p, s] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= p < 4 and 0 <= s < S }
         token[r]   = best[r] + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f]) + sum(p, sampling_i32[sample_request[r], p]) + sum(s, history[sample_request[r], s])
+        logprob[r] = sum(v, logits[r, v])
         heap[r, v] = v
         adjusted[r, v] = logits[r, v]
       )")

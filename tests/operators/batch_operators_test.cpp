@@ -24,7 +24,9 @@ graph::Graph sampling_graph(int64_t rows, int64_t vocab, int64_t length = 1) {
                                         graph.state("history", DType::i32, {rows, length}),
                                         graph.state("sampling_f32", DType::f32, {rows, batch::kSamplingFloats}),
                                         graph.state("sampling_i32", DType::i32, {rows, batch::kSamplingInts})};
-  graph.add("sampling", "sampling", inputs, {.outputs = {{"token", graph.state("token", DType::i32, {rows})}}});
+  graph.add("sampling", "sampling", inputs,
+            {.outputs = {{"token", graph.state("token", DType::i32, {rows})},
+                         {"logprob", graph.state("logprob", DType::f32, {rows})}}});
   return graph;
 }
 
@@ -46,8 +48,9 @@ TEST(Sampling, DrawsWhatTheReferenceDraws) {
     const double presences[] = {0, 0, 1.5, -0.5}, frequencies[] = {0, 0, 0.25};
     f32s.insert(f32s.end(), {temperatures[random() % 4], top_ps[random() % 4], min_ps[random() % 4],
                              repetitions[random() % 5], presences[random() % 4], frequencies[random() % 3], 0, 0});
-    i32s.insert(i32s.end(), {static_cast<double>(top_ks[random() % 6]),
-                             static_cast<double>(static_cast<int32_t>(random())), static_cast<double>(r % 3), 0});
+    i32s.insert(i32s.end(),
+                {static_cast<double>(top_ks[random() % 6]), static_cast<double>(static_cast<int32_t>(random())),
+                 static_cast<double>(r % 3), r % 4 == 0 ? 0.0 : 1.0});
     const double length = static_cast<double>(1 + random() % kLength);
     for (int f = 0; f < batch::kRequestFields; ++f)
       requests.push_back(f == batch::kLength   ? length
@@ -77,6 +80,12 @@ TEST(Sampling, DrawsWhatTheReferenceDraws) {
     not_best += found[r] != best[r];
     const size_t request = kRows - 1 - r;
     greedy_moved += f32s[request * batch::kSamplingFloats + batch::kTemperature] == 0 && found[r] != best[r];
+  }
+  const std::vector<double> logprob = memory.array("logprob").values, wanted_logprob = expected.at("logprob").values;
+  for (size_t r = 0; r < found.size(); ++r) {
+    if (found[r] != wanted[r]) continue;
+    EXPECT_NEAR(logprob[r], wanted_logprob[r], 1e-5 * std::max(1.0, std::abs(wanted_logprob[r]))) << "row " << r;
+    EXPECT_EQ(logprob[r] != 0, (kRows - 1 - r) % 4 != 0) << "row " << r;
   }
   // f32 weights against float64 ones: a draw that falls on the border of two tokens may go either way.
   EXPECT_LE(different, 2);
@@ -116,6 +125,7 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
   graph.dynamic_size("samples", counts, batch::kSamples);
   const graph::Dim rows(kRows, "rows"), samples(kRequests, "samples");
   std::vector<TensorId> inputs = {graph.state("token", DType::i32, {samples}),
+                                  graph.state("logprob", DType::f32, {samples}),
                                   graph.state("stop_tokens", DType::i32, {3}),
                                   graph.state("requests", DType::i32, {kRequests, batch::kRequestFields}),
                                   graph.state("history", DType::i32, {kRequests, kLength}),
@@ -145,6 +155,7 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
   memory.set("history", testing::random_values(kRequests * kLength, DType::i32, 100, random));
   memory.set("stop_tokens", {7, -1, -1});
   memory.set("token", {5, 7, 8, 9, 7});
+  memory.set("logprob", {-1, -2, -3, -4, -5});
   std::vector<runtime::MailRecord> mail(256);
   auto* mailbox = static_cast<runtime::Mailbox*>(memory.address("mailbox"));
   runtime::mailbox_init(mailbox, mail.data(), static_cast<uint32_t>(mail.size()));
@@ -178,8 +189,11 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
   // Every request that was there has ended, and the mailbox told the host so: one `finished` each.
   int finished = 0, tokens = 0;
   runtime::MailRecord record;
-  while (runtime::mailbox_take(mailbox, &record, 0))
-    ++(static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished ? finished : tokens);
+  while (runtime::mailbox_take(mailbox, &record, 0)) {
+    const bool is_token = static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::token;
+    ++(is_token ? tokens : finished);
+    EXPECT_EQ(record.logprob < 0, is_token);
+  }
   EXPECT_EQ(finished, 4);
   double made = 0;
   for (int64_t n = 0; n < kRequests; ++n)

@@ -141,6 +141,15 @@ inline i32 penalize(float* adjusted, i32* counts, const float* logits, i32 vocab
   return best;
 }
 
+/// The logarithm of a token's probability by the model's own logits: neither penalties nor temperature change what the
+/// model holds likely.
+inline float log_probability(const float* logits, i32 vocabulary, i32 best, i32 token) {
+  const float largest = logits[best];
+  double total = 0;
+  for (i32 v = 0; v < vocabulary; ++v) total += static_cast<double>(exp(logits[v] - largest));
+  return logits[token] - largest - log(static_cast<float>(total));
+}
+
 /// The body of the operator `sampling`: one token per sample row.
 template <class Args>
 inline void sample_rows(const Args& a) {
@@ -161,13 +170,15 @@ inline void sample_rows(const Args& a) {
     }
     if (f32s[batch::kTemperature] <= 0.0f) {
       a.token[r] = best;
-      continue;
+    } else {
+      const double uniform =
+          uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]),
+                       static_cast<u32>(fields[batch::kLength]));
+      a.token[r] = sample_row(logits, heap, vocabulary, best, f32s[batch::kTemperature],
+                              {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]}, uniform);
     }
-    const double uniform =
-        uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]),
-                     static_cast<u32>(fields[batch::kLength]));
-    a.token[r] = sample_row(logits, heap, vocabulary, best, f32s[batch::kTemperature],
-                            {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]}, uniform);
+    a.logprob[r] =
+        i32s[batch::kLogprobs] != 0 ? log_probability(a.logits + r * a.V, vocabulary, a.best[r], a.token[r]) : 0.0f;
   }
 }
 
