@@ -75,7 +75,7 @@ double log_probability(const double* logits, int64_t vocabulary, int64_t token) 
   const double largest = *std::max_element(logits, logits + vocabulary);
   double total = 0;
   for (int64_t v = 0; v < vocabulary; ++v) total += std::exp(logits[v] - largest);
-  return logits[token] - largest - std::log(total);
+  return logits[token] - largest - std::log(std::max(total, 1.0));  // the largest alone weighs 1
 }
 
 void reference(const loop::Binding& binding, loop::Arrays& arrays) {
