@@ -138,8 +138,9 @@ std::string BenchReport::markdown() const {
                      : "\nread bandwidth: not measured on this target\n";
   int64_t peak = 0;
   for (const BenchResult& result : results) peak = std::max(peak, result.peak_bytes);
-  return text + fmt::format("memory: {} of weights, {} of KV cache for {} positions, at most {} beside them\n",
-                            format_bytes(model_bytes), format_bytes(kv_bytes), max_seq_len, format_bytes(peak));
+  return text + fmt::format("memory: {} of weights, at most {} beside them; KV cache of {} for {} positions\n",
+                            format_bytes(static_cast<double>(model_bytes)), format_bytes(static_cast<double>(peak)),
+                            format_bytes(static_cast<double>(kv_bytes)), max_seq_len);
 }
 
 std::string BenchReport::csv() const {
