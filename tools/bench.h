@@ -14,8 +14,8 @@ namespace megalith::tools {
 struct BenchTest {
   int64_t prompt = 0, generate = 0, depth = 0;
 
-  std::string name() const;      // "pp512", "tg128 @ d4096"
-  int64_t positions() const;     // of the context that it needs
+  std::string name() const;   // "pp512", "tg128 @ d4096"
+  int64_t positions() const;  // of the context that it needs
   int64_t tokens() const { return prompt + generate; }
 };
 
@@ -24,7 +24,7 @@ struct BenchResult {
   std::vector<double> seconds;   // per repetition
   std::vector<double> token_ms;  // of tokens made one by one, all repetitions
   double bytes_per_token = 0;    // of weights that are read
-  int64_t peak_bytes = 0;        // of memory beyond weights and KV cache
+  int64_t peak_bytes = 0;        // of memory beyond weights
 
   std::vector<double> tokens_per_second() const;
   double gigabytes_per_second() const;

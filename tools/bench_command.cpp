@@ -35,8 +35,9 @@ std::vector<BenchTest> tests_of(const BenchOptions& options) {
   if (tests.empty()) throw UsageError{"nothing to measure: -p and -n are 0"};
   for (const BenchTest& test : tests)
     if (test.prompt > 0 && test.depth > 0 && !options.model.dummy())
-      throw UsageError{"a prompt at a depth (-p with -d) is measured on dummy weights only: add --load-format dummy, "
-                       "or -p 0"};
+      throw UsageError{
+          "a prompt at a depth (-p with -d) is measured on dummy weights only: add --load-format dummy, "
+          "or -p 0"};
   return tests;
 }
 

@@ -30,9 +30,9 @@ std::string latency_json(const std::vector<double>& seconds) {
   std::vector<std::string> percentiles;
   for (int percent : kPercentiles)
     percentiles.push_back(fmt::format("\"{}\": {:.9f}", percent, percentile(seconds, percent)));
-  return fmt::format("{{\"avg_latency\": {:.9f}, \"std_latency\": {:.9f}, \"latencies\": [{:.9f}], \"percentiles\": {{{}}}}}\n",
-                     mean(seconds), standard_deviation(seconds), fmt::join(seconds, ", "),
-                     fmt::join(percentiles, ", "));
+  return fmt::format(
+      "{{\"avg_latency\": {:.9f}, \"std_latency\": {:.9f}, \"latencies\": [{:.9f}], \"percentiles\": {{{}}}}}\n",
+      mean(seconds), standard_deviation(seconds), fmt::join(seconds, ", "), fmt::join(percentiles, ", "));
 }
 
 int run(const LatencyOptions& given) {

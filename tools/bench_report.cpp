@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "megalith/base/format.h"
 #include "megalith/model/json.h"
-#include "megalith/runtime/memory.h"
 #include "tools/bench.h"
 #include "tools/statistics.h"
 #include "tools/terminal.h"
@@ -79,8 +79,10 @@ std::string csv_value(const std::string& value) {
   if (!value.starts_with('"')) return value;
   std::string text = "\"";
   for (size_t i = 1; i + 1 < value.size(); ++i) {
-    if (value[i] == '\\' && value[i + 1] == '"') text += "\"\"", ++i;
-    else text += value[i];
+    if (value[i] == '\\' && value[i + 1] == '"')
+      text += "\"\"", ++i;
+    else
+      text += value[i];
   }
   return text + "\"";
 }
@@ -106,7 +108,7 @@ std::string BenchReport::markdown() const {
     const std::vector<double> rates = result.tokens_per_second();
     const bool by_token = !result.token_ms.empty();
     const std::optional<double> share = read_share(result);
-    rows.push_back({model, runtime::format_bytes(model_bytes), format_count(static_cast<double>(num_parameters)), target,
+    rows.push_back({model, format_bytes(model_bytes), format_count(static_cast<double>(num_parameters)), target,
                     fmt::format("{}", num_workers), result.test.name(),
                     fmt::format("{:.2f} ± {:.2f}", mean(rates), standard_deviation(rates)),
                     by_token ? fmt::format("{:.3f}", percentile(result.token_ms, 50)) : "",
@@ -136,9 +138,9 @@ std::string BenchReport::markdown() const {
                      : "\nread bandwidth: not measured on this target\n";
   int64_t peak = 0;
   for (const BenchResult& result : results) peak = std::max(peak, result.peak_bytes);
-  return text + fmt::format("memory: {} of weights, {} of KV cache for {} positions, at most {} beside them\n",
-                            runtime::format_bytes(model_bytes), runtime::format_bytes(kv_bytes), max_seq_len,
-                            runtime::format_bytes(peak));
+  return text + fmt::format("memory: {} of weights, at most {} beside them; KV cache of {} for {} positions\n",
+                            format_bytes(static_cast<double>(model_bytes)), format_bytes(static_cast<double>(peak)),
+                            format_bytes(static_cast<double>(kv_bytes)), max_seq_len);
 }
 
 std::string BenchReport::csv() const {

@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "megalith/base/format.h"
 #include "megalith/jit/cache.h"
 #include "megalith/model/json.h"
-#include "megalith/runtime/memory.h"
 #include "tools/command.h"
 #include "tools/terminal.h"
 
@@ -29,7 +29,7 @@ void list(const jit::KernelCache& cache, bool json) {
   }
   Table table({"key", "kernel", ">size", "last used"});
   for (const jit::CacheEntry& entry : cache.list())
-    table.row({entry.key, entry.name, runtime::format_bytes(entry.bytes), format_time(entry.used_at)});
+    table.row({entry.key, entry.name, format_bytes(entry.bytes), format_time(entry.used_at)});
   print(table.text());
 }
 
@@ -38,8 +38,8 @@ int run(const CacheOptions& options) {
   if (options.verb == "ls") list(cache, options.json);
   if (options.verb == "path") print(cache.directory() + "\n");
   if (options.verb == "size")
-    print(fmt::format("{} of {}\n", runtime::format_bytes(cache.bytes()), runtime::format_bytes(cache.limit_bytes())));
-  if (options.verb == "clear") print(fmt::format("freed {}\n", runtime::format_bytes(cache.clear())));
+    print(fmt::format("{} of {}\n", format_bytes(cache.bytes()), format_bytes(cache.limit_bytes())));
+  if (options.verb == "clear") print(fmt::format("freed {}\n", format_bytes(cache.clear())));
   return kExitOk;
 }
 

@@ -25,13 +25,14 @@ struct UsageError {
 using Action = std::function<int()>;
 
 struct Command {
-  const char* name;        // one word, or two: "bench latency"
+  const char* name;     // one word, or two: "bench latency"
   const char* summary;  // a line in the list of commands, and the head of the command's own help
   const char* example;  // the foot of its help
   Action (*declare)(Arguments& arguments);
 };
 
 Command run_command();
+Command chat_command();
 Command bench_command();
 Command bench_latency_command();
 Command profile_command();
@@ -45,9 +46,9 @@ Command version_command();
 
 /// In the order of the help.
 inline std::vector<Command> all_commands() {
-  return {run_command(),     bench_command(),   bench_latency_command(), profile_command(), compile_command(),
-          inspect_command(), verify_command(),  devices_command(),       cache_command(),   doctor_command(),
-          version_command()};
+  return {run_command(),     chat_command(),    bench_command(),   bench_latency_command(),
+          profile_command(), compile_command(), inspect_command(), verify_command(),
+          devices_command(), cache_command(),   doctor_command(),  version_command()};
 }
 
 }  // namespace megalith::tools

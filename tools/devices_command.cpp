@@ -5,9 +5,9 @@
 #include <string>
 
 #include "megalith/base/error.h"
+#include "megalith/base/format.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/jit/cuda/nvrtc.h"
-#include "megalith/runtime/memory.h"
 #include "megalith/runtime/topology.h"
 #include "tools/command.h"
 #include "tools/terminal.h"
@@ -33,8 +33,8 @@ void add_cuda(Table& table) {
       table.row({fmt::format("cuda {}", gpu.ordinal), gpu.name});
       table.row({"  architecture", gpu.architecture});
       table.row({"  workers", fmt::format("{} multiprocessors", gpu.num_multiprocessors)});
-      table.row({"  shared memory", runtime::format_bytes(gpu.shared_bytes_per_block) + " per worker"});
-      table.row({"  memory", runtime::format_bytes(static_cast<int64_t>(gpu.memory_bytes))});
+      table.row({"  shared memory", format_bytes(gpu.shared_bytes_per_block) + " per worker"});
+      table.row({"  memory", format_bytes(static_cast<int64_t>(gpu.memory_bytes))});
     }
     if (jit::cuda_devices().empty()) table.row({"cuda", "not available: the driver sees no GPU"});
   } catch (const SystemError& error) { table.row({"cuda", fmt::format("not available: {}", error.what())}); }
@@ -51,11 +51,10 @@ int run() {
   table.row({"  cores", cores});
   table.row({"  simd", cpu.simd.empty() ? "none known" : fmt::format("{}", fmt::join(cpu.simd, " "))});
   for (const runtime::CpuCache& cache : cpu.caches)
-    table.row(
-        {fmt::format("  cache L{}", cache.level), fmt::format("{} {}, shared by {}", runtime::format_bytes(cache.bytes),
-                                                              cache.type, plural(cache.num_sharing, "core"))});
-  table.row({"  memory", fmt::format("{}, {} available", runtime::format_bytes(cpu.memory_bytes),
-                                     runtime::format_bytes(runtime::memory_available_bytes()))});
+    table.row({fmt::format("  cache L{}", cache.level), fmt::format("{} {}, shared by {}", format_bytes(cache.bytes),
+                                                                    cache.type, plural(cache.num_sharing, "core"))});
+  table.row({"  memory", fmt::format("{}, {} available", format_bytes(cpu.memory_bytes),
+                                     format_bytes(runtime::memory_available_bytes()))});
   add_cuda(table);
   print(table.text());
   return kExitOk;

@@ -8,6 +8,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/format.h"
 #include "megalith/base/hash.h"
 #include "megalith/base/options.h"
 #include "megalith/engine/engine.h"
@@ -15,7 +16,6 @@
 #include "megalith/jit/compiler.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/launcher.h"
-#include "megalith/runtime/memory.h"
 #include "megalith/runtime/program.h"
 #include "megalith/runtime/topology.h"
 #include "tools/command.h"
@@ -39,8 +39,8 @@ Finding look_at_compiler() {
 
 Finding look_at_cache() {
   const jit::KernelCache cache = jit::KernelCache::from_environment();
-  const std::string use = fmt::format("{}, {} of {} used", cache.directory(), runtime::format_bytes(cache.bytes()),
-                                      runtime::format_bytes(cache.limit_bytes()));
+  const std::string use = fmt::format("{}, {} of {} used", cache.directory(), format_bytes(cache.bytes()),
+                                      format_bytes(cache.limit_bytes()));
   try {
     const std::string key = hash_hex("doctor");
     const jit::CacheLock lock = cache.lock(key);
@@ -63,7 +63,7 @@ Finding look_at_cores() {
 }
 
 Finding look_at_memory() {
-  return {Health::ok, fmt::format("{} available", runtime::format_bytes(runtime::memory_available_bytes()))};
+  return {Health::ok, fmt::format("{} available", format_bytes(runtime::memory_available_bytes()))};
 }
 
 // Weights are read in full for every token: with pages of 4 KiB the page walks cost as much as some of the reading.

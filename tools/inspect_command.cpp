@@ -6,10 +6,10 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/format.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/compile.h"
 #include "megalith/model/json.h"
-#include "megalith/runtime/memory.h"
 #include "megalith/task/dot.h"
 #include "megalith/task/json.h"
 #include "megalith/task/verify.h"
@@ -56,13 +56,12 @@ std::string overview(const ModelGraph& model, const jit::CompiledKernel& kernel)
     bytes += static_cast<double>(tensor.bytes());
   }
   Table table({"model", config.architecture});
-  table.row({"parameters",
-             fmt::format("{} in {}", format_count(parameters), runtime::format_bytes(static_cast<int64_t>(bytes)))});
+  table.row({"parameters", fmt::format("{} in {}", format_count(parameters), format_bytes(bytes))});
   table.row({"layers", fmt::format("{} of width {}, {} query and {} key heads of {}, vocabulary {}", config.num_layers,
                                    config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim,
                                    config.vocab_size)});
   table.row({"system", fmt::format("{} of up to {} tokens, {} KV cache", plural(model.options.max_requests, "request"),
-                                   model.options.max_seq_len, runtime::format_bytes(static_cast<int64_t>(kv_bytes)))});
+                                   model.options.max_seq_len, format_bytes(kv_bytes))});
   return table.text() + "\n" + tasks_summary(task_view(kernel.tasks, &model.graph)) + "\n" + kernel.report.table() +
          "\nlook closer with --stage graph, loops, tasks, placement, source or cost\n";
 }

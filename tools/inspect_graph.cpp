@@ -2,8 +2,8 @@
 
 #include <map>
 
+#include "megalith/base/format.h"
 #include "megalith/model/json.h"
-#include "megalith/runtime/memory.h"
 #include "tools/inspect.h"
 #include "tools/terminal.h"
 
@@ -50,7 +50,7 @@ std::string totals(const Graph& graph) {
   }
   std::string text = fmt::format("{}: {}", graph.name(), plural(static_cast<int64_t>(graph.nodes().size()), "node"));
   for (const auto& [kind, sum] : kinds)
-    text += fmt::format(", {} ({})", plural(sum.first, kind_name(kind)), runtime::format_bytes(sum.second));
+    text += fmt::format(", {} ({})", plural(sum.first, kind_name(kind)), format_bytes(sum.second));
   return text + "\n";
 }
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include "megalith/base/format.h"
 #include "megalith/model/json.h"
-#include "megalith/runtime/memory.h"
 #include "megalith/task/arena.h"
 #include "tools/inspect.h"
 #include "tools/terminal.h"
@@ -63,9 +63,9 @@ std::string memory_lines(const TaskGraph& tasks) {
   return fmt::format(
       "buffers   {} constant ({}), {} state ({}), {} in the arena\n"
       "arena     {}, {} without reuse\n",
-      kinds[Memory::constant].first, runtime::format_bytes(kinds[Memory::constant].second), kinds[Memory::state].first,
-      runtime::format_bytes(kinds[Memory::state].second), kinds[Memory::arena].first,
-      runtime::format_bytes(tasks.arena_bytes), runtime::format_bytes(without_reuse));
+      kinds[Memory::constant].first, format_bytes(kinds[Memory::constant].second), kinds[Memory::state].first,
+      format_bytes(kinds[Memory::state].second), kinds[Memory::arena].first, format_bytes(tasks.arena_bytes),
+      format_bytes(without_reuse));
 }
 
 std::string waits_line(const TaskGraph& tasks) {
@@ -160,7 +160,7 @@ std::string placement_table(const TaskView& view) {
   Table table({">worker", ">tasks", ">waits", ">constants", ">cost", ">share"});
   for (size_t w = 0; w < shares.size(); ++w)
     table.row({fmt::format("{}", w), fmt::format("{}", shares[w].tasks), fmt::format("{}", shares[w].waits),
-               runtime::format_bytes(shares[w].constant_bytes), format_ms(shares[w].cost_ns / 1e6),
+               format_bytes(shares[w].constant_bytes), format_ms(shares[w].cost_ns / 1e6),
                fmt::format("{:.2f} %", percent(shares[w].cost_ns, total))});
   return fmt::format("{}: {} on {}, the busiest has {:.2f} % more than the mean\n\n{}", view.tasks.name,
                      plural(static_cast<int64_t>(view.tasks.tasks.size()), "task"),

@@ -8,6 +8,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
+#include "megalith/base/log_file.h"
 #include "megalith/model/near_names.h"
 #include "tools/command.h"
 
@@ -16,7 +17,9 @@ namespace megalith::tools {
 namespace {
 
 int fail(int code, const std::string& message) {
-  std::fputs(fmt::format("megalith: error: {}\n", message).c_str(), stderr);
+  const std::string line = fmt::format("megalith: error: {}\n", message);
+  std::fputs(line.c_str(), stderr);
+  log_file_line(line);
   return code;
 }
 
@@ -39,13 +42,14 @@ std::vector<std::string> words_of(int argc, char** argv) {
 struct Verbosity {
   int verbose = 0;
   bool quiet = false;
-  std::string level;
+  std::string level, file;
 
   void declare(Arguments& arguments) {
     arguments.group("Messages on stderr");
     arguments.count("-v,--verbose", verbose, "say more; -vv says everything");
     arguments.flag("-q,--quiet", quiet, "only errors");
     arguments.choice("--log-level", level, {"quiet", "warn", "info", "debug"}, "the same by name (MEGALITH_LOG)");
+    arguments.text("--log-file", file, "FILE", "appends a copy of what is said on stderr");
   }
   void apply() const {
     constexpr const char* kNames[] = {"quiet", "warn", "info", "debug"};
@@ -53,6 +57,7 @@ struct Verbosity {
       if (level == kNames[i]) log_level_set(static_cast<LogLevel>(i));
     if (verbose > 0) log_level_set(verbose > 1 ? LogLevel::debug : LogLevel::info);
     if (quiet) log_level_set(LogLevel::quiet);
+    if (!file.empty()) log_file_open(file);
   }
 };
 

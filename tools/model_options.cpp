@@ -36,6 +36,8 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
                     "tokens worked on at a time, over all requests (64; on a GPU 4)", 0, 4096);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
+  arguments.integer("--num-pages", num_pages, "pages of the KV cache, for all requests (enough for the longest texts)",
+                    0, 1 << 30);
   arguments.choice("--kv-cache-dtype", kv_dtype, {"auto", "f32", "bf16", "f16", "float32", "bfloat16", "float16"},
                    "element type of the KV cache (auto: f32; on a GPU bf16)");
   arguments.integer("-t,--threads,--workers", num_workers, "workers of the kernel (MEGALITH_THREADS, or every core)", 0,
@@ -62,6 +64,7 @@ DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
   options.max_rows = max_rows;
   options.max_seq_len = max_seq_len;
   options.page_size = page_size;
+  options.max_pages = num_pages;
   options.kv_dtype = kv_dtype_of(kv_dtype);
   options.target = target;
   return options;

@@ -24,6 +24,7 @@ struct ModelOptions {
   int64_t max_batch = 0;  // 0: as many as there are prompts
   int64_t max_rows = 0;   // 0: chosen (model/decoder.h)
   int64_t page_size = DecoderOptions{}.page_size;
+  int64_t num_pages = 0;  // 0: enough for max_batch texts of max_seq_len
   int64_t num_workers = 0;
   std::string kv_dtype = "auto", load_format = "auto", target = "cpu";
 

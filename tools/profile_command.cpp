@@ -29,9 +29,9 @@ std::string microseconds(double ns) { return fmt::format("{:.2f}", ns / 1000); }
 
 std::string text_of(const runtime::ProfileSummary& summary) {
   const double all = summary.step_ns * static_cast<double>(summary.workers.size());
-  std::string text = fmt::format("{}\n\nstep      {} mean, {} median, of {}\n", summary.bound(),
-                                 format_ms(summary.step_ns / 1e6), format_ms(summary.median_step_ns / 1e6),
-                                 plural(summary.steps, "step"));
+  std::string text =
+      fmt::format("{}\n\nstep      {} mean, {} median, of {}\n", summary.bound(), format_ms(summary.step_ns / 1e6),
+                  format_ms(summary.median_step_ns / 1e6), plural(summary.steps, "step"));
   if (summary.slow_steps > 0)
     text += fmt::format("          {} of up to {} set aside, beyond twice the median: the machine had other work\n",
                         plural(summary.slow_steps, "step"), format_ms(summary.longest_step_ns / 1e6));
@@ -90,8 +90,7 @@ int run(const ProfileOptions& given) {
   std::vector<std::string> operators;
   for (const graph::Node& node : engine.graph().nodes()) operators.push_back(node.op->name);
   print(text_of(runtime::profile_summarize(profile, engine.kernel().tasks, operators)));
-  const std::string file =
-      options.output.empty() ? engine.config().name + ".trace.json" : options.output;
+  const std::string file = options.output.empty() ? engine.config().name + ".trace.json" : options.output;
   file_write_atomic(file, runtime::profile_trace(profile, engine.kernel().tasks, operators));
   note(fmt::format("trace written to {}: open it at ui.perfetto.dev or chrome://tracing", file));
   return kExitOk;

@@ -11,6 +11,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
+#include "megalith/base/log_file.h"
 
 namespace megalith::tools {
 
@@ -36,6 +37,7 @@ void note(std::string_view line) {
   if (log_level() == LogLevel::quiet) return;
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fputc('\n', stderr);
+  log_file_line(line);
 }
 
 std::string read_stdin() {

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "megalith/base/error.h"
+#include "megalith/base/log_file.h"
 #include "megalith/base/options.h"
 #include "megalith/base/progress.h"
 
@@ -36,6 +37,7 @@ void log_line(LogLevel level, const std::string& message) {
   const std::string line = fmt::format("megalith: {}{}\n", kPrefix[static_cast<int>(level)], message);
   progress_erase();
   std::fwrite(line.data(), 1, line.size(), stderr);
+  log_file_line(line);
 }
 
 }  // namespace megalith

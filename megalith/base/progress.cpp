@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "megalith/base/format.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 
@@ -87,14 +88,6 @@ std::mutex& terminal_mutex() {
 int drawn_on = -1;  // descriptor with a line that is to be erased; guarded by terminal_mutex()
 
 }  // namespace
-
-std::string format_bytes(double bytes) {
-  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-  int unit = 0;
-  // 999.5 would be printed as 1000.
-  while (bytes >= 999.5 && unit < 5) bytes /= 1000, ++unit;
-  return fmt::format("{:.{}f} {}", bytes, unit > 0 && bytes < 9.95 ? 1 : 0, kUnits[unit]);
-}
 
 std::string format_seconds(double seconds) {
   const int64_t whole = std::llround(std::min(seconds, 1e9));

@@ -1,5 +1,5 @@
 // A progress bar or a spinner on stderr, for whatever makes a user wait: reading weights, compiling, converting.
-//   reading weights  42% ▕████████            ▏ 1.2 GB/3.1 GB  820 MB/s  2s
+//   reading weights  42% ▕████████            ▏ 1.2 GiB/3.1 GiB  820 MiB/s  2s
 //   ⠹ compiling storyteller  12s
 // On anything but a terminal, with NO_COLOR, TERM=dumb or MEGALITH_LOG=quiet, it writes nothing at all. The line is
 // drawn by a thread of its own, so a worker pays one atomic add, and it is erased at the end: what is left on the
@@ -54,8 +54,6 @@ struct ProgressState {
 /// One line of at most `columns` characters; the bar takes what is left, and what has no room is left out.
 std::string progress_line(const ProgressState& state, int columns);
 
-/// "820 B", "1.2 GB": three digits at most, decimal units as disks and networks have them.
-std::string format_bytes(double bytes);
 /// "4s", "2m3s", "1h2m".
 std::string format_seconds(double seconds);
 

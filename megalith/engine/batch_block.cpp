@@ -7,6 +7,18 @@
 
 namespace megalith::engine {
 
+namespace {
+
+int64_t length_limit(const DecoderOptions& options, const Request& request) {
+  return std::min(static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens, options.max_seq_len);
+}
+
+}  // namespace
+
+int64_t pages_needed(const DecoderOptions& options, const Request& request) {
+  return (length_limit(options, request) + options.page_size - 1) / options.page_size;
+}
+
 const std::vector<std::string>& batch_block_tensors() {
   static const std::vector<std::string> names = {
       "counts",       "row_token",    "row_request", "row_position", "row_start", "sample_row",  "sample_request", "requests",
@@ -16,17 +28,14 @@ const std::vector<std::string>& batch_block_tensors() {
 
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory) {
-  const int64_t max_requests = options.max_requests, max_seq_len = options.max_seq_len;
-  const int64_t pages = options.pages_per_request();
+  const int64_t max_seq_len = options.max_seq_len;
+  int64_t next_page = 0;
   for (const std::string& name : batch_block_tensors())
     std::memset(memory.get<void>(name), 0, static_cast<size_t>(graph.tensor(graph.find(name)).bytes()));
 
   for (int64_t e = 0; e < options.max_stop_tokens; ++e)
     memory.get<int32_t>("stop_tokens")[e] =
         e < static_cast<int64_t>(stop_tokens.size()) ? stop_tokens[static_cast<size_t>(e)] : -1;
-  for (int64_t page = 0; page < max_requests * pages; ++page)
-    memory.get<int32_t>("page_table")[page] = static_cast<int32_t>(page);
-
   for (size_t r = 0; r < requests.size(); ++r) {
     const Request& request = requests[r];
     const auto length = static_cast<int64_t>(request.prompt.size());
@@ -34,15 +43,24 @@ void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, 
     fields[batch::kState] = batch::kActive;
     fields[batch::kLength] = static_cast<int32_t>(length);
     fields[batch::kDone] = static_cast<int32_t>(request.cached_tokens);
-    fields[batch::kLimit] = static_cast<int32_t>(std::min(length + request.max_new_tokens, max_seq_len));
+    fields[batch::kLimit] = static_cast<int32_t>(length_limit(options, request));
+    fields[batch::kPrompt] = static_cast<int32_t>(length);
+    int32_t* pages = memory.get<int32_t>("page_table") + static_cast<int64_t>(r) * options.pages_per_request();
+    for (int64_t page = 0; page < pages_needed(options, request); ++page)
+      pages[page] = static_cast<int32_t>(next_page++);
     fields[batch::kIgnoreStop] = request.ignore_stop_tokens;
     std::copy(request.prompt.begin(), request.prompt.end(),
               memory.get<int32_t>("history") + static_cast<int64_t>(r) * max_seq_len);
     float* f32s = memory.get<float>("sampling_f32") + r * batch::kSamplingFloats;
     f32s[batch::kTemperature] = request.sampling.temperature;
     f32s[batch::kTopP] = request.sampling.top_p;
+    f32s[batch::kMinP] = request.sampling.min_p;
+    f32s[batch::kRepetitionPenalty] = request.sampling.repetition_penalty;
+    f32s[batch::kPresencePenalty] = request.sampling.presence_penalty;
+    f32s[batch::kFrequencyPenalty] = request.sampling.frequency_penalty;
     int32_t* i32s = memory.get<int32_t>("sampling_i32") + r * batch::kSamplingInts;
     i32s[batch::kTopK] = request.sampling.top_k;
+    i32s[batch::kLogprobs] = request.logprobs;
     i32s[batch::kSeedLow] = static_cast<int32_t>(request.sampling.seed);
     i32s[batch::kSeedHigh] = static_cast<int32_t>(request.sampling.seed >> 32);
   }

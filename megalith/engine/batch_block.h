@@ -9,11 +9,15 @@
 
 namespace megalith::engine {
 
-/// How a text goes on. Temperature 0 always takes the likeliest token.
+/// How a text goes on. Temperature 0 always takes the likeliest token, after the penalties.
 struct Sampling {
   float temperature = 0;
   float top_p = 1;
-  int top_k = 0;  // 0: all
+  float min_p = 0;               // least probability, as a share of the likeliest token's
+  int top_k = 0;                 // 0: all
+  float repetition_penalty = 1;  // of all tokens of the text so far: above 1 makes them less likely
+  float presence_penalty = 0;    // of tokens made so far, whatever their number
+  float frequency_penalty = 0;   // and for each time
   uint64_t seed = 0;
 };
 
@@ -22,9 +26,13 @@ struct Request {
   int64_t max_new_tokens = 128;
   Sampling sampling = {};
   bool ignore_stop_tokens = false;
+  bool logprobs = false;      // with each token comes the logarithm of its probability
   int64_t cached_tokens = 0;  // the first ones of the prompt, taken for done without being worked through: for
                               // measurements at a depth, on dummy weights only
 };
+
+/// KV pages that the request fills, if it goes on to its limit.
+int64_t pages_needed(const DecoderOptions& options, const Request& request);
 
 /// Fills in the batch block for `requests`, which have been checked; every other place in it is cleared.
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,

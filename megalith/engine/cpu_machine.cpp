@@ -33,6 +33,9 @@ class CpuMachine : public Machine {
   }
   bool take_now(runtime::MailRecord* record) override { return runtime::mailbox_take(mailbox_, record, 0); }
   void profile(uint32_t iterations) override {
+    rings_.reset();
+    program_.image().set_profile(nullptr, 0);
+    if (iterations == 0) return;
     uint64_t longest = 1;
     const runtime::Launch& launch = program_.image().launch();
     for (uint32_t w = 0; w < launch.num_workers; ++w)

@@ -96,6 +96,7 @@ void Engine::check(const std::vector<Request>& requests) const {
   MEGALITH_CHECK(static_cast<int64_t>(requests.size()) <= decoder_options_.max_requests,
                  "{} prompts in one batch, but the kernel was compiled for {} (--max-batch)", requests.size(),
                  decoder_options_.max_requests);
+  int64_t pages = 0;
   for (size_t r = 0; r < requests.size(); ++r) {
     const Request& request = requests[r];
     const auto length = static_cast<int64_t>(request.prompt.size());
@@ -120,7 +121,19 @@ void Engine::check(const std::vector<Request>& requests) const {
     MEGALITH_CHECK(s.temperature >= 0 && s.temperature < 100, "the temperature is {}, want 0 to 100", s.temperature);
     MEGALITH_CHECK(s.top_p > 0 && s.top_p <= 1, "top-p is {}, want more than 0 and at most 1", s.top_p);
     MEGALITH_CHECK(s.top_k >= 0, "top-k is {}, want 0 (all) or more", s.top_k);
+    MEGALITH_CHECK(s.min_p >= 0 && s.min_p <= 1, "min-p is {}, want 0 to 1", s.min_p);
+    MEGALITH_CHECK(s.repetition_penalty > 0 && s.repetition_penalty <= 100,
+                   "the repetition penalty is {}, want more than 0 and at most 100; 1 changes nothing",
+                   s.repetition_penalty);
+    for (const auto& [name, value] : {std::pair("presence", s.presence_penalty), {"frequency", s.frequency_penalty}})
+      MEGALITH_CHECK(value >= -100 && value <= 100, "the {} penalty is {}, want -100 to 100; 0 changes nothing", name,
+                     value);
+    pages += pages_needed(decoder_options_, request);
   }
+  MEGALITH_CHECK(pages <= decoder_options_.num_pages(),
+                 "the prompts and what shall be made of them take {} KV pages of {} tokens, but there are {} "
+                 "(--num-pages): make fewer tokens, or give more pages",
+                 pages, decoder_options_.page_size, decoder_options_.num_pages());
 }
 
 Generation Engine::generate(const std::vector<Request>& requests,
@@ -131,10 +144,11 @@ Generation Engine::generate(const std::vector<Request>& requests,
   Generation result;
   result.tokens.resize(requests.size());
   result.token_ms.resize(requests.size());
+  result.logprobs.resize(requests.size());
   result.reasons.resize(requests.size(), batch::kNotFinished);
   std::chrono::steady_clock::time_point start;
   auto take_in = [&](const runtime::MailRecord& record) {
-    TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished};
+    TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished, record.logprob};
     if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
       event.finished = true;
       event.reason = result.reasons[record.request] = static_cast<batch::FinishReason>(record.reason);
@@ -144,6 +158,7 @@ Generation Engine::generate(const std::vector<Request>& requests,
       result.last_token_ms = ms;
       result.tokens[record.request].push_back(record.token);
       result.token_ms[record.request].push_back(ms);
+      if (requests[record.request].logprobs) result.logprobs[record.request].push_back(record.logprob);
     }
     if (on_token) on_token(event);
   };

@@ -40,15 +40,17 @@ struct TokenEvent {
   int token = 0;
   bool finished = false;  // the last event of the request; `token` was already reported
   batch::FinishReason reason = batch::kNotFinished;
+  float logprob = 0;  // of `token`, by the model's own logits, if the request asked for it
 };
 
 struct Generation {
   std::vector<std::vector<int>> tokens;  // new ones, per request
   std::vector<batch::FinishReason> reasons;
   bool cancelled = false;
+  std::vector<std::vector<float>> logprobs;   // likewise, of requests that asked for them
   std::vector<std::vector<double>> token_ms;  // per request and token, from the launch until the kernel posted it
-  double first_token_ms = 0;  // from the launch to the first token of any request
-  double last_token_ms = 0;   // from the launch to the last token
+  double first_token_ms = 0;                  // from the launch to the first token of any request
+  double last_token_ms = 0;                   // from the launch to the last token
 };
 
 /// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.
@@ -67,8 +69,8 @@ class Engine {
   /// Ends a generate() in progress within 100 ms plus the longest task. From any thread, and from a signal handler.
   void cancel() noexcept;
 
-  /// Makes the next calls of generate() record when each task ran, for their newest `iterations` at least. UserError
-  /// where the target cannot.
+  /// Makes the next calls of generate() record when each task ran, for their newest `iterations` at least; 0: no
+  /// longer. UserError where the target cannot.
   void profile(uint32_t iterations) { machine_->profile(iterations); }
   /// The records of the last generate().
   runtime::Profile profile_take() { return machine_->profile_take(); }

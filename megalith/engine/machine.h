@@ -28,7 +28,8 @@ class Machine {
   virtual bool take(runtime::MailRecord* record) = 0;
   /// The same without waiting.
   virtual bool take_now(runtime::MailRecord* record) = 0;
-  /// Asks the next runs to record when their tasks ran, the newest `iterations` of each run at least.
+  /// Asks the next runs to record when their tasks ran, the newest `iterations` of each run at least;
+  /// 0: no longer.
   virtual void profile(uint32_t iterations);
   /// The records of the last run.
   virtual runtime::Profile profile_take();

@@ -5,8 +5,8 @@
 //
 //   requests       i32 [N, kRequestFields]  one line per request, fields below
 //   history        i32 [N, S]       all tokens of each request, prompt first
-//   sampling_f32   f32 [N, 4]       SamplingField
-//   sampling_i32   i32 [N, 4]       top_k, seed (low, high)
+//   sampling_f32   f32 [N, 8]       SamplingFloat
+//   sampling_i32   i32 [N, 4]       SamplingInt
 //   stop_tokens    i32 [E]          token ids that end a text; unused places are -1
 //   page_table     i32 [N, Q]       the KV pages of each request
 //   counts         i32 [4]          CountField: rows and samples of this iteration
@@ -28,13 +28,29 @@ enum RequestField {
   kLimit,       // length at which the request ends
   kReason,      // FinishReason, once finished
   kIgnoreStop,  // 1: stop tokens do not end it
+  kPrompt,      // tokens of the prompt: presence and frequency count those after it
   kRequestFields = 8
 };
 
 enum RequestState { kEmpty = 0, kActive = 1, kFinished = 2 };
 enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2 };
-enum SamplingFloat { kTemperature, kTopP, kSamplingFloats = 4 };
-enum SamplingInt { kTopK, kSeedLow, kSeedHigh, kSamplingInts = 4 };
+enum SamplingFloat {
+  kTemperature,        // 0: the likeliest token
+  kTopP,               // 1: all
+  kMinP,               // 0: all
+  kRepetitionPenalty,  // of tokens in the text, prompt included: positive logits are divided by it, others multiplied;
+                       // 1 (or 0, as in an empty place): none
+  kPresencePenalty,    // subtracted from the logits of tokens that were made already
+  kFrequencyPenalty,   // subtracted once for each time that they were
+  kSamplingFloats = 8
+};
+enum SamplingInt {
+  kTopK,
+  kSeedLow,
+  kSeedHigh,
+  kLogprobs,  // 1: how likely each token was is worked out, too
+  kSamplingInts = 4
+};
 enum CountField { kRows, kSamples, kCountFields = 4 };
 
 }  // namespace megalith::batch

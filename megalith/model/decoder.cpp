@@ -42,6 +42,9 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   if (r.max_rows == 0) r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : kRowsOnCpu);
   r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && r.max_rows <= stream::kMostRows;
   if (!r.kv_dtype) r.kv_dtype = r.fused ? DType::bf16 : DType::f32;
+  MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
+                 "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
+                 r.max_pages, r.pages_per_request() * r.max_requests, r.max_requests, r.max_seq_len);
   MEGALITH_CHECK(r.max_rows >= r.max_requests && r.max_rows <= 4096,
                  "--max-batched-tokens is {}, want {} (one row per request) to 4096", r.max_rows, r.max_requests);
   return r;
@@ -52,7 +55,7 @@ int64_t DecoderOptions::pages_per_request() const {
   return ceil_div(ceil_div(max_seq_len, split_len) * split_len, page_size);
 }
 
-int64_t DecoderOptions::num_pages() const { return pages_per_request() * max_requests; }
+int64_t DecoderOptions::num_pages() const { return max_pages > 0 ? max_pages : pages_per_request() * max_requests; }
 
 std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) {
   std::map<std::string, DType> result;
@@ -179,17 +182,18 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId requests = graph_.state("requests", DType::i32, {num_requests, batch::kRequestFields});
   const TensorId sampling_f32 = graph_.state("sampling_f32", DType::f32, {num_requests, batch::kSamplingFloats});
   const TensorId sampling_i32 = graph_.state("sampling_i32", DType::i32, {num_requests, batch::kSamplingInts});
-  const TensorId token =
-      graph_.add("sampling", "sampling", {logits, best, sample_request, requests, sampling_f32, sampling_i32})[0];
+  const TensorId history = graph_.state("history", DType::i32, {num_requests, options_.max_seq_len});
+  const auto sampled =
+      graph_.add("sampling", "sampling", {logits, best, sample_request, requests, history, sampling_f32, sampling_i32});
+  const TensorId token = sampled[0], logprob = sampled[1];
 
   const TensorId stop_tokens = graph_.state("stop_tokens", DType::i32, {options_.max_stop_tokens});
-  const TensorId history = graph_.state("history", DType::i32, {num_requests, options_.max_seq_len});
   const TensorId mailbox =
       graph_.state("mailbox", DType::i32, {static_cast<int64_t>(sizeof(runtime::Mailbox) / sizeof(int32_t))});
   const TensorId stop = graph_.state("stop", DType::i32, {1});
   graph_.add("advance", "advance",
-             {token, stop_tokens, requests, history, graph_.find("counts"), row_token_, row_request_, row_position_,
-              graph_.find("row_start"), sample_row, sample_request, mailbox, stop});
+             {token, logprob, stop_tokens, requests, history, graph_.find("counts"), row_token_, row_request_,
+              row_position_, graph_.find("row_start"), sample_row, sample_request, mailbox, stop});
   graph_.set_gate("advance", stop);
 }
 

@@ -22,6 +22,7 @@ struct DecoderOptions {
   int64_t max_requests = 1;      // N
   int64_t max_seq_len = 0;       // S: positions per request; 0: the model's own limit, but at most 4096
   int64_t page_size = 16;        // B: positions per KV page
+  int64_t max_pages = 0;         // P; 0: enough for every request at its longest
   int64_t split_len = 256;       // positions per chunk of attention; part of the meaning, see ops/attention_partial.cpp
   int64_t max_stop_tokens = 16;  // E
   DType activation_dtype = DType::f32;

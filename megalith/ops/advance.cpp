@@ -66,6 +66,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 graph::Operator advance() {
   return operator_("advance", "takes in the sampled tokens, ends requests, lays out the next rows")
       .input("token", {"R"}, DType::i32)
+      .input("logprob", {"R"})
       .input("stop_tokens", {"E"}, DType::i32)
       .inout("requests", {"N", "8"}, DType::i32)
       .inout("history", {"N", "S"}, DType::i32)
@@ -80,7 +81,7 @@ graph::Operator advance() {
       .inout("stop", {"1"}, DType::i32)
       .loops(R"(
         { [n, f, s, i, t, r, e, w] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 4 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= w < W }
-        requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r]) + sum(e, stop_tokens[e])
+        requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r] + logprob[r]) + sum(e, stop_tokens[e])
         history[n, s]     = history[n, s]
         counts[i]         = counts[i]
         row_token[t]      = row_token[t]

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "megalith/graph/operator.h"
@@ -21,70 +22,125 @@ double uniform_from(uint32_t low, uint32_t high, uint32_t counter) {
   return std::ldexp(static_cast<double>(z >> 11), -53);
 }
 
-// The meaning, plainly: sort, keep top-k, keep top-p, draw. Works on one row.
-int64_t sample(const double* logits, int64_t vocabulary, double temperature, double top_p, int64_t top_k,
-               double uniform) {
-  std::vector<int64_t> order(static_cast<size_t>(vocabulary));
+struct Wish {
+  double temperature, top_p, min_p, repetition, presence, frequency;
+  int64_t top_k;
+};
+
+// The text's tokens made less likely, or more: penalties on one row.
+std::vector<double> penalized(const double* logits, int64_t vocabulary, const double* text, int64_t prompt,
+                              int64_t length, const Wish& wish) {
+  std::vector<double> result(logits, logits + vocabulary);
+  std::map<int64_t, int64_t> made;  // every token of the text, with how often it was made
+  for (int64_t s = 0; s < length; ++s) made[static_cast<int64_t>(text[s])] += s >= prompt;
+  for (const auto& [token, times] : made) {
+    double& value = result[static_cast<size_t>(token)];
+    if (wish.repetition != 0) value = value > 0 ? value / wish.repetition : value * wish.repetition;
+    if (times > 0) value -= wish.presence + wish.frequency * static_cast<double>(times);
+  }
+  return result;
+}
+
+// The meaning, plainly: sort, keep top-k, keep top-p, keep min-p, draw. Works on one row.
+int64_t sample(const std::vector<double>& logits, const Wish& wish, double uniform) {
+  std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const bool cut = (top_k > 0 && top_k < vocabulary) || top_p < 1;
-  if (cut) std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
-  const double largest = *std::max_element(logits, logits + vocabulary);
-  auto weight = [&](int64_t v) { return std::exp((logits[v] - largest) / temperature); };
-  if (top_k > 0 && top_k < vocabulary) order.resize(static_cast<size_t>(top_k));
+  const bool limited = wish.top_k > 0 && wish.top_k < static_cast<int64_t>(logits.size());
+  if (limited || wish.top_p < 1)
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+    });
+  const auto best = std::max_element(logits.begin(), logits.end());
+  auto weight = [&](int64_t v) { return std::exp((logits[static_cast<size_t>(v)] - *best) / wish.temperature); };
+  if (limited) order.resize(static_cast<size_t>(wish.top_k));
   double total = 0;
   for (int64_t v : order) total += weight(v);
-  if (top_p < 1) {
+  if (wish.top_p < 1) {
     double kept = 0;
     size_t n = 0;
-    while (n < order.size() && (n == 0 || kept < top_p * total)) kept += weight(order[n++]);
+    while (n < order.size() && (n == 0 || kept < wish.top_p * total)) kept += weight(order[n++]);
     order.resize(n);
-    total = kept;
   }
+  std::erase_if(order, [&](int64_t v) { return weight(v) < wish.min_p && v != best - logits.begin(); });
+  total = 0;
+  for (int64_t v : order) total += weight(v);
   double left = uniform * total;
   for (int64_t v : order)
     if ((left -= weight(v)) < 0) return v;
-  return order.front();
+  return best - logits.begin();
+}
+
+// By the model's own logits: neither penalties nor temperature change what the model holds likely.
+double log_probability(const double* logits, int64_t vocabulary, int64_t token) {
+  const double largest = *std::max_element(logits, logits + vocabulary);
+  double total = 0;
+  for (int64_t v = 0; v < vocabulary; ++v) total += std::exp(logits[v] - largest);
+  return logits[token] - largest - std::log(std::max(total, 1.0));  // the largest alone weighs 1
 }
 
 void reference(const loop::Binding& binding, loop::Arrays& arrays) {
-  const int64_t num_samples = binding.sizes.at("R"), vocabulary = binding.sizes.at("V");
+  const int64_t num_samples = binding.sizes.at("R"), vocabulary = binding.sizes.at("V"),
+                longest = binding.sizes.at("S");
   for (int64_t r = 0; r < num_samples; ++r) {
     const auto request = static_cast<size_t>(arrays.at("sample_request").values[static_cast<size_t>(r)]);
     const double* f32s = arrays.at("sampling_f32").values.data() + request * batch::kSamplingFloats;
     const double* i32s = arrays.at("sampling_i32").values.data() + request * batch::kSamplingInts;
+    const double* fields = arrays.at("requests").values.data() + request * batch::kRequestFields;
+    const Wish wish{f32s[batch::kTemperature],
+                    f32s[batch::kTopP],
+                    f32s[batch::kMinP],
+                    f32s[batch::kRepetitionPenalty],
+                    f32s[batch::kPresencePenalty],
+                    f32s[batch::kFrequencyPenalty],
+                    static_cast<int64_t>(i32s[batch::kTopK])};
+    const bool penalties = (wish.repetition != 0 && wish.repetition != 1) || wish.presence != 0 || wish.frequency != 0;
+    const double* row = arrays.at("logits").values.data() + r * vocabulary;
+    const std::vector<double> logits =
+        penalties
+            ? penalized(row, vocabulary, arrays.at("history").values.data() + request * static_cast<size_t>(longest),
+                        static_cast<int64_t>(fields[batch::kPrompt]), static_cast<int64_t>(fields[batch::kLength]),
+                        wish)
+            : std::vector<double>(row, row + vocabulary);
     double& token = arrays.at("token").values[static_cast<size_t>(r)];
-    if (f32s[batch::kTemperature] <= 0) {
-      token = arrays.at("best").values[static_cast<size_t>(r)];
-      continue;
+    if (wish.temperature <= 0) {
+      token = penalties ? static_cast<double>(std::max_element(logits.begin(), logits.end()) - logits.begin())
+                        : arrays.at("best").values[static_cast<size_t>(r)];
+    } else {
+      auto word = [](double value) { return static_cast<uint32_t>(static_cast<int32_t>(value)); };
+      const double uniform =
+          uniform_from(word(i32s[batch::kSeedLow]), word(i32s[batch::kSeedHigh]), word(fields[batch::kLength]));
+      token = static_cast<double>(sample(logits, wish, uniform));
     }
-    auto word = [](double value) { return static_cast<uint32_t>(static_cast<int32_t>(value)); };
-    const double uniform =
-        uniform_from(word(i32s[batch::kSeedLow]), word(i32s[batch::kSeedHigh]),
-                     word(arrays.at("requests").values[request * batch::kRequestFields + batch::kLength]));
-    token = static_cast<double>(sample(arrays.at("logits").values.data() + r * vocabulary, vocabulary,
-                                       f32s[batch::kTemperature], f32s[batch::kTopP],
-                                       static_cast<int64_t>(i32s[batch::kTopK]), uniform));
+    arrays.at("logprob").values[static_cast<size_t>(r)] =
+        i32s[batch::kLogprobs] != 0 ? log_probability(row, vocabulary, static_cast<int64_t>(token)) : 0;
   }
 }
 
 }  // namespace
 
-/// A token per sample row: greedy, or by temperature, top-k, top-p and the request's seed. Sorting is beyond a loop
-/// kernel, so this one only says what it touches; `heap` is room to work in.
+/// A token per sample row: greedy, or by temperature, top-k, top-p, min-p and the request's seed, after the penalties
+/// of its text so far. Sorting is beyond a loop kernel, so this one only says what it touches; `heap` and `adjusted`
+/// are room to work in.
 graph::Operator sampling() {
   return operator_("sampling", "token[r] drawn from logits[r] as the request of row r asks")
       .input("logits", {"R", "V"})
       .index("best", {"R"}, "V")
       .index("sample_request", {"R"}, "N")
       .input("requests", {"N", "8"}, DType::i32)
-      .input("sampling_f32", {"N", "4"})
+      .input("history", {"N", "S"}, DType::i32)
+      .input("sampling_f32", {"N", "8"})
       .input("sampling_i32", {"N", "4"}, DType::i32)
       .output("token", {"R"}, DType::i32)
+      .output("logprob", {"R"})
+      .exactly()
       .output("heap", {"R", "V"}, DType::i32)
+      .output("adjusted", {"R", "V"})
       .loops(R"(
-        { [r, v, f, p] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= p < 4 }
-        token[r]   = best[r] + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f]) + sum(p, sampling_f32[sample_request[r], p] + sampling_i32[sample_request[r], p])
+        { [r, v, f, p, s] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= p < 4 and 0 <= s < S }
+        token[r]   = best[r] + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f]) + sum(p, sampling_i32[sample_request[r], p]) + sum(s, history[sample_request[r], s])
+        logprob[r] = sum(v, logits[r, v])
         heap[r, v] = v
+        adjusted[r, v] = logits[r, v]
       )")
       .reference(reference)
       .tasks({"r"})

@@ -31,6 +31,7 @@ struct MailRecord {
   i32 token;
   u32 kind;           // MailKind
   u32 reason;         // of `finished`; the engine's numbers
+  float logprob = 0;  // of `token`, if the request asked: the logarithm of its probability
   u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_post() fills it in
 };
 

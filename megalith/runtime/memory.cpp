@@ -61,14 +61,4 @@ Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-std::string format_bytes(int64_t bytes) {
-  const char* const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < 1024) return fmt::format("{} bytes", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  int unit = 0;
-  while (value >= 1024 && unit < 4) value /= 1024, ++unit;
-  return value == static_cast<int64_t>(value) ? fmt::format("{:.0f} {}", value, units[unit])
-                                              : fmt::format("{:.1f} {}", value, units[unit]);
-}
-
 }  // namespace megalith::runtime

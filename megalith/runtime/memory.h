@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "megalith/base/format.h"
+
 namespace megalith::runtime {
 
 /// A zeroed private mapping that lives as long as this object. Move-only; of 0 bytes, data() is nullptr.
@@ -25,8 +27,5 @@ class Mapping {
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
 };
-
-/// "1.5 GiB", "12 KiB", "17 bytes".
-std::string format_bytes(int64_t bytes);
 
 }  // namespace megalith::runtime

@@ -40,15 +40,14 @@ class Steps {
     MEGALITH_CHECK(iterations_.size() >= 2,
                    "[profile] of {} whole iterations there are records, want at least 2: run more tokens",
                    iterations_.size());
-    std::map<u32, u64> iteration_ends;
     for (const std::vector<ProfileRecord>& records : profile.workers)
       for (const ProfileRecord& record : records) {
         ends_[{record.iteration, record.task}] = record.end_ns;
-        u64& end = iteration_ends[record.iteration];
+        u64& end = iteration_ends_[record.iteration];
         end = std::max(end, record.end_ns);
       }
     for (size_t i = 1; i < iterations_.size(); ++i)
-      lengths_[iterations_[i]] = since(iteration_ends[iterations_[i]], iteration_ends[iterations_[i] - 1]);
+      lengths_[iterations_[i]] = since(end_of(iterations_[i]), end_of(iterations_[i] - 1));
     signallers_.resize(graph.events.size());
     for (size_t t = 0; t < graph.tasks.size(); ++t)
       for (int event : graph.tasks[t].signals) signallers_[static_cast<size_t>(event)].push_back(static_cast<u32>(t));
@@ -56,6 +55,8 @@ class Steps {
 
   /// How long each step took: from the end of the iteration before, so there is one less than there are iterations.
   const std::map<u32, double>& lengths() const { return lengths_; }
+  /// When its last task ended, of all workers.
+  u64 end_of(u32 iteration) const { return iteration_ends_.at(iteration); }
 
   struct Cause {
     u32 task = kNone;
@@ -69,6 +70,12 @@ class Steps {
         *latest = {task, found->second};
     }
   }
+  /// Whose signal opened the gate for the iteration after this one.
+  Cause gate_of(u32 iteration) const {
+    Cause latest;
+    if (graph_.gate) latest_signaller(&latest, *graph_.gate, iteration);
+    return latest;
+  }
   Cause cause_of(const ProfileRecord& record) const {
     Cause latest;
     for (const task::Wait& wait : graph_.tasks[record.task].waits)
@@ -78,8 +85,9 @@ class Steps {
 
  private:
   const task::TaskGraph& graph_;
-  std::vector<u32> iterations_;      // whole ones; they follow each other, since rings forget from one end
-  std::map<u32, double> lengths_;    // ns, by iteration
+  std::vector<u32> iterations_;    // whole ones; they follow each other, since rings forget from one end
+  std::map<u32, double> lengths_;  // ns, by iteration
+  std::map<u32, u64> iteration_ends_;
   std::map<std::pair<u32, u32>, u64> ends_;  // (iteration, task)
   std::vector<std::vector<u32>> signallers_;
 };
@@ -126,6 +134,8 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
     return operators.at(static_cast<size_t>(graph.tasks[task].node));
   };
 
+  auto name_of = [&](const Steps::Cause& cause) { return cause.task == kNone ? "?" : operator_of(cause.task); };
+
   ProfileSummary summary;
   std::set<u32> kept;  // iterations that count
   std::vector<double> lengths;
@@ -151,18 +161,19 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
         last[w] = record.end_ns;
         const double waiting = since(record.ready_ns, record.begin_ns), busy = since(record.end_ns, record.ready_ns);
         if (previous != nullptr && previous->iteration != record.iteration) {
-          const double gate = since(record.begin_ns, previous->end_ns);
+          // What the worker spent at the gate before the last step was over belongs to that one: its tail.
+          const u64 from = std::max(previous->end_ns, steps.end_of(record.iteration - 1));
+          const double gate = std::max(0.0, since(record.begin_ns, from));
           summary.workers[w].gate_ns += gate;
-          Steps::Cause cause;
-          if (graph.gate) steps.latest_signaller(&cause, *graph.gate, record.iteration - 1);
-          add_waiting(&sums, kGate, cause.task == kNone ? "?" : operator_of(cause.task), gate,
+          const Steps::Cause cause = steps.gate_of(record.iteration - 1);
+          add_waiting(&sums, kGate, name_of(cause), gate,
                       cause.task == kNone ? 0 : since(record.begin_ns, cause.end_ns));
         }
         summary.workers[w].waiting_ns += waiting;
         summary.workers[w].busy_ns += busy;
         if (!graph.tasks[record.task].waits.empty()) {
           const Steps::Cause cause = steps.cause_of(record);
-          add_waiting(&sums, operator_of(record.task), cause.task == kNone ? "?" : operator_of(cause.task), waiting,
+          add_waiting(&sums, operator_of(record.task), name_of(cause), waiting,
                       cause.task == kNone ? 0 : since(record.ready_ns, cause.end_ns));
         }
         ProfileSummary::Operator& op = sums.operators[operator_of(record.task)];
@@ -184,9 +195,13 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
         *std::max_element(busy.begin(), busy.end()) - total / static_cast<double>(num_workers);
   }
   for (const auto& [iteration, ends] : sums.last_end) {
-    const u64 end = *std::max_element(ends.begin(), ends.end());
-    for (size_t w = 0; w < num_workers; ++w)
-      if (!graph.workers[w].empty()) summary.tail_ns += since(end, ends[w]) / static_cast<double>(num_workers);
+    for (size_t w = 0; w < num_workers; ++w) {
+      if (graph.workers[w].empty()) continue;
+      const double tail = since(steps.end_of(iteration), ends[w]);
+      summary.tail_ns += tail / static_cast<double>(num_workers);
+      summary.workers[w].gate_ns += tail;
+      if (tail > 0) add_waiting(&sums, kGate, name_of(steps.gate_of(iteration)), tail, 0);
+    }
   }
   const auto count = static_cast<double>(summary.steps);
   summary.step_ns /= count;
@@ -216,8 +231,9 @@ std::string ProfileSummary::bound() const {
     return fmt::format("bound by work: workers are busy {:.0f} % of the step, {:.0f} % of it in {}", 100 * busy_share(),
                        percent(operators[0].busy_ns), operators[0].name);
   if (waits.empty()) return "bound by nothing that was recorded";
-  return fmt::format("bound by waiting: workers are busy {:.0f} % of the step; the largest wait, {:.0f} % of it, is {} for {}",
-                     100 * busy_share(), percent(waits[0].waiting_ns), waits[0].waiter, waits[0].cause);
+  return fmt::format(
+      "bound by waiting: workers are busy {:.0f} % of the step; the largest wait, {:.0f} % of it, is {} for {}",
+      100 * busy_share(), percent(waits[0].waiting_ns), waits[0].waiter, waits[0].cause);
 }
 
 }  // namespace megalith::runtime

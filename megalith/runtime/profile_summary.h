@@ -15,26 +15,27 @@ struct ProfileSummary {
   struct Worker {
     double busy_ns = 0;     // in bodies, their memory accesses and signals included
     double waiting_ns = 0;  // for events
-    double gate_ns = 0;     // between its last task of a step and its first of the next
+    double gate_ns = 0;     // after its last task of a step, and before its first of the next
   };
   struct Operator {
     std::string name;
     double busy_ns = 0;
     double tasks = 0;       // per step
     double longest_ns = 0;  // task of all
-    double uneven_ns = 0;   // the busiest worker's time beyond the average one's, node by node: what even tiles would win
+    double uneven_ns =
+        0;  // the busiest worker's time beyond the average one's, node by node: what even tiles would win
   };
   struct Waiting {
-    std::string waiter, cause;    // operators: whose task waited, and whose signal it waited for the longest
-    double waiting_ns = 0;        // summed over the workers
-    double after_signal_ns = 0;   // of it, what passed after that signal: the protocol's own share
+    std::string waiter, cause;   // operators: whose task waited, and whose signal it waited for the longest
+    double waiting_ns = 0;       // summed over the workers
+    double after_signal_ns = 0;  // of it, what passed after that signal: the protocol's own share
   };
 
   int64_t steps = 0;       // that the averages are of
   int64_t slow_steps = 0;  // set aside, because they took more than twice the median: something else had the machine
   double step_ns = 0;      // mean
   double median_step_ns = 0, longest_step_ns = 0;  // of all, slow ones too
-  double tail_ns = 0;         // from the end of the average worker's list to the end of the step
+  double tail_ns = 0;                              // from the end of the average worker's list to the end of the step
   std::vector<Worker> workers;
   std::vector<Operator> operators;  // most time first
   std::vector<Waiting> waits;       // likewise; the gate's among them

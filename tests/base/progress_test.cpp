@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/temporary_folder.h"
+#include "megalith/base/format.h"
 #include "megalith/base/log.h"
 
 namespace megalith {
@@ -28,7 +29,7 @@ TEST(ProgressLine, LooksAsPromised) {
                            .unit = ProgressUnit::bytes,
                            .rate = 820e6},
                           75),
-            "reading weights  40% ▕█████████               ▏ 1.2 GB/3.1 GB  820 MB/s  2s");
+            "reading weights  40% ▕████████             ▏ 1.2 GiB/2.9 GiB  782 MiB/s  2s");
 }
 
 TEST(ProgressLine, CountsItems) {
@@ -54,16 +55,20 @@ TEST(ProgressLine, HundredPercentMeansFinished) {
 TEST(ProgressLine, SpinsWithoutATotal) {
   EXPECT_EQ(progress_line({.message = "compiling", .seconds = 12.2, .frame = 2}, 80), "⠹ compiling  12s");
   EXPECT_EQ(progress_line({.message = "reading", .done = 2'000'000, .unit = ProgressUnit::bytes, .seconds = 61}, 80),
-            "⠋ reading  2.0 MB  1m1s");
+            "⠋ reading  1.9 MiB  1m1s");
 }
 
 TEST(Format, Bytes) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(999), "999 B");
-  EXPECT_EQ(format_bytes(1000), "1.0 kB");
-  EXPECT_EQ(format_bytes(9960), "10 kB");
-  EXPECT_EQ(format_bytes(999'600), "1.0 MB");
-  EXPECT_EQ(format_bytes(3.1e9), "3.1 GB");
+  EXPECT_EQ(format_bytes(1000), "0.98 KiB");
+  EXPECT_EQ(format_bytes(1024), "1 KiB");
+  EXPECT_EQ(format_bytes(12 * 1024), "12 KiB");
+  EXPECT_EQ(format_bytes(3 << 19), "1.5 MiB");
+  EXPECT_EQ(format_bytes(99.9 * 1024), "99.9 KiB");
+  EXPECT_EQ(format_bytes(99.97 * 1024), "100 KiB");
+  EXPECT_EQ(format_bytes(999.6 * 1024), "0.98 MiB");
+  EXPECT_EQ(format_bytes(3.1 * (1 << 30)), "3.1 GiB");
 }
 
 TEST(Format, Seconds) {

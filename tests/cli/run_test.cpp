@@ -81,6 +81,67 @@ TEST(Run, AliasesMeanTheSame) {
   EXPECT_EQ(theirs.out, ours.out);
 }
 
+TEST(Run, StopStringsEndTheTextBeforeThem) {
+  const std::vector<std::string> greedy = {"-p", kPrompt, "-n", "40", "--temp", "0"};
+  const std::string whole = story(greedy).out;
+  const size_t and_at = whole.find(" and "), longest = whole.size() - 1;
+  ASSERT_NE(and_at, std::string::npos) << whole;
+  std::vector<std::string> stopped = greedy;
+  stopped.insert(stopped.end(), {"--stop", "no such text", "--stop", " and "});
+  const CommandResult result = story(stopped);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, whole.substr(0, and_at) + "\n");
+  // In a batch each text has its own end, and one that never stops is not cut.
+  const CommandResult batch = story({"-p", kPrompt, "-p", "x", "-n", "40", "--temp", "0", "--stop", " and "});
+  EXPECT_EQ(batch.code, 0) << batch.err;
+  EXPECT_THAT(batch.out, StartsWith("=== 1 of 2 ===\n" + whole.substr(0, and_at) + "\n\n=== 2 of 2 ===\nx"));
+  EXPECT_GT(longest, and_at);
+}
+
+TEST(Run, PenaltiesAndMinPChangeTheText) {
+  const std::vector<std::string> greedy = {"-p", kPrompt, "-n", "60", "--temp", "0"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), greedy.begin(), greedy.end());
+    const CommandResult result = story(more);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string plain = with({});
+  EXPECT_NE(with({"--repeat-penalty", "1.6"}), plain);
+  EXPECT_NE(with({"--presence-penalty", "4"}), plain);
+  EXPECT_NE(with({"--frequency-penalty", "2"}), plain);
+  EXPECT_EQ(with({"--repetition-penalty", "1", "--presence-penalty", "0", "--frequency-penalty", "0"}), plain);
+  EXPECT_EQ(with({"--temp", "1", "--min-p", "1", "--top-k", "0", "--top-p", "1"}),
+            plain);  // only the likeliest is left
+  EXPECT_EQ(with({"--temp", "1", "--min-p", "1", "--top-k", "50", "--top-p", "0.9"}), plain);
+  EXPECT_EQ(story({"-p", "x", "--min-p", "2"}).code, 2);
+}
+
+TEST(Run, FewerPagesServeShorterTexts) {
+  const std::vector<std::string> greedy = {"-p", kPrompt, "-n", "24", "--temp", "0", "-c", "512"};
+  std::vector<std::string> few = greedy;
+  few.insert(few.end(), {"--num-pages", "3"});  // of 16 positions each
+  const CommandResult result = story(few);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, story(greedy).out);
+  few.insert(few.end(), {"-n", "60"});
+  EXPECT_EQ(story(few).code, 1);
+  EXPECT_THAT(story(few).err,
+              ::testing::ContainsRegex("take 4 KV pages of 16 tokens, but there are 3 \\(--num-pages\\)"));
+  EXPECT_THAT(story({"-p", kPrompt, "--num-pages", "1000"}).err, HasSubstr("--num-pages is 1000, want 1 to 16"));
+}
+
+TEST(Run, LogFileGetsWhatStderrGets) {
+  const TemporaryFolder folder;
+  const CommandResult result = story({"-p", kPrompt, "-n", "4", "--temp", "0", "-v", "--log-file", folder / "log"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_text(folder / "log"), result.err);
+  EXPECT_THAT(result.err, HasSubstr("4 tokens made on "));
+  const CommandResult refused = story({"-p", "", "--log-file", folder / "log"});
+  EXPECT_EQ(read_text(folder / "log"), result.err + refused.err);  // appended, errors too
+  EXPECT_EQ(story({"-p", kPrompt, "--log-file", folder / "no/log"}).code, 1);
+}
+
 TEST(Run, QuietAndVerbose) {
   EXPECT_EQ(story({"-p", kPrompt, "-n", "2", "-q"}).err, "");
   EXPECT_THAT(story({"-p", kPrompt, "-n", "2", "-v"}).err,

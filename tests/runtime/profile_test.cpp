@@ -186,8 +186,7 @@ TEST(ProfiledRun, WritesARecordForEveryTask) {
   const int a = kernel.event("a"), b = kernel.event("b");
   auto busy = [](u32) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
-    while (std::chrono::steady_clock::now() < end) {
-    }
+    while (std::chrono::steady_clock::now() < end) {}
   };
   kernel.task("first", 0, {{b, 0, 1}}, {a}, busy);
   kernel.task("second", 1, {{a}}, {b}, busy);
@@ -220,10 +219,11 @@ TEST(ProfiledRun, WritesARecordForEveryTask) {
       EXPECT_LE(record->end_ns, end_ns + kSlack);
     }
     EXPECT_EQ(second.end_ns, third.begin_ns);
-    EXPECT_EQ(third.begin_ns, third.ready_ns);           // it waits for nothing
+    EXPECT_EQ(third.begin_ns, third.ready_ns);                     // it waits for nothing
     EXPECT_GE(second.ready_ns + kSlack, first.ready_ns + 50'000);  // it waits for all of `first`
   }
-  EXPECT_EQ(profile_summarize(profile, kernel.graph, {"op"}).steps + profile_summarize(profile, kernel.graph, {"op"}).slow_steps,
+  EXPECT_EQ(profile_summarize(profile, kernel.graph, {"op"}).steps +
+                profile_summarize(profile, kernel.graph, {"op"}).slow_steps,
             kIterations - 1);
 }
 

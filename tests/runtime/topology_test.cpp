@@ -115,11 +115,5 @@ TEST(Mapping, TooLargeSaysWhatIsWantedAndAvailable) {
   }
 }
 
-TEST(Mapping, BytesForPeople) {
-  EXPECT_EQ(format_bytes(17), "17 bytes");
-  EXPECT_EQ(format_bytes(12 * 1024), "12 KiB");
-  EXPECT_EQ(format_bytes(3 << 19), "1.5 MiB");
-}
-
 }  // namespace
 }  // namespace megalith::runtime

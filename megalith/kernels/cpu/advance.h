@@ -21,12 +21,12 @@ inline bool is_stop_token(const Args& a, i32 token) {
 
 /// Appends the token sampled for `request`; ends the request when the text is complete.
 template <class Args>
-inline void take_in(const Args& a, i32 request, i32 token, runtime::Mailbox* mailbox) {
+inline void take_in(const Args& a, i32 request, i32 token, float logprob, runtime::Mailbox* mailbox) {
   i32* fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
   a.history[static_cast<i64>(request) * a.S + fields[batch::kLength]] = token;
   ++fields[batch::kLength];
   const u32 id = static_cast<u32>(request);
-  runtime::mailbox_post(mailbox, {id, token, static_cast<u32>(runtime::MailKind::token), 0}, a.abort);
+  runtime::mailbox_post(mailbox, {id, token, static_cast<u32>(runtime::MailKind::token), 0, logprob}, a.abort);
   if (fields[batch::kIgnoreStop] == 0 && is_stop_token(a, token))
     fields[batch::kReason] = batch::kStopToken;
   else if (fields[batch::kLength] >= fields[batch::kLimit])
@@ -73,7 +73,7 @@ inline bool plan_rows(const Args& a) {
 template <class Args>
 inline void advance(const Args& a) {
   runtime::Mailbox* mailbox = reinterpret_cast<runtime::Mailbox*>(a.mailbox);
-  for (i64 r = 0; r < a.R; ++r) take_in(a, a.sample_request[r], a.token[r], mailbox);
+  for (i64 r = 0; r < a.R; ++r) take_in(a, a.sample_request[r], a.token[r], a.logprob[r], mailbox);
   a.stop[0] = plan_rows(a) ? 0 : 1;
 }
 

@@ -1,4 +1,5 @@
-// Sampling: from a row of logits to a token. Temperature, then top-k, then top-p, as everyone orders them; the random
+// Sampling: from a row of logits to a token. Penalties, then temperature, then top-k, top-p and min-p, in the order of
+// Hugging Face's transformers; repetition counts the prompt too, presence and frequency do not, as in vLLM. The random
 // number depends on the request's seed and on how long its text is, so a text is the same however it is batched and on
 // however many workers it is made. Temperature 0 takes the largest logit.
 //
@@ -59,19 +60,30 @@ struct Candidates {
   }
 };
 
-inline i32 sample_row(const float* logits, i32* heap, i32 vocabulary, i32 best, float temperature, float top_p,
-                      i32 top_k, double uniform) {
+/// What a request asks for, beside its temperature.
+struct Cuts {
+  float top_p, min_p;
+  i32 top_k;
+};
+
+inline i32 sample_row(const float* logits, i32* heap, i32 vocabulary, i32 best, float temperature, Cuts cuts,
+                      double uniform) {
   const float largest = logits[best];
   const float scale = 1.0f / temperature;
+  const double least = static_cast<double>(cuts.min_p);  // the largest weight is 1
   auto weight = [&](i32 v) { return static_cast<double>(exp((logits[v] - largest) * scale)); };
-  const i32 limit = top_k > 0 && top_k < vocabulary ? top_k : vocabulary;
+  const i32 limit = cuts.top_k > 0 && cuts.top_k < vocabulary ? cuts.top_k : vocabulary;
 
-  if (limit == vocabulary && top_p >= 1.0f) {
+  if (limit == vocabulary && cuts.top_p >= 1.0f) {
+    auto kept_weight = [&](i32 v) {
+      const double w = weight(v);
+      return w < least ? 0.0 : w;
+    };
     double total = 0;
-    for (i32 v = 0; v < vocabulary; ++v) total += weight(v);
+    for (i32 v = 0; v < vocabulary; ++v) total += kept_weight(v);
     double left = uniform * total;
     for (i32 v = 0; v < vocabulary; ++v)
-      if ((left -= weight(v)) < 0) return v;
+      if ((left -= kept_weight(v)) < 0) return v;
     return best;
   }
 
@@ -83,12 +95,14 @@ inline i32 sample_row(const float* logits, i32* heap, i32 vocabulary, i32 best, 
   } else {
     for (i32 i = 0; i < limit; ++i) total += weight(candidates.pop());
   }
-  const double wanted = top_p < 1.0f ? top_p * total : total;
+  const double wanted = cuts.top_p < 1.0f ? cuts.top_p * total : total;
   double kept = 0;
   i32 num_kept = 0;
   while (num_kept < limit && (num_kept == 0 || kept < wanted)) {
     const i32 v = limit == vocabulary ? candidates.pop() : heap[vocabulary - 1 - num_kept];
-    kept += weight(v);
+    const double w = weight(v);
+    if (num_kept > 0 && w < least) break;
+    kept += w;
     ++num_kept;
   }
   double left = uniform * kept;
@@ -97,22 +111,74 @@ inline i32 sample_row(const float* logits, i32* heap, i32 vocabulary, i32 best, 
   return best;
 }
 
+inline bool has_penalties(const float* f32s) {
+  const float repetition = f32s[batch::kRepetitionPenalty];
+  return (repetition != 0.0f && repetition != 1.0f) || f32s[batch::kPresencePenalty] != 0.0f ||
+         f32s[batch::kFrequencyPenalty] != 0.0f;
+}
+
+/// `adjusted` = logits with the penalties of the text so far; the index of the largest of them. `counts` is room for a
+/// number per token, of which only those of the text are used.
+inline i32 penalize(float* adjusted, i32* counts, const float* logits, i32 vocabulary, const i32* text, i32 prompt,
+                    i32 length, const float* f32s) {
+  constexpr i32 kDone = -1;
+  const float repetition = f32s[batch::kRepetitionPenalty];
+  for (i32 v = 0; v < vocabulary; ++v) adjusted[v] = logits[v];
+  for (i32 s = 0; s < length; ++s) counts[text[s]] = 0;
+  for (i32 s = prompt; s < length; ++s) ++counts[text[s]];
+  for (i32 s = 0; s < length; ++s) {
+    const i32 v = text[s], times = counts[v];
+    if (times == kDone) continue;
+    counts[v] = kDone;
+    float value = logits[v];
+    if (repetition != 0.0f) value = value > 0.0f ? value / repetition : value * repetition;
+    if (times > 0) value -= f32s[batch::kPresencePenalty] + f32s[batch::kFrequencyPenalty] * static_cast<float>(times);
+    adjusted[v] = value;
+  }
+  i32 best = 0;
+  for (i32 v = 1; v < vocabulary; ++v)
+    if (adjusted[v] > adjusted[best]) best = v;
+  return best;
+}
+
+/// The logarithm of a token's probability by the model's own logits: neither penalties nor temperature change what the
+/// model holds likely.
+inline float log_probability(const float* logits, i32 vocabulary, i32 best, i32 token) {
+  const float largest = logits[best];
+  double total = 0;
+  for (i32 v = 0; v < vocabulary; ++v) total += static_cast<double>(exp(logits[v] - largest));
+  return logits[token] - largest - log(static_cast<float>(total));
+}
+
 /// The body of the operator `sampling`: one token per sample row.
 template <class Args>
 inline void sample_rows(const Args& a) {
+  const i32 vocabulary = static_cast<i32>(a.V);
   for (i64 r = a.r_begin; r < a.r_end && r < a.R; ++r) {
     const i64 request = a.sample_request[r];
+    const i32* fields = a.requests + request * batch::kRequestFields;
     const float* f32s = a.sampling_f32 + request * batch::kSamplingFloats;
     const i32* i32s = a.sampling_i32 + request * batch::kSamplingInts;
-    if (f32s[batch::kTemperature] <= 0.0f) {
-      a.token[r] = a.best[r];
-      continue;
+    const float* logits = a.logits + r * a.V;
+    i32* const heap = a.heap + r * a.V;
+    i32 best = a.best[r];
+    if (has_penalties(f32s)) {
+      float* const adjusted = a.adjusted + r * a.V;
+      best = penalize(adjusted, heap, logits, vocabulary, a.history + request * a.S, fields[batch::kPrompt],
+                      fields[batch::kLength], f32s);
+      logits = adjusted;
     }
-    const u32 length = static_cast<u32>(a.requests[request * batch::kRequestFields + batch::kLength]);
-    const double uniform =
-        uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]), length);
-    a.token[r] = sample_row(a.logits + r * a.V, a.heap + r * a.V, static_cast<i32>(a.V), a.best[r],
-                            f32s[batch::kTemperature], f32s[batch::kTopP], i32s[batch::kTopK], uniform);
+    if (f32s[batch::kTemperature] <= 0.0f) {
+      a.token[r] = best;
+    } else {
+      const double uniform =
+          uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]),
+                       static_cast<u32>(fields[batch::kLength]));
+      a.token[r] = sample_row(logits, heap, vocabulary, best, f32s[batch::kTemperature],
+                              {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]}, uniform);
+    }
+    a.logprob[r] =
+        i32s[batch::kLogprobs] != 0 ? log_probability(a.logits + r * a.V, vocabulary, a.best[r], a.token[r]) : 0.0f;
   }
 }
 

@@ -1,0 +1,49 @@
+#include "tools/chat.h"
+
+#include <utility>
+
+namespace megalith::tools {
+
+namespace {
+constexpr std::string_view kQuotes = "\"\"\"";
+}
+
+std::string chat_text(const std::vector<ChatMessage>& messages) {
+  std::string text;
+  for (const ChatMessage& message : messages) text += message.content;
+  return text;
+}
+
+std::optional<std::string> ChatInput::line(std::string text) {
+  if (text.ends_with('\r')) text.pop_back();
+  if (!quoted_ && held_.empty() && text.starts_with(kQuotes)) {
+    quoted_ = true;
+    text.erase(0, kQuotes.size());
+    if (text.empty()) return std::nullopt;
+  }
+  if (quoted_) {
+    if (!text.ends_with(kQuotes)) {
+      held_ += text + "\n";
+      return std::nullopt;
+    }
+    text.resize(text.size() - kQuotes.size());
+    quoted_ = false;
+    held_ += text;
+    if (text.empty() && held_.ends_with('\n')) held_.pop_back();
+    return std::exchange(held_, "");
+  }
+  if (text.ends_with('\\')) {
+    text.back() = '\n';
+    held_ += text;
+    return std::nullopt;
+  }
+  return std::exchange(held_, "") + text;
+}
+
+std::optional<std::string> ChatInput::finish() {
+  if (!is_open()) return std::nullopt;
+  quoted_ = false;
+  return std::exchange(held_, "");
+}
+
+}  // namespace megalith::tools

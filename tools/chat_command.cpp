@@ -1,0 +1,148 @@
+// megalith chat: a conversation. Each turn goes on from all that was said before.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+
+#include "megalith/base/error.h"
+#include "megalith/base/log.h"
+#include "megalith/engine/engine.h"
+#include "tools/chat.h"
+#include "tools/command.h"
+#include "tools/generation_line.h"
+#include "tools/interrupt.h"
+#include "tools/model_options.h"
+#include "tools/sampling_options.h"
+#include "tools/terminal.h"
+#include "tools/text_stream.h"
+#include "tools/vocabulary.h"
+
+namespace megalith::tools {
+
+namespace {
+
+struct ChatOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+};
+
+constexpr const char* kHelp =
+    "/help   this list\n"
+    "/clear  forgets what was said\n"
+    "/regen  answers the last message anew\n"
+    "/stats  how fast the last answer was made, and how long the conversation is\n"
+    "/exit   ends, as Ctrl-D does; Ctrl-C ends an answer\n"
+    "A line that ends with \\ goes on in the next; \"\"\" begins and ends a message of several lines.";
+
+class Chat {
+ public:
+  explicit Chat(const ChatOptions& options)
+      : options_(options),
+        vocabulary_(options.model),
+        sampling_(options.sampling.sampling(options.model.folder())),
+        engine_(options.model.folder(), options.model.engine(1)) {}
+
+  /// False once the conversation is over.
+  bool take(const std::string& message) {
+    if (message.empty()) return true;
+    if (!message.starts_with('/')) return say(message), true;
+    if (message == "/exit" || message == "/bye" || message == "/quit") return false;
+    if (message == "/clear")
+      messages_.clear(), tokens_ = 0;
+    else if (message == "/regen")
+      regenerate();
+    else if (message == "/stats")
+      note(statistics());
+    else
+      note(message == "/help" ? kHelp : fmt::format("there is no command {}; /help lists them", message));
+    return true;
+  }
+
+ private:
+  void say(const std::string& message) {
+    messages_.push_back({"user", message});
+    answer();
+  }
+
+  void regenerate() {
+    if (messages_.empty()) return note("there is nothing to answer yet");
+    if (messages_.back().role == "assistant") messages_.pop_back();
+    answer();
+  }
+
+  // An answer that cannot be made (the conversation became too long) ends the turn, not the program.
+  void answer() {
+    engine::Request request{vocabulary_.encode(chat_text(messages_)), options_.sampling.max_new_tokens, sampling_,
+                            options_.sampling.ignore_eos};
+    ++sampling_.seed;  // another answer next time, also to the same words
+    TextStream stream(vocabulary_, options_.sampling.stops);
+    std::string text;
+    auto show = [&](const std::string& piece) {
+      text += piece;
+      if (!piece.empty()) print(piece);
+    };
+    try {
+      const InterruptGuard guard([&] { engine_.cancel(); });
+      const engine::Generation generation = engine_.generate({request}, [&](const engine::TokenEvent& event) {
+        show(event.finished ? stream.finish() : stream.push(event.token));
+        if (stream.is_over() && !event.finished) engine_.cancel();
+      });
+      show(stream.finish());
+      statistics_ = generation_line(engine_, {request}, generation);
+      tokens_ = static_cast<int64_t>(request.prompt.size() + generation.tokens[0].size());
+    } catch (const UserError& error) {
+      messages_.pop_back();
+      return note(fmt::format("{}\n/clear begins anew", error.what()));
+    }
+    print("\n");
+    messages_.push_back({"assistant", text});
+  }
+
+  std::string statistics() const {
+    if (statistics_.empty()) return "nothing was answered yet";
+    return fmt::format("{}\n{} in {} of {} positions", statistics_,
+                       plural(static_cast<int64_t>(messages_.size()), "message"), tokens_,
+                       engine_.decoder_options().max_seq_len);
+  }
+
+  const ChatOptions& options_;
+  Vocabulary vocabulary_;
+  engine::Sampling sampling_;
+  engine::Engine engine_;
+  std::vector<ChatMessage> messages_;
+  std::string statistics_;
+  int64_t tokens_ = 0;
+};
+
+int run(const ChatOptions& options) {
+  Chat chat(options);
+  const bool terminal = ::isatty(STDIN_FILENO) && ::isatty(STDERR_FILENO);
+  if (terminal) note("/help lists the commands, Ctrl-D ends");
+  ChatInput input;
+  for (std::string line;;) {
+    if (terminal) std::fputs(input.is_open() ? ". " : "> ", stderr);
+    if (!std::getline(std::cin, line)) break;
+    const std::optional<std::string> message = input.line(line);
+    if (message && !chat.take(*message)) return kExitOk;
+  }
+  if (const std::optional<std::string> rest = input.finish()) chat.take(*rest);
+  if (terminal) std::fputc('\n', stderr);
+  return kExitOk;
+}
+
+Action declare(Arguments& arguments) {
+  auto options = std::make_shared<ChatOptions>();
+  options->sampling.declare(arguments);
+  options->model.declare(arguments);
+  return [options] { return run(*options); };
+}
+
+}  // namespace
+
+Command chat_command() {
+  return {"chat", "a conversation; each turn goes on from all that was said", "megalith chat models/storyteller",
+          declare};
+}
+
+}  // namespace megalith::tools

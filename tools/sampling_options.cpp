@@ -1,0 +1,52 @@
+#include "tools/sampling_options.h"
+
+#include <random>
+
+#include "megalith/base/log.h"
+#include "megalith/model/config.h"
+
+namespace megalith::tools {
+
+void SamplingOptions::declare(Arguments& arguments) {
+  arguments.group("Generation");
+  arguments.integer("-n,--max-new-tokens,--predict,--n-predict", max_new_tokens, "tokens to make at most (128)", 1,
+                    1 << 24);
+  arguments.number("--temp,--temperature", temperature,
+                   "0 takes the likeliest token (as generation_config.json says, like all below)", 0, 99);
+  arguments.integer("--top-k", top_k, "sample among the k likeliest tokens; 0: all", 0, 1 << 24);
+  arguments.number("--top-p", top_p, "sample among the likeliest tokens of this total probability", 1e-6, 1);
+  arguments.number("--min-p", min_p, "and among those at least so likely, as a share of the likeliest", 0, 1);
+  arguments.number("--repetition-penalty,--repeat-penalty", repetition_penalty,
+                   "above 1: tokens that the text has, prompt included, become less likely", 0.01, 100);
+  arguments.number("--presence-penalty", presence_penalty, "the same for tokens made already, by subtraction", -100,
+                   100);
+  arguments.number("--frequency-penalty", frequency_penalty, "and for each time that they were made", -100, 100);
+  arguments.integer("-s,--seed", seed, "the same seed gives the same text (random; shown by -v)", 0);
+  arguments.texts("--stop", stops, "TEXT", "ends the text before this; may be given several times");
+  arguments.flag("--ignore-eos", ignore_eos, "go on where the model would stop");
+}
+
+engine::Sampling SamplingOptions::sampling(const std::string& folder) const {
+  const GenerationConfig theirs = generation_config_read(folder);
+  engine::Sampling sampling;
+  // A temperature given is a wish to sample; otherwise the model's makers decide.
+  sampling.temperature = static_cast<float>(temperature.value_or(theirs.do_sample ? theirs.temperature : 0));
+  sampling.top_p = static_cast<float>(top_p.value_or(theirs.do_sample ? theirs.top_p : 1));
+  sampling.top_k = static_cast<int>(top_k.value_or(theirs.do_sample ? theirs.top_k : 0));
+  sampling.min_p = static_cast<float>(min_p.value_or(theirs.do_sample ? theirs.min_p : 0));
+  sampling.repetition_penalty = static_cast<float>(repetition_penalty.value_or(theirs.repetition_penalty));
+  sampling.presence_penalty = static_cast<float>(presence_penalty.value_or(0));
+  sampling.frequency_penalty = static_cast<float>(frequency_penalty.value_or(0));
+  if (seed) {
+    sampling.seed = static_cast<uint64_t>(*seed);
+  } else {
+    std::random_device device;
+    sampling.seed = device();  // 32 bits, easy to type again
+  }
+  log_info("temperature {}, top-p {}, top-k {}, seed {}, min-p {}, penalties: repetition {}, presence {}, frequency {}",
+           sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.min_p,
+           sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty);
+  return sampling;
+}
+
+}  // namespace megalith::tools

@@ -1,0 +1,39 @@
+// Text to tokens and back, as the commands that make text need it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/model/stream_decoder.h"
+#include "megalith/model/tokenizer.h"
+#include "tools/model_options.h"
+
+namespace megalith::tools {
+
+/// A model's tokenizer; for a folder without one (shapes to try out, with dummy weights) a text is its token ids.
+class Vocabulary {
+ public:
+  explicit Vocabulary(const ModelOptions& model);
+
+  std::vector<int> encode(const std::string& text) const;
+
+  /// Turns tokens into text as they come.
+  class Stream {
+   public:
+    explicit Stream(const Vocabulary& vocabulary);
+    std::string push(int token);
+    std::string finish();
+
+   private:
+    std::optional<StreamDecoder> decoder_;
+  };
+
+ private:
+  std::vector<int> ids_of(const std::string& text) const;
+
+  std::string folder_;
+  std::optional<Tokenizer> tokenizer_;
+};
+
+}  // namespace megalith::tools
