@@ -1,10 +1,13 @@
 #include "megalith/jit/cuda/nvrtc.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
 #include <regex>
 
 #include "megalith/base/error.h"
+#include "megalith/base/options.h"
 #include "megalith/jit/cuda/shared_library.h"
 
 namespace megalith::jit {
@@ -28,9 +31,15 @@ struct Nvrtc {
   Code (*cubin_size)(Program, size_t*);
   Code (*cubin)(Program, char*);
 
-  Nvrtc()
-      : library({"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}, cuda_library_folders(),
-                "install the CUDA toolkit or \"pip install nvidia-cuda-nvrtc\", or set CUDA_HOME") {
+  static SharedLibrary open() {
+    const std::string advice =
+        "install the CUDA toolkit or \"pip install nvidia-cuda-nvrtc\", or set CUDA_HOME or MEGALITH_NVRTC";
+    if (option_is_set("MEGALITH_NVRTC"))
+      return SharedLibrary::named(option_value("MEGALITH_NVRTC"), "MEGALITH_NVRTC", advice);
+    return SharedLibrary({"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}, cuda_library_folders(), advice);
+  }
+
+  Nvrtc() : library(open()) {
     library.bind(version, "nvrtcVersion");
     library.bind(error_string, "nvrtcGetErrorString");
     library.bind(create, "nvrtcCreateProgram");
@@ -66,8 +75,9 @@ std::string first_lines(const std::string& text, int count) {
 }  // namespace
 
 std::string KernelResources::text() const {
-  return fmt::format("{} registers, {} bytes of shared memory, {} bytes of stack, {}", registers, shared_bytes,
-                     stack_bytes, spill_bytes == 0 ? "no spills" : fmt::format("{} bytes of spills", spill_bytes));
+  return fmt::format(
+      "{} registers, {} bytes of shared memory, {} bytes of stack, {}", registers, shared_bytes, stack_bytes,
+      spill_bytes == 0 ? "no spills" : fmt::format("{} bytes of spills in {}", spill_bytes, fmt::join(spilling, ", ")));
 }
 
 KernelResources parse_resources(const std::string& log) {
@@ -80,7 +90,12 @@ KernelResources parse_resources(const std::string& log) {
   each("(\\d+) bytes smem", [&](int n) { resources.shared_bytes = std::max(resources.shared_bytes, n); });
   each("(\\d+) bytes (?:cumulative )?stack",
        [&](int n) { resources.stack_bytes = std::max(resources.stack_bytes, n); });
-  each("(\\d+) bytes spill", [&](int n) { resources.spill_bytes += n; });
+  const std::regex function("Function properties for (\\S+)\n.*?(\\d+) bytes spill stores, (\\d+) bytes spill loads");
+  for (std::sregex_iterator at(log.begin(), log.end(), function), end; at != end; ++at) {
+    const int bytes = std::stoi((*at)[2]) + std::stoi((*at)[3]);
+    resources.spill_bytes += bytes;
+    if (bytes > 0) resources.spilling.push_back((*at)[1]);
+  }
   return resources;
 }
 
