@@ -107,7 +107,7 @@ int run_one(const Command& command, std::vector<std::string> words) {
 std::string overview() {
   std::string text =
       "Megalith compiles a model into one persistent kernel and runs it.\n\nUsage: megalith COMMAND [OPTIONS]\n\n";
-  for (const Command& command : all_commands()) text += fmt::format("  {:<9} {}\n", command.name, command.summary);
+  for (const Command& command : all_commands()) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
   return text +
          "\nmegalith COMMAND --help tells a command's options. Results go to stdout, everything else to stderr; the "
          "exit\n"
