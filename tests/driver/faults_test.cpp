@@ -58,10 +58,11 @@ TEST_F(FaultsTest, ACardIsDescribed) {
 }
 
 TEST_F(FaultsTest, AFullCardSaysHowFull) {
+  fake.total_bytes = int64_t{10} << 20;
   const runtime::CudaContextGuard context(0);
-  const runtime::DeviceMemory most(int64_t{900} << 20, "most of it");
-  EXPECT_THAT(message_of<SystemError>([] { runtime::DeviceMemory(int64_t{200} << 20, "the arena"); }),
-              AllOf(HasSubstr("allocating 200 MiB for the arena (124 MiB of the GPU's 1 GiB are free) failed: "
+  const runtime::DeviceMemory most(int64_t{9} << 20, "most of it");
+  EXPECT_THAT(message_of<SystemError>([] { runtime::DeviceMemory(int64_t{2} << 20, "the arena"); }),
+              AllOf(HasSubstr("allocating 2 MiB for the arena (1 MiB of the GPU's 10 MiB are free) failed: "
                               "CUDA_ERROR_OUT_OF_MEMORY"),
                     HasSubstr("--max-seq-len")));
 }
