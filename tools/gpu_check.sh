@@ -117,7 +117,7 @@ step_torch() {
   wants sanitize || limit=$(left)
   [ -n "$dry" ] || [ "$limit" -ge 30 ] || limit=30
   for case in "${cases[@]}"; do arguments+=(--case "$root/$case"); done
-  run torch "$limit" python3 "$root/tools/baselines/torch_decode.py" --out "$out/torch.json" \
+  run torch "$limit" python3 "$root/tools/baselines/torch_decode.py" --out "$out/torch.json" --variants graph,compiled,tuned \
     --budget $((limit > 60 ? limit - 30 : limit)) "${arguments[@]}"
 }
 

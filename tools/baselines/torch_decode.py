@@ -8,7 +8,8 @@ A case is FOLDER:BATCH:CONTEXT; steps are timed at the last positions of the con
   compiled  torch.compile of a layer and of the head (all layers share the code), attention by flex_attention with the
             cache split over blocks, then the same graph; at batch 1 with coordinate descent, as gpt-fast has it
   tuned     the same with max-autotune
-Before a variant is timed, its logits are compared with those of plain kernels. Results are written after each variant, so
+Frequencies of the rotary embedding are not rescaled as Llama 3 does it, which changes values and no cost. Before a variant
+is timed, its logits are compared with those of plain kernels. Results are written after each variant, so
 that a time limit costs only what has not been measured yet.
 """
 
