@@ -3,7 +3,9 @@
 #include <limits>
 #include <thread>
 
+#include "megalith/base/error.h"
 #include "megalith/engine/machine.h"
+#include "megalith/engine/memory_report.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
 
@@ -75,10 +77,21 @@ class CudaMachine : public Machine {
   int64_t clock_offset_ = 0;
 };
 
+// Before the weights are on their way.
+void check_memory(const graph::Graph& graph, const jit::CompiledKernel& kernel) {
+  const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
+  const jit::CudaDriver& driver = jit::CudaDriver::get();
+  size_t free = 0, total = 0;
+  driver.check(driver.memory_info(&free, &total), "asking for the GPU's free memory");
+  const std::string report = memory_report(memory_needs(graph, kernel.tasks.arena_bytes), static_cast<int64_t>(free));
+  MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
+}
+
 }  // namespace
 
 std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                                            const MemoryMap& memory) {
+  check_memory(graph, kernel);
   return std::make_unique<CudaMachine>(graph, kernel, memory);
 }
 

@@ -11,8 +11,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::vector<std::string> kVerbs = {"run",     "chat",   "bench",   "bench latency", "profile", "compile",
-                                         "inspect", "verify", "devices", "cache",         "doctor",  "version"};
+const std::vector<std::string> kVerbs = {"run",     "chat",    "bench",  "bench latency", "bench load", "profile", "compile",
+                                         "inspect", "verify",  "devices", "cache",         "doctor",     "version"};
 
 std::vector<std::string> words_of(const std::string& verb, std::vector<std::string> words = {}) {
   std::istringstream text(verb);
@@ -132,11 +132,28 @@ TEST(BadFolder, BrokenConfig) {
   expect_error({"compile", folder.path}, 1, (folder / "config.json") + ": \"architectures[0]\" is \"GPT2LMHeadModel\"");
 }
 
+const CommandInput kWithoutCuda{
+    .environment = {{"MEGALITH_CUDA_DRIVER", "/nowhere/libcuda.so.1"}, {"MEGALITH_NVRTC", "/nowhere/libnvrtc.so"}}};
+
 TEST(Devices, TellsCpuAndWhyNoCuda) {
-  const CommandResult result = megalith_command({"devices"});
+  const CommandResult result = megalith_command({"devices"}, kWithoutCuda);
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.out, AllOf(StartsWith("cpu "), HasSubstr("cores"), HasSubstr("simd"), HasSubstr("memory"),
                                 HasSubstr("\ncuda"), HasSubstr("not available")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("cannot open \"/nowhere/libcuda.so.1\", which MEGALITH_CUDA_DRIVER names"),
+                                HasSubstr("cannot open \"/nowhere/libnvrtc.so\", which MEGALITH_NVRTC names"),
+                                HasSubstr("pip install nvidia-cuda-nvrtc")));
+}
+
+TEST(BenchLoad, WithoutAGpuOneClearErrorAtOnce) {
+  expect_error({"bench", "load", "models/shapes/Qwen3-8B", "--load-format", "dummy"}, 1,
+               "[cuda] cannot open \"/nowhere/libcuda.so.1\", which MEGALITH_CUDA_DRIVER names", kWithoutCuda);
+}
+
+TEST(Compile, WithoutNvrtcTheErrorSaysWhatToInstall) {
+  const std::string model = MEGALITH_SOURCE_DIR "/models/storyteller";
+  expect_error({"compile", model, "--target", "cuda:sm_90a"}, 1,
+               "[cuda] cannot open \"/nowhere/libnvrtc.so\", which MEGALITH_NVRTC names", kWithoutCuda);
 }
 
 TEST(Doctor, FindsThisMachineWell) {

@@ -1,6 +1,9 @@
 // Every kernel of the bundled model, of the three shapes and of all operators compiles for three generations of GPUs.
 // No GPU is needed for that.
+#include <gmock/gmock.h>
+
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "cuda/skip.h"
 #include "megalith/base/log.h"
@@ -12,27 +15,36 @@
 namespace megalith {
 namespace {
 
-constexpr const char* kArchitectures[] = {"sm_80", "sm_90a", "sm_100a"};
+struct Architecture {
+  const char* name;
+  int shared_bytes;  // that a block may have
+};
+constexpr Architecture kArchitectures[] = {{"sm_80", 163 << 10}, {"sm_90a", 227 << 10}, {"sm_100a", 227 << 10}};
 
 graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows) {
   const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
   return build_decoder(config, {.max_rows = max_rows, .target = target});
 }
 
-void expect_compiles(const graph::Graph& graph, const std::string& name, bool tuned = false) {
+void expect_compiles(const graph::Graph& graph, const std::string& name) {
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
-  for (const char* architecture : kArchitectures) {
-    const jit::NvrtcResult result = jit::nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
+  const auto scratch_bytes = nlohmann::json::parse(codegen::source_info(source)).at("scratch_bytes").get<int64_t>();
+  for (const auto& [architecture, shared_bytes] : kArchitectures) {
+    const jit::NvrtcResult result =
+        jit::nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
     EXPECT_FALSE(result.cubin.empty());
     EXPECT_NE(result.ptx.find("megalith_worker"), std::string::npos);
     EXPECT_EQ(result.log.find("warning"), std::string::npos) << result.log;
     EXPECT_GT(result.resources.registers, 0) << result.log;
     EXPECT_LE(result.resources.registers, 112);
-    if (tuned) {
-      EXPECT_EQ(result.resources.spill_bytes, 0) << result.log;
-    }
-    EXPECT_LT(result.resources.shared_bytes, 48 << 10);
-    std::printf("%-14s %-8s %s\n", name.c_str(), architecture, result.resources.text().c_str());
+    // Registers that go to local memory are traffic that no plan knows of. The worker keeps a few there around a call.
+    EXPECT_THAT(result.resources.spilling, ::testing::Each("megalith_worker"))
+        << name << " for " << architecture << ": " << result.resources.text();
+    EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
+    EXPECT_LE(result.resources.shared_bytes + scratch_bytes, shared_bytes)
+        << name << " for " << architecture << ": scratch of " << scratch_bytes << " bytes would lie in device memory";
+    std::printf("%-14s %-8s %s, %d bytes of scratch\n", name.c_str(), architecture, result.resources.text().c_str(),
+                static_cast<int>(scratch_bytes));
   }
 }
 
@@ -42,10 +54,10 @@ TEST_P(CudaCompile, EveryKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam());
 }
-TEST_P(CudaCompile, EveryFusedKernelOfTheModelWithoutSpills) {
+TEST_P(CudaCompile, EveryFusedKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   for (const int64_t rows : {1, 4, 8})
-    expect_compiles(decoder_graph(GetParam(), "cuda", rows), fmt::format("{}, {} rows", GetParam(), rows), true);
+    expect_compiles(decoder_graph(GetParam(), "cuda", rows), fmt::format("{}, {} rows", GetParam(), rows));
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                          ::testing::Values("storyteller", "shapes/Qwen3-0.6B", "shapes/Llama-3.2-1B",
@@ -78,7 +90,9 @@ TEST(CudaResources, AreReadFromTheAssemblersReport) {
       "ptxas info    : Function properties for megalith_worker\n"
       "ptxas         .     48 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads\n"
       "ptxas info    : Used 72 registers, used 1 barriers, 48 bytes cumulative stack size, 320 bytes smem\n");
-  EXPECT_EQ(found.text(), "72 registers, 320 bytes of shared memory, 48 bytes of stack, 12 bytes of spills");
+  EXPECT_EQ(found.text(),
+            "72 registers, 320 bytes of shared memory, 48 bytes of stack, 12 bytes of spills in "
+            "megalith_worker");
 }
 
 TEST(CudaLibraries, SayWhereTheyWereLookedFor) {

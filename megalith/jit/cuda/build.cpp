@@ -9,6 +9,7 @@
 #include "megalith/codegen/emit.h"
 #include "megalith/jit/build_id.h"
 #include "megalith/jit/cuda/driver.h"
+#include "megalith/jit/cuda/nvjitlink.h"
 
 namespace megalith::jit {
 
@@ -66,38 +67,81 @@ std::string cuda_architecture(const std::string& target) {
   return target == "cuda" ? cuda_device().architecture : target.substr(5);
 }
 
+namespace {
+
+// From the cache, or from NVRTC into it.
+void compile(CudaBuild& build, const std::string& name, const std::string& source, const KernelCache& cache) {
+  const auto start = std::chrono::steady_clock::now();
+  build.key = key_of(source, build.architecture);
+  const bool look = option_integer("MEGALITH_ALWAYS_COMPILE") == 0;
+  if (look && take(build, cache)) return;
+  const CacheLock lock = cache.lock(build.key);
+  if (look && take(build, cache)) return;
+  const Progress progress("compiling " + name, 0);
+  NvrtcResult result = nvrtc_compile(source, name, build.architecture, codegen::cuda_compile_flags(build.architecture));
+  build.compile_ms = milliseconds_since(start);
+  build.resources = result.resources;
+  keep(build, result, name, source, cache);
+  build.ptx = std::move(result.ptx);
+  build.cubin = std::move(result.cubin);
+}
+
+void take_edited_ptx(CudaBuild& build, const std::string& name, const std::string& path) {
+  const auto start = std::chrono::steady_clock::now();
+  build.ptx = file_read(path);
+  try {
+    AssembledPtx assembled = nvjitlink_assemble(build.ptx, name, build.architecture);
+    build.cubin = std::move(assembled.cubin);
+    build.resources = assembled.resources;
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("[jit] the override {} of stage \"ptx\" is wrong: {}", path, error.what()));
+  }
+  build.compile_ms = milliseconds_since(start);
+}
+
+void take_edited_cubin(CudaBuild& build, const std::string& path) {
+  build.cubin = file_read(path);
+  MEGALITH_CHECK(build.cubin.starts_with("\177ELF"),
+                 "[jit] the override {} of stage \"cubin\" is no cubin: it has {} bytes and does not begin as an ELF "
+                 "file does",
+                 path, build.cubin.size());
+}
+
+}  // namespace
+
 CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::string& source,
                       const std::string& architecture, const KernelCache& cache) {
   const StageSpec ptx_stage{"ptx", "kernel.ptx"}, cubin_stage{"cubin", "kernel.cubin"};
-  pipeline.stage_begin(ptx_stage);
-  StageReport ptx_report{.name = ptx_stage.name, .file = ptx_stage.file};
-  const auto start = std::chrono::steady_clock::now();
-
   CudaBuild build;
   build.architecture = architecture;
-  build.key = key_of(source, architecture);
-  const bool look = option_integer("MEGALITH_ALWAYS_COMPILE") == 0;
-  if (!look || !take(build, cache)) {
-    const CacheLock lock = cache.lock(build.key);
-    if (!look || !take(build, cache)) {
-      const Progress progress("compiling " + name, 0);
-      NvrtcResult result = nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
-      build.compile_ms = milliseconds_since(start);
-      build.resources = result.resources;
-      keep(build, result, name, source, cache);
-      build.ptx = std::move(result.ptx);
-      build.cubin = std::move(result.cubin);
-    }
-  }
+
+  pipeline.stage_begin(ptx_stage);
+  StageReport ptx_report{.name = ptx_stage.name, .file = ptx_stage.file};
+  auto start = std::chrono::steady_clock::now();
+  const std::optional<std::string> edited_ptx = pipeline.override_path(ptx_stage);
+  const std::optional<std::string> edited_cubin = pipeline.override_path(cubin_stage);
+  if (edited_ptx)
+    take_edited_ptx(build, name, *edited_ptx);
+  else if (!edited_cubin)
+    compile(build, name, source, cache);
   ptx_report.ms = milliseconds_since(start);
-  if (build.cache_hit) ptx_report.from = StageFrom::cache;
-  StageReport cubin_report{.name = cubin_stage.name, .file = cubin_stage.file, .from = ptx_report.from};
-  if (pipeline.wants_artifact(ptx_stage)) pipeline.artifact(ptx_stage, build.ptx, ptx_report);
-  pipeline.record(std::move(ptx_report));
+  ptx_report.from = edited_ptx ? StageFrom::override_file : build.cache_hit ? StageFrom::cache : StageFrom::computed;
+  if (pipeline.wants_artifact(ptx_stage) && !build.ptx.empty()) pipeline.artifact(ptx_stage, build.ptx, ptx_report);
+
   pipeline.stage_begin(cubin_stage);
+  StageReport cubin_report{.name = cubin_stage.name, .file = cubin_stage.file};
+  start = std::chrono::steady_clock::now();
+  if (edited_cubin) take_edited_cubin(build, *edited_cubin);
+  cubin_report.ms = milliseconds_since(start);
+  cubin_report.from = edited_cubin      ? StageFrom::override_file
+                      : build.cache_hit ? StageFrom::cache
+                                        : StageFrom::computed;
   if (pipeline.wants_artifact(cubin_stage)) pipeline.artifact(cubin_stage, build.cubin, cubin_report);
+
+  // Without a PTX there was no such stage: an edited cubin needs none.
+  if (!build.ptx.empty()) pipeline.record(std::move(ptx_report));
   pipeline.record(std::move(cubin_report));
-  log_info("kernel \"{}\" for {}: {}", name, architecture, build.resources.text());
+  log_info("kernel \"{}\" for {}: {}", name, architecture, edited_cubin ? "an edited cubin" : build.resources.text());
   return build;
 }
 

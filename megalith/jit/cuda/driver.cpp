@@ -1,6 +1,9 @@
 #include "megalith/jit/cuda/driver.h"
 
+#include <algorithm>
+
 #include "megalith/base/error.h"
+#include "megalith/base/options.h"
 
 namespace megalith::jit {
 
@@ -19,15 +22,68 @@ std::string architecture_name(int major, int minor) {
   return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
 }
 
+SharedLibrary open_driver() {
+  const std::string advice = "it comes with NVIDIA's driver; without a GPU use --target cpu";
+  if (option_is_set("MEGALITH_CUDA_DRIVER"))
+    return SharedLibrary::named(option_value("MEGALITH_CUDA_DRIVER"), "MEGALITH_CUDA_DRIVER", advice);
+  return SharedLibrary({"libcuda.so.1", "libcuda.so"},
+                       {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
+                        "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"},
+                       advice);
+}
+
+// The driver's words say what happened; these say what to do about it. Codes are those of its ABI.
+struct Advice {
+  CudaCode first, last;
+  const char* text;
+};
+constexpr const char* kStickyAdvice =
+    "this ended the GPU's context, and every later call of this process fails alike: start it again; if it comes back, "
+    "compute-sanitizer names the access";
+constexpr const char* kCardAdvice =
+    "the card may be gone or broken: nvidia-smi says whether it is there, and the kernel's log (dmesg, lines with Xid) "
+    "why; restarting the machine brings most cards back";
+constexpr const char* kOldDriverAdvice =
+    "the kernel was made by a compiler that is newer than the driver, or for another GPU: install a newer driver, or "
+    "use an older NVRTC (MEGALITH_NVRTC)";
+constexpr Advice kAdvice[] = {
+    {kCudaOutOfMemory, kCudaOutOfMemory,
+     "close what else uses the GPU (nvidia-smi lists it), or use a smaller model, --max-seq-len or --max-batch"},
+    {46, 46, kCardAdvice},  // device unavailable
+    {100, 100,
+     "the driver sees no GPU: CUDA_VISIBLE_DEVICES may hide it, and nvidia-smi lists what there is; without one use "
+     "--target cpu"},
+    {200, 200, kOldDriverAdvice},  // invalid image
+    {209, 209, kOldDriverAdvice},  // no binary for this GPU
+    {214, 214, kCardAdvice},       // uncorrectable memory error
+    {222, 222, kOldDriverAdvice},  // unsupported version of PTX
+    {226, 226, kCardAdvice},       // error that the card could not contain
+    {304, 304, kCardAdvice},       // the operating system's call failed
+    {700, 700, kStickyAdvice},     // illegal address
+    {702, 702, kStickyAdvice},     // time limit of a card that also drives a screen
+    {714, 719, kStickyAdvice},     // stack, instruction, alignment, address space, program counter, unspecified
+    {720, 720, "another program may hold part of the GPU: nvidia-smi lists them; fewer workers need less (--workers)"},
+    {802, 802, "the machine's GPUs are still being set up: try again in a minute, and look at nvidia-fabricmanager"},
+    {803, 803, "library and kernel module of the driver differ, as after an update: restart the machine"},
+    {804, 804, "CUDA's compatibility library does not serve this GPU: take it out of LD_LIBRARY_PATH"},
+    {999, 999, kCardAdvice},
+};
+
 }  // namespace
 
-CudaDriver::CudaDriver()
-    : library({"libcuda.so.1", "libcuda.so"},
-              {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64",
-               "/usr/lib/wsl/lib"},
-              "it comes with NVIDIA's driver; without a GPU use --target cpu") {
-  library.bind(init, "cuInit");
+CudaDriver::CudaDriver() : library(open_driver()) {
   library.bind(driver_version, "cuDriverGetVersion");
+  try {
+    bind_all();
+  } catch (const SystemError& error) {
+    throw SystemError(
+        fmt::format("{} (this driver is for CUDA {}, Megalith wants one for 12.0 or newer)", error.what(), version()));
+  }
+  check(init(0), "starting the driver (cuInit)");
+}
+
+void CudaDriver::bind_all() {
+  library.bind(init, "cuInit");
   library.bind(error_name, "cuGetErrorName");
   library.bind(error_string, "cuGetErrorString");
   library.bind(device_count, "cuDeviceGetCount");
@@ -52,6 +108,11 @@ CudaDriver::CudaDriver()
   library.bind(stream_destroy, "cuStreamDestroy_v2");
   library.bind(stream_query, "cuStreamQuery");
   library.bind(stream_synchronize, "cuStreamSynchronize");
+  library.bind(event_create, "cuEventCreate");
+  library.bind(event_destroy, "cuEventDestroy_v2");
+  library.bind(event_record, "cuEventRecord");
+  library.bind(event_synchronize, "cuEventSynchronize");
+  library.bind(event_elapsed, "cuEventElapsedTime");
   library.bind(module_load, "cuModuleLoadData");
   library.bind(module_unload, "cuModuleUnload");
   library.bind(module_function, "cuModuleGetFunction");
@@ -59,7 +120,6 @@ CudaDriver::CudaDriver()
   library.bind(function_set_attribute, "cuFuncSetAttribute");
   library.bind(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   library.bind(launch, "cuLaunchKernelEx");
-  check(init(0), "starting the driver (cuInit)");
 }
 
 const CudaDriver& CudaDriver::get() {
@@ -72,8 +132,18 @@ void CudaDriver::check(CudaCode code, const std::string& what) const {
   const char *name = nullptr, *words = nullptr;
   error_name(code, &name);
   error_string(code, &words);
-  throw SystemError(fmt::format("[cuda] {} failed: {} ({})", what, name ? name : fmt::format("error {}", code),
-                                words ? words : "the driver has no words for it"));
+  const auto* advice =
+      std::ranges::find_if(kAdvice, [&](const Advice& a) { return a.first <= code && code <= a.last; });
+  throw SystemError(fmt::format("[cuda] {} failed: {} ({}){}{}", what, name ? name : fmt::format("error {}", code),
+                                words ? words : "the driver has no words for it",
+                                advice == std::end(kAdvice) ? "" : "; ",
+                                advice == std::end(kAdvice) ? "" : advice->text));
+}
+
+std::string CudaDriver::version() const {
+  int number = 0;
+  driver_version(&number);
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
 std::vector<CudaDeviceInfo> cuda_devices() {

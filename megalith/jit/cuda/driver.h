@@ -1,5 +1,5 @@
 // The CUDA driver, opened at run time: the few functions of libcuda that a persistent kernel needs, and what there is
-// to run on. Everything here throws a SystemError that names the call and the driver's own words.
+// to run on. Everything here throws a SystemError that names the call, the driver's own words, and what to try.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@ using CudaContext = void*;
 using CudaModule = void*;
 using CudaFunction = void*;
 using CudaStream = void*;
+using CudaEvent = void*;
 
 struct CudaLaunchAttribute {
   int id;
@@ -34,7 +35,7 @@ struct CudaLaunchConfig {
   unsigned num_attributes;
 };
 
-constexpr int kCudaNotReady = 600;
+constexpr CudaCode kCudaOutOfMemory = 2, kCudaNotReady = 600;
 
 struct CudaDriver {
   SharedLibrary library;
@@ -64,6 +65,11 @@ struct CudaDriver {
   CudaCode (*stream_destroy)(CudaStream);
   CudaCode (*stream_query)(CudaStream);
   CudaCode (*stream_synchronize)(CudaStream);
+  CudaCode (*event_create)(CudaEvent*, unsigned);
+  CudaCode (*event_destroy)(CudaEvent);
+  CudaCode (*event_record)(CudaEvent, CudaStream);
+  CudaCode (*event_synchronize)(CudaEvent);
+  CudaCode (*event_elapsed)(float*, CudaEvent, CudaEvent);  // milliseconds
   CudaCode (*module_load)(CudaModule*, const void*);
   CudaCode (*module_unload)(CudaModule);
   CudaCode (*module_function)(CudaFunction*, CudaModule, const char*);
@@ -72,13 +78,18 @@ struct CudaDriver {
   CudaCode (*occupancy)(int*, CudaFunction, int, size_t);
   CudaCode (*launch)(const CudaLaunchConfig*, CudaFunction, void**, void**);
 
-  /// SystemError if there is no driver (with the places where it was looked for) or no device.
+  /// Opens the driver that MEGALITH_CUDA_DRIVER names, or the system's, and starts it. Everyone uses get().
+  CudaDriver();
+  /// SystemError if there is no driver (with the places where it was looked for), or if it is too old or does not
+  /// start.
   static const CudaDriver& get();
-  /// SystemError "[cuda] WHAT failed: CUDA_ERROR_... (words)" unless `code` is success.
+  /// SystemError "[cuda] WHAT failed: CUDA_ERROR_... (words); what to try" unless `code` is success.
   void check(CudaCode code, const std::string& what) const;
+  /// "13.0": the newest CUDA that the driver knows.
+  std::string version() const;
 
  private:
-  CudaDriver();
+  void bind_all();
 };
 
 struct CudaDeviceInfo {

@@ -1,11 +1,14 @@
 #include "megalith/jit/cuda/nvrtc.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <functional>
 #include <string_view>
 
 #include "megalith/base/error.h"
+#include "megalith/base/options.h"
 #include "megalith/jit/cuda/shared_library.h"
 
 namespace megalith::jit {
@@ -29,9 +32,15 @@ struct Nvrtc {
   Code (*cubin_size)(Program, size_t*);
   Code (*cubin)(Program, char*);
 
-  Nvrtc()
-      : library({"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}, cuda_library_folders(),
-                "install the CUDA toolkit or \"pip install nvidia-cuda-nvrtc\", or set CUDA_HOME") {
+  static SharedLibrary open() {
+    const std::string advice =
+        "install the CUDA toolkit or \"pip install nvidia-cuda-nvrtc\", or set CUDA_HOME or MEGALITH_NVRTC";
+    if (option_is_set("MEGALITH_NVRTC"))
+      return SharedLibrary::named(option_value("MEGALITH_NVRTC"), "MEGALITH_NVRTC", advice);
+    return SharedLibrary({"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}, cuda_library_folders(), advice);
+  }
+
+  Nvrtc() : library(open()) {
     library.bind(version, "nvrtcVersion");
     library.bind(error_string, "nvrtcGetErrorString");
     library.bind(create, "nvrtcCreateProgram");
@@ -67,25 +76,36 @@ std::string first_lines(const std::string& text, int count) {
 }  // namespace
 
 std::string KernelResources::text() const {
-  return fmt::format("{} registers, {} bytes of shared memory, {} bytes of stack, {}", registers, shared_bytes,
-                     stack_bytes, spill_bytes == 0 ? "no spills" : fmt::format("{} bytes of spills", spill_bytes));
+  return fmt::format(
+      "{} registers, {} bytes of shared memory, {} bytes of stack, {}", registers, shared_bytes, stack_bytes,
+      spill_bytes == 0 ? "no spills" : fmt::format("{} bytes of spills in {}", spill_bytes, fmt::join(spilling, ", ")));
 }
 
 // The assembler says "Used 72 registers", "48 bytes stack frame", "8 bytes spill stores", ...: a number, then what of.
+// A line before the spills names whose they are.
 KernelResources parse_resources(const std::string& log) {
+  constexpr std::string_view kFunction = "Function properties for ";
   KernelResources resources;
   for (size_t at = 0; (at = log.find_first_of("0123456789", at)) != std::string::npos;) {
     const size_t end = std::min(log.find_first_not_of("0123456789", at), log.size());
     const std::string_view after = std::string_view(log).substr(end);
     int number = 0;
     std::from_chars(log.data() + at, log.data() + end, number);
-    at = end;
     auto keep_largest = [&](int& of) { of = std::max(of, number); };
     if (after.starts_with(" registers")) keep_largest(resources.registers);
     if (after.starts_with(" bytes smem")) keep_largest(resources.shared_bytes);
     if (after.starts_with(" bytes stack") || after.starts_with(" bytes cumulative stack"))
       keep_largest(resources.stack_bytes);
-    if (after.starts_with(" bytes spill")) resources.spill_bytes += number;
+    if (after.starts_with(" bytes spill") && number > 0) {
+      resources.spill_bytes += number;
+      if (const size_t name = log.rfind(kFunction, at); name != std::string::npos) {
+        const size_t begin = name + kFunction.size();
+        const std::string function = log.substr(begin, log.find_first_of(" \n", begin) - begin);
+        if (std::ranges::find(resources.spilling, function) == resources.spilling.end())
+          resources.spilling.push_back(function);
+      }
+    }
+    at = end;
   }
   return resources;
 }

@@ -11,7 +11,8 @@ namespace megalith::jit {
 struct KernelResources {
   int registers = 0;  // per thread
   int shared_bytes = 0, stack_bytes = 0;
-  int spill_bytes = 0;  // stored and loaded, over all functions
+  int spill_bytes = 0;                // stored and loaded, over all functions
+  std::vector<std::string> spilling;  // the functions that do so
 
   std::string text() const;  // "72 registers, 320 bytes of shared memory, 48 bytes of stack, no spills"
 };

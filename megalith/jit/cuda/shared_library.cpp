@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <sstream>
 
 #include "megalith/base/error.h"
 
@@ -48,12 +50,36 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::v
                                 reason.empty() ? "" : fmt::format(" ({})", reason), advice));
 }
 
+SharedLibrary SharedLibrary::named(const std::string& path, const std::string& variable, const std::string& advice) {
+  SharedLibrary library;
+  library.path_ = path;
+  library.handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library.handle_ != nullptr) return library;
+  const char* error = dlerror();
+  throw SystemError(fmt::format("[cuda] cannot open \"{}\", which {} names ({}); {}", path, variable,
+                                error ? error : "no reason given", advice));
+}
+
 void* SharedLibrary::symbol(const char* name) const {
   void* address = dlsym(handle_, name);
   if (address == nullptr)
     throw SystemError(fmt::format("[cuda] {} has no function {}: it is too old; install a newer one", path_, name));
   return address;
 }
+
+namespace {
+// Where the toolkit lies whose nvcc is on the PATH; "" without one.
+std::string toolkit_on_path() {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::error_code code;
+    const auto nvcc = std::filesystem::canonical(folder + "/nvcc", code);
+    if (!code) return nvcc.parent_path().parent_path();
+  }
+  return "";
+}
+}  // namespace
 
 std::vector<std::string> cuda_library_folders() {
   std::vector<std::string> folders;
@@ -63,16 +89,17 @@ std::vector<std::string> cuda_library_folders() {
   };
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
     if (const char* home = std::getenv(variable)) add(std::string(home) + "/lib64"), add(std::string(home) + "/lib");
+  if (const std::string home = toolkit_on_path(); !home.empty()) add(home + "/lib64"), add(home + "/targets/*/lib");
   add("/usr/local/cuda/lib64");
   add("/usr/local/cuda-*/lib64");
   add("/opt/cuda/lib64");
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const char* home = std::getenv(variable))
-      for (const char* kind : {"cu13", "cuda_nvrtc"})
+      for (const char* kind : {"cu13", "cuda_nvrtc", "nvjitlink"})
         add(fmt::format("{}/lib/python3*/site-packages/nvidia/{}/lib", home, kind));
   for (const char* root : {"/usr/local/lib", "/usr/lib", "/root/.local/lib", "/opt/*/lib", "/opt/*/.venv/lib"})
     for (const char* packages : {"site-packages", "dist-packages"})
-      for (const char* kind : {"cu13", "cuda_nvrtc"})
+      for (const char* kind : {"cu13", "cuda_nvrtc", "nvjitlink"})
         add(fmt::format("{}/python3*/{}/nvidia/{}/lib", root, packages, kind));
   return folders;
 }

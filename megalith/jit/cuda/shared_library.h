@@ -13,6 +13,8 @@ class SharedLibrary {
   /// where it looked, and with `advice`.
   SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
                 const std::string& advice);
+  /// Opens `path`, which the environment variable `variable` holds, and nothing else.
+  static SharedLibrary named(const std::string& path, const std::string& variable, const std::string& advice);
 
   /// SystemError naming symbol and library if it is not there.
   void* symbol(const char* name) const;
@@ -24,12 +26,14 @@ class SharedLibrary {
   const std::string& path() const { return path_; }
 
  private:
+  SharedLibrary() = default;
+
   void* handle_ = nullptr;  // never closed: drivers do not like it
   std::string path_;
 };
 
-/// Where toolkits and pip put CUDA's libraries: CUDA_HOME, CUDA_PATH, /usr/local/cuda*, /opt/cuda, and
-/// site-packages/nvidia/*/lib of the Python environments around.
+/// Where toolkits and pip put CUDA's libraries: CUDA_HOME, CUDA_PATH, beside the nvcc of the PATH, /usr/local/cuda*,
+/// /opt/cuda, and site-packages/nvidia/*/lib of the Python environments around.
 std::vector<std::string> cuda_library_folders();
 
 }  // namespace megalith::jit

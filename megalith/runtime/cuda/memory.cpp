@@ -6,6 +6,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/runtime/memory.h"
+#include "megalith/runtime/topology.h"
 
 namespace megalith::runtime {
 
@@ -24,15 +25,14 @@ CudaContextGuard::~CudaContextGuard() { CudaDriver::get().context_release(device
 DeviceMemory::DeviceMemory(int64_t bytes, const std::string& what) : bytes_(std::max<int64_t>(bytes, 16)) {
   const CudaDriver& driver = CudaDriver::get();
   const auto size = static_cast<size_t>(bytes_);
-  if (driver.memory_allocate(&address_, size) != 0) {
-    size_t free = 0, total = 0;
-    driver.memory_info(&free, &total);
-    throw SystemError(
-        fmt::format("[cuda] cannot allocate {} for {}: {} of the GPU's {} are free; close what else uses "
-                    "it, or use a smaller model or a shorter context",
-                    format_bytes(bytes), what, format_bytes(static_cast<int64_t>(free)),
-                    format_bytes(static_cast<int64_t>(total))));
-  }
+  const jit::CudaCode code = driver.memory_allocate(&address_, size);
+  size_t free = 0, total = 0;
+  // Only of a card that is full is it worth to say how full; one that is gone answers no questions.
+  if (code == jit::kCudaOutOfMemory && driver.memory_info(&free, &total) == 0)
+    driver.check(code,
+                 fmt::format("allocating {} for {} ({} of the GPU's {} are free)", format_bytes(bytes), what,
+                             format_bytes(static_cast<int64_t>(free)), format_bytes(static_cast<int64_t>(total))));
+  driver.check(code, fmt::format("allocating {} for {}", format_bytes(bytes), what));
   driver.check(driver.memory_set(address_, 0, size), fmt::format("clearing {}", what));
 }
 
@@ -73,8 +73,13 @@ PinnedMemory::PinnedMemory(int64_t bytes, const std::string& what) {
   constexpr unsigned kPortable = 1, kDeviceMap = 2;
   const CudaDriver& driver = CudaDriver::get();
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 16));
-  driver.check(driver.host_allocate(&data_, size, kPortable | kDeviceMap),
-               fmt::format("locking {} of host memory for {}", format_bytes(bytes), what));
+  const jit::CudaCode code = driver.host_allocate(&data_, size, kPortable | kDeviceMap);
+  if (code == jit::kCudaOutOfMemory)
+    throw SystemError(
+        fmt::format("[cuda] cannot lock {} of host memory for {}: {} are available; close other programs, or raise the "
+                    "limit of this process or container (ulimit -l)",
+                    format_bytes(bytes), what, format_bytes(memory_available_bytes())));
+  driver.check(code, fmt::format("locking {} of host memory for {}", format_bytes(bytes), what));
   std::memset(data_, 0, size);
 }
 

@@ -1,0 +1,236 @@
+#include "driver/fake/fake_cuda.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <set>
+
+namespace {
+
+using megalith::test::FakeCuda;
+using Code = int;
+using Address = unsigned long long;
+
+constexpr Code kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kNotReady = 600;
+
+FakeCuda state;
+std::map<Address, size_t> device_memory;
+std::map<char*, size_t> host_memory;
+thread_local bool has_context = false;
+int retained = 0;  // the context is there while somebody holds it
+
+struct Work {
+  long ticket;
+  const char* from;  // page-locked memory that it reads, or nullptr
+  std::function<void()> action;
+};
+struct Stream {
+  std::deque<Work> work;
+  long next_ticket = 1, done = 0;
+};
+struct Event {
+  Stream* stream = nullptr;
+  long ticket = 0;
+};
+std::set<Stream*> streams;
+
+void run_until(Stream& stream, long ticket) {
+  while (!stream.work.empty() && stream.work.front().ticket <= ticket) {
+    stream.work.front().action();
+    stream.done = stream.work.front().ticket;
+    stream.work.pop_front();
+  }
+}
+
+void enqueue(Stream& stream, const char* from, std::function<void()> action) {
+  stream.work.push_back({stream.next_ticket++, from, std::move(action)});
+}
+
+// Every function begins with this: counts the call and says whether it fails.
+Code begin(const char* name, bool needs_context = true) {
+  if (state.sticky != 0) return state.sticky;
+  const int count = ++state.calls[name];
+  const auto failure = state.failures.find(name);
+  if (failure != state.failures.end() && count > state.fails_after[name]) {
+    if (failure->second >= 700) state.sticky = failure->second;
+    return failure->second;
+  }
+  return needs_context && !(has_context && retained > 0) ? kInvalidContext : 0;
+}
+
+}  // namespace
+
+#define FAKE(name, ...)                          \
+  const std::lock_guard fake_guard(state.mutex); \
+  if (const Code code = begin(name, ##__VA_ARGS__)) return code
+
+extern "C" {
+
+FakeCuda* fake_cuda() { return &state; }
+
+Code cuInit(unsigned) {
+  FAKE("cuInit", false);
+  return 0;
+}
+Code cuDriverGetVersion(int* version) { return *version = state.version, 0; }
+Code cuGetErrorName(Code code, const char** name) {
+  static const std::map<Code, const char*> names = {{kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
+                                                    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+                                                    {100, "CUDA_ERROR_NO_DEVICE"},
+                                                    {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+                                                    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+                                                    {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+                                                    {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+                                                    {999, "CUDA_ERROR_UNKNOWN"}};
+  const auto found = names.find(code);
+  return *name = found == names.end() ? nullptr : found->second, found == names.end() ? kInvalidValue : 0;
+}
+Code cuGetErrorString(Code, const char** words) { return *words = "words of the driver", 0; }
+
+Code cuDeviceGetCount(int* count) {
+  FAKE("cuDeviceGetCount", false);
+  return *count = state.num_devices, 0;
+}
+Code cuDeviceGet(int* device, int ordinal) {
+  FAKE("cuDeviceGet", false);
+  return *device = ordinal, 0;
+}
+Code cuDeviceGetName(char* name, int bytes, int) { return std::strncpy(name, "Fake GPU", bytes), 0; }
+Code cuDeviceGetAttribute(int* value, int which, int) {
+  switch (which) {
+    case 16: return *value = 4, 0;          // multiprocessors
+    case 75: return *value = 9, 0;          // compute capability 9.0
+    case 97: return *value = 227 << 10, 0;  // shared memory of a block
+    default: return *value = 0, 0;
+  }
+}
+Code cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = state.total_bytes, 0; }
+Code cuDevicePrimaryCtxRetain(void** context, int) {
+  FAKE("cuDevicePrimaryCtxRetain", false);
+  return ++retained, *context = &state, 0;
+}
+Code cuDevicePrimaryCtxRelease_v2(int) {
+  const std::lock_guard guard(state.mutex);
+  return --retained, 0;
+}
+Code cuCtxSetCurrent(void* context) { return has_context = context != nullptr, 0; }
+
+Code cuMemGetInfo_v2(size_t* free, size_t* total) {
+  FAKE("cuMemGetInfo_v2");
+  return *free = state.total_bytes - state.used_bytes, *total = state.total_bytes, 0;
+}
+Code cuMemAlloc_v2(Address* address, size_t bytes) {
+  FAKE("cuMemAlloc_v2");
+  if (bytes > state.total_bytes - state.used_bytes) return kOutOfMemory;
+  *address = reinterpret_cast<Address>(std::malloc(bytes));
+  device_memory[*address] = bytes;
+  state.used_bytes += bytes;
+  return 0;
+}
+Code cuMemFree_v2(Address address) {
+  const std::lock_guard guard(state.mutex);
+  if (!device_memory.contains(address)) return kInvalidValue;
+  state.used_bytes -= device_memory[address];
+  device_memory.erase(address);
+  return std::free(reinterpret_cast<void*>(address)), 0;
+}
+Code cuMemsetD8_v2(Address address, unsigned char value, size_t bytes) {
+  FAKE("cuMemsetD8_v2");
+  return std::memset(reinterpret_cast<void*>(address), value, bytes), 0;
+}
+Code cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+  FAKE("cuMemHostAlloc");
+  *memory = std::malloc(bytes);
+  host_memory[static_cast<char*>(*memory)] = bytes;
+  return 0;
+}
+Code cuMemFreeHost(void* memory) {
+  const std::lock_guard guard(state.mutex);
+  auto* begin = static_cast<char*>(memory);
+  if (!host_memory.contains(begin)) return kInvalidValue;
+  for (Stream* stream : streams)
+    std::erase_if(stream->work, [&](const Work& work) {
+      const bool used = work.from >= begin && work.from < begin + host_memory[begin];
+      state.freed_while_used += used;
+      return used;
+    });
+  host_memory.erase(begin);
+  return std::free(memory), 0;
+}
+Code cuMemcpyHtoD_v2(Address to, const void* from, size_t bytes) {
+  FAKE("cuMemcpyHtoD_v2");
+  return std::memcpy(reinterpret_cast<void*>(to), from, bytes), 0;
+}
+Code cuMemcpyDtoH_v2(void* to, Address from, size_t bytes) {
+  FAKE("cuMemcpyDtoH_v2");
+  return std::memcpy(to, reinterpret_cast<void*>(from), bytes), 0;
+}
+Code cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream) {
+  FAKE("cuMemcpyHtoDAsync_v2");
+  enqueue(*static_cast<Stream*>(stream), static_cast<const char*>(from),
+          [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+  return 0;
+}
+Code cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
+  FAKE("cuMemcpyDtoHAsync_v2");
+  enqueue(*static_cast<Stream*>(stream), nullptr, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
+  return 0;
+}
+
+Code cuStreamCreate(void** stream, unsigned) {
+  FAKE("cuStreamCreate");
+  return streams.insert(static_cast<Stream*>(*stream = new Stream)), 0;
+}
+Code cuStreamDestroy_v2(void* stream) {
+  const std::lock_guard guard(state.mutex);
+  if (streams.erase(static_cast<Stream*>(stream)) == 0) return kInvalidValue;
+  return delete static_cast<Stream*>(stream), 0;
+}
+Code cuStreamQuery(void* stream) {
+  FAKE("cuStreamQuery");
+  return static_cast<Stream*>(stream)->work.empty() ? 0 : kNotReady;
+}
+Code cuStreamSynchronize(void* stream) {
+  FAKE("cuStreamSynchronize");
+  auto& work = *static_cast<Stream*>(stream);
+  return run_until(work, work.next_ticket), 0;
+}
+
+Code cuEventCreate(void** event, unsigned) {
+  FAKE("cuEventCreate");
+  return *event = new Event, 0;
+}
+Code cuEventDestroy_v2(void* event) { return delete static_cast<Event*>(event), 0; }
+Code cuEventRecord(void* event, void* stream) {
+  FAKE("cuEventRecord");
+  auto& on = *static_cast<Stream*>(stream);
+  *static_cast<Event*>(event) = {&on, on.next_ticket};
+  enqueue(on, nullptr, [] {});
+  return 0;
+}
+Code cuEventSynchronize(void* event) {
+  FAKE("cuEventSynchronize");
+  const Event& one = *static_cast<Event*>(event);
+  if (one.stream != nullptr && streams.contains(one.stream)) run_until(*one.stream, one.ticket);
+  return 0;
+}
+Code cuEventElapsedTime(float* ms, void*, void*) { return *ms = 1, 0; }
+
+Code cuModuleLoadData(void** module, const void*) {
+  FAKE("cuModuleLoadData");
+  return *module = &state, 0;
+}
+Code cuModuleUnload(void*) { return 0; }
+Code cuModuleGetFunction(void** function, void*, const char*) { return *function = &state, 0; }
+Code cuFuncGetAttribute(int* value, int, void*) { return *value = 0, 0; }
+Code cuFuncSetAttribute(void*, int, int) { return 0; }
+Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) { return *blocks = 1, 0; }
+#ifndef FAKE_CUDA_IS_OLD  // came with CUDA 11.8
+Code cuLaunchKernelEx(const void*, void*, void**, void**) {
+  FAKE("cuLaunchKernelEx");
+  return 0;
+}
+#endif
+
+}  // extern "C"

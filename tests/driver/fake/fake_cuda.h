@@ -1,0 +1,39 @@
+// A driver without a GPU, to be loaded in libcuda's place (MEGALITH_CUDA_DRIVER): memory of the card is memory of the
+// host, and a test says which call fails with which code. Work on a stream is done as late as a real card may do it:
+// not before somebody waits for it. So a buffer that is reused too early shows every time, and not once in a thousand
+// runs.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace megalith::test {
+
+struct FakeCuda {
+  int version = 13000;
+  int num_devices = 1;
+  size_t total_bytes = size_t{1} << 30, used_bytes = 0;
+
+  std::mutex mutex;
+  std::map<std::string, int> failures;     // function -> code that it returns
+  std::map<std::string, int> fails_after;  // ... once it was called this often; 0 if not named
+  std::map<std::string, int> calls;
+  int sticky = 0;            // once a call has failed with a code of 700 and more, all further ones do: a dead context
+  int freed_while_used = 0;  // page-locked memory that was freed while copies from it had not been made
+
+  void reset() {
+    const std::lock_guard guard(mutex);
+    failures.clear();
+    fails_after.clear();
+    calls.clear();
+    version = 13000, num_devices = 1, sticky = 0, freed_while_used = 0;
+    total_bytes = size_t{1} << 30;
+  }
+};
+
+}  // namespace megalith::test
+
+/// The library's state; found with dlsym().
+extern "C" megalith::test::FakeCuda* fake_cuda();

@@ -1,0 +1,31 @@
+// Tests that run without a GPU: the driver of this process is the stand-in of fake/fake_cuda.cpp.
+#pragma once
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "base/temporary_folder.h"
+#include "driver/fake/fake_cuda.h"
+#include "megalith/jit/cuda/driver.h"
+
+namespace megalith::test {
+
+class FakeDriverTest : public ::testing::Test {
+ protected:
+  FakeDriverTest() { fake.reset(); }
+  ~FakeDriverTest() override { fake.reset(); }
+
+  /// The one that CudaDriver::get() opens: nobody else of this process sets the variable.
+  static FakeCuda& load() {
+    ::setenv("MEGALITH_CUDA_DRIVER", FAKE_CUDA, 1);
+    void* library = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    return *reinterpret_cast<FakeCuda* (*)()>(dlsym(library, "fake_cuda"))();
+  }
+  FakeCuda& fake = load();
+};
+
+}  // namespace megalith::test

@@ -1,0 +1,106 @@
+// What goes wrong with a driver and a card, and what Megalith says then.
+#include <gmock/gmock.h>
+
+#include "driver/fake_driver.h"
+#include "megalith/base/error.h"
+#include "megalith/jit/cuda/nvrtc.h"
+#include "megalith/runtime/cuda/memory.h"
+
+namespace megalith::jit {
+namespace {
+
+using test::EnvironmentVariable;
+using test::message_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class FaultsTest : public test::FakeDriverTest {};
+
+TEST_F(FaultsTest, ADriverThatIsNotThere) {
+  const EnvironmentVariable driver("MEGALITH_CUDA_DRIVER", "/nowhere/libcuda.so.1");
+  EXPECT_THAT(message_of<SystemError>([] { CudaDriver(); }),
+              AllOf(StartsWith("[cuda] cannot open \"/nowhere/libcuda.so.1\", which MEGALITH_CUDA_DRIVER names ("),
+                    HasSubstr("No such file"), HasSubstr("--target cpu")));
+}
+
+TEST_F(FaultsTest, ADriverThatIsTooOld) {
+  const EnvironmentVariable driver("MEGALITH_CUDA_DRIVER", FAKE_CUDA_OLD);
+  EXPECT_THAT(message_of<SystemError>([] { CudaDriver(); }),
+              AllOf(HasSubstr(FAKE_CUDA_OLD " has no function cuLaunchKernelEx: it is too old; install a newer one"),
+                    HasSubstr("(this driver is for CUDA 13.0, Megalith wants one for 12.0 or newer)")));
+}
+
+TEST_F(FaultsTest, ADriverThatDoesNotStart) {
+  fake.failures["cuInit"] = 803;
+  EXPECT_EQ(message_of<SystemError>([] { CudaDriver(); }),
+            "[cuda] starting the driver (cuInit) failed: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (words of the driver); "
+            "library and kernel module of the driver differ, as after an update: restart the machine");
+}
+
+TEST_F(FaultsTest, ADriverWithoutACard) {
+  fake.failures["cuInit"] = 100;
+  EXPECT_THAT(message_of<SystemError>([] { CudaDriver(); }),
+              AllOf(HasSubstr("CUDA_ERROR_NO_DEVICE"), HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("--target cpu")));
+}
+
+TEST_F(FaultsTest, AllCardsHidden) {
+  fake.num_devices = 0;
+  EXPECT_TRUE(cuda_devices().empty());
+  EXPECT_THAT(message_of<SystemError>([] { cuda_device(); }),
+              AllOf(HasSubstr("the driver sees no GPU (CUDA_VISIBLE_DEVICES may hide it)"), HasSubstr("--target cpu")));
+}
+
+TEST_F(FaultsTest, ACardIsDescribed) {
+  EXPECT_EQ(cuda_device().name, "Fake GPU");
+  EXPECT_EQ(cuda_device().architecture, "sm_90a");
+  EXPECT_EQ(CudaDriver::get().version(), "13.0");
+}
+
+TEST_F(FaultsTest, AFullCardSaysHowFull) {
+  fake.total_bytes = int64_t{10} << 20;
+  const runtime::CudaContextGuard context(0);
+  const runtime::DeviceMemory most(int64_t{9} << 20, "most of it");
+  EXPECT_THAT(message_of<SystemError>([] { runtime::DeviceMemory(int64_t{2} << 20, "the arena"); }),
+              AllOf(HasSubstr("allocating 2 MiB for the arena (1 MiB of the GPU's 10 MiB are free) failed: "
+                              "CUDA_ERROR_OUT_OF_MEMORY"),
+                    HasSubstr("--max-seq-len")));
+}
+
+TEST_F(FaultsTest, ACardThatIsGoneIsNotAFullOne) {
+  const runtime::CudaContextGuard context(0);
+  fake.failures["cuMemAlloc_v2"] = 46;
+  EXPECT_THAT(
+      message_of<SystemError>([] { runtime::DeviceMemory(64, "the arena"); }),
+      AllOf(HasSubstr("allocating 64 bytes for the arena failed: CUDA_ERROR_DEVICE_UNAVAILABLE"), HasSubstr("Xid")));
+}
+
+TEST_F(FaultsTest, AContextThatAKernelEndedStaysDead) {
+  const runtime::CudaContextGuard context(0);
+  const runtime::DeviceMemory memory(64, "the arena");
+  fake.failures["cuStreamQuery"] = 700;
+  const CudaDriver& driver = CudaDriver::get();
+  CudaStream stream = nullptr;
+  driver.check(driver.stream_create(&stream, 1), "making a stream");
+  EXPECT_THAT(
+      message_of<SystemError>([&] { driver.check(driver.stream_query(stream), "running \"storyteller\""); }),
+      AllOf(StartsWith("[cuda] running \"storyteller\" failed: CUDA_ERROR_ILLEGAL_ADDRESS"),
+            HasSubstr("every later call of this process fails alike: start it again"), HasSubstr("compute-sanitizer")));
+  char byte = 0;
+  EXPECT_THAT(message_of<SystemError>([&] { memory.download(&byte, 1); }), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
+  driver.stream_destroy(stream);
+}
+
+TEST_F(FaultsTest, AKernelThatTheDriverDoesNotKnow) {
+  const CudaDriver& driver = CudaDriver::get();
+  EXPECT_THAT(message_of<SystemError>([&] { driver.check(209, "loading the kernel"); }),
+              AllOf(HasSubstr("CUDA_ERROR_NO_BINARY_FOR_GPU"), HasSubstr("install a newer driver")));
+}
+
+TEST_F(FaultsTest, ACodeWithoutNameOrAdvice) {
+  EXPECT_EQ(message_of<SystemError>([] { CudaDriver::get().check(12345, "doing this"); }),
+            "[cuda] doing this failed: error 12345 (words of the driver)");
+}
+
+}  // namespace
+}  // namespace megalith::jit

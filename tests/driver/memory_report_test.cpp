@@ -1,0 +1,104 @@
+#include "megalith/engine/memory_report.h"
+
+#include "cuda/skip.h"
+#include "driver/fake_driver.h"
+#include "megalith/base/error.h"
+#include "megalith/engine/engine.h"
+#include "megalith/model/decoder.h"
+
+namespace megalith::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kGiB = int64_t{1} << 30, kDriver = kGiB / 4;
+
+// 16 GiB of weights, and 1 MiB of cache for each of 8 x 4096 positions: 32 GiB.
+const MemoryNeeds kNeeds{.weights = 16 * kGiB,
+                         .kv_cache = 32 * kGiB,
+                         .activations = kGiB,
+                         .other = kGiB,
+                         .max_requests = 8,
+                         .max_seq_len = 4096,
+                         .page_size = 16};
+
+TEST(MemoryReport, NothingToSayWhereItFits) {
+  EXPECT_EQ(memory_report(kNeeds, 50 * kGiB + kDriver), "");
+  EXPECT_NE(memory_report(kNeeds, 50 * kGiB + kDriver - 1), "");
+}
+
+TEST(MemoryReport, SaysWhatIsNeededAndWhatWouldFit) {
+  EXPECT_EQ(memory_report(kNeeds, 40 * kGiB + kDriver),
+            "the model does not fit on the GPU: it needs 50 GiB (weights 16 GiB, KV cache 32 GiB for 8 x 4096 "
+            "positions, activations 1 GiB, other 1 GiB) and 256 MiB for the driver, but 40.2 GiB are free; "
+            "--max-seq-len 2816 or --max-batch 5 would fit");
+}
+
+// What is advised fits, and a page or a text more does not.
+TEST(MemoryReport, TheAdviceIsTrueAndTheBest) {
+  for (const int64_t free : {19 * kGiB, 20 * kGiB, 30 * kGiB, 45 * kGiB + 12345, 50 * kGiB}) {
+    const std::string report = memory_report(kNeeds, free);
+    auto number_after = [&](const std::string& word) {
+      const size_t at = report.find(word + " ");
+      return at == std::string::npos ? 0 : std::stoll(report.substr(at + word.size() + 1));
+    };
+    auto fits = [&](int64_t requests, int64_t seq_len) {
+      MemoryNeeds needs = kNeeds;
+      needs.max_requests = requests, needs.max_seq_len = seq_len;
+      needs.kv_cache = requests * seq_len * (1 << 20);
+      return memory_report(needs, free).empty();
+    };
+    const int64_t seq_len = number_after("--max-seq-len"), batch = number_after("--max-batch");
+    EXPECT_TRUE(seq_len == 0 || fits(8, seq_len)) << report;
+    EXPECT_FALSE(fits(8, seq_len + 16)) << report;
+    EXPECT_TRUE(batch == 0 || fits(batch, 4096)) << report;
+    EXPECT_FALSE(fits(batch + 1, 4096)) << report;
+  }
+}
+
+TEST(MemoryReport, AModelThatIsTooLargeGetsNoAdviceThatDoesNotHelp) {
+  EXPECT_THAT(memory_report(kNeeds, 10 * kGiB),
+              AllOf(HasSubstr("the weights alone are too large"), Not(HasSubstr("would fit"))));
+  EXPECT_THAT(memory_report(kNeeds, 18 * kGiB),
+              AllOf(HasSubstr("no shorter context fits either"), Not(HasSubstr("would fit"))));
+  EXPECT_THAT(memory_report(kNeeds, 0), HasSubstr("but 0 bytes are free"));
+}
+
+TEST(MemoryReport, OneTextHasNoSmallerBatch) {
+  MemoryNeeds needs = kNeeds;
+  needs.max_requests = 1, needs.kv_cache /= 8;
+  EXPECT_THAT(memory_report(needs, 20 * kGiB), AllOf(HasSubstr("--max-seq-len"), Not(HasSubstr("--max-batch"))));
+}
+
+TEST(MemoryReport, ADecodersNeedsAreThoseOfItsGraph) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-0.6B");
+  DecoderOptions options{.max_requests = 3, .max_seq_len = 1000, .kv_dtype = DType::bf16};
+  options = options.resolved(config);
+  const MemoryNeeds needs = memory_needs(build_decoder(config, options), 12345, 2);
+  EXPECT_EQ(needs.kv_cache, 2 * 2 * config.num_layers * config.num_kv_heads * config.head_dim * options.num_pages() *
+                                options.page_size);
+  EXPECT_EQ(needs.max_requests, 3);
+  EXPECT_EQ(needs.max_seq_len, options.max_seq_len);
+  EXPECT_EQ(needs.page_size, 16);
+  EXPECT_EQ(needs.activations, 12345);
+  EXPECT_GT(needs.weights, 2 * int64_t{1'190'000'000});  // 596 million parameters in bf16, twice
+  EXPECT_LT(needs.weights, 2 * int64_t{1'200'000'000});
+}
+
+// From the engine down to the driver: the model is refused before a byte of it is copied.
+class EngineMemoryTest : public test::FakeDriverTest {};
+
+TEST_F(EngineMemoryTest, AModelThatDoesNotFitIsRefusedAtOnce) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  fake.total_bytes = int64_t{100} << 20;
+  const std::string message =
+      test::message_of<UserError>([] { Engine(MEGALITH_SOURCE_DIR "/models/storyteller", {.target = "cuda"}); });
+  EXPECT_THAT(message, HasSubstr("[cuda] the model does not fit on the GPU"));
+  EXPECT_EQ(fake.calls["cuMemcpyHtoD_v2"], 0);
+  EXPECT_EQ(fake.calls["cuMemAlloc_v2"], 0);
+}
+
+}  // namespace
+}  // namespace megalith::engine
