@@ -95,7 +95,7 @@ TensorId DecoderBuilder::embed() {
 TensorId DecoderBuilder::add_bias(const std::string& name, TensorId x, const std::string& weight_name, int64_t size) {
   if (!config_.qkv_bias) return x;
   const std::string bias = weight_name.substr(0, weight_name.rfind('.')) + ".bias";
-  return graph_.apply("add_bias", name + "_bias", {x, weight(bias, {size})});
+  return graph_.apply("row_bias", name + "_bias", {x, weight(bias, {size})});
 }
 
 // One of q and k: projection, bias and q/k norm where the architecture has them, rotation.

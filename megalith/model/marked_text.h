@@ -33,6 +33,15 @@ struct MarkedText {
   std::string marks = {};
 
   MarkedView view() const { return {text, marks}; }
+  /// Appends, with its marks; either side may be without any.
+  void append(const MarkedView& from) {
+    if (!from.marks.empty() || !marks.empty()) {
+      marks.resize(text.size(), '\0');
+      marks += from.marks;
+      marks.resize(text.size() + from.text.size(), '\0');
+    }
+    text += from.text;
+  }
   /// Appends a part of `from`, with its marks.
   void append(const MarkedView& from, size_t begin, size_t end) {
     text += from.text.substr(begin, end - begin);

@@ -5,8 +5,8 @@ namespace megalith::ops {
 using graph::operator_;
 
 /// The bias of a projection (Qwen2's q, k and v), added after it so that every projection keeps its one tuned body.
-graph::Operator add_bias() {
-  return operator_("add_bias", "y = x + bias, the same bias in every row")
+graph::Operator row_bias() {
+  return operator_("row_bias", "y = x + bias, the same bias in every row")
       .input("x", {"T", "N"})
       .input("bias", {"N"}, DType::bf16)
       .output("y", {"T", "N"})
