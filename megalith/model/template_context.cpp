@@ -26,8 +26,12 @@ void TemplateContext::charge(int64_t steps) {
   if (steps_left_ < 0) fail(fmt::format("rendering takes more than {} steps: the template may run away", kMostSteps));
 }
 
-void TemplateContext::charge_text(size_t bytes) {
+void TemplateContext::check_length(size_t bytes) const {
   if (bytes > kMostTextBytes) fail(fmt::format("a text has more than {} bytes", kMostTextBytes));
+}
+
+void TemplateContext::charge_text(size_t bytes) {
+  check_length(bytes);
   charge(1 + static_cast<int64_t>(bytes / kBytesPerStep));
 }
 

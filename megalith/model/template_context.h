@@ -25,6 +25,8 @@ class TemplateContext {
   void charge(int64_t steps);
   /// Spends what making `bytes` of text takes; an error if that is too long for one text.
   void charge_text(size_t bytes);
+  /// An error if that is too long for one text.
+  void check_length(size_t bytes) const;
 
   std::time_t now() const;
 

@@ -102,8 +102,8 @@ class Evaluator {
   }
 
   void print(MarkedText& out, const MarkedView& text) {
-    if (out.text.size() + text.text.size() > (size_t{1} << 20))
-      context_.charge_text(out.text.size() + text.text.size());
+    context_.check_length(out.text.size() + text.text.size());
+    context_.charge_text(text.text.size());
     out.append(text);
   }
 
@@ -296,10 +296,7 @@ class Evaluator {
       }
       case Expression::Kind::join: {
         MarkedText text;
-        for (size_t i = 0; i < e.parts.size(); ++i) {
-          text.append(part(i).to_text().view());
-          context_.charge_text(text.text.size());
-        }
+        for (size_t i = 0; i < e.parts.size(); ++i) { print(text, part(i).to_text().view()); }
         return text;
       }
       case Expression::Kind::condition:

@@ -53,7 +53,7 @@ std::vector<TemplateValue> sorted(const TemplateCall& call, const std::vector<Te
   for (const TemplateValue& element : elements)
     keyed.emplace_back(sort_key(call, element, case_sensitive, attribute), element);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    call.context().charge(1);
+    call.context().charge(1 + std::min(a.first.weight(), b.first.weight()));
     return reverse ? b.first.less(a.first) : a.first.less(b.first);
   });
   std::vector<TemplateValue> result;
@@ -158,8 +158,7 @@ TemplateValue join(const TemplateValue& value, const TemplateCall& call) {
   for (const TemplateValue& element : template_elements(call.context(), value)) {
     if (!std::exchange(is_first, false)) result.append(between.view());
     result.append((attribute ? attribute_path(call, element, *attribute) : element).to_text().view());
-    call.context().charge_text(0);
-    if (result.text.size() > (size_t{32} << 20)) call.context().charge_text(result.text.size());
+    call.context().check_length(result.text.size());
   }
   call.context().charge_text(result.text.size());
   return result;
@@ -318,7 +317,7 @@ TemplateValue unique(const TemplateValue& value, const TemplateCall& call) {
   std::vector<TemplateValue> seen, result;
   for (const TemplateValue& element : template_elements(call.context(), value)) {
     TemplateValue key = sort_key(call, element, call.flag(0, "case_sensitive", false), call.find(1, "attribute"));
-    call.context().charge(std::ssize(seen));
+    call.context().charge(std::ssize(seen) * (1 + key.weight()));
     if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
     seen.push_back(std::move(key));
     result.push_back(element);

@@ -80,6 +80,7 @@ TemplateValue count(const TemplateValue& object, const TemplateCall& call) {
   call.check(1);
   if (object.is(Kind::list)) {
     const auto& all = object.list().elements;
+    call.context().charge(object.weight());
     return static_cast<int64_t>(std::count(all.begin(), all.end(), call.at(0)));
   }
   const MarkedText& what = call.string(0);
@@ -93,10 +94,9 @@ TemplateValue join(const TemplateValue& object, const TemplateCall& call) {
   bool is_first = true;
   for (const TemplateValue& element : template_elements(call.context(), call.at(0))) {
     if (!element.is(Kind::string)) call.fail(fmt::format("got {} in the list, want strings", element.describe()));
-    call.context().charge_text(0);
     if (!std::exchange(is_first, false)) result.append(object.string().view());
     result.append(element.string().view());
-    if (result.text.size() > (size_t{32} << 20)) call.context().charge_text(result.text.size());
+    call.context().check_length(result.text.size());
   }
   call.context().charge_text(result.text.size());
   return result;

@@ -87,6 +87,7 @@ bool contains(TemplateContext& context, const TemplateValue& all, const Template
     case Kind::dict: return all.dict().find(one) != nullptr;
     default: {
       const std::vector<TemplateValue> elements = template_elements(context, all);
+      context.charge(all.weight());
       return std::find(elements.begin(), elements.end(), one) != elements.end();
     }
   }
@@ -128,7 +129,7 @@ TemplateValue template_binary(TemplateContext& context, std::string_view op, con
 
 bool template_compare(TemplateContext& context, std::string_view op, const TemplateValue& left,
                       const TemplateValue& right) {
-  context.charge(1);
+  context.charge(1 + std::min(left.weight(), right.weight()));
   if (op == "==") return left == right;
   if (op == "!=") return !(left == right);
   if (op == "in") return contains(context, right, left);

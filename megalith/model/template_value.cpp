@@ -14,9 +14,17 @@ namespace {
 // Deeper than any tool's schema; walking a value takes a few hundred bytes of stack for each.
 constexpr int kMostLevels = 100;
 
+// Prompts have some thousand; walking this many takes a tenth of a second.
+constexpr int64_t kMostWeight = 4'000'000;
+
 int levels_above(int levels) {
   MEGALITH_CHECK(levels < kMostLevels, "a value nests deeper than {} levels", kMostLevels);
   return levels + 1;
+}
+
+int64_t checked_weight(int64_t weight) {
+  MEGALITH_CHECK(weight <= kMostWeight, "a value has more than {} parts", kMostWeight);
+  return weight;
 }
 
 MarkedText marked(std::string text, bool is_user_content) {
@@ -72,7 +80,10 @@ TemplateValue TemplateValue::none() {
 TemplateValue TemplateValue::list(std::vector<TemplateValue> elements, bool is_tuple, bool is_generator) {
   auto list = std::make_shared<TemplateList>();
   int levels = 0;
-  for (const TemplateValue& element : elements) levels = std::max(levels, element.levels());
+  for (const TemplateValue& element : elements) {
+    levels = std::max(levels, element.levels());
+    list->weight = checked_weight(list->weight + element.weight());
+  }
   list->levels = levels_above(levels);
   list->elements = std::move(elements);
   list->is_tuple = is_tuple;
@@ -87,15 +98,13 @@ TemplateValue TemplateValue::dict(std::vector<std::pair<TemplateValue, TemplateV
   auto dict = std::make_shared<TemplateDict>();
   int levels = 0;
   for (auto& [key, value] : members) {
-    MEGALITH_CHECK(!key.is(Kind::dict) && !(key.is(Kind::list) && !key.list().is_tuple),
-                   "{} cannot be the key of a dictionary", key.kind_name());
     levels = std::max({levels, key.levels(), value.levels()});
-    if (const std::optional<size_t> old = dict->place(key)) {  // the last one counts, at the place of the first
-      dict->members[*old].second = std::move(value);
-      continue;
-    }
-    if (key.is(Kind::string)) dict->index.emplace(key.text(), dict->members.size());
-    dict->members.emplace_back(std::move(key), std::move(value));
+    dict->weight = checked_weight(dict->weight + key.weight() + value.weight());
+    const auto [entry, is_new] = dict->index.emplace(TemplateDict::index_key(key), dict->members.size());
+    if (is_new)
+      dict->members.emplace_back(std::move(key), std::move(value));
+    else
+      dict->members[entry->second].second = std::move(value);  // the last one counts, at the place of the first
   }
   dict->levels = levels_above(levels);
   TemplateValue result;
@@ -202,6 +211,15 @@ int TemplateValue::levels() const {
   }
 }
 
+int64_t TemplateValue::weight() const {
+  switch (kind_) {
+    case Kind::list: return list().weight;
+    case Kind::dict: return dict().weight;
+    case Kind::method: return method().object.weight() + 1;
+    default: return 1;
+  }
+}
+
 const char* TemplateValue::kind_name() const {
   switch (kind_) {
     case Kind::undefined: return "undefined";
@@ -268,19 +286,21 @@ bool TemplateValue::less(const TemplateValue& other) const {
   throw UserError(fmt::format("{} and {} have no order", describe(), other.describe()));
 }
 
-std::optional<size_t> TemplateDict::place(const TemplateValue& key) const {
-  if (key.is(TemplateValue::Kind::string)) {
-    const auto entry = index.find(key.string().text);
-    return entry == index.end() ? std::nullopt : std::optional(entry->second);
-  }
-  for (size_t i = 0; i < members.size(); ++i)
-    if (members[i].first == key) return i;
-  return std::nullopt;
+std::string TemplateDict::index_key(const TemplateValue& key) {
+  using Kind = TemplateValue::Kind;
+  if (key.is(Kind::string)) return "s" + key.string().text;
+  if (key.is_integer() ||
+      (key.is(Kind::number) && key.number() == std::floor(key.number()) && std::abs(key.number()) < 9e18))
+    return fmt::format("i{}", key.is_integer() ? key.integer() : static_cast<int64_t>(key.number()));
+  const bool hashable = key.is(Kind::none) || key.is(Kind::undefined) || key.is(Kind::number) ||
+                        (key.is(Kind::list) && key.list().is_tuple);
+  MEGALITH_CHECK(hashable, "{} cannot be the key of a dictionary", key.describe());
+  return "r" + key.to_repr().text;
 }
 
 const TemplateValue* TemplateDict::find(const TemplateValue& key) const {
-  const std::optional<size_t> at = place(key);
-  return at ? &members[*at].second : nullptr;
+  const auto entry = index.find(index_key(key));
+  return entry == index.end() ? nullptr : &members[entry->second].second;
 }
 
 TemplateValue* TemplateNamespace::find(std::string_view name) {

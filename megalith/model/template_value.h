@@ -3,7 +3,8 @@
 // what a user wrote (marked_text.h) through every operation.
 //
 // Lists and dictionaries never change once they are made, so they are shared; a namespace is the one thing that a
-// template can assign to. Nesting is bounded when a container is made: nothing that walks values can exhaust the stack.
+// template can assign to. How deep they nest and how many parts they have, shared ones counted each time, is bounded
+// when a container is made: nothing that walks values can exhaust the stack or take for ever.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct TemplateMacro;
 struct TemplateList {
   std::vector<TemplateValue> elements;
   int levels = 1;
+  int64_t weight = 1;  // parts, with those of its parts
   bool is_tuple = false;
   // What Jinja makes of map, select and reverse: true whatever it holds, gone through once, without length or
   // subscript.
@@ -107,6 +109,7 @@ class TemplateValue {
   /// Whether this comes before `other`; UserError if the two have no order.
   bool less(const TemplateValue& other) const;
   int levels() const;
+  int64_t weight() const;
 
  private:
   Kind kind_ = Kind::undefined;
@@ -117,11 +120,13 @@ class TemplateValue {
 
 struct TemplateDict {
   std::vector<std::pair<TemplateValue, TemplateValue>> members;
-  std::unordered_map<std::string, size_t> index;  // of string keys
+  std::unordered_map<std::string, size_t> index;  // by index_key()
   int levels = 1;
+  int64_t weight = 1;
 
   const TemplateValue* find(const TemplateValue& key) const;
-  std::optional<size_t> place(const TemplateValue& key) const;
+  /// The same for equal keys, as 1 and 1.0 are; UserError for what cannot be a key.
+  static std::string index_key(const TemplateValue& key);
 };
 
 struct TemplateMethod {
