@@ -64,6 +64,7 @@ void refuse_unsupported(const JsonValue& root, const Architecture& architecture)
     activation->fail(fmt::format("is {}, supported is \"silu\"", activation->excerpt()));
   refuse_flag(root, "attention_bias", "a bias in attention projections");
   refuse_flag(root, "mlp_bias", "a bias in the MLP");
+  refuse_flag(root, "use_mrope", "RoPE over several axes");
   // Qwen's files carry a window and a switch that says whether it is used; files without the switch use the window.
   if (auto flag = root.find("use_sliding_window")) {
     if (flag->boolean()) flag->fail("is true: sliding windows are not supported");

@@ -1,9 +1,9 @@
 // What config.json and generation_config.json of a Hugging Face folder say, checked, in one vocabulary.
 //
 // A configuration is read only if Megalith computes exactly what it asks for. Whatever would change the result and is
-// not supported (another activation, other biases, quantized weights, an unknown RoPE) is refused by its name; keys that
-// change nothing are ignored. Both spellings are read: the classic `rope_theta` + `rope_scaling` and `torch_dtype`, and
-// the `rope_parameters` and `dtype` of transformers 5.
+// not supported (another activation, other biases, quantized weights, an unknown RoPE) is refused by its name; keys
+// that change nothing are ignored. Both spellings are read: the classic `rope_theta` + `rope_scaling` and
+// `torch_dtype`, and the `rope_parameters` and `dtype` of transformers 5.
 #pragma once
 
 #include <cstdint>

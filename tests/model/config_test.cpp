@@ -175,6 +175,7 @@ TEST(ConfigTest, RefusesByName) {
   EXPECT_THAT(qwen_error("hidden_act", "gelu"), HasSubstr("\"hidden_act\" is \"gelu\", supported is \"silu\""));
   EXPECT_THAT(qwen_error("attention_bias", true), HasSubstr("\"attention_bias\" is true: a bias in attention"));
   EXPECT_THAT(llama_error("mlp_bias", true), HasSubstr("\"mlp_bias\" is true: a bias in the MLP"));
+  EXPECT_THAT(qwen_error("use_mrope", true), HasSubstr("\"use_mrope\" is true: RoPE over several axes"));
   EXPECT_THAT(qwen_error("use_sliding_window", true), HasSubstr("sliding windows are not supported"));
   EXPECT_THAT(llama_error("sliding_window", 4096), HasSubstr("\"sliding_window\" is 4096: sliding windows are not"));
   EXPECT_EQ(qwen_error("sliding_window", 4096), "") << "a window that is switched off changes nothing";
