@@ -383,8 +383,8 @@ class Evaluator {
     const Within within(*this, std::make_shared<Scope>(Scope{macro.scope, {}}));
     std::vector<std::pair<TemplateValue, TemplateValue>> others;
     for (const auto& [name, value] : call.named()) {
-      const auto at =
-          std::find_if(tree.parameters.begin(), tree.parameters.end(), [&](const auto& p) { return p.name == name; });
+      const auto at = std::find_if(tree.parameters.begin(), tree.parameters.end(),
+                                   [key = std::string_view(name)](const auto& p) { return p.name == key; });
       if (at == tree.parameters.end()) {
         if (!tree.uses_kwargs && name != "caller")
           call.fail(fmt::format("got the argument \"{}\", which it does not have", name));
