@@ -6,7 +6,7 @@ PROMPT  ?= Once upon a time
 NINJA    = ninja $(if $(wildcard $(MEGALITH)),--quiet)
 MEGALITH := $(BUILD)/tools/megalith
 
-.PHONY: help run build test check asan tsan format clean
+.PHONY: help run build test check asan tsan fuzz format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ tsan:  ## the tests with threads under ThreadSanitizer, kernels included
 	@ninja -C build/tsan test_base test_jit test_runtime test_engine
 	@GTEST_FILTER='-*Mutation*:*EqualsTheInterpreter*' TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
 	  tools/run_tests.sh build/tsan -R '^(base|jit|runtime|engine)$$'
+
+fuzz:  ## a minute of fuzzing for each reader of files that nobody vouches for
+	@tools/setup.sh fuzz
+	@tools/run_fuzz.sh 60
 
 format:  ## rewrite all sources as .clang-format has it
 	@tools/check_format.sh --fix

@@ -3,11 +3,13 @@
 
     python3 tools/make_tiny_models.py --out tests/golden/tiny
 
-Together they take every turn that a loader and a decoder can take: both architectures, both forms of config.json (rope_theta
-at top level, and transformers 5's rope_parameters), tied and untied embeddings, one file and shards, head sizes 64, 80 and 128,
-llama3's rope scaling with a short original context, sizes that no tile divides. Each folder holds
+Together they take every turn that a loader and a decoder can take: all architectures, both forms of config.json (rope_theta
+at top level, and transformers 5's rope_parameters), tied and untied embeddings, one file and shards, bf16, f16 and f32, head
+sizes 64, 80 and 128, llama3's rope scaling with a short original context, biases on q, k and v, a sliding window as long as the
+tests' context, sizes that no tile divides. Models that are there already are left alone; --only NAME makes one again. Each
+folder holds
 
-    config.json, model*.safetensors   the model, bf16
+    config.json, model*.safetensors   the model
     golden.json                       a prompt of 70 ids, 16 greedy ids (end of text ignored), and each one's lead in logits
     logits.safetensors                "logits" [4, V] float32, at the prompt's last 4 positions
 
@@ -31,6 +33,9 @@ kMinLead = 0.2
 kLlama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 kCommon = {"num_hidden_layers": 2, "hidden_act": "silu", "attention_bias": False, "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2}
 kQwen3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rms_norm_eps": 1e-6, **kCommon}
+kQwen2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rms_norm_eps": 1e-6, "use_sliding_window": False, "sliding_window": 32,
+          "max_window_layers": 2, **{key: value for key, value in kCommon.items() if key != "attention_bias"}}
+kMistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "rms_norm_eps": 1e-5, **kCommon}
 kLlama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-5, "mlp_bias": False, **kCommon}
 
 kModels = {
@@ -47,6 +52,19 @@ kModels = {
     "llama_untied": {
         **kLlama, "vocab_size": 501, "hidden_size": 80, "intermediate_size": 112, "num_attention_heads": 2, "num_key_value_heads": 1,
         "head_dim": 80, "tie_word_embeddings": False, "rope_parameters": {"rope_theta": 500000.0, **kLlama3}, "dtype": "bfloat16"},
+    "qwen2_tied": {
+        **kQwen2, "vocab_size": 401, "hidden_size": 128, "intermediate_size": 104, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "tie_word_embeddings": True, "rope_theta": 1000000.0, "torch_dtype": "bfloat16"},
+    "qwen2_sharded": {
+        **kQwen2, "vocab_size": 300, "hidden_size": 80, "intermediate_size": 136, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "head_dim": 64, "tie_word_embeddings": False, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "dtype": "float16"},
+    # The window is as long as the tests' longest text; a head size that is not hidden_size / num_attention_heads.
+    "mistral_window": {
+        **kMistral, "vocab_size": 207, "hidden_size": 48, "intermediate_size": 88, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 64, "tie_word_embeddings": False, "sliding_window": 128, "rope_theta": 10000.0, "torch_dtype": "float32"},
+    "mistral_sharded": {
+        **kMistral, "vocab_size": 257, "hidden_size": 128, "intermediate_size": 72, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "tie_word_embeddings": False, "sliding_window": None, "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}, "dtype": "bfloat16"},
 }
 
 
@@ -61,13 +79,15 @@ def random_weights(folder: Path, seed: int) -> dict[str, torch.Tensor]:
             continue
         if name.endswith(("q_norm.weight", "k_norm.weight")):
             weight = 1.4 + 0.3 * noise
+        elif name.endswith(".bias"):
+            weight = 0.5 * noise
         elif like.ndim == 1:
             weight = 1 + 0.3 * noise
         elif "embed" in name or "lm_head" in name:
             weight = 0.3 * noise
         else:
             weight = 1.5 * noise / like.shape[1] ** 0.5
-        weights[name] = weight.bfloat16()
+        weights[name] = weight.to(model.config.dtype or torch.bfloat16)
     return weights
 
 
@@ -81,7 +101,7 @@ def write_weights(folder: Path, weights: dict[str, torch.Tensor], num_files: int
         save_file({name: weights[name] for name in names if home[name] == file}, folder / file, metadata={"format": "pt"})
         (folder / file).chmod(0o644)
     if num_files > 1:
-        index = {"metadata": {"total_size": sum(w.numel() * 2 for w in weights.values())}, "weight_map": home}
+        index = {"metadata": {"total_size": sum(w.numel() * w.element_size() for w in weights.values())}, "weight_map": home}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
 
 
@@ -108,10 +128,12 @@ def write_model(folder: Path, config: dict, num_files: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("tests/golden/tiny"), help="folder to write (tests/golden/tiny)")
+    parser.add_argument("--only", action="append", choices=kModels, help="make this one, also if it is there")
     args = parser.parse_args()
     torch.set_num_threads(1)                # sums in one order, on every machine
     for name, config in kModels.items():
-        write_model(args.out / name, config, 2 if name == "qwen3_sharded" else 1)
+        if name in args.only if args.only else not (args.out / name).exists():
+            write_model(args.out / name, config, 2 if name.endswith("_sharded") else 1)
 
 
 if __name__ == "__main__":

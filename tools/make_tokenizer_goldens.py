@@ -3,12 +3,18 @@
 
     python3 -m venv venv && venv/bin/pip install tokenizers && venv/bin/python tools/make_tokenizer_goldens.py
 
-NAME.tokenizer.json is a byte-level BPE trained on the paragraphs below, in the form of a well-known family;
-NAME.cases.json holds texts with their ids and decodings, and id sequences with their decodings. The same seed gives the
-same files. Random characters are drawn from those that Unicode 3.2 had: libraries disagree about newer ones, each having
-the tables of its day (NFC of `tokenizers` is that of Unicode 9).
+NAME.tokenizer.json is a BPE trained on the paragraphs below, of bytes or of characters, in the form of a well-known
+family; NAME.cases.json holds texts with their ids and decodings, and id sequences with their decodings. The same seed
+gives the same files. Random characters are drawn from those that Unicode 3.2 had: libraries disagree about newer ones,
+each having the tables of its day (NFC of `tokenizers` is that of Unicode 9).
+
+    python3 tools/make_tokenizer_goldens.py --live NAME --count 10000 --seed 1 [--text FILE]
+
+writes no file, but prints what the goldens' NAME.tokenizer.json makes of random texts, or of FILE's paragraphs: a line
+[text, ids, decoded] for each. tests/model/tokenizer_live_test.cpp runs it where `tokenizers` can be imported.
 """
 
+import argparse
 import json
 import pathlib
 import random
@@ -38,6 +44,9 @@ QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{
          r"\s+(?!\S)|\s+")
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
           r"\s+(?!\S)|\s+")
+GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
 def byte_level(**options):
@@ -121,6 +130,78 @@ def mixed():
     return edited(tokenizer, lambda document: None)
 
 
+def gpt4o():
+    tokenizer = train(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(GPT4O), "isolated"), byte_level()]))
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|start|>", "<|end|>"])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return edited(tokenizer, lambda document: None)
+
+
+def train_characters(bytes_=True, vocab_size=760, alphabet=110):
+    """As SentencePiece has it: <unk>, <s>, </s>, the bytes, merges, and some of the text's characters."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
+    first = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256) if bytes_]
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=first, limit_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(PARAGRAPHS, trainer)
+    return tokenizer
+
+
+def sentencepiece(document, prefix_added):
+    document["model"] |= {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "ignore_merges": False}
+    document["added_tokens"] = document["added_tokens"][:3]  # the trainer makes one of each byte, too
+    for token in document["added_tokens"]:
+        token["normalized"] = prefix_added
+    document["decoder"] = {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+    document["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+
+
+def llama2():
+    def form(document):
+        sentencepiece(document, prefix_added=False)
+        document["pre_tokenizer"] = None
+        document["normalizer"] = {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}
+
+    return edited(train_characters(), form)
+
+
+def mistral():
+    def form(document):
+        sentencepiece(document, prefix_added=False)
+        document["pre_tokenizer"] = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+        document["normalizer"] = None
+
+    tokenizer, _ = edited(train_characters(), form)
+    tokenizer.add_special_tokens(["[INST]", "[/INST]"])
+    return edited(tokenizer, lambda document: None)
+
+
+def characters():
+    """Characters, and everything that the two families above do not use: no byte tokens, an unknown token for each
+    character, special tokens in normalized text, normalizers one after the other, Metaspace as a decoder."""
+    def form(document):
+        sentencepiece(document, prefix_added=True)
+        document["model"] |= {"fuse_unk": False, "byte_fallback": False}
+        document["normalizer"] = {"type": "Sequence", "normalizers": [
+            {"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "NFKC"}, {"type": "Lowercase"},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+            {"type": "Replace", "pattern": {"String": "``"}, "content": "\""}, {"type": "NFD"}]}
+        document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+            {"type": "Digits", "individual_digits": True}, {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}]}
+        document["decoder"] = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+
+    return edited(train_characters(bytes_=False, vocab_size=420, alphabet=70), form)
+
+
+STYLES = [gpt2, qwen2, llama3, mixed, gpt4o, llama2, mistral, characters]
+
 FIXED = [
     "", " ", "  ", "\n", "\t", "a", "Hello world", " Hello  world ", "don't DON'T we'LL I'Ve it's 'S 's", "'ſ it'ſ",
     "0", "12", "123", "1234", "12345678901", "3.14159", "x1y22z333", "½²³ Ⅷ ٣٤٥", "\r\n", "a\r\nb\r\n\r\nc", "a\n\n\nb", "  \n  x",
@@ -132,12 +213,12 @@ FIXED = [
     "<|endoftext|>", "a<|endoftext|>b", "<|endoftext|><|endoftext|>", "<|im_start|>user\nHi<|im_end|>\n", "<|im_start|", "<|im_<|im_end|>",
     "<think>\nhm\n</think>", "<|begin_of_text|>x<|eot_id|>", "a <mask> b", "a  \u00a0<mask>  b", "<mask><mask> <mask>", "a <sep> b <sep>",
     "<sep> <mask>", "<s>x<s>", "lamp", "lamps", "lamp lamps clamp lamp. lamp_ lampé lamp\u0301 \u0301lamp Ⓐlamp \u200dlamp", "<maskless> <mask", "日本 日本語 x 日本 y",
+    "\u2581", "\u2581\u2581x \u2581", "<0x0A>", "<unk>", "a<unk> b", "</s> x", "[INST] hi [/INST]ho</s>", "HELLO\u0130I\u0307 \u03a3\u03a3 \u1e9e", "``quoted''",
     "o\ufb03ce office ofﬁce", "wonderful a wonderful lighthouses", "lamp", " lamp", "🌍", " 🌍",
 ]
 
 
-def random_texts(rng, count):
-    old = unicodedata.ucd_3_2_0
+def random_texts(rng, count, old=unicodedata.ucd_3_2_0):
     assigned = [chr(c) for c in range(0x110000) if old.category(chr(c)) not in ("Cn", "Cs", "Co")]
     marks = [c for c in assigned if unicodedata.combining(c)]
     spaces = [c for c in assigned if unicodedata.category(c) in ("Zs", "Zl", "Zp")] + list("\t\n\v\f\r\x85 ") * 3
@@ -191,9 +272,27 @@ def write(path, value, **options):
     path.write_text(json.dumps(value, ensure_ascii=False, **options) + "\n", encoding="utf-8")
 
 
+def live(name, count, seed, text):
+    tokenizer = Tokenizer.from_file(str(OUT / f"{name}.tokenizer.json"))
+    texts = text.read_text().split("\n\n") if text else random_texts(random.Random(seed), count)
+    for line, encoding in zip(texts, tokenizer.encode_batch(texts)):
+        print(json.dumps([line, encoding.ids, tokenizer.decode(encoding.ids)], separators=(",", ":")))
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--live", metavar="NAME", help="print cases of this one, instead of writing files")
+    parser.add_argument("--count", type=int, default=10000, help="how many random texts (10000)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--text", type=pathlib.Path, help="a file whose paragraphs are the texts, instead of random ones")
+    parser.add_argument("--only", action="append", help="write the files of this one; all by default")
+    args = parser.parse_args()
+    if args.live:
+        return live(args.live, args.count, args.seed, args.text)
     OUT.mkdir(parents=True, exist_ok=True)
-    for index, make in enumerate([gpt2, qwen2, llama3, mixed]):
+    for index, make in enumerate(STYLES):
+        if args.only and make.__name__ not in args.only:
+            continue
         rng = random.Random(20240 + index)
         tokenizer, document = make()
         result = cases(tokenizer, FIXED + random_texts(rng, 230), rng)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that packages.txt lists for a purpose: setup.sh [run|test|check].
+# Installs the Debian packages that packages.txt lists for a purpose: setup.sh [run|test|check|fuzz].
 # Quick when there is nothing to do: a stamp that is newer than the list and the package database is the whole check.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,8 @@ case $purpose in
   run) purposes="run" ;;
   test) purposes="run|test" ;;
   check) purposes="run|test|check" ;;
-  *) echo "usage: tools/setup.sh [run|test|check]" >&2; exit 2 ;;
+  fuzz) purposes="run|fuzz" ;;
+  *) echo "usage: tools/setup.sh [run|test|check|fuzz]" >&2; exit 2 ;;
 esac
 
 list=tools/packages.txt

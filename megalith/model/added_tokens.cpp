@@ -8,6 +8,7 @@
 #include "megalith/base/error.h"
 #include "megalith/model/bpe.h"
 #include "megalith/model/json.h"
+#include "megalith/model/unicode_form.h"
 #include "megalith/model/utf8.h"
 
 namespace megalith {
@@ -15,12 +16,6 @@ namespace megalith {
 namespace {
 
 constexpr size_t kLongestToken = 1024;
-
-bool is_space(char32_t c) {
-  if (c == ' ' || (c >= 0x09 && c <= 0x0D) || c == 0x85) return true;
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
-}
 
 // \w: letters, marks, decimal digits, connectors, letter numbers, circled letters and the two joiners.
 bool is_word(char32_t c) {
@@ -50,14 +45,14 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
 size_t skip_space_left(std::string_view text, size_t begin) {
   while (begin > 0) {
     const size_t last = utf8_last(text.substr(0, begin));
-    if (!is_space(utf8_code_point(text.substr(last)))) break;
+    if (!unicode_is_space(utf8_code_point(text.substr(last)))) break;
     begin = last;
   }
   return begin;
 }
 
 size_t skip_space_right(std::string_view text, size_t end) {
-  while (end < text.size() && is_space(utf8_code_point(text.substr(end)))) end += utf8_next(text.substr(end));
+  while (end < text.size() && unicode_is_space(utf8_code_point(text.substr(end)))) end += utf8_next(text.substr(end));
   return end;
 }
 
@@ -94,8 +89,9 @@ std::optional<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view t
   return std::nullopt;
 }
 
-void AddedTokenFinder::each_piece(std::string_view text, bool parse_special,
-                                  const std::function<void(std::string_view, const AddedToken*)>& visit) const {
+void AddedTokenFinder::each_piece(const MarkedView& marked,
+                                  const std::function<void(const MarkedView&, const AddedToken*)>& visit) const {
+  const std::string_view text = marked.text;
   size_t done = 0;  // up to here, text is visited
   size_t from = 0;  // from here, tokens are looked for; a match that is passed over is not looked into again
   while (!tokens_.empty()) {
@@ -103,15 +99,15 @@ void AddedTokenFinder::each_piece(std::string_view text, bool parse_special,
     if (!match) break;
     from = match->end;
     const AddedToken& token = *match->token;
-    if (token.special && !parse_special) continue;
+    if (token.special && marked.is_marked(match->begin, match->end)) continue;
     if (token.single_word && !stands_alone(text, match->begin, match->end)) continue;
     const size_t begin = token.lstrip ? std::max(skip_space_left(text, match->begin), done) : match->begin;
     const size_t end = token.rstrip ? skip_space_right(text, match->end) : match->end;
-    if (done < begin) visit(text.substr(done, begin - done), nullptr);
-    visit(text.substr(match->begin, match->end - match->begin), &token);
+    if (done < begin) visit(marked.part(done, begin), nullptr);
+    visit(marked.part(match->begin, match->end), &token);
     done = end;
   }
-  if (done < text.size()) visit(text.substr(done), nullptr);
+  if (done < text.size()) visit(marked.part(done, text.size()), nullptr);
 }
 
 std::vector<AddedToken> added_tokens_from_json(const JsonValue& value) {

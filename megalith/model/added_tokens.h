@@ -11,10 +11,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "megalith/model/marked_text.h"
+
 namespace megalith {
 
 class JsonValue;
-class Normalizer;
 
 struct AddedToken {
   int id = 0;
@@ -33,9 +34,9 @@ class AddedTokenFinder {
   void add(std::string_view pattern, const AddedToken& token);
 
   /// Cuts valid UTF-8 `text` into pieces, in order: visit(piece, nullptr) for text, visit(piece, token) for a token.
-  /// With `parse_special` false, special tokens are text: for input of strangers, who must not steer the model.
-  void each_piece(std::string_view text, bool parse_special,
-                  const std::function<void(std::string_view piece, const AddedToken* token)>& visit) const;
+  /// Where a stranger wrote any of it, a special token is text: strangers must not steer the model.
+  void each_piece(const MarkedView& text,
+                  const std::function<void(const MarkedView& piece, const AddedToken* token)>& visit) const;
 
  private:
   struct Match {

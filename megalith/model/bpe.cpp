@@ -1,5 +1,6 @@
 #include "megalith/model/bpe.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "megalith/base/error.h"
 #include "megalith/model/byte_level.h"
 #include "megalith/model/json.h"
+#include "megalith/model/utf8.h"
 
 namespace megalith {
 
@@ -57,19 +59,27 @@ struct Candidate {
 }  // namespace
 
 struct Bpe::Impl {
-  std::vector<std::string> bytes;                        // by id
-  StringMap<int> id_of_bytes;                            // tokens written in the alphabet
-  StringMap<int> id_of_name;                             // the others, which text never becomes
-  std::array<int, 256> id_of_byte;                       // where merging starts
+  Symbols symbols;
+  std::vector<std::string> bytes;   // by id
+  StringMap<int> id_of_bytes;       // tokens written in the alphabet; all, where symbols are characters
+  StringMap<int> id_of_name;        // the others, which text never becomes
+  std::array<int, 256> id_of_byte;  // where merging starts; with characters: byte_fallback's tokens, -1 where none is
   std::unordered_map<uint64_t, Merge, PairHash> merges;  // by pair_key
   bool ignore_merges = false;                            // a word that is a token is not merged, but taken (Llama 3)
+  bool byte_fallback = false;                            // characters without a token become those of their bytes
+  bool fuse_unknown = false;                             // unknown characters in a row become one token
+  std::optional<int> unknown;                            // none: they become nothing
 
   std::mutex cache_mutex;
   StringMap<std::vector<int>> cache;
 
+  std::optional<std::string> decode_name(std::string_view name) const;
   void read_vocabulary(const JsonValue& value);
+  void read_byte_tokens(const JsonValue& value);
+  void read_unknown(const JsonValue& value);
   void read_merges(const JsonValue& value);
   int merge_part(const JsonValue& merge, std::string_view name) const;
+  void start_word(std::vector<int>& ids, std::string_view word) const;
   void merge_word(std::vector<int>& ids, std::string_view word) const;
 };
 
@@ -80,22 +90,30 @@ Bpe::~Bpe() = default;
 
 const std::vector<std::string>& Bpe::bytes() const { return impl_->bytes; }
 
-Bpe Bpe::from_json(const JsonValue& value) {
+Bpe Bpe::from_json(const JsonValue& value, Symbols symbols) {
   if (auto type = value.find("type"); type && type->string() != "BPE")
     type->fail(fmt::format("is {}, supported is \"BPE\"", type->excerpt()));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (auto text = value.find(key); text && !text->string().empty())
       text->fail(fmt::format("is {}, which is not supported", text->excerpt()));
-  if (auto fallback = value.find("byte_fallback"); fallback && fallback->boolean())
-    fallback->fail("is true: SentencePiece-style tokenizers are not supported");
   if (auto dropout = value.find("dropout"); dropout && dropout->number(0, 1) != 0)
     dropout->fail(fmt::format("is {}: random merges are not supported", dropout->excerpt()));
 
   auto impl = std::make_unique<Impl>();
+  impl->symbols = symbols;
   if (auto ignore = value.find("ignore_merges")) impl->ignore_merges = ignore->boolean();
   impl->read_vocabulary(value.at("vocab"));
+  if (symbols == Symbols::bytes)
+    impl->read_byte_tokens(value.at("vocab"));
+  else
+    impl->read_unknown(value);
   impl->read_merges(value.at("merges"));
   return Bpe(std::move(impl));
+}
+
+// What a token of text is written as in the file; nothing if it stands for no text.
+std::optional<std::string> Bpe::Impl::decode_name(std::string_view name) const {
+  return symbols == Symbols::bytes ? byte_level_decode(name) : std::optional(std::string(name));
 }
 
 void Bpe::Impl::read_vocabulary(const JsonValue& value) {
@@ -109,7 +127,7 @@ void Bpe::Impl::read_vocabulary(const JsonValue& value) {
     }
     if (taken[id]) entry.fail(fmt::format("has the id {}, which another token has too", id));
     taken[id] = true;
-    if (auto decoded = byte_level_decode(name)) {
+    if (auto decoded = decode_name(name)) {
       bytes[id] = *decoded;
       id_of_bytes.emplace(std::move(*decoded), id);
     } else {
@@ -117,6 +135,9 @@ void Bpe::Impl::read_vocabulary(const JsonValue& value) {
       id_of_name.emplace(name, id);
     }
   });
+}
+
+void Bpe::Impl::read_byte_tokens(const JsonValue& value) {
   for (int byte = 0; byte < 256; ++byte) {
     const auto entry = id_of_bytes.find(std::string(1, static_cast<char>(byte)));
     if (entry == id_of_bytes.end())
@@ -128,8 +149,26 @@ void Bpe::Impl::read_vocabulary(const JsonValue& value) {
   }
 }
 
+void Bpe::Impl::read_unknown(const JsonValue& value) {
+  auto flag = [&](const char* key) {
+    auto member = value.find(key);
+    return member && member->boolean();
+  };
+  byte_fallback = flag("byte_fallback");
+  fuse_unknown = flag("fuse_unk");
+  if (auto token = value.find("unk_token")) {
+    const auto entry = id_of_bytes.find(token->string());
+    if (entry == id_of_bytes.end()) token->fail(fmt::format("is {}, which is not in the vocabulary", token->excerpt()));
+    unknown = entry->second;
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto entry = id_of_bytes.find(fmt::format("<0x{:02X}>", byte));
+    id_of_byte[byte] = entry == id_of_bytes.end() ? -1 : entry->second;
+  }
+}
+
 int Bpe::Impl::merge_part(const JsonValue& merge, std::string_view name) const {
-  if (auto decoded = byte_level_decode(name))
+  if (auto decoded = decode_name(name))
     if (const auto entry = id_of_bytes.find(*decoded); entry != id_of_bytes.end()) return entry->second;
   if (const auto entry = id_of_name.find(name); entry != id_of_name.end()) return entry->second;
   merge.fail(fmt::format("names {}, which is not in the vocabulary", json_quote(name)));
@@ -159,7 +198,7 @@ void Bpe::Impl::read_merges(const JsonValue& value) {
 }
 
 std::optional<int> Bpe::find(std::string_view token) const {
-  if (auto decoded = byte_level_decode(token))
+  if (auto decoded = impl_->decode_name(token))
     if (const auto entry = impl_->id_of_bytes.find(*decoded); entry != impl_->id_of_bytes.end()) return entry->second;
   if (const auto entry = impl_->id_of_name.find(token); entry != impl_->id_of_name.end()) return entry->second;
   return std::nullopt;
@@ -173,7 +212,7 @@ void Bpe::encode(std::vector<int>& ids, std::string_view word) const {
     }
   }
   if (word.empty()) return;
-  if (word.size() == 1) {
+  if (word.size() == 1 && impl_->symbols == Symbols::bytes) {
     ids.push_back(impl_->id_of_byte[static_cast<uint8_t>(word[0])]);
     return;
   }
@@ -192,17 +231,44 @@ void Bpe::encode(std::vector<int>& ids, std::string_view word) const {
     impl_->cache.emplace(word, std::vector<int>(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end()));
 }
 
+// The tokens that merging starts with.
+void Bpe::Impl::start_word(std::vector<int>& ids, std::string_view word) const {
+  if (symbols == Symbols::bytes) {
+    for (char byte : word) ids.push_back(id_of_byte[static_cast<uint8_t>(byte)]);
+    return;
+  }
+  bool pending = false;  // an unknown token that is not written yet; bytes do not end a row of them, known tokens do
+  for (; !word.empty(); word.remove_prefix(utf8_next(word))) {
+    const std::string_view character = word.substr(0, utf8_next(word));
+    if (const auto entry = id_of_bytes.find(character); entry != id_of_bytes.end()) {
+      if (pending) ids.push_back(*unknown);
+      pending = false;
+      ids.push_back(entry->second);
+    } else if (byte_fallback && std::all_of(character.begin(), character.end(),
+                                            [&](char byte) { return id_of_byte[static_cast<uint8_t>(byte)] >= 0; })) {
+      for (char byte : character) ids.push_back(id_of_byte[static_cast<uint8_t>(byte)]);
+    } else if (unknown) {
+      if (pending && !fuse_unknown) ids.push_back(*unknown);
+      pending = true;
+    }
+  }
+  if (pending) ids.push_back(*unknown);
+}
+
 void Bpe::Impl::merge_word(std::vector<int>& ids, std::string_view word) const {
   MEGALITH_CHECK(word.size() < (size_t{1} << 30), "a word of {} bytes is too long to tokenize", word.size());
-  const int count = static_cast<int>(word.size());
-  std::vector<Symbol> symbols(count);
-  for (int i = 0; i < count; ++i)
-    symbols[i] = {id_of_byte[static_cast<uint8_t>(word[i])], i - 1, i + 1 < count ? i + 1 : -1};
+  std::vector<int> start;
+  start.reserve(word.size());
+  start_word(start, word);
+  if (start.empty()) return;
+  const int count = static_cast<int>(start.size());
+  std::vector<Symbol> parts(count);
+  for (int i = 0; i < count; ++i) parts[i] = {start[i], i - 1, i + 1 < count ? i + 1 : -1};
 
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   auto offer = [&](int place) {
-    if (place < 0 || symbols[place].next < 0) return;
-    const int left = symbols[place].id, right = symbols[symbols[place].next].id;
+    if (place < 0 || parts[place].next < 0) return;
+    const int left = parts[place].id, right = parts[parts[place].next].id;
     if (const auto merge = merges.find(pair_key(left, right)); merge != merges.end())
       queue.push({merge->second.rank, place, left, right, merge->second.id});
   };
@@ -212,17 +278,17 @@ void Bpe::Impl::merge_word(std::vector<int>& ids, std::string_view word) const {
     const Candidate best = queue.top();
     queue.pop();
     // Either symbol may have been joined with another since; then this candidate is stale.
-    Symbol& symbol = symbols[best.place];
-    if (symbol.id != best.left || symbol.next < 0 || symbols[symbol.next].id != best.right) continue;
-    Symbol& right = symbols[symbol.next];
+    Symbol& symbol = parts[best.place];
+    if (symbol.id != best.left || symbol.next < 0 || parts[symbol.next].id != best.right) continue;
+    Symbol& right = parts[symbol.next];
     symbol.id = best.id;
     symbol.next = right.next;
-    if (symbol.next >= 0) symbols[symbol.next].previous = best.place;
+    if (symbol.next >= 0) parts[symbol.next].previous = best.place;
     right.id = -1;
     offer(symbol.previous);
     offer(best.place);
   }
-  for (int i = 0; i >= 0; i = symbols[i].next) ids.push_back(symbols[i].id);
+  for (int i = 0; i >= 0; i = parts[i].next) ids.push_back(parts[i].id);
 }
 
 }  // namespace megalith

@@ -1,8 +1,10 @@
-// The "model" of a tokenizer.json: byte-level byte-pair encoding. A word starts as its bytes; the pair of neighbours
-// whose merge stands first in the list is joined, again and again, until no pair has a merge.
+// The "model" of a tokenizer.json: byte-pair encoding. A word starts as its symbols; the pair of neighbours whose merge
+// stands first in the list is joined, again and again, until no pair has a merge.
 //
-// Words are plain bytes here; the file's alphabet is translated on loading. Joining takes n log n steps with a queue,
-// so a megabyte without a space is no attack. Words met before come from a cache.
+// In a byte-level tokenizer the symbols are bytes; the file's alphabet is translated on loading. In a
+// SentencePiece-style one they are characters, and a character without a token becomes the tokens of its bytes
+// ("<0xF0>"), or the unknown token. Joining takes n log n steps with a queue, so a megabyte without a space is no
+// attack. Words met before come from a cache.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +23,10 @@ constexpr int kMostTokenIds = 1 << 22;
 
 class Bpe {
  public:
+  enum class Symbols { bytes, characters };
+
   /// `value` is the "model" member; options that change tokens and are not supported are refused by name.
-  static Bpe from_json(const JsonValue& value);
+  static Bpe from_json(const JsonValue& value, Symbols symbols);
   Bpe(Bpe&&) noexcept;
   Bpe& operator=(Bpe&&) noexcept;
   ~Bpe();
@@ -32,7 +36,7 @@ class Bpe {
 
   /// The id of a token as the file writes it ("Ġthe").
   std::optional<int> find(std::string_view token) const;
-  /// Bytes of each token, by id; "" where there is none.
+  /// Bytes of each token, by id; "" where there is none. Of a SentencePiece-style token, what the file writes.
   const std::vector<std::string>& bytes() const;
 
  private:

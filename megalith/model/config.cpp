@@ -24,11 +24,17 @@ constexpr int64_t kMostPositions = 1 << 26;
 struct Architecture {
   const char* name;
   bool qk_norm;
-  // transformers' class has its own defaults for these two, which are not those of Llama; every published file has
-  // them.
-  bool head_shape_required;
+  bool qkv_bias;
+  // transformers' class has its own default for this one, which is not that of Llama; every published file has it.
+  bool kv_heads_required;
+  bool head_dim_required;  // the same
+  // What an absent "sliding_window" stands for, in positions; 0: the architecture has none.
+  int64_t default_window;
 };
-constexpr Architecture kArchitectures[] = {{"LlamaForCausalLM", false, false}, {"Qwen3ForCausalLM", true, true}};
+constexpr Architecture kArchitectures[] = {{"LlamaForCausalLM", false, false, false, false, 0},
+                                           {"MistralForCausalLM", false, false, true, false, 4096},
+                                           {"Qwen2ForCausalLM", false, true, true, false, 0},
+                                           {"Qwen3ForCausalLM", true, false, true, true, 0}};
 
 const Architecture& read_architecture(const JsonValue& root) {
   const std::vector<JsonValue> names = root.at("architectures").elements();
@@ -48,7 +54,7 @@ void refuse_flag(const JsonValue& root, const char* key, const char* what) {
     flag->fail(fmt::format("is true: {} is not supported", what));
 }
 
-void refuse_unsupported(const JsonValue& root) {
+void refuse_unsupported(const JsonValue& root, const Architecture& architecture) {
   if (auto quantization = root.find("quantization_config")) {
     auto method = quantization->find("quant_method");
     quantization->fail(fmt::format("asks for quantized weights ({}), which are not supported: take the bf16 checkpoint",
@@ -58,10 +64,11 @@ void refuse_unsupported(const JsonValue& root) {
     activation->fail(fmt::format("is {}, supported is \"silu\"", activation->excerpt()));
   refuse_flag(root, "attention_bias", "a bias in attention projections");
   refuse_flag(root, "mlp_bias", "a bias in the MLP");
+  refuse_flag(root, "use_mrope", "RoPE over several axes");
   // Qwen's files carry a window and a switch that says whether it is used; files without the switch use the window.
   if (auto flag = root.find("use_sliding_window")) {
     if (flag->boolean()) flag->fail("is true: sliding windows are not supported");
-  } else if (auto window = root.find("sliding_window")) {
+  } else if (auto window = root.find("sliding_window"); window && architecture.default_window == 0) {
     window->fail(fmt::format("is {}: sliding windows are not supported", window->excerpt()));
   }
   if (auto layers = root.find("layer_types"))
@@ -69,6 +76,14 @@ void refuse_unsupported(const JsonValue& root) {
       if (layer.string() != "full_attention")
         layer.fail(fmt::format("is {}, supported is \"full_attention\"", layer.excerpt()));
     });
+}
+
+// A null says that there is none; that is not the same as an absent key.
+std::optional<int64_t> read_window(const JsonValue& root, const Architecture& architecture) {
+  if (architecture.default_window == 0) return std::nullopt;
+  if (!root.has("sliding_window")) return architecture.default_window;
+  if (auto window = root.find("sliding_window")) return window->integer(1, kMostPositions);
+  return std::nullopt;
 }
 
 RopeScaling read_llama3_scaling(const JsonValue& rope) {
@@ -149,15 +164,15 @@ std::vector<int> read_token_ids(const JsonValue& root, const char* key, int64_t 
 
 void read_heads(ModelConfig& config, const JsonValue& root, const Architecture& architecture) {
   config.num_heads = root.at("num_attention_heads").integer(1, kMostHeads);
-  const auto kv_heads = architecture.head_shape_required ? std::optional(root.at("num_key_value_heads"))
-                                                         : root.find("num_key_value_heads");
+  const auto kv_heads =
+      architecture.kv_heads_required ? std::optional(root.at("num_key_value_heads")) : root.find("num_key_value_heads");
   config.num_kv_heads = kv_heads ? kv_heads->integer(1, kMostHeads) : config.num_heads;
   if (config.num_heads % config.num_kv_heads != 0)
     root.at("num_attention_heads")
         .fail(fmt::format("is {}, want a multiple of num_key_value_heads, which is {}", config.num_heads,
                           config.num_kv_heads));
 
-  const auto head_dim = architecture.head_shape_required ? std::optional(root.at("head_dim")) : root.find("head_dim");
+  const auto head_dim = architecture.head_dim_required ? std::optional(root.at("head_dim")) : root.find("head_dim");
   if (head_dim) {
     config.head_dim = head_dim->integer(2, kMostHeadDim);
   } else {
@@ -174,11 +189,13 @@ void read_heads(ModelConfig& config, const JsonValue& root, const Architecture& 
 
 ModelConfig read_config(const JsonValue& root) {
   const Architecture& architecture = read_architecture(root);
-  refuse_unsupported(root);
+  refuse_unsupported(root, architecture);
 
   ModelConfig config;
   config.architecture = architecture.name;
   config.qk_norm = architecture.qk_norm;
+  config.qkv_bias = architecture.qkv_bias;
+  config.sliding_window = read_window(root, architecture);
   config.vocab_size = root.at("vocab_size").integer(1, kMostVocab);
   config.hidden_size = root.at("hidden_size").integer(1, kMostWidth);
   config.intermediate_size = root.at("intermediate_size").integer(1, kMostWidth);
@@ -202,6 +219,8 @@ GenerationConfig read_generation_config(const JsonValue& root) {
   if (auto value = root.find("top_p")) config.top_p = value->number(0, 1);
   if (auto value = root.find("min_p")) config.min_p = value->number(0, 1);
   if (auto value = root.find("repetition_penalty")) config.repetition_penalty = value->number(1e-3, 1e3);
+  if (auto value = root.find("presence_penalty")) config.presence_penalty = value->number(-2, 2);
+  if (auto value = root.find("frequency_penalty")) config.frequency_penalty = value->number(-2, 2);
   config.eos_token_ids = read_token_ids(root, "eos_token_id", kMostVocab);
   config.bos_token_id = read_token_id(root, "bos_token_id", kMostVocab);
   config.pad_token_id = read_token_id(root, "pad_token_id", kMostVocab);

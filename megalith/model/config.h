@@ -1,8 +1,8 @@
 // What config.json and generation_config.json of a Hugging Face folder say, checked, in one vocabulary.
 //
 // A configuration is read only if Megalith computes exactly what it asks for. Whatever would change the result and is
-// not supported (another activation, a bias, a sliding window, quantized weights, an unknown RoPE) is refused by its
-// name; keys that change nothing are ignored. Both spellings are read: the classic `rope_theta` + `rope_scaling` and
+// not supported (another activation, other biases, quantized weights, an unknown RoPE) is refused by its name; keys
+// that change nothing are ignored. Both spellings are read: the classic `rope_theta` + `rope_scaling` and
 // `torch_dtype`, and the `rope_parameters` and `dtype` of transformers 5.
 #pragma once
 
@@ -26,7 +26,7 @@ struct RopeScaling {
 
 struct ModelConfig {
   std::string name;          // the folder's own: "storyteller"; names the graph and its artifacts
-  std::string architecture;  // "Qwen3ForCausalLM", "LlamaForCausalLM"
+  std::string architecture;  // "Qwen3ForCausalLM", "LlamaForCausalLM", ...
   int64_t vocab_size = 0;    // V: rows of the embedding; may exceed the tokenizer's
   int64_t hidden_size = 0;   // H
   int64_t intermediate_size = 0;
@@ -38,10 +38,11 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
   std::optional<RopeScaling> rope_scaling;
-  bool tie_word_embeddings = false;  // the output projection is the embedding
-  bool qk_norm = false;              // RMSNorm over each head of q and k, before RoPE (Qwen3)
-  bool attention_bias = false;       // always false today: true is refused
-  DType dtype = DType::bf16;         // of the checkpoint; bf16 if the file does not say
+  bool tie_word_embeddings = false;       // the output projection is the embedding
+  bool qk_norm = false;                   // RMSNorm over each head of q and k, before RoPE (Qwen3)
+  bool qkv_bias = false;                  // added to q, k and v after their projections (Qwen2)
+  std::optional<int64_t> sliding_window;  // positions that attention looks back on, its own included (Mistral)
+  DType dtype = DType::bf16;              // of the checkpoint; bf16 if the file does not say
   std::vector<int> eos_token_ids;
   std::optional<int> bos_token_id;
 };
@@ -58,7 +59,9 @@ struct GenerationConfig {
   int64_t top_k = 50;
   double top_p = 1;
   double min_p = 0;
-  double repetition_penalty = 1;
+  double repetition_penalty = 1;   // logits of tokens that occurred are divided by it (if positive) or multiplied
+  double presence_penalty = 0;     // subtracted from the logits of tokens that were generated
+  double frequency_penalty = 0;    // the same, times how often each was
   std::vector<int> eos_token_ids;  // empty: those of ModelConfig count
   std::optional<int> bos_token_id;
   std::optional<int> pad_token_id;

@@ -30,10 +30,16 @@ constexpr int64_t kRowsOnCpu = 64, kRowsOnGpu = 4;
 DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   DecoderOptions r = *this;
   constexpr int64_t kDefaultLimit = 4096;
-  if (r.max_seq_len == 0) r.max_seq_len = std::min(config.max_position_embeddings, kDefaultLimit);
+  // Up to its window's length, attention with a sliding window is full attention.
+  const int64_t window = config.sliding_window.value_or(config.max_position_embeddings);
+  if (r.max_seq_len == 0) r.max_seq_len = std::min({config.max_position_embeddings, window, kDefaultLimit});
   MEGALITH_CHECK(r.max_seq_len >= 2 && r.max_seq_len <= config.max_position_embeddings,
                  "--max-seq-len is {}, want 2 to {} (max_position_embeddings of the model)", r.max_seq_len,
                  config.max_position_embeddings);
+  MEGALITH_CHECK(r.max_seq_len <= window,
+                 "--max-seq-len is {}, but the model has a \"sliding_window\" of {}, and texts longer than the window "
+                 "are not supported: try --max-seq-len {}",
+                 r.max_seq_len, window, window);
   MEGALITH_CHECK(r.page_size >= 1 && r.page_size <= 65536, "--page-size is {}, want 1 to 65536", r.page_size);
   MEGALITH_CHECK(r.split_len >= 1, "the split length is {}, want at least 1", r.split_len);
   MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
@@ -99,12 +105,20 @@ TensorId DecoderBuilder::embed() {
   return graph_.apply("embedding", "embed", {row_token_, embedding_});
 }
 
-// One of q and k: projection, q/k norm where the architecture has it, rotation.
+// For architectures whose projections have one; the bias stands beside the weight in the checkpoint.
+TensorId DecoderBuilder::add_bias(const std::string& name, TensorId x, const std::string& weight_name, int64_t size) {
+  if (!config_.qkv_bias) return x;
+  const std::string bias = weight_name.substr(0, weight_name.rfind('.')) + ".bias";
+  return graph_.apply("row_bias", name + "_bias", {x, weight(bias, {size})});
+}
+
+// One of q and k: projection, bias and q/k norm where the architecture has them, rotation.
 TensorId DecoderBuilder::heads(const std::string& name, TensorId x, const std::string& weight_name, TensorId norm,
                                int64_t num_heads, const std::string& norm_name) {
   TensorId y = graph_.apply("rmsnorm_linear", name,
                             {x, norm, weight(weight_name, {num_heads * config_.head_dim, config_.hidden_size})},
                             {.attributes = {{"eps", config_.rms_norm_eps}}});
+  y = add_bias(name, y, weight_name, num_heads * config_.head_dim);
   if (config_.qk_norm)
     y = graph_.apply("head_norm", name + "_norm", {y, weight(norm_name, {config_.head_dim})},
                      {.attributes = {{"eps", config_.rms_norm_eps}}});
@@ -120,10 +134,10 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
       heads(at + "q", x, names + "self_attn.q_proj.weight", norm, config_.num_heads, names + "self_attn.q_norm.weight");
   const TensorId k =
       heads(at + "k", x, names + "self_attn.k_proj.weight", norm, kv_heads, names + "self_attn.k_norm.weight");
-  const TensorId v =
-      graph_.apply("rmsnorm_linear", at + "v",
-                   {x, norm, weight(names + "self_attn.v_proj.weight", {kv_heads * d, config_.hidden_size})},
-                   {.attributes = {{"eps", config_.rms_norm_eps}}});
+  TensorId v = graph_.apply("rmsnorm_linear", at + "v",
+                            {x, norm, weight(names + "self_attn.v_proj.weight", {kv_heads * d, config_.hidden_size})},
+                            {.attributes = {{"eps", config_.rms_norm_eps}}});
+  v = add_bias(at + "v", v, names + "self_attn.v_proj.weight", kv_heads * d);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, kv_heads, d};
   const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
@@ -202,11 +216,15 @@ Graph build_decoder(const ModelConfig& config, const DecoderOptions& options) {
     const char* architecture;
     ArchitectureBuilder build;
   };
-  constexpr Row kArchitectures[] = {{"Qwen3ForCausalLM", build_qwen3}, {"LlamaForCausalLM", build_llama}};
+  constexpr Row kArchitectures[] = {{"Qwen3ForCausalLM", build_qwen3},
+                                    {"Qwen2ForCausalLM", build_qwen2},
+                                    {"LlamaForCausalLM", build_llama},
+                                    {"MistralForCausalLM", build_mistral}};
+  std::string known;
   for (const Row& row : kArchitectures)
     if (config.architecture == row.architecture) return row.build(config, options.resolved(config));
-  throw UserError(fmt::format("no graph for the architecture \"{}\"; known are Qwen3ForCausalLM and LlamaForCausalLM",
-                              config.architecture));
+  for (const Row& row : kArchitectures) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.architecture);
+  throw UserError(fmt::format("no graph for the architecture \"{}\"; known are {}", config.architecture, known));
 }
 
 }  // namespace megalith

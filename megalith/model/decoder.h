@@ -1,5 +1,5 @@
 // Decoder-only transformers in the graph API: the parts that the architectures share, and the batch block around them.
-// An architecture is one file (qwen3.cpp, llama.cpp) that puts the parts together; the list of them is at the end.
+// An architecture is one file (qwen3.cpp, llama.cpp, ...) that puts the parts together; the list of them is at the end.
 //
 // One graph serves every phase. It works on up to max_rows token rows; each row belongs to a request and has its own
 // position and pages, so a decode step, a chunk of a prompt and a batch of requests differ only in how many rows the
@@ -60,6 +60,7 @@ class DecoderBuilder {
   graph::TensorId weight(const std::string& name, std::vector<graph::Dim> shape);
   graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name,
                         graph::TensorId norm, int64_t num_heads, const std::string& norm_name);
+  graph::TensorId add_bias(const std::string& name, graph::TensorId x, const std::string& weight_name, int64_t size);
 
   graph::TensorId head();
   graph::TensorId likeliest(graph::TensorId x, graph::TensorId logits);  // token per sampled row
@@ -81,5 +82,7 @@ class DecoderBuilder {
 using ArchitectureBuilder = graph::Graph (*)(const ModelConfig&, const DecoderOptions&);
 graph::Graph build_qwen3(const ModelConfig& config, const DecoderOptions& options);
 graph::Graph build_llama(const ModelConfig& config, const DecoderOptions& options);
+graph::Graph build_qwen2(const ModelConfig& config, const DecoderOptions& options);
+graph::Graph build_mistral(const ModelConfig& config, const DecoderOptions& options);
 
 }  // namespace megalith

@@ -103,6 +103,8 @@ std::optional<JsonValue> JsonValue::find(std::string_view key) const {
   return child(*member, key);
 }
 
+bool JsonValue::has(std::string_view key) const { return is_object() && value_->contains(key); }
+
 JsonValue JsonValue::at(std::string_view key) const {
   if (auto member = find(key)) return *member;
   fail(fmt::format("lacks \"{}\"", key));

@@ -26,6 +26,9 @@ class JsonValue {
   /// The member `key`; nothing if it is absent or null.
   std::optional<JsonValue> find(std::string_view key) const;
 
+  /// Whether the member `key` is there at all, be it null.
+  bool has(std::string_view key) const;
+
   bool is_object() const;
   bool is_array() const;
   bool is_string() const;

@@ -1,10 +1,5 @@
 #include "megalith/model/normalizer.h"
 
-#include <utf8proc.h>
-
-#include <algorithm>
-#include <vector>
-
 #include "megalith/base/error.h"
 #include "megalith/model/json.h"
 #include "megalith/model/utf8.h"
@@ -13,73 +8,124 @@ namespace megalith {
 
 namespace {
 
-// Appends the decomposition of one character; the longest (U+FDFA) has 18 code points.
-void decompose(std::vector<utf8proc_int32_t>& out, char32_t c, utf8proc_option_t options) {
-  utf8proc_int32_t buffer[32];
-  int last_boundary_class = 0;
-  const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), buffer, std::size(buffer),
-                                                         options, &last_boundary_class);
-  MEGALITH_ASSERT(count >= 0 && count <= std::ssize(buffer), "cannot decompose U+{:04X}: {}", static_cast<uint32_t>(c),
-                  count);
-  out.insert(out.end(), buffer, buffer + count);
-}
+constexpr size_t kMostSteps = 64;
 
-int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
-
-// Sorts each run of combining marks by class. utf8proc's own decompose does this by exchanging neighbours, which takes
-// quadratic time on a long run of marks.
-void reorder_marks(std::vector<utf8proc_int32_t>& text) {
-  auto is_starter = [](utf8proc_int32_t c) { return combining_class(c) == 0; };
-  auto begin = text.begin();
-  while (begin != text.end()) {
-    begin = std::find_if_not(begin, text.end(), is_starter);
-    const auto end = std::find_if(begin, text.end(), is_starter);
-    std::stable_sort(begin, end, [](auto a, auto b) { return combining_class(a) < combining_class(b); });
+// A mark covers what its characters became. Where characters join across the border of a mark, a stranger's combining
+// mark and the template's letter, nobody can say whose the result is; then all of it counts as the stranger's.
+MarkedText run_form(UnicodeForm form, const MarkedView& text) {
+  MarkedText whole{unicode_normalize(text.text, form), {}};
+  if (text.marks.empty()) return whole;
+  MarkedText parts;
+  for (size_t begin = 0; begin < text.text.size();) {
+    const size_t end = std::min(text.marks.find(text.marks[begin] ? '\0' : '\1', begin), text.text.size());
+    parts.append_for(text, begin, end, unicode_normalize(text.text.substr(begin, end - begin), form));
     begin = end;
   }
+  if (parts.text == whole.text) return parts;
+  whole.marks.assign(whole.text.size(), '\1');
+  return whole;
+}
+
+MarkedText run_lowercase(const MarkedView& text) {
+  MarkedText result;
+  for (size_t begin = 0; begin < text.text.size();) {
+    const size_t end = begin + utf8_next(text.text.substr(begin));
+    result.append_for(text, begin, end, unicode_lowercase(utf8_code_point(text.text.substr(begin))));
+    begin = end;
+  }
+  return result;
 }
 
 }  // namespace
 
 Normalizer Normalizer::from_json(const JsonValue& value) {
-  const JsonValue type = value.at("type");
-  const std::string& name = type.string();
-  if (name == "NFC") return Normalizer(Form::nfc);
-  if (name == "NFD") return Normalizer(Form::nfd);
-  if (name == "NFKC") return Normalizer(Form::nfkc);
-  if (name == "NFKD") return Normalizer(Form::nfkd);
-  if (name == "Sequence") {
-    const std::vector<JsonValue> parts = value.at("normalizers").elements();
-    if (parts.empty()) return Normalizer();
-    if (parts.size() == 1) return from_json(parts[0]);
-    value.fail(fmt::format("is a sequence of {} normalizers, supported is one", parts.size()));
-  }
-  type.fail(fmt::format("is {}, supported are NFC, NFD, NFKC, NFKD", type.excerpt()));
+  Normalizer result;
+  result.add_steps(value);
+  return result;
 }
 
-std::string Normalizer::apply(std::string_view text) const {
-  const bool is_ascii = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; });
-  if (form_ == Form::none || is_ascii) return std::string(text);
-
-  const bool compose = form_ == Form::nfc || form_ == Form::nfkc;
-  const bool compatible = form_ == Form::nfkc || form_ == Form::nfkd;
-  const auto options =
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
-  std::vector<utf8proc_int32_t> points;
-  points.reserve(text.size());
-  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(utf8_next(rest)))
-    decompose(points, utf8_code_point(rest), options);
-  reorder_marks(points);
-  if (compose) {
-    const auto options_compose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    const utf8proc_ssize_t count =
-        utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), options_compose);
-    MEGALITH_ASSERT(count >= 0, "cannot compose: {}", utf8proc_errmsg(count));
-    points.resize(count);
+void Normalizer::add_steps(const JsonValue& value) {
+  const JsonValue type = value.at("type");
+  const std::string& name = type.string();
+  if (name == "Sequence") {
+    value.at("normalizers").each_element([&](const JsonValue& part) { add_steps(part); });
+    return;
   }
-  std::string result;
-  result.reserve(text.size());
-  for (utf8proc_int32_t c : points) utf8_append(result, static_cast<char32_t>(c));
+  if (steps_.size() >= kMostSteps) value.fail(fmt::format("is one of more than {} steps", kMostSteps));
+  if (name == "NFC") {
+    steps_.push_back({.kind = Kind::form, .form = UnicodeForm::nfc});
+  } else if (name == "NFD") {
+    steps_.push_back({.kind = Kind::form, .form = UnicodeForm::nfd});
+  } else if (name == "NFKC") {
+    steps_.push_back({.kind = Kind::form, .form = UnicodeForm::nfkc});
+  } else if (name == "NFKD") {
+    steps_.push_back({.kind = Kind::form, .form = UnicodeForm::nfkd});
+  } else if (name == "Lowercase") {
+    steps_.push_back({.kind = Kind::lowercase});
+  } else if (name == "Replace") {
+    const JsonValue pattern = value.at("pattern");
+    Step step{.kind = Kind::replace, .content = value.at("content").string()};
+    if (auto regex = pattern.find("Regex"))
+      step.pattern = Regex::from_json(*regex);
+    else
+      step.text = pattern.at("String").string();
+    steps_.push_back(std::move(step));
+  } else if (name == "Prepend") {
+    steps_.push_back({.kind = Kind::prepend, .text = value.at("prepend").string()});
+  } else if (name == "Strip") {
+    steps_.push_back({.kind = Kind::strip,
+                      .strip_left = value.at("strip_left").boolean(),
+                      .strip_right = value.at("strip_right").boolean()});
+  } else {
+    type.fail(fmt::format("is {}, supported are NFC, NFD, NFKC, NFKD, Lowercase, Replace, Prepend, Strip, Sequence",
+                          type.excerpt()));
+  }
+}
+
+MarkedText Normalizer::apply(const MarkedView& text) const {
+  MarkedText result{std::string(text.text), std::string(text.marks)};
+  for (const Step& step : steps_) result = run(step, result.view());
+  return result;
+}
+
+MarkedText Normalizer::run(const Step& step, const MarkedView& text) {
+  MarkedText result;
+  const std::string_view from = text.text;
+  switch (step.kind) {
+    case Kind::form: return run_form(step.form, text);
+    case Kind::lowercase: return run_lowercase(text);
+    case Kind::replace: {
+      size_t done = 0;
+      auto replace = [&](size_t begin, size_t end) {
+        result.append(text, done, begin);
+        result.append_for(text, begin, end, step.content);
+        done = end;
+      };
+      if (step.pattern) {
+        step.pattern->each_match(from, replace);
+      } else if (!step.text.empty()) {
+        for (size_t at; (at = from.find(step.text, done)) != std::string_view::npos;)
+          replace(at, at + step.text.size());
+      }
+      result.append(text, done, from.size());
+      return result;
+    }
+    case Kind::prepend:
+      if (!from.empty()) result.append_for(text, 0, 0, step.text);
+      result.append(text, 0, from.size());
+      return result;
+    case Kind::strip: {
+      size_t begin = 0, end = from.size();
+      while (step.strip_left && begin < end && unicode_is_space(utf8_code_point(from.substr(begin))))
+        begin += utf8_next(from.substr(begin));
+      for (size_t last; step.strip_right && begin < end; end = last) {
+        last = utf8_last(from.substr(0, end));
+        if (!unicode_is_space(utf8_code_point(from.substr(last)))) break;
+      }
+      result.append(text, begin, end);
+      return result;
+    }
+  }
   return result;
 }
 

@@ -1,9 +1,16 @@
-// The "normalizer" of a tokenizer.json: NFC, NFD, NFKC, NFKD, or none. First in the pipeline, so that text that looks
-// the same (a composed and a decomposed "é") becomes the same tokens.
+// The "normalizer" of a tokenizer.json: what is done to text before anything is looked for in it. NFC, NFD, NFKC, NFKD
+// (a composed and a decomposed "é" become the same tokens), Lowercase, Replace, Prepend, Strip, and sequences of them;
+// SentencePiece-style files write spaces as "▁" this way.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "megalith/model/marked_text.h"
+#include "megalith/model/regex.h"
+#include "megalith/model/unicode_form.h"
 
 namespace megalith {
 
@@ -11,18 +18,31 @@ class JsonValue;
 
 class Normalizer {
  public:
-  enum class Form { none, nfc, nfd, nfkc, nfkd };
-
-  explicit Normalizer(Form form = Form::none) : form_(form) {}
+  /// One that changes nothing.
+  Normalizer() = default;
   /// `value` is the "normalizer" member; kinds other than the above are refused by name.
   static Normalizer from_json(const JsonValue& value);
 
-  /// `text` must be valid UTF-8. O(n log n), also for text made of nothing but combining marks.
-  std::string apply(std::string_view text) const;
-  bool is_identity() const { return form_ == Form::none; }
+  /// `text` must be valid UTF-8, and the result is.
+  std::string apply(std::string_view text) const { return apply(MarkedView{text}).text; }
+  /// The same, with the marks of what the result was made of.
+  MarkedText apply(const MarkedView& text) const;
 
  private:
-  Form form_;
+  enum class Kind { form, lowercase, replace, prepend, strip };
+  struct Step {
+    Kind kind;
+    UnicodeForm form = UnicodeForm::nfc;
+    std::string text = {};              // what to replace, where it is no pattern; or what to prepend
+    std::optional<Regex> pattern = {};  // what to replace
+    std::string content = {};           // what to replace it with
+    bool strip_left = false, strip_right = false;
+  };
+
+  void add_steps(const JsonValue& value);
+  static MarkedText run(const Step& step, const MarkedView& text);
+
+  std::vector<Step> steps_;
 };
 
 }  // namespace megalith

@@ -2,6 +2,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/model/json.h"
+#include "megalith/model/utf8.h"
 
 namespace megalith {
 
@@ -18,17 +19,18 @@ bool flag(const JsonValue& value, const char* key, bool absent) {
   return member ? member->boolean() : absent;
 }
 
-std::string read_pattern(const JsonValue& value) {
+Regex read_pattern(const JsonValue& value) {
   const JsonValue pattern = value.at("pattern");
-  if (auto regex = pattern.find("Regex")) return regex->string();
-  if (auto text = pattern.find("String")) return Regex::quote(text->string());
+  if (auto regex = pattern.find("Regex")) return Regex::from_json(*regex);
+  if (auto text = pattern.find("String")) return Regex(Regex::quote(text->string()));
   pattern.fail("has neither \"Regex\" nor \"String\"");
 }
 
-Regex compile(const JsonValue& step, const std::string& pattern) {
-  try {
-    return Regex(pattern);
-  } catch (const UserError& error) { step.fail(fmt::format("cannot be used: {}", error.what())); }
+bool splits_nothing(const JsonValue& value) {
+  const JsonValue pattern = value.at("pattern");
+  auto text = pattern.find("Regex");
+  if (!text) text = pattern.find("String");
+  return text && text->string().empty();
 }
 
 }  // namespace
@@ -47,9 +49,31 @@ PreTokenizer::Behavior PreTokenizer::read_behavior(const JsonValue& value) {
 PreTokenizer PreTokenizer::from_json(const JsonValue& value) {
   PreTokenizer result;
   result.add_step(value);
-  if (!result.is_byte_level_)
-    value.fail("does not end with ByteLevel: only byte-level tokenizers are supported (Qwen, Llama 3, GPT-2)");
   return result;
+}
+
+// A space becomes the file's character for it, usually "▁", which begins a word. Older files say add_prefix_space.
+PreTokenizer::Step PreTokenizer::read_metaspace(const JsonValue& value) {
+  Step step;
+  step.metaspace = value.at("replacement").string();
+  if (utf8_next(step.metaspace) != std::ssize(step.metaspace) || step.metaspace.empty())
+    value.at("replacement").fail(fmt::format("is {}, want one character", value.at("replacement").excerpt()));
+  const auto scheme = value.find("prepend_scheme");
+  const std::string name = scheme ? scheme->string() : flag(value, "add_prefix_space", true) ? "always" : "never";
+  if (name == "always") {
+    step.prepend = Prepend::always;
+  } else if (name == "first") {
+    step.prepend = Prepend::first;
+  } else if (name != "never") {
+    scheme->fail(fmt::format("is {}, supported are \"always\", \"first\" and \"never\"", scheme->excerpt()));
+  }
+  if (name != "never" && !flag(value, "add_prefix_space", true))
+    value.fail(fmt::format("has the prepend_scheme \"{}\", but add_prefix_space is false: remove one of them", name));
+  if (flag(value, "split", true)) {
+    step.pattern.emplace_back(Regex::quote(step.metaspace));
+    step.behavior = Behavior::merged_with_next;
+  }
+  return step;
 }
 
 void PreTokenizer::add_step(const JsonValue& value) {
@@ -68,16 +92,17 @@ void PreTokenizer::add_step(const JsonValue& value) {
     step.add_prefix_space = flag(value, "add_prefix_space", true);
     if (flag(value, "use_regex", true)) step.pattern.emplace_back(kByteLevelPattern);
   } else if (name == "Split") {
-    const std::string pattern = read_pattern(value);
-    if (pattern.empty()) return;  // splits nothing
-    step.pattern.push_back(compile(value, pattern));
+    if (splits_nothing(value)) return;
+    step.pattern.push_back(read_pattern(value));
     step.behavior = read_behavior(value.at("behavior"));
     step.invert = flag(value, "invert", false);
   } else if (name == "Digits") {
     step.pattern.emplace_back(R"(\p{N})");
     step.behavior = flag(value, "individual_digits", false) ? Behavior::isolated : Behavior::contiguous;
+  } else if (name == "Metaspace") {
+    step = read_metaspace(value);
   } else {
-    type.fail(fmt::format("is {}, supported are Sequence, Split, Digits, ByteLevel", type.excerpt()));
+    type.fail(fmt::format("is {}, supported are Sequence, Split, Digits, Metaspace, ByteLevel", type.excerpt()));
   }
   steps_.push_back(std::move(step));
 }
@@ -128,11 +153,13 @@ std::vector<PreTokenizer::Piece> PreTokenizer::split(const Step& step, std::stri
   return pieces;
 }
 
-void PreTokenizer::each_word(std::string_view text, const std::function<void(std::string_view)>& visit) const {
-  if (!text.empty()) run(0, text, visit);
+void PreTokenizer::each_word(std::string_view text, bool at_start,
+                             const std::function<void(std::string_view)>& visit) const {
+  if (!text.empty()) run(0, text, at_start, visit);
 }
 
-void PreTokenizer::run(size_t index, std::string_view text, const std::function<void(std::string_view)>& visit) const {
+void PreTokenizer::run(size_t index, std::string_view text, bool at_start,
+                       const std::function<void(std::string_view)>& visit) const {
   if (index == steps_.size()) return visit(text);
   const Step& step = steps_[index];
   std::string prefixed;
@@ -140,9 +167,17 @@ void PreTokenizer::run(size_t index, std::string_view text, const std::function<
     prefixed = fmt::format(" {}", text);
     text = prefixed;
   }
-  if (step.pattern.empty()) return run(index + 1, text, visit);
+  if (!step.metaspace.empty()) {
+    std::string spaced;
+    for (char c : text) c == ' ' ? spaced += step.metaspace : spaced += c;
+    const bool prepend = step.prepend == Prepend::always || (step.prepend == Prepend::first && at_start);
+    prefixed = prepend && !spaced.starts_with(step.metaspace) ? step.metaspace + spaced : std::move(spaced);
+    text = prefixed;
+  }
+  if (step.pattern.empty()) return run(index + 1, text, at_start, visit);
   for (const Piece& piece : split(step, text))
-    if (piece.begin != piece.end) run(index + 1, text.substr(piece.begin, piece.end - piece.begin), visit);
+    if (piece.begin != piece.end)
+      run(index + 1, text.substr(piece.begin, piece.end - piece.begin), at_start && piece.begin == 0, visit);
 }
 
 }  // namespace megalith

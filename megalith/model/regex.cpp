@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include "megalith/base/error.h"
+#include "megalith/model/json.h"
 #include "megalith/model/utf8.h"
 
 namespace megalith {
@@ -151,6 +152,12 @@ Regex::Regex(const std::string& pattern) {
   pcre2_set_match_limit(impl->context, kMostSteps);
   pcre2_jit_stack_assign(impl->context, scratch_stack, nullptr);
   impl_ = std::move(impl);
+}
+
+Regex Regex::from_json(const JsonValue& value) {
+  try {
+    return Regex(value.string());
+  } catch (const UserError& error) { value.fail(fmt::format("cannot be used: {}", error.what())); }
 }
 
 void Regex::each_match(std::string_view text, const std::function<void(size_t, size_t)>& visit) const {

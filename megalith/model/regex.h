@@ -12,10 +12,14 @@
 
 namespace megalith {
 
+class JsonValue;
+
 class Regex {
  public:
   /// UserError showing pattern and place if it is malformed or not supported.
   explicit Regex(const std::string& pattern);
+  /// The same from a string in a file, which a complaint then names.
+  static Regex from_json(const JsonValue& value);
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   ~Regex();

@@ -4,11 +4,8 @@
 
 namespace megalith {
 
-std::string StreamDecoder::push(int id) {
-  if (skip_special_ && tokenizer_->is_special(id)) return "";
-  return stream_.push(tokenizer_->token_bytes(id));
-}
+std::string StreamDecoder::push(int id) { return tokenizer_->decode_push(state_, id, skip_special_); }
 
-std::string StreamDecoder::finish() { return stream_.finish(); }
+std::string StreamDecoder::finish() { return tokenizer_->decode_finish(state_); }
 
 }  // namespace megalith

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "megalith/model/utf8.h"
+#include "megalith/model/token_decoder.h"
 
 namespace megalith {
 
@@ -21,13 +21,13 @@ class StreamDecoder {
 
   /// The text that this token completes; "" while a character is unfinished.
   std::string push(int id);
-  /// U+FFFD if the tokens ended within a character, else "". The decoder starts anew.
+  /// What was held back, as far as it is text: U+FFFD if the tokens ended within a character. The decoder starts anew.
   std::string finish();
 
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  Utf8Stream stream_;
+  DecoderState state_;
 };
 
 }  // namespace megalith

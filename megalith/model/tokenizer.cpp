@@ -20,21 +20,23 @@ namespace {
 constexpr size_t kMostFileBytes = 256 << 20;
 
 struct Token {
+  std::string content;  // "" if there is no such token
   std::string bytes;
   bool special = false;
 };
 
-void check_decoder(const JsonValue& root) {
-  auto decoder = root.find("decoder");
-  if (!decoder) root.fail("has no \"decoder\", want ByteLevel");
-  JsonValue value = *decoder;
-  if (value.at("type").string() == "Sequence") {
-    const std::vector<JsonValue> parts = value.at("decoders").elements();
-    if (parts.size() != 1) value.fail(fmt::format("is a sequence of {} decoders, supported is one", parts.size()));
-    value = parts[0];
-  }
-  if (const JsonValue type = value.at("type"); type.string() != "ByteLevel")
-    type.fail(fmt::format("is {}, supported is \"ByteLevel\"", type.excerpt()));
+PreTokenizer read_pretokenizer(const JsonValue& root) {
+  auto value = root.find("pre_tokenizer");
+  return value ? PreTokenizer::from_json(*value) : PreTokenizer();
+}
+
+TokenDecoder read_decoder(const JsonValue& root, bool is_byte_level) {
+  auto value = root.find("decoder");
+  if (!value)
+    root.fail(is_byte_level ? "has no \"decoder\", want ByteLevel"
+                            : "has no \"decoder\", want Replace, ByteFallback, Fuse and Strip, or Metaspace; or a "
+                              "\"pre_tokenizer\" that ends with ByteLevel");
+  return TokenDecoder::from_json(*value, is_byte_level);
 }
 
 }  // namespace
@@ -43,6 +45,7 @@ struct Tokenizer::Impl {
   Normalizer normalizer;
   PreTokenizer pretokenizer;
   Bpe bpe;
+  TokenDecoder decoder;
   PostProcessor post_processor;
   std::vector<AddedToken> added;
   AddedTokenFinder raw_tokens;         // looked for in the text as it comes
@@ -51,7 +54,8 @@ struct Tokenizer::Impl {
 
   explicit Impl(const JsonValue& root);
   void read_added_tokens(const JsonValue& value);
-  void encode_words(std::vector<int>& ids, std::string_view text, bool parse_special) const;
+  std::vector<int> encode(const MarkedView& text, bool add_special) const;
+  void encode_words(std::vector<int>& ids, const MarkedView& text, bool at_start) const;
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -60,16 +64,18 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer::Impl::Impl(const JsonValue& root)
-    : pretokenizer(PreTokenizer::from_json(root.at("pre_tokenizer"))), bpe(Bpe::from_json(root.at("model"))) {
-  check_decoder(root);
+    : pretokenizer(read_pretokenizer(root)),
+      bpe(Bpe::from_json(root.at("model"),
+                         pretokenizer.is_byte_level() ? Bpe::Symbols::bytes : Bpe::Symbols::characters)),
+      decoder(read_decoder(root, pretokenizer.is_byte_level())) {
   if (auto value = root.find("normalizer")) normalizer = Normalizer::from_json(*value);
-  for (const std::string& bytes : bpe.bytes()) tokens.push_back({bytes, false});
+  for (const std::string& bytes : bpe.bytes()) tokens.push_back({bytes, decoder.token_bytes(bytes), false});
   if (auto value = root.find("added_tokens")) read_added_tokens(*value);
   if (auto value = root.find("post_processor")) {
     post_processor = PostProcessor::from_json(*value);
     for (const std::vector<int>* ids : {&post_processor.before, &post_processor.after})
       for (int id : *ids)
-        if (static_cast<size_t>(id) >= tokens.size() || tokens[id].bytes.empty())
+        if (static_cast<size_t>(id) >= tokens.size() || tokens[id].content.empty())
           value->fail(fmt::format("adds the token {}, but there is none of that id", id));
   }
 }
@@ -87,7 +93,7 @@ void Tokenizer::Impl::read_added_tokens(const JsonValue& value) {
                              json_quote(token.content), id));
     }
     if (id >= tokens.size()) tokens.resize(id + 1);
-    tokens[id] = {token.content, token.special};
+    tokens[id] = {token.content, decoder.token_bytes(token.content), token.special};
   }
   for (bool special : {true, false}) {  // where two match the same stretch, the special one wins
     for (const AddedToken& token : added) {
@@ -112,37 +118,60 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
   return Tokenizer(std::make_unique<const Impl>(JsonFile::parse(json, name).root()));
 }
 
-void Tokenizer::Impl::encode_words(std::vector<int>& ids, std::string_view text, bool parse_special) const {
-  const std::string normalized = normalizer.apply(text);
-  normalized_tokens.each_piece(normalized, parse_special, [&](std::string_view piece, const AddedToken* token) {
+void Tokenizer::Impl::encode_words(std::vector<int>& ids, const MarkedView& text, bool at_start) const {
+  const MarkedText normalized = normalizer.apply(text);
+  normalized_tokens.each_piece(normalized.view(), [&](const MarkedView& piece, const AddedToken* token) {
     if (token)
       ids.push_back(token->id);
     else
-      pretokenizer.each_word(piece, [&](std::string_view word) { bpe.encode(ids, word); });
+      pretokenizer.each_word(piece.text, at_start && piece.text.data() == normalized.text.data(),
+                             [&](std::string_view word) { bpe.encode(ids, word); });
   });
+}
+
+std::vector<int> Tokenizer::Impl::encode(const MarkedView& text, bool add_special) const {
+  std::vector<int> ids;
+  if (add_special) ids = post_processor.before;
+  raw_tokens.each_piece(text, [&](const MarkedView& piece, const AddedToken* token) {
+    if (token)
+      ids.push_back(token->id);
+    else
+      encode_words(ids, piece, piece.text.data() == text.text.data());
+  });
+  if (add_special) ids.insert(ids.end(), post_processor.after.begin(), post_processor.after.end());
+  return ids;
 }
 
 std::vector<int> Tokenizer::encode(std::string_view text, bool add_special, bool parse_special) const {
   std::string repaired;
   if (!utf8_is_valid(text)) text = repaired = utf8_repair(text);
-  std::vector<int> ids;
-  if (add_special) ids = impl_->post_processor.before;
-  impl_->raw_tokens.each_piece(text, parse_special, [&](std::string_view piece, const AddedToken* token) {
-    if (token)
-      ids.push_back(token->id);
-    else
-      impl_->encode_words(ids, piece, parse_special);
-  });
-  if (add_special) ids.insert(ids.end(), impl_->post_processor.after.begin(), impl_->post_processor.after.end());
-  return ids;
+  const std::string marks = parse_special ? "" : std::string(text.size(), '\1');
+  return impl_->encode({text, marks}, add_special);
+}
+
+std::vector<int> Tokenizer::encode(std::span<const TextSegment> segments, bool add_special) const {
+  MarkedText text;
+  for (const TextSegment& segment : segments) {  // one by one: broken bytes must not swallow their neighbours
+    text.text += utf8_repair(segment.text);
+    text.marks.resize(text.text.size(), segment.is_user_content ? '\1' : '\0');
+  }
+  return impl_->encode(text.view(), add_special);
 }
 
 std::string Tokenizer::decode(std::span<const int> ids, bool skip_special) const {
-  std::string bytes;
-  for (int id : ids)
-    if (!skip_special || !is_special(id)) bytes += token_bytes(id);
-  return utf8_repair(bytes);
+  DecoderState state;
+  std::string text;
+  for (int id : ids) text += decode_push(state, id, skip_special);
+  return text + decode_finish(state);
 }
+
+std::string Tokenizer::decode_push(DecoderState& state, int id, bool skip_special) const {
+  if (id < 0 || id >= vocab_size() || impl_->tokens[id].content.empty()) return "";
+  const Token& token = impl_->tokens[id];
+  return skip_special && token.special ? "" : impl_->decoder.push(state, token.content);
+}
+
+std::string Tokenizer::decode_finish(DecoderState& state) const { return impl_->decoder.finish(state); }
 
 std::optional<int> Tokenizer::token_id(std::string_view name) const {
   for (const AddedToken& token : impl_->added)

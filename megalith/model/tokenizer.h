@@ -1,7 +1,8 @@
-// Text to token ids and back, as a tokenizer.json says: the pipeline of Hugging Face's tokenizers, for the byte-level
-// kind that GPT-2, Llama 3 and Qwen are.
+// Text to token ids and back, as a tokenizer.json says: the pipeline of Hugging Face's tokenizers for byte-pair
+// encoding, of bytes (GPT-2, Llama 3, Qwen, GPT-4o) and of characters (SentencePiece's: Llama 2, Mistral).
 //
 //   added tokens | normalizer | added tokens in normalized text | pre-tokenizer | BPE | template
+//   and back: decoder
 //
 // What a file asks for and Megalith does not know is refused by name on loading: a tokenizer that is nearly right feeds
 // the model other tokens than it was trained on, and nobody sees why it is stupid. Two members are ignored, as
@@ -14,6 +15,9 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "megalith/model/marked_text.h"
+#include "megalith/model/token_decoder.h"
 
 namespace megalith {
 
@@ -36,9 +40,17 @@ class Tokenizer {
   /// token, or ten characters; pass false for text of strangers.
   std::vector<int> encode(std::string_view text, bool add_special = true, bool parse_special = true) const;
 
+  /// A prompt in stretches (ChatTemplate::render) as one text: words may reach over a border, but what is of a user's
+  /// content has no part in a special token.
+  std::vector<int> encode(std::span<const TextSegment> segments, bool add_special = false) const;
+
   /// Valid UTF-8; bytes that make no character become U+FFFD. Ids without a token (models pad their vocabulary) are
   /// nothing. `skip_special` leaves special tokens out.
   std::string decode(std::span<const int> ids, bool skip_special = true) const;
+
+  /// decode() token by token; see StreamDecoder.
+  std::string decode_push(DecoderState& state, int id, bool skip_special = true) const;
+  std::string decode_finish(DecoderState& state) const;
 
   /// The id of a token as the file writes it: "<|im_end|>", "Ġthe".
   std::optional<int> token_id(std::string_view name) const;

@@ -1,11 +1,12 @@
-// Tiny random models in every form that a Hugging Face folder takes (tied and untied, sharded, Llama 3's RoPE in both
-// spellings, no head_dim key), against transformers in float32: tests/golden/tiny/, written by
-// tools/make_tiny_models.py.
+// Tiny random models in every form that a Hugging Face folder takes (tied and untied, sharded, bf16, f16 and f32, Llama
+// 3's RoPE in both spellings, no head_dim key, biases, a sliding window), against transformers in float32:
+// tests/golden/tiny/, written by tools/make_tiny_models.py.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 
@@ -46,8 +47,26 @@ TEST_P(TinyModel, WritesWhatTransformersWrites) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, TinyModel,
-                         ::testing::Values("qwen3_tied", "qwen3_sharded", "llama_tied", "llama_untied"),
+                         ::testing::Values("qwen3_tied", "qwen3_sharded", "llama_tied", "llama_untied", "qwen2_tied",
+                                           "qwen2_sharded", "mistral_window", "mistral_sharded"),
                          [](const auto& golden) { return std::string(golden.param); });
+
+// Mistral's window is full attention for texts that fit into it; longer ones are refused before anything is compiled.
+TEST(SlidingWindow, BoundsTheContext) {
+  const std::string folder = MEGALITH_SOURCE_DIR "/tests/golden/tiny/mistral_window";
+  const ModelConfig config = config_read(folder);
+  EXPECT_EQ(DecoderOptions{}.resolved(config).max_seq_len, 128);
+  EXPECT_EQ(DecoderOptions{.max_seq_len = 128}.resolved(config).max_seq_len, 128);
+  try {
+    build_decoder(config, {.max_seq_len = 129});
+    FAIL() << "a text of 129 tokens was allowed";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "--max-seq-len is 129, but the model has a \"sliding_window\" of 128, and texts longer than the window "
+        "are not supported: try --max-seq-len 128");
+  }
+}
 
 }  // namespace
 }  // namespace megalith

@@ -51,7 +51,8 @@ TEST(ConfigTest, Qwen3) {
   EXPECT_FALSE(small.rope_scaling);
   EXPECT_TRUE(small.tie_word_embeddings);
   EXPECT_TRUE(small.qk_norm);
-  EXPECT_FALSE(small.attention_bias);
+  EXPECT_FALSE(small.qkv_bias);
+  EXPECT_FALSE(small.sliding_window);
   EXPECT_EQ(small.dtype, DType::bf16);
   EXPECT_THAT(small.eos_token_ids, ElementsAre(151645));
   EXPECT_EQ(small.bos_token_id, 151643);
@@ -76,6 +77,45 @@ TEST(ConfigTest, Llama) {
   EXPECT_EQ(config.rope_scaling->high_freq_factor, 4);
   EXPECT_EQ(config.rope_scaling->original_max_position, 8192);
   EXPECT_THAT(config.eos_token_ids, ElementsAre(128001, 128008, 128009));
+}
+
+TEST(ConfigTest, Qwen2) {
+  auto read = [](const std::function<void(json&)>& change) {
+    return changed("Qwen3-0.6B", [&](json& document) {
+      document["architectures"] = {"Qwen2ForCausalLM"};
+      document.erase("head_dim");
+      change(document);
+    });
+  };
+  const ModelConfig config = read([](json& document) { document["sliding_window"] = 32; });
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_FALSE(config.sliding_window) << "the window is switched off";
+  EXPECT_THAT(user_error([&] { read([](json& document) { document.erase("num_key_value_heads"); }); }),
+              HasSubstr("lacks \"num_key_value_heads\""));
+  EXPECT_THAT(user_error([&] { read([](json& document) { document["use_sliding_window"] = true; }); }),
+              HasSubstr("sliding windows are not supported"));
+}
+
+TEST(ConfigTest, Mistral) {
+  auto read = [](const std::function<void(json&)>& change) {
+    return changed("Llama-3.2-1B", [&](json& document) {
+      document["architectures"] = {"MistralForCausalLM"};
+      document.erase("rope_scaling");
+      document.erase("head_dim");
+      change(document);
+    });
+  };
+  const ModelConfig config = read([](json& document) { document["sliding_window"] = nullptr; });
+  EXPECT_FALSE(config.sliding_window);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(read([](json& document) { document["sliding_window"] = 4000; }).sliding_window, 4000);
+  EXPECT_EQ(read([](json&) {}).sliding_window, 4096) << "what transformers takes where the file says nothing";
+  EXPECT_EQ(read([](json& document) { document["head_dim"] = 160; }).head_dim, 160);
+  EXPECT_THAT(user_error([&] { read([](json& document) { document["sliding_window"] = 0; }); }),
+              HasSubstr("\"sliding_window\" is 0, want 1 to"));
 }
 
 TEST(ConfigTest, DefaultsOfLlama) {
@@ -130,11 +170,12 @@ TEST(ConfigTest, RefusesByName) {
   EXPECT_THAT(
       qwen_error("architectures", json::array({"MambaForCausalLM"})),
       HasSubstr("config.json: \"architectures[0]\" is \"MambaForCausalLM\", which is not supported; supported are "
-                "LlamaForCausalLM, Qwen3ForCausalLM"));
+                "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"));
   EXPECT_THAT(qwen_error("architectures", json::array()), HasSubstr("has 0 entries, want one"));
   EXPECT_THAT(qwen_error("hidden_act", "gelu"), HasSubstr("\"hidden_act\" is \"gelu\", supported is \"silu\""));
   EXPECT_THAT(qwen_error("attention_bias", true), HasSubstr("\"attention_bias\" is true: a bias in attention"));
   EXPECT_THAT(llama_error("mlp_bias", true), HasSubstr("\"mlp_bias\" is true: a bias in the MLP"));
+  EXPECT_THAT(qwen_error("use_mrope", true), HasSubstr("\"use_mrope\" is true: RoPE over several axes"));
   EXPECT_THAT(qwen_error("use_sliding_window", true), HasSubstr("sliding windows are not supported"));
   EXPECT_THAT(llama_error("sliding_window", 4096), HasSubstr("\"sliding_window\" is 4096: sliding windows are not"));
   EXPECT_EQ(qwen_error("sliding_window", 4096), "") << "a window that is switched off changes nothing";
@@ -215,12 +256,25 @@ TEST_F(ConfigFileTest, Generation) {
   EXPECT_EQ(config.temperature, 0.6);
   EXPECT_EQ(config.top_k, 20);
   EXPECT_EQ(config.top_p, 0.95);
+  EXPECT_EQ(config.min_p, 0);
   EXPECT_EQ(config.repetition_penalty, 1);
+  EXPECT_EQ(config.presence_penalty, 0);
+  EXPECT_EQ(config.frequency_penalty, 0);
   EXPECT_THAT(config.eos_token_ids, ElementsAre(151645, 151643));
   EXPECT_EQ(config.bos_token_id, 151643);
   EXPECT_EQ(config.pad_token_id, 151643);
 
+  const GenerationConfig penalties = generation_config_parse(
+      R"({"min_p": 0.05, "repetition_penalty": 1.1, "presence_penalty": -0.5, "frequency_penalty": 1.5})", "g.json");
+  EXPECT_EQ(penalties.min_p, 0.05);
+  EXPECT_EQ(penalties.repetition_penalty, 1.1);
+  EXPECT_EQ(penalties.presence_penalty, -0.5);
+  EXPECT_EQ(penalties.frequency_penalty, 1.5);
+
   auto error = [](const char* text) { return user_error([&] { generation_config_parse(text, "g.json"); }); };
+  EXPECT_THAT(error(R"({"min_p": 2})"), HasSubstr("\"min_p\" is 2, want 0 to 1"));
+  EXPECT_THAT(error(R"({"repetition_penalty": 0})"), HasSubstr("\"repetition_penalty\" is 0, want 0.001 to"));
+  EXPECT_THAT(error(R"({"presence_penalty": 3})"), HasSubstr("\"presence_penalty\" is 3, want -2 to 2"));
   EXPECT_THAT(error(R"({"temperature": -1})"), HasSubstr("g.json: \"temperature\" is -1, want 0 to"));
   EXPECT_THAT(error(R"({"top_p": 1.5})"), HasSubstr("\"top_p\" is 1.5, want 0 to 1"));
   EXPECT_THAT(error(R"({"top_k": -1})"), HasSubstr("\"top_k\" is -1"));

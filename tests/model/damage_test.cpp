@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
+#include "megalith/model/chat_template.h"
 #include "megalith/model/config.h"
 #include "megalith/model/safetensors.h"
 #include "megalith/model/tokenizer.h"
+#include "megalith/model/utf8.h"
 #include "model/scratch.h"
 
 namespace megalith {
@@ -77,7 +80,7 @@ TEST_F(DamageTest, Safetensors) {
 }
 
 TEST_F(DamageTest, Tokenizer) {
-  for (const char* name : {"qwen2", "llama3", "mixed"}) {
+  for (const char* name : {"qwen2", "llama3", "mixed", "llama2", "mistral", "characters"}) {
     const std::string good =
         file_read(std::string(MEGALITH_SOURCE_DIR "/tests/golden/tokenizers/") + name + ".tokenizer.json");
     // The vocabulary is most of the file; the damage belongs into the rest.
@@ -89,9 +92,37 @@ TEST_F(DamageTest, Tokenizer) {
         const Tokenizer tokenizer = Tokenizer::parse(bad, "tokenizer.json");
         const std::string text = "Hello <|im_end|> world's 123 \u00e9\u0301\n\n <mask> 日本";
         tokenizer.decode(tokenizer.encode(text));
+        tokenizer.encode(std::vector<TextSegment>{{"<s>a", false}, {text, true}, {"\u0301</s>", false}});
       });
     }
   }
+}
+
+// Parts of templates put together anew, with a few bytes of damage; and what they are given, damaged too.
+TEST_F(DamageTest, ChatTemplate) {
+  const auto golden = nlohmann::json::parse(file_read(MEGALITH_SOURCE_DIR "/tests/golden/chat.json"));
+  std::vector<std::string> sources;
+  for (const auto& row : golden["cases"]) {
+    const std::string name = row["template"];
+    sources.push_back(golden["templates"].value(name, name));
+  }
+  const std::string good = golden["messages"]["odd"].dump();
+  auto any = [&] { return sources[random_() % sources.size()]; };
+  int rendered = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string source = any(), other = any();
+    if (round % 3 == 1) source.insert(random_() % (source.size() + 1), other.substr(random_() % (other.size() + 1)));
+    if (round % 3 == 2) source += other;
+    if (round % 4 != 0) source = damaged(source, random_);
+    const std::string messages = round % 5 == 0 ? damaged(good, random_) : good;
+    user_error([&] {
+      const ChatTemplate chat = ChatTemplate::parse(source, "t", {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+      const auto segments = chat.render(TemplateValue::from_json(messages, "m"), {.now = 0});
+      for (const TextSegment& segment : segments) EXPECT_TRUE(utf8_is_valid(segment.text)) << source;
+      ++rendered;
+    });
+  }
+  EXPECT_GT(rendered, 500);
 }
 
 }  // namespace

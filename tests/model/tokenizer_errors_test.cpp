@@ -30,32 +30,35 @@ TEST(TokenizerErrorsTest, Files) {
   EXPECT_THAT(user_error([] { Tokenizer::parse("{", "t.json"); }), HasSubstr("t.json is not JSON"));
   EXPECT_THAT(user_error([] { Tokenizer::parse("[]", "t.json"); }),
               HasSubstr("t.json is an array of 0, want an object"));
-  EXPECT_THAT(user_error([] { Tokenizer::parse("{}", "t.json"); }), HasSubstr("t.json lacks \"pre_tokenizer\""));
+  EXPECT_THAT(user_error([] { Tokenizer::parse("{}", "t.json"); }), HasSubstr("t.json lacks \"model\""));
 }
 
 TEST(TokenizerErrorsTest, UnknownParts) {
   EXPECT_THAT(error_at("/model/type", "Unigram"),
               HasSubstr("tokenizer.json: \"model.type\" is \"Unigram\", supported is \"BPE\""));
-  EXPECT_THAT(error_at("/model/byte_fallback", true), HasSubstr("\"model.byte_fallback\" is true: SentencePiece"));
   EXPECT_THAT(error_at("/model/dropout", 0.1), HasSubstr("\"model.dropout\" is 0.1: random merges"));
   EXPECT_THAT(error_at("/model/continuing_subword_prefix", "##"), HasSubstr("is \"##\", which is not supported"));
   EXPECT_THAT(error_at("/model/end_of_word_suffix", "</w>"), HasSubstr("\"model.end_of_word_suffix\" is \"</w>\""));
-  EXPECT_THAT(error_at("/normalizer/type", "Lowercase"),
-              HasSubstr("\"normalizer.type\" is \"Lowercase\", supported are NFC, NFD, NFKC, NFKD"));
-  EXPECT_THAT(error_at("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "NFD"}}}}}),
-              HasSubstr("is a sequence of 2 normalizers"));
-  EXPECT_THAT(error_at("/pre_tokenizer", {{"type", "Metaspace"}}),
-              HasSubstr("\"pre_tokenizer.type\" is \"Metaspace\", supported are Sequence, Split, Digits, ByteLevel"));
+  EXPECT_THAT(error_at("/normalizer/type", "Precompiled"),
+              HasSubstr("\"normalizer.type\" is \"Precompiled\", supported are NFC, NFD, NFKC, NFKD, Lowercase"));
+  EXPECT_THAT(error_at("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Nmt"}}}}}),
+              HasSubstr("\"normalizer.normalizers[1].type\" is \"Nmt\", supported are"));
+  EXPECT_THAT(error_at("/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "a("}}}, {"content", ""}}),
+              HasSubstr("\"normalizer.pattern.Regex\" cannot be used: regular expression \"a(\" is malformed"));
+  EXPECT_THAT(error_at("/pre_tokenizer", {{"type", "BertPreTokenizer"}}),
+              HasSubstr("\"pre_tokenizer.type\" is \"BertPreTokenizer\", supported are Sequence, Split, Digits, "));
   EXPECT_THAT(error_at("/decoder", {{"type", "WordPiece"}}),
               HasSubstr("\"decoder.type\" is \"WordPiece\", supported is"));
   EXPECT_THAT(error_at("/decoder", nullptr), HasSubstr("has no \"decoder\", want ByteLevel"));
+  EXPECT_THAT(error_at("/decoder", {{"type", "Sequence"}, {"decoders", json::array()}}),
+              HasSubstr("is a sequence of 0 decoders"));
   EXPECT_THAT(error_at("/post_processor", {{"type", "BertProcessing"}}),
               HasSubstr("\"post_processor.type\" is \"BertProcessing\", supported are"));
 }
 
 TEST(TokenizerErrorsTest, PreTokenizer) {
   EXPECT_THAT(error_at("/pre_tokenizer/pretokenizers/1", {{"type", "Digits"}}),
-              HasSubstr("does not end with ByteLevel"));
+              HasSubstr("\"decoder.type\" is \"ByteLevel\", supported are Sequence, Replace, ByteFallback"));
   EXPECT_THAT(error_at("/pre_tokenizer/pretokenizers/2", {{"type", "Digits"}}),
               HasSubstr("is \"Digits\", but nothing may follow ByteLevel"));
   EXPECT_THAT(error_at("/pre_tokenizer/pretokenizers/0/behavior", "Sideways"),
@@ -64,6 +67,26 @@ TEST(TokenizerErrorsTest, PreTokenizer) {
               HasSubstr("pattern\" has neither \"Regex\" nor \"String\""));
   EXPECT_THAT(error_at("/pre_tokenizer/pretokenizers/0/pattern/Regex", "a("),
               HasSubstr("regular expression \"a(\" is malformed near byte 2"));
+}
+
+TEST(TokenizerErrorsTest, Characters) {
+  auto error = [](const char* pointer, const json& value) {
+    return error_of("mistral", [&](json& document) { document[json::json_pointer(pointer)] = value; });
+  };
+  EXPECT_EQ(error("/model/byte_fallback", false), "");
+  EXPECT_THAT(error("/model/unk_token", "<none>"),
+              HasSubstr("\"model.unk_token\" is \"<none>\", which is not in the vocabulary"));
+  EXPECT_THAT(error("/pre_tokenizer/replacement", "__"), HasSubstr("is \"__\", want one character"));
+  EXPECT_THAT(error("/pre_tokenizer/replacement", ""), HasSubstr("is \"\", want one character"));
+  EXPECT_THAT(error("/pre_tokenizer/prepend_scheme", "last"), HasSubstr("is \"last\", supported are \"always\""));
+  EXPECT_THAT(error("/pre_tokenizer/add_prefix_space", false),
+              HasSubstr("has the prepend_scheme \"first\", but add_prefix_space is false"));
+  EXPECT_THAT(error("/decoder", nullptr), HasSubstr("has no \"decoder\", want Replace, ByteFallback, Fuse and Strip"));
+  EXPECT_THAT(error("/decoder/decoders/0/type", "CTC"), HasSubstr("decoders[0].type\" is \"CTC\", supported are"));
+  EXPECT_THAT(error("/decoder/decoders/0", {{"type", "Fuse"}}), HasSubstr("\"ByteFallback\", but stands too late"));
+  EXPECT_THAT(error("/decoder/decoders/2", {{"type", "ByteFallback"}}), HasSubstr("\"Strip\" without \"Fuse\""));
+  EXPECT_THAT(error("/decoder/decoders/3/stop", 1), HasSubstr("stop\" is 1, supported is 0"));
+  EXPECT_THAT(error("/decoder/decoders/3/content", ""), HasSubstr("content\" is empty, want one character"));
 }
 
 TEST(TokenizerErrorsTest, Vocabulary) {

@@ -1,0 +1,64 @@
+// The chat template of a Hugging Face folder: the Jinja program that turns messages into a prompt, as transformers runs
+// it (trim_blocks, lstrip_blocks, loop controls, tojson, strftime_now, raise_exception).
+//
+// Rendering gives stretches of text, and of each whether it came from the template or from what was put into it. So
+// Tokenizer::encode(segments) makes special tokens of the template's text only: "<|im_end|>" in a message is ten
+// characters.
+//
+//   const ChatTemplate chat = ChatTemplate::from_folder("models/storyteller");
+//   const std::vector<int> prompt = tokenizer.encode(chat.render({{"user", "Tell me a story"}}));
+#pragma once
+
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megalith/model/marked_text.h"
+#include "megalith/model/template_value.h"
+
+namespace megalith {
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+struct ChatOptions {
+  bool add_generation_prompt = true;        // ends with the beginning of the assistant's answer
+  std::optional<TemplateValue> tools = {};  // a list, as TemplateValue::from_json reads it
+  std::vector<std::pair<std::string, TemplateValue>> variables = {};  // further ones: {"enable_thinking", false}
+  std::optional<std::time_t> now = {};                                // instead of the clock
+};
+
+class ChatTemplate {
+ public:
+  /// From `folder`/chat_template.jinja, or else "chat_template" in its tokenizer_config.json, a text or a list of them
+  /// by name; the latter file also names the special tokens that templates print. UserError if there is none.
+  static ChatTemplate from_folder(const std::string& folder);
+  /// Whether from_folder finds one.
+  static bool is_in_folder(const std::string& folder);
+  /// From its text; `variables` are what the folder's would be: {"bos_token", "<s>"}. `name` is for messages.
+  static ChatTemplate parse(std::string_view source, const std::string& name = "chat template",
+                            std::vector<std::pair<std::string, TemplateValue>> variables = {});
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  /// UserError naming the line for what the template refuses, and for one that runs away. From several threads at once.
+  std::vector<TextSegment> render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+  std::vector<TextSegment> render(std::initializer_list<ChatMessage> messages, const ChatOptions& options = {}) const;
+  /// The same for messages with more than a content (tool calls): a list of dictionaries.
+  std::vector<TextSegment> render(const TemplateValue& messages, const ChatOptions& options = {}) const;
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
+  std::unique_ptr<const Impl> impl_;
+};
+
+}  // namespace megalith
