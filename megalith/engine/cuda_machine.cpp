@@ -8,6 +8,7 @@
 #include "megalith/engine/memory_report.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
+#include "megalith/runtime/cuda/streams.h"
 
 namespace megalith::engine {
 
@@ -83,7 +84,8 @@ void check_memory(const graph::Graph& graph, const jit::CompiledKernel& kernel) 
   const jit::CudaDriver& driver = jit::CudaDriver::get();
   size_t free = 0, total = 0;
   driver.check(driver.memory_info(&free, &total), "asking for the GPU's free memory");
-  const std::string report = memory_report(memory_needs(graph, kernel.tasks.arena_bytes), static_cast<int64_t>(free));
+  const MemoryNeeds needs = memory_needs(graph, kernel.tasks, runtime::plan_streams(graph, kernel.tasks));
+  const std::string report = memory_report(needs, static_cast<int64_t>(free));
   MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
 }
 

@@ -35,11 +35,16 @@ int64_t largest(int64_t size, int64_t step, int64_t room, Bytes&& bytes) {
 
 }  // namespace
 
-MemoryNeeds memory_needs(const graph::Graph& graph, int64_t arena_bytes, int64_t weight_copies) {
-  MemoryNeeds needs{.activations = arena_bytes};
-  for (const graph::Tensor& tensor : graph.tensors()) {
+MemoryNeeds memory_needs(const graph::Graph& graph, const task::TaskGraph& tasks, const runtime::StreamPlan& streams) {
+  MemoryNeeds needs{.weights = streams.bytes(),
+                    .activations = tasks.arena_bytes,
+                    .other = streams.largest_packed(graph) + streams.largest_table()};
+  for (const task::Buffer& buffer : tasks.buffers)
+    if (buffer.memory == task::Memory::exchange) needs.activations += buffer.bytes;
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    const graph::Tensor& tensor = graph.tensors()[i];
     if (tensor.kind == graph::TensorKind::constant) {
-      needs.weights += tensor.bytes() * weight_copies;
+      if (streams.in_place(static_cast<graph::TensorId>(i))) needs.weights += tensor.bytes();
     } else if (tensor.kind == graph::TensorKind::state && is_cache(tensor.name)) {
       needs.kv_cache += tensor.bytes();
       needs.page_size = tensor.shape[1].size;

@@ -46,7 +46,8 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   const bool gpu = r.target.starts_with("cuda");
   // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
   if (r.max_rows == 0) r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : kRowsOnCpu);
-  r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && r.max_rows <= stream::kMostRows;
+  r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.qkv_bias &&
+            r.max_rows <= stream::kMostRows;
   if (!r.kv_dtype) r.kv_dtype = r.fused ? DType::bf16 : DType::f32;
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",

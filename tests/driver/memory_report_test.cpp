@@ -4,7 +4,9 @@
 #include "driver/fake_driver.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/engine.h"
+#include "megalith/graph/lower.h"
 #include "megalith/model/decoder.h"
+#include "megalith/task/partition.h"
 
 namespace megalith::engine {
 namespace {
@@ -72,19 +74,42 @@ TEST(MemoryReport, OneTextHasNoSmallerBatch) {
   EXPECT_THAT(memory_report(needs, 20 * kGiB), AllOf(HasSubstr("--max-seq-len"), Not(HasSubstr("--max-batch"))));
 }
 
+// All tasks on one worker: where they run changes nothing here.
+MemoryNeeds needs_of(const ModelConfig& config, const DecoderOptions& options) {
+  const graph::Graph graph = build_decoder(config, options);
+  task::Partitioned partitioned = task::partition(graph, graph::lower(graph, "cuda"), 16);
+  task::TaskGraph tasks{.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
+  tasks.arena_bytes = 12345;
+  tasks.workers.resize(1);
+  for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
+  return memory_needs(graph, tasks, runtime::plan_streams(graph, tasks));
+}
+
 TEST(MemoryReport, ADecodersNeedsAreThoseOfItsGraph) {
   const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-0.6B");
   DecoderOptions options{.max_requests = 3, .max_seq_len = 1000, .kv_dtype = DType::bf16};
   options = options.resolved(config);
-  const MemoryNeeds needs = memory_needs(build_decoder(config, options), 12345, 2);
+  const MemoryNeeds needs = needs_of(config, options);
   EXPECT_EQ(needs.kv_cache, 2 * 2 * config.num_layers * config.num_kv_heads * config.head_dim * options.num_pages() *
                                 options.page_size);
   EXPECT_EQ(needs.max_requests, 3);
   EXPECT_EQ(needs.max_seq_len, options.max_seq_len);
   EXPECT_EQ(needs.page_size, 16);
   EXPECT_EQ(needs.activations, 12345);
-  EXPECT_GT(needs.weights, 2 * int64_t{1'190'000'000});  // 596 million parameters in bf16, twice
-  EXPECT_LT(needs.weights, 2 * int64_t{1'200'000'000});
+  EXPECT_GT(needs.weights, int64_t{1'190'000'000});  // 596 million parameters in bf16
+  EXPECT_LT(needs.weights, int64_t{1'200'000'000});
+}
+
+// The embedding is looked up in place and multiplied from the stream; all other matrices are in the streams only.
+TEST(MemoryReport, StreamedWeightsAreCountedWhereTheyLie) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-0.6B");
+  const MemoryNeeds needs = needs_of(config, {.max_requests = 3, .max_seq_len = 1000, .target = "cuda"});
+  const int64_t embedding = config.vocab_size * config.hidden_size * 2, qkv = int64_t{4096} * 1024 * 2;
+  EXPECT_GT(needs.weights, embedding + 1'190'000'000);
+  EXPECT_LT(needs.weights, embedding + 1'200'000'000);
+  EXPECT_GT(needs.activations, 12345) << "the exchange";
+  EXPECT_GT(needs.other, qkv) << "room to pack the largest matrix that does not stay";
+  EXPECT_LT(needs.other, qkv + (int64_t{64} << 20)) << "the embedding is packed from where it stays";
 }
 
 // From the engine down to the driver: the model is refused before a byte of it is copied.

@@ -3,6 +3,10 @@
 // the first task is made to take for ever; if the second starts all the same, nothing orders them. Since counters only
 // grow and lists are fixed, one such run shows everything that can possibly start, so this is exact for the iterations
 // looked at: it also sees what partial counts order and what an overrun counter does not.
+//
+// A task begins only when the words of this iteration that it reads from exchanges are there. That is how a run that
+// nobody holds up goes. Seeing a word orders nothing else, however (what its writer wrote before may still be on its
+// way), so where orders are looked for, words are there from the beginning.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +27,7 @@ namespace megalith::test {
 class OracleMemory {
  public:
   explicit OracleMemory(const task::TaskGraph& graph)
-      : num_tasks_(graph.tasks.size()), conflicts_(num_tasks_ * num_tasks_) {
+      : num_tasks_(graph.tasks.size()), conflicts_(num_tasks_ * num_tasks_), writers_of_words_(num_tasks_) {
     struct Touch {
       size_t task, buffer;
       bool writes;
@@ -63,6 +67,11 @@ class OracleMemory {
       for (const Touch* x : cell)
         for (const Touch* y : cell) {
           if (!x->writes && !y->writes) continue;
+          // Who reads a word waits for it by itself.
+          if (graph.buffers[x->buffer].memory == task::Memory::exchange && x->writes && !y->writes) {
+            writers_of_words_[y->task].push_back(x->task);
+            continue;
+          }
           if (x->task != y->task)
             conflicts_[x->task * num_tasks_ + y->task] = true;
           else if (x->buffer != y->buffer)
@@ -86,6 +95,8 @@ class OracleMemory {
   }
 
   bool conflict(size_t a, size_t b) const { return conflicts_[a * num_tasks_ + b]; }
+  /// The tasks that write words which this one reads.
+  const std::vector<size_t>& writers_of_words(size_t t) const { return writers_of_words_[t]; }
   const std::string& harm() const { return harm_; }
 
  private:
@@ -108,7 +119,8 @@ class OracleMemory {
   }
 
   size_t num_tasks_;
-  std::vector<bool> conflicts_;  // (tasks, tasks)
+  std::vector<bool> conflicts_;  // (tasks, tasks): the first must come first
+  std::vector<std::vector<size_t>> writers_of_words_;
   std::string harm_;
 };
 
@@ -121,7 +133,9 @@ class Oracle {
     if (!memory_.harm().empty()) return memory_.harm();
     constexpr int kIterations = 4;
     // A deadlock in a late iteration only may be the end of the run, after which nobody signals any more.
+    words_wait_ = true;
     run(kIterations + 2, SIZE_MAX, 0);
+    words_wait_ = false;
     for (int i = 0; i < kIterations; ++i)
       for (size_t t = 0; t < graph_.tasks.size(); ++t)
         if (!started(i, t)) return fmt::format("task \"{}\" never runs in iteration {}", graph_.tasks[t].name, i);
@@ -150,6 +164,7 @@ class Oracle {
   void run(int iterations, size_t frozen, int frozen_iteration) {
     started_.assign(static_cast<size_t>(iterations) * graph_.tasks.size(), false);
     arrived_.assign(graph_.events.size(), 0);
+    runs_.assign(graph_.tasks.size(), 0);
     struct Worker {
       int iteration = 0;
       size_t next = 0;
@@ -172,6 +187,7 @@ class Oracle {
           progress = true;
           worker.frozen = t == frozen && worker.iteration == frozen_iteration;
           if (worker.frozen) break;
+          ++runs_[t];
           for (int event : graph_.tasks[t].signals) ++arrived_[static_cast<size_t>(event)];
           if (++worker.next == list.size()) worker.next = 0, ++worker.iteration;
         }
@@ -180,6 +196,9 @@ class Oracle {
   }
 
   bool can_start(size_t t, int iteration) const {
+    if (words_wait_)
+      for (size_t writer : memory_.writers_of_words(t))
+        if (runs_[writer] <= iteration) return false;
     return std::all_of(graph_.tasks[t].waits.begin(), graph_.tasks[t].waits.end(), [&](const task::Wait& wait) {
       const size_t event = static_cast<size_t>(wait.event);
       return iteration < wait.lag ||
@@ -191,6 +210,8 @@ class Oracle {
   const OracleMemory& memory_;
   std::vector<bool> started_;     // (iterations, tasks)
   std::vector<int64_t> arrived_;  // per event
+  std::vector<int> runs_;         // per task, how often it has run
+  bool words_wait_ = false;
 };
 
 }  // namespace megalith::test

@@ -1,5 +1,6 @@
 // Random task lists, planned: forks, joins and diamonds over arena, state and constant buffers, boxes that overlap in
-// part, in-place writes, one or several operators' tiles, with and without a gate. The same seed gives the same graph.
+// part, in-place writes, one or several operators' tiles, with and without a gate; where asked for, tiles that hand
+// their results on through exchanges. The same seed gives the same graph.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +21,7 @@ struct RandomTaskGraphOptions {
   int max_tasks = 60;
   int max_workers = 5;
   double gate_probability = 0.4;
+  double exchange_probability = 0;  // that an operator in tiles writes an exchange
 };
 
 struct RandomTaskList {
@@ -79,6 +81,13 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
     return box;
   };
   auto writable = [&](int b) { return list.buffers[static_cast<size_t>(b)].memory != task::Memory::constant; };
+  // Buffers behind num_buffers are exchanges, each written whole by the tiles of one operator. Those that exist may be
+  // read by whoever comes later.
+  auto random_exchange = [&]() -> std::optional<int> {
+    const int64_t exchanges = static_cast<int64_t>(list.buffers.size()) - num_buffers;
+    if (exchanges == 0 || !chance(0.5)) return {};
+    return static_cast<int>(num_buffers + below(exchanges));
+  };
 
   // Buffers are used roughly in order, so that early ones die and the arena has something to share.
   const bool ordered = chance(0.7);
@@ -101,9 +110,19 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
 
     if (chance(0.4)) {
       // An operator in tiles along one dimension: reads all of something, writes a tile each (in place now and then).
-      const int out = random_buffer(), in = random_buffer(), other = random_buffer();
+      int out = random_buffer();
+      const int in = random_buffer(), other = random_buffer();
+      const std::optional<int> words = random_exchange();
+      const bool exchanges = limits.exchange_probability > 0 && chance(limits.exchange_probability);
+      if (exchanges) {
+        task::Buffer buffer = list.buffers[static_cast<size_t>(out)];
+        buffer.memory = task::Memory::exchange;
+        buffer.name = fmt::format("words{}", list.buffers.size());
+        out = static_cast<int>(list.buffers.size());
+        list.buffers.push_back(std::move(buffer));
+      }
       const loop::Box all = whole_box(out);
-      const bool in_place = chance(0.2), same_tile = chance(0.3), reads_other = chance(0.3);
+      const bool in_place = !exchanges && chance(0.2), same_tile = chance(0.3), reads_other = chance(0.3);
       if (!writable(out)) continue;
       const size_t d = all.lo.empty() ? 0 : static_cast<size_t>(below(static_cast<int64_t>(all.lo.size())));
       const int64_t size = all.lo.empty() ? 1 : all.hi[d];
@@ -126,6 +145,7 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
           task.reads.push_back({in, input});
         }
         if (reads_other && other != out) task.reads.push_back({other, random_box(other)});
+        if (words) task.reads.push_back({*words, random_box(*words)});
         add(std::move(task));
       }
     } else {
@@ -136,6 +156,7 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
         const int b = random_buffer();
         task.reads.push_back({b, random_box(b)});
       }
+      if (const std::optional<int> words = random_exchange()) task.reads.push_back({*words, random_box(*words)});
       for (int64_t n = chance(0.1) ? 0 : 1 + below(2); n > 0; --n) {
         const int b = random_buffer();
         if (writable(b)) task.writes.push_back({b, random_box(b)});

@@ -19,7 +19,9 @@ TEST(MutationCampaign, EveryHarmfulMutantIsRejected) {
   for (uint64_t seed = 0; seed < kGraphs && !HasFailure(); ++seed) {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     if (elapsed.count() > kBudgetSeconds) break;
-    campaign.run(random_task_graph(seed), fmt::format("seed {}", seed), {.most_per_kind = kMostPerKind, .seed = seed});
+    // Every third graph hands results on through exchanges, too.
+    const RandomTaskGraphOptions limits{.exchange_probability = seed % 3 == 2 ? 0.6 : 0};
+    campaign.run(random_task_graph(seed, limits), fmt::format("seed {}", seed), {.most_per_kind = kMostPerKind, .seed = seed});
   }
   campaign.print();
   EXPECT_GT(campaign.num_graphs(), 20);

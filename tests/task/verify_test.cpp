@@ -283,6 +283,125 @@ TEST(Verify, Structure) {
                  "buffer \"x\" has an unknown dtype or memory");
 }
 
+// a and a2 write the two halves of an exchange on workers 0 and 1, b reads most of it on worker 2 and is the gate, so
+// that nobody overwrites what it has not read. No event stands between.
+task::TaskGraph handed_over() {
+  Small s;
+  const int words = s.buffer("words", 8, task::Memory::exchange);
+  s.buffer("plain", 8, task::Memory::state);
+  s.task("a", {}, {s.part(words, 0, 4)});
+  s.tile("a2", {}, {s.part(words, 4, 8)});
+  s.task("b", {s.part(words, 2, 8)}, {});
+  task::TaskGraph graph{.name = "handed over", .tasks = s.tasks, .buffers = s.buffers};
+  graph.buffers[0].bytes = 64;  // a word is twice its element
+  graph.buffers[1].bytes = 32;
+  graph.workers = {{0}, {1}, {2}};
+  for (int t = 0; t < 3; ++t) graph.tasks[static_cast<size_t>(t)].worker = t;
+  graph.events = {{"read", 1}};
+  graph.tasks[2].signals = {0};
+  graph.gate = 0;
+  return graph;
+}
+
+TEST(VerifyExchange, AcceptsASoundGraph) {
+  const task::VerifyResult result = task::verify(handed_over());
+  EXPECT_TRUE(result.ok()) << result.text();
+  EXPECT_GT(result.num_orders_checked, 0);
+}
+
+TEST(VerifyExchange, WhatNobodyWritesNeverComes) {
+  task::TaskGraph graph = handed_over();
+  graph.tasks[0].writes[0].box.hi = {3};
+  EXPECT_FINDING(graph, deadlock,
+                 "task \"b\" waits for [2:8] of the exchange \"words\", part of which no task before it writes");
+  graph.tasks[0].writes.clear();
+  graph.tasks[1].writes.clear();
+  EXPECT_FINDING(graph, deadlock,
+                 "task \"b\" waits for [2:8] of the exchange \"words\", part of which no task before it writes");
+}
+
+// It would run, but not as the program says: there the read comes first.
+TEST(VerifyExchange, AReadBeforeTheWriteInTheProgram) {
+  task::TaskGraph graph = handed_over();
+  std::swap(graph.tasks[1], graph.tasks[2]);
+  graph.tasks[1].worker = 1, graph.tasks[2].worker = 2;
+  EXPECT_FINDING(graph, deadlock,
+                 "task \"b\" waits for [2:8] of the exchange \"words\", part of which no task before it writes");
+}
+
+TEST(VerifyExchange, DeadlockThroughAList) {
+  task::TaskGraph graph = handed_over();
+  graph.workers = {{2, 0}, {1}, {}};
+  graph.tasks[2].worker = 0;
+  EXPECT_FINDING(graph, deadlock,
+                 "task \"b\" on worker 0 waits for the exchange \"words\", which task \"a\" writes after task \"b\" in "
+                 "the list of worker 0");
+}
+
+TEST(VerifyExchange, DeadlockWithAnEvent) {
+  task::TaskGraph graph = handed_over();
+  graph.tasks[0].waits = {{0, 1, 0}};
+  EXPECT_FINDING(graph, deadlock,
+                 "task \"a\" on worker 0 waits for event \"read\" (0 of 1 signals), which task \"b\" signals; task \"b\" "
+                 "on worker 2 waits for the exchange \"words\", which task \"a\" writes");
+}
+
+TEST(VerifyExchange, OneWriterAnElement) {
+  task::TaskGraph graph = handed_over();
+  graph.tasks[1].writes[0].box.lo = {3};
+  EXPECT_FINDING(graph, structure,
+                 "task \"a2\" writes [3:8] of the exchange \"words\", part of which another has written");
+  graph.workers = {{0, 1}, {}, {2}};
+  graph.tasks[1].worker = 0;
+  EXPECT_FINDING(graph, structure,
+                 "task \"a2\" writes [3:8] of the exchange \"words\", part of which another has written");
+}
+
+TEST(VerifyExchange, TheNextIterationsWriteMustWaitForTheRead) {
+  task::TaskGraph graph = handed_over();
+  graph.gate.reset();
+  EXPECT_FINDING(graph, unordered,
+                 "tasks \"b\" and, in the next iteration, \"a\" both touch buffer \"words\" [2:4] (read, then write) and "
+                 "nothing orders them");
+  EXPECT_FINDING(graph, unordered,
+                 "tasks \"b\" and, in the next iteration, \"a2\" both touch buffer \"words\" [4:8] (read, then write) "
+                 "and nothing orders them");
+  graph.tasks[0].waits = graph.tasks[1].waits = {{0, 1, 1}};
+  EXPECT_TRUE(task::verify(graph).ok()) << task::verify(graph).text();
+}
+
+// Seeing a word says that the word is there, and nothing of what its writer did beside.
+TEST(VerifyExchange, OrdersNothingElse) {
+  task::TaskGraph graph = handed_over();
+  graph.tasks[0].writes.push_back({1, {{0}, {8}}});
+  graph.tasks[2].reads.push_back({1, {{5}, {8}}});
+  EXPECT_FINDING(graph, unordered,
+                 "tasks \"a\" and \"b\" both touch buffer \"plain\" [5:8] (write, then read) and nothing orders them");
+  graph.events.push_back({"written", 1});
+  graph.tasks[0].signals = {1};
+  graph.tasks[2].waits = {{1, 1, 0}};
+  EXPECT_TRUE(task::verify(graph).ok()) << task::verify(graph).text();
+}
+
+// Nor is a chain of words an order: a writes what c reads, and b hands on between them.
+TEST(VerifyExchange, OrdersNothingElseThroughAChain) {
+  task::TaskGraph graph = handed_over();
+  graph.tasks[0].writes.push_back({1, {{0}, {8}}});
+  graph.tasks.push_back({.name = "c", .node = 2, .reads = {{1, {{0}, {1}}}}, .worker = 2});
+  graph.workers[2] = {2, 3};
+  EXPECT_FINDING(graph, unordered,
+                 "tasks \"a\" and \"c\" both touch buffer \"plain\" [0:1] (write, then read) and nothing orders them");
+}
+
+TEST(VerifyExchange, BytesAreThoseOfWords) {
+  task::TaskGraph graph = handed_over();
+  graph.buffers[0].bytes = 32;
+  EXPECT_FINDING(graph, structure, "buffer \"words\" is f32 [8] and says it has 32 bytes, want 64");
+  graph = handed_over();
+  graph.buffers[0].offset = 64;
+  EXPECT_FINDING(graph, structure, "buffer \"words\" has memory of its own and offset 64, want 0");
+}
+
 // Boxes whose cuts would make too many cells are compared pair by pair; the answer is the same.
 TEST(Verify, RaggedBoxes) {
   constexpr int64_t kSize = 4000;

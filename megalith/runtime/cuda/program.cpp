@@ -3,6 +3,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/codegen/emit.h"
+#include "megalith/runtime/cuda/staging.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/program.h"
 
@@ -28,7 +29,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   image_ = std::make_unique<LaunchImage>(kernel.tasks, std::move(parts));
   check_frames(*image_);
   load(kernel);
-  fill_streams(graph);
+  load_weights(graph);
 
   const Launch& host = image_->launch();
   launch_ = host;
@@ -71,8 +72,8 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
                                : arena_.data<std::byte>() + buffer.offset);
       continue;
     }
-    const void* from = host_memory(tensor);
-    if (!streams_.read_in_place[i] && streams_.records.contains(static_cast<graph::TensorId>(i))) {
+    host_memory(tensor);  // an error, if there is none
+    if (!streams_.in_place(static_cast<graph::TensorId>(i))) {
       addresses_.push_back(nullptr);
       continue;
     }
@@ -83,7 +84,6 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
     }
     // Not all of a checkpoint's tensors are aligned in its file; here each begins where the driver likes it.
     DeviceMemory& memory = tensors_[tensor.name] = DeviceMemory(tensor.bytes(), fmt::format("\"{}\"", tensor.name));
-    if (tensor.kind == graph::TensorKind::constant) memory.upload(from, tensor.bytes());
     addresses_.push_back(memory.data());
   }
 }
@@ -119,35 +119,50 @@ void CudaProgram::check_frames(const LaunchImage& image) const {
   }
 }
 
-// Matrix by matrix through a place on the card: copied there as it is, then dealt to its chunks.
-void CudaProgram::fill_streams(const graph::Graph& graph) {
+// What is read in place goes straight there; then matrix by matrix into the streams.
+void CudaProgram::load_weights(const graph::Graph& graph) {
+  const CudaDriver& driver = CudaDriver::get();
+  int64_t total = 0;
+  for (size_t i = 0; i < graph.tensors().size(); ++i)
+    if (graph.tensors()[i].kind == graph::TensorKind::constant) total += graph.tensors()[i].bytes();
+  if (total == 0) return;
+  stream_memory_ = DeviceMemory(streams_.bytes(), "the streams of weights");
+  const DeviceMemory raw(streams_.largest_packed(graph), "a matrix of weights"),
+      table(streams_.largest_table(), "the chunks of a matrix");
+  // The upload's stream waits for no other, and memory is still being cleared.
+  driver.check(driver.stream_synchronize(nullptr), "clearing memory of the GPU");
+  StagedUpload upload(device_.ordinal, total);
+  for (const graph::Tensor& tensor : graph.tensors())
+    if (const auto placed = tensors_.find(tensor.name);
+        tensor.kind == graph::TensorKind::constant && placed != tensors_.end())
+      upload.upload(placed->second.address(), host_memory(tensor), tensor.bytes());
+  fill_streams(graph, upload, raw, table);
+  upload.finish();
+  streams_.records.clear();
+}
+
+// A matrix lies on the card as it is, for good or in `raw` until the next one comes, and is dealt to its chunks.
+void CudaProgram::fill_streams(const graph::Graph& graph, StagedUpload& upload, const DeviceMemory& raw,
+                               const DeviceMemory& table) {
   if (streams_.num_chunks == 0) return;
   const CudaDriver& driver = CudaDriver::get();
   jit::CudaFunction pack = nullptr;
   driver.check(driver.module_function(&pack, module_, "megalith_pack"), "finding megalith_pack");
-  stream_memory_ = DeviceMemory(streams_.bytes(), "the streams of weights");
-  int64_t largest = 0;
-  size_t most_records = 0;
-  for (const auto& [matrix, records] : streams_.records) {
-    largest = std::max(largest, graph.tensor(matrix).bytes());
-    most_records = std::max(most_records, records.size());
-  }
-  DeviceMemory raw(largest, "a matrix of weights"), table(static_cast<int64_t>(most_records * sizeof(stream::PackRecord)),
-                                                          "the chunks of a matrix");
   for (auto& [matrix, records] : streams_.records) {
     const graph::Tensor& tensor = graph.tensor(matrix);
-    raw.upload(host_memory(tensor), tensor.bytes());
-    for (stream::PackRecord& record : records) record.weights = raw.data<unsigned short>();
-    table.upload(records.data(), static_cast<int64_t>(records.size() * sizeof(stream::PackRecord)));
+    const auto placed = tensors_.find(tensor.name);
+    const DeviceMemory& memory = placed != tensors_.end() ? placed->second : raw;
+    if (placed == tensors_.end()) upload.upload(raw.address(), host_memory(tensor), tensor.bytes());
+    for (stream::PackRecord& record : records) record.weights = memory.data<unsigned short>();
+    upload.upload(table.address(), records.data(), static_cast<int64_t>(records.size() * sizeof(stream::PackRecord)));
+    upload.fence();
     u8* to = stream_memory_.data<u8>();
     stream::PackRecord* from = table.data<stream::PackRecord>();
     void* parameters[] = {&to, &from};
-    const jit::CudaLaunchConfig config{static_cast<unsigned>(records.size()), 1, 1, 256, 1, 1, 0, nullptr,
-                                       nullptr, 0};
+    const jit::CudaLaunchConfig config{
+        static_cast<unsigned>(records.size()), 1, 1, 256, 1, 1, 0, upload.stream(), nullptr, 0};
     driver.check(driver.launch(&config, pack, parameters, nullptr), fmt::format("packing \"{}\"", tensor.name));
-    driver.check(driver.stream_synchronize(nullptr), fmt::format("packing \"{}\"", tensor.name));
   }
-  streams_.records.clear();
 }
 
 void CudaProgram::load(const jit::CompiledKernel& kernel) {

@@ -1,5 +1,6 @@
 // A program on a GPU: a compiled kernel, loaded, with the memory it runs on. Weights are copied to the card once, those
-// that stream into the order in which workers read them; states begin as zeros there and are copied when asked for. The counterpart of runtime/program.h.
+// that stream into the order in which workers read them; states begin as zeros there and are copied when asked for. The
+// counterpart of runtime/program.h.
 #pragma once
 
 #include <map>
@@ -15,6 +16,8 @@
 #include "megalith/runtime/profile_rings.h"
 
 namespace megalith::runtime {
+
+class StagedUpload;
 
 class CudaProgram {
  public:
@@ -57,7 +60,9 @@ class CudaProgram {
   void place_exchange(const task::TaskGraph& tasks);
   void load(const jit::CompiledKernel& kernel);
   void check_frames(const LaunchImage& image) const;
-  void fill_streams(const graph::Graph& graph);
+  void load_weights(const graph::Graph& graph);
+  void fill_streams(const graph::Graph& graph, StagedUpload& upload, const DeviceMemory& raw,
+                    const DeviceMemory& table);
   const void* host_memory(const graph::Tensor& tensor) const;
   template <class T>
   T* copy(const T* from, size_t count, const char* what);

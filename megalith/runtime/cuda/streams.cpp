@@ -109,6 +109,19 @@ class Planner {
 
 }  // namespace
 
+int64_t StreamPlan::largest_packed(const graph::Graph& graph) const {
+  int64_t largest = 0;
+  for (const auto& [matrix, chunks] : records)
+    if (!in_place(matrix)) largest = std::max(largest, graph.tensor(matrix).bytes());
+  return largest;
+}
+
+int64_t StreamPlan::largest_table() const {
+  size_t most = 0;
+  for (const auto& [matrix, chunks] : records) most = std::max(most, chunks.size());
+  return static_cast<int64_t>(most * sizeof(stream::PackRecord));
+}
+
 StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks) { return Planner(graph, tasks).run(); }
 
 }  // namespace megalith::runtime

@@ -22,6 +22,13 @@ struct StreamPlan {
   u64 num_chunks = 0;
 
   int64_t bytes() const { return static_cast<int64_t>(num_chunks) * stream::kChunkBytes; }
+  /// Whether the tensor itself is on the card, beside its chunks if it has any.
+  bool in_place(graph::TensorId tensor) const {
+    return read_in_place[static_cast<size_t>(tensor)] || !records.contains(tensor);
+  }
+  /// Bytes of the largest matrix that is on the card only to be packed, and of the records that packing takes.
+  int64_t largest_packed(const graph::Graph& graph) const;
+  int64_t largest_table() const;
 };
 
 /// InternalError if a streamed matrix is not covered exactly once, which would be a mistake of the partition.
