@@ -191,8 +191,11 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       embedder.add("kernels/" + dialect.target + "/" + lowered.body->file);
       if (lowered.body->area_bytes)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
-      bodies += fmt::format("{} {}(const Task& task) {{ {}({}_arguments(task)); }}\n\n", dialect.function,
-                            lowered.name, lowered.body->name, lowered.name);
+      // On a GPU most tuned bodies become part of the worker: a call would cost them registers.
+      const bool joins = dialect.worker == Level::block && !lowered.kernel.opaque;
+      bodies += fmt::format("{} {}(const Task& task) {{ {}({}_arguments(task)); }}\n\n",
+                            joins ? "__forceinline__ static void" : dialect.function, lowered.name, lowered.body->name,
+                            lowered.name);
     } else {
       const GeneratedBody body = generate_body(lowered, bound, dialect);
       bodies += body.text + "\n";

@@ -7,9 +7,10 @@
 //
 // All order of summation follows from the layout, never from who is first: the same bits every run.
 //
-// A stage of a small model takes a microsecond, and its instructions are run once by each warp: fetching them is what
-// costs. So the first two parts are functions that all projections of a model share, with sizes that are arguments: the
-// second projection of a layer finds them in the instruction cache. Only the epilogues differ.
+// A stage of a small model takes a microsecond. So nothing of it may land in local memory: the first-level cache beside
+// a full shared memory has 50 bytes a thread, and what falls out of it takes a microsecond to come back. That is why
+// these are no functions that are called (the convention saves registers to the stack), why arrays are set before they
+// are used under conditions, and why tasks lie in shared memory. It made Qwen3-0.6B 22 % faster on an H200.
 #pragma once
 
 #include "megalith/kernels/cuda/reduce.cuh"
@@ -37,7 +38,7 @@ inline f32* sums_behind(int rows, int padded) { return reinterpret_cast<f32*>(sh
 /// With `norm` [columns], activations are multiplied with it, and multiply_scale[t] is then what rmsnorm multiplies
 /// with besides. Ends with a barrier of the block; the scales are there after the next one.
 template <class X>
-__noinline__ void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns, int padded, Epoch epoch) {
+inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns, int padded, Epoch epoch) {
   constexpr int kInFlight = 2;  // pieces of four that a thread has under way
   const int pieces = columns / 4;
 #pragma unroll 1
@@ -52,6 +53,7 @@ __noinline__ void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int c
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
         const int piece = base + i * kThreads;
+        factors[i] = make_uint2(0, 0);
         if (piece < pieces) {
           fours.look(i, x, first + piece * 4);
           if (norm != nullptr) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm) + piece);
@@ -63,15 +65,14 @@ __noinline__ void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int c
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
         const int piece = base + i * kThreads;
-        if (piece >= padded / 4) continue;
         uint2 four = fours.get(i);
-        if (norm != nullptr && piece < pieces) {
+        if (norm != nullptr) {
           const f32 a = low_f32(four.x), b = high_f32(four.x), c = low_f32(four.y), d = high_f32(four.y);
           squares = fma(a, a, fma(b, b, fma(c, c, fma(d, d, squares))));
           four.x = pack_bf16(a * low_f32(factors[i].x), b * high_f32(factors[i].x));
           four.y = pack_bf16(c * low_f32(factors[i].y), d * high_f32(factors[i].y));
         }
-        *reinterpret_cast<uint2*>(to + piece * 2) = four;
+        if (piece < padded / 4) *reinterpret_cast<uint2*>(to + piece * 2) = four;
       }
     }
     if (norm != nullptr) {
@@ -97,7 +98,7 @@ __noinline__ void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int c
 /// A chunk by itself is a chain: its barrier, its loads, two multiplications, a sum; some 400 cycles in which little
 /// else happens. So a warp takes several chunks at a time, each with sums of its own.
 template <int kSlices>
-__noinline__ void multiply_groups(u32 first_chunk, int count, int chunks, int rows, int padded, f32* sums) {
+inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, int padded, f32* sums) {
   constexpr int kGroupRows = stream::group_rows(kSlices), kAtOnce = kRingBarriers < 4 ? kRingBarriers : 4;
   constexpr int kSums = kSlices == 2 ? 1 : 4;  // that a lane has of a group
   const int t4 = lane() % 4, g = lane() / 4;
@@ -116,22 +117,23 @@ __noinline__ void multiply_groups(u32 first_chunk, int count, int chunks, int ro
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
-      if (at + i >= total) break;
-      const u32 chunk = first_chunk + at + i, slot = chunk % kRingBarriers;
-      uint4 b = {0, 0, 0, 0};
-      if (active) b = *reinterpret_cast<const uint4*>(x + of_group * (stream::chunk_columns(kSlices) / 2));
-      if (++of_group == chunks) of_group = 0;
-      barrier_wait(&ring_full[slot], chunk / kRingBarriers & 1);
-      const u8* const from = mine + slot * stream::kChunkBytes;
-      const uint4 a0 = *reinterpret_cast<const uint4*>(from), a1 = *reinterpret_cast<const uint4*>(from + 512);
-      multiply_accumulate(d[i], a0, b.x, b.y);
-      multiply_accumulate(d[i], a1, b.z, b.w);
+      if (at + i < total) {
+        const u32 chunk = first_chunk + at + i, slot = chunk % kRingBarriers;
+        uint4 b = {0, 0, 0, 0};
+        if (active) b = *reinterpret_cast<const uint4*>(x + of_group * (stream::chunk_columns(kSlices) / 2));
+        if (++of_group == chunks) of_group = 0;
+        barrier_wait(&ring_full[slot], chunk / kRingBarriers & 1);
+        const u8* const from = mine + slot * stream::kChunkBytes;
+        const uint4 a0 = *reinterpret_cast<const uint4*>(from), a1 = *reinterpret_cast<const uint4*>(from + 512);
+        multiply_accumulate(d[i], a0, b.x, b.y);
+        multiply_accumulate(d[i], a1, b.z, b.w);
+      }
     }
     warp_sync();
     if (lane() < kAtOnce && at + lane() < total) barrier_arrive(&ring_empty[(first_chunk + at + lane()) % kRingBarriers]);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (at + i >= total) break;
+      if (at + i >= total) continue;
       if constexpr (kSlices == 2) {
         // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
         sum[0] += d[i][0] + d[i][3];

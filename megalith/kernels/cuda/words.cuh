@@ -17,11 +17,12 @@ struct Words {
 
 /// Set once a waiter gave up, because the run was aborted: every thread leaves at the end of its task.
 __shared__ u32 stopped;
+/// Not 0 once the run is aborted.
+__shared__ const u32* abort_word;
 
-/// What a wait for words needs to know.
+/// What a wait for words waits for.
 struct Epoch {
   u32 value;
-  const u32* abort;
 };
 
 inline bool is_fresh(u64 word, Epoch epoch) { return static_cast<u32>(word >> 32) == epoch.value; }
@@ -42,11 +43,11 @@ inline WordPair load_words(const u64* at) {
 }
 
 /// After many looks in vain: true if the run was aborted. All words then count as fresh.
-inline bool wait_is_over(Epoch epoch, u32 round) {
+inline bool wait_is_over(u32 round) {
   constexpr u32 kRoundsBetweenLooks = 1024;
   if (round % kRoundsBetweenLooks != 0) return false;
   u32 abort;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(abort) : "l"(epoch.abort) : "memory");
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(abort) : "l"(abort_word) : "memory");
   if (abort == 0 && round < 1u << 28) return false;
   *static_cast<volatile u32*>(&stopped) = 1;
   return true;
@@ -56,13 +57,13 @@ inline bool wait_is_over(Epoch epoch, u32 round) {
 /// flight at the same time.
 inline void wait_words(WordPair& pair, const u64* at, Epoch epoch) {
   for (u32 round = 1; !(is_fresh(pair.a, epoch) && is_fresh(pair.b, epoch)); ++round) {
-    if (wait_is_over(epoch, round)) return;
+    if (wait_is_over(round)) return;
     pair = load_words(at);
   }
 }
 inline void wait_word(u64& word, const u64* at, Epoch epoch) {
   for (u32 round = 1; !is_fresh(word, epoch); ++round) {
-    if (wait_is_over(epoch, round)) return;
+    if (wait_is_over(round)) return;
     word = load_word(at);
   }
 }
@@ -124,7 +125,7 @@ class Fours<Words<bf16>, kCount> {
       bool fresh = true;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) fresh = fresh && is_fresh(words_[i].a, epoch) && is_fresh(words_[i].b, epoch);
-      if (fresh || wait_is_over(epoch, round)) return;
+      if (fresh || wait_is_over(round)) return;
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
         if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch)) words_[i] = load_words(from.at + index_of(i) / 2);
@@ -161,7 +162,7 @@ inline void get_two_pairs(Words<bf16> from, i64 index, i64 other, Epoch epoch, u
   const u64 *at = from.at + index / 2, *other_at = from.at + other / 2;
   u64 word = load_word(at), other_word = load_word(other_at);
   for (u32 round = 1; !(is_fresh(word, epoch) && is_fresh(other_word, epoch)); ++round) {
-    if (wait_is_over(epoch, round)) break;
+    if (wait_is_over(round)) break;
     word = load_word(at);
     other_word = load_word(other_at);
   }

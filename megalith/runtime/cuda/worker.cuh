@@ -31,6 +31,7 @@ struct Frame : TaskRecord {
   u32 index;      // of the task
   u32 iteration;
   u32 chunk;      // of the stream since the launch, where the task's weights begin
+  u32 is_first;   // of its worker's list
   u8* scratch;
   const u32* abort;
   WaitRecord waits[kFrameWaits];
@@ -45,6 +46,8 @@ __shared__ Barrier frame_full[kFrames], frame_empty[kFrames];
 /// What thread 0 tells the others: the iteration happens, or why not.
 enum class Go : u32 { run, stop, abort };
 __shared__ Go gate_says;
+/// When the task at hand had its turn, if profiled.
+__shared__ u64 task_begin;
 /// The consumers have left: producer and scout follow.
 __shared__ u32 ended;
 
@@ -108,6 +111,7 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
       static_cast<TaskRecord&>(frame) = task;
       frame.index = index;
       frame.iteration = iteration;
+      frame.is_first = at == 0;
       frame.chunk = chunk + task.first_chunk;
       frame.scratch = scratch;
       frame.abort = &launch.control->abort;
@@ -151,82 +155,77 @@ inline void producer_run(const Launch& launch, u32 worker) {
   }
 }
 
-/// P0, P2, P3 and P5, by the consumers, until num_iterations are done, W4 stops the loop, or W2 aborts the run.
+/// P0, by thread 0 of the consumers: whether the iteration happens.
+inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
+  store_relaxed(&status.iteration, iteration);
+  store_relaxed(&status.task, kNone);
+  if (load_relaxed(&launch.control->abort) != 0) return Go::abort;
+  if (launch.gate != kNone && !event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration))
+    return Go::abort;
+  return launch.stop != nullptr && *static_cast<const volatile i32*>(launch.stop) != 0 ? Go::stop : Go::run;
+}
+
+/// P0, P2, P3 and P5, by the consumers, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All
+/// that a thread keeps while a body runs is how many tasks were done: registers are the bodies'.
 template <class RunTask>
 inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_task) {
-  WorkerStatus& status = launch.status[worker];
-  const u32 count = launch.list_begin[worker + 1] - launch.list_begin[worker];
   const bool speaks = threadIdx.x == 0;
-  const bool profiles = speaks && launch.profile != nullptr;
-  u64 begin = 0;
-  u32 slot = 0, parity = 0, tasks_done = 0;
-
-  for (u32 done = 0; launch.num_iterations == 0 || done < launch.num_iterations; ++done) {
-    const u32 iteration = launch.first_iteration + done;
+#pragma unroll 1
+  for (u32 done = 0;; ++done) {
+    const Frame& frame = frames[done % kFrames];
+    kernels::barrier_wait(&frame_full[done % kFrames], done / kFrames & 1);
+    WorkerStatus& status = launch.status[worker];
 
     // P0 gate
-    if (speaks) {
-      store_relaxed(&status.iteration, iteration);
-      store_relaxed(&status.task, kNone);
-      gate_says = Go::run;
-      if (load_relaxed(&launch.control->abort) != 0 ||
-          (launch.gate != kNone && !event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration)))
-        gate_says = Go::abort;
-      else if (launch.stop != nullptr && *static_cast<const volatile i32*>(launch.stop) != 0)
-        gate_says = Go::stop;
-    }
-    kernels::block_sync();
-    const Go go = gate_says;
-    if (go != Go::run) return go == Go::stop ? WorkerState::finished : WorkerState::aborted;
-    if (profiles) begin = kernels::profile_clock();
-
-#pragma unroll 1
-    for (u32 at = 0; at < count; ++at) {
-      const Frame& frame = frames[slot];
-      kernels::barrier_wait(&frame_full[slot], parity);
-
-      // P2 wait
-      if (speaks) store_relaxed(&status.task, frame.index);
-      if (frame.num_waits > 0) {
-        if (speaks)
-#pragma unroll 1
-          for (u32 w = 0; w < frame.num_waits; ++w) {
-            const WaitRecord& wait = frame.waits[w];
-            if (event_wait(launch, status, wait.event, wait.arrivals * (iteration - wait.lag) + wait.count)) continue;
-            kernels::stopped = 1;
-            break;
-          }
-        kernels::block_sync();
-        if (has_stopped()) return WorkerState::aborted;
+    if (frame.is_first) {
+      if (launch.num_iterations != 0 && frame.iteration - launch.first_iteration == launch.num_iterations)
+        return WorkerState::finished;
+      if (speaks) {
+        gate_says = gate_pass(launch, status, frame.iteration);
+        if (launch.profile != nullptr) task_begin = kernels::profile_clock();
       }
-      if (speaks) store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
-      if (profiles) kernels::ready_at = kernels::profile_clock();
+      kernels::block_sync();
+      if (gate_says != Go::run) return gate_says == Go::stop ? WorkerState::finished : WorkerState::aborted;
+    }
 
-      // P3 run
-      run_task(frame);
-
-      // P5 signal
+    // P2 wait
+    if (speaks) store_relaxed(&status.task, frame.index);
+    if (frame.num_waits > 0) {
+      if (speaks)
+#pragma unroll 1
+        for (u32 w = 0; w < frame.num_waits; ++w) {
+          const WaitRecord& wait = frame.waits[w];
+          if (event_wait(launch, status, wait.event, wait.arrivals * (frame.iteration - wait.lag) + wait.count)) continue;
+          kernels::stopped = 1;
+          break;
+        }
       kernels::block_sync();
       if (has_stopped()) return WorkerState::aborted;
-      if (speaks) {
+    }
+    if (speaks) {
+      store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
+      if (launch.profile != nullptr) kernels::ready_at = kernels::profile_clock();
+    }
+
+    // P3 run
+    run_task(frame);
+
+    // P5 signal
+    kernels::block_sync();
+    if (has_stopped()) return WorkerState::aborted;
+    if (speaks) {
 #pragma unroll 1
-        for (u32 s = 0; s < frame.num_signals; ++s)
-          add_release(&launch.events[frame.signals[s]].word, kOneArrival);
-        if (profiles) {
-          const u64 end = kernels::profile_clock();
-          *profile_record(launch, worker, tasks_done) = {frame.index, iteration, begin, kernels::ready_at, end};
-          begin = end;
-        }
-        store_relaxed(&status.tasks_done, ++tasks_done);
-        kernels::barrier_arrive(&frame_empty[slot]);
+      for (u32 s = 0; s < frame.num_signals; ++s)
+        add_release(&launch.events[frame.signals[s]].word, kOneArrival);
+      if (launch.profile != nullptr) {
+        const u64 end = kernels::profile_clock();
+        *profile_record(launch, worker, done) = {frame.index, frame.iteration, task_begin, kernels::ready_at, end};
+        task_begin = end;
       }
-      if (++slot == kFrames) {
-        slot = 0;
-        parity ^= 1;
-      }
+      store_relaxed(&launch.status[worker].tasks_done, done + 1);
+      kernels::barrier_arrive(&frame_empty[done % kFrames]);
     }
   }
-  return WorkerState::finished;
 }
 
 /// All threads of the block call it. `run_task(frame)` is the switch over the task bodies.
@@ -247,6 +246,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
     }
     kernels::barriers_are_made();
     ended = kernels::stopped = 0;
+    kernels::abort_word = &launch.control->abort;
   }
   __syncthreads();
   const u32 warp = threadIdx.x / kernels::kWarpLanes;
