@@ -8,12 +8,12 @@
 #include <optional>
 
 #include "megalith/base/error.h"
+#include "megalith/base/format.h"
 #include "megalith/engine/memory_map.h"
 #include "megalith/jit/stage.h"
 #include "megalith/model/json.h"
 #include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/cuda/staging.h"
-#include "megalith/runtime/memory.h"
 #include "tools/command.h"
 #include "tools/model_options.h"
 #include "tools/terminal.h"
@@ -112,7 +112,7 @@ int bench_load(const BenchLoadOptions& options) {
         rates.again / rates.link));
     return kExitOk;
   }
-  Table table({"what", ">rate", ">share", ">time for " + runtime::format_bytes(rates.bytes)});
+  Table table({"what", ">rate", ">share", ">time for " + format_bytes(rates.bytes)});
   auto row = [&](const char* what, double rate) {
     table.row(
         {what, gigabytes(rate), share(rate, rates.link), format_ms(static_cast<double>(rates.bytes) / rate * 1e3)});

@@ -101,7 +101,8 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
     } else {
       constants.push_back(fmt::format("{} = {}", parameter.name, size));
       // Tuned bodies work with room for the largest size, whether the size is dynamic or not.
-      if (bound.opaque || is_tuned_for_cuda(lowered)) constants.push_back(fmt::format("{}_largest = {}", parameter.name, size));
+      if (bound.opaque || is_tuned_for_cuda(lowered))
+        constants.push_back(fmt::format("{}_largest = {}", parameter.name, size));
     }
   }
   if (!constants.empty()) text += fmt::format("  static constexpr i64 {};\n", fmt::join(constants, ", "));
@@ -144,9 +145,7 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   }
   fields += "      .scratch = task.scratch,\n";
   if (bound.opaque) fields += "      .iteration = task.iteration,\n      .abort = task.abort,\n";
-  if (is_tuned_for_cuda(lowered))
-    fields +=
-        "      .chunk = task.chunk,\n      .epoch = {task.iteration + 1},\n";
+  if (is_tuned_for_cuda(lowered)) fields += "      .chunk = task.chunk,\n      .epoch = {task.iteration + 1},\n";
   return text + fmt::format("  return {{\n{}  }};\n}}\n", fields);
 }
 

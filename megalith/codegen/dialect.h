@@ -40,7 +40,8 @@ inline Dialect cuda_dialect() {
           "__noinline__ static void",
           "MEGALITH_INLINE",
           "",
-          {"runtime/protocol.h", "runtime/cuda/worker.cuh", "kernels/cuda/prelude.cuh", "kernels/cuda/reduce.cuh", "kernels/cuda/pack.cuh"},
+          {"runtime/protocol.h", "runtime/cuda/worker.cuh", "kernels/cuda/prelude.cuh", "kernels/cuda/reduce.cuh",
+           "kernels/cuda/pack.cuh"},
           {{"runtime/cpu/sync.h", "runtime/cuda/sync.cuh"}}};
 }
 

@@ -21,8 +21,8 @@ int64_t pages_needed(const DecoderOptions& options, const Request& request) {
 
 const std::vector<std::string>& batch_block_tensors() {
   static const std::vector<std::string> names = {
-      "counts",       "row_token",    "row_request", "row_position", "row_start", "sample_row",  "sample_request", "requests",
-      "sampling_f32", "sampling_i32", "history",     "stop",         "stop_tokens", "page_table"};
+      "counts",   "row_token",    "row_request",  "row_position", "row_start", "sample_row",  "sample_request",
+      "requests", "sampling_f32", "sampling_i32", "history",      "stop",      "stop_tokens", "page_table"};
   return names;
 }
 

@@ -68,8 +68,8 @@ void MemoryMap::stack(const graph::Tensor& tensor, const Weights& weights) {
     MEGALITH_CHECK(found.dtype == tensor.dtype && found.shape.size() == 2 && found.shape[1] == tensor.shape[1].size &&
                        found.shape[0] % tensor.groups == 0,
                    "the weight \"{}\" is {} [{}], want {} with {} columns and a multiple of {} rows", part,
-                   dtype_name(found.dtype), fmt::join(found.shape, ", "), dtype_name(tensor.dtype), tensor.shape[1].size,
-                   tensor.groups);
+                   dtype_name(found.dtype), fmt::join(found.shape, ", "), dtype_name(tensor.dtype),
+                   tensor.shape[1].size, tensor.groups);
     rows += found.shape[0];
   }
   MEGALITH_CHECK(rows == tensor.shape[0].size, "the weights {} have {} rows together, want {} as config.json says",

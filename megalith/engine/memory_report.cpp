@@ -6,11 +6,9 @@
 #include <vector>
 
 #include "megalith/base/error.h"
-#include "megalith/runtime/memory.h"
+#include "megalith/base/format.h"
 
 namespace megalith::engine {
-
-using runtime::format_bytes;
 
 namespace {
 

@@ -78,8 +78,8 @@ class Graph {
   explicit Graph(std::shared_ptr<const Registry> registry, std::string name = "graph");
 
   TensorId constant(const std::string& name, DType dtype, std::vector<Dim> shape);
-  /// A constant whose rows are those of `parts`, dealt in `groups` rounds: of each part in turn the next groups-th of its
-  /// rows. With one round they stand one behind the other.
+  /// A constant whose rows are those of `parts`, dealt in `groups` rounds: of each part in turn the next groups-th of
+  /// its rows. With one round they stand one behind the other.
   TensorId stacked(const std::string& name, DType dtype, std::vector<Dim> shape, std::vector<std::string> parts,
                    int64_t groups = 1);
   TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape);

@@ -93,8 +93,9 @@ std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& targe
   constexpr int64_t kMostBytes = 1 << 20;
   std::vector<bool> exchanged;
   for (const Tensor& tensor : graph.tensors()) {
-    const bool whole_words = tensor.dtype == DType::f32 || tensor.dtype == DType::i32 ||
-                             (tensor.dtype == DType::bf16 && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
+    const bool whole_words =
+        tensor.dtype == DType::f32 || tensor.dtype == DType::i32 ||
+        (tensor.dtype == DType::bf16 && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
     exchanged.push_back(tensor.kind == TensorKind::activation && whole_words && tensor.bytes() <= kMostBytes);
   }
   for (const Node& node : graph.nodes()) {

@@ -62,9 +62,9 @@ struct TunedBody {
   std::string target;
   std::string file;
   std::string name;
-  std::function<bool(const BodyQuery&)> applies;              // empty: always
-  std::vector<std::string> exchanged = {};                    // operands that it can take as words that carry a flag
-  std::function<int64_t(const BodyQuery&)> area_bytes = {};   // shared memory that it works in; empty: none
+  std::function<bool(const BodyQuery&)> applies;             // empty: always
+  std::vector<std::string> exchanged = {};                   // operands that it can take as words that carry a flag
+  std::function<int64_t(const BodyQuery&)> area_bytes = {};  // shared memory that it works in; empty: none
   std::optional<StreamedWeights> streamed = {};
 };
 

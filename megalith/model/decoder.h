@@ -26,9 +26,9 @@ struct DecoderOptions {
   int64_t split_len = 256;       // positions per chunk of attention; part of the meaning, see ops/attention_partial.cpp
   int64_t max_stop_tokens = 16;  // E
   DType activation_dtype = DType::f32;
-  std::optional<DType> kv_dtype = {};  // nothing: chosen
-  std::string target = "cpu";          // what the graph is to be compiled for, or "cuda"
-  bool fused = false;                  // chosen: neighbouring operators in one, for a GPU
+  std::optional<DType> kv_dtype = {};               // nothing: chosen
+  std::string target = "cpu";                       // what the graph is to be compiled for, or "cuda"
+  bool fused = false;                               // chosen: neighbouring operators in one, for a GPU
   std::map<std::string, DType> weight_dtypes = {};  // of weights whose dtype is not the configuration's
 
   /// With every choice made and the limits checked against the model; UserError naming the option.

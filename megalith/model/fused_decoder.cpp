@@ -67,15 +67,14 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   if (config_.qk_norm) attention.attributes["eps"] = config_.rms_norm_eps;
   const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
                                 at + "attention", inputs, attention);
-  const TensorId y =
-      graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1], parts[2]},
+  const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1], parts[2]},
                                   {.tile = {{"t", options_.max_rows}}, .dtypes = {{"y", DType::bf16}}});
   return fused_residual(at + "o", y, weight(self + "o_proj.weight", {hidden, config_.num_heads * d}), x);
 }
 
 TensorId DecoderBuilder::fused_residual(const std::string& name, TensorId y, TensorId matrix, TensorId x) {
-  const auto both = graph_.add("linear_residual_copy", name, {y, matrix, x},
-                               {.dtypes = {{"y", DType::f32}, {"copy", DType::bf16}}});
+  const auto both =
+      graph_.add("linear_residual_copy", name, {y, matrix, x}, {.dtypes = {{"y", DType::f32}, {"copy", DType::bf16}}});
   copy_ = both[1];
   return both[0];
 }
@@ -102,15 +101,14 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
 }
 
 TensorId DecoderBuilder::fused_best(TensorId logits) {
-  const TensorId last = graph_.apply("gather_rows", "last_rows", {copy_, graph_.find("sample_row")},
-                                     {.dtypes = {{"y", DType::bf16}}});
+  const TensorId last =
+      graph_.apply("gather_rows", "last_rows", {copy_, graph_.find("sample_row")}, {.dtypes = {{"y", DType::bf16}}});
   const TensorId norm = weight("model.norm.weight", {config_.hidden_size});
-  const auto parts = graph_.add(
-      "rmsnorm_linear_argmax", "lm_head", {last, norm, head()},
-      {.sizes = {{"C", ceil_div(config_.vocab_size, kArgmaxChunk)}, {"L", kArgmaxChunk}},
-       .attributes = {{"eps", config_.rms_norm_eps}},
-       .outputs = {{"logits", logits}},
-       .dtypes = {{"value", DType::f32}}});
+  const auto parts = graph_.add("rmsnorm_linear_argmax", "lm_head", {last, norm, head()},
+                                {.sizes = {{"C", ceil_div(config_.vocab_size, kArgmaxChunk)}, {"L", kArgmaxChunk}},
+                                 .attributes = {{"eps", config_.rms_norm_eps}},
+                                 .outputs = {{"logits", logits}},
+                                 .dtypes = {{"value", DType::f32}}});
   return graph_.apply("argmax_reduce", "argmax", {parts[1], parts[2]});
 }
 

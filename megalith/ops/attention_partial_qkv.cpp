@@ -46,15 +46,34 @@ graph::Operator attention_partial_of(const std::string& name, bool norm) {
            .name = norm ? "attention_partial_norm" : "attention_partial_plain",
            .applies = heads_suit,
            .exchanged = {"qkv", "part", "top", "total"},
-           .area_bytes =
-               [](const graph::BodyQuery& q) {
-                 const int64_t m = q.sizes.at("M"), d = 2 * q.sizes.at("H");
-                 return 4 * ((m + 2 * q.sizes.at("T")) * d + 16 * m * (d + 2));
-               }});
-  op.test({{"T", 1}, {"G", 2}, {"M", 2}, {"E", 4}, {"H", 32}, {"S", 64}, {"P", 4}, {"B", 16}, {"R", 1}, {"Q", 4},
-           {"C", 3}, {"L", 4}});
-  op.test({{"T", 3}, {"G", 2}, {"M", 3}, {"E", 5}, {"H", 12}, {"S", 20}, {"P", 60}, {"B", 1}, {"R", 3}, {"Q", 20},
-           {"C", 2}, {"L", 6}});
+           .area_bytes = [](const graph::BodyQuery& q) {
+             const int64_t m = q.sizes.at("M"), d = 2 * q.sizes.at("H");
+             return 4 * ((m + 2 * q.sizes.at("T")) * d + 16 * m * (d + 2));
+           }});
+  op.test({{"T", 1},
+           {"G", 2},
+           {"M", 2},
+           {"E", 4},
+           {"H", 32},
+           {"S", 64},
+           {"P", 4},
+           {"B", 16},
+           {"R", 1},
+           {"Q", 4},
+           {"C", 3},
+           {"L", 4}});
+  op.test({{"T", 3},
+           {"G", 2},
+           {"M", 3},
+           {"E", 5},
+           {"H", 12},
+           {"S", 20},
+           {"P", 60},
+           {"B", 1},
+           {"R", 3},
+           {"Q", 20},
+           {"C", 2},
+           {"L", 6}});
   return op;
 }
 

@@ -23,16 +23,17 @@ graph::Operator rmsnorm_linear() {
               return q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("norm") == DType::bf16 &&
                      q.dtypes.at("x") == DType::f32 && q.dtypes.at("y") == DType::f32;
             })
-      .body({.target = "cuda",
-             .file = "linear.cuh",
-             .name = "stream_rmsnorm_linear",
-             .applies =
-                 [](const graph::BodyQuery& q) {
-                   return streams(q) && q.sizes.at("N") % 2 == 0 && all_are(q, {"x", "norm", "weight", "y"}, DType::bf16);
-                 },
-             .exchanged = {"x", "y"},
-             .area_bytes = multiply_area(),
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"}})
+      .body(
+          {.target = "cuda",
+           .file = "linear.cuh",
+           .name = "stream_rmsnorm_linear",
+           .applies =
+               [](const graph::BodyQuery& q) {
+                 return streams(q) && q.sizes.at("N") % 2 == 0 && all_are(q, {"x", "norm", "weight", "y"}, DType::bf16);
+               },
+           .exchanged = {"x", "y"},
+           .area_bytes = multiply_area(),
+           .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"}})
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}});
 }

@@ -31,13 +31,13 @@ graph::Operator rmsnorm_linear_argmax() {
              .name = "stream_rmsnorm_linear_argmax",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return streams(q, "R") && q.sizes.at("L") == 128 && all_are(q, {"x", "norm", "weight"}, DType::bf16) &&
+                   return streams(q, "R") && q.sizes.at("L") == 128 &&
+                          all_are(q, {"x", "norm", "weight"}, DType::bf16) &&
                           all_are(q, {"logits", "value"}, DType::f32);
                  },
              .exchanged = {"x", "value", "index"},
              .area_bytes = multiply_area("R"),
-             .streamed = graph::StreamedWeights{
-                 .operands = {"weight"}, .axis = "c", .step = "L", .activations = "R"}})
+             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .activations = "R"}})
       .test({{"R", 1}, {"V", 64}, {"K", 64}, {"C", 4}, {"L", 16}})
       .test({{"R", 3}, {"V", 77}, {"K", 136}, {"C", 5}, {"L", 16}})
       .test({{"R", 2}, {"V", 300}, {"K", 64}, {"C", 3}, {"L", 128}});

@@ -70,7 +70,7 @@ struct TaskRecord {
   u32 body;           // case of the generated switch
   u32 first_operand;  // into Launch::operands
   u32 num_operands;
-  u32 first_chunk;    // of its worker's stream in an iteration, where the body takes weights from one
+  u32 first_chunk;  // of its worker's stream in an iteration, where the body takes weights from one
   u32 first_wait, num_waits;
   u32 first_signal, num_signals;
   i32 begin[kMaxAxes], end[kMaxAxes];  // the tile's ranges, in the order of the operator's task axes

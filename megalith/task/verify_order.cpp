@@ -12,8 +12,8 @@ namespace megalith::task::verifier {
 
 namespace {
 
-// What tasks wait for without an event: the words of exchanges. One gather per buffer and box that is read, reached when
-// all tasks that write into the box have run.
+// What tasks wait for without an event: the words of exchanges. One gather per buffer and box that is read, reached
+// when all tasks that write into the box have run.
 struct Gathers {
   struct Gather {
     int buffer;
@@ -35,8 +35,8 @@ struct Gathers {
     for (size_t t = 0; t < graph.tasks.size(); ++t)
       for (const Region& region : graph.tasks[t].reads) {
         if (!is_exchange(region)) continue;
-        const auto [entry, added] = known.try_emplace({region.buffer, region.box.lo, region.box.hi},
-                                                      static_cast<int>(gathers.size()));
+        const auto [entry, added] =
+            known.try_emplace({region.buffer, region.box.lo, region.box.hi}, static_cast<int>(gathers.size()));
         if (added) {
           gathers.push_back({region.buffer});
           for (const auto& [writer, box] : writes[region.buffer])

@@ -65,7 +65,7 @@ TEST(MemoryReport, AModelThatIsTooLargeGetsNoAdviceThatDoesNotHelp) {
               AllOf(HasSubstr("the weights alone are too large"), Not(HasSubstr("would fit"))));
   EXPECT_THAT(memory_report(kNeeds, 18 * kGiB),
               AllOf(HasSubstr("no shorter context fits either"), Not(HasSubstr("would fit"))));
-  EXPECT_THAT(memory_report(kNeeds, 0), HasSubstr("but 0 bytes are free"));
+  EXPECT_THAT(memory_report(kNeeds, 0), HasSubstr("but 0 B are free"));
 }
 
 TEST(MemoryReport, OneTextHasNoSmallerBatch) {

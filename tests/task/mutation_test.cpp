@@ -21,7 +21,8 @@ TEST(MutationCampaign, EveryHarmfulMutantIsRejected) {
     if (elapsed.count() > kBudgetSeconds) break;
     // Every third graph hands results on through exchanges, too.
     const RandomTaskGraphOptions limits{.exchange_probability = seed % 3 == 2 ? 0.6 : 0};
-    campaign.run(random_task_graph(seed, limits), fmt::format("seed {}", seed), {.most_per_kind = kMostPerKind, .seed = seed});
+    campaign.run(random_task_graph(seed, limits), fmt::format("seed {}", seed),
+                 {.most_per_kind = kMostPerKind, .seed = seed});
   }
   campaign.print();
   EXPECT_GT(campaign.num_graphs(), 20);

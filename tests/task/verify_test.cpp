@@ -341,9 +341,10 @@ TEST(VerifyExchange, DeadlockThroughAList) {
 TEST(VerifyExchange, DeadlockWithAnEvent) {
   task::TaskGraph graph = handed_over();
   graph.tasks[0].waits = {{0, 1, 0}};
-  EXPECT_FINDING(graph, deadlock,
-                 "task \"a\" on worker 0 waits for event \"read\" (0 of 1 signals), which task \"b\" signals; task \"b\" "
-                 "on worker 2 waits for the exchange \"words\", which task \"a\" writes");
+  EXPECT_FINDING(
+      graph, deadlock,
+      "task \"a\" on worker 0 waits for event \"read\" (0 of 1 signals), which task \"b\" signals; task \"b\" "
+      "on worker 2 waits for the exchange \"words\", which task \"a\" writes");
 }
 
 TEST(VerifyExchange, OneWriterAnElement) {
@@ -360,9 +361,10 @@ TEST(VerifyExchange, OneWriterAnElement) {
 TEST(VerifyExchange, TheNextIterationsWriteMustWaitForTheRead) {
   task::TaskGraph graph = handed_over();
   graph.gate.reset();
-  EXPECT_FINDING(graph, unordered,
-                 "tasks \"b\" and, in the next iteration, \"a\" both touch buffer \"words\" [2:4] (read, then write) and "
-                 "nothing orders them");
+  EXPECT_FINDING(
+      graph, unordered,
+      "tasks \"b\" and, in the next iteration, \"a\" both touch buffer \"words\" [2:4] (read, then write) and "
+      "nothing orders them");
   EXPECT_FINDING(graph, unordered,
                  "tasks \"b\" and, in the next iteration, \"a2\" both touch buffer \"words\" [4:8] (read, then write) "
                  "and nothing orders them");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/base/format.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/topology.h"
 

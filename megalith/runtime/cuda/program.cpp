@@ -1,6 +1,7 @@
 #include "megalith/runtime/cuda/program.h"
 
 #include "megalith/base/error.h"
+#include "megalith/base/format.h"
 #include "megalith/base/log.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/runtime/cuda/staging.h"
@@ -67,9 +68,8 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
     const graph::Tensor& tensor = graph.tensors()[i];
     const task::Buffer& buffer = kernel.tasks.buffers[i];
     if (tensor.kind == graph::TensorKind::activation) {
-      addresses_.push_back(buffer.memory == task::Memory::exchange
-                               ? exchange_.data<std::byte>() + exchange_offsets_[i]
-                               : arena_.data<std::byte>() + buffer.offset);
+      addresses_.push_back(buffer.memory == task::Memory::exchange ? exchange_.data<std::byte>() + exchange_offsets_[i]
+                                                                   : arena_.data<std::byte>() + buffer.offset);
       continue;
     }
     host_memory(tensor);  // an error, if there is none
@@ -101,8 +101,7 @@ void CudaProgram::place_exchange(const task::TaskGraph& tasks) {
   int64_t bytes = 0;
   for (const task::Buffer& buffer : tasks.buffers) {
     exchange_offsets_.push_back(bytes);
-    if (buffer.memory == task::Memory::exchange)
-      bytes += (buffer.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (buffer.memory == task::Memory::exchange) bytes += (buffer.bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   exchange_ = DeviceMemory(bytes, "the exchange of activations");
 }
@@ -111,11 +110,10 @@ void CudaProgram::place_exchange(const task::TaskGraph& tasks) {
 void CudaProgram::check_frames(const LaunchImage& image) const {
   for (u32 t = 0; t < image.num_tasks(); ++t) {
     const TaskRecord& task = image.launch().tasks[t];
-    MEGALITH_CHECK(task.num_waits <= kFrameWaits && task.num_signals <= kFrameSignals &&
-                       task.num_operands <= kFrameOperands,
-                   "task \"{}\" has {} waits, {} signals and {} operands; a GPU's worker takes {}, {} and {}",
-                   image.task_name(t), task.num_waits, task.num_signals, task.num_operands, kFrameWaits, kFrameSignals,
-                   kFrameOperands);
+    MEGALITH_CHECK(
+        task.num_waits <= kFrameWaits && task.num_signals <= kFrameSignals && task.num_operands <= kFrameOperands,
+        "task \"{}\" has {} waits, {} signals and {} operands; a GPU's worker takes {}, {} and {}", image.task_name(t),
+        task.num_waits, task.num_signals, task.num_operands, kFrameWaits, kFrameSignals, kFrameOperands);
   }
 }
 
@@ -240,7 +238,8 @@ void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
 
 void CudaProgram::profile(u64 records) {
   const u32 num_workers = image_->launch().num_workers, capacity = profile_capacity_for(records);
-  profile_ = DeviceMemory(static_cast<int64_t>(sizeof(ProfileRecord)) * capacity * num_workers, "the profile's records");
+  profile_ =
+      DeviceMemory(static_cast<int64_t>(sizeof(ProfileRecord)) * capacity * num_workers, "the profile's records");
   profile_clocks_ = DeviceMemory(static_cast<int64_t>(sizeof(ProfileClock)) * 2 * num_workers, "the profile's clocks");
   launch_.profile = profile_.data<ProfileRecord>();
   launch_.profile_capacity = capacity;
@@ -266,9 +265,10 @@ Profile CudaProgram::profile_take() const {
 }
 
 std::string CudaProgram::resources() const {
-  return fmt::format("{}, {} threads and {} of shared memory a worker{}", resources_.text(), threads_,
-                     format_bytes(shared_bytes_),
-                     scratch_.bytes() > 0 ? fmt::format(", scratch of {}", format_bytes(static_cast<int64_t>(launch_.scratch_bytes))) : "");
+  return fmt::format(
+      "{}, {} threads and {} of shared memory a worker{}", resources_.text(), threads_, format_bytes(shared_bytes_),
+      scratch_.bytes() > 0 ? fmt::format(", scratch of {}", format_bytes(static_cast<int64_t>(launch_.scratch_bytes)))
+                           : "");
 }
 
 }  // namespace megalith::runtime

@@ -15,8 +15,8 @@
 namespace megalith::runtime {
 
 struct StreamPlan {
-  std::vector<Stream> streams;     // per worker
-  std::vector<u32> first_chunks;   // per task
+  std::vector<Stream> streams;                                         // per worker
+  std::vector<u32> first_chunks;                                       // per task
   std::map<graph::TensorId, std::vector<stream::PackRecord>> records;  // by matrix; `weights` is left to the caller
   std::vector<bool> read_in_place;  // per tensor: some task takes it from memory, not from a stream
   u64 num_chunks = 0;
