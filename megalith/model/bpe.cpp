@@ -156,9 +156,10 @@ void Bpe::Impl::read_unknown(const JsonValue& value) {
   };
   byte_fallback = flag("byte_fallback");
   fuse_unknown = flag("fuse_unk");
-  if (auto token = value.find("unk_token")) {
-    const auto entry = id_of_bytes.find(token->string());
-    if (entry == id_of_bytes.end()) token->fail(fmt::format("is {}, which is not in the vocabulary", token->excerpt()));
+  if (const auto found = value.find("unk_token")) {
+    const JsonValue& token = *found;
+    const auto entry = id_of_bytes.find(token.string());
+    if (entry == id_of_bytes.end()) token.fail(fmt::format("is {}, which is not in the vocabulary", token.excerpt()));
     unknown = entry->second;
   }
   for (int byte = 0; byte < 256; ++byte) {
