@@ -60,12 +60,14 @@ std::string memory_lines(const TaskGraph& tasks) {
     if (buffer.memory == Memory::arena)
       without_reuse += (buffer.bytes + task::kArenaAlignment - 1) / task::kArenaAlignment * task::kArenaAlignment;
   }
+  const auto [exchanges, exchange_bytes] = kinds[Memory::exchange];
   return fmt::format(
-      "buffers   {} constant ({}), {} state ({}), {} in the arena\n"
+      "buffers   {} constant ({}), {} state ({}), {} in the arena{}\n"
       "arena     {}, {} without reuse\n",
       kinds[Memory::constant].first, format_bytes(kinds[Memory::constant].second), kinds[Memory::state].first,
-      format_bytes(kinds[Memory::state].second), kinds[Memory::arena].first, format_bytes(tasks.arena_bytes),
-      format_bytes(without_reuse));
+      format_bytes(kinds[Memory::state].second), kinds[Memory::arena].first,
+      exchanges > 0 ? fmt::format(", {} exchanged ({})", exchanges, format_bytes(exchange_bytes)) : "",
+      format_bytes(tasks.arena_bytes), format_bytes(without_reuse));
 }
 
 std::string waits_line(const TaskGraph& tasks) {

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 CommandResult inspect(std::vector<std::string> more) {
@@ -86,6 +87,9 @@ TEST(Inspect, TasksAndPlacement) {
               AllOf(HasSubstr("on 2 workers"), HasSubstr("without reuse"), HasSubstr("operator")));
   EXPECT_THAT(inspect({"--stage", "tasks", "--dot"}).out, AllOf(StartsWith("digraph "), HasSubstr("cluster_1")));
   EXPECT_THAT(inspect({"--stage", "placement"}).out, HasSubstr("the busiest has"));
+  // On a GPU small activations need no events; a CPU has no such thing.
+  EXPECT_THAT(inspect({"--stage", "tasks", "--target", "cuda:sm_90a"}).out, HasSubstr(" exchanged ("));
+  EXPECT_THAT(inspect({"--stage", "tasks"}).out, Not(HasSubstr("exchanged")));
   const auto placement = nlohmann::json::parse(inspect({"--stage", "placement", "--json"}).out);
   EXPECT_EQ(placement.at("workers").size(), 2u);
 }

@@ -9,6 +9,7 @@
 #include "megalith/base/log.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
+#include "megalith/kernels/stream_layout.h"
 #include "megalith/model/decoder.h"
 #include "support/operator_cases.h"
 
@@ -28,7 +29,8 @@ graph::Graph decoder_graph(const std::string& folder, const std::string& target,
 
 void expect_compiles(const graph::Graph& graph, const std::string& name) {
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
-  const auto scratch_bytes = nlohmann::json::parse(codegen::source_info(source)).at("scratch_bytes").get<int64_t>();
+  const auto info = nlohmann::json::parse(codegen::source_info(source));
+  const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
   for (const auto& [architecture, shared_bytes] : kArchitectures) {
     const jit::NvrtcResult result =
         jit::nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
@@ -41,10 +43,13 @@ void expect_compiles(const graph::Graph& graph, const std::string& name) {
     EXPECT_THAT(result.resources.spilling, ::testing::Each("megalith_worker"))
         << name << " for " << architecture << ": " << result.resources.text();
     EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
-    EXPECT_LE(result.resources.shared_bytes + scratch_bytes, shared_bytes)
-        << name << " for " << architecture << ": scratch of " << scratch_bytes << " bytes would lie in device memory";
-    std::printf("%-14s %-8s %s, %d bytes of scratch\n", name.c_str(), architecture, result.resources.text().c_str(),
-                static_cast<int>(scratch_bytes));
+    EXPECT_EQ(scratch_bytes, 0) << name << " for " << architecture << ": it would lie in device memory";
+    const int64_t ring_bytes =
+        int64_t{stream::kChunkBytes} * stream::ring_slots(codegen::cuda_shared_bytes(architecture), area_bytes);
+    EXPECT_GT(ring_bytes, 0) << name << " for " << architecture << ": no room for weights beside " << area_bytes;
+    EXPECT_LE(result.resources.shared_bytes + area_bytes + ring_bytes, shared_bytes) << name << " for " << architecture;
+    std::printf("%-14s %-8s %s, an area of %d bytes and a ring of %d\n", name.c_str(), architecture,
+                result.resources.text().c_str(), static_cast<int>(area_bytes), static_cast<int>(ring_bytes));
   }
 }
 

@@ -72,7 +72,7 @@ TEST_F(FaultsTest, ACardThatIsGoneIsNotAFullOne) {
   fake.failures["cuMemAlloc_v2"] = 46;
   EXPECT_THAT(
       message_of<SystemError>([] { runtime::DeviceMemory(64, "the arena"); }),
-      AllOf(HasSubstr("allocating 64 bytes for the arena failed: CUDA_ERROR_DEVICE_UNAVAILABLE"), HasSubstr("Xid")));
+      AllOf(HasSubstr("allocating 64 B for the arena failed: CUDA_ERROR_DEVICE_UNAVAILABLE"), HasSubstr("Xid")));
 }
 
 TEST_F(FaultsTest, AContextThatAKernelEndedStaysDead) {
