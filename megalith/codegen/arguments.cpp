@@ -145,7 +145,8 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   }
   fields += "      .scratch = task.scratch,\n";
   if (bound.opaque) fields += "      .iteration = task.iteration,\n      .abort = task.abort,\n";
-  if (is_tuned_for_cuda(lowered)) fields += "      .chunk = task.chunk,\n      .epoch = {task.iteration + 1},\n";
+  if (is_tuned_for_cuda(lowered))
+    fields += "      .chunk = task.chunk,\n      .epoch = {task.iteration + 1, task.ready},\n";
   return text + fmt::format("  return {{\n{}  }};\n}}\n", fields);
 }
 

@@ -72,20 +72,33 @@ constexpr const char* kCpuTask = R"(struct Task {
 )";
 constexpr const char* kCudaTask = "using Task = runtime::Frame;\n";
 
-std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
+// On a GPU the switch says whether a barrier of the block is to follow: not after bodies whose weights stream and whose
+// results all carry their flag.
+bool needs_barrier(const graph::LoweredKernel& kernel) {
+  if (!kernel.body || !kernel.body->streamed) return true;
+  for (size_t i = 0; i < kernel.exchanged.size(); ++i)
+    if (kernel.op->operands[i].role != loop::Role::input && !kernel.exchanged[i]) return true;
+  return false;
+}
+
+std::string write_switch(const std::vector<graph::LoweredKernel>& kernels, const Dialect& dialect) {
   std::string cases;
-  for (size_t i = 0; i < kernels.size(); ++i)
-    cases += kernels[i].body ? fmt::format("    case {}: return {}(task);\n", i, kernels[i].name)
-                             : fmt::format("    case {0}: return {1}({1}_arguments(task));\n", i, kernels[i].name);
+  const bool gpu = dialect.worker == Level::block;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const std::string& name = kernels[i].name;
+    const std::string call = kernels[i].body ? name + "(task)" : fmt::format("{0}({0}_arguments(task))", name);
+    cases += gpu ? fmt::format("    case {}: {}; return {};\n", i, call, needs_barrier(kernels[i]))
+                 : fmt::format("    case {}: return {};\n", i, call);
+  }
   return fmt::format(R"(// Chooses the body of a task.
-static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
+static {} run_task(u32 body, [[maybe_unused]] const Task& task) {{
   switch (body) {{
-{}  }}
+{}  }}{}
 }}
 
 }}  // namespace megalith::kernels
 )",
-                     cases);
+                     gpu ? "bool" : "void", cases, gpu ? "\n  return true;" : "");
 }
 
 constexpr const char* kCpuWorker = R"(
@@ -107,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1
   runtime::u8* const area = kernels::shared_area();
   runtime::u8* const scratch = launch.scratch == nullptr ? area : launch.scratch + blockIdx.x * launch.scratch_bytes;
   runtime::worker_run(launch, blockIdx.x, scratch, [](const runtime::Frame& frame) {
-    kernels::run_task(frame.body, frame);
+    return kernels::run_task(frame.body, frame);
   });
 }
 
@@ -218,7 +231,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
   result.text += dialect.worker == Level::block ? kCudaTask : kCpuTask;
-  result.text += "\n" + bodies + write_switch(kernels);
+  result.text += "\n" + bodies + write_switch(kernels, dialect);
   const std::string info = kernel_info(dialect, result, names);
   if (dialect.worker == Level::thread)
     result.text += fmt::format(

@@ -51,10 +51,11 @@ struct PackRecord {
 
 /// Room for the sums of the 16 warps of at most kSumsPerWarp (row of weights, row of activations) pairs.
 constexpr int kSumsPerWarp = 256;
-/// Scratch of a streaming multiplication: activations of `rows` rows, and those sums.
+constexpr int kSumsBytes = kConsumerWarps * kSumsPerWarp * 4;
+/// Shared memory of a streaming multiplication: those sums, and activations of `rows` rows.
 constexpr long long scratch_bytes(long long rows, long long columns) {
   const int s = slices(rows);
-  return rows * chunks_per_group(columns, s) * chunk_columns(s) * 2 + kConsumerWarps * kSumsPerWarp * 4;
+  return kSumsBytes + rows * chunks_per_group(columns, s) * chunk_columns(s) * 2;
 }
 
 }  // namespace megalith::stream

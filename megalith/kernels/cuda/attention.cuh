@@ -166,7 +166,7 @@ class ChunkAttention {
     load(0, cached, next_key, next_value);
     stage_heads();
     block_sync();
-    inputs_are_ready();
+    inputs_are_ready(args_.epoch);
 
     const f32* const q = heads() + lane() % kLanes * 8;
     OnlineSoftmax<M, kLanes> softmax;
@@ -187,7 +187,7 @@ class ChunkAttention {
   }
 
  private:
-  static f32* heads() { return reinterpret_cast<f32*>(shared_area()); }
+  static f32* heads() { return reinterpret_cast<f32*>(shared_area() + stream::kSumsBytes); }
   static f32* joined() { return heads() + (M + 2 * static_cast<int>(Args::T_largest)) * D; }
   static int place() { return warp() * kGroups + lane() / kLanes; }
   int result(int m) const { return (t_ * C + c_) * static_cast<int>(Args::G * Args::M) + g_ * M + m; }
@@ -310,7 +310,7 @@ inline void merge_chunks(const Args& args) {
   constexpr int D = static_cast<int>(Args::D), C = static_cast<int>(Args::C), A = static_cast<int>(Args::A);
   constexpr int kPairs = D / 2, kGroups = kThreads / kPairs, kPerGroup = (C + kGroups - 1) / kGroups;
   static_assert(C <= kWarpLanes && kThreads % kPairs == 0);
-  float2* const sums = reinterpret_cast<float2*>(shared_area());  // [kGroups, kPairs]
+  float2* const sums = reinterpret_cast<float2*>(shared_area() + stream::kSumsBytes);  // [kGroups, kPairs]
   const int p = thread() % kPairs, group = thread() / kPairs;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T))), a_end = static_cast<int>(args.a_end);
 #pragma unroll 1
@@ -329,7 +329,7 @@ inline void merge_chunks(const Args& args) {
         total = get(args.total, (t * C + lane()) * A + a, args.epoch);
       }
       const f32 weight = fast_exp(top - warp_all(top, Larger{})), all = warp_all(weight * total, Add{});
-      inputs_are_ready();
+      inputs_are_ready(args.epoch);
       float2 sum = {0, 0};
 #pragma unroll
       for (int i = 0; i < kPerGroup; ++i) {

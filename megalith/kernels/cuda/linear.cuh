@@ -13,7 +13,6 @@ struct LinearSizes {
   static constexpr int kSlices = stream::slices(kRows), kGroup = stream::group_rows(kSlices);
   static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
   static constexpr int kPadded = kChunks * stream::chunk_columns(kSlices);
-  static f32* sums() { return sums_behind(static_cast<int>(kRows), kPadded); }
   /// Groups of rows of weights whose sums there is room for at a time.
   static int groups_at_a_time(int rows) {
     return stream::kSumsPerWarp / (kGroup * (kRows == 1 ? 1 : max(rows, 1)));
@@ -31,12 +30,12 @@ inline void for_each_pair(u32 chunk, int rows, int n_begin, int n_end, Epilogue 
     if (done > 0) block_sync();  // the sums were read
     const int count = min(at_a_time, num_groups - done), pairs = count * (kGroup / 2);
     multiply_groups<Sizes::kSlices>(chunk + done * (kStreams * Sizes::kChunks), count * kStreams, Sizes::kChunks, rows,
-                                    Sizes::kPadded, Sizes::sums());
+                                    Sizes::kPadded);
 #pragma unroll 1
     for (int i = thread(); i < pairs * rows; i += kThreads) {
       const int t = rows == 1 ? 0 : i / pairs, n = (i - t * pairs) * 2;
       if (n_begin + done * kGroup + n >= n_end) continue;
-      const f32* const from = Sizes::sums() + t * (count * kStreams * kGroup) + n / kGroup * (kStreams * kGroup) + n % kGroup;
+      const f32* const from = multiply_sums() + t * (count * kStreams * kGroup) + n / kGroup * (kStreams * kGroup) + n % kGroup;
       float2 sums[kStreams];
 #pragma unroll
       for (int s = 0; s < kStreams; ++s) sums[s] = multiply_sum<float2>(from + s * kGroup);
@@ -117,11 +116,11 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
     int column_of_best = 0x7fffffff;
     for (int done = 0; done < num_groups; done += at_a_time) {
       const int count = min(at_a_time, num_groups - done);
-      multiply_groups<Sizes::kSlices>(chunk, count, Sizes::kChunks, rows, Sizes::kPadded, Sizes::sums());
+      multiply_groups<Sizes::kSlices>(chunk, count, Sizes::kChunks, rows, Sizes::kPadded);
       chunk += count * Sizes::kChunks;
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {
-        const float4 sums = multiply_sum<float4>(Sizes::sums() + t * count * kGroup + n);
+        const float4 sums = multiply_sum<float4>(multiply_sums() + t * count * kGroup + n);
         const f32 scale = multiply_scale[t], values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
 #pragma unroll
         for (int i = 0; i < 4; ++i)

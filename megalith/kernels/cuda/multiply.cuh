@@ -30,9 +30,11 @@ inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
 
 __shared__ f32 multiply_squares[stream::kMostRows][kWarps], multiply_scale[stream::kMostRows];
 
-/// Where the activations of a multiplication lie in the shared area, and the sums behind them.
-inline u32* staged(int row, int padded) { return reinterpret_cast<u32*>(shared_area()) + row * (padded / 2); }
-inline f32* sums_behind(int rows, int padded) { return reinterpret_cast<f32*>(shared_area() + rows * padded * 2); }
+/// The sums of a multiplication come first in the shared area and stay the multiplications' own: the last warps read one
+/// task's while others begin the next. Behind them lie its activations, or what another body has there.
+inline f32* multiply_sums() { return reinterpret_cast<f32*>(shared_area()); }
+inline u8* area_behind_sums() { return shared_area() + stream::kSumsBytes; }
+inline u32* staged(int row, int padded) { return reinterpret_cast<u32*>(area_behind_sums()) + row * (padded / 2); }
 
 /// `x`: [rows, columns] of bf16, words or plain, into the shared area, each row `padded` long with zeros at the end.
 /// With `norm` [columns], activations are multiplied with it, and multiply_scale[t] is then what rmsnorm multiplies
@@ -81,7 +83,7 @@ inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns
     }
   }
   block_sync();
-  inputs_are_ready();
+  inputs_are_ready(epoch);
   if (norm != nullptr && warp() < rows) {
     f32 total = multiply_squares[warp()][lane() % kWarps];
 #pragma unroll
@@ -91,14 +93,14 @@ inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns
 }
 
 /// `count` groups of rows of weights from the stream, `chunks` chunks each, times what multiply_stage() left. The sum
-/// of row t of the activations with place n of the count * group_rows rows is, for each warp w, sums[w *
+/// of row t of the activations with place n of the count * group_rows rows is, for each warp w, multiply_sums()[w *
 /// kSumsPerWarp + t * count * group_rows + n]. Ends with a barrier of the block. Without rows, the chunks are taken and
 /// left.
 ///
 /// A chunk by itself is a chain: its barrier, its loads, two multiplications, a sum; some 400 cycles in which little
 /// else happens. So a warp takes several chunks at a time, each with sums of its own.
 template <int kSlices>
-inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, int padded, f32* sums) {
+inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, int padded) {
   constexpr int kGroupRows = stream::group_rows(kSlices), kAtOnce = kRingBarriers < 4 ? kRingBarriers : 4;
   constexpr int kSums = kSlices == 2 ? 1 : 4;  // that a lane has of a group
   const int t4 = lane() % 4, g = lane() / 4;
@@ -107,13 +109,22 @@ inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, in
   const u32* const x = staged(row, padded) + ((warp() * kSlices + slice) * stream::kRunColumns + 8 * t4) / 2;
   const u8* const mine = dynamic_shared + warp() * 1024 + lane() * 16;
   const int stride = count * kGroupRows, total = count * chunks;
-  f32* to = sums + warp() * stream::kSumsPerWarp + g;
+  f32* to = multiply_sums() + warp() * stream::kSumsPerWarp + g;
   f32 sum[kSums] = {};
   int c = 0;  // chunk of the group
 #pragma unroll 1
   for (int at = 0; at < total; at += kAtOnce) {
     f32 d[kAtOnce][4];
     int of_group = c;
+    // All barriers are looked at before the first answer is needed: an answer takes long.
+    for (bool there = false; !there;) {
+      there = true;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const u32 chunk = first_chunk + min(at + i, total - 1), slot = chunk % kRingBarriers;
+        there = barrier_passed(&ring_full[slot], chunk / kRingBarriers & 1) && there;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
@@ -122,7 +133,6 @@ inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, in
         uint4 b = {0, 0, 0, 0};
         if (active) b = *reinterpret_cast<const uint4*>(x + of_group * (stream::chunk_columns(kSlices) / 2));
         if (++of_group == chunks) of_group = 0;
-        barrier_wait(&ring_full[slot], chunk / kRingBarriers & 1);
         const u8* const from = mine + slot * stream::kChunkBytes;
         const uint4 a0 = *reinterpret_cast<const uint4*>(from), a1 = *reinterpret_cast<const uint4*>(from + 512);
         multiply_accumulate(d[i], a0, b.x, b.y);

@@ -11,11 +11,11 @@
 
 namespace megalith::kernels {
 
-/// Threads that run bodies. 16 warps have enough loads in flight together; with the two warps beside them each thread
-/// has 112 registers.
+/// Threads that run bodies. 16 warps have enough loads in flight together; with the three warps beside them each thread
+/// has 96 registers, since they are dealt to four warps at a time.
 inline constexpr int kThreads = 512, kWarpLanes = 32, kWarps = kThreads / kWarpLanes;
-/// A block has two warps more, with duties of their own (runtime/cuda/worker.cuh).
-inline constexpr int kBlockThreads = kThreads + 2 * kWarpLanes;
+/// A block has three warps more, with duties of their own (runtime/cuda/worker.cuh).
+inline constexpr int kBlockThreads = kThreads + 3 * kWarpLanes;
 
 inline int thread() { return static_cast<int>(threadIdx.x); }
 inline int lane() { return static_cast<int>(threadIdx.x) % kWarpLanes; }
@@ -36,12 +36,6 @@ inline f32 fast_divide(f32 a, f32 b) { return __fdividef(a, b); }
 
 /// The clock of profile records: of this multiprocessor, which no other shares.
 inline u64 profile_clock() { return static_cast<u64>(clock64()); }
-/// When the inputs of the task at hand were there, for whoever profiles. Bodies that wait for words say so; others were
-/// ready when their counters were.
-__shared__ u64 ready_at;
-inline void inputs_are_ready() {
-  if (thread() == 0) ready_at = profile_clock();
-}
 
 /// to = value, by one thread. All threads worked the value out.
 template <class T, class V>

@@ -20,10 +20,14 @@ __shared__ u32 stopped;
 /// Not 0 once the run is aborted.
 __shared__ const u32* abort_word;
 
-/// What a wait for words waits for.
+/// What a wait for words waits for; and where to write down, if anybody wants to know, when the inputs were there.
 struct Epoch {
   u32 value;
+  u64* ready;
 };
+inline void inputs_are_ready(Epoch epoch) {
+  if (thread() == 0 && epoch.ready != nullptr) *epoch.ready = profile_clock();
+}
 
 inline bool is_fresh(u64 word, Epoch epoch) { return static_cast<u32>(word >> 32) == epoch.value; }
 inline u32 payload(u64 word) { return static_cast<u32>(word); }
@@ -45,6 +49,7 @@ inline WordPair load_words(const u64* at) {
 /// After many looks in vain: true if the run was aborted. All words then count as fresh.
 inline bool wait_is_over(u32 round) {
   constexpr u32 kRoundsBetweenLooks = 1024;
+  if (*static_cast<volatile u32*>(&stopped) != 0) return true;
   if (round % kRoundsBetweenLooks != 0) return false;
   u32 abort;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(abort) : "l"(abort_word) : "memory");

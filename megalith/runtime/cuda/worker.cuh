@@ -2,13 +2,19 @@
 // runtime/protocol.h. The warps of a block have three duties:
 //
 //   consumers   16 warps: run the bodies, in step. Thread 0 speaks the protocol for the block, barriers pass on to the
-//               others what it saw:
-//                 P2  thread 0 loads with acquire, then a barrier: what the signallers wrote is visible to all.
-//                 P5  a barrier, then thread 0 adds with release: what any thread of the block wrote is visible.
+//               others what it saw: P2 is a load with acquire, then a barrier.
 //   producer    1 warp: copies the worker's stream of weights into the ring (kernels/cuda/ring.cuh). It waits for a
 //               free slot and for nothing else, so weights keep coming over task, layer and iteration borders.
 //   scout       1 warp: P1. Fetches the next tasks into frames in shared memory, a chain of reads that nobody has to
 //               wait for then.
+//   herald      1 warp: P5. A release takes as long as everything before it takes to reach the L2; the consumers are in
+//               the next task by then.
+//
+// Between two tasks whose weights stream there is no barrier of the block: warps that have nothing to do in the first
+// one's epilogue look for the second one's inputs already.
+//
+// On an abort nobody leaves in the middle: waits end at once, the iteration's tasks run on whatever they find, and the
+// gate is where all leave. What was made of it nobody takes: `advance` posts nothing then (kernels/cuda/opaque.cuh).
 //
 // Values that carry their flag (kernels/cuda/words.cuh) need none of P2 and P5: bodies wait for them where they load.
 //
@@ -32,6 +38,8 @@ struct Frame : TaskRecord {
   u32 iteration;
   u32 chunk;      // of the stream since the launch, where the task's weights begin
   u32 is_first;   // of its worker's list
+  u64 begin_ticks, ready_ticks;  // if profiled: when it had its turn, when its inputs were there
+  u64* ready;                    // ready_ticks, or nullptr
   u8* scratch;
   const u32* abort;
   WaitRecord waits[kFrameWaits];
@@ -42,12 +50,10 @@ struct Frame : TaskRecord {
 /// Frames that the scout may be ahead.
 constexpr u32 kFrames = 4;
 __shared__ Frame frames[kFrames];
-__shared__ Barrier frame_full[kFrames], frame_empty[kFrames];
+__shared__ Barrier frame_full[kFrames], frame_done[kFrames], frame_empty[kFrames];
 /// What thread 0 tells the others: the iteration happens, or why not.
 enum class Go : u32 { run, stop, abort };
 __shared__ Go gate_says;
-/// When the task at hand had its turn, if profiled.
-__shared__ u64 task_begin;
 /// The consumers have left: producer and scout follow.
 __shared__ u32 ended;
 
@@ -68,6 +74,7 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
   constexpr u32 kRoundsBeforeReport = 1 << 12;
   u64 begin = 0;
   for (u32 round = 1; !event_has(launch.events[event], needed); ++round) {
+    if (has_stopped()) return false;
     if (round == kRoundsBeforeReport) {
       store_relaxed(&status.event, event);
       store_relaxed(&status.wanted, needed);
@@ -78,6 +85,7 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
     if (load_relaxed(&launch.control->abort) != 0) return false;
     if (begin != 0 && monotonic_ns() - begin > kLongestWaitNanoseconds) return false;
   }
+  if (begin != 0) store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
   return true;
 }
 
@@ -112,6 +120,7 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
       frame.index = index;
       frame.iteration = iteration;
       frame.is_first = at == 0;
+      frame.ready = launch.profile != nullptr ? &frame.ready_ticks : nullptr;
       frame.chunk = chunk + task.first_chunk;
       frame.scratch = scratch;
       frame.abort = &launch.control->abort;
@@ -155,80 +164,83 @@ inline void producer_run(const Launch& launch, u32 worker) {
   }
 }
 
+/// P5, by the herald: once all warps of the consumers are done with a task, its signals; and what is written down of
+/// it. Release; pairs with event_has().
+inline void herald_run(const Launch& launch, u32 worker) {
+  for (u32 done = 0;; ++done) {
+    const u32 slot = done % kFrames;
+    while (!kernels::barrier_passed(&frame_done[slot], done / kFrames & 1))
+      if (has_ended()) return;
+    const Frame& frame = frames[slot];
+    if (kernels::lane() != 0) continue;
+    for (u32 s = 0; s < frame.num_signals; ++s) add_release(&launch.events[frame.signals[s]].word, kOneArrival);
+    if (launch.profile != nullptr) {
+      const u64 end = kernels::profile_clock();
+      *profile_record(launch, worker, done) = {frame.index, frame.iteration, frame.begin_ticks, frame.ready_ticks, end};
+    }
+    store_relaxed(&launch.status[worker].tasks_done, done + 1);
+    kernels::barrier_arrive(&frame_empty[slot]);
+  }
+}
+
 /// P0, by thread 0 of the consumers: whether the iteration happens.
 inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
   store_relaxed(&status.iteration, iteration);
   store_relaxed(&status.task, kNone);
-  if (load_relaxed(&launch.control->abort) != 0) return Go::abort;
+  if (has_stopped() || load_relaxed(&launch.control->abort) != 0) return Go::abort;
   if (launch.gate != kNone && !event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration))
     return Go::abort;
   return launch.stop != nullptr && *static_cast<const volatile i32*>(launch.stop) != 0 ? Go::stop : Go::run;
 }
 
-/// P0, P2, P3 and P5, by the consumers, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All
-/// that a thread keeps while a body runs is how many tasks were done: registers are the bodies'.
+/// P0, P2 and P3, by the consumers, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All that a
+/// thread keeps while a body runs is how many tasks were done: registers are the bodies'.
 template <class RunTask>
 inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_task) {
   const bool speaks = threadIdx.x == 0;
 #pragma unroll 1
   for (u32 done = 0;; ++done) {
-    const Frame& frame = frames[done % kFrames];
+    Frame& frame = frames[done % kFrames];
     kernels::barrier_wait(&frame_full[done % kFrames], done / kFrames & 1);
-    WorkerStatus& status = launch.status[worker];
 
     // P0 gate
     if (frame.is_first) {
       if (launch.num_iterations != 0 && frame.iteration - launch.first_iteration == launch.num_iterations)
         return WorkerState::finished;
-      if (speaks) {
-        gate_says = gate_pass(launch, status, frame.iteration);
-        if (launch.profile != nullptr) task_begin = kernels::profile_clock();
-      }
+      if (speaks) gate_says = gate_pass(launch, launch.status[worker], frame.iteration);
       kernels::block_sync();
       if (gate_says != Go::run) return gate_says == Go::stop ? WorkerState::finished : WorkerState::aborted;
     }
+    if (speaks) {
+      store_relaxed(&launch.status[worker].task, frame.index);
+      if (launch.profile != nullptr) frame.begin_ticks = kernels::profile_clock();
+    }
 
     // P2 wait
-    if (speaks) store_relaxed(&status.task, frame.index);
     if (frame.num_waits > 0) {
       if (speaks)
 #pragma unroll 1
         for (u32 w = 0; w < frame.num_waits; ++w) {
           const WaitRecord& wait = frame.waits[w];
-          if (event_wait(launch, status, wait.event, wait.arrivals * (frame.iteration - wait.lag) + wait.count)) continue;
+          if (event_wait(launch, launch.status[worker], wait.event,
+                         wait.arrivals * (frame.iteration - wait.lag) + wait.count))
+            continue;
           kernels::stopped = 1;
           break;
         }
       kernels::block_sync();
-      if (has_stopped()) return WorkerState::aborted;
     }
-    if (speaks) {
-      store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
-      if (launch.profile != nullptr) kernels::ready_at = kernels::profile_clock();
-    }
+    if (speaks && launch.profile != nullptr) frame.ready_ticks = kernels::profile_clock();
 
     // P3 run
-    run_task(frame);
-
-    // P5 signal
-    kernels::block_sync();
-    if (has_stopped()) return WorkerState::aborted;
-    if (speaks) {
-#pragma unroll 1
-      for (u32 s = 0; s < frame.num_signals; ++s)
-        add_release(&launch.events[frame.signals[s]].word, kOneArrival);
-      if (launch.profile != nullptr) {
-        const u64 end = kernels::profile_clock();
-        *profile_record(launch, worker, done) = {frame.index, frame.iteration, task_begin, kernels::ready_at, end};
-        task_begin = end;
-      }
-      store_relaxed(&launch.status[worker].tasks_done, done + 1);
-      kernels::barrier_arrive(&frame_empty[done % kFrames]);
-    }
+    if (run_task(frame)) kernels::block_sync();
+    kernels::warp_sync();
+    if (kernels::lane() == 0) kernels::barrier_arrive(&frame_done[done % kFrames]);
   }
 }
 
-/// All threads of the block call it. `run_task(frame)` is the switch over the task bodies.
+/// All threads of the block call it. `run_task(frame)` is the switch over the task bodies: true if a
+/// barrier of the block is to follow.
 template <class RunTask>
 inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task) {
   if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
@@ -238,6 +250,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < kFrames; ++i) {
       kernels::barrier_init(&frame_full[i], 1);
+      kernels::barrier_init(&frame_done[i], kernels::kWarps);
       kernels::barrier_init(&frame_empty[i], 1);
     }
     for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
@@ -252,6 +265,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
   const u32 warp = threadIdx.x / kernels::kWarpLanes;
   if (warp == kernels::kWarps) return producer_run(launch, worker);
   if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch);
+  if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
   auto write_clock = [&](u32 which) {
     if (threadIdx.x == 0 && launch.profile != nullptr)
       launch.profile_clocks[2 * worker + which] = {kernels::profile_clock(), monotonic_ns()};
