@@ -40,7 +40,8 @@ TEST(Cuda, EveryDeclaredCaseOfEveryOperatorEqualsTheInterpreter) {
   graph::interpret(all.graph, graph::lower(all.graph, "cuda"), expected, 1);
   for (const int num_workers : {1, 3, 100}) {
     run_on_gpu(all, memory, num_workers);
-    EXPECT_EQ(testing::wrong_operators(all, memory, expected), "") << num_workers << " workers";
+    // Tensor cores multiply bf16: x * norm is rounded once more before, and silu(gate) * up has that twice.
+    EXPECT_EQ(testing::wrong_operators(all, memory, expected, 16, 3), "") << num_workers << " workers";
   }
 }
 
@@ -50,7 +51,8 @@ struct Prompt {
 };
 std::vector<Prompt> golden_prompts() {
   std::vector<Prompt> prompts;
-  for (const auto& prompt : nlohmann::json::parse(file_read(kGolden + ".json")).at("prompts"))
+  const auto golden = nlohmann::json::parse(file_read(kGolden + ".json"));
+  for (const auto& prompt : golden.at("prompts"))
     prompts.push_back({prompt.at("text").dump(), prompt.at("ids").get<std::vector<int>>(),
                        prompt.at("greedy").get<std::vector<int>>()});
   return prompts;
