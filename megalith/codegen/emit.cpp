@@ -72,33 +72,31 @@ constexpr const char* kCpuTask = R"(struct Task {
 )";
 constexpr const char* kCudaTask = "using Task = runtime::Frame;\n";
 
-// On a GPU the switch says whether a barrier of the block is to follow: not after bodies whose weights stream and whose
-// results all carry their flag.
-bool needs_barrier(const graph::LoweredKernel& kernel) {
-  if (!kernel.body || !kernel.body->streamed) return true;
-  for (size_t i = 0; i < kernel.exchanged.size(); ++i)
-    if (kernel.op->operands[i].role != loop::Role::input && !kernel.exchanged[i]) return true;
-  return false;
-}
-
-std::string write_switch(const std::vector<graph::LoweredKernel>& kernels, const Dialect& dialect) {
-  std::string cases;
-  const bool gpu = dialect.worker == Level::block;
+std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
+  std::string cases, job, declaration;
   for (size_t i = 0; i < kernels.size(); ++i) {
     const std::string& name = kernels[i].name;
-    const std::string call = kernels[i].body ? name + "(task)" : fmt::format("{0}({0}_arguments(task))", name);
-    cases += gpu ? fmt::format("    case {}: {}; return {};\n", i, call, needs_barrier(kernels[i]))
-                 : fmt::format("    case {}: return {};\n", i, call);
+    if (!kernels[i].body) {
+      cases += fmt::format("    case {0}: return {1}({1}_arguments(task));\n", i, name);
+    } else if (kernels[i].body->job.empty()) {
+      cases += fmt::format("    case {}: return {}(task);\n", i, name);
+    } else {
+      // Those that say only what is to be done leave it to one function behind the switch.
+      job = kernels[i].body->job;
+      if (declaration.empty()) declaration = fmt::format("  decltype({}(task)) job;\n", name);
+      cases += fmt::format(
+          "    case {0}:\n      if (take_job(job, {1}(task))) break;\n      return {2}({1}(task));\n", i, name, job);
+    }
   }
+  if (!job.empty()) job = fmt::format("\n    default: return;\n  }}\n  {}(job);\n", job);
   return fmt::format(R"(// Chooses the body of a task.
-static {} run_task(u32 body, [[maybe_unused]] const Task& task) {{
-  switch (body) {{
-{}  }}{}
-}}
+static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
+{}  switch (body) {{
+{}{}}}
 
 }}  // namespace megalith::kernels
 )",
-                     gpu ? "bool" : "void", cases, gpu ? "\n  return true;" : "");
+                     declaration, cases, job.empty() ? "  }\n" : job);
 }
 
 constexpr const char* kCpuWorker = R"(
@@ -120,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1
   runtime::u8* const area = kernels::shared_area();
   runtime::u8* const scratch = launch.scratch == nullptr ? area : launch.scratch + blockIdx.x * launch.scratch_bytes;
   runtime::worker_run(launch, blockIdx.x, scratch, [](const runtime::Frame& frame) {
-    return kernels::run_task(frame.body, frame);
+    kernels::run_task(frame.body, frame);
   });
 }
 
@@ -206,9 +204,12 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
       // On a GPU most tuned bodies become part of the worker: a call would cost them registers.
       const bool joins = dialect.worker == Level::block && !lowered.kernel.opaque;
-      bodies += fmt::format("{} {}(const Task& task) {{ {}({}_arguments(task)); }}\n\n",
-                            joins ? "__forceinline__ static void" : dialect.function, lowered.name, lowered.body->name,
-                            lowered.name);
+      const bool tells = !lowered.body->job.empty();
+      bodies += fmt::format("{} {}(const Task& task) {{ {}{}({}_arguments(task)); }}\n\n",
+                            tells   ? "__forceinline__ static auto"
+                            : joins ? "__forceinline__ static void"
+                                    : dialect.function,
+                            lowered.name, tells ? "return " : "", lowered.body->name, lowered.name);
     } else {
       const GeneratedBody body = generate_body(lowered, bound, dialect);
       bodies += body.text + "\n";
@@ -231,7 +232,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
   result.text += dialect.worker == Level::block ? kCudaTask : kCpuTask;
-  result.text += "\n" + bodies + write_switch(kernels, dialect);
+  result.text += "\n" + bodies + write_switch(kernels);
   const std::string info = kernel_info(dialect, result, names);
   if (dialect.worker == Level::thread)
     result.text += fmt::format(

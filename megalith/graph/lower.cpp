@@ -80,11 +80,24 @@ BodyQuery body_query(const Graph& graph, const Node& node) {
   return query;
 }
 
+namespace {
+// A stream is laid out once, before anything runs.
+bool are_constant(const Graph& graph, const Node& node, const StreamedWeights& streamed) {
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    if (std::ranges::find(streamed.operands, node.op->operands[i].name) != streamed.operands.end() &&
+        graph.tensor(node.operands[i]).kind != TensorKind::constant)
+      return false;
+  return true;
+}
+}  // namespace
+
 const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::string& target) {
   if (node.op->bodies.empty()) return nullptr;
   const BodyQuery query = body_query(graph, node);
   for (const TunedBody& body : node.op->bodies)
-    if (body.target == target && (!body.applies || body.applies(query))) return &body;
+    if (body.target == target && (!body.applies || body.applies(query)) &&
+        (!body.streamed || are_constant(graph, node, *body.streamed)))
+      return &body;
   return nullptr;
 }
 

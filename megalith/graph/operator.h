@@ -66,6 +66,7 @@ struct TunedBody {
   std::vector<std::string> exchanged = {};                   // operands that it can take as words that carry a flag
   std::function<int64_t(const BodyQuery&)> area_bytes = {};  // shared memory that it works in; empty: none
   std::optional<StreamedWeights> streamed = {};
+  std::string job = {};  // set: the body only says what is to be done, and this function does it, for all such bodies
 };
 
 /// A plain C++ meaning, for the few operators that no loop kernel can say.

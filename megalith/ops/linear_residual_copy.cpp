@@ -29,7 +29,8 @@ graph::Operator linear_residual_copy() {
                  },
              .exchanged = {"x", "residual", "y", "copy"},
              .area_bytes = multiply_area(),
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"}})
+             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
+             .job = "linear_run"})
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 38}, {"K", 136}});
 }

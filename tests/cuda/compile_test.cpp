@@ -27,7 +27,8 @@ graph::Graph decoder_graph(const std::string& folder, const std::string& target,
   return build_decoder(config, {.max_rows = max_rows, .target = target});
 }
 
-void expect_compiles(const graph::Graph& graph, const std::string& name) {
+/// `tuned`: bodies that are generated for odd sizes may put registers aside, but nothing in a model's decode step may.
+void expect_compiles(const graph::Graph& graph, const std::string& name, bool tuned = true) {
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
   const auto info = nlohmann::json::parse(codegen::source_info(source));
   const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
@@ -40,8 +41,10 @@ void expect_compiles(const graph::Graph& graph, const std::string& name) {
     EXPECT_GT(result.resources.registers, 0) << result.log;
     EXPECT_LE(result.resources.registers, 112);
     // Registers that go to local memory are traffic that no plan knows of. The worker keeps a few there around a call.
-    EXPECT_THAT(result.resources.spilling, ::testing::Each("megalith_worker"))
-        << name << " for " << architecture << ": " << result.resources.text();
+    if (tuned) {
+      EXPECT_THAT(result.resources.spilling, ::testing::Each("megalith_worker"))
+          << name << " for " << architecture << ": " << result.resources.text();
+    }
     EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
     EXPECT_EQ(scratch_bytes, 0) << name << " for " << architecture << ": it would lie in device memory";
     const int64_t ring_bytes =
@@ -76,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
 
 TEST(CudaCompile, EveryOperatorInEveryDtype) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  expect_compiles(testing::operator_cases().graph, "operators");
+  expect_compiles(testing::operator_cases().graph, "operators", false);
 }
 
 TEST(CudaCompile, TheCompilersErrorsNameTheKernel) {

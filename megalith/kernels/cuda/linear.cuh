@@ -19,83 +19,117 @@ struct LinearSizes {
   }
 };
 
-/// Runs `epilogue(t, n, sums)` for each pair of rows of weights n, n + 1 below `n_end` and each of `rows` rows of
-/// activations. `kStreams` weights of the same shape take turns, group by group: sums[i] is of weight i.
-template <int kStreams, class Sizes, class Epilogue>
-inline void for_each_pair(u32 chunk, int rows, int n_begin, int n_end, Epilogue epilogue) {
-  constexpr int kGroup = Sizes::kGroup;
-  const int num_groups = (n_end - n_begin + kGroup - 1) / kGroup, at_a_time = Sizes::groups_at_a_time(rows) / kStreams;
+/// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
+/// once and used by all of a layer: instructions that are run once have to come from far.
+template <int kSlices, bool kOneRow, class X, class Y, class R>
+struct LinearJob {
+  X x;                // [rows, columns]
+  const bf16* norm;   // [columns], or nullptr
+  f32 eps;
+  int rows, columns, padded, chunks;
+  u32 chunk;
+  int streams;        // weights that take turns: gate and up, or one
+  int n_begin, n_end, num_columns;
+  Y y;                // [rows, num_columns]
+  R residual, sum;    // with residual: sum = residual + x weight^T, and y is a copy of it
+  bool has_residual;
+  Epoch epoch;
+};
+
+inline f32 silu(f32 x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
+
+/// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
+template <int kSlices, bool kOneRow, class X, class Y, class R>
+inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {
+  constexpr int kGroup = stream::group_rows(kSlices);
+  const int rows = kOneRow ? min(job.rows, 1) : job.rows;
+  multiply_stage(job.x, job.norm, job.eps, rows, job.columns, job.padded, job.epoch);
+  const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
+  const int at_a_time = stream::kSumsPerWarp / (kGroup * (kOneRow ? 1 : max(rows, 1))) / job.streams;
 #pragma unroll 1
   for (int done = 0; done < num_groups; done += at_a_time) {
     if (done > 0) block_sync();  // the sums were read
     const int count = min(at_a_time, num_groups - done), pairs = count * (kGroup / 2);
-    multiply_groups<Sizes::kSlices>(chunk + done * (kStreams * Sizes::kChunks), count * kStreams, Sizes::kChunks, rows,
-                                    Sizes::kPadded);
+    multiply_groups<kSlices>(job.chunk + done * (job.streams * job.chunks), count * job.streams, job.chunks, rows,
+                             job.padded);
 #pragma unroll 1
     for (int i = thread(); i < pairs * rows; i += kThreads) {
-      const int t = rows == 1 ? 0 : i / pairs, n = (i - t * pairs) * 2;
-      if (n_begin + done * kGroup + n >= n_end) continue;
-      const f32* const from = multiply_sums() + t * (count * kStreams * kGroup) + n / kGroup * (kStreams * kGroup) + n % kGroup;
-      float2 sums[kStreams];
-#pragma unroll
-      for (int s = 0; s < kStreams; ++s) sums[s] = multiply_sum<float2>(from + s * kGroup);
-      epilogue(t, n_begin + done * kGroup + n, sums);
+      const int t = kOneRow ? 0 : i / pairs, n = (i - t * pairs) * 2, column = job.n_begin + done * kGroup + n;
+      if (column >= job.n_end) continue;
+      const f32* const from = multiply_sums() + (t * count + n / kGroup) * (job.streams * kGroup) + n % kGroup;
+      const int at = t * job.num_columns + column;
+      float2 y = multiply_sum<float2>(from);
+      if (job.norm != nullptr) {
+        const f32 scale = multiply_scale[t];
+        y = {y.x * scale, y.y * scale};
+        if (job.streams == 2) {
+          const float2 up = multiply_sum<float2>(from + kGroup);
+          y = {silu(y.x) * (up.x * scale), silu(y.y) * (up.y * scale)};
+        }
+      }
+      if (job.has_residual) {
+        const float2 residual = get_two(look_two(job.residual, at), job.residual, at, job.epoch);
+        y = {residual.x + y.x, residual.y + y.y};
+        put_two(job.sum, at, y.x, y.y, job.epoch);
+      }
+      put_pair(job.y, at, y.x, y.y, job.epoch);
     }
   }
 }
 
+/// The switch over bodies leaves jobs of one kind to one linear_run() behind it.
+template <class Job>
+inline bool take_job(Job& job, const Job& same) {
+  job = same;
+  return true;
+}
+template <class Job, class Other>
+inline bool take_job(Job&, const Other&) {
+  return false;
+}
+
+/// A job without a residual has nothing to add and nowhere to put a sum.
+template <class Args, i64 kRows, class X, class Y, class R>
+inline auto linear_job(const Args& args, X x, const bf16* norm, f32 eps, i64 rows, int streams, Y y, R residual, R sum,
+                       bool has_residual) {
+  using Sizes = LinearSizes<kRows, Args::K>;
+  return LinearJob<Sizes::kSlices, kRows == 1, X, Y, R>{x,
+                                                        norm,
+                                                        eps,
+                                                        static_cast<int>(rows),
+                                                        static_cast<int>(Args::K),
+                                                        Sizes::kPadded,
+                                                        Sizes::kChunks,
+                                                        args.chunk,
+                                                        streams,
+                                                        static_cast<int>(args.n_begin),
+                                                        static_cast<int>(args.n_end),
+                                                        static_cast<int>(Args::N),
+                                                        y,
+                                                        residual,
+                                                        sum,
+                                                        has_residual,
+                                                        args.epoch};
+}
+
 /// y = rmsnorm(x) weight^T.
 template <class Args>
-inline void stream_rmsnorm_linear(const Args& args) {
-  using Sizes = LinearSizes<Args::T_largest, Args::K>;
-  const int rows = static_cast<int>(args.T);
-  multiply_stage(args.x, args.norm, Args::eps, rows, static_cast<int>(Args::K), Sizes::kPadded, args.epoch);
-  for_each_pair<1, Sizes>(args.chunk, rows, static_cast<int>(args.n_begin), static_cast<int>(args.n_end),
-                          [&](int t, int n, const float2(&sums)[1]) {
-                            const f32 scale = multiply_scale[t];
-                            put_pair(args.y, t * static_cast<int>(Args::N) + n, sums[0].x * scale, sums[0].y * scale,
-                                     args.epoch);
-                          });
+inline auto stream_rmsnorm_linear(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job<Args, Args::T_largest>(args, args.x, args.norm, Args::eps, args.T, 1, args.y, none, none, false);
 }
-
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
-inline void stream_linear_residual_copy(const Args& args) {
-  using Sizes = LinearSizes<Args::T_largest, Args::K>;
-  const int rows = static_cast<int>(args.T), n_begin = static_cast<int>(args.n_begin);
-  const int n_end = static_cast<int>(args.n_end);
-  multiply_stage(args.x, static_cast<const bf16*>(nullptr), 0.0f, rows, static_cast<int>(Args::K), Sizes::kPadded,
-                 args.epoch);
-  // The residual, written long ago, comes while weights are multiplied: a thread's first result is known beforehand.
-  const int mine = n_begin + 2 * thread();
-  const bool early = Args::T_largest == 1 && rows == 1 && mine < n_end;
-  decltype(look_two(args.residual, 0)) seen{};
-  if (early) seen = look_two(args.residual, mine);
-  for_each_pair<1, Sizes>(args.chunk, rows, n_begin, n_end, [&](int t, int n, const float2(&sums)[1]) {
-    const int at = t * static_cast<int>(Args::N) + n;
-    const bool known = early && n == mine;
-    const float2 residual = get_two(known ? seen : look_two(args.residual, at), args.residual, at, args.epoch);
-    const float2 y = {residual.x + sums[0].x, residual.y + sums[0].y};
-    put_pair(args.copy, at, y.x, y.y, args.epoch);
-    put_two(args.y, at, y.x, y.y, args.epoch);
-  });
+inline auto stream_linear_residual_copy(const Args& args) {
+  const bf16* const none = nullptr;
+  return linear_job<Args, Args::T_largest>(args, args.x, none, 0.0f, args.T, 1, args.copy, as_output(args.residual),
+                                           args.y, true);
 }
-
-inline f32 silu(f32 x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
-
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
 template <class Args>
-inline void stream_rmsnorm_gate_up(const Args& args) {
-  using Sizes = LinearSizes<Args::T_largest, Args::K>;
-  const int rows = static_cast<int>(args.T);
-  multiply_stage(args.x, args.norm, Args::eps, rows, static_cast<int>(Args::K), Sizes::kPadded, args.epoch);
-  for_each_pair<2, Sizes>(args.chunk, rows, static_cast<int>(args.n_begin), static_cast<int>(args.n_end),
-                          [&](int t, int n, const float2(&sums)[2]) {
-                            const f32 scale = multiply_scale[t];
-                            put_pair(args.y, t * static_cast<int>(Args::N) + n,
-                                     silu(sums[0].x * scale) * (sums[1].x * scale),
-                                     silu(sums[0].y * scale) * (sums[1].y * scale), args.epoch);
-                          });
+inline auto stream_rmsnorm_gate_up(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job<Args, Args::T_largest>(args, args.x, args.norm, Args::eps, args.T, 2, args.y, none, none, false);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One

@@ -101,7 +101,7 @@ inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns
 /// else happens. So a warp takes several chunks at a time, each with sums of its own.
 template <int kSlices>
 inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, int padded) {
-  constexpr int kGroupRows = stream::group_rows(kSlices), kAtOnce = kRingBarriers < 4 ? kRingBarriers : 4;
+  constexpr int kGroupRows = stream::group_rows(kSlices), kAtOnce = 2;
   constexpr int kSums = kSlices == 2 ? 1 : 4;  // that a lane has of a group
   const int t4 = lane() % 4, g = lane() / 4;
   const int row = kSlices == 2 ? g / 2 : g, slice = kSlices == 2 ? g % 2 : 0;
@@ -116,15 +116,6 @@ inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, in
   for (int at = 0; at < total; at += kAtOnce) {
     f32 d[kAtOnce][4];
     int of_group = c;
-    // All barriers are looked at before the first answer is needed: an answer takes long.
-    for (bool there = false; !there;) {
-      there = true;
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const u32 chunk = first_chunk + min(at + i, total - 1), slot = chunk % kRingBarriers;
-        there = barrier_passed(&ring_full[slot], chunk / kRingBarriers & 1) && there;
-      }
-    }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
@@ -133,6 +124,7 @@ inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, in
         uint4 b = {0, 0, 0, 0};
         if (active) b = *reinterpret_cast<const uint4*>(x + of_group * (stream::chunk_columns(kSlices) / 2));
         if (++of_group == chunks) of_group = 0;
+        barrier_wait(&ring_full[slot], chunk / kRingBarriers & 1);
         const u8* const from = mine + slot * stream::kChunkBytes;
         const uint4 a0 = *reinterpret_cast<const uint4*>(from), a1 = *reinterpret_cast<const uint4*>(from + 512);
         multiply_accumulate(d[i], a0, b.x, b.y);

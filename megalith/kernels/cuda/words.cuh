@@ -20,6 +20,10 @@ __shared__ u32 stopped;
 /// Not 0 once the run is aborted.
 __shared__ const u32* abort_word;
 
+/// A tensor that is read, as the type of one that is written: one type for both in what all projections share.
+inline Words<f32> as_output(Words<f32> words) { return words; }
+inline f32* as_output(const f32* plain) { return const_cast<f32*>(plain); }
+
 /// What a wait for words waits for; and where to write down, if anybody wants to know, when the inputs were there.
 struct Epoch {
   u32 value;

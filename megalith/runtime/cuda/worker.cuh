@@ -10,9 +10,6 @@
 //   herald      1 warp: P5. A release takes as long as everything before it takes to reach the L2; the consumers are in
 //               the next task by then.
 //
-// Between two tasks whose weights stream there is no barrier of the block: warps that have nothing to do in the first
-// one's epilogue look for the second one's inputs already.
-//
 // On an abort nobody leaves in the middle: waits end at once, the iteration's tasks run on whatever they find, and the
 // gate is where all leave. What was made of it nobody takes: `advance` posts nothing then (kernels/cuda/opaque.cuh).
 //
@@ -164,8 +161,7 @@ inline void producer_run(const Launch& launch, u32 worker) {
   }
 }
 
-/// P5, by the herald: once all warps of the consumers are done with a task, its signals; and what is written down of
-/// it. Release; pairs with event_has().
+/// P5, by the herald: once the consumers are done with a task, its signals; and what is written down of it. Release; pairs with event_has().
 inline void herald_run(const Launch& launch, u32 worker) {
   for (u32 done = 0;; ++done) {
     const u32 slot = done % kFrames;
@@ -233,14 +229,13 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
     if (speaks && launch.profile != nullptr) frame.ready_ticks = kernels::profile_clock();
 
     // P3 run
-    if (run_task(frame)) kernels::block_sync();
-    kernels::warp_sync();
-    if (kernels::lane() == 0) kernels::barrier_arrive(&frame_done[done % kFrames]);
+    run_task(frame);
+    kernels::block_sync();
+    if (speaks) kernels::barrier_arrive(&frame_done[done % kFrames]);
   }
 }
 
-/// All threads of the block call it. `run_task(frame)` is the switch over the task bodies: true if a
-/// barrier of the block is to follow.
+/// All threads of the block call it. `run_task(frame)` is the switch over the task bodies.
 template <class RunTask>
 inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task) {
   if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
@@ -250,7 +245,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < kFrames; ++i) {
       kernels::barrier_init(&frame_full[i], 1);
-      kernels::barrier_init(&frame_done[i], kernels::kWarps);
+      kernels::barrier_init(&frame_done[i], 1);
       kernels::barrier_init(&frame_empty[i], 1);
     }
     for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
