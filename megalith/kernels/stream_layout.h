@@ -23,7 +23,7 @@ constexpr int kRunColumns = 32;
 /// Slices for at most `rows` rows of activations.
 constexpr int slices(long long rows) { return rows <= 4 ? 2 : 1; }
 /// Most rows of activations that the streaming bodies take.
-constexpr long long kMostRows = 8;
+[[maybe_unused]] constexpr long long kMostRows = 8;
 constexpr int group_rows(int slices) { return 16 / slices; }
 constexpr int chunk_columns(int slices) { return kConsumerWarps * kRunColumns * slices; }
 /// Columns past K are zeros.

@@ -1,8 +1,10 @@
 #include "megalith/model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "megalith/base/error.h"
+#include "megalith/codegen/emit.h"
 #include "megalith/kernels/batch.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/ops/registry.h"
@@ -24,6 +26,15 @@ constexpr int64_t kArgmaxChunk = 1024;
 
 // Rows of an iteration unless somebody says how many.
 constexpr int64_t kRowsOnCpu = 64, kRowsOnGpu = 4;
+
+// A fused multiplication has its activations in shared memory, and weights stream through what is left of that. Before
+// a card is known it is a large one's.
+bool leaves_room(const ModelConfig& config, int64_t rows, const std::string& target) {
+  const size_t colon = target.find(':');
+  const std::string architecture = colon == std::string::npos ? "sm_90a" : target.substr(colon + 1);
+  const int64_t columns = std::max({config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim});
+  return stream::ring_slots(codegen::cuda_shared_bytes(architecture), stream::scratch_bytes(rows, columns)) > 0;
+}
 
 }  // namespace
 
@@ -47,7 +58,7 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
   if (r.max_rows == 0) r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : kRowsOnCpu);
   r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.qkv_bias &&
-            r.max_rows <= stream::kMostRows;
+            r.max_rows <= stream::kMostRows && leaves_room(config, r.max_rows, r.target);
   if (!r.kv_dtype) r.kv_dtype = r.fused ? DType::bf16 : DType::f32;
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",

@@ -100,7 +100,7 @@ struct alignas(64) Control {
 };
 
 /// A GPU's worker fetches tasks ahead into frames of fixed size: the most that a task may have there.
-constexpr u32 kFrameWaits = 8, kFrameSignals = 8, kFrameOperands = 24;
+[[maybe_unused]] constexpr u32 kFrameWaits = 8, kFrameSignals = 8, kFrameOperands = 24;
 
 /// The stream of a worker: the chunks of weights that its tasks take, in the order of its list, iteration after
 /// iteration (GPU; kernels/stream_layout.h).

@@ -66,8 +66,8 @@ std::vector<float> logits_of(engine::Engine& engine, const std::vector<int>& tok
 double worst_logit(const std::vector<float>& found, const WeightTensor& wanted) {
   double worst = 0;
   for (size_t v = 0; v < found.size(); ++v)
-    worst = std::max(
-        worst, std::abs(found[v] - element_load(wanted.bytes.data(), wanted.dtype, static_cast<int64_t>(v))));
+    worst =
+        std::max(worst, std::abs(found[v] - element_load(wanted.bytes.data(), wanted.dtype, static_cast<int64_t>(v))));
   return worst;
 }
 
@@ -80,8 +80,7 @@ TEST(Cuda, TheStorytellerWritesTheTokensThatTransformersWrites) {
   for (const Prompt& prompt : golden_prompts()) {
     EXPECT_LT(worst_logit(logits_of(engine, prompt.ids), logits.get(fmt::format("prompt.{}", index++))), 2e-2)
         << "logits after " << prompt.text;
-    const auto found =
-        engine.generate({{.prompt = prompt.ids, .max_new_tokens = 64, .ignore_stop_tokens = true}});
+    const auto found = engine.generate({{.prompt = prompt.ids, .max_new_tokens = 64, .ignore_stop_tokens = true}});
     EXPECT_EQ(found.tokens[0], prompt.greedy) << "after " << prompt.text;
   }
   EXPECT_EQ(index, 8);

@@ -1,5 +1,6 @@
 #include "megalith/task/plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -7,6 +8,7 @@
 
 #include "megalith/task/json.h"
 #include "model_like.h"
+#include "small.h"
 #include "support/random_task_graph.h"
 
 namespace megalith::test {
@@ -48,6 +50,24 @@ TEST(Plan, TakesEmptyAndTinyLists) {
   EXPECT_EQ(graph.gate, 0);
   EXPECT_EQ(graph.events.size(), 1u);
   EXPECT_EQ(graph.tasks[0].signals, std::vector<int>{0});
+}
+
+// Readers of an exchange wait for its words and for no event. Without a gate nothing that the verifier counts keeps one
+// of them from reading twice before another has read once, so they get an event after all.
+TEST(Plan, WordsNeedNoEventsWhereTheGateKeepsIterationsApart) {
+  Small s;
+  const int words = s.buffer("words", 8, task::Memory::exchange), y = s.buffer("y", 4);
+  s.task("write", {}, {s.whole(words)});
+  const int first = s.task("read[n=0:1]", {s.whole(words)}, {s.part(y, 0, 1)});
+  for (int n = 1; n < 4; ++n) s.tile(fmt::format("read[n={}:{}]", n, n + 1), {s.whole(words)}, {s.part(y, n, n + 1)});
+  const int last = s.task("end", {s.whole(y)}, {});
+  auto waits_of_readers = [&](const task::TaskGraph& graph) {
+    size_t waits = 0;
+    for (int t = first; t < last; ++t) waits += graph.tasks[static_cast<size_t>(t)].waits.size();
+    return waits;
+  };
+  EXPECT_EQ(waits_of_readers(s.plan(4, last)), 0u);
+  EXPECT_GT(waits_of_readers(s.plan(4)), 0u);
 }
 
 TEST(Plan, ReportNamesEveryStep) {

@@ -341,10 +341,9 @@ TEST(VerifyExchange, DeadlockThroughAList) {
 TEST(VerifyExchange, DeadlockWithAnEvent) {
   task::TaskGraph graph = handed_over();
   graph.tasks[0].waits = {{0, 1, 0}};
-  EXPECT_FINDING(
-      graph, deadlock,
-      "task \"a\" on worker 0 waits for event \"read\" (0 of 1 signals), which task \"b\" signals; task \"b\" "
-      "on worker 2 waits for the exchange \"words\", which task \"a\" writes");
+  EXPECT_FINDING(graph, deadlock,
+                 "task \"b\" on worker 2 waits for the exchange \"words\", which task \"a\" writes; task \"a\" on "
+                 "worker 0 waits for event \"read\" (0 of 1 signals), which task \"b\" signals");
 }
 
 TEST(VerifyExchange, OneWriterAnElement) {
