@@ -55,6 +55,7 @@ struct StreamedWeights {
   std::string step;                   // the size of what one value of the axis stands for; "" for one row
   std::string activations = "T";      // the size that counts rows of activations
   std::string columns = "K";
+  bool splits = false;  // columns may be taken in parts, where activations would not fit otherwise
 };
 
 /// A hand-tuned body: the function template `name` in kernels/<target>/<file>.

@@ -52,10 +52,21 @@ struct PackRecord {
 /// Room for the sums of the 16 warps of at most kSumsPerWarp (row of weights, row of activations) pairs.
 constexpr int kSumsPerWarp = 256;
 constexpr int kSumsBytes = kConsumerWarps * kSumsPerWarp * 4;
-/// Shared memory of a streaming multiplication: those sums, and activations of `rows` rows.
-constexpr long long scratch_bytes(long long rows, long long columns) {
+
+/// Activations that are in shared memory at a time, where a multiplication may take its columns in parts.
+constexpr long long kMostStagedBytes = 65536;
+/// Chunks of a group whose activations are there at a time: all, or as many as fit.
+constexpr long long chunks_per_part(long long rows, long long columns, bool splits) {
   const int s = slices(rows);
-  return kSumsBytes + rows * chunks_per_group(columns, s) * chunk_columns(s) * 2;
+  const long long all = chunks_per_group(columns, s), most = kMostStagedBytes / (rows * chunk_columns(s) * 2);
+  return splits && all > most ? most : all;
+}
+/// Groups that are taken through all parts before the next ones are begun: those whose sums there is room for.
+constexpr long long groups_per_turn(long long rows) { return kSumsPerWarp / (group_rows(slices(rows)) * rows); }
+
+/// Shared memory of a streaming multiplication: the sums, and activations of `rows` rows.
+constexpr long long scratch_bytes(long long rows, long long columns, bool splits) {
+  return kSumsBytes + rows * chunks_per_part(rows, columns, splits) * chunk_columns(slices(rows)) * 2;
 }
 
 }  // namespace megalith::stream

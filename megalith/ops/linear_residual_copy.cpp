@@ -28,8 +28,8 @@ graph::Operator linear_residual_copy() {
                           all_are(q, {"residual", "y"}, DType::f32);
                  },
              .exchanged = {"x", "residual", "y", "copy"},
-             .area_bytes = multiply_area(),
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
+             .area_bytes = multiply_area("T", true),
+             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
              .job = "linear_run"})
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 38}, {"K", 136}});

@@ -20,9 +20,9 @@ inline bool streams(const graph::BodyQuery& query, const char* rows = "T", const
 }
 
 /// Shared memory of kernels/cuda/multiply.cuh.
-inline auto multiply_area(std::string rows = "T", std::string columns = "K") {
+inline auto multiply_area(std::string rows = "T", bool splits = false) {
   return [=](const graph::BodyQuery& query) {
-    return stream::scratch_bytes(query.sizes.at(rows), query.sizes.at(columns));
+    return stream::scratch_bytes(query.sizes.at(rows), query.sizes.at("K"), splits);
   };
 }
 

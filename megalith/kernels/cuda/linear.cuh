@@ -26,7 +26,8 @@ struct LinearJob {
   X x;                // [rows, columns]
   const bf16* norm;   // [columns], or nullptr
   f32 eps;
-  int rows, columns, padded, chunks;
+  int rows, columns, padded, chunks;  // of a row of weights; `padded` columns are in shared memory at a time
+  int chunks_per_part, at_a_time;     // groups, where columns are taken in parts
   u32 chunk;
   int streams;        // weights that take turns: gate and up, or one
   int n_begin, n_end, num_columns;
@@ -43,15 +44,24 @@ template <int kSlices, bool kOneRow, class X, class Y, class R>
 inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {
   constexpr int kGroup = stream::group_rows(kSlices);
   const int rows = kOneRow ? min(job.rows, 1) : job.rows;
-  multiply_stage(job.x, job.norm, job.eps, rows, job.columns, job.padded, job.epoch);
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
-  const int at_a_time = stream::kSumsPerWarp / (kGroup * (kOneRow ? 1 : max(rows, 1))) / job.streams;
+  const bool is_split = job.chunks_per_part < job.chunks;
+  const int at_a_time = is_split ? job.at_a_time
+                                 : stream::kSumsPerWarp / (kGroup * (kOneRow ? 1 : max(rows, 1))) / job.streams;
+  u32 chunk = job.chunk;
 #pragma unroll 1
   for (int done = 0; done < num_groups; done += at_a_time) {
     if (done > 0) block_sync();  // the sums were read
     const int count = min(at_a_time, num_groups - done), pairs = count * (kGroup / 2);
-    multiply_groups<kSlices>(job.chunk + done * (job.streams * job.chunks), count * job.streams, job.chunks, rows,
-                             job.padded);
+#pragma unroll 1
+    for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
+      const int chunks = min(job.chunks_per_part, job.chunks - part);
+      if (is_split || done == 0)
+        multiply_stage(job.x, job.norm, job.eps, rows, job.columns, part * stream::chunk_columns(kSlices), job.padded,
+                       job.epoch);
+      multiply_groups<kSlices>(chunk, count * job.streams, chunks, rows, job.padded, part > 0);
+      chunk += count * job.streams * chunks;
+    }
 #pragma unroll 1
     for (int i = thread(); i < pairs * rows; i += kThreads) {
       const int t = kOneRow ? 0 : i / pairs, n = (i - t * pairs) * 2, column = job.n_begin + done * kGroup + n;
@@ -90,16 +100,19 @@ inline bool take_job(Job&, const Other&) {
 
 /// A job without a residual has nothing to add and nowhere to put a sum.
 template <class Args, i64 kRows, class X, class Y, class R>
-inline auto linear_job(const Args& args, X x, const bf16* norm, f32 eps, i64 rows, int streams, Y y, R residual, R sum,
+inline auto linear_job(const Args& args, bool splits, X x, const bf16* norm, f32 eps, i64 rows, int streams, Y y, R residual, R sum,
                        bool has_residual) {
   using Sizes = LinearSizes<kRows, Args::K>;
+  const int part = static_cast<int>(stream::chunks_per_part(kRows, Args::K, splits));
   return LinearJob<Sizes::kSlices, kRows == 1, X, Y, R>{x,
                                                         norm,
                                                         eps,
                                                         static_cast<int>(rows),
                                                         static_cast<int>(Args::K),
-                                                        Sizes::kPadded,
+                                                        part * stream::chunk_columns(Sizes::kSlices),
                                                         Sizes::kChunks,
+                                                        part,
+                                                        static_cast<int>(stream::groups_per_turn(kRows)),
                                                         args.chunk,
                                                         streams,
                                                         static_cast<int>(args.n_begin),
@@ -116,20 +129,20 @@ inline auto linear_job(const Args& args, X x, const bf16* norm, f32 eps, i64 row
 template <class Args>
 inline auto stream_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<Args, Args::T_largest>(args, args.x, args.norm, Args::eps, args.T, 1, args.y, none, none, false);
+  return linear_job<Args, Args::T_largest>(args, false, args.x, args.norm, Args::eps, args.T, 1, args.y, none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto stream_linear_residual_copy(const Args& args) {
   const bf16* const none = nullptr;
-  return linear_job<Args, Args::T_largest>(args, args.x, none, 0.0f, args.T, 1, args.copy, as_output(args.residual),
+  return linear_job<Args, Args::T_largest>(args, true, args.x, none, 0.0f, args.T, 1, args.copy, as_output(args.residual),
                                            args.y, true);
 }
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
 template <class Args>
 inline auto stream_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<Args, Args::T_largest>(args, args.x, args.norm, Args::eps, args.T, 2, args.y, none, none, false);
+  return linear_job<Args, Args::T_largest>(args, false, args.x, args.norm, Args::eps, args.T, 2, args.y, none, none, false);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
@@ -141,7 +154,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C);
   constexpr int kGroup = Sizes::kGroup;
   const int rows = static_cast<int>(args.R), c_end = static_cast<int>(args.c_end), t = warp();
-  multiply_stage(args.x, args.norm, Args::eps, rows, static_cast<int>(Args::K), Sizes::kPadded, args.epoch);
+  multiply_stage(args.x, args.norm, Args::eps, rows, static_cast<int>(Args::K), 0, Sizes::kPadded, args.epoch);
   const int at_a_time = Sizes::groups_at_a_time(rows);
   u32 chunk = args.chunk;
   for (int c = static_cast<int>(args.c_begin); c < c_end; ++c) {
@@ -150,7 +163,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
     int column_of_best = 0x7fffffff;
     for (int done = 0; done < num_groups; done += at_a_time) {
       const int count = min(at_a_time, num_groups - done);
-      multiply_groups<Sizes::kSlices>(chunk, count, Sizes::kChunks, rows, Sizes::kPadded);
+      multiply_groups<Sizes::kSlices>(chunk, count, Sizes::kChunks, rows, Sizes::kPadded, false);
       chunk += count * Sizes::kChunks;
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {

@@ -36,16 +36,18 @@ inline f32* multiply_sums() { return reinterpret_cast<f32*>(shared_area()); }
 inline u8* area_behind_sums() { return shared_area() + stream::kSumsBytes; }
 inline u32* staged(int row, int padded) { return reinterpret_cast<u32*>(area_behind_sums()) + row * (padded / 2); }
 
-/// `x`: [rows, columns] of bf16, words or plain, into the shared area, each row `padded` long with zeros at the end.
+/// `x`: [rows, columns] of bf16, words or plain, into the shared area: of each row `padded` columns from `first_column`
+/// on, zeros past the last one.
 /// With `norm` [columns], activations are multiplied with it, and multiply_scale[t] is then what rmsnorm multiplies
 /// with besides. Ends with a barrier of the block; the scales are there after the next one.
 template <class X>
-inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns, int padded, Epoch epoch) {
+inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns, int first_column, int padded,
+                           Epoch epoch) {
   constexpr int kInFlight = 2;  // pieces of four that a thread has under way
-  const int pieces = columns / 4;
+  const int pieces = min(columns - first_column, padded) / 4;
 #pragma unroll 1
   for (int t = 0; t < rows; ++t) {
-    const int first = t * columns;
+    const int first = t * columns + first_column;
     u32* const to = staged(t, padded);
     f32 squares = 0;
 #pragma unroll 1
@@ -94,13 +96,14 @@ inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns
 
 /// `count` groups of rows of weights from the stream, `chunks` chunks each, times what multiply_stage() left. The sum
 /// of row t of the activations with place n of the count * group_rows rows is, for each warp w, multiply_sums()[w *
-/// kSumsPerWarp + t * count * group_rows + n]. Ends with a barrier of the block. Without rows, the chunks are taken and
-/// left.
+/// kSumsPerWarp + t * count * group_rows + n]. With `adds`, to what is there of an earlier part of
+/// the columns. Ends with a barrier of the block. Without rows, the chunks are taken and left.
 ///
 /// A chunk by itself is a chain: its barrier, its loads, two multiplications, a sum; some 400 cycles in which little
 /// else happens. So a warp takes several chunks at a time, each with sums of its own.
+inline void put_sum(f32* to, f32 sum, bool adds) { *to = adds ? *to + sum : sum; }
 template <int kSlices>
-inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, int padded) {
+inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, int padded, bool adds) {
   constexpr int kGroupRows = stream::group_rows(kSlices), kAtOnce = 2;
   constexpr int kSums = kSlices == 2 ? 1 : 4;  // that a lane has of a group
   const int t4 = lane() % 4, g = lane() / 4;
@@ -145,10 +148,16 @@ inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, in
       }
       if (++c < chunks) continue;
       if constexpr (kSlices == 2) {
-        if (t4 < rows) to[t4 * stride] = sum[0];
+        if (t4 < rows) put_sum(to + t4 * stride, sum[0], adds);
       } else {
-        if (2 * t4 < rows) to[2 * t4 * stride] = sum[0], to[2 * t4 * stride + 8] = sum[2];
-        if (2 * t4 + 1 < rows) to[(2 * t4 + 1) * stride] = sum[1], to[(2 * t4 + 1) * stride + 8] = sum[3];
+        if (2 * t4 < rows) {
+          put_sum(to + 2 * t4 * stride, sum[0], adds);
+          put_sum(to + 2 * t4 * stride + 8, sum[2], adds);
+        }
+        if (2 * t4 + 1 < rows) {
+          put_sum(to + (2 * t4 + 1) * stride, sum[1], adds);
+          put_sum(to + (2 * t4 + 1) * stride + 8, sum[3], adds);
+        }
       }
 #pragma unroll
       for (int j = 0; j < kSums; ++j) sum[j] = 0;
