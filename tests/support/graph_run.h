@@ -80,7 +80,8 @@ inline double error_in_roundings(const loop::Array& a, const loop::Array& b, DTy
   double square = 0;
   for (double v : b.values) square += std::isfinite(v) ? v * v : 0;
   const double typical = std::sqrt(square / static_cast<double>(std::max<size_t>(b.values.size(), 1)));
-  const double epsilon = dtype_is_float(dtype) ? std::max(roundings * dtype_epsilon(dtype), slack * dtype_epsilon(DType::f32)) : 0;
+  const double epsilon =
+      dtype_is_float(dtype) ? std::max(roundings * dtype_epsilon(dtype), slack * dtype_epsilon(DType::f32)) : 0;
   double worst = 0;
   for (size_t i = 0; i < b.values.size(); ++i) {
     if (a.values[i] == b.values[i]) continue;  // covers equal infinities
