@@ -72,6 +72,12 @@ constexpr const char* kCpuTask = R"(struct Task {
 )";
 constexpr const char* kCudaTask = "using Task = runtime::Frame;\n";
 
+bool writes_words(const graph::LoweredKernel& kernel) {
+  for (size_t i = 0; i < kernel.exchanged.size(); ++i)
+    if (kernel.exchanged[i] && kernel.op->operands[i].role != loop::Role::input) return true;
+  return false;
+}
+
 std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
   std::string cases, job, declaration;
   for (size_t i = 0; i < kernels.size(); ++i) {
@@ -84,8 +90,8 @@ std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
       // Those that say only what is to be done leave it to one function behind the switch.
       job = kernels[i].body->job;
       if (declaration.empty()) declaration = fmt::format("  decltype({}(task)) job;\n", name);
-      cases += fmt::format(
-          "    case {0}:\n      if (take_job(job, {1}(task))) break;\n      return {2}({1}(task));\n", i, name, job);
+      cases += fmt::format("    case {0}:\n      if (take_job(job, {1}(task))) break;\n      return {2}({1}(task));\n",
+                           i, name, job);
     }
   }
   if (!job.empty()) job = fmt::format("\n    default: return;\n  }}\n  {}(job);\n", job);
@@ -148,10 +154,10 @@ graph::BodyQuery query_of(const graph::LoweredKernel& lowered) {
 }
 
 std::string kernel_info(const Dialect& dialect, const EmittedSource& source, const std::vector<std::string>& names) {
-  return fmt::format(
-      "{{\"version\": \"" MEGALITH_VERSION
-      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"bodies\": [{}]}}",
-      dialect.target, source.scratch_bytes, source.area_bytes, names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
+  return fmt::format("{{\"version\": \"" MEGALITH_VERSION
+                     "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"bodies\": [{}]}}",
+                     dialect.target, source.scratch_bytes, source.area_bytes,
+                     names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
 }
 
 }  // namespace
@@ -202,8 +208,9 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       embedder.add("kernels/" + dialect.target + "/" + lowered.body->file);
       if (lowered.body->area_bytes)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
-      // On a GPU most tuned bodies become part of the worker: a call would cost them registers.
-      const bool joins = dialect.worker == Level::block && !lowered.kernel.opaque;
+      // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
+      // registers.
+      const bool joins = dialect.worker == Level::block && writes_words(lowered);
       const bool tells = !lowered.body->job.empty();
       bodies += fmt::format("{} {}(const Task& task) {{ {}{}({}_arguments(task)); }}\n\n",
                             tells   ? "__forceinline__ static auto"

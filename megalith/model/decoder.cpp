@@ -33,8 +33,8 @@ bool leaves_room(const ModelConfig& config, int64_t rows, const std::string& tar
   const size_t colon = target.find(':');
   const std::string architecture = colon == std::string::npos ? "sm_90a" : target.substr(colon + 1);
   const int64_t closing = std::max(config.intermediate_size, config.num_heads * config.head_dim);
-  const int64_t area = std::max(stream::scratch_bytes(rows, config.hidden_size, false),
-                                stream::scratch_bytes(rows, closing, true));
+  const int64_t area =
+      std::max(stream::scratch_bytes(rows, config.hidden_size, false), stream::scratch_bytes(rows, closing, true));
   return stream::ring_slots(codegen::cuda_shared_bytes(architecture), area) > 0;
 }
 

@@ -142,8 +142,9 @@ struct OnlineSoftmax {
   }
 };
 
-/// Chunk c of the positions of one row (ops/attention_qkv.h). A worker's groups of lanes take a position each: first the
-/// chunk's cached ones, which are loaded before anything is waited for; chunk 0 then those of this iteration's rows.
+/// Chunk c of the positions of one row (ops/attention_qkv.h). A worker's groups of lanes take a position each: first
+/// the chunk's cached ones, which are loaded before anything is waited for; chunk 0 then those of this iteration's
+/// rows.
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), kLanes = D / 8;
@@ -213,7 +214,9 @@ class ChunkAttention {
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = is_query ? args_.q_norm : is_value ? nullptr : args_.k_norm;
       each_qkv_pair(args_, is_query ? t_ : (h - M) / 2, g_, is_query ? h : M + (h - M) % 2, norm, !is_value,
-                    [&](int d, f32 a, f32 b) { *reinterpret_cast<float2*>(heads() + h * D + d) = {a, b}; });
+                    [&](int d, f32 a, f32 b) {
+                      *reinterpret_cast<float2*>(heads() + h * D + d) = {a, b};
+                    });
     }
   }
 
@@ -231,7 +234,8 @@ class ChunkAttention {
 
   void put_nothing() const {
 #pragma unroll 1
-    for (int i = 2 * thread(); i < M * D; i += 2 * kThreads) put_two(args_.part, result(0) * D + i, 0.0f, 0.0f, args_.epoch);
+    for (int i = 2 * thread(); i < M * D; i += 2 * kThreads)
+      put_two(args_.part, result(0) * D + i, 0.0f, 0.0f, args_.epoch);
     if (thread() < M) {
       put(args_.top, result(thread()), -kInfinity, args_.epoch);
       put(args_.total, result(thread()), 0.0f, args_.epoch);

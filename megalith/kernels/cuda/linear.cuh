@@ -14,25 +14,23 @@ struct LinearSizes {
   static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
   static constexpr int kPadded = kChunks * stream::chunk_columns(kSlices);
   /// Groups of rows of weights whose sums there is room for at a time.
-  static int groups_at_a_time(int rows) {
-    return stream::kSumsPerWarp / (kGroup * (kRows == 1 ? 1 : max(rows, 1)));
-  }
+  static int groups_at_a_time(int rows) { return stream::kSumsPerWarp / (kGroup * (kRows == 1 ? 1 : max(rows, 1))); }
 };
 
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
 /// once and used by all of a layer: instructions that are run once have to come from far.
 template <int kSlices, bool kOneRow, class X, class Y, class R>
 struct LinearJob {
-  X x;                // [rows, columns]
-  const bf16* norm;   // [columns], or nullptr
+  X x;               // [rows, columns]
+  const bf16* norm;  // [columns], or nullptr
   f32 eps;
   int rows, columns, padded, chunks;  // of a row of weights; `padded` columns are in shared memory at a time
   int chunks_per_part, at_a_time;     // groups, where columns are taken in parts
   u32 chunk;
-  int streams;        // weights that take turns: gate and up, or one
+  int streams;  // weights that take turns: gate and up, or one
   int n_begin, n_end, num_columns;
-  Y y;                // [rows, num_columns]
-  R residual, sum;    // with residual: sum = residual + x weight^T, and y is a copy of it
+  Y y;              // [rows, num_columns]
+  R residual, sum;  // with residual: sum = residual + x weight^T, and y is a copy of it
   bool has_residual;
   Epoch epoch;
 };
@@ -46,8 +44,8 @@ inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {
   const int rows = kOneRow ? min(job.rows, 1) : job.rows;
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
   const bool is_split = job.chunks_per_part < job.chunks;
-  const int at_a_time = is_split ? job.at_a_time
-                                 : stream::kSumsPerWarp / (kGroup * (kOneRow ? 1 : max(rows, 1))) / job.streams;
+  const int at_a_time =
+      is_split ? job.at_a_time : stream::kSumsPerWarp / (kGroup * (kOneRow ? 1 : max(rows, 1))) / job.streams;
   u32 chunk = job.chunk;
 #pragma unroll 1
   for (int done = 0; done < num_groups; done += at_a_time) {
@@ -100,8 +98,8 @@ inline bool take_job(Job&, const Other&) {
 
 /// A job without a residual has nothing to add and nowhere to put a sum.
 template <class Args, i64 kRows, class X, class Y, class R>
-inline auto linear_job(const Args& args, bool splits, X x, const bf16* norm, f32 eps, i64 rows, int streams, Y y, R residual, R sum,
-                       bool has_residual) {
+inline auto linear_job(const Args& args, bool splits, X x, const bf16* norm, f32 eps, i64 rows, int streams, Y y,
+                       R residual, R sum, bool has_residual) {
   using Sizes = LinearSizes<kRows, Args::K>;
   const int part = static_cast<int>(stream::chunks_per_part(kRows, Args::K, splits));
   return LinearJob<Sizes::kSlices, kRows == 1, X, Y, R>{x,
@@ -129,20 +127,22 @@ inline auto linear_job(const Args& args, bool splits, X x, const bf16* norm, f32
 template <class Args>
 inline auto stream_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<Args, Args::T_largest>(args, false, args.x, args.norm, Args::eps, args.T, 1, args.y, none, none, false);
+  return linear_job<Args, Args::T_largest>(args, false, args.x, args.norm, Args::eps, args.T, 1, args.y, none, none,
+                                           false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto stream_linear_residual_copy(const Args& args) {
   const bf16* const none = nullptr;
-  return linear_job<Args, Args::T_largest>(args, true, args.x, none, 0.0f, args.T, 1, args.copy, as_output(args.residual),
-                                           args.y, true);
+  return linear_job<Args, Args::T_largest>(args, true, args.x, none, 0.0f, args.T, 1, args.copy,
+                                           as_output(args.residual), args.y, true);
 }
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
 template <class Args>
 inline auto stream_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<Args, Args::T_largest>(args, false, args.x, args.norm, Args::eps, args.T, 2, args.y, none, none, false);
+  return linear_job<Args, Args::T_largest>(args, false, args.x, args.norm, Args::eps, args.T, 2, args.y, none, none,
+                                           false);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
@@ -168,7 +168,8 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {
         const float4 sums = multiply_sum<float4>(multiply_sums() + t * count * kGroup + n);
-        const f32 scale = multiply_scale[t], values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
+        const f32 scale = multiply_scale[t],
+                  values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           if (column + i < V) {

@@ -30,8 +30,8 @@ inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
 
 __shared__ f32 multiply_squares[stream::kMostRows][kWarps], multiply_scale[stream::kMostRows];
 
-/// The sums of a multiplication come first in the shared area and stay the multiplications' own: the last warps read one
-/// task's while others begin the next. Behind them lie its activations, or what another body has there.
+/// The sums of a multiplication come first in the shared area and stay the multiplications' own: the last warps read
+/// one task's while others begin the next. Behind them lie its activations, or what another body has there.
 inline f32* multiply_sums() { return reinterpret_cast<f32*>(shared_area()); }
 inline u8* area_behind_sums() { return shared_area() + stream::kSumsBytes; }
 inline u32* staged(int row, int padded) { return reinterpret_cast<u32*>(area_behind_sums()) + row * (padded / 2); }
@@ -135,7 +135,8 @@ inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, in
       }
     }
     warp_sync();
-    if (lane() < kAtOnce && at + lane() < total) barrier_arrive(&ring_empty[(first_chunk + at + lane()) % kRingBarriers]);
+    if (lane() < kAtOnce && at + lane() < total)
+      barrier_arrive(&ring_empty[(first_chunk + at + lane()) % kRingBarriers]);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (at + i >= total) continue;

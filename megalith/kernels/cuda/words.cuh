@@ -137,7 +137,8 @@ class Fours<Words<bf16>, kCount> {
       if (fresh || wait_is_over(round)) return;
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
-        if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch)) words_[i] = load_words(from.at + index_of(i) / 2);
+        if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch))
+          words_[i] = load_words(from.at + index_of(i) / 2);
     }
   }
   uint2 get(int i) const { return make_uint2(payload(words_[i].a), payload(words_[i].b)); }
@@ -204,7 +205,8 @@ inline float2 get_two(float2 seen, const f32*, i64, Epoch) { return seen; }
 inline void put_two(Words<f32> to, i64 index, f32 a, f32 b, Epoch epoch) {
   const u64 flag = static_cast<u64>(epoch.value) << 32;
   asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};"
-               : : "l"(to.at + index), "l"(flag | __builtin_bit_cast(u32, a)), "l"(flag | __builtin_bit_cast(u32, b))
+               :
+               : "l"(to.at + index), "l"(flag | __builtin_bit_cast(u32, a)), "l"(flag | __builtin_bit_cast(u32, b))
                : "memory");
 }
 inline void put_two(f32* to, i64 index, f32 a, f32 b, Epoch) { *reinterpret_cast<float2*>(to + index) = {a, b}; }

@@ -31,10 +31,10 @@ using kernels::Barrier;
 /// What a task needs to run, in shared memory: threads that each had it on a stack of their own would drive everything
 /// else out of the cache. The limits are checked when a program is made (runtime/cuda/program.cpp).
 struct Frame : TaskRecord {
-  u32 index;      // of the task
+  u32 index;  // of the task
   u32 iteration;
-  u32 chunk;      // of the stream since the launch, where the task's weights begin
-  u32 is_first;   // of its worker's list
+  u32 chunk;                     // of the stream since the launch, where the task's weights begin
+  u32 is_first;                  // of its worker's list
   u64 begin_ticks, ready_ticks;  // if profiled: when it had its turn, when its inputs were there
   u64* ready;                    // ready_ticks, or nullptr
   u8* scratch;
@@ -107,8 +107,8 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
     constexpr int kTaskWords = sizeof(TaskRecord) / sizeof(u32);
     static_assert(kTaskWords <= kernels::kWarpLanes);
     auto copy_words = [&](void* to, const void* from, u32 num_words) {
-  #pragma unroll 1
-    for (u32 i = static_cast<u32>(lane); i < num_words; i += kernels::kWarpLanes)
+#pragma unroll 1
+      for (u32 i = static_cast<u32>(lane); i < num_words; i += kernels::kWarpLanes)
         static_cast<u32*>(to)[i] = static_cast<const u32*>(from)[i];
     };
     const TaskRecord task = launch.tasks[index];
@@ -161,7 +161,8 @@ inline void producer_run(const Launch& launch, u32 worker) {
   }
 }
 
-/// P5, by the herald: once the consumers are done with a task, its signals; and what is written down of it. Release; pairs with event_has().
+/// P5, by the herald: once the consumers are done with a task, its signals; and what is written down of it. Release;
+/// pairs with event_has().
 inline void herald_run(const Launch& launch, u32 worker) {
   for (u32 done = 0;; ++done) {
     const u32 slot = done % kFrames;
