@@ -180,7 +180,12 @@ TEST(Run, ControlCStopsWithin100Milliseconds) {
     EXPECT_LT(result.ms_after_int, 2000);
     best = std::min(best, result.ms_after_int);
   }
-  EXPECT_LT(best, 100);  // of three, because the machine may have other things to do
+#ifdef MEGALITH_SANITIZE
+  constexpr double kLimitMs = 1000;  // the search for leaks at the end of a process takes a few hundred
+#else
+  constexpr double kLimitMs = 100;
+#endif
+  EXPECT_LT(best, kLimitMs);  // of three, because the machine may have other things to do
 }
 
 TEST(InterruptGuard, FirstAsksAndSecondKills) {
