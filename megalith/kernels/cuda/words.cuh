@@ -15,7 +15,8 @@ struct Words {
   u64* at;
 };
 
-/// Set once a waiter gave up, because the run was aborted: every thread leaves at the end of its task.
+/// Set once a waiter gave up, because the run was aborted: no body waits any more,
+/// and the block leaves at the next gate (P0).
 __shared__ u32 stopped;
 /// Not 0 once the run is aborted.
 __shared__ const u32* abort_word;

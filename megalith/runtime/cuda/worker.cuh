@@ -1,5 +1,5 @@
 // The GPU worker: what each block of a persistent kernel runs. The steps P0-P5 and the words W1-W4 are those of
-// runtime/protocol.h. The warps of a block have three duties:
+// runtime/protocol.h. The warps of a block have four duties:
 //
 //   consumers   16 warps: run the bodies, in step. Thread 0 speaks the protocol for the block, barriers pass on to the
 //               others what it saw: P2 is a load with acquire, then a barrier.
@@ -51,7 +51,7 @@ __shared__ Barrier frame_full[kFrames], frame_done[kFrames], frame_empty[kFrames
 /// What thread 0 tells the others: the iteration happens, or why not.
 enum class Go : u32 { run, stop, abort };
 __shared__ Go gate_says;
-/// The consumers have left: producer and scout follow.
+/// The consumers have left: producer, scout and herald follow.
 __shared__ u32 ended;
 
 inline bool has_ended() { return *static_cast<volatile u32*>(&ended) != 0; }
