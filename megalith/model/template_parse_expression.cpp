@@ -293,10 +293,7 @@ TemplateExpressionPtr TemplateExpressionParser::postfix(Ptr base) {
     if (is_symbol(".") || is_symbol("[")) {
       base = subscript(std::move(base));
     } else if (is_symbol("(")) {
-      Ptr call = make(Kind::call);
-      call->parts.push_back(std::move(base));
-      arguments(*call);
-      base = finish(std::move(call));
+      base = call(std::move(base));
     } else {
       return base;
     }
@@ -331,6 +328,13 @@ TemplateExpressionPtr TemplateExpressionParser::subscript(Ptr base) {
   return finish(std::move(result));
 }
 
+TemplateExpressionPtr TemplateExpressionParser::call(Ptr base) {
+  Ptr result = make(Kind::call);
+  result->parts.push_back(std::move(base));
+  arguments(*result);
+  return finish(std::move(result));
+}
+
 void TemplateExpressionParser::arguments(Expression& call) {
   expect_symbol("(");
   bool first = true;
@@ -359,10 +363,7 @@ TemplateExpressionPtr TemplateExpressionParser::filters(Ptr base, bool begins_wi
     } else if (is_name("is")) {
       base = test(std::move(base));
     } else if (is_symbol("(")) {
-      Ptr call = make(Kind::call);
-      call->parts.push_back(std::move(base));
-      arguments(*call);
-      base = finish(std::move(call));
+      base = call(std::move(base));
     } else {
       return base;
     }

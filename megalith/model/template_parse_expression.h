@@ -67,6 +67,7 @@ class TemplateExpressionParser {
   Ptr bracketed();
   Ptr postfix(Ptr base);
   Ptr subscript(Ptr base);
+  Ptr call(Ptr base);
   Ptr filter(Ptr base);
   Ptr test(Ptr base);
   void arguments(Expression& call);
