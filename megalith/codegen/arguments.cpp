@@ -115,7 +115,10 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   text += "  u8* scratch;\n";
   // A body that waits for the host must notice that the run has ended.
   if (bound.opaque) text += "  u32 iteration;\n  const u32* abort;\n";
-  if (is_tuned_for_cuda(lowered)) text += "  u32 chunk;\n  Epoch epoch;\n";
+  // A body that looks operands up again, rather than keep them in registers, does so by of(*task).
+  if (is_tuned_for_cuda(lowered))
+    text += fmt::format("  RingPlace ring;\n  Epoch epoch;\n  const Task* task;\n  static {}_args of(const Task& task);\n",
+                        lowered.name);
   return text + "};\n";
 }
 
@@ -146,8 +149,11 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   fields += "      .scratch = task.scratch,\n";
   if (bound.opaque) fields += "      .iteration = task.iteration,\n      .abort = task.abort,\n";
   if (is_tuned_for_cuda(lowered))
-    fields += "      .chunk = task.chunk,\n      .epoch = {task.iteration + 1, task.ready},\n";
-  return text + fmt::format("  return {{\n{}  }};\n}}\n", fields);
+    fields += "      .ring = task.ring,\n      .epoch = {task.iteration + 1, task.ready},\n      .task = &task,\n";
+  text += fmt::format("  return {{\n{}  }};\n}}\n", fields);
+  if (is_tuned_for_cuda(lowered))
+    text += fmt::format("inline {0}_args {0}_args::of(const Task& task) {{ return {0}_arguments(task); }}\n", lowered.name);
+  return text;
 }
 
 }  // namespace megalith::codegen

@@ -33,11 +33,11 @@ constexpr long long chunks_per_group(long long columns, int slices) {
 
 /// Shared memory that is no ring and no scratch: frames, barriers, sums of reductions.
 constexpr long long kReservedBytes = 8192;
-/// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`: 8, 4 or 2, powers of two so that a
-/// chunk's slot is a matter of masks; 0 if there is no room. More than 128 KB hid nothing on an H200.
+/// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`: as many as there is room for, 0 if that
+/// is less than 2. What is in the ring when a worker begins to wait is what memory does meanwhile.
 constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {
   const long long slots = (shared_bytes - kReservedBytes - scratch_bytes) / kChunkBytes;
-  return slots >= 8 ? 8 : slots >= 4 ? 4 : slots >= 2 ? 2 : 0;
+  return slots >= 12 ? 12 : slots >= 2 ? static_cast<int>(slots) : 0;
 }
 
 /// One chunk of a stream, for the kernel that lays it out: `num_rows` rows of a matrix from `first_row` on, over chunk

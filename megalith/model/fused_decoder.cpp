@@ -69,6 +69,17 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
                                 at + "attention", inputs, attention);
   const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1], parts[2]},
                                   {.tile = {{"t", options_.max_rows}}, .dtypes = {{"y", DType::bf16}}});
+
+  // The cache is written when all who read it have, and nobody waits for that before the next iteration. It is one
+  // task, for a worker that has nothing to merge.
+  std::vector<TensorId> written = {qkv_};
+  if (config_.qk_norm) written.push_back(weight(self + "k_norm.weight", {config_.head_dim}));
+  for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache_, v_cache_})
+    written.push_back(more);
+  NodeOptions append = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}},
+                        .tile = {{"g", config_.num_kv_heads}}};
+  if (config_.qk_norm) append.attributes["eps"] = config_.rms_norm_eps;
+  graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", at + "append", written, append);
   return fused_residual(at + "o", y, weight(self + "o_proj.weight", {hidden, config_.num_heads * d}), x);
 }
 
@@ -87,17 +98,7 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
                                    weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
                                    weight(names + "mlp.up_proj.weight", {intermediate, hidden})},
                                   {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
-  x = fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
-
-  // The cache is written when all who read it have, and nobody waits for that before the next iteration.
-  std::vector<TensorId> inputs = {qkv_};
-  if (config_.qk_norm) inputs.push_back(weight(names + "self_attn.k_norm.weight", {config_.head_dim}));
-  for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache_, v_cache_})
-    inputs.push_back(more);
-  NodeOptions append = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}}};
-  if (config_.qk_norm) append.attributes["eps"] = config_.rms_norm_eps;
-  graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", at + "append", inputs, append);
-  return x;
+  return fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
 }
 
 TensorId DecoderBuilder::fused_best(TensorId logits) {

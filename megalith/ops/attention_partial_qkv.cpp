@@ -6,7 +6,7 @@ using graph::operator_;
 
 graph::Operator attention_partial_of(const std::string& name, bool norm) {
   const std::string old = "p < start[t] and (p // L) mod C == c";
-  const std::string fresh = "c == 0 and request[u] == request[t] and position[u] <= position[t]";
+  const std::string fresh = "(position[u] // L) mod C == c and request[u] == request[t] and position[u] <= position[t]";
   const std::string cached = "page_table[request[t], p // B], p mod B, g";
   operator_ op(name, "softmax(q k^T) v over one chunk of the positions, not normalised");
   op.input("qkv", {"T", "G * E * 2 * H"}, DType::bf16);

@@ -4,8 +4,8 @@
 // A row's positions lie in two places: those before its request's `start` in the cache, those of this iteration's rows
 // in `qkv`. So attention need not wait for the cache to be written, and the cache is written behind it.
 //
-// Cached positions are dealt to C chunks in blocks of L, in turn, so that chunks are alike however long the text is;
-// the rows of this iteration belong to chunk 0. How a position's chunk is found is part of the meaning, so the sums
+// Positions are dealt to C chunks in blocks of L, in turn, so that chunks are alike however long the text is. How a
+// position's chunk is found is part of the meaning, so the sums
 // have one order on any number of workers.
 #pragma once
 

@@ -70,7 +70,7 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   const graph::StreamedWeights& streamed = *kernel.body->streamed;
   if (streamed.axis != axis.iname || !streamed.step.empty()) return axis.multiple;
   const int slices = stream::slices(kernel.binding.sizes.at(streamed.activations));
-  return std::max<int64_t>(axis.multiple, stream::group_rows(slices));
+  return stream::group_rows(slices);
 }
 
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.

@@ -28,8 +28,12 @@ std::vector<int> find_levels(const Dependences& dependences) {
 
 class Placer {
  public:
-  Placer(std::vector<Task>& tasks, const Dependences& dependences, int num_workers)
-      : tasks_(tasks), dependences_(dependences), total_(static_cast<size_t>(num_workers), 0.0), load_(total_) {
+  Placer(std::vector<Task>& tasks, const Dependences& dependences, int num_workers, bool warm_caches)
+      : tasks_(tasks),
+        dependences_(dependences),
+        warm_caches_(warm_caches),
+        total_(static_cast<size_t>(num_workers), 0.0),
+        load_(total_) {
     twins_.resize(tasks.size(), -1);
     std::unordered_map<int, int> last_of_signature;
     for (const Group& group : dependences.groups) {
@@ -64,6 +68,7 @@ class Placer {
     size_t best = load_.size();
     for (size_t w = 0; w < load_.size(); ++w)
       if (load_[w] <= least && (best == load_.size() || total_[w] < total_[best])) best = w;
+    if (!warm_caches_) return best;
     // The twin goes first: its layer was placed near its producers, and so the whole layer is placed alike again.
     const int twin = twin_worker(t), near = near_worker(t);
     for (int warm : {twin, near})
@@ -105,6 +110,7 @@ class Placer {
 
   std::vector<Task>& tasks_;
   const Dependences& dependences_;
+  const bool warm_caches_;
   std::vector<double> total_, load_;  // per worker: over all levels, in this level
   std::vector<int> twins_;            // per task: the same tile of the previous identical group, or -1
   double levels_ns_ = 0;
@@ -114,7 +120,7 @@ class Placer {
 }  // namespace
 
 std::vector<std::vector<int>> place(std::vector<Task>& tasks, const Dependences& dependences, int num_workers,
-                                    PlaceReport* report) {
+                                    bool warm_caches, PlaceReport* report) {
   MEGALITH_CHECK(num_workers >= 1, "[place] the number of workers is {}, want at least 1", num_workers);
   const std::vector<int> level_of = find_levels(dependences);
   std::vector<std::vector<int>> levels;
@@ -124,7 +130,7 @@ std::vector<std::vector<int>> place(std::vector<Task>& tasks, const Dependences&
     levels[level].push_back(static_cast<int>(t));
   }
 
-  Placer placer(tasks, dependences, num_workers);
+  Placer placer(tasks, dependences, num_workers, warm_caches);
   for (std::vector<int>& level : levels) placer.place_level(level);
 
   std::vector<std::vector<int>> workers(static_cast<size_t>(num_workers));

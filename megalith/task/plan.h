@@ -20,6 +20,7 @@ struct PlanOptions {
   std::string name;
   int num_workers = 1;
   std::optional<int> gate_task;  // no worker begins the next iteration before this task has ended
+  bool warm_caches = true;       // a worker finds in its cache what its last tasks had there: on a CPU, not on a GPU
 };
 
 struct PlanReport {

@@ -86,8 +86,16 @@ TEST(Cuda, TheStorytellerWritesTheTokensThatTransformersWrites) {
   EXPECT_EQ(index, 8);
 }
 
-// Fused, activations travel in bf16: 8 bits of mantissa. Texts are those of transformers' float32 run up to the first
-// place where two tokens are as likely as that can tell.
+double worst_logit(const std::vector<float>& found, const std::vector<float>& wanted) {
+  double worst = 0;
+  for (size_t v = 0; v < found.size(); ++v)
+    worst = std::max(worst, std::abs(static_cast<double>(found[v]) - static_cast<double>(wanted[v])));
+  return worst;
+}
+
+// Fused, activations travel in bf16: 8 bits of mantissa. Logits, after each prompt and after 64 tokens more, are those of
+// f32 within that; texts are those of transformers' float32 run up to the first place where two tokens are as likely as
+// that can tell.
 TEST(Cuda, TheFusedStorytellerWritesThemWithinBf16Rounding) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   constexpr double kRounding = 5e-2;  // of a logit; the largest found on an H200 was 3.4e-2
@@ -96,25 +104,26 @@ TEST(Cuda, TheFusedStorytellerWritesThemWithinBf16Rounding) {
   for (const int64_t rows : {1, 4, 8}) {
     engine::Engine engine(kModel, {.decoder = {.max_rows = rows}, .target = "cuda"});
     ASSERT_TRUE(engine.decoder_options().fused);
-    int index = 0, same = 0;
+    int index = 0;
+    double worst = 0;
     for (const Prompt& prompt : golden_prompts()) {
-      EXPECT_LT(worst_logit(logits_of(engine, prompt.ids), logits.get(fmt::format("prompt.{}", index++))), kRounding)
-          << rows << " rows, logits after " << prompt.text;
+      std::vector<int> text = prompt.ids;
+      text.insert(text.end(), prompt.greedy.begin(), prompt.greedy.end());
+      worst = std::max({worst, worst_logit(logits_of(engine, text), logits_of(exact, text)),
+                        worst_logit(logits_of(engine, prompt.ids), logits.get(fmt::format("prompt.{}", index++)))});
+      EXPECT_LT(worst, kRounding) << rows << " rows, logits after " << prompt.text;
       const auto found =
           engine.generate({{.prompt = prompt.ids, .max_new_tokens = 64, .ignore_stop_tokens = true}}).tokens[0];
       ASSERT_EQ(found.size(), prompt.greedy.size());
       const auto [differs, wanted] = std::ranges::mismatch(found, prompt.greedy);
-      if (differs == found.end()) {
-        ++same;
-        continue;
-      }
+      if (differs == found.end()) continue;
       std::vector<int> so_far = prompt.ids;
       so_far.insert(so_far.end(), found.begin(), differs);
       const std::vector<float> there = logits_of(exact, so_far);
       EXPECT_LT(there[static_cast<size_t>(*wanted)] - there[static_cast<size_t>(*differs)], 2 * kRounding)
           << rows << " rows, token " << differs - found.begin() << " after " << prompt.text;
     }
-    EXPECT_GE(same, 6) << "of 8 texts, with " << rows << " rows";
+    fmt::print("{} rows: no logit is off by more than {:.4f}\n", rows, worst);
   }
 }
 

@@ -26,6 +26,8 @@ inline void each_head_pair(X x, int first, const bf16* norm, f32 eps, const f32*
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int p = min(lane() + i * kWarpLanes, kPairs - 1);
+    factors[i] = more[i] = 0;
+    c[i] = s[i] = {0, 0};
     if (norm != nullptr) {
       factors[i] = *reinterpret_cast<const u32*>(norm + 2 * p);
       more[i] = *reinterpret_cast<const u32*>(norm + kHalf + 2 * p);
@@ -78,6 +80,16 @@ inline void each_qkv_pair(const Args& args, int t, int g, int e, const bf16* nor
   const int row = args.position[t] * (D / 2);
   each_head_pair<D>(args.qkv, ((t * G + g) * E + e) * D, norm, eps, rotates ? args.cosine + row : nullptr,
                     args.sine + row, args.epoch, put);
+}
+
+/// Past the first-level cache, which keeps what all layers ask for: the tables of the batch, cosines, sines.
+inline uint4 load_once(const bf16* from) {
+  uint4 value;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
 }
 
 inline void unpack(uint4 from, f32 (&to)[8]) {
@@ -143,31 +155,31 @@ struct OnlineSoftmax {
 };
 
 /// Chunk c of the positions of one row (ops/attention_qkv.h). A worker's groups of lanes take a position each: first
-/// the chunk's cached ones, which are loaded before anything is waited for; chunk 0 then those of this iteration's
-/// rows.
+/// the chunk's cached ones, which are loaded before anything is waited for, then those of this iteration's rows. What the task's operands are is looked up where it is needed: kept from start to end, it would spill.
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), kLanes = D / 8;
   static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C), B = static_cast<int>(Args::B);
+  static constexpr int A = static_cast<int>(Args::G * Args::M);
   static constexpr int kGroups = kWarpLanes / kLanes, kAtOnce = kWarps * kGroups;
   static_assert(D % 8 == 0 && kLanes <= kWarpLanes && (kLanes & (kLanes - 1)) == 0 && M <= kWarps);
   // What warps hand to each other: per warp and head D values, the top and the total.
   static constexpr int kEntry = D + 2;
 
  public:
-  ChunkAttention(const Args& args, int t, int g, int c)
-      : args_(args), t_(t), g_(g), c_(c), request_(args.request[t]), start_(args.start[t]) {}
+  ChunkAttention(decltype(Args::task) task, int t, int g, int c) : task_(task), t_(t), g_(g), c_(c) {}
 
   void run() {
-    const int cycle = start_ / (C * L), rest = start_ % (C * L);
+    const int start = args().start[t_], request = args().request[t_];
+    const int cycle = start / (C * L), rest = start % (C * L);
     const int cached = cycle * L + min(max(rest - c_ * L, 0), L);
-    const int count = cached + (c_ == 0 ? static_cast<int>(args_.T) : 0);
+    const int fresh = num_fresh(request), count = cached + fresh;
     if (count == 0) return put_nothing();
     uint4 next_key, next_value;
-    load(0, cached, next_key, next_value);
-    stage_heads();
+    load(0, cached, request, next_key, next_value);
+    stage_heads(fresh);
     block_sync();
-    inputs_are_ready(args_.epoch);
+    inputs_are_ready(args().epoch);
 
     const f32* const q = heads() + lane() % kLanes * 8;
     OnlineSoftmax<M, kLanes> softmax;
@@ -179,8 +191,8 @@ class ChunkAttention {
       unpack(next_value, value);
       const int n = at + place();
       bool active = n < count;
-      if (active && n >= cached) active = take_fresh(n - cached, key, value);
-      load(at + kAtOnce, cached, next_key, next_value);
+      if (active && n >= cached) active = take_fresh(n - cached, request, key, value);
+      load(at + kAtOnce, cached, request, next_key, next_value);
       softmax.template add<D>(q, key, value, Args::scale, active);
     }
     softmax.join_groups();
@@ -191,29 +203,46 @@ class ChunkAttention {
   static f32* heads() { return reinterpret_cast<f32*>(shared_area() + stream::kSumsBytes); }
   static f32* joined() { return heads() + (M + 2 * static_cast<int>(Args::T_largest)) * D; }
   static int place() { return warp() * kGroups + lane() / kLanes; }
-  int result(int m) const { return (t_ * C + c_) * static_cast<int>(Args::G * Args::M) + g_ * M + m; }
+  int result(int m) const { return (t_ * C + c_) * A + g_ * M + m; }
+  Args args() const { return Args::of(*task_); }
 
   /// The chunk's cached position number at + place().
-  void load(int at, int cached, uint4& key, uint4& value) const {
+  void load(int at, int cached, int request, uint4& key, uint4& value) const {
     const int n = at + place();
     key = value = {0, 0, 0, 0};
     if (n >= cached) return;
     const int position = (n / L * C + c_) * L + n % L;
-    const int page = args_.page_table[request_ * static_cast<int>(Args::Q) + position / B];
+    const Args args = this->args();
+    const int page = args.page_table[request * static_cast<int>(Args::Q) + position / B];
     const i64 element = ((i64(page) * B + position % B) * Args::G + g_) * D + lane() % kLanes * 8;
-    key = *reinterpret_cast<const uint4*>(args_.k_cache + element);
-    value = *reinterpret_cast<const uint4*>(args_.v_cache + element);
+    key = load_once(args.k_cache + element);
+    value = load_once(args.v_cache + element);
   }
 
-  // This row's queries; for chunk 0 the keys and values of all rows of the iteration.
-  void stage_heads() const {
-    const int num_heads = M + (c_ == 0 ? 2 * static_cast<int>(args_.T) : 0);
+  bool holds(int position) const { return position / L % C == c_; }
+  /// Rows of this iteration to look at: all, if the chunk has one of this request's.
+  int num_fresh(int request) const {
+    const Args args = this->args();
+    if constexpr (Args::T_largest == 1) {
+      return holds(args.position[t_]) ? 1 : 0;
+    } else {
+      const int rows = static_cast<int>(args.T);
+      bool any = false;
+      for (int u = 0; u < rows; ++u) any = any || (args.request[u] == request && holds(args.position[u]));
+      return any ? rows : 0;
+    }
+  }
+
+  // This row's queries; the keys and values of `fresh` rows of the iteration.
+  void stage_heads(int fresh) const {
+    const Args args = this->args();
+    const int num_heads = M + 2 * fresh;
 #pragma unroll 1
     for (int h = warp(); h < num_heads; h += kWarps) {
       const bool is_query = h < M, is_value = !is_query && (h - M) % 2 == 1;
       const bf16* norm = nullptr;
-      if constexpr (kNorm) norm = is_query ? args_.q_norm : is_value ? nullptr : args_.k_norm;
-      each_qkv_pair(args_, is_query ? t_ : (h - M) / 2, g_, is_query ? h : M + (h - M) % 2, norm, !is_value,
+      if constexpr (kNorm) norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
+      each_qkv_pair(args, is_query ? t_ : (h - M) / 2, g_, is_query ? h : M + (h - M) % 2, norm, !is_value,
                     [&](int d, f32 a, f32 b) {
                       *reinterpret_cast<float2*>(heads() + h * D + d) = {a, b};
                     });
@@ -221,8 +250,12 @@ class ChunkAttention {
   }
 
   /// Row u's key and value, if it counts for this one.
-  bool take_fresh(int u, f32 (&key)[8], f32 (&value)[8]) const {
-    if (Args::T_largest > 1 && (args_.request[u] != request_ || args_.position[u] > args_.position[t_])) return false;
+  bool take_fresh(int u, int request, f32 (&key)[8], f32 (&value)[8]) const {
+    if constexpr (Args::T_largest > 1) {
+      const Args args = this->args();
+      const int position = args.position[u];
+      if (args.request[u] != request || position > args.position[t_] || !holds(position)) return false;
+    }
     const f32* const from = heads() + (M + 2 * u) * D + lane() % kLanes * 8;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -233,12 +266,13 @@ class ChunkAttention {
   }
 
   void put_nothing() const {
+    const Args args = this->args();
 #pragma unroll 1
     for (int i = 2 * thread(); i < M * D; i += 2 * kThreads)
-      put_two(args_.part, result(0) * D + i, 0.0f, 0.0f, args_.epoch);
+      put_two(args.part, result(0) * D + i, 0.0f, 0.0f, args.epoch);
     if (thread() < M) {
-      put(args_.top, result(thread()), -kInfinity, args_.epoch);
-      put(args_.total, result(thread()), 0.0f, args_.epoch);
+      put(args.top, result(thread()), -kInfinity, args.epoch);
+      put(args.total, result(thread()), 0.0f, args.epoch);
     }
   }
 
@@ -258,6 +292,7 @@ class ChunkAttention {
     constexpr int kWarpsPerHead = kWarps / M, kPairs = D / 2;
     const int m = warp() / kWarpsPerHead;
     if (m < M) {
+      const Args args = this->args();
       const f32* const from = joined() + m * kEntry;
       float2 one = {-kInfinity, 0};
       if (lane() < kWarps) one = *reinterpret_cast<const float2*>(from + lane() * (M * kEntry) + D);
@@ -275,29 +310,34 @@ class ChunkAttention {
             part.y = fma(share, of_warp.y, part.y);
           }
         }
-        if (p < kPairs) put_two(args_.part, result(m) * D + 2 * p, part.x, part.y, args_.epoch);
+        if (p < kPairs) put_two(args.part, result(m) * D + 2 * p, part.x, part.y, args.epoch);
       }
       if (warp() % kWarpsPerHead == 0 && lane() == 0) {
-        put(args_.top, result(m), top, args_.epoch);
-        put(args_.total, result(m), total, args_.epoch);
+        put(args.top, result(m), top, args.epoch);
+        put(args.total, result(m), total, args.epoch);
       }
     }
     block_sync();
   }
 
-  const Args& args_;
-  const int t_, g_, c_, request_, start_;
+  const decltype(Args::task) task_;
+  const int t_, g_, c_;
 };
 
 template <bool kNorm, class Args>
 inline void attention_chunks(const Args& args) {
-#pragma unroll 1
-  for (i64 t = args.t_begin; t < min(args.t_end, i64(args.T)); ++t)
-#pragma unroll 1
-    for (i64 g = args.g_begin; g < args.g_end; ++g)
-#pragma unroll 1
-      for (i64 c = args.c_begin; c < args.c_end; ++c)
-        ChunkAttention<kNorm, Args>(args, static_cast<int>(t), static_cast<int>(g), static_cast<int>(c)).run();
+  const auto task = args.task;
+  int t = static_cast<int>(args.t_begin), g = static_cast<int>(args.g_begin), c = static_cast<int>(args.c_begin);
+  if (t >= rows_of(args)) return;
+  for (;;) {
+    ChunkAttention<kNorm, Args>(task, t, g, c).run();
+    const Args bounds = Args::of(*task);
+    if (++c < bounds.c_end) continue;
+    c = static_cast<int>(bounds.c_begin);
+    if (++g < bounds.g_end) continue;
+    g = static_cast<int>(bounds.g_begin);
+    if (++t >= min(bounds.t_end, rows_of(bounds))) return;
+  }
 }
 template <class Args>
 inline void attention_partial_norm(const Args& args) {
@@ -316,7 +356,7 @@ inline void merge_chunks(const Args& args) {
   static_assert(C <= kWarpLanes && kThreads % kPairs == 0);
   float2* const sums = reinterpret_cast<float2*>(shared_area() + stream::kSumsBytes);  // [kGroups, kPairs]
   const int p = thread() % kPairs, group = thread() / kPairs;
-  const int t_end = static_cast<int>(min(args.t_end, i64(args.T))), a_end = static_cast<int>(args.a_end);
+  const int t_end = static_cast<int>(min(args.t_end, rows_of(args))), a_end = static_cast<int>(args.a_end);
 #pragma unroll 1
   for (int t = static_cast<int>(args.t_begin); t < t_end; ++t)
 #pragma unroll 1
@@ -329,8 +369,11 @@ inline void merge_chunks(const Args& args) {
       }
       f32 top = -kInfinity, total = 0;
       if (lane() < C) {
-        top = get(args.top, (t * C + lane()) * A + a, args.epoch);
-        total = get(args.total, (t * C + lane()) * A + a, args.epoch);
+        const int of_lane = (t * C + lane()) * A + a;
+        const auto top_seen = look(args.top, of_lane);
+        const auto total_seen = look(args.total, of_lane);
+        top = get(top_seen, args.top, of_lane, args.epoch);
+        total = get(total_seen, args.total, of_lane, args.epoch);
       }
       const f32 weight = fast_exp(top - warp_all(top, Larger{})), all = warp_all(weight * total, Add{});
       inputs_are_ready(args.epoch);
@@ -361,23 +404,21 @@ inline void merge_chunks(const Args& args) {
     }
 }
 
-/// Writes the keys and values of this iteration's rows into the cache, behind everybody who reads it.
+/// Writes the keys and values of this iteration's rows into the cache, behind everybody who reads it: a head a warp.
 template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
   constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
-  const int g_end = static_cast<int>(args.g_end);
+  const int groups = static_cast<int>(args.g_end - args.g_begin), num_heads = 2 * static_cast<int>(args.T) * groups;
 #pragma unroll 1
-  for (int g = static_cast<int>(args.g_begin); g < g_end; ++g)
-#pragma unroll 1
-    for (int h = warp(); h < 2 * static_cast<int>(args.T); h += kWarps) {
-      const int t = h / 2, position = args.position[t];
-      const int page = args.page_table[args.request[t] * static_cast<int>(Args::Q) + position / B];
-      bf16* const to = (h % 2 == 0 ? args.k_cache : args.v_cache) + ((i64(page) * B + position % B) * Args::G + g) * D;
-      const bf16* norm = nullptr;
-      if constexpr (kNorm) norm = h % 2 == 0 ? args.k_norm : nullptr;
-      each_qkv_pair(args, t, g, M + h % 2, norm, h % 2 == 0,
-                    [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
-    }
+  for (int h = warp(); h < num_heads; h += kWarps) {
+    const int g = static_cast<int>(args.g_begin) + h / 2 % groups, t = h / (2 * groups), position = args.position[t];
+    const int page = args.page_table[args.request[t] * static_cast<int>(Args::Q) + position / B];
+    bf16* const to = (h % 2 == 0 ? args.k_cache : args.v_cache) + ((i64(page) * B + position % B) * Args::G + g) * D;
+    const bf16* norm = nullptr;
+    if constexpr (kNorm) norm = h % 2 == 0 ? args.k_norm : nullptr;
+    each_qkv_pair(args, t, g, M + h % 2, norm, h % 2 == 0,
+                  [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
+  }
 }
 template <class Args>
 inline void append_norm(const Args& args) {

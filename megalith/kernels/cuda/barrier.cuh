@@ -20,27 +20,49 @@ inline void barriers_are_made() {
   asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 #endif
 }
-/// Release; pairs with barrier_passed().
-inline void barrier_arrive(Barrier* barrier) {
-  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
-               :
-               : "r"(shared_address(barrier))
-               : "memory");
+/// Release; pairs with barrier_passed(). `at`: shared_address() of a barrier.
+inline void barrier_arrive_at(u32 at) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" : : "r"(at) : "memory");
 }
+inline void barrier_arrive(Barrier* barrier) { barrier_arrive_at(shared_address(barrier)); }
+#if __CUDA_ARCH__ >= 900
+#define MEGALITH_BARRIER_LOOK "mbarrier.try_wait.parity.shared.b64"
+#else
+#define MEGALITH_BARRIER_LOOK "mbarrier.test_wait.parity.shared.b64"
+#endif
 /// Whether the phase of this parity has ended. Acquire.
 inline bool barrier_passed(Barrier* barrier, u32 parity) {
   u32 passed;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+  asm volatile("{ .reg .pred p; " MEGALITH_BARRIER_LOOK " p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                : "=r"(passed)
                : "r"(shared_address(barrier)), "r"(parity)
                : "memory");
-#else
-  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+  return passed != 0;
+}
+/// The same of several barriers, four of them asked together. `at`: their shared_address().
+template <int kCount>
+inline bool barriers_passed(const u32 (&at)[kCount], const u32 (&parity)[kCount]) {
+  bool passed = true;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    u32 one;
+    asm volatile("{ .reg .pred p; " MEGALITH_BARRIER_LOOK " p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(one)
+                 : "r"(at[i]), "r"(parity[i])
+                 : "memory");
+    passed = passed && one != 0;
+  }
+  return passed;
+}
+inline bool barriers_passed(const u32 (&at)[4], const u32 (&parity)[4]) {
+  u32 passed;
+  asm volatile("{ .reg .pred p, q, r, s; " MEGALITH_BARRIER_LOOK " p, [%1], %5; " MEGALITH_BARRIER_LOOK
+               " q, [%2], %6; " MEGALITH_BARRIER_LOOK " r, [%3], %7; " MEGALITH_BARRIER_LOOK
+               " s, [%4], %8; and.pred p, p, q; and.pred r, r, s; and.pred p, p, r; selp.u32 %0, 1, 0, p; }"
                : "=r"(passed)
-               : "r"(shared_address(barrier)), "r"(parity)
+               : "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(parity[0]), "r"(parity[1]), "r"(parity[2]),
+                 "r"(parity[3])
                : "memory");
-#endif
   return passed != 0;
 }
 inline void barrier_wait(Barrier* barrier, u32 parity) {

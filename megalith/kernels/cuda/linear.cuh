@@ -12,10 +12,13 @@ struct LinearSizes {
   static_assert(kColumns % 8 == 0 && kRows <= stream::kMostRows && kWarps == stream::kConsumerWarps);
   static constexpr int kSlices = stream::slices(kRows), kGroup = stream::group_rows(kSlices);
   static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
-  static constexpr int kPadded = kChunks * stream::chunk_columns(kSlices);
-  /// Groups of rows of weights whose sums there is room for at a time.
-  static int groups_at_a_time(int rows) { return stream::kSumsPerWarp / (kGroup * (kRows == 1 ? 1 : max(rows, 1))); }
 };
+/// Groups of rows of weights whose sums there is room for at a time: of a power of two of rows, so that nothing is divided.
+template <int kSlices, bool kOneRow>
+inline int groups_at_a_time(int rows) {
+  constexpr int kMost = stream::kSumsPerWarp / stream::group_rows(kSlices);
+  return kOneRow || rows <= 1 ? kMost : kMost >> (32 - __clz(rows - 1));
+}
 
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
 /// once and used by all of a layer: instructions that are run once have to come from far.
@@ -24,9 +27,9 @@ struct LinearJob {
   X x;               // [rows, columns]
   const bf16* norm;  // [columns], or nullptr
   f32 eps;
-  int rows, columns, padded, chunks;  // of a row of weights; `padded` columns are in shared memory at a time
-  int chunks_per_part, at_a_time;     // groups, where columns are taken in parts
-  u32 chunk;
+  int rows, columns, chunks;       // of a row of weights
+  int chunks_per_part, at_a_time;  // of whose columns activations are in shared memory; then groups at a time
+  RingPlace ring;  // where its weights begin
   int streams;  // weights that take turns: gate and up, or one
   int n_begin, n_end, num_columns;
   Y y;              // [rows, num_columns]
@@ -41,47 +44,46 @@ inline f32 silu(f32 x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
 template <int kSlices, bool kOneRow, class X, class Y, class R>
 inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {
   constexpr int kGroup = stream::group_rows(kSlices);
-  const int rows = kOneRow ? min(job.rows, 1) : job.rows;
+  const int rows = kOneRow ? 1 : job.rows;  // with room for one, an iteration that happens has one
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
   const bool is_split = job.chunks_per_part < job.chunks;
-  const int at_a_time =
-      is_split ? job.at_a_time : stream::kSumsPerWarp / (kGroup * (kOneRow ? 1 : max(rows, 1))) / job.streams;
-  u32 chunk = job.chunk;
+  const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
+  RingPlace ring = job.ring;
 #pragma unroll 1
   for (int done = 0; done < num_groups; done += at_a_time) {
     if (done > 0) block_sync();  // the sums were read
     const int count = min(at_a_time, num_groups - done), pairs = count * (kGroup / 2);
+    // A thread's pair of results; there are never more of them than threads.
+    const int t = kOneRow ? 0 : thread() / pairs, n = (thread() - t * pairs) * 2, column = job.n_begin + done * kGroup + n;
+    const bool has_pair = thread() < pairs * rows && column < job.n_end;
+    const int at = t * job.num_columns + column;
+    decltype(look_two(job.residual, at)) residual = {};
+    if (has_pair && job.has_residual) residual = look_two(job.residual, at);
 #pragma unroll 1
     for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
       const int chunks = min(job.chunks_per_part, job.chunks - part);
       if (is_split || done == 0)
-        multiply_stage(job.x, job.norm, job.eps, rows, job.columns, part * stream::chunk_columns(kSlices), job.padded,
-                       job.epoch);
-      multiply_groups<kSlices>(chunk, count * job.streams, chunks, rows, job.padded, part > 0);
-      chunk += count * job.streams * chunks;
+        multiply_stage<kSlices, kOneRow>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
+      ring = multiply_groups<kSlices>(ring, count * job.streams, chunks, rows, part > 0);
     }
-#pragma unroll 1
-    for (int i = thread(); i < pairs * rows; i += kThreads) {
-      const int t = kOneRow ? 0 : i / pairs, n = (i - t * pairs) * 2, column = job.n_begin + done * kGroup + n;
-      if (column >= job.n_end) continue;
-      const f32* const from = multiply_sums() + (t * count + n / kGroup) * (job.streams * kGroup) + n % kGroup;
-      const int at = t * job.num_columns + column;
-      float2 y = multiply_sum<float2>(from);
-      if (job.norm != nullptr) {
-        const f32 scale = multiply_scale[t];
-        y = {y.x * scale, y.y * scale};
-        if (job.streams == 2) {
-          const float2 up = multiply_sum<float2>(from + kGroup);
-          y = {silu(y.x) * (up.x * scale), silu(y.y) * (up.y * scale)};
-        }
+    block_sync();
+    if (!has_pair) continue;
+    const f32* const from = multiply_sums() + (t * count + n / kGroup) * (job.streams * kGroup) + n % kGroup;
+    float2 y = multiply_sum<float2>(from);
+    if (job.norm != nullptr) {
+      const f32 scale = multiply_scale(t, job.columns, job.eps);
+      y = {y.x * scale, y.y * scale};
+      if (job.streams == 2) {
+        const float2 up = multiply_sum<float2>(from + kGroup);
+        y = {silu(y.x) * (up.x * scale), silu(y.y) * (up.y * scale)};
       }
-      if (job.has_residual) {
-        const float2 residual = get_two(look_two(job.residual, at), job.residual, at, job.epoch);
-        y = {residual.x + y.x, residual.y + y.y};
-        put_two(job.sum, at, y.x, y.y, job.epoch);
-      }
-      put_pair(job.y, at, y.x, y.y, job.epoch);
     }
+    if (job.has_residual) {
+      const float2 before = get_two(residual, job.residual, at, job.epoch);
+      y = {before.x + y.x, before.y + y.y};
+      put_two(job.sum, at, y.x, y.y, job.epoch);
+    }
+    put_pair(job.y, at, y.x, y.y, job.epoch);
   }
 }
 
@@ -107,11 +109,10 @@ inline auto linear_job(const Args& args, bool splits, X x, const bf16* norm, f32
                                                         eps,
                                                         static_cast<int>(rows),
                                                         static_cast<int>(Args::K),
-                                                        part * stream::chunk_columns(Sizes::kSlices),
                                                         Sizes::kChunks,
                                                         part,
                                                         static_cast<int>(stream::groups_per_turn(kRows)),
-                                                        args.chunk,
+                                                        args.ring,
                                                         streams,
                                                         static_cast<int>(args.n_begin),
                                                         static_cast<int>(args.n_end),
@@ -154,21 +155,23 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C);
   constexpr int kGroup = Sizes::kGroup;
   const int rows = static_cast<int>(args.R), c_end = static_cast<int>(args.c_end), t = warp();
-  multiply_stage(args.x, args.norm, Args::eps, rows, static_cast<int>(Args::K), 0, Sizes::kPadded, args.epoch);
-  const int at_a_time = Sizes::groups_at_a_time(rows);
-  u32 chunk = args.chunk;
+  constexpr int K = static_cast<int>(Args::K);
+  constexpr bool kOneRow = Args::R_largest == 1;
+  if (rows > 0) multiply_stage<Sizes::kSlices, kOneRow>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
+  const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
+  RingPlace ring = args.ring;
   for (int c = static_cast<int>(args.c_begin); c < c_end; ++c) {
     const int columns = min(L, V - c * L), num_groups = (columns + kGroup - 1) / kGroup;
     f32 best = -kInfinity;
     int column_of_best = 0x7fffffff;
     for (int done = 0; done < num_groups; done += at_a_time) {
       const int count = min(at_a_time, num_groups - done);
-      multiply_groups<Sizes::kSlices>(chunk, count, Sizes::kChunks, rows, Sizes::kPadded, false);
-      chunk += count * Sizes::kChunks;
+      ring = multiply_groups<Sizes::kSlices>(ring, count, Sizes::kChunks, rows, false);
+      block_sync();
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {
         const float4 sums = multiply_sum<float4>(multiply_sums() + t * count * kGroup + n);
-        const f32 scale = multiply_scale[t],
+        const f32 scale = multiply_scale(t, K, Args::eps),
                   values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
 #pragma unroll
         for (int i = 0; i < 4; ++i)

@@ -1,16 +1,21 @@
 // y[t, n] = sum over k of x[t, k] * weight[n, k], for a few rows of activations, with weights from the stream: what
-// decoding spends its time on. Three parts, with a barrier of the block between them:
+// decoding spends its time on. A warp has the same columns of every row of weights, so it waits for and stages those
+// activations alone, and no barrier stands before the multiplication:
 //
-//   stage      activations into shared memory as bf16, times the norm's weight; their squares summed on the way
-//   multiply   each warp a share of the columns of every row of weights, by tensor cores (kernels/stream_layout.h)
-//   sums       of the 16 warps, in order; then the epilogue, one thread for each pair of results
+//   stage      the warp's activations into shared memory as bf16, times the norm's weight; their squares on the way
+//   multiply   with its share of every chunk, by tensor cores (kernels/stream_layout.h)
+//   sums       after a barrier of the block: of the 16 warps, in order; then the epilogue, a thread a pair of results
 //
 // All order of summation follows from the layout, never from who is first: the same bits every run.
 //
-// A stage of a small model takes a microsecond. So nothing of it may land in local memory: the first-level cache beside
-// a full shared memory has 50 bytes a thread, and what falls out of it takes a microsecond to come back. That is why
-// these are no functions that are called (the convention saves registers to the stack), why arrays are set before they
-// are used under conditions, and why tasks lie in shared memory. It made Qwen3-0.6B 22 % faster on an H200.
+// A stage of a small model takes a microsecond, so three things count that elsewhere do not:
+//   * Nothing may land in local memory: the first-level cache beside a full shared memory has 50 bytes a thread, and what
+//     falls out of it takes a microsecond to come back. That is why these are no functions that are called (the convention
+//     saves registers to the stack), why arrays are set before they are used under conditions, and why tasks lie in
+//     shared memory.
+//   * Addresses that a loop uses are worked out once, and kept (keep()): left to itself the compiler works them out again
+//     behind every wait.
+//   * What is waited for is asked for together: four chunks' barriers, then their loads, then their multiplications.
 #pragma once
 
 #include "megalith/kernels/cuda/reduce.cuh"
@@ -28,47 +33,79 @@ inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
-__shared__ f32 multiply_squares[stream::kMostRows][kWarps], multiply_scale[stream::kMostRows];
+/// The same register from now on: no working out again.
+inline u32 keep(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+inline uint4 load_shared(u32 at) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(at)
+               : "memory");
+  return value;
+}
+
+/// If `puts`: *at = sum, or with `adds` += sum. Without a branch.
+inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
+  asm volatile(
+      "{ .reg .pred p, q; .reg .f32 old; setp.ne.u32 p, %2, 0; setp.ne.and.u32 q, %3, 0, p; mov.f32 old, 0f00000000; "
+      "@q ld.shared.f32 old, [%0]; add.f32 old, old, %1; @p st.shared.f32 [%0], old; }"
+      :
+      : "r"(at), "f"(sum), "r"(static_cast<u32>(puts)), "r"(static_cast<u32>(adds))
+      : "memory");
+}
+
+/// Of the squares of a row of activations, each warp's share.
+__shared__ __align__(16) f32 multiply_squares[stream::kMostRows][kWarps];
 
 /// The sums of a multiplication come first in the shared area and stay the multiplications' own: the last warps read
 /// one task's while others begin the next. Behind them lie its activations, or what another body has there.
 inline f32* multiply_sums() { return reinterpret_cast<f32*>(shared_area()); }
 inline u8* area_behind_sums() { return shared_area() + stream::kSumsBytes; }
-inline u32* staged(int row, int padded) { return reinterpret_cast<u32*>(area_behind_sums()) + row * (padded / 2); }
 
-/// `x`: [rows, columns] of bf16, words or plain, into the shared area: of each row `padded` columns from `first_column`
-/// on, zeros past the last one.
-/// With `norm` [columns], activations are multiplied with it, and multiply_scale[t] is then what rmsnorm multiplies
-/// with besides. Ends with a barrier of the block; the scales are there after the next one.
-template <class X>
-inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns, int first_column, int padded,
-                           Epoch epoch) {
-  constexpr int kInFlight = 2;  // pieces of four that a thread has under way
-  const int pieces = min(columns - first_column, padded) / 4;
+/// Where this warp has its columns of row `row`: of each of `chunks` chunks one run after the other.
+template <int kSlices>
+inline u8* staged(int row, int chunks) {
+  return area_behind_sums() + (row * kWarps + warp()) * (chunks * kSlices * stream::kRunColumns * 2);
+}
+
+/// This warp's columns of `x`: [rows, columns] of bf16, words or plain, into the shared area: those of `chunks` chunks
+/// from chunk `first_chunk` of a row on, zeros past the last column. With `norm` [columns], activations are multiplied
+/// with it and their squares go to multiply_squares. Returns once the warp may read them.
+template <int kSlices, bool kOneRow, class X>
+inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int first_chunk, int chunks, Epoch epoch) {
+  constexpr int kInFlight = 2;                                            // pieces of four that a thread has under way
+  constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 4;  // of a chunk
+  const int pieces = chunks * kPieces;
+  warp_sync();  // what was staged before was read
 #pragma unroll 1
-  for (int t = 0; t < rows; ++t) {
-    const int first = t * columns + first_column;
-    u32* const to = staged(t, padded);
+  for (int t = 0; t < (kOneRow ? 1 : rows); ++t) {
+    u8* const to = staged<kSlices>(t, chunks);
     f32 squares = 0;
+    const auto column_of = [&](int piece) {
+      return ((first_chunk + piece / kPieces) * kWarps + warp()) * kRun + piece % kPieces * 4;
+    };
 #pragma unroll 1
-    for (int base = thread(); base < padded / 4; base += kInFlight * kThreads) {
+    for (int base = 0; base < pieces; base += kInFlight * kWarpLanes) {
       Fours<X, kInFlight> fours;
       uint2 factors[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        const int piece = base + i * kThreads;
+        const int piece = base + i * kWarpLanes + lane(), column = column_of(piece);
         factors[i] = make_uint2(0, 0);
-        if (piece < pieces) {
-          fours.look(i, x, first + piece * 4);
-          if (norm != nullptr) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm) + piece);
+        if (piece < pieces && column < columns) {
+          fours.look(i, x, t * columns + column);
+          if (norm != nullptr) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm + column));
         } else {
           fours.none(i, epoch);
         }
       }
-      fours.wait([&](int i) { return first + (base + i * kThreads) * 4; }, x, epoch);
+      fours.wait([&](int i) { return t * columns + column_of(base + i * kWarpLanes + lane()); }, x, epoch);
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        const int piece = base + i * kThreads;
+        const int piece = base + i * kWarpLanes + lane();
         uint2 four = fours.get(i);
         if (norm != nullptr) {
           const f32 a = low_f32(four.x), b = high_f32(four.x), c = low_f32(four.y), d = high_f32(four.y);
@@ -76,7 +113,7 @@ inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns
           four.x = pack_bf16(a * low_f32(factors[i].x), b * high_f32(factors[i].x));
           four.y = pack_bf16(c * low_f32(factors[i].y), d * high_f32(factors[i].y));
         }
-        if (piece < padded / 4) *reinterpret_cast<uint2*>(to + piece * 2) = four;
+        if (piece < pieces) *reinterpret_cast<uint2*>(to + piece * 8) = four;
       }
     }
     if (norm != nullptr) {
@@ -84,104 +121,118 @@ inline void multiply_stage(X x, const bf16* norm, f32 eps, int rows, int columns
       if (lane() == 0) multiply_squares[t][warp()] = squares;
     }
   }
-  block_sync();
+  warp_sync();
   inputs_are_ready(epoch);
-  if (norm != nullptr && warp() < rows) {
-    f32 total = multiply_squares[warp()][lane() % kWarps];
+}
+
+/// What rmsnorm multiplies row t with besides its weight. After a barrier of the block behind multiply_stage().
+inline f32 multiply_scale(int t, int columns, f32 eps) {
+  f32 total = 0;
 #pragma unroll
-    for (int apart = kWarps / 2; apart > 0; apart /= 2) total += from_lane(total, apart);
-    if (lane() == 0) multiply_scale[warp()] = fast_rsqrt(fast_divide(total, static_cast<f32>(columns)) + eps);
+  for (int w = 0; w < kWarps; w += 4) {
+    const float4 of_warps = *reinterpret_cast<const float4*>(&multiply_squares[t][w]);
+    total += (of_warps.x + of_warps.y) + (of_warps.z + of_warps.w);
   }
+  return fast_rsqrt(fast_divide(total, static_cast<f32>(columns)) + eps);
 }
 
 /// `count` groups of rows of weights from the stream, `chunks` chunks each, times what multiply_stage() left. The sum
 /// of row t of the activations with place n of the count * group_rows rows is, for each warp w, multiply_sums()[w *
-/// kSumsPerWarp + t * count * group_rows + n]. With `adds`, to what is there of an earlier part of
-/// the columns. Ends with a barrier of the block. Without rows, the chunks are taken and left.
-///
-/// A chunk by itself is a chain: its barrier, its loads, two multiplications, a sum; some 400 cycles in which little
-/// else happens. So a warp takes several chunks at a time, each with sums of its own.
-inline void put_sum(f32* to, f32 sum, bool adds) { *to = adds ? *to + sum : sum; }
+/// kSumsPerWarp + t * count * group_rows + n], after a barrier of the block. With `adds`, to what is there of an earlier
+/// part of the columns. Returns where the chunks after them begin.
 template <int kSlices>
-inline void multiply_groups(u32 first_chunk, int count, int chunks, int rows, int padded, bool adds) {
-  constexpr int kGroupRows = stream::group_rows(kSlices), kAtOnce = 2;
-  constexpr int kSums = kSlices == 2 ? 1 : 4;  // that a lane has of a group
-  const int t4 = lane() % 4, g = lane() / 4;
-  const int row = kSlices == 2 ? g / 2 : g, slice = kSlices == 2 ? g % 2 : 0;
-  const bool active = row < rows;
-  const u32* const x = staged(row, padded) + ((warp() * kSlices + slice) * stream::kRunColumns + 8 * t4) / 2;
-  const u8* const mine = dynamic_shared + warp() * 1024 + lane() * 16;
-  const int stride = count * kGroupRows, total = count * chunks;
-  f32* to = multiply_sums() + warp() * stream::kSumsPerWarp + g;
+inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows, bool adds) {
+  constexpr u32 kGroupRows = stream::group_rows(kSlices), kAtOnce = kRingSlots >= 8 ? 4 : kRingSlots >= 4 ? 2 : 1;
+  constexpr u32 kSums = kSlices == 2 ? 1 : 4;  // that a lane has of a group
+  constexpr u32 kRunBytes = kSlices * stream::kRunColumns * 2;
+  const u32 me = keep(threadIdx.x % kWarpLanes), t4 = me % 4, g = me / 4;
+  const u32 row = kSlices == 2 ? g / 2 : g, slice = kSlices == 2 ? g % 2 : 0;
+  const bool active = row < static_cast<u32>(rows);
+  const u32 x = keep(shared_address(staged<kSlices>(active ? row : 0, chunks)) + slice * (stream::kRunColumns * 2) + 16 * t4);
+  const u32 x_end = x + chunks * kRunBytes;
+  const u32 mine = keep(shared_address(dynamic_shared) + warp() * 1024 + me * 16);
+  const u32 full = keep(shared_address(ring_full)), empty = keep(shared_address(ring_empty));
+  const u32 total = keep(count * chunks), stride = count * kGroupRows * 4, num_rows = rows;
+  u32 to = shared_address(multiply_sums() + warp() * stream::kSumsPerWarp + g);
   f32 sum[kSums] = {};
-  int c = 0;  // chunk of the group
+  u32 x_at = x, x_sum = x;
 #pragma unroll 1
-  for (int at = 0; at < total; at += kAtOnce) {
-    f32 d[kAtOnce][4];
-    int of_group = c;
+  for (u32 at = 0; at < total; at += kAtOnce) {
+    // Past the end the last chunk is taken again, and not counted.
+    const u32 left = total - at;
+    uint4 b[kAtOnce], a[kAtOnce][2];
+    u32 slot[kAtOnce], full_at[kAtOnce], parity[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
-      if (at + i < total) {
-        const u32 chunk = first_chunk + at + i, slot = chunk % kRingBarriers;
-        uint4 b = {0, 0, 0, 0};
-        if (active) b = *reinterpret_cast<const uint4*>(x + of_group * (stream::chunk_columns(kSlices) / 2));
-        if (++of_group == chunks) of_group = 0;
-        barrier_wait(&ring_full[slot], chunk / kRingBarriers & 1);
-        const u8* const from = mine + slot * stream::kChunkBytes;
-        const uint4 a0 = *reinterpret_cast<const uint4*>(from), a1 = *reinterpret_cast<const uint4*>(from + 512);
-        multiply_accumulate(d[i], a0, b.x, b.y);
-        multiply_accumulate(d[i], a1, b.z, b.w);
-      }
+    for (u32 i = 0; i < kAtOnce; ++i) {
+      const RingPlace place = ring + (i < left ? i : left - 1);
+      slot[i] = place.slot;
+      full_at[i] = full + place.slot * 8;
+      parity[i] = place.parity;
+      b[i] = {0, 0, 0, 0};
+      if (active) b[i] = load_shared(x_at);
+      x_at += kRunBytes;
+      if (x_at == x_end) x_at = x;
     }
-    warp_sync();
-    if (lane() < kAtOnce && at + lane() < total)
-      barrier_arrive(&ring_empty[(first_chunk + at + lane()) % kRingBarriers]);
+    while (!barriers_passed(full_at, parity)) {}
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (at + i >= total) continue;
+    for (u32 i = 0; i < kAtOnce; ++i) {
+      a[i][0] = load_shared(mine + slot[i] * stream::kChunkBytes);
+      a[i][1] = load_shared(mine + slot[i] * stream::kChunkBytes + 512);
+    }
+    f32 d[kAtOnce][4] = {};
+#pragma unroll
+    for (u32 i = 0; i < kAtOnce; ++i) multiply_accumulate(d[i], a[i][0], b[i].x, b[i].y);
+#pragma unroll
+    for (u32 i = 0; i < kAtOnce; ++i) multiply_accumulate(d[i], a[i][1], b[i].z, b[i].w);
+    warp_sync();
+    if (me < kAtOnce && me < left) barrier_arrive_at(empty + (ring + me).slot * 8);
+    ring = ring + (left < kAtOnce ? left : kAtOnce);
+#pragma unroll
+    for (u32 i = 0; i < kAtOnce; ++i) {
+      const bool counts = i < left;
       if constexpr (kSlices == 2) {
         // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
-        sum[0] += d[i][0] + d[i][3];
+        sum[0] += counts ? d[i][0] + d[i][3] : 0.0f;
       } else {
 #pragma unroll
-        for (int j = 0; j < kSums; ++j) sum[j] += d[i][j];
+        for (u32 j = 0; j < kSums; ++j) sum[j] += counts ? d[i][j] : 0.0f;
       }
-      if (++c < chunks) continue;
+      x_sum += counts ? kRunBytes : 0;
+      const bool ends = x_sum == x_end;
       if constexpr (kSlices == 2) {
-        if (t4 < rows) put_sum(to + t4 * stride, sum[0], adds);
+        put_sum(ends && t4 < num_rows, to + t4 * stride, sum[0], adds);
       } else {
-        if (2 * t4 < rows) {
-          put_sum(to + 2 * t4 * stride, sum[0], adds);
-          put_sum(to + 2 * t4 * stride + 8, sum[2], adds);
-        }
-        if (2 * t4 + 1 < rows) {
-          put_sum(to + (2 * t4 + 1) * stride, sum[1], adds);
-          put_sum(to + (2 * t4 + 1) * stride + 8, sum[3], adds);
-        }
+#pragma unroll
+        for (u32 j = 0; j < kSums; ++j)
+          put_sum(ends && 2 * t4 + j % 2 < num_rows, to + (2 * t4 + j % 2) * stride + j / 2 * 32, sum[j], adds);
+      }
+      if (ends) {
+        x_sum = x;
+        to += kGroupRows * 4;
       }
 #pragma unroll
-      for (int j = 0; j < kSums; ++j) sum[j] = 0;
-      to += kGroupRows;
-      c = 0;
+      for (u32 j = 0; j < kSums; ++j) sum[j] = ends ? 0.0f : sum[j];
     }
   }
-  block_sync();
+  return ring;
 }
 
-/// The sums of all warps for `Vector` (float2, float4) of places, in the order of the warps.
+/// The sums of all warps for `Vector` (float2, float4) of places, in an order of their own.
 template <class Vector>
 inline Vector multiply_sum(const f32* from) {
-  constexpr int kWidth = sizeof(Vector) / sizeof(f32);
-  union {
+  constexpr int kWidth = sizeof(Vector) / sizeof(f32), kAtOnce = 4;
+  union Values {
     Vector vector;
     f32 values[kWidth];
-  } total = {}, one;
+  } total = {}, part[kAtOnce];
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    one.vector = *reinterpret_cast<const Vector*>(from + w * stream::kSumsPerWarp);
+  for (int w = 0; w < kWarps; w += kAtOnce) {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) total.values[i] += one.values[i];
+    for (int i = 0; i < kAtOnce; ++i)
+      part[i].vector = *reinterpret_cast<const Vector*>(from + (w + i) * stream::kSumsPerWarp);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+      total.values[i] += (part[0].values[i] + part[1].values[i]) + (part[2].values[i] + part[3].values[i]);
   }
   return total.vector;
 }

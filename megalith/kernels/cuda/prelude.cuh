@@ -18,8 +18,8 @@ inline constexpr int kThreads = 512, kWarpLanes = 32, kWarps = kThreads / kWarpL
 inline constexpr int kBlockThreads = kThreads + 3 * kWarpLanes;
 
 inline int thread() { return static_cast<int>(threadIdx.x); }
-inline int lane() { return static_cast<int>(threadIdx.x) % kWarpLanes; }
-inline int warp() { return static_cast<int>(threadIdx.x) / kWarpLanes; }
+inline int lane() { return static_cast<int>(threadIdx.x % kWarpLanes); }
+inline int warp() { return static_cast<int>(threadIdx.x / kWarpLanes); }
 
 /// Among the threads that run bodies.
 inline void block_sync() { asm volatile("bar.sync 1, %0;" : : "n"(kThreads) : "memory"); }

@@ -1,6 +1,6 @@
 // The ring in shared memory through which a worker's stream of weights passes: a producer warp fills slots and waits
 // for nothing but a free one, the consumer warps empty them in the same order, every warp a share of every chunk. What
-// a task finds there is known beforehand: chunk n of the stream lies in slot n % kRingSlots.
+// a task finds there is known beforehand: chunk n since the launch lies in slot n % kRingSlots.
 #pragma once
 
 #include "megalith/kernels/cuda/barrier.cuh"
@@ -23,27 +23,19 @@ __shared__ Barrier ring_full[kRingBarriers], ring_empty[kRingBarriers];
 inline u8* ring_slot(u32 slot) { return dynamic_shared + slot * stream::kChunkBytes; }
 inline u8* shared_area() { return dynamic_shared + kRingSlots * stream::kChunkBytes; }
 
-/// Where a consumer warp stands in the ring.
-class RingReader {
- public:
-  /// `chunk`: number of the next chunk since the launch; it may wrap.
-  explicit RingReader(u32 chunk) : chunk_(chunk) {}
+/// Where a chunk lies, and the parity of the phase in which it is there.
+struct RingPlace {
+  u32 slot, parity;
 
-  /// The chunk, once it is there.
-  const u8* wait() const {
-    const u32 slot = chunk_ % kRingBarriers;
-    barrier_wait(&ring_full[slot], chunk_ / kRingBarriers & 1);
-    return ring_slot(slot);
+  /// So many chunks further, at most once round.
+  RingPlace operator+(u32 count) const {
+    const u32 next = slot + count;
+    return next < kRingBarriers ? RingPlace{next, parity} : RingPlace{next - kRingBarriers, parity ^ 1};
   }
-  /// By all lanes, which have read what they want of the chunk.
-  void next() {
-    warp_sync();
-    if (lane() == 0) barrier_arrive(&ring_empty[chunk_ % kRingBarriers]);
-    ++chunk_;
-  }
-
- private:
-  u32 chunk_;
 };
+/// Of a chunk, counted from the launch.
+inline RingPlace ring_place(u64 chunk) {
+  return {static_cast<u32>(chunk % kRingBarriers), static_cast<u32>(chunk / kRingBarriers) & 1};
+}
 
 }  // namespace megalith::kernels

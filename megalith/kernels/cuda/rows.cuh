@@ -10,7 +10,7 @@ namespace megalith::kernels {
 /// y[t] = weight[ids[t]].
 template <class Args>
 inline void embedding_rows(const Args& args) {
-  for (i64 t = args.t_begin; t < min(args.t_end, i64(args.T)); ++t) {
+  for (i64 t = args.t_begin; t < min(args.t_end, rows_of(args)); ++t) {
     const bf16* const row = args.weight + args.ids[t] * Args::H;
     for (i64 h = args.h_begin + 2 * thread(); h < args.h_end; h += 2 * kThreads)
       put_pair(args.y, t * Args::H + h, to_f32(row[h]), to_f32(row[h + 1]), args.epoch);
@@ -27,13 +27,25 @@ inline void gather_words(const Args& args) {
     }
 }
 
-/// best[r]: the column of the largest value.
+/// best[r]: the column of the largest value. All that a thread looks at is under way at once.
 template <class Args>
 inline void argmax_words(const Args& args) {
+  constexpr int C = static_cast<int>(Args::C), kPerThread = (C + kThreads - 1) / kThreads;
   for (i64 r = args.r_begin; r < min(args.r_end, i64(args.R)); ++r) {
+    const auto place = [&](int i) { return static_cast<int>(r) * C + min(thread() + i * kThreads, C - 1); };
+    decltype(look(args.value, 0)) values[kPerThread];
+    decltype(look(args.index, 0)) indices[kPerThread];
+#pragma unroll
+    for (int i = 0; i < kPerThread; ++i) {
+      values[i] = look(args.value, place(i));
+      indices[i] = look(args.index, place(i));
+    }
+    // The last place twice is no harm.
     Best<f32> best{0, -1};
-    for (i64 c = thread(); c < Args::C; c += kThreads)
-      best = better(best, {get(args.value, r * Args::C + c, args.epoch), get(args.index, r * Args::C + c, args.epoch)});
+#pragma unroll
+    for (int i = 0; i < kPerThread; ++i)
+      best = better(best, {get(values[i], args.value, place(i), args.epoch),
+                           get(indices[i], args.index, place(i), args.epoch)});
     best = block_all(best, Better{});
     if (thread() == 0) args.best[r] = static_cast<i32>(best.at);
   }

@@ -91,6 +91,15 @@ inline u32 pack_bf16(f32 low, f32 high) {
 inline f32 low_f32(u32 pair) { return __builtin_bit_cast(f32, pair << 16); }
 inline f32 high_f32(u32 pair) { return __builtin_bit_cast(f32, pair & 0xffff0000u); }
 
+/// Rows of activations there are. An iteration that happens has at least one; so with room for one nothing is loaded.
+template <class Args>
+inline i64 rows_of(const Args& args) {
+  if constexpr (Args::T_largest == 1)
+    return 1;
+  else
+    return args.T;
+}
+
 // ---- one way to write and read, whether a tensor is words or plain memory ----------------------
 
 /// Elements `index` and `index` + 1, index even.
@@ -128,6 +137,7 @@ class Fours<Words<bf16>, kCount> {
   void look(int i, Words<bf16> from, int index) { words_[i] = load_words(from.at + index / 2); }
   /// There is no i-th one.
   void none(int i, Epoch epoch) { words_[i].a = words_[i].b = static_cast<u64>(epoch.value) << 32; }
+  /// By all lanes of a warp, which stay together: lanes that left a loop one by one pay for it at the next shuffle.
   /// `index_of(i)`: as given to look().
   template <class IndexOf>
   void wait(IndexOf index_of, Words<bf16> from, Epoch epoch) {
@@ -135,11 +145,12 @@ class Fours<Words<bf16>, kCount> {
       bool fresh = true;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) fresh = fresh && is_fresh(words_[i].a, epoch) && is_fresh(words_[i].b, epoch);
-      if (fresh || wait_is_over(round)) return;
+      if (__all_sync(0xffffffffu, fresh)) return;
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
         if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch))
           words_[i] = load_words(from.at + index_of(i) / 2);
+      if (__any_sync(0xffffffffu, wait_is_over(round))) return;
     }
   }
   uint2 get(int i) const { return make_uint2(payload(words_[i].a), payload(words_[i].b)); }
@@ -186,13 +197,24 @@ inline void get_two_pairs(const bf16* from, i64 index, i64 other, Epoch, u32& a,
 }
 inline u32 get_pair(const bf16* from, i64 index, Epoch) { return *reinterpret_cast<const u32*>(from + index); }
 
-inline f32 get(Words<f32> from, i64 index, Epoch epoch) {
-  const u64* at = from.at + index;
-  u64 word = load_word(at);
-  wait_word(word, at, epoch);
-  return __builtin_bit_cast(f32, payload(word));
+/// A first look at one value, and what it is once it is there.
+inline u64 look(Words<f32> from, i64 index) { return load_word(from.at + index); }
+inline f32 get(u64 seen, Words<f32> from, i64 index, Epoch epoch) {
+  wait_word(seen, from.at + index, epoch);
+  return __builtin_bit_cast(f32, payload(seen));
 }
+inline f32 get(Words<f32> from, i64 index, Epoch epoch) { return get(look(from, index), from, index, epoch); }
+inline f32 look(const f32* from, i64 index) { return from[index]; }
+inline f32 get(f32 seen, const f32*, i64, Epoch) { return seen; }
 inline f32 get(const f32* from, i64 index, Epoch) { return from[index]; }
+
+inline u64 look(Words<i32> from, i64 index) { return load_word(from.at + index); }
+inline i32 get(u64 seen, Words<i32> from, i64 index, Epoch epoch) {
+  wait_word(seen, from.at + index, epoch);
+  return static_cast<i32>(payload(seen));
+}
+inline i32 look(const i32* from, i64 index) { return from[index]; }
+inline i32 get(i32 seen, const i32*, i64, Epoch) { return seen; }
 
 /// Two f32 from an even index on: a first look, and what they are once they are there.
 inline WordPair look_two(Words<f32> from, i64 index) { return load_words(from.at + index); }
@@ -211,12 +233,4 @@ inline void put_two(Words<f32> to, i64 index, f32 a, f32 b, Epoch epoch) {
                : "memory");
 }
 inline void put_two(f32* to, i64 index, f32 a, f32 b, Epoch) { *reinterpret_cast<float2*>(to + index) = {a, b}; }
-inline i32 get(Words<i32> from, i64 index, Epoch epoch) {
-  const u64* at = from.at + index;
-  u64 word = load_word(at);
-  wait_word(word, at, epoch);
-  return static_cast<i32>(payload(word));
-}
-inline i32 get(const i32* from, i64 index, Epoch) { return from[index]; }
-
 }  // namespace megalith::kernels

@@ -70,6 +70,8 @@ inline void word_sleep(const u32* word, u32 value, u64 nanoseconds) {
   syscall(kSysFutex, word, kFutexWaitPrivate, value, &timeout, nullptr, 0);
 }
 
+/// A kernel wakes who reads its mailbox.
+inline constexpr bool kWakesReaders = true;
 /// Wakes all who sleep on `word`.
 inline void word_wake(const u32* word) { syscall(kSysFutex, word, kFutexWakePrivate, 0x7fffffff, nullptr, nullptr, 0); }
 

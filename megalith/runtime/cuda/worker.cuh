@@ -33,7 +33,7 @@ using kernels::Barrier;
 struct Frame : TaskRecord {
   u32 index;  // of the task
   u32 iteration;
-  u32 chunk;                     // of the stream since the launch, where the task's weights begin
+  kernels::RingPlace ring;       // where the task's weights begin
   u32 is_first;                  // of its worker's list
   u64 begin_ticks, ready_ticks;  // if profiled: when it had its turn, when its inputs were there
   u64* ready;                    // ready_ticks, or nullptr
@@ -89,7 +89,8 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
 /// P1, by the scout.
 inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
   const u32 num_chunks = launch.streams == nullptr ? 0 : static_cast<u32>(launch.stream[worker].num_chunks);
-  u32 iteration = launch.first_iteration, chunk = 0;  // the iteration's first
+  u32 iteration = launch.first_iteration;
+  u64 chunk = 0;  // the iteration's first
   const u32 first = launch.list_begin[worker], count = launch.list_begin[worker + 1] - first;
   const int lane = kernels::lane();
   u32 slot = 0, parity = 1;
@@ -118,7 +119,7 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
       frame.iteration = iteration;
       frame.is_first = at == 0;
       frame.ready = launch.profile != nullptr ? &frame.ready_ticks : nullptr;
-      frame.chunk = chunk + task.first_chunk;
+      frame.ring = kernels::ring_place(chunk + task.first_chunk);
       frame.scratch = scratch;
       frame.abort = &launch.control->abort;
     }
