@@ -7,10 +7,11 @@
 // columns, and the 8 activation columns are 4 rows over the same two runs. So rows are dealt to workers in groups of 8
 // rather than 16, which small models need to keep every worker busy.
 //
-// A chunk: warp w of 16, step j of 2, lane l (g = l / 4, t = l % 4), 16 bytes each. The warp's columns are 32 per
-// slice, from column (chunk * 16 * slices + w * slices + slice) * 32 on; lane t holds columns 8 t + 4 j to 8 t + 4 j +
-// 3 of each of its two tile rows, g and g + 8, as the four registers of the A operand: (row g: 0 1) (row g + 8: 0 1)
-// (row g: 2 3) (row g + 8: 2 3). Any order of columns is as good as another as long as both operands have it.
+// A chunk: warp w of 16, step j of 2, lane l (g = l / 4, t = l % 4), 16 bytes each. The warp's columns are 32 per slice,
+// from column ((chunk * 16 + w) * slices + slice) * 32 on; lane t holds columns j / 2 * 32 + 8 t + j % 2 * 4 and the
+// three after it of each of its two tile rows, g and g + 8, as the four registers of the A operand: (row g: 0 1) (row
+// g + 8: 0 1) (row g: 2 3) (row g + 8: 2 3). Any order of columns is as good as another as long as both operands have
+// it.
 #pragma once
 
 namespace megalith::stream {
@@ -49,7 +50,7 @@ struct PackRecord {
   unsigned int num_rows, column_chunk, slices;
 };
 
-/// Room for the sums of the 16 warps of at most kSumsPerWarp (row of weights, row of activations) pairs.
+/// Room for the sums of the warps of at most kSumsPerWarp (row of weights, row of activations) pairs.
 constexpr int kSumsPerWarp = 256;
 constexpr int kSumsBytes = kConsumerWarps * kSumsPerWarp * 4;
 

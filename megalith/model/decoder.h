@@ -67,6 +67,7 @@ class DecoderBuilder {
   // fused_decoder.cpp: the same parts for options.fused.
   graph::TensorId fused_embed();
   graph::TensorId fused_attention(int64_t layer, graph::TensorId x);
+  void fused_append(int64_t layer, graph::TensorId qkv, graph::TensorId k_cache, graph::TensorId v_cache);
   graph::TensorId fused_mlp(int64_t layer, graph::TensorId x);
   graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
   graph::TensorId fused_best(graph::TensorId logits);
@@ -75,7 +76,7 @@ class DecoderBuilder {
   DecoderOptions options_;
   graph::Graph graph_;
   graph::TensorId embedding_ = -1;
-  graph::TensorId copy_ = -1, qkv_ = -1, k_cache_ = -1, v_cache_ = -1;  // fused: of the layer at hand
+  graph::TensorId copy_ = -1;  // fused: the residual stream in bf16
   graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
 };
 

@@ -47,18 +47,18 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
                      {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups);
   NodeOptions narrow = eps;
   narrow.dtypes = {{"y", DType::bf16}};
-  qkv_ = graph_.apply("rmsnorm_linear", at + "qkv", {copy_, norm, projection}, narrow);
+  const TensorId qkv = graph_.apply("rmsnorm_linear", at + "qkv", {copy_, norm, projection}, narrow);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, groups, d};
-  k_cache_ = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
-  v_cache_ = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape);
-  std::vector<TensorId> inputs = {qkv_};
+  const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
+  const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape);
+  std::vector<TensorId> inputs = {qkv};
   if (config_.qk_norm) {
     inputs.push_back(weight(self + "q_norm.weight", {d}));
     inputs.push_back(weight(self + "k_norm.weight", {d}));
   }
   for (TensorId more :
-       {rope_cos_, rope_sin_, k_cache_, v_cache_, page_table_, row_request_, row_position_, graph_.find("row_start")})
+       {rope_cos_, rope_sin_, k_cache, v_cache, page_table_, row_request_, row_position_, graph_.find("row_start")})
     inputs.push_back(more);
   const int64_t chunks = std::clamp(kAttentionTasks / groups, int64_t{1}, kMostChunks);
   NodeOptions attention = {.sizes = {{"C", chunks}, {"L", kBlockPositions}, {"E", places}, {"M", per_group}},
@@ -70,17 +70,23 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1], parts[2]},
                                   {.tile = {{"t", options_.max_rows}}, .dtypes = {{"y", DType::bf16}}});
 
-  // The cache is written when all who read it have, and nobody waits for that before the next iteration. It is one
-  // task, for a worker that has nothing to merge.
-  std::vector<TensorId> written = {qkv_};
-  if (config_.qk_norm) written.push_back(weight(self + "k_norm.weight", {config_.head_dim}));
-  for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache_, v_cache_})
-    written.push_back(more);
-  NodeOptions append = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}},
-                        .tile = {{"g", config_.num_kv_heads}}};
-  if (config_.qk_norm) append.attributes["eps"] = config_.rms_norm_eps;
-  graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", at + "append", written, append);
+  fused_append(layer, qkv, k_cache, v_cache);
   return fused_residual(at + "o", y, weight(self + "o_proj.weight", {hidden, config_.num_heads * d}), x);
+}
+
+// The cache is written when all who read it have, and nobody waits for that before the next iteration. It is one task,
+// for a worker that has nothing to merge.
+void DecoderBuilder::fused_append(int64_t layer, TensorId qkv, TensorId k_cache, TensorId v_cache) {
+  std::vector<TensorId> inputs = {qkv};
+  if (config_.qk_norm)
+    inputs.push_back(weight(fmt::format("model.layers.{}.self_attn.k_norm.weight", layer), {config_.head_dim}));
+  for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache, v_cache})
+    inputs.push_back(more);
+  NodeOptions options = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}},
+                         .tile = {{"g", config_.num_kv_heads}}};
+  if (config_.qk_norm) options.attributes["eps"] = config_.rms_norm_eps;
+  graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", fmt::format("layer.{}.append", layer), inputs,
+             options);
 }
 
 TensorId DecoderBuilder::fused_residual(const std::string& name, TensorId y, TensorId matrix, TensorId x) {

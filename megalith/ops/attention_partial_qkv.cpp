@@ -50,7 +50,7 @@ graph::Operator attention_partial_of(const std::string& name, bool norm) {
            .exchanged = {"qkv", "part", "top", "total"},
            .area_bytes = [](const graph::BodyQuery& q) {
              const int64_t m = q.sizes.at("M"), d = 2 * q.sizes.at("H");
-             return stream::kSumsBytes + 4 * ((m + 2 * q.sizes.at("T")) * d + 16 * m * (d + 2));
+             return stream::kSumsBytes + 4 * ((m + 2 * q.sizes.at("T")) * d + stream::kConsumerWarps * m * (d + 2));
            }});
   op.test({{"T", 1},
            {"G", 2},

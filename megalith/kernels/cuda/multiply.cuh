@@ -4,7 +4,7 @@
 //
 //   stage      the warp's activations into shared memory as bf16, times the norm's weight; their squares on the way
 //   multiply   with its share of every chunk, by tensor cores (kernels/stream_layout.h)
-//   sums       after a barrier of the block: of the 16 warps, in order; then the epilogue, a thread a pair of results
+//   sums       after a barrier of the block: of all warps, in order; then the epilogue, a thread a pair of results
 //
 // All order of summation follows from the layout, never from who is first: the same bits every run.
 //
@@ -47,6 +47,11 @@ inline uint4 load_shared(u32 at) {
   return value;
 }
 
+template <u32 kValue>
+struct Constant {
+  constexpr operator u32() const { return kValue; }
+};
+
 /// If `puts`: *at = sum, or with `adds` += sum. Without a branch.
 inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
   asm volatile(
@@ -84,6 +89,8 @@ inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int fir
   for (int t = 0; t < (kOneRow ? 1 : rows); ++t) {
     u8* const to = staged<kSlices>(t, chunks);
     f32 squares = 0;
+    // Of the lanes' pieces from `first` on: all or none, where a run is as wide as a warp.
+    const auto is_there = [&](int first) { return (kPieces % kWarpLanes == 0 ? first : first + lane()) < pieces; };
     const auto column_of = [&](int piece) {
       return ((first_chunk + piece / kPieces) * kWarps + warp()) * kRun + piece % kPieces * 4;
     };
@@ -95,7 +102,7 @@ inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int fir
       for (int i = 0; i < kInFlight; ++i) {
         const int piece = base + i * kWarpLanes + lane(), column = column_of(piece);
         factors[i] = make_uint2(0, 0);
-        if (piece < pieces && column < columns) {
+        if (is_there(base + i * kWarpLanes) && column < columns) {
           fours.look(i, x, t * columns + column);
           if (norm != nullptr) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm + column));
         } else {
@@ -105,6 +112,7 @@ inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int fir
       fours.wait([&](int i) { return t * columns + column_of(base + i * kWarpLanes + lane()); }, x, epoch);
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
+        if (!is_there(base + i * kWarpLanes)) continue;
         const int piece = base + i * kWarpLanes + lane();
         uint2 four = fours.get(i);
         if (norm != nullptr) {
@@ -113,7 +121,7 @@ inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int fir
           four.x = pack_bf16(a * low_f32(factors[i].x), b * high_f32(factors[i].x));
           four.y = pack_bf16(c * low_f32(factors[i].y), d * high_f32(factors[i].y));
         }
-        if (piece < pieces) *reinterpret_cast<uint2*>(to + piece * 8) = four;
+        *reinterpret_cast<uint2*>(to + piece * 8) = four;
       }
     }
     if (norm != nullptr) {
@@ -144,13 +152,14 @@ template <int kSlices>
 inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows, bool adds) {
   constexpr u32 kGroupRows = stream::group_rows(kSlices), kAtOnce = kRingSlots >= 8 ? 4 : kRingSlots >= 4 ? 2 : 1;
   constexpr u32 kSums = kSlices == 2 ? 1 : 4;  // that a lane has of a group
-  constexpr u32 kRunBytes = kSlices * stream::kRunColumns * 2;
+  constexpr u32 kRunBytes = kSlices * stream::kRunColumns * 2, kWarpBytes = stream::kChunkBytes / kWarps;
+  constexpr u32 kPairs = stream::kRunColumns / 32;  // of multiplications, for a chunk
   const u32 me = keep(threadIdx.x % kWarpLanes), t4 = me % 4, g = me / 4;
   const u32 row = kSlices == 2 ? g / 2 : g, slice = kSlices == 2 ? g % 2 : 0;
   const bool active = row < static_cast<u32>(rows);
   const u32 x = keep(shared_address(staged<kSlices>(active ? row : 0, chunks)) + slice * (stream::kRunColumns * 2) + 16 * t4);
   const u32 x_end = x + chunks * kRunBytes;
-  const u32 mine = keep(shared_address(dynamic_shared) + warp() * 1024 + me * 16);
+  const u32 mine = keep(shared_address(dynamic_shared) + warp() * kWarpBytes + me * 16);
   const u32 full = keep(shared_address(ring_full)), empty = keep(shared_address(ring_empty));
   const u32 total = keep(count * chunks), stride = count * kGroupRows * 4, num_rows = rows;
   u32 to = shared_address(multiply_sums() + warp() * stream::kSumsPerWarp + g);
@@ -160,58 +169,71 @@ inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows
   for (u32 at = 0; at < total; at += kAtOnce) {
     // Past the end the last chunk is taken again, and not counted.
     const u32 left = total - at;
-    uint4 b[kAtOnce], a[kAtOnce][2];
-    u32 slot[kAtOnce], full_at[kAtOnce], parity[kAtOnce];
+    uint4 b[kAtOnce][kPairs], a[kAtOnce][2 * kPairs];
+    u32 from[kAtOnce], full_at[kAtOnce], parity[kAtOnce];
 #pragma unroll
     for (u32 i = 0; i < kAtOnce; ++i) {
       const RingPlace place = ring + (i < left ? i : left - 1);
-      slot[i] = place.slot;
+      from[i] = mine + place.slot * stream::kChunkBytes;
       full_at[i] = full + place.slot * 8;
       parity[i] = place.parity;
-      b[i] = {0, 0, 0, 0};
-      if (active) b[i] = load_shared(x_at);
+#pragma unroll
+      for (u32 j = 0; j < kPairs; ++j) {
+        b[i][j] = {0, 0, 0, 0};
+        if (active) b[i][j] = load_shared(x_at + j * 64);
+      }
       x_at += kRunBytes;
       if (x_at == x_end) x_at = x;
     }
     while (!barriers_passed(full_at, parity)) {}
 #pragma unroll
-    for (u32 i = 0; i < kAtOnce; ++i) {
-      a[i][0] = load_shared(mine + slot[i] * stream::kChunkBytes);
-      a[i][1] = load_shared(mine + slot[i] * stream::kChunkBytes + 512);
-    }
+    for (u32 i = 0; i < kAtOnce; ++i)
+#pragma unroll
+      for (u32 j = 0; j < 2 * kPairs; ++j) a[i][j] = load_shared(from[i] + j * 512);
     f32 d[kAtOnce][4] = {};
 #pragma unroll
-    for (u32 i = 0; i < kAtOnce; ++i) multiply_accumulate(d[i], a[i][0], b[i].x, b[i].y);
+    for (u32 j = 0; j < kPairs; ++j) {
 #pragma unroll
-    for (u32 i = 0; i < kAtOnce; ++i) multiply_accumulate(d[i], a[i][1], b[i].z, b[i].w);
+      for (u32 i = 0; i < kAtOnce; ++i) multiply_accumulate(d[i], a[i][2 * j], b[i][j].x, b[i][j].y);
+#pragma unroll
+      for (u32 i = 0; i < kAtOnce; ++i) multiply_accumulate(d[i], a[i][2 * j + 1], b[i][j].z, b[i][j].w);
+    }
     warp_sync();
     if (me < kAtOnce && me < left) barrier_arrive_at(empty + (ring + me).slot * 8);
     ring = ring + (left < kAtOnce ? left : kAtOnce);
+    // Chunks of a group by twos, where that is how they come.
+    const auto take = [&](u32 i, auto count) {
+      if (i >= left) return;
 #pragma unroll
-    for (u32 i = 0; i < kAtOnce; ++i) {
-      const bool counts = i < left;
-      if constexpr (kSlices == 2) {
-        // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
-        sum[0] += counts ? d[i][0] + d[i][3] : 0.0f;
-      } else {
+      for (u32 k = i; k < i + count; ++k) {
+        if constexpr (kSlices == 2) {
+          // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
+          sum[0] += d[k][0] + d[k][3];
+        } else {
 #pragma unroll
-        for (u32 j = 0; j < kSums; ++j) sum[j] += counts ? d[i][j] : 0.0f;
+          for (u32 j = 0; j < kSums; ++j) sum[j] += d[k][j];
+        }
       }
-      x_sum += counts ? kRunBytes : 0;
-      const bool ends = x_sum == x_end;
+      x_sum += count * kRunBytes;
+      if (x_sum != x_end) return;
+      x_sum = x;
       if constexpr (kSlices == 2) {
-        put_sum(ends && t4 < num_rows, to + t4 * stride, sum[0], adds);
+        put_sum(t4 < num_rows, to + t4 * stride, sum[0], adds);
       } else {
 #pragma unroll
         for (u32 j = 0; j < kSums; ++j)
-          put_sum(ends && 2 * t4 + j % 2 < num_rows, to + (2 * t4 + j % 2) * stride + j / 2 * 32, sum[j], adds);
-      }
-      if (ends) {
-        x_sum = x;
-        to += kGroupRows * 4;
+          put_sum(2 * t4 + j % 2 < num_rows, to + (2 * t4 + j % 2) * stride + j / 2 * 32, sum[j], adds);
       }
 #pragma unroll
-      for (u32 j = 0; j < kSums; ++j) sum[j] = ends ? 0.0f : sum[j];
+      for (u32 j = 0; j < kSums; ++j) sum[j] = 0;
+      to += kGroupRows * 4;
+    };
+    if (kAtOnce % 2 == 0 && chunks % 2 == 0) {
+#pragma unroll
+      for (u32 i = 0; i < kAtOnce; i += 2) take(i, Constant<2>{});
+    } else {
+#pragma unroll
+      for (u32 i = 0; i < kAtOnce; ++i) take(i, Constant<1>{});
     }
   }
   return ring;

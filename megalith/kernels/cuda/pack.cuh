@@ -16,10 +16,12 @@ inline void pack_chunk(u8* streams, const stream::PackRecord& record) {
   uint4* const to = reinterpret_cast<uint4*>(streams + record.chunk * stream::kChunkBytes);
   for (int piece = static_cast<int>(threadIdx.x); piece < stream::kChunkBytes / 16;
        piece += static_cast<int>(blockDim.x)) {
-    const int of_lane = piece % 32, step = piece / 32 % 2, of_warp = piece / 64, g = of_lane / 4, t = of_lane % 4;
+    constexpr int kSteps = stream::kRunColumns / 16;
+    const int of_lane = piece % 32, step = piece / 32 % kSteps, of_warp = piece / (32 * kSteps);
+    const int g = of_lane / 4, t = of_lane % 4;
     auto column = [&](int slice) {
       return ((i64(record.column_chunk) * stream::kConsumerWarps + of_warp) * slices + slice) * stream::kRunColumns +
-             8 * t + 4 * step;
+             step / 2 * 32 + 8 * t + step % 2 * 4;
     };
     // Tile row g + 8: the next eight rows, or the same eight in the second slice.
     const int low_row = group_rows == 16 ? g + 8 : g;

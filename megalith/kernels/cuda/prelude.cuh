@@ -12,7 +12,8 @@
 namespace megalith::kernels {
 
 /// Threads that run bodies. 16 warps have enough loads in flight together; with the three warps beside them each thread
-/// has 96 registers, since they are dealt to four warps at a time.
+/// has 96 registers, since they are dealt to four warps at a time. With 8 warps Qwen3-0.6B took 6 % longer on an H200, and
+/// Qwen3-8B 0.6 % less.
 inline constexpr int kThreads = 512, kWarpLanes = 32, kWarps = kThreads / kWarpLanes;
 /// A block has three warps more, with duties of their own (runtime/cuda/worker.cuh).
 inline constexpr int kBlockThreads = kThreads + 3 * kWarpLanes;
