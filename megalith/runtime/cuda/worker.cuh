@@ -54,8 +54,8 @@ __shared__ Go gate_says;
 /// The consumers have left: producer, scout and herald follow.
 __shared__ u32 ended;
 
-inline bool has_ended() { return *static_cast<volatile u32*>(&ended) != 0; }
-inline bool has_stopped() { return *static_cast<volatile u32*>(&kernels::stopped) != 0; }
+inline bool has_ended() { return kernels::flag_is_set(&ended); }
+inline bool has_stopped() { return kernels::flag_is_set(&kernels::stopped); }
 
 /// Whether `needed` arrivals are in. Acquire; pairs with P5.
 inline bool event_has(const EventCounter& event, u32 needed) {
@@ -194,7 +194,7 @@ inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
 /// thread keeps while a body runs is how many tasks were done: registers are the bodies'.
 template <class RunTask>
 inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_task) {
-  const bool speaks = threadIdx.x == 0;
+  const bool speaks = kernels::thread() == 0;
 #pragma unroll 1
   for (u32 done = 0;; ++done) {
     Frame& frame = frames[done % kFrames];
@@ -222,7 +222,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
           if (event_wait(launch, launch.status[worker], wait.event,
                          wait.arrivals * (frame.iteration - wait.lag) + wait.count))
             continue;
-          kernels::stopped = 1;
+          kernels::flag_set(&kernels::stopped);
           break;
         }
       kernels::block_sync();
@@ -240,10 +240,10 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
 template <class RunTask>
 inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task) {
   if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
-    if (threadIdx.x == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
+    if (kernels::thread() == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
     return;
   }
-  if (threadIdx.x == 0) {
+  if (kernels::thread() == 0) {
     for (u32 i = 0; i < kFrames; ++i) {
       kernels::barrier_init(&frame_full[i], 1);
       kernels::barrier_init(&frame_done[i], 1);
@@ -257,21 +257,21 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
     ended = kernels::stopped = 0;
     kernels::abort_word = &launch.control->abort;
   }
-  __syncthreads();
-  const u32 warp = threadIdx.x / kernels::kWarpLanes;
+  kernels::whole_block_sync();
+  const int warp = kernels::warp();
   if (warp == kernels::kWarps) return producer_run(launch, worker);
   if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch);
   if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
   auto write_clock = [&](u32 which) {
-    if (threadIdx.x == 0 && launch.profile != nullptr)
+    if (kernels::thread() == 0 && launch.profile != nullptr)
       launch.profile_clocks[2 * worker + which] = {kernels::profile_clock(), monotonic_ns()};
   };
   write_clock(0);
   const WorkerState end = consumers_run(launch, worker, run_task);
   write_clock(1);
   kernels::block_sync();
-  if (threadIdx.x != 0) return;
-  ended = 1;
+  if (kernels::thread() != 0) return;
+  kernels::flag_set(&ended);
   store_relaxed(&launch.status[worker].state, static_cast<u32>(end));
 }
 
