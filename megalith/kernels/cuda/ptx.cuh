@@ -130,11 +130,12 @@ inline bool barrier_passed(Barrier* barrier, u32 parity) {
 }
 
 #if __CUDA_ARCH__ >= 900
-inline constexpr u32 kCopyArrivals = 1;
+/// Lanes of a warp that copy together; each arrives at `full`.
+inline constexpr u32 kCopyLanes = 1;
+inline bool any_of_copy_lanes(bool value) { return value; }
 /// Copies by the copy engine: one lane asks, `full` ends its phase when the bytes are there. What is streamed is not
 /// read again before the next iteration, so it makes way first in the L2.
 inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
-  if (lane() != 0) return;
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
                :
                : "r"(shared_address(full)), "r"(bytes)
@@ -148,7 +149,8 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
       : "memory");
 }
 #else
-inline constexpr u32 kCopyArrivals = kWarpLanes;
+inline constexpr u32 kCopyLanes = kWarpLanes;
+inline bool any_of_copy_lanes(bool value) { return __any_sync(0xffffffffu, value) != 0; }
 /// Copies by the lanes of a warp, 16 bytes at a time; each arrives when its own have.
 inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
   for (u32 at = static_cast<u32>(lane()) * 16; at < bytes; at += kWarpLanes * 16)

@@ -138,13 +138,15 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
 inline void producer_run(const Launch& launch, u32 worker) {
   if (launch.streams == nullptr || kernels::kRingSlots == 0) return;
   const Stream mine = launch.stream[worker];
-  if (mine.num_chunks == 0) return;
+  if (mine.num_chunks == 0 || kernels::lane() >= static_cast<int>(kernels::kCopyLanes)) return;
   const u8* const first = launch.streams + mine.first * stream::kChunkBytes;
   u32 slot = 0, parity = 1;
   u64 round = 0;  // times that the ring went round
   for (u64 chunk = 0;; chunk = chunk + 1 == mine.num_chunks ? 0 : chunk + 1) {
-    while (!kernels::barrier_passed(&kernels::ring_empty[slot], parity)) {
-      if (!has_ended()) continue;
+    bool is_over = false;
+    while (!kernels::barrier_passed(&kernels::ring_empty[slot], parity) && !is_over) is_over = has_ended();
+    // Together: a copy that only some lanes had begun would never be complete.
+    if (kernels::any_of_copy_lanes(is_over)) {
       for (u32 s = 0; s < kernels::kRingBarriers; ++s) {
         const u64 copies = round + (s < slot ? 1 : 0);
         if (copies > 0) kernels::barrier_wait(&kernels::ring_full[s], static_cast<u32>(copies - 1) & 1);
@@ -250,7 +252,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
       kernels::barrier_init(&frame_empty[i], 1);
     }
     for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
-      kernels::barrier_init(&kernels::ring_full[i], kernels::kCopyArrivals);
+      kernels::barrier_init(&kernels::ring_full[i], kernels::kCopyLanes);
       kernels::barrier_init(&kernels::ring_empty[i], kernels::kWarps);
     }
     kernels::barriers_are_made();
