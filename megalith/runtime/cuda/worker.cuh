@@ -51,7 +51,7 @@ __shared__ Barrier frame_full[kFrames], frame_done[kFrames], frame_empty[kFrames
 /// What thread 0 tells the others: the iteration happens, or why not.
 enum class Go : u32 { run, stop, abort };
 __shared__ Go gate_says;
-/// The consumers have left: producer, scout and herald follow.
+/// The consumers have left: producer and scout follow.
 __shared__ u32 ended;
 
 inline bool has_ended() { return kernels::flag_is_set(&ended); }
@@ -104,8 +104,6 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
     while (!kernels::barrier_passed(&frame_empty[slot], parity))
       if (has_ended()) return;
     Frame& frame = frames[slot];
-    constexpr int kTaskWords = sizeof(TaskRecord) / sizeof(u32);
-    static_assert(kTaskWords <= kernels::kWarpLanes);
     auto copy_words = [&](void* to, const void* from, u32 num_words) {
 #pragma unroll 1
       for (u32 i = static_cast<u32>(lane); i < num_words; i += kernels::kWarpLanes)
@@ -166,12 +164,12 @@ inline void producer_run(const Launch& launch, u32 worker) {
 /// P5, by the herald: once the consumers are done with a task, its signals; and what is written down of it. Release;
 /// pairs with event_has().
 inline void herald_run(const Launch& launch, u32 worker) {
+  if (kernels::lane() != 0) return;
   for (u32 done = 0;; ++done) {
     const u32 slot = done % kFrames;
-    while (!kernels::barrier_passed(&frame_done[slot], done / kFrames & 1))
-      if (has_ended()) return;
+    kernels::barrier_wait(&frame_done[slot], done / kFrames & 1);
     const Frame& frame = frames[slot];
-    if (kernels::lane() != 0) continue;
+    if (frame.index == kNone) return;
     for (u32 s = 0; s < frame.num_signals; ++s) add_release(&launch.events[frame.signals[s]].word, kOneArrival);
     if (launch.profile != nullptr) {
       const u64 end = kernels::profile_clock();
@@ -184,6 +182,7 @@ inline void herald_run(const Launch& launch, u32 worker) {
 
 /// P0, by thread 0 of the consumers: whether the iteration happens.
 inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
+  if (launch.num_iterations != 0 && iteration - launch.first_iteration == launch.num_iterations) return Go::stop;
   store_relaxed(&status.iteration, iteration);
   store_relaxed(&status.task, kNone);
   if (has_stopped() || load_relaxed(&launch.control->abort) != 0) return Go::abort;
@@ -204,11 +203,16 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
 
     // P0 gate
     if (frame.is_first) {
-      if (launch.num_iterations != 0 && frame.iteration - launch.first_iteration == launch.num_iterations)
-        return WorkerState::finished;
       if (speaks) gate_says = gate_pass(launch, launch.status[worker], frame.iteration);
       kernels::block_sync();
-      if (gate_says != Go::run) return gate_says == Go::stop ? WorkerState::finished : WorkerState::aborted;
+      if (gate_says != Go::run) {
+        // The herald leaves with this frame, so behind all signals.
+        if (speaks) {
+          frame.index = kNone;
+          kernels::barrier_arrive(&frame_done[done % kFrames]);
+        }
+        return gate_says == Go::stop ? WorkerState::finished : WorkerState::aborted;
+      }
     }
     if (speaks) {
       store_relaxed(&launch.status[worker].task, frame.index);
@@ -271,7 +275,6 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
   write_clock(0);
   const WorkerState end = consumers_run(launch, worker, run_task);
   write_clock(1);
-  kernels::block_sync();
   if (kernels::thread() != 0) return;
   kernels::flag_set(&ended);
   store_relaxed(&launch.status[worker].state, static_cast<u32>(end));
