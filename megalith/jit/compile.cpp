@@ -29,11 +29,15 @@ std::optional<int> gate_task(const graph::Graph& graph, const task::Partitioned&
   return gate;
 }
 
-task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers) {
-  task::Partitioned partitioned = task::partition(graph, lowered, num_workers);
+task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered,
+                           const CompileOptions& options) {
+  task::Partitioned partitioned = task::partition(graph, lowered, options.num_workers);
   const std::optional<int> gate = gate_task(graph, partitioned);
   return task::plan(std::move(partitioned.tasks), std::move(partitioned.buffers),
-                    {.name = graph.name(), .num_workers = num_workers, .gate_task = gate});
+                    {.name = graph.name(),
+                     .num_workers = options.num_workers,
+                     .gate_task = gate,
+                     .reuse_arena = options.reuse_arena});
 }
 
 void check_tasks(const task::TaskGraph& tasks) {
@@ -63,7 +67,7 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
       [&](const std::string& text) { return graph::parse_loops(text, graph::lower(graph, family(options.target))); },
       nullptr);
   kernel.tasks = pipeline.stage(
-      {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options.num_workers); },
+      {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options); },
       [](const task::TaskGraph& tasks) { return task::to_json(tasks); },
       [](const std::string& text) { return task::from_json(text); }, check_tasks);
   kernel.source = pipeline.stage(
@@ -92,7 +96,8 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   kernel.kernel_of_node = graph::kernel_of_node(graph, family(options.target));
 
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache, fmt::format("{}\n{} workers\n{}", family(options.target), options.num_workers, text));
+  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}", family(options.target), options.num_workers,
+                                           options.reuse_arena ? "" : ", each buffer by itself", text));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
     take_plan(pipeline, std::move(*plan), kernel);

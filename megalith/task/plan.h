@@ -20,6 +20,7 @@ struct PlanOptions {
   std::string name;
   int num_workers = 1;
   std::optional<int> gate_task;  // no worker begins the next iteration before this task has ended
+  bool reuse_arena = true;       // false: every buffer keeps its bytes until the next iteration, for who looks at them
 };
 
 struct PlanReport {
