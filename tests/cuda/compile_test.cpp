@@ -57,9 +57,7 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
   }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
   // Around calls, at the edges of tasks. Most have 300; four query heads a group for sm_100a have 992.
-  if (tuned) {
-    EXPECT_LE(result.resources.spill_bytes, 1024) << what;
-  }
+  if (tuned) { EXPECT_LE(result.resources.spill_bytes, 1024) << what; }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
   const int64_t ring_bytes =
       int64_t{stream::kChunkBytes} * stream::ring_slots(codegen::cuda_shared_bytes(architecture.name), area_bytes);
