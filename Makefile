@@ -39,14 +39,14 @@ asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer, kerne
 	@ninja -C build/asan
 	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tools/run_tests.sh build/asan
 
-# Threads live in the runtime, the engine, the kernel cache and the progress line; the rest is left to asan. Judges that
+# Threads live in the runtime, the engine, the kernel cache and the progress line, and test_device has a GPU's worker on them; the rest is left to asan. Judges that
 # compute for minutes on one thread (the float64 interpreter, the mutation campaign) have nothing to show here.
 tsan:  ## the tests with threads under ThreadSanitizer, kernels included
 	@tools/setup.sh test
 	@[ -f build/tsan/build.ninja ] || cmake --preset tsan
-	@ninja -C build/tsan test_base test_jit test_runtime test_engine
+	@ninja -C build/tsan test_base test_jit test_runtime test_device test_engine
 	@GTEST_FILTER='-*Mutation*:*EqualsTheInterpreter*' TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
-	  tools/run_tests.sh build/tsan -R '^(base|jit|runtime|engine)$$'
+	  tools/run_tests.sh build/tsan -R '^(base|jit|runtime|device|engine)$$'
 
 fuzz:  ## a minute of fuzzing for each reader of files that nobody vouches for
 	@tools/setup.sh fuzz

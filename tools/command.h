@@ -41,15 +41,17 @@ Command inspect_command();
 Command verify_command();
 Command devices_command();
 Command bench_load_command();
+Command bench_soak_command();
+Command logits_command();
 Command cache_command();
 Command doctor_command();
 Command version_command();
 
 /// In the order of the help.
 inline std::vector<Command> all_commands() {
-  return {run_command(),     chat_command(),    bench_command(),   bench_latency_command(), bench_load_command(),
-          profile_command(), compile_command(), inspect_command(), verify_command(),        devices_command(),
-          cache_command(),   doctor_command(),  version_command()};
+  return {run_command(),        chat_command(),    bench_command(),   bench_latency_command(), bench_load_command(),
+          bench_soak_command(), profile_command(), compile_command(), inspect_command(),       verify_command(),
+          logits_command(),     devices_command(), cache_command(),   doctor_command(),        version_command()};
 }
 
 }  // namespace megalith::tools

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # All that is checked and measured on a machine with a GPU, in one run, so that figures that are compared come from the
-# same card in the same minutes: the tests, the limit of its memory, our decode steps, PyTorch's, compute-sanitizer.
+# same card in the same minutes: the tests, the limit of its memory, our decode steps, PyTorch's, compute-sanitizer. Two
+# steps are run only if they are named: `logits` compares ours with those of transformers in float32, `soak` decodes a
+# million steps of the bundled model and 20,000 of a larger one.
 # A step that fails or takes too long costs only itself.
 #
-#   tools/gpu_check.sh --out DIR [--bin DIR] [--steps tests,stream,ours,torch,sanitize] [--budget SECONDS] [--dry-run]
+#   tools/gpu_check.sh --out DIR [--bin DIR] [--steps tests,stream,ours,torch,sanitize,logits,soak] [--budget SECONDS] [--dry-run]
 #
 # --bin: where `megalith` and `test_cuda` are; without it they are built. Leaves result.md and result.json in --out,
 # beside the log of each step.
@@ -14,7 +16,7 @@ command_line="tools/gpu_check.sh $*"
 out='' bin='' steps=tests,stream,ours,torch,sanitize budget=540 dry=''
 
 usage() {
-  sed -n '6,9s/^# \{0,1\}//p' "$0" >&2
+  sed -n '8,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -35,9 +37,9 @@ done
 [ -n "$out" ] || usage
 for step in ${steps//,/ }; do
   case $step in
-    tests | stream | ours | torch | sanitize) ;;
+    tests | stream | ours | torch | sanitize | logits | soak) ;;
     *)
-      echo "gpu_check: there is no step \"$step\"; there are tests, stream, ours, torch and sanitize" >&2
+      echo "gpu_check: there is no step \"$step\"; there are tests, stream, ours, torch, sanitize, logits and soak" >&2
       exit 2
       ;;
   esac
@@ -132,6 +134,18 @@ step_sanitize() {
   done
 }
 
+step_logits() {
+  run logits 180 bash -c "python3 '$root/tools/gpu_logits.py' --config '$root/models/shapes/Qwen3-0.6B' --megalith '$megalith' \
+--work '$work' > '$out/logits.json'"
+}
+
+# The budget bounds them, too; what is soaked is said in the log, every ten seconds.
+step_soak() {
+  run soak_storyteller 300 "$megalith" bench soak "$root/models/storyteller" --target cuda --steps 1000000
+  run soak_Qwen3-0.6B 120 "$megalith" bench soak "$root/models/shapes/Qwen3-0.6B" --target cuda --load-format dummy \
+    --max-seq-len 2048 --steps 20000
+}
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export MEGALITH_CACHE_DIR=$work/cache TORCHINDUCTOR_CACHE_DIR=$work/inductor TRITON_CACHE_DIR=$work/triton
@@ -165,6 +179,8 @@ wants stream && step_stream
 wants ours && step_ours
 wants torch && step_torch
 wants sanitize && step_sanitize
+wants logits && step_logits
+wants soak && step_soak
 gpu_state after
 [ -n "$dry" ] && exit 0
 python3 "$root/tools/baselines/gpu_table.py" "$out" && echo "$out/result.md" || failed=1

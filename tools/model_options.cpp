@@ -43,7 +43,8 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.integer("-t,--threads,--workers", num_workers, "workers of the kernel (MEGALITH_THREADS, or every core)", 0,
                     1024);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
-  arguments.choice("--target", target, {"cpu", "cuda", "cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a"},
+  arguments.choice("--target", target,
+                   {"cpu", "cuda", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_100a"},
                    "what to make code for; cuda: the GPU of this machine");
 }
 

@@ -37,6 +37,7 @@ task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph&
                     {.name = graph.name(),
                      .num_workers = options.num_workers,
                      .gate_task = gate,
+                     .reuse_arena = options.reuse_arena,
                      .warm_caches = !is_cuda_target(options.target)});
 }
 
@@ -96,7 +97,8 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   kernel.kernel_of_node = graph::kernel_of_node(graph, family(options.target));
 
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache, fmt::format("{}\n{} workers\n{}", family(options.target), options.num_workers, text));
+  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}", family(options.target), options.num_workers,
+                                           options.reuse_arena ? "" : ", each buffer by itself", text));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
     take_plan(pipeline, std::move(*plan), kernel);

@@ -17,6 +17,8 @@ struct CompileOptions {
   int num_workers = 1;
   /// Stops before the source is compiled: for looking at stages, and for planning models too large to run here.
   bool plan_only = false;
+  /// False: activations share no memory, so that each can be looked at after an iteration.
+  bool reuse_arena = true;
   PipelineOptions pipeline = PipelineOptions::from_environment();
 };
 

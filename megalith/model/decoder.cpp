@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/kernels/batch.h"
@@ -17,8 +18,6 @@ using graph::Graph;
 using graph::TensorId;
 
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Columns per chunk of the search for the largest logit: small enough to spread over many workers, large enough that
 // the last step has little to do.

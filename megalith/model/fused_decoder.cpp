@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/model/decoder.h"
 
@@ -14,8 +15,6 @@ using graph::NodeOptions;
 using graph::TensorId;
 
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Positions of a text are dealt to chunks in blocks of so many. 32 positions keep all warps of a task busy at once.
 constexpr int64_t kBlockPositions = 32;

@@ -127,12 +127,12 @@ Fit first_fit(const std::vector<Life>& lives, const std::vector<size_t>& sequenc
 }  // namespace
 
 int64_t assign_arena(std::vector<Buffer>& buffers, const std::vector<Task>& tasks, const Order& order,
-                     ArenaReport* report) {
+                     ArenaReport* report, bool reuse) {
   const std::vector<Life> lives = find_lives(buffers, tasks, order);
   std::vector<std::vector<size_t>> conflicts(lives.size());
   for (size_t i = 0; i < lives.size(); ++i)
     for (size_t j = 0; j < i; ++j)
-      if (!may_share(lives[i], lives[j])) conflicts[i].push_back(j), conflicts[j].push_back(i);
+      if (!reuse || !may_share(lives[i], lives[j])) conflicts[i].push_back(j), conflicts[j].push_back(i);
 
   std::vector<size_t> by_time(lives.size());
   for (size_t i = 0; i < by_time.size(); ++i) by_time[i] = i;

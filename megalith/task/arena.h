@@ -22,8 +22,8 @@ struct ArenaReport {
 };
 
 /// Sets Buffer::offset of arena buffers (0 for others) and returns the arena's size. First fit, tried with the largest
-/// buffers first and with the earliest first; the smaller arena wins.
+/// buffers first and with the earliest first; the smaller arena wins. Without `reuse` no two share a byte.
 int64_t assign_arena(std::vector<Buffer>& buffers, const std::vector<Task>& tasks, const Order& order,
-                     ArenaReport* report = nullptr);
+                     ArenaReport* report = nullptr, bool reuse = true);
 
 }  // namespace megalith::task

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/loop/domain.h"
@@ -14,8 +15,6 @@ namespace {
 using graph::Graph;
 using graph::LoweredKernel;
 using graph::Node;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t extent_of(const isl::set& domain, std::ptrdiff_t dim) {
   return domain.dim_max_val(static_cast<int>(dim)).num_si() + 1;

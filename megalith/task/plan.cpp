@@ -86,7 +86,8 @@ TaskGraph plan(std::vector<Task> tasks, std::vector<Buffer> buffers, const PlanO
   if (options.gate_task) add_gate_dependence(dependences, graph.workers, *options.gate_task);
   auto connect = [&] {
     const Order order = step("order", [&] { return Order(graph.tasks, graph.workers, dependences); });
-    graph.arena_bytes = step("arena", [&] { return assign_arena(graph.buffers, graph.tasks, order, &r.arena); });
+    graph.arena_bytes =
+        step("arena", [&] { return assign_arena(graph.buffers, graph.tasks, order, &r.arena, options.reuse_arena); });
     step("events", [&] { return make_events(graph, dependences, order, options.gate_task, &r.events), 0; });
     return step("verify", [&] { return verify(graph); });
   };

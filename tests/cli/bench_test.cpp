@@ -1,9 +1,13 @@
 // megalith bench, bench latency and profile.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "base/temporary_folder.h"
 #include "cli/command_run.h"
+#include "megalith/model/safetensors.h"
 
 namespace megalith::test {
 namespace {
@@ -111,6 +115,40 @@ TEST(Profile, NamesWhatBoundsTheStepAndWritesATrace) {
   EXPECT_GE(heads, 12);
   EXPECT_EQ(result.err,
             "trace written to " + (folder / "trace.json") + ": open it at ui.perfetto.dev or chrome://tracing\n");
+}
+
+TEST(BenchSoak, MakesTheSameTextUntilThereAreEnoughSteps) {
+  const CommandResult result =
+      megalith_command({"bench", "soak", kStoryteller, "--steps", "50", "--output-len", "20", "-t", "2"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              ContainsRegex("^60 steps in [0-9.]+ s, 3 texts with the same bits: tokens [0-9a-f]+, logits "));
+}
+
+TEST(Logits, AreThoseOfEachTokenAndOnlyOfThoseBeforeIt) {
+  const TemporaryFolder folder;
+  auto logits_of = [&](const std::string& tokens) {
+    const std::string file = folder / (tokens + ".safetensors");
+    const CommandResult result = megalith_command({"logits", kStoryteller, "--tokens", tokens, "-o", file, "-t", "1"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    const Weights weights = Weights::open(file);
+    const WeightTensor& tensor = weights.get("logits");
+    const auto* values = reinterpret_cast<const float*>(tensor.bytes.data());
+    EXPECT_EQ(tensor.shape[0], static_cast<int64_t>(std::ranges::count(tokens, ',')) + 1);
+    return std::vector<float>(values, values + tensor.shape[0] * tensor.shape[1]);
+  };
+  const std::vector<float> all = logits_of("5,6,7"), two = logits_of("5,6");
+  ASSERT_EQ(all.size() * 2, two.size() * 3);
+  EXPECT_TRUE(std::ranges::equal(two, std::span(all).first(two.size())));
+  EXPECT_NE(std::vector<float>(all.end() - 100, all.end()), std::vector<float>(two.end() - 100, two.end()));
+}
+
+TEST(Logits, SayWhatIsMissing) {
+  EXPECT_EQ(megalith_command({"logits", kStoryteller, "-o", "/tmp/x"}).code, 2);
+  EXPECT_EQ(megalith_command({"logits", kStoryteller, "--tokens", "1"}).code, 2);
+  const CommandResult result = megalith_command({"logits", kStoryteller, "--tokens", "999999", "-o", "/tmp/x"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("999999"));
 }
 
 }  // namespace

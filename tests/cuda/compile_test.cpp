@@ -1,5 +1,5 @@
-// Every kernel of the bundled model, of the three shapes and of all operators compiles for three generations of GPUs.
-// No GPU is needed for that.
+// Every kernel of the bundled model, of the three shapes and of all operators compiles for five kinds of GPUs, as far
+// as docs/cuda.md says. No GPU is needed for that.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,7 +20,9 @@ struct Architecture {
   const char* name;
   int shared_bytes;  // that a block may have
 };
-constexpr Architecture kArchitectures[] = {{"sm_80", 163 << 10}, {"sm_90a", 227 << 10}, {"sm_100a", 227 << 10}};
+constexpr Architecture kHopper = {"sm_90a", 227 << 10};
+constexpr Architecture kOthers[] = {
+    {"sm_80", 163 << 10}, {"sm_86", 99 << 10}, {"sm_89", 99 << 10}, {"sm_100a", 227 << 10}};
 
 graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows) {
   const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
@@ -54,6 +56,8 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
         << what;
   }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
+  // Around calls, at the edges of tasks. Most have 300; four query heads a group for sm_100a have 992.
+  if (tuned) { EXPECT_LE(result.resources.spill_bytes, 1024) << what; }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
   const int64_t ring_bytes =
       int64_t{stream::kChunkBytes} * stream::ring_slots(codegen::cuda_shared_bytes(architecture.name), area_bytes);
@@ -67,21 +71,20 @@ class CudaCompile : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CudaCompile, EveryKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  for (const Architecture& architecture : kArchitectures)
-    expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), architecture, false);
+  expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), kHopper, false);
+}
+
+void expect_fused_compiles(const std::string& folder, const Architecture& architecture, int64_t rows) {
+  const std::string target = fmt::format("cuda:{}", architecture.name);
+  expect_compiles(decoder_graph(folder, target, rows), fmt::format("{}, {} rows", folder, rows), architecture,
+                  is_fused(folder, target, rows));
 }
 
 // Where shared memory has no room for the weights beside so many rows the decoder is not fused; it compiles all the
 // same.
 TEST_P(CudaCompile, EveryFusedKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  for (const Architecture& architecture : kArchitectures)
-    for (const int64_t rows : {1, 4, 8}) {
-      if (rows != 4 && architecture.name != std::string("sm_90a")) continue;  // one that takes all is enough
-      const std::string target = fmt::format("cuda:{}", architecture.name);
-      expect_compiles(decoder_graph(GetParam(), target, rows), fmt::format("{}, {} rows", GetParam(), rows),
-                      architecture, is_fused(GetParam(), target, rows));
-    }
+  for (const int64_t rows : {1, 4, 8}) expect_fused_compiles(GetParam(), kHopper, rows);
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                          ::testing::Values("storyteller", "shapes/Qwen3-0.6B", "shapes/Llama-3.2-1B",
@@ -93,10 +96,22 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                            return name;
                          });
 
+// A compilation takes seconds: other GPUs compile the small model both ways, and those that have room for its
+// activations the largest shape.
+TEST(CudaCompile, TheOtherArchitectures) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  for (const Architecture& architecture : kOthers) {
+    expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", architecture, false);
+    expect_fused_compiles("storyteller", architecture, 4);
+    if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", architecture.name), 4))
+      expect_fused_compiles("shapes/Qwen3-8B", architecture, 4);
+  }
+}
+
 TEST(CudaCompile, EveryOperatorInEveryDtype) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   // A hundred bodies in one kernel take minutes; what differs between architectures shows in the models' kernels.
-  expect_compiles(testing::operator_cases().graph, "operators", kArchitectures[1], false);
+  expect_compiles(testing::operator_cases().graph, "operators", kHopper, false);
 }
 
 TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {

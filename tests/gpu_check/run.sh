@@ -21,8 +21,9 @@ expect_code() { # expect_code WHAT WANTED FOUND
 # ---- the pieces on their own
 command -v shellcheck >/dev/null && { shellcheck "$check" "$0" || problems=$((problems + 1)); }
 python3 "$root/tests/gpu_check/table_test.py" 2>"$work/table.log" || { cat "$work/table.log"; problems=$((problems + 1)); }
-python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$root/tools/baselines/torch_decode.py" ||
-  problems=$((problems + 1))
+for script in tools/baselines/torch_decode.py tools/gpu_logits.py; do
+  python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$root/$script" || problems=$((problems + 1))
+done
 
 # ---- usage
 "$check" 2>"$work/usage"
@@ -43,6 +44,8 @@ for step in tests stream_build stream ours_Qwen3-0.6B_b1_c512 ours_Llama-3.2-1B_
   ours_Qwen3-8B_b1_c4096 ours_Qwen3-8B_b8_c512 ours_Qwen3-8B_b64_c512 torch memcheck_model racecheck_operators; do
   expect "a dry run" "$work/plan" "^$step "
 done
+"$check" --out "$work/dry" --bin /nowhere --dry-run --steps logits,soak >"$work/plan"
+for step in logits soak_storyteller soak_Qwen3-0.6B; do expect "steps that are named" "$work/plan" "^$step "; done
 "$check" --out "$work/dry" --dry-run --steps tests >"$work/plan"
 expect "without --bin" "$work/plan" "^build .*cmake --preset release"
 

@@ -15,12 +15,20 @@
 
 namespace megalith::runtime {
 
+/// Of an element in memory; of an exchange, a word.
+inline int64_t stress_bytes(const task::Buffer& buffer) {
+  return buffer.memory == task::Memory::exchange ? 8 : dtype_bytes(buffer.dtype);
+}
+
 /// The graph's buffers: those of the arena at their offsets in one block, every other one on its own.
 class StressMemory {
  public:
   explicit StressMemory(const task::TaskGraph& graph) : arena_(static_cast<size_t>(graph.arena_bytes) / 8 + 1) {
-    for (const task::Buffer& buffer : graph.buffers)
-      own_.emplace_back(buffer.memory == task::Memory::arena ? 0 : static_cast<size_t>(buffer.bytes) / 8 + 1);
+    for (const task::Buffer& buffer : graph.buffers) {
+      int64_t bytes = stress_bytes(buffer);
+      for (const int64_t size : buffer.shape) bytes *= size;
+      own_.emplace_back(buffer.memory == task::Memory::arena ? 0 : static_cast<size_t>(bytes) / 8 + 1);
+    }
     for (size_t b = 0; b < graph.buffers.size(); ++b) {
       const task::Buffer& buffer = graph.buffers[b];
       auto* arena = reinterpret_cast<std::byte*>(arena_.data());
@@ -42,7 +50,7 @@ template <class Visit>
 void for_each_element(const task::TaskGraph& graph, const StressMemory& memory, const task::Region& region,
                       Visit visit) {
   const task::Buffer& buffer = graph.buffers[static_cast<size_t>(region.buffer)];
-  const int64_t element_bytes = dtype_bytes(buffer.dtype);
+  const int64_t element_bytes = stress_bytes(buffer);
   std::vector<int64_t> index = region.box.lo;
   for (size_t d = 0; d < index.size(); ++d)
     if (region.box.hi[d] <= region.box.lo[d]) return;
@@ -124,9 +132,7 @@ class StressRun {
   template <class Check>
   void run_task(size_t index, u32 iteration, const StressMemory& memory, Check check) {
     const task::Task& task = graph_.tasks[index];
-    auto bytes = [&](const task::Region& r) {
-      return dtype_bytes(graph_.buffers[static_cast<size_t>(r.buffer)].dtype);
-    };
+    auto bytes = [&](const task::Region& r) { return stress_bytes(graph_.buffers[static_cast<size_t>(r.buffer)]); };
     for (const task::Region& region : task.reads)
       for_each_element(graph_, memory, region, [&](std::byte* e) { check(stress_load(e, bytes(region))); });
     const uint64_t stamp = slot(index, iteration) + 1;  // who wrote it, and when

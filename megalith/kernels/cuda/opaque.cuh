@@ -11,7 +11,7 @@ namespace megalith::kernels {
 template <class Args>
 inline void advance_by_one(const Args& args) {
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
-  if (thread() == 0 && runtime::load_relaxed(args.abort) == 0) advance(args);
+  if (thread() == 0 && load_relaxed(args.abort) == 0) advance(args);
 }
 
 template <class Args>

@@ -37,29 +37,23 @@ inline void inputs_are_ready(Epoch epoch) {
 inline bool is_fresh(u64 word, Epoch epoch) { return static_cast<u32>(word >> 32) == epoch.value; }
 inline u32 payload(u64 word) { return static_cast<u32>(word); }
 
-inline u64 load_word(const u64* at) {
-  u64 word;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
-  return word;
-}
+inline u64 load_word(const u64* at) { return load_relaxed(at); }
 struct alignas(16) WordPair {
   u64 a, b;
 };
 inline WordPair load_words(const u64* at) {
   WordPair pair;
-  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(pair.a), "=l"(pair.b) : "l"(at) : "memory");
+  load_two_relaxed(pair.a, pair.b, at);
   return pair;
 }
 
 /// After many looks in vain: true if the run was aborted. All words then count as fresh.
 inline bool wait_is_over(u32 round) {
   constexpr u32 kRoundsBetweenLooks = 1024;
-  if (*static_cast<volatile u32*>(&stopped) != 0) return true;
+  if (flag_is_set(&stopped)) return true;
   if (round % kRoundsBetweenLooks != 0) return false;
-  u32 abort;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(abort) : "l"(abort_word) : "memory");
-  if (abort == 0 && round < 1u << 28) return false;
-  *static_cast<volatile u32*>(&stopped) = 1;
+  if (load_relaxed(abort_word) == 0 && round < 1u << 28) return false;
+  flag_set(&stopped);
   return true;
 }
 
@@ -79,8 +73,7 @@ inline void wait_word(u64& word, const u64* at, Epoch epoch) {
 }
 
 inline void store_word(u64* at, u32 value, Epoch epoch) {
-  const u64 word = static_cast<u64>(epoch.value) << 32 | value;
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
+  store_relaxed(at, static_cast<u64>(epoch.value) << 32 | value);
 }
 
 inline u32 pack_bf16(f32 low, f32 high) {
@@ -145,12 +138,12 @@ class Fours<Words<bf16>, kCount> {
       bool fresh = true;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) fresh = fresh && is_fresh(words_[i].a, epoch) && is_fresh(words_[i].b, epoch);
-      if (__all_sync(0xffffffffu, fresh)) return;
+      if (all_of_warp(fresh)) return;
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
         if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch))
           words_[i] = load_words(from.at + index_of(i) / 2);
-      if (__any_sync(0xffffffffu, wait_is_over(round))) return;
+      if (any_of_warp(wait_is_over(round))) return;
     }
   }
   uint2 get(int i) const { return make_uint2(payload(words_[i].a), payload(words_[i].b)); }
@@ -227,10 +220,7 @@ inline float2 get_two(float2 seen, const f32*, i64, Epoch) { return seen; }
 
 inline void put_two(Words<f32> to, i64 index, f32 a, f32 b, Epoch epoch) {
   const u64 flag = static_cast<u64>(epoch.value) << 32;
-  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};"
-               :
-               : "l"(to.at + index), "l"(flag | __builtin_bit_cast(u32, a)), "l"(flag | __builtin_bit_cast(u32, b))
-               : "memory");
+  store_two_relaxed(to.at + index, flag | __builtin_bit_cast(u32, a), flag | __builtin_bit_cast(u32, b));
 }
 inline void put_two(f32* to, i64 index, f32 a, f32 b, Epoch) { *reinterpret_cast<float2*>(to + index) = {a, b}; }
 }  // namespace megalith::kernels

@@ -214,6 +214,21 @@ void CudaProgram::download(const std::string& tensor) const {
   tensors_.at(tensor).download(memory_.at(tensor), bytes_.at(tensor));
 }
 
+void CudaProgram::download(const graph::Graph& graph, graph::TensorId activation, void* to) const {
+  const graph::Tensor& tensor = graph.tensor(activation);
+  MEGALITH_ASSERT(tensor.kind == graph::TensorKind::activation, "[cuda] \"{}\" is no activation", tensor.name);
+  const auto* const at = static_cast<const std::byte*>(addresses_.at(static_cast<size_t>(activation)));
+  const auto address = reinterpret_cast<jit::CudaAddress>(at);
+  const bool is_words = at >= exchange_.data<std::byte>() && at < exchange_.data<std::byte>() + exchange_.bytes();
+  const auto num_words = static_cast<size_t>(tensor.bytes() / 4);
+  std::vector<u64> words(is_words ? num_words : 0);
+  const CudaDriver& driver = CudaDriver::get();
+  driver.check(driver.copy_to_host(is_words ? words.data() : to, address,
+                                   is_words ? num_words * sizeof(u64) : static_cast<size_t>(tensor.bytes())),
+               "copying from the GPU");
+  for (size_t i = 0; i < words.size(); ++i) static_cast<u32*>(to)[i] = static_cast<u32>(words[i]);
+}
+
 void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
   const CudaDriver& driver = CudaDriver::get();
   image_->reset(first_iteration);

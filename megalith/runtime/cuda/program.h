@@ -33,6 +33,9 @@ class CudaProgram {
   /// Copies a tensor from or to the host's copy. Not while the kernel runs.
   void upload(const std::string& tensor);
   void download(const std::string& tensor) const;
+  /// Copies an activation of the last iteration to `to`, words without their epochs. All are whole only if the tasks
+  /// were planned without reuse (jit::CompileOptions).
+  void download(const graph::Graph& graph, graph::TensorId activation, void* to) const;
   /// A tensor of `shared`.
   template <class T>
   T* shared(const std::string& tensor) const {
@@ -44,6 +47,7 @@ class CudaProgram {
   Profile profile_take() const;
 
   const LaunchImage& image() const { return *image_; }
+  void set_num_iterations(u32 num_iterations) { image_->set_num_iterations(num_iterations); }
   int ordinal() const { return device_.ordinal; }
 
   /// Counters, status and abort word as LaunchImage::reset() has them, on the card; then the launch of all workers on

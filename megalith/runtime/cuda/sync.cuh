@@ -3,27 +3,18 @@
 // device. Nobody sleeps here: a futex is the host's, and the host polls.
 #pragma once
 
+#include "megalith/kernels/cuda/ptx.cuh"
 #include "megalith/runtime/protocol.h"
 
 namespace megalith::runtime {
 
-inline u32 load_relaxed(const u32* word) {
-  u32 value;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-inline u32 load_acquire(const u32* word) {
-  u32 value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-inline void store_relaxed(u32* word, u32 value) {
-  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
-}
-inline void store_release(u32* word, u32 value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
-}
-inline void fence_ordered() { asm volatile("fence.sc.sys;" : : : "memory"); }
+using kernels::add_release;
+using kernels::fence_ordered;
+using kernels::load_acquire;
+using kernels::load_relaxed;
+using kernels::store_relaxed;
+using kernels::store_release;
+
 inline u32 load_ordered(const u32* word) {
   fence_ordered();
   return load_acquire(word);
@@ -36,27 +27,13 @@ inline void store_ordered(u32* word, u32 value) {
 /// atomics.
 inline void add_ordered(u32* word, u32 value) { store_ordered(word, load_relaxed(word) + value); }
 
-/// Acquire within the device; pairs with add_release().
-inline u64 load_acquire(const u64* word) {
-  u64 value;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-  return value;
-}
-inline void add_release(u64* word, u64 value) {
-  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
-}
-
 /// The host polls its mailbox: nobody looks at the bell, and each look at the host's memory takes a microsecond.
 inline constexpr bool kWakesReaders = false;
-inline void spin_pause() { __nanosleep(32); }
-inline void word_sleep(const u32*, u32, u64) { __nanosleep(1000); }
+inline void spin_pause() { kernels::nap(32); }
+inline void word_sleep(const u32*, u32, u64) { kernels::nap(1000); }
 inline void word_wake(const u32*) {}
 
 /// By the GPU's own clock; the host puts it beside its own (engine/cuda_machine.cpp).
-inline u64 monotonic_ns() {
-  u64 value;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
-  return value;
-}
+inline u64 monotonic_ns() { return kernels::global_clock_ns(); }
 
 }  // namespace megalith::runtime

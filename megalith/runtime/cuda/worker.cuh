@@ -51,11 +51,11 @@ __shared__ Barrier frame_full[kFrames], frame_done[kFrames], frame_empty[kFrames
 /// What thread 0 tells the others: the iteration happens, or why not.
 enum class Go : u32 { run, stop, abort };
 __shared__ Go gate_says;
-/// The consumers have left: producer, scout and herald follow.
+/// The consumers have left: producer and scout follow.
 __shared__ u32 ended;
 
-inline bool has_ended() { return *static_cast<volatile u32*>(&ended) != 0; }
-inline bool has_stopped() { return *static_cast<volatile u32*>(&kernels::stopped) != 0; }
+inline bool has_ended() { return kernels::flag_is_set(&ended); }
+inline bool has_stopped() { return kernels::flag_is_set(&kernels::stopped); }
 
 /// Whether `needed` arrivals are in. Acquire; pairs with P5.
 inline bool event_has(const EventCounter& event, u32 needed) {
@@ -105,8 +105,6 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
     while (!kernels::barrier_passed(&frame_empty[slot], parity))
       if (has_ended()) return;
     Frame& frame = frames[slot];
-    constexpr int kTaskWords = sizeof(TaskRecord) / sizeof(u32);
-    static_assert(kTaskWords <= kernels::kWarpLanes);
     auto copy_words = [&](void* to, const void* from, u32 num_words) {
 #pragma unroll 1
       for (u32 i = static_cast<u32>(lane); i < num_words; i += kernels::kWarpLanes)
@@ -139,13 +137,15 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
 inline void producer_run(const Launch& launch, u32 worker) {
   if (launch.streams == nullptr || kernels::kRingSlots == 0) return;
   const Stream mine = launch.stream[worker];
-  if (mine.num_chunks == 0) return;
+  if (mine.num_chunks == 0 || kernels::lane() >= static_cast<int>(kernels::kCopyLanes)) return;
   const u8* const first = launch.streams + mine.first * stream::kChunkBytes;
   u32 slot = 0, parity = 1;
   u64 round = 0;  // times that the ring went round
   for (u64 chunk = 0;; chunk = chunk + 1 == mine.num_chunks ? 0 : chunk + 1) {
-    while (!kernels::barrier_passed(&kernels::ring_empty[slot], parity)) {
-      if (!has_ended()) continue;
+    bool is_over = false;
+    while (!kernels::barrier_passed(&kernels::ring_empty[slot], parity) && !is_over) is_over = has_ended();
+    // Together: a copy that only some lanes had begun would never be complete.
+    if (kernels::any_of_copy_lanes(is_over)) {
       for (u32 s = 0; s < kernels::kRingBarriers; ++s) {
         const u64 copies = round + (s < slot ? 1 : 0);
         if (copies > 0) kernels::barrier_wait(&kernels::ring_full[s], static_cast<u32>(copies - 1) & 1);
@@ -165,12 +165,12 @@ inline void producer_run(const Launch& launch, u32 worker) {
 /// P5, by the herald: once the consumers are done with a task, its signals; and what is written down of it. Release;
 /// pairs with event_has().
 inline void herald_run(const Launch& launch, u32 worker) {
+  if (kernels::lane() != 0) return;
   for (u32 done = 0;; ++done) {
     const u32 slot = done % kFrames;
-    while (!kernels::barrier_passed(&frame_done[slot], done / kFrames & 1))
-      if (has_ended()) return;
+    kernels::barrier_wait(&frame_done[slot], done / kFrames & 1);
     const Frame& frame = frames[slot];
-    if (kernels::lane() != 0) continue;
+    if (frame.index == kNone) return;
     for (u32 s = 0; s < frame.num_signals; ++s) add_release(&launch.events[frame.signals[s]].word, kOneArrival);
     if (launch.profile != nullptr) {
       const u64 end = kernels::profile_clock();
@@ -183,6 +183,7 @@ inline void herald_run(const Launch& launch, u32 worker) {
 
 /// P0, by thread 0 of the consumers: whether the iteration happens.
 inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
+  if (launch.num_iterations != 0 && iteration - launch.first_iteration == launch.num_iterations) return Go::stop;
   store_relaxed(&status.iteration, iteration);
   store_relaxed(&status.task, kNone);
   if (has_stopped() || load_relaxed(&launch.control->abort) != 0) return Go::abort;
@@ -195,7 +196,7 @@ inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
 /// thread keeps while a body runs is how many tasks were done: registers are the bodies'.
 template <class RunTask>
 inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_task) {
-  const bool speaks = threadIdx.x == 0;
+  const bool speaks = kernels::thread() == 0;
 #pragma unroll 1
   for (u32 done = 0;; ++done) {
     Frame& frame = frames[done % kFrames];
@@ -203,11 +204,16 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
 
     // P0 gate
     if (frame.is_first) {
-      if (launch.num_iterations != 0 && frame.iteration - launch.first_iteration == launch.num_iterations)
-        return WorkerState::finished;
       if (speaks) gate_says = gate_pass(launch, launch.status[worker], frame.iteration);
       kernels::block_sync();
-      if (gate_says != Go::run) return gate_says == Go::stop ? WorkerState::finished : WorkerState::aborted;
+      if (gate_says != Go::run) {
+        // The herald leaves with this frame, so behind all signals.
+        if (speaks) {
+          frame.index = kNone;
+          kernels::barrier_arrive(&frame_done[done % kFrames]);
+        }
+        return gate_says == Go::stop ? WorkerState::finished : WorkerState::aborted;
+      }
     }
     if (speaks) {
       store_relaxed(&launch.status[worker].task, frame.index);
@@ -223,7 +229,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
           if (event_wait(launch, launch.status[worker], wait.event,
                          wait.arrivals * (frame.iteration - wait.lag) + wait.count))
             continue;
-          kernels::stopped = 1;
+          kernels::flag_set(&kernels::stopped);
           break;
         }
       kernels::block_sync();
@@ -241,38 +247,37 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
 template <class RunTask>
 inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task) {
   if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
-    if (threadIdx.x == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
+    if (kernels::thread() == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
     return;
   }
-  if (threadIdx.x == 0) {
+  if (kernels::thread() == 0) {
     for (u32 i = 0; i < kFrames; ++i) {
       kernels::barrier_init(&frame_full[i], 1);
       kernels::barrier_init(&frame_done[i], 1);
       kernels::barrier_init(&frame_empty[i], 1);
     }
     for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
-      kernels::barrier_init(&kernels::ring_full[i], kernels::kCopyArrivals);
+      kernels::barrier_init(&kernels::ring_full[i], kernels::kCopyLanes);
       kernels::barrier_init(&kernels::ring_empty[i], kernels::kWarps);
     }
     kernels::barriers_are_made();
     ended = kernels::stopped = 0;
     kernels::abort_word = &launch.control->abort;
   }
-  __syncthreads();
-  const u32 warp = threadIdx.x / kernels::kWarpLanes;
+  kernels::whole_block_sync();
+  const int warp = kernels::warp();
   if (warp == kernels::kWarps) return producer_run(launch, worker);
   if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch);
   if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
   auto write_clock = [&](u32 which) {
-    if (threadIdx.x == 0 && launch.profile != nullptr)
+    if (kernels::thread() == 0 && launch.profile != nullptr)
       launch.profile_clocks[2 * worker + which] = {kernels::profile_clock(), monotonic_ns()};
   };
   write_clock(0);
   const WorkerState end = consumers_run(launch, worker, run_task);
   write_clock(1);
-  kernels::block_sync();
-  if (threadIdx.x != 0) return;
-  ended = 1;
+  if (kernels::thread() != 0) return;
+  kernels::flag_set(&ended);
   store_relaxed(&launch.status[worker].state, static_cast<u32>(end));
 }
 

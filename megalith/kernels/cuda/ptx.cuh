@@ -1,0 +1,189 @@
+// What the protocol of a worker takes from a GPU and C++ has no words for: who a thread is, barriers, copies, and loads
+// and stores with an order and a scope (PTX ISA 9.0, sections 8 and 9.7.13). Plain functions here, everything built of
+// them elsewhere: tests/device has this one file's names for threads of a host, where ThreadSanitizer looks on.
+// Instructions that only calculate stand where they are used.
+#pragma once
+
+#include "megalith/kernels/cuda/builtins.cuh"
+
+// needs them
+#include "megalith/kernels/cpu/prelude.h"
+
+namespace megalith::kernels {
+
+// ---- the threads of a block --------------------------------------------------------------------
+
+/// Threads that run bodies. 16 warps have enough loads in flight together; with the three warps beside them each thread
+/// has 96 registers, since they are dealt to four warps at a time. With 8 warps Qwen3-0.6B took 6 % longer on an H200, and
+/// Qwen3-8B 0.6 % less.
+inline constexpr int kThreads = 512, kWarpLanes = 32, kWarps = kThreads / kWarpLanes;
+/// A block has three warps more, with duties of their own (runtime/cuda/worker.cuh).
+inline constexpr int kBlockThreads = kThreads + 3 * kWarpLanes;
+
+inline int thread() { return static_cast<int>(threadIdx.x); }
+inline int lane() { return static_cast<int>(threadIdx.x % kWarpLanes); }
+inline int warp() { return static_cast<int>(threadIdx.x / kWarpLanes); }
+
+/// Among the threads that run bodies.
+inline void block_sync() { asm volatile("bar.sync 1, %0;" : : "n"(kThreads) : "memory"); }
+/// Among all threads of the block.
+inline void whole_block_sync() { __syncthreads(); }
+inline void warp_sync() { __syncwarp(); }
+/// By all lanes of a warp.
+inline bool all_of_warp(bool value) { return __all_sync(0xffffffffu, value) != 0; }
+inline bool any_of_warp(bool value) { return __any_sync(0xffffffffu, value) != 0; }
+
+/// The clock of profile records: of this multiprocessor, which no other shares.
+inline u64 profile_clock() { return static_cast<u64>(clock64()); }
+/// The GPU's own clock.
+inline u64 global_clock_ns() {
+  u64 value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
+  return value;
+}
+inline void nap(u32 nanoseconds) { __nanosleep(nanoseconds); }
+
+// ---- words of device memory, and of memory that the host shares --------------------------------
+
+/// Words of 32 bits may lie in memory that the host shares, so their scope is the system.
+inline u32 load_relaxed(const u32* word) {
+  u32 value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+inline u32 load_acquire(const u32* word) {
+  u32 value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+inline void store_relaxed(u32* word, u32 value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+inline void store_release(u32* word, u32 value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+inline void fence_ordered() { asm volatile("fence.sc.sys;" : : : "memory"); }
+
+/// Words of 64 bits, event counters and the exchange, never leave the device.
+inline u64 load_acquire(const u64* word) {
+  u64 value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+inline void add_release(u64* word, u64 value) {
+  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+inline u64 load_relaxed(const u64* word) {
+  u64 value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+inline void store_relaxed(u64* word, u64 value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+/// Two words side by side, each whole, in no order between them; aligned to 16 bytes.
+inline void load_two_relaxed(u64& a, u64& b, const u64* words) {
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(words) : "memory");
+}
+inline void store_two_relaxed(u64* words, u64 a, u64 b) {
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" : : "l"(words), "l"(a), "l"(b) : "memory");
+}
+
+/// A flag in shared memory that threads look at while another sets it; it orders nothing.
+inline bool flag_is_set(const u32* flag) { return *static_cast<const volatile u32*>(flag) != 0; }
+inline void flag_set(u32* flag) { *static_cast<volatile u32*>(flag) = 1; }
+
+// ---- barriers in shared memory (mbarrier), and copies that complete on them --------------------
+
+using Barrier = u64;  // opaque, in shared memory
+
+inline u32 shared_address(const void* at) { return static_cast<u32>(__cvta_generic_to_shared(at)); }
+
+/// A phase ends when `arrivals` have arrived, and the bytes expected have, too.
+inline void barrier_init(Barrier* barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" : : "r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+/// After the inits: the copy engine sees them, too.
+inline void barriers_are_made() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+#endif
+}
+/// Release; pairs with barrier_passed(). `at`: shared_address() of a barrier.
+inline void barrier_arrive_at(u32 at) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" : : "r"(at) : "memory");
+}
+inline void barrier_arrive(Barrier* barrier) { barrier_arrive_at(shared_address(barrier)); }
+/// Whether the phases of these parities have all ended. Acquire. The barriers are asked together; `at`: their
+/// shared_address().
+#if __CUDA_ARCH__ >= 900
+#define MEGALITH_BARRIER_LOOK "mbarrier.try_wait.parity.shared.b64"
+#else
+#define MEGALITH_BARRIER_LOOK "mbarrier.test_wait.parity.shared.b64"
+#endif
+inline bool barriers_passed(const u32 (&at)[1], const u32 (&parity)[1]) {
+  u32 passed;
+  asm volatile("{ .reg .pred p; " MEGALITH_BARRIER_LOOK " p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(passed)
+               : "r"(at[0]), "r"(parity[0])
+               : "memory");
+  return passed != 0;
+}
+inline bool barriers_passed(const u32 (&at)[2], const u32 (&parity)[2]) {
+  u32 passed;
+  asm volatile("{ .reg .pred p, q; " MEGALITH_BARRIER_LOOK " p, [%1], %3; " MEGALITH_BARRIER_LOOK
+               " q, [%2], %4; and.pred p, p, q; selp.u32 %0, 1, 0, p; }"
+               : "=r"(passed)
+               : "r"(at[0]), "r"(at[1]), "r"(parity[0]), "r"(parity[1])
+               : "memory");
+  return passed != 0;
+}
+inline bool barriers_passed(const u32 (&at)[4], const u32 (&parity)[4]) {
+  u32 passed;
+  asm volatile("{ .reg .pred p, q, r, s; " MEGALITH_BARRIER_LOOK " p, [%1], %5; " MEGALITH_BARRIER_LOOK
+               " q, [%2], %6; " MEGALITH_BARRIER_LOOK " r, [%3], %7; " MEGALITH_BARRIER_LOOK
+               " s, [%4], %8; and.pred p, p, q; and.pred r, r, s; and.pred p, p, r; selp.u32 %0, 1, 0, p; }"
+               : "=r"(passed)
+               : "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(parity[0]), "r"(parity[1]), "r"(parity[2]),
+                 "r"(parity[3])
+               : "memory");
+  return passed != 0;
+}
+#undef MEGALITH_BARRIER_LOOK
+/// The same of one barrier.
+inline bool barrier_passed(Barrier* barrier, u32 parity) { return barriers_passed({shared_address(barrier)}, {parity}); }
+
+#if __CUDA_ARCH__ >= 900
+/// Lanes of a warp that copy together; each arrives at `full`.
+inline constexpr u32 kCopyLanes = 1;
+inline bool any_of_copy_lanes(bool value) { return value; }
+/// Copies by the copy engine: one lane asks, `full` ends its phase when the bytes are there. What is streamed is not
+/// read again before the next iteration, so it makes way first in the L2.
+inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(full)), "r"(bytes)
+               : "memory");
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+      :
+      : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
+      : "memory");
+}
+#else
+inline constexpr u32 kCopyLanes = kWarpLanes;
+inline bool any_of_copy_lanes(bool value) { return any_of_warp(value); }
+/// Copies by the lanes of a warp, 16 bytes at a time; each arrives when its own have.
+inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
+  for (u32 at = static_cast<u32>(lane()) * 16; at < bytes; at += kWarpLanes * 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"(shared_address(to) + at), "l"(static_cast<const u8*>(from) + at)
+                 : "memory");
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(shared_address(full)) : "memory");
+}
+#endif
+
+}  // namespace megalith::kernels

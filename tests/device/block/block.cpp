@@ -1,0 +1,94 @@
+// One block: the worker of a GPU (runtime/cuda/worker.cuh) over the host's ptx.cuh, with a body that does what a task
+// of the tests declares. Compiled once for each block, in a namespace of its own, since what is __shared__ are
+// variables of this file.
+#define MEGALITH_JOIN(a, b) a##b
+#define MEGALITH_NAME(a, b) MEGALITH_JOIN(a, b)
+#define megalith MEGALITH_NAME(megalith_block_, MEGALITH_BLOCK)
+
+// Two slots in the ring, so that the producer waits often.
+#define MEGALITH_SHARED_BYTES (8192 + 2 * 16384)
+#define MEGALITH_AREA_BYTES 0
+
+#include "megalith/runtime/cuda/worker.cuh"
+
+namespace megalith::kernels {
+__attribute__((aligned(1024))) u8 dynamic_shared[kRingSlots * stream::kChunkBytes];
+static_assert(kRingSlots == 2);
+}  // namespace megalith::kernels
+
+namespace megalith::runtime {
+
+namespace {
+
+// Every thread of the block its share: first all is read, then all is written.
+void run_body(const Frame& frame) {
+  using namespace kernels;
+  const auto& body = *static_cast<const host::TaskBody*>(frame.operands[0]);
+  const u32 i = frame.iteration - body.first_iteration;
+  const Epoch epoch{frame.iteration + 1, frame.ready};
+  auto demand = [&](bool holds) {
+    if (!holds) body.wrong->fetch_add(1, std::memory_order_relaxed);
+  };
+  host::dawdle();
+  demand(frame.num_operands == body.operands.size());
+  for (u32 o = 0; o < frame.num_operands; ++o) demand(frame.operands[o] == body.operands[o]);
+
+  for (size_t k = static_cast<size_t>(thread()); k < body.reads.size(); k += kThreads) {
+    const host::Element& element = body.reads[k];
+    if (element.is_word) {
+      const u64* const at = reinterpret_cast<const u64*>(element.at);
+      u64 word = load_word(at);
+      wait_word(word, at, epoch);
+      demand(has_stopped() || payload(word) == static_cast<u32>(body.expected[i][k]));
+    } else {
+      demand(host::load(element) == body.expected[i][k]);
+    }
+  }
+  inputs_are_ready(epoch);
+  RingPlace ring = frame.ring;
+  for (u32 c = 0; c < body.num_chunks; ++c) {
+    barrier_wait(&ring_full[ring.slot], ring.parity);
+    const auto* const words = reinterpret_cast<const host::U32*>(ring_slot(ring.slot));
+    constexpr u32 kWords = stream::kChunkBytes / 4, kStep = 64 * kThreads;
+    for (u32 at = static_cast<u32>(thread()) * 64; at < kWords; at += kStep)
+      demand(words[at] == host::chunk_word(body.stream_seed, body.first_chunk + c, at));
+    warp_sync();
+    if (lane() == 0) barrier_arrive(&ring_empty[ring.slot]);
+    ring = ring + 1;
+  }
+  block_sync();
+  for (size_t k = static_cast<size_t>(thread()); k < body.writes.size(); k += kThreads) {
+    const host::Element& element = body.writes[k];
+    if (element.is_word)
+      store_word(reinterpret_cast<u64*>(element.at), static_cast<u32>(body.stamp(i)), epoch);
+    else
+      host::store(element, body.stamp(i));
+  }
+  if (thread() != 0) return;
+  if (body.stop != nullptr && i == body.stop_in) *body.stop = 1;
+  body.runs->fetch_add(1, std::memory_order_relaxed);
+}
+
+void prepare(host::Block* block) {
+  auto add = [&](const char* name, const auto& array) {
+    block->names.push_back({name, &array[0], &array[0] + sizeof(array) / sizeof(array[0])});
+  };
+  add("frame_full", frame_full);
+  add("frame_done", frame_done);
+  add("frame_empty", frame_empty);
+  add("ring_full", kernels::ring_full);
+  add("ring_empty", kernels::ring_empty);
+}
+
+void run_thread(const void* launch, unsigned worker) {
+  worker_run(*static_cast<const Launch*>(launch), worker, nullptr, run_body);
+  host::self.block->warps[static_cast<size_t>(kernels::warp())].leave(kernels::lane());
+}
+
+}  // namespace
+}  // namespace megalith::runtime
+
+namespace host {
+extern const BlockCode MEGALITH_NAME(block_code_, MEGALITH_BLOCK) = {megalith::runtime::prepare,
+                                                                     megalith::runtime::run_thread};
+}

@@ -1,0 +1,205 @@
+// Runs a task graph on blocks of host threads (device/host_block.h): the worker, frames, ring, events and words are
+// those of a GPU, memory and judge those of runtime/stress_run.h. Every task takes chunks of a stream as well, and has
+// operands to be checked.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "device/host_block.h"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/runtime/profile.h"
+#include "runtime/stress_run.h"
+
+namespace megalith::runtime {
+
+struct DeviceOptions {
+  uint64_t seed = 0;
+  u32 num_iterations = 4;  // 0: until a body sets the stop word
+  u32 first_iteration = 0;
+  u32 most_chunks = 3;  // per task
+  bool profiles = false;
+  int abort_after_us = -1;  // never
+};
+
+class DeviceRun {
+ public:
+  DeviceRun(const task::TaskGraph& graph, DeviceOptions options)
+      : graph_(graph), options_(options), random_(options.seed + 1), sequential_(graph), parallel_(graph) {
+    for (size_t t = 0; t < graph.tasks.size(); ++t) {
+      host::TaskBody& body = bodies_.emplace_back();
+      body.reads = elements(graph.tasks[t].reads, parallel_);
+      body.writes = elements(graph.tasks[t].writes, parallel_);
+      // Regions may overlap, and an element is written by one thread of the block.
+      std::ranges::sort(body.writes, {}, &host::Element::at);
+      const auto rest = std::ranges::unique(body.writes, {}, &host::Element::at);
+      body.writes.erase(rest.begin(), rest.end());
+      body.first_iteration = options_.first_iteration;
+      body.num_tasks = static_cast<u32>(graph.tasks.size());
+      body.index = static_cast<u32>(t);
+      body.operands.push_back(&body);
+      for (u64 n = random_() % (kFrameOperands - 1); n > 0; --n)
+        body.operands.push_back(reinterpret_cast<void*>(static_cast<uintptr_t>(random_())));
+      body.wrong = &wrong_;
+      body.runs = &runs_;
+    }
+    run_in_order(options_.num_iterations);
+    make_streams();
+  }
+
+  /// Whether a GPU's frames take the graph's tasks.
+  static bool fits(const task::TaskGraph& graph) {
+    return graph.workers.size() <= host::kBlocks && std::ranges::all_of(graph.tasks, [](const task::Task& task) {
+             return task.waits.size() <= kFrameWaits && task.signals.size() <= kFrameSignals;
+           });
+  }
+
+  /// Task `index` ends the token loop in the iteration `iteration`, counted from 0.
+  void stop_in(size_t index, u32 iteration) {
+    bodies_[index].stop = &stop_;
+    bodies_[index].stop_in = iteration;
+    stop_task_ = static_cast<u32>(index);
+    run_in_order(iteration + 1);
+  }
+
+  /// The number of values that were not those of the sequential run, of wrong operands and of wrong weights.
+  int mismatches() {
+    LaunchImage image(graph_, parts());
+    image.reset(options_.first_iteration);
+    Launch launch = image.launch();
+    launch.streams = chunks_.data();
+    launch.stream = streams_.data();
+    std::vector<ProfileRecord> records;
+    std::vector<ProfileClock> clocks(2 * graph_.workers.size());
+    if (options_.profiles) {
+      records.resize(graph_.workers.size() * 8);
+      launch.profile = records.data();
+      launch.profile_capacity = 8;
+      launch.profile_clocks = clocks.data();
+    }
+    run_blocks(launch);
+    if (options_.abort_after_us >= 0) return 0;
+    for (size_t b = 0; b < graph_.buffers.size(); ++b)
+      if (graph_.buffers[b].memory == task::Memory::exchange) strip_epochs(static_cast<int>(b));
+    return wrong_ + (parallel_ == sequential_ ? 0 : 1);
+  }
+  /// How many tasks were run.
+  int runs() const { return runs_; }
+
+ private:
+  std::vector<host::Element> elements(const std::vector<task::Region>& regions, const StressMemory& memory) const {
+    std::vector<host::Element> result;
+    for (const task::Region& region : regions) {
+      const task::Buffer& buffer = graph_.buffers[static_cast<size_t>(region.buffer)];
+      for_each_element(graph_, memory, region, [&](std::byte* at) {
+        result.push_back({at, stress_bytes(buffer), buffer.memory == task::Memory::exchange});
+      });
+    }
+    return result;
+  }
+
+  // The judge: tasks in index order, iteration after iteration.
+  void run_in_order(u32 num_iterations) {
+    for (u32 i = 0; i < num_iterations; ++i)
+      for (size_t t = 0; t < graph_.tasks.size(); ++t) {
+        std::vector<uint64_t>& expected = bodies_[t].expected.emplace_back();
+        for (const host::Element& element : elements(graph_.tasks[t].reads, sequential_))
+          expected.push_back(host::load(element));
+        for (const host::Element& element : elements(graph_.tasks[t].writes, sequential_))
+          host::store(element, bodies_[t].stamp(i));
+      }
+  }
+
+  void make_streams() {
+    u32 first = 0;
+    first_chunks_.resize(graph_.tasks.size());
+    for (size_t w = 0; w < graph_.workers.size(); ++w) {
+      u32 count = 0;
+      for (const int t : graph_.workers[w]) {
+        host::TaskBody& body = bodies_[static_cast<size_t>(t)];
+        body.num_chunks = random_() % 2 == 0 ? 0 : static_cast<u32>(random_() % (options_.most_chunks + 1));
+        body.first_chunk = first_chunks_[static_cast<size_t>(t)] = count;
+        body.stream_seed = static_cast<u32>(w);
+        count += body.num_chunks;
+      }
+      streams_.push_back({first, count});
+      chunks_.resize(size_t{first + count} * stream::kChunkBytes);
+      for (u32 c = 0; c < count; ++c)
+        for (u32 at = 0; at < stream::kChunkBytes / 4; ++at) {
+          const u32 word = host::chunk_word(static_cast<u32>(w), c, at);
+          std::memcpy(&chunks_[size_t{first + c} * stream::kChunkBytes + at * 4], &word, 4);
+        }
+      first += count;
+    }
+  }
+
+  ImageParts parts() {
+    ImageParts parts;
+    for (const host::TaskBody& body : bodies_) {
+      parts.bodies.push_back(0);
+      parts.first_operands.push_back(static_cast<u32>(parts.operands.size()));
+      parts.num_operands.push_back(static_cast<u32>(body.operands.size()));
+      parts.operands.insert(parts.operands.end(), body.operands.begin(), body.operands.end());
+    }
+    parts.first_chunks = first_chunks_;
+    parts.num_iterations = options_.num_iterations;
+    if (stop_task_ != kNone) {
+      parts.stop = &stop_;
+      parts.stop_task = stop_task_;
+    }
+    return parts;
+  }
+
+  void run_blocks(const Launch& launch) {
+    std::vector<host::Block> blocks(launch.num_workers);
+    std::vector<std::thread> threads, engines;
+    std::vector<int> under_way(launch.num_workers);
+    for (u32 w = 0; w < launch.num_workers; ++w) {
+      host::Block& block = blocks[w];
+      host::block_code(static_cast<int>(w)).prepare(&block);
+      block.reset();
+      const uint64_t seed = random_();
+      engines.emplace_back(
+          [&, w, seed] { under_way[w] = blocks[w].copies.run(seed, !host::is_weakened("copy", "complete")); });
+      for (int index = 0; index < host::kThreads; ++index)
+        threads.emplace_back([&, w, index, random = random_()] {
+          host::self = {&blocks[w], index, random};
+          host::block_code(static_cast<int>(w)).thread(&launch, w);
+        });
+    }
+    if (options_.abort_after_us >= 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(options_.abort_after_us));
+      __atomic_store_n(&launch.control->abort, 1, __ATOMIC_RELAXED);
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (host::Block& block : blocks) block.copies.stop();
+    for (std::thread& engine : engines) engine.join();
+    for (const int copies : under_way) wrong_ += copies;
+  }
+
+  void strip_epochs(int buffer) {
+    int64_t count = 1;
+    for (const int64_t size : graph_.buffers[static_cast<size_t>(buffer)].shape) count *= size;
+    auto* const words = reinterpret_cast<u64*>(parallel_.buffer(buffer));
+    for (int64_t i = 0; i < count; ++i) words[i] &= 0xffffffffu;
+  }
+
+  const task::TaskGraph& graph_;
+  DeviceOptions options_;
+  std::mt19937_64 random_;
+  StressMemory sequential_, parallel_;
+  std::deque<host::TaskBody> bodies_;
+  std::vector<u8> chunks_;
+  std::vector<Stream> streams_;
+  std::vector<u32> first_chunks_;
+  std::atomic<int> wrong_{0}, runs_{0};
+  i32 stop_ = 0;
+  u32 stop_task_ = kNone;
+};
+
+}  // namespace megalith::runtime

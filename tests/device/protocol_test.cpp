@@ -1,0 +1,172 @@
+// The protocol of a GPU's worker on threads of the host: random task graphs with events, words and streams, judged by a
+// sequential run and, in the builds that have it, by ThreadSanitizer. Then faults are planted, one for each operation
+// that orders anything, and each must be found.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include "device/device_run.h"
+#include "support/random_task_graph.h"
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
+namespace host {
+extern const BlockCode block_code_0, block_code_1, block_code_2, block_code_3;
+const BlockCode& block_code(int block) {
+  static const BlockCode* const kCode[kBlocks] = {&block_code_0, &block_code_1, &block_code_2, &block_code_3};
+  return *kCode[block];
+}
+}  // namespace host
+
+namespace megalith::runtime {
+namespace {
+
+/// Calls visit(graph, seed) for `count` graphs that a GPU takes.
+template <class Visit>
+void for_random_graphs(int count, test::RandomTaskGraphOptions limits, Visit visit) {
+  limits.max_workers = host::kBlocks;
+  for (uint64_t seed = 0; count > 0; ++seed) {
+    const task::TaskGraph graph = test::random_task_graph(seed, limits);
+    if (!DeviceRun::fits(graph)) continue;
+    visit(graph, seed);
+    --count;
+  }
+}
+
+constexpr int kGraphs = kThreadSanitizer ? 400 : 40;
+
+TEST(DeviceProtocol, RandomGraphs) {
+  const auto begin = std::chrono::steady_clock::now();
+  int64_t tasks = 0;
+  for_random_graphs(kGraphs, {.max_tasks = 40, .exchange_probability = 0.5},
+                    [&](const task::TaskGraph& graph, uint64_t seed) {
+                      DeviceRun run(graph, {.seed = seed, .profiles = seed % 3 == 0});
+                      ASSERT_EQ(run.mismatches(), 0) << "seed " << seed;
+                      ASSERT_EQ(run.runs(), static_cast<int>(4 * graph.tasks.size()));
+                      tasks += run.runs();
+                    });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("[ FIGURE   ] %d random graphs, %lld tasks run, %.0f s\n", kGraphs, static_cast<long long>(tasks),
+              seconds);
+}
+
+TEST(DeviceProtocol, CountersThatWrap) {
+  for_random_graphs(kGraphs / 4, {.max_tasks = 20}, [](const task::TaskGraph& graph, uint64_t seed) {
+    ASSERT_EQ(DeviceRun(graph, {.seed = seed, .first_iteration = 0u - 2}).mismatches(), 0) << "seed " << seed;
+  });
+}
+
+/// Two workers take turns: both halves of a buffer are written, then read by a last task, which is the gate.
+task::TaskGraph two_halves() {
+  task::TaskGraph graph;
+  graph.name = "two_halves";
+  graph.buffers = {{.name = "halves", .dtype = DType::f32, .shape = {64}, .memory = task::Memory::state, .bytes = 256}};
+  graph.events = {{"halves", 2}, {"end", 1}};
+  auto add = [&](int worker, std::vector<task::Region> reads, std::vector<task::Region> writes,
+                 std::vector<task::Wait> waits, std::vector<int> signals) {
+    graph.workers.resize(2);
+    graph.workers[static_cast<size_t>(worker)].push_back(static_cast<int>(graph.tasks.size()));
+    graph.tasks.push_back({.name = fmt::format("t{}", graph.tasks.size()),
+                           .reads = std::move(reads),
+                           .writes = std::move(writes),
+                           .waits = std::move(waits),
+                           .signals = std::move(signals),
+                           .worker = worker});
+  };
+  add(0, {}, {{0, {{0}, {32}}}}, {}, {0});
+  add(1, {}, {{0, {{32}, {64}}}}, {}, {0});
+  add(0, {{0, {{0}, {64}}}}, {}, {{0, 2, 0}}, {1});
+  graph.gate = 1;
+  return graph;
+}
+
+TEST(DeviceProtocol, TheStopWordEndsAllWorkersInTheSameIteration) {
+  const task::TaskGraph graph = two_halves();
+  for (u32 iterations = 1; iterations <= 12; ++iterations) {
+    DeviceRun run(graph, {.seed = iterations, .num_iterations = 0});
+    run.stop_in(2, iterations - 1);
+    ASSERT_EQ(run.mismatches(), 0);
+    ASSERT_EQ(run.runs(), static_cast<int>(3 * iterations));
+  }
+}
+
+// What an aborted run makes of its data nobody takes, so these tasks have none; but weights come, and words that they
+// wait for do not.
+TEST(DeviceProtocol, AnAbortedRunEnds) {
+  for_random_graphs(6, {.max_tasks = 20, .exchange_probability = 0.5}, [](task::TaskGraph graph, uint64_t seed) {
+    for (task::Task& task : graph.tasks) {
+      task.writes.clear();
+      std::erase_if(task.reads, [&](const task::Region& region) {
+        return graph.buffers[static_cast<size_t>(region.buffer)].memory != task::Memory::exchange;
+      });
+    }
+    DeviceRun(graph, {.seed = seed, .num_iterations = 100000, .abort_after_us = static_cast<int>(seed * 97 % 5000)})
+        .mismatches();
+  });
+}
+
+// ---- planted faults ----------------------------------------------------------------------------
+
+/// A few runs that have all there is. Returns what was wrong.
+int run_a_few(int graphs) {
+  int wrong = 0;
+  for_random_graphs(graphs, {.max_tasks = 40, .gate_probability = 1, .exchange_probability = 0.3},
+                    [&](const task::TaskGraph& graph, uint64_t seed) {
+                      wrong += DeviceRun(graph, {.seed = seed, .profiles = true}).mismatches();
+                    });
+  return wrong;
+}
+
+std::set<std::string> all_operations() {
+  std::set<std::string> found;
+  host::found_operations = &found;
+  run_a_few(3);
+  host::found_operations = nullptr;
+  found.insert("copy complete");
+  return found;
+}
+
+/// A run with the fault ends the process: 66 is ThreadSanitizer's code after a report, 3 a value that was wrong; a
+/// frame, chunk or word that came too early may as well crash it, or make it wait for ever.
+[[noreturn]] void run_with_fault(const std::string& operation, bool dropped) {
+  std::signal(SIGALRM, [](int) { _exit(4); });
+  alarm(kThreadSanitizer ? 60 : 6);
+  host::weakened = operation;
+  host::dropped = dropped;
+  for (int round = 0; round < 8; ++round)
+    if (run_a_few(4) != 0) _exit(3);
+  std::exit(0);
+}
+
+bool was_found(int status) { return !WIFEXITED(status) || WEXITSTATUS(status) != 0; }
+
+TEST(DeviceFaults, AWaitThatIsNoneIsFound) {
+  if (kThreadSanitizer) GTEST_SKIP() << "[SKIP] the weaker faults below are found here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_with_fault("none", true), testing::ExitedWithCode(0), "") << "without a fault";
+  for (const std::string& operation : all_operations())
+    if (operation.starts_with("wait ")) { EXPECT_EXIT(run_with_fault(operation, true), was_found, "") << operation; }
+}
+
+TEST(DeviceFaults, EveryOrderThatIsLostIsFound) {
+  if (!kThreadSanitizer) GTEST_SKIP() << "[SKIP] needs a build with ThreadSanitizer";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const std::set<std::string> operations = all_operations();
+  EXPECT_GE(operations.size(), 18u) << "of frames, ring, events, block and warps";
+  for (const std::string& operation : operations)
+    EXPECT_EXIT(run_with_fault(operation, false), testing::ExitedWithCode(66), "data race") << operation;
+}
+
+}  // namespace
+}  // namespace megalith::runtime
