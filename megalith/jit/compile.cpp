@@ -37,8 +37,8 @@ task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph&
                     {.name = graph.name(),
                      .num_workers = options.num_workers,
                      .gate_task = gate,
-                     .reuse_arena = options.reuse_arena,
-                     .warm_caches = !is_cuda_target(options.target)});
+                     .warm_caches = !is_cuda_target(options.target),
+                     .reuse_arena = options.reuse_arena});
 }
 
 void check_tasks(const task::TaskGraph& tasks) {
