@@ -35,6 +35,7 @@ struct BenchReport {
   std::string model, architecture, target;
   int64_t model_bytes = 0, num_parameters = 0, kv_bytes = 0, max_seq_len = 0;
   int num_workers = 0, repetitions = 0;
+  double ready_ms = 0;  // from the beginning of the process until the model could be asked
   std::optional<double> read_gbs_before, read_gbs_after;  // nothing: not measured on this target
   std::vector<BenchResult> results;
 

@@ -6,6 +6,7 @@
 
 #include "megalith/base/log.h"
 #include "megalith/runtime/bandwidth.h"
+#include "megalith/runtime/process_age.h"
 #include "megalith/runtime/resident_memory.h"
 #include "tools/bench.h"
 #include "tools/command.h"
@@ -57,6 +58,7 @@ int run(const BenchOptions& given) {
   engine::Engine engine(options.model.folder(), options.model.engine(1));
 
   BenchReport report;
+  report.ready_ms = runtime::process_age_ms();
   report.model = engine.config().name;
   report.architecture = engine.config().architecture;
   report.target = options.model.target;

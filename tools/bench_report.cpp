@@ -61,6 +61,7 @@ std::vector<Field> fields_of(const BenchReport& report, const BenchResult& resul
           {"read_gbs_after", number_or_null(report.read_gbs_after, 4)},
           {"read_share", number_or_null(report.read_share(result), 4)},
           {"kv_bytes", fmt::format("{}", report.kv_bytes)},
+          {"ready_ms", fmt::format("{:.0f}", report.ready_ms)},
           {"peak_bytes", fmt::format("{}", result.peak_bytes)},
           {"samples_ns", list(result.seconds, 1e9, 0)},
           {"samples_ts", list(rates, 1, 4)}};
@@ -138,9 +139,10 @@ std::string BenchReport::markdown() const {
                      : "\nread bandwidth: not measured on this target\n";
   int64_t peak = 0;
   for (const BenchResult& result : results) peak = std::max(peak, result.peak_bytes);
-  return text + fmt::format("memory: {} of weights, at most {} beside them; KV cache of {} for {} positions\n",
-                            format_bytes(static_cast<double>(model_bytes)), format_bytes(static_cast<double>(peak)),
-                            format_bytes(static_cast<double>(kv_bytes)), max_seq_len);
+  text += fmt::format("memory: {} of weights, at most {} beside them; KV cache of {} for {} positions\n",
+                      format_bytes(static_cast<double>(model_bytes)), format_bytes(static_cast<double>(peak)),
+                      format_bytes(static_cast<double>(kv_bytes)), max_seq_len);
+  return text + fmt::format("start: {} until the model could be asked\n", format_ms(ready_ms));
 }
 
 std::string BenchReport::csv() const {

@@ -38,11 +38,11 @@ double bytes_per_token(const engine::Engine& engine, const BenchTest& test) {
   return ((each - head) * static_cast<double>(chunks) + head) / static_cast<double>(test.prompt);
 }
 
-// Weights that lie in mapped files are counted as the pages of files that are there, made-up ones by their size. The KV
-// cache is among the rest, as far as somebody wrote to it.
+// Weights that were packed or made up are counted by their size, those that lie in mapped files as the pages of files
+// that are there. The KV cache is among the rest, as far as somebody wrote to it.
 int64_t peak_beyond(const engine::Engine& engine, bool dummy) {
   const runtime::ResidentMemory memory = runtime::resident_memory();
-  const int64_t weights = dummy ? engine.weight_bytes() : memory.from_files;
+  const int64_t weights = dummy ? engine.weight_bytes() : engine.packed_bytes() + memory.from_files;
   return std::max<int64_t>(0, memory.peak - weights);
 }
 

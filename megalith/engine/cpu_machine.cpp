@@ -17,7 +17,9 @@ class CpuMachine : public Machine {
   CpuMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory)
       : mailbox_(memory.get<runtime::Mailbox>("mailbox")),
         mail_(kMailboxCapacity),
-        program_(graph, kernel, memory.addresses()),
+        program_(graph, kernel, memory.addresses(),
+                 {.num_threads = static_cast<int>(kernel.tasks.workers.size()),
+                  .release = [&memory](const std::byte* begin, int64_t bytes) { memory.release(begin, bytes); }}),
         launcher_(program_.entry(), program_.image(), {.mailbox = mailbox_}) {}
 
   void start(const std::vector<std::string>&) override {
@@ -47,6 +49,7 @@ class CpuMachine : public Machine {
     return rings_ ? rings_->take(program_.image().launch().status) : runtime::Profile{};
   }
   void fetch(const std::string&) override {}
+  int64_t weights_held() const override { return program_.packed_bytes(); }
 
  private:
   runtime::Mailbox* mailbox_;

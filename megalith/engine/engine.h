@@ -91,6 +91,8 @@ class Engine {
   /// Bytes of all weights, and how many numbers they are.
   int64_t weight_bytes() const;
   int64_t num_parameters() const;
+  /// Of them, those that were packed: they lie in memory of their own instead of in the checkpoint's mapped files.
+  int64_t packed_bytes() const { return machine_->weights_held(); }
   /// Bytes of the KV cache, all pages.
   int64_t kv_bytes() const;
 

@@ -40,7 +40,13 @@ constexpr long long index(long long row, long long column, long long columns, in
 template <int Together, class Element>
 void pack(Element* __restrict to, const Element* __restrict from, long long rows, long long columns) {
   const long long whole = columns / Together;
-  for (long long s = 0; s < steps(columns, Together); ++s)
+  long long s = 0;
+  if (rows == kRows)
+    for (; s < whole; ++s)
+      for (int r = 0; r < kRows; ++r)
+        __builtin_memcpy(to + (s * kRows + r) * Together, from + r * columns + s * Together,
+                         Together * sizeof(Element));
+  for (; s < steps(columns, Together); ++s)
     for (int r = 0; r < kRows; ++r)
       for (int i = 0; i < Together; ++i) {
         const bool there = r < rows && (s < whole || s * Together + i < columns);

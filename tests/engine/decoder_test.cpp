@@ -21,6 +21,7 @@ struct Shape {
   int workers;
   int page_size;
   std::vector<int> prompts;  // lengths
+  int quant_columns = 0;
 };
 
 std::string write_config(const Shape& shape) {
@@ -58,15 +59,17 @@ class Decoder : public ::testing::TestWithParam<Shape> {};
 TEST_P(Decoder, EqualsTheInterpreter) {
   const Shape& shape = GetParam();
   constexpr int kNewTokens = 3;
-  engine::EngineOptions options{.num_workers = shape.workers, .dummy_weights = true, .dummy_seed = 11};
+  constexpr uint64_t kSeed = 11;
+  engine::EngineOptions options{.num_workers = shape.workers, .dummy_weights = true, .dummy_seed = kSeed};
   options.decoder.page_size = shape.page_size;
   options.decoder.max_seq_len = 600;
   options.decoder.max_requests = static_cast<int64_t>(shape.prompts.size());
+  options.decoder.quant_columns = shape.quant_columns;
   engine::Engine engine(write_config(shape), options);
   const std::vector<engine::Request> requests = random_requests(shape, kNewTokens);
 
   const engine::Generation found = engine.generate(requests);
-  const std::vector<testing::ReferenceStep> wanted = testing::decoder_reference(engine, requests, {});
+  const std::vector<testing::ReferenceStep> wanted = testing::decoder_reference(engine, requests, {}, kSeed);
 
   // Requests that are through with their prompts are sampled in the order of requests. A text may part from the
   // reference's only where the two likeliest tokens are closer than rounding.
@@ -100,6 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"l64", "LlamaForCausalLM", 80, 144, 2, 2, 2, 64, 1031, true, 4, 1, {65}},
                       Shape{"q80", "Qwen3ForCausalLM", 40, 56, 1, 2, 1, 80, 259, true, 5, 16, {500}},
                       Shape{"l128", "LlamaForCausalLM", 48, 64, 1, 2, 2, 128, 127, false, 2, 4096, {500}},
+                      Shape{"int8", "Qwen3ForCausalLM", 72, 100, 2, 4, 2, 64, 501, true, 2, 16, {9}, 32},
+                      Shape{"int8_untied", "LlamaForCausalLM", 80, 144, 1, 2, 2, 64, 301, false, 3, 16, {65}, 128},
                       Shape{"batch", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 64, 301, true, 3, 16, {7, 1, 100, 65}}),
     [](const auto& shape) { return std::string(shape.param.name); });
 

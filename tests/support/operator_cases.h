@@ -27,11 +27,13 @@ inline int64_t product_of(const std::string& text, const std::map<std::string, i
   return graph::operand_shape(op, operand, {sizes, {}})[0].size;
 }
 
-// Weights that some body takes from a stream: constants, since a stream is laid out before anything runs.
-inline bool is_streamed(const graph::Operator& op, const std::string& operand) {
-  return std::ranges::any_of(op.bodies, [&](const graph::TunedBody& body) {
-    return body.streamed && std::ranges::find(body.streamed->operands, operand) != body.streamed->operands.end();
-  });
+// Weights that some body takes from a stream or from panels: constants, since those are laid out before anything runs.
+inline bool is_laid_out(const graph::Operator& op, const std::string& operand) {
+  auto has = [&](const auto& weights) {
+    return weights && std::ranges::find(weights->operands, operand) != weights->operands.end();
+  };
+  return std::ranges::any_of(op.bodies,
+                             [&](const graph::TunedBody& body) { return has(body.streamed) || has(body.packed); });
 }
 
 // Adds one node per declared test of `op`; its operands are states, so that they can be set and read.
@@ -52,7 +54,7 @@ inline void add_cases(graph::Graph& graph, const graph::Operator& op, DType dtyp
       test.tensors[operand.name] = test.node + "." + operand.name;
       const std::string& name = test.tensors[operand.name];
       const graph::TensorId id =
-          is_streamed(op, operand.name) ? graph.constant(name, type, shape) : graph.state(name, type, shape);
+          is_laid_out(op, operand.name) ? graph.constant(name, type, shape) : graph.state(name, type, shape);
       if (operand.role == loop::Role::output)
         options.outputs[operand.name] = id;
       else
@@ -93,7 +95,10 @@ inline void fill_operator_cases(const OperatorCases& all, GraphMemory& memory) {
                                               [&](const graph::Node& n) { return n.name == test.node; });
       const graph::Tensor& tensor = all.graph.tensor(all.graph.find(test.tensors.at(operand.name)));
       const int64_t limit = operand.index_into.empty() ? 100 : product_of(operand.index_into, node.sizes);
-      memory.set(tensor.name, random_values(tensor.num_elements(), tensor.dtype, limit, random));
+      std::vector<double> values = random_values(tensor.num_elements(), tensor.dtype, limit, random);
+      if (tensor.dtype == DType::i8)
+        for (size_t i = 0; i < values.size(); i += 2) values[i] = -values[i];
+      memory.set(tensor.name, values);
     }
   memory.set("counts", {2});
 }
