@@ -94,12 +94,14 @@ loop::Arrays random_arrays(const Spec& spec, unsigned seed) {
     loop::Array array = loop::Array::zeros(shape_of(spec, tensor));
     std::vector<std::byte> rounding(8);
     const auto values = spec.values.find(tensor.name);
+    const auto given = spec.magnitudes.find(tensor.name);
+    const double magnitude = given == spec.magnitudes.end() ? 1 : given->second;
     for (double& value : array.values) {
       if (values != spec.values.end())
         value = static_cast<double>(
             std::uniform_int_distribution<int64_t>(values->second.first, values->second.second)(random));
       else
-        value = std::uniform_real_distribution<double>(-1, 1)(random);
+        value = std::uniform_real_distribution<double>(-1, 1)(random) * magnitude;
       element_store(rounding.data(), *tensor.dtype, 0, value);
       value = element_load(rounding.data(), *tensor.dtype, 0);
     }
