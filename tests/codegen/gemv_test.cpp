@@ -113,7 +113,8 @@ std::vector<Spec> specs() {
                           {{"T", 23}, {"N", 45}, {"K", k}},
                           {"n", "t"},
                           {},
-                          kind.body});
+                          kind.body,
+                          {{"gate", 0.25}, {"up", 0.25}}});  // sums of about 1, as those of a model
       }
   // Groups that end inside a row, one that is longer than it, and an even and an odd number of them.
   const std::pair<int64_t, int64_t> whole_bytes{-127, 127};
