@@ -136,12 +136,23 @@ struct Lanes {
 
 #endif
 
+/// Of any element type.
+template <class Element>
+MEGALITH_INLINE inline Lanes load_lanes(const Element* x) {
+  return Lanes::load(x);
+}
+MEGALITH_INLINE inline Lanes load_lanes(const f16* x) {
+  f32 wide[kLanes];
+  for (int l = 0; l < kLanes; ++l) wide[l] = to_f32(x[l]);
+  return Lanes::load(wide);
+}
+
 /// The first `count` elements, and zeros: products with zeros leave a sum as it is.
 template <class Element>
 MEGALITH_INLINE inline Lanes load_partly(const Element* x, i64 count) {
   Element padded[kLanes] = {};
   for (i64 l = 0; l < count; ++l) padded[l] = x[l];
-  return Lanes::load(padded);
+  return load_lanes(padded);
 }
 
 }  // namespace megalith::kernels
