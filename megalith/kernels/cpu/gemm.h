@@ -3,8 +3,8 @@
 // activation is broadcast once for all panels; so with enough rows the fused multiply-adds are what takes time, and
 // with one row it is memory.
 //
-// A sum is formed column after column, each term fused: the same bits for any number of rows, any block, tile, worker
-// and machine. Activations keep their 24 bits. vdpbf16ps would round them to 8, and on a Sapphire Rapids gains nothing
+// A sum is formed as in kernels/cpu/gemv.h: even columns one after the other, each term fused; odd ones likewise; then the
+// one plus the other. The same bits for any number of rows, any block, tile, worker and machine. Activations keep their 24 bits. vdpbf16ps would round them to 8, and on a Sapphire Rapids gains nothing
 // for it: it multiplies 32 pairs a cycle, as two fused multiply-adds do (docs/performance/README.md).
 #pragma once
 
@@ -18,12 +18,10 @@ namespace gemm {
 // Rows of a block at most, and panels beside it. AVX-512: 24 sums, 4 registers of weights, an activation. AVX2 has half
 // as many registers of half the width.
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-inline constexpr int kRows = 12, kPanels = 2, kPanelsOfFewRows = 4;
+inline constexpr int kRows = 12, kPanels = 2;
 #else
-inline constexpr int kRows = 4, kPanels = 1, kPanelsOfFewRows = 2;
+inline constexpr int kRows = 4, kPanels = 1;
 #endif
-/// Fewer rows than this have too few sums in flight beside kPanels: a fused multiply-add takes four cycles.
-inline constexpr int kFewRows = kRows / 4;
 
 /// A number as a type.
 template <int N>
@@ -46,64 +44,66 @@ constexpr i64 rows_together(i64 columns, i64 rows) {
 /// Scratch for them.
 constexpr i64 packed_bytes(i64 columns, i64 rows) { return rows_together(columns, rows) * runs(columns) * kRun * 4; }
 
-/// The even and odd columns of a pair, for the 16 rows of a panel.
-struct Pair {
-  Lanes even, odd;
-};
-MEGALITH_INLINE inline Pair load_pair(const bf16* w) {
+/// Column `Parity` of a pair, for the 16 rows of a panel. A bf16 is the upper half of an f32.
+template <int Parity>
+MEGALITH_INLINE inline Lanes column_of_pair(const bf16* w) {
+  [[maybe_unused]] auto widen = [](auto both) MEGALITH_INLINE { return Parity == 0 ? both << 16 : both & 0xffff0000u; };
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-  typedef u32 Words __attribute__((vector_size(64)));
-  typedef u32 LooseWords __attribute__((vector_size(64), aligned(4), may_alias));
-  const Words both = *reinterpret_cast<const LooseWords*>(w);
-  return {{reinterpret_cast<Lanes::Vector>(both << 16)}, {reinterpret_cast<Lanes::Vector>(both & 0xffff0000u)}};
+  typedef u32 Words __attribute__((vector_size(64), aligned(4), may_alias));
+  return {reinterpret_cast<Lanes::Vector>(widen(*reinterpret_cast<const Words*>(w)))};
 #elif defined(__AVX2__) && defined(__FMA__)
-  typedef u32 Words __attribute__((vector_size(32)));
-  typedef u32 LooseWords __attribute__((vector_size(32), aligned(4), may_alias));
-  const Words low = *reinterpret_cast<const LooseWords*>(w), high = *reinterpret_cast<const LooseWords*>(w + 16);
-  return {{reinterpret_cast<Lanes::Half>(low << 16), reinterpret_cast<Lanes::Half>(high << 16)},
-          {reinterpret_cast<Lanes::Half>(low & 0xffff0000u), reinterpret_cast<Lanes::Half>(high & 0xffff0000u)}};
+  typedef u32 Words __attribute__((vector_size(32), aligned(4), may_alias));
+  return {reinterpret_cast<Lanes::Half>(widen(reinterpret_cast<const Words*>(w)[0])),
+          reinterpret_cast<Lanes::Half>(widen(reinterpret_cast<const Words*>(w)[1]))};
 #else
-  Pair pair;
-  for (int l = 0; l < kLanes; ++l) {
-    pair.even.v[l] = to_f32(w[2 * l]);
-    pair.odd.v[l] = to_f32(w[2 * l + 1]);
-  }
-  return pair;
+  Lanes column;
+  for (int l = 0; l < kLanes; ++l) column.v[l] = to_f32(w[2 * l + Parity]);
+  return column;
 #endif
 }
 
-/// sum[r][16 p + i] = sum over k of x[r][k] * panel[p][k][i], for a block of rows packed by pack_rows() and `steps` pairs
-/// of columns. While it reads these panels it asks for the same place of those that stand `ahead` elements further on:
-/// with few rows the hardware's prefetchers, which stop at the end of a page, are what limits.
+/// Pairs of columns whose even columns are worked through before their odd ones: a register holds sums of the one or of
+/// the other, and of two panels they are 16 KB, which stay in the first-level cache for the second time.
+inline constexpr i64 kStepsAtATime = 128;
+
+/// sum[r][p][i] = sum over k of x[r][k] * panel[p][k][i], for a block of rows packed by pack_rows() and `steps` pairs of
+/// columns. While it reads these panels it asks for the same place of those that stand `ahead` elements further on:
+/// the hardware's prefetchers stop at the end of a page.
 template <int Rows, int Panels>
 [[gnu::noinline]] void tile(f32* sum, const f32* x, const bf16* const* panel, i64 steps, i64 ahead) {
   constexpr int kToL2 = 2;
-  constexpr i64 kStep = panel::kRows * panel::kPair;
-  Lanes part[Rows][Panels];
-  for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Panels; ++p) part[r][p] = Lanes::zero();
-  auto pair = [&](i64 step, int column) MEGALITH_INLINE {
-    Pair w[Panels];
-    for (int p = 0; p < Panels; ++p) {
-      const bf16* const at = panel[p] + step * kStep;
-      w[p] = load_pair(at);
-      __builtin_prefetch(at + ahead, 0, kToL2);
-    }
-    for (int r = 0; r < Rows; ++r) {
-      const Lanes even = Lanes::broadcast(x[r * kRun + column]);
-      for (int p = 0; p < Panels; ++p) part[r][p].multiply_add(even, w[p].even);
-    }
-    for (int r = 0; r < Rows; ++r) {
-      const Lanes odd = Lanes::broadcast(x[r * kRun + column + 1]);
-      for (int p = 0; p < Panels; ++p) part[r][p].multiply_add(odd, w[p].odd);
-    }
+  constexpr i64 kStep = panel::kRows * panel::kPair, kSums = Rows * Panels * kLanes;
+  alignas(64) f32 halves[2][kSums] = {};
+  auto half = [&](auto parity, i64 begin, i64 end) MEGALITH_INLINE {
+    Lanes part[Rows][Panels];
+    for (int r = 0; r < Rows; ++r)
+      for (int p = 0; p < Panels; ++p) part[r][p] = Lanes::load(halves[parity.value] + (r * Panels + p) * kLanes);
+    auto column = [&](i64 step, const f32* at) MEGALITH_INLINE {
+      Lanes w[Panels];
+      for (int p = 0; p < Panels; ++p) {
+        const bf16* const from = panel[p] + step * kStep;
+        w[p] = column_of_pair<parity.value>(from);
+        if constexpr (parity.value == 0) __builtin_prefetch(from + ahead, 0, kToL2);
+      }
+      for (int r = 0; r < Rows; ++r) {
+        const Lanes activation = Lanes::broadcast(at[r * kRun]);
+        for (int p = 0; p < Panels; ++p) part[r][p].multiply_add(activation, w[p]);
+      }
+    };
+    const f32* run = x + begin / (kRun / 2) * (Rows * kRun) + parity.value;
+    i64 step = begin;
+    for (; step + kRun / 2 <= end; step += kRun / 2, run += Rows * kRun)
+      for (int i = 0; i < kRun / 2; ++i) column(step + i, run + 2 * i);
+    for (; step < end; ++step, run += 2) column(step, run);
+    for (int r = 0; r < Rows; ++r)
+      for (int p = 0; p < Panels; ++p) part[r][p].store(halves[parity.value] + (r * Panels + p) * kLanes);
   };
-  i64 step = 0;
-  for (; step + kRun / 2 <= steps; step += kRun / 2, x += Rows * kRun)
-    for (int i = 0; i < kRun / 2; ++i) pair(step + i, 2 * i);
-  for (int column = 0; step < steps; ++step, column += 2) pair(step, column);
-  for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Panels; ++p) part[r][p].store(sum + (r * Panels + p) * kLanes);
+  for (i64 begin = 0; begin < steps; begin += kStepsAtATime) {
+    half(Count<0>{}, begin, min(begin + kStepsAtATime, steps));
+    half(Count<1>{}, begin, min(begin + kStepsAtATime, steps));
+  }
+  MEGALITH_INDEPENDENT
+  for (i64 i = 0; i < kSums; ++i) sum[i] = halves[0][i] + halves[1][i];
 }
 
 /// The sizes of blocks that tile() is made for, from the largest on, over `count` rows: run(Count<rows>{}, first row).
@@ -153,27 +153,19 @@ MEGALITH_INLINE inline void product(const f32* packed, i64 num_rows, const bf16*
   const i64 panel_elements = panel::panel_elements(columns, panel::kPair);
   const i64 steps = panel::steps(columns, panel::kPair);
   const i64 end_panel = panel::panels(n_end);
-  auto over = [&](auto panels, auto rows, i64 first, i64 p0) MEGALITH_INLINE {
-    constexpr int kWide = panels.value;
-    alignas(64) f32 sum[rows.value * kWide * kLanes];
-    const bf16* panel[kWide];
-    for (int p = 0; p < kWide; ++p) panel[p] = weight + min(p0 + p, end_panel - 1) * panel_elements;
-    tile<rows.value, kWide>(sum, packed + first * runs(columns) * kRun, panel, steps, kWide * panel_elements);
+  auto over = [&](auto rows, i64 first, i64 p0) MEGALITH_INLINE {
+    alignas(64) f32 sum[rows.value * kPanels * kLanes];
+    const bf16* panel[kPanels];
+    for (int p = 0; p < kPanels; ++p) panel[p] = weight + min(p0 + p, end_panel - 1) * panel_elements;
+    tile<rows.value, kPanels>(sum, packed + first * runs(columns) * kRun, panel, steps, kPanels * panel_elements);
     for (int r = 0; r < rows.value; ++r)
-      for (int p = 0; p < kWide && p0 + p < end_panel; ++p) {
+      for (int p = 0; p < kPanels && p0 + p < end_panel; ++p) {
         const i64 n = (p0 + p) * kLanes, begin = max(n, n_begin), end = min(n + kLanes, n_end);
-        store(first + r, begin, sum + (r * kWide + p) * kLanes + (begin - n), end - begin);
+        store(first + r, begin, sum + (r * kPanels + p) * kLanes + (begin - n), end - begin);
       }
   };
-  if (num_rows <= kFewRows) {
-    for (i64 p = n_begin / kLanes; p < end_panel; p += kPanelsOfFewRows)
-      for_blocks(num_rows, [&](auto rows, i64 first) MEGALITH_INLINE {
-        if constexpr (rows.value <= kFewRows) over(Count<kPanelsOfFewRows>{}, rows, first, p);
-      });
-    return;
-  }
   for (i64 p = n_begin / kLanes; p < end_panel; p += kPanels)
-    for_blocks(num_rows, [&](auto rows, i64 first) MEGALITH_INLINE { over(Count<kPanels>{}, rows, first, p); });
+    for_blocks(num_rows, [&](auto rows, i64 first) MEGALITH_INLINE { over(rows, first, p); });
 }
 
 }  // namespace gemm
