@@ -217,6 +217,15 @@ int64_t Engine::head_bytes() const {
   return bytes;
 }
 
+int64_t Engine::weights_per_token() const {
+  int64_t count = 0;
+  for (const graph::Tensor& tensor : graph_->tensors())
+    if (is_weight(tensor) && (tensor.name != kEmbedding || config_.tie_word_embeddings)) count += tensor.num_elements();
+  return count;
+}
+
+int64_t Engine::head_weights() const { return config_.vocab_size * config_.hidden_size; }
+
 int64_t Engine::weight_bytes() const {
   int64_t bytes = 0;
   for (const graph::Tensor& tensor : graph_->tensors())

@@ -50,6 +50,9 @@ TEST(Bench, JsonHasWhatTheTableHas) {
     EXPECT_GT(read, 0);
     EXPECT_NEAR(row.at("read_share").get<double>(), rate * bytes / 1e9 / read,
                 1e-3 * row.at("read_share").get<double>() + 1e-3);
+    EXPECT_EQ(row.at("flops_per_token").get<double>(), bytes);  // two of each weight, which has two bytes
+    EXPECT_NEAR(row.at("multiply_share").get<double>(), rate * bytes / 1e9 / row.at("multiply_gflops").get<double>(),
+                1e-3 * row.at("multiply_share").get<double>() + 1e-3);
     EXPECT_GE(row.at("p99_ms").get<double>(), row.at("median_ms").get<double>());
     EXPECT_GT(row.at("kv_bytes").get<int64_t>(), 0);
     EXPECT_LT(row.at("peak_bytes").get<int64_t>(), 200 << 20);
