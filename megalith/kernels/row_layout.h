@@ -1,7 +1,6 @@
 // How many rows of activations lie packed for a matrix product, and how (kernels/cpu/gemm.h): in blocks of a few rows,
 // and within a block run after run of 16 columns, the block's rows side by side. What a block needs next is what stands
-// next, so rows whose lengths are large powers of two do not fight for the same few places of a cache. Shared by the host,
-// which makes room, and the bodies that multiply.
+// next, so rows whose lengths are large powers of two do not fight for the same few places of a cache. Freestanding.
 #pragma once
 
 namespace megalith::rows {
@@ -23,11 +22,6 @@ constexpr long long together(long long rows, long long columns) {
   const long long fit = kBytes / (packed_row_elements(columns) * 4) / kBlock * kBlock;
   const long long wanted = fit < kBlock ? kBlock : fit;
   return rows < wanted ? rows : wanted;
-}
-
-/// Bytes of scratch for a product of at most `rows` rows.
-constexpr long long packed_bytes(long long rows, long long columns) {
-  return rows < kFewest ? 0 : together(rows, columns) * packed_row_elements(columns) * 4;
 }
 
 }  // namespace megalith::rows

@@ -1,35 +1,29 @@
-// Matrix products with weights in panels (kernels/panel_layout.h) and many rows of activations, those of a prompt: a
-// block of rows against a few panels, all sums in registers. A register of weights is widened once for all rows of the
+// Products of many rows of f32 activations, those of a prompt, with panels of weights (kernels/panel_layout.h): a block of
+// rows against one or two panels, all sums in registers. A register of weights is widened once for all rows of the
 // block and an activation is broadcast once for all panels, so the fused multiply-adds are what takes time.
 //
-// A sum is formed as in kernels/cpu/gemv.h: even columns one after the other, each term fused; odd ones likewise; then
+// A sum is formed as in kernels/cpu/panel_product.h: even columns one after the other, each term fused; odd ones likewise; then
 // the one plus the other. The same bits for any number of rows, any block, tile, worker and machine.
 //
 // Activations keep their 24 bits. vdpbf16ps would round them to 8; on a Sapphire Rapids it is no gain either: a core
 // makes 155 GFLOP/s of fused multiply-adds and 86 of dot products (tests/codegen/speed_test.cpp).
 #pragma once
 
-#include "megalith/kernels/cpu/panels.h"
+#include "megalith/kernels/cpu/panel_product.h"
 #include "megalith/kernels/row_layout.h"
 
 namespace megalith::kernels {
 
 namespace gemm {
 
-// Rows of a block beside one panel and beside two. AVX-512 has 32 registers: 24 sums, two of weights, an activation.
+// Rows of a block beside two panels and beside one. AVX-512 has 32 registers: 24 sums, two of weights, an activation.
 // AVX2 has 16 of half the width: 12 halves of sums, two of weights, one or two of activations.
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-inline constexpr int kRowsByOne = 12, kRowsByTwo = 12, kPanels = 2;
+inline constexpr int kRowsByTwo = 12, kRowsByOne = 12;
 #else
-inline constexpr int kRowsByOne = 6, kRowsByTwo = 3, kPanels = 1;
+inline constexpr int kRowsByTwo = 3, kRowsByOne = 6;
 #endif
 static_assert(rows::kRun == kLanes && kRowsByOne <= rows::kBlock);
-
-/// A number as a type.
-template <int N>
-struct Size {
-  static constexpr int value = N;
-};
 
 /// Column `Parity` of a pair, for the 16 rows of a panel.
 template <int Parity, class Weight>
@@ -68,38 +62,35 @@ template <int Rows, int Panels, class Weight>
       }
     };
     const f32* run = x + begin / kRunSteps * (Rows * rows::kRun) + parity.value;
-    i64 step = begin;
-    for (; step + kRunSteps <= end; step += kRunSteps, run += Rows * rows::kRun)
-      for (int i = 0; i < kRunSteps; ++i) column(step + i, run + 2 * i);
-    for (; step < end; ++step, run += 2) column(step, run);
+    for (i64 step = begin; step < end; run += Rows * rows::kRun) {
+      const i64 next = min(step + kRunSteps, end);
+      for (const f32* at = run; step < next; ++step, at += 2) column(step, at);
+    }
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) part[r][p].store(halves[parity.value] + (r * Panels + p) * kLanes);
   };
   // The last column of an odd number of them stands alone where columns do not stand in pairs.
   const i64 even_steps = (columns + 1) / 2, odd_steps = kTogether<Weight> == 1 ? columns / 2 : even_steps;
   for (i64 begin = 0; begin < even_steps; begin += kStepsAtATime) {
-    half(Size<0>{}, begin, min(begin + kStepsAtATime, even_steps));
-    half(Size<1>{}, begin, min(begin + kStepsAtATime, odd_steps));
+    half(Count<0>{}, begin, min(begin + kStepsAtATime, even_steps));
+    half(Count<1>{}, begin, min(begin + kStepsAtATime, odd_steps));
   }
   MEGALITH_INDEPENDENT
   for (i64 i = 0; i < kSums; ++i) sum[i] = halves[0][i] + halves[1][i];
 }
 
-/// Blocks of rows as tile() is made for, the largest first: run(Size<rows>{}, first row).
+/// Blocks of rows as tile() is made for, the largest first: run(Count<rows>{}, first row).
 template <int Most, class Run>
 MEGALITH_INLINE inline void for_blocks(i64 count, Run run) {
   i64 r = 0;
   auto take = [&](auto rows) MEGALITH_INLINE {
-    if constexpr (rows.value <= Most)
-      for (; r + rows.value <= count; r += rows.value) run(rows, r);
+    for (; r + rows.value <= count; r += rows.value) run(rows, r);
   };
-  take(Size<12>{});
-  take(Size<8>{});
-  take(Size<6>{});
-  take(Size<4>{});
-  take(Size<3>{});
-  take(Size<2>{});
-  take(Size<1>{});
+  take(Count<Most>{});
+  if constexpr (Most > 8) take(Count<8>{});
+  if constexpr (Most > 4) take(Count<4>{});
+  if constexpr (Most > 2) take(Count<2>{});
+  take(Count<1>{});
 }
 
 /// Packs `count` rows for blocks of at most `Most`. value(r) gives a function of the column.
@@ -120,45 +111,31 @@ MEGALITH_INLINE inline void pack_rows(f32* packed, i64 count, i64 columns, Value
   });
 }
 
-/// store(r, n, sums, count): what `count` outputs from n on sum up to for row r, for all packed rows and the outputs in
-/// [n_begin, n_end). n_begin is a multiple of 16.
-template <class Weight, class Store>
-MEGALITH_INLINE inline void product(const f32* packed, i64 num_rows, const Weight* weight, i64 columns, i64 n_begin,
-                                    i64 n_end, Store store) {
-  constexpr int kMost = kPanels == 1 ? kRowsByOne : kRowsByTwo;
-  const i64 elements = panel::panel_elements(columns, kTogether<Weight>), end = panel::panels(n_end);
-  for (i64 p0 = n_begin / kLanes; p0 < end; p0 += kPanels) {
-    const Weight* panels[kPanels];
-    for (int p = 0; p < kPanels; ++p) panels[p] = weight + min(p0 + p, end - 1) * elements;
-    for_blocks<kMost>(num_rows, [&](auto block, i64 first) MEGALITH_INLINE {
-      alignas(64) f32 sum[block.value * kPanels * kLanes];
-      tile<block.value, kPanels>(sum, packed + first * rows::packed_row_elements(columns), panels, columns,
-                                 kPanels * elements);
-      for (int r = 0; r < block.value; ++r)
-        for (int p = 0; p < kPanels && p0 + p < end; ++p) {
-          const i64 n = (p0 + p) * kLanes;
-          store(first + r, n, sum + (r * kPanels + p) * kLanes, min(i64(kLanes), n_end - n));
-        }
-    });
-  }
-}
-
-/// The same of two matrices at a time: store(r, n, sums of the one, sums of the other, count).
-template <class Weight, class Store>
-MEGALITH_INLINE inline void product_of_two(const f32* packed, i64 num_rows, const Weight* one, const Weight* other,
-                                           i64 columns, i64 n_begin, i64 n_end, Store store) {
-  const i64 elements = panel::panel_elements(columns, kTogether<Weight>);
-  for (i64 n = n_begin; n < n_end; n += kLanes) {
-    const Weight* const panels[] = {one + n / kLanes * elements, other + n / kLanes * elements};
-    for_blocks<kRowsByTwo>(num_rows, [&](auto block, i64 first) MEGALITH_INLINE {
-      alignas(64) f32 sum[block.value * 2 * kLanes];
-      tile<block.value, 2>(sum, packed + first * rows::packed_row_elements(columns), panels, columns, elements);
-      for (int r = 0; r < block.value; ++r)
-        store(first + r, n, sum + r * 2 * kLanes, sum + (r * 2 + 1) * kLanes, min(i64(kLanes), n_end - n));
-    });
-  }
-}
-
 }  // namespace gemm
+
+/// Rows as gemm::pack_rows() leaves them, for blocks of at most Most.
+template <int Most>
+struct PackedRows {
+  const f32* x;
+  i64 count;
+};
+
+/// panel_rows() of kernels/cpu/panel_product.h for packed rows.
+template <int Most, class Weight, int Panels, class Store>
+MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Panel<Weight> (&panels)[Panels], i64 K,
+                                       Store store) {
+  static_assert(Panels <= 2 && Most <= (Panels == 1 ? gemm::kRowsByOne : gemm::kRowsByTwo));
+  const i64 elements = panel::panel_elements(K, kTogether<Weight>);
+  const Weight* weights[Panels];
+  for (int p = 0; p < Panels; ++p) weights[p] = panels[p].weights;
+  const bool neighbours = Panels == 2 && weights[Panels - 1] == weights[0] + elements;
+  gemm::for_blocks<Most>(packed.count, [&](auto block, i64 first) MEGALITH_INLINE {
+    alignas(64) f32 sum[block.value * Panels * kLanes];
+    gemm::tile<block.value, Panels>(sum, packed.x + first * rows::packed_row_elements(K), weights, K,
+                                    neighbours ? 2 * elements : elements);
+    for (int r = 0; r < block.value; ++r)
+      for (int p = 0; p < Panels; ++p) store(first + r, p, static_cast<const f32*>(sum + (r * Panels + p) * kLanes));
+  });
+}
 
 }  // namespace megalith::kernels

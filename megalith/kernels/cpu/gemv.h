@@ -1,12 +1,13 @@
-// The operators that are matrix products with weights in panels, for a few rows of activations: what comes before the
-// product, and what is done with it.
+// The operators that are matrix products with weights in panels: what comes before the product, and what is done with it.
+// A few rows of activations are taken as they are (kernels/cpu/panel_product.h), many are packed (kernels/cpu/gemm.h);
+// the sums have the same order and the same bits.
 #pragma once
 
-#include "megalith/kernels/cpu/panel_product.h"
+#include "megalith/kernels/cpu/gemm.h"
 
 namespace megalith::kernels {
 
-/// Rows of activations that are worked out beforehand, e.g. normalised, before weights are read.
+/// Few rows of activations that are worked out beforehand, e.g. normalised, before weights are read.
 inline constexpr i64 kStagedRows = 16;
 
 /// Rows of this task: its range where the rows are tiled, all of them where not.
@@ -25,70 +26,132 @@ MEGALITH_INLINE inline void put(f32& to, f32 value) { to = value; }
 MEGALITH_INLINE inline void put(bf16& to, f32 value) { to = to_bf16(value); }
 MEGALITH_INLINE inline void put(f16& to, f32 value) { to = to_f16(value); }
 
-/// f(t0, rows, count): the rows [t0, t0 + count) of `x` in f32 at `rows`, a few at a time unless they are f32 already.
-template <class Args, class Element, class F>
-MEGALITH_INLINE inline void with_rows(const Args& a, const Element* x, F f) {
-  alignas(64) f32 wide[kStagedRows * Args::K];
-  for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kStagedRows) {
-    const i64 count = min(kStagedRows, rows_end(a) - t0);
-    MEGALITH_INDEPENDENT
-    for (i64 i = 0; i < count * Args::K; ++i) wide[i] = to_f32(x[t0 * Args::K + i]);
-    f(t0, static_cast<const f32*>(wide), count);
-  }
-}
-template <class Args, class F>
-MEGALITH_INLINE inline void with_rows(const Args& a, const f32* x, F f) {
-  const i64 t0 = rows_begin(a);
-  f(t0, x + t0 * Args::K, rows_end(a) - t0);
+/// The most rows that there may be at a time.
+template <class Args>
+constexpr i64 rows_most() {
+  if constexpr (requires { Args::T_largest; }) return Args::T_largest;
+  return 1 << 20;
 }
 
-/// The same of normalised rows: x / rms(x) * norm.
-template <class Args, class F>
-MEGALITH_INLINE inline void with_normed_rows(const Args& a, F f) {
-  constexpr i64 K = Args::K;
-  alignas(64) f32 normed[kStagedRows * K];
+/// Whether the products of `Panels` panels are for packed rows, too, and how many of those are a block.
+enum class Pack { never, for_one, for_two };
+constexpr int block_rows(Pack pack) { return pack == Pack::for_two ? gemm::kRowsByTwo : gemm::kRowsByOne; }
+
+/// f(t0, rows) for the rows from t0 on, a few or many at a time. value(t) gives a function of the column.
+template <Pack kPack, class Args, class Value, class F>
+MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
+  constexpr i64 K = Args::K, kMany = rows::together(rows_most<Args>(), K);
+  if constexpr (kPack != Pack::never && kMany >= rows::kFewest)
+    if (rows_end(a) - rows_begin(a) >= rows::kFewest) {
+      alignas(64) f32 packed[kMany * rows::packed_row_elements(K)];
+      for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kMany) {
+        const i64 count = min(kMany, rows_end(a) - t0);
+        gemm::pack_rows<block_rows(kPack)>(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
+        f(t0, PackedRows<block_rows(kPack)>{packed, count});
+      }
+      return;
+    }
+  alignas(64) f32 plain[kStagedRows * K];
   for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kStagedRows) {
     const i64 count = min(kStagedRows, rows_end(a) - t0);
     for (i64 r = 0; r < count; ++r) {
-      const auto* const x = a.x + (t0 + r) * K;
-      const f32 ss =
-          sum_in_lanes(0, K, [&](f32 acc, i64 k) MEGALITH_INLINE { return fma(to_f32(x[k]), to_f32(x[k]), acc); });
-      const f32 scale = rsqrt(ss / static_cast<f32>(K) + Args::eps);
+      const auto at = value(t0 + r);
       MEGALITH_INDEPENDENT
-      for (i64 k = 0; k < K; ++k) normed[r * K + k] = to_f32(x[k]) * scale * to_f32(a.norm[k]);
+      for (i64 k = 0; k < K; ++k) plain[r * K + k] = at(k);
     }
-    f(t0, static_cast<const f32*>(normed), count);
+    f(t0, PlainRows{plain, K, count});
   }
 }
 
-template <class Args, class PanelAt>
-MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const f32* x, i64 count) {
-  product(x, count, weight, Args::K, a.n_begin, a.n_end,
-          [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-            for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], sums[l]);
-          });
+/// The rows of x as they are.
+template <Pack kPack, class Args, class F>
+MEGALITH_INLINE inline void with_rows(const Args& a, F f) {
+  if constexpr (__is_same(decltype(a.x), const f32*))
+    if (rows_end(a) - rows_begin(a) < rows::kFewest || kPack == Pack::never) {
+      const i64 t0 = rows_begin(a);
+      f(t0, PlainRows{a.x + t0 * Args::K, Args::K, rows_end(a) - t0});
+      return;
+    }
+  with_values<kPack>(
+      a,
+      [&](i64 t) MEGALITH_INLINE {
+        const auto* const x = a.x + t * Args::K;
+        return [=](i64 k) MEGALITH_INLINE { return to_f32(x[k]); };
+      },
+      f);
 }
 
-template <class Args, class PanelAt>
+/// The rows of x normalised: x / rms(x) * norm.
+template <Pack kPack, class Args, class F>
+MEGALITH_INLINE inline void with_normed_rows(const Args& a, F f) {
+  constexpr i64 K = Args::K;
+  with_values<kPack>(
+      a,
+      [&](i64 t) MEGALITH_INLINE {
+        const auto* const x = a.x + t * K;
+        const auto* const norm = a.norm;
+        const f32 ss =
+            sum_in_lanes(0, K, [&](f32 acc, i64 k) MEGALITH_INLINE { return fma(to_f32(x[k]), to_f32(x[k]), acc); });
+        const f32 scale = rsqrt(ss / static_cast<f32>(K) + Args::eps);
+        return [=](i64 k) MEGALITH_INLINE { return to_f32(x[k]) * scale * to_f32(norm[k]); };
+      },
+      f);
+}
+
+/// store(t, n, sums, count) for all rows t and outputs n to n + count, at most 16, of [n_begin, n_end). n_begin is a
+/// multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel that begins with row n. Two panels
+/// at a time, where rows are not packed for one.
+template <bool kTwo, class Rows, class PanelAt, class Store>
+MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end, Store store) {
+  auto outputs = [&](const auto& panels, i64 n) MEGALITH_INLINE {
+    panel_rows(rows, panels, K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
+      store(t, n + p * kLanes, sums, min(i64(kLanes), n_end - n - p * kLanes));
+    });
+  };
+  i64 n = n_begin;
+  if constexpr (kTwo)
+    for (; n + kLanes < n_end; n += 2 * kLanes) {
+      const decltype(panel_at(n)) panels[] = {panel_at(n), panel_at(n + kLanes)};
+      outputs(panels, n);
+    }
+  for (; n < n_end; n += kLanes) {
+    const decltype(panel_at(n)) panels[] = {panel_at(n)};
+    outputs(panels, n);
+  }
+}
+
+/// How rows are packed for product(): for as many panels as it takes at a time.
+inline constexpr Pack kProductPack = kProductPanels == 2 ? Pack::for_two : Pack::for_one;
+
+template <class Args, class PanelAt, class Rows>
+MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const Rows& rows) {
+  product<kProductPanels == 2>(rows, weight, Args::K, a.n_begin, a.n_end,
+                               [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+                                 for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], sums[l]);
+                               });
+}
+
+template <Pack kPack, class Args, class PanelAt>
 MEGALITH_INLINE inline void residual_rows(const Args& a, PanelAt weight) {
-  with_rows(a, a.x, [&](i64 t0, const f32* x, i64 count) MEGALITH_INLINE {
-    product(x, count, weight, Args::K, a.n_begin, a.n_end,
-            [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-              const i64 at = (t0 + t) * Args::N + n;
-              for (i64 l = 0; l < outputs; ++l) put(a.y[at + l], to_f32(a.residual[at + l]) + sums[l]);
-            });
+  with_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    product<kProductPanels == 2>(rows, weight, Args::K, a.n_begin, a.n_end,
+                                 [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+                                   const i64 at = (t0 + t) * Args::N + n;
+                                   for (i64 l = 0; l < outputs; ++l)
+                                     put(a.y[at + l], to_f32(a.residual[at + l]) + sums[l]);
+                                 });
   });
 }
 
 /// A panel of each of the two matrices at a time.
-template <class Args, class PanelAt>
+template <Pack kPack, class Args, class PanelAt>
 MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt up_at) {
-  with_normed_rows(a, [&](i64 t0, const f32* x, i64 count) MEGALITH_INLINE {
+  with_normed_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
     for (i64 n = a.n_begin; n < a.n_end; n += kLanes) {
       const i64 outputs = min(i64(kLanes), a.n_end - n);
       const decltype(gate_at(n)) panels[] = {gate_at(n), up_at(n)};
       f32 gate[kLanes];
-      panel_rows(x, Args::K, count, panels, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
+      panel_rows(rows, panels, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
         if (p == 0) {
           for (int l = 0; l < kLanes; ++l) gate[l] = sums[l] / (1.0f + exp(-sums[l]));
           return;
@@ -102,48 +165,50 @@ MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt
 /// y = x weight^T. Operator `linear`.
 template <class Args>
 inline void gemv(const Args& a) {
-  with_rows(a, a.x, [&](i64 t0, const f32* x, i64 count) MEGALITH_INLINE {
-    linear_rows(a, panels_of<Args::K>(a.weight), t0, x, count);
+  with_rows<kProductPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    linear_rows(a, panels_of<Args::K>(a.weight), t0, rows);
   });
 }
 template <class Args>
 inline void gemv_int8(const Args& a) {
-  with_rows(a, a.x, [&](i64 t0, const f32* x, i64 count) MEGALITH_INLINE {
-    linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, x, count);
+  with_rows<Pack::never>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, rows);
   });
 }
 
 /// y = residual + x weight^T. Operator `linear_with_residual`.
 template <class Args>
 inline void gemv_with_residual(const Args& a) {
-  residual_rows(a, panels_of<Args::K>(a.weight));
+  residual_rows<kProductPack>(a, panels_of<Args::K>(a.weight));
 }
 template <class Args>
 inline void gemv_with_residual_int8(const Args& a) {
-  residual_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale));
+  residual_rows<Pack::never>(a, panels_of<Args::K, Args::L>(a.weight, a.scale));
 }
 
 /// y = rmsnorm(x) weight^T. Operator `rmsnorm_linear`.
 template <class Args>
 inline void rmsnorm_gemv(const Args& a) {
-  with_normed_rows(a, [&](i64 t0, const f32* x, i64 count)
-                          MEGALITH_INLINE { linear_rows(a, panels_of<Args::K>(a.weight), t0, x, count); });
+  with_normed_rows<kProductPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    linear_rows(a, panels_of<Args::K>(a.weight), t0, rows);
+  });
 }
 template <class Args>
 inline void rmsnorm_gemv_int8(const Args& a) {
-  with_normed_rows(a, [&](i64 t0, const f32* x, i64 count) MEGALITH_INLINE {
-    linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, x, count);
+  with_normed_rows<Pack::never>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, rows);
   });
 }
 
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T). Operator `rmsnorm_gate_up`.
 template <class Args>
 inline void rmsnorm_gate_up_gemv(const Args& a) {
-  gate_up_rows(a, panels_of<Args::K>(a.gate), panels_of<Args::K>(a.up));
+  gate_up_rows<Pack::for_two>(a, panels_of<Args::K>(a.gate), panels_of<Args::K>(a.up));
 }
 template <class Args>
 inline void rmsnorm_gate_up_gemv_int8(const Args& a) {
-  gate_up_rows(a, panels_of<Args::K, Args::L>(a.gate, a.gate_scale), panels_of<Args::K, Args::L>(a.up, a.up_scale));
+  gate_up_rows<Pack::never>(a, panels_of<Args::K, Args::L>(a.gate, a.gate_scale),
+                            panels_of<Args::K, Args::L>(a.up, a.up_scale));
 }
 
 }  // namespace megalith::kernels

@@ -125,19 +125,25 @@ MEGALITH_INLINE inline void panel_block(const f32* x, i64 x_stride, const QuantP
     for (int p = 0; p < Panels; ++p) store(r, p, total[r][p]);
 }
 
+/// Rows one behind the other, `stride` elements apart.
+struct PlainRows {
+  const f32* x;
+  i64 stride, count;
+};
+
 /// store(t, p, sums of 16 outputs) for any number of rows: weights come from memory with the first of them, and are in
 /// the cache for the rest.
 template <class AnyPanel, int Panels, class Store>
-MEGALITH_INLINE inline void panel_rows(const f32* x, i64 x_stride, i64 num_rows, const AnyPanel (&panels)[Panels],
-                                       i64 K, Store store) {
+MEGALITH_INLINE inline void panel_rows(const PlainRows& plain, const AnyPanel (&panels)[Panels], i64 K, Store store) {
   auto block = [&](auto rows, auto first, i64 t) MEGALITH_INLINE {
-    panel_block<rows.value, first.value != 0>(x + t * x_stride, x_stride, panels, K,
+    panel_block<rows.value, first.value != 0>(plain.x + t * plain.stride, plain.stride, panels, K,
                                               [&](int r, int p, const Lanes& sums) MEGALITH_INLINE {
                                                 alignas(64) f32 values[kLanes];
                                                 sums.store(values);
                                                 store(t + r, p, static_cast<const f32*>(values));
                                               });
   };
+  const i64 num_rows = plain.count;
   i64 t = 0;
   if (num_rows >= kProductRows) {
     block(Count<kProductRows>{}, Count<1>{}, t);
@@ -146,29 +152,6 @@ MEGALITH_INLINE inline void panel_rows(const f32* x, i64 x_stride, i64 num_rows,
     block(Count<1>{}, Count<1>{}, t++);
   }
   for (; t < num_rows; ++t) block(Count<1>{}, Count<0>{}, t);
-}
-
-/// store(t, n, sums, count) for all rows of activations t in [0, num_rows) and outputs n to n + count, at most 16, in
-/// [n_begin, n_end). n_begin is a multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel
-/// that begins with row n.
-template <class PanelAt, class Store>
-MEGALITH_INLINE inline void product(const f32* x, i64 num_rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end,
-                                    Store store) {
-  auto outputs = [&](const auto& panels, i64 n) MEGALITH_INLINE {
-    panel_rows(x, K, num_rows, panels, K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
-      store(t, n + p * kLanes, sums, min(i64(kLanes), n_end - n - p * kLanes));
-    });
-  };
-  i64 n = n_begin;
-  if constexpr (kProductPanels == 2)
-    for (; n + kLanes < n_end; n += 2 * kLanes) {
-      const decltype(panel_at(n)) panels[] = {panel_at(n), panel_at(n + kLanes)};
-      outputs(panels, n);
-    }
-  for (; n < n_end; n += kLanes) {
-    const decltype(panel_at(n)) panels[] = {panel_at(n)};
-    outputs(panels, n);
-  }
 }
 
 /// Panels of a matrix of K columns.
