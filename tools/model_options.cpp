@@ -48,7 +48,7 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.integer("--max-batch,--max-num-seqs", max_batch, "requests at a time (the number of prompts); also -np", 0,
                     1024);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
-                    "tokens worked on at a time, over all requests (64; on a GPU 4)", 0, 4096);
+                    "tokens worked on at a time, over all requests (192; on a GPU 4)", 0, 4096);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages, "pages of the KV cache, for all requests (enough for the longest texts)",
                     0, 1 << 30);

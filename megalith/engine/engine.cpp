@@ -220,7 +220,8 @@ int64_t Engine::head_bytes() const {
 int64_t Engine::weights_per_token() const {
   int64_t count = 0;
   for (const graph::Tensor& tensor : graph_->tensors())
-    if (is_weight(tensor) && (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
+    if (is_weight(tensor) && !tensor.name.ends_with(graph::quant_scale_name("")) &&
+        (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
       count += tensor.num_elements();
   return count;
 }
