@@ -140,7 +140,7 @@ const Program& here() {
 
 TEST(Gemv, IsRightForEveryDtypeSizeAndNumberOfRows) {
   for (const Spec& spec : specs())
-    for (const int64_t rows : {0, 1, 3, 4, 16, 23})
+    for (const int64_t rows : {0, 1, 3, 4, 5, 12, 16, 23})
       EXPECT_LT(difference(here(), spec.name, 1, {}, {{"T", rows}}), 1) << spec.name << " of " << rows << " rows";
 }
 

@@ -6,7 +6,7 @@
 // the one plus the other. The same bits for any number of rows, any block, tile, worker and machine.
 //
 // Activations keep their 24 bits. vdpbf16ps would round them to 8; on a Sapphire Rapids it is no gain either: a core
-// makes 155 GFLOP/s of fused multiply-adds and 86 of dot products (tests/codegen/speed_test.cpp).
+// makes 155 GFLOP/s of fused multiply-adds and 86 of dot products (megalith/runtime/multiply_rate.cpp).
 #pragma once
 
 #include "megalith/kernels/cpu/panel_product.h"
