@@ -41,7 +41,7 @@ inline constexpr i64 kStepsAtATime = 128;
 /// panels it asks for the same place of those that stand `ahead` elements further on: the hardware's prefetchers stop at
 /// the end of a page.
 template <int Rows, int Panels, class Weight>
-[[gnu::noinline]] void tile(f32* sum, const f32* x, const Weight* const* panel, i64 columns, i64 ahead) {
+MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* panel, i64 columns, i64 ahead) {
   constexpr int kToL2 = 2;
   constexpr i64 kStep = 2 * kLanes, kSums = Rows * Panels * kLanes, kRunSteps = rows::kRun / 2;
   alignas(64) f32 halves[2][kSums] = {};
@@ -79,36 +79,40 @@ template <int Rows, int Panels, class Weight>
   for (i64 i = 0; i < kSums; ++i) sum[i] = halves[0][i] + halves[1][i];
 }
 
-/// Blocks of rows as tile() is made for, the largest first: run(Count<rows>{}, first row).
-template <int Most, class Run>
-MEGALITH_INLINE inline void for_blocks(i64 count, Run run) {
-  i64 r = 0;
-  auto take = [&](auto rows) MEGALITH_INLINE {
-    for (; r + rows.value <= count; r += rows.value) run(rows, r);
-  };
-  take(Count<Most>{});
-  if constexpr (Most > 8) take(Count<8>{});
-  if constexpr (Most > 4) take(Count<4>{});
-  if constexpr (Most > 2) take(Count<2>{});
-  take(Count<1>{});
+/// Rows of the next block where `count` are left: the blocks that tile() is made for.
+template <int Most>
+MEGALITH_INLINE inline i64 next_block(i64 count) {
+  return count >= Most ? Most : Most > 8 && count >= 8 ? 8 : Most > 4 && count >= 4 ? 4 : count >= 2 ? 2 : 1;
+}
+
+/// tile() of a block that next_block() chose.
+template <int Most, int Panels, class Weight>
+[[gnu::noinline]] void any_tile(i64 block, f32* sum, const f32* x, const Weight* const* panel, i64 columns, i64 ahead) {
+  if (block == Most) return tile<Most, Panels>(sum, x, panel, columns, ahead);
+  if constexpr (Most > 8)
+    if (block == 8) return tile<8, Panels>(sum, x, panel, columns, ahead);
+  if constexpr (Most > 4)
+    if (block == 4) return tile<4, Panels>(sum, x, panel, columns, ahead);
+  block == 2 ? tile<2, Panels>(sum, x, panel, columns, ahead) : tile<1, Panels>(sum, x, panel, columns, ahead);
 }
 
 /// Packs `count` rows for blocks of at most `Most`. value(r) gives a function of the column.
 template <int Most, class Value>
 MEGALITH_INLINE inline void pack_rows(f32* packed, i64 count, i64 columns, Value value) {
-  for_blocks<Most>(count, [&](auto block, i64 first) MEGALITH_INLINE {
-    for (int r = 0; r < block.value; ++r) {
+  for (i64 first = 0, block = 0; first < count; first += block) {
+    block = next_block<Most>(count - first);
+    for (i64 r = 0; r < block; ++r) {
       const auto at = value(first + r);
       f32* to = packed + first * rows::packed_row_elements(columns) + r * rows::kRun;
       i64 k = 0;
-      for (; k + rows::kRun <= columns; k += rows::kRun, to += block.value * rows::kRun) {
+      for (; k + rows::kRun <= columns; k += rows::kRun, to += block * rows::kRun) {
         MEGALITH_INDEPENDENT
         for (i64 i = 0; i < rows::kRun; ++i) to[i] = at(k + i);
       }
       if (k < columns)
         for (i64 i = 0; i < rows::kRun; ++i) to[i] = k + i < columns ? at(k + i) : 0.0f;
     }
-  });
+  }
 }
 
 }  // namespace gemm
@@ -129,13 +133,14 @@ MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Pan
   const Weight* weights[Panels];
   for (int p = 0; p < Panels; ++p) weights[p] = panels[p].weights;
   const bool neighbours = Panels == 2 && weights[Panels - 1] == weights[0] + elements;
-  gemm::for_blocks<Most>(packed.count, [&](auto block, i64 first) MEGALITH_INLINE {
-    alignas(64) f32 sum[block.value * Panels * kLanes];
-    gemm::tile<block.value, Panels>(sum, packed.x + first * rows::packed_row_elements(K), weights, K,
-                                    neighbours ? 2 * elements : elements);
-    for (int r = 0; r < block.value; ++r)
+  alignas(64) f32 sum[Most * Panels * kLanes];
+  for (i64 first = 0, block = 0; first < packed.count; first += block) {
+    block = gemm::next_block<Most>(packed.count - first);
+    gemm::any_tile<Most, Panels>(block, sum, packed.x + first * rows::packed_row_elements(K), weights, K,
+                                 neighbours ? 2 * elements : elements);
+    for (i64 r = 0; r < block; ++r)
       for (int p = 0; p < Panels; ++p) store(first + r, p, static_cast<const f32*>(sum + (r * Panels + p) * kLanes));
-  });
+  }
 }
 
 }  // namespace megalith::kernels

@@ -78,20 +78,21 @@ struct PairSums {
   }
 };
 
-template <int Rows, bool First, class Weight, int Panels, class Store>
-MEGALITH_INLINE inline void panel_block(const f32* x, i64 x_stride, const Panel<Weight> (&panels)[Panels], i64 K,
-                                        Store store) {
+/// to[r][p] = the sums of the 16 outputs of panel p for row r.
+template <int Rows, bool First, class Weight, int Panels>
+MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, const Panel<Weight> (&panels)[Panels],
+                                        i64 K) {
   const Weight* weights[Panels];
   for (int p = 0; p < Panels; ++p) weights[p] = panels[p].weights;
   PairSums<Rows, First, Panels, Weight> sums;
   sums.add(x, x_stride, weights, 0, K);
   for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Panels; ++p) store(r, p, sum(sums.even[r][p], sums.odd[r][p]));
+    for (int p = 0; p < Panels; ++p) sum(sums.even[r][p], sums.odd[r][p]).store(to + (r * Panels + p) * kLanes);
 }
 
-template <int Rows, bool First, class Scale, i64 Group, int Panels, class Store>
-MEGALITH_INLINE inline void panel_block(const f32* x, i64 x_stride, const QuantPanel<Scale, Group> (&panels)[Panels],
-                                        i64 K, Store store) {
+template <int Rows, bool First, class Scale, i64 Group, int Panels>
+MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride,
+                                        const QuantPanel<Scale, Group> (&panels)[Panels], i64 K) {
   static_assert(Group % 2 == 0);
   const i8* weights[Panels];
   Lanes total[Rows][Panels];
@@ -122,7 +123,7 @@ MEGALITH_INLINE inline void panel_block(const f32* x, i64 x_stride, const QuantP
     group(g, last);
   }
   for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Panels; ++p) store(r, p, total[r][p]);
+    for (int p = 0; p < Panels; ++p) total[r][p].store(to + (r * Panels + p) * kLanes);
 }
 
 /// Rows one behind the other, `stride` elements apart.
@@ -131,27 +132,29 @@ struct PlainRows {
   i64 stride, count;
 };
 
+/// panel_block() of `rows` rows, kProductRows or 1. One function for all operators: what is inlined into each of them
+/// takes as long to compile as it is large.
+template <class AnyPanel, int Panels>
+[[gnu::noinline]] void panel_sums(f32* to, i64 rows, bool first, const f32* x, i64 x_stride,
+                                  const AnyPanel (&panels)[Panels], i64 K) {
+  if (rows > 1)
+    first ? panel_block<kProductRows, true>(to, x, x_stride, panels, K)
+          : panel_block<kProductRows, false>(to, x, x_stride, panels, K);
+  else
+    first ? panel_block<1, true>(to, x, x_stride, panels, K) : panel_block<1, false>(to, x, x_stride, panels, K);
+}
+
 /// store(t, p, sums of 16 outputs) for any number of rows: weights come from memory with the first of them, and are in
 /// the cache for the rest.
 template <class AnyPanel, int Panels, class Store>
 MEGALITH_INLINE inline void panel_rows(const PlainRows& plain, const AnyPanel (&panels)[Panels], i64 K, Store store) {
-  auto block = [&](auto rows, auto first, i64 t) MEGALITH_INLINE {
-    panel_block<rows.value, first.value != 0>(plain.x + t * plain.stride, plain.stride, panels, K,
-                                              [&](int r, int p, const Lanes& sums) MEGALITH_INLINE {
-                                                alignas(64) f32 values[kLanes];
-                                                sums.store(values);
-                                                store(t + r, p, static_cast<const f32*>(values));
-                                              });
-  };
-  const i64 num_rows = plain.count;
-  i64 t = 0;
-  if (num_rows >= kProductRows) {
-    block(Count<kProductRows>{}, Count<1>{}, t);
-    for (t = kProductRows; t + kProductRows <= num_rows; t += kProductRows) block(Count<kProductRows>{}, Count<0>{}, t);
-  } else if (num_rows > 0) {
-    block(Count<1>{}, Count<1>{}, t++);
+  alignas(64) f32 sums[kProductRows * Panels * kLanes];
+  for (i64 t = 0, rows = 0; t < plain.count; t += rows) {
+    rows = plain.count - t >= kProductRows ? kProductRows : 1;
+    panel_sums(sums, rows, t == 0, plain.x + t * plain.stride, plain.stride, panels, K);
+    for (i64 r = 0; r < rows; ++r)
+      for (int p = 0; p < Panels; ++p) store(t + r, p, static_cast<const f32*>(sums + (r * Panels + p) * kLanes));
   }
-  for (; t < num_rows; ++t) block(Count<1>{}, Count<0>{}, t);
 }
 
 /// Panels of a matrix of K columns.
