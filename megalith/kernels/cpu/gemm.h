@@ -37,11 +37,16 @@ MEGALITH_INLINE inline Lanes column_of_pair(const Weight* at) {
 /// the other. Two panels of bf16 are 16 KB, which stay in the first-level cache for the second time.
 inline constexpr i64 kStepsAtATime = 128;
 
-/// sum[r][p][i] = sum over k of x[r][k] * panel[p][k][i], for a block of rows packed by pack_rows(). While it reads these
-/// panels it asks for the same place of those that stand `ahead` elements further on: the hardware's prefetchers stop at
-/// the end of a page.
+/// What a block asks for while it is worked on: its share of the panels that come next. All at once, with the first
+/// block, they would come no faster and hold up what that block needs itself.
+struct Ahead {
+  const u8* next[2];  // of each panel
+  i64 lines_a_run;    // while a run of columns is worked on
+};
+
+/// sum[r][p][i] = sum over k of x[r][k] * panel[p][k][i], for a block of rows packed by pack_rows().
 template <int Rows, int Panels, class Weight>
-MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* panel, i64 columns, i64 ahead) {
+MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* panel, i64 columns, Ahead ahead) {
   constexpr int kToL2 = 2;
   constexpr i64 kStep = 2 * kLanes, kSums = Rows * Panels * kLanes, kRunSteps = rows::kRun / 2;
   alignas(64) f32 halves[2][kSums] = {};
@@ -52,9 +57,7 @@ MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* pa
     auto column = [&](i64 step, const f32* at) MEGALITH_INLINE {
       Lanes w[Panels];
       for (int p = 0; p < Panels; ++p) {
-        const Weight* const from = panel[p] + step * kStep;
-        w[p] = column_of_pair<parity.value>(from);
-        if constexpr (parity.value == 0) __builtin_prefetch(from + ahead, 0, kToL2);
+        w[p] = column_of_pair<parity.value>(panel[p] + step * kStep);
       }
       for (int r = 0; r < Rows; ++r) {
         const Lanes activation = Lanes::broadcast(at[r * rows::kRun]);
@@ -63,6 +66,12 @@ MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* pa
     };
     const f32* run = x + begin / kRunSteps * (Rows * rows::kRun) + parity.value;
     for (i64 step = begin; step < end; run += Rows * rows::kRun) {
+      if constexpr (parity.value == 0)
+        for (i64 line = 0; line < ahead.lines_a_run; ++line)
+          for (int p = 0; p < Panels; ++p) {
+            __builtin_prefetch(ahead.next[p], 0, kToL2);
+            ahead.next[p] += 64;
+          }
       const i64 next = min(step + kRunSteps, end);
       for (const f32* at = run; step < next; ++step, at += 2) column(step, at);
     }
@@ -87,7 +96,8 @@ MEGALITH_INLINE inline i64 next_block(i64 count) {
 
 /// tile() of a block that next_block() chose.
 template <int Most, int Panels, class Weight>
-[[gnu::noinline]] void any_tile(i64 block, f32* sum, const f32* x, const Weight* const* panel, i64 columns, i64 ahead) {
+[[gnu::noinline]] void any_tile(i64 block, f32* sum, const f32* x, const Weight* const* panel, i64 columns,
+                                Ahead ahead) {
   if (block == Most) return tile<Most, Panels>(sum, x, panel, columns, ahead);
   if constexpr (Most > 8)
     if (block == 8) return tile<8, Panels>(sum, x, panel, columns, ahead);
@@ -132,12 +142,18 @@ MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Pan
   const i64 elements = panel::panel_elements(K, kTogether<Weight>);
   const Weight* weights[Panels];
   for (int p = 0; p < Panels; ++p) weights[p] = panels[p].weights;
+  // The same operand's next panels, once these are done.
   const bool neighbours = Panels == 2 && weights[Panels - 1] == weights[0] + elements;
+  const i64 panel_bytes = elements * static_cast<i64>(sizeof(Weight)), num_runs = rows::runs(K);
+  const i64 num_blocks = (packed.count + Most - 1) / Most;
+  gemm::Ahead ahead{{}, (panel_bytes / 64 + num_runs * num_blocks - 1) / (num_runs * num_blocks)};
   alignas(64) f32 sum[Most * Panels * kLanes];
   for (i64 first = 0, block = 0; first < packed.count; first += block) {
     block = gemm::next_block<Most>(packed.count - first);
-    gemm::any_tile<Most, Panels>(block, sum, packed.x + first * rows::packed_row_elements(K), weights, K,
-                                 neighbours ? 2 * elements : elements);
+    for (int p = 0; p < Panels; ++p)
+      ahead.next[p] = reinterpret_cast<const u8*>(weights[p] + (neighbours ? 2 * elements : elements)) +
+                      panel_bytes * (first / Most) / num_blocks;
+    gemm::any_tile<Most, Panels>(block, sum, packed.x + first * rows::packed_row_elements(K), weights, K, ahead);
     for (i64 r = 0; r < block; ++r)
       for (int p = 0; p < Panels; ++p) store(first + r, p, static_cast<const f32*>(sum + (r * Panels + p) * kLanes));
   }
