@@ -24,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 // Operands of a turn: small enough for the first-level cache, long enough that filling the registers is nothing.
 constexpr int kSteps = 64, kTurns = 2000;
+constexpr size_t kMostTurns = 100'000;
 
 struct alignas(64) Operands {
   float left[kSteps * 16], right[kSteps * 2 * 16];  // so many for every kind of loop
@@ -132,18 +133,19 @@ double rate_of(const Loop& loop, const MultiplyRateOptions& options) {
   const CpuTopology topology = cpu_topology();
   std::atomic<bool> over = false;
   std::atomic<float> seen = 0;
-  double best_seconds = 0;
+  std::vector<double> turns;
+  turns.reserve(kMostTurns);
   Clock::time_point first, begin;
-  int turns = 0;
   // A turn is over when the last thread is through, as in runtime/bandwidth.cpp.
   std::barrier turn(options.num_threads, [&]() noexcept {
     const Clock::time_point now = Clock::now();
-    const double seconds = std::chrono::duration<double>(now - begin).count();
-    if (turns == 0) first = now;
-    if (turns > 0 && (turns == 1 || seconds < best_seconds)) best_seconds = seconds;
+    if (begin == Clock::time_point{})
+      first = now;
+    else
+      turns.push_back(std::chrono::duration<double>(now - begin).count());
     begin = now;
-    over = turns >= 2 && std::chrono::duration<double>(now - first).count() >= options.seconds;
-    ++turns;
+    const bool late = std::chrono::duration<double>(now - first).count() >= options.seconds;
+    over = turns.size() == kMostTurns || (!turns.empty() && late);
   });
   auto work = [&](int thread) {
     if (options.num_threads <= topology.num_usable()) pin_this_thread(topology.cores[static_cast<size_t>(thread)]);
@@ -160,7 +162,8 @@ double rate_of(const Loop& loop, const MultiplyRateOptions& options) {
   for (int t = 0; t < options.num_threads; ++t) threads.emplace_back(work, t);
   for (std::thread& thread : threads) thread.join();
   MEGALITH_ASSERT(seen > 0, "[multiply rate] the sums came out as {}", seen.load());
-  return loop.flops * kTurns * kSteps * options.num_threads / best_seconds / 1e9;
+  std::nth_element(turns.begin(), turns.begin() + static_cast<std::ptrdiff_t>(turns.size() / 2), turns.end());
+  return loop.flops * kTurns * kSteps * options.num_threads / turns[turns.size() / 2] / 1e9;
 }
 
 }  // namespace

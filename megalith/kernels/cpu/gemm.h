@@ -72,6 +72,12 @@ MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* pa
             __builtin_prefetch(ahead.next[p], 0, kToL2);
             ahead.next[p] += 64;
           }
+      if constexpr (parity.value == 0) {
+        // Into the first-level cache, for the next run.
+        for (int r = 0; r < Rows; ++r) __builtin_prefetch(run + (Rows + r) * rows::kRun);
+        for (int p = 0; p < Panels; ++p)
+          for (int i = 0; i < kRunSteps; ++i) __builtin_prefetch(panel[p] + (step + kRunSteps + i) * kStep);
+      }
       const i64 next = min(step + kRunSteps, end);
       for (const f32* at = run; step < next; ++step, at += 2) column(step, at);
     }
