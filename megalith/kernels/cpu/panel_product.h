@@ -21,8 +21,9 @@ inline constexpr int kProductRows = 2, kProductPanels = 1;  // 16 registers, of 
 #endif
 
 /// How far ahead of the weights in hand memory is asked for: the stream goes on over panels and the end of the task,
-/// whose next one most likely reads on from there.
-inline constexpr i64 kBytesAhead = 4096;
+/// whose next one most likely reads on from there. Of short panels it is the same place of those that come next, where 4
+/// KB would be in the middle of the other one that is read side by side.
+inline constexpr i64 kBytesAhead = 4096, kMostBytesAhead = 16384;
 
 /// A number as a type, so that a lambda can be told how large its block is.
 template <int N>
@@ -48,7 +49,8 @@ template <int Rows, bool First, int Panels, class Weight>
 struct PairSums {
   Lanes even[Rows][Panels], odd[Rows][Panels];
 
-  MEGALITH_INLINE void add(const f32* x, i64 x_stride, const Weight* const (&panels)[Panels], i64 begin, i64 end) {
+  MEGALITH_INLINE void add(const f32* x, i64 x_stride, const Weight* const (&panels)[Panels], i64 begin, i64 end,
+                           i64 ahead) {
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) even[r][p] = odd[r][p] = Lanes::zero();
     i64 k = begin;
@@ -62,7 +64,7 @@ struct PairSums {
         const Weight* const at = panels[p] + k * kLanes;
         if (First)
           for (u64 line = 0; line < 2 * kLanes * sizeof(Weight); line += 64)
-            __builtin_prefetch(reinterpret_cast<const u8*>(at) + kBytesAhead + line);
+            __builtin_prefetch(reinterpret_cast<const u8*>(at) + ahead + line);
         const LanePair weight = two_columns(at);
         for (int r = 0; r < Rows; ++r) {
           even[r][p].multiply_add(x_even[r], weight.even);
@@ -81,18 +83,18 @@ struct PairSums {
 /// to[r][p] = the sums of the 16 outputs of panel p for row r.
 template <int Rows, bool First, class Weight, int Panels>
 MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, const Panel<Weight> (&panels)[Panels],
-                                        i64 K) {
+                                        i64 K, i64 ahead) {
   const Weight* weights[Panels];
   for (int p = 0; p < Panels; ++p) weights[p] = panels[p].weights;
   PairSums<Rows, First, Panels, Weight> sums;
-  sums.add(x, x_stride, weights, 0, K);
+  sums.add(x, x_stride, weights, 0, K, ahead);
   for (int r = 0; r < Rows; ++r)
     for (int p = 0; p < Panels; ++p) sum(sums.even[r][p], sums.odd[r][p]).store(to + (r * Panels + p) * kLanes);
 }
 
 template <int Rows, bool First, class Scale, i64 Group, int Panels>
 MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride,
-                                        const QuantPanel<Scale, Group> (&panels)[Panels], i64 K) {
+                                        const QuantPanel<Scale, Group> (&panels)[Panels], i64 K, i64 ahead) {
   static_assert(Group % 2 == 0);
   const i8* weights[Panels];
   Lanes total[Rows][Panels];
@@ -102,7 +104,7 @@ MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride,
   }
   auto group = [&](i64 g, const Lanes(&scales)[Panels]) MEGALITH_INLINE {
     PairSums<Rows, First, Panels, i8> sums;
-    sums.add(x, x_stride, weights, g * Group, min((g + 1) * Group, K));
+    sums.add(x, x_stride, weights, g * Group, min((g + 1) * Group, K), ahead);
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) total[r][p].multiply_add(scales[p], sum(sums.even[r][p], sums.odd[r][p]));
   };
@@ -132,16 +134,24 @@ struct PlainRows {
   i64 stride, count;
 };
 
+template <class Weight>
+Weight weight_of(const Weight* weights);
+
 /// panel_block() of `rows` rows, kProductRows or 1. One function for all operators: what is inlined into each of them
 /// takes as long to compile as it is large.
 template <class AnyPanel, int Panels>
 [[gnu::noinline]] void panel_sums(f32* to, i64 rows, bool first, const f32* x, i64 x_stride,
                                   const AnyPanel (&panels)[Panels], i64 K) {
+  using Weight = decltype(weight_of(panels[0].weights));
+  const i64 bytes = panel::panel_elements(K, kTogether<Weight>) * static_cast<i64>(sizeof(Weight));
+  const bool neighbours = Panels == 2 && panels[Panels - 1].weights == panels[0].weights + bytes / i64(sizeof(Weight));
+  const i64 next = neighbours ? 2 * bytes : bytes, ahead = next <= kMostBytesAhead ? next : kBytesAhead;
   if (rows > 1)
-    first ? panel_block<kProductRows, true>(to, x, x_stride, panels, K)
-          : panel_block<kProductRows, false>(to, x, x_stride, panels, K);
+    first ? panel_block<kProductRows, true>(to, x, x_stride, panels, K, ahead)
+          : panel_block<kProductRows, false>(to, x, x_stride, panels, K, ahead);
   else
-    first ? panel_block<1, true>(to, x, x_stride, panels, K) : panel_block<1, false>(to, x, x_stride, panels, K);
+    first ? panel_block<1, true>(to, x, x_stride, panels, K, ahead)
+          : panel_block<1, false>(to, x, x_stride, panels, K, ahead);
 }
 
 /// store(t, p, sums of 16 outputs) for any number of rows: weights come from memory with the first of them, and are in
