@@ -89,7 +89,8 @@ int run(const BenchOptions& given) {
       report.results.push_back(std::move(*result));
     }
     report.read_gbs_after = runtime::stream_bandwidth_gbs(report.target, probe);
-    report.multiply_gflops = std::max(report.multiply_gflops, runtime::multiply_rate_gflops(report.target, multiply_probe));
+    report.multiply_gflops =
+        std::max(report.multiply_gflops, runtime::multiply_rate_gflops(report.target, multiply_probe));
   }
   if (!interrupted || !report.results.empty())
     print(options.output == "md"     ? report.markdown()

@@ -78,8 +78,8 @@ double BenchResult::gflops() const { return mean(tokens_per_second()) * flops_pe
 std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions, bool dummy,
                                      const bool& interrupted) {
   const engine::Request request = request_of(test, engine.config().vocab_size, dummy);
-  BenchResult result{.test = test, .bytes_per_token = bytes_per_token(engine, test),
-                     .flops_per_token = flops_per_token(engine, test)};
+  BenchResult result{
+      .test = test, .bytes_per_token = bytes_per_token(engine, test), .flops_per_token = flops_per_token(engine, test)};
   for (int repetition = -1; repetition < repetitions; ++repetition) {  // -1 warms up
     const engine::Generation generation = engine.generate({request});
     if (interrupted || generation.cancelled) return std::nullopt;

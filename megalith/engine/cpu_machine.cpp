@@ -14,8 +14,8 @@ namespace {
 constexpr uint32_t kMailboxCapacity = 4096;
 constexpr uint64_t kMailboxTimeoutNanoseconds = 50'000'000;
 
-// Tokens that follow each other faster than this are fetched by looking, every so often, instead of waking whoever waits
-// for them: a wake-up costs the kernel 5 us of the one task that runs then, and a worker its core.
+// Tokens that follow each other faster than this are fetched by looking, every so often, instead of waking whoever
+// waits for them: a wake-up costs the kernel 5 us of the one task that runs then, and a worker its core.
 constexpr uint64_t kFastTokenNanoseconds = 2'000'000;
 constexpr std::chrono::microseconds kLookEvery(500);
 

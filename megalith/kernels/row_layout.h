@@ -15,10 +15,10 @@ constexpr int kFewest = 5;
 constexpr long long runs(long long columns) { return (columns + kRun - 1) / kRun; }
 constexpr long long packed_row_elements(long long columns) { return runs(columns) * kRun; }
 
-/// Rows that are packed and worked on together, of `rows`. As many as stay in a second-level cache beside the weights that
-/// pass by, 256 KB of them; of long ones more than that, because weights come from memory once for all of them: three
-/// blocks while these are no more than 512 KB, and two in any case. On a Sapphire Rapids (2 MB of cache) products of 120
-/// rows of 1024 columns make 156 GFLOP/s with 512 KB, 174 with 256 KB, 165 of 60 rows with 192 KB.
+/// Rows that are packed and worked on together, of `rows`. As many as stay in a second-level cache beside the weights
+/// that pass by, 256 KB of them; of long ones more than that, because weights come from memory once for all of them:
+/// three blocks while these are no more than 512 KB, and two in any case. On a Sapphire Rapids (2 MB of cache) products
+/// of 120 rows of 1024 columns make 156 GFLOP/s with 512 KB, 174 with 256 KB, 165 of 60 rows with 192 KB.
 constexpr long long together(long long rows, long long columns) {
   const long long row_bytes = packed_row_elements(columns) * 4;
   const long long blocks_of_256k = (256 << 10) / row_bytes / kBlock, blocks_of_512k = (512 << 10) / row_bytes / kBlock;

@@ -20,8 +20,10 @@ struct Shape {
 };
 
 // Of one text mostly: rows are drawn from `R` texts, and neighbours often have the same.
-constexpr Shape kShapes[] = {{"plain", "f32", 13, 2, 2, 64, 16, 20, 2, 160},  {"long", "bf16", 21, 1, 3, 128, 16, 40, 2, 320},
-                             {"page1", "f16", 9, 3, 1, 33, 1, 70, 3, 23},     {"page4096", "f32", 5, 1, 18, 80, 4096, 1, 1, 600},
+constexpr Shape kShapes[] = {{"plain", "f32", 13, 2, 2, 64, 16, 20, 2, 160},
+                             {"long", "bf16", 21, 1, 3, 128, 16, 40, 2, 320},
+                             {"page1", "f16", 9, 3, 1, 33, 1, 70, 3, 23},
+                             {"page4096", "f32", 5, 1, 18, 80, 4096, 1, 1, 600},
                              {"tiny", "bf16", 6, 1, 2, 7, 4, 5, 4, 5}};
 
 Spec partial(const Shape& shape) {
@@ -124,8 +126,8 @@ TEST(Attention, IsTheSameOnEveryMachineAndCompiler) {
   struct Variant {
     const char *compiler, *flags;
   };
-  for (const Variant& variant : {Variant{"c++", "-march=x86-64-v3"}, Variant{"c++", "-march=x86-64 -O1"},
-                                 Variant{"clang++", "-march=native"}}) {
+  for (const Variant& variant :
+       {Variant{"c++", "-march=x86-64-v3"}, Variant{"c++", "-march=x86-64 -O1"}, Variant{"clang++", "-march=native"}}) {
 #if !defined(__x86_64__)
     if (std::string(variant.flags).find("x86") != std::string::npos) continue;
 #endif

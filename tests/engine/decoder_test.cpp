@@ -124,12 +124,18 @@ std::vector<std::vector<int>> texts_of(const std::string& folder, int workers, i
 }
 
 TEST(Batch, EachTextIsTheSameAsAloneAndOnAnyNumberOfWorkers) {
-  Shape shape{"alone", "Qwen3ForCausalLM",
-              64,      96,
-              2,       4,
-              2,       64,
-              301,     true,
-              1,       16,
+  Shape shape{"alone",
+              "Qwen3ForCausalLM",
+              64,
+              96,
+              2,
+              4,
+              2,
+              64,
+              301,
+              true,
+              1,
+              16,
               {7, 1, 100, 65, 30, 2, 3, 11, 12, 13, 24, 25, 64, 128, 47, 5}};
   const std::string folder = write_config(shape);
   std::vector<engine::Request> requests = random_requests(shape, 24);

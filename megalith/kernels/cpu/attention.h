@@ -1,6 +1,6 @@
-// Attention over a paged cache, and putting its chunks together. Queries are taken in blocks: a key that was loaded, and
-// a value, serve every query of the block, whether these are the heads of one row (a decode step) or of many rows of one
-// text (a chunk of a prompt).
+// Attention over a paged cache, and putting its chunks together. Queries are taken in blocks: a key that was loaded,
+// and a value, serve every query of the block, whether these are the heads of one row (a decode step) or of many rows
+// of one text (a chunk of a prompt).
 //
 // A row's result must not depend on the rows beside it, so each of its sums has one order, whatever the blocks are:
 //   scores   in lanes, as sum_in_lanes() does, by position
@@ -34,8 +34,8 @@ inline constexpr int kTile = 4, kTileQueries = 2;
 template <class Element>
 const Element* element_pointer(const Element* x);
 
-/// Asks for a head into the second-level cache. The heads of one position lie side by side, so those of one head of keys
-/// lie apart, in pieces too short for the hardware's prefetchers.
+/// Asks for a head into the second-level cache. The heads of one position lie side by side, so those of one head of
+/// keys lie apart, in pieces too short for the hardware's prefetchers.
 template <i64 D, class Element>
 MEGALITH_INLINE inline void prefetch_head(const Element* head) {
   constexpr int kToL2 = 2;
@@ -71,9 +71,8 @@ MEGALITH_INLINE inline void sum_each(f32* total, const Lanes (&sum)[Count]) {
     for (int i = 0; i < 2; ++i)
       c[i] = __builtin_shufflevector(b[i], b[i + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
              __builtin_shufflevector(b[i], b[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-    const Vector all =
-        __builtin_shufflevector(c[0], c[1], 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
-        __builtin_shufflevector(c[0], c[1], 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
+    const Vector all = __builtin_shufflevector(c[0], c[1], 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
+                       __builtin_shufflevector(c[0], c[1], 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
     Lanes{all}.store(total);
     return;
   }
@@ -97,16 +96,15 @@ MEGALITH_INLINE inline void score_tile(f32* score, const f32* query, i64 query_s
   };
   i64 d = 0;
   for (; d + kLanes <= D; d += kLanes) add(d, [](const Element* x) MEGALITH_INLINE { return load_lanes(x); });
-  if constexpr (D % kLanes != 0)
-    add(d, [](const Element* x) MEGALITH_INLINE { return load_partly(x, D % kLanes); });
+  if constexpr (D % kLanes != 0) add(d, [](const Element* x) MEGALITH_INLINE { return load_partly(x, D % kLanes); });
   f32 total[Queries * Keys];
   sum_each(total, sum);
   for (int q = 0; q < Queries; ++q)
     for (int s = 0; s < Keys; ++s) score[q * kPositions + s] = scale * total[q * Keys + s];
 }
 
-/// sum[q][e] += weight[q][s] * value[s][e] for a tile of queries and `Vectors` vectors of columns from `column` on, over
-/// the positions [begin, end). The last vector may reach beyond the D columns that there are.
+/// sum[q][e] += weight[q][s] * value[s][e] for a tile of queries and `Vectors` vectors of columns from `column` on,
+/// over the positions [begin, end). The last vector may reach beyond the D columns that there are.
 template <int Queries, int Vectors, i64 D, class Element>
 MEGALITH_INLINE inline void value_tile(f32* sum, i64 sum_stride, const f32* weight, const Element* const* value,
                                        i64 column, i64 begin, i64 end) {
@@ -147,11 +145,11 @@ template <i64 D>
 struct Block {
   static constexpr i64 kWidth = (D + kLanes - 1) / kLanes * kLanes;
 
-  i64 count;                                   // of queries
-  i64 last[kQueries];                          // the position of each query's row
-  f32 top[kQueries], total[kQueries];          // the largest score, and the sum of the weights
-  alignas(64) f32 query[kQueries * kWidth];    // padded with zeros
-  alignas(64) f32 sum[kQueries * kWidth];      // of the weighed values
+  i64 count;                                     // of queries
+  i64 last[kQueries];                            // the position of each query's row
+  f32 top[kQueries], total[kQueries];            // the largest score, and the sum of the weights
+  alignas(64) f32 query[kQueries * kWidth];      // padded with zeros
+  alignas(64) f32 sum[kQueries * kWidth];        // of the weighed values
   alignas(64) f32 score[kQueries * kPositions];  // then the weights
 
   /// Takes in `num` positions from `first` on, the keys and values of which lie at the pointers.

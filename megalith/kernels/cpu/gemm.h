@@ -1,9 +1,9 @@
-// Products of many rows of f32 activations, those of a prompt, with panels of weights (kernels/panel_layout.h): a block of
-// rows against one or two panels, all sums in registers. A register of weights is widened once for all rows of the
+// Products of many rows of f32 activations, those of a prompt, with panels of weights (kernels/panel_layout.h): a block
+// of rows against one or two panels, all sums in registers. A register of weights is widened once for all rows of the
 // block and an activation is broadcast once for all panels, so the fused multiply-adds are what takes time.
 //
-// A sum is formed as in kernels/cpu/panel_product.h: even columns one after the other, each term fused; odd ones likewise; then
-// the one plus the other. The same bits for any number of rows, any block, tile, worker and machine.
+// A sum is formed as in kernels/cpu/panel_product.h: even columns one after the other, each term fused; odd ones
+// likewise; then the one plus the other. The same bits for any number of rows, any block, tile, worker and machine.
 //
 // Activations keep their 24 bits. vdpbf16ps would round them to 8; on a Sapphire Rapids it is no gain either: a core
 // makes 155 GFLOP/s of fused multiply-adds and 86 of dot products (megalith/runtime/multiply_rate.cpp).
@@ -56,9 +56,7 @@ MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* pa
       for (int p = 0; p < Panels; ++p) part[r][p] = Lanes::load(halves[parity.value] + (r * Panels + p) * kLanes);
     auto column = [&](i64 step, const f32* at) MEGALITH_INLINE {
       Lanes w[Panels];
-      for (int p = 0; p < Panels; ++p) {
-        w[p] = column_of_pair<parity.value>(panel[p] + step * kStep);
-      }
+      for (int p = 0; p < Panels; ++p) { w[p] = column_of_pair<parity.value>(panel[p] + step * kStep); }
       for (int r = 0; r < Rows; ++r) {
         const Lanes activation = Lanes::broadcast(at[r * rows::kRun]);
         for (int p = 0; p < Panels; ++p) part[r][p].multiply_add(activation, w[p]);

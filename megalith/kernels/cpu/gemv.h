@@ -1,6 +1,6 @@
-// The operators that are matrix products with weights in panels: what comes before the product, and what is done with it.
-// A few rows of activations are taken as they are (kernels/cpu/panel_product.h), many are packed (kernels/cpu/gemm.h);
-// the sums have the same order and the same bits.
+// The operators that are matrix products with weights in panels: what comes before the product, and what is done with
+// it. A few rows of activations are taken as they are (kernels/cpu/panel_product.h), many are packed
+// (kernels/cpu/gemm.h); the sums have the same order and the same bits.
 #pragma once
 
 #include "megalith/kernels/cpu/gemm.h"
@@ -165,9 +165,8 @@ MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt
 /// y = x weight^T. Operator `linear`.
 template <class Args>
 inline void gemv(const Args& a) {
-  with_rows<kProductPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
-    linear_rows(a, panels_of<Args::K>(a.weight), t0, rows);
-  });
+  with_rows<kProductPack>(
+      a, [&](i64 t0, const auto& rows) MEGALITH_INLINE { linear_rows(a, panels_of<Args::K>(a.weight), t0, rows); });
 }
 template <class Args>
 inline void gemv_int8(const Args& a) {
@@ -189,9 +188,8 @@ inline void gemv_with_residual_int8(const Args& a) {
 /// y = rmsnorm(x) weight^T. Operator `rmsnorm_linear`.
 template <class Args>
 inline void rmsnorm_gemv(const Args& a) {
-  with_normed_rows<kProductPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
-    linear_rows(a, panels_of<Args::K>(a.weight), t0, rows);
-  });
+  with_normed_rows<kProductPack>(
+      a, [&](i64 t0, const auto& rows) MEGALITH_INLINE { linear_rows(a, panels_of<Args::K>(a.weight), t0, rows); });
 }
 template <class Args>
 inline void rmsnorm_gemv_int8(const Args& a) {

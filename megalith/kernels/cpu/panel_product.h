@@ -21,8 +21,8 @@ inline constexpr int kProductRows = 2, kProductPanels = 1;  // 16 registers, of 
 #endif
 
 /// How far ahead of the weights in hand memory is asked for: the stream goes on over panels and the end of the task,
-/// whose next one most likely reads on from there. Of short panels it is the same place of those that come next, where 4
-/// KB would be in the middle of the other one that is read side by side.
+/// whose next one most likely reads on from there. Of short panels it is the same place of those that come next, where
+/// 4 KB would be in the middle of the other one that is read side by side.
 inline constexpr i64 kBytesAhead = 4096, kMostBytesAhead = 16384;
 
 /// A number as a type, so that a lambda can be told how large its block is.
