@@ -24,10 +24,12 @@ struct BenchResult {
   std::vector<double> seconds;   // per repetition
   std::vector<double> token_ms;  // of tokens made one by one, all repetitions
   double bytes_per_token = 0;    // of weights that are read
+  double flops_per_token = 0;    // of the products with weights; attention comes on top
   int64_t peak_bytes = 0;        // of memory beyond weights
 
   std::vector<double> tokens_per_second() const;
   double gigabytes_per_second() const;
+  double gflops() const;
 };
 
 /// What all tests of a run have in common.
@@ -35,11 +37,14 @@ struct BenchReport {
   std::string model, architecture, target;
   int64_t model_bytes = 0, num_parameters = 0, kv_bytes = 0, max_seq_len = 0;
   int num_workers = 0, repetitions = 0;
+  double ready_ms = 0;  // from the beginning of the process until the model could be asked
   std::optional<double> read_gbs_before, read_gbs_after;  // nothing: not measured on this target
+  std::optional<double> multiply_gflops;                  // likewise; the larger of before and after
   std::vector<BenchResult> results;
 
   std::optional<double> read_gbs() const;
   std::optional<double> read_share(const BenchResult& result) const;
+  std::optional<double> multiply_share(const BenchResult& result) const;
 
   std::string markdown() const;
   std::string csv() const;

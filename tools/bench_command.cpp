@@ -6,6 +6,8 @@
 
 #include "megalith/base/log.h"
 #include "megalith/runtime/bandwidth.h"
+#include "megalith/runtime/multiply_rate.h"
+#include "megalith/runtime/process_age.h"
 #include "megalith/runtime/resident_memory.h"
 #include "tools/bench.h"
 #include "tools/command.h"
@@ -57,6 +59,7 @@ int run(const BenchOptions& given) {
   engine::Engine engine(options.model.folder(), options.model.engine(1));
 
   BenchReport report;
+  report.ready_ms = runtime::process_age_ms();
   report.model = engine.config().name;
   report.architecture = engine.config().architecture;
   report.target = options.model.target;
@@ -68,6 +71,7 @@ int run(const BenchOptions& given) {
   report.repetitions = static_cast<int>(options.repetitions);
 
   const runtime::BandwidthOptions probe{.num_threads = engine.num_workers()};
+  const runtime::MultiplyRateOptions multiply_probe{.num_threads = engine.num_workers()};
   bool interrupted = false;
   {
     const InterruptGuard guard([&] {
@@ -75,6 +79,7 @@ int run(const BenchOptions& given) {
       engine.cancel();
     });
     report.read_gbs_before = runtime::stream_bandwidth_gbs(report.target, probe);
+    report.multiply_gflops = runtime::multiply_rate_gflops(report.target, multiply_probe);
     if (!runtime::resident_peak_reset()) log_info("[bench] the peak of memory includes that of compiling");
     for (const BenchTest& test : tests) {
       std::optional<BenchResult> result =
@@ -84,6 +89,8 @@ int run(const BenchOptions& given) {
       report.results.push_back(std::move(*result));
     }
     report.read_gbs_after = runtime::stream_bandwidth_gbs(report.target, probe);
+    report.multiply_gflops =
+        std::max(report.multiply_gflops, runtime::multiply_rate_gflops(report.target, multiply_probe));
   }
   if (!interrupted || !report.results.empty())
     print(options.output == "md"     ? report.markdown()

@@ -60,7 +60,12 @@ std::vector<Field> fields_of(const BenchReport& report, const BenchResult& resul
           {"read_gbs_before", number_or_null(report.read_gbs_before, 4)},
           {"read_gbs_after", number_or_null(report.read_gbs_after, 4)},
           {"read_share", number_or_null(report.read_share(result), 4)},
+          {"flops_per_token", fmt::format("{:.0f}", result.flops_per_token)},
+          {"weights_gflops", fmt::format("{:.4f}", result.gflops())},
+          {"multiply_gflops", number_or_null(report.multiply_gflops, 4)},
+          {"multiply_share", number_or_null(report.multiply_share(result), 4)},
           {"kv_bytes", fmt::format("{}", report.kv_bytes)},
+          {"ready_ms", fmt::format("{:.0f}", report.ready_ms)},
           {"peak_bytes", fmt::format("{}", result.peak_bytes)},
           {"samples_ns", list(result.seconds, 1e9, 0)},
           {"samples_ts", list(rates, 1, 4)}};
@@ -100,21 +105,28 @@ std::optional<double> BenchReport::read_share(const BenchResult& result) const {
   return result.gigabytes_per_second() / *read;
 }
 
+std::optional<double> BenchReport::multiply_share(const BenchResult& result) const {
+  if (!multiply_gflops) return std::nullopt;
+  return result.gflops() / *multiply_gflops;
+}
+
 std::string BenchReport::markdown() const {
   const bool gpu = target != "cpu";
   std::vector<std::vector<std::string>> rows = {{"model", "size", "params", "backend", gpu ? "workers" : "threads",
-                                                 "test", "t/s", "median ms", "p99 ms", "GB/s", "of read"}};
+                                                 "test", "t/s", "median ms", "p99 ms", "GB/s", "of read", "GFLOP/s",
+                                                 "of multiply"}};
   for (const BenchResult& result : results) {
     const std::vector<double> rates = result.tokens_per_second();
     const bool by_token = !result.token_ms.empty();
-    const std::optional<double> share = read_share(result);
+    const std::optional<double> share = read_share(result), multiply = multiply_share(result);
     rows.push_back({model, format_bytes(model_bytes), format_count(static_cast<double>(num_parameters)), target,
                     fmt::format("{}", num_workers), result.test.name(),
                     fmt::format("{:.2f} ± {:.2f}", mean(rates), standard_deviation(rates)),
                     by_token ? fmt::format("{:.3f}", percentile(result.token_ms, 50)) : "",
                     by_token ? fmt::format("{:.3f}", percentile(result.token_ms, 99)) : "",
                     fmt::format("{:.2f}", result.gigabytes_per_second()),
-                    share ? fmt::format("{:.1f} %", 100 * *share) : ""});
+                    share ? fmt::format("{:.1f} %", 100 * *share) : "", fmt::format("{:.1f}", result.gflops()),
+                    multiply ? fmt::format("{:.1f} %", 100 * *multiply) : ""});
   }
   constexpr size_t kFirstNumber = 4;  // columns from here on are aligned to the right, but for the test's name
   auto is_right = [](size_t column) { return column == 1 || column == 2 || (column >= kFirstNumber && column != 5); };
@@ -136,11 +148,13 @@ std::string BenchReport::markdown() const {
   text += read_gbs() ? fmt::format("\nread bandwidth: {:.2f} GB/s before, {:.2f} GB/s after, by {}\n", *read_gbs_before,
                                    *read_gbs_after, plural(num_workers, "thread"))
                      : "\nread bandwidth: not measured on this target\n";
+  if (multiply_gflops) text += fmt::format("multiply rate: {:.1f} GFLOP/s, by as many\n", *multiply_gflops);
   int64_t peak = 0;
   for (const BenchResult& result : results) peak = std::max(peak, result.peak_bytes);
-  return text + fmt::format("memory: {} of weights, at most {} beside them; KV cache of {} for {} positions\n",
-                            format_bytes(static_cast<double>(model_bytes)), format_bytes(static_cast<double>(peak)),
-                            format_bytes(static_cast<double>(kv_bytes)), max_seq_len);
+  text += fmt::format("memory: {} of weights, at most {} beside them; KV cache of {} for {} positions\n",
+                      format_bytes(static_cast<double>(model_bytes)), format_bytes(static_cast<double>(peak)),
+                      format_bytes(static_cast<double>(kv_bytes)), max_seq_len);
+  return text + fmt::format("start: {} until the model could be asked\n", format_ms(ready_ms));
 }
 
 std::string BenchReport::csv() const {

@@ -38,11 +38,19 @@ double bytes_per_token(const engine::Engine& engine, const BenchTest& test) {
   return ((each - head) * static_cast<double>(chunks) + head) / static_cast<double>(test.prompt);
 }
 
-// Weights that lie in mapped files are counted as the pages of files that are there, made-up ones by their size. The KV
-// cache is among the rest, as far as somebody wrote to it.
+// A multiplication and an addition for each weight; the output projection is for tokens that are made.
+double flops_per_token(const engine::Engine& engine, const BenchTest& test) {
+  const auto each = static_cast<double>(engine.weights_per_token());
+  if (test.generate > 0) return 2 * each;
+  const auto head = static_cast<double>(engine.head_weights());
+  return 2 * ((each - head) + head / static_cast<double>(test.prompt));
+}
+
+// Weights that were packed or made up are counted by their size, those that lie in mapped files as the pages of files
+// that are there. The KV cache is among the rest, as far as somebody wrote to it.
 int64_t peak_beyond(const engine::Engine& engine, bool dummy) {
   const runtime::ResidentMemory memory = runtime::resident_memory();
-  const int64_t weights = dummy ? engine.weight_bytes() : memory.from_files;
+  const int64_t weights = dummy ? engine.weight_bytes() : engine.packed_bytes() + memory.from_files;
   return std::max<int64_t>(0, memory.peak - weights);
 }
 
@@ -65,10 +73,13 @@ std::vector<double> BenchResult::tokens_per_second() const {
 
 double BenchResult::gigabytes_per_second() const { return mean(tokens_per_second()) * bytes_per_token / 1e9; }
 
+double BenchResult::gflops() const { return mean(tokens_per_second()) * flops_per_token / 1e9; }
+
 std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions, bool dummy,
                                      const bool& interrupted) {
   const engine::Request request = request_of(test, engine.config().vocab_size, dummy);
-  BenchResult result{.test = test, .bytes_per_token = bytes_per_token(engine, test)};
+  BenchResult result{
+      .test = test, .bytes_per_token = bytes_per_token(engine, test), .flops_per_token = flops_per_token(engine, test)};
   for (int repetition = -1; repetition < repetitions; ++repetition) {  // -1 warms up
     const engine::Generation generation = engine.generate({request});
     if (interrupted || generation.cancelled) return std::nullopt;

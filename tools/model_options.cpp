@@ -1,6 +1,8 @@
 #include "tools/model_options.h"
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
@@ -13,6 +15,18 @@ namespace {
 
 bool has_weights(const std::string& folder) {
   return file_exists(folder + "/model.safetensors") || file_exists(folder + "/model.safetensors.index.json");
+}
+
+int64_t quant_columns_of(const std::string& kind) {
+  constexpr int64_t kColumns = 32;
+  if (kind.empty() || kind == "none") return 0;
+  if (kind == "int8") return kColumns;
+  int64_t columns = 0;
+  const std::string_view number = std::string_view(kind).substr(std::min<size_t>(5, kind.size()));
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), columns);
+  if (!kind.starts_with("int8:") || error != std::errc() || end != number.data() + number.size() || columns <= 0)
+    throw UsageError{fmt::format("--quantization {}: want none, int8, or int8:N for N columns to a scale", kind)};
+  return columns;
 }
 
 std::optional<DType> kv_dtype_of(const std::string& name) {
@@ -34,12 +48,14 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.integer("--max-batch,--max-num-seqs", max_batch, "requests at a time (the number of prompts); also -np", 0,
                     1024);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
-                    "tokens worked on at a time, over all requests (64; on a GPU 4)", 0, 4096);
+                    "tokens worked on at a time, over all requests (192; on a GPU 4)", 0, 4096);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages, "pages of the KV cache, for all requests (enough for the longest texts)",
                     0, 1 << 30);
   arguments.choice("--kv-cache-dtype", kv_dtype, {"auto", "f32", "bf16", "f16", "float32", "bfloat16", "float16"},
                    "element type of the KV cache (auto: f32; on a GPU bf16)");
+  arguments.text("--quantization", quantization, "KIND",
+                 "int8: matrices in eight bits, a scale for each 32 columns of a row; int8:128 for each 128 (none)");
   arguments.integer("-t,--threads,--workers", num_workers, "workers of the kernel (MEGALITH_THREADS, or every core)", 0,
                     1024);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
@@ -67,6 +83,7 @@ DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
   options.page_size = page_size;
   options.max_pages = num_pages;
   options.kv_dtype = kv_dtype_of(kv_dtype);
+  options.quant_columns = quant_columns_of(quantization);
   options.target = target;
   return options;
 }

@@ -26,7 +26,7 @@ struct ModelOptions {
   int64_t page_size = DecoderOptions{}.page_size;
   int64_t num_pages = 0;  // 0: enough for max_batch texts of max_seq_len
   int64_t num_workers = 0;
-  std::string kv_dtype = "auto", load_format = "auto", target = "cpu";
+  std::string quantization = "none", kv_dtype = "auto", load_format = "auto", target = "cpu";
 
   void declare(Arguments& arguments);
 

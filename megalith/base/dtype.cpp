@@ -17,6 +17,7 @@ struct DTypeRow {
 constexpr DTypeRow kDTypes[] = {{DType::bf16, "bf16", 2, 1.0 / 256},
                                 {DType::f16, "f16", 2, 1.0 / 2048},
                                 {DType::f32, "f32", 4, 1.0 / 16777216},
+                                {DType::i8, "i8", 1, 0},
                                 {DType::i32, "i32", 4, 0},
                                 {DType::i64, "i64", 8, 0}};
 const DTypeRow& row(DType dtype) { return kDTypes[static_cast<int>(dtype)]; }
@@ -30,7 +31,7 @@ double dtype_epsilon(DType dtype) { return row(dtype).epsilon; }
 DType dtype_parse(std::string_view name) {
   for (const DTypeRow& r : kDTypes)
     if (r.name == name) return r.dtype;
-  throw UserError(fmt::format("unknown dtype \"{}\": known are bf16, f16, f32, i32, i64", name));
+  throw UserError(fmt::format("unknown dtype \"{}\": known are bf16, f16, f32, i8, i32, i64", name));
 }
 
 uint16_t bf16_from_float(float value) {
@@ -49,6 +50,7 @@ double element_load(const void* data, DType dtype, int64_t index) {
     case DType::bf16: return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
     case DType::f16: return f16_to_float(static_cast<const uint16_t*>(data)[index]);
     case DType::f32: return static_cast<const float*>(data)[index];
+    case DType::i8: return static_cast<const int8_t*>(data)[index];
     case DType::i32: return static_cast<const int32_t*>(data)[index];
     case DType::i64: return static_cast<double>(static_cast<const int64_t*>(data)[index]);
   }
@@ -60,6 +62,7 @@ void element_store(void* data, DType dtype, int64_t index, double value) {
     case DType::bf16: static_cast<uint16_t*>(data)[index] = bf16_from_float(static_cast<float>(value)); break;
     case DType::f16: static_cast<uint16_t*>(data)[index] = f16_from_float(static_cast<float>(value)); break;
     case DType::f32: static_cast<float*>(data)[index] = static_cast<float>(value); break;
+    case DType::i8: static_cast<int8_t*>(data)[index] = static_cast<int8_t>(value); break;
     case DType::i32: static_cast<int32_t*>(data)[index] = static_cast<int32_t>(value); break;
     case DType::i64: static_cast<int64_t*>(data)[index] = static_cast<int64_t>(value); break;
   }

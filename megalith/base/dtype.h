@@ -6,11 +6,11 @@
 
 namespace megalith {
 
-enum class DType : uint8_t { bf16, f16, f32, i32, i64 };
+enum class DType : uint8_t { bf16, f16, f32, i8, i32, i64 };
 
 /// Bytes of one element.
 int64_t dtype_bytes(DType dtype);
-/// "bf16", "f16", "f32", "i32", "i64".
+/// "bf16", "f16", "f32", "i8", "i32", "i64".
 std::string_view dtype_name(DType dtype);
 /// The dtype of that name; UserError naming the known ones otherwise.
 DType dtype_parse(std::string_view name);

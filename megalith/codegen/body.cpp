@@ -26,7 +26,12 @@ class BodyWriter {
       : lowered_(lowered),
         context_(bound, lowered.binding, dialect),
         writer_(context_),
-        hoister_(context_, writer_, blocks_) {}
+        hoister_(context_, writer_, blocks_) {
+    for (size_t i = 0; i < lowered.packed.size(); ++i) {
+      Place& place = context_.places.of.at(lowered.op->operands[i].name);
+      if (lowered.packed[i]) place.together = graph::packed_together(place.dtype);
+    }
+  }
 
   GeneratedBody write();
 

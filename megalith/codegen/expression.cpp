@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "megalith/base/error.h"
+#include "megalith/kernels/panel_layout.h"
 #include "megalith/loop/function.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/text.h"
@@ -94,7 +95,7 @@ Type ExpressionWriter::natural(const Expr& expr) const {
     }
     case Expr::Kind::subscript: {
       const DType dtype = context_.places.of.at(expr.name).dtype;
-      return dtype == DType::i32 ? Type::i32 : dtype == DType::i64 ? Type::i64 : Type::f32;
+      return dtype == DType::i32 || dtype == DType::i8 ? Type::i32 : dtype == DType::i64 ? Type::i64 : Type::f32;
     }
     case Expr::Kind::reduce:
       if (expr.reduce == loop::ReduceOp::argmax) return Type::i64;
@@ -102,7 +103,8 @@ Type ExpressionWriter::natural(const Expr& expr) const {
     case Expr::Kind::call: break;
   }
   const std::string& name = expr.name;
-  if (loop::is_dtype_name(name)) return name == "i32" ? Type::i32 : name == "i64" ? Type::i64 : Type::f32;
+  if (loop::is_dtype_name(name))
+    return name == "i32" || name == "i8" ? Type::i32 : name == "i64" ? Type::i64 : Type::f32;
   if (is_comparison(name) || is_logic(name)) return Type::truth;
   static const std::set<std::string> of_arguments = {"+", "-", "*", "//", "mod", "neg", "min", "max", "abs", "if"};
   if (!of_arguments.contains(name)) return Type::f32;
@@ -140,11 +142,33 @@ std::string ExpressionWriter::element(const Expr& subscript) const {
 std::string ExpressionWriter::stored(const Expr& value, DType dtype) const {
   if (dtype == DType::bf16 || dtype == DType::f16)
     return fmt::format("to_{}({})", dtype_name(dtype), write(value, Type::f32));
+  if (dtype == DType::i8) return fmt::format("static_cast<i8>({})", write(value, Type::i32));
   return write(value, dtype == DType::f32 ? Type::f32 : dtype == DType::i32 ? Type::i32 : Type::i64);
 }
 
+namespace {
+// As panel::index() has it, in the language of loop kernels.
+Linear index_in_panels(const Expr& row, const Expr& column, int64_t columns, int together) {
+  auto call = [](const char* name, const Expr& a, int64_t b) {
+    return loop::make_call(name, {a, loop::make_integer(b)});
+  };
+  Linear index;
+  index.add(linear_of(call("//", row, panel::kRows)), panel::panel_elements(columns, together));
+  index.add(linear_of(call("mod", row, panel::kRows)), together);
+  if (together == 1) {
+    index.add(linear_of(column), panel::kRows);
+    return index;
+  }
+  index.add(linear_of(call("//", column, together)), int64_t{together} * panel::kRows);
+  index.add(linear_of(call("mod", column, together)), 1);
+  return index;
+}
+}  // namespace
+
 Linear ExpressionWriter::flat_index(const Expr& subscript) const {
   const Place& place = context_.places.of.at(subscript.name);
+  if (place.together > 0)
+    return index_in_panels(subscript.args[0], subscript.args[1], place.strides[0], place.together);
   Linear index;
   for (size_t d = 0; d < subscript.args.size(); ++d)
     if (place.strides[d] != 0) index.add(linear_of(subscript.args[d]), place.strides[d]);

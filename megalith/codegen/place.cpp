@@ -99,9 +99,9 @@ bool is_taken_name(const std::string& name) {
       "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try",
       "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
       // the prelude
-      "bf16", "f16", "f32", "f64", "i32", "i64", "u8", "u16", "u32", "u64", "to_f32", "to_bf16", "to_f16", "floord",
-      "mod", "min", "max", "clamp", "abs", "fma", "floor", "sqrt", "rsqrt", "exp", "log", "tanh", "sin", "cos", "pow",
-      "kInfinity", "kLanes", "kColumns", "fold", "argmax", "sum_in_lanes", "max_in_lanes", "min_in_lanes",
+      "bf16", "f16", "f32", "f64", "i8", "i32", "i64", "u8", "u16", "u32", "u64", "to_f32", "to_bf16", "to_f16",
+      "floord", "mod", "min", "max", "clamp", "abs", "fma", "floor", "sqrt", "rsqrt", "exp", "log", "tanh", "sin",
+      "cos", "pow", "kInfinity", "kLanes", "kColumns", "fold", "argmax", "sum_in_lanes", "max_in_lanes", "min_in_lanes",
       "sum_columns", "kLowest", "kHighest", "args", "acc", "total", "batch", "runtime", "thread", "warp", "block_sum",
       "block_max", "block_min", "block_argmax", "block_store", "block_sync", "warp_sum", "warp_max", "warp_min",
       "warp_argmax", "warp_store", "warp_sync", "kThreads", "kWarps"};

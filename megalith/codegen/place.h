@@ -21,6 +21,8 @@ struct Place {
   Where where = Where::operand;
   std::vector<int64_t> strides;  // in elements, row-major, of the sizes' largest values; 0: the dimension has vanished
   int64_t num_elements = 1;
+  int together =
+      0;  // of [rows, columns] in panels (kernels/panel_layout.h): columns that stand together; 0: by strides
   int64_t scratch_offset = 0;
   int depth = 0;                  // of the loops around its declaration
   bool defined_by_write = false;  // a scalar whose only write is unconditional and where it is declared

@@ -34,6 +34,8 @@ bool is_weight(const graph::Tensor& tensor) {
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
+bool is_scale(const graph::Tensor& tensor) { return tensor.name.ends_with(graph::quant_scale_name("")); }
+
 // From the launch to the moment the kernel posted a record; the host may take it in much later.
 double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_t posted_ns) {
   const auto posted = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(posted_ns));
@@ -202,13 +204,29 @@ void Engine::cancel() noexcept {
 int64_t Engine::weight_bytes_per_token() const {
   int64_t bytes = 0;
   for (const graph::Tensor& tensor : graph_->tensors())
-    if (is_weight(tensor) && (tensor.name != kEmbedding || config_.tie_word_embeddings)) bytes += tensor.bytes();
+    if (is_weight(tensor) && (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
+      bytes += tensor.bytes();
   return bytes;
 }
 
 int64_t Engine::head_bytes() const {
-  return graph_->tensor(graph_->find(config_.tie_word_embeddings ? kEmbedding : "lm_head.weight")).bytes();
+  const std::string name = config_.tie_word_embeddings ? kEmbedding : "lm_head.weight";
+  int64_t bytes = 0;
+  for (const graph::Tensor& tensor : graph_->tensors())
+    if (tensor.name == name || tensor.name == graph::quant_scale_name(name)) bytes += tensor.bytes();
+  return bytes;
 }
+
+int64_t Engine::weights_per_token() const {
+  int64_t count = 0;
+  for (const graph::Tensor& tensor : graph_->tensors())
+    if (is_weight(tensor) && !tensor.name.ends_with(graph::quant_scale_name("")) &&
+        (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
+      count += tensor.num_elements();
+  return count;
+}
+
+int64_t Engine::head_weights() const { return config_.vocab_size * config_.hidden_size; }
 
 int64_t Engine::weight_bytes() const {
   int64_t bytes = 0;
@@ -220,7 +238,7 @@ int64_t Engine::weight_bytes() const {
 int64_t Engine::num_parameters() const {
   int64_t count = 0;
   for (const graph::Tensor& tensor : graph_->tensors())
-    if (is_weight(tensor)) count += tensor.num_elements();
+    if (is_weight(tensor) && !is_scale(tensor)) count += tensor.num_elements();
   return count;
 }
 

@@ -88,9 +88,14 @@ class Engine {
   int64_t weight_bytes_per_token() const;
   /// Of them, those of the output projection, which only rows that are sampled need.
   int64_t head_bytes() const;
+  /// The same in numbers instead of bytes.
+  int64_t weights_per_token() const;
+  int64_t head_weights() const;
   /// Bytes of all weights, and how many numbers they are.
   int64_t weight_bytes() const;
   int64_t num_parameters() const;
+  /// Of them, those that were packed: they lie in memory of their own instead of in the checkpoint's mapped files.
+  int64_t packed_bytes() const { return machine_->weights_held(); }
   /// Bytes of the KV cache, all pages.
   int64_t kv_bytes() const;
 

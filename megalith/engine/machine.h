@@ -33,6 +33,8 @@ class Machine {
   virtual void profile(uint32_t iterations);
   /// The records of the last run.
   virtual runtime::Profile profile_take();
+  /// Bytes of weights in memory of its own, on the host: packed.
+  virtual int64_t weights_held() const { return 0; }
   /// Brings a state's bytes in the memory map up to date, after a run.
   virtual void fetch(const std::string& state) = 0;
 };

@@ -1,18 +1,51 @@
 #include "megalith/engine/memory_map.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <thread>
 
 #include "megalith/base/error.h"
 #include "megalith/base/progress.h"
+#include "megalith/engine/quantize.h"
 #include "megalith/model/rope.h"
+#include "megalith/runtime/topology.h"
 
 namespace megalith::engine {
 
 namespace {
 
+// Of a file that is being read, so much at a time.
+constexpr int64_t kStretchBytes = 4 << 20;
+
 bool is_rope_table(const graph::Tensor& tensor) { return tensor.name == "rope.cos" || tensor.name == "rope.sin"; }
+
+// The quantised matrix whose scales these are, or nullptr.
+const graph::Tensor* scaled_by(const graph::Graph& graph, const graph::Tensor& tensor) {
+  const std::string ending = graph::quant_scale_name("");
+  if (!tensor.name.ends_with(ending)) return nullptr;
+  const std::string name = tensor.name.substr(0, tensor.name.size() - ending.size());
+  if (!graph.has(name) || graph.tensor(graph.find(name)).quant_columns == 0) return nullptr;
+  return &graph.tensor(graph.find(name));
+}
+
+// The rows of a matrix, a stretch at a time, on every core that this process may use.
+void for_rows(int64_t num_rows, int64_t step, const std::function<void(int64_t begin, int64_t end)>& work) {
+  std::atomic<int64_t> next = 0;
+  auto run = [&] {
+    for (int64_t begin = next.fetch_add(step); begin < num_rows; begin = next.fetch_add(step))
+      work(begin, std::min(begin + step, num_rows));
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < runtime::cpu_topology().num_usable(); ++i) threads.emplace_back(run);
+  run();
+  for (std::thread& thread : threads) thread.join();
+}
 
 std::vector<int64_t> shape_of(const graph::Tensor& tensor) {
   std::vector<int64_t> shape;
@@ -42,8 +75,13 @@ void* MemoryMap::allocate(int64_t bytes, const std::string& what) {
 }
 
 void MemoryMap::bind_weights(const graph::Graph& graph, const Weights& weights) {
+  int64_t quantized = 0;
+  for (const graph::Tensor& tensor : graph.tensors())
+    if (tensor.quant_columns > 0) quantized += tensor.bytes();
+  std::optional<Progress> progress;
+  if (quantized > 0) progress.emplace("quantizing weights", quantized, ProgressUnit::bytes);
   for (const graph::Tensor& tensor : graph.tensors()) {
-    if (tensor.kind != graph::TensorKind::constant || is_rope_table(tensor)) continue;
+    if (tensor.kind != graph::TensorKind::constant || is_rope_table(tensor) || scaled_by(graph, tensor)) continue;
     if (!tensor.parts.empty()) {
       stack(tensor, weights);
       continue;
@@ -52,10 +90,29 @@ void MemoryMap::bind_weights(const graph::Graph& graph, const Weights& weights) 
     MEGALITH_CHECK(found.shape == shape_of(tensor),
                    "the weight \"{}\" has the shape [{}], want [{}] as config.json says", tensor.name,
                    fmt::join(found.shape, ", "), fmt::join(shape_of(tensor), ", "));
+    if (tensor.quant_columns > 0) {
+      quantize(tensor, graph.tensor(graph.find(graph::quant_scale_name(tensor.name))), found);
+      progress->advance(tensor.bytes());
+      continue;
+    }
     MEGALITH_CHECK(found.dtype == tensor.dtype, "the weight \"{}\" is {}, want {}", tensor.name,
                    dtype_name(found.dtype), dtype_name(tensor.dtype));
     addresses_[tensor.name] = const_cast<std::byte*>(found.bytes.data());  // constants are never written: verified
   }
+}
+
+void MemoryMap::quantize(const graph::Tensor& tensor, const graph::Tensor& scale, const WeightTensor& found) {
+  MEGALITH_CHECK(dtype_is_float(found.dtype), "the weight \"{}\" is {}, want floats to quantize", tensor.name,
+                 dtype_name(found.dtype));
+  const int64_t columns = tensor.shape[1].size, row_bytes = columns * dtype_bytes(found.dtype);
+  auto* to = static_cast<int8_t*>(allocate(tensor.bytes(), fmt::format("the weight \"{}\"", tensor.name)));
+  auto* scales = static_cast<uint16_t*>(allocate(scale.bytes(), fmt::format("the scales \"{}\"", scale.name)));
+  for_rows(tensor.shape[0].size, std::max<int64_t>(1, kStretchBytes / row_bytes), [&](int64_t begin, int64_t end) {
+    quantize_rows(to, scales, found.bytes.data(), found.dtype, columns, tensor.quant_columns, begin, end);
+    release(found.bytes.data() + begin * row_bytes, (end - begin) * row_bytes);
+  });
+  addresses_[tensor.name] = to;
+  addresses_[scale.name] = scales;
 }
 
 void MemoryMap::stack(const graph::Tensor& tensor, const Weights& weights) {
@@ -92,13 +149,16 @@ void MemoryMap::bind_random(const graph::Graph& graph, uint64_t seed) {
     if (tensor.kind != graph::TensorKind::constant || is_rope_table(tensor)) continue;
     void* data = allocate(tensor.bytes(), fmt::format("the weight \"{}\"", tensor.name));
     // A matrix row sums over its inputs: 1 / sqrt of their number keeps activations at the size they came in.
+    const graph::Tensor* const scaled = scaled_by(graph, tensor);
+    const int64_t columns = scaled ? scaled->shape[1].size : tensor.shape.back().size;
     const bool matrix = tensor.shape.size() == 2;
-    const float spread = matrix ? 1.7f / std::sqrt(static_cast<float>(tensor.shape[1].size)) : 0.1f;
+    float spread = matrix ? 1.7f / std::sqrt(static_cast<float>(columns)) : 0.1f, centre = matrix ? 0 : 1;
+    if (scaled) centre = spread / 127, spread = 0.1f * centre;
+    if (tensor.dtype == DType::i8) spread = 127.9f;
     const uint64_t tensor_seed = seed ^ std::hash<std::string>()(tensor.name);
-    const int64_t n = tensor.num_elements(), half = n / 2;
-    std::thread other([&] { fill_random(data, tensor.dtype, half, n, matrix ? 0 : 1, spread, tensor_seed); });
-    fill_random(data, tensor.dtype, 0, half, matrix ? 0 : 1, spread, tensor_seed);
-    other.join();
+    for_rows(tensor.num_elements(), kStretchBytes, [&](int64_t begin, int64_t end) {
+      fill_random(data, tensor.dtype, begin, end, centre, spread, tensor_seed);
+    });
     progress.advance(tensor.bytes());
     addresses_[tensor.name] = data;
   }
@@ -121,6 +181,13 @@ void MemoryMap::bind_states(const graph::Graph& graph) {
     addresses_[tensor.name] = allocate(tensor.bytes(), fmt::format("the state \"{}\"", tensor.name));
     state_bytes_ += tensor.bytes();
   }
+}
+
+void MemoryMap::release(const std::byte* begin, int64_t bytes) const {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first = (address + page - 1) / page * page,
+                  last = (address + static_cast<uintptr_t>(bytes)) / page * page;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 void MemoryMap::fill_state(const graph::Graph& graph, const std::string& name, uint64_t seed) {

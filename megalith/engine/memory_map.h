@@ -18,7 +18,7 @@ namespace megalith::engine {
 class MemoryMap {
  public:
   /// Binds every constant of `graph` to the checkpoint's tensor of that name; UserError naming the tensor, its shape
-  /// and dtype, and what was wanted. `weights` must outlive this.
+  /// and dtype, and what was wanted. Quantised ones are made here. `weights` must outlive this.
   void bind_weights(const graph::Graph& graph, const Weights& weights);
   /// Binds every constant to random values of a size that keeps activations tame; the same for the same seed.
   void bind_random(const graph::Graph& graph, uint64_t seed);
@@ -26,6 +26,10 @@ class MemoryMap {
   void bind_rope(const graph::Graph& graph, const ModelConfig& config);
   /// Zeroed memory for every state.
   void bind_states(const graph::Graph& graph);
+
+  /// Gives up pages that lie wholly within bytes of a weight which nobody will read again: made-up and stacked ones are
+  /// gone for good, those of a checkpoint come back from the file when they are touched. From any thread.
+  void release(const std::byte* begin, int64_t bytes) const;
 
   /// Random values in the state `name`, as if somebody had computed them.
   void fill_state(const graph::Graph& graph, const std::string& name, uint64_t seed);
@@ -40,6 +44,7 @@ class MemoryMap {
  private:
   void* allocate(int64_t bytes, const std::string& what);
   void stack(const graph::Tensor& tensor, const Weights& weights);
+  void quantize(const graph::Tensor& tensor, const graph::Tensor& scale, const WeightTensor& found);
 
   std::map<std::string, void*> addresses_;
   std::deque<runtime::Mapping> mappings_;

@@ -58,6 +58,12 @@ TensorId Graph::stacked(const std::string& name, DType dtype, std::vector<Dim> s
   return id;
 }
 
+Graph::Quantized Graph::quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns) {
+  const TensorId weight = constant(name, DType::i8, {rows, columns});
+  tensors_[static_cast<size_t>(weight)].quant_columns = group_columns;
+  return {weight, constant(quant_scale_name(name), DType::bf16, {rows, (columns + group_columns - 1) / group_columns})};
+}
+
 TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape) {
   return new_tensor(name, dtype, std::move(shape), TensorKind::state);
 }

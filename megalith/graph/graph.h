@@ -43,10 +43,14 @@ struct Tensor {
   TensorKind kind = TensorKind::activation;
   std::vector<std::string> parts = {};  // of a stacked constant: the tensors whose rows it has
   int64_t groups = 1;                   // ... dealt in so many rounds
+  int64_t quant_columns = 0;            // of a quantised constant: columns that share a scale
 
   int64_t num_elements() const;
   int64_t bytes() const { return num_elements() * dtype_bytes(dtype); }
 };
+
+/// What the scales of a quantised constant are called.
+inline std::string quant_scale_name(const std::string& weight) { return weight + ".scale"; }
 
 struct Node {
   std::string name;
@@ -82,6 +86,12 @@ class Graph {
   /// its rows. With one round they stand one behind the other.
   TensorId stacked(const std::string& name, DType dtype, std::vector<Dim> shape, std::vector<std::string> parts,
                    int64_t groups = 1);
+  /// A matrix in int8, made of the checkpoint's floats of that name; and beside it "<name>.scale", bf16, one for each
+  /// row and `columns` columns (fewer in the last group). An element is the one times the other.
+  struct Quantized {
+    TensorId weight, scale;
+  };
+  Quantized quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns);
   TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape);
   TensorId activation(const std::string& name, DType dtype, std::vector<Dim> shape);
   /// Names a dynamic size and where its value lives.

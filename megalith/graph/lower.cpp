@@ -4,6 +4,7 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/kernels/panel_layout.h"
 #include "megalith/loop/bind.h"
 #include "megalith/loop/check.h"
 #include "megalith/loop/infer.h"
@@ -34,11 +35,23 @@ loop::Kernel parse_operator(const Operator& op, const Node& node) {
   }
 }
 
-std::string signature_of(const Graph& graph, const Node& node, const std::vector<bool>& exchanged) {
+// Per tensor, how it lies in memory where that is not row by row.
+struct Forms {
+  std::vector<bool> exchanged, packed;
+
+  Forms(const Graph& graph, const std::string& target)
+      : exchanged(exchanged_tensors(graph, target)), packed(packed_tensors(graph, target)) {}
+  const char* name(TensorId tensor) const {
+    const auto t = static_cast<size_t>(tensor);
+    return exchanged[t] ? " words" : packed[t] ? " panels" : "";
+  }
+};
+
+std::string signature_of(const Graph& graph, const Node& node, const Forms& forms) {
   std::string text = node.op->name;
   for (size_t i = 0; i < node.operands.size(); ++i)
     text += fmt::format(" {}:{}{}", node.op->operands[i].name, dtype_name(graph.tensor(node.operands[i]).dtype),
-                        exchanged[static_cast<size_t>(node.operands[i])] ? " words" : "");
+                        forms.name(node.operands[i]));
   for (const auto& [size, value] : node.sizes)
     text += fmt::format(" {}{}{}", size, node.dynamic.contains(size) ? "<=" : "=", value);
   for (const auto& [name, value] : node.attributes) text += fmt::format(" {}={}", name, value);
@@ -49,8 +62,20 @@ std::string signature_of(const Graph& graph, const Node& node, const std::vector
   return text;
 }
 
-LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string& target,
-                         const std::vector<bool>& exchanged) {
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// A body that knows nothing of panels cannot read a tensor that lies in them.
+bool reads_as_they_lie(const TunedBody& body, const Node& node, const std::vector<bool>& packed) {
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    if (packed[static_cast<size_t>(node.operands[i])] &&
+        !(body.packed && is_among(body.packed->operands, node.op->operands[i].name)))
+      return false;
+  return true;
+}
+
+LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string& target, const Forms& forms) {
   LoweredKernel lowered;
   lowered.op = node.op;
   lowered.kernel = parse_operator(*node.op, node);
@@ -67,7 +92,11 @@ LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string
   loop::infer_shapes(lowered.kernel);
   if (!lowered.kernel.opaque) loop::check_kernel(loop::bind(lowered.kernel, lowered.binding));
   lowered.body = tuned_body(graph, node, target);
-  for (TensorId operand : node.operands) lowered.exchanged.push_back(exchanged[static_cast<size_t>(operand)]);
+  if (lowered.body && !reads_as_they_lie(*lowered.body, node, forms.packed)) lowered.body = nullptr;
+  for (TensorId operand : node.operands) {
+    lowered.exchanged.push_back(forms.exchanged[static_cast<size_t>(operand)]);
+    lowered.packed.push_back(forms.packed[static_cast<size_t>(operand)]);
+  }
   return lowered;
 }
 
@@ -81,11 +110,10 @@ BodyQuery body_query(const Graph& graph, const Node& node) {
 }
 
 namespace {
-// A stream is laid out once, before anything runs.
-bool are_constant(const Graph& graph, const Node& node, const StreamedWeights& streamed) {
+// Streams and panels are laid out once, before anything runs.
+bool are_constant(const Graph& graph, const Node& node, const std::vector<std::string>& operands) {
   for (size_t i = 0; i < node.operands.size(); ++i)
-    if (std::ranges::find(streamed.operands, node.op->operands[i].name) != streamed.operands.end() &&
-        graph.tensor(node.operands[i]).kind != TensorKind::constant)
+    if (is_among(operands, node.op->operands[i].name) && graph.tensor(node.operands[i]).kind != TensorKind::constant)
       return false;
   return true;
 }
@@ -96,7 +124,8 @@ const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::str
   const BodyQuery query = body_query(graph, node);
   for (const TunedBody& body : node.op->bodies)
     if (body.target == target && (!body.applies || body.applies(query)) &&
-        (!body.streamed || are_constant(graph, node, *body.streamed)))
+        (!body.streamed || are_constant(graph, node, body.streamed->operands)) &&
+        (!body.packed || are_constant(graph, node, body.packed->operands)))
       return &body;
   return nullptr;
 }
@@ -114,35 +143,50 @@ std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& targe
   for (const Node& node : graph.nodes()) {
     const TunedBody* body = tuned_body(graph, node, target);
     for (size_t i = 0; i < node.operands.size(); ++i)
-      if (!body || std::ranges::find(body->exchanged, node.op->operands[i].name) == body->exchanged.end())
+      if (!body || !is_among(body->exchanged, node.op->operands[i].name))
         exchanged[static_cast<size_t>(node.operands[i])] = false;
   }
   return exchanged;
 }
 
+std::vector<bool> packed_tensors(const Graph& graph, const std::string& target) {
+  std::vector<bool> packed(graph.tensors().size(), false);
+  for (const Node& node : graph.nodes()) {
+    const TunedBody* body = tuned_body(graph, node, target);
+    if (!body || !body->packed) continue;
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (is_among(body->packed->operands, node.op->operands[i].name))
+        packed[static_cast<size_t>(node.operands[i])] = true;
+  }
+  return packed;
+}
+
+int packed_together(DType dtype) { return dtype == DType::bf16 ? panel::kPair : panel::kSingle; }
+
 std::vector<int> kernel_of_node(const Graph& graph, const std::string& target) {
-  const std::vector<bool> exchanged = exchanged_tensors(graph, target);
+  const Forms forms(graph, target);
   std::map<std::string, int> by_signature;
   std::vector<int> result;
   for (const Node& node : graph.nodes())
-    result.push_back(by_signature.emplace(signature_of(graph, node, exchanged), static_cast<int>(by_signature.size()))
-                         .first->second);
+    result.push_back(
+        by_signature.emplace(signature_of(graph, node, forms), static_cast<int>(by_signature.size())).first->second);
   return result;
 }
 
 LoweredGraph lower(const Graph& graph, const std::string& target) {
   LoweredGraph result;
   result.kernel_of_node = kernel_of_node(graph, target);
-  result.exchanged = exchanged_tensors(graph, target);
+  const Forms forms(graph, target);
+  result.exchanged = forms.exchanged;
   std::map<std::string, int> used_names;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     if (result.kernel_of_node[n] < static_cast<int>(result.kernels.size())) continue;
     const Node& node = graph.nodes()[n];
     LoweredKernel lowered;
     try {
-      lowered = lower_node(graph, node, target, result.exchanged);
+      lowered = lower_node(graph, node, target, forms);
     } catch (const UserError& error) { throw UserError(fmt::format("{} (node \"{}\")", error.what(), node.name)); }
-    lowered.signature = signature_of(graph, node, result.exchanged);
+    lowered.signature = signature_of(graph, node, forms);
     lowered.name = fmt::format("{}_{}", node.op->name, used_names[node.op->name]++);
     result.kernels.push_back(std::move(lowered));
   }

@@ -20,6 +20,7 @@ struct LoweredKernel {
   std::vector<std::string> tiled;   // inames of the task axes, in order: Task::tile and TaskRecord::begin/end
   const TunedBody* body = nullptr;  // chosen for the target; nullptr: generated from the loop kernel
   std::vector<bool> exchanged;      // per operand: its tensor is made of words that carry a flag (exchanged_tensors())
+  std::vector<bool> packed;         // per operand: its tensor lies in panels (packed_tensors())
   // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter, by name (which is
   // the order of kernel.parameters), a pointer to its i32 value.
 };
@@ -37,6 +38,12 @@ const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::str
 /// Per tensor: whether its values travel with their flag in the data (docs/protocol.md). So do activations whose every
 /// reader and writer can take them so, and that are few enough for a reader to look at each word.
 std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& target);
+
+/// Per tensor: whether it lies in panels (kernels/panel_layout.h) rather than row by row. So do the weights that some
+/// tuned body wants so; generated bodies read them there as well, element by element.
+std::vector<bool> packed_tensors(const Graph& graph, const std::string& target);
+/// Columns of such a tensor that stand together for each row.
+int packed_together(DType dtype);
 
 /// Which nodes share a signature: per node the index that lower() gives its kernel. Cheap: nothing is lowered.
 std::vector<int> kernel_of_node(const Graph& graph, const std::string& target);

@@ -58,6 +58,12 @@ struct StreamedWeights {
   bool splits = false;  // columns may be taken in parts, where activations would not fit otherwise
 };
 
+/// Weights that a body reads in panels instead of row by row (kernels/panel_layout.h).
+struct PackedWeights {
+  std::vector<std::string> operands;  // each a constant of [rows, columns]
+  std::string axis;                   // the task axis that counts rows, cut between panels; "" if none does
+};
+
 /// A hand-tuned body: the function template `name` in kernels/<target>/<file>.
 struct TunedBody {
   std::string target;
@@ -67,6 +73,7 @@ struct TunedBody {
   std::vector<std::string> exchanged = {};                   // operands that it can take as words that carry a flag
   std::function<int64_t(const BodyQuery&)> area_bytes = {};  // shared memory that it works in; empty: none
   std::optional<StreamedWeights> streamed = {};
+  std::optional<PackedWeights> packed = {};
   std::string job = {};  // set: the body only says what is to be done, and this function does it, for all such bodies
 };
 

@@ -118,6 +118,7 @@ const std::map<std::string, Maker>& makers() {
       {"tanh", [](Args& v) { return unary(v, [](double a) { return std::tanh(a); }); }},
       {"abs", [](Args& v) { return unary(v, [](double a) { return std::abs(a); }); }},
       {"floor", [](Args& v) { return unary(v, [](double a) { return std::floor(a); }); }},
+      {"i8", [](Args& v) { return unary(v, [](double a) { return std::trunc(a); }); }},
       {"i32", [](Args& v) { return unary(v, [](double a) { return std::trunc(a); }); }},
       {"i64", [](Args& v) { return unary(v, [](double a) { return std::trunc(a); }); }},
       {"f32", [](Args& v) { return std::move(v[0]); }},

@@ -15,7 +15,7 @@ constexpr Function kFunctions[] = {
     {"abs", 1, 0, "abs"},     {"floor", 1, 0, "floor"}, {"min", 2, 0, "min"},    {"max", 2, 0, "max"},
     {"pow", 2, 0, "pow"},
 };
-constexpr std::string_view kDTypeNames[] = {"bf16", "f16", "f32", "i32", "i64"};
+constexpr std::string_view kDTypeNames[] = {"bf16", "f16", "f32", "i8", "i32", "i64"};
 // Words of isl's set notation and of reductions.
 constexpr std::string_view kOtherReserved[] = {"sum",  "argmax", "inf",   "exists", "ceil",
                                                "true", "false",  "infty", "NaN",    "implies"};

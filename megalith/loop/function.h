@@ -20,7 +20,7 @@ std::span<const Function> function_table();
 /// nullptr if there is no such function.
 const Function* find_function(std::string_view name);
 
-/// True for bf16, f16, f32, i32, i64: a call of that name is a cast.
+/// True for bf16, f16, f32, i8, i32, i64: a call of that name is a cast.
 bool is_dtype_name(std::string_view name);
 /// Names that have a meaning of their own and cannot be given to inames, parameters, attributes or tensors.
 bool is_reserved_name(std::string_view name);

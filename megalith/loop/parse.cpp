@@ -188,7 +188,7 @@ class KernelParser {
     if (cursor_.accept(":")) {
       const Token& token = cursor_.peek();
       if (token.kind == Token::Kind::name) {
-        if (!is_dtype_name(token.text)) cursor_.fail("bf16, f16, f32, i32 or i64");
+        if (!is_dtype_name(token.text)) cursor_.fail("bf16, f16, f32, i8, i32 or i64");
         result.dtype = dtype_parse(cursor_.next().text);
       } else if (!token.is("[")) {
         cursor_.fail("a dtype or a shape such as f32[T, H]");

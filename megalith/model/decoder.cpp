@@ -23,8 +23,9 @@ namespace {
 // the last step has little to do.
 constexpr int64_t kArgmaxChunk = 1024;
 
-// Rows of an iteration unless somebody says how many.
-constexpr int64_t kRowsOnCpu = 64, kRowsOnGpu = 4;
+// Rows of an iteration unless somebody says how many. On a CPU a chunk of a prompt reads all weights once, at a few
+// hundred operations a byte: sixteen blocks of a product's rows are enough for that to vanish beside the products.
+constexpr int64_t kRowsOnCpu = 192, kRowsOnGpu = 4;
 
 // A fused multiplication has its activations in shared memory, and weights stream through what is left of that. Before
 // a card is known it is a large one's.
@@ -60,6 +61,11 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   if (r.max_rows == 0) r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : kRowsOnCpu);
   r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.qkv_bias &&
             r.max_rows <= stream::kMostRows && leaves_room(config, r.max_rows, r.target);
+  MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
+                 "--quantization is for the target cpu so far, not {}: leave it out, or use --target cpu", r.target);
+  MEGALITH_CHECK(r.quant_columns == 0 || (r.quant_columns >= 2 && r.quant_columns % 2 == 0),
+                 "--quantization int8:{}: want an even number of columns to a scale, such as 32 or 128",
+                 r.quant_columns);
   if (!r.kv_dtype) r.kv_dtype = r.fused ? DType::bf16 : DType::f32;
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
@@ -112,10 +118,30 @@ TensorId DecoderBuilder::weight(const std::string& name, std::vector<Dim> shape)
   return graph_.constant(name, found == options_.weight_dtypes.end() ? config_.dtype : found->second, std::move(shape));
 }
 
+TensorId DecoderBuilder::multiply(const std::string& op, const std::string& node, std::vector<TensorId> inputs,
+                                  size_t before, const std::vector<std::string>& matrices, int64_t rows,
+                                  int64_t columns, graph::NodeOptions options) {
+  const bool quantized = options_.quant_columns > 0;
+  std::vector<TensorId> weights;
+  for (const std::string& name : matrices) {
+    if (!quantized) {
+      weights.push_back(weight(name, {rows, columns}));
+    } else if (graph_.has(name)) {
+      weights.insert(weights.end(), {graph_.find(name), graph_.find(graph::quant_scale_name(name))});
+    } else {
+      const Graph::Quantized made = graph_.quantized(name, rows, columns, options_.quant_columns);
+      weights.insert(weights.end(), {made.weight, made.scale});
+    }
+  }
+  inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(before), weights.begin(), weights.end());
+  if (quantized) options.sizes["L"] = options_.quant_columns;
+  return graph_.apply(quantized ? op + "_int8" : op, node, inputs, options);
+}
+
 TensorId DecoderBuilder::embed() {
   if (options_.fused) return fused_embed();
-  embedding_ = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
-  return graph_.apply("embedding", "embed", {row_token_, embedding_});
+  return multiply("embedding", "embed", {row_token_}, 1, {"model.embed_tokens.weight"}, config_.vocab_size,
+                  config_.hidden_size);
 }
 
 // For architectures whose projections have one; the bias stands beside the weight in the checkpoint.
@@ -128,9 +154,8 @@ TensorId DecoderBuilder::add_bias(const std::string& name, TensorId x, const std
 // One of q and k: projection, bias and q/k norm where the architecture has them, rotation.
 TensorId DecoderBuilder::heads(const std::string& name, TensorId x, const std::string& weight_name, TensorId norm,
                                int64_t num_heads, const std::string& norm_name) {
-  TensorId y = graph_.apply("rmsnorm_linear", name,
-                            {x, norm, weight(weight_name, {num_heads * config_.head_dim, config_.hidden_size})},
-                            {.attributes = {{"eps", config_.rms_norm_eps}}});
+  TensorId y = multiply("rmsnorm_linear", name, {x, norm}, 2, {weight_name}, num_heads * config_.head_dim,
+                        config_.hidden_size, {.attributes = {{"eps", config_.rms_norm_eps}}});
   y = add_bias(name, y, weight_name, num_heads * config_.head_dim);
   if (config_.qk_norm)
     y = graph_.apply("head_norm", name + "_norm", {y, weight(norm_name, {config_.head_dim})},
@@ -147,9 +172,8 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
       heads(at + "q", x, names + "self_attn.q_proj.weight", norm, config_.num_heads, names + "self_attn.q_norm.weight");
   const TensorId k =
       heads(at + "k", x, names + "self_attn.k_proj.weight", norm, kv_heads, names + "self_attn.k_norm.weight");
-  TensorId v = graph_.apply("rmsnorm_linear", at + "v",
-                            {x, norm, weight(names + "self_attn.v_proj.weight", {kv_heads * d, config_.hidden_size})},
-                            {.attributes = {{"eps", config_.rms_norm_eps}}});
+  TensorId v = multiply("rmsnorm_linear", at + "v", {x, norm}, 2, {names + "self_attn.v_proj.weight"}, kv_heads * d,
+                        config_.hidden_size, {.attributes = {{"eps", config_.rms_norm_eps}}});
   v = add_bias(at + "v", v, names + "self_attn.v_proj.weight", kv_heads * d);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, kv_heads, d};
@@ -164,8 +188,8 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
                   .attributes = {{"scale", 1 / std::sqrt(static_cast<double>(d))}}});
   const TensorId y = graph_.apply("attention_merge", at + "merge", {parts[0], parts[1], parts[2], row_position_},
                                   {.sizes = {{"L", options_.split_len}}});
-  return graph_.apply("linear_with_residual", at + "o",
-                      {y, weight(names + "self_attn.o_proj.weight", {config_.hidden_size, config_.num_heads * d}), x});
+  return multiply("linear_with_residual", at + "o", {y, x}, 1, {names + "self_attn.o_proj.weight"}, config_.hidden_size,
+                  config_.num_heads * d);
 }
 
 TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
@@ -173,28 +197,26 @@ TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
   const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
   const TensorId norm = weight(names + "post_attention_layernorm.weight", {hidden});
-  const graph::NodeOptions eps = {.attributes = {{"eps", config_.rms_norm_eps}}};
-  const TensorId gate = graph_.apply("rmsnorm_linear", at + "gate",
-                                     {x, norm, weight(names + "mlp.gate_proj.weight", {intermediate, hidden})}, eps);
-  const TensorId up = graph_.apply("rmsnorm_linear", at + "up",
-                                   {x, norm, weight(names + "mlp.up_proj.weight", {intermediate, hidden})}, eps);
-  const TensorId y = graph_.apply("silu_mul", at + "silu_mul", {gate, up});
-  return graph_.apply("linear_with_residual", at + "down",
-                      {y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x});
+  const TensorId y = multiply("rmsnorm_gate_up", at + "gate_up", {x, norm}, 2,
+                              {names + "mlp.gate_proj.weight", names + "mlp.up_proj.weight"}, intermediate, hidden,
+                              {.attributes = {{"eps", config_.rms_norm_eps}}});
+  return multiply("linear_with_residual", at + "down", {y, x}, 1, {names + "mlp.down_proj.weight"}, hidden,
+                  intermediate);
 }
 
-TensorId DecoderBuilder::head() {
-  if (config_.tie_word_embeddings) return embedding_;
-  return weight("lm_head.weight", {config_.vocab_size, config_.hidden_size});
+std::string DecoderBuilder::head_name() const {
+  return config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
 }
+
+TensorId DecoderBuilder::head() { return weight(head_name(), {config_.vocab_size, config_.hidden_size}); }
 
 TensorId DecoderBuilder::likeliest(TensorId x, TensorId logits) {
   if (options_.fused) return fused_best(logits);
   const int64_t vocab = config_.vocab_size;
   const TensorId last = graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")});
   const TensorId norm = weight("model.norm.weight", {config_.hidden_size});
-  graph_.add("rmsnorm_linear", "lm_head", {last, norm, head()},
-             {.attributes = {{"eps", config_.rms_norm_eps}}, .outputs = {{"y", logits}}});
+  multiply("rmsnorm_linear", "lm_head", {last, norm}, 2, {head_name()}, vocab, config_.hidden_size,
+           {.attributes = {{"eps", config_.rms_norm_eps}}, .outputs = {{"y", logits}}});
   const auto partial = graph_.add("argmax_partial", "argmax_partial", {logits},
                                   {.sizes = {{"C", ceil_div(vocab, kArgmaxChunk)}, {"L", kArgmaxChunk}}});
   return graph_.apply("argmax_reduce", "argmax", {partial[0], partial[1]});

@@ -29,6 +29,7 @@ struct DecoderOptions {
   std::optional<DType> kv_dtype = {};               // nothing: chosen
   std::string target = "cpu";                       // what the graph is to be compiled for, or "cuda"
   bool fused = false;                               // chosen: neighbouring operators in one, for a GPU
+  int64_t quant_columns = 0;                        // matrices in int8, so many columns to a scale; 0: as they are
   std::map<std::string, DType> weight_dtypes = {};  // of weights whose dtype is not the configuration's
 
   /// With every choice made and the limits checked against the model; UserError naming the option.
@@ -58,10 +59,16 @@ class DecoderBuilder {
 
  private:
   graph::TensorId weight(const std::string& name, std::vector<graph::Dim> shape);
+  /// A node whose operator multiplies by matrices, quantised or not: `inputs` with matrices, each by its name, put in
+  /// behind the first `before` of them; of a quantised one with its scales.
+  graph::TensorId multiply(const std::string& op, const std::string& node, std::vector<graph::TensorId> inputs,
+                           size_t before, const std::vector<std::string>& matrices, int64_t rows, int64_t columns,
+                           graph::NodeOptions options = {});
   graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name,
                         graph::TensorId norm, int64_t num_heads, const std::string& norm_name);
   graph::TensorId add_bias(const std::string& name, graph::TensorId x, const std::string& weight_name, int64_t size);
 
+  std::string head_name() const;
   graph::TensorId head();
   graph::TensorId likeliest(graph::TensorId x, graph::TensorId logits);  // token per sampled row
   // fused_decoder.cpp: the same parts for options.fused.
@@ -75,7 +82,6 @@ class DecoderBuilder {
   ModelConfig config_;
   DecoderOptions options_;
   graph::Graph graph_;
-  graph::TensorId embedding_ = -1;
   graph::TensorId copy_ = -1;  // fused: the residual stream in bf16
   graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
 };

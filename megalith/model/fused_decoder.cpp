@@ -26,10 +26,10 @@ constexpr int64_t kArgmaxChunk = 128;
 }  // namespace
 
 TensorId DecoderBuilder::fused_embed() {
-  embedding_ = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
-  copy_ = graph_.apply("embedding", "embed_copy", {row_token_, embedding_},
+  const TensorId embedding = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
+  copy_ = graph_.apply("embedding", "embed_copy", {row_token_, embedding},
                        {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::bf16}}});
-  return graph_.apply("embedding", "embed", {row_token_, embedding_},
+  return graph_.apply("embedding", "embed", {row_token_, embedding},
                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::f32}}});
 }
 

@@ -23,6 +23,7 @@ graph::Operator attention_merge() {
         y[t, a * D + d] = sum(c, exp(top[t, c, a] - big[t, a]) * part[t, c, a, d], c * L <= position[t]) / weight[t, a]
       )")
       .tasks({"a", "t"})
+      .body("cpu", "attention.h", "attention_merge")
       .test({{"T", 1}, {"A", 2}, {"D", 64}, {"C", 1}, {"L", 8}})
       .test({{"T", 3}, {"A", 3}, {"D", 80}, {"C", 4}, {"L", 5}});
 }

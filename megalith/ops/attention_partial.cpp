@@ -7,7 +7,8 @@ using graph::operator_;
 /// Grouped-query causal attention of each row over one chunk of its request's positions: G key heads, each serving M
 /// query heads of D values; the cache in pages of B positions; C chunks of L positions. Writes the unnormalised sum,
 /// its total weight and the largest score of the chunk, which attention_merge puts together (the split of
-/// https://arxiv.org/abs/2311.01282). A chunk that begins after the row's position yields -inf, 0 and zeros.
+/// https://arxiv.org/abs/2311.01282). What belongs to a chunk that begins after the row's position is left as it was:
+/// attention_merge does not look at it.
 ///
 /// The chunk's length is part of the meaning, not of the partition: however the chunks are spread over tasks, the sums
 /// are formed in the same order, so the result has the same bits on any number of workers. The parts stay in f32
@@ -32,14 +33,16 @@ graph::Operator attention_partial() {
       .loops(R"(
         { [t, g, m, c, s, d, e] : 0 <= t < T and 0 <= g < G and 0 <= m < M and 0 <= c < C and 0 <= s < L and 0 <= d < D and 0 <= e < D }
         score[t, g, m, c, s]    = scale * sum(d, f32(q[t, (g * M + m) * D + d]) * f32(k_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, d]))  {if=c * L + s <= position[t]}
-        top[t, c, g * M + m]    = max(s, score[t, g, m, c, s], c * L + s <= position[t])
+        top[t, c, g * M + m]    = max(s, score[t, g, m, c, s], c * L + s <= position[t])  {if=c * L <= position[t]}
         p[t, g, m, c, s]        = exp(score[t, g, m, c, s] - top[t, c, g * M + m])  {if=c * L + s <= position[t]}
-        total[t, c, g * M + m]  = sum(s, p[t, g, m, c, s], c * L + s <= position[t])
-        part[t, c, g * M + m, e] = sum(s, p[t, g, m, c, s] * f32(v_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, e]), c * L + s <= position[t])
+        total[t, c, g * M + m]  = sum(s, p[t, g, m, c, s], c * L + s <= position[t])  {if=c * L <= position[t]}
+        part[t, c, g * M + m, e] = sum(s, p[t, g, m, c, s] * f32(v_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, e]), c * L + s <= position[t])  {if=c * L <= position[t]}
       )")
       .tasks({"g", "c", "t"})
+      .body("cpu", "attention.h", "attention_partial")
       .test({{"T", 1}, {"G", 1}, {"M", 2}, {"D", 64}, {"P", 4}, {"B", 16}, {"R", 1}, {"Q", 4}, {"C", 2}, {"L", 32}})
-      .test({{"T", 3}, {"G", 2}, {"M", 3}, {"D", 80}, {"P", 60}, {"B", 1}, {"R", 3}, {"Q", 20}, {"C", 3}, {"L", 6}});
+      .test({{"T", 3}, {"G", 2}, {"M", 3}, {"D", 80}, {"P", 60}, {"B", 1}, {"R", 3}, {"Q", 20}, {"C", 3}, {"L", 6}})
+      .test({{"T", 7}, {"G", 2}, {"M", 1}, {"D", 33}, {"P", 3}, {"B", 70}, {"R", 2}, {"Q", 1}, {"C", 2}, {"L", 35}});
 }
 
 }  // namespace megalith::ops

@@ -1,4 +1,4 @@
-#include "megalith/graph/operator.h"
+#include "megalith/ops/packed.h"
 
 namespace megalith::ops {
 
@@ -16,11 +16,7 @@ graph::Operator linear_with_residual() {
         y[t, n] = f32(residual[t, n]) + sum(k, f32(x[t, k]) * f32(weight[n, k]))
       )")
       .tasks({{"n", 16}, {"t", 1}})
-      .body("cpu", "gemv.h", "gemv_with_residual",
-            [](const graph::BodyQuery& q) {
-              return q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("x") == DType::f32 &&
-                     q.dtypes.at("residual") == DType::f32 && q.dtypes.at("y") == DType::f32;
-            })
+      .body(panel_body("gemv_with_residual", {"weight"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}});
 }

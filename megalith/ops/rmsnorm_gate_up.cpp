@@ -1,3 +1,4 @@
+#include "megalith/ops/packed.h"
 #include "megalith/ops/streamed.h"
 
 namespace megalith::ops {
@@ -21,6 +22,7 @@ graph::Operator rmsnorm_gate_up() {
         y[t, n] = a[t, n] / (1 + exp(-a[t, n])) * b[t, n]
       )")
       .tasks({{"n", 8}, {"t", 1}})
+      .body(panel_body("rmsnorm_gate_up_gemv", {"gate", "up"}))
       .body({.target = "cuda",
              .file = "linear.cuh",
              .name = "stream_rmsnorm_gate_up",

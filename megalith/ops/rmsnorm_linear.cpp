@@ -1,3 +1,4 @@
+#include "megalith/ops/packed.h"
 #include "megalith/ops/streamed.h"
 
 namespace megalith::ops {
@@ -18,11 +19,7 @@ graph::Operator rmsnorm_linear() {
         y[t, n] = sum(k, f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k]) * f32(weight[n, k]))
       )")
       .tasks({{"n", 16}, {"t", 1}})
-      .body("cpu", "gemv.h", "rmsnorm_gemv",
-            [](const graph::BodyQuery& q) {
-              return q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("norm") == DType::bf16 &&
-                     q.dtypes.at("x") == DType::f32 && q.dtypes.at("y") == DType::f32;
-            })
+      .body(panel_body("rmsnorm_gemv", {"weight"}))
       .body(
           {.target = "cuda",
            .file = "linear.cuh",

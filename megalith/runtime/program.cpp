@@ -7,12 +7,16 @@ namespace megalith::runtime {
 namespace {
 
 std::vector<void*> find_addresses(const graph::Graph& graph, const task::TaskGraph& tasks, const Mapping& arena,
-                                  const std::map<std::string, void*>& memory) {
+                                  const PackedWeights& packed, const std::map<std::string, void*>& memory) {
   std::vector<void*> addresses;
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];
     if (tensor.kind == graph::TensorKind::activation) {
       addresses.push_back(arena.data() + tasks.buffers[i].offset);
+      continue;
+    }
+    if (void* const address = packed.address(static_cast<graph::TensorId>(i))) {
+      addresses.push_back(address);
       continue;
     }
     const auto found = memory.find(tensor.name);
@@ -58,9 +62,10 @@ ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& ker
 }
 
 Program::Program(const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                 const std::map<std::string, void*>& memory)
-    : arena_(kernel.tasks.arena_bytes, "the arena of activations"),
-      addresses_(find_addresses(graph, kernel.tasks, arena_, memory)),
+                 const std::map<std::string, void*>& memory, const PackOptions& pack)
+    : packed_(graph, memory, pack),
+      arena_(kernel.tasks.arena_bytes, "the arena of activations"),
+      addresses_(find_addresses(graph, kernel.tasks, arena_, packed_, memory)),
       entry_(kernel.build.library.function<void(const Launch*, u32)>("megalith_worker")),
       image_(kernel.tasks, image_parts(graph, kernel, addresses_)) {}
 

@@ -10,6 +10,7 @@
 #include "megalith/jit/compile.h"
 #include "megalith/runtime/image.h"
 #include "megalith/runtime/launcher.h"
+#include "megalith/runtime/packed_weights.h"
 
 namespace megalith::runtime {
 
@@ -20,16 +21,20 @@ ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& ker
 class Program {
  public:
   /// `memory`: for every constant and state of the graph its address, by tensor name; the memory must outlive the
-  /// program, as must `kernel`. UserError naming a tensor that is not there.
-  Program(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::map<std::string, void*>& memory);
+  /// program, as must `kernel`. Weights that bodies read in panels are packed into memory of the program's own.
+  /// UserError naming a tensor that is not there.
+  Program(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::map<std::string, void*>& memory,
+          const PackOptions& pack = {});
 
   LaunchImage& image() { return image_; }
   WorkerEntry entry() const { return entry_; }
   /// Address of any tensor: bound ones as bound, activations in the arena.
   void* address(graph::TensorId tensor) const { return addresses_.at(static_cast<size_t>(tensor)); }
   int64_t arena_bytes() const { return arena_.bytes(); }
+  int64_t packed_bytes() const { return packed_.bytes(); }
 
  private:
+  PackedWeights packed_;
   Mapping arena_;
   std::vector<void*> addresses_;  // per tensor
   WorkerEntry entry_ = nullptr;

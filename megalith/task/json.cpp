@@ -228,7 +228,7 @@ Event read_event(const Json& value, const Place& place) {
 }
 
 DType read_dtype(const Json& value, const Place& place) {
-  constexpr DType kAll[] = {DType::bf16, DType::f16, DType::f32, DType::i32, DType::i64};
+  constexpr DType kAll[] = {DType::bf16, DType::f16, DType::f32, DType::i8, DType::i32, DType::i64};
   const std::string name = read_string(value, place);
   std::string known;
   for (DType dtype : kAll) {

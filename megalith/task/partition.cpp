@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
+#include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/loop/domain.h"
 
@@ -63,8 +65,10 @@ std::vector<int64_t> cut_axis(int64_t extent, int64_t multiple, int64_t pieces, 
   return cuts;
 }
 
-// Weights that come through a stream come in whole groups of rows.
+// Weights that come through a stream come in whole groups of rows, those in panels in whole panels.
 int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
+  if (kernel.body && kernel.body->packed && kernel.body->packed->axis == axis.iname)
+    return std::lcm(axis.multiple, int64_t{panel::kRows});
   if (!kernel.body || !kernel.body->streamed) return axis.multiple;
   const graph::StreamedWeights& streamed = *kernel.body->streamed;
   if (streamed.axis != axis.iname || !streamed.step.empty()) return axis.multiple;

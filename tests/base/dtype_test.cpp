@@ -103,7 +103,7 @@ TEST(DType, NamesRoundTrip) {
   for (DType dtype : {DType::bf16, DType::f16, DType::f32, DType::i32, DType::i64})
     EXPECT_EQ(dtype_parse(dtype_name(dtype)), dtype);
   EXPECT_EQ(test::message_of<UserError>([] { dtype_parse("float32"); }),
-            "unknown dtype \"float32\": known are bf16, f16, f32, i32, i64");
+            "unknown dtype \"float32\": known are bf16, f16, f32, i8, i32, i64");
 }
 
 TEST(DType, EpsilonIsHalfAUnitInTheLastPlace) {

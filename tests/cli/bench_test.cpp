@@ -33,6 +33,7 @@ TEST(Bench, PrintsATableOfItsTests) {
   EXPECT_THAT(result.out, ContainsRegex("read bandwidth: [0-9.]+ GB/s before, [0-9.]+ GB/s after, by 1 thread"));
   EXPECT_THAT(result.out, ContainsRegex("memory: 12.5 MiB of weights, at most [0-9.]+ [KM]iB beside them; KV cache of "
                                         "[0-9.]+ MiB for 256 positions"));
+  EXPECT_THAT(result.out, ContainsRegex("start: [0-9.]+ m?s until the model could be asked"));
 }
 
 TEST(Bench, JsonHasWhatTheTableHas) {
@@ -53,9 +54,13 @@ TEST(Bench, JsonHasWhatTheTableHas) {
     EXPECT_GT(read, 0);
     EXPECT_NEAR(row.at("read_share").get<double>(), rate * bytes / 1e9 / read,
                 1e-3 * row.at("read_share").get<double>() + 1e-3);
+    EXPECT_EQ(row.at("flops_per_token").get<double>(), bytes);  // two of each weight, which has two bytes
+    EXPECT_NEAR(row.at("multiply_share").get<double>(), rate * bytes / 1e9 / row.at("multiply_gflops").get<double>(),
+                1e-3 * row.at("multiply_share").get<double>() + 1e-3);
     EXPECT_GE(row.at("p99_ms").get<double>(), row.at("median_ms").get<double>());
     EXPECT_GT(row.at("kv_bytes").get<int64_t>(), 0);
     EXPECT_LT(row.at("peak_bytes").get<int64_t>(), 200 << 20);
+    EXPECT_GT(row.at("ready_ms").get<double>(), 0);
     const bool written = row.at("n_depth").get<int>() > 0;  // all of the cache, as its past was made up
     EXPECT_GT(row.at("peak_bytes").get<int64_t>(), written ? row.at("kv_bytes").get<int64_t>() : 0);
     EXPECT_GE(row.at("stddev_ts").get<double>(), 0);

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/codegen/linear.h"
+#include "megalith/kernels/panel_layout.h"
 #include "megalith/loop/infer.h"
 #include "megalith/loop/text.h"
 #include "megalith/runtime/protocol.h"
@@ -32,15 +34,34 @@ std::vector<int64_t> shape_of(const Spec& spec, const loop::TensorArgument& tens
   return shape;
 }
 
+bool lies_in_panels(const Spec& spec, const loop::TensorArgument& tensor) {
+  return spec.body && spec.body->packed &&
+         std::ranges::find(spec.body->packed->operands, tensor.name) != spec.body->packed->operands.end();
+}
+
 // A tensor in memory as the kernel sees it, 64-byte aligned.
 struct Buffer {
   std::unique_ptr<std::byte, decltype(&std::free)> bytes{nullptr, &std::free};
 
   Buffer(const loop::Array& array, DType dtype) {
-    const size_t size = array.values.size() * static_cast<size_t>(dtype_bytes(dtype));
-    bytes.reset(static_cast<std::byte*>(std::aligned_alloc(64, (size + 127) / 64 * 64)));
+    allocate(static_cast<int64_t>(array.values.size()) * dtype_bytes(dtype));
     for (size_t i = 0; i < array.values.size(); ++i)
       element_store(bytes.get(), dtype, static_cast<int64_t>(i), array.values[i]);
+  }
+  // [rows, columns] in panels.
+  Buffer(const loop::Array& array, DType dtype, int64_t columns) {
+    const auto size = static_cast<int64_t>(array.values.size());
+    const int together = graph::packed_together(dtype);
+    allocate(panel::elements(size / columns, columns, together) * dtype_bytes(dtype));
+    for (int64_t i = 0; i < size; ++i)
+      element_store(bytes.get(), dtype, panel::index(i / columns, i % columns, columns, together),
+                    array.values[static_cast<size_t>(i)]);
+  }
+
+  void allocate(int64_t size) {
+    const auto rounded = static_cast<size_t>((size + 127) / 64 * 64);
+    bytes.reset(static_cast<std::byte*>(std::aligned_alloc(64, rounded)));
+    std::memset(bytes.get(), 0, rounded);
   }
 };
 
@@ -73,12 +94,14 @@ loop::Arrays random_arrays(const Spec& spec, unsigned seed) {
     loop::Array array = loop::Array::zeros(shape_of(spec, tensor));
     std::vector<std::byte> rounding(8);
     const auto values = spec.values.find(tensor.name);
+    const auto given = spec.magnitudes.find(tensor.name);
+    const double magnitude = given == spec.magnitudes.end() ? 1 : given->second;
     for (double& value : array.values) {
       if (values != spec.values.end())
         value = static_cast<double>(
             std::uniform_int_distribution<int64_t>(values->second.first, values->second.second)(random));
       else
-        value = std::uniform_real_distribution<double>(-1, 1)(random);
+        value = std::uniform_real_distribution<double>(-1, 1)(random) * magnitude;
       element_store(rounding.data(), *tensor.dtype, 0, value);
       value = element_load(rounding.data(), *tensor.dtype, 0);
     }
@@ -140,7 +163,10 @@ void Program::run(const std::string& name, loop::Arrays& arrays, const std::map<
     if (tensor.role == loop::Role::temporary) continue;
     auto [array, fresh] = arrays.try_emplace(tensor.name);
     if (fresh) array->second = loop::Array::zeros(shape_of(spec, tensor));
-    buffers.emplace_back(array->second, *tensor.dtype);
+    if (lies_in_panels(spec, tensor))
+      buffers.emplace_back(array->second, *tensor.dtype, shape_of(spec, tensor)[1]);
+    else
+      buffers.emplace_back(array->second, *tensor.dtype);
     operands.push_back(buffers.back().bytes.get());
     tensors.push_back(&tensor);
   }
@@ -180,6 +206,7 @@ void Program::run(const std::string& name, loop::Arrays& arrays, const std::map<
   launch(name, operands, tasks);
 
   for (size_t i = 0; i < tensors.size(); ++i) {
+    if (lies_in_panels(spec, *tensors[i])) continue;
     loop::Array& array = arrays.at(tensors[i]->name);
     for (size_t e = 0; e < array.values.size(); ++e)
       array.values[e] = element_load(operands[i], *tensors[i]->dtype, static_cast<int64_t>(e));

@@ -22,6 +22,7 @@ struct Spec {
   std::vector<std::string> tiled;
   std::map<std::string, std::pair<int64_t, int64_t>> values;  // integer tensors: smallest and largest value, inclusive
   const graph::TunedBody* body = nullptr;
+  std::map<std::string, double> magnitudes = {};  // of float tensors whose random values are not up to 1
 };
 
 graph::LoweredKernel lower(const Spec& spec);

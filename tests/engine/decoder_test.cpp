@@ -21,6 +21,7 @@ struct Shape {
   int workers;
   int page_size;
   std::vector<int> prompts;  // lengths
+  int quant_columns = 0;
 };
 
 std::string write_config(const Shape& shape) {
@@ -58,15 +59,17 @@ class Decoder : public ::testing::TestWithParam<Shape> {};
 TEST_P(Decoder, EqualsTheInterpreter) {
   const Shape& shape = GetParam();
   constexpr int kNewTokens = 3;
-  engine::EngineOptions options{.num_workers = shape.workers, .dummy_weights = true, .dummy_seed = 11};
+  constexpr uint64_t kSeed = 11;
+  engine::EngineOptions options{.num_workers = shape.workers, .dummy_weights = true, .dummy_seed = kSeed};
   options.decoder.page_size = shape.page_size;
   options.decoder.max_seq_len = 600;
   options.decoder.max_requests = static_cast<int64_t>(shape.prompts.size());
+  options.decoder.quant_columns = shape.quant_columns;
   engine::Engine engine(write_config(shape), options);
   const std::vector<engine::Request> requests = random_requests(shape, kNewTokens);
 
   const engine::Generation found = engine.generate(requests);
-  const std::vector<testing::ReferenceStep> wanted = testing::decoder_reference(engine, requests, {});
+  const std::vector<testing::ReferenceStep> wanted = testing::decoder_reference(engine, requests, {}, kSeed);
 
   // Requests that are through with their prompts are sampled in the order of requests. A text may part from the
   // reference's only where the two likeliest tokens are closer than rounding.
@@ -100,37 +103,58 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"l64", "LlamaForCausalLM", 80, 144, 2, 2, 2, 64, 1031, true, 4, 1, {65}},
                       Shape{"q80", "Qwen3ForCausalLM", 40, 56, 1, 2, 1, 80, 259, true, 5, 16, {500}},
                       Shape{"l128", "LlamaForCausalLM", 48, 64, 1, 2, 2, 128, 127, false, 2, 4096, {500}},
+                      Shape{"int8", "Qwen3ForCausalLM", 72, 100, 2, 4, 2, 64, 501, true, 2, 16, {9}, 32},
+                      Shape{"int8_untied", "LlamaForCausalLM", 80, 144, 1, 2, 2, 64, 301, false, 3, 16, {65}, 128},
                       Shape{"batch", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 64, 301, true, 3, 16, {7, 1, 100, 65}}),
     [](const auto& shape) { return std::string(shape.param.name); });
 
+// Texts of a batch, or one by one where `batches` has one request each.
+std::vector<std::vector<int>> texts_of(const std::string& folder, int workers, int64_t page_size, int64_t max_rows,
+                                       const std::vector<std::vector<engine::Request>>& batches) {
+  engine::EngineOptions options{.num_workers = workers, .dummy_weights = true};
+  options.decoder.max_seq_len = 256;
+  options.decoder.page_size = page_size;
+  options.decoder.max_rows = max_rows;
+  options.decoder.max_requests = static_cast<int64_t>(batches[0].size());
+  engine::Engine engine(folder, options);
+  std::vector<std::vector<int>> result;
+  for (const auto& batch : batches)
+    for (const auto& text : engine.generate(batch).tokens) result.push_back(text);
+  return result;
+}
+
 TEST(Batch, EachTextIsTheSameAsAloneAndOnAnyNumberOfWorkers) {
-  Shape shape{"alone", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 64, 301, true, 1, 16, {7, 1, 100, 65, 30}};
+  Shape shape{"alone",
+              "Qwen3ForCausalLM",
+              64,
+              96,
+              2,
+              4,
+              2,
+              64,
+              301,
+              true,
+              1,
+              16,
+              {7, 1, 100, 65, 30, 2, 3, 11, 12, 13, 24, 25, 64, 128, 47, 5}};
   const std::string folder = write_config(shape);
   std::vector<engine::Request> requests = random_requests(shape, 24);
   requests[1].sampling = {.temperature = 0.9f, .top_p = 0.9f, .top_k = 0, .seed = 5};
   requests[2].sampling = {.temperature = 1.2f, .top_p = 1.0f, .top_k = 20, .seed = 6};
   requests[3].sampling = {.temperature = 0.7f, .top_p = 0.8f, .top_k = 50, .seed = 7};
   requests[4].max_new_tokens = 9;
-
-  auto texts = [&](int workers, const std::vector<std::vector<engine::Request>>& batches) {
-    engine::EngineOptions options{.num_workers = workers, .dummy_weights = true};
-    options.decoder.max_seq_len = 256;
-    options.decoder.max_requests = static_cast<int64_t>(batches[0].size());
-    engine::Engine engine(folder, options);
-    std::vector<std::vector<int>> result;
-    for (const auto& batch : batches)
-      for (const auto& text : engine.generate(batch).tokens) result.push_back(text);
-    return result;
-  };
   std::vector<std::vector<engine::Request>> one_by_one;
   for (const engine::Request& request : requests) one_by_one.push_back({request});
 
-  const auto alone = texts(1, one_by_one);
+  const auto alone = texts_of(folder, 1, 16, 0, one_by_one);
   EXPECT_EQ(alone[4].size(), 9u);
   EXPECT_NE(alone[1], alone[0]);
-  EXPECT_EQ(texts(1, {requests}), alone) << "batched";
-  EXPECT_EQ(texts(2, {requests}), alone) << "batched, on two workers";
-  EXPECT_EQ(texts(5, {requests}), alone) << "batched, on five workers";
+  EXPECT_EQ(texts_of(folder, 1, 16, 0, {requests}), alone) << "batched";
+  EXPECT_EQ(texts_of(folder, 2, 1, 0, {requests}), alone) << "batched, on two workers, in pages of 1";
+  EXPECT_EQ(texts_of(folder, 5, 4096, 0, {requests}), alone) << "batched, on five workers, in one page each";
+  EXPECT_EQ(texts_of(folder, 2, 16, 16, {requests}), alone) << "batched, a row at a time";
+  EXPECT_EQ(texts_of(folder, 2, 16, 200, {requests}), alone) << "batched, many rows of prompts at a time";
+  EXPECT_EQ(texts_of(folder, 2, 16, 1, one_by_one), alone) << "prompts a row at a time";
 }
 
 }  // namespace

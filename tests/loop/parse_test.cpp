@@ -150,7 +150,7 @@ TEST(Parse, ErrorsSayWhereAndWhat) {
   EXPECT_EQ(message_of("{ [i] : 0 <= i < n }"),
             "[kernel] line 1, column 21: found the end of the line, wanted an instruction such as `y[i] = 2 * x[i]`");
   EXPECT_EQ(message_of("input x: f64[n]\ny[0] = x[0]"),
-            "[kernel] line 1, column 10: found \"f64\", wanted bf16, f16, f32, i32 or i64");
+            "[kernel] line 1, column 10: found \"f64\", wanted bf16, f16, f32, i8, i32 or i64");
   EXPECT_EQ(message_of("parameter n\ninput n\ny[0] = n[0]"),
             "[kernel] line 2, column 7: \"n\" is already a parameter, wanted a new name for a tensor");
   EXPECT_EQ(message_of("{ [i] : 0 <= i < n }\ny[i] = n[i]"),

@@ -1,4 +1,5 @@
-// The judge of whole models: a decoder's graph run in float64 by the interpreter, on the weights that an engine has.
+// The judge of whole models: a decoder's graph run in float64 by the interpreter, on the weights that an engine made
+// up.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +15,21 @@ struct ReferenceStep {
   std::vector<std::vector<double>> logits;  // per sample row
 };
 
-/// All iterations of a generation that sampled something.
+/// All iterations of a generation that sampled something. The engine's weights are dummies of `dummy_seed`.
 inline std::vector<ReferenceStep> decoder_reference(const engine::Engine& engine,
                                                     const std::vector<engine::Request>& requests,
-                                                    const std::vector<int>& stop_tokens) {
+                                                    const std::vector<int>& stop_tokens, uint64_t dummy_seed) {
   const graph::Graph& graph = engine.graph();
-  engine::MemoryMap states;
+  engine::MemoryMap states, constants;  // the engine's own have been packed and given up
   states.bind_states(graph);
+  constants.bind_random(graph, dummy_seed);
+  constants.bind_rope(graph, engine.config());
   engine::batch_block_fill(graph, engine.decoder_options(), stop_tokens, requests, states);
   loop::Arrays arrays;
   for (const graph::Tensor& tensor : graph.tensors()) {
     if (tensor.kind == graph::TensorKind::activation) continue;
     const bool state = tensor.kind == graph::TensorKind::state;
-    const void* data = (state ? states : engine.memory()).addresses().at(tensor.name);
+    const void* data = (state ? states : constants).addresses().at(tensor.name);
     std::vector<int64_t> shape;
     for (const graph::Dim& dim : tensor.shape) shape.push_back(dim.size);
     loop::Array array = loop::Array::zeros(shape);

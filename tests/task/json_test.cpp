@@ -121,7 +121,7 @@ TEST(JsonRefuses, WrongTypesByPath) {
   EXPECT_EQ(refusal_after([](Json& d) { d["tasks"][0]["cost_ns"] = -1; }),
             "[task graph] $.tasks[0].cost_ns is -1, want a number from 0");
   EXPECT_EQ(refusal_after([](Json& d) { d["buffers"][0]["dtype"] = "f8"; }),
-            "[task graph] $.buffers[0].dtype is \"f8\", want one of bf16, f16, f32, i32, i64");
+            "[task graph] $.buffers[0].dtype is \"f8\", want one of bf16, f16, f32, i8, i32, i64");
   EXPECT_EQ(refusal_after([](Json& d) { d["buffers"][0]["memory"] = "shared"; }),
             "[task graph] $.buffers[0].memory is \"shared\", want one of arena, constant, state, exchange");
   EXPECT_EQ(refusal_after([](Json& d) { d["workers"][0] = 3; }), "[task graph] $.workers[0] is 3, want an array");

@@ -1,78 +1,14 @@
-// Matrix products with bf16 weights, one output feature after the other in memory (N, K), and f32 activations (T, K):
-// what nearly all the time of decoding goes into. With one row the weights stream through once and the limit is memory;
-// with several, blocks of rows share each weight that was loaded and widened.
-//
-// The sum of an output is formed as sum_in_lanes() does (kernels/cpu/reduce.h): lane k mod 16, fused, then the tree. It
-// is the same for every T, tile and block, and the same bits as the generated body gives.
+// The operators that are matrix products with weights in panels: what comes before the product, and what is done with
+// it. A few rows of activations are taken as they are (kernels/cpu/panel_product.h), many are packed
+// (kernels/cpu/gemm.h); the sums have the same order and the same bits.
 #pragma once
 
-#include "megalith/kernels/cpu/lanes.h"
+#include "megalith/kernels/cpu/gemm.h"
 
 namespace megalith::kernels {
 
-/// Outputs and activation rows at a time. Four outputs give as many sums in flight as a fused multiply-add takes
-/// cycles, so that none waits for itself even with one row; four rows more give 16 sums, 4 weights and an activation,
-/// which the 32 registers of AVX-512 hold. Eight outputs at once are no faster: 15.7 GB/s from DRAM where four give
-/// 16.2 (one thread of a Sapphire Rapids, K = 1024; a loop that only reads: 17.2), 53 in L2 where four give 54.
-inline constexpr int kProductOutputs = 4, kProductRows = 4;
-
-/// A number as a type, so that a lambda can be told how large its block is.
-template <int N>
-struct Count {
-  static constexpr int value = N;
-};
-
-/// y[r][c] = sum over k of x[r][k] * weight[c][k] for a block of `Rows` rows and `Outputs` outputs.
-///
-/// While it reads one block of weights it asks for the same place of the next, into L2. The hardware's prefetchers stop
-/// at the end of a 4 KB page, and a block of a small model is a page or two; asked for by hand, the stream goes on over
-/// rows, blocks and the end of the task, whose next one most likely reads on from there. From DRAM, one thread as
-/// above: K = 576: 10.1 GB/s without, 16.4 with; K = 1024: 10.8, 16.2; K = 3072: 12.8, 16.3.
-template <int Rows, int Outputs, class Store>
-MEGALITH_INLINE inline void product_block(const f32* x, i64 x_stride, const bf16* weight, i64 K, Store store) {
-  constexpr int kToL2 = 2;
-  Lanes sum[Rows][Outputs];
-  for (int r = 0; r < Rows; ++r)
-    for (int c = 0; c < Outputs; ++c) sum[r][c] = Lanes::zero();
-  i64 k = 0;
-  for (; k + kLanes <= K; k += kLanes) {
-    Lanes activation[Rows];
-    for (int r = 0; r < Rows; ++r) activation[r] = Lanes::load(x + r * x_stride + k);
-    for (int c = 0; c < Outputs; ++c) {
-      const bf16* const at = weight + c * K + k;
-      const Lanes w = Lanes::load(at);
-      __builtin_prefetch(at + Outputs * K, 0, kToL2);
-      for (int r = 0; r < Rows; ++r) sum[r][c].multiply_add(activation[r], w);
-    }
-  }
-  if (k < K)
-    for (int c = 0; c < Outputs; ++c) {
-      const Lanes w = load_partly(weight + c * K + k, K - k);
-      for (int r = 0; r < Rows; ++r) sum[r][c].multiply_add(load_partly(x + r * x_stride + k, K - k), w);
-    }
-  for (int r = 0; r < Rows; ++r)
-    for (int c = 0; c < Outputs; ++c) store(r, c, sum[r][c].sum());
-}
-
-/// store(t, n, product) for all rows t in [0, num_rows) and outputs n in [n_begin, n_end). Blocks of outputs outside,
-/// rows inside: a block of weights comes from memory once and is in the cache for all further rows.
-template <class Store>
-MEGALITH_INLINE inline void product(const f32* x, i64 num_rows, const bf16* weight, i64 K, i64 n_begin, i64 n_end,
-                                    Store store) {
-  auto block = [&](auto rows, auto outputs, i64 t, i64 n) MEGALITH_INLINE {
-    product_block<rows.value, outputs.value>(
-        x + t * K, K, weight + n * K, K, [&](int r, int c, f32 value) MEGALITH_INLINE { store(t + r, n + c, value); });
-  };
-  i64 n = n_begin;
-  for (; n + kProductOutputs <= n_end; n += kProductOutputs) {
-    i64 t = 0;
-    for (; t + kProductRows <= num_rows; t += kProductRows)
-      block(Count<kProductRows>{}, Count<kProductOutputs>{}, t, n);
-    for (; t < num_rows; ++t) block(Count<1>{}, Count<kProductOutputs>{}, t, n);
-  }
-  for (; n < n_end; ++n)
-    for (i64 t = 0; t < num_rows; ++t) block(Count<1>{}, Count<1>{}, t, n);
-}
+/// Few rows of activations that are worked out beforehand, e.g. normalised, before weights are read.
+inline constexpr i64 kStagedRows = 16;
 
 /// Rows of this task: its range where the rows are tiled, all of them where not.
 template <class Args>
@@ -86,42 +22,191 @@ MEGALITH_INLINE inline i64 rows_end(const Args& a) {
   return a.T;
 }
 
+MEGALITH_INLINE inline void put(f32& to, f32 value) { to = value; }
+MEGALITH_INLINE inline void put(bf16& to, f32 value) { to = to_bf16(value); }
+MEGALITH_INLINE inline void put(f16& to, f32 value) { to = to_f16(value); }
+
+/// The most rows that there may be at a time.
+template <class Args>
+constexpr i64 rows_most() {
+  if constexpr (requires { Args::T_largest; }) return Args::T_largest;
+  return 1 << 20;
+}
+
+/// Whether the products of `Panels` panels are for packed rows, too, and how many of those are a block.
+enum class Pack { never, for_one, for_two };
+constexpr int block_rows(Pack pack) { return pack == Pack::for_two ? gemm::kRowsByTwo : gemm::kRowsByOne; }
+
+/// f(t0, rows) for the rows from t0 on, a few or many at a time. value(t) gives a function of the column.
+template <Pack kPack, class Args, class Value, class F>
+MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
+  constexpr i64 K = Args::K, kMany = rows::together(rows_most<Args>(), K);
+  if constexpr (kPack != Pack::never && kMany >= rows::kFewest)
+    if (rows_end(a) - rows_begin(a) >= rows::kFewest) {
+      alignas(64) f32 packed[kMany * rows::packed_row_elements(K)];
+      for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kMany) {
+        const i64 count = min(kMany, rows_end(a) - t0);
+        gemm::pack_rows<block_rows(kPack)>(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
+        f(t0, PackedRows<block_rows(kPack)>{packed, count});
+      }
+      return;
+    }
+  alignas(64) f32 plain[kStagedRows * K];
+  for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kStagedRows) {
+    const i64 count = min(kStagedRows, rows_end(a) - t0);
+    for (i64 r = 0; r < count; ++r) {
+      const auto at = value(t0 + r);
+      MEGALITH_INDEPENDENT
+      for (i64 k = 0; k < K; ++k) plain[r * K + k] = at(k);
+    }
+    f(t0, PlainRows{plain, K, count});
+  }
+}
+
+/// The rows of x as they are.
+template <Pack kPack, class Args, class F>
+MEGALITH_INLINE inline void with_rows(const Args& a, F f) {
+  if constexpr (__is_same(decltype(a.x), const f32*))
+    if (rows_end(a) - rows_begin(a) < rows::kFewest || kPack == Pack::never) {
+      const i64 t0 = rows_begin(a);
+      f(t0, PlainRows{a.x + t0 * Args::K, Args::K, rows_end(a) - t0});
+      return;
+    }
+  with_values<kPack>(
+      a,
+      [&](i64 t) MEGALITH_INLINE {
+        const auto* const x = a.x + t * Args::K;
+        return [=](i64 k) MEGALITH_INLINE { return to_f32(x[k]); };
+      },
+      f);
+}
+
+/// The rows of x normalised: x / rms(x) * norm.
+template <Pack kPack, class Args, class F>
+MEGALITH_INLINE inline void with_normed_rows(const Args& a, F f) {
+  constexpr i64 K = Args::K;
+  with_values<kPack>(
+      a,
+      [&](i64 t) MEGALITH_INLINE {
+        const auto* const x = a.x + t * K;
+        const auto* const norm = a.norm;
+        const f32 ss =
+            sum_in_lanes(0, K, [&](f32 acc, i64 k) MEGALITH_INLINE { return fma(to_f32(x[k]), to_f32(x[k]), acc); });
+        const f32 scale = rsqrt(ss / static_cast<f32>(K) + Args::eps);
+        return [=](i64 k) MEGALITH_INLINE { return to_f32(x[k]) * scale * to_f32(norm[k]); };
+      },
+      f);
+}
+
+/// store(t, n, sums, count) for all rows t and outputs n to n + count, at most 16, of [n_begin, n_end). n_begin is a
+/// multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel that begins with row n. Two panels
+/// at a time, where rows are not packed for one.
+template <bool kTwo, class Rows, class PanelAt, class Store>
+MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end, Store store) {
+  auto outputs = [&](const auto& panels, i64 n) MEGALITH_INLINE {
+    panel_rows(rows, panels, K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
+      store(t, n + p * kLanes, sums, min(i64(kLanes), n_end - n - p * kLanes));
+    });
+  };
+  i64 n = n_begin;
+  if constexpr (kTwo)
+    for (; n + kLanes < n_end; n += 2 * kLanes) {
+      const decltype(panel_at(n)) panels[] = {panel_at(n), panel_at(n + kLanes)};
+      outputs(panels, n);
+    }
+  for (; n < n_end; n += kLanes) {
+    const decltype(panel_at(n)) panels[] = {panel_at(n)};
+    outputs(panels, n);
+  }
+}
+
+/// How rows are packed for product(): for as many panels as it takes at a time.
+inline constexpr Pack kProductPack = kProductPanels == 2 ? Pack::for_two : Pack::for_one;
+
+template <class Args, class PanelAt, class Rows>
+MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const Rows& rows) {
+  product<kProductPanels == 2>(rows, weight, Args::K, a.n_begin, a.n_end,
+                               [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+                                 for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], sums[l]);
+                               });
+}
+
+template <Pack kPack, class Args, class PanelAt>
+MEGALITH_INLINE inline void residual_rows(const Args& a, PanelAt weight) {
+  with_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    product<kProductPanels == 2>(rows, weight, Args::K, a.n_begin, a.n_end,
+                                 [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+                                   const i64 at = (t0 + t) * Args::N + n;
+                                   for (i64 l = 0; l < outputs; ++l)
+                                     put(a.y[at + l], to_f32(a.residual[at + l]) + sums[l]);
+                                 });
+  });
+}
+
+/// A panel of each of the two matrices at a time.
+template <Pack kPack, class Args, class PanelAt>
+MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt up_at) {
+  with_normed_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    for (i64 n = a.n_begin; n < a.n_end; n += kLanes) {
+      const i64 outputs = min(i64(kLanes), a.n_end - n);
+      const decltype(gate_at(n)) panels[] = {gate_at(n), up_at(n)};
+      f32 gate[kLanes];
+      panel_rows(rows, panels, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
+        if (p == 0) {
+          for (int l = 0; l < kLanes; ++l) gate[l] = sums[l] / (1.0f + exp(-sums[l]));
+          return;
+        }
+        for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], gate[l] * sums[l]);
+      });
+    }
+  });
+}
+
 /// y = x weight^T. Operator `linear`.
 template <class Args>
 inline void gemv(const Args& a) {
-  const i64 t0 = rows_begin(a);
-  product(a.x + t0 * Args::K, rows_end(a) - t0, a.weight, Args::K, a.n_begin, a.n_end,
-          [&](i64 t, i64 n, f32 value) MEGALITH_INLINE { a.y[(t0 + t) * Args::N + n] = value; });
+  with_rows<kProductPack>(
+      a, [&](i64 t0, const auto& rows) MEGALITH_INLINE { linear_rows(a, panels_of<Args::K>(a.weight), t0, rows); });
+}
+template <class Args>
+inline void gemv_int8(const Args& a) {
+  with_rows<Pack::never>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, rows);
+  });
 }
 
 /// y = residual + x weight^T. Operator `linear_with_residual`.
 template <class Args>
 inline void gemv_with_residual(const Args& a) {
-  const i64 t0 = rows_begin(a);
-  product(a.x + t0 * Args::K, rows_end(a) - t0, a.weight, Args::K, a.n_begin, a.n_end,
-          [&](i64 t, i64 n, f32 value) MEGALITH_INLINE {
-            const i64 at = (t0 + t) * Args::N + n;
-            a.y[at] = a.residual[at] + value;
-          });
+  residual_rows<kProductPack>(a, panels_of<Args::K>(a.weight));
+}
+template <class Args>
+inline void gemv_with_residual_int8(const Args& a) {
+  residual_rows<Pack::never>(a, panels_of<Args::K, Args::L>(a.weight, a.scale));
 }
 
-/// y = rmsnorm(x) weight^T. Operator `rmsnorm_linear`: a few rows are normalised at a time, into the stack.
+/// y = rmsnorm(x) weight^T. Operator `rmsnorm_linear`.
 template <class Args>
 inline void rmsnorm_gemv(const Args& a) {
-  constexpr i64 K = Args::K;
-  alignas(64) f32 normed[kProductRows * K];
-  for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kProductRows) {
-    const i64 num_rows = min(i64(kProductRows), rows_end(a) - t0);
-    for (i64 r = 0; r < num_rows; ++r) {
-      const f32* const x = a.x + (t0 + r) * K;
-      const f32 ss = sum_in_lanes(0, K, [&](f32 acc, i64 k) MEGALITH_INLINE { return fma(x[k], x[k], acc); });
-      const f32 scale = rsqrt(ss / static_cast<f32>(K) + Args::eps);
-      MEGALITH_INDEPENDENT
-      for (i64 k = 0; k < K; ++k) normed[r * K + k] = x[k] * scale * to_f32(a.norm[k]);
-    }
-    product(normed, num_rows, a.weight, K, a.n_begin, a.n_end,
-            [&](i64 t, i64 n, f32 value) MEGALITH_INLINE { a.y[(t0 + t) * Args::N + n] = value; });
-  }
+  with_normed_rows<kProductPack>(
+      a, [&](i64 t0, const auto& rows) MEGALITH_INLINE { linear_rows(a, panels_of<Args::K>(a.weight), t0, rows); });
+}
+template <class Args>
+inline void rmsnorm_gemv_int8(const Args& a) {
+  with_normed_rows<Pack::never>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, rows);
+  });
+}
+
+/// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T). Operator `rmsnorm_gate_up`.
+template <class Args>
+inline void rmsnorm_gate_up_gemv(const Args& a) {
+  gate_up_rows<Pack::for_two>(a, panels_of<Args::K>(a.gate), panels_of<Args::K>(a.up));
+}
+template <class Args>
+inline void rmsnorm_gate_up_gemv_int8(const Args& a) {
+  gate_up_rows<Pack::never>(a, panels_of<Args::K, Args::L>(a.gate, a.gate_scale),
+                            panels_of<Args::K, Args::L>(a.up, a.up_scale));
 }
 
 }  // namespace megalith::kernels

@@ -27,7 +27,9 @@ struct Lanes {
   Vector v;
 
   static Lanes zero() { return {Vector{}}; }
+  static Lanes broadcast(f32 x) { return {x - Vector{}}; }
   static Lanes load(const f32* x) { return {*reinterpret_cast<const LooseVector*>(x)}; }
+  void store(f32* x) const { *reinterpret_cast<LooseVector*>(x) = v; }
   static Lanes load(const bf16* x) {
     const Narrow bits = *reinterpret_cast<const LooseNarrow*>(x);
 #if defined(__clang__)
@@ -65,6 +67,11 @@ struct Lanes {
   Half low, high;
 
   static Lanes zero() { return {Half{}, Half{}}; }
+  static Lanes broadcast(f32 x) { return {x - Half{}, x - Half{}}; }
+  void store(f32* x) const {
+    *reinterpret_cast<LooseHalf*>(x) = low;
+    *reinterpret_cast<LooseHalf*>(x + 8) = high;
+  }
   static Lanes load(const f32* x) {
     return {*reinterpret_cast<const LooseHalf*>(x), *reinterpret_cast<const LooseHalf*>(x + 8)};
   }
@@ -98,6 +105,14 @@ struct Lanes {
   f32 v[kLanes];
 
   static Lanes zero() { return {}; }
+  static Lanes broadcast(f32 x) {
+    Lanes result;
+    for (int l = 0; l < kLanes; ++l) result.v[l] = x;
+    return result;
+  }
+  void store(f32* x) const {
+    for (int l = 0; l < kLanes; ++l) x[l] = v[l];
+  }
   static Lanes load(const f32* x) {
     Lanes result;
     for (int l = 0; l < kLanes; ++l) result.v[l] = x[l];
@@ -121,12 +136,23 @@ struct Lanes {
 
 #endif
 
+/// Of any element type.
+template <class Element>
+MEGALITH_INLINE inline Lanes load_lanes(const Element* x) {
+  return Lanes::load(x);
+}
+MEGALITH_INLINE inline Lanes load_lanes(const f16* x) {
+  f32 wide[kLanes];
+  for (int l = 0; l < kLanes; ++l) wide[l] = to_f32(x[l]);
+  return Lanes::load(wide);
+}
+
 /// The first `count` elements, and zeros: products with zeros leave a sum as it is.
 template <class Element>
 MEGALITH_INLINE inline Lanes load_partly(const Element* x, i64 count) {
   Element padded[kLanes] = {};
   for (i64 l = 0; l < count; ++l) padded[l] = x[l];
-  return Lanes::load(padded);
+  return load_lanes(padded);
 }
 
 }  // namespace megalith::kernels

@@ -30,6 +30,7 @@
 
 namespace megalith::kernels {
 
+using i8 = signed char;
 using u8 = unsigned char;
 using u16 = unsigned short;
 using i32 = int;
@@ -49,6 +50,7 @@ struct f16 {
 };
 
 inline f32 to_f32(f32 x) { return x; }
+inline f32 to_f32(i8 x) { return static_cast<f32>(x); }
 inline f32 to_f32(i32 x) { return static_cast<f32>(x); }
 inline f32 to_f32(i64 x) { return static_cast<f32>(x); }
 inline f32 to_f32(bf16 x) { return __builtin_bit_cast(f32, static_cast<u32>(x.bits) << 16); }

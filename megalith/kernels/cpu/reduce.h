@@ -86,16 +86,31 @@ MEGALITH_INLINE inline i64 argmax(i64 begin, i64 end, Term term, Holds holds) {
 template <class Term>
 MEGALITH_INLINE inline i64 argmax(i64 begin, i64 end, Term term) {
   if (begin >= end) return 0;
-  auto best = term(begin);
-  i64 at = begin;
-  for (i64 k = begin + 1; k < end; ++k) {
-    const auto value = term(k);
-    if (value > best) {
-      best = value;
-      at = k;
+  if constexpr (__is_same(decltype(term(begin)), f32)) {
+    // The largest in whole vectors, then where it stands first.
+    const f32 best = max_in_lanes(begin, end, [&](f32 acc, i64 k) MEGALITH_INLINE { return max(acc, term(k)); });
+    i64 k = begin;
+    for (; k + kLanes <= end; k += kLanes) {
+      i32 found = 0;
+#pragma omp simd reduction(| : found)
+      for (int l = 0; l < kLanes; ++l) found |= term(k + l) == best;
+      if (found != 0) break;
     }
+    for (; k < end; ++k)
+      if (term(k) == best) return k;
+    return begin;
+  } else {
+    auto best = term(begin);
+    i64 at = begin;
+    for (i64 k = begin + 1; k < end; ++k) {
+      const auto value = term(k);
+      if (value > best) {
+        best = value;
+        at = k;
+      }
+    }
+    return at;
   }
-  return at;
 }
 
 /// What a largest (smallest) of no whole numbers at all is.

@@ -1,0 +1,24 @@
+// How fast the processor at hand multiplies: what a prompt's rate is held against, as a decoder's is held against the
+// bandwidth of memory (runtime/bandwidth.h), and measured beside it for the same reasons.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace megalith::runtime {
+
+struct MultiplyRateOptions {
+  int num_threads = 1;
+  double seconds = 0.4;
+};
+
+/// GFLOP/s (a multiplication and an addition are two) that `num_threads` pinned threads reach together in loops whose
+/// sums, in f32, stay in registers and whose operands come from the first-level cache: fused multiply-adds of f32, or
+/// dot products of bf16 pairs where the processor has them, whichever is more. The median of
+/// turns of about a millisecond counts: for a few of them a cool core may be a third faster than it can go on.
+double cpu_multiply_rate_gflops(const MultiplyRateOptions& options);
+
+/// The same for whatever `target` ("cpu", "cuda", ...) runs on; nothing where nobody has measured it yet.
+std::optional<double> multiply_rate_gflops(const std::string& target, const MultiplyRateOptions& options);
+
+}  // namespace megalith::runtime

@@ -1,0 +1,29 @@
+// How fast the machine multiplies.
+#include "megalith/runtime/multiply_rate.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "megalith/base/error.h"
+
+namespace megalith::runtime {
+namespace {
+
+TEST(MultiplyRate, IsWithinReason) {
+  for (int threads : {1, 2, 5}) {
+    const double gflops = cpu_multiply_rate_gflops({.num_threads = threads, .seconds = 0.02});
+    EXPECT_GT(gflops, 0.01) << threads;   // a sanitizer on a busy machine
+    EXPECT_LT(gflops, 2000.0 * threads);  // no core multiplies so fast without tiles
+    std::printf("[ FIGURE   ] multiply rate of %d threads: %.1f GFLOP/s\n", threads, gflops);
+  }
+}
+
+TEST(MultiplyRate, OfTargetsThatNobodyMeasuresIsNothing) {
+  EXPECT_FALSE(multiply_rate_gflops("cuda", {}));
+  EXPECT_TRUE(multiply_rate_gflops("cpu", {.seconds = 0.01}));
+  EXPECT_THROW(cpu_multiply_rate_gflops({.num_threads = 0}), UserError);
+}
+
+}  // namespace
+}  // namespace megalith::runtime
