@@ -117,8 +117,9 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   if (bound.opaque) text += "  u32 iteration;\n  const u32* abort;\n";
   // A body that looks operands up again, rather than keep them in registers, does so by of(*task).
   if (is_tuned_for_cuda(lowered))
-    text += fmt::format("  RingPlace ring;\n  Epoch epoch;\n  const Task* task;\n  static {}_args of(const Task& task);\n",
-                        lowered.name);
+    text +=
+        fmt::format("  RingPlace ring;\n  Epoch epoch;\n  const Task* task;\n  static {}_args of(const Task& task);\n",
+                    lowered.name);
   return text + "};\n";
 }
 
@@ -152,7 +153,8 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
     fields += "      .ring = task.ring,\n      .epoch = {task.iteration + 1, task.ready},\n      .task = &task,\n";
   text += fmt::format("  return {{\n{}  }};\n}}\n", fields);
   if (is_tuned_for_cuda(lowered))
-    text += fmt::format("inline {0}_args {0}_args::of(const Task& task) {{ return {0}_arguments(task); }}\n", lowered.name);
+    text +=
+        fmt::format("inline {0}_args {0}_args::of(const Task& task) {{ return {0}_arguments(task); }}\n", lowered.name);
   return text;
 }
 

@@ -7,11 +7,11 @@
 // columns, and the 8 activation columns are 4 rows over the same two runs. So rows are dealt to workers in groups of 8
 // rather than 16, which small models need to keep every worker busy.
 //
-// A chunk: warp w of 16, step j of 2, lane l (g = l / 4, t = l % 4), 16 bytes each. The warp's columns are 32 per slice,
-// from column ((chunk * 16 + w) * slices + slice) * 32 on; lane t holds columns j / 2 * 32 + 8 t + j % 2 * 4 and the
-// three after it of each of its two tile rows, g and g + 8, as the four registers of the A operand: (row g: 0 1) (row
-// g + 8: 0 1) (row g: 2 3) (row g + 8: 2 3). Any order of columns is as good as another as long as both operands have
-// it.
+// A chunk: warp w of 16, step j of 2, lane l (g = l / 4, t = l % 4), 16 bytes each. The warp's columns are 32 per
+// slice, from column ((chunk * 16 + w) * slices + slice) * 32 on; lane t holds columns j / 2 * 32 + 8 t + j % 2 * 4 and
+// the three after it of each of its two tile rows, g and g + 8, as the four registers of the A operand: (row g: 0 1)
+// (row g + 8: 0 1) (row g: 2 3) (row g + 8: 2 3). Any order of columns is as good as another as long as both operands
+// have it.
 #pragma once
 
 namespace megalith::stream {
@@ -34,8 +34,8 @@ constexpr long long chunks_per_group(long long columns, int slices) {
 
 /// Shared memory that is no ring and no scratch: frames, barriers, sums of reductions.
 constexpr long long kReservedBytes = 8192;
-/// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`: as many as there is room for, 0 if that
-/// is less than 2. What is in the ring when a worker begins to wait is what memory does meanwhile.
+/// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`: as many as there is room for, 0 if
+/// that is less than 2. What is in the ring when a worker begins to wait is what memory does meanwhile.
 constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {
   const long long slots = (shared_bytes - kReservedBytes - scratch_bytes) / kChunkBytes;
   return slots >= 12 ? 12 : slots >= 2 ? static_cast<int>(slots) : 0;

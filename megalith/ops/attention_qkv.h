@@ -39,8 +39,8 @@ inline std::string rotated_head(const std::string& to, const std::string& row, c
 inline bool heads_suit(const graph::BodyQuery& query) {
   const int64_t lanes = query.sizes.at("H") / 4;  // of 16 bytes, for one head
   return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= stream::kMostRows &&
-         query.sizes.at("H") % 4 == 0 && query.sizes.at("E") <= stream::kConsumerWarps + 2 && lanes <= 32 && (lanes & (lanes - 1)) == 0 &&
-         all_are(query, {"cosine", "sine"}, DType::f32);
+         query.sizes.at("H") % 4 == 0 && query.sizes.at("E") <= stream::kConsumerWarps + 2 && lanes <= 32 &&
+         (lanes & (lanes - 1)) == 0 && all_are(query, {"cosine", "sine"}, DType::f32);
 }
 
 }  // namespace megalith::ops

@@ -82,7 +82,8 @@ TaskGraph plan(std::vector<Task> tasks, std::vector<Buffer> buffers, const PlanO
 
   TaskGraph graph{.name = options.name, .tasks = std::move(tasks), .buffers = std::move(buffers)};
   Dependences dependences = step("dependences", [&] { return find_dependences(graph.tasks, graph.buffers); });
-  graph.workers = step("placement", [&] { return place(graph.tasks, dependences, options.num_workers, options.warm_caches, &r.place); });
+  graph.workers = step(
+      "placement", [&] { return place(graph.tasks, dependences, options.num_workers, options.warm_caches, &r.place); });
   if (options.gate_task) add_gate_dependence(dependences, graph.workers, *options.gate_task);
   auto connect = [&] {
     const Order order = step("order", [&] { return Order(graph.tasks, graph.workers, dependences); });

@@ -59,7 +59,9 @@ TEST(Bench, JsonHasWhatTheTableHas) {
                 1e-3 * row.at("multiply_share").get<double>() + 1e-3);
     EXPECT_GE(row.at("p99_ms").get<double>(), row.at("median_ms").get<double>());
     EXPECT_GT(row.at("kv_bytes").get<int64_t>(), 0);
+#ifndef MEGALITH_SANITIZE  // a sanitizer keeps what was freed
     EXPECT_LT(row.at("peak_bytes").get<int64_t>(), 200 << 20);
+#endif
     EXPECT_GT(row.at("ready_ms").get<double>(), 0);
     const bool written = row.at("n_depth").get<int>() > 0;  // all of the cache, as its past was made up
     EXPECT_GT(row.at("peak_bytes").get<int64_t>(), written ? row.at("kv_bytes").get<int64_t>() : 0);

@@ -98,7 +98,7 @@ std::string first_difference(DecoderSteps& found, DecoderSteps& wanted, int num_
 
 // Activations are rounded to bf16 on both sides at the same places, but what is rounded was summed in another order: an
 // element may fall to the other side, which is two units here, and what is made of it differs in turn.
-constexpr double kRoundings = 16;
+constexpr double kRoundings = 12;  // 8.7 were found on an H200
 constexpr int kSteps = 20;
 
 void expect_same_buffers(const Model& model) {

@@ -93,9 +93,9 @@ double worst_logit(const std::vector<float>& found, const std::vector<float>& wa
   return worst;
 }
 
-// Fused, activations travel in bf16: 8 bits of mantissa. Logits, after each prompt and after 64 tokens more, are those of
-// f32 within that; texts are those of transformers' float32 run up to the first place where two tokens are as likely as
-// that can tell.
+// Fused, activations travel in bf16: 8 bits of mantissa. Logits, after each prompt and after 64 tokens more, are those
+// of f32 within that; texts are those of transformers' float32 run up to the first place where two tokens are as likely
+// as that can tell.
 TEST(Cuda, TheFusedStorytellerWritesThemWithinBf16Rounding) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   constexpr double kRounding = 5e-2;  // of a logit; the largest found on an H200 was 3.4e-2

@@ -97,9 +97,12 @@ inline std::string first_difference(const DecoderSteps& found, const DecoderStep
       if (node.op->operands[o].role == loop::Role::input || tensor.name == "mailbox" || is_choice(graph, node, id))
         continue;
       const loop::Array a = found.array(id), b = wanted.array(id);
+      // Of what was written: a cache is mostly empty.
       double square = 0;
-      for (const double v : b.values) square += std::isfinite(v) ? v * v : 0;
-      const double typical = std::sqrt(square / static_cast<double>(std::max<size_t>(b.values.size(), 1)));
+      size_t count = 0;
+      for (const double v : b.values)
+        if (std::isfinite(v) && v != 0) square += v * v, ++count;
+      const double typical = std::sqrt(square / static_cast<double>(std::max<size_t>(count, 1)));
       for (size_t i = 0; i < b.values.size(); ++i) {
         if (a.values[i] == b.values[i]) continue;
         const double unit =

@@ -19,7 +19,7 @@ TEST_P(Balance, WithinFivePercentOnAModel) {
   ModelLike model(num_workers, {.tiles_per_worker = tiles});
   const task::Dependences d = task::find_dependences(model.tasks, model.buffers);
   task::PlaceReport report;
-  task::place(model.tasks, d, num_workers, &report);
+  task::place(model.tasks, d, num_workers, true, &report);
   EXPECT_LT(report.imbalance, 0.05);
   EXPECT_GT(report.imbalance, -1e-9);
   // As many tiles as workers, or a multiple: balance leaves them where they are. Else balance comes first.
@@ -51,7 +51,7 @@ TEST(Place, LongTasksGoFirst) {
   for (size_t i = 0; i < costs.size(); ++i)
     s.task("t" + std::to_string(i), {}, {s.part(x, static_cast<int64_t>(i), static_cast<int64_t>(i) + 1)}, costs[i]);
   task::PlaceReport report;
-  const auto workers = task::place(s.tasks, task::find_dependences(s.tasks, s.buffers), 2, &report);
+  const auto workers = task::place(s.tasks, task::find_dependences(s.tasks, s.buffers), 2, true, &report);
   EXPECT_EQ(workers[0], std::vector<int>{4});
   EXPECT_EQ(workers[1], (std::vector<int>{0, 1, 2, 3}));
   EXPECT_DOUBLE_EQ(report.imbalance, 0);
@@ -69,6 +69,32 @@ TEST(Place, AConsumerStaysWithItsProducer) {
     EXPECT_EQ(graph.tasks[static_cast<size_t>(i)].worker, graph.tasks[static_cast<size_t>(from)].worker);
   }
   EXPECT_TRUE(graph.events.empty()) << "list order is enough";
+}
+
+// A layer of three tasks of two sizes for two workers: with warm caches the next layer is placed like the first,
+// without them the other worker gets the two.
+TEST(Place, WithoutWarmCachesLayersMakeUpForEachOther) {
+  for (const bool warm : {true, false}) {
+    Small s;
+    int before = -1;
+    for (int layer = 0; layer < 2; ++layer) {
+      const int x = s.buffer("x" + std::to_string(layer));
+      for (int64_t i = 0; i < 3; ++i) {
+        std::vector<task::Region> reads;
+        if (before >= 0)
+          for (int64_t j = 0; j < 3; ++j) reads.push_back(s.part(before, j, j + 1));
+        s.task("t" + std::to_string(layer) + std::to_string(i), reads, {s.part(x, i, i + 1)}, 10);
+      }
+      before = x;
+    }
+    task::PlaceReport report;
+    task::place(s.tasks, task::find_dependences(s.tasks, s.buffers), 2, warm, &report);
+    if (warm) continue;
+    EXPECT_DOUBLE_EQ(report.imbalance, 0) << "three tasks for each";
+    std::vector<int> on_first(2);
+    for (size_t t = 0; t < s.tasks.size(); ++t) on_first[t / 3] += s.tasks[t].worker == 0;
+    EXPECT_NE(on_first[0], on_first[1]);
+  }
 }
 
 TEST(Place, TasksWithoutEstimatesAreSpread) {

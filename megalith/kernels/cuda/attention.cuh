@@ -155,7 +155,8 @@ struct OnlineSoftmax {
 };
 
 /// Chunk c of the positions of one row (ops/attention_qkv.h). A worker's groups of lanes take a position each: first
-/// the chunk's cached ones, which are loaded before anything is waited for, then those of this iteration's rows. What the task's operands are is looked up where it is needed: kept from start to end, it would spill.
+/// the chunk's cached ones, which are loaded before anything is waited for, then those of this iteration's rows. What
+/// the task's operands are is looked up where it is needed: kept from start to end, it would spill.
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), kLanes = D / 8;

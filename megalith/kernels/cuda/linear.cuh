@@ -13,7 +13,8 @@ struct LinearSizes {
   static constexpr int kSlices = stream::slices(kRows), kGroup = stream::group_rows(kSlices);
   static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
 };
-/// Groups of rows of weights whose sums there is room for at a time: of a power of two of rows, so that nothing is divided.
+/// Groups of rows of weights whose sums there is room for at a time: of a power of two of rows, so that nothing is
+/// divided.
 template <int kSlices, bool kOneRow>
 inline int groups_at_a_time(int rows) {
   constexpr int kMost = stream::kSumsPerWarp / stream::group_rows(kSlices);
@@ -29,8 +30,8 @@ struct LinearJob {
   f32 eps;
   int rows, columns, chunks;       // of a row of weights
   int chunks_per_part, at_a_time;  // of whose columns activations are in shared memory; then groups at a time
-  RingPlace ring;  // where its weights begin
-  int streams;  // weights that take turns: gate and up, or one
+  RingPlace ring;                  // where its weights begin
+  int streams;                     // weights that take turns: gate and up, or one
   int n_begin, n_end, num_columns;
   Y y;              // [rows, num_columns]
   R residual, sum;  // with residual: sum = residual + x weight^T, and y is a copy of it
@@ -44,7 +45,7 @@ inline f32 silu(f32 x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
 template <int kSlices, bool kOneRow, class X, class Y, class R>
 inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {
   constexpr int kGroup = stream::group_rows(kSlices);
-  const int rows = kOneRow ? 1 : job.rows;  // with room for one, an iteration that happens has one
+  const int rows = kOneRow ? 1 : job.rows;  // as rows_of()
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
   const bool is_split = job.chunks_per_part < job.chunks;
   const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
@@ -54,7 +55,8 @@ inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {
     if (done > 0) block_sync();  // the sums were read
     const int count = min(at_a_time, num_groups - done), pairs = count * (kGroup / 2);
     // A thread's pair of results; there are never more of them than threads.
-    const int t = kOneRow ? 0 : thread() / pairs, n = (thread() - t * pairs) * 2, column = job.n_begin + done * kGroup + n;
+    const int t = kOneRow ? 0 : thread() / pairs, n = (thread() - t * pairs) * 2,
+              column = job.n_begin + done * kGroup + n;
     const bool has_pair = thread() < pairs * rows && column < job.n_end;
     const int at = t * job.num_columns + column;
     decltype(look_two(job.residual, at)) residual = {};

@@ -9,11 +9,13 @@
 // All order of summation follows from the layout, never from who is first: the same bits every run.
 //
 // A stage of a small model takes a microsecond, so three things count that elsewhere do not:
-//   * Nothing may land in local memory: the first-level cache beside a full shared memory has 50 bytes a thread, and what
-//     falls out of it takes a microsecond to come back. That is why these are no functions that are called (the convention
-//     saves registers to the stack), why arrays are set before they are used under conditions, and why tasks lie in
-//     shared memory.
-//   * Addresses that a loop uses are worked out once, and kept (keep()): left to itself the compiler works them out again
+//   * Nothing may land in local memory: the first-level cache beside a full shared memory has 50 bytes a thread, and
+//   what
+//     falls out of it takes a microsecond to come back. That is why these are no functions that are called (the
+//     convention saves registers to the stack), why arrays are set before they are used under conditions, and why tasks
+//     lie in shared memory.
+//   * Addresses that a loop uses are worked out once, and kept (keep()): left to itself the compiler works them out
+//   again
 //     behind every wait.
 //   * What is waited for is asked for together: four chunks' barriers, then their loads, then their multiplications.
 #pragma once
@@ -81,7 +83,7 @@ inline u8* staged(int row, int chunks) {
 /// with it and their squares go to multiply_squares. Returns once the warp may read them.
 template <int kSlices, bool kOneRow, class X>
 inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int first_chunk, int chunks, Epoch epoch) {
-  constexpr int kInFlight = 2;                                            // pieces of four that a thread has under way
+  constexpr int kInFlight = 2;                                             // pieces of four that a thread has under way
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 4;  // of a chunk
   const int pieces = chunks * kPieces;
   warp_sync();  // what was staged before was read
@@ -146,8 +148,8 @@ inline f32 multiply_scale(int t, int columns, f32 eps) {
 
 /// `count` groups of rows of weights from the stream, `chunks` chunks each, times what multiply_stage() left. The sum
 /// of row t of the activations with place n of the count * group_rows rows is, for each warp w, multiply_sums()[w *
-/// kSumsPerWarp + t * count * group_rows + n], after a barrier of the block. With `adds`, to what is there of an earlier
-/// part of the columns. Returns where the chunks after them begin.
+/// kSumsPerWarp + t * count * group_rows + n], after a barrier of the block. With `adds`, to what is there of an
+/// earlier part of the columns. Returns where the chunks after them begin.
 template <int kSlices>
 inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows, bool adds) {
   constexpr u32 kGroupRows = stream::group_rows(kSlices), kAtOnce = kRingSlots >= 8 ? 4 : kRingSlots >= 4 ? 2 : 1;
@@ -157,7 +159,8 @@ inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows
   const u32 me = keep(threadIdx.x % kWarpLanes), t4 = me % 4, g = me / 4;
   const u32 row = kSlices == 2 ? g / 2 : g, slice = kSlices == 2 ? g % 2 : 0;
   const bool active = row < static_cast<u32>(rows);
-  const u32 x = keep(shared_address(staged<kSlices>(active ? row : 0, chunks)) + slice * (stream::kRunColumns * 2) + 16 * t4);
+  const u32 x =
+      keep(shared_address(staged<kSlices>(active ? row : 0, chunks)) + slice * (stream::kRunColumns * 2) + 16 * t4);
   const u32 x_end = x + chunks * kRunBytes;
   const u32 mine = keep(shared_address(dynamic_shared) + warp() * kWarpBytes + me * 16);
   const u32 full = keep(shared_address(ring_full)), empty = keep(shared_address(ring_empty));

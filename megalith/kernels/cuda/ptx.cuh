@@ -14,8 +14,8 @@ namespace megalith::kernels {
 // ---- the threads of a block --------------------------------------------------------------------
 
 /// Threads that run bodies. 16 warps have enough loads in flight together; with the three warps beside them each thread
-/// has 96 registers, since they are dealt to four warps at a time. With 8 warps Qwen3-0.6B took 6 % longer on an H200, and
-/// Qwen3-8B 0.6 % less.
+/// has 96 registers, since they are dealt to four warps at a time. With 8 warps Qwen3-0.6B took 6 % longer on an H200,
+/// and Qwen3-8B 0.6 % less.
 inline constexpr int kThreads = 512, kWarpLanes = 32, kWarps = kThreads / kWarpLanes;
 /// A block has three warps more, with duties of their own (runtime/cuda/worker.cuh).
 inline constexpr int kBlockThreads = kThreads + 3 * kWarpLanes;
@@ -151,7 +151,9 @@ inline bool barriers_passed(const u32 (&at)[4], const u32 (&parity)[4]) {
 }
 #undef MEGALITH_BARRIER_LOOK
 /// The same of one barrier.
-inline bool barrier_passed(Barrier* barrier, u32 parity) { return barriers_passed({shared_address(barrier)}, {parity}); }
+inline bool barrier_passed(Barrier* barrier, u32 parity) {
+  return barriers_passed({shared_address(barrier)}, {parity});
+}
 
 #if __CUDA_ARCH__ >= 900
 /// Lanes of a warp that copy together; each arrives at `full`.

@@ -44,8 +44,8 @@ inline void argmax_words(const Args& args) {
     Best<f32> best{0, -1};
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i)
-      best = better(best, {get(values[i], args.value, place(i), args.epoch),
-                           get(indices[i], args.index, place(i), args.epoch)});
+      best = better(
+          best, {get(values[i], args.value, place(i), args.epoch), get(indices[i], args.index, place(i), args.epoch)});
     best = block_all(best, Better{});
     if (thread() == 0) args.best[r] = static_cast<i32>(best.at);
   }
