@@ -62,7 +62,7 @@ TEST(Inspect, OverviewTellsTheModel) {
 TEST(Inspect, Graph) {
   const CommandResult text = inspect({"--stage", "graph"});
   ASSERT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("rmsnorm_linear"), HasSubstr("f32[rows<=64, 256]"), HasSubstr("advance")));
+  EXPECT_THAT(text.out, AllOf(HasSubstr("rmsnorm_linear"), HasSubstr("f32[rows<=192, 256]"), HasSubstr("advance")));
   const auto json = nlohmann::json::parse(inspect({"--stage", "graph", "--json"}).out);
   EXPECT_EQ(json.at("nodes").front().at("operator"), "embedding");
   EXPECT_THAT(inspect({"--stage", "graph", "--dot"}).out, AllOf(StartsWith("digraph "), HasSubstr("n0 -> n")));

@@ -45,7 +45,8 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
   const double state_share = chance(0.5) ? 0.1 : 0.4;
   for (int64_t b = 0; b < num_buffers; ++b) {
     task::Buffer buffer;
-    buffer.dtype = static_cast<DType>(below(4));
+    constexpr DType kDtypes[] = {DType::bf16, DType::f16, DType::f32, DType::i32};
+    buffer.dtype = kDtypes[below(4)];
     constexpr int64_t kMostElements = 64;
     int64_t elements = 1;
     for (int64_t rank = below(4); rank > 0; --rank) {
