@@ -123,19 +123,7 @@ TEST(Attention, ChunksArePutTogether) {
 }
 
 TEST(Attention, IsTheSameOnEveryMachineAndCompiler) {
-  struct Variant {
-    const char *compiler, *flags;
-  };
-  for (const Variant& variant :
-       {Variant{"c++", "-march=x86-64-v3"}, Variant{"c++", "-march=x86-64 -O1"}, Variant{"clang++", "-march=native"}}) {
-#if !defined(__x86_64__)
-    if (std::string(variant.flags).find("x86") != std::string::npos) continue;
-#endif
-    if (!compiler_exists(variant.compiler)) {
-      printf("[SKIP] no %s\n", variant.compiler);
-      continue;
-    }
-    const Program there(specs(), variant.compiler, variant.flags);
+  on_other_machines(specs(), [](const Program& there, const std::string& machine) {
     expect_like_the_interpreter(there);
     for (const Shape& shape : kShapes) {
       const std::string name = fmt::format("tuned_{}", shape.name);
@@ -143,10 +131,9 @@ TEST(Attention, IsTheSameOnEveryMachineAndCompiler) {
       here().run(name, a);
       there.run(name, b);
       for (const char* output : {"part", "top", "total"})
-        EXPECT_EQ(a.at(output).values, b.at(output).values)
-            << name << " " << output << " " << variant.compiler << " " << variant.flags;
+        EXPECT_EQ(a.at(output).values, b.at(output).values) << name << " " << output << " " << machine;
     }
-  }
+  });
 }
 
 }  // namespace

@@ -156,26 +156,14 @@ TEST(Gemv, GivesTheSameBitsHoweverItIsCut) {
 }
 
 TEST(Gemv, GivesThemOnEveryMachineAndCompiler) {
-  struct Variant {
-    const char *compiler, *flags;
-  };
-  for (const Variant& variant : {Variant{"c++", "-march=x86-64-v3"}, Variant{"c++", "-march=x86-64 -O1"},
-                                 Variant{"clang++", "-march=native"}, Variant{"clang++", "-march=x86-64-v3"}}) {
-#if !defined(__x86_64__)
-    if (std::string(variant.flags).find("x86") != std::string::npos) continue;
-#endif
-    if (!compiler_exists(variant.compiler)) {
-      printf("[SKIP] no %s\n", variant.compiler);
-      continue;
-    }
-    const Program there(specs(), variant.compiler, variant.flags);
+  on_other_machines(specs(), [](const Program& there, const std::string& machine) {
     for (const Spec& spec : specs()) {
       loop::Arrays a = random_arrays(spec, 3), b = a;
       here().run(spec.name, a);
       there.run(spec.name, b);
-      EXPECT_EQ(a.at("y").values, b.at("y").values) << spec.name << " " << variant.compiler << " " << variant.flags;
+      EXPECT_EQ(a.at("y").values, b.at("y").values) << spec.name << " " << machine;
     }
-  }
+  });
 }
 
 }  // namespace

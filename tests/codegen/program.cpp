@@ -114,6 +114,24 @@ bool compiler_exists(const std::string& compiler) {
   return std::system(fmt::format("command -v {} > /dev/null 2>&1", compiler).c_str()) == 0;
 }
 
+void on_other_machines(const std::vector<Spec>& specs,
+                       const std::function<void(const Program& there, const std::string& machine)>& visit) {
+  struct Machine {
+    const char *compiler, *flags;
+  };
+  for (const auto& [compiler, flags] : {Machine{"c++", "-march=x86-64-v3"}, Machine{"c++", "-march=x86-64 -O1"},
+                                        Machine{"clang++", "-march=native"}, Machine{"clang++", "-march=x86-64-v3"}}) {
+#if !defined(__x86_64__)
+    if (std::string(flags).find("x86") != std::string::npos) continue;
+#endif
+    if (!compiler_exists(compiler)) {
+      printf("[SKIP] no %s\n", compiler);
+      continue;
+    }
+    visit(Program(specs, compiler, flags), fmt::format("{} {}", compiler, flags));
+  }
+}
+
 Program::Program(const std::vector<Spec>& specs, const std::string& compiler, const std::string& flags,
                  const std::string& more_source)
     : specs_(specs) {

@@ -2,6 +2,7 @@
 // worker, so that tests can compare with loop::interpret.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -74,5 +75,10 @@ double difference(const Program& program, const std::string& name, unsigned seed
                   const std::map<std::string, int64_t>& tiles = {}, const std::map<std::string, int64_t>& sizes = {});
 
 bool compiler_exists(const std::string& compiler);
+
+/// visit(program, machine) for `specs` compiled for other instruction sets than this machine's, and by another compiler
+/// if there is one. `machine` says which.
+void on_other_machines(const std::vector<Spec>& specs,
+                       const std::function<void(const Program& there, const std::string& machine)>& visit);
 
 }  // namespace megalith::codegen::testing

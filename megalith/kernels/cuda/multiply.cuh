@@ -67,8 +67,8 @@ inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
 /// Of the squares of a row of activations, each warp's share.
 __shared__ __align__(16) f32 multiply_squares[stream::kMostRows][kWarps];
 
-/// The sums of a multiplication come first in the shared area and stay the multiplications' own: the last warps read
-/// one task's while others begin the next. Behind them lie its activations, or what another body has there.
+/// The sums of a multiplication come first in the shared area; behind them lie its activations, or what another body
+/// has there.
 inline f32* multiply_sums() { return reinterpret_cast<f32*>(shared_area()); }
 inline u8* area_behind_sums() { return shared_area() + stream::kSumsBytes; }
 

@@ -224,4 +224,5 @@ inline void put_two(Words<f32> to, i64 index, f32 a, f32 b, Epoch epoch) {
   store_two_relaxed(to.at + index, flag | __builtin_bit_cast(u32, a), flag | __builtin_bit_cast(u32, b));
 }
 inline void put_two(f32* to, i64 index, f32 a, f32 b, Epoch) { *reinterpret_cast<float2*>(to + index) = {a, b}; }
+
 }  // namespace megalith::kernels
