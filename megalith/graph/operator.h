@@ -74,6 +74,7 @@ struct TunedBody {
   std::function<int64_t(const BodyQuery&)> area_bytes = {};  // shared memory that it works in; empty: none
   std::optional<StreamedWeights> streamed = {};
   std::optional<PackedWeights> packed = {};
+  bool rounds_operands = false;  // to bf16, where the loop kernel multiplies f32: what it adds up is as exact as that
   std::string job = {};  // set: the body only says what is to be done, and this function does it, for all such bodies
 };
 

@@ -66,7 +66,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   if (config_.qk_norm) attention.attributes["eps"] = config_.rms_norm_eps;
   const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
                                 at + "attention", inputs, attention);
-  const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1], parts[2]},
+  const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1]},
                                   {.tile = {{"t", options_.max_rows}}, .dtypes = {{"y", DType::bf16}}});
 
   fused_append(layer, qkv, k_cache, v_cache);

@@ -5,33 +5,32 @@ namespace megalith::ops {
 
 using graph::operator_;
 
-/// Puts the chunks of attention_partial_qkv together: A heads of D values, C chunks. An empty chunk has no weight: its
-/// total is 0 and its top -inf.
+/// Puts the chunks of attention_partial_qkv together: A heads of D values, C chunks. `softmax` has of each
+/// head the largest score of a chunk and the total of its weights; an empty chunk has -inf and 0.
 graph::Operator attention_merge_chunks() {
-  return operator_("attention_merge_chunks", "y = sum of the chunks' parts, weighted by exp(top), over their total")
+  return operator_("attention_merge_chunks",
+                   "y = sum of the chunks' parts, weighted by exp(largest score), over their total")
       .input("part", {"T", "C", "A", "D"})
       .exactly()
-      .input("top", {"T", "C", "A"})
-      .exactly()
-      .input("total", {"T", "C", "A"})
+      .input("softmax", {"T", "C", "A", "2"})
       .exactly()
       .output("y", {"T", "A * D"}, DType::bf16)
       .loops(R"(
         { [t, a, c, d] : 0 <= t < T and 0 <= a < A and 0 <= c < C and 0 <= d < D }
-        big[t, a]       = max(c, top[t, c, a])
-        weight[t, a]    = sum(c, exp(top[t, c, a] - big[t, a]) * total[t, c, a])
-        y[t, a * D + d] = sum(c, exp(top[t, c, a] - big[t, a]) * part[t, c, a, d]) / weight[t, a]
+        big[t, a]       = max(c, softmax[t, c, a, 0])
+        weight[t, a]    = sum(c, exp(softmax[t, c, a, 0] - big[t, a]) * softmax[t, c, a, 1])
+        y[t, a * D + d] = sum(c, exp(softmax[t, c, a, 0] - big[t, a]) * part[t, c, a, d]) / weight[t, a]
       )")
       .tasks({"a", "t"})
       .body({.target = "cuda",
-             .file = "attention.cuh",
+             .file = "merge.cuh",
              .name = "merge_chunks",
              .applies =
                  [](const graph::BodyQuery& q) {
                    const int64_t d = q.sizes.at("D");
                    return q.dtypes.at("y") == DType::bf16 && q.sizes.at("C") <= 32 && d % 2 == 0 && 1024 % d == 0;
                  },
-             .exchanged = {"part", "top", "total", "y"},
+             .exchanged = {"part", "softmax", "y"},
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{stream::kSumsBytes + 512 * 8}; }})
       .test({{"T", 1}, {"A", 2}, {"D", 64}, {"C", 1}})
       .test({{"T", 3}, {"A", 3}, {"D", 80}, {"C", 4}});

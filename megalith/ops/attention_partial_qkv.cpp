@@ -21,9 +21,8 @@ graph::Operator attention_partial_of(const std::string& name, bool norm) {
       .index("start", {"T"}, "S")
       .output("part", {"T", "C", "G * M", "2 * H"})
       .exactly()
-      .output("top", {"T", "C", "G * M"})
-      .exactly()
-      .output("total", {"T", "C", "G * M"})
+      // Of each head the largest score, then the total of exp(score - largest).
+      .output("softmax", {"T", "C", "G * M", "2"})
       .exactly()
       // Small, for tests: their tables of cosines and sines are no angles, and exp() makes errors of large scores
       // larger.
@@ -36,10 +35,10 @@ graph::Operator attention_partial_of(const std::string& name, bool norm) {
            rotated_head("y", "u", "u, g", "M", norm ? "k_norm" : "") +
            "a[t, g, m, c, p] = scale * sum(d, x_r[t, g, m, d] * f32(k_cache[" + cached + ", d])) {if=" + old + "}\n" +
            "b[t, g, m, c, u] = scale * sum(f, x_r[t, g, m, f] * y_r[u, g, f]) {if=" + fresh + "}\n" +
-           "top[t, c, g * M + m] = max(max(p, a[t, g, m, c, p], " + old + "), max(u, b[t, g, m, c, u], " + fresh +
-           "))\n" + "wa[t, g, m, c, p] = exp(a[t, g, m, c, p] - top[t, c, g * M + m]) {if=" + old + "}\n" +
-           "wb[t, g, m, c, u] = exp(b[t, g, m, c, u] - top[t, c, g * M + m]) {if=" + fresh + "}\n" +
-           "total[t, c, g * M + m] = sum(p, wa[t, g, m, c, p], " + old + ") + sum(u, wb[t, g, m, c, u], " + fresh +
+           "softmax[t, c, g * M + m, 0] = max(max(p, a[t, g, m, c, p], " + old + "), max(u, b[t, g, m, c, u], " +
+           fresh + "))\n" + "wa[t, g, m, c, p] = exp(a[t, g, m, c, p] - softmax[t, c, g * M + m, 0]) {if=" + old +
+           "}\n" + "wb[t, g, m, c, u] = exp(b[t, g, m, c, u] - softmax[t, c, g * M + m, 0]) {if=" + fresh + "}\n" +
+           "softmax[t, c, g * M + m, 1] = sum(p, wa[t, g, m, c, p], " + old + ") + sum(u, wb[t, g, m, c, u], " + fresh +
            ")\n" + "part[t, c, g * M + m, e] = sum(p, wa[t, g, m, c, p] * f32(v_cache[" + cached + ", e]), " + old +
            ") + sum(u, wb[t, g, m, c, u] * f32(qkv[u, (g * E + M + 1) * 2 * H + e]), " + fresh + ")\n");
   op.tasks({"g", "c", "t"});
@@ -47,11 +46,14 @@ graph::Operator attention_partial_of(const std::string& name, bool norm) {
            .file = "attention.cuh",
            .name = norm ? "attention_partial_norm" : "attention_partial_plain",
            .applies = heads_suit,
-           .exchanged = {"qkv", "part", "top", "total"},
-           .area_bytes = [](const graph::BodyQuery& q) {
-             const int64_t m = q.sizes.at("M"), d = 2 * q.sizes.at("H");
-             return stream::kSumsBytes + 4 * ((m + 2 * q.sizes.at("T")) * d + stream::kConsumerWarps * m * (d + 2));
-           }});
+           .exchanged = {"qkv", "part", "softmax"},
+           .area_bytes =
+               [](const graph::BodyQuery& q) {
+                 const int64_t m = q.sizes.at("M"), d = 2 * q.sizes.at("H");
+                 return stream::kSumsBytes + attention::staged_bytes(m, q.sizes.at("T"), d) +
+                        attention::joined_bytes(m, d);
+               },
+           .rounds_operands = true});
   op.test({{"T", 1},
            {"G", 2},
            {"M", 2},
@@ -76,6 +78,18 @@ graph::Operator attention_partial_of(const std::string& name, bool norm) {
            {"Q", 20},
            {"C", 2},
            {"L", 6}});
+  op.test({{"T", 4},
+           {"G", 1},
+           {"M", 4},
+           {"E", 6},
+           {"H", 64},
+           {"S", 96},
+           {"P", 8},
+           {"B", 16},
+           {"R", 2},
+           {"Q", 6},
+           {"C", 2},
+           {"L", 40}});
   return op;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "megalith/kernels/attention_layout.h"
 #include "megalith/ops/streamed.h"
 
 namespace megalith::ops {
@@ -37,10 +38,10 @@ inline std::string rotated_head(const std::string& to, const std::string& row, c
 
 /// What the tuned bodies of all four ask for.
 inline bool heads_suit(const graph::BodyQuery& query) {
-  const int64_t lanes = query.sizes.at("H") / 4;  // of 16 bytes, for one head
+  const int64_t d = 2 * query.sizes.at("H"), heads = query.sizes.at("E") - 2;
   return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= stream::kMostRows &&
-         query.sizes.at("H") % 4 == 0 && query.sizes.at("E") <= stream::kConsumerWarps + 2 && lanes <= 32 &&
-         (lanes & (lanes - 1)) == 0 && all_are(query, {"cosine", "sine"}, DType::f32);
+         d % attention::kRunValues == 0 && attention::runs(d) <= attention::kWarps && heads <= attention::kMostHeads &&
+         all_are(query, {"cosine", "sine"}, DType::f32);
 }
 
 }  // namespace megalith::ops

@@ -25,7 +25,7 @@ graph::Operator kv_append_of(const std::string& name, bool norm) {
            "] = f32(qkv[u, (g * E + E - 1) * 2 * H + d])\n");
   op.tasks({"g"});
   op.body({.target = "cuda",
-           .file = "attention.cuh",
+           .file = "append.cuh",
            .name = norm ? "append_norm" : "append_plain",
            .applies = heads_suit,
            .exchanged = {"qkv"}});

@@ -20,6 +20,7 @@ inline constexpr int64_t kDynamicRows = 2;
 struct Case {
   std::string node;
   const graph::Operator* op;
+  DType dtype;                                 // of operands that have none of their own
   std::map<std::string, std::string> tensors;  // operand -> tensor name
 };
 
@@ -46,7 +47,7 @@ inline void add_cases(graph::Graph& graph, const graph::Operator& op, DType dtyp
     graph::SolvedSizes solved{op.tests[t], {}};
     if (dynamic && op.tests[t].contains("T") && op.tests[t].at("T") > 1) solved.dynamic["T"] = "rows";
     if (dynamic && solved.dynamic.empty()) continue;
-    Case test{fmt::format("{}.{}.{}{}", op.name, t, dtype_name(dtype), dynamic ? ".dynamic" : ""), &op, {}};
+    Case test{fmt::format("{}.{}.{}{}", op.name, t, dtype_name(dtype), dynamic ? ".dynamic" : ""), &op, dtype, {}};
     std::vector<graph::TensorId> inputs;
     graph::NodeOptions options;
     for (const std::string& size : op.extra_sizes) options.sizes[size] = op.tests[t].at(size);
@@ -111,12 +112,16 @@ inline void fill_operator_cases(const OperatorCases& all, GraphMemory& memory) {
 /// Differences that rounding does not explain, as text; "" if there are none. `slack`: as error_in_roundings(). What
 /// one rounding in ten thousand values does is multiplied twice: in sums of a thousand terms, most of which cancel, and
 /// by the exponential of attention, where it is of a score. The largest found, over seeds and targets, was 14.
-/// `roundings`: to the dtype of the result, which a body may do more than one of.
+/// `roundings`: to the dtype of the result, which a body may do more than one of. `target`: whose bodies they were that
+/// say when they round more than their loop kernel does.
 inline std::string wrong_operators(const OperatorCases& all, const GraphMemory& memory, const loop::Arrays& expected,
-                                   double slack = 16, double roundings = 1) {
+                                   double slack = 16, double roundings = 1, const std::string& target = "") {
   std::string wrong;
   for (const Case& test : all.cases)
     for (const graph::Operand& operand : test.op->operands) {
+      const bool rounds = std::ranges::any_of(test.op->bodies, [&](const graph::TunedBody& body) {
+        return body.target == target && body.rounds_operands && test.dtype == DType::bf16;
+      });
       if (operand.role == loop::Role::input) continue;
       const std::string& name = test.tensors.at(operand.name);
       const graph::Tensor& tensor = all.graph.tensor(all.graph.find(name));
@@ -129,7 +134,8 @@ inline std::string wrong_operators(const OperatorCases& all, const GraphMemory& 
         found.values.resize(static_cast<size_t>(there));
         wanted.values.resize(static_cast<size_t>(there));
       }
-      const double error = error_in_roundings(found, wanted, tensor.dtype, slack, roundings);
+      const double error =
+          error_in_roundings(found, wanted, rounds ? DType::bf16 : tensor.dtype, slack, rounds ? 1 : roundings);
       if (error > 1.0) wrong += fmt::format("{} is off by {} times what rounding explains\n", name, error);
     }
   return wrong;

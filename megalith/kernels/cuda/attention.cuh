@@ -1,88 +1,24 @@
-// Attention of a decoder on a GPU, with everything that stands around it folded in: q/k norm and rotation are worked
-// out by whoever needs a head, because that costs less than another exchange between workers. The tensor `qkv` has, for
-// each group of query heads, the M heads, then their key, then their value.
+// Attention of a decoder on a GPU, with everything that stands around it folded in: queries and keys of this
+// iteration's rows are normalised and rotated here (heads.cuh).
 //
 // Keys and values of earlier iterations come from the cache; those of this iteration's rows from `qkv` itself, so that
 // nobody waits for the cache to be written. Loads of the cache are under way before the first wait.
+//
+// Scores and sums are multiply-accumulates of bf16 (kernels/attention_layout.h), with positions where a projection has
+// columns of activations. A lane holds 16 bytes of a key just as they lie in the cache, since any order of a head's
+// values is as good as another if queries have it, too. Queries and the weights of the softmax are taken in two parts,
+// rounded and what rounding left, in rows of the tile that would be empty otherwise: so only a key of this iteration is
+// rounded more than its meaning has it, as the cache will have it in the next.
 #pragma once
 
-#include "megalith/kernels/cuda/reduce.cuh"
-#include "megalith/kernels/cuda/ring.cuh"
-#include "megalith/kernels/cuda/words.cuh"
+#include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/cuda/heads.cuh"
+#include "megalith/kernels/cuda/multiply.cuh"
+#include "megalith/kernels/cuda/row_table.cuh"
 
 namespace megalith::kernels {
 
-/// One head of one row by one warp: each lane has values 2 p, 2 p + 1 and, half a head further, their partners in the
-/// rotation, for p = lane, lane + 32, ... `norm` and `cosine` may be null: then the head is neither normalised nor
-/// rotated. put(d, value of d, value of d + 1) gets each pair.
-template <int D, class X, class Put>
-inline void each_head_pair(X x, int first, const bf16* norm, f32 eps, const f32* cosine, const f32* sine, Epoch epoch,
-                           Put put) {
-  constexpr int kHalf = D / 2, kPairs = D / 4, kPerLane = (kPairs + kWarpLanes - 1) / kWarpLanes;
-  float2 low[kPerLane], high[kPerLane], c[kPerLane], s[kPerLane];
-  u32 factors[kPerLane], more[kPerLane];
-  f32 squares = 0;
-  // All that is loaded is under way before anything is waited for.
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int p = min(lane() + i * kWarpLanes, kPairs - 1);
-    factors[i] = more[i] = 0;
-    c[i] = s[i] = {0, 0};
-    if (norm != nullptr) {
-      factors[i] = *reinterpret_cast<const u32*>(norm + 2 * p);
-      more[i] = *reinterpret_cast<const u32*>(norm + kHalf + 2 * p);
-    }
-    if (cosine != nullptr) {
-      c[i] = *reinterpret_cast<const float2*>(cosine + 2 * p);
-      s[i] = *reinterpret_cast<const float2*>(sine + 2 * p);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int p = lane() + i * kWarpLanes;
-    low[i] = high[i] = {0, 0};
-    if (p < kPairs) {
-      u32 a, b;
-      get_two_pairs(x, first + 2 * p, first + kHalf + 2 * p, epoch, a, b);
-      low[i] = {low_f32(a), high_f32(a)};
-      high[i] = {low_f32(b), high_f32(b)};
-      squares += low[i].x * low[i].x + low[i].y * low[i].y + (high[i].x * high[i].x + high[i].y * high[i].y);
-    }
-  }
-  f32 scale = 1;
-  if (norm != nullptr) scale = fast_rsqrt(warp_all(squares, Add{}) * (1.0f / D) + eps);
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int p = lane() + i * kWarpLanes;
-    if (p < kPairs) {
-      float2 a = low[i], b = high[i];
-      if (norm != nullptr) {
-        a = {a.x * scale * low_f32(factors[i]), a.y * scale * high_f32(factors[i])};
-        b = {b.x * scale * low_f32(more[i]), b.y * scale * high_f32(more[i])};
-      }
-      if (cosine != nullptr) {
-        const float2 turned = {a.x * c[i].x - b.x * s[i].x, a.y * c[i].y - b.y * s[i].y};
-        b = {b.x * c[i].x + a.x * s[i].x, b.y * c[i].y + a.y * s[i].y};
-        a = turned;
-      }
-      put(2 * p, a.x, a.y);
-      put(kHalf + 2 * p, b.x, b.y);
-    }
-  }
-}
-
-/// Place e of group g in row t of `qkv`; `norm` and rotation only for queries and keys.
-template <class Args, class Put>
-inline void each_qkv_pair(const Args& args, int t, int g, int e, const bf16* norm, bool rotates, Put put) {
-  constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G), E = static_cast<int>(Args::E);
-  f32 eps = 0;
-  if constexpr (requires { Args::eps; }) eps = Args::eps;
-  const int row = args.position[t] * (D / 2);
-  each_head_pair<D>(args.qkv, ((t * G + g) * E + e) * D, norm, eps, rotates ? args.cosine + row : nullptr,
-                    args.sine + row, args.epoch, put);
-}
-
-/// Past the first-level cache, which keeps what all layers ask for: the tables of the batch, cosines, sines.
+/// Past the first-level cache, which keeps what all layers ask for: cosines, sines, factors of norms.
 inline uint4 load_once(const bf16* from) {
   uint4 value;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -91,179 +27,199 @@ inline uint4 load_once(const bf16* from) {
                : "memory");
   return value;
 }
+/// Into the L2, a line of 128 bytes.
+inline void prefetch(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
 
-inline void unpack(uint4 from, f32 (&to)[8]) {
-  to[0] = low_f32(from.x), to[1] = high_f32(from.x), to[2] = low_f32(from.y), to[3] = high_f32(from.y);
-  to[4] = low_f32(from.z), to[5] = high_f32(from.z), to[6] = low_f32(from.w), to[7] = high_f32(from.w);
+/// An 8 x 8 of bf16 turned: a lane had two values of row lane / 4, and gets two of column lane / 4.
+inline u32 transposed(u32 pair) {
+  u32 turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
 }
 
-/// softmax(q k^T) v, as far as a group of kLanes lanes has come: the M query heads of one key head.
-template <int M, int kLanes>
-struct OnlineSoftmax {
-  f32 top[M], total[M], part[M][8];
-
-  void clear() {
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-      top[m] = -kInfinity;
-      total[m] = 0;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) part[m][j] = 0;
-    }
-  }
-  /// All lanes of the warp call it; the group's position counts if `active`. `q`: [M, kStride] in shared memory, this
-  /// lane's eight values.
-  template <int kStride>
-  void add(const f32* q, const f32 (&key)[8], const f32 (&value)[8], f32 scale, bool active) {
-    f32 score[M];
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-      const float4 a = *reinterpret_cast<const float4*>(q + m * kStride);
-      const float4 b = *reinterpret_cast<const float4*>(q + m * kStride + 4);
-      score[m] = fma(a.x, key[0], fma(a.y, key[1], fma(a.z, key[2], a.w * key[3]))) +
-                 fma(b.x, key[4], fma(b.y, key[5], fma(b.z, key[6], b.w * key[7])));
-    }
-#pragma unroll
-    for (int apart = kLanes / 2; apart > 0; apart /= 2)
-#pragma unroll
-      for (int m = 0; m < M; ++m) score[m] += from_lane(score[m], apart);
-    if (!active) return;
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-      const f32 s = score[m] * scale, larger = max(top[m], s);
-      const f32 keep = fast_exp(top[m] - larger), weight = fast_exp(s - larger);
-      top[m] = larger;
-      total[m] = fma(total[m], keep, weight);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) part[m][j] = fma(weight, value[j], part[m][j] * keep);
-    }
-  }
-  /// Joins the warp's groups: afterwards the first one has what all had.
-  void join_groups() {
-#pragma unroll
-    for (int apart = kLanes; apart < kWarpLanes; apart *= 2)
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        const f32 other_top = from_lane(top[m], apart), larger = max(max(top[m], other_top), -1e30f);
-        const f32 mine = fast_exp(top[m] - larger), other = fast_exp(other_top - larger);
-        total[m] = total[m] * mine + from_lane(total[m], apart) * other;
-        top[m] = max(top[m], other_top);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) part[m][j] = part[m][j] * mine + from_lane(part[m][j], apart) * other;
-      }
-  }
+/// Two values of f32 as two of bf16, and what rounding left of them.
+struct Halves {
+  u32 rounded, rest;
 };
+inline Halves halves(f32 a, f32 b) {
+  const u32 rounded = pack_bf16(a, b);
+  return {rounded, pack_bf16(a - low_f32(rounded), b - high_f32(rounded))};
+}
 
-/// Chunk c of the positions of one row (ops/attention_qkv.h). A worker's groups of lanes take a position each: first
-/// the chunk's cached ones, which are loaded before anything is waited for, then those of this iteration's rows. What
-/// the task's operands are is looked up where it is needed: kept from start to end, it would spill.
+/// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
+/// iteration's rows. What the task's operands are is looked up where it is needed: kept from start to end, it would
+/// spill.
 template <bool kNorm, class Args>
 class ChunkAttention {
-  static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), kLanes = D / 8;
+  static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), G = static_cast<int>(Args::G);
   static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C), B = static_cast<int>(Args::B);
-  static constexpr int A = static_cast<int>(Args::G * Args::M);
-  static constexpr int kGroups = kWarpLanes / kLanes, kAtOnce = kWarps * kGroups;
-  static_assert(D % 8 == 0 && kLanes <= kWarpLanes && (kLanes & (kLanes - 1)) == 0 && M <= kWarps);
-  // What warps hand to each other: per warp and head D values, the top and the total.
-  static constexpr int kEntry = D + 2;
+  static constexpr int A = G * M, kRuns = attention::runs(D), kTiles = attention::tiles(D);
+  static constexpr int kStride = attention::stride(D), kPositions = attention::kTilePositions;
+  static constexpr int kAtOnce = kTiles * kPositions;
+  static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
 
  public:
   ChunkAttention(decltype(Args::task) task, int t, int g, int c) : task_(task), t_(t), g_(g), c_(c) {}
 
   void run() {
-    const int start = args().start[t_], request = args().request[t_];
-    const int cycle = start / (C * L), rest = start % (C * L);
+    const int start = row_table.start[t_], cycle = start / (C * L), rest = start % (C * L);
     const int cached = cycle * L + min(max(rest - c_ * L, 0), L);
-    const int fresh = num_fresh(request), count = cached + fresh;
+    const u32 fresh = fresh_rows();
+    const int count = cached + __popc(fresh);
     if (count == 0) return put_nothing();
-    uint4 next_key, next_value;
-    load(0, cached, request, next_key, next_value);
+    const int tile = warp() / kRuns, first = tile * kPositions;
+    uint4 key[kRuns], value;
+    load(first + lane() / 4, cached, key, value);
+    prefetch_from(kAtOnce, cached);
     stage_heads(fresh);
     block_sync();
     inputs_are_ready(args().epoch);
 
-    const f32* const q = heads() + lane() % kLanes * 8;
-    OnlineSoftmax<M, kLanes> softmax;
-    softmax.clear();
+    f32 top = -kInfinity, total = 0, sum[4][4] = {};
+    if (tile < kTiles)
 #pragma unroll 1
-    for (int at = 0; at < count; at += kAtOnce) {
-      f32 key[8], value[8];
-      unpack(next_key, key);
-      unpack(next_value, value);
-      const int n = at + place();
-      bool active = n < count;
-      if (active && n >= cached) active = take_fresh(n - cached, request, key, value);
-      load(at + kAtOnce, cached, request, next_key, next_value);
-      softmax.template add<D>(q, key, value, Args::scale, active);
+      for (int at = first; at < count; at += kAtOnce) {
+        const int n = at + lane() / 4;
+        if (n >= cached && n < count) take_fresh(n - cached, key, value);
+        // Two positions a lane, 2 (lane % 4) and the next, of head lane / 4.
+        float2 score = scores(key);
+        const uint4 values = value;
+        load(n + kAtOnce, cached, key, value);
+        const int of_lane = at + lane() % 4 * 2;
+        score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
+        score.y = of_lane + 1 < count ? score.y * Args::scale : -kInfinity;
+        f32 larger = max(top, max(score.x, score.y));
+        larger = max(larger, from_lane(larger, 1));
+        larger = max(larger, from_lane(larger, 2));
+        const f32 keep = fast_exp(top - larger), x = fast_exp(score.x - larger), y = fast_exp(score.y - larger);
+        top = larger;
+        total = fma(total, keep, x + y);
+        const Halves weights = halves(x, y);
+        const uint4 rows = {weights.rounded, 0, weights.rest, 0};
+        const u32 columns[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          sum[j][0] *= keep;
+          sum[j][1] *= keep;
+          const u32 column = transposed(columns[j]);
+          multiply_accumulate(sum[j], rows, column, column);
+        }
+      }
+    total += from_lane(total, 1);
+    total += from_lane(total, 2);
+    const int m = lane() / 4, run = warp() % kRuns;
+    if (tile < kTiles && m < M) {
+      f32* const to = joined(tile, m) + run * attention::kRunValues + lane() % 4 * 8;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) *reinterpret_cast<float2*>(to + 2 * j) = {sum[j][0], sum[j][1]};
+      if (run == 0 && lane() % 4 == 0) *reinterpret_cast<float2*>(joined(tile, m) + D) = {top, total};
     }
-    softmax.join_groups();
-    put_joined(softmax);
+    block_sync();
+    put_joined();
   }
 
  private:
-  static f32* heads() { return reinterpret_cast<f32*>(shared_area() + stream::kSumsBytes); }
-  static f32* joined() { return heads() + (M + 2 * static_cast<int>(Args::T_largest)) * D; }
-  static int place() { return warp() * kGroups + lane() / kLanes; }
+  // In shared memory: M queries, what rounding left of them, then a key and a value for each fresh row.
+  static bf16* staged(int head) { return reinterpret_cast<bf16*>(area_behind_sums()) + head * kStride; }
+  static f32* joined(int tile, int m) {
+    return reinterpret_cast<f32*>(area_behind_sums() + attention::staged_bytes(M, Args::T_largest, D)) +
+           (tile * M + m) * (D + 2);
+  }
   int result(int m) const { return (t_ * C + c_) * A + g_ * M + m; }
   Args args() const { return Args::of(*task_); }
 
-  /// The chunk's cached position number at + place().
-  void load(int at, int cached, int request, uint4& key, uint4& value) const {
-    const int n = at + place();
-    key = value = {0, 0, 0, 0};
-    if (n >= cached) return;
-    const int position = (n / L * C + c_) * L + n % L;
+  /// Where the chunk's cached position number n begins, in both caches.
+  i64 element_of(int n) const {
     const Args args = this->args();
-    const int page = args.page_table[request * static_cast<int>(Args::Q) + position / B];
-    const i64 element = ((i64(page) * B + position % B) * Args::G + g_) * D + lane() % kLanes * 8;
-    key = load_once(args.k_cache + element);
-    value = load_once(args.v_cache + element);
+    const int position = (n / L * C + c_) * L + n % L;
+    const int page = args.page_table[row_table.request[t_] * static_cast<int>(Args::Q) + position / B];
+    return ((i64(page) * B + position % B) * G + g_) * D;
+  }
+  /// The lane's share of position number n, if it is a cached one: a key whole by the four lanes, of the value what the
+  /// warp sums.
+  void load(int n, int cached, uint4 (&key)[kRuns], uint4& value) const {
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) key[i] = {0, 0, 0, 0};
+    value = {0, 0, 0, 0};
+    if (n >= cached) return;
+    const i64 element = element_of(n) + lane() % 4 * 8;
+    const Args args = this->args();
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) key[i] = load_once(args.k_cache + element + i * attention::kRunValues);
+    value = load_once(args.v_cache + element + warp() % kRuns * attention::kRunValues);
+  }
+  /// All cached positions from number `first` on are on their way: a long text comes from memory while the block waits.
+  void prefetch_from(int first, int cached) const {
+#pragma unroll 1
+    for (int n = first + thread(); n < cached; n += kThreads) {
+      const i64 element = element_of(n);
+      const Args args = this->args();
+#pragma unroll
+      for (int d = 0; d < D; d += 64) {
+        prefetch(args.k_cache + element + d);
+        prefetch(args.v_cache + element + d);
+      }
+    }
   }
 
   bool holds(int position) const { return position / L % C == c_; }
-  /// Rows of this iteration to look at: all, if the chunk has one of this request's.
-  int num_fresh(int request) const {
-    const Args args = this->args();
+  /// The rows of this iteration that count for this one, a bit each.
+  u32 fresh_rows() const {
     if constexpr (Args::T_largest == 1) {
-      return holds(args.position[t_]) ? 1 : 0;
+      return holds(row_table.position[0]) ? 1 : 0;
     } else {
-      const int rows = static_cast<int>(args.T);
-      bool any = false;
-      for (int u = 0; u < rows; ++u) any = any || (args.request[u] == request && holds(args.position[u]));
-      return any ? rows : 0;
+      const int u = min(lane(), static_cast<int>(Args::T_largest) - 1), position = row_table.position[u];
+      return __ballot_sync(0xffffffffu, lane() < static_cast<int>(args().T) &&
+                                            row_table.request[u] == row_table.request[t_] &&
+                                            position <= row_table.position[t_] && holds(position));
     }
   }
 
-  // This row's queries; the keys and values of `fresh` rows of the iteration.
-  void stage_heads(int fresh) const {
-    const Args args = this->args();
-    const int num_heads = M + 2 * fresh;
+  // This row's queries; the keys and values of fresh rows.
+  void stage_heads(u32 fresh) const {
+    const int num_heads = M + 2 * __popc(fresh);
 #pragma unroll 1
     for (int h = warp(); h < num_heads; h += kWarps) {
       const bool is_query = h < M, is_value = !is_query && (h - M) % 2 == 1;
+      int row = t_;
+      if (!is_query) {
+        u32 left = fresh;
+        for (int i = (h - M) / 2; i > 0; --i) left &= left - 1;
+        row = __ffs(static_cast<int>(left)) - 1;
+      }
+      const Args args = this->args();
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
-      each_qkv_pair(args, is_query ? t_ : (h - M) / 2, g_, is_query ? h : M + (h - M) % 2, norm, !is_value,
+      bf16* const to = staged(is_query ? h : M + h);
+      each_qkv_pair(args, row, row_table.position[row], g_, is_query ? h : M + (h - M) % 2, norm, !is_value,
                     [&](int d, f32 a, f32 b) {
-                      *reinterpret_cast<float2*>(heads() + h * D + d) = {a, b};
+                      const Halves two = halves(a, b);
+                      *reinterpret_cast<u32*>(to + d) = two.rounded;
+                      if (is_query) *reinterpret_cast<u32*>(to + M * kStride + d) = two.rest;
                     });
     }
   }
-
-  /// Row u's key and value, if it counts for this one.
-  bool take_fresh(int u, int request, f32 (&key)[8], f32 (&value)[8]) const {
-    if constexpr (Args::T_largest > 1) {
-      const Args args = this->args();
-      const int position = args.position[u];
-      if (args.request[u] != request || position > args.position[t_] || !holds(position)) return false;
-    }
-    const f32* const from = heads() + (M + 2 * u) * D + lane() % kLanes * 8;
+  /// The lane's share of the i-th fresh row's key and value.
+  void take_fresh(int i, uint4 (&key)[kRuns], uint4& value) const {
+    const bf16* const from = staged(2 * M + 2 * i) + lane() % 4 * 8;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      key[j] = from[j];
-      value[j] = from[D + j];
+    for (int j = 0; j < kRuns; ++j) key[j] = *reinterpret_cast<const uint4*>(from + j * attention::kRunValues);
+    value = *reinterpret_cast<const uint4*>(from + kStride + warp() % kRuns * attention::kRunValues);
+  }
+
+  /// Of the warp's tile: head lane / 4, positions 2 (lane % 4) and the next. Rows of the other operand that are no
+  /// head's repeat the last one; nobody looks at what becomes of them.
+  float2 scores(const uint4 (&key)[kRuns]) const {
+    const bf16* const from = staged(min(lane() / 4, M - 1)) + lane() % 4 * 8;
+    f32 even[4] = {}, odd[4] = {};
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const uint4 rounded = *reinterpret_cast<const uint4*>(from + i * attention::kRunValues);
+      const uint4 rest = *reinterpret_cast<const uint4*>(from + M * kStride + i * attention::kRunValues);
+      multiply_accumulate(even, {rounded.x, rest.x, rounded.y, rest.y}, key[i].x, key[i].y);
+      multiply_accumulate(odd, {rounded.z, rest.z, rounded.w, rest.w}, key[i].z, key[i].w);
     }
-    return true;
+    return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
   }
 
   void put_nothing() const {
@@ -271,54 +227,34 @@ class ChunkAttention {
 #pragma unroll 1
     for (int i = 2 * thread(); i < M * D; i += 2 * kThreads)
       put_two(args.part, result(0) * D + i, 0.0f, 0.0f, args.epoch);
-    if (thread() < M) {
-      put(args.top, result(thread()), -kInfinity, args.epoch);
-      put(args.total, result(thread()), 0.0f, args.epoch);
-    }
+    if (thread() < M) put_two(args.softmax, 2 * result(thread()), -kInfinity, 0.0f, args.epoch);
   }
-
-  // A head at a time by so many warps that each thread has one or more pairs of values.
-  void put_joined(const OnlineSoftmax<M, kLanes>& softmax) const {
-    if (lane() < kLanes) {
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        f32* const to = joined() + (warp() * M + m) * kEntry;
-#pragma unroll
-        for (int j = 0; j < 8; j += 2)
-          *reinterpret_cast<float2*>(to + lane() * 8 + j) = {softmax.part[m][j], softmax.part[m][j + 1]};
-        if (lane() == 0) *reinterpret_cast<float2*>(to + D) = {softmax.top[m], softmax.total[m]};
-      }
-    }
-    block_sync();
-    constexpr int kWarpsPerHead = kWarps / M, kPairs = D / 2;
-    const int m = warp() / kWarpsPerHead;
-    if (m < M) {
-      const Args args = this->args();
-      const f32* const from = joined() + m * kEntry;
-      float2 one = {-kInfinity, 0};
-      if (lane() < kWarps) one = *reinterpret_cast<const float2*>(from + lane() * (M * kEntry) + D);
-      const f32 top = warp_all(one.x, Larger{}), weight = fast_exp(one.x - top);
-      const f32 total = warp_all(weight * one.y, Add{});
+  /// A pair of a head's values a thread.
+  void put_joined() const {
+    constexpr int kPairs = D / 2;
 #pragma unroll 1
-      for (int p = warp() % kWarpsPerHead * kWarpLanes + lane(); p - lane() < kPairs; p += kWarpsPerHead * kWarpLanes) {
-        float2 part = {0, 0};
+    for (int i = thread(); i < M * kPairs; i += kThreads) {
+      const int m = i / kPairs, p = i % kPairs;
+      float2 state[kTiles];
+      f32 top = -1e30f, total = 0;
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) {
-          const f32 share = __shfl_sync(0xffffffffu, weight, w);
-          if (p < kPairs) {
-            const float2 of_warp = *reinterpret_cast<const float2*>(from + w * (M * kEntry) + 2 * p);
-            part.x = fma(share, of_warp.x, part.x);
-            part.y = fma(share, of_warp.y, part.y);
-          }
-        }
-        if (p < kPairs) put_two(args.part, result(m) * D + 2 * p, part.x, part.y, args.epoch);
+      for (int k = 0; k < kTiles; ++k) {
+        state[k] = *reinterpret_cast<const float2*>(joined(k, m) + D);
+        top = max(top, state[k].x);
       }
-      if (warp() % kWarpsPerHead == 0 && lane() == 0) {
-        put(args.top, result(m), top, args.epoch);
-        put(args.total, result(m), total, args.epoch);
+      float2 part = {0, 0};
+#pragma unroll
+      for (int k = 0; k < kTiles; ++k) {
+        const f32 weight = fast_exp(state[k].x - top);
+        const float2 of_tile = *reinterpret_cast<const float2*>(joined(k, m) + 2 * p);
+        total = fma(weight, state[k].y, total);
+        part.x = fma(weight, of_tile.x, part.x);
+        part.y = fma(weight, of_tile.y, part.y);
       }
+      const Args args = this->args();
+      put_two(args.part, result(m) * D + 2 * p, part.x, part.y, args.epoch);
+      if (p == 0) put_two(args.softmax, 2 * result(m), top, total, args.epoch);
     }
-    block_sync();
   }
 
   const decltype(Args::task) task_;
@@ -330,6 +266,7 @@ inline void attention_chunks(const Args& args) {
   const auto task = args.task;
   int t = static_cast<int>(args.t_begin), g = static_cast<int>(args.g_begin), c = static_cast<int>(args.c_begin);
   if (t >= rows_of(args)) return;
+  look_up_rows(args);
   for (;;) {
     ChunkAttention<kNorm, Args>(task, t, g, c).run();
     const Args bounds = Args::of(*task);
@@ -347,87 +284,6 @@ inline void attention_partial_norm(const Args& args) {
 template <class Args>
 inline void attention_partial_plain(const Args& args) {
   attention_chunks<false>(args);
-}
-
-/// Puts the chunks of one head together: every warp works out their weights, groups of threads sum a share each.
-template <class Args>
-inline void merge_chunks(const Args& args) {
-  constexpr int D = static_cast<int>(Args::D), C = static_cast<int>(Args::C), A = static_cast<int>(Args::A);
-  constexpr int kPairs = D / 2, kGroups = kThreads / kPairs, kPerGroup = (C + kGroups - 1) / kGroups;
-  static_assert(C <= kWarpLanes && kThreads % kPairs == 0);
-  float2* const sums = reinterpret_cast<float2*>(shared_area() + stream::kSumsBytes);  // [kGroups, kPairs]
-  const int p = thread() % kPairs, group = thread() / kPairs;
-  const int t_end = static_cast<int>(min(args.t_end, rows_of(args))), a_end = static_cast<int>(args.a_end);
-#pragma unroll 1
-  for (int t = static_cast<int>(args.t_begin); t < t_end; ++t)
-#pragma unroll 1
-    for (int a = static_cast<int>(args.a_begin); a < a_end; ++a) {
-      decltype(look_two(args.part, 0)) seen[kPerGroup];
-#pragma unroll
-      for (int i = 0; i < kPerGroup; ++i) {
-        const int c = group + i * kGroups;
-        seen[i] = look_two(args.part, ((t * C + (c < C ? c : 0)) * A + a) * D + 2 * p);
-      }
-      f32 top = -kInfinity, total = 0;
-      if (lane() < C) {
-        const int of_lane = (t * C + lane()) * A + a;
-        const auto top_seen = look(args.top, of_lane);
-        const auto total_seen = look(args.total, of_lane);
-        top = get(top_seen, args.top, of_lane, args.epoch);
-        total = get(total_seen, args.total, of_lane, args.epoch);
-      }
-      const f32 weight = fast_exp(top - warp_all(top, Larger{})), all = warp_all(weight * total, Add{});
-      inputs_are_ready(args.epoch);
-      float2 sum = {0, 0};
-#pragma unroll
-      for (int i = 0; i < kPerGroup; ++i) {
-        const int c = group + i * kGroups;
-        const f32 share = __shfl_sync(0xffffffffu, weight, c % kWarpLanes);
-        if (c < C) {
-          const float2 part = get_two(seen[i], args.part, ((t * C + c) * A + a) * D + 2 * p, args.epoch);
-          sum.x = fma(share, part.x, sum.x);
-          sum.y = fma(share, part.y, sum.y);
-        }
-      }
-      sums[group * kPairs + p] = sum;
-      block_sync();
-      if (thread() < kPairs) {
-        float2 y = {0, 0};
-#pragma unroll
-        for (int i = 0; i < kGroups; ++i) {
-          y.x += sums[i * kPairs + p].x;
-          y.y += sums[i * kPairs + p].y;
-        }
-        const f32 factor = fast_divide(1.0f, all);
-        put_pair(args.y, (t * A + a) * D + 2 * p, y.x * factor, y.y * factor, args.epoch);
-      }
-      block_sync();
-    }
-}
-
-/// Writes the keys and values of this iteration's rows into the cache, behind everybody who reads it: a head a warp.
-template <bool kNorm, class Args>
-inline void append_heads(const Args& args) {
-  constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
-  const int groups = static_cast<int>(args.g_end - args.g_begin), num_heads = 2 * static_cast<int>(args.T) * groups;
-#pragma unroll 1
-  for (int h = warp(); h < num_heads; h += kWarps) {
-    const int g = static_cast<int>(args.g_begin) + h / 2 % groups, t = h / (2 * groups), position = args.position[t];
-    const int page = args.page_table[args.request[t] * static_cast<int>(Args::Q) + position / B];
-    bf16* const to = (h % 2 == 0 ? args.k_cache : args.v_cache) + ((i64(page) * B + position % B) * Args::G + g) * D;
-    const bf16* norm = nullptr;
-    if constexpr (kNorm) norm = h % 2 == 0 ? args.k_norm : nullptr;
-    each_qkv_pair(args, t, g, M + h % 2, norm, h % 2 == 0,
-                  [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
-  }
-}
-template <class Args>
-inline void append_norm(const Args& args) {
-  append_heads<true>(args);
-}
-template <class Args>
-inline void append_plain(const Args& args) {
-  append_heads<false>(args);
 }
 
 }  // namespace megalith::kernels

@@ -98,20 +98,20 @@ inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int fir
     };
 #pragma unroll 1
     for (int base = 0; base < pieces; base += kInFlight * kWarpLanes) {
-      Fours<X, kInFlight> fours;
+      Eights<decltype(eight_at(x, 0)), kInFlight> fours;
       uint2 factors[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
         const int piece = base + i * kWarpLanes + lane(), column = column_of(piece);
         factors[i] = make_uint2(0, 0);
         if (is_there(base + i * kWarpLanes) && column < columns) {
-          fours.look(i, x, t * columns + column);
+          fours.look(i, eight_at(x, t * columns + column));
           if (norm != nullptr) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm + column));
         } else {
           fours.none(i, epoch);
         }
       }
-      fours.wait([&](int i) { return t * columns + column_of(base + i * kWarpLanes + lane()); }, x, epoch);
+      fours.wait([&](int i) { return eight_at(x, t * columns + column_of(base + i * kWarpLanes + lane())); }, epoch);
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
         if (!is_there(base + i * kWarpLanes)) continue;

@@ -121,20 +121,28 @@ inline void put_pair(f32* to, i64 index, f32 a, f32 b, Epoch) {
   to[index + 1] = b;
 }
 
-/// Several times four bf16, from an index that is a multiple of 4: looked at all at once, then waited for together.
-template <class X, int kCount>
-class Fours;
+/// Where 8 bytes of payload lie: four bf16 or two f32, from an index that is a multiple of as many.
+inline const WordPair* eight_at(Words<bf16> x, int index) {
+  return reinterpret_cast<const WordPair*>(x.at + index / 2);
+}
+inline const WordPair* eight_at(Words<f32> x, int index) { return reinterpret_cast<const WordPair*>(x.at + index); }
+inline const uint2* eight_at(const bf16* x, int index) { return reinterpret_cast<const uint2*>(x + index); }
+inline const uint2* eight_at(const f32* x, int index) { return reinterpret_cast<const uint2*>(x + index); }
+
+/// Several times 8 bytes of payload: looked at all at once, then waited for together. `At`: what eight_at() gives.
+template <class At, int kCount>
+class Eights;
 
 template <int kCount>
-class Fours<Words<bf16>, kCount> {
+class Eights<const WordPair*, kCount> {
  public:
-  void look(int i, Words<bf16> from, int index) { words_[i] = load_words(from.at + index / 2); }
+  void look(int i, const WordPair* at) { words_[i] = load_words(&at->a); }
   /// There is no i-th one.
   void none(int i, Epoch epoch) { words_[i].a = words_[i].b = static_cast<u64>(epoch.value) << 32; }
   /// By all lanes of a warp, which stay together: lanes that left a loop one by one pay for it at the next shuffle.
-  /// `index_of(i)`: as given to look().
-  template <class IndexOf>
-  void wait(IndexOf index_of, Words<bf16> from, Epoch epoch) {
+  /// `at(i)`: as given to look(), of those that were.
+  template <class At>
+  void wait(At at, Epoch epoch) {
     for (u32 round = 1;; ++round) {
       bool fresh = true;
 #pragma unroll
@@ -142,8 +150,7 @@ class Fours<Words<bf16>, kCount> {
       if (all_of_warp(fresh)) return;
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
-        if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch))
-          words_[i] = load_words(from.at + index_of(i) / 2);
+        if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch)) look(i, at(i));
       if (any_of_warp(wait_is_over(round))) return;
     }
   }
@@ -154,17 +161,19 @@ class Fours<Words<bf16>, kCount> {
 };
 
 template <int kCount>
-class Fours<const bf16*, kCount> {
+class Eights<const uint2*, kCount> {
  public:
-  void look(int i, const bf16* from, int index) { fours_[i] = *reinterpret_cast<const uint2*>(from + index); }
-  void none(int i, Epoch) { fours_[i] = make_uint2(0, 0); }
-  template <class IndexOf>
-  void wait(IndexOf, const bf16*, Epoch) {}
-  uint2 get(int i) const { return fours_[i]; }
+  void look(int i, const uint2* at) { eights_[i] = *at; }
+  void none(int i, Epoch) { eights_[i] = make_uint2(0, 0); }
+  template <class At>
+  void wait(At, Epoch) {}
+  uint2 get(int i) const { return eights_[i]; }
 
  private:
-  uint2 fours_[kCount];
+  uint2 eights_[kCount];
 };
+/// Two f32 of such a payload.
+inline float2 two_f32(uint2 eight) { return {__builtin_bit_cast(f32, eight.x), __builtin_bit_cast(f32, eight.y)}; }
 
 /// Two bf16 from an even `index` on.
 inline u32 get_pair(Words<bf16> from, i64 index, Epoch epoch) {
@@ -173,12 +182,12 @@ inline u32 get_pair(Words<bf16> from, i64 index, Epoch epoch) {
   wait_word(word, at, epoch);
   return payload(word);
 }
-/// The same at two places at once.
+/// The same at two places at once, by all lanes of a warp.
 inline void get_two_pairs(Words<bf16> from, i64 index, i64 other, Epoch epoch, u32& a, u32& b) {
   const u64 *at = from.at + index / 2, *other_at = from.at + other / 2;
   u64 word = load_word(at), other_word = load_word(other_at);
-  for (u32 round = 1; !(is_fresh(word, epoch) && is_fresh(other_word, epoch)); ++round) {
-    if (wait_is_over(round)) break;
+  for (u32 round = 1; !all_of_warp(is_fresh(word, epoch) && is_fresh(other_word, epoch)); ++round) {
+    if (any_of_warp(wait_is_over(round))) break;
     word = load_word(at);
     other_word = load_word(other_at);
   }

@@ -20,6 +20,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/ring.cuh"
+#include "megalith/kernels/cuda/row_table.cuh"
 #include "megalith/kernels/cuda/words.cuh"
 #include "megalith/runtime/cuda/sync.cuh"
 #include "megalith/runtime/profile.h"
@@ -262,6 +263,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
     }
     kernels::barriers_are_made();
     ended = kernels::stopped = 0;
+    kernels::row_table.epoch = 0;
     kernels::abort_word = &launch.control->abort;
   }
   kernels::whole_block_sync();

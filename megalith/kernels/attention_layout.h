@@ -1,0 +1,30 @@
+// How the attention of a decoder lies in a GPU worker's shared memory (kernels/cuda/attention.cuh): shared by the host,
+// which sees to it that there is room, and the body.
+//
+// One multiply-accumulate takes kTilePositions positions. For the scores a warp takes all of a head, for the sum of the
+// values kRunValues of it; so a head's warps work out the same scores, and hand each other nothing.
+#pragma once
+
+namespace megalith::attention {
+
+constexpr int kWarps = 16;
+constexpr int kTilePositions = 8;
+/// Of the head that a warp sums values of: 16 bytes a lane, four lanes a position.
+constexpr int kRunValues = 32;
+/// Query heads that share a key: the rows of the tile are theirs twice, once rounded and once what rounding left.
+[[maybe_unused]] constexpr long long kMostHeads = 8;
+
+/// Warps of a tile of positions, and tiles that are under way at once, for heads of `d` values.
+constexpr int runs(long long d) { return static_cast<int>(d) / kRunValues; }
+constexpr int tiles(long long d) { return kWarps / runs(d); }
+/// From one head of bf16 to the next: two of them side by side are in different banks.
+constexpr int stride(long long d) { return static_cast<int>(d % 64 == 0 ? d + kRunValues : d); }
+
+/// Queries twice, then a key and a value for each row of the iteration.
+constexpr long long staged_bytes(long long heads, long long rows, long long d) {
+  return 2 * stride(d) * (2 * heads + 2 * rows);
+}
+/// What tiles hand to their sum: of each head d values, the largest score and the total of the weights.
+constexpr long long joined_bytes(long long heads, long long d) { return tiles(d) * heads * (d + 2) * 4; }
+
+}  // namespace megalith::attention

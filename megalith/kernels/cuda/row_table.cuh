@@ -1,0 +1,33 @@
+// Where the rows of an iteration stand, kept where every task of the iteration finds it: a look into device memory
+// takes as long as the attention of a short text.
+#pragma once
+
+#include "megalith/kernels/cuda/words.cuh"
+#include "megalith/kernels/stream_layout.h"
+
+namespace megalith::kernels {
+
+struct RowTable {
+  const i32* position_at;  // whose rows they are,
+  u32 epoch;               // as of when; 0: nobody's
+  int position[stream::kMostRows], request[stream::kMostRows], start[stream::kMostRows];
+};
+__shared__ RowTable row_table;
+
+/// The table is that of the task's rows when this returns. All threads of the block call it, at the start of a task.
+template <class Args>
+inline void look_up_rows(const Args& args) {
+  if (row_table.epoch == args.epoch.value && row_table.position_at == args.position) return;
+  if (thread() < Args::T_largest) {
+    row_table.position[thread()] = args.position[thread()];
+    row_table.request[thread()] = args.request[thread()];
+    if constexpr (requires { args.start; }) row_table.start[thread()] = args.start[thread()];
+  }
+  block_sync();  // by now all have seen that it was another's
+  if (thread() == 0) {
+    row_table.position_at = args.position;
+    row_table.epoch = args.epoch.value;
+  }
+}
+
+}  // namespace megalith::kernels
