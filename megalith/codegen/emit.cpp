@@ -105,6 +105,23 @@ static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
                      declaration, cases, job.empty() ? "  }\n" : job);
 }
 
+// What a task can have fetched before its turn, on a GPU.
+std::string write_look_ahead(const std::vector<graph::LoweredKernel>& kernels) {
+  std::string cases;
+  for (size_t i = 0; i < kernels.size(); ++i)
+    if (kernels[i].body && !kernels[i].body->ahead.empty())
+      cases += fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].body->ahead, kernels[i].name);
+  return fmt::format(R"(// What a task can fetch before its turn, by the lanes of one warp.
+static void look_ahead(u32 body, [[maybe_unused]] const Task& task) {{
+  switch (body) {{
+{}    default: return;
+  }}
+}}
+
+)",
+                     cases);
+}
+
 constexpr const char* kCpuWorker = R"(
 extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::runtime::Launch* launch,
                                                                unsigned worker) {
@@ -123,9 +140,9 @@ extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1
   using namespace megalith;
   runtime::u8* const area = kernels::shared_area();
   runtime::u8* const scratch = launch.scratch == nullptr ? area : launch.scratch + blockIdx.x * launch.scratch_bytes;
-  runtime::worker_run(launch, blockIdx.x, scratch, [](const runtime::Frame& frame) {
-    kernels::run_task(frame.body, frame);
-  });
+  runtime::worker_run(
+      launch, blockIdx.x, scratch, [](const runtime::Frame& frame) { kernels::run_task(frame.body, frame); },
+      [](const runtime::Frame& frame) { kernels::look_ahead(frame.body, frame); });
 }
 
 // Lays weights out as the stream has them, one block a chunk.
@@ -239,7 +256,9 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
   result.text += dialect.worker == Level::block ? kCudaTask : kCpuTask;
-  result.text += "\n" + bodies + write_switch(kernels);
+  result.text += "\n" + bodies;
+  if (dialect.worker == Level::block) result.text += write_look_ahead(kernels);
+  result.text += write_switch(kernels);
   const std::string info = kernel_info(dialect, result, names);
   if (dialect.worker == Level::thread)
     result.text += fmt::format(

@@ -75,7 +75,8 @@ struct TunedBody {
   std::optional<StreamedWeights> streamed = {};
   std::optional<PackedWeights> packed = {};
   bool rounds_operands = false;  // to bf16, where the loop kernel multiplies f32: what it adds up is as exact as that
-  std::string job = {};  // set: the body only says what is to be done, and this function does it, for all such bodies
+  std::string job = {};    // set: the body only says what is to be done, and this function does it, for all such bodies
+  std::string ahead = {};  // set: what of its reads it can bring near before its turn, changing nothing
 };
 
 /// A plain C++ meaning, for the few operators that no loop kernel can say.

@@ -53,7 +53,8 @@ graph::Operator attention_partial_of(const std::string& name, bool norm) {
                  return stream::kSumsBytes + attention::staged_bytes(m, q.sizes.at("T"), d) +
                         attention::joined_bytes(m, d);
                },
-           .rounds_operands = true});
+           .rounds_operands = true,
+           .ahead = "attention_ahead"});
   op.test({{"T", 1},
            {"G", 2},
            {"M", 2},

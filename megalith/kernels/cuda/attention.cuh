@@ -18,7 +18,8 @@
 
 namespace megalith::kernels {
 
-/// Past the first-level cache, which keeps what all layers ask for: cosines, sines, factors of norms.
+/// What only one warp of the block reads, past the first-level cache. Keys are read by several (kRuns), and so through
+/// it: with 4096 tokens before, Qwen3-8B takes 4.16 ms a token instead of 4.28.
 inline uint4 load_once(const bf16* from) {
   uint4 value;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -27,8 +28,16 @@ inline uint4 load_once(const bf16* from) {
                : "memory");
   return value;
 }
+inline uint4 load_again(const bf16* from) {
+  uint4 value;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
 /// Into the L2, a line of 128 bytes.
-inline void prefetch(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
+inline void prefetch_line(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
 
 /// An 8 x 8 of bf16 turned: a lane had two values of row lane / 4, and gets two of column lane / 4.
 inline u32 transposed(u32 pair) {
@@ -46,13 +55,28 @@ inline Halves halves(f32 a, f32 b) {
   return {rounded, pack_bf16(a - low_f32(rounded), b - high_f32(rounded))};
 }
 
+/// Positions of chunk c in the cache, of a request that has `start` there.
+template <class Args>
+inline int num_cached(int start, int c) {
+  constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C);
+  return start / (C * L) * L + min(max(start % (C * L) - c * L, 0), L);
+}
+/// Where the chunk's cached position number n begins, in both caches.
+template <class Args>
+inline i64 cached_element(const Args& args, int request, int g, int c, int n) {
+  constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C), B = static_cast<int>(Args::B);
+  const int position = (n / L * C + c) * L + n % L;
+  const int page = args.page_table[request * static_cast<int>(Args::Q) + position / B];
+  return ((i64(page) * B + position % B) * Args::G + g) * (2 * Args::H);
+}
+
 /// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
 /// iteration's rows. What the task's operands are is looked up where it is needed: kept from start to end, it would
 /// spill.
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), G = static_cast<int>(Args::G);
-  static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C), B = static_cast<int>(Args::B);
+  static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C);
   static constexpr int A = G * M, kRuns = attention::runs(D), kTiles = attention::tiles(D);
   static constexpr int kStride = attention::stride(D), kPositions = attention::kTilePositions;
   static constexpr int kAtOnce = kTiles * kPositions;
@@ -62,15 +86,13 @@ class ChunkAttention {
   ChunkAttention(decltype(Args::task) task, int t, int g, int c) : task_(task), t_(t), g_(g), c_(c) {}
 
   void run() {
-    const int start = row_table.start[t_], cycle = start / (C * L), rest = start % (C * L);
-    const int cached = cycle * L + min(max(rest - c_ * L, 0), L);
+    const int request = row_table.request[t_], cached = num_cached<Args>(row_table.start[t_], c_);
     const u32 fresh = fresh_rows();
     const int count = cached + __popc(fresh);
     if (count == 0) return put_nothing();
     const int tile = warp() / kRuns, first = tile * kPositions;
     uint4 key[kRuns], value;
-    load(first + lane() / 4, cached, key, value);
-    prefetch_from(kAtOnce, cached);
+    load(first + lane() / 4, cached, request, key, value);
     stage_heads(fresh);
     block_sync();
     inputs_are_ready(args().epoch);
@@ -84,7 +106,7 @@ class ChunkAttention {
         // Two positions a lane, 2 (lane % 4) and the next, of head lane / 4.
         float2 score = scores(key);
         const uint4 values = value;
-        load(n + kAtOnce, cached, key, value);
+        load(n + kAtOnce, cached, request, key, value);
         const int of_lane = at + lane() % 4 * 2;
         score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
         score.y = of_lane + 1 < count ? score.y * Args::scale : -kInfinity;
@@ -128,40 +150,19 @@ class ChunkAttention {
   int result(int m) const { return (t_ * C + c_) * A + g_ * M + m; }
   Args args() const { return Args::of(*task_); }
 
-  /// Where the chunk's cached position number n begins, in both caches.
-  i64 element_of(int n) const {
-    const Args args = this->args();
-    const int position = (n / L * C + c_) * L + n % L;
-    const int page = args.page_table[row_table.request[t_] * static_cast<int>(Args::Q) + position / B];
-    return ((i64(page) * B + position % B) * G + g_) * D;
-  }
   /// The lane's share of position number n, if it is a cached one: a key whole by the four lanes, of the value what the
   /// warp sums.
-  void load(int n, int cached, uint4 (&key)[kRuns], uint4& value) const {
+  void load(int n, int cached, int request, uint4 (&key)[kRuns], uint4& value) const {
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) key[i] = {0, 0, 0, 0};
     value = {0, 0, 0, 0};
     if (n >= cached) return;
-    const i64 element = element_of(n) + lane() % 4 * 8;
     const Args args = this->args();
+    const i64 element = cached_element(args, request, g_, c_, n) + lane() % 4 * 8;
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) key[i] = load_once(args.k_cache + element + i * attention::kRunValues);
+    for (int i = 0; i < kRuns; ++i) key[i] = load_again(args.k_cache + element + i * attention::kRunValues);
     value = load_once(args.v_cache + element + warp() % kRuns * attention::kRunValues);
   }
-  /// All cached positions from number `first` on are on their way: a long text comes from memory while the block waits.
-  void prefetch_from(int first, int cached) const {
-#pragma unroll 1
-    for (int n = first + thread(); n < cached; n += kThreads) {
-      const i64 element = element_of(n);
-      const Args args = this->args();
-#pragma unroll
-      for (int d = 0; d < D; d += 64) {
-        prefetch(args.k_cache + element + d);
-        prefetch(args.v_cache + element + d);
-      }
-    }
-  }
-
   bool holds(int position) const { return position / L % C == c_; }
   /// The rows of this iteration that count for this one, a bit each.
   u32 fresh_rows() const {
@@ -277,6 +278,32 @@ inline void attention_chunks(const Args& args) {
     if (++t >= min(bounds.t_end, rows_of(bounds))) return;
   }
 }
+/// Brings the cached positions of a task's chunks into the L2, by a warp that is tasks ahead, perhaps in the iteration
+/// before: where rows stand may then be about to change, and what is fetched for nothing is no harm.
+template <class Args>
+inline void attention_ahead(const Args& args) {
+  constexpr int D = 2 * static_cast<int>(Args::H);
+  const int t_end = static_cast<int>(min(args.t_end, i64(Args::T_largest)));
+#pragma unroll 1
+  for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
+    const int start = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.start + t)));
+    const int request = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.request + t)));
+#pragma unroll 1
+    for (int g = static_cast<int>(args.g_begin); g < args.g_end; ++g)
+#pragma unroll 1
+      for (int c = static_cast<int>(args.c_begin); c < args.c_end; ++c)
+#pragma unroll 1
+        for (int n = lane(), count = num_cached<Args>(start, c); n < count; n += kWarpLanes) {
+          const i64 element = cached_element(args, request, g, c, n);
+#pragma unroll
+          for (int d = 0; d < D; d += 64) {
+            prefetch_line(args.k_cache + element + d);
+            prefetch_line(args.v_cache + element + d);
+          }
+        }
+  }
+}
+
 template <class Args>
 inline void attention_partial_norm(const Args& args) {
   attention_chunks<true>(args);

@@ -155,6 +155,16 @@ inline bool barrier_passed(Barrier* barrier, u32 parity) {
   return barriers_passed({shared_address(barrier)}, {parity});
 }
 
+/// The same of one barrier, and back at once whatever the answer is; barrier_passed() may wait a little.
+inline bool barrier_is_past(Barrier* barrier, u32 parity) {
+  u32 passed;
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(passed)
+               : "r"(shared_address(barrier)), "r"(parity)
+               : "memory");
+  return passed != 0;
+}
+
 #if __CUDA_ARCH__ >= 900
 /// Lanes of a warp that copy together; each arrives at `full`.
 inline constexpr u32 kCopyLanes = 1;
@@ -174,6 +184,10 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
       : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
       : "memory");
 }
+/// Into the L2, by the lanes that copy.
+inline void prefetch(const void* from, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(bytes) : "memory");
+}
 #else
 inline constexpr u32 kCopyLanes = kWarpLanes;
 inline bool any_of_copy_lanes(bool value) { return any_of_warp(value); }
@@ -185,6 +199,10 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
                  : "r"(shared_address(to) + at), "l"(static_cast<const u8*>(from) + at)
                  : "memory");
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(shared_address(full)) : "memory");
+}
+inline void prefetch(const void* from, u32 bytes) {
+  for (u32 at = static_cast<u32>(lane()) * 128; at < bytes; at += kWarpLanes * 128)
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(static_cast<const u8*>(from) + at));
 }
 #endif
 

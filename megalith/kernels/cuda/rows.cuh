@@ -40,12 +40,13 @@ inline void argmax_words(const Args& args) {
       values[i] = look(args.value, place(i));
       indices[i] = look(args.index, place(i));
     }
+    wait_together(values, args.value, place, args.epoch);
+    wait_together(indices, args.index, place, args.epoch);
     // The last place twice is no harm.
     Best<f32> best{0, -1};
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i)
-      best = better(
-          best, {get(values[i], args.value, place(i), args.epoch), get(indices[i], args.index, place(i), args.epoch)});
+      best = better(best, {value_of(args.value, values[i]), value_of(args.index, indices[i])});
     best = block_all(best, Better{});
     if (thread() == 0) args.best[r] = static_cast<i32>(best.at);
   }

@@ -200,24 +200,35 @@ inline void get_two_pairs(const bf16* from, i64 index, i64 other, Epoch, u32& a,
 }
 inline u32 get_pair(const bf16* from, i64 index, Epoch) { return *reinterpret_cast<const u32*>(from + index); }
 
-/// A first look at one value, and what it is once it is there.
+/// A first look at one value.
 inline u64 look(Words<f32> from, i64 index) { return load_word(from.at + index); }
-inline f32 get(u64 seen, Words<f32> from, i64 index, Epoch epoch) {
-  wait_word(seen, from.at + index, epoch);
-  return __builtin_bit_cast(f32, payload(seen));
-}
-inline f32 get(Words<f32> from, i64 index, Epoch epoch) { return get(look(from, index), from, index, epoch); }
 inline f32 look(const f32* from, i64 index) { return from[index]; }
-inline f32 get(f32 seen, const f32*, i64, Epoch) { return seen; }
-inline f32 get(const f32* from, i64 index, Epoch) { return from[index]; }
-
 inline u64 look(Words<i32> from, i64 index) { return load_word(from.at + index); }
-inline i32 get(u64 seen, Words<i32> from, i64 index, Epoch epoch) {
-  wait_word(seen, from.at + index, epoch);
-  return static_cast<i32>(payload(seen));
-}
 inline i32 look(const i32* from, i64 index) { return from[index]; }
-inline i32 get(i32 seen, const i32*, i64, Epoch) { return seen; }
+
+/// Until all are there that the lanes of a warp looked at, several each: seen[i] at index_of(i).
+template <class X, int kCount, class IndexOf>
+inline void wait_together(u64 (&seen)[kCount], X from, IndexOf index_of, Epoch epoch) {
+  for (u32 round = 1;; ++round) {
+    bool fresh = true;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) fresh = fresh && is_fresh(seen[i], epoch);
+    if (all_of_warp(fresh)) return;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (!is_fresh(seen[i], epoch)) seen[i] = look(from, index_of(i));
+    if (any_of_warp(wait_is_over(round))) return;
+  }
+}
+template <class T, int kCount, class IndexOf>
+inline void wait_together(T (&)[kCount], const T*, IndexOf, Epoch) {}
+/// What was seen, once it is there.
+inline f32 value_of(Words<f32>, u64 seen) { return __builtin_bit_cast(f32, payload(seen)); }
+inline i32 value_of(Words<i32>, u64 seen) { return static_cast<i32>(payload(seen)); }
+template <class T>
+inline T value_of(const T*, T seen) {
+  return seen;
+}
 
 /// Two f32 from an even index on: a first look, and what they are once they are there.
 inline WordPair look_two(Words<f32> from, i64 index) { return load_words(from.at + index); }

@@ -87,8 +87,9 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
   return true;
 }
 
-/// P1, by the scout.
-inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
+/// P1, by the scout. Then it has time to bring near what a task reads besides its stream.
+template <class LookAhead>
+inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead look_ahead) {
   const u32 num_chunks = launch.streams == nullptr ? 0 : static_cast<u32>(launch.stream[worker].num_chunks);
   u32 iteration = launch.first_iteration;
   u64 chunk = 0;  // the iteration's first
@@ -127,12 +128,21 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch) {
     copy_words(frame.operands, launch.operands + task.first_operand, task.num_operands * 2);
     kernels::warp_sync();
     if (lane == 0) kernels::barrier_arrive(&frame_full[slot]);
+    look_ahead(frame);
+    kernels::warp_sync();
     if (++slot == kFrames) {
       slot = 0;
       parity ^= 1;
     }
   }
 }
+
+/// What the producer does while the ring is full: chunks that will be copied next are brought into the L2, at the rate
+/// at which memory could deliver them. Not before the copies under way are in, or what others still wait for would come
+/// later. In cycles; on an H200 a full ring takes 5 us, a chunk 0.47. Qwen3-8B with a patience of 0, 1, 2.5, 3.5, 4, 5
+/// and 6 us: 4.30, 4.18, 3.88, 3.80, 3.80, 3.80 and 3.81 ms a token, 3.88 without; twice as fast a pace: 3.87.
+constexpr u64 kPatience = 8000, kPace = 900;
+constexpr u32 kMostAhead = 16;
 
 /// By the producer. Copies under way write to shared memory, so the block may not end before they have.
 inline void producer_run(const Launch& launch, u32 worker) {
@@ -142,9 +152,22 @@ inline void producer_run(const Launch& launch, u32 worker) {
   const u8* const first = launch.streams + mine.first * stream::kChunkBytes;
   u32 slot = 0, parity = 1;
   u64 round = 0;  // times that the ring went round
+  u32 ahead = 0;  // chunks from this one on that are on their way into the L2
   for (u64 chunk = 0;; chunk = chunk + 1 == mine.num_chunks ? 0 : chunk + 1) {
     bool is_over = false;
-    while (!kernels::barrier_passed(&kernels::ring_empty[slot], parity) && !is_over) is_over = has_ended();
+    u64 next = 0;  // when another chunk is asked for
+    while (!kernels::barrier_is_past(&kernels::ring_empty[slot], parity) && !is_over) {
+      is_over = has_ended();
+      const u64 now = kernels::profile_clock();
+      if (next == 0) next = now + kPatience;
+      if (now < next || ahead >= kMostAhead || ahead >= mine.num_chunks) continue;
+      const u64 later = chunk + ahead;
+      kernels::prefetch(first + (later < mine.num_chunks ? later : later - mine.num_chunks) * stream::kChunkBytes,
+                        stream::kChunkBytes);
+      ++ahead;
+      next += kPace;
+    }
+    if (ahead > 0) --ahead;
     // Together: a copy that only some lanes had begun would never be complete.
     if (kernels::any_of_copy_lanes(is_over)) {
       for (u32 s = 0; s < kernels::kRingBarriers; ++s) {
@@ -244,9 +267,10 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
   }
 }
 
-/// All threads of the block call it. `run_task(frame)` is the switch over the task bodies.
-template <class RunTask>
-inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task) {
+/// All threads of the block call it. `run_task(frame)` is the switch over the task bodies, `look_ahead(frame)` what
+/// they can fetch before their turn.
+template <class RunTask, class LookAhead>
+inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task, LookAhead look_ahead) {
   if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
     if (kernels::thread() == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
     return;
@@ -269,7 +293,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
   kernels::whole_block_sync();
   const int warp = kernels::warp();
   if (warp == kernels::kWarps) return producer_run(launch, worker);
-  if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch);
+  if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch, look_ahead);
   if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
   auto write_clock = [&](u32 which) {
     if (kernels::thread() == 0 && launch.profile != nullptr)

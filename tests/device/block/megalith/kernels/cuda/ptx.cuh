@@ -115,6 +115,9 @@ inline bool barrier_passed(Barrier* barrier, u32 parity) {
   return host::PhaseBarrier::passed(word, parity);
 }
 
+inline bool barrier_is_past(Barrier* barrier, u32 parity) { return barrier_passed(barrier, parity); }
+inline void prefetch(const void*, u32) {}
+
 // Every second block is of the older kind, whose lanes copy and must be of one mind.
 #if MEGALITH_BLOCK % 2 == 0
 inline constexpr u32 kCopyLanes = 1;
