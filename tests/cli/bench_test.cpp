@@ -89,14 +89,15 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
   EXPECT_EQ(bench({"-p", "0", "-n", "0"}).code, 2);
   EXPECT_THAT(bench({"-p", "4", "-d", "10"}).err, HasSubstr("add --load-format dummy"));
   EXPECT_THAT(bench({"-n", "4,x"}).err, HasSubstr("\"x\" is not what it takes"));
-  EXPECT_THAT(bench({"-n", "4", "-c", "8", "-p", "9"}).err, HasSubstr("the tests need 10 positions, but a text may have 8 (--max-seq-len)"));
+  EXPECT_THAT(bench({"-n", "4", "-c", "8", "-p", "9"}).err,
+              HasSubstr("the tests need 10 positions, but a text may have 8 (--max-seq-len)"));
 }
 
 TEST(BenchLatency, PrintsLatenciesAsOthersDo) {
   const TemporaryFolder folder;
-  const CommandResult result =
-      megalith_command({"bench", "latency", kStoryteller, "--input-len", "8", "--output-len", "8", "--batch-size", "2", "-c", "256",
-                        "--num-iters-warmup", "1", "--num-iters", "4", "--output-json", folder / "latency.json"});
+  const CommandResult result = megalith_command({"bench", "latency", kStoryteller, "--input-len", "8", "--output-len",
+                                                 "8", "--batch-size", "2", "-c", "256", "--num-iters-warmup", "1",
+                                                 "--num-iters", "4", "--output-json", folder / "latency.json"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, StartsWith("Avg latency: "));
   EXPECT_THAT(result.out, AllOf(ContainsRegex("\n50% percentile latency: [0-9.]+ seconds\n"),

@@ -32,19 +32,12 @@ std::string trimmed(std::string text) {
   return text.substr(text.find_first_not_of(" \n"));
 }
 
-/// The storyteller with another template, or with none. Of the same name, because that is in the kernel's source.
-class Storyteller {
- public:
+/// The storyteller with another template, or with none.
+struct Storyteller : ModelCopy {
   explicit Storyteller(const std::string& chat_template) {
-    std::filesystem::create_directory(path());
-    for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"})
-      std::filesystem::create_symlink(kStoryteller + "/" + name, path() + "/" + name);
-    if (!chat_template.empty()) write_text(path() + "/chat_template.jinja", chat_template);
+    std::filesystem::remove(*this / "chat_template.jinja");
+    if (!chat_template.empty()) write_text(*this / "chat_template.jinja", chat_template);
   }
-  std::string path() const { return folder_ / "storyteller"; }
-
- private:
-  TemporaryFolder folder_;
 };
 
 TEST(Chat, GoesOnFromAllThatWasSaidAsTheTemplateHasIt) {
@@ -92,8 +85,7 @@ TEST(Chat, TheEndOfATurnEndsAnAnswer) {
                        "normalized": false, "special": true},)");
   const Storyteller model(
       "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}Ġand{% endif %}{% endfor %}");
-  std::filesystem::remove(model.path() + "/tokenizer.json");
-  write_text(model.path() + "/tokenizer.json", tokenizer);
+  model.replace("tokenizer.json", tokenizer);
   const std::string whole =
       megalith_command({"run", kStoryteller, "-c", "256", "-n", "40", "--temp", "0", "-p", "Once upon a time"}).out;
   const std::string answer = whole.substr(16, whole.find(" and ") - 16);

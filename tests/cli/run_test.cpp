@@ -165,7 +165,7 @@ TEST(Run, DummyWeightsNeedOnlyAConfiguration) {
   std::filesystem::create_directory(model);
   std::filesystem::copy(kStoryteller + "/config.json", model + "/config.json");
   const std::vector<std::string> arguments = {"run", model, "--load-format", "dummy",       "-p", "1 2 3", "-n",
-                                              "4",   "-c",        "256",           "--ignore-eos"};
+                                              "4",   "-c",  "256",           "--ignore-eos"};
   const CommandResult result = megalith_command(arguments);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, ::testing::MatchesRegex("1 2 3( [0-9]+)( [0-9]+)( [0-9]+)( [0-9]+)\n"));
