@@ -44,8 +44,8 @@ struct CommandInput {
   std::function<bool()> kill_once = {};  // kill -9 as soon as that is true
 };
 
-/// All tests share a cache, so that a kernel is compiled once: the one that tools/run_tests.sh names for all programs, or
-/// else one of this process. Nothing else of the user's own settings comes through.
+/// All tests share a cache, so that a kernel is compiled once: the one that tools/run_tests.sh names for all programs,
+/// or else one of this process. Nothing else of the user's own settings comes through.
 class Command {
  public:
   CommandResult operator()(std::vector<std::string> arguments, const CommandInput& input = {}) const {
