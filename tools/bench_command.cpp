@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/runtime/bandwidth.h"
 #include "megalith/runtime/multiply_rate.h"
@@ -45,9 +46,13 @@ std::vector<BenchTest> tests_of(const BenchOptions& options) {
 
 // Room for the longest test, in whole chunks of attention, so that tests of about a size share a kernel.
 int64_t context_for(const std::vector<BenchTest>& tests, const ModelOptions& model) {
-  if (model.max_seq_len > 0) return model.max_seq_len;
   int64_t positions = 0;
   for (const BenchTest& test : tests) positions = std::max(positions, test.positions());
+  if (model.max_seq_len > 0) {  // said before anything is compiled
+    MEGALITH_CHECK(positions <= model.max_seq_len,
+                   "the tests need {} positions, but a text may have {} (--max-seq-len)", positions, model.max_seq_len);
+    return model.max_seq_len;
+  }
   const int64_t chunk = DecoderOptions{}.split_len;
   return std::min((positions + chunk - 1) / chunk * chunk, config_read(model.folder()).max_position_embeddings);
 }

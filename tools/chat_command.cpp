@@ -8,7 +8,8 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
-#include "tools/chat.h"
+#include "tools/chat_input.h"
+#include "tools/chat_prompt.h"
 #include "tools/command.h"
 #include "tools/generation_line.h"
 #include "tools/interrupt.h"
@@ -22,9 +23,10 @@ namespace megalith::tools {
 
 namespace {
 
-struct ChatOptions {
+struct TalkOptions {
   ModelOptions model;
-  SamplingOptions sampling;
+  SamplingOptions sampling{.max_new_tokens = 1024};  // an answer ends by itself; this is for one that does not
+  ChatPromptOptions prompt;
 };
 
 constexpr const char* kHelp =
@@ -35,13 +37,31 @@ constexpr const char* kHelp =
     "/exit   ends, as Ctrl-D does; Ctrl-C ends an answer\n"
     "A line that ends with \\ goes on in the next; \"\"\" begins and ends a message of several lines.";
 
+// A text that is token ids has no room for a template.
+ChatPrompt open_prompt(const TalkOptions& options, const Vocabulary& vocabulary) {
+  ChatPromptOptions prompt = options.prompt;
+  prompt.no_template |= !vocabulary.tokenizer();
+  return {options.model.folder(), prompt};
+}
+
+engine::EngineOptions engine_options(const TalkOptions& options, const Vocabulary& vocabulary,
+                                     const ChatPrompt& prompt) {
+  engine::EngineOptions result = options.model.engine(1);
+  if (!vocabulary.tokenizer()) return result;
+  if (const std::optional<int> end = prompt.turn_end(*vocabulary.tokenizer())) result.stop_tokens.push_back(*end);
+  return result;
+}
+
 class Chat {
  public:
-  explicit Chat(const ChatOptions& options)
+  explicit Chat(const TalkOptions& options)
       : options_(options),
         vocabulary_(options.model),
+        prompt_(open_prompt(options, vocabulary_)),
         sampling_(options.sampling.sampling(options.model.folder())),
-        engine_(options.model.folder(), options.model.engine(1)) {}
+        engine_(options.model.folder(), engine_options(options, vocabulary_, prompt_)) {}
+
+  bool has_template() const { return prompt_.has_template(); }
 
   /// False once the conversation is over.
   bool take(const std::string& message) {
@@ -73,16 +93,17 @@ class Chat {
 
   // An answer that cannot be made (the conversation became too long) ends the turn, not the program.
   void answer() {
-    engine::Request request{vocabulary_.encode(chat_text(messages_)), options_.sampling.max_new_tokens, sampling_,
-                            options_.sampling.ignore_eos};
-    ++sampling_.seed;  // another answer next time, also to the same words
     TextStream stream(vocabulary_, options_.sampling.stops);
     std::string text;
+    bool is_cut = false;
     auto show = [&](const std::string& piece) {
       text += piece;
       if (!piece.empty()) print(piece);
     };
     try {
+      const engine::Request request{vocabulary_.encode(prompt_.render(messages_), !prompt_.has_template()),
+                                    options_.sampling.max_new_tokens, sampling_, options_.sampling.ignore_eos};
+      ++sampling_.seed;  // another answer next time, also to the same words
       const InterruptGuard guard([&] { engine_.cancel(); });
       const engine::Generation generation = engine_.generate({request}, [&](const engine::TokenEvent& event) {
         show(event.finished ? stream.finish() : stream.push(event.token));
@@ -91,12 +112,21 @@ class Chat {
       show(stream.finish());
       statistics_ = generation_line(engine_, {request}, generation);
       tokens_ = static_cast<int64_t>(request.prompt.size() + generation.tokens[0].size());
+      is_cut = generation.reasons[0] == batch::kLengthLimit && !stream.is_stopped();
     } catch (const UserError& error) {
       messages_.pop_back();
       return note(fmt::format("{}\n/clear begins anew", error.what()));
     }
     print("\n");
+    if (is_cut) note(cut_note());
     messages_.push_back({"assistant", text});
+  }
+
+  std::string cut_note() const {
+    const int64_t most = engine_.decoder_options().max_seq_len;
+    if (tokens_ >= most)
+      return fmt::format("[ cut: the conversation fills all {} positions (--max-seq-len); /clear begins anew ]", most);
+    return fmt::format("[ cut after {} (--max-new-tokens) ]", plural(options_.sampling.max_new_tokens, "token"));
   }
 
   std::string statistics() const {
@@ -106,8 +136,9 @@ class Chat {
                        engine_.decoder_options().max_seq_len);
   }
 
-  const ChatOptions& options_;
+  const TalkOptions& options_;
   Vocabulary vocabulary_;
+  ChatPrompt prompt_;
   engine::Sampling sampling_;
   engine::Engine engine_;
   std::vector<ChatMessage> messages_;
@@ -115,8 +146,13 @@ class Chat {
   int64_t tokens_ = 0;
 };
 
-int run(const ChatOptions& options) {
+int run(const TalkOptions& options) {
+  if (options.prompt.no_template && !options.prompt.template_file.empty())
+    throw UsageError{"--chat-template or --no-chat-template, not both"};
   Chat chat(options);
+  if (!chat.has_template())
+    note(fmt::format("{} {}: it goes on from all that was said, as plain text", options.model.folder(),
+                     options.prompt.no_template ? "is used without a chat template" : "has no chat template"));
   const bool terminal = ::isatty(STDIN_FILENO) && ::isatty(STDERR_FILENO);
   if (terminal) note("/help lists the commands, Ctrl-D ends");
   ChatInput input;
@@ -132,7 +168,12 @@ int run(const ChatOptions& options) {
 }
 
 Action declare(Arguments& arguments) {
-  auto options = std::make_shared<ChatOptions>();
+  auto options = std::make_shared<TalkOptions>();
+  arguments.group("Conversation");
+  arguments.text("--system", options->prompt.system, "TEXT", "what the model is told before the conversation");
+  arguments.text("--chat-template", options->prompt.template_file, "FILE",
+                 "a template in Jinja, in place of the model's own");
+  arguments.flag("--no-chat-template", options->prompt.no_template, "goes on from all that was said, as plain text");
   options->sampling.declare(arguments);
   options->model.declare(arguments);
   return [options] { return run(*options); };

@@ -80,7 +80,7 @@ std::string view_model(const InspectOptions& options) {
   if (options.stage == "graph")
     return options.dot ? graph_dot(model.graph) : options.json ? graph_json(model.graph) : graph_table(model.graph);
   if (options.stage == "loops" || options.stage == "cost") {
-    const graph::LoweredGraph lowered = graph::lower(model.graph, options.model.target);
+    const graph::LoweredGraph lowered = graph::lower(model.graph, jit::target_family(options.model.target));
     if (options.stage == "loops")
       return options.json ? loops_json(lowered, model.graph) : graph::print(model.graph, lowered);
     const std::vector<OperatorCost> costs = operator_costs(model.graph, lowered, options.rows);

@@ -7,6 +7,8 @@ shift
 
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
+# One cache for all programs: what one run compiled the next one finds, and the user's own cache is left alone.
+export MEGALITH_CACHE_DIR=${MEGALITH_CACHE_DIR:-$(realpath "$build")/tests/cache}
 start=$SECONDS
 code=0
 # Each program leaves its counts there; GoogleTest makes the names unique.

@@ -1,5 +1,7 @@
 #include "tools/sampling_options.h"
 
+#include <fmt/format.h>
+
 #include <random>
 
 #include "megalith/base/log.h"
@@ -9,8 +11,8 @@ namespace megalith::tools {
 
 void SamplingOptions::declare(Arguments& arguments) {
   arguments.group("Generation");
-  arguments.integer("-n,--max-new-tokens,--predict,--n-predict", max_new_tokens, "tokens to make at most (128)", 1,
-                    1 << 24);
+  arguments.integer("-n,--max-new-tokens,--predict,--n-predict", max_new_tokens,
+                    fmt::format("tokens to make at most ({})", max_new_tokens), 1, 1 << 24);
   arguments.number("--temp,--temperature", temperature,
                    "0 takes the likeliest token (as generation_config.json says, like all below)", 0, 99);
   arguments.integer("--top-k", top_k, "sample among the k likeliest tokens; 0: all", 0, 1 << 24);

@@ -25,6 +25,8 @@ class TextStream {
   }
   /// The request has ended, or its text has by a stop string.
   bool is_over() const { return over_; }
+  /// Its text has, by a stop string.
+  bool is_stopped() const { return stops_.found(); }
 
  private:
   std::string shown(std::string text) {

@@ -17,6 +17,13 @@ std::vector<int> Vocabulary::encode(const std::string& text) const {
   return tokenizer_ ? tokenizer_->encode(text) : ids_of(text);
 }
 
+std::vector<int> Vocabulary::encode(const std::vector<TextSegment>& segments, bool add_special) const {
+  if (tokenizer_) return tokenizer_->encode(segments, add_special);
+  std::string text;
+  for (const TextSegment& segment : segments) text += segment.text;
+  return ids_of(text);
+}
+
 std::vector<int> Vocabulary::ids_of(const std::string& text) const {
   std::vector<int> ids;
   for (const char *at = text.data(), *end = at + text.size(); at != end;) {

@@ -17,6 +17,10 @@ class Vocabulary {
   explicit Vocabulary(const ModelOptions& model);
 
   std::vector<int> encode(const std::string& text) const;
+  /// A conversation as it was laid out (Tokenizer::encode).
+  std::vector<int> encode(const std::vector<TextSegment>& segments, bool add_special) const;
+  /// Null for a folder without one.
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
   /// Turns tokens into text as they come.
   class Stream {

@@ -14,9 +14,10 @@ namespace megalith::engine {
 
 namespace {
 
-std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& config, bool dummy) {
+std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& config, const EngineOptions& options) {
   std::vector<int> ids = config.eos_token_ids;
-  if (!dummy)
+  ids.insert(ids.end(), options.stop_tokens.begin(), options.stop_tokens.end());
+  if (!options.dummy_weights)
     for (int id : generation_config_read(folder).eos_token_ids) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -67,7 +68,7 @@ int default_num_workers(const std::string& target) {
 Engine::Engine(const std::string& folder, const EngineOptions& options)
     : dummy_weights_(options.dummy_weights),
       config_(config_read(folder)),
-      stop_tokens_(find_stop_tokens(folder, config_, options.dummy_weights)),
+      stop_tokens_(find_stop_tokens(folder, config_, options)),
       num_workers_(options.num_workers > 0 ? options.num_workers : default_num_workers(options.target)) {
   decoder_options_ = options.decoder;
   decoder_options_.target = options.target;

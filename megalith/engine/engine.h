@@ -32,6 +32,7 @@ struct EngineOptions {
   int num_workers = 0;         // 0: default_num_workers()
   bool dummy_weights = false;  // random weights; only config.json is needed
   uint64_t dummy_seed = 0;
+  std::vector<int> stop_tokens = {};  // end a text, beside those that the model's files name
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
 };
 

@@ -52,9 +52,6 @@ void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
   kernel.area_bytes = info.at("area_bytes").get<int64_t>();
 }
 
-// Which bodies and which dialect; the architecture matters only to the compiler.
-std::string family(const std::string& target) { return is_cuda_target(target) ? "cuda" : target; }
-
 // Whoever wants artifacts, or brings their own, wants every stage to run.
 bool looks_at_stages(const PipelineOptions& options) {
   return !options.dump_directory.empty() || !options.override_directory.empty() || !options.keep.empty();
@@ -63,9 +60,11 @@ bool looks_at_stages(const PipelineOptions& options) {
 // The first half of the compiler: from the graph to tasks and source.
 void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, CompiledKernel& kernel) {
   const graph::LoweredGraph lowered = pipeline.stage(
-      {"lower", "loops.txt"}, [&] { return graph::lower(graph, family(options.target)); },
+      {"lower", "loops.txt"}, [&] { return graph::lower(graph, target_family(options.target)); },
       [&](const graph::LoweredGraph& l) { return graph::print(graph, l); },
-      [&](const std::string& text) { return graph::parse_loops(text, graph::lower(graph, family(options.target))); },
+      [&](const std::string& text) {
+        return graph::parse_loops(text, graph::lower(graph, target_family(options.target)));
+      },
       nullptr);
   kernel.tasks = pipeline.stage(
       {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options); },
@@ -73,7 +72,7 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
       [](const std::string& text) { return task::from_json(text); }, check_tasks);
   kernel.source = pipeline.stage(
       {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
-      [&] { return codegen::emit(family(options.target), lowered.kernels, graph.name()).text; },
+      [&] { return codegen::emit(target_family(options.target), lowered.kernels, graph.name()).text; },
       [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
 }
 
@@ -94,10 +93,10 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   const std::string text = pipeline.stage(
       {"build", "graph.txt"}, [&] { return graph::print(graph); }, [](const std::string& t) { return t; }, nullptr,
       nullptr);
-  kernel.kernel_of_node = graph::kernel_of_node(graph, family(options.target));
+  kernel.kernel_of_node = graph::kernel_of_node(graph, target_family(options.target));
 
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}", family(options.target), options.num_workers,
+  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}", target_family(options.target), options.num_workers,
                                            options.reuse_arena ? "" : ", each buffer by itself", text));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {

@@ -78,14 +78,15 @@ bool ChatTemplate::is_in_folder(const std::string& folder) {
   return file_exists(config) && JsonFile::read(config, kMostConfigBytes).root().find("chat_template");
 }
 
-ChatTemplate ChatTemplate::from_folder(const std::string& folder) {
-  const std::string config_path = folder + "/tokenizer_config.json", file_path = folder + "/chat_template.jinja";
+ChatTemplate ChatTemplate::from_folder(const std::string& folder, const std::string& template_file) {
+  const std::string config_path = folder + "/tokenizer_config.json";
+  const std::string file_path = template_file.empty() ? folder + "/chat_template.jinja" : template_file;
   auto impl = std::make_unique<Impl>();
   auto set = [&](std::optional<Impl::Program>& program, const std::string& source, const std::string& name) {
     program = {name, template_parse(source, name)};
   };
   std::optional<Impl::Program> usual;
-  if (file_exists(file_path)) set(usual, file_read(file_path), file_path);
+  if (!template_file.empty() || file_exists(file_path)) set(usual, file_read(file_path), file_path);
   if (file_exists(config_path)) {
     const JsonFile file = JsonFile::read(config_path, kMostConfigBytes);
     impl->variables = read_special_tokens(file.root());

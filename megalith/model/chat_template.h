@@ -38,8 +38,9 @@ struct ChatOptions {
 class ChatTemplate {
  public:
   /// From `folder`/chat_template.jinja, or else "chat_template" in its tokenizer_config.json, a text or a list of them
-  /// by name; the latter file also names the special tokens that templates print. UserError if there is none.
-  static ChatTemplate from_folder(const std::string& folder);
+  /// by name; the latter file also names the special tokens that templates print. UserError if there is none. A
+  /// `template_file` takes the place of the folder's own.
+  static ChatTemplate from_folder(const std::string& folder, const std::string& template_file = "");
   /// Whether from_folder finds one.
   static bool is_in_folder(const std::string& folder);
   /// From its text; `variables` are what the folder's would be: {"bos_token", "<s>"}. `name` is for messages.

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
@@ -39,10 +40,12 @@ struct CommandResult {
 struct CommandInput {
   std::string stdin_text;
   std::map<std::string, std::string> environment;
-  size_t interrupt_after = 0;  // Ctrl-C once stdout has more bytes than this; 0: never
+  size_t interrupt_after = 0;            // Ctrl-C once stdout has more bytes than this; 0: never
+  std::function<bool()> kill_once = {};  // kill -9 as soon as that is true
 };
 
-/// All tests share a cache, so that a kernel is compiled once; nothing of the user's own settings comes through.
+/// All tests share a cache, so that a kernel is compiled once: the one that tools/run_tests.sh names for all programs,
+/// or else one of this process. Nothing else of the user's own settings comes through.
 class Command {
  public:
   CommandResult operator()(std::vector<std::string> arguments, const CommandInput& input = {}) const {
@@ -55,6 +58,7 @@ class Command {
     if (child == 0) become(arguments, input, folder.path);
     CommandResult result;
     if (input.interrupt_after > 0) interrupt(child, folder / "out", input.interrupt_after);
+    if (input.kill_once) kill_child(child, input.kill_once);
     const auto interrupted = std::chrono::steady_clock::now();
     int status = 0;
     waitpid(child, &status, 0);
@@ -68,7 +72,9 @@ class Command {
 
   static const std::string& cache() {
     static const TemporaryFolder folder;
-    return folder.path;
+    static const char* const named = std::getenv("MEGALITH_CACHE_DIR");
+    static const std::string path = named && *named ? named : folder.path;
+    return path;
   }
 
  private:
@@ -88,6 +94,11 @@ class Command {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     kill(child, SIGINT);
+  }
+
+  static void kill_child(pid_t child, const std::function<bool()>& condition) {
+    while (!condition() && !is_over(child)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    kill(child, SIGKILL);
   }
 
   [[noreturn]] static void become(const std::vector<std::string>& arguments, const CommandInput& input,
@@ -112,5 +123,25 @@ inline const Command megalith_command;
 
 inline const std::string kStoryteller = MEGALITH_SOURCE_DIR "/models/storyteller";
 inline const std::string kShapes = MEGALITH_SOURCE_DIR "/models/shapes/";
+
+/// The storyteller in a folder of its own, to be changed. The folder has the same name, because that is in the kernel's
+/// source: so it is compiled once for all.
+class ModelCopy {
+ public:
+  ModelCopy() {
+    std::filesystem::create_directory(path());
+    for (const auto& file : std::filesystem::directory_iterator(kStoryteller))
+      std::filesystem::create_symlink(file.path(), *this / file.path().filename().string());
+  }
+  std::string path() const { return folder_ / "storyteller"; }
+  std::string operator/(const std::string& file) const { return path() + "/" + file; }
+  void replace(const std::string& file, const std::string& content) const {
+    std::filesystem::remove(*this / file);  // the link, not what it leads to
+    write_text(*this / file, content);
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
 
 }  // namespace megalith::test

@@ -74,7 +74,7 @@ TEST(Run, AliasesMeanTheSame) {
                                                  "0",          "--workers",
                                                  "1",          "-np",
                                                  "1",          "--max-num-batched-tokens",
-                                                 "64",         "--block-size",
+                                                 "192",        "--block-size",
                                                  "16",         "--log-level",
                                                  "warn"});
   ASSERT_EQ(theirs.code, 0) << theirs.err;
@@ -118,7 +118,7 @@ TEST(Run, PenaltiesAndMinPChangeTheText) {
 }
 
 TEST(Run, FewerPagesServeShorterTexts) {
-  const std::vector<std::string> greedy = {"-p", kPrompt, "-n", "24", "--temp", "0", "-c", "512"};
+  const std::vector<std::string> greedy = {"-p", kPrompt, "-n", "24", "--temp", "0"};
   std::vector<std::string> few = greedy;
   few.insert(few.end(), {"--num-pages", "3"});  // of 16 positions each
   const CommandResult result = story(few);
@@ -161,9 +161,11 @@ TEST(Run, RefusesAPromptThatDoesNotFit) {
 
 TEST(Run, DummyWeightsNeedOnlyAConfiguration) {
   const TemporaryFolder folder;
-  std::filesystem::copy(kStoryteller + "/config.json", folder / "config.json");
-  const std::vector<std::string> arguments = {"run", folder.path, "--load-format", "dummy",       "-p", "1 2 3", "-n",
-                                              "4",   "-c",        "256",           "--ignore-eos"};
+  const std::string model = folder / "storyteller";  // the name is in the kernel's source
+  std::filesystem::create_directory(model);
+  std::filesystem::copy(kStoryteller + "/config.json", model + "/config.json");
+  const std::vector<std::string> arguments = {"run", model, "--load-format", "dummy",       "-p", "1 2 3", "-n",
+                                              "4",   "-c",  "256",           "--ignore-eos"};
   const CommandResult result = megalith_command(arguments);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, ::testing::MatchesRegex("1 2 3( [0-9]+)( [0-9]+)( [0-9]+)( [0-9]+)\n"));

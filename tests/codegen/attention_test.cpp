@@ -6,83 +6,49 @@
 #include <fmt/format.h>
 
 #include "codegen/program.h"
+#include "megalith/ops/registry.h"
 
 namespace megalith::codegen::testing {
 namespace {
 
-const graph::TunedBody kPartial{"cpu", "attention.h", "attention_partial", {}};
-const graph::TunedBody kMerge{"cpu", "attention.h", "attention_merge", {}};
-
 struct Shape {
   const char* name;
-  const char* cache;
+  DType cache;
   int64_t rows, groups, per_group, head, page, pages, chunks, chunk;
 };
 
 // Of one text mostly: rows are drawn from `R` texts, and neighbours often have the same.
-constexpr Shape kShapes[] = {{"plain", "f32", 13, 2, 2, 64, 16, 20, 2, 160},
-                             {"long", "bf16", 21, 1, 3, 128, 16, 40, 2, 320},
-                             {"page1", "f16", 9, 3, 1, 33, 1, 70, 3, 23},
-                             {"page4096", "f32", 5, 1, 18, 80, 4096, 1, 1, 600},
-                             {"tiny", "bf16", 6, 1, 2, 7, 4, 5, 4, 5}};
+constexpr Shape kShapes[] = {{"plain", DType::f32, 13, 2, 2, 64, 16, 20, 2, 160},
+                             {"long", DType::bf16, 21, 1, 3, 128, 16, 40, 2, 320},
+                             {"page1", DType::f16, 9, 3, 1, 33, 1, 70, 3, 23},
+                             {"page4096", DType::f32, 5, 1, 18, 80, 4096, 1, 1, 600},
+                             {"tiny", DType::bf16, 6, 1, 2, 7, 4, 5, 4, 5}};
 
 Spec partial(const Shape& shape) {
-  return {fmt::format("tuned_{}", shape.name),
-          fmt::format(R"(
-        parameter T dynamic
-        attribute scale = 0.125
-        input q: f32[T, G * M * D]
-        input k_cache: {0}[P, B, G, D]
-        input v_cache: {0}[P, B, G, D]
-        input page_table: i32[R, Q]
-        input request: i32[T]
-        input position: i32[T]
-        output part: f32[T, C, G * M, D]
-        output top: f32[T, C, G * M]
-        output total: f32[T, C, G * M]
-        {{ [t, g, m, c, s, d, e] : 0 <= t < T and 0 <= g < G and 0 <= m < M and 0 <= c < C and 0 <= s < L and 0 <= d < D and 0 <= e < D }}
-        score[t, g, m, c, s]    = scale * sum(d, q[t, (g * M + m) * D + d] * f32(k_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, d]))  {{if=c * L + s <= position[t]}}
-        top[t, c, g * M + m]    = max(s, score[t, g, m, c, s], c * L + s <= position[t])  {{if=c * L <= position[t]}}
-        p[t, g, m, c, s]        = exp(score[t, g, m, c, s] - top[t, c, g * M + m])  {{if=c * L + s <= position[t]}}
-        total[t, c, g * M + m]  = sum(s, p[t, g, m, c, s], c * L + s <= position[t])  {{if=c * L <= position[t]}}
-        part[t, c, g * M + m, e] = sum(s, p[t, g, m, c, s] * f32(v_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, e]), c * L + s <= position[t])  {{if=c * L <= position[t]}})",
-                      shape.cache),
-          {{"T", shape.rows},
-           {"G", shape.groups},
-           {"M", shape.per_group},
-           {"D", shape.head},
-           {"P", shape.pages},
-           {"B", shape.page},
-           {"R", 2},
-           {"Q", shape.pages},
-           {"C", shape.chunks},
-           {"L", shape.chunk}},
-          {"g", "c", "t"},
-          {{"page_table", {0, shape.pages - 1}},
-           {"request", {0, 1}},
-           {"position", {0, std::min(shape.chunks * shape.chunk, shape.pages * shape.page) - 1}}},
-          &kPartial};
+  Spec spec = spec_of(ops::builtin()->get("attention_partial"), fmt::format("tuned_{}", shape.name),
+                      {{"T", shape.rows},
+                       {"G", shape.groups},
+                       {"M", shape.per_group},
+                       {"D", shape.head},
+                       {"P", shape.pages},
+                       {"B", shape.page},
+                       {"R", 2},
+                       {"Q", shape.pages},
+                       {"C", shape.chunks},
+                       {"L", shape.chunk}},
+                      {{"k_cache", shape.cache}, {"v_cache", shape.cache}});
+  spec.values = {{"page_table", {0, shape.pages - 1}},
+                 {"request", {0, 1}},
+                 {"position", {0, std::min(shape.chunks * shape.chunk, shape.pages * shape.page) - 1}}};
+  return spec;
 }
 
 std::vector<Spec> specs() {
   std::vector<Spec> result;
   for (const Shape& shape : kShapes) result.push_back(partial(shape));
-  result.push_back({"merge",
-                    R"(
-        parameter T dynamic
-        input part: f32[T, C, A, D]
-        input top: f32[T, C, A]
-        input total: f32[T, C, A]
-        input position: i32[T]
-        output y: bf16[T, A * D]
-        { [t, a, c, d] : 0 <= t < T and 0 <= a < A and 0 <= c < C and 0 <= d < D }
-        big[t, a]       = max(c, top[t, c, a], c * L <= position[t])
-        weight[t, a]    = sum(c, exp(top[t, c, a] - big[t, a]) * total[t, c, a], c * L <= position[t])
-        y[t, a * D + d] = sum(c, exp(top[t, c, a] - big[t, a]) * part[t, c, a, d], c * L <= position[t]) / weight[t, a])",
-                    {{"T", 5}, {"A", 3}, {"D", 33}, {"C", 4}, {"L", 7}},
-                    {"a", "t"},
-                    {{"position", {0, 27}}},
-                    &kMerge});
+  result.push_back(spec_of(ops::builtin()->get("attention_merge"), "merge",
+                           {{"T", 5}, {"A", 3}, {"D", 33}, {"C", 4}, {"L", 7}}, {{"y", DType::bf16}}));
+  result.back().values = {{"position", {0, 27}}};
   return result;
 }
 

@@ -111,23 +111,15 @@ TEST(Emit, TellsWhatItHolds) {
 }
 
 TEST(Emit, GivesTheSameBitsWithOtherCompilersAndMachines) {
-  struct Variant {
-    const char *compiler, *flags;
-  };
-  for (const Variant& variant : {Variant{"c++", "-march=x86-64-v3 -O1"}, Variant{"clang++", "-march=native"}}) {
-    if (!compiler_exists(variant.compiler)) {
-      printf("[SKIP] no %s\n", variant.compiler);
-      continue;
-    }
-    const Program other(all_specs(), variant.compiler, variant.flags);
+  on_other_machines(all_specs(), [](const Program& there, const std::string& machine) {
     for (const Spec& spec : all_specs()) {
-      loop::Arrays here = random_arrays(spec, 7), there = here;
-      program().run(spec.name, here);
-      other.run(spec.name, there);
-      for (const auto& [tensor, array] : here)
-        EXPECT_EQ(array.values, there.at(tensor).values) << variant.compiler << " " << spec.name << " " << tensor;
+      loop::Arrays a = random_arrays(spec, 7), b = a;
+      program().run(spec.name, a);
+      there.run(spec.name, b);
+      for (const auto& [tensor, array] : a)
+        EXPECT_EQ(array.values, b.at(tensor).values) << spec.name << " " << tensor << " " << machine;
     }
-  }
+  });
 }
 
 TEST(EmitErrors, NamesAnOpaqueKernelWithoutABody) {

@@ -67,6 +67,24 @@ struct Buffer {
 
 }  // namespace
 
+Spec spec_of(const graph::Operator& op, std::string name, std::map<std::string, int64_t> sizes,
+             const std::map<std::string, DType>& dtypes) {
+  Spec spec{.name = std::move(name), .text = "parameter T dynamic\n", .sizes = std::move(sizes)};
+  for (const loop::Attribute& attribute : op.attributes)
+    spec.text += fmt::format("attribute {} = {}\n", attribute.name, attribute.value);
+  for (const graph::Operand& operand : op.operands) {
+    const auto dtype = dtypes.find(operand.name);
+    spec.text +=
+        fmt::format("{} {}: {}[{}]\n", operand.role == loop::Role::output ? "output" : "input", operand.name,
+                    dtype_name(dtype == dtypes.end() ? operand.dtype : dtype->second), fmt::join(operand.shape, ", "));
+  }
+  spec.text += op.loops;
+  for (const graph::TaskAxis& axis : op.axes) spec.tiled.push_back(axis.iname);
+  for (const graph::TunedBody& body : op.bodies)
+    if (body.target == "cpu") spec.body = &body;
+  return spec;
+}
+
 graph::LoweredKernel lower(const Spec& spec) {
   graph::LoweredKernel lowered;
   lowered.name = spec.name;

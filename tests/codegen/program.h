@@ -26,6 +26,11 @@ struct Spec {
   std::map<std::string, double> magnitudes = {};  // of float tensors whose random values are not up to 1
 };
 
+/// What `op` means, with its tuned body for CPUs: the text that the operator declares. `dtypes`: of operands that are
+/// to have another one than declared; T is dynamic.
+Spec spec_of(const graph::Operator& op, std::string name, std::map<std::string, int64_t> sizes,
+             const std::map<std::string, DType>& dtypes = {});
+
 graph::LoweredKernel lower(const Spec& spec);
 
 /// Inputs and inouts with random values, rounded to their dtypes.

@@ -150,10 +150,8 @@ TEST(Batch, EachTextIsTheSameAsAloneAndOnAnyNumberOfWorkers) {
   EXPECT_EQ(alone[4].size(), 9u);
   EXPECT_NE(alone[1], alone[0]);
   EXPECT_EQ(texts_of(folder, 1, 16, 0, {requests}), alone) << "batched";
-  EXPECT_EQ(texts_of(folder, 2, 1, 0, {requests}), alone) << "batched, on two workers, in pages of 1";
   EXPECT_EQ(texts_of(folder, 5, 4096, 0, {requests}), alone) << "batched, on five workers, in one page each";
-  EXPECT_EQ(texts_of(folder, 2, 16, 16, {requests}), alone) << "batched, a row at a time";
-  EXPECT_EQ(texts_of(folder, 2, 16, 200, {requests}), alone) << "batched, many rows of prompts at a time";
+  EXPECT_EQ(texts_of(folder, 2, 1, 16, {requests}), alone) << "batched, a row at a time, in pages of 1";
   EXPECT_EQ(texts_of(folder, 2, 16, 1, one_by_one), alone) << "prompts a row at a time";
 }
 

@@ -75,13 +75,12 @@ inline std::vector<double> random_values(int64_t n, DType dtype, int64_t limit, 
 }
 
 /// Largest |a - b| over what rounding of `dtype` and of f32 sums may explain, 1 being the limit: errors grow with the
-/// element and, since sums cancel, with the tensor's typical size (zeros, as rows that are not there have, aside).
+/// element and, since sums cancel, with the tensor's typical size.
 inline double error_in_roundings(const loop::Array& a, const loop::Array& b, DType dtype, double slack = 8,
                                  double roundings = 1) {
   double square = 0;
   for (double v : b.values) square += std::isfinite(v) ? v * v : 0;
-  const auto zeros = static_cast<size_t>(std::count(b.values.begin(), b.values.end(), 0.0));
-  const double typical = std::sqrt(square / static_cast<double>(std::max<size_t>(b.values.size() - zeros, 1)));
+  const double typical = std::sqrt(square / static_cast<double>(std::max<size_t>(b.values.size(), 1)));
   const double epsilon =
       dtype_is_float(dtype) ? std::max(roundings * dtype_epsilon(dtype), slack * dtype_epsilon(DType::f32)) : 0;
   double worst = 0;

@@ -62,6 +62,8 @@ void keep(CudaBuild& build, const NvrtcResult& result, const std::string& name, 
 
 bool is_cuda_target(const std::string& target) { return target == "cuda" || target.starts_with("cuda:sm_"); }
 
+std::string target_family(const std::string& target) { return is_cuda_target(target) ? "cuda" : target; }
+
 std::string cuda_architecture(const std::string& target) {
   MEGALITH_CHECK(is_cuda_target(target), "\"{}\" is no CUDA target: want cuda or, for example, cuda:sm_90a", target);
   return target == "cuda" ? cuda_device().architecture : target.substr(5);

@@ -27,6 +27,8 @@ CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::st
 
 /// "cuda:sm_90a" is a target for that architecture, "cuda" one for the GPU of this machine.
 bool is_cuda_target(const std::string& target);
+/// "cpu" or "cuda": which bodies and which dialect; the architecture matters only to the compiler.
+std::string target_family(const std::string& target);
 /// The architecture of a target; SystemError for "cuda" where there is no GPU.
 std::string cuda_architecture(const std::string& target);
 

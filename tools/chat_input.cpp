@@ -1,4 +1,4 @@
-#include "tools/chat.h"
+#include "tools/chat_input.h"
 
 #include <utility>
 
@@ -6,13 +6,7 @@ namespace megalith::tools {
 
 namespace {
 constexpr std::string_view kQuotes = "\"\"\"";
-}
-
-std::string chat_text(const std::vector<ChatMessage>& messages) {
-  std::string text;
-  for (const ChatMessage& message : messages) text += message.content;
-  return text;
-}
+}  // namespace
 
 std::optional<std::string> ChatInput::line(std::string text) {
   if (text.ends_with('\r')) text.pop_back();

@@ -1,21 +1,10 @@
-// A conversation, apart from terminal and model, so that it can be tested: what a line of input means, and the text
-// that the model goes on from.
+// What a user types into a conversation, apart from terminal and model, so that it can be tested.
 #pragma once
 
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace megalith::tools {
-
-struct ChatMessage {
-  std::string role;  // "user" or "assistant"
-  std::string content;
-};
-
-/// The text of the conversation so far, for the model to go on from. The one place that knows how a model wants it: one
-/// without a template goes on from plain text.
-std::string chat_text(const std::vector<ChatMessage>& messages);
 
 /// What a user types, line by line. A message is a line; a line that ends with a backslash goes on in the next; what
 /// stands between two lines of three quotes is one message.

@@ -1,0 +1,268 @@
+// What users have when something is wrong: the real command on files, prompts, caches and compilers that are broken.
+// Each ends in an error that names the thing, or is got over; and then the same command on good input works.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command_run.h"
+
+namespace megalith::test {
+namespace {
+
+using nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kGood = "Once upon a time there\n";  // four tokens on from "Once"
+
+CommandResult run_model(const std::string& folder, const std::string& prompt = "Once", const CommandInput& input = {}) {
+  return megalith_command({"run", folder, "-c", "256", "-n", "4", "--temp", "0", "-p", prompt}, input);
+}
+
+void expect_good_run() {
+  const CommandResult good = run_model(kStoryteller);
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_EQ(good.out, kGood);
+}
+
+/// Exit code 1, nothing on stdout, one message that has `text`; and nothing is left behind.
+void expect_error(const CommandResult& result, const std::string& text) {
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, AllOf(StartsWith("megalith: error: "), HasSubstr(text)));
+  expect_good_run();
+}
+
+// ---- weights -----------------------------------------------------------------------------------
+
+class BadWeights : public testing::Test {
+ protected:
+  BadWeights() {
+    const std::string file = read_text(kStoryteller + "/model.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof length);
+    header_ = ordered_json::parse(file.substr(8, length));
+    data_ = file.substr(8 + length);
+  }
+  /// What a run says of these weights; `length`: what the file says of its header's, if it lies.
+  CommandResult run(std::optional<uint64_t> length = {}) {
+    const std::string header = header_.dump();
+    const uint64_t said = length.value_or(header.size());
+    model_.replace("model.safetensors", std::string(reinterpret_cast<const char*>(&said), 8) + header + data_);
+    return run_model(model_.path());
+  }
+  ModelCopy model_;
+  ordered_json header_;
+  std::string data_;
+  const std::string norm_ = "model.layers.0.input_layernorm.weight", down_ = "model.layers.0.mlp.down_proj.weight";
+};
+
+TEST_F(BadWeights, AreGoodAsTheyAre) {
+  const CommandResult result = run();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, kGood);
+}
+
+TEST_F(BadWeights, Truncated) {
+  data_.resize(data_.size() / 2);
+  expect_error(run(), "but the file holds " + std::to_string(data_.size()) + " bytes of data");
+  model_.replace("model.safetensors", "");
+  expect_error(run_model(model_.path()), "model.safetensors has 0 bytes, too few");
+}
+
+TEST_F(BadWeights, AHeaderThatIsTooLong) {
+  expect_error(run(uint64_t{1} << 60), "want at most 100000000: it is not a safetensors file");
+  expect_error(run(90'000'000), "a header of 90000000 bytes but has only ");
+}
+
+TEST_F(BadWeights, OffsetsPastTheEndAndOverlapping) {
+  const ordered_json good = header_;
+  header_[norm_]["data_offsets"] = {data_.size(), data_.size() + 512};
+  expect_error(run(), fmt::format("\"{}\" has data_offsets [{}, {}]", norm_, data_.size(), data_.size() + 512));
+  header_ = good;
+  header_[norm_]["data_offsets"] = good[down_]["data_offsets"];
+  header_[norm_]["shape"] = good[down_]["shape"];
+  expect_error(run(), "overlap: [2097664, 2490880)");
+}
+
+TEST_F(BadWeights, SizesThatAreNotThoseOfTheShape) {
+  header_[norm_]["shape"] = {255};
+  expect_error(run(), fmt::format("\"{}\" has 512 bytes of data, but shape [255] of BF16 wants 510", norm_));
+}
+
+TEST_F(BadWeights, AMissingTensor) {
+  header_["model.layers.0.mlp.down_porj.weight"] = header_[down_];
+  header_.erase(down_);
+  const CommandResult result = run();
+  expect_error(result, "no tensor \"" + down_ + "\"");
+  EXPECT_THAT(result.err, HasSubstr(" (near: \"model.layers."));
+}
+
+TEST_F(BadWeights, AWrongShape) {
+  header_[down_]["shape"] = {768, 256};
+  expect_error(run(),
+               fmt::format("the weight \"{}\" has the shape [768, 256], want [256, 768] as config.json says", down_));
+}
+
+TEST_F(BadWeights, AWrongDType) {
+  const ordered_json good = header_;
+  header_[norm_]["dtype"] = "F8_E4M3";
+  header_[norm_]["shape"] = {512};
+  expect_error(run(), fmt::format("tensor \"{}\" is of dtype F8_E4M3, supported are BF16", norm_));
+  header_ = good;
+  header_[norm_]["dtype"] = "I32";
+  header_[norm_]["shape"] = {128};
+  expect_error(run(), norm_);
+}
+
+// ---- the other files ---------------------------------------------------------------------------
+
+TEST(BadFiles, AnUnknownArchitecture) {
+  ModelCopy model;
+  auto config = ordered_json::parse(read_text(kStoryteller + "/config.json"));
+  config["architectures"] = {"MambaForCausalLM"};
+  model.replace("config.json", config.dump());
+  expect_error(run_model(model.path()), "config.json: \"architectures[0]\" is \"MambaForCausalLM\"");
+}
+
+TEST(BadFiles, ABrokenTokenizer) {
+  ModelCopy model;
+  const std::string good = read_text(kStoryteller + "/tokenizer.json");
+  model.replace("tokenizer.json", good.substr(0, good.size() / 2));
+  expect_error(run_model(model.path()), "tokenizer.json is not JSON, near byte ");
+  model.replace("tokenizer.json", "{}");
+  expect_error(run_model(model.path()), "tokenizer.json");
+  // One of another model: whole, but it makes a token that this model does not have.
+  auto other = ordered_json::parse(good);
+  other["added_tokens"].push_back(other["added_tokens"][0]);
+  other["added_tokens"].back()["content"] = "<|other|>";
+  other["added_tokens"].back()["id"] = 4096;
+  model.replace("tokenizer.json", other.dump());
+  expect_error(run_model(model.path(), "Once<|other|>"), "contains the token 4096, but the vocabulary has 4096 tokens");
+}
+
+TEST(BadFiles, ABrokenGenerationConfig) {
+  ModelCopy model;
+  model.replace("generation_config.json", R"({"top_p": "much"})");
+  expect_error(run_model(model.path()), "generation_config.json: \"top_p\" is \"much\"");
+}
+
+// ---- prompts -----------------------------------------------------------------------------------
+
+TEST(BadPrompt, TooLongOrEmptyOrNotThere) {
+  expect_error(run_model(kStoryteller, std::string(5000, 'a')), "but a text may have 256 (--max-seq-len)");
+  expect_error(run_model(kStoryteller, ""), "prompt 1 is empty: give at least one token");
+  expect_error(megalith_command({"run", kStoryteller, "-f", "/no/such/prompt"}), "cannot open /no/such/prompt");
+}
+
+TEST(BadPrompt, BytesThatAreNoText) {
+  for (const std::string prompt : {"Once \xff\xfe upon", "\xc3", "\xf0\x9f\x98 a", "\xed\xa0\x80"}) {
+    const CommandResult result = run_model(kStoryteller, prompt);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.out, StartsWith(prompt));
+    const CommandResult chat =
+        megalith_command({"chat", kStoryteller, "-c", "256", "-n", "4", "--temp", "0"}, {.stdin_text = prompt + "\n"});
+    EXPECT_EQ(chat.code, 0) << chat.err;
+  }
+  const TemporaryFolder folder;
+  write_text(folder / "prompt", std::string("Once\0upon", 9));
+  EXPECT_EQ(megalith_command({"run", kStoryteller, "-c", "256", "-n", "4", "-f", folder / "prompt"}).code, 0);
+  expect_good_run();
+}
+
+// ---- cache and compiler ------------------------------------------------------------------------
+
+/// A cache of its own, and `doctor`, whose kernel compiles in a blink.
+class BadSystem : public testing::Test {
+ protected:
+  CommandResult doctor(std::map<std::string, std::string> more = {}, std::function<bool()> kill_once = {}) {
+    more.emplace("MEGALITH_CACHE_DIR", folder_ / "cache");
+    return megalith_command({"doctor"}, {.environment = more, .kill_once = std::move(kill_once)});
+  }
+  CommandResult run(std::map<std::string, std::string> environment) {
+    return run_model(kStoryteller, "Once", {.environment = std::move(environment)});
+  }
+  void expect_well() {
+    const CommandResult result = doctor();
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("ok    kernel"));
+  }
+  /// A compiler that says its version, and else does what `action` says in shell.
+  std::string compiler(const std::string& action) {
+    write_text(folder_ / "c++",
+               "#!/bin/sh\ncase \"$*\" in *--version) echo made up 1.0; exit 0;; esac\n" + action + "\n");
+    ::chmod((folder_ / "c++").c_str(), 0755);
+    return folder_ / "c++";
+  }
+  /// The only file of this name in the cache.
+  std::string cached(const std::string& name) {
+    std::string found;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(folder_ / "cache"))
+      if (file.path().filename() == name) found = file.path();
+    return found;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(BadSystem, NoCompiler) {
+  expect_error(run({{"PATH", "/nowhere"}}), "no C++ compiler found: looked for c++, g++, clang++ in /nowhere");
+  expect_error(run({{"MEGALITH_CXX", "/no/such/c++"}}), "MEGALITH_CXX is \"/no/such/c++\", which is no program");
+}
+
+TEST_F(BadSystem, ACompilerThatFails) {
+  expect_error(run({{"MEGALITH_CXX", "/bin/false"}}), "is it a C++ compiler?");
+  const std::string broken = compiler("echo 'kernel.cpp:1: out of ideas'; exit 1");
+  const CommandResult result = run({{"MEGALITH_CXX", broken}});
+  expect_error(result, "kernel.cpp:1: out of ideas");
+  EXPECT_THAT(result.err, HasSubstr(broken + " "));  // the command, to be repeated by hand
+}
+
+TEST_F(BadSystem, ACacheThatCannotBeWritten) {
+  const CommandResult result = run({{"MEGALITH_CACHE_DIR", "/dev/null/cache"}});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, kGood);
+  EXPECT_THAT(result.err, HasSubstr("warning: the kernel cache /dev/null/cache cannot be used"));
+}
+
+TEST_F(BadSystem, KilledInTheMiddleOfACompilation) {
+  const std::string slow = compiler("touch " + (folder_ / "started") + "\nexec sleep 2");
+  const CommandResult killed =
+      doctor({{"MEGALITH_CXX", slow}}, [&] { return std::filesystem::exists(folder_ / "started"); });
+  EXPECT_EQ(killed.code, 128 + SIGKILL);
+  expect_well();
+  // The same source and compiler once more: nobody holds the lock, and nothing half made is taken for an entry.
+  const std::string mended = compiler("exec c++ \"$@\"");
+  const CommandResult again = doctor({{"MEGALITH_CXX", mended}});
+  EXPECT_EQ(again.code, 0) << again.out << again.err;
+}
+
+TEST_F(BadSystem, KilledAtAnyMoment) {
+  for (int milliseconds = 0; milliseconds < 120; milliseconds += 12) {
+    const auto start = std::chrono::steady_clock::now();
+    run_model(kStoryteller, "Once", {.kill_once = [&] {
+                return std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(milliseconds);
+              }});
+    expect_good_run();
+  }
+}
+
+TEST_F(BadSystem, ATruncatedCacheEntry) {
+  expect_well();
+  for (const char* file : {"kernel.so", "info.json"}) {
+    const std::string path = cached(file);
+    ASSERT_NE(path, "");
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+    const CommandResult result = doctor();
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_THAT(result.err, HasSubstr("warning: ")) << file;
+    const CommandResult again = doctor();  // it was mended
+    EXPECT_EQ(again.code, 0);
+    EXPECT_EQ(again.err, "") << file;
+  }
+}
+
+}  // namespace
+}  // namespace megalith::test

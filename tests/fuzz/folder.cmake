@@ -1,0 +1,10 @@
+# The fuzz targets once more, without a fuzzer: each under a name of its own, for replay_test.cpp.
+file(GLOB targets CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/targets/*.cpp)
+set(table "")
+foreach(target ${targets})
+  get_filename_component(name ${target} NAME_WE)
+  set_source_files_properties(${target} PROPERTIES COMPILE_DEFINITIONS LLVMFuzzerTestOneInput=fuzz_${name})
+  string(APPEND table "TARGET(${name})")
+endforeach()
+target_sources(test_fuzz PRIVATE ${targets})
+target_compile_definitions(test_fuzz PRIVATE "MEGALITH_FUZZ_TARGETS=${table}")
