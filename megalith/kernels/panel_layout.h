@@ -3,14 +3,15 @@
 //
 // Within a panel stands column after column, and of each column the 16 rows side by side: a register's worth of weights
 // is one load, and what it is multiplied with is one activation, broadcast. Of bf16 it is pairs of columns: 16 rows x 2
-// columns = 64 bytes, as the dot products of pairs (vdpbf16ps) take them. A body reads its panels from end to end: a
-// worker's rows are one run of memory.
+// columns = 64 bytes, as the dot products of pairs (vdpbf16ps) take them; of int8 it is quads, as those of bytes
+// (vpdpbusd) do. A body reads its panels from end to end: a worker's rows are one run of memory.
 //
 //   element (n, k) of [rows, columns]:  panel n / 16, step k / 2, row n % 16, half k % 2      (bf16)
+//                                       panel n / 16, step k / 4, row n % 16, quarter k % 4   (int8)
 //                                       panel n / 16, step k,     row n % 16                  (f16, f32)
 //
-// Rows past the last and, of bf16, the column past an odd number of them are zeros: bodies read them and what comes out
-// is not stored. Panels stand one behind the other without gaps, and the first begins at a multiple of 64 bytes.
+// Rows past the last and columns that fill up the last pair or quad are zeros: bodies read them and what comes out is
+// not stored. Panels stand one behind the other without gaps, and the first begins at a multiple of 64 bytes.
 #pragma once
 
 namespace megalith::panel {
@@ -18,8 +19,8 @@ namespace megalith::panel {
 /// Rows of a panel. Tasks are cut at multiples of it.
 constexpr int kRows = 16;
 
-/// Columns that stand together for each row: 2 of bf16, 1 of wider and of all others.
-constexpr int kPair = 2, kSingle = 1;
+/// Columns that stand together for each row: 2 of bf16, 4 of int8, 1 of all others.
+constexpr int kPair = 2, kQuad = 4, kSingle = 1;
 
 constexpr long long panels(long long rows) { return (rows + kRows - 1) / kRows; }
 constexpr long long steps(long long columns, int together) { return (columns + together - 1) / together; }
