@@ -1,11 +1,11 @@
 // Activations as whole numbers, for products with weights in int8: within a block of columns each is a multiple of one
-// power of two, 22 bits long, so that a product with a weight and the sum over a block are whole numbers too, and
-// exact. What an f32 loses by that is less than half of 2^-22 of the largest of its block: no more than adding up terms
-// in f32 would lose. Weights are multiplied as they are stored, four columns of a row in an instruction where the
-// machine has one, and nothing is widened: three instructions for 64 weights and a row (docs/cpu.md).
+// power of two, up to 30 bits long, so that a product with a weight and the sum over a block are whole numbers too, and
+// exact. What that takes from an activation is less than 2^-29 of the largest of its block: nothing beside the rounding
+// of a sum in f32. Weights are multiplied as they are stored, four columns of a row in an instruction where the machine
+// has one, and nothing is widened: five instructions for 64 weights and a row (docs/cpu.md).
 //
 // A number is cut into digits, of eight bits where the machine multiplies bytes, else of sixteen. Whole numbers add up
-// to the same however they are cut, and a sum is rounded once, to an f32: so every machine gives the same bits.
+// to the same however they are cut, and a sum becomes an f32 in one way: so every machine gives the same bits.
 #pragma once
 
 #include "megalith/kernels/cpu/panels.h"
@@ -20,30 +20,26 @@ namespace digits {
 /// Most columns of a block: 256 * 128 * 2^15 is the largest sum that an i32 holds.
 inline constexpr i64 kMostColumns = 256;
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
-/// Digits of eight bits, a plane each.
-inline constexpr int kPlanes = 3;
-#else
-/// low of even columns, of odd ones, high of even columns, of odd ones: 16 bits each.
+/// Of each row: of eight bits, the lowest digits first; or of 16 bits, the low ones of even columns, those of odd ones,
+/// the high ones of even columns, those of odd ones.
 inline constexpr int kPlanes = 4;
-#endif
 
 /// What the columns of a block have in common.
 struct Block {
-  f32 unit;      // what a number is a multiple of; NaN if an activation is not finite
-  i32 first[3];  // what sums of products with a digit begin with
+  f32 unit;      // what an activation is a multiple of; NaN if one is not finite
+  i32 first[4];  // what sums of products with a digit begin with
 };
 
-/// Numbers of up to 22 bits: a power of two times `x` rounded to the nearest, ties to even.
+/// What makes numbers of activations, and activations of numbers: powers of two.
 struct Scaled {
   f32 by, unit;
 };
 /// For a block whose largest magnitude has these bits.
 MEGALITH_INLINE inline Scaled scaled(u32 top) {
-  // Exponents are kept where both powers of two are normal numbers: what is below 2^-105 loses bits.
-  const u32 exponent = top >> 23 > 22 ? top >> 23 : 22;
-  const f32 unit = __builtin_bit_cast(f32, exponent == 255 ? 0x7fc00000u : (exponent - 21) << 23);
-  return {__builtin_bit_cast(f32, (275 - exponent) << 23), unit};
+  // Exponents are kept where both powers of two are normal numbers: what is below 2^-97 loses bits.
+  const u32 exponent = top >> 23 > 30 ? top >> 23 : 30;
+  const f32 unit = __builtin_bit_cast(f32, exponent == 255 ? 0x7fc00000u : (exponent - 29) << 23);
+  return {__builtin_bit_cast(f32, (283 - (exponent == 255 ? 254 : exponent)) << 23), unit};
 }
 
 /// Rows of digits: of each row its planes, [kPlanes, quads] words of four columns, and its blocks.
@@ -85,19 +81,16 @@ struct Rows {
     }
     const Scaled scale = scaled(top);
     block.unit = scale.unit;
-    // The sum of a number of 22 bits and this one has no bits below the point, and what it has above is the number.
-    constexpr f32 kRounds = 0x1.8p23f;
-    constexpr u32 kRoundsBits = __builtin_bit_cast(u32, kRounds);
     alignas(64) u32 number[kMostColumns];
     MEGALITH_INDEPENDENT
-    for (i64 i = 0; i < columns; ++i) number[i] = __builtin_bit_cast(u32, x[i] * scale.by + kRounds) - kRoundsBits;
+    for (i64 i = 0; i < columns; ++i) number[i] = static_cast<u32>(static_cast<i32>(x[i] * scale.by));
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
     for (int d = 0; d < kPlanes; ++d) {
       u8* const plane = reinterpret_cast<u8*>(to + d * kQuads) + begin;
       i32 sum = 0;
       MEGALITH_INDEPENDENT
       for (i64 i = 0; i < columns; ++i) {
-        const u32 digit = ((number[i] + 0x808080u) >> (8 * d)) & 0xff;  // plus 128
+        const u32 digit = ((number[i] + 0x80808080u) >> (8 * d)) & 0xff;  // plus 128
         plane[i] = static_cast<u8>(digit ^ 0x80);
         sum += static_cast<i32>(digit) - 128;
       }
@@ -134,18 +127,20 @@ struct Weights {
 };
 /// The words of four columns, broadcast.
 struct Quad {
-  Wholes digit[3];
+  Wholes digit[4];
   MEGALITH_INLINE static Quad load(const i32* words, i64 quads) {
-    return {{words[0] - Wholes{}, words[quads] - Wholes{}, words[2 * quads] - Wholes{}}};
+    Quad result;
+    for (int d = 0; d < 4; ++d) result.digit[d] = words[d * quads] - Wholes{};
+    return result;
   }
 };
 struct Sums {
-  Wholes digit[3];
+  Wholes digit[4];
   MEGALITH_INLINE void begin(const Block& block) {
-    for (int d = 0; d < 3; ++d) digit[d] = block.first[d] - Wholes{};
+    for (int d = 0; d < 4; ++d) digit[d] = block.first[d] - Wholes{};
   }
   MEGALITH_INLINE void add(const Weights& weights, const Quad& quad) {
-    for (int d = 0; d < 3; ++d)
+    for (int d = 0; d < 4; ++d)
 #if defined(__clang__)
       digit[d] = __builtin_ia32_vpdpbusd512(digit[d], weights.bytes, quad.digit[d]);
 #else
@@ -153,7 +148,7 @@ struct Sums {
 #endif
   }
   MEGALITH_INLINE Lanes value() const {
-    const Wholes low = digit[0] + (digit[1] << 8), high = digit[2] + (low >> 16);
+    const Wholes low = digit[0] + (digit[1] << 8), high = digit[2] + (digit[3] << 8) + (low >> 16);
     Lanes result = {__builtin_convertvector(low & 0xffff, Lanes::Vector)};
     result.multiply_add(Lanes::broadcast(65536.0f), {__builtin_convertvector(high, Lanes::Vector)});
     return result;

@@ -17,9 +17,9 @@ struct QuantPanel {
   const Scale* scales;
 };
 
-/// Rows that share a weight while it is in a register: of two panels that is 24 sums in 32 registers.
+/// Rows that share a weight while it is in a register: of two panels that is 16 sums in 32 registers.
 #if defined(__AVX512F__)
-inline constexpr int kDigitRows = 4;
+inline constexpr int kDigitRows = 2;
 #else
 inline constexpr int kDigitRows = 1;
 #endif
