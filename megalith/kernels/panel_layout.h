@@ -11,7 +11,8 @@
 //                                       panel n / 16, step k,     row n % 16                  (f16, f32)
 //
 // Rows past the last and columns that fill up the last pair or quad are zeros: bodies read them and what comes out is
-// not stored. Panels stand one behind the other without gaps, and the first begins at a multiple of 64 bytes.
+// not stored. A panel takes an odd number of steps, so that the same column of panels that are read side by side is not
+// in the same set of a cache; what that leaves over is zeros, too. The first begins at a multiple of 64 bytes.
 #pragma once
 
 namespace megalith::panel {
@@ -26,7 +27,7 @@ constexpr long long panels(long long rows) { return (rows + kRows - 1) / kRows; 
 constexpr long long steps(long long columns, int together) { return (columns + together - 1) / together; }
 /// Elements of one panel, and of a matrix.
 constexpr long long panel_elements(long long columns, int together) {
-  return steps(columns, together) * together * kRows;
+  return (steps(columns, together) | 1) * together * kRows;
 }
 constexpr long long elements(long long rows, long long columns, int together) {
   return panels(rows) * panel_elements(columns, together);
@@ -47,10 +48,10 @@ void pack(Element* __restrict to, const Element* __restrict from, long long rows
       for (int r = 0; r < kRows; ++r)
         __builtin_memcpy(to + (s * kRows + r) * Together, from + r * columns + s * Together,
                          Together * sizeof(Element));
-  for (; s < steps(columns, Together); ++s)
+  for (; s < (steps(columns, Together) | 1); ++s)
     for (int r = 0; r < kRows; ++r)
       for (int i = 0; i < Together; ++i) {
-        const bool there = r < rows && (s < whole || s * Together + i < columns);
+        const bool there = r < rows && s * Together + i < columns;
         to[(s * kRows + r) * Together + i] = there ? from[r * columns + s * Together + i] : Element{};
       }
 }

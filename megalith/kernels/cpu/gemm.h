@@ -144,24 +144,33 @@ struct PackedRows {
   i64 count;
 };
 
+template <int Most>
+MEGALITH_INLINE inline int panels_at_a_time(const PackedRows<Most>&) {
+  return kProductPanels;
+}
+
 /// panel_rows() of kernels/cpu/panel_product.h for packed rows.
-template <int Most, class Weight, int Panels, class Store>
-MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Side<Panel<Weight>, Panels>& side, i64 K,
+template <int Most, class Weight, class Store>
+MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Side<Panel<Weight>>& side, i64 K,
                                        Store store) {
-  static_assert(Panels <= 2 && Most <= (Panels == 1 ? gemm::kRowsByOne : gemm::kRowsByTwo));
-  const Weight* weights[Panels];
-  for (int p = 0; p < Panels; ++p) weights[p] = side.now[p].weights;
+  const Weight* weights[2];
+  for (int p = 0; p < side.count; ++p) weights[p] = side.panels[p].weights;
   const i64 panel_bytes = panel::panel_elements(K, kTogether<Weight>) * static_cast<i64>(sizeof(Weight));
   const i64 num_runs = rows::runs(K), num_blocks = (packed.count + Most - 1) / Most;
   gemm::Ahead ahead{{}, (panel_bytes / 64 + num_runs * num_blocks - 1) / (num_runs * num_blocks)};
-  alignas(64) f32 sum[Most * Panels * kLanes];
+  alignas(64) f32 sum[Most * 2 * kLanes];
   for (i64 first = 0, block = 0; first < packed.count; first += block) {
     block = gemm::next_block<Most>(packed.count - first);
-    for (int p = 0; p < Panels; ++p)
-      ahead.next[p] = reinterpret_cast<const u8*>(side.next[p].weights) + panel_bytes * (first / Most) / num_blocks;
-    gemm::any_tile<Most, Panels>(block, sum, packed.x + first * rows::packed_row_elements(K), weights, K, ahead);
+    for (int p = 0; p < side.count; ++p)
+      ahead.next[p] = reinterpret_cast<const u8*>(weights[p]) + side.next + panel_bytes * (first / Most) / num_blocks;
+    const f32* const x = packed.x + first * rows::packed_row_elements(K);
+    if (Most <= gemm::kRowsByTwo && side.count == 2)
+      gemm::any_tile<Most <= gemm::kRowsByTwo ? Most : 1, 2>(block, sum, x, weights, K, ahead);
+    else
+      gemm::any_tile<Most, 1>(block, sum, x, weights, K, ahead);
     for (i64 r = 0; r < block; ++r)
-      for (int p = 0; p < Panels; ++p) store(first + r, p, static_cast<const f32*>(sum + (r * Panels + p) * kLanes));
+      for (int p = 0; p < side.count; ++p)
+        store(first + r, p, static_cast<const f32*>(sum + (r * side.count + p) * kLanes));
   }
 }
 

@@ -123,31 +123,31 @@ MEGALITH_INLINE inline void with_normed_rows(const Args& a, F f) {
       f);
 }
 
-/// f(Count<panels>, n) for outputs n of [n_begin, n_end), panel after panel, or several at a time: as many as suit the
-/// rows, of `Each` matrices side by side.
-template <int Each, class Rows, class F>
-MEGALITH_INLINE inline void for_panels(const Rows& rows, i64 n_begin, i64 n_end, F f) {
-  i64 n = n_begin;
-  auto pass = [&](auto panels) MEGALITH_INLINE {
-    constexpr int kStep = panels.value * kLanes;
-    for (; n + kStep - kLanes < n_end; n += kStep) f(panels, n);
-  };
-  if constexpr (__is_same(Rows, PlainRows) && kFewRowsPanels > kProductPanels)
-    if (rows.count < kProductRows) pass(Count<kFewRowsPanels / Each>{});
-  if constexpr (kProductPanels / Each > 1) pass(Count<kProductPanels / Each>{});
-  pass(Count<1>{});
+/// f(panels, n) for outputs n of [n_begin, n_end): as many panels at a time as suit the rows, of `each` matrices side
+/// by side, and fewer at the end.
+template <class Rows, class F>
+MEGALITH_INLINE inline void for_panels(const Rows& rows, int each, i64 n_begin, i64 n_end, F f) {
+  int panels = max(panels_at_a_time(rows) / each, 1);
+  for (i64 n = n_begin; n < n_end; n += panels * kLanes) {
+    while (panels > 1 && n + (panels - 1) * kLanes >= n_end) panels /= 2;
+    f(panels, n);
+  }
+}
+
+template <class AnyPanel>
+MEGALITH_INLINE inline i64 bytes_between(const AnyPanel& from, const AnyPanel& to) {
+  return reinterpret_cast<const u8*>(to.weights) - reinterpret_cast<const u8*>(from.weights);
 }
 
 /// store(t, n, sums, count) for all rows t and outputs n to n + count, at most 16, of [n_begin, n_end). n_begin is a
 /// multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel that begins with row n.
 template <class Rows, class PanelAt, class Store>
 MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end, Store store) {
-  for_panels<1>(rows, n_begin, n_end, [&](auto count, i64 n) MEGALITH_INLINE {
-    Side<decltype(panel_at(n)), count.value> side;
-    for (int p = 0; p < count.value; ++p) {
-      side.now[p] = panel_at(n + p * kLanes);
-      side.next[p] = panel_at(n + (p + count.value) * kLanes);
-    }
+  for_panels(rows, 1, n_begin, n_end, [&](int count, i64 n) MEGALITH_INLINE {
+    Side<decltype(panel_at(n))> side;
+    side.count = count;
+    for (int p = 0; p < count; ++p) side.panels[p] = panel_at(n + p * kLanes);
+    side.next = bytes_between(side.panels[0], panel_at(n + count * kLanes));
     panel_rows(rows, side, K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
       store(t, n + p * kLanes, sums, min(i64(kLanes), n_end - n - p * kLanes));
     });
@@ -178,14 +178,14 @@ MEGALITH_INLINE inline void residual_rows(const Args& a, PanelAt weight) {
 template <Pack kPack, class Args, class PanelAt>
 MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt up_at) {
   with_normed_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
-    for_panels<2>(rows, a.n_begin, a.n_end, [&](auto count, i64 n0) MEGALITH_INLINE {
-      Side<decltype(gate_at(n0)), 2 * count.value> side;
-      for (int p = 0; p < count.value; ++p) {
-        side.now[2 * p] = gate_at(n0 + p * kLanes);
-        side.now[2 * p + 1] = up_at(n0 + p * kLanes);
-        side.next[2 * p] = gate_at(n0 + (p + count.value) * kLanes);
-        side.next[2 * p + 1] = up_at(n0 + (p + count.value) * kLanes);
+    for_panels(rows, 2, a.n_begin, a.n_end, [&](int count, i64 n0) MEGALITH_INLINE {
+      Side<decltype(gate_at(n0))> side;
+      side.count = 2 * count;
+      for (int p = 0; p < count; ++p) {
+        side.panels[2 * p] = gate_at(n0 + p * kLanes);
+        side.panels[2 * p + 1] = up_at(n0 + p * kLanes);
       }
+      side.next = bytes_between(side.panels[0], gate_at(n0 + count * kLanes));
       f32 gate[kLanes];
       panel_rows(rows, side, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
         if (p % 2 == 0) {

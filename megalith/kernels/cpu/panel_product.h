@@ -13,13 +13,13 @@ namespace megalith::kernels {
 
 /// Rows of activations that share a weight while it is in a register, panels that are read side by side then, and how
 /// many if there are fewer rows. Of what a loop that only reads gets of memory, two streams at a time, one row of 1024
-/// columns gets 92 % with one panel, 98 % with two, 100 % with four, 101 % with eight (one thread of a Sapphire
-/// Rapids): sums must be enough for the loop to be several times faster than memory.
+/// columns gets 96 % with two panels, 101 % with four, 105 % with eight (two threads of a Sapphire Rapids): more
+/// streams are faster to read, and the faster the loop is out of a cache, the less it holds up memory.
 #if defined(__AVX512F__)
-inline constexpr int kProductRows = 4, kProductPanels = 2, kFewRowsPanels = 4;
+inline constexpr int kProductRows = 4, kProductPanels = 2, kMostPanels = 8;
 #else
-// 16 registers, of which a Lanes takes two or more.
-inline constexpr int kProductRows = 2, kProductPanels = 1, kFewRowsPanels = 1;
+// 16 registers, of which a Lanes takes two or more. Two panels are those of two matrices.
+inline constexpr int kProductRows = 2, kProductPanels = 1, kMostPanels = 2;
 #endif
 
 /// How far ahead of the weights in hand memory is asked for. At the end of panels that is the beginning of those that
@@ -41,30 +41,24 @@ template <class Weight>
 struct Panel {
   const Weight* weights;
 };
-/// Panels that are read side by side, and where to ask for those that are read after them.
-template <class AnyPanel, int Count>
+/// Panels that are read side by side.
+template <class AnyPanel>
 struct Side {
-  AnyPanel now[Count], next[Count];
+  int count;  // 1, 2, 4 or kMostPanels
+  AnyPanel panels[kMostPanels];
+  i64 next;  // bytes from each of them to the one of its matrix that is read after it
 };
 
-/// Where to ask for memory beside a column: ask[p] + k * column_bytes for column k of panel p.
-template <int Panels>
+/// What is asked for beside a column that lies at `at`: at + ahead, and from column `middle` on at + next.
 struct Asking {
-  const u8 *ahead[Panels], *next[Panels];
-  i64 middle;  // from this column on it is what comes next
-
-  /// `middle` is a multiple of `step` columns.
-  template <class AnyPanel>
-  MEGALITH_INLINE static Asking of(const Side<AnyPanel, Panels>& side, i64 K, i64 column_bytes, i64 step) {
-    Asking result;
-    result.middle = max(i64(0), K - kBytesAhead / column_bytes) / step * step;
-    for (int p = 0; p < Panels; ++p) {
-      result.ahead[p] = reinterpret_cast<const u8*>(side.now[p].weights) + kBytesAhead;
-      result.next[p] = reinterpret_cast<const u8*>(side.next[p].weights) - result.middle * column_bytes;
-    }
-    return result;
-  }
+  i64 ahead, next, middle;
 };
+/// `middle` is a multiple of `step` columns.
+template <class AnyPanel>
+MEGALITH_INLINE inline Asking asking_of(const Side<AnyPanel>& side, i64 K, i64 column_bytes, i64 step) {
+  const i64 middle = max(i64(0), K - kBytesAhead / column_bytes) / step * step;
+  return {kBytesAhead, side.next - middle * column_bytes, middle};
+}
 
 /// Sums of products of columns of one panel each with `Rows` rows.
 template <int Rows, int Panels, class Weight>
@@ -72,15 +66,15 @@ struct PairSums {
   Lanes even[Rows][Panels], odd[Rows][Panels];
 
   /// Columns [begin, end); begin is even.
-  MEGALITH_INLINE void set(const f32* x, i64 x_stride, const Side<Panel<Weight>, Panels>& side, i64 begin, i64 end,
-                           const Asking<Panels>& asking) {
+  MEGALITH_INLINE void set(const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 begin, i64 end,
+                           const Asking& asking) {
     constexpr i64 kColumnBytes = kLanes * sizeof(Weight);
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) even[r][p] = odd[r][p] = Lanes::zero();
     const i64 whole = end - (end - begin) % 2, middle = clamp(asking.middle, begin, whole);
     for (int part = 0; part < 2; ++part) {
       const i64 to = part == 0 ? middle : whole;
-      const u8* const* const ask = part == 0 ? asking.ahead : asking.next;
+      const i64 ask = part == 0 ? asking.ahead : asking.next;
       for (i64 k = part == 0 ? begin : middle; k < to; k += 2) {
         Lanes x_even[Rows], x_odd[Rows];
         for (int r = 0; r < Rows; ++r) {
@@ -88,8 +82,10 @@ struct PairSums {
           x_odd[r] = Lanes::broadcast(x[r * x_stride + k + 1]);
         }
         for (int p = 0; p < Panels; ++p) {
-          for (i64 line = 0; line < 2 * kColumnBytes; line += 64) __builtin_prefetch(ask[p] + k * kColumnBytes + line);
-          const LanePair weight = two_columns(side.now[p].weights + k * kLanes);
+          const Weight* const at = side.panels[p].weights + k * kLanes;
+          for (i64 line = 0; line < 2 * kColumnBytes; line += 64)
+            __builtin_prefetch(reinterpret_cast<const u8*>(at) + ask + line);
+          const LanePair weight = two_columns(at);
           for (int r = 0; r < Rows; ++r) {
             even[r][p].multiply_add(x_even[r], weight.even);
             odd[r][p].multiply_add(x_odd[r], weight.odd);
@@ -99,17 +95,16 @@ struct PairSums {
     }
     if (whole < end)
       for (int p = 0; p < Panels; ++p) {
-        const Lanes weight = one_column(side.now[p].weights + whole * kLanes);
+        const Lanes weight = one_column(side.panels[p].weights + whole * kLanes);
         for (int r = 0; r < Rows; ++r) even[r][p].multiply_add(Lanes::broadcast(x[r * x_stride + whole]), weight);
       }
   }
 };
 
 /// to[r][p] = the sums of the 16 outputs of panel p for row r.
-template <int Rows, class Weight, int Panels>
-MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, const Side<Panel<Weight>, Panels>& side,
-                                        i64 K) {
-  const auto asking = Asking<Panels>::of(side, K, kLanes * sizeof(Weight), 2);
+template <int Rows, int Panels, class Weight>
+MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 K) {
+  const Asking asking = asking_of(side, K, kLanes * sizeof(Weight), 2);
   Lanes total[Rows][Panels];
   for (auto& of_row : total)
     for (Lanes& one : of_row) one = Lanes::zero();
@@ -129,26 +124,44 @@ struct PlainRows {
   i64 stride, count;
 };
 
+/// f(Count<panels>) for as many as there are side by side.
+template <int Most, class F>
+MEGALITH_INLINE inline void for_count(int count, F f) {
+  if constexpr (Most >= 8)
+    if (count == 8) return f(Count<8>{});
+  if constexpr (Most >= 4)
+    if (count == 4) return f(Count<4>{});
+  count == 2 ? f(Count<2>{}) : f(Count<1>{});
+}
+
 /// panel_block() of `rows` rows, kProductRows or 1. One function for all operators: what is inlined into each of them
 /// takes as long to compile as it is large.
-template <class Weight, int Panels>
-MEGALITH_SHARED void panel_sums(f32* to, i64 rows, const f32* x, i64 x_stride, const Side<Panel<Weight>, Panels>& side,
-                                i64 K) {
-  if constexpr (Panels <= 2)
-    if (rows > 1) return panel_block<kProductRows>(to, x, x_stride, side, K);
-  panel_block<1>(to, x, x_stride, side, K);
+template <class Weight>
+MEGALITH_SHARED void panel_sums(f32* to, i64 rows, const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 K) {
+  if (rows > 1)
+    return for_count<2>(side.count, [&](auto panels) MEGALITH_INLINE {
+      panel_block<kProductRows, panels.value>(to, x, x_stride, side, K);
+    });
+  for_count<kMostPanels>(side.count,
+                         [&](auto panels) MEGALITH_INLINE { panel_block<1, panels.value>(to, x, x_stride, side, K); });
+}
+
+/// Panels that are read side by side for so many rows: two at most unless they are multiplied one at a time.
+MEGALITH_INLINE inline int panels_at_a_time(const PlainRows& rows) {
+  return rows.count < kProductRows && kMostPanels > 2 ? kMostPanels : kProductPanels;
 }
 
 /// store(t, p, sums of 16 outputs) for any number of rows: weights come from memory with the first of them, and are in
 /// the cache for the rest.
-template <class AnyPanel, int Panels, class Store>
-MEGALITH_INLINE inline void panel_rows(const PlainRows& plain, const Side<AnyPanel, Panels>& side, i64 K, Store store) {
-  alignas(64) f32 sums[kProductRows * Panels * kLanes];
+template <class AnyPanel, class Store>
+MEGALITH_INLINE inline void panel_rows(const PlainRows& plain, const Side<AnyPanel>& side, i64 K, Store store) {
+  alignas(64) f32 sums[kProductRows * kMostPanels * kLanes];
   for (i64 t = 0, rows = 0; t < plain.count; t += rows) {
     rows = plain.count - t >= kProductRows ? kProductRows : 1;
     panel_sums(sums, rows, plain.x + t * plain.stride, plain.stride, side, K);
     for (i64 r = 0; r < rows; ++r)
-      for (int p = 0; p < Panels; ++p) store(t + r, p, static_cast<const f32*>(sums + (r * Panels + p) * kLanes));
+      for (int p = 0; p < side.count; ++p)
+        store(t + r, p, static_cast<const f32*>(sums + (r * side.count + p) * kLanes));
   }
 }
 

@@ -17,20 +17,21 @@ struct QuantPanel {
   const Scale* scales;
 };
 
-/// Rows that share a weight while it is in a register: of two panels that is 16 sums in 32 registers.
+/// Rows that share a weight while it is in a register, beside two panels, and panels beside one row: 16 sums of digits
+/// in 32 registers.
 #if defined(__AVX512F__)
-inline constexpr int kDigitRows = 2;
+inline constexpr int kDigitRows = 2, kDigitPanels = 4;
 #else
-inline constexpr int kDigitRows = 1;
+inline constexpr int kDigitRows = 1, kDigitPanels = 2;
 #endif
 
 /// to[r][p] = the sums of the 16 outputs of panel p for row r.
-template <int Rows, i64 K, i64 Group, class Scale, int Panels>
+template <int Rows, int Panels, i64 K, i64 Group, class Scale>
 MEGALITH_INLINE inline void quant_block(f32* to, const digits::Rows<K, Group>& rows, i64 row,
-                                        const Side<QuantPanel<Scale, Group>, Panels>& side) {
+                                        const Side<QuantPanel<Scale, Group>>& side) {
   typedef digits::Rows<K, Group> Digits;
   constexpr i64 kBlock = Group < digits::kMostColumns ? Group : digits::kMostColumns;
-  const auto asking = Asking<Panels>::of(side, K, kLanes, kBlock);
+  const Asking asking = asking_of(side, K, kLanes, kBlock);
   const i32* const words = rows.words + row * Digits::kRowWords;
   const digits::Block* const blocks = rows.blocks + row * Digits::kBlocks;
   Lanes total[Rows][Panels];
@@ -38,20 +39,16 @@ MEGALITH_INLINE inline void quant_block(f32* to, const digits::Rows<K, Group>& r
     for (Lanes& one : of_row) one = Lanes::zero();
   // A number of columns that is known while compiling: blocks are short.
   auto block = [&](auto columns, i64 number, i64 begin, const Lanes(&scales)[Panels]) MEGALITH_INLINE {
-    const u8* const* const ask = begin < asking.middle ? asking.ahead : asking.next;
+    const i64 ask = begin < asking.middle ? asking.ahead : asking.next;
     const i8* weights[Panels];
-    const u8* asked[Panels];
-    for (int p = 0; p < Panels; ++p) {
-      weights[p] = side.now[p].weights + begin * kLanes;
-      asked[p] = ask[p] + begin * kLanes;
-    }
+    for (int p = 0; p < Panels; ++p) weights[p] = side.panels[p].weights + begin * kLanes;
     digits::Sums sums[Rows][Panels];
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) sums[r][p].begin(blocks[r * Digits::kBlocks + number]);
     for (i64 k = 0; k < columns.value; k += kQuad) {
       digits::Weights quad[Panels];
       for (int p = 0; p < Panels; ++p) {
-        __builtin_prefetch(asked[p] + k * kLanes);
+        __builtin_prefetch(weights[p] + k * kLanes + ask);
         quad[p] = digits::Weights::load(weights[p] + k * kLanes);
       }
       for (int r = 0; r < Rows; ++r) {
@@ -76,7 +73,7 @@ MEGALITH_INLINE inline void quant_block(f32* to, const digits::Rows<K, Group>& r
   for (; g + 2 <= kWhole; g += 2) {
     Lanes even[Panels], odd[Panels];
     for (int p = 0; p < Panels; ++p) {
-      const Scale* const at = side.now[p].scales + g * kLanes;
+      const Scale* const at = side.panels[p].scales + g * kLanes;
       __builtin_prefetch(reinterpret_cast<const u8*>(at) + kBytesAhead);
       const LanePair scales = two_columns(at);
       even[p] = scales.even;
@@ -88,7 +85,7 @@ MEGALITH_INLINE inline void quant_block(f32* to, const digits::Rows<K, Group>& r
   auto last = [&](auto columns, bool second) MEGALITH_INLINE {
     Lanes scales[Panels];
     for (int p = 0; p < Panels; ++p) {
-      const Scale* const at = side.now[p].scales + (g - second) * kLanes;
+      const Scale* const at = side.panels[p].scales + (g - second) * kLanes;
       scales[p] = second ? two_columns(at).odd : one_column(at);
     }
     group(columns, g++, scales);
@@ -100,23 +97,32 @@ MEGALITH_INLINE inline void quant_block(f32* to, const digits::Rows<K, Group>& r
 }
 
 /// quant_block() of `count` rows, kDigitRows or 1; one function for all operators.
-template <i64 K, i64 Group, class Scale, int Panels>
+template <i64 K, i64 Group, class Scale>
 MEGALITH_SHARED void quant_sums(f32* to, i64 count, const digits::Rows<K, Group>& rows, i64 row,
-                                const Side<QuantPanel<Scale, Group>, Panels>& side) {
-  if (count > 1) return quant_block<kDigitRows>(to, rows, row, side);
-  quant_block<1>(to, rows, row, side);
+                                const Side<QuantPanel<Scale, Group>>& side) {
+  if (count > 1)
+    return for_count<2>(
+        side.count, [&](auto panels) MEGALITH_INLINE { quant_block<kDigitRows, panels.value>(to, rows, row, side); });
+  for_count<kDigitPanels>(side.count,
+                          [&](auto panels) MEGALITH_INLINE { quant_block<1, panels.value>(to, rows, row, side); });
+}
+
+template <i64 K, i64 Group>
+MEGALITH_INLINE inline int panels_at_a_time(const digits::Rows<K, Group>& rows) {
+  return rows.count < kDigitRows && kDigitPanels > 2 ? kDigitPanels : kProductPanels;
 }
 
 /// panel_rows() of kernels/cpu/panel_product.h for rows of digits.
-template <i64 K, i64 Group, class Scale, int Panels, class Store>
-MEGALITH_INLINE inline void panel_rows(const digits::Rows<K, Group>& rows,
-                                       const Side<QuantPanel<Scale, Group>, Panels>& side, i64, Store store) {
-  alignas(64) f32 sums[kDigitRows * Panels * kLanes];
+template <i64 K, i64 Group, class Scale, class Store>
+MEGALITH_INLINE inline void panel_rows(const digits::Rows<K, Group>& rows, const Side<QuantPanel<Scale, Group>>& side,
+                                       i64, Store store) {
+  alignas(64) f32 sums[kDigitRows * kMostPanels * kLanes];
   for (i64 t = 0, count = 0; t < rows.count; t += count) {
     count = rows.count - t >= kDigitRows ? kDigitRows : 1;
     quant_sums(sums, count, rows, t, side);
     for (i64 r = 0; r < count; ++r)
-      for (int p = 0; p < Panels; ++p) store(t + r, p, static_cast<const f32*>(sums + (r * Panels + p) * kLanes));
+      for (int p = 0; p < side.count; ++p)
+        store(t + r, p, static_cast<const f32*>(sums + (r * side.count + p) * kLanes));
   }
 }
 
