@@ -20,6 +20,9 @@ namespace megalith::panel {
 /// Rows of a panel. Tasks are cut at multiples of it.
 constexpr int kRows = 16;
 
+/// Panels that are read side by side at most, whatever the machine.
+constexpr int kMostPanels = 8;
+
 /// Columns that stand together for each row: 2 of bf16, 4 of int8, 1 of all others.
 constexpr int kPair = 2, kQuad = 4, kSingle = 1;
 

@@ -161,8 +161,7 @@ MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Sid
   alignas(64) f32 sum[Most * 2 * kLanes];
   for (i64 first = 0, block = 0; first < packed.count; first += block) {
     block = gemm::next_block<Most>(packed.count - first);
-    for (int p = 0; p < side.count; ++p)
-      ahead.next[p] = reinterpret_cast<const u8*>(weights[p]) + side.next + panel_bytes * (first / Most) / num_blocks;
+    for (int p = 0; p < side.count; ++p) ahead.next[p] = side.next[p] + panel_bytes * (first / Most) / num_blocks;
     const f32* const x = packed.x + first * rows::packed_row_elements(K);
     if (Most <= gemm::kRowsByTwo && side.count == 2)
       gemm::any_tile<Most <= gemm::kRowsByTwo ? Most : 1, 2>(block, sum, x, weights, K, ahead);

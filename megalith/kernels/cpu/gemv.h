@@ -135,19 +135,31 @@ MEGALITH_INLINE inline void for_panels(const Rows& rows, int each, i64 n_begin, 
 }
 
 template <class AnyPanel>
-MEGALITH_INLINE inline i64 bytes_between(const AnyPanel& from, const AnyPanel& to) {
-  return reinterpret_cast<const u8*>(to.weights) - reinterpret_cast<const u8*>(from.weights);
+MEGALITH_INLINE inline const u8* bytes_of(const AnyPanel& panel) {
+  return reinterpret_cast<const u8*>(panel.weights);
+}
+
+/// Where the panels begin that this worker's next product reads first (runtime/weights_ahead.h).
+template <class Args>
+MEGALITH_INLINE inline const u8* const* weights_ahead(const Args& a) {
+  if constexpr (requires { a.ahead; }) return a.ahead;
+  return nullptr;
 }
 
 /// store(t, n, sums, count) for all rows t and outputs n to n + count, at most 16, of [n_begin, n_end). n_begin is a
-/// multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel that begins with row n.
+/// multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel that begins with row n. `ahead`:
+/// what is read after the last panels, if that is known.
 template <class Rows, class PanelAt, class Store>
-MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end, Store store) {
+MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end,
+                                    const u8* const* ahead, Store store) {
   for_panels(rows, 1, n_begin, n_end, [&](int count, i64 n) MEGALITH_INLINE {
     Side<decltype(panel_at(n))> side;
     side.count = count;
-    for (int p = 0; p < count; ++p) side.panels[p] = panel_at(n + p * kLanes);
-    side.next = bytes_between(side.panels[0], panel_at(n + count * kLanes));
+    const bool last = ahead && n + count * kLanes >= n_end;
+    for (int p = 0; p < count; ++p) {
+      side.panels[p] = panel_at(n + p * kLanes);
+      side.next[p] = last ? ahead[p] : bytes_of(panel_at(n + (count + p) * kLanes));
+    }
     panel_rows(rows, side, K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
       store(t, n + p * kLanes, sums, min(i64(kLanes), n_end - n - p * kLanes));
     });
@@ -159,33 +171,38 @@ inline constexpr Pack kProductPack = kProductPanels == 2 ? Pack::for_two : Pack:
 
 template <class Args, class PanelAt, class Rows>
 MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const Rows& rows) {
-  product(rows, weight, Args::K, a.n_begin, a.n_end, [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-    for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], sums[l]);
-  });
+  product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
+          [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+            for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], sums[l]);
+          });
 }
 
 template <Pack kPack, class Args, class PanelAt>
 MEGALITH_INLINE inline void residual_rows(const Args& a, PanelAt weight) {
   with_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
-    product(rows, weight, Args::K, a.n_begin, a.n_end, [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-      const i64 at = (t0 + t) * Args::N + n;
-      for (i64 l = 0; l < outputs; ++l) put(a.y[at + l], to_f32(a.residual[at + l]) + sums[l]);
-    });
+    product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
+            [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+              const i64 at = (t0 + t) * Args::N + n;
+              for (i64 l = 0; l < outputs; ++l) put(a.y[at + l], to_f32(a.residual[at + l]) + sums[l]);
+            });
   });
 }
 
 /// Panels of the two matrices in turn.
 template <Pack kPack, class Args, class PanelAt>
 MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt up_at) {
+  const u8* const* const ahead = weights_ahead(a);
   with_normed_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
     for_panels(rows, 2, a.n_begin, a.n_end, [&](int count, i64 n0) MEGALITH_INLINE {
       Side<decltype(gate_at(n0))> side;
       side.count = 2 * count;
+      const bool last = ahead && n0 + count * kLanes >= a.n_end;
       for (int p = 0; p < count; ++p) {
         side.panels[2 * p] = gate_at(n0 + p * kLanes);
         side.panels[2 * p + 1] = up_at(n0 + p * kLanes);
+        side.next[2 * p] = last ? ahead[2 * p] : bytes_of(gate_at(n0 + (count + p) * kLanes));
+        side.next[2 * p + 1] = last ? ahead[2 * p + 1] : bytes_of(up_at(n0 + (count + p) * kLanes));
       }
-      side.next = bytes_between(side.panels[0], gate_at(n0 + count * kLanes));
       f32 gate[kLanes];
       panel_rows(rows, side, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
         if (p % 2 == 0) {

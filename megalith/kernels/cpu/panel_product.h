@@ -16,7 +16,7 @@ namespace megalith::kernels {
 /// columns gets 96 % with two panels, 101 % with four, 105 % with eight (two threads of a Sapphire Rapids): more
 /// streams are faster to read, and the faster the loop is out of a cache, the less it holds up memory.
 #if defined(__AVX512F__)
-inline constexpr int kProductRows = 4, kProductPanels = 2, kMostPanels = 8;
+inline constexpr int kProductRows = 4, kProductPanels = 2, kMostPanels = panel::kMostPanels;
 #else
 // 16 registers, of which a Lanes takes two or more. Two panels are those of two matrices.
 inline constexpr int kProductRows = 2, kProductPanels = 1, kMostPanels = 2;
@@ -46,18 +46,12 @@ template <class AnyPanel>
 struct Side {
   int count;  // 1, 2, 4 or kMostPanels
   AnyPanel panels[kMostPanels];
-  i64 next;  // bytes from each of them to the one of its matrix that is read after it
+  const u8* next[kMostPanels];  // what is read after each of them
 };
 
-/// What is asked for beside a column that lies at `at`: at + ahead, and from column `middle` on at + next.
-struct Asking {
-  i64 ahead, next, middle;
-};
-/// `middle` is a multiple of `step` columns.
-template <class AnyPanel>
-MEGALITH_INLINE inline Asking asking_of(const Side<AnyPanel>& side, i64 K, i64 column_bytes, i64 step) {
-  const i64 middle = max(i64(0), K - kBytesAhead / column_bytes) / step * step;
-  return {kBytesAhead, side.next - middle * column_bytes, middle};
+/// The column, a multiple of `step`, from which on what comes next is asked for. Before, it is the panel in hand.
+MEGALITH_INLINE inline i64 column_to_go_on(i64 K, i64 column_bytes, i64 step) {
+  return max(i64(0), K - kBytesAhead / column_bytes) / step * step;
 }
 
 /// Sums of products of columns of one panel each with `Rows` rows.
@@ -65,17 +59,13 @@ template <int Rows, int Panels, class Weight>
 struct PairSums {
   Lanes even[Rows][Panels], odd[Rows][Panels];
 
-  /// Columns [begin, end); begin is even.
-  MEGALITH_INLINE void set(const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 begin, i64 end,
-                           const Asking& asking) {
+  /// Columns [begin, end), of which those from `last` on ask for what comes next; begin and last are even.
+  MEGALITH_INLINE void set(const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 begin, i64 end, i64 last) {
     constexpr i64 kColumnBytes = kLanes * sizeof(Weight);
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) even[r][p] = odd[r][p] = Lanes::zero();
-    const i64 whole = end - (end - begin) % 2, middle = clamp(asking.middle, begin, whole);
-    for (int part = 0; part < 2; ++part) {
-      const i64 to = part == 0 ? middle : whole;
-      const i64 ask = part == 0 ? asking.ahead : asking.next;
-      for (i64 k = part == 0 ? begin : middle; k < to; k += 2) {
+    auto columns = [&](i64 from, i64 to, auto asked) MEGALITH_INLINE {
+      for (i64 k = from; k < to; k += 2) {
         Lanes x_even[Rows], x_odd[Rows];
         for (int r = 0; r < Rows; ++r) {
           x_even[r] = Lanes::broadcast(x[r * x_stride + k]);
@@ -84,7 +74,7 @@ struct PairSums {
         for (int p = 0; p < Panels; ++p) {
           const Weight* const at = side.panels[p].weights + k * kLanes;
           for (i64 line = 0; line < 2 * kColumnBytes; line += 64)
-            __builtin_prefetch(reinterpret_cast<const u8*>(at) + ask + line);
+            __builtin_prefetch(asked(p, reinterpret_cast<const u8*>(at), (k - last) * kColumnBytes) + line);
           const LanePair weight = two_columns(at);
           for (int r = 0; r < Rows; ++r) {
             even[r][p].multiply_add(x_even[r], weight.even);
@@ -92,7 +82,10 @@ struct PairSums {
           }
         }
       }
-    }
+    };
+    const i64 whole = end - (end - begin) % 2, cut = clamp(last, begin, whole);
+    columns(begin, cut, [&](int, const u8* at, i64) MEGALITH_INLINE { return at + kBytesAhead; });
+    columns(cut, whole, [&](int p, const u8*, i64 byte) MEGALITH_INLINE { return side.next[p] + byte; });
     if (whole < end)
       for (int p = 0; p < Panels; ++p) {
         const Lanes weight = one_column(side.panels[p].weights + whole * kLanes);
@@ -104,13 +97,13 @@ struct PairSums {
 /// to[r][p] = the sums of the 16 outputs of panel p for row r.
 template <int Rows, int Panels, class Weight>
 MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 K) {
-  const Asking asking = asking_of(side, K, kLanes * sizeof(Weight), 2);
+  const i64 last = column_to_go_on(K, kLanes * sizeof(Weight), 2);
   Lanes total[Rows][Panels];
   for (auto& of_row : total)
     for (Lanes& one : of_row) one = Lanes::zero();
   for (i64 begin = 0; begin < K; begin += kBlockColumns) {
     PairSums<Rows, Panels, Weight> sums;
-    sums.set(x, x_stride, side, begin, min(begin + kBlockColumns, K), asking);
+    sums.set(x, x_stride, side, begin, min(begin + kBlockColumns, K), last);
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) total[r][p] = sum(total[r][p], sum(sums.even[r][p], sums.odd[r][p]));
   }

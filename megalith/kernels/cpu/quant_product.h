@@ -31,7 +31,7 @@ MEGALITH_INLINE inline void quant_block(f32* to, const digits::Rows<K, Group>& r
                                         const Side<QuantPanel<Scale, Group>>& side) {
   typedef digits::Rows<K, Group> Digits;
   constexpr i64 kBlock = Group < digits::kMostColumns ? Group : digits::kMostColumns;
-  const Asking asking = asking_of(side, K, kLanes, kBlock);
+  const i64 last_block = column_to_go_on(K, kLanes, kBlock);
   const i32* const words = rows.words + row * Digits::kRowWords;
   const digits::Block* const blocks = rows.blocks + row * Digits::kBlocks;
   Lanes total[Rows][Panels];
@@ -39,16 +39,20 @@ MEGALITH_INLINE inline void quant_block(f32* to, const digits::Rows<K, Group>& r
     for (Lanes& one : of_row) one = Lanes::zero();
   // A number of columns that is known while compiling: blocks are short.
   auto block = [&](auto columns, i64 number, i64 begin, const Lanes(&scales)[Panels]) MEGALITH_INLINE {
-    const i64 ask = begin < asking.middle ? asking.ahead : asking.next;
     const i8* weights[Panels];
-    for (int p = 0; p < Panels; ++p) weights[p] = side.panels[p].weights + begin * kLanes;
+    const u8* asked[Panels];
+    for (int p = 0; p < Panels; ++p) {
+      weights[p] = side.panels[p].weights + begin * kLanes;
+      asked[p] = begin < last_block ? reinterpret_cast<const u8*>(weights[p]) + kBytesAhead
+                                    : side.next[p] + (begin - last_block) * kLanes;
+    }
     digits::Sums sums[Rows][Panels];
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) sums[r][p].begin(blocks[r * Digits::kBlocks + number]);
     for (i64 k = 0; k < columns.value; k += kQuad) {
       digits::Weights quad[Panels];
       for (int p = 0; p < Panels; ++p) {
-        __builtin_prefetch(weights[p] + k * kLanes + ask);
+        __builtin_prefetch(asked[p] + k * kLanes);
         quad[p] = digits::Weights::load(weights[p] + k * kLanes);
       }
       for (int r = 0; r < Rows; ++r) {
