@@ -153,23 +153,26 @@ MEGALITH_INLINE inline int panels_at_a_time(const PackedRows<Most>&) {
 template <int Most, class Weight, class Store>
 MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Side<Panel<Weight>>& side, i64 K,
                                        Store store) {
-  const Weight* weights[2];
-  for (int p = 0; p < side.count; ++p) weights[p] = side.panels[p].weights;
+  // A panel that is left alone is multiplied twice: once in a while that takes longer, and each tile more takes its
+  // time to compile, always.
+  constexpr int kPanels = Most <= gemm::kRowsByTwo ? 2 : 1;
+  const Weight* weights[kPanels];
+  const u8* next[kPanels];
+  for (int p = 0; p < kPanels; ++p) {
+    weights[p] = side.panels[p < side.count ? p : 0].weights;
+    next[p] = side.next[p < side.count ? p : 0];
+  }
   const i64 panel_bytes = panel::panel_elements(K, kTogether<Weight>) * static_cast<i64>(sizeof(Weight));
   const i64 num_runs = rows::runs(K), num_blocks = (packed.count + Most - 1) / Most;
   gemm::Ahead ahead{{}, (panel_bytes / 64 + num_runs * num_blocks - 1) / (num_runs * num_blocks)};
-  alignas(64) f32 sum[Most * 2 * kLanes];
+  alignas(64) f32 sum[Most * kPanels * kLanes];
   for (i64 first = 0, block = 0; first < packed.count; first += block) {
     block = gemm::next_block<Most>(packed.count - first);
-    for (int p = 0; p < side.count; ++p) ahead.next[p] = side.next[p] + panel_bytes * (first / Most) / num_blocks;
-    const f32* const x = packed.x + first * rows::packed_row_elements(K);
-    if (Most <= gemm::kRowsByTwo && side.count == 2)
-      gemm::any_tile<Most <= gemm::kRowsByTwo ? Most : 1, 2>(block, sum, x, weights, K, ahead);
-    else
-      gemm::any_tile<Most, 1>(block, sum, x, weights, K, ahead);
+    for (int p = 0; p < kPanels; ++p) ahead.next[p] = next[p] + panel_bytes * (first / Most) / num_blocks;
+    gemm::any_tile<Most, kPanels>(block, sum, packed.x + first * rows::packed_row_elements(K), weights, K, ahead);
     for (i64 r = 0; r < block; ++r)
       for (int p = 0; p < side.count; ++p)
-        store(first + r, p, static_cast<const f32*>(sum + (r * side.count + p) * kLanes));
+        store(first + r, p, static_cast<const f32*>(sum + (r * kPanels + p) * kLanes));
   }
 }
 

@@ -153,7 +153,7 @@ template <class Rows, class PanelAt, class Store>
 MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end,
                                     const u8* const* ahead, Store store) {
   for_panels(rows, 1, n_begin, n_end, [&](int count, i64 n) MEGALITH_INLINE {
-    Side<decltype(panel_at(n))> side;
+    Side<decltype(panel_at(n))> side{};
     side.count = count;
     const bool last = ahead && n + count * kLanes >= n_end;
     for (int p = 0; p < count; ++p) {
@@ -194,7 +194,7 @@ MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt
   const u8* const* const ahead = weights_ahead(a);
   with_normed_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
     for_panels(rows, 2, a.n_begin, a.n_end, [&](int count, i64 n0) MEGALITH_INLINE {
-      Side<decltype(gate_at(n0))> side;
+      Side<decltype(gate_at(n0))> side{};
       side.count = 2 * count;
       const bool last = ahead && n0 + count * kLanes >= a.n_end;
       for (int p = 0; p < count; ++p) {
