@@ -49,6 +49,10 @@ bool is_exchanged(const graph::LoweredKernel& lowered, size_t index) {
 
 // Bodies for a GPU get more of their worker than memory: its shared area, its place in the stream, the iteration.
 bool is_tuned_for_cuda(const graph::LoweredKernel& lowered) { return lowered.body && lowered.body->target == "cuda"; }
+// Bodies that read packed weights know which ones their worker reads next (runtime/weights_ahead.h).
+bool knows_weights_ahead(const graph::LoweredKernel& lowered) {
+  return lowered.body && lowered.body->packed && lowered.body->target == "cpu";
+}
 
 // A range of the tiled iname, kept inside the iname's own bounds where those are not the largest ones.
 struct TileRange {
@@ -75,12 +79,12 @@ std::string attribute_literal(double value) {
 
 std::string member_name(const std::string& tensor) {
   static const std::set<std::string> words = {
-      "auto",     "bool",     "break",    "case",   "char",     "class",  "const",   "continue",  "default",  "delete",
-      "do",       "double",   "else",     "enum",   "explicit", "export", "extern",  "false",     "float",    "for",
-      "friend",   "goto",     "if",       "inline", "int",      "long",   "mutable", "namespace", "new",      "not",
-      "operator", "or",       "private",  "public", "register", "return", "short",   "signed",    "static",   "struct",
-      "switch",   "template", "this",     "throw",  "true",     "try",    "typedef", "union",     "unsigned", "using",
-      "virtual",  "void",     "volatile", "while",  "and",      "xor",    "scratch", "abort",     "iteration"};
+      "auto",     "bool",     "break",    "case",   "char",     "class",  "const",   "continue",  "default",   "delete",
+      "do",       "double",   "else",     "enum",   "explicit", "export", "extern",  "false",     "float",     "for",
+      "friend",   "goto",     "if",       "inline", "int",      "long",   "mutable", "namespace", "new",       "not",
+      "operator", "or",       "private",  "public", "register", "return", "short",   "signed",    "static",    "struct",
+      "switch",   "template", "this",     "throw",  "true",     "try",    "typedef", "union",     "unsigned",  "using",
+      "virtual",  "void",     "volatile", "while",  "and",      "xor",    "scratch", "abort",     "iteration", "ahead"};
   return words.contains(tensor) ? tensor + "_" : tensor;
 }
 
@@ -113,6 +117,7 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   }
   for (const std::string& iname : lowered.tiled) text += fmt::format("  i64 {0}_begin, {0}_end;\n", iname);
   text += "  u8* scratch;\n";
+  if (knows_weights_ahead(lowered)) text += "  const u8* const* ahead;\n";
   // A body that waits for the host must notice that the run has ended.
   if (bound.opaque) text += "  u32 iteration;\n  const u32* abort;\n";
   // A body that looks operands up again, rather than keep them in registers, does so by of(*task).
@@ -148,6 +153,8 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
     fields += fmt::format("      .{0}_begin = {1},\n      .{0}_end = {2},\n", iname, range.begin, range.end);
   }
   fields += "      .scratch = task.scratch,\n";
+  if (knows_weights_ahead(lowered))
+    fields += fmt::format("      .ahead = static_cast<const u8* const*>(task.operands[{}]),\n", operand);
   if (bound.opaque) fields += "      .iteration = task.iteration,\n      .abort = task.abort,\n";
   if (is_tuned_for_cuda(lowered))
     fields += "      .ring = task.ring,\n      .epoch = {task.iteration + 1, task.ready},\n      .task = &task,\n";

@@ -161,7 +161,9 @@ std::vector<bool> packed_tensors(const Graph& graph, const std::string& target) 
   return packed;
 }
 
-int packed_together(DType dtype) { return dtype == DType::bf16 ? panel::kPair : panel::kSingle; }
+int packed_together(DType dtype) {
+  return dtype == DType::bf16 ? panel::kPair : dtype == DType::i8 ? panel::kQuad : panel::kSingle;
+}
 
 std::vector<int> kernel_of_node(const Graph& graph, const std::string& target) {
   const Forms forms(graph, target);

@@ -7,6 +7,7 @@
 #include "megalith/base/error.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/kernels/batch.h"
+#include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/mailbox.h"
@@ -63,9 +64,8 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
             r.max_rows <= stream::kMostRows && leaves_room(config, r.max_rows, r.target);
   MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
                  "--quantization is for the target cpu so far, not {}: leave it out, or use --target cpu", r.target);
-  MEGALITH_CHECK(r.quant_columns == 0 || (r.quant_columns >= 2 && r.quant_columns % 2 == 0),
-                 "--quantization int8:{}: want an even number of columns to a scale, such as 32 or 128",
-                 r.quant_columns);
+  MEGALITH_CHECK(r.quant_columns >= 0 && r.quant_columns % panel::kQuad == 0,
+                 "--quantization int8:{}: want a multiple of 4 columns to a scale, such as 32 or 128", r.quant_columns);
   if (!r.kv_dtype) r.kv_dtype = r.fused ? DType::bf16 : DType::f32;
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",

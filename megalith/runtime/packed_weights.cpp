@@ -80,7 +80,7 @@ void pack_rows(const graph::Tensor& tensor, std::byte* to, const std::byte* from
     case DType::bf16: return pack_panels<panel::kPair, uint16_t>(to, from, columns, row, num_rows);
     case DType::f16: return pack_panels<panel::kSingle, uint16_t>(to, from, columns, row, num_rows);
     case DType::f32: return pack_panels<panel::kSingle, uint32_t>(to, from, columns, row, num_rows);
-    case DType::i8: return pack_panels<panel::kSingle, uint8_t>(to, from, columns, row, num_rows);
+    case DType::i8: return pack_panels<panel::kQuad, uint8_t>(to, from, columns, row, num_rows);
     default: break;
   }
   throw InternalError(

@@ -67,6 +67,10 @@ Program::Program(const graph::Graph& graph, const jit::CompiledKernel& kernel,
       arena_(kernel.tasks.arena_bytes, "the arena of activations"),
       addresses_(find_addresses(graph, kernel.tasks, arena_, packed_, memory)),
       entry_(kernel.build.library.function<void(const Launch*, u32)>("megalith_worker")),
-      image_(kernel.tasks, image_parts(graph, kernel, addresses_)) {}
+      image_(kernel.tasks, [&] {
+        ImageParts parts = image_parts(graph, kernel, addresses_);
+        weights_ahead_ = add_weights_ahead(parts, graph, kernel, addresses_);
+        return parts;
+      }()) {}
 
 }  // namespace megalith::runtime

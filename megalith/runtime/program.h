@@ -11,6 +11,7 @@
 #include "megalith/runtime/image.h"
 #include "megalith/runtime/launcher.h"
 #include "megalith/runtime/packed_weights.h"
+#include "megalith/runtime/weights_ahead.h"
 
 namespace megalith::runtime {
 
@@ -38,6 +39,7 @@ class Program {
   Mapping arena_;
   std::vector<void*> addresses_;  // per tensor
   WorkerEntry entry_ = nullptr;
+  std::vector<WeightsAhead> weights_ahead_;  // per task
   LaunchImage image_;
 };
 

@@ -222,6 +222,7 @@ void Program::run(const std::string& name, loop::Arrays& arrays, const std::map<
         std::make_unique<i32>(static_cast<i32>(given == sizes.end() ? spec.sizes.at(parameter.name) : given->second)));
     operands.push_back(dynamic.back().get());
   }
+  if (spec.body && spec.body->packed) operands.push_back(nullptr);  // no weights are read next
 
   // One task per tile: the product of the ranges' cuts. Extents come from the domain's bounding box.
   std::vector<runtime::TaskRecord> tasks(1, runtime::TaskRecord{});

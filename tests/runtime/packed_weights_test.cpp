@@ -30,6 +30,10 @@ TEST(PanelLayout, IsWhatItsHeaderSays) {
   EXPECT_EQ(panel::index(17, 3, 5, panel::kPair), 3 * 2 * 16 + 1 * 2 * 16 + 1 * 2 + 1);
   EXPECT_EQ(panel::index(17, 3, 5, panel::kSingle), 5 * 16 + 3 * 16 + 1);
   EXPECT_EQ(panel::elements(17, 5, panel::kPair), 2 * 96);
+  // An odd number of steps, whatever the columns: 4 pairs of them take the room of 5.
+  EXPECT_EQ(panel::panel_elements(8, panel::kPair), 5 * 2 * 16);
+  EXPECT_EQ(panel::index(16, 0, 8, panel::kPair), 5 * 2 * 16);
+  EXPECT_EQ(panel::index(17, 6, 9, panel::kQuad), 3 * 4 * 16 + 1 * 4 * 16 + 1 * 4 + 2);
 }
 
 TEST(PackedWeights, HasEveryElementInItsPlaceAndZerosAround) {

@@ -2,8 +2,9 @@
 // of rows against one or two panels, all sums in registers. A register of weights is widened once for all rows of the
 // block and an activation is broadcast once for all panels, so the fused multiply-adds are what takes time.
 //
-// A sum is formed as in kernels/cpu/panel_product.h: even columns one after the other, each term fused; odd ones
-// likewise; then the one plus the other. The same bits for any number of rows, any block, tile, worker and machine.
+// A sum is formed as in kernels/cpu/panel_product.h: of 256 columns even ones one after the other, each term fused; odd
+// ones likewise; the one plus the other; and block after block. The same bits for any number of rows, any block, tile,
+// worker and machine.
 //
 // Activations keep their 24 bits. vdpbf16ps would round them to 8; on a Sapphire Rapids it is no gain either: a core
 // makes 155 GFLOP/s of fused multiply-adds and 86 of dot products (megalith/runtime/multiply_rate.cpp).
@@ -35,7 +36,7 @@ MEGALITH_INLINE inline Lanes column_of_pair(const Weight* at) {
 
 /// Pairs of columns whose even columns are worked through before their odd ones: a register holds sums of the one or of
 /// the other. Two panels of bf16 are 16 KB, which stay in the first-level cache for the second time.
-inline constexpr i64 kStepsAtATime = 128;
+inline constexpr i64 kStepsAtATime = kBlockColumns / 2;
 
 /// What a block asks for while it is worked on: its share of the panels that come next. All at once, with the first
 /// block, they would come no faster and hold up what that block needs itself.
@@ -44,16 +45,16 @@ struct Ahead {
   i64 lines_a_run;    // while a run of columns is worked on
 };
 
-/// sum[r][p][i] = sum over k of x[r][k] * panel[p][k][i], for a block of rows packed by pack_rows().
+/// to[r][p][i] = sum over k of x[r][k] * panel[p][k][i], for a block of rows packed by pack_rows().
 template <int Rows, int Panels, class Weight>
-MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* panel, i64 columns, Ahead ahead) {
+MEGALITH_INLINE inline void tile(f32* to, const f32* x, const Weight* const* panel, i64 columns, Ahead ahead) {
   constexpr int kToL2 = 2;
   constexpr i64 kStep = 2 * kLanes, kSums = Rows * Panels * kLanes, kRunSteps = rows::kRun / 2;
-  alignas(64) f32 halves[2][kSums] = {};
+  alignas(64) f32 evens[kSums];
   auto half = [&](auto parity, i64 begin, i64 end) MEGALITH_INLINE {
     Lanes part[Rows][Panels];
     for (int r = 0; r < Rows; ++r)
-      for (int p = 0; p < Panels; ++p) part[r][p] = Lanes::load(halves[parity.value] + (r * Panels + p) * kLanes);
+      for (int p = 0; p < Panels; ++p) part[r][p] = Lanes::zero();
     auto column = [&](i64 step, const f32* at) MEGALITH_INLINE {
       Lanes w[Panels];
       for (int p = 0; p < Panels; ++p) { w[p] = column_of_pair<parity.value>(panel[p] + step * kStep); }
@@ -80,7 +81,15 @@ MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* pa
       for (const f32* at = run; step < next; ++step, at += 2) column(step, at);
     }
     for (int r = 0; r < Rows; ++r)
-      for (int p = 0; p < Panels; ++p) part[r][p].store(halves[parity.value] + (r * Panels + p) * kLanes);
+      for (int p = 0; p < Panels; ++p) {
+        f32 *const even = evens + (r * Panels + p) * kLanes, *const all = to + (r * Panels + p) * kLanes;
+        if constexpr (parity.value == 0) {
+          part[r][p].store(even);
+          if (begin == 0) Lanes::zero().store(all);
+        } else {
+          sum(Lanes::load(all), sum(Lanes::load(even), part[r][p])).store(all);
+        }
+      }
   };
   // The last column of an odd number of them stands alone where columns do not stand in pairs.
   const i64 even_steps = (columns + 1) / 2, odd_steps = kTogether<Weight> == 1 ? columns / 2 : even_steps;
@@ -88,8 +97,6 @@ MEGALITH_INLINE inline void tile(f32* sum, const f32* x, const Weight* const* pa
     half(Count<0>{}, begin, min(begin + kStepsAtATime, even_steps));
     half(Count<1>{}, begin, min(begin + kStepsAtATime, odd_steps));
   }
-  MEGALITH_INDEPENDENT
-  for (i64 i = 0; i < kSums; ++i) sum[i] = halves[0][i] + halves[1][i];
 }
 
 /// Rows of the next block where `count` are left: the blocks that tile() is made for.
@@ -100,8 +107,7 @@ MEGALITH_INLINE inline i64 next_block(i64 count) {
 
 /// tile() of a block that next_block() chose.
 template <int Most, int Panels, class Weight>
-[[gnu::noinline]] void any_tile(i64 block, f32* sum, const f32* x, const Weight* const* panel, i64 columns,
-                                Ahead ahead) {
+MEGALITH_SHARED void any_tile(i64 block, f32* sum, const f32* x, const Weight* const* panel, i64 columns, Ahead ahead) {
   if (block == Most) return tile<Most, Panels>(sum, x, panel, columns, ahead);
   if constexpr (Most > 8)
     if (block == 8) return tile<8, Panels>(sum, x, panel, columns, ahead);
@@ -138,28 +144,35 @@ struct PackedRows {
   i64 count;
 };
 
+template <int Most>
+MEGALITH_INLINE inline int panels_at_a_time(const PackedRows<Most>&) {
+  return kProductPanels;
+}
+
 /// panel_rows() of kernels/cpu/panel_product.h for packed rows.
-template <int Most, class Weight, int Panels, class Store>
-MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Panel<Weight> (&panels)[Panels], i64 K,
+template <int Most, class Weight, class Store>
+MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Side<Panel<Weight>>& side, i64 K,
                                        Store store) {
-  static_assert(Panels <= 2 && Most <= (Panels == 1 ? gemm::kRowsByOne : gemm::kRowsByTwo));
-  const i64 elements = panel::panel_elements(K, kTogether<Weight>);
-  const Weight* weights[Panels];
-  for (int p = 0; p < Panels; ++p) weights[p] = panels[p].weights;
-  // The same operand's next panels, once these are done.
-  const bool neighbours = Panels == 2 && weights[Panels - 1] == weights[0] + elements;
-  const i64 panel_bytes = elements * static_cast<i64>(sizeof(Weight)), num_runs = rows::runs(K);
-  const i64 num_blocks = (packed.count + Most - 1) / Most;
+  // A panel that is left alone is multiplied twice: once in a while that takes longer, and each tile more takes its
+  // time to compile, always.
+  constexpr int kPanels = Most <= gemm::kRowsByTwo ? 2 : 1;
+  const Weight* weights[kPanels];
+  const u8* next[kPanels];
+  for (int p = 0; p < kPanels; ++p) {
+    weights[p] = side.panels[p < side.count ? p : 0].weights;
+    next[p] = side.next[p < side.count ? p : 0];
+  }
+  const i64 panel_bytes = panel::panel_elements(K, kTogether<Weight>) * static_cast<i64>(sizeof(Weight));
+  const i64 num_runs = rows::runs(K), num_blocks = (packed.count + Most - 1) / Most;
   gemm::Ahead ahead{{}, (panel_bytes / 64 + num_runs * num_blocks - 1) / (num_runs * num_blocks)};
-  alignas(64) f32 sum[Most * Panels * kLanes];
+  alignas(64) f32 sum[Most * kPanels * kLanes];
   for (i64 first = 0, block = 0; first < packed.count; first += block) {
     block = gemm::next_block<Most>(packed.count - first);
-    for (int p = 0; p < Panels; ++p)
-      ahead.next[p] = reinterpret_cast<const u8*>(weights[p] + (neighbours ? 2 * elements : elements)) +
-                      panel_bytes * (first / Most) / num_blocks;
-    gemm::any_tile<Most, Panels>(block, sum, packed.x + first * rows::packed_row_elements(K), weights, K, ahead);
+    for (int p = 0; p < kPanels; ++p) ahead.next[p] = next[p] + panel_bytes * (first / Most) / num_blocks;
+    gemm::any_tile<Most, kPanels>(block, sum, packed.x + first * rows::packed_row_elements(K), weights, K, ahead);
     for (i64 r = 0; r < block; ++r)
-      for (int p = 0; p < Panels; ++p) store(first + r, p, static_cast<const f32*>(sum + (r * Panels + p) * kLanes));
+      for (int p = 0; p < side.count; ++p)
+        store(first + r, p, static_cast<const f32*>(sum + (r * kPanels + p) * kLanes));
   }
 }
 

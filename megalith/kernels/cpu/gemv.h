@@ -1,9 +1,11 @@
 // The operators that are matrix products with weights in panels: what comes before the product, and what is done with
 // it. A few rows of activations are taken as they are (kernels/cpu/panel_product.h), many are packed
-// (kernels/cpu/gemm.h); the sums have the same order and the same bits.
+// (kernels/cpu/gemm.h); the sums have the same order and the same bits. For weights in int8 they become whole numbers
+// (kernels/cpu/quant_product.h).
 #pragma once
 
 #include "megalith/kernels/cpu/gemm.h"
+#include "megalith/kernels/cpu/quant_product.h"
 
 namespace megalith::kernels {
 
@@ -33,41 +35,64 @@ constexpr i64 rows_most() {
   return 1 << 20;
 }
 
-/// Whether the products of `Panels` panels are for packed rows, too, and how many of those are a block.
-enum class Pack { never, for_one, for_two };
+/// What rows are packed for: blocks of so many for one panel or for two at a time, or products with int8.
+enum class Pack { for_one, for_two, digits };
 constexpr int block_rows(Pack pack) { return pack == Pack::for_two ? gemm::kRowsByTwo : gemm::kRowsByOne; }
+
+/// Rows of digits that are worked on together: as many as stay in a second-level cache beside the weights.
+template <class Digits>
+constexpr i64 digit_rows(i64 most) {
+  constexpr i64 kBytes = 256 << 10, kRowBytes = Digits::kRowWords * 4 + Digits::kBlocks * sizeof(digits::Block);
+  constexpr i64 kFitting = kBytes / kRowBytes / kDigitRows * kDigitRows;
+  constexpr i64 kRows = kFitting > kStagedRows ? kFitting : kStagedRows;
+  return most < kRows ? most : kRows;
+}
 
 /// f(t0, rows) for the rows from t0 on, a few or many at a time. value(t) gives a function of the column.
 template <Pack kPack, class Args, class Value, class F>
 MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
-  constexpr i64 K = Args::K, kMany = rows::together(rows_most<Args>(), K);
-  if constexpr (kPack != Pack::never && kMany >= rows::kFewest)
-    if (rows_end(a) - rows_begin(a) >= rows::kFewest) {
-      alignas(64) f32 packed[kMany * rows::packed_row_elements(K)];
-      for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kMany) {
-        const i64 count = min(kMany, rows_end(a) - t0);
-        gemm::pack_rows<block_rows(kPack)>(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
-        f(t0, PackedRows<block_rows(kPack)>{packed, count});
+  constexpr i64 K = Args::K;
+  const i64 begin = rows_begin(a), end = rows_end(a);
+  if constexpr (kPack == Pack::digits) {
+    typedef digits::Rows<K, Args::L> Digits;
+    constexpr i64 kMany = digit_rows<Digits>(rows_most<Args>());
+    alignas(64) i32 words[kMany * Digits::kRowWords];
+    digits::Block blocks[kMany * Digits::kBlocks];
+    for (i64 t0 = begin; t0 < end; t0 += kMany) {
+      const Digits rows{words, blocks, min(kMany, end - t0)};
+      for (i64 r = 0; r < rows.count; ++r) rows.set(r, value(t0 + r));
+      f(t0, rows);
+    }
+  } else {
+    constexpr i64 kMany = rows::together(rows_most<Args>(), K);
+    if constexpr (kMany >= rows::kFewest)
+      if (end - begin >= rows::kFewest) {
+        alignas(64) f32 packed[kMany * rows::packed_row_elements(K)];
+        for (i64 t0 = begin; t0 < end; t0 += kMany) {
+          const i64 count = min(kMany, end - t0);
+          gemm::pack_rows<block_rows(kPack)>(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
+          f(t0, PackedRows<block_rows(kPack)>{packed, count});
+        }
+        return;
       }
-      return;
+    alignas(64) f32 plain[kStagedRows * K];
+    for (i64 t0 = begin; t0 < end; t0 += kStagedRows) {
+      const i64 count = min(kStagedRows, end - t0);
+      for (i64 r = 0; r < count; ++r) {
+        const auto at = value(t0 + r);
+        MEGALITH_INDEPENDENT
+        for (i64 k = 0; k < K; ++k) plain[r * K + k] = at(k);
+      }
+      f(t0, PlainRows{plain, K, count});
     }
-  alignas(64) f32 plain[kStagedRows * K];
-  for (i64 t0 = rows_begin(a); t0 < rows_end(a); t0 += kStagedRows) {
-    const i64 count = min(kStagedRows, rows_end(a) - t0);
-    for (i64 r = 0; r < count; ++r) {
-      const auto at = value(t0 + r);
-      MEGALITH_INDEPENDENT
-      for (i64 k = 0; k < K; ++k) plain[r * K + k] = at(k);
-    }
-    f(t0, PlainRows{plain, K, count});
   }
 }
 
 /// The rows of x as they are.
 template <Pack kPack, class Args, class F>
 MEGALITH_INLINE inline void with_rows(const Args& a, F f) {
-  if constexpr (__is_same(decltype(a.x), const f32*))
-    if (rows_end(a) - rows_begin(a) < rows::kFewest || kPack == Pack::never) {
+  if constexpr (__is_same(decltype(a.x), const f32*) && kPack != Pack::digits)
+    if (rows_end(a) - rows_begin(a) < rows::kFewest) {
       const i64 t0 = rows_begin(a);
       f(t0, PlainRows{a.x + t0 * Args::K, Args::K, rows_end(a) - t0});
       return;
@@ -98,26 +123,47 @@ MEGALITH_INLINE inline void with_normed_rows(const Args& a, F f) {
       f);
 }
 
+/// f(panels, n) for outputs n of [n_begin, n_end): as many panels at a time as suit the rows, of `each` matrices side
+/// by side, and fewer at the end.
+template <class Rows, class F>
+MEGALITH_INLINE inline void for_panels(const Rows& rows, int each, i64 n_begin, i64 n_end, F f) {
+  int panels = max(panels_at_a_time(rows) / each, 1);
+  for (i64 n = n_begin; n < n_end; n += panels * kLanes) {
+    while (panels > 1 && n + (panels - 1) * kLanes >= n_end) panels /= 2;
+    f(panels, n);
+  }
+}
+
+template <class AnyPanel>
+MEGALITH_INLINE inline const u8* bytes_of(const AnyPanel& panel) {
+  return reinterpret_cast<const u8*>(panel.weights);
+}
+
+/// Where the panels begin that this worker's next product reads first (runtime/weights_ahead.h).
+template <class Args>
+MEGALITH_INLINE inline const u8* const* weights_ahead(const Args& a) {
+  if constexpr (requires { a.ahead; }) return a.ahead;
+  return nullptr;
+}
+
 /// store(t, n, sums, count) for all rows t and outputs n to n + count, at most 16, of [n_begin, n_end). n_begin is a
-/// multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel that begins with row n. Two panels
-/// at a time, where rows are not packed for one.
-template <bool kTwo, class Rows, class PanelAt, class Store>
-MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end, Store store) {
-  auto outputs = [&](const auto& panels, i64 n) MEGALITH_INLINE {
-    panel_rows(rows, panels, K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
+/// multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel that begins with row n. `ahead`:
+/// what is read after the last panels, if that is known.
+template <class Rows, class PanelAt, class Store>
+MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end,
+                                    const u8* const* ahead, Store store) {
+  for_panels(rows, 1, n_begin, n_end, [&](int count, i64 n) MEGALITH_INLINE {
+    Side<decltype(panel_at(n))> side{};
+    side.count = count;
+    const bool last = ahead && n + count * kLanes >= n_end;
+    for (int p = 0; p < count; ++p) {
+      side.panels[p] = panel_at(n + p * kLanes);
+      side.next[p] = last ? ahead[p] : bytes_of(panel_at(n + (count + p) * kLanes));
+    }
+    panel_rows(rows, side, K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
       store(t, n + p * kLanes, sums, min(i64(kLanes), n_end - n - p * kLanes));
     });
-  };
-  i64 n = n_begin;
-  if constexpr (kTwo)
-    for (; n + kLanes < n_end; n += 2 * kLanes) {
-      const decltype(panel_at(n)) panels[] = {panel_at(n), panel_at(n + kLanes)};
-      outputs(panels, n);
-    }
-  for (; n < n_end; n += kLanes) {
-    const decltype(panel_at(n)) panels[] = {panel_at(n)};
-    outputs(panels, n);
-  }
+  });
 }
 
 /// How rows are packed for product(): for as many panels as it takes at a time.
@@ -125,40 +171,48 @@ inline constexpr Pack kProductPack = kProductPanels == 2 ? Pack::for_two : Pack:
 
 template <class Args, class PanelAt, class Rows>
 MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const Rows& rows) {
-  product<kProductPanels == 2>(rows, weight, Args::K, a.n_begin, a.n_end,
-                               [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-                                 for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], sums[l]);
-                               });
+  product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
+          [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+            for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], sums[l]);
+          });
 }
 
 template <Pack kPack, class Args, class PanelAt>
 MEGALITH_INLINE inline void residual_rows(const Args& a, PanelAt weight) {
   with_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
-    product<kProductPanels == 2>(rows, weight, Args::K, a.n_begin, a.n_end,
-                                 [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-                                   const i64 at = (t0 + t) * Args::N + n;
-                                   for (i64 l = 0; l < outputs; ++l)
-                                     put(a.y[at + l], to_f32(a.residual[at + l]) + sums[l]);
-                                 });
+    product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
+            [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+              const i64 at = (t0 + t) * Args::N + n;
+              for (i64 l = 0; l < outputs; ++l) put(a.y[at + l], to_f32(a.residual[at + l]) + sums[l]);
+            });
   });
 }
 
-/// A panel of each of the two matrices at a time.
+/// Panels of the two matrices in turn.
 template <Pack kPack, class Args, class PanelAt>
 MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt up_at) {
+  const u8* const* const ahead = weights_ahead(a);
   with_normed_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
-    for (i64 n = a.n_begin; n < a.n_end; n += kLanes) {
-      const i64 outputs = min(i64(kLanes), a.n_end - n);
-      const decltype(gate_at(n)) panels[] = {gate_at(n), up_at(n)};
+    for_panels(rows, 2, a.n_begin, a.n_end, [&](int count, i64 n0) MEGALITH_INLINE {
+      Side<decltype(gate_at(n0))> side{};
+      side.count = 2 * count;
+      const bool last = ahead && n0 + count * kLanes >= a.n_end;
+      for (int p = 0; p < count; ++p) {
+        side.panels[2 * p] = gate_at(n0 + p * kLanes);
+        side.panels[2 * p + 1] = up_at(n0 + p * kLanes);
+        side.next[2 * p] = last ? ahead[2 * p] : bytes_of(gate_at(n0 + (count + p) * kLanes));
+        side.next[2 * p + 1] = last ? ahead[2 * p + 1] : bytes_of(up_at(n0 + (count + p) * kLanes));
+      }
       f32 gate[kLanes];
-      panel_rows(rows, panels, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
-        if (p == 0) {
+      panel_rows(rows, side, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
+        if (p % 2 == 0) {
           for (int l = 0; l < kLanes; ++l) gate[l] = sums[l] / (1.0f + exp(-sums[l]));
           return;
         }
+        const i64 n = n0 + p / 2 * kLanes, outputs = min(i64(kLanes), a.n_end - n);
         for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], gate[l] * sums[l]);
       });
-    }
+    });
   });
 }
 
@@ -170,7 +224,7 @@ inline void gemv(const Args& a) {
 }
 template <class Args>
 inline void gemv_int8(const Args& a) {
-  with_rows<Pack::never>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+  with_rows<Pack::digits>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
     linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, rows);
   });
 }
@@ -182,7 +236,7 @@ inline void gemv_with_residual(const Args& a) {
 }
 template <class Args>
 inline void gemv_with_residual_int8(const Args& a) {
-  residual_rows<Pack::never>(a, panels_of<Args::K, Args::L>(a.weight, a.scale));
+  residual_rows<Pack::digits>(a, panels_of<Args::K, Args::L>(a.weight, a.scale));
 }
 
 /// y = rmsnorm(x) weight^T. Operator `rmsnorm_linear`.
@@ -193,7 +247,7 @@ inline void rmsnorm_gemv(const Args& a) {
 }
 template <class Args>
 inline void rmsnorm_gemv_int8(const Args& a) {
-  with_normed_rows<Pack::never>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+  with_normed_rows<Pack::digits>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
     linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, rows);
   });
 }
@@ -205,8 +259,8 @@ inline void rmsnorm_gate_up_gemv(const Args& a) {
 }
 template <class Args>
 inline void rmsnorm_gate_up_gemv_int8(const Args& a) {
-  gate_up_rows<Pack::never>(a, panels_of<Args::K, Args::L>(a.gate, a.gate_scale),
-                            panels_of<Args::K, Args::L>(a.up, a.up_scale));
+  gate_up_rows<Pack::digits>(a, panels_of<Args::K, Args::L>(a.gate, a.gate_scale),
+                             panels_of<Args::K, Args::L>(a.up, a.up_scale));
 }
 
 }  // namespace megalith::kernels

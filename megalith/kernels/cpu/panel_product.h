@@ -2,28 +2,33 @@
 // all rows: the inner loops of decoding. From memory they are as fast as memory is.
 //
 // The sum of an output is formed in one order, however many rows there are and however rows of weights are cut into
-// tasks: even columns one after the other, fused; odd ones likewise; then the one plus the other. With weights in int8
-// that is so within each group of columns that share a scale, and what comes out, times the scale, is added group after
-// group. A row of weights is a lane, so the order is the same on every machine, and so are the bits.
+// tasks. Of 256 columns: even ones one after the other, fused; odd ones likewise; then the one plus the other. What
+// that gives is added block after block, so that a long sum loses no more than a short one. A row of weights is a lane,
+// so the order is the same on every machine, and so are the bits.
 #pragma once
 
 #include "megalith/kernels/cpu/panels.h"
 
 namespace megalith::kernels {
 
-/// Rows of activations that share a weight while it is in a register, and panels that are read side by side. Two panels
-/// give as many sums in flight as a fused multiply-add takes cycles, even with one row, and two streams keep the
-/// prefetcher of the hardware busy while one of them crosses a page.
+/// Rows of activations that share a weight while it is in a register, panels that are read side by side then, and how
+/// many if there are fewer rows. Of what a loop that only reads gets of memory, two streams at a time, one row of 1024
+/// columns gets 96 % with two panels, 101 % with four, 105 % with eight (two threads of a Sapphire Rapids): more
+/// streams are faster to read, and the faster the loop is out of a cache, the less it holds up memory.
 #if defined(__AVX512F__)
-inline constexpr int kProductRows = 4, kProductPanels = 2;
+inline constexpr int kProductRows = 4, kProductPanels = 2, kMostPanels = panel::kMostPanels;
 #else
-inline constexpr int kProductRows = 2, kProductPanels = 1;  // 16 registers, of which a Lanes takes two or more
+// 16 registers, of which a Lanes takes two or more. Two panels are those of two matrices.
+inline constexpr int kProductRows = 2, kProductPanels = 1, kMostPanels = 2;
 #endif
 
-/// How far ahead of the weights in hand memory is asked for: the stream goes on over panels and the end of the task,
-/// whose next one most likely reads on from there. Of short panels it is the same place of those that come next, where
-/// 4 KB would be in the middle of the other one that is read side by side.
-inline constexpr i64 kBytesAhead = 4096, kMostBytesAhead = 16384;
+/// How far ahead of the weights in hand memory is asked for. At the end of panels that is the beginning of those that
+/// come next. With four panels 1 to 3 KB are alike; 4 KB costs 3 %, as every multiple of a page is the same set of the
+/// first-level cache.
+inline constexpr i64 kBytesAhead = 2048;
+
+/// Columns whose products are added up by themselves before they are added to those before.
+inline constexpr i64 kBlockColumns = 256;
 
 /// A number as a type, so that a lambda can be told how large its block is.
 template <int N>
@@ -36,93 +41,71 @@ template <class Weight>
 struct Panel {
   const Weight* weights;
 };
-/// One panel of int8, and the panel of its scales, one for each row and `Group` columns.
-template <class Scale, i64 Group>
-struct QuantPanel {
-  const i8* weights;
-  const Scale* scales;
+/// Panels that are read side by side.
+template <class AnyPanel>
+struct Side {
+  int count;  // 1, 2, 4 or kMostPanels
+  AnyPanel panels[kMostPanels];
+  const u8* next[kMostPanels];  // what is read after each of them
 };
 
-/// Products of columns [begin, end) of one panel each with `Rows` rows; begin is even. `First`: weights come from
-/// memory.
-template <int Rows, bool First, int Panels, class Weight>
+/// The column, a multiple of `step`, from which on what comes next is asked for. Before, it is the panel in hand.
+MEGALITH_INLINE inline i64 column_to_go_on(i64 K, i64 column_bytes, i64 step) {
+  return max(i64(0), K - kBytesAhead / column_bytes) / step * step;
+}
+
+/// Sums of products of columns of one panel each with `Rows` rows.
+template <int Rows, int Panels, class Weight>
 struct PairSums {
   Lanes even[Rows][Panels], odd[Rows][Panels];
 
-  MEGALITH_INLINE void add(const f32* x, i64 x_stride, const Weight* const (&panels)[Panels], i64 begin, i64 end,
-                           i64 ahead) {
+  /// Columns [begin, end), of which those from `last` on ask for what comes next; begin and last are even.
+  MEGALITH_INLINE void set(const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 begin, i64 end, i64 last) {
+    constexpr i64 kColumnBytes = kLanes * sizeof(Weight);
     for (int r = 0; r < Rows; ++r)
       for (int p = 0; p < Panels; ++p) even[r][p] = odd[r][p] = Lanes::zero();
-    i64 k = begin;
-    for (; k + 2 <= end; k += 2) {
-      Lanes x_even[Rows], x_odd[Rows];
-      for (int r = 0; r < Rows; ++r) {
-        x_even[r] = Lanes::broadcast(x[r * x_stride + k]);
-        x_odd[r] = Lanes::broadcast(x[r * x_stride + k + 1]);
-      }
-      for (int p = 0; p < Panels; ++p) {
-        const Weight* const at = panels[p] + k * kLanes;
-        if (First)
-          for (u64 line = 0; line < 2 * kLanes * sizeof(Weight); line += 64)
-            __builtin_prefetch(reinterpret_cast<const u8*>(at) + ahead + line);
-        const LanePair weight = two_columns(at);
+    auto columns = [&](i64 from, i64 to, auto asked) MEGALITH_INLINE {
+      for (i64 k = from; k < to; k += 2) {
+        Lanes x_even[Rows], x_odd[Rows];
         for (int r = 0; r < Rows; ++r) {
-          even[r][p].multiply_add(x_even[r], weight.even);
-          odd[r][p].multiply_add(x_odd[r], weight.odd);
+          x_even[r] = Lanes::broadcast(x[r * x_stride + k]);
+          x_odd[r] = Lanes::broadcast(x[r * x_stride + k + 1]);
+        }
+        for (int p = 0; p < Panels; ++p) {
+          const Weight* const at = side.panels[p].weights + k * kLanes;
+          for (i64 line = 0; line < 2 * kColumnBytes; line += 64)
+            __builtin_prefetch(asked(p, reinterpret_cast<const u8*>(at), (k - last) * kColumnBytes) + line);
+          const LanePair weight = two_columns(at);
+          for (int r = 0; r < Rows; ++r) {
+            even[r][p].multiply_add(x_even[r], weight.even);
+            odd[r][p].multiply_add(x_odd[r], weight.odd);
+          }
         }
       }
-    }
-    if (k < end)
+    };
+    const i64 whole = end - (end - begin) % 2, cut = clamp(last, begin, whole);
+    columns(begin, cut, [&](int, const u8* at, i64) MEGALITH_INLINE { return at + kBytesAhead; });
+    columns(cut, whole, [&](int p, const u8*, i64 byte) MEGALITH_INLINE { return side.next[p] + byte; });
+    if (whole < end)
       for (int p = 0; p < Panels; ++p) {
-        const Lanes weight = one_column(panels[p] + k * kLanes);
-        for (int r = 0; r < Rows; ++r) even[r][p].multiply_add(Lanes::broadcast(x[r * x_stride + k]), weight);
+        const Lanes weight = one_column(side.panels[p].weights + whole * kLanes);
+        for (int r = 0; r < Rows; ++r) even[r][p].multiply_add(Lanes::broadcast(x[r * x_stride + whole]), weight);
       }
   }
 };
 
 /// to[r][p] = the sums of the 16 outputs of panel p for row r.
-template <int Rows, bool First, class Weight, int Panels>
-MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, const Panel<Weight> (&panels)[Panels],
-                                        i64 K, i64 ahead) {
-  const Weight* weights[Panels];
-  for (int p = 0; p < Panels; ++p) weights[p] = panels[p].weights;
-  PairSums<Rows, First, Panels, Weight> sums;
-  sums.add(x, x_stride, weights, 0, K, ahead);
-  for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Panels; ++p) sum(sums.even[r][p], sums.odd[r][p]).store(to + (r * Panels + p) * kLanes);
-}
-
-template <int Rows, bool First, class Scale, i64 Group, int Panels>
-MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride,
-                                        const QuantPanel<Scale, Group> (&panels)[Panels], i64 K, i64 ahead) {
-  static_assert(Group % 2 == 0);
-  const i8* weights[Panels];
+template <int Rows, int Panels, class Weight>
+MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 K) {
+  const i64 last = column_to_go_on(K, kLanes * sizeof(Weight), 2);
   Lanes total[Rows][Panels];
-  for (int p = 0; p < Panels; ++p) {
-    weights[p] = panels[p].weights;
-    for (int r = 0; r < Rows; ++r) total[r][p] = Lanes::zero();
-  }
-  auto group = [&](i64 g, const Lanes(&scales)[Panels]) MEGALITH_INLINE {
-    PairSums<Rows, First, Panels, i8> sums;
-    sums.add(x, x_stride, weights, g * Group, min((g + 1) * Group, K), ahead);
+  for (auto& of_row : total)
+    for (Lanes& one : of_row) one = Lanes::zero();
+  for (i64 begin = 0; begin < K; begin += kBlockColumns) {
+    PairSums<Rows, Panels, Weight> sums;
+    sums.set(x, x_stride, side, begin, min(begin + kBlockColumns, K), last);
     for (int r = 0; r < Rows; ++r)
-      for (int p = 0; p < Panels; ++p) total[r][p].multiply_add(scales[p], sum(sums.even[r][p], sums.odd[r][p]));
-  };
-  i64 g = 0;
-  for (; (g + 1) * Group < K; g += 2) {
-    Lanes even[Panels], odd[Panels];
-    for (int p = 0; p < Panels; ++p) {
-      const LanePair scales = two_columns(panels[p].scales + g * kLanes);
-      even[p] = scales.even;
-      odd[p] = scales.odd;
-    }
-    group(g, even);
-    group(g + 1, odd);
-  }
-  if (g * Group < K) {
-    Lanes last[Panels];
-    for (int p = 0; p < Panels; ++p) last[p] = one_column(panels[p].scales + g * kLanes);
-    group(g, last);
+      for (int p = 0; p < Panels; ++p) total[r][p] = sum(total[r][p], sum(sums.even[r][p], sums.odd[r][p]));
   }
   for (int r = 0; r < Rows; ++r)
     for (int p = 0; p < Panels; ++p) total[r][p].store(to + (r * Panels + p) * kLanes);
@@ -134,36 +117,44 @@ struct PlainRows {
   i64 stride, count;
 };
 
-template <class Weight>
-Weight weight_of(const Weight* weights);
+/// f(Count<panels>) for as many as there are side by side.
+template <int Most, class F>
+MEGALITH_INLINE inline void for_count(int count, F f) {
+  if constexpr (Most >= 8)
+    if (count == 8) return f(Count<8>{});
+  if constexpr (Most >= 4)
+    if (count == 4) return f(Count<4>{});
+  count == 2 ? f(Count<2>{}) : f(Count<1>{});
+}
 
 /// panel_block() of `rows` rows, kProductRows or 1. One function for all operators: what is inlined into each of them
 /// takes as long to compile as it is large.
-template <class AnyPanel, int Panels>
-[[gnu::noinline]] void panel_sums(f32* to, i64 rows, bool first, const f32* x, i64 x_stride,
-                                  const AnyPanel (&panels)[Panels], i64 K) {
-  using Weight = decltype(weight_of(panels[0].weights));
-  const i64 bytes = panel::panel_elements(K, kTogether<Weight>) * static_cast<i64>(sizeof(Weight));
-  const bool neighbours = Panels == 2 && panels[Panels - 1].weights == panels[0].weights + bytes / i64(sizeof(Weight));
-  const i64 next = neighbours ? 2 * bytes : bytes, ahead = next <= kMostBytesAhead ? next : kBytesAhead;
+template <class Weight>
+MEGALITH_SHARED void panel_sums(f32* to, i64 rows, const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 K) {
   if (rows > 1)
-    first ? panel_block<kProductRows, true>(to, x, x_stride, panels, K, ahead)
-          : panel_block<kProductRows, false>(to, x, x_stride, panels, K, ahead);
-  else
-    first ? panel_block<1, true>(to, x, x_stride, panels, K, ahead)
-          : panel_block<1, false>(to, x, x_stride, panels, K, ahead);
+    return for_count<2>(side.count, [&](auto panels) MEGALITH_INLINE {
+      panel_block<kProductRows, panels.value>(to, x, x_stride, side, K);
+    });
+  for_count<kMostPanels>(side.count,
+                         [&](auto panels) MEGALITH_INLINE { panel_block<1, panels.value>(to, x, x_stride, side, K); });
+}
+
+/// Panels that are read side by side for so many rows: two at most unless they are multiplied one at a time.
+MEGALITH_INLINE inline int panels_at_a_time(const PlainRows& rows) {
+  return rows.count < kProductRows && kMostPanels > 2 ? kMostPanels : kProductPanels;
 }
 
 /// store(t, p, sums of 16 outputs) for any number of rows: weights come from memory with the first of them, and are in
 /// the cache for the rest.
-template <class AnyPanel, int Panels, class Store>
-MEGALITH_INLINE inline void panel_rows(const PlainRows& plain, const AnyPanel (&panels)[Panels], i64 K, Store store) {
-  alignas(64) f32 sums[kProductRows * Panels * kLanes];
+template <class AnyPanel, class Store>
+MEGALITH_INLINE inline void panel_rows(const PlainRows& plain, const Side<AnyPanel>& side, i64 K, Store store) {
+  alignas(64) f32 sums[kProductRows * kMostPanels * kLanes];
   for (i64 t = 0, rows = 0; t < plain.count; t += rows) {
     rows = plain.count - t >= kProductRows ? kProductRows : 1;
-    panel_sums(sums, rows, t == 0, plain.x + t * plain.stride, plain.stride, panels, K);
+    panel_sums(sums, rows, plain.x + t * plain.stride, plain.stride, side, K);
     for (i64 r = 0; r < rows; ++r)
-      for (int p = 0; p < Panels; ++p) store(t + r, p, static_cast<const f32*>(sums + (r * Panels + p) * kLanes));
+      for (int p = 0; p < side.count; ++p)
+        store(t + r, p, static_cast<const f32*>(sums + (r * side.count + p) * kLanes));
   }
 }
 
@@ -172,14 +163,6 @@ template <i64 K, class Weight>
 MEGALITH_INLINE inline auto panels_of(const Weight* weight) {
   return [=](i64 n) MEGALITH_INLINE {
     return Panel<Weight>{weight + n / kLanes * panel::panel_elements(K, kTogether<Weight>)};
-  };
-}
-template <i64 K, i64 Group, class Scale>
-MEGALITH_INLINE inline auto panels_of(const i8* weight, const Scale* scale) {
-  return [=](i64 n) MEGALITH_INLINE {
-    return QuantPanel<Scale, Group>{
-        weight + n / kLanes * panel::panel_elements(K, panel::kSingle),
-        scale + n / kLanes * panel::panel_elements((K + Group - 1) / Group, kTogether<Scale>)};
   };
 }
 

@@ -22,19 +22,8 @@ MEGALITH_INLINE inline LanePair two_columns(const bf16* at) {
   const Bits bits = *reinterpret_cast<const Bits*>(at);
   return {{reinterpret_cast<Lanes::Vector>(bits << 16)}, {reinterpret_cast<Lanes::Vector>(bits & ~0xffff)}};
 }
-MEGALITH_INLINE inline Lanes one_column(const i8* at) {
-  typedef char Bytes __attribute__((vector_size(16), may_alias));
-  const Bytes bytes = *reinterpret_cast<const Bytes*>(at);
-#if defined(__clang__)
-  typedef signed char SignedBytes __attribute__((vector_size(16)));
-  return {__builtin_convertvector(__builtin_convertvector(reinterpret_cast<SignedBytes>(bytes), Lanes::Wide),
-                                  Lanes::Vector)};
-#else
-  return {__builtin_convertvector(__builtin_ia32_pmovsxbd512_mask(bytes, Lanes::Wide{}, static_cast<u16>(-1)),
-                                  Lanes::Vector)};
-#endif
-}
 MEGALITH_INLINE inline Lanes sum(const Lanes& a, const Lanes& b) { return {a.v + b.v}; }
+MEGALITH_INLINE inline Lanes times(const Lanes& a, const Lanes& b) { return {a.v * b.v}; }
 MEGALITH_INLINE inline Lanes one_column(const f16* at) {
   typedef short Bits __attribute__((vector_size(32), may_alias));
   constexpr int kCurrentRounding = 4;
@@ -50,13 +39,8 @@ MEGALITH_INLINE inline LanePair two_columns(const bf16* at) {
   return {{reinterpret_cast<Lanes::Half>(low << 16), reinterpret_cast<Lanes::Half>(high << 16)},
           {reinterpret_cast<Lanes::Half>(low & ~0xffff), reinterpret_cast<Lanes::Half>(high & ~0xffff)}};
 }
-MEGALITH_INLINE inline Lanes one_column(const i8* at) {
-  typedef signed char Bytes __attribute__((vector_size(8), may_alias));
-  const Bytes low = reinterpret_cast<const Bytes*>(at)[0], high = reinterpret_cast<const Bytes*>(at)[1];
-  return {__builtin_convertvector(__builtin_convertvector(low, Lanes::Wide), Lanes::Half),
-          __builtin_convertvector(__builtin_convertvector(high, Lanes::Wide), Lanes::Half)};
-}
 MEGALITH_INLINE inline Lanes sum(const Lanes& a, const Lanes& b) { return {a.low + b.low, a.high + b.high}; }
+MEGALITH_INLINE inline Lanes times(const Lanes& a, const Lanes& b) { return {a.low * b.low, a.high * b.high}; }
 MEGALITH_INLINE inline Lanes one_column(const f16* at) {
 #if defined(__F16C__)
   typedef short Bits __attribute__((vector_size(16), may_alias));
@@ -79,14 +63,14 @@ MEGALITH_INLINE inline LanePair two_columns(const bf16* at) {
   }
   return pair;
 }
-MEGALITH_INLINE inline Lanes one_column(const i8* at) {
-  Lanes result;
-  for (int l = 0; l < kLanes; ++l) result.v[l] = to_f32(at[l]);
-  return result;
-}
 MEGALITH_INLINE inline Lanes sum(const Lanes& a, const Lanes& b) {
   Lanes result;
   for (int l = 0; l < kLanes; ++l) result.v[l] = a.v[l] + b.v[l];
+  return result;
+}
+MEGALITH_INLINE inline Lanes times(const Lanes& a, const Lanes& b) {
+  Lanes result;
+  for (int l = 0; l < kLanes; ++l) result.v[l] = a.v[l] * b.v[l];
   return result;
 }
 MEGALITH_INLINE inline Lanes one_column(const f16* at) {
@@ -110,5 +94,7 @@ template <class Weight>
 inline constexpr int kTogether = panel::kSingle;
 template <>
 inline constexpr int kTogether<bf16> = panel::kPair;
+template <>
+inline constexpr int kTogether<i8> = panel::kQuad;
 
 }  // namespace megalith::kernels

@@ -27,6 +27,12 @@
 #endif
 /// Of a lambda or function that must vanish into the loop that calls it.
 #define MEGALITH_INLINE __attribute__((always_inline))
+/// Of a large function that many call: compiled once, not again for each caller and what it happens to pass.
+#if defined(__clang__)
+#define MEGALITH_SHARED __attribute__((noinline))
+#else
+#define MEGALITH_SHARED __attribute__((noinline, noclone))
+#endif
 
 namespace megalith::kernels {
 
