@@ -78,7 +78,7 @@ bool writes_words(const graph::LoweredKernel& kernel) {
   return false;
 }
 
-std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
+std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels) {
   std::string cases, job, declaration;
   for (size_t i = 0; i < kernels.size(); ++i) {
     const std::string& name = kernels[i].name;
@@ -99,8 +99,6 @@ std::string write_switch(const std::vector<graph::LoweredKernel>& kernels) {
 static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
 {}  switch (body) {{
 {}{}}}
-
-}}  // namespace megalith::kernels
 )",
                      declaration, cases, job.empty() ? "  }\n" : job);
 }
@@ -111,13 +109,13 @@ std::string write_look_ahead(const std::vector<graph::LoweredKernel>& kernels) {
   for (size_t i = 0; i < kernels.size(); ++i)
     if (kernels[i].body && !kernels[i].body->ahead.empty())
       cases += fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].body->ahead, kernels[i].name);
-  return fmt::format(R"(// What a task can fetch before its turn, by the lanes of one warp.
+  return fmt::format(R"(
+// What a task can fetch before its turn, by the lanes of one warp.
 static void look_ahead(u32 body, [[maybe_unused]] const Task& task) {{
   switch (body) {{
 {}    default: return;
   }}
 }}
-
 )",
                      cases);
 }
@@ -256,9 +254,9 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
   result.text += dialect.worker == Level::block ? kCudaTask : kCpuTask;
-  result.text += "\n" + bodies;
+  result.text += "\n" + bodies + write_run_task(kernels);
   if (dialect.worker == Level::block) result.text += write_look_ahead(kernels);
-  result.text += write_switch(kernels);
+  result.text += "\n}  // namespace megalith::kernels\n";
   const std::string info = kernel_info(dialect, result, names);
   if (dialect.worker == Level::thread)
     result.text += fmt::format(

@@ -1,5 +1,6 @@
 // Reductions on a GPU, with an order that the loop kernel fixes alone, as on a CPU (kernels/cpu/reduce.h). Three kinds:
-//   by a thread   one term after the other (fold, sum_in_lanes, argmax)
+//   by a thread   one term after the other (fold, argmax); of a sum 64 at a time, then what those come to, which keeps
+//                 the error of a long one small (sum_in_lanes)
 //   by a warp     lane l adds terms l, l + 32, l + 64, ...; then lanes 16, 8, 4, 2 and 1 apart are added
 //   by a block    thread t adds terms t, t + kThreads, ...; then each warp as above, then the warps in order
 // All threads of the level take part and all have the result: addition commutes, so both lanes of a pair get the same
@@ -22,7 +23,10 @@ inline T fold(T first, i64 begin, i64 end, Step step) {
 }
 template <class Step>
 inline f32 sum_in_lanes(i64 begin, i64 end, Step step) {
-  return fold(0.0f, begin, end, step);
+  constexpr i64 kBlock = 64;
+  f32 total = 0;
+  for (i64 at = begin; at < end; at += kBlock) total += fold(0.0f, at, min(at + kBlock, end), step);
+  return total;
 }
 template <class Step>
 inline f32 max_in_lanes(i64 begin, i64 end, Step step) {
