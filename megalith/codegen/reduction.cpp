@@ -176,7 +176,8 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   if (together)
     text = fmt::format("{}{}<{}>({}, {}, {})", level, sum ? "sum" : pick, name, inner.lower, inner.upper,
                        lambda(name + " acc, " + parameter(last, step), step));
-  else if (lanes)
+  else if (lanes || (context_.dialect.worker == Level::block && sum && type == Type::f32 && loops.size() == 1))
+    // On a GPU lanes need nothing side by side in memory: it is one thread that sums, block by block.
     text = fmt::format("{}_in_lanes({}, {}, {})", sum ? "sum" : pick, inner.lower, inner.upper,
                        lambda("f32 acc, " + parameter(last, step), step));
   else

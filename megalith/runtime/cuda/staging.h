@@ -30,7 +30,7 @@ struct StagingOptions {
   /// One core copies about 10 GB/s and the link takes up to five times that. 0: as many as pay, of those there are.
   int num_readers = 0;
   /// Each reader has two: one that it fills, and one that the card fetches.
-  int64_t buffer_bytes = int64_t{8} << 20;
+  int64_t buffer_bytes = int64_t{1} << 20;
 };
 
 class StagedUpload {
