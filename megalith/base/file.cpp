@@ -9,9 +9,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/base/mapped_copy.h"
 
 namespace megalith {
 
@@ -36,6 +40,33 @@ size_t regular_size(int fd, const std::string& path) {
   if (::fstat(fd, &info) != 0) throw system_error(fmt::format("cannot stat {}", path));
   if (!S_ISREG(info.st_mode)) throw SystemError(fmt::format("{} is not a regular file", path));
   return static_cast<size_t>(info.st_size);
+}
+
+// The mapped files by where they begin, for mapped_copy(). Each keeps its descriptor.
+struct Mapping {
+  size_t size;
+  int fd;
+  std::string path;
+};
+struct Mappings {
+  std::shared_mutex mutex;
+  std::map<const std::byte*, Mapping> by_begin;
+};
+Mappings& mappings() {
+  static auto* const all = new Mappings;  // outlives every MappedFile, static ones too
+  return *all;
+}
+
+void read_at(int fd, void* to, size_t bytes, size_t offset, const std::string& path) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t n = ::pread(fd, static_cast<std::byte*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw system_error(fmt::format("cannot read {}", path));
+    if (n == 0)
+      throw SystemError(fmt::format("{} has become shorter while it was in use: it ends at byte {}, wanted {} more",
+                                    path, offset + done, bytes - done));
+    done += static_cast<size_t>(n);
+  }
 }
 
 }  // namespace
@@ -93,6 +124,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (data == MAP_FAILED) throw system_error(fmt::format("cannot map {}", path));
   data_ = static_cast<const std::byte*>(data);
+  const std::unique_lock guard(mappings().mutex);
+  mappings().by_begin[data_] = {size_, std::exchange(file.fd, -1), path};
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -106,7 +139,28 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  {
+    const std::unique_lock guard(mappings().mutex);
+    const auto found = mappings().by_begin.find(data_);
+    ::close(found->second.fd);
+    mappings().by_begin.erase(found);
+  }
+  ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void mapped_copy(void* to, const void* from, size_t bytes) {
+  const auto* const begin = static_cast<const std::byte*>(from);
+  const std::shared_lock guard(mappings().mutex);  // nobody unmaps meanwhile
+  const auto& all = mappings().by_begin;
+  const auto next = all.upper_bound(begin);
+  if (next != all.begin()) {
+    const auto& [first, mapping] = *std::prev(next);
+    const auto offset = static_cast<size_t>(begin - first);
+    if (offset < mapping.size && bytes <= mapping.size - offset)
+      return read_at(mapping.fd, to, bytes, offset, mapping.path);
+  }
+  std::memcpy(to, from, bytes);
 }
 
 }  // namespace megalith

@@ -47,6 +47,18 @@ bool is_exchanged(const graph::LoweredKernel& lowered, size_t index) {
   return index < lowered.exchanged.size() && lowered.exchanged[index];
 }
 
+// Or in blocks: then its type says how large it is (kernels/cuda/blocks.cuh).
+bool is_blocked(const graph::LoweredKernel& lowered, size_t index) {
+  return index < lowered.blocked.size() && lowered.blocked[index];
+}
+std::string blocked_type(const graph::LoweredKernel& lowered, const loop::TensorArgument& tensor) {
+  const loop::Kernel bound = loop::bind_sizes(lowered.kernel, lowered.binding);  // dynamic sizes at their largest
+  std::vector<std::string> extents;
+  for (const loop::Expr& extent : bound.find_tensor(tensor.name)->shape) extents.push_back(loop::print(extent));
+  return fmt::format("Blocked<{}{}, {}>", tensor.role == loop::Role::input ? "const " : "", element_type(*tensor.dtype),
+                     fmt::join(extents, ", "));
+}
+
 // Bodies for a GPU get more of their worker than memory: its shared area, its place in the stream, the iteration.
 bool is_tuned_for_cuda(const graph::LoweredKernel& lowered) { return lowered.body && lowered.body->target == "cuda"; }
 // Bodies that read packed weights know which ones their worker reads next (runtime/weights_ahead.h).
@@ -92,8 +104,10 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   std::string text = fmt::format("struct {}_args {{\n", lowered.name);
   size_t operand = 0;
   for (const loop::TensorArgument* tensor : operands_of(lowered)) {
-    const std::string type = is_exchanged(lowered, operand++) ? fmt::format("Words<{}>", element_type(*tensor->dtype))
-                                                              : pointer_type(*tensor);
+    const std::string type = is_exchanged(lowered, operand) ? fmt::format("Words<{}>", element_type(*tensor->dtype))
+                             : is_blocked(lowered, operand) ? blocked_type(lowered, *tensor)
+                                                            : pointer_type(*tensor);
+    ++operand;
     text += fmt::format("  {} {};  // {}\n", type, member_name(tensor->name), shape_text(*tensor));
   }
   std::vector<std::string> constants;
@@ -136,9 +150,9 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   std::string fields;
   size_t operand = 0;
   for (const loop::TensorArgument* tensor : operands_of(lowered)) {
-    const bool words = is_exchanged(lowered, operand);
+    const bool words = is_exchanged(lowered, operand), wrapped = words || is_blocked(lowered, operand);
     fields += fmt::format("      .{} = {}static_cast<{}>(task.operands[{}]){},\n", member_name(tensor->name),
-                          words ? "{" : "", words ? "u64*" : pointer_type(*tensor), operand, words ? "}" : "");
+                          wrapped ? "{" : "", words ? "u64*" : pointer_type(*tensor), operand, wrapped ? "}" : "");
     ++operand;
   }
   for (const loop::Parameter& parameter : lowered.kernel.parameters) {

@@ -224,8 +224,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       if (lowered.body->area_bytes)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
-      // registers.
-      const bool joins = dialect.worker == Level::block && writes_words(lowered);
+      // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.
+      const bool joins = dialect.worker == Level::block && (writes_words(lowered) || lowered.body->streamed);
       const bool tells = !lowered.body->job.empty();
       bodies += fmt::format("{} {}(const Task& task) {{ {}{}({}_arguments(task)); }}\n\n",
                             tells   ? "__forceinline__ static auto"

@@ -5,6 +5,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/kernels/panel_layout.h"
+#include "megalith/kernels/row_blocks.h"
 #include "megalith/loop/bind.h"
 #include "megalith/loop/check.h"
 #include "megalith/loop/infer.h"
@@ -37,13 +38,15 @@ loop::Kernel parse_operator(const Operator& op, const Node& node) {
 
 // Per tensor, how it lies in memory where that is not row by row.
 struct Forms {
-  std::vector<bool> exchanged, packed;
+  std::vector<bool> exchanged, packed, blocked;
 
   Forms(const Graph& graph, const std::string& target)
-      : exchanged(exchanged_tensors(graph, target)), packed(packed_tensors(graph, target)) {}
+      : exchanged(exchanged_tensors(graph, target)),
+        packed(packed_tensors(graph, target)),
+        blocked(blocked_tensors(graph, target)) {}
   const char* name(TensorId tensor) const {
     const auto t = static_cast<size_t>(tensor);
-    return exchanged[t] ? " words" : packed[t] ? " panels" : "";
+    return exchanged[t] ? " words" : packed[t] ? " panels" : blocked[t] ? " blocks" : "";
   }
 };
 
@@ -96,6 +99,7 @@ LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string
   for (TensorId operand : node.operands) {
     lowered.exchanged.push_back(forms.exchanged[static_cast<size_t>(operand)]);
     lowered.packed.push_back(forms.packed[static_cast<size_t>(operand)]);
+    lowered.blocked.push_back(forms.blocked[static_cast<size_t>(operand)]);
   }
   return lowered;
 }
@@ -130,23 +134,40 @@ const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::str
   return nullptr;
 }
 
+namespace {
+// Of `candidates` those that every reader and writer takes in the form that `operands` of its body name.
+std::vector<bool> taken_by_all(const Graph& graph, const std::string& target, std::vector<bool> candidates,
+                               std::vector<std::string> TunedBody::*operands) {
+  for (const Node& node : graph.nodes()) {
+    const TunedBody* body = tuned_body(graph, node, target);
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (!body || !is_among(body->*operands, node.op->operands[i].name))
+        candidates[static_cast<size_t>(node.operands[i])] = false;
+  }
+  return candidates;
+}
+}  // namespace
+
 std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& target) {
   // A word costs twice the bytes of what it carries, and each reader reads all of them.
   constexpr int64_t kMostBytes = 1 << 20;
-  std::vector<bool> exchanged;
+  std::vector<bool> candidates;
   for (const Tensor& tensor : graph.tensors()) {
     const bool whole_words =
         tensor.dtype == DType::f32 || tensor.dtype == DType::i32 ||
         (tensor.dtype == DType::bf16 && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
-    exchanged.push_back(tensor.kind == TensorKind::activation && whole_words && tensor.bytes() <= kMostBytes);
+    candidates.push_back(tensor.kind == TensorKind::activation && whole_words && tensor.bytes() <= kMostBytes);
   }
-  for (const Node& node : graph.nodes()) {
-    const TunedBody* body = tuned_body(graph, node, target);
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      if (!body || !is_among(body->exchanged, node.op->operands[i].name))
-        exchanged[static_cast<size_t>(node.operands[i])] = false;
-  }
-  return exchanged;
+  return taken_by_all(graph, target, std::move(candidates), &TunedBody::exchanged);
+}
+
+std::vector<bool> blocked_tensors(const Graph& graph, const std::string& target) {
+  std::vector<bool> candidates;
+  for (const Tensor& tensor : graph.tensors())
+    candidates.push_back(tensor.kind == TensorKind::activation && tensor.dtype == DType::bf16 &&
+                         tensor.shape.size() == 2 && tensor.shape[0].size > stream::kMostRows &&
+                         row_blocks::fits(tensor.shape[0].size, tensor.shape[1].size));
+  return taken_by_all(graph, target, std::move(candidates), &TunedBody::blocked);
 }
 
 std::vector<bool> packed_tensors(const Graph& graph, const std::string& target) {

@@ -21,6 +21,7 @@ struct LoweredKernel {
   const TunedBody* body = nullptr;  // chosen for the target; nullptr: generated from the loop kernel
   std::vector<bool> exchanged;      // per operand: its tensor is made of words that carry a flag (exchanged_tensors())
   std::vector<bool> packed;         // per operand: its tensor lies in panels (packed_tensors())
+  std::vector<bool> blocked;        // per operand: its tensor lies in blocks (blocked_tensors())
   // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter, by name (which is
   // the order of kernel.parameters), a pointer to its i32 value.
 };
@@ -42,7 +43,10 @@ std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& targe
 /// Per tensor: whether it lies in panels (kernels/panel_layout.h) rather than row by row. So do the weights that some
 /// tuned body wants so; generated bodies read them there as well, element by element.
 std::vector<bool> packed_tensors(const Graph& graph, const std::string& target);
-/// Columns of such a tensor that stand together for each row.
+/// Per tensor: whether it lies in blocks (kernels/row_blocks.h). So do activations of many rows whose every reader and
+/// writer can take them so.
+std::vector<bool> blocked_tensors(const Graph& graph, const std::string& target);
+/// Columns of a packed tensor that stand together for each row.
 int packed_together(DType dtype);
 
 /// Which nodes share a signature: per node the index that lower() gives its kernel. Cheap: nothing is lowered.

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "megalith/base/dtype.h"
+#include "megalith/kernels/stream_layout.h"
 #include "megalith/loop/interpret.h"
 #include "megalith/loop/kernel.h"
 
@@ -56,6 +57,13 @@ struct StreamedWeights {
   std::string activations = "T";      // the size that counts rows of activations
   std::string columns = "K";
   bool splits = false;  // columns may be taken in parts, where activations would not fit otherwise
+  // With many rows of activations: rows of weights in a chunk, and groups of them that are multiplied together.
+  int wide_group = 32, wide_turn = 1;
+
+  /// For a node's sizes.
+  stream::Order order(const std::map<std::string, int64_t>& sizes) const {
+    return stream::order(sizes.at(activations), sizes.at(columns), splits, wide_group, wide_turn);
+  }
 };
 
 /// Weights that a body reads in panels instead of row by row (kernels/panel_layout.h).
@@ -71,6 +79,7 @@ struct TunedBody {
   std::string name;
   std::function<bool(const BodyQuery&)> applies;             // empty: always
   std::vector<std::string> exchanged = {};                   // operands that it can take as words that carry a flag
+  std::vector<std::string> blocked = {};                     // operands that it can take in blocks (row_blocks.h)
   std::function<int64_t(const BodyQuery&)> area_bytes = {};  // shared memory that it works in; empty: none
   std::optional<StreamedWeights> streamed = {};
   std::optional<PackedWeights> packed = {};

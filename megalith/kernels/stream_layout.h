@@ -12,6 +12,12 @@
 // the three after it of each of its two tile rows, g and g + 8, as the four registers of the A operand: (row g: 0 1)
 // (row g + 8: 0 1) (row g: 2 3) (row g + 8: 2 3). Any order of columns is as good as another as long as both operands
 // have it.
+//
+// With more than kMostRows rows of activations these are the first operand of a multiplication, 64 rows of it, and
+// weights are the second, read by the tensor cores where they lie in the ring (wgmma, kernels/cuda/wide.cuh). A chunk
+// then has 16 or 32 rows; its columns are dealt to four warpgroups, 16 a step: for each group, step, half k of a step,
+// eight rows together, row: eight columns, 16 bytes. Column 8 t + 4 (step % 2) + 2 k + i of the step's 32 stands at
+// place 2 t + i, which is where kernels/row_blocks.h has it in the activations.
 #pragma once
 
 namespace megalith::stream {
@@ -23,8 +29,9 @@ constexpr int kRunColumns = 32;
 
 /// Slices for at most `rows` rows of activations.
 constexpr int slices(long long rows) { return rows <= 4 ? 2 : 1; }
-/// Most rows of activations that the streaming bodies take.
+/// Most rows of activations that the streaming bodies for few of them take, and those for many.
 [[maybe_unused]] constexpr long long kMostRows = 8;
+[[maybe_unused]] constexpr long long kMostWideRows = 64;
 constexpr int group_rows(int slices) { return 16 / slices; }
 constexpr int chunk_columns(int slices) { return kConsumerWarps * kRunColumns * slices; }
 /// Columns past K are zeros.
@@ -41,13 +48,20 @@ constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {
   return slots >= 12 ? 12 : slots >= 2 ? static_cast<int>(slots) : 0;
 }
 
+/// Warpgroups that the columns of a chunk for many rows are dealt to.
+constexpr int kWideParts = 4;
+/// Columns of a chunk of `group` rows.
+constexpr int wide_columns(int group) { return kChunkBytes / 2 / group; }
+
 /// One chunk of a stream, for the kernel that lays it out: `num_rows` rows of a matrix from `first_row` on, over chunk
 /// `column_chunk` of the columns.
 struct PackRecord {
   const unsigned short* weights;  // [rows, columns] of bf16
   unsigned long long chunk;       // counted from the start of all streams
   unsigned long long columns, first_row;
-  unsigned int num_rows, column_chunk, slices;
+  unsigned int num_rows, column_chunk;
+  unsigned int slices;      // or 0: for many rows of activations,
+  unsigned int wide_group;  // ... of so many rows of weights
 };
 
 /// Room for the sums of the warps of at most kSumsPerWarp (row of weights, row of activations) pairs.
@@ -64,6 +78,30 @@ constexpr long long chunks_per_part(long long rows, long long columns, bool spli
 }
 /// Groups that are taken through all parts before the next ones are begun: those whose sums there is room for.
 constexpr long long groups_per_turn(long long rows) { return kSumsPerWarp / (group_rows(slices(rows)) * rows); }
+
+/// How a matrix comes through a stream, and in which order: groups of rows, cut into chunks by columns; a turn of
+/// groups together, part by part of the columns, within a part group by group.
+struct Order {
+  int slices, group;             // as in PackRecord; rows of a chunk
+  long long chunks, part, turn;  // of a group; of them, those of a part; groups of a turn, 0: all
+};
+/// `wide_group`, `wide_turn`: with many rows of activations, what the body wants.
+constexpr Order order(long long rows, long long columns, bool splits, int wide_group, int wide_turn) {
+  if (rows > kMostRows) {
+    const long long width = wide_columns(wide_group);
+    return {0, wide_group, (columns + width - 1) / width, 1, wide_turn};
+  }
+  const int s = slices(rows);
+  const long long chunks = chunks_per_group(columns, s), part = chunks_per_part(rows, columns, splits);
+  return {s, group_rows(s), chunks, part, part < chunks ? groups_per_turn(rows) : 0};
+}
+
+/// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights.
+/// A row of sums is longer than it need be, so that neighbours are in different banks.
+constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
+[[maybe_unused]] constexpr long long wide_bytes(long long turn_rows) {
+  return kWideParts * kMostWideRows * wide_stride(turn_rows) * 4;
+}
 
 /// Shared memory of a streaming multiplication: the sums, and activations of `rows` rows.
 constexpr long long scratch_bytes(long long rows, long long columns, bool splits) {

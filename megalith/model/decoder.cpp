@@ -8,6 +8,7 @@
 #include "megalith/codegen/emit.h"
 #include "megalith/kernels/batch.h"
 #include "megalith/kernels/panel_layout.h"
+#include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/mailbox.h"
@@ -34,8 +35,9 @@ bool leaves_room(const ModelConfig& config, int64_t rows, const std::string& tar
   const size_t colon = target.find(':');
   const std::string architecture = colon == std::string::npos ? "sm_90a" : target.substr(colon + 1);
   const int64_t closing = std::max(config.intermediate_size, config.num_heads * config.head_dim);
-  const int64_t area =
-      std::max(stream::scratch_bytes(rows, config.hidden_size, false), stream::scratch_bytes(rows, closing, true));
+  const int64_t area = rows > stream::kMostRows ? stream::wide_bytes(64)
+                                                : std::max(stream::scratch_bytes(rows, config.hidden_size, false),
+                                                           stream::scratch_bytes(rows, closing, true));
   return stream::ring_slots(codegen::cuda_shared_bytes(architecture), area) > 0;
 }
 
@@ -60,8 +62,11 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   const bool gpu = r.target.starts_with("cuda");
   // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
   if (r.max_rows == 0) r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : kRowsOnCpu);
+  // Activations of many rows lie in whole blocks.
+  if (gpu && r.max_rows > stream::kMostRows && r.max_rows <= stream::kMostWideRows)
+    r.max_rows = ceil_div(r.max_rows, int64_t{row_blocks::kRows}) * row_blocks::kRows;
   r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.qkv_bias &&
-            r.max_rows <= stream::kMostRows && leaves_room(config, r.max_rows, r.target);
+            r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.target);
   MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
                  "--quantization is for the target cpu so far, not {}: leave it out, or use --target cpu", r.target);
   MEGALITH_CHECK(r.quant_columns >= 0 && r.quant_columns % panel::kQuad == 0,
@@ -74,6 +79,8 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
                  "--max-batched-tokens is {}, want {} (one row per request) to 4096", r.max_rows, r.max_requests);
   return r;
 }
+
+bool DecoderOptions::wide() const { return fused && max_rows > stream::kMostRows; }
 
 int64_t DecoderOptions::pages_per_request() const {
   // The chunks of attention cover the pages exactly or end inside the last one.
@@ -193,6 +200,7 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
 }
 
 TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
+  if (options_.wide()) return wide_mlp(layer, x);
   if (options_.fused) return fused_mlp(layer, x);
   const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
@@ -211,7 +219,9 @@ std::string DecoderBuilder::head_name() const {
 TensorId DecoderBuilder::head() { return weight(head_name(), {config_.vocab_size, config_.hidden_size}); }
 
 TensorId DecoderBuilder::likeliest(TensorId x, TensorId logits) {
-  if (options_.fused) return fused_best(logits);
+  // As many rows as requests, few or many, whatever an iteration has.
+  if (options_.wide() && options_.max_requests > stream::kMostRows) return wide_best(x, logits);
+  if (options_.fused) return fused_best(options_.wide() ? x : copy_, logits);
   const int64_t vocab = config_.vocab_size;
   const TensorId last = graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")});
   const TensorId norm = weight("model.norm.weight", {config_.hidden_size});

@@ -32,6 +32,8 @@ struct DecoderOptions {
   int64_t quant_columns = 0;                        // matrices in int8, so many columns to a scale; 0: as they are
   std::map<std::string, DType> weight_dtypes = {};  // of weights whose dtype is not the configuration's
 
+  /// Fused for more rows than weights are streamed past one by one (kernels/stream_layout.h).
+  bool wide() const;
   /// With every choice made and the limits checked against the model; UserError naming the option.
   DecoderOptions resolved(const ModelConfig& config) const;
   int64_t pages_per_request() const;  // Q
@@ -71,13 +73,16 @@ class DecoderBuilder {
   std::string head_name() const;
   graph::TensorId head();
   graph::TensorId likeliest(graph::TensorId x, graph::TensorId logits);  // token per sampled row
-  // fused_decoder.cpp: the same parts for options.fused.
+  // fused_decoder.cpp: the same parts for options.fused; of few rows and of many.
   graph::TensorId fused_embed();
   graph::TensorId fused_attention(int64_t layer, graph::TensorId x);
   void fused_append(int64_t layer, graph::TensorId qkv, graph::TensorId k_cache, graph::TensorId v_cache);
   graph::TensorId fused_mlp(int64_t layer, graph::TensorId x);
   graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
-  graph::TensorId fused_best(graph::TensorId logits);
+  graph::TensorId fused_best(graph::TensorId x, graph::TensorId logits);
+  graph::TensorId wide_norm(const std::string& name, graph::TensorId x, const std::string& weight_name);
+  graph::TensorId wide_mlp(int64_t layer, graph::TensorId x);
+  graph::TensorId wide_best(graph::TensorId x, graph::TensorId logits);
 
   ModelConfig config_;
   DecoderOptions options_;

@@ -1,6 +1,9 @@
 // The parts of a decoder with neighbouring operators fused, as a GPU wants them: four exchanges between workers in a
 // layer instead of nine. The residual stream stays in f32 where it is added to; what is multiplied next travels as a
 // bf16 copy.
+//
+// Of many rows (a batch, a chunk of a prompt) the norms stand alone, since all workers read what they make, and a
+// row's attention is one task's: there are as many as workers anyway.
 #include <algorithm>
 #include <cmath>
 
@@ -27,8 +30,9 @@ constexpr int64_t kArgmaxChunk = 128;
 
 TensorId DecoderBuilder::fused_embed() {
   const TensorId embedding = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
-  copy_ = graph_.apply("embedding", "embed_copy", {row_token_, embedding},
-                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::bf16}}});
+  if (!options_.wide())
+    copy_ = graph_.apply("embedding", "embed_copy", {row_token_, embedding},
+                         {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::bf16}}});
   return graph_.apply("embedding", "embed", {row_token_, embedding},
                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::f32}}});
 }
@@ -40,13 +44,17 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   const int64_t per_group = config_.num_heads / groups, places = per_group + 2;
   const NodeOptions eps = {.attributes = {{"eps", config_.rms_norm_eps}}};
 
-  const TensorId norm = weight(names + "input_layernorm.weight", {hidden});
   const TensorId projection =
       graph_.stacked(self + "qkv_proj.weight", config_.dtype, {groups * places * d, hidden},
                      {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups);
   NodeOptions narrow = eps;
   narrow.dtypes = {{"y", DType::bf16}};
-  const TensorId qkv = graph_.apply("rmsnorm_linear", at + "qkv", {copy_, norm, projection}, narrow);
+  const std::string norm_name = names + "input_layernorm.weight";
+  const TensorId qkv =
+      options_.wide()
+          ? graph_.apply("linear", at + "qkv", {wide_norm(at + "attention_norm", x, norm_name), projection},
+                         {.dtypes = {{"y", DType::bf16}}})
+          : graph_.apply("rmsnorm_linear", at + "qkv", {copy_, weight(norm_name, {hidden}), projection}, narrow);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, groups, d};
   const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
@@ -59,22 +67,31 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   for (TensorId more :
        {rope_cos_, rope_sin_, k_cache, v_cache, page_table_, row_request_, row_position_, graph_.find("row_start")})
     inputs.push_back(more);
-  const int64_t chunks = std::clamp(kAttentionTasks / groups, int64_t{1}, kMostChunks);
-  NodeOptions attention = {.sizes = {{"C", chunks}, {"L", kBlockPositions}, {"E", places}, {"M", per_group}},
-                           .attributes = {{"scale", 1 / std::sqrt(static_cast<double>(d))}},
-                           .tile = {{"t", options_.max_rows}}};
+  const TensorId o = weight(self + "o_proj.weight", {hidden, config_.num_heads * d});
+  NodeOptions attention = {.sizes = {{"E", places}, {"M", per_group}},
+                           .attributes = {{"scale", 1 / std::sqrt(static_cast<double>(d))}}};
   if (config_.qk_norm) attention.attributes["eps"] = config_.rms_norm_eps;
+  if (options_.wide()) {
+    attention.tile = {{"g", 1}, {"t", ceil_div(options_.max_rows * groups, kAttentionTasks)}};
+    const TensorId y = graph_.apply(config_.qk_norm ? "attention_whole_qkv_norm" : "attention_whole_qkv",
+                                    at + "attention", inputs, attention);
+    fused_append(layer, qkv, k_cache, v_cache);
+    return graph_.apply("linear_with_residual", at + "o", {y, o, x});
+  }
+  attention.sizes["C"] = std::clamp(kAttentionTasks / groups, int64_t{1}, kMostChunks);
+  attention.sizes["L"] = kBlockPositions;
+  attention.tile = {{"t", options_.max_rows}};
   const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
                                 at + "attention", inputs, attention);
   const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1]},
                                   {.tile = {{"t", options_.max_rows}}, .dtypes = {{"y", DType::bf16}}});
 
   fused_append(layer, qkv, k_cache, v_cache);
-  return fused_residual(at + "o", y, weight(self + "o_proj.weight", {hidden, config_.num_heads * d}), x);
+  return fused_residual(at + "o", y, o, x);
 }
 
 // The cache is written when all who read it have, and nobody waits for that before the next iteration. It is one task,
-// for a worker that has nothing to merge.
+// for a worker that has nothing to merge; of many rows one for each group of heads.
 void DecoderBuilder::fused_append(int64_t layer, TensorId qkv, TensorId k_cache, TensorId v_cache) {
   std::vector<TensorId> inputs = {qkv};
   if (config_.qk_norm)
@@ -82,7 +99,7 @@ void DecoderBuilder::fused_append(int64_t layer, TensorId qkv, TensorId k_cache,
   for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache, v_cache})
     inputs.push_back(more);
   NodeOptions options = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}},
-                         .tile = {{"g", config_.num_kv_heads}}};
+                         .tile = {{"g", options_.wide() ? 1 : config_.num_kv_heads}}};
   if (config_.qk_norm) options.attributes["eps"] = config_.rms_norm_eps;
   graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", fmt::format("layer.{}.append", layer), inputs,
              options);
@@ -106,9 +123,35 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
   return fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
 }
 
-TensorId DecoderBuilder::fused_best(TensorId logits) {
+TensorId DecoderBuilder::wide_norm(const std::string& name, TensorId x, const std::string& weight_name) {
+  return graph_.apply("rmsnorm", name, {x, weight(weight_name, {config_.hidden_size})},
+                      {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
+}
+
+TensorId DecoderBuilder::wide_mlp(int64_t layer, TensorId x) {
+  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
+  const TensorId y = graph_.apply("gate_up", at + "gate_up",
+                                  {wide_norm(at + "mlp_norm", x, names + "post_attention_layernorm.weight"),
+                                   weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
+                                   weight(names + "mlp.up_proj.weight", {intermediate, hidden})},
+                                  {.dtypes = {{"y", DType::bf16}}});
+  return graph_.apply("linear_with_residual", at + "down",
+                      {y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x});
+}
+
+TensorId DecoderBuilder::wide_best(TensorId x, TensorId logits) {
+  const TensorId last = graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")});
+  const TensorId norm = wide_norm("final_norm", last, "model.norm.weight");
+  graph_.apply("linear", "lm_head", {norm, head()}, {.outputs = {{"y", logits}}});
+  const auto parts = graph_.add("argmax_partial", "argmax_partial", {logits},
+                                {.sizes = {{"C", ceil_div(config_.vocab_size, kArgmaxChunk)}, {"L", kArgmaxChunk}}});
+  return graph_.apply("argmax_reduce", "argmax", {parts[0], parts[1]});
+}
+
+TensorId DecoderBuilder::fused_best(TensorId x, TensorId logits) {
   const TensorId last =
-      graph_.apply("gather_rows", "last_rows", {copy_, graph_.find("sample_row")}, {.dtypes = {{"y", DType::bf16}}});
+      graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")}, {.dtypes = {{"y", DType::bf16}}});
   const TensorId norm = weight("model.norm.weight", {config_.hidden_size});
   const auto parts = graph_.add("rmsnorm_linear_argmax", "lm_head", {last, norm, head()},
                                 {.sizes = {{"C", ceil_div(config_.vocab_size, kArgmaxChunk)}, {"L", kArgmaxChunk}},

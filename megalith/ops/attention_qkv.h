@@ -1,4 +1,4 @@
-// Attention from the fused projection `qkv`, with and without the q/k norm of Qwen3: the texts that the four operators
+// Attention from the fused projection `qkv`, with and without the q/k norm of Qwen3: the texts that the operators
 // share. `qkv` has for each of G groups M query heads, their key and their value, of 2 H values each: E = M + 2 heads.
 //
 // A row's positions lie in two places: those before its request's `start` in the cache, those of this iteration's rows
@@ -36,10 +36,13 @@ inline std::string rotated_head(const std::string& to, const std::string& row, c
   return text;
 }
 
-/// What the tuned bodies of all four ask for.
+/// Attention with or without q/k norm, of all positions or one chunk of them (attention_partial_qkv.cpp).
+graph::Operator attention_of(const std::string& name, bool norm, bool whole);
+
+/// What the tuned bodies of them all ask for.
 inline bool heads_suit(const graph::BodyQuery& query) {
   const int64_t d = 2 * query.sizes.at("H"), heads = query.sizes.at("E") - 2;
-  return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= stream::kMostRows &&
+  return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= stream::kMostWideRows &&
          d % attention::kRunValues == 0 && attention::runs(d) <= attention::kWarps && heads <= attention::kMostHeads &&
          all_are(query, {"cosine", "sine"}, DType::f32);
 }

@@ -1,4 +1,5 @@
 #include "megalith/ops/packed.h"
+#include "megalith/ops/streamed.h"
 
 namespace megalith::ops {
 
@@ -16,9 +17,11 @@ graph::Operator linear() {
       )")
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("gemv", {"weight"}))
+      .body(wide_body("wide_linear", {.operands = {"weight"}, .axis = "n", .wide_group = 16, .wide_turn = 3}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})
-      .test({{"T", 17}, {"N", 16}, {"K", 1000}});
+      .test({{"T", 17}, {"N", 16}, {"K", 1000}})
+      .test({{"T", 64}, {"N", 78}, {"K", 544}});
 }
 
 }  // namespace megalith::ops

@@ -17,6 +17,15 @@ graph::Operator rmsnorm() {
         y[t, h] = f32(x[t, h]) * rsqrt(ss[t] / H + eps) * f32(weight[h])
       )")
       .tasks({"t"})
+      .body({.target = "cuda",
+             .file = "norm.cuh",
+             .name = "norm_rows",
+             .applies =
+                 [](const graph::BodyQuery& q) {
+                   return q.sizes.at("H") % 2 == 0 && q.sizes.at("H") <= 16384 &&
+                          q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("y") != DType::f16;
+                 },
+             .blocked = {"y"}})
       .test({{"T", 1}, {"H", 64}})
       .test({{"T", 3}, {"H", 4096}})
       .test({{"T", 5}, {"H", 33}});

@@ -72,8 +72,7 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   if (!kernel.body || !kernel.body->streamed) return axis.multiple;
   const graph::StreamedWeights& streamed = *kernel.body->streamed;
   if (streamed.axis != axis.iname || !streamed.step.empty()) return axis.multiple;
-  const int slices = stream::slices(kernel.binding.sizes.at(streamed.activations));
-  return stream::group_rows(slices);
+  return streamed.order(kernel.binding.sizes).group;
 }
 
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.

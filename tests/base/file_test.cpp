@@ -10,6 +10,7 @@
 #include "base/temporary_folder.h"
 #include "megalith/base/error.h"
 #include "megalith/base/hash.h"
+#include "megalith/base/mapped_copy.h"
 
 namespace megalith {
 namespace {
@@ -66,6 +67,29 @@ TEST(File, AReaderNeverSeesAPart) {
   stop = true;
   writers.clear();
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1) << "no temporaries are left";
+}
+
+TEST(MappedCopy, ReadsWhatIsMappedAndCopiesTheRest) {
+  const TemporaryFolder folder;
+  std::string content(10000, 0);
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 7);
+  file_write_atomic(folder / "a", content);
+  const MappedFile a(folder / "a");
+  std::string part(5000, 0);
+  mapped_copy(part.data(), a.bytes().data() + 4999, 5000);
+  EXPECT_EQ(part, content.substr(4999, 5000));
+  mapped_copy(part.data(), content.data(), 5000);
+  EXPECT_EQ(part, content.substr(0, 5000));
+}
+
+TEST(MappedCopy, SaysThatAFileHasBecomeShorter) {
+  const TemporaryFolder folder;
+  file_write_atomic(folder / "a", std::string(10000, 'x'));
+  const MappedFile a(folder / "a");
+  fs::resize_file(folder / "a", 6000);
+  std::string part(5000, 0);
+  EXPECT_THAT(message_of<SystemError>([&] { mapped_copy(part.data(), a.bytes().data() + 3000, 5000); }),
+              ::testing::HasSubstr("has become shorter while it was in use: it ends at byte 6000, wanted 2000 more"));
 }
 
 TEST(MappedFile, ShowsTheBytesAndMoves) {

@@ -119,9 +119,18 @@ TEST(CudaBuffers, EveryBufferOfARandomModelIsTheCpus) {
   for (const char* name : {"qwen3_tied", "llama_untied"}) expect_same_buffers(Model(kTiny + name, true));
 }
 
+TEST(CudaBuffers, WithRoomForManyRowsToo) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  for (const int64_t rows : {16, 64}) {
+    const Model model(kStoryteller, false, rows);
+    ASSERT_TRUE(model.options.wide());
+    expect_same_buffers(model);
+  }
+}
+
 TEST(CudaBuffers, WithoutFusionToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  Model model(kStoryteller, false, 64);
+  Model model(kStoryteller, false, 80);
   ASSERT_FALSE(model.options.fused);
   expect_same_buffers(model);
 }

@@ -79,7 +79,7 @@ void expect_fused_compiles(const std::string& folder, const Architecture& archit
 // same.
 TEST_P(CudaCompile, EveryFusedKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  for (const int64_t rows : {1, 4, 8}) expect_fused_compiles(GetParam(), kHopper, rows);
+  for (const int64_t rows : {1, 4, 8, 64}) expect_fused_compiles(GetParam(), kHopper, rows);
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                          ::testing::Values("storyteller", "shapes/Qwen3-0.6B", "shapes/Llama-3.2-1B",
@@ -120,7 +120,9 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
   EXPECT_TRUE(is_fused("shapes/Llama-3.2-1B", "cuda:sm_90a", 8));
   EXPECT_TRUE(is_fused("shapes/Llama-3.2-1B", "cuda:sm_80", 8));
   EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 8));
-  EXPECT_FALSE(is_fused("storyteller", "cuda", 9));
+  EXPECT_TRUE(is_fused("storyteller", "cuda", 64));
+  EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 64));
+  EXPECT_FALSE(is_fused("storyteller", "cuda", 65));
   EXPECT_FALSE(is_fused("storyteller", "cpu", 4));
 }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/cuda/blocks.cuh"
 #include "megalith/kernels/cuda/heads.cuh"
 #include "megalith/kernels/cuda/multiply.cuh"
 #include "megalith/kernels/cuda/row_table.cuh"
@@ -55,19 +56,53 @@ inline Halves halves(f32 a, f32 b) {
   return {rounded, pack_bf16(a - low_f32(rounded), b - high_f32(rounded))};
 }
 
+/// How positions are dealt to chunks: in blocks of L to C of them, or all to one.
+template <class Args>
+struct Chunks {
+  static constexpr bool kWhole = !requires { Args::C; };
+  static constexpr int length() {
+    if constexpr (kWhole)
+      return 1 << 24;
+    else
+      return static_cast<int>(Args::L);
+  }
+  static constexpr int count() {
+    if constexpr (kWhole)
+      return 1;
+    else
+      return static_cast<int>(Args::C);
+  }
+};
 /// Positions of chunk c in the cache, of a request that has `start` there.
 template <class Args>
 inline int num_cached(int start, int c) {
-  constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C);
+  if constexpr (Chunks<Args>::kWhole) return start;
+  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
   return start / (C * L) * L + min(max(start % (C * L) - c * L, 0), L);
 }
 /// Where the chunk's cached position number n begins, in both caches.
 template <class Args>
 inline i64 cached_element(const Args& args, int request, int g, int c, int n) {
-  constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C), B = static_cast<int>(Args::B);
-  const int position = (n / L * C + c) * L + n % L;
+  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count(), B = static_cast<int>(Args::B);
+  const int position = Chunks<Args>::kWhole ? n : (n / L * C + c) * L + n % L;
   const int page = args.page_table[request * static_cast<int>(Args::Q) + position / B];
   return ((i64(page) * B + position % B) * Args::G + g) * (2 * Args::H);
+}
+
+/// Brings positions [begin, end) of the chunk's cached ones into the L2, a position a thread of `threads`.
+template <class Args>
+inline void prefetch_positions(const Args& args, int request, int g, int c, int begin, int end, int thread,
+                               int threads) {
+  constexpr int D = 2 * static_cast<int>(Args::H);
+#pragma unroll 1
+  for (int n = begin + thread; n < end; n += threads) {
+    const i64 element = cached_element(args, request, g, c, n);
+#pragma unroll
+    for (int d = 0; d < D; d += 64) {
+      prefetch_line(args.k_cache + element + d);
+      prefetch_line(args.v_cache + element + d);
+    }
+  }
 }
 
 /// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
@@ -76,7 +111,9 @@ inline i64 cached_element(const Args& args, int request, int g, int c, int n) {
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), G = static_cast<int>(Args::G);
-  static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C);
+  static constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
+  static constexpr bool kWhole = Chunks<Args>::kWhole, kManyRows = Args::T_largest > kWarpLanes;
+  using RowSet = decltype(kManyRows ? u64(0) : u32(0));  // a bit each
   static constexpr int A = G * M, kRuns = attention::runs(D), kTiles = attention::tiles(D);
   static constexpr int kStride = attention::stride(D), kPositions = attention::kTilePositions;
   static constexpr int kAtOnce = kTiles * kPositions;
@@ -87,9 +124,13 @@ class ChunkAttention {
 
   void run() {
     const int request = row_table.request[t_], cached = num_cached<Args>(row_table.start[t_], c_);
-    const u32 fresh = fresh_rows();
-    const int count = cached + __popc(fresh);
-    if (count == 0) return put_nothing();
+    const RowSet fresh = fresh_rows();
+    const int count = cached + num_rows(fresh);
+    if constexpr (!kWhole)
+      if (count == 0) return put_nothing();
+    // What a batch has in the cache is not in the L2 yet, and more than the loads below have under way is wanted from
+    // memory.
+    if constexpr (kWhole) prefetch_positions(args(), request, g_, c_, 2 * kAtOnce, cached, thread(), kThreads);
     const int tile = warp() / kRuns, first = tile * kPositions;
     uint4 key[kRuns], value;
     load(first + lane() / 4, cached, request, key, value);
@@ -163,30 +204,39 @@ class ChunkAttention {
     for (int i = 0; i < kRuns; ++i) key[i] = load_again(args.k_cache + element + i * attention::kRunValues);
     value = load_once(args.v_cache + element + warp() % kRuns * attention::kRunValues);
   }
-  bool holds(int position) const { return position / L % C == c_; }
-  /// The rows of this iteration that count for this one, a bit each.
-  u32 fresh_rows() const {
+  bool holds(int position) const { return kWhole || position / L % C == c_; }
+  static int num_rows(u32 rows) { return __popc(rows); }
+  static int num_rows(u64 rows) { return __popcll(static_cast<long long>(rows)); }
+  static int first_row(u32 rows) { return __ffs(static_cast<int>(rows)) - 1; }
+  static int first_row(u64 rows) { return __ffsll(static_cast<long long>(rows)) - 1; }
+  /// The rows of this iteration that count for this one.
+  RowSet fresh_rows() const {
     if constexpr (Args::T_largest == 1) {
       return holds(row_table.position[0]) ? 1 : 0;
     } else {
-      const int u = min(lane(), static_cast<int>(Args::T_largest) - 1), position = row_table.position[u];
-      return __ballot_sync(0xffffffffu, lane() < static_cast<int>(args().T) &&
-                                            row_table.request[u] == row_table.request[t_] &&
-                                            position <= row_table.position[t_] && holds(position));
+      const int num = static_cast<int>(args().T);
+      const auto counts = [&](int row) {
+        const int u = min(row, static_cast<int>(Args::T_largest) - 1), position = row_table.position[u];
+        return row < num && row_table.request[u] == row_table.request[t_] && position <= row_table.position[t_] &&
+               holds(position);
+      };
+      RowSet rows = __ballot_sync(0xffffffffu, counts(lane()));
+      if constexpr (kManyRows) rows |= RowSet(__ballot_sync(0xffffffffu, counts(kWarpLanes + lane()))) << kWarpLanes;
+      return rows;
     }
   }
 
   // This row's queries; the keys and values of fresh rows.
-  void stage_heads(u32 fresh) const {
-    const int num_heads = M + 2 * __popc(fresh);
+  void stage_heads(RowSet fresh) const {
+    const int num_heads = M + 2 * num_rows(fresh);
 #pragma unroll 1
     for (int h = warp(); h < num_heads; h += kWarps) {
       const bool is_query = h < M, is_value = !is_query && (h - M) % 2 == 1;
       int row = t_;
       if (!is_query) {
-        u32 left = fresh;
+        RowSet left = fresh;
         for (int i = (h - M) / 2; i > 0; --i) left &= left - 1;
-        row = __ffs(static_cast<int>(left)) - 1;
+        row = first_row(left);
       }
       const Args args = this->args();
       const bf16* norm = nullptr;
@@ -253,8 +303,13 @@ class ChunkAttention {
         part.y = fma(weight, of_tile.y, part.y);
       }
       const Args args = this->args();
-      put_two(args.part, result(m) * D + 2 * p, part.x, part.y, args.epoch);
-      if (p == 0) put_two(args.softmax, 2 * result(m), top, total, args.epoch);
+      if constexpr (kWhole) {
+        const f32 share = fast_divide(1.0f, total);
+        put_pair(args.y, result(m) * D + 2 * p, part.x * share, part.y * share, args.epoch);
+      } else {
+        put_two(args.part, result(m) * D + 2 * p, part.x, part.y, args.epoch);
+        if (p == 0) put_two(args.softmax, 2 * result(m), top, total, args.epoch);
+      }
     }
   }
 
@@ -264,26 +319,36 @@ class ChunkAttention {
 
 template <bool kNorm, class Args>
 inline void attention_chunks(const Args& args) {
+  constexpr bool kWhole = Chunks<Args>::kWhole;
   const auto task = args.task;
-  int t = static_cast<int>(args.t_begin), g = static_cast<int>(args.g_begin), c = static_cast<int>(args.c_begin);
+  int t = static_cast<int>(args.t_begin), g = static_cast<int>(args.g_begin), c = 0;
+  if constexpr (!kWhole) c = static_cast<int>(args.c_begin);
   if (t >= rows_of(args)) return;
   look_up_rows(args);
   for (;;) {
     ChunkAttention<kNorm, Args>(task, t, g, c).run();
     const Args bounds = Args::of(*task);
-    if (++c < bounds.c_end) continue;
-    c = static_cast<int>(bounds.c_begin);
+    if constexpr (!kWhole) {
+      if (++c < bounds.c_end) continue;
+      c = static_cast<int>(bounds.c_begin);
+    }
     if (++g < bounds.g_end) continue;
     g = static_cast<int>(bounds.g_begin);
     if (++t >= min(bounds.t_end, rows_of(bounds))) return;
   }
 }
+
 /// Brings the cached positions of a task's chunks into the L2, by a warp that is tasks ahead, perhaps in the iteration
-/// before: where rows stand may then be about to change, and what is fetched for nothing is no harm.
+/// before: where rows stand may then be about to change, and what is fetched for nothing is no harm. Of many rows only
+/// the first one's, for together they are more than the L2 holds.
 template <class Args>
 inline void attention_ahead(const Args& args) {
-  constexpr int D = 2 * static_cast<int>(Args::H);
-  const int t_end = static_cast<int>(min(args.t_end, i64(Args::T_largest)));
+  int c_begin = 0, c_end = 1, t_end = static_cast<int>(args.t_begin) + 1;
+  if constexpr (!Chunks<Args>::kWhole) {
+    c_begin = static_cast<int>(args.c_begin);
+    c_end = static_cast<int>(args.c_end);
+    t_end = static_cast<int>(min(args.t_end, i64(Args::T_largest)));
+  }
 #pragma unroll 1
   for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
     const int start = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.start + t)));
@@ -291,16 +356,8 @@ inline void attention_ahead(const Args& args) {
 #pragma unroll 1
     for (int g = static_cast<int>(args.g_begin); g < args.g_end; ++g)
 #pragma unroll 1
-      for (int c = static_cast<int>(args.c_begin); c < args.c_end; ++c)
-#pragma unroll 1
-        for (int n = lane(), count = num_cached<Args>(start, c); n < count; n += kWarpLanes) {
-          const i64 element = cached_element(args, request, g, c, n);
-#pragma unroll
-          for (int d = 0; d < D; d += 64) {
-            prefetch_line(args.k_cache + element + d);
-            prefetch_line(args.v_cache + element + d);
-          }
-        }
+      for (int c = c_begin; c < c_end; ++c)
+        prefetch_positions(args, request, g, c, 0, num_cached<Args>(start, c), lane(), kWarpLanes);
   }
 }
 
@@ -310,6 +367,14 @@ inline void attention_partial_norm(const Args& args) {
 }
 template <class Args>
 inline void attention_partial_plain(const Args& args) {
+  attention_chunks<false>(args);
+}
+template <class Args>
+inline void attention_whole_norm(const Args& args) {
+  attention_chunks<true>(args);
+}
+template <class Args>
+inline void attention_whole_plain(const Args& args) {
   attention_chunks<false>(args);
 }
 

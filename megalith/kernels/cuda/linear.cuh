@@ -39,8 +39,6 @@ struct LinearJob {
   Epoch epoch;
 };
 
-inline f32 silu(f32 x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
-
 /// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
 template <int kSlices, bool kOneRow, class X, class Y, class R>
 inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {

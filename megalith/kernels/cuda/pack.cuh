@@ -6,28 +6,45 @@
 
 namespace megalith::kernels {
 
-inline void pack_chunk(u8* streams, const stream::PackRecord& record) {
+/// Two bf16 of a row; zeros outside.
+inline u32 pack_pair(const stream::PackRecord& record, int row, i64 column) {
+  if (row >= static_cast<int>(record.num_rows) || column >= static_cast<i64>(record.columns)) return 0;
+  return *reinterpret_cast<const u32*>(record.weights + (record.first_row + row) * record.columns + column);
+}
+
+/// 16 bytes of a chunk, for few rows of activations.
+inline uint4 pack_piece(const stream::PackRecord& record, int piece) {
+  constexpr int kSteps = stream::kRunColumns / 16;
   const int slices = static_cast<int>(record.slices), group_rows = stream::group_rows(slices);
-  // Two bf16 of a row; zeros outside.
-  auto pair = [&](int row, i64 column) -> u32 {
-    if (row >= static_cast<int>(record.num_rows) || column >= static_cast<i64>(record.columns)) return 0;
-    return *reinterpret_cast<const u32*>(record.weights + (record.first_row + row) * record.columns + column);
+  const int of_lane = piece % 32, step = piece / 32 % kSteps, of_warp = piece / (32 * kSteps);
+  const int g = of_lane / 4, t = of_lane % 4;
+  auto column = [&](int slice) {
+    return ((i64(record.column_chunk) * stream::kConsumerWarps + of_warp) * slices + slice) * stream::kRunColumns +
+           step / 2 * 32 + 8 * t + step % 2 * 4;
   };
+  // Tile row g + 8: the next eight rows, or the same eight in the second slice.
+  const int low_row = group_rows == 16 ? g + 8 : g;
+  const i64 a = column(0), b = column(slices - 1);
+  return {pack_pair(record, g, a), pack_pair(record, low_row, b), pack_pair(record, g, a + 2),
+          pack_pair(record, low_row, b + 2)};
+}
+/// The same for many rows.
+inline uint4 pack_wide_piece(const stream::PackRecord& record, int piece) {
+  const int group = static_cast<int>(record.wide_group), columns = stream::wide_columns(group);
+  const int row = piece % group, half = piece / group % 2,
+            of_part = piece % (stream::kChunkBytes / 16 / stream::kWideParts);
+  const int part = piece / (stream::kChunkBytes / 16 / stream::kWideParts), step = of_part / (2 * group);
+  const i64 column = i64(record.column_chunk) * columns + part * (columns / stream::kWideParts) + step / 2 * 32 +
+                     4 * (step % 2) + 2 * half;
+  return {pack_pair(record, row, column), pack_pair(record, row, column + 8), pack_pair(record, row, column + 16),
+          pack_pair(record, row, column + 24)};
+}
+
+inline void pack_chunk(u8* streams, const stream::PackRecord& record) {
   uint4* const to = reinterpret_cast<uint4*>(streams + record.chunk * stream::kChunkBytes);
   for (int piece = static_cast<int>(threadIdx.x); piece < stream::kChunkBytes / 16;
-       piece += static_cast<int>(blockDim.x)) {
-    constexpr int kSteps = stream::kRunColumns / 16;
-    const int of_lane = piece % 32, step = piece / 32 % kSteps, of_warp = piece / (32 * kSteps);
-    const int g = of_lane / 4, t = of_lane % 4;
-    auto column = [&](int slice) {
-      return ((i64(record.column_chunk) * stream::kConsumerWarps + of_warp) * slices + slice) * stream::kRunColumns +
-             step / 2 * 32 + 8 * t + step % 2 * 4;
-    };
-    // Tile row g + 8: the next eight rows, or the same eight in the second slice.
-    const int low_row = group_rows == 16 ? g + 8 : g;
-    const i64 a = column(0), b = column(slices - 1);
-    to[piece] = {pair(g, a), pair(low_row, b), pair(g, a + 2), pair(low_row, b + 2)};
-  }
+       piece += static_cast<int>(blockDim.x))
+    to[piece] = record.slices == 0 ? pack_wide_piece(record, piece) : pack_piece(record, piece);
 }
 
 }  // namespace megalith::kernels

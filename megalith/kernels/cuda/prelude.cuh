@@ -16,6 +16,7 @@ inline f32 fast_rsqrt(f32 x) {
 }
 inline f32 fast_exp(f32 x) { return __expf(x); }
 inline f32 fast_divide(f32 a, f32 b) { return __fdividef(a, b); }
+inline f32 silu(f32 x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
 
 /// to = value, by one thread. All threads worked the value out.
 template <class T, class V>

@@ -10,7 +10,7 @@ namespace megalith::kernels {
 struct RowTable {
   const i32* position_at;  // whose rows they are,
   u32 epoch;               // as of when; 0: nobody's
-  int position[stream::kMostRows], request[stream::kMostRows], start[stream::kMostRows];
+  int position[stream::kMostWideRows], request[stream::kMostWideRows], start[stream::kMostWideRows];
 };
 __shared__ RowTable row_table;
 

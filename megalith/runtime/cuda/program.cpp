@@ -4,6 +4,8 @@
 #include "megalith/base/format.h"
 #include "megalith/base/log.h"
 #include "megalith/codegen/emit.h"
+#include "megalith/graph/lower.h"
+#include "megalith/kernels/row_blocks.h"
 #include "megalith/runtime/cuda/staging.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/program.h"
@@ -227,6 +229,13 @@ void CudaProgram::download(const graph::Graph& graph, graph::TensorId activation
                                    is_words ? num_words * sizeof(u64) : static_cast<size_t>(tensor.bytes())),
                "copying from the GPU");
   for (size_t i = 0; i < words.size(); ++i) static_cast<u32*>(to)[i] = static_cast<u32>(words[i]);
+  if (!graph::blocked_tensors(graph, "cuda")[static_cast<size_t>(activation)]) return;
+  const int64_t rows = tensor.shape[0].size, columns = tensor.shape[1].size;
+  auto* const elements = static_cast<uint16_t*>(to);
+  const std::vector<uint16_t> blocks(elements, elements + rows * columns);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column)
+      elements[row * columns + column] = blocks[static_cast<size_t>(row_blocks::index(row, column, rows))];
 }
 
 void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {

@@ -1,9 +1,9 @@
 #include "megalith/runtime/cuda/staging.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "megalith/base/error.h"
+#include "megalith/base/mapped_copy.h"
 #include "megalith/runtime/topology.h"
 
 namespace megalith::runtime {
@@ -94,7 +94,7 @@ void StagedUpload::read() {
     for (int turn = 0; take(&piece); turn ^= 1) {
       const Buffer& buffer = buffers[turn];
       driver.check(driver.event_synchronize(buffer.free), "copying weights to the GPU");
-      std::memcpy(buffer.memory.data(), piece.from, piece.bytes);
+      mapped_copy(buffer.memory.data(), piece.from, piece.bytes);
       driver.check(driver.copy_to_device_async(piece.to, buffer.memory.data(), piece.bytes, stream_),
                    "copying weights to the GPU");
       driver.check(driver.event_record(buffer.free, stream_), "copying weights to the GPU");

@@ -70,27 +70,25 @@ class Planner {
         if (node.op->operands[i].name == operand) matrices.push_back(node.operands[i]);
     const int64_t num_rows = graph_.tensor(matrices.front()).shape[0].size;
     const int64_t columns = node.sizes.at(streamed->columns);
-    const int slices = stream::slices(node.sizes.at(streamed->activations)), group = stream::group_rows(slices);
-    const int64_t activations = node.sizes.at(streamed->activations);
-    const int64_t chunks = stream::chunks_per_group(columns, slices);
-    const int64_t part = stream::chunks_per_part(activations, columns, streamed->splits);
+    const stream::Order order = streamed->order(node.sizes);
     auto add = [&](graph::TensorId matrix, int64_t row, int64_t end, int64_t chunk) {
       plan_.records[matrix].push_back({.weights = nullptr,
                                        .chunk = plan_.num_chunks++,
                                        .columns = static_cast<u64>(columns),
                                        .first_row = static_cast<u64>(row),
-                                       .num_rows = static_cast<u32>(std::min<int64_t>(group, end - row)),
+                                       .num_rows = static_cast<u32>(std::min<int64_t>(order.group, end - row)),
                                        .column_chunk = static_cast<u32>(chunk),
-                                       .slices = static_cast<u32>(slices)});
+                                       .slices = static_cast<u32>(order.slices),
+                                       .wide_group = static_cast<u32>(order.group)});
     };
-    // As kernels/cuda/linear.cuh takes them: so many groups at a time through all parts of the columns.
+    // As kernels/cuda/linear.cuh and wide.cuh take them.
     for (const Rows& rows : steps_of(node, *streamed, task, num_rows)) {
-      const int64_t turn = part < chunks ? stream::groups_per_turn(activations) * group : rows.end - rows.begin;
+      const int64_t turn = order.turn > 0 ? order.turn * order.group : rows.end - rows.begin;
       for (int64_t first = rows.begin; first < rows.end; first += turn)
-        for (int64_t begin = 0; begin < chunks; begin += part)
-          for (int64_t row = first; row < std::min(first + turn, rows.end); row += group)
+        for (int64_t begin = 0; begin < order.chunks; begin += order.part)
+          for (int64_t row = first; row < std::min(first + turn, rows.end); row += order.group)
             for (graph::TensorId matrix : matrices)
-              for (int64_t chunk = begin; chunk < std::min(begin + part, chunks); ++chunk)
+              for (int64_t chunk = begin; chunk < std::min<int64_t>(begin + order.part, order.chunks); ++chunk)
                 add(matrix, row, rows.end, chunk);
     }
   }

@@ -1,0 +1,282 @@
+// y[t, n] = sum over k of x[t, k] * weight[n, k], for up to 64 rows of activations, with weights from the stream:
+// batches and prompts. Activations are the first operand of the multiplication, in registers, straight from the L2: a
+// lane's share of 16 rows lies together (kernels/row_blocks.h). Weights are the second, read by the tensor cores out of
+// the ring: so neither passes through shared memory more often than once, which is what bounds other ways to do this.
+//
+// The block's four warpgroups share the columns of every chunk. Of each, warp m has rows 16 m to 16 m + 15 of the
+// activations. What they sum is added up in shared memory when a turn of groups of rows of weights is done; the order
+// is that of the layout, so the same bits every run.
+//
+// On an H200, weights of 4096 columns stream at 3.8 TB/s with turns of 48 rows and at 4.1 with 64, of 4.6: the
+// activations that each block reads for every turn are as many bytes as 64 rows of weights.
+#pragma once
+
+#include "megalith/kernels/cuda/blocks.cuh"
+#include "megalith/kernels/cuda/multiply.cuh"
+
+namespace megalith::kernels {
+
+// ---- a multiplication by the tensor cores, of 64 rows of activations with kGroup rows of weights ------------------
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// Begun here, done when wide_wait() says so (wgmma, PTX ISA section 9.7.15); registers are the tensor cores' until
+// then.
+inline void wide_begin() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+inline void wide_commit() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+/// Until at most `kLeft` of the committed ones are under way.
+template <int kLeft>
+inline void wide_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kLeft) : "memory");
+}
+/// Where a step of kGroup rows of weights lies, as the tensor cores want to be told: eight rows of 16 bytes together,
+/// from eight rows to the next 128 bytes, from eight columns to the next kGroup * 16.
+template <int kGroup>
+inline u64 weights_at(u32 address) {
+  return u64(address >> 4) | u64(kGroup * 16 >> 4) << 16 | u64(128 >> 4) << 32;
+}
+inline void wide_multiply(f32 (&d)[8], uint4 x, u64 weights) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, "
+      "1, 1, 1, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(weights));
+}
+inline void wide_multiply(f32 (&d)[16], uint4 x, u64 weights) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+      "%13, "
+      "%14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(weights));
+}
+#else
+inline void wide_begin() {}
+inline void wide_commit() {}
+template <int kLeft>
+inline void wide_wait() {
+  warp_sync();
+}
+template <int kGroup>
+inline u32 weights_at(u32 address) {
+  return address;
+}
+inline u32 load_shared_pair(u32 at) {
+  u32 value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(at) : "memory");
+  return value;
+}
+/// By each warp for itself.
+template <int kSums>
+inline void wide_multiply(f32 (&d)[kSums], uint4 x, u32 weights) {
+  constexpr int kTiles = kSums / 4;
+  const u32 mine = weights + lane() * 4;
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+    const u32 at = mine + j * 128;
+    f32(&of_tile)[4] = reinterpret_cast<f32(&)[4]>(d[4 * j]);
+    multiply_accumulate(of_tile, x, load_shared_pair(at), load_shared_pair(at + kTiles * 128));
+  }
+}
+#endif
+
+/// Registers of the first operand for two steps of 16 columns: rows 16 m + lane / 4 and eight further. What would lie
+/// outside the tensor is taken from inside it: such rows are nobody's, and weights past the last column are zeros. So a
+/// load is nothing but a load, which the tensor cores insist on while they work on other registers.
+struct Quads {
+  uint4 steps[2];
+};
+inline uint4 load_quad(const bf16* from) {
+  uint4 quad;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
+               : "l"(from)
+               : "memory");
+  return quad;
+}
+template <i64 kRows, i64 kColumns>
+inline Quads load_quads(Blocked<const bf16, kRows, kColumns> x, int m, int block) {
+  constexpr int kTiles = static_cast<int>(kRows) / row_blocks::kRows;
+  const bf16* const from = x.at + (block * kTiles + m) * 512 + lane() * 8;
+  return {load_quad(from), load_quad(from + 256)};
+}
+/// Row by row, for a tensor that somebody else needs so.
+template <i64 kRows, i64 kColumns>
+struct RowByRow {
+  const bf16* at;
+};
+inline u32 load_pair(const bf16* from) {
+  u32 pair;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(pair) : "l"(from) : "memory");
+  return pair;
+}
+template <i64 kRows, i64 kColumns>
+inline Quads load_quads(RowByRow<kRows, kColumns> x, int m, int block) {
+  const int row = m * row_blocks::kRows + lane() / 4, column = block * row_blocks::kColumns + lane() % 4 * 8;
+  const auto pair = [&](int r, int c) {
+    return load_pair(x.at + min(r, static_cast<int>(kRows) - 1) * kColumns + min(c, static_cast<int>(kColumns) - 2));
+  };
+  const auto step = [&](int c) {
+    return uint4{pair(row, c), pair(row + 8, c), pair(row, c + 2), pair(row + 8, c + 2)};
+  };
+  return {step(column), step(column + 4)};
+}
+template <class Args, i64 kRows, i64 kColumns>
+inline auto wide_rows(const Args&, Blocked<const bf16, kRows, kColumns> x) {
+  return x;
+}
+template <class Args>
+inline auto wide_rows(const Args&, const bf16* x) {
+  return RowByRow<Args::T_largest, Args::K>{x};
+}
+
+/// What the warpgroups sum, of a row of activations those of a turn.
+template <int kTurnRows>
+inline f32* wide_sums(int part, int row) {
+  constexpr int kStride = static_cast<int>(stream::wide_stride(kTurnRows));
+  return reinterpret_cast<f32*>(shared_area()) + (part * static_cast<int>(stream::kMostWideRows) + row) * kStride;
+}
+/// Of row `row` of activations with places n and n + 1 of the turn's rows of weights. After a barrier of the block
+/// behind wide_turn().
+template <int kTurnRows>
+inline float2 wide_sum(int row, int n) {
+  float2 total = {0, 0};
+#pragma unroll
+  for (int part = 0; part < stream::kWideParts; ++part) {
+    const float2 of_part = *reinterpret_cast<const float2*>(wide_sums<kTurnRows>(part, row) + n);
+    total.x += of_part.x;
+    total.y += of_part.y;
+  }
+  return total;
+}
+
+/// `kChunks` groups of kGroup rows of weights from the stream, chunk by chunk of `columns` columns, times `x`; sums go
+/// to wide_sums<kTurnRows>(). Returns where the chunks after them begin.
+template <int kTurnRows, int kGroup, int kChunks, class X>
+inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns) {
+  constexpr int kColumns = stream::wide_columns(kGroup), kPart = kColumns / stream::kWideParts;
+  constexpr int kBlocks = kPart / row_blocks::kColumns;  // of a chunk, for a warpgroup
+  constexpr int kAhead = 4;                              // blocks of activations that are under way or in use
+  constexpr u32 kStepBytes = kGroup * 32;
+  const int m = warp() % 4, part = warp() / 4;
+  const int blocks = (columns + kColumns - 1) / kColumns * kBlocks;
+  const int last = (columns + row_blocks::kColumns - 1) / row_blocks::kColumns - 1;
+  const int m_from = min(m, max(rows - 1, 0) / row_blocks::kRows);
+  const auto load = [&](int n) {
+    const int block = n / kBlocks * (kColumns / row_blocks::kColumns) + part * kBlocks + n % kBlocks;
+    return load_quads(x, m_from, min(block, last));
+  };
+  const u32 weights = shared_address(dynamic_shared) + part * (stream::kChunkBytes / stream::kWideParts);
+  Quads quads[kAhead];
+  f32 sum[kChunks][kGroup / 2] = {};
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) quads[i] = load(i);
+  u32 chunk_at[kChunks] = {}, done[kChunks] = {};
+  const auto free_chunks = [&](const u32(&slots)[kChunks]) {
+    if (lane() != 0) return;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) barrier_arrive(&ring_empty[slots[i]]);
+  };
+#pragma unroll 1
+  for (int first = 0; first < blocks; first += kAhead)
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (i % kBlocks == 0) {
+        if (i > 0 && first + i >= blocks) break;
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+          done[c] = chunk_at[c];
+          chunk_at[c] = ring.slot;
+          while (!all_of_warp(barrier_passed(&ring_full[ring.slot], ring.parity))) {}
+          ring = ring + 1;
+        }
+      }
+      wide_begin();
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+        for (int step = 0; step < 2; ++step)
+          wide_multiply(
+              sum[c], quads[i].steps[step],
+              weights_at<kGroup>(weights + chunk_at[c] * stream::kChunkBytes + (i % kBlocks * 2 + step) * kStepBytes));
+      wide_commit();
+      wide_wait<1>();
+      // What came before this block is done: its chunk is free, and its registers take what comes next.
+      if (first + i > 0) {
+        if (i % kBlocks == 0) free_chunks(done);
+        quads[(i + kAhead - 1) % kAhead] = load(first + i + kAhead - 1);
+      }
+    }
+  wide_wait<0>();
+  free_chunks(chunk_at);
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+    for (int j = 0; j < kGroup / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        *reinterpret_cast<float2*>(wide_sums<kTurnRows>(part, m * row_blocks::kRows + lane() / 4 + 8 * half) +
+                                   c * kGroup + 8 * j +
+                                   lane() % 4 * 2) = {sum[c][4 * j + 2 * half], sum[c][4 * j + 2 * half + 1]};
+  return ring;
+}
+
+/// All turns of a task: `put(row, place, column)` for each pair of results, places as wide_sum() counts them.
+template <int kGroup, int kTurn, int kMatrices, class X, class Args, class Put>
+inline void wide_run(const Args& args, X x, Put put) {
+  constexpr int kTurnRows = kGroup * kTurn * kMatrices;
+  const int rows = static_cast<int>(args.T), n_begin = static_cast<int>(args.n_begin),
+            n_end = static_cast<int>(args.n_end);
+  const int num_groups = (n_end - n_begin + kGroup - 1) / kGroup;
+  constexpr int K = static_cast<int>(Args::K);
+  RingPlace ring = args.ring;
+  inputs_are_ready(args.epoch);
+#pragma unroll 1
+  for (int group = 0; group < num_groups; group += kTurn) {
+    const int count = min(kTurn, num_groups - group);
+    if (group > 0) block_sync();  // the sums were read
+    if (count == kTurn)
+      ring = wide_turn<kTurnRows, kGroup, kTurn * kMatrices>(ring, x, rows, K);
+    else if (kTurn > 2 && count == 2)
+      ring = wide_turn<kTurnRows, kGroup, (kTurn > 2 ? 2 : 1) * kMatrices>(ring, x, rows, K);
+    else
+      ring = wide_turn<kTurnRows, kGroup, kMatrices>(ring, x, rows, K);
+    block_sync();
+    const int pairs = count * (kGroup / 2);
+    for (int i = thread(); i < rows * pairs; i += kThreads) {
+      const int row = i / pairs, n = (i - row * pairs) * 2, column = n_begin + group * kGroup + n;
+      if (column < n_end) put(row, n, column);
+    }
+  }
+}
+
+/// y = x weight^T.
+template <class Args>
+inline void wide_linear(const Args& args) {
+  constexpr int kGroup = 16, kTurn = 3;
+  wide_run<kGroup, kTurn, 1>(args, wide_rows(args, args.x), [&](int row, int n, int column) {
+    const float2 y = wide_sum<kGroup * kTurn>(row, n);
+    put_pair(args.y, row * static_cast<int>(Args::N) + column, y.x, y.y, args.epoch);
+  });
+}
+/// y = residual + x weight^T.
+template <class Args>
+inline void wide_linear_with_residual(const Args& args) {
+  constexpr int kGroup = 32;
+  wide_run<kGroup, 1, 1>(args, wide_rows(args, args.x), [&](int row, int n, int column) {
+    const float2 y = wide_sum<kGroup>(row, n);
+    const int at = row * static_cast<int>(Args::N) + column;
+    const float2 before = *reinterpret_cast<const float2*>(args.residual + at);
+    put_two(args.y, at, before.x + y.x, before.y + y.y, args.epoch);
+  });
+}
+/// y = silu(x gate^T) * (x up^T).
+template <class Args>
+inline void wide_gate_up(const Args& args) {
+  constexpr int kGroup = 32;
+  wide_run<kGroup, 1, 2>(args, wide_rows(args, args.x), [&](int row, int n, int column) {
+    const float2 gate = wide_sum<2 * kGroup>(row, n), up = wide_sum<2 * kGroup>(row, n + kGroup);
+    put_pair(args.y, row * static_cast<int>(Args::N) + column, silu(gate.x) * up.x, silu(gate.y) * up.y, args.epoch);
+  });
+}
+
+}  // namespace megalith::kernels

@@ -1,0 +1,23 @@
+// Activations in blocks, as the tensor cores take many rows of them (kernels/cuda/wide.cuh): a lane loads 16 bytes that
+// lie side by side, and has its share of the first operand of a multiplication, 16 rows over 16 columns a warp. Shared
+// with the host, which reads such tensors back.
+//
+// Blocks of 32 columns one behind the other; in each, for every 16 rows, two steps of 16 columns; in a step, for each
+// lane (g = lane / 4, t = lane % 4), four pairs: of row g and row g + 8 columns 8 t + 4 step and the next, then the two
+// after those. The order of columns within a block is that of the weights (kernels/stream_layout.h).
+#pragma once
+
+namespace megalith::row_blocks {
+
+constexpr int kRows = 16, kColumns = 32;
+
+constexpr bool fits(long long rows, long long columns) { return rows % kRows == 0 && columns % kColumns == 0; }
+
+/// Where element [row, column] of a tensor of `rows` rows stands.
+constexpr long long index(long long row, long long column, long long rows) {
+  const long long block = column / kColumns * (rows / kRows) + row / kRows;
+  const long long step = column / 4 % 2, lane = row % 8 * 4 + column / 8 % 4;
+  return ((block * 2 + step) * 32 + lane) * 8 + column / 2 % 2 * 4 + row / 8 % 2 * 2 + column % 2;
+}
+
+}  // namespace megalith::row_blocks
