@@ -29,11 +29,12 @@ struct BenchOptions {
 
 std::vector<BenchTest> tests_of(const BenchOptions& options) {
   std::vector<BenchTest> tests;
+  const int64_t requests = std::max<int64_t>(options.model.max_batch, 1);
   for (int64_t depth : options.depths) {
     for (int64_t prompt : options.prompts)
-      if (prompt > 0) tests.push_back({.prompt = prompt, .depth = depth});
+      if (prompt > 0) tests.push_back({.prompt = prompt, .depth = depth, .requests = requests});
     for (int64_t generate : options.generates)
-      if (generate > 0) tests.push_back({.generate = generate, .depth = depth});
+      if (generate > 0) tests.push_back({.generate = generate, .depth = depth, .requests = requests});
   }
   if (tests.empty()) throw UsageError{"nothing to measure: -p and -n are 0"};
   for (const BenchTest& test : tests)

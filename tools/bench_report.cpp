@@ -47,6 +47,7 @@ std::vector<Field> fields_of(const BenchReport& report, const BenchResult& resul
           {"n_prompt", fmt::format("{}", result.test.prompt)},
           {"n_gen", fmt::format("{}", result.test.generate)},
           {"n_depth", fmt::format("{}", result.test.depth)},
+          {"n_parallel", fmt::format("{}", result.test.requests)},
           {"repetitions", fmt::format("{}", report.repetitions)},
           {"avg_ns", fmt::format("{:.0f}", mean(result.seconds) * 1e9)},
           {"stddev_ns", fmt::format("{:.0f}", standard_deviation(result.seconds) * 1e9)},

@@ -11,18 +11,18 @@ namespace megalith::tools {
 namespace {
 
 // Any tokens will do, as long as they are not one and the same row of the embedding.
-std::vector<int> some_tokens(int64_t count, int64_t vocab_size) {
+std::vector<int> some_tokens(int64_t first, int64_t count, int64_t vocab_size) {
   std::vector<int> tokens;
-  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int>((i * 7919 + 13) % vocab_size));
+  for (int64_t i = first; i < first + count; ++i) tokens.push_back(static_cast<int>((i * 7919 + 13) % vocab_size));
   return tokens;
 }
 
 // A test of generation makes its first token out of the last one before its depth; that one is not timed.
-engine::Request request_of(const BenchTest& test, int64_t vocab_size, bool dummy) {
+engine::Request request_of(const BenchTest& test, int64_t number, int64_t vocab_size, bool dummy) {
   const bool generates = test.generate > 0;
   const int64_t length = generates ? std::max<int64_t>(test.depth, 1) : test.depth + test.prompt;
   engine::Request request;
-  request.prompt = some_tokens(length, vocab_size);
+  request.prompt = some_tokens(number, length, vocab_size);
   request.max_new_tokens = generates ? test.generate + 1 : 1;
   request.ignore_stop_tokens = true;
   if (dummy) request.cached_tokens = generates ? length - 1 : test.depth;
@@ -31,11 +31,12 @@ engine::Request request_of(const BenchTest& test, int64_t vocab_size, bool dummy
 
 double bytes_per_token(const engine::Engine& engine, const BenchTest& test) {
   const auto each = static_cast<double>(engine.weight_bytes_per_token());
-  if (test.generate > 0) return each;
-  // A chunk of the prompt reads the weights once; the output projection is for the last token alone.
-  const int64_t rows = engine.decoder_options().max_rows, chunks = (test.prompt + rows - 1) / rows;
+  // Requests that are worked on together read the weights once.
+  if (test.generate > 0) return each / static_cast<double>(test.requests);
+  // So does a chunk of prompts; the output projection is for the last token of each alone.
+  const int64_t rows = engine.decoder_options().max_rows, tokens = test.tokens(), chunks = (tokens + rows - 1) / rows;
   const auto head = static_cast<double>(engine.head_bytes());
-  return ((each - head) * static_cast<double>(chunks) + head) / static_cast<double>(test.prompt);
+  return ((each - head) * static_cast<double>(chunks) + head) / static_cast<double>(tokens);
 }
 
 // A multiplication and an addition for each weight; the output projection is for tokens that are made.
@@ -57,7 +58,8 @@ int64_t peak_beyond(const engine::Engine& engine, bool dummy) {
 }  // namespace
 
 std::string BenchTest::name() const {
-  const std::string name = generate > 0 ? fmt::format("tg{}", generate) : fmt::format("pp{}", prompt);
+  std::string name = generate > 0 ? fmt::format("tg{}", generate) : fmt::format("pp{}", prompt);
+  if (requests > 1) name += fmt::format(" x {}", requests);
   return depth > 0 ? fmt::format("{} @ d{}", name, depth) : name;
 }
 
@@ -77,19 +79,26 @@ double BenchResult::gflops() const { return mean(tokens_per_second()) * flops_pe
 
 std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions, bool dummy,
                                      const bool& interrupted) {
-  const engine::Request request = request_of(test, engine.config().vocab_size, dummy);
+  std::vector<engine::Request> requests;
+  for (int64_t number = 0; number < test.requests; ++number)
+    requests.push_back(request_of(test, number, engine.config().vocab_size, dummy));
   BenchResult result{
       .test = test, .bytes_per_token = bytes_per_token(engine, test), .flops_per_token = flops_per_token(engine, test)};
   for (int repetition = -1; repetition < repetitions; ++repetition) {  // -1 warms up
-    const engine::Generation generation = engine.generate({request});
+    const engine::Generation generation = engine.generate(requests);
     if (interrupted || generation.cancelled) return std::nullopt;
     if (repetition < 0) continue;
     const std::vector<double>& ms = generation.token_ms[0];
+    double first = ms.front(), last = ms.back();  // of all requests
+    for (const std::vector<double>& other : generation.token_ms) {
+      first = std::min(first, other.front());
+      last = std::max(last, other.back());
+    }
     if (test.generate == 0) {
-      result.seconds.push_back(ms.front() / 1000);
+      result.seconds.push_back(last / 1000);
       continue;
     }
-    result.seconds.push_back((ms.back() - ms.front()) / 1000);
+    result.seconds.push_back((last - first) / 1000);
     for (size_t i = 1; i < ms.size(); ++i) result.token_ms.push_back(ms[i] - ms[i - 1]);
   }
   result.peak_bytes = peak_beyond(engine, dummy);

@@ -75,14 +75,19 @@ int run(const ProfileOptions& given) {
                                          config_read(options.model.folder()).max_position_embeddings);
   }
   engine::Engine engine(options.model.folder(), options.model.engine(1));
-  engine::Request request{.max_new_tokens = tokens, .ignore_stop_tokens = true};
-  for (int64_t i = 0; i < prompt; ++i)
-    request.prompt.push_back(static_cast<int>((i * 7919 + 13) % engine.config().vocab_size));
-  if (options.model.dummy()) request.cached_tokens = prompt - 1;
+  std::vector<engine::Request> requests(static_cast<size_t>(std::max<int64_t>(options.model.max_batch, 1)));
+  for (size_t number = 0; number < requests.size(); ++number) {
+    engine::Request& request = requests[number];
+    request = {.max_new_tokens = tokens, .ignore_stop_tokens = true};
+    for (int64_t i = 0; i < prompt; ++i)
+      request.prompt.push_back(
+          static_cast<int>(((i + static_cast<int64_t>(number)) * 7919 + 13) % engine.config().vocab_size));
+    if (options.model.dummy()) request.cached_tokens = prompt - 1;
+  }
   {
     const InterruptGuard guard([&] { engine.cancel(); });
     engine.profile(static_cast<uint32_t>(options.tokens + 1));
-    engine.generate({request});
+    engine.generate(requests);
     if (guard.interrupted()) return kExitInterrupt;
   }
 

@@ -1,8 +1,9 @@
 // How the attention of a decoder lies in a GPU worker's shared memory (kernels/cuda/attention.cuh): shared by the host,
 // which sees to it that there is room, and the body.
 //
-// One multiply-accumulate takes kTilePositions positions. For the scores a warp takes all of a head, for the sum of the
-// values kRunValues of it; so a head's warps work out the same scores, and hand each other nothing.
+// One multiply-accumulate takes kTilePositions positions. Where a block has one row, a warp takes all of a head for the
+// scores and kRunValues of it for the sum of the values; so a head's warps work out the same scores, and hand each
+// other nothing. Where it has several, kParts of the block take a row each.
 #pragma once
 
 namespace megalith::attention {
@@ -20,11 +21,22 @@ constexpr int tiles(long long d) { return kWarps / runs(d); }
 /// From one head of bf16 to the next: two of them side by side are in different banks.
 constexpr int stride(long long d) { return static_cast<int>(d % 64 == 0 ? d + kRunValues : d); }
 
-/// Queries twice, then a key and a value for each row of the iteration.
+/// Queries twice, then a key and a value for each row of the iteration that is there at a time.
 constexpr long long staged_bytes(long long heads, long long rows, long long d) {
   return 2 * stride(d) * (2 * heads + 2 * rows);
 }
 /// What tiles hand to their sum: of each head d values, the largest score and the total of the weights.
 constexpr long long joined_bytes(long long heads, long long d) { return tiles(d) * heads * (d + 2) * 4; }
+
+/// Parts of a block that take a row each, and rows of the iteration that such a part has there at a time.
+constexpr int kParts = 4, kFreshRows = 8;
+constexpr long long part_bytes(long long heads, long long d) {
+  const long long staged = staged_bytes(heads, kFreshRows, d), joined = kWarps / kParts * heads * (d + 2) * 4;
+  return ((staged > joined ? staged : joined) + 15) / 16 * 16;
+}
+/// What a task works in.
+[[maybe_unused]] constexpr long long area_bytes(long long heads, bool one_row, long long d) {
+  return one_row ? staged_bytes(heads, 1, d) + joined_bytes(heads, d) : kParts * part_bytes(heads, d);
+}
 
 }  // namespace megalith::attention

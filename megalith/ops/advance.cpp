@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "megalith/graph/operator.h"
+#include "megalith/kernels/advance_layout.h"
 #include "megalith/kernels/batch.h"
 
 namespace megalith::ops {
@@ -95,6 +96,15 @@ graph::Operator advance() {
       )")
       .reference(reference)
       .body("cpu", "advance.h", "advance")
+      .body({.target = "cuda",
+             .file = "advance.cuh",
+             .name = "advance_by_block",
+             .applies =
+                 [](const graph::BodyQuery& q) {
+                   return q.sizes.at("N") <= advance::kMostRequests && q.sizes.at("R") <= advance::kMostRequests &&
+                          q.sizes.at("T") <= advance::kMostRows && q.sizes.at("E") <= advance::kMostStopTokens;
+                 },
+             .area_bytes = [](const graph::BodyQuery&) { return int64_t{advance::area_bytes()}; }})
       .body("cuda", "opaque.cuh", "advance_by_one");
 }
 

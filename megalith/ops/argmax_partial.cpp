@@ -18,6 +18,15 @@ graph::Operator argmax_partial() {
         index[r, c] = c * L + argmax(v, f32(x[r, c * L + v]), c * L + v < V)
       )")
       .tasks({"c", "r"})
+      .body({.target = "cuda",
+             .file = "rows.cuh",
+             .name = "argmax_chunks",
+             .applies =
+                 [](const graph::BodyQuery& q) {
+                   return q.dtypes.at("x") == DType::f32 && q.dtypes.at("value") == DType::f32 &&
+                          q.sizes.at("V") % 4 == 0 && q.sizes.at("L") % 4 == 0;
+                 },
+             .exchanged = {"value", "index"}})
       .test({{"R", 1}, {"V", 64}, {"C", 4}, {"L", 16}})
       .test({{"R", 3}, {"V", 501}, {"C", 6}, {"L", 96}});
 }

@@ -64,9 +64,9 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole) {
       .name = std::string(whole ? "attention_whole" : "attention_partial") + (norm ? "_norm" : "_plain"),
       .applies = heads_suit,
       .area_bytes =
-          [](const graph::BodyQuery& q) {
+          [whole](const graph::BodyQuery& q) {
             const int64_t m = q.sizes.at("E") - 2, d = 2 * q.sizes.at("H");
-            return stream::kSumsBytes + attention::staged_bytes(m, q.sizes.at("T"), d) + attention::joined_bytes(m, d);
+            return stream::kSumsBytes + attention::area_bytes(m, !whole && q.sizes.at("T") == 1, d);
           },
       .rounds_operands = true,
       .ahead = "attention_ahead"};

@@ -63,22 +63,37 @@ inline void mailbox_ring(Mailbox* mailbox) {
   if (load_ordered(&mailbox->reader_sleeps) != 0) word_wake(&mailbox->bell);
 }
 
-/// Kernel side: appends a record, waiting for a free slot if the ring is full. False: the run was aborted meanwhile.
-inline bool mailbox_post(Mailbox* mailbox, MailRecord record, const u32* abort) {
-  const u32 head = load_relaxed(&mailbox->head);
+/// Kernel side, in three steps, so that many records cost as few trips to the host's memory as one. First: waits until
+/// there is room for `count` of them, at most the capacity; `head` is where they go. False: the run was aborted
+/// meanwhile.
+inline bool mailbox_reserve(Mailbox* mailbox, u32 count, const u32* abort, u32* head) {
+  *head = load_relaxed(&mailbox->head);
   for (;;) {
     u32 tail = load_acquire(&mailbox->tail);  // acquire; pairs with the store of tail in mailbox_take()
-    if (head - tail < mailbox->capacity) break;
+    if (*head - tail + count <= mailbox->capacity) return true;
     if (load_relaxed(abort) != 0) return false;
     store_ordered(&mailbox->writer_sleeps, 1);  // with the load of tail: the other half is in mailbox_take()
     tail = load_ordered(&mailbox->tail);
-    if (head - tail >= mailbox->capacity) word_sleep(&mailbox->tail, tail, kMailboxSleepNanoseconds);
+    if (*head - tail + count > mailbox->capacity) word_sleep(&mailbox->tail, tail, kMailboxSleepNanoseconds);
     store_ordered(&mailbox->writer_sleeps, 0);
   }
+}
+/// Then writes one of them, by whoever has it.
+inline void mailbox_write(Mailbox* mailbox, u32 at, MailRecord record) {
   record.posted_ns = monotonic_ns();
-  mailbox->records[head & (mailbox->capacity - 1)] = record;
-  store_release(&mailbox->head, head + 1);  // release; pairs with the load of head in mailbox_take()
+  mailbox->records[at & (mailbox->capacity - 1)] = record;
+}
+/// Then all of them are there, up to `head`: by one thread, behind all who wrote.
+inline void mailbox_publish(Mailbox* mailbox, u32 head) {
+  store_release(&mailbox->head, head);  // release; pairs with the load of head in mailbox_take()
   mailbox_ring(mailbox);
+}
+/// The three steps for one record.
+inline bool mailbox_post(Mailbox* mailbox, MailRecord record, const u32* abort) {
+  u32 head;
+  if (!mailbox_reserve(mailbox, 1, abort, &head)) return false;
+  mailbox_write(mailbox, head, record);
+  mailbox_publish(mailbox, head + 1);
   return true;
 }
 
@@ -88,7 +103,7 @@ inline bool mailbox_post(Mailbox* mailbox, MailRecord record, const u32* abort) 
 ///   while (mailbox_take(&mailbox, &record, 0)) use(record);
 inline bool mailbox_take(Mailbox* mailbox, MailRecord* record, u64 timeout_ns) {
   const u32 tail = load_relaxed(&mailbox->tail);
-  u32 head = load_acquire(&mailbox->head);  // acquire; pairs with the store of head in mailbox_post()
+  u32 head = load_acquire(&mailbox->head);  // acquire; pairs with the store of head in mailbox_publish()
   if (head == tail && timeout_ns != 0) {
     store_ordered(&mailbox->reader_sleeps, 1);      // with the load of bell: the other half is in mailbox_ring()
     const u32 bell = load_ordered(&mailbox->bell);  // before head and closed, which change before it

@@ -70,7 +70,7 @@ def collect(folder):
         ours = our_result(read_json(folder, step["name"] + ".json")) if step["name"] in done else None
         if ours:
             row["ours_ms"] = ours["median_ms"]
-            row["bytes"] = ours.get("bytes_per_token")
+            row["bytes"] = ours.get("bytes_per_token", 0) * ours.get("n_parallel", 1)
     for found in torch.get("cases", []):
         row = case((found["model"], found["batch"], found["context"]))
         row["torch"].append({k: v for k, v in found.items() if k not in ("model", "batch", "context")})

@@ -19,14 +19,15 @@ inline bool is_stop_token(const Args& a, i32 token) {
   return false;
 }
 
-/// Appends the token sampled for `request`; ends the request when the text is complete.
-template <class Args>
-inline void take_in(const Args& a, i32 request, i32 token, float logprob, runtime::Mailbox* mailbox) {
+/// Appends the token sampled for `request`; ends the request when the text is complete. `post(record)` for each thing
+/// that the host wants to know.
+template <class Args, class Post>
+inline void take_in(const Args& a, i32 request, i32 token, float logprob, Post post) {
   i32* fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
   a.history[static_cast<i64>(request) * a.S + fields[batch::kLength]] = token;
   ++fields[batch::kLength];
   const u32 id = static_cast<u32>(request);
-  runtime::mailbox_post(mailbox, {id, token, static_cast<u32>(runtime::MailKind::token), 0, logprob}, a.abort);
+  post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::token), 0, logprob});
   if (fields[batch::kIgnoreStop] == 0 && is_stop_token(a, token))
     fields[batch::kReason] = batch::kStopToken;
   else if (fields[batch::kLength] >= fields[batch::kLimit])
@@ -34,14 +35,13 @@ inline void take_in(const Args& a, i32 request, i32 token, float logprob, runtim
   else
     return;
   fields[batch::kState] = batch::kFinished;
-  runtime::mailbox_post(
-      mailbox, {id, token, static_cast<u32>(runtime::MailKind::finished), static_cast<u32>(fields[batch::kReason])},
-      a.abort);
+  post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::finished),
+                           static_cast<u32>(fields[batch::kReason])});
 }
 
-/// Lays out the next iteration's rows; false if there is nothing left to do.
+/// Lays out the next iteration's rows, all but their tokens (row_token_of()); how many they are.
 template <class Args>
-inline bool plan_rows(const Args& a) {
+inline i32 plan_rows(const Args& a) {
   i64 free_rows = a.T_largest;
   for (i64 n = 0; n < a.N; ++n) free_rows -= a.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
   i32 rows = 0, samples = 0;
@@ -53,7 +53,6 @@ inline bool plan_rows(const Args& a) {
     free_rows -= extra;
     const i32 start = fields[batch::kDone];
     for (i64 i = 0; i < 1 + extra; ++i, ++rows) {
-      a.row_token[rows] = a.history[n * a.S + fields[batch::kDone]];
       a.row_request[rows] = static_cast<i32>(n);
       a.row_position[rows] = fields[batch::kDone]++;
       a.row_start[rows] = start;
@@ -66,15 +65,23 @@ inline bool plan_rows(const Args& a) {
   }
   a.counts[batch::kRows] = rows;
   a.counts[batch::kSamples] = samples;
-  return rows > 0;
+  return rows;
+}
+template <class Args>
+inline i32 row_token_of(const Args& a, i32 row) {
+  return a.history[static_cast<i64>(a.row_request[row]) * a.S + a.row_position[row]];
 }
 
 /// The body of the operator `advance`.
 template <class Args>
 inline void advance(const Args& a) {
   runtime::Mailbox* mailbox = reinterpret_cast<runtime::Mailbox*>(a.mailbox);
-  for (i64 r = 0; r < a.R; ++r) take_in(a, a.sample_request[r], a.token[r], a.logprob[r], mailbox);
-  a.stop[0] = plan_rows(a) ? 0 : 1;
+  for (i64 r = 0; r < a.R; ++r)
+    take_in(a, a.sample_request[r], a.token[r], a.logprob[r],
+            [&](const runtime::MailRecord& record) { runtime::mailbox_post(mailbox, record, a.abort); });
+  const i32 rows = plan_rows(a);
+  for (i32 row = 0; row < rows; ++row) a.row_token[row] = row_token_of(a, row);
+  a.stop[0] = rows > 0 ? 0 : 1;
 }
 
 }  // namespace megalith::kernels

@@ -26,6 +26,10 @@ inline int warp() { return static_cast<int>(threadIdx.x / kWarpLanes); }
 
 /// Among the threads that run bodies.
 inline void block_sync() { asm volatile("bar.sync 1, %0;" : : "n"(kThreads) : "memory"); }
+/// Among `num_threads` threads, those of part `part` of the block.
+inline void part_sync(int part, int num_threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(2 + part), "r"(num_threads) : "memory");
+}
 /// Among all threads of the block.
 inline void whole_block_sync() { __syncthreads(); }
 inline void warp_sync() { __syncwarp(); }

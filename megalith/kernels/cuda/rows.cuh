@@ -27,6 +27,59 @@ inline void gather_words(const Args& args) {
     }
 }
 
+/// The largest value of each chunk of L columns and the lowest column that has it, four columns a lane at a time. A
+/// warp has several chunks under way.
+template <class Args>
+inline void argmax_chunks(const Args& args) {
+  constexpr int V = static_cast<int>(Args::V), L = static_cast<int>(Args::L), kAtOnce = 4;
+  const int c_begin = static_cast<int>(args.c_begin), num_chunks = static_cast<int>(args.c_end) - c_begin;
+  const int r_begin = static_cast<int>(args.r_begin), rows = static_cast<int>(min(args.r_end, i64(args.R))) - r_begin;
+#pragma unroll 1
+  for (int first = warp() * kAtOnce; first < rows * num_chunks; first += kWarps * kAtOnce) {
+    f32 best[kAtOnce];
+    int at[kAtOnce];
+    const auto place = [&](int i) { return min(first + i, rows * num_chunks - 1); };
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      best[i] = -kInfinity;
+      at[i] = 0x7fffffff;
+    }
+#pragma unroll 1
+    for (int of_lane = lane() * 4; of_lane < L; of_lane += kWarpLanes * 4) {
+      float4 fours[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int column = (c_begin + place(i) % num_chunks) * L + of_lane;
+        fours[i] = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
+        if (column < V)
+          fours[i] = *reinterpret_cast<const float4*>(args.x + i64(r_begin + place(i) / num_chunks) * V + column);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const f32 four[4] = {fours[i].x, fours[i].y, fours[i].z, fours[i].w};
+        const int column = (c_begin + place(i) % num_chunks) * L + of_lane;
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          if (column + j < V && (four[j] > best[i] || at[i] == 0x7fffffff)) best[i] = four[j], at[i] = column + j;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int apart = kWarpLanes / 2; apart > 0; apart /= 2) {
+        const f32 other = from_lane(best[i], apart);
+        const int column = from_lane(at[i], apart);
+        if (other > best[i] || (other == best[i] && column < at[i])) best[i] = other, at[i] = column;
+      }
+      if (lane() != 0 || first + i >= rows * num_chunks) continue;
+      const int to = (r_begin + place(i) / num_chunks) * static_cast<int>(Args::C) + c_begin + place(i) % num_chunks;
+      put(args.value, to, best[i], args.epoch);
+      // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
+      put(args.index, to, at[i] == 0x7fffffff ? (c_begin + place(i) % num_chunks) * L : at[i], args.epoch);
+    }
+  }
+}
+
 /// best[r]: the column of the largest value. All that a thread looks at is under way at once.
 template <class Args>
 inline void argmax_words(const Args& args) {

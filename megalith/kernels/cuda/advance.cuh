@@ -1,0 +1,94 @@
+// The end of an iteration on a GPU: the steps of kernels/cpu/advance.h, taken by one thread on a copy of the batch
+// block in shared memory. The block fetches it and writes it back, since a look into device memory takes longer than
+// all the rest; and what the host wants to know goes to its memory together.
+#pragma once
+
+#include "megalith/kernels/advance_layout.h"
+#include "megalith/kernels/cpu/advance.h"
+#include "megalith/kernels/cuda/ring.cuh"
+
+namespace megalith::kernels {
+
+/// The batch block but for the texts, which stay where they are.
+struct AdvanceCopy {
+  i32 requests[advance::kMostRequests * batch::kRequestFields];
+  i32 token[advance::kMostRequests], sample_row[advance::kMostRequests], sample_request[advance::kMostRequests];
+  f32 logprob[advance::kMostRequests];
+  i32 row_request[advance::kMostRows], row_position[advance::kMostRows], row_start[advance::kMostRows];
+  i32 stop_tokens[advance::kMostStopTokens], counts[batch::kCountFields], num_records;
+  alignas(16) runtime::MailRecord records[2 * advance::kMostRequests];
+};
+
+/// The same under the names that kernels/cpu/advance.h knows.
+template <class Args>
+struct AdvanceView {
+  static constexpr i64 N = Args::N, S = Args::S, E = Args::E, T_largest = Args::T_largest;
+  i32 *requests, *history, *counts, *row_request, *row_position, *row_start, *sample_row, *sample_request;
+  const i32* stop_tokens;
+};
+
+template <class Args>
+inline void advance_by_block(const Args& args) {
+  static_assert(Args::N <= advance::kMostRequests && Args::T_largest <= advance::kMostRows &&
+                Args::E <= advance::kMostStopTokens);
+  static_assert(sizeof(AdvanceCopy) <= advance::area_bytes());
+  AdvanceCopy& copy = *reinterpret_cast<AdvanceCopy*>(shared_area());
+  constexpr int N = static_cast<int>(Args::N), E = static_cast<int>(Args::E);
+  const int samples = static_cast<int>(args.R);
+  const auto each = [](int count, auto action) {
+    for (int i = thread(); i < count; i += kThreads) action(i);
+  };
+  each(N * batch::kRequestFields, [&](int i) { copy.requests[i] = args.requests[i]; });
+  each(samples, [&](int i) {
+    copy.token[i] = args.token[i];
+    copy.logprob[i] = args.logprob[i];
+    copy.sample_request[i] = args.sample_request[i];
+  });
+  each(E, [&](int i) { copy.stop_tokens[i] = args.stop_tokens[i]; });
+  // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
+  __shared__ u32 is_over, first_record;
+  if (thread() == 0) is_over = load_relaxed(args.abort);
+  block_sync();
+  if (is_over != 0) return;
+
+  runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
+  if (thread() == 0) {
+    const AdvanceView<Args> view = {copy.requests,    args.history,        copy.counts,
+                                    copy.row_request, copy.row_position,   copy.row_start,
+                                    copy.sample_row,  copy.sample_request, copy.stop_tokens};
+    int num_records = 0;
+    for (int r = 0; r < samples; ++r)
+      take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r],
+              [&](const runtime::MailRecord& record) { copy.records[num_records++] = record; });
+    copy.num_records = num_records;
+    plan_rows(view);
+  }
+  block_sync();
+  const int rows = copy.counts[batch::kRows], num_records = copy.num_records;
+  each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
+  each(rows, [&](int i) {
+    args.row_request[i] = copy.row_request[i];
+    args.row_position[i] = copy.row_position[i];
+    args.row_start[i] = copy.row_start[i];
+    args.row_token[i] = args.history[i64(copy.row_request[i]) * Args::S + copy.row_position[i]];
+  });
+  each(copy.counts[batch::kSamples], [&](int i) {
+    args.sample_row[i] = copy.sample_row[i];
+    args.sample_request[i] = copy.sample_request[i];
+  });
+  if (thread() == 0) {
+    args.counts[batch::kRows] = rows;
+    args.counts[batch::kSamples] = copy.counts[batch::kSamples];
+    args.stop[0] = rows > 0 ? 0 : 1;
+    is_over =
+        num_records > 0 && !runtime::mailbox_reserve(mailbox, static_cast<u32>(num_records), args.abort, &first_record);
+  }
+  block_sync();
+  if (num_records == 0 || is_over != 0) return;
+  each(num_records,
+       [&](int i) { runtime::mailbox_write(mailbox, first_record + static_cast<u32>(i), copy.records[i]); });
+  block_sync();
+  if (thread() == 0) runtime::mailbox_publish(mailbox, first_record + static_cast<u32>(num_records));
+}
+
+}  // namespace megalith::kernels

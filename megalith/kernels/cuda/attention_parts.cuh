@@ -1,0 +1,90 @@
+// What both ways to do a decoder's attention on a GPU have in common (attention_one.cuh, attention_rows.cuh): where a
+// chunk's keys and values lie, and small operations.
+#pragma once
+
+#include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/cuda/blocks.cuh"
+#include "megalith/kernels/cuda/heads.cuh"
+#include "megalith/kernels/cuda/multiply.cuh"
+#include "megalith/kernels/cuda/row_table.cuh"
+
+namespace megalith::kernels {
+
+/// What only one warp of the block reads, past the first-level cache.
+inline uint4 load_once(const bf16* from) {
+  uint4 value;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+/// Into the L2, a line of 128 bytes.
+inline void prefetch_line(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
+
+/// An 8 x 8 of bf16 turned: a lane had two values of row lane / 4, and gets two of column lane / 4.
+inline u32 transposed(u32 pair) {
+  u32 turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
+
+/// Two values of f32 as two of bf16, and what rounding left of them.
+struct Halves {
+  u32 rounded, rest;
+};
+inline Halves halves(f32 a, f32 b) {
+  const u32 rounded = pack_bf16(a, b);
+  return {rounded, pack_bf16(a - low_f32(rounded), b - high_f32(rounded))};
+}
+
+/// How positions are dealt to chunks: in blocks of L to C of them, or all to one.
+template <class Args>
+struct Chunks {
+  static constexpr bool kWhole = !requires { Args::C; };
+  static constexpr int length() {
+    if constexpr (kWhole)
+      return 1 << 24;
+    else
+      return static_cast<int>(Args::L);
+  }
+  static constexpr int count() {
+    if constexpr (kWhole)
+      return 1;
+    else
+      return static_cast<int>(Args::C);
+  }
+};
+/// Positions of chunk c in the cache, of a request that has `start` there.
+template <class Args>
+inline int num_cached(int start, int c) {
+  if constexpr (Chunks<Args>::kWhole) return start;
+  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
+  return start / (C * L) * L + min(max(start % (C * L) - c * L, 0), L);
+}
+/// Where the chunk's cached position number n begins, in both caches.
+template <class Args>
+inline i64 cached_element(const Args& args, int request, int g, int c, int n) {
+  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count(), B = static_cast<int>(Args::B);
+  const int position = Chunks<Args>::kWhole ? n : (n / L * C + c) * L + n % L;
+  const int page = args.page_table[request * static_cast<int>(Args::Q) + position / B];
+  return ((i64(page) * B + position % B) * Args::G + g) * (2 * Args::H);
+}
+
+/// Brings positions [begin, end) of the chunk's cached ones into the L2, a position a thread of `threads`.
+template <class Args>
+inline void prefetch_positions(const Args& args, int request, int g, int c, int begin, int end, int thread,
+                               int threads) {
+  constexpr int D = 2 * static_cast<int>(Args::H);
+#pragma unroll 1
+  for (int n = begin + thread; n < end; n += threads) {
+    const i64 element = cached_element(args, request, g, c, n);
+#pragma unroll
+    for (int d = 0; d < D; d += 64) {
+      prefetch_line(args.k_cache + element + d);
+      prefetch_line(args.v_cache + element + d);
+    }
+  }
+}
+
+}  // namespace megalith::kernels
