@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # All that is checked and measured on a machine with a GPU, in one run, so that figures that are compared come from the
-# same card in the same minutes: the tests, the limit of its memory, our decode steps, PyTorch's, compute-sanitizer. Two
+# same card in the same minutes: the tests, the limit of its memory, our decode steps and prompts, PyTorch's, compute-sanitizer. Two
 # steps are run only if they are named: `logits` compares ours with those of transformers in float32, `soak` decodes a
 # million steps of the bundled model and 20,000 of a larger one.
 # A step that fails or takes too long costs only itself.
 #
-#   tools/gpu_check.sh --out DIR [--bin DIR] [--steps tests,stream,ours,torch,sanitize,logits,soak] [--budget SECONDS] [--dry-run]
+#   tools/gpu_check.sh --out DIR [--bin DIR] [--steps tests,stream,ours,torch,prompt,sanitize,logits,soak] [--budget SECONDS] [--dry-run]
 #
 # --bin: where `megalith` and `test_cuda` are; without it they are built. Leaves result.md and result.json in --out,
 # beside the log of each step.
@@ -13,7 +13,7 @@ set -u -o pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 command_line="tools/gpu_check.sh $*"
-out='' bin='' steps=tests,stream,ours,torch,sanitize budget=540 dry=''
+out='' bin='' steps=tests,stream,ours,prompt,torch,sanitize budget=540 dry=''
 
 usage() {
   sed -n '8,11s/^# \{0,1\}//p' "$0" >&2
@@ -37,9 +37,9 @@ done
 [ -n "$out" ] || usage
 for step in ${steps//,/ }; do
   case $step in
-    tests | stream | ours | torch | sanitize | logits | soak) ;;
+    tests | stream | ours | prompt | torch | sanitize | logits | soak) ;;
     *)
-      echo "gpu_check: there is no step \"$step\"; there are tests, stream, ours, torch, sanitize, logits and soak" >&2
+      echo "gpu_check: there is no step \"$step\"; there are tests, stream, ours, prompt, torch, sanitize, logits and soak" >&2
       exit 2
       ;;
   esac
@@ -114,6 +114,14 @@ step_ours() {
   done
 }
 
+# Of the largest shape, in chunks as large as are multiplied together.
+step_prompt() {
+  local model=models/shapes/Qwen3-8B
+  run prompt_torch 60 python3 "$root/tools/baselines/torch_prompt.py" --out "$out/prompt_torch.json" --case "$root/$model:512"
+  run prompt_ours 60 bash -c "'$megalith' bench '$root/$model' --target cuda --load-format dummy -b 64 -p 512 -n 0 -r 5 \
+-o json > '$out/prompt_ours.json'"
+}
+
 step_torch() {
   local arguments=() case limit=$(($(left) - 110))
   wants sanitize || limit=$(left)
@@ -177,6 +185,7 @@ gpu_state before
 wants tests && step_tests
 wants stream && step_stream
 wants ours && step_ours
+wants prompt && step_prompt
 wants torch && step_torch
 wants sanitize && step_sanitize
 wants logits && step_logits

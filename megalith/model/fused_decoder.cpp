@@ -9,6 +9,7 @@
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
+#include "megalith/kernels/attention_layout.h"
 #include "megalith/model/decoder.h"
 
 namespace megalith {
@@ -21,7 +22,7 @@ namespace {
 
 // Positions of a text are dealt to chunks in blocks of so many. 32 positions keep all warps of a task busy at once.
 constexpr int64_t kBlockPositions = 32;
-// Chunks times groups of heads: about as many tasks as a large GPU has workers. What merges them takes 32 at most.
+// Chunks times groups of heads times fours of rows: about as many tasks as a large GPU has workers. What merges them takes 32 at most.
 constexpr int64_t kAttentionTasks = 128, kMostChunks = 32;
 // Columns of a chunk of the search for the largest logit: four for each lane of a warp.
 constexpr int64_t kArgmaxChunk = 128;
@@ -78,9 +79,10 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
     fused_append(layer, qkv, k_cache, v_cache);
     return graph_.apply("linear_with_residual", at + "o", {y, o, x});
   }
-  attention.sizes["C"] = std::clamp(kAttentionTasks / groups, int64_t{1}, kMostChunks);
+  const int64_t row_tasks = ceil_div(options_.max_rows, int64_t{attention::kParts});
+  attention.sizes["C"] = std::clamp(kAttentionTasks / (groups * row_tasks), int64_t{1}, kMostChunks);
   attention.sizes["L"] = kBlockPositions;
-  attention.tile = {{"t", options_.max_rows}};
+  attention.tile = {{"t", attention::kParts}};
   const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
                                 at + "attention", inputs, attention);
   const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1]},

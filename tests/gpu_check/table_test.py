@@ -57,6 +57,18 @@ class TableTest(unittest.TestCase):
         with open(os.path.join(self.folder.name, "result.json"), encoding="utf-8") as file:
             return json.load(file), gpu_table.read_text(self.folder.name, "result.md")
 
+    def test_prompts_beside_each_other(self):
+        self.put_all()
+        self.put("prompt_ours.json", [{"model": "Qwen3-8B", "n_prompt": 512, "avg_ns": 60_000_000}])
+        self.put("prompt_torch.json", [{"model": "models/Qwen3-8B", "tokens": 512, "ms": 22.0}])
+        with open(os.path.join(self.folder.name, "steps.tsv"), "a", encoding="utf-8") as file:
+            file.write("prompt_ours\t0\t9\tmegalith bench\nprompt_torch\t124\t60\tpython3\n")
+        result, text = self.results()
+        self.assertEqual(
+            result["prompts"], [{"model": "Qwen3-8B", "tokens": 512, "ours_ms": 60.0, "torch_ms": None}]
+        )
+        self.assertIn("| Qwen3-8B | 512 | 60.00 | – |", text)
+
     def test_shares_and_ratio(self):
         self.put_all()
         result, text = self.results()

@@ -52,6 +52,18 @@ def case_of_step(name):
     return model, int(batch.removeprefix("b")), int(context.removeprefix("c"))
 
 
+def prompts(folder, done):
+    """What a prompt took, of the one model that is asked."""
+    ours = (read_json(folder, "prompt_ours.json") or [{}])[0] if "prompt_ours" in done else {}
+    torch = (read_json(folder, "prompt_torch.json") or [{}])[0] if "prompt_torch" in done else {}
+    if not ours and not torch:
+        return []
+    model = ours.get("model") or os.path.basename(torch["model"])
+    row = {"model": model, "tokens": ours.get("n_prompt") or torch.get("tokens"), "torch_ms": torch.get("ms")}
+    row["ours_ms"] = ours["avg_ns"] / 1e6 if ours else None
+    return [row]
+
+
 def collect(folder):
     steps = read_steps(folder)
     done = {step["name"] for step in steps if step["exit"] == "0"}
@@ -94,6 +106,7 @@ def collect(folder):
         "torch_version": torch.get("torch"),
         "stream_gbs": limit,
         "cases": list(cases.values()),
+        "prompts": prompts(folder, done),
         "steps": steps,
     }
 
@@ -129,6 +142,12 @@ def markdown(result):
             f"| {row['model']} | {row['batch']} | {row['context']} | {cell(size, '{:.2f}')} "
             f"| {cell(row.get('ours_ms'), '{:.3f}')} | {cell(row.get('ours_share'), '{:.1%}')} "
             f"| {torch_ms} | {cell(row.get('torch_share'), '{:.1%}')} | {cell(row.get('speedup'), '{:.2f}')} |"
+        )
+    if result["prompts"]:
+        lines += ["", "| model | prompt | ours ms | PyTorch eager ms |", "|---|--:|--:|--:|"]
+    for row in result["prompts"]:
+        lines.append(
+            f"| {row['model']} | {row['tokens']} | {cell(row['ours_ms'], '{:.2f}')} | {cell(row['torch_ms'], '{:.2f}')} |"
         )
     lines += ["", "| step | seconds | ended |", "|---|--:|---|"]
     endings = {"0": "well", "124": "out of time", "137": "killed", "skipped": "skipped: no time left"}
