@@ -127,7 +127,7 @@ int bench_load(const BenchLoadOptions& options) {
 Action declare(Arguments& arguments) {
   auto options = std::make_shared<BenchLoadOptions>();
   options->model.target = "cuda";
-  arguments.integer("--readers", options->readers, "threads that read weights (one a core, at most 6)", 0, 64);
+  arguments.integer("--readers", options->readers, "threads that read weights (one a core, at most 8)", 0, 64);
   arguments.integer("--buffer", options->buffer_bytes, "bytes of each locked buffer; 8M is 8 MiB", 4096, 1 << 30);
   arguments.flag("--json", options->json, "prints the figures as JSON");
   options->model.declare(arguments);

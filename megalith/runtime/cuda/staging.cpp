@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned kNonBlocking = 1, kWithoutTiming = 2;
 /// More than this many copying cores fill no link that there is today.
-constexpr int kMostReaders = 6;
+constexpr int kMostReaders = 8;
 
 /// Page-locked memory, and the event after which it may be filled again.
 struct Buffer {
