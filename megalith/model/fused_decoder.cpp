@@ -22,7 +22,8 @@ namespace {
 
 // Positions of a text are dealt to chunks in blocks of so many. 32 positions keep all warps of a task busy at once.
 constexpr int64_t kBlockPositions = 32;
-// Chunks times groups of heads times fours of rows: about as many tasks as a large GPU has workers. What merges them takes 32 at most.
+// Chunks times groups of heads times fours of rows: about as many tasks as a large GPU has workers. What merges them
+// takes 32 at most.
 constexpr int64_t kAttentionTasks = 128, kMostChunks = 32;
 // Columns of a chunk of the search for the largest logit: four for each lane of a warp.
 constexpr int64_t kArgmaxChunk = 128;

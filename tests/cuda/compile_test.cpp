@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cuda/skip.h"
 #include "megalith/base/log.h"
@@ -124,6 +125,18 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
   EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 64));
   EXPECT_FALSE(is_fused("storyteller", "cuda", 65));
   EXPECT_FALSE(is_fused("storyteller", "cpu", 4));
+}
+
+TEST(CudaForms, WhatManyRowsMultiplyNextLiesInBlocks) {
+  const graph::Graph graph = decoder_graph("storyteller", "cuda:sm_90a", 64);
+  const std::vector<bool> blocked = graph::blocked_tensors(graph, "cuda");
+  std::set<std::string> names;
+  for (size_t i = 0; i < blocked.size(); ++i)
+    if (blocked[i] && graph.tensors()[i].name.starts_with("layer.0.")) names.insert(graph.tensors()[i].name);
+  EXPECT_EQ(names, (std::set<std::string>{"layer.0.attention_norm", "layer.0.attention", "layer.0.mlp_norm",
+                                          "layer.0.gate_up"}));
+  const graph::Graph few = decoder_graph("storyteller", "cuda:sm_90a", 8);
+  EXPECT_THAT(graph::blocked_tensors(few, "cuda"), ::testing::Each(false));
 }
 
 TEST(CudaCompile, TheCompilersErrorsNameTheKernel) {
