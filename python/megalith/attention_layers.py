@@ -228,7 +228,7 @@ class AttentionLayers:
         table = [r if page == 0 else 0 for r in range(num_rows) for page in range(pages)]
         rows = _Rows(
             self._internal(f"{layer.name}.request", list(range(num_rows))),
-            layer.flat(step),
+            layer.narrow(step),
             self._internal(f"{layer.name}.pages", table, (num_rows, pages)),
             num_rows,
             [],

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from megalith import partition
 from megalith._megalith import UserError
@@ -168,10 +167,13 @@ class Layer:
             outputs=outputs or {},
         )
 
+    def narrow(self, tensor: DTensor) -> int:
+        """An integer tensor, flat, as the i32 that operators point with."""
+        if tensor.dtype == "i32":
+            return self.flat(tensor)
+        narrowed = self.scratch(f"{tensor.name}.i32", "i32", (tensor.num_elements,))
+        return self.node("copy_tokens", [self.flat(tensor)], {"y": narrowed}, suffix=f"narrow.{tensor.name}")[0]
+
     def scratch(self, suffix: str, dtype: str, shape: Sequence[object]) -> int:
         """An activation that only this layer sees."""
         return self.kernel._graph.activation(f"{self.name}.{suffix}", dtype, list(shape))  # type: ignore[arg-type]
-
-
-def elements(shape: Tuple[int, ...]) -> int:
-    return math.prod(shape)

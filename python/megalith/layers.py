@@ -80,14 +80,14 @@ class DenseLayers:
         layer.writes(output)
         if input_source == 1:
             self._check_tokens(ids, weight.dims[0])
-            token_ids = layer.flat(ids)
+            token_ids = layer.narrow(ids)
         else:
             tokens, step = reads
             self._check_step(step, tokens.num_elements - rows + 1)
             self._check_tokens(tokens, weight.dims[0], step, rows)
             token_ids = layer.node(
                 "tokens_at",
-                [layer.flat(tokens), layer.flat(step)],
+                [layer.flat(tokens), layer.narrow(step)],
                 {"ids": layer.scratch("ids", "i32", (rows,))},
                 suffix="tokens",
                 sizes={"B": tokens.num_elements - rows + 1},
