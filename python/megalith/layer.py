@@ -45,7 +45,7 @@ class Layer:
             )
         if rank is not None and tensor.num_dims != rank:
             raise UserError(
-                f'[{self.kind}] {role} "{tensor.name}" has {tensor.num_dims} dimensions {list(tensor.dims)}, want {rank}'
+                f'[{self.kind}] {role} "{tensor.name}" is {list(tensor.dims)}, want {rank} dimensions'
             )
         return tensor
 

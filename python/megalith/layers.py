@@ -133,6 +133,11 @@ class DenseLayers:
         layer.done(reads=[input], writes=[output], weights=[weight])
 
     def _check_linear(self, layer: Layer, input: DTensor, weight: DTensor, output: DTensor) -> None:
+        if (weight.dims[0], input.dims[0]) == (output.dims[0], output.dims[1]) != (output.dims[1], output.dims[0]):
+            raise UserError(
+                f'[{layer.kind}] input "{input.name}" is {list(input.dims)} and weight "{weight.name}" {list(weight.dims)} '
+                f'for output "{output.name}" {list(output.dims)}: the other way round they fit'
+            )
         if weight.dims[1] != input.dims[1]:
             raise UserError(
                 f'[{layer.kind}] inner dimensions differ: input "{input.name}" is {list(input.dims)}, weight '

@@ -38,6 +38,11 @@ def _is_ids(prompt: Any) -> bool:
     return not isinstance(prompt, (str, bytes)) and all(hasattr(token, "__index__") for token in prompt)
 
 
+def _is_one(prompt: Any) -> bool:
+    """Whether it is one prompt, and not a list of them."""
+    return isinstance(prompt, (str, bytes)) or not hasattr(prompt, "__iter__") or _is_ids(prompt)
+
+
 class Model:
     """A model that is ready to go; ``megalith.load`` makes one.
 
@@ -95,7 +100,7 @@ class Model:
         likeliest token. The same seed makes the same text. UserError for an empty or too long prompt, a token that the
         vocabulary does not have, more prompts than ``max_batch``.
         """
-        is_list = not isinstance(prompt, str) and not _is_ids(prompt)
+        is_list = not _is_one(prompt)
         prompts = list(prompt) if is_list else [prompt]
         sampling = _megalith.Sampling()
         sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p = temperature, top_p, top_k, min_p

@@ -14,6 +14,7 @@ from megalith.layers import DenseLayers
 from megalith.tensors import TensorMemory, dtype_name, memory_of
 
 _MODES = ("offline", "online", "online_notoken", "onepass", "online_multi_turn")
+_SINGLE_PASS = ("online_notoken", "onepass")
 _META = (
     "step", "tokens", "input_tokens", "output_tokens", "num_new_tokens", "prompt_lengths", "qo_indptr_buffer",
     "paged_kv_indptr_buffer", "paged_kv_indices_buffer", "paged_kv_last_page_len_buffer", "paged_kv_indices_snapshot",
@@ -43,6 +44,16 @@ def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
         raise UserError(f"[PersistentKernel] {name} is {value!r}, want a whole number of at least {least}")
     return int(value)
+
+
+class _Bound:
+    """A compiled kernel and all that it runs on. Whoever runs it holds it, so that a finalize() elsewhere frees nothing
+    that is in use."""
+
+    def __init__(self, runner: _megalith.GraphRunner, owners: List[Any]):
+        self.run = runner.run
+        self.read_activation = runner.read_activation
+        self._owners = owners
 
 
 class PersistentKernel(DenseLayers, AttentionLayers):
@@ -130,7 +141,7 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         self._step_limits: List[Tuple[DTensor, int]] = []
         self._token_limits: List[Tuple[DTensor, int, Optional[DTensor], Optional[int]]] = []
         self._compiled: Optional[_megalith.CompiledKernel] = None
-        self._runner: Optional[_megalith.GraphRunner] = None
+        self._runner: Optional[_Bound] = None
         self._finalized = False
         self._meta_tensors = self._check_meta(meta_tensors)
         self.meta_tensors: Dict[str, Any] = dict(self._meta_tensors)
@@ -251,7 +262,10 @@ class PersistentKernel(DenseLayers, AttentionLayers):
                 raise UserError(
                     f'[new_tensor] "{name}" is to have the strides {tuple(strides)}, want {tuple(want)}: row-major'
                 )
-        storage = Storage(name, dtype_name(dtype), None)
+        try:
+            storage = Storage(name, dtype_name(dtype), None)
+        except UserError as error:
+            raise UserError(f'[new_tensor] "{name}": {error}') from None
         tensor = self._tensors[name] = DTensor(self, name, shape, storage)
         return tensor
 
@@ -410,12 +424,13 @@ class PersistentKernel(DenseLayers, AttentionLayers):
                 file.write(compiled.source)
             with open(os.path.join(output_dir, "task_graph_rank0.json"), "w", encoding="utf-8") as file:
                 file.write(compiled.tasks.to_json())
-        self._runner = _megalith.GraphRunner(self._graph, compiled, self._memory())
+        runner = _megalith.GraphRunner(self._graph, compiled, self._memory())
+        self._runner = _Bound(runner, [*self._places.values(), *self._internals.values()])
         self._compiled = compiled
 
     # ---- running ----------------------------------------------------------------------------------------------
 
-    def _ready(self, what: str) -> _megalith.GraphRunner:
+    def _ready(self, what: str) -> _Bound:
         self._check_alive(what)
         if self._runner is None:
             raise UserError(f"[{what}] the kernel is not compiled: call compile() first")
@@ -430,13 +445,20 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         runner.run(1)
 
     def __call__(self, default_stream: Any = None, **kwargs: Any) -> None:
-        """Runs the layers once, on what the meta tensors say now. Returns when all tensors are written.
+        """Runs the layers once, on what the meta tensors say now: a step. Returns when all tensors are written.
 
-        ``default_stream`` is taken and ignored: what the GPU was given before is done first.
+        In the modes "onepass" and "online_notoken", and in test mode. The other modes go on from token to token inside
+        the kernel, which is not built yet: UserError. ``default_stream`` is taken and ignored: what the GPU was given
+        before is done first.
         """
         if kwargs:
             raise UserError(f"[__call__] there is no option {min(kwargs)!r}; there is default_stream")
         runner = self._ready("__call__")
+        if not self.test_mode and self.mode not in _SINGLE_PASS:
+            raise UserError(
+                f'[__call__] the token loop of mode="{self.mode}" is not built yet: take mode="onepass" and call the '
+                "kernel once a step, or megalith.load for whole models"
+            )
         meta.check(self)
         runner.run(1)
 
