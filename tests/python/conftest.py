@@ -1,6 +1,9 @@
 """What the tests share: random tensors, kernels in test mode on each target, and what counts as right."""
 
 
+import os
+import pathlib
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -104,3 +107,30 @@ def assert_right(found, expected, roundings=1.0, slack=64):
     assert np.isfinite(error) and error <= 1, f"off by {error:.3g} times what rounding explains"
 
 
+
+
+# ---- counting with the other programs -----------------------------------------------------------------------------
+
+
+class Counts:
+    """Leaves a line a test where tools/run_tests.sh counts them, as GoogleTest does."""
+
+    def __init__(self, folder):
+        self.path = pathlib.Path(folder) / f"python-{os.getpid()}.xml"
+        self.lines = []
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+            result = ' result="skipped"' if report.skipped else ""
+            self.lines.append(f'<testcase name="{report.nodeid.replace(chr(34), "")}"{result}>')
+            if report.failed:
+                self.lines.append("<failure >")
+
+    def pytest_sessionfinish(self):
+        self.path.write_text("\n".join(self.lines) + "\n")
+
+
+def pytest_configure(config):
+    kind, _, folder = os.environ.get("GTEST_OUTPUT", "").partition(":")
+    if kind == "xml" and os.path.isdir(folder):
+        config.pluginmanager.register(Counts(folder))
