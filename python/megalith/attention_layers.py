@@ -211,7 +211,7 @@ class AttentionLayers:
                 f'[attention_layer] k_cache "{o.k_cache.name}" holds {o.k_cache.dims[0]} requests, but input '
                 f'"{o.input.name}" has {num_rows} rows: one a request'
             )
-        step = self._meta("step", layer)
+        step = self._meta("step", layer.kind)
         if step.num_elements != num_rows:
             raise UserError(
                 f'[attention_layer] the meta tensor "step" has {step.num_elements} entries, but input "{o.input.name}" has '
@@ -254,7 +254,7 @@ class AttentionLayers:
 
     def _paged_rows(self: "PersistentKernel", layer: Layer, o: _Operands, positions: int) -> _Rows:  # type: ignore[misc]
         """From the meta tensors to rows. Made once, and shared by all layers with the same needs."""
-        metas = [self._meta(name, layer) for name in PAGED_META]
+        metas = [self._meta(name, layer.kind) for name in PAGED_META]
         first_row, first_page, indices, last_length = metas
         requests, page_size = self.max_num_batched_requests, o.k_cache.dims[1]
         for meta, size in ((first_row, requests + 1), (first_page, requests + 1), (last_length, requests)):

@@ -71,7 +71,7 @@ class DenseLayers:
                 )
             layer.reads(ids)
         else:
-            reads = [self._meta("tokens", layer), self._meta("step", layer)]
+            reads = [self._meta("tokens", layer.kind), self._meta("step", layer.kind)]
             if reads[0].num_elements < rows:
                 raise UserError(
                     f'[embed_layer] the meta tensor "tokens" has room for {reads[0].num_elements} tokens, fewer than the '

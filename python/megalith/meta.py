@@ -68,8 +68,26 @@ def _check_paged(kernel: "PersistentKernel", rows: int, pages: int, positions: i
             )
 
 
+def _check_loop(kernel: "PersistentKernel") -> None:
+    """In a token loop the tables are the kernel's own; what comes from outside are the texts."""
+    assert kernel._loop is not None
+    for rows, _, positions in kernel._paged_limits:
+        if positions < kernel.max_seq_length:
+            raise UserError(
+                f"the tables of positions are for {positions} positions, but max_seq_length is {kernel.max_seq_length}"
+            )
+    for step, limit in kernel._step_limits:
+        if limit < kernel.max_seq_length:
+            raise UserError(f'"{step.name}" may reach {kernel.max_seq_length - 1}, but there is room for {limit} positions')
+    tensors = kernel._loop.tensors
+    kernel._loop.begin({name: _values(tensors[name]) for name in ("step", "prompt_lengths", "tokens")})
+
+
 def check(kernel: "PersistentKernel") -> None:
     """UserError naming the tensor, the place, what is there and what may be."""
+    if kernel._loop is not None:
+        _check_loop(kernel)
+        return
     for rows, pages, positions in set(kernel._paged_limits):
         _check_paged(kernel, rows, pages, positions)
     for step, limit in kernel._step_limits:

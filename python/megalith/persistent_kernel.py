@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from megalith import _megalith, meta
 from megalith._megalith import UserError
 from megalith.attention_layers import AttentionLayers
 from megalith.dtensor import DTensor, Storage, check_dims
-from megalith.layer import Layer
 from megalith.layers import DenseLayers
 from megalith.tensors import TensorMemory, dtype_name, memory_of
+from megalith.token_loop import LOOP_META, TokenLoop
 
 _MODES = ("offline", "online", "online_notoken", "onepass", "online_multi_turn")
 _SINGLE_PASS = ("online_notoken", "onepass")
@@ -53,6 +54,7 @@ class _Bound:
     def __init__(self, runner: _megalith.GraphRunner, owners: List[Any]):
         self.run = runner.run
         self.read_activation = runner.read_activation
+        self.lock = threading.Lock()  # looking at tables, laying out rows and running belong together
         self._owners = owners
 
 
@@ -140,11 +142,16 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         self._paged_limits: List[Tuple[int, int, int]] = []
         self._step_limits: List[Tuple[DTensor, int]] = []
         self._token_limits: List[Tuple[DTensor, int, Optional[DTensor], Optional[int]]] = []
+        self._vocabulary = 2**31 - 1  # of the embedding that tokens go through
         self._compiled: Optional[_megalith.CompiledKernel] = None
         self._runner: Optional[_Bound] = None
         self._finalized = False
         self._meta_tensors = self._check_meta(meta_tensors)
         self.meta_tensors: Dict[str, Any] = dict(self._meta_tensors)
+        # Scripts that run their kernel step by step need not have all of it.
+        self._loop: Optional[TokenLoop] = None
+        if not self.test_mode and mode not in _SINGLE_PASS and not self._missing_for_loop():
+            self._loop = TokenLoop(self)
 
     @staticmethod
     def _check_meta(meta_tensors: Optional[Dict[str, Any]]) -> Dict[str, Any]:
@@ -160,6 +167,9 @@ class PersistentKernel(DenseLayers, AttentionLayers):
                     f'[PersistentKernel] there is no meta tensor "{name}"; there are {", ".join(_META)}'
                 )
         return dict(meta_tensors)
+
+    def _missing_for_loop(self) -> List[str]:
+        return [name for name in LOOP_META if self._meta_tensors.get(name) is None]
 
     @classmethod
     def get_default_init_parameters(cls) -> Dict[str, Any]:
@@ -346,23 +356,25 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         """A small i32 table of the kernel's own, as a state of the graph."""
         import numpy
 
-        array = numpy.array(values, numpy.int32)
-        self._internals[name] = array
-        return self._graph.state(name, "i32", list(shape) if shape is not None else [array.size])
+        return self._internal_table(name, numpy.array(values, numpy.int32).reshape(shape or (-1,)))
 
-    def _meta(self, name: str, layer: Layer) -> DTensor:
+    def _internal_table(self, name: str, table: Any) -> int:
+        self._internals[name] = table
+        return self._graph.state(name, "i32", list(table.shape))
+
+    def _meta(self, name: str, what: str) -> DTensor:
         """A meta tensor that a layer cannot do without."""
         key = f"meta.{name}"
         if key not in self._tensors:
             if self._meta_tensors.get(name) is None:
                 raise UserError(
-                    f'[{layer.kind}] the meta tensor "{name}" is missing: pass meta_tensors={{"{name}": ...}} to '
+                    f'[{what}] the meta tensor "{name}" is missing: pass meta_tensors={{"{name}": ...}} to '
                     "PersistentKernel"
                 )
             memory = memory_of(self._meta_tensors[name], name)
             if memory.dtype not in ("i32", "i64"):
-                raise UserError(f'[{layer.kind}] the meta tensor "{name}" is {memory.dtype}, want i32 or i64')
-            self._tensors[key] = DTensor(self, name, memory.shape, self._place(memory, key, layer.kind))
+                raise UserError(f'[{what}] the meta tensor "{name}" is {memory.dtype}, want i32 or i64')
+            self._tensors[key] = DTensor(self, name, memory.shape, self._place(memory, key, what))
         return self._tensors[key]
 
     def _check_step(self, step: DTensor, limit: int) -> None:
@@ -372,6 +384,7 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         self, tokens: DTensor, vocabulary: int, step: Optional[DTensor] = None, rows: Optional[int] = None
     ) -> None:
         """Tokens are looked at before each run: all, or those of ``rows`` rows from ``step`` on."""
+        self._vocabulary = min(self._vocabulary, vocabulary)
         if tokens._storage.memory is not None and tokens._storage.writer is None:
             self._token_limits.append((tokens, vocabulary, step, rows))
 
@@ -413,6 +426,8 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         self.eos_token_id = int(kwargs.get("eos_token_id", self.eos_token_id))
         if self._graph.num_nodes == 0:
             raise UserError("[compile] the kernel has no layers: call some first")
+        if self._loop is not None:
+            self._loop.finish()
         self._check_overlaps()
         compiled = _megalith.compile(
             self._graph, target=self.target, num_workers=self.num_workers, reuse_arena=not self.test_mode
@@ -424,8 +439,11 @@ class PersistentKernel(DenseLayers, AttentionLayers):
                 file.write(compiled.source)
             with open(os.path.join(output_dir, "task_graph_rank0.json"), "w", encoding="utf-8") as file:
                 file.write(compiled.tasks.to_json())
-        runner = _megalith.GraphRunner(self._graph, compiled, self._memory())
-        self._runner = _Bound(runner, [*self._places.values(), *self._internals.values()])
+        memory = self._memory()
+        runner = _megalith.GraphRunner(self._graph, compiled, memory)
+        if self._loop is not None:
+            self._loop.bind(memory)
+        self.__Bound(runner, [*self._places.values(), *self._internals.values()])
         self._compiled = compiled
 
     # ---- running ----------------------------------------------------------------------------------------------
@@ -441,26 +459,35 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         runner = self._ready("run_test_mode")
         if not self.test_mode:
             raise UserError("[run_test_mode] the kernel was made without test_mode=True")
-        meta.check(self)
-        runner.run(1)
+        with runner.lock:
+            meta.check(self)
+            runner.run(1)
 
     def __call__(self, default_stream: Any = None, **kwargs: Any) -> None:
-        """Runs the layers once, on what the meta tensors say now: a step. Returns when all tensors are written.
+        """Runs the kernel. Returns when it has ended and all tensors are written.
 
-        In the modes "onepass" and "online_notoken", and in test mode. The other modes go on from token to token inside
-        the kernel, which is not built yet: UserError. ``default_stream`` is taken and ignored: what the GPU was given
-        before is done first.
+        In the modes "offline", "online" and "online_multi_turn" it goes on from token to token: each request of
+        ``tokens`` begins at ``step`` with the rest of its prompt, and ends with ``eos_token_id`` or at max_seq_length;
+        then ``tokens[r, :step[r] + 1]`` is its text. As many requests as max_num_batched_requests work at a time, the
+        others follow. In the modes "onepass" and "online_notoken", and in test mode, it runs the layers once, on what
+        the meta tensors say now. ``default_stream`` is taken and ignored: what the GPU was given before is done first.
         """
         if kwargs:
             raise UserError(f"[__call__] there is no option {min(kwargs)!r}; there is default_stream")
         runner = self._ready("__call__")
-        if not self.test_mode and self.mode not in _SINGLE_PASS:
+        if self._loop is None and not self.test_mode and self.mode not in _SINGLE_PASS:
             raise UserError(
-                f'[__call__] the token loop of mode="{self.mode}" is not built yet: take mode="onepass" and call the '
-                "kernel once a step, or megalith.load for whole models"
+                f'[__call__] mode="{self.mode}" goes on from token to token, but the meta tensor '
+                f'"{self._missing_for_loop()[0]}" is missing: pass it to PersistentKernel, or take mode="onepass" for a step'
             )
-        meta.check(self)
-        runner.run(1)
+        loop = self._loop
+        with runner.lock:
+            meta.check(self)
+            if loop is None:
+                runner.run(1)
+            else:
+                loop.lay_out_first_rows()
+                runner.run(0)
 
     def read(self, tensor: DTensor) -> Any:
         """What a new tensor held after the last run, as a numpy array (bf16 needs ml_dtypes). In test mode only: else
@@ -486,6 +513,7 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         self._finalized = True
         self._runner = None
         self._compiled = None
+        self._loop = None
         self._tensors.clear()
         self._places.clear()
         self._internals.clear()

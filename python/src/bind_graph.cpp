@@ -183,6 +183,8 @@ void bind_graph(nb::module_& module) {
            "attributes"_a = std::map<std::string, double>{}, "tile"_a = std::map<std::string, int64_t>{},
            "outputs"_a = std::map<std::string, TensorId>{}, "dtypes"_a = std::map<std::string, std::string>{},
            "Adds a node: the ids of its outputs. UserError naming node, tensor, found and wanted.")
+      .def("set_gate", &Graph::set_gate, "node"_a, "stop"_a,
+           "Makes a token loop: the next iteration begins after this node, until the i32 state `stop` is set.")
       .def("find", &Graph::find, "name"_a, "The id of the tensor of that name; UserError if there is none.")
       .def(
           "tensor", [](const Graph& g, TensorId id) { return g.tensor(id); }, "id"_a)

@@ -621,14 +621,6 @@ def test_mode_without_test_mode(b):
 
 
 @mistake
-def the_token_loop(b):
-    other = PersistentKernel()
-    other.tensor_init_layer(input=other.attach_input(zeros(2, 16), name="x"))
-    other.compile()
-    other()
-
-
-@mistake
 def tensors_that_share_memory(b):
     whole = zeros(6, 64)
     x = b.kernel.attach_input(whole[:4], name="x")
@@ -643,6 +635,84 @@ def reading_what_was_attached(b):
     b.kernel.linear_layer(input=x, weight=w, output=y)
     b.kernel.compile()
     b.kernel.read(y)
+
+
+def loop_meta(**changes):
+    meta = dict(
+        step=np.zeros(2, np.int32),
+        tokens=zeros(2, 32, dtype=np.int64),
+        input_tokens=zeros(4, 1, dtype=np.int64),
+        output_tokens=zeros(4, 1, dtype=np.int64),
+        prompt_lengths=np.array([3, 5], np.int32),
+        qo_indptr_buffer=zeros(3, dtype=np.int32),
+        paged_kv_indptr_buffer=zeros(3, dtype=np.int32),
+        paged_kv_indices_buffer=zeros(4, dtype=np.int32),
+        paged_kv_last_page_len_buffer=zeros(2, dtype=np.int32),
+    )
+    meta.update(changes)
+    return meta
+
+
+def loop(run=True, **changes):
+    """A token loop that finds the same token after every token."""
+    params = dict(PAGED, max_num_batched_tokens=4)
+    params.update({name: changes.pop(name) for name in list(changes) if name in params})
+    meta = loop_meta(**changes)
+    kernel = PersistentKernel(meta_tensors=meta, **params)
+    ids = kernel.attach_input(meta["input_tokens"], name="ids")
+    x = kernel.new_tensor(dims=(4, 64), name="x")
+    kernel.embed_layer(input=ids, weight=kernel.attach_input(zeros(9, 64), name="w"), output=x, input_source=1)
+    if run:
+        kernel.argmax_layer(input=x, output=kernel.attach_input(meta["output_tokens"], name="best"))
+    kernel.compile()
+    kernel()
+
+
+@mistake
+def a_loop_without_a_table(b):
+    meta = loop_meta()
+    del meta["prompt_lengths"]
+    other = PersistentKernel(meta_tensors=meta, **PAGED)
+    other.tensor_init_layer(input=other.attach_input(zeros(2, 16), name="x"))
+    other.compile()
+    other()
+
+
+@mistake
+def a_loop_that_makes_no_tokens(b):
+    loop(run=False)
+
+
+@mistake
+def a_loop_with_too_few_pages(b):
+    loop(max_num_pages=3)
+
+
+@mistake
+def a_loop_of_other_texts(b):
+    loop(tokens=zeros(3, 32, dtype=np.int64))
+
+
+@mistake
+def a_loop_with_room_for_other_rows(b):
+    loop(input_tokens=zeros(3, 1, dtype=np.int64))
+
+
+@mistake
+def a_prompt_that_fills_its_text(b):
+    loop(prompt_lengths=np.array([3, 32], np.int32))
+
+
+@mistake
+def a_step_behind_its_prompt(b):
+    loop(step=np.array([0, 5], np.int32))
+
+
+@mistake
+def a_prompt_with_an_unknown_token(b):
+    tokens = zeros(2, 32, dtype=np.int64)
+    tokens[1, 2] = 9
+    loop(tokens=tokens)
 
 
 # ---- graphs and models --------------------------------------------------------------------------------------------------
