@@ -443,7 +443,7 @@ class PersistentKernel(DenseLayers, AttentionLayers):
         runner = _megalith.GraphRunner(self._graph, compiled, memory)
         if self._loop is not None:
             self._loop.bind(memory)
-        self.__Bound(runner, [*self._places.values(), *self._internals.values()])
+        self._runner = _Bound(runner, [*self._places.values(), *self._internals.values()])
         self._compiled = compiled
 
     # ---- running ----------------------------------------------------------------------------------------------
