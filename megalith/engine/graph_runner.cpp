@@ -202,14 +202,19 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
   const bool is_cuda = !kernel.cuda.architecture.empty();
   check_memory(graph, memory, is_cuda);
   std::map<std::string, std::vector<int64_t>> part_rows;
-  for (const Tensor& tensor : graph.tensors())
+  for (const Tensor& tensor : graph.tensors()) {
+    int64_t all_rows = 0;
     for (const std::string& part : tensor.parts) {
       const int64_t rows = memory_of(memory, part).rows;
       MEGALITH_CHECK(rows > 0 && rows % tensor.groups == 0,
                      "\"{}\" has {} rows, which cannot be dealt in {} groups (\"{}\")", part, rows, tensor.groups,
                      tensor.name);
       part_rows[tensor.name].push_back(rows);
+      all_rows += rows;
     }
+    MEGALITH_CHECK(tensor.parts.empty() || all_rows == tensor.shape[0].size,
+                   "the parts of \"{}\" have {} rows together, want {}", tensor.name, all_rows, tensor.shape[0].size);
+  }
   if (is_cuda)
     target_ = std::make_unique<CudaTarget>(graph, kernel, memory, part_rows);
   else

@@ -29,14 +29,15 @@ class GraphRunner {
  public:
   /// `memory`: of every constant and state by name, but of a stacked constant its parts instead. `graph` and `kernel`
   /// must outlive the runner. Weights are laid out now: later changes of constants need not be seen. UserError naming a
-  /// tensor that is missing, lies on the wrong side, or starts between elements; SystemError if memory does not suffice.
+  /// tensor that is missing, lies on the wrong side, or starts between elements; SystemError if memory does not
+  /// suffice.
   GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& kernel, std::map<std::string, TensorMemory> memory);
   ~GraphRunner();
   GraphRunner(const GraphRunner&) = delete;
   GraphRunner& operator=(const GraphRunner&) = delete;
 
-  /// So many iterations in one launch; a second thread waits for its turn. InternalError (HangError) if the kernel makes
-  /// no progress.
+  /// So many iterations in one launch; a second thread waits for its turn. InternalError (HangError) if the kernel
+  /// makes no progress.
   void run(uint32_t iterations = 1);
   /// Copies an activation of the last run to `to`; whole only if activations were planned without reuse of the arena.
   void read_activation(graph::TensorId tensor, void* to);

@@ -42,8 +42,8 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 
 }  // namespace
 
-/// A token per row, drawn with the probabilities of softmax(logits). The noise comes from bits that a loop kernel cannot
-/// mix, so this one only says what it touches; `draw` makes each iteration's noise another.
+/// A token per row, drawn with the probabilities of softmax(logits). The noise comes from bits that a loop kernel
+/// cannot mix, so this one only says what it touches; `draw` makes each iteration's noise another.
 graph::Operator gumbel_argmax() {
   return operator_("gumbel_argmax", "token[r] drawn from softmax(logits[r])")
       .input("logits", {"R", "V"})

@@ -12,8 +12,8 @@ namespace {
 void reference(const loop::Binding& binding, loop::Arrays& arrays) {
   auto values = [&](const char* name) -> std::vector<double>& { return arrays.at(name).values; };
   auto at = [&](const char* name, int64_t i) -> double& { return values(name)[static_cast<size_t>(i)]; };
-  const int64_t num_requests = binding.sizes.at("N"), num_slots = binding.sizes.at("R"),
-                room = binding.sizes.at("T"), text = binding.sizes.at("W") / num_requests;
+  const int64_t num_requests = binding.sizes.at("N"), num_slots = binding.sizes.at("R"), room = binding.sizes.at("T"),
+                text = binding.sizes.at("W") / num_requests;
   const double last_token = at("config", 0), longest = at("config", 1), page_size = at("config", 2),
                pages_per_slot = at("config", 3), vocabulary = at("config", 4);
   double &next_request = at("slots", num_slots), &has_begun = at("slots", num_slots + 1);
@@ -64,9 +64,9 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 }  // namespace
 
 /// Begins an iteration of a token loop over tables that stand one behind the other (paged_rows): takes in the tokens of
-/// the iteration before, ends requests and admits others, lays out rows and pages. N requests have a text of W / N tokens
-/// each, R of them work at a time, in a slot each; T rows are there at most. Bookkeeping is beyond a loop kernel, so this
-/// one only says what it touches.
+/// the iteration before, ends requests and admits others, lays out rows and pages. N requests have a text of W / N
+/// tokens each, R of them work at a time, in a slot each; T rows are there at most. Bookkeeping is beyond a loop
+/// kernel, so this one only says what it touches.
 graph::Operator next_batch() {
   return operator_("next_batch", "takes in the made tokens, ends and admits requests, lays out the rows")
       .input("output", {"T"}, DType::i32)

@@ -81,10 +81,11 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
 }
 
 void check_tile(const Node& node, const std::string& iname, int64_t tile, int64_t together, int64_t extent) {
-  MEGALITH_CHECK(tile % together == 0 || tile >= extent,
-                 "[{}] tiles of {} along \"{}\", but {} rows of its weights lie together and cannot be cut apart: take a "
-                 "multiple of {} (node \"{}\")",
-                 node.op->name, tile, iname, together, together, node.name);
+  MEGALITH_CHECK(
+      tile % together == 0 || tile >= extent,
+      "[{}] tiles of {} along \"{}\", but {} rows of its weights lie together and cannot be cut apart: take a "
+      "multiple of {} (node \"{}\")",
+      node.op->name, tile, iname, together, together, node.name);
 }
 
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.

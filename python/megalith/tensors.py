@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Optional, Sequence, Tuple
 
 from megalith import _megalith
@@ -120,9 +121,15 @@ def _is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _numpy_memory(array: Any) -> Tuple[TensorMemory, Sequence[int]]:
-    address, read_only = array.__array_interface__["data"]
-    strides = [stride // array.itemsize if stride % array.itemsize == 0 else -1 for stride in array.strides]
-    return TensorMemory(address, array.shape, str(array.dtype), "cpu", not read_only, array), strides
+    size = array.itemsize
+    strides = [stride // size if stride % size == 0 else -1 for stride in array.strides]
+    writable = array.flags.writeable
+    return TensorMemory(array.ctypes.data, array.shape, array.dtype.name, "cpu", writable, array), strides
+
+
+def _is_numpy(tensor: Any) -> bool:
+    numpy = sys.modules.get("numpy")  # whoever has an array has imported it
+    return numpy is not None and isinstance(tensor, numpy.ndarray)
 
 
 def _torch_memory(tensor: Any) -> Tuple[TensorMemory, Sequence[int]]:
@@ -148,7 +155,7 @@ def memory_of(tensor: Any, name: str) -> TensorMemory:
         strides: Optional[Sequence[int]] = None
     elif library == "torch":
         memory, strides = _torch_memory(tensor)
-    elif hasattr(tensor, "__array_interface__") and hasattr(tensor, "ctypes"):
+    elif _is_numpy(tensor):
         memory, strides = _numpy_memory(tensor)
     elif hasattr(tensor, "__dlpack__"):
         memory, strides = _dlpack_memory(tensor)

@@ -35,16 +35,16 @@ void translate(const std::exception_ptr& pointer, void*) {
     PyErr_SetString(exceptions.internal, error.what());
   } catch (const UserError& error) {
     PyErr_SetString(exceptions.user, error.what());
-  } catch (const SystemError& error) {
-    PyErr_SetString(exceptions.system, error.what());
-  } catch (const Error& error) { PyErr_SetString(exceptions.error, error.what()); }
+  } catch (const SystemError& error) { PyErr_SetString(exceptions.system, error.what()); } catch (const Error& error) {
+    PyErr_SetString(exceptions.error, error.what());
+  }
 }
 
 }  // namespace
 
 void bind_base(nb::module_& module) {
-  exceptions.error = new_exception(module, "Error", "Base of all of Megalith's errors.",
-                                   nb::make_tuple(nb::handle(PyExc_Exception)));
+  exceptions.error =
+      new_exception(module, "Error", "Base of all of Megalith's errors.", nb::make_tuple(nb::handle(PyExc_Exception)));
   const nb::handle error(exceptions.error);
   exceptions.user = new_exception(module, "UserError", "The input is wrong: a tensor, a shape, an option, a file.",
                                   nb::make_tuple(error, nb::handle(PyExc_ValueError)));
@@ -54,8 +54,9 @@ void bind_base(nb::module_& module) {
   exceptions.system = new_exception(module, "SystemError",
                                     "The system is wrong: a compiler that failed, no GPU, no memory, a full disk.",
                                     nb::make_tuple(error, nb::handle(PyExc_RuntimeError)));
-  exceptions.hang = new_exception(module, "HangError", "A kernel made no progress; the message says who waits for what.",
-                                  nb::make_tuple(nb::handle(exceptions.internal)));
+  exceptions.hang =
+      new_exception(module, "HangError", "A kernel made no progress; the message says who waits for what.",
+                    nb::make_tuple(nb::handle(exceptions.internal)));
   nb::register_exception_translator(translate);
 
   module.attr("__version__") = MEGALITH_VERSION;

@@ -136,7 +136,8 @@ void bind_graph(nb::module_& module) {
       .def_prop_ro("dtype", [](const graph::Tensor& t) { return std::string(dtype_name(t.dtype)); })
       .def_prop_ro("shape", [](const graph::Tensor& t) { return nb::tuple(nb::cast(sizes_of(t))); })
       .def_prop_ro(
-          "kind", [](const graph::Tensor& t) { return kind_name(t.kind); }, "\"constant\", \"state\" or \"activation\".")
+          "kind", [](const graph::Tensor& t) { return kind_name(t.kind); },
+          "\"constant\", \"state\" or \"activation\".")
       .def_ro("parts", &graph::Tensor::parts, "Of a stacked constant: the tensors whose rows it has.")
       .def_prop_ro("nbytes", &graph::Tensor::bytes)
       .def("__repr__", [](const graph::Tensor& t) {

@@ -31,8 +31,9 @@ void bind_model(nb::module_& module) {
             return tokenizer.decode(ids, skip_special);
           },
           "ids"_a, nb::kw_only(), "skip_special"_a = true)
-      .def("token_id",
-           [](const Tokenizer& tokenizer, const std::string& name) { return tokenizer.token_id(name); }, "name"_a)
+      .def(
+          "token_id", [](const Tokenizer& tokenizer, const std::string& name) { return tokenizer.token_id(name); },
+          "name"_a)
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
       .def("__repr__",
            [](const Tokenizer& tokenizer) { return fmt::format("<tokenizer of {} tokens>", tokenizer.vocab_size()); });

@@ -71,8 +71,7 @@ class DeviceArray {
 
 void bind_runtime(nb::module_& module) {
   nb::class_<TensorView>(module, "TensorView", "A tensor of some other library, taken without a copy.")
-      .def_prop_ro("address",
-                   [](const TensorView& view) { return reinterpret_cast<uintptr_t>(view.array.data()); })
+      .def_prop_ro("address", [](const TensorView& view) { return reinterpret_cast<uintptr_t>(view.array.data()); })
       .def_prop_ro("shape",
                    [](const TensorView& view) {
                      std::vector<int64_t> shape;
@@ -129,8 +128,9 @@ void bind_runtime(nb::module_& module) {
   module.def(
       "default_num_workers", [](const std::string& target) { return engine::default_num_workers(target); },
       "target"_a = "cpu", "Workers to use when nobody says: every usable core, or every multiprocessor.");
-  module.def("memory_available", [] { return runtime::memory_available_bytes(); },
-             "Bytes of the host's memory that can still be had.");
+  module.def(
+      "memory_available", [] { return runtime::memory_available_bytes(); },
+      "Bytes of the host's memory that can still be had.");
 }
 
 }  // namespace megalith::python

@@ -62,7 +62,8 @@ void bind_task(nb::module_& module) {
   nb::class_<TaskGraph>(module, "TaskGraph", "All tasks and events of one iteration. str() sums it up.")
       .def_ro("name", &TaskGraph::name)
       .def_ro("tasks", &TaskGraph::tasks)
-      .def_ro("workers", &TaskGraph::workers, "Per worker the indices of its tasks, in the order in which it runs them.")
+      .def_ro("workers", &TaskGraph::workers,
+              "Per worker the indices of its tasks, in the order in which it runs them.")
       .def_prop_ro("num_events", [](const TaskGraph& graph) { return graph.events.size(); })
       .def_ro("arena_bytes", &TaskGraph::arena_bytes)
       .def("placement", &placement, "Who runs what, a line a worker.")
