@@ -24,8 +24,9 @@ def operands(b, rows, groups, per_group, size, positions, with_norm, with_rope):
     return tensors, xv, reference.Attention(groups, size, norms, tables)
 
 
-@pytest.mark.parametrize("requests", [1, 2, 8])
-@pytest.mark.parametrize("with_norm,with_rope,size", [(False, False, 64), (True, True, 128), (False, True, 64)])
+@pytest.mark.parametrize(
+    "requests,with_norm,with_rope,size", [(1, False, False, 64), (2, True, True, 128), (8, False, True, 64)]
+)
 def test_contiguous(bench, requests, with_norm, with_rope, size):
     groups, per_group, positions = 2, 2, 300
     steps = np.array([0, 299, 17, 1, 64, 255, 256, 100][:requests], np.int32)
@@ -95,17 +96,16 @@ def paged_case(bench, page_size, new_rows, lengths, rows, max_seq_length, num_pa
 
 
 CASES = [
-    # page size, new rows of each request, lengths of each with them, room for rows, longest, pages
-    pytest.param(16, [1], [1], 1, 512, 32, id="one token"),
-    pytest.param(16, [1], [512], 1, 512, 32, id="one at the end"),
-    pytest.param(64, [1, 1, 1], [3, 64, 65], 3, 512, 24, id="three decoding"),
-    pytest.param(128, [5, 1, 0, 2], [5, 200, 0, 130], 16, 512, 16, id="prompts and texts, rows to spare"),
-    pytest.param(4096, [1, 7], [300, 7], 8, 512, 2, id="a page a request"),
+    # page size, new rows of each request, lengths of each with them, room for rows, longest, pages, head_dim
+    pytest.param(16, [1], [1], 1, 512, 32, 128, id="one token"),
+    pytest.param(16, [1], [512], 1, 512, 32, 64, id="one at the end"),
+    pytest.param(64, [1, 1, 1], [3, 64, 65], 3, 512, 24, 128, id="three decoding"),
+    pytest.param(128, [5, 1, 0, 2], [5, 200, 0, 130], 16, 512, 16, 64, id="prompts and texts, rows to spare"),
+    pytest.param(4096, [1, 7], [300, 7], 8, 512, 2, 128, id="a page a request"),
 ]
 
 
-@pytest.mark.parametrize("page_size,new_rows,lengths,rows,longest,pages", CASES)
-@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("page_size,new_rows,lengths,rows,longest,pages,size", CASES)
 def test_paged(bench, page_size, new_rows, lengths, rows, longest, pages, size):
     b, tensors, expected, kept, heads = paged_case(
         bench, page_size, new_rows, lengths, rows, longest, pages, with_norm=True, with_rope=True, heads=(2, 2, size)
@@ -135,14 +135,13 @@ def test_paged_reads_the_tables_anew(bench):
         assert np.all(b.value("y").astype(np.float32) == 5)
 
 
-@pytest.mark.parametrize("chunks", [1, 2, 4])
-@pytest.mark.parametrize("lse_type", [np.float32])
-def test_paged_in_chunks(bench, chunks, lse_type):
+@pytest.mark.parametrize("chunks", [1, 4])
+def test_paged_in_chunks(bench, chunks):
     b, tensors, expected, _, heads = paged_case(
         bench, 64, [1, 3, 0], [1, 200, 0], 6, 256, 16, with_norm=True, with_rope=True
     )
     groups, per_group, size = heads
-    lse = b.output("lse", 6, chunks * per_group, groups, dtype=lse_type)
+    lse = b.output("lse", 6, chunks * per_group, groups, dtype=np.float32)
     part = b.output("part", 6, chunks * per_group * size, groups, dtype=np.float32)
     y = b.output("y", 6, groups * per_group * size)
     params = (groups * per_group, size)
