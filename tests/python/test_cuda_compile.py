@@ -12,7 +12,7 @@ def compiled(graph):
     try:
         kernel = megalith.compile(graph, target="cuda:sm_90a", num_workers=8)
     except megalith.SystemError as error:
-        if "NVRTC" in str(error) and "not found" in str(error) or "libnvrtc" in str(error):
+        if "cannot open" in str(error):
             pytest.skip(str(error).splitlines()[0])
         raise
     assert kernel.is_cuda
