@@ -38,8 +38,14 @@ def page_tables(length):
 meta = {name: make.place(table) for name, table in page_tables(prompt + 1).items()}
 params = PersistentKernel.get_default_init_parameters()
 params.update(
-    mode="onepass", num_workers=mirage.get_configurations_from_gpu(0)[0], meta_tensors=meta, max_seq_length=longest,
-    max_num_batched_requests=requests, max_num_batched_tokens=requests, max_num_pages=num_pages, page_size=page_size,
+    mode="onepass",
+    num_workers=mirage.get_configurations_from_gpu(0)[0],
+    meta_tensors=meta,
+    max_seq_length=longest,
+    max_num_batched_requests=requests,
+    max_num_batched_tokens=requests,
+    max_num_pages=num_pages,
+    page_size=page_size,
 )
 pk = PersistentKernel(**params)
 values = {}
@@ -73,7 +79,11 @@ parts = [
     weight("v_proj", kv_heads * size, hidden, scale=hidden**-0.5),
 ]
 qkv = pk.shuffle_tensors(inputs=parts, shuffled_dim=0, num_groups=kv_heads, name="qkv_proj")
-normed, attn_in, attn_out = fresh("norm_out", requests, hidden), fresh("attn_in", requests, 512), fresh("attn_out", requests, 256)
+normed, attn_in, attn_out = (
+    fresh("norm_out", requests, hidden),
+    fresh("attn_in", requests, 512),
+    fresh("attn_out", requests, 256),
+)
 pk.rmsnorm_layer(input=x, weight=norm, output=normed, grid_dim=(requests, 1, 1), block_dim=block_dim)
 pk.linear_layer(input=normed, weight=qkv, output=attn_in, grid_dim=(8, 1, 1), block_dim=block_dim)
 cosine, sine = tables()
@@ -91,28 +101,52 @@ pk.paged_attention_layer(
 )
 o_out = fresh("attn_proj_out", requests, hidden)
 pk.linear_with_residual_layer(
-    input=attn_out, weight=weight("o_proj", hidden, q_heads * size, scale=hidden**-0.5), residual=x, output=o_out,
-    grid_dim=(hidden // 64, 1, 1), block_dim=block_dim,
+    input=attn_out,
+    weight=weight("o_proj", hidden, q_heads * size, scale=hidden**-0.5),
+    residual=x,
+    output=o_out,
+    grid_dim=(hidden // 64, 1, 1),
+    block_dim=block_dim,
 )
 
 gate_up = pk.shuffle_tensors(
-    inputs=[weight("gate_proj", inner, hidden, scale=hidden**-0.5), weight("up_proj", inner, hidden, scale=hidden**-0.5)],
-    shuffled_dim=0, num_groups=16, name="gatedup_proj",
+    inputs=[
+        weight("gate_proj", inner, hidden, scale=hidden**-0.5),
+        weight("up_proj", inner, hidden, scale=hidden**-0.5),
+    ],
+    shuffled_dim=0,
+    num_groups=16,
+    name="gatedup_proj",
 )
-mid, gated, mlp_out = fresh("mlp_mid", requests, 2 * inner), fresh("silu_out", requests, inner), fresh("mlp_out", requests, hidden)
+mid, gated, mlp_out = (
+    fresh("mlp_mid", requests, 2 * inner),
+    fresh("silu_out", requests, inner),
+    fresh("mlp_out", requests, hidden),
+)
 pk.rmsnorm_layer(
-    input=o_out, weight=weight("mlp_norm", hidden, scale=1.0), output=normed, grid_dim=(requests, 1, 1), block_dim=block_dim
+    input=o_out,
+    weight=weight("mlp_norm", hidden, scale=1.0),
+    output=normed,
+    grid_dim=(requests, 1, 1),
+    block_dim=block_dim,
 )
 pk.linear_layer(input=normed, weight=gate_up, output=mid, grid_dim=(32, 1, 1), block_dim=block_dim)
 pk.silu_mul_layer(input=mid, output=gated, grid_dim=(16, 1, 1), block_dim=block_dim)
 pk.linear_with_residual_layer(
-    input=gated, weight=weight("down_proj", hidden, inner, scale=inner**-0.5), residual=o_out, output=mlp_out,
-    grid_dim=(hidden // 64, 1, 1), block_dim=block_dim,
+    input=gated,
+    weight=weight("down_proj", hidden, inner, scale=inner**-0.5),
+    residual=o_out,
+    output=mlp_out,
+    grid_dim=(hidden // 64, 1, 1),
+    block_dim=block_dim,
 )
 logits_dt = pk.attach_input(torch_tensor=logits, name="logits")
 pk.rmsnorm_linear_layer(
-    input=mlp_out, weight_norm=weight("final_norm", hidden, scale=1.0),
-    weight_linear=weight("lm_head", vocabulary, hidden, scale=hidden**-0.5), output=logits_dt, grid_dim=(16, 1, 1),
+    input=mlp_out,
+    weight_norm=weight("final_norm", hidden, scale=1.0),
+    weight_linear=weight("lm_head", vocabulary, hidden, scale=hidden**-0.5),
+    output=logits_dt,
+    grid_dim=(16, 1, 1),
     block_dim=block_dim,
 )
 value, index = fresh("argmax_value", requests, 8), fresh("argmax_index", requests, 8, dtype=mirage.int64)

@@ -14,7 +14,9 @@ num_tasks = 128
 
 num_workers, num_schedulers = mirage.get_configurations_from_gpu(0)
 params = PersistentKernel.get_default_init_parameters()
-params.update(test_mode=True, num_workers=num_workers, num_local_schedulers=num_schedulers, max_num_batched_tokens=batch)
+params.update(
+    test_mode=True, num_workers=num_workers, num_local_schedulers=num_schedulers, max_num_batched_tokens=batch
+)
 params["meta_tensors"] = {"qo_indptr_buffer": make.zeros(batch + 1, dtype=np.int32)}
 
 with PersistentKernel(**params) as pk:
@@ -29,7 +31,9 @@ with PersistentKernel(**params) as pk:
     block_dim = (256, 1, 1) if pk.target_cc >= 90 else (128, 1, 1)
     gate_dt = pk.attach_input(gate, name="w_gate")
     up_dt = pk.attach_input(up, name="w_up")
-    gate_up_dt = pk.shuffle_tensors(inputs=[gate_dt, up_dt], shuffled_dim=0, num_groups=num_tasks // 2, name="w_gatedup")
+    gate_up_dt = pk.shuffle_tensors(
+        inputs=[gate_dt, up_dt], shuffled_dim=0, num_groups=num_tasks // 2, name="w_gatedup"
+    )
     down_dt = pk.attach_input(down, name="w_down")
     residual_dt = pk.attach_input(residual, name="residual")
     mid_dt = pk.attach_input(mid, name="mlp_mid")
@@ -39,7 +43,11 @@ with PersistentKernel(**params) as pk:
     pk.linear_layer(input=x_dt, weight=gate_up_dt, output=mid_dt, grid_dim=(num_tasks, 1, 1), block_dim=block_dim)
     pk.silu_mul_layer(input=mid_dt, output=gated_dt, grid_dim=(num_tasks // 2, 1, 1), block_dim=block_dim)
     pk.linear_with_residual_layer(
-        input=gated_dt, weight=down_dt, residual=residual_dt, output=out_dt, grid_dim=(hidden // 64, 1, 1),
+        input=gated_dt,
+        weight=down_dt,
+        residual=residual_dt,
+        output=out_dt,
+        grid_dim=(hidden // 64, 1, 1),
         block_dim=block_dim,
     )
     pk.compile()

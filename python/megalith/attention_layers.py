@@ -9,15 +9,13 @@ chunk by chunk of the positions. What lies between the nodes is f32.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from megalith._megalith import UserError
 from megalith.dtensor import DTensor
+from megalith.kernel_tensors import KernelTensors
 from megalith.layer import Layer
 from megalith.partition import Axis
-
-if TYPE_CHECKING:
-    from megalith.persistent_kernel import PersistentKernel
 
 Dims = Optional[Tuple[int, int, int]]
 
@@ -59,7 +57,7 @@ class _Rows(NamedTuple):
     reads: List[DTensor]
 
 
-class AttentionLayers:
+class AttentionLayers(KernelTensors):
     """The layers with attention; a part of PersistentKernel."""
 
     # ---- what they share --------------------------------------------------------------------------------------
@@ -74,7 +72,7 @@ class AttentionLayers:
         groups, size = k_cache.dims[2:]
         if num_q_heads < 1 or num_q_heads % groups != 0:
             raise UserError(
-                f'[{layer.kind}] {num_q_heads} query heads cannot be shared among the {groups} key heads of k_cache '
+                f"[{layer.kind}] {num_q_heads} query heads cannot be shared among the {groups} key heads of k_cache "
                 f'"{k_cache.name}" {list(k_cache.dims)}'
             )
         heads = _Heads(groups, num_q_heads // groups, size)
@@ -176,7 +174,7 @@ class AttentionLayers:
     # ---- a contiguous cache -----------------------------------------------------------------------------------
 
     def attention_layer(
-        self: "PersistentKernel",  # type: ignore[misc]
+        self,
         input: DTensor,
         k_cache: DTensor,
         v_cache: DTensor,
@@ -252,7 +250,7 @@ class AttentionLayers:
 
     # ---- pages ------------------------------------------------------------------------------------------------
 
-    def _paged_rows(self: "PersistentKernel", layer: Layer, o: _Operands, positions: int) -> _Rows:  # type: ignore[misc]
+    def _paged_rows(self, layer: Layer, o: _Operands, positions: int) -> _Rows:
         """From the meta tensors to rows. Made once, and shared by all layers with the same needs."""
         metas = [self._meta(name, layer.kind) for name in PAGED_META]
         first_row, first_page, indices, last_length = metas
@@ -291,7 +289,7 @@ class AttentionLayers:
             self._paged[key] = (request, position, table, dim)
         return _Rows(*self._paged[key], metas)
 
-    def _paged_cache(self: "PersistentKernel", layer: Layer, o: _Operands) -> None:  # type: ignore[misc]
+    def _paged_cache(self, layer: Layer, o: _Operands) -> None:
         for index, name, value in ((0, "max_num_pages", self.max_num_pages), (1, "page_size", self.page_size)):
             if o.k_cache.dims[index] != value:
                 raise UserError(
@@ -299,12 +297,12 @@ class AttentionLayers:
                     f"heads, head_dim) with dimension {index} equal to {name}, which is {value}"
                 )
 
-    def _check_paged(self: "PersistentKernel", o: _Operands, positions: int) -> None:  # type: ignore[misc]
+    def _check_paged(self, o: _Operands, positions: int) -> None:
         limit = min(positions, o.tables[0].dims[0]) if o.tables else positions
         self._paged_limits.append((o.input.dims[0], o.k_cache.dims[0], limit))
 
     def paged_attention_layer(
-        self: "PersistentKernel",  # type: ignore[misc]
+        self,
         input: DTensor,
         k_cache: DTensor,
         v_cache: DTensor,
@@ -367,16 +365,14 @@ class AttentionLayers:
 
     @staticmethod
     def _attention_params(layer: Layer, attention_params: object) -> Tuple[int, int]:
-        try:
-            num_q_heads, head_dim = (int(value) for value in tuple(attention_params)[:2])  # type: ignore[call-overload]
-        except (TypeError, ValueError):
-            raise UserError(
-                f"[{layer.kind}] attention_params is {attention_params!r}, want (query heads, head_dim)"
-            ) from None
+        pair = attention_params[:2] if isinstance(attention_params, (tuple, list)) else ()
+        if len(pair) != 2 or not all(hasattr(value, "__index__") for value in pair):
+            raise UserError(f"[{layer.kind}] attention_params is {attention_params!r}, want (query heads, head_dim)")
+        num_q_heads, head_dim = (int(value) for value in pair)
         return num_q_heads, head_dim
 
     def paged_attention_split_kv_layer(
-        self: "PersistentKernel",  # type: ignore[misc]
+        self,
         input: DTensor,
         k_cache: DTensor,
         v_cache: DTensor,
@@ -406,7 +402,7 @@ class AttentionLayers:
         )
         if head_dim != o.heads.size:
             raise UserError(
-                f"[{layer.kind}] attention_params says heads of {head_dim}, but those of k_cache \"{o.k_cache.name}\" have "
+                f'[{layer.kind}] attention_params says heads of {head_dim}, but those of k_cache "{o.k_cache.name}" have '
                 f"{o.heads.size}"
             )
         self._paged_cache(layer, o)
@@ -435,7 +431,7 @@ class AttentionLayers:
         self._keep_caches_readable(o)
 
     def paged_attention_split_kv_merge_layer(
-        self: "PersistentKernel",  # type: ignore[misc]
+        self,
         lse: DTensor,
         output_tmp: DTensor,
         output: DTensor,

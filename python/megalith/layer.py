@@ -10,7 +10,7 @@ from megalith.dtensor import DTensor
 from megalith.partition import Axis
 
 if TYPE_CHECKING:
-    from megalith.persistent_kernel import PersistentKernel
+    from megalith.kernel_tensors import KernelTensors
 
 _FLOATS = ("bf16", "f16", "f32")
 _INTEGERS = ("i32", "i64")
@@ -21,7 +21,7 @@ class Layer:
     changes nothing; ``node`` then notes who reads and writes what, so that a layer that is refused leaves the kernel as
     it was."""
 
-    def __init__(self, kernel: "PersistentKernel", kind: str, grid_dim: object, block_dim: object):
+    def __init__(self, kernel: "KernelTensors", kind: str, grid_dim: object, block_dim: object):
         self.kernel = kernel
         self.kind = kind
         self.grid_dim = grid_dim
@@ -40,13 +40,9 @@ class Layer:
         if tensor._kernel is not self.kernel:
             raise UserError(f'[{self.kind}] {role} "{tensor.name}" belongs to another PersistentKernel')
         if tensor.dtype not in dtypes:
-            raise UserError(
-                f'[{self.kind}] {role} "{tensor.name}" is {tensor.dtype}, want {" or ".join(dtypes)}'
-            )
+            raise UserError(f'[{self.kind}] {role} "{tensor.name}" is {tensor.dtype}, want {" or ".join(dtypes)}')
         if rank is not None and tensor.num_dims != rank:
-            raise UserError(
-                f'[{self.kind}] {role} "{tensor.name}" is {list(tensor.dims)}, want {rank} dimensions'
-            )
+            raise UserError(f'[{self.kind}] {role} "{tensor.name}" is {list(tensor.dims)}, want {rank} dimensions')
         return tensor
 
     def floats(self, tensor: object, role: str, rank: Optional[int] = 2) -> DTensor:
@@ -73,9 +69,7 @@ class Layer:
 
     def want_dims(self, tensor: DTensor, role: str, dims: Sequence[int], why: str) -> None:
         if tensor.dims != tuple(dims):
-            raise UserError(
-                f'[{self.kind}] {role} "{tensor.name}" is {list(tensor.dims)}, want {list(dims)}: {why}'
-            )
+            raise UserError(f'[{self.kind}] {role} "{tensor.name}" is {list(tensor.dims)}, want {list(dims)}: {why}')
 
     # ---- the partition ----------------------------------------------------------------------------------------
 

@@ -7,33 +7,20 @@ float dtype.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import Optional, Tuple
 
 from megalith import partition
 from megalith._megalith import UserError
 from megalith.dtensor import DTensor
+from megalith.kernel_tensors import KernelTensors
 from megalith.layer import Layer
-from megalith.partition import Axis
-
-if TYPE_CHECKING:
-    from megalith.persistent_kernel import PersistentKernel
+from megalith.partition import Axis, columns_of, rows_of
 
 Dims = Optional[Tuple[int, int, int]]
 
 
-def _columns(iname: str, tensor: DTensor) -> Axis:
-    return Axis(iname, tensor.dims[1], f'the {tensor.dims[1]} columns of "{tensor.name}"')
-
-
-def _rows(iname: str, tensor: DTensor) -> Axis:
-    return Axis(iname, tensor.dims[0], f'the {tensor.dims[0]} rows of "{tensor.name}"')
-
-
-class DenseLayers:
+class DenseLayers(KernelTensors):
     """The layers without attention; a part of PersistentKernel."""
-
-    def _layer(self: "PersistentKernel", kind: str, grid_dim: Dims, block_dim: Dims) -> Layer:  # type: ignore[misc]
-        return Layer(self, kind, grid_dim, block_dim)
 
     def embed_layer(
         self,
@@ -59,9 +46,9 @@ class DenseLayers:
         rows = output.dims[0]
         x = partition.check_triple("embed_layer", "grid_dim", grid_dim)[0] if grid_dim is not None else 1
         if output.dims[1] % x == 0:
-            tile = layer.tiles(x=_columns("h", output), y=_rows("t", output))
+            tile = layer.tiles(x=columns_of("h", output), y=rows_of("t", output))
         else:
-            tile = layer.tiles(x=_rows("t", output), y=_columns("h", output))
+            tile = layer.tiles(x=rows_of("t", output), y=columns_of("h", output))
         reads = [ids]
         if input_source == 1:
             if ids.num_elements != rows:
@@ -119,7 +106,7 @@ class DenseLayers:
                 f"{list(input.dims)} has columns"
             )
         layer.want_dims(output, "output", input.dims, f'as "{input.name}"')
-        tile = layer.tiles(x=_rows("t", output))
+        tile = layer.tiles(x=rows_of("t", output))
         layer.reads(input)
         layer.writes(output)
         layer.node(
@@ -177,7 +164,7 @@ class DenseLayers:
                 f'[rmsnorm_linear_layer] weight_norm "{norm.name}" is {list(norm.dims)}, want [{input.dims[1]}]: are the '
                 "weights in the right order?"
             )
-        tile = layer.tiles(x=_columns("n", output))
+        tile = layer.tiles(x=columns_of("n", output))
         layer.reads(input)
         layer.writes(output)
         layer.node(
@@ -203,7 +190,7 @@ class DenseLayers:
         weight = layer.weight(weight, "weight")
         output = layer.floats(output, "output")
         self._check_linear(layer, input, weight, output)
-        tile = layer.tiles(x=_columns("n", output))
+        tile = layer.tiles(x=columns_of("n", output))
         layer.reads(input)
         layer.writes(output)
         layer.node("linear", [layer.id(input), layer.id(weight)], {"y": layer.id(output)}, tile=tile)
@@ -231,7 +218,7 @@ class DenseLayers:
         output = layer.floats(output, "output")
         self._check_linear(layer, input, weight, output)
         layer.want_dims(residual, "residual", output.dims, f'as output "{output.name}"')
-        tile = layer.tiles(x=_columns("n", output))
+        tile = layer.tiles(x=columns_of("n", output))
         layer.reads(input, residual)
         layer.writes(output, fresh=output._storage is not residual._storage)
         layer.node(
@@ -259,7 +246,7 @@ class DenseLayers:
         self._check_linear(layer, input, weight, output)
         columns = input.dims[1]
         tile = layer.tiles(
-            x=_columns("n", output), y=Axis("", columns, f'the {columns} columns of input "{input.name}"')
+            x=columns_of("n", output), y=Axis("", columns, f'the {columns} columns of input "{input.name}"')
         )
         splits = int(grid_dim[1]) if grid_dim is not None else next(s for s in (4, 2, 1) if columns % s == 0)
         layer.reads(input)
@@ -295,9 +282,7 @@ class DenseLayers:
             )
         return groups
 
-    def silu_mul_layer(
-        self, input: DTensor, output: DTensor, grid_dim: Dims = None, block_dim: Dims = None
-    ) -> None:
+    def silu_mul_layer(self, input: DTensor, output: DTensor, grid_dim: Dims = None, block_dim: Dims = None) -> None:
         """``output = silu(gate) * up``, both in ``input``.
 
         ``input``: (rows, 2 I). ``output``: (rows, I). Gates and ups take turns in groups: as many as shuffle_tensors()
@@ -312,7 +297,7 @@ class DenseLayers:
                 f'[silu_mul_layer] input "{input.name}" is {list(input.dims)}, want [{output.dims[0]}, '
                 f'{2 * output.dims[1]}]: gates and ups for output "{output.name}" {list(output.dims)}'
             )
-        tile = layer.tiles(x=_columns("i", output))
+        tile = layer.tiles(x=columns_of("i", output))
         pieces = output.dims[1] // tile["i"] if tile else None
         groups = self._silu_groups(layer, input, pieces)
         if output.dims[1] % groups != 0:
@@ -331,9 +316,7 @@ class DenseLayers:
             )
         layer.reads(input)
         layer.writes(output)
-        layer.node(
-            "silu_mul_groups", [layer.id(input)], {"y": layer.id(output)}, sizes={"G": groups}, tile=group_tile
-        )
+        layer.node("silu_mul_groups", [layer.id(input)], {"y": layer.id(output)}, sizes={"G": groups}, tile=group_tile)
         layer.done(reads=[input], writes=[output])
 
     def silu_mul_linear_with_residual_layer(
@@ -364,7 +347,7 @@ class DenseLayers:
         rows = input.dims[0]
         layer.want_dims(output, "output", (rows, weight.dims[0]), f'rows of "{input.name}", outputs of "{weight.name}"')
         layer.want_dims(residual, "residual", output.dims, f'as output "{output.name}"')
-        tile = layer.tiles(x=_columns("n", output))
+        tile = layer.tiles(x=columns_of("n", output))
         groups = self._silu_groups(layer, input, None)
         layer.reads(input, residual)
         layer.writes(output, fresh=output._storage is not residual._storage)
@@ -404,7 +387,7 @@ class DenseLayers:
         block_dim: Dims = None,
         dependent_tensor: Optional[DTensor] = None,
     ) -> None:
-        """``output = input``, of any number of dimensions. grid_dim.x cuts the last one.
+        """``output = input``, both (..., columns). grid_dim.x cuts columns.
 
         ``dependent_tensor`` is checked and else left alone: dependences follow from what layers read and write.
         """
@@ -445,139 +428,3 @@ class DenseLayers:
         layer.writes(output)
         layer.node("fill", [], {"y": layer.id(output)}, tile=tile)
         layer.done(writes=[output])
-
-    # ---- from logits to tokens --------------------------------------------------------------------------------
-
-    def argmax_layer(
-        self, input: DTensor, output: DTensor, grid_dim: Dims = None, block_dim: Dims = None
-    ) -> None:
-        """``output[t] = the lowest column with the largest value of row t``.
-
-        ``input``: (rows, vocabulary). ``output``: (rows, 1) or (rows,), i32 or i64. grid_dim.x cuts the vocabulary.
-        """
-        layer = self._layer("argmax_layer", grid_dim, block_dim)
-        input = layer.floats(input, "input")
-        output = layer.integers(output, "output")
-        rows, vocabulary = input.dims
-        self._want_one_a_row(layer, output, rows)
-        tile = layer.tiles(x=_columns("v", input))
-        chunks = vocabulary // tile["v"] if tile else 1
-        length = -(-vocabulary // chunks)
-        layer.reads(input)
-        layer.writes(output)
-        value = layer.scratch("value", "f32", (rows, chunks))
-        index = layer.scratch("index", "i32", (rows, chunks))
-        layer.node(
-            "argmax_partial",
-            [layer.id(input)],
-            {"value": value, "index": index},
-            suffix="partial",
-            sizes={"C": chunks, "L": length},
-        )
-        layer.node("argmax_reduce", [value, index], {"best": layer.flat(output)})
-        layer.done(reads=[input], writes=[output])
-
-    @staticmethod
-    def _want_one_a_row(layer: Layer, output: DTensor, rows: int) -> None:
-        if output.num_elements != rows or output.dims[0] != rows:
-            raise UserError(
-                f'[{layer.kind}] output "{output.name}" is {list(output.dims)}, want [{rows}, 1]: one token a row'
-            )
-
-    def argmax_partial_layer(
-        self,
-        input: DTensor,
-        output: Tuple[DTensor, DTensor],
-        grid_dim: Dims = None,
-        block_dim: Dims = None,
-    ) -> None:
-        """The largest value of each chunk of columns, and its column.
-
-        ``input``: (rows, vocabulary). ``output``: values (rows, chunks) and columns (rows, chunks), i32 or i64, counted
-        from the first column of ``input``. grid_dim.x is the number of chunks; y cuts rows.
-        """
-        layer = self._layer("argmax_partial_layer", grid_dim, block_dim)
-        if not isinstance(output, (tuple, list)) or len(output) != 2:
-            raise UserError("[argmax_partial_layer] output is not a pair, want (values, columns)")
-        input = layer.floats(input, "input")
-        value = layer.floats(output[0], "output[0]")
-        index = layer.integers(output[1], "output[1]", rank=2)
-        rows, vocabulary = input.dims
-        chunks = value.dims[1]
-        layer.want_dims(value, "output[0]", (rows, chunks), f'rows of "{input.name}", one column a chunk')
-        layer.want_dims(index, "output[1]", value.dims, f'as output[0] "{value.name}"')
-        tile = layer.tiles(x=_columns("v", input), y=_rows("r", value))
-        if tile and vocabulary // tile["v"] != chunks:
-            raise UserError(
-                f"[argmax_partial_layer] grid_dim is {tuple(grid_dim)!r}, but output[0] \"{value.name}\" has {chunks} "  # type: ignore[arg-type]
-                "chunks: x must be that"
-            )
-        layer.reads(input)
-        layer.writes(value, index)
-        layer.node(
-            "argmax_partial",
-            [layer.id(input)],
-            {"value": layer.id(value), "index": layer.id(index)},
-            sizes={"C": chunks, "L": -(-vocabulary // chunks)},
-            tile={"c": 1, "r": tile["r"]} if tile else {},
-        )
-        layer.done(reads=[input], writes=[value, index])
-
-    def argmax_reduce_layer(
-        self,
-        input: Tuple[DTensor, DTensor],
-        output: DTensor,
-        grid_dim: Dims = None,
-        block_dim: Dims = None,
-    ) -> None:
-        """The winner among the chunks of argmax_partial_layer; of equals the lowest column.
-
-        ``input``: (values, columns). ``output``: (rows, 1), i32 or i64. grid_dim.y cuts rows.
-        """
-        layer = self._layer("argmax_reduce_layer", grid_dim, block_dim)
-        if not isinstance(input, (tuple, list)) or len(input) != 2:
-            raise UserError("[argmax_reduce_layer] input is not a pair, want (values, columns)")
-        value = layer.floats(input[0], "input[0]")
-        index = layer.integers(input[1], "input[1]", rank=2)
-        output = layer.integers(output, "output")
-        layer.want_dims(index, "input[1]", value.dims, f'as input[0] "{value.name}"')
-        self._want_one_a_row(layer, output, value.dims[0])
-        tile = layer.tiles(y=Axis("r", value.dims[0], f'the {value.dims[0]} rows of "{output.name}"'))
-        layer.reads(value, index)
-        layer.writes(output)
-        layer.node("argmax_reduce", [layer.id(value), layer.id(index)], {"best": layer.flat(output)}, tile=tile)
-        layer.done(reads=[value, index], writes=[output])
-
-    def sampling_layer(
-        self,
-        logits: DTensor,
-        output: DTensor,
-        grid_dim: Dims = None,
-        block_dim: Dims = None,
-        seed: int = 42,
-    ) -> None:
-        """A token a row, drawn with the probabilities of softmax(logits).
-
-        ``logits``: (rows, vocabulary). ``output``: (rows, 1), i32. The same seed draws the same tokens; each run draws
-        others than the one before. grid_dim.x cuts rows.
-        """
-        layer = self._layer("sampling_layer", grid_dim, block_dim)
-        logits = layer.floats(logits, "logits")
-        output = layer.integers(output, "output")
-        rows = logits.dims[0]
-        self._want_one_a_row(layer, output, rows)
-        if not -(2**31) <= int(seed) < 2**31:
-            raise UserError(f"[sampling_layer] seed is {seed}, want a number of 32 bits")
-        tile = layer.tiles(x=Axis("r", rows, f'the {rows} rows of "{output.name}"'))
-        layer.reads(logits)
-        layer.writes(output)
-        seeds = self._internal(f"{layer.name}.seed", [int(seed)])
-        draw = self._internal(f"{layer.name}.draw", [0])
-        token = layer.scratch("token", "i32", (rows,)) if output.dtype != "i32" else layer.flat(output)
-        layer.node("gumbel_argmax", [layer.id(logits), seeds, draw], {"token": token}, tile=tile)
-        if output.dtype != "i32":
-            layer.node("copy_tokens", [token], {"y": layer.flat(output)}, suffix="copy")
-        layer.node("count_up", [draw], suffix="count")
-        layer.done(reads=[logits], writes=[output])
-
-    sampling_sm100_layer = sampling_layer

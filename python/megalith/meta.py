@@ -78,7 +78,9 @@ def _check_loop(kernel: "PersistentKernel") -> None:
             )
     for step, limit in kernel._step_limits:
         if limit < kernel.max_seq_length:
-            raise UserError(f'"{step.name}" may reach {kernel.max_seq_length - 1}, but there is room for {limit} positions')
+            raise UserError(
+                f'"{step.name}" may reach {kernel.max_seq_length - 1}, but there is room for {limit} positions'
+            )
     tensors = kernel._loop.tensors
     kernel._loop.begin({name: _values(tensors[name]) for name in ("step", "prompt_lengths", "tokens")})
 
@@ -94,10 +96,10 @@ def check(kernel: "PersistentKernel") -> None:
         for i, value in enumerate(_values(step)):
             if not 0 <= value < limit:
                 raise UserError(f'the meta tensor "{step.name}" has {value} at [{i}], want 0 to {limit - 1}')
-    for tokens, vocabulary, begin, rows in kernel._token_limits:
+    for tokens, vocabulary, begin, num_rows in kernel._token_limits:
         first = _values(begin)[0] if begin is not None else 0
         values = _values(tokens)
-        for i in range(first, first + rows if rows is not None else len(values)):
+        for i in range(first, first + num_rows if num_rows is not None else len(values)):
             if not 0 <= values[i] < vocabulary:
                 raise UserError(
                     f'"{tokens.name}" has the token {values[i]} at [{i}], but the vocabulary has {vocabulary}'

@@ -70,7 +70,7 @@ class Model:
             raise UserError(f"[{what}] {self.folder} has no tokenizer.json: give token ids instead of text")
         return self.tokenizer
 
-    def _ids(self, prompt: Prompt) -> List[int]:
+    def _ids(self, prompt: Any) -> List[int]:
         if isinstance(prompt, str):
             return self._need_tokenizer("generate").encode(prompt)
         if not hasattr(prompt, "__iter__") or not _is_ids(prompt):
@@ -101,7 +101,7 @@ class Model:
         vocabulary does not have, more prompts than ``max_batch``.
         """
         is_list = not _is_one(prompt)
-        prompts = list(prompt) if is_list else [prompt]
+        prompts: List[Any] = list(prompt) if is_list else [prompt]
         sampling = _megalith.Sampling()
         sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p = temperature, top_p, top_k, min_p
         sampling.repetition_penalty = repetition_penalty
@@ -261,7 +261,11 @@ def load(
     path = os.fspath(folder)
     if load_format not in ("auto", "dummy"):
         raise UserError(f"[load] load_format is {load_format!r}, want auto or dummy")
-    for name, value in (("num_workers", num_workers), ("max_seq_len", max_seq_len), ("max_batched_tokens", max_batched_tokens)):
+    for name, value in (
+        ("num_workers", num_workers),
+        ("max_seq_len", max_seq_len),
+        ("max_batched_tokens", max_batched_tokens),
+    ):
         if value < 0:
             raise UserError(f"[load] {name} is {value}, want 0 or more")
     for name, value in (("max_batch", max_batch), ("page_size", page_size)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from megalith._megalith import UserError
+from megalith.dtensor import DTensor
 
 Grid = Tuple[int, int, int]
 
@@ -15,6 +16,14 @@ class Axis(NamedTuple):
     iname: str
     extent: int
     what: str  # in words, for messages: "the 4096 columns of \"out\""
+
+
+def rows_of(iname: str, tensor: DTensor) -> Axis:
+    return Axis(iname, tensor.dims[0], f'the {tensor.dims[0]} rows of "{tensor.name}"')
+
+
+def columns_of(iname: str, tensor: DTensor) -> Axis:
+    return Axis(iname, tensor.dims[1], f'the {tensor.dims[1]} columns of "{tensor.name}"')
 
 
 def check_triple(layer: str, what: str, value: object) -> Grid:

@@ -45,7 +45,9 @@ class TokenLoop:
         for name, tensor in self.tensors.items():
             if name not in ("output_tokens", "prompt_lengths"):
                 if tensor._storage.memory is not None and not tensor._storage.memory.writable:
-                    raise UserError(f'[PersistentKernel] the meta tensor "{name}" is read-only, but the token loop writes it')
+                    raise UserError(
+                        f'[PersistentKernel] the meta tensor "{name}" is read-only, but the token loop writes it'
+                    )
                 tensor._storage.writer, tensor._storage.is_read = "the token loop", True
         if kernel._meta_tensors.get("num_new_tokens") is not None:
             self.tensors["num_new_tokens"] = kernel._meta("num_new_tokens", "PersistentKernel")

@@ -1,6 +1,5 @@
 """What the tests share: random tensors, kernels in test mode on each target, and what counts as right."""
 
-
 import os
 import pathlib
 
@@ -105,8 +104,6 @@ def error_in_roundings(found, expected, roundings=1.0, slack=64):
 def assert_right(found, expected, roundings=1.0, slack=64):
     error = error_in_roundings(found, expected, roundings, slack)
     assert np.isfinite(error) and error <= 1, f"off by {error:.3g} times what rounding explains"
-
-
 
 
 # ---- counting with the other programs -----------------------------------------------------------------------------

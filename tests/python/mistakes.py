@@ -374,19 +374,25 @@ def one_tensor_in_two_shapes(b):
 
 @mistake
 def floats_for_tokens(b):
-    b.kernel.embed_layer(input=b.attach("i", zeros(4, 1)), weight=b.attach("w", zeros(9, 64)), output=b.attach("y", zeros(4, 64)))
+    b.kernel.embed_layer(
+        input=b.attach("i", zeros(4, 1)), weight=b.attach("w", zeros(9, 64)), output=b.attach("y", zeros(4, 64))
+    )
 
 
 @mistake
 def fewer_tokens_than_rows(b):
     ids = b.attach("i", zeros(3, 1, dtype=np.int32))
-    b.kernel.embed_layer(input=ids, weight=b.attach("w", zeros(9, 64)), output=b.attach("y", zeros(4, 64)), input_source=1)
+    b.kernel.embed_layer(
+        input=ids, weight=b.attach("w", zeros(9, 64)), output=b.attach("y", zeros(4, 64)), input_source=1
+    )
 
 
 @mistake
 def an_unknown_input_source(b):
     ids = b.attach("i", zeros(4, 1, dtype=np.int32))
-    b.kernel.embed_layer(input=ids, weight=b.attach("w", zeros(9, 64)), output=b.attach("y", zeros(4, 64)), input_source=2)
+    b.kernel.embed_layer(
+        input=ids, weight=b.attach("w", zeros(9, 64)), output=b.attach("y", zeros(4, 64)), input_source=2
+    )
 
 
 @mistake
@@ -398,7 +404,9 @@ def tokens_without_the_meta_tensor(b):
 @mistake
 def a_token_that_the_vocabulary_does_not_have(b):
     ids = b.attach("i", np.array([[1], [9]], np.int32))
-    b.kernel.embed_layer(input=ids, weight=b.attach("w", zeros(9, 64)), output=b.attach("y", zeros(2, 64)), input_source=1)
+    b.kernel.embed_layer(
+        input=ids, weight=b.attach("w", zeros(9, 64)), output=b.attach("y", zeros(2, 64)), input_source=1
+    )
     b.run()
 
 

@@ -81,4 +81,6 @@ class Attention:
             q, k, v = self.heads(row, begin + i)
             keys[begin + i], values[begin + i] = k.astype(keys.dtype), v.astype(values.dtype)
             queries.append(q)
-        return np.stack([attend(q, f64(keys[: begin + i + 1]), f64(values[: begin + i + 1])) for i, q in enumerate(queries)])
+        return np.stack(
+            [attend(q, f64(keys[: begin + i + 1]), f64(values[: begin + i + 1])) for i, q in enumerate(queries)]
+        )

@@ -157,9 +157,7 @@ def test_paged_in_chunks(bench, chunks):
 
 
 def test_layers_share_what_the_tables_say(bench):
-    b, tensors, expected, kept, heads = paged_case(
-        bench, 16, [2], [20], 2, 64, 8, with_norm=True, with_rope=False
-    )
+    b, tensors, expected, kept, heads = paged_case(bench, 16, [2], [20], 2, 64, 8, with_norm=True, with_rope=False)
     y, z = b.output("y", 2, 256), b.output("z", 2, 256)
     b.kernel.paged_attention_layer(**tensors, output=y)
     k2, v2 = b.attach("k2", kept[0].copy()), b.attach("v2", kept[1].copy())

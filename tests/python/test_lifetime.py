@@ -204,6 +204,8 @@ def test_nothing_is_lost_over_many_rounds():
 
 
 def test_importing_needs_no_gpu_and_no_numpy():
-    code = "import sys; import megalith, megalith.mirage; assert 'numpy' not in sys.modules; print(megalith.__version__)"
+    code = (
+        "import sys; import megalith, megalith.mirage; assert 'numpy' not in sys.modules; print(megalith.__version__)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == megalith.__version__

@@ -88,4 +88,3 @@ def test_parts_print(model):
     assert "partition" in str(model.report) or model.report.stages
     assert "kernel rmsnorm" in model.graph.loops() or "kernel " in model.graph.loops()
     assert "parameters" in repr(model)
-

@@ -1,7 +1,7 @@
 """The names under which scripts written for Mirage's persistent kernels find things: the one import to change.
 
-    import megalith.mirage as mirage
-    from megalith.mirage.mpk.persistent_kernel import PersistentKernel
+import megalith.mirage as mirage
+from megalith.mirage.mpk.persistent_kernel import PersistentKernel
 """
 
 from megalith.mirage import mpk
