@@ -46,11 +46,12 @@ def _is_one(prompt: Any) -> bool:
 class Model:
     """A model that is ready to go; ``megalith.load`` makes one.
 
-    ``graph``, ``tasks``, ``source``, ``report`` and ``loops`` show what it was compiled to; all of them print.
+    ``graph``, ``loops()``, ``tasks``, ``tasks.placement()``, ``source`` and ``report`` show what it was compiled to.
     """
 
-    def __init__(self, folder: str, engine: _megalith.Engine, tokenizer: Optional[_megalith.Tokenizer]):
+    def __init__(self, folder: str, target: str, engine: _megalith.Engine, tokenizer: Optional[_megalith.Tokenizer]):
         self.folder = folder
+        self._target = target
         self.tokenizer = tokenizer
         self._engine = engine
         self._lock = threading.Lock()  # one generation at a time: another waits
@@ -187,8 +188,13 @@ class Model:
         """The tensor graph of one iteration."""
         return self._engine.graph
 
+    def loops(self) -> str:
+        """The loop kernels: what each node means."""
+        return self.graph.loops(self._target)
+
     @property
     def kernel(self) -> _megalith.CompiledKernel:
+        """The compiled kernel; ``.directory`` has its source, machine code and the compiler's command."""
         return self._engine.kernel
 
     @property
@@ -283,4 +289,4 @@ def load(
         dummy=load_format == "dummy",
     )
     has_tokenizer = os.path.exists(os.path.join(path, "tokenizer.json"))
-    return Model(path, engine, _megalith.Tokenizer.open(path) if has_tokenizer else None)
+    return Model(path, target, engine, _megalith.Tokenizer.open(path) if has_tokenizer else None)

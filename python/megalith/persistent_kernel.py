@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -162,11 +163,22 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
             raise UserError(f"[{what}] the kernel is not compiled: call compile() first")
         return self._runner
 
+    def _finish_earlier_work(self, stream: Any) -> None:
+        """The kernel's stream waits for the default one alone: work on others is waited for here."""
+        if self.target == "cpu":
+            return
+        torch = sys.modules.get("torch")
+        if stream is None and torch is not None and torch.cuda.is_initialized():
+            stream = torch.cuda.current_stream()
+        if hasattr(stream, "synchronize"):
+            stream.synchronize()
+
     def run_test_mode(self) -> None:
         """Runs the layers once. Returns when all tensors are written. Threads that call at once take turns."""
         runner = self._ready("run_test_mode")
         if not self.test_mode:
             raise UserError("[run_test_mode] the kernel was made without test_mode=True")
+        self._finish_earlier_work(None)
         with runner.lock:
             meta.check(self)
             runner.run(1)
@@ -178,7 +190,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
         ``tokens`` begins at ``step`` with the rest of its prompt, and ends with ``eos_token_id`` or at max_seq_length;
         then ``tokens[r, :step[r] + 1]`` is its text. As many requests as max_num_batched_requests work at a time, the
         others follow. In the modes "onepass" and "online_notoken", and in test mode, it runs the layers once, on what
-        the meta tensors say now. ``default_stream`` is taken and ignored: what the GPU was given before is done first.
+        the meta tensors say now. What torch's current stream, or ``default_stream``, was given before is done first.
         """
         if kwargs:
             raise UserError(f"[__call__] there is no option {min(kwargs)!r}; there is default_stream")
@@ -189,6 +201,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
                 f'"{self._missing_for_loop()[0]}" is missing: pass it to PersistentKernel, or take mode="onepass" for a step'
             )
         loop = self._loop
+        self._finish_earlier_work(default_stream)
         with runner.lock:
             meta.check(self)
             if loop is None:

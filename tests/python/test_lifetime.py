@@ -176,6 +176,38 @@ def test_tensors_of_torch():
     assert_right(y.float().numpy().astype(BF16), expected)
 
 
+class TorchLike:
+    """As much of a torch tensor as is looked at, for where torch is not installed."""
+
+    __module__ = "torch"
+
+    class Device:
+        type = "cpu"
+
+    device = Device()
+
+    def __init__(self, array, dtype):
+        self.array, self.shape, self.dtype = array, array.shape, f"torch.{dtype}"
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+    def stride(self):
+        return tuple(stride // self.array.itemsize for stride in self.array.strides)
+
+
+def test_tensors_as_torch_has_them():
+    b = Bench()
+    arrays = [b.normal(2, 64), b.normal(64), np.zeros((2, 64), BF16)]
+    b.kernel.rmsnorm_layer(*(b.kernel.attach_input(TorchLike(a, "bfloat16"), name=n) for a, n in zip(arrays, "xwy")))
+    b.run()
+    assert_right(arrays[2], reference.rmsnorm(arrays[0], arrays[1]))
+    with pytest.raises(megalith.UserError, match='the tensor "z" is not row-major.*contiguous'):
+        Bench().kernel.attach_input(TorchLike(np.zeros((4, 8), BF16).T, "bfloat16"), name="z")
+    with pytest.raises(megalith.UserError, match='the tensor "z": the dtype torch.complex64 is not known'):
+        Bench().kernel.attach_input(TorchLike(np.zeros(4, np.complex64), "complex64"), name="z")
+
+
 def test_dtypes_by_every_name():
     from megalith.mirage import bfloat16, float32
     from megalith.tensors import dtype_name

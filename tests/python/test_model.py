@@ -85,6 +85,7 @@ def test_parts_print(model):
     assert model.tasks.placement().count("\n") == len(model.tasks.workers)
     assert json.loads(model.tasks.to_json())["tasks"]
     assert "megalith" in model.source
-    assert "partition" in str(model.report) or model.report.stages
-    assert "kernel rmsnorm" in model.graph.loops() or "kernel " in model.graph.loops()
+    assert "partition" in str(model.report) and "build" in model.report.stages
+    assert model.loops().startswith("# ") and "kernel attention_partial" in model.loops()
+    assert pathlib.Path(model.kernel.directory).is_dir()
     assert "parameters" in repr(model)
