@@ -65,27 +65,33 @@ std::vector<int64_t> cut_axis(int64_t extent, int64_t multiple, int64_t pieces, 
   return cuts;
 }
 
-// Rows of weights that lie together and cannot be cut apart: a group of a stream, a panel; 1 if there are none.
-int64_t rows_together(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
-  if (kernel.body && kernel.body->packed && kernel.body->packed->axis == axis.iname) return panel::kRows;
-  if (!kernel.body || !kernel.body->streamed) return 1;
-  const graph::StreamedWeights& streamed = *kernel.body->streamed;
-  if (streamed.axis != axis.iname || !streamed.step.empty()) return 1;
-  return stream::group_rows(stream::slices(kernel.binding.sizes.at(streamed.activations)));
-}
-
 // Weights that come through a stream come in whole groups of rows, those in panels in whole panels.
 int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
-  const int64_t together = rows_together(axis, kernel);
-  return kernel.body && kernel.body->streamed && together > 1 ? together : std::lcm(axis.multiple, together);
+  if (kernel.body && kernel.body->packed && kernel.body->packed->axis == axis.iname)
+    return std::lcm(axis.multiple, int64_t{panel::kRows});
+  if (!kernel.body || !kernel.body->streamed) return axis.multiple;
+  const graph::StreamedWeights& streamed = *kernel.body->streamed;
+  if (streamed.axis != axis.iname || !streamed.step.empty()) return axis.multiple;
+  const int slices = stream::slices(kernel.binding.sizes.at(streamed.activations));
+  return stream::group_rows(slices);
 }
 
-void check_tile(const Node& node, const std::string& iname, int64_t tile, int64_t together, int64_t extent) {
+// The same of a tile that the user has chosen: what is laid out together cannot be cut apart, the rest is a matter of
+// taste.
+void check_tile(const Node& node, const LoweredKernel& kernel, const graph::TaskAxis& axis, int64_t tile,
+                int64_t extent) {
+  if (!kernel.body) return;
+  const auto& packed = kernel.body->packed;
+  const auto& streamed = kernel.body->streamed;
+  const bool is_packed = packed && packed->axis == axis.iname;
+  const bool is_streamed = streamed && streamed->axis == axis.iname && streamed->step.empty();
+  if (!is_packed && !is_streamed) return;
+  const int64_t together = is_packed ? int64_t{panel::kRows} : multiple_of(axis, kernel);
   MEGALITH_CHECK(
       tile % together == 0 || tile >= extent,
       "[{}] tiles of {} along \"{}\", but {} rows of its weights lie together and cannot be cut apart: take a "
       "multiple of {} (node \"{}\")",
-      node.op->name, tile, iname, together, together, node.name);
+      node.op->name, tile, axis.iname, together, together, node.name);
 }
 
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.
@@ -99,7 +105,7 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel
     // A row of streamed weights comes once, for all rows of activations.
     const bool whole = kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname;
     const int64_t tile = chosen != node.tile.end() ? chosen->second : whole ? extents[i] : 0;
-    if (chosen != node.tile.end()) check_tile(node, axis.iname, tile, rows_together(axis, kernel), extents[i]);
+    if (chosen != node.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
     cuts.push_back(cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile));
     wanted = ceil_div(wanted, static_cast<int64_t>(cuts.back().size()) - 1);
   }
