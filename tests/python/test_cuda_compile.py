@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from conftest import Bench
 from test_attention import paged_case
+from test_token_loop import Decoder, tables
 
 import megalith
 
@@ -65,3 +66,8 @@ def test_attention_layers(size):
     b.kernel.paged_attention_split_kv_layer(**tensors, lse=lse, output=part, attention_params=(4, size))
     b.kernel.paged_attention_split_kv_merge_layer(lse=lse, output_tmp=part, output=z, attention_params=(4, size))
     compiled(b.kernel.graph)
+
+
+def test_the_token_loop():
+    decoder = Decoder(tables(3, 2, 5), 2, 5, lambda array: array)
+    assert "next_batch_by_one" in compiled(decoder.kernel.graph).source
