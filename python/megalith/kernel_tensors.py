@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from megalith import _megalith
@@ -10,6 +11,15 @@ from megalith.dtensor import DTensor, Storage, check_dims
 from megalith.layer import Layer
 from megalith.parameters import whole
 from megalith.tensors import TensorMemory, dtype_name, memory_of
+
+
+@functools.lru_cache(maxsize=1)
+def _gpu_generation() -> int:
+    try:
+        architecture = _megalith.cuda_devices()[0].architecture
+    except (_megalith.SystemError, IndexError):
+        return 90
+    return int("".join(c for c in architecture if c.isdigit()))
 
 
 class KernelTensors:
@@ -43,13 +53,7 @@ class KernelTensors:
     @property
     def target_cc(self) -> int:
         """The GPU's generation, as in 90 for sm_90a; 90 where there is no GPU, so that scripts take Hopper's values."""
-        if self._target is None or self._target == "cpu":
-            return 90
-        try:
-            architecture = _megalith.cuda_devices()[0].architecture
-        except (_megalith.SystemError, IndexError):
-            return 90
-        return int("".join(c for c in architecture if c.isdigit()))
+        return 90 if self._target in (None, "cpu") else _gpu_generation()
 
     @property
     def block_dim(self) -> Tuple[int, int, int]:

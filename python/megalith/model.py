@@ -54,7 +54,8 @@ class Model:
         self._target = target
         self.tokenizer = tokenizer
         self._engine = engine
-        self._lock = threading.Lock()  # one generation at a time: another waits
+        self._lock = threading.Lock()  # one generation at a time: another thread waits
+        self._streaming: Optional[int] = None  # the thread that reads a stream
 
     # ---- generating -------------------------------------------------------------------------------------------
 
@@ -70,6 +71,12 @@ class Model:
         if self.tokenizer is None:
             raise UserError(f"[{what}] {self.folder} has no tokenizer.json: give token ids instead of text")
         return self.tokenizer
+
+    def _turn(self) -> threading.Lock:
+        """The lock to generate under. Who waited for a stream of his own would wait for ever."""
+        if self._streaming == threading.get_ident():
+            raise UserError("[generate] a stream of this model is not read to its end: read it, or close() it")
+        return self._lock
 
     def _ids(self, prompt: Any) -> List[int]:
         if isinstance(prompt, str):
@@ -127,7 +134,7 @@ class Model:
             else:
                 tokens[request].append(token)
 
-        with self._lock:
+        with self._turn():
             self._engine.generate(requests, on_token)
         results = [
             Generation(self.tokenizer.decode(ids) if self.tokenizer else "", ids, reason)
@@ -145,7 +152,8 @@ class Model:
             except BaseException as error:  # handed to whoever iterates
                 events.put(error)
 
-        with self._lock:
+        with self._turn():
+            self._streaming = threading.get_ident()
             thread = threading.Thread(target=work, name="megalith.generate", daemon=True)
             thread.start()
             decoders = [_megalith.StreamDecoder(self.tokenizer) for _ in requests] if self.tokenizer else None
@@ -166,6 +174,7 @@ class Model:
                 if thread.is_alive():
                     self._engine.cancel()
                 thread.join()
+                self._streaming = None
 
     def logits(self, prompt: Prompt) -> Any:
         """The logits behind the last token of a prompt: a numpy array, f32 (vocabulary,)."""
@@ -176,7 +185,7 @@ class Model:
         request.max_new_tokens = 1
         request.ignore_stop_tokens = True
         result = numpy.empty((self.vocab_size,), numpy.float32)
-        with self._lock:
+        with self._turn():
             self._engine.generate([request], lambda *_: None)
             self._engine.read_logits(1, result.ctypes.data)
         return result

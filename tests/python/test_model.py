@@ -52,6 +52,20 @@ def test_a_stream_may_be_left(model):
     assert model.generate("A fox", max_new_tokens=3).reason == "length"
 
 
+def test_one_stream_at_a_time(model):
+    stream = model.generate("Once upon a time", max_new_tokens=50, stream=True)
+    next(stream)
+    for call in (
+        lambda: model.generate("A fox"),
+        lambda: model.logits("A fox"),
+        lambda: next(model.generate("A", stream=True)),
+    ):
+        with pytest.raises(megalith.UserError, match=r"not read to its end: read it, or close\(\) it"):
+            call()
+    stream.close()
+    assert len(model.generate("A fox", max_new_tokens=2).tokens) == 2
+
+
 def test_the_seed_decides(model):
     def drawn(seed):
         return model.generate("Once", max_new_tokens=20, temperature=1.0, seed=seed).tokens
