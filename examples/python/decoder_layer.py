@@ -1,5 +1,5 @@
-"""A whole decoder layer over a cache in pages, for two requests, step after step: embedding, attention with q/k norm and
-rotation, MLP, vocabulary, the likeliest token. python examples/python/decoder_layer.py [cuda]"""
+"""A whole decoder layer over a cache in pages, for two requests, step after step: embedding, attention with q/k norm
+and rotation, MLP, vocabulary, the likeliest token. python examples/python/decoder_layer.py [cuda]"""
 
 import sys
 
@@ -155,7 +155,7 @@ pk.argmax_reduce_layer(input=(value, index), output=token, grid_dim=(1, 1, 1), b
 pk.compile()
 
 
-# ---- the same in float64 ------------------------------------------------------------------------------------------------
+# ---- the same in float64 ----------------------------------------------------------------------------------------
 def rms(x, w):
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w
 

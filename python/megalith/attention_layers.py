@@ -79,19 +79,22 @@ class AttentionLayers(KernelTensors):
         columns = groups * (heads.per_group + 2) * size
         if input.dims[1] != columns:
             raise UserError(
-                f'[{layer.kind}] input "{input.name}" has {input.dims[1]} columns, want {columns}: {num_q_heads} query, '
+                f'[{layer.kind}] input "{input.name}" has {input.dims[1]} columns, want {columns}: '
+                f"{num_q_heads} query, "
                 f"{groups} key and {groups} value heads of {size}"
             )
         if input._dealt is not None and input._dealt != (3, groups):
             raise UserError(
-                f'[{layer.kind}] input "{input.name}" comes from {input._dealt[0]} weights stacked in {input._dealt[1]} '
+                f'[{layer.kind}] input "{input.name}" comes from {input._dealt[0]} weights stacked in '
+                f"{input._dealt[1]} "
                 f"groups, but there are {groups} key heads: stack q, k and v with num_groups={groups}"
             )
         norms = self._pair(layer, "q_norm", q_norm, "k_norm", k_norm, 1)
         for norm in norms or ():
             if norm.dims != (size,):
                 raise UserError(
-                    f'[{layer.kind}] the norm "{norm.name}" is {list(norm.dims)}, want [{size}]: one head of "{k_cache.name}"'
+                    f'[{layer.kind}] the norm "{norm.name}" is {list(norm.dims)}, want [{size}]: one head of '
+                    f'"{k_cache.name}"'
                 )
         tables = self._pair(layer, "cos_pos_embed", cos_pos_embed, "sin_pos_embed", sin_pos_embed, 2)
         if tables is not None:
@@ -212,7 +215,8 @@ class AttentionLayers(KernelTensors):
         step = self._meta("step", layer.kind)
         if step.num_elements != num_rows:
             raise UserError(
-                f'[attention_layer] the meta tensor "step" has {step.num_elements} entries, but input "{o.input.name}" has '
+                f'[attention_layer] the meta tensor "step" has {step.num_elements} entries, but input '
+                f'"{o.input.name}" has '
                 f"{num_rows} rows: one a request"
             )
         tile = self._attention_tile(layer, o, Axis("t", num_rows, f'the {num_rows} rows of "{o.input.name}"'))
@@ -320,8 +324,8 @@ class AttentionLayers(KernelTensors):
         (max_num_pages, page_size, key heads, head_dim); new keys and values are written into them. ``q_norm``,
         ``k_norm``: (head_dim,), or None. ``cos_pos_embed``, ``sin_pos_embed``: (positions, head_dim), or None.
         ``output``: (rows, query heads * head_dim); rows behind the last request's are left alone. The meta tensors
-        qo_indptr_buffer, paged_kv_indptr_buffer, paged_kv_indices_buffer and paged_kv_last_page_len_buffer, all i32, say
-        whose the rows and pages are; they are read anew in every run. grid_dim.x cuts requests, y key heads.
+        qo_indptr_buffer, paged_kv_indptr_buffer, paged_kv_indices_buffer and paged_kv_last_page_len_buffer, all i32,
+        say whose the rows and pages are; they are read anew in every run. grid_dim.x cuts requests, y key heads.
         """
         layer = self._layer("paged_attention_layer", grid_dim, block_dim)
         output = layer.floats(output, "output")
@@ -402,7 +406,8 @@ class AttentionLayers(KernelTensors):
         )
         if head_dim != o.heads.size:
             raise UserError(
-                f'[{layer.kind}] attention_params says heads of {head_dim}, but those of k_cache "{o.k_cache.name}" have '
+                f"[{layer.kind}] attention_params says heads of {head_dim}, but those of k_cache "
+                f'"{o.k_cache.name}" have '
                 f"{o.heads.size}"
             )
         self._paged_cache(layer, o)
@@ -441,8 +446,8 @@ class AttentionLayers(KernelTensors):
     ) -> None:
         """The second half: puts the chunks together.
 
-        ``lse``, ``output_tmp``: as paged_attention_split_kv_layer makes them. ``output``: (rows, query heads * head_dim);
-        rows behind the last request's become 0. grid_dim.x cuts requests, y key heads.
+        ``lse``, ``output_tmp``: as paged_attention_split_kv_layer makes them. ``output``: (rows, query heads *
+        head_dim); rows behind the last request's become 0. grid_dim.x cuts requests, y key heads.
         """
         layer = self._layer("paged_attention_split_kv_merge_layer", grid_dim, block_dim)
         lse = layer.floats(lse, "lse", rank=3)

@@ -93,7 +93,8 @@ class KernelTensors:
                 "move it there first (torch's .cuda(), or megalith.to_device)" if memory.device == "cpu" else "copy it"
             )
             raise UserError(
-                f'[{what}] the tensor "{name}" lies in {side[memory.device]}, but the kernel is for {self._target}: {move}'
+                f'[{what}] the tensor "{name}" lies in {side[memory.device]}, but the kernel is for '
+                f"{self._target}: {move}"
             )
         key = (memory.address, memory.shape, memory.dtype)
         storage = self._places.get(key)
@@ -128,7 +129,8 @@ class KernelTensors:
         shape = check_dims(f'[new_tensor] the tensor "{name}"', dims)
         if io_category == "nvshmem_tensor":
             raise UserError(
-                f'[new_tensor] "{name}": io_category is nvshmem_tensor, but several GPUs are not built yet, want cuda_tensor'
+                f'[new_tensor] "{name}": io_category is nvshmem_tensor, but several GPUs are not built yet, '
+                "want cuda_tensor"
             )
         if io_category != "cuda_tensor":
             raise UserError(f'[new_tensor] "{name}": io_category is {io_category!r}, want cuda_tensor')
@@ -213,7 +215,8 @@ class KernelTensors:
             storage.graph_shape = shape
         if storage.graph_shape != shape:
             raise UserError(
-                f'the tensor "{tensor.name}" is used as {list(shape)} by one layer and as {list(storage.graph_shape)} by '
+                f'the tensor "{tensor.name}" is used as {list(shape)} by one layer and as '
+                f"{list(storage.graph_shape)} by "
                 "another: attach it twice, or take a tensor for each"
             )
         return storage.graph_id

@@ -57,12 +57,14 @@ class Layer:
         storage = result._storage
         if storage.memory is None and not storage.parts:
             raise UserError(
-                f'[{self.kind}] {role} "{result.name}" is a new tensor, want one that was attached: are the operands in '
+                f'[{self.kind}] {role} "{result.name}" is a new tensor, want one that was attached: are the '
+                "operands in "
                 "the right order?"
             )
         if storage.writer is not None:
             raise UserError(
-                f'[{self.kind}] {role} "{result.name}" is written by {storage.writer}, and a weight must not change: are '
+                f'[{self.kind}] {role} "{result.name}" is written by {storage.writer}, and a weight must not '
+                "change: are "
                 "the operands in the right order?"
             )
         return result
@@ -109,7 +111,8 @@ class Layer:
             storage = tensor._storage
             if storage.weight_of is not None:
                 raise UserError(
-                    f'[{self.kind}] "{tensor.name}" is a weight of {storage.weight_of}, so no layer may write it: are the '
+                    f'[{self.kind}] "{tensor.name}" is a weight of {storage.weight_of}, so no layer may write '
+                    "it: are the "
                     "operands in the right order?"
                 )
             if storage.parts:
@@ -120,7 +123,8 @@ class Layer:
                 )
             if fresh and storage.writer is not None and not storage.is_read:
                 raise UserError(
-                    f'[{self.kind}] "{tensor.name}" was written by {storage.writer} and read by nobody since: two layers '
+                    f'[{self.kind}] "{tensor.name}" was written by {storage.writer} and read by nobody since: '
+                    "two layers "
                     "write one tensor, and the first one's work is lost"
                 )
 

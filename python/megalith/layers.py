@@ -1,8 +1,8 @@
 """The dense layers of a PersistentKernel: each one or two nodes of the graph.
 
 In all of them ``grid_dim`` says into how many tasks a layer is cut (left out, it is chosen), and ``block_dim`` may be
-left out. Activations are rows: (rows, columns). Weights are stored one output after the other: (outputs, inputs), in any
-float dtype.
+left out. Activations are rows: (rows, columns). Weights are stored one output after the other: (outputs, inputs), in
+any float dtype.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class DenseLayers(KernelTensors):
             reads = [self._meta("tokens", layer.kind), self._meta("step", layer.kind)]
             if reads[0].num_elements < rows:
                 raise UserError(
-                    f'[embed_layer] the meta tensor "tokens" has room for {reads[0].num_elements} tokens, fewer than the '
+                    f'[embed_layer] the meta tensor "tokens" has room for {reads[0].num_elements} tokens, '
+                    "fewer than the "
                     f'{rows} rows of "{output.name}"'
                 )
         layer.writes(output)
@@ -102,7 +103,8 @@ class DenseLayers(KernelTensors):
         output = layer.floats(output, "output")
         if weight.num_elements != input.dims[1]:
             raise UserError(
-                f'[rmsnorm_layer] weight "{weight.name}" is {list(weight.dims)}, want [{input.dims[1]}] as "{input.name}" '
+                f'[rmsnorm_layer] weight "{weight.name}" is {list(weight.dims)}, want [{input.dims[1]}] as '
+                f'"{input.name}" '
                 f"{list(input.dims)} has columns"
             )
         layer.want_dims(output, "output", input.dims, f'as "{input.name}"')
@@ -122,7 +124,8 @@ class DenseLayers(KernelTensors):
     def _check_linear(self, layer: Layer, input: DTensor, weight: DTensor, output: DTensor) -> None:
         if (weight.dims[0], input.dims[0]) == (output.dims[0], output.dims[1]) != (output.dims[1], output.dims[0]):
             raise UserError(
-                f'[{layer.kind}] input "{input.name}" is {list(input.dims)} and weight "{weight.name}" {list(weight.dims)} '
+                f'[{layer.kind}] input "{input.name}" is {list(input.dims)} and weight "{weight.name}" '
+                f"{list(weight.dims)} "
                 f'for output "{output.name}" {list(output.dims)}: the other way round they fit'
             )
         if weight.dims[1] != input.dims[1]:
@@ -151,7 +154,8 @@ class DenseLayers(KernelTensors):
     ) -> None:
         """``output = rmsnorm(input, weight_norm) weight_linear^T``.
 
-        ``input``: (rows, K). ``weight_norm``: (K,). ``weight_linear``: (N, K). ``output``: (rows, N). grid_dim.x cuts N.
+        ``input``: (rows, K). ``weight_norm``: (K,). ``weight_linear``: (N, K). ``output``: (rows, N). grid_dim.x cuts
+        N.
         """
         layer = self._layer("rmsnorm_linear_layer", grid_dim, block_dim)
         input = layer.floats(input, "input")
@@ -161,7 +165,8 @@ class DenseLayers(KernelTensors):
         self._check_linear(layer, input, weight, output)
         if norm.num_elements != input.dims[1]:
             raise UserError(
-                f'[rmsnorm_linear_layer] weight_norm "{norm.name}" is {list(norm.dims)}, want [{input.dims[1]}]: are the '
+                f'[rmsnorm_linear_layer] weight_norm "{norm.name}" is {list(norm.dims)}, want '
+                f"[{input.dims[1]}]: are the "
                 "weights in the right order?"
             )
         tile = layer.tiles(x=columns_of("n", output))

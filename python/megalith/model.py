@@ -103,10 +103,10 @@ class Model:
     ) -> Any:
         """Goes on from a prompt: a text, or token ids; or from a list of such, as one batch.
 
-        Gives a Generation, or a list of them for a list. With ``stream``: an iterator of pieces of text as they are made
-        (Piece: a str with ``.token`` and ``.request``); leaving it early ends the generation. Temperature 0 takes the
-        likeliest token. The same seed makes the same text. UserError for an empty or too long prompt, a token that the
-        vocabulary does not have, more prompts than ``max_batch``.
+        Gives a Generation, or a list of them for a list. With ``stream``: an iterator of pieces of text as they are
+        made (Piece: a str with ``.token`` and ``.request``); leaving it early ends the generation. Temperature 0 takes
+        the likeliest token. The same seed makes the same text. UserError for an empty or too long prompt, a token that
+        the vocabulary does not have, more prompts than ``max_batch``.
         """
         is_list = not _is_one(prompt)
         prompts: List[Any] = list(prompt) if is_list else [prompt]

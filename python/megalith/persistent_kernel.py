@@ -1,4 +1,4 @@
-"""PersistentKernel: a graph built layer by layer, compiled into one persistent kernel, run on tensors of the caller's."""
+"""PersistentKernel: a graph built layer by layer, compiled into one persistent kernel, run on the caller's tensors."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
         kernel.run_test_mode()                             # y_tensor has the result
         kernel.finalize()
 
-    Tensors are used where they are; the kernel holds on to them until finalize(). What a layer takes as a weight is laid
-    out by compile(): change it later, and nobody may see it. Everything else is read and written in place.
+    Tensors are used where they are; the kernel holds on to them until finalize(). What a layer takes as a weight is
+    laid out by compile(): change it later, and nobody may see it. Everything else is read and written in place.
 
     ``target`` is "cpu" or "cuda"; left out, it is where the first attached tensor lies. ``num_workers``: threads, or
     multiprocessors. Schedulers there are none; their numbers are taken and ignored, like use_cutlass_kernel.
@@ -124,9 +124,10 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
     def compile(self, output_dir: Optional[str] = None, **kwargs: Any) -> None:
         """Compiles the layers into one kernel and binds it to the tensors.
 
-        ``output_dir``: a folder, made if need be, for the generated source (``test_rank0.cpp``, or ``.cu``) and the task
-        graph (``task_graph_rank0.json``). ``eos_token_id`` takes the place of the constructor's. UserError if there are
-        no layers, or if two tensors share memory; SystemError if the compiler fails or memory does not suffice.
+        ``output_dir``: a folder, made if need be, for the generated source (``test_rank0.cpp``, or ``.cu``) and the
+        task graph (``task_graph_rank0.json``). ``eos_token_id`` takes the place of the constructor's. UserError if
+        there are no layers, or if two tensors share memory; SystemError if the compiler fails or memory does not
+        suffice.
         """
         self._check_building("compile")
         unknown = set(kwargs) - {"eos_token_id"}
@@ -198,7 +199,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
         if self._loop is None and not self.test_mode and self.mode not in SINGLE_PASS:
             raise UserError(
                 f'[__call__] mode="{self.mode}" goes on from token to token, but the meta tensor '
-                f'"{self._missing_for_loop()[0]}" is missing: pass it to PersistentKernel, or take mode="onepass" for a step'
+                f'"{self._missing_for_loop()[0]}" is missing: pass it to PersistentKernel, or take '
+                'mode="onepass" for a step'
             )
         loop = self._loop
         self._finish_earlier_work(default_stream)
@@ -275,8 +277,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
 
 
 def get_configurations_from_gpu(rank: int = 0) -> Tuple[int, int]:
-    """(workers, schedulers) for the GPU of that rank: one worker for each of its multiprocessors, no schedulers. Without
-    a GPU: a worker for each usable core."""
+    """(workers, schedulers) for the GPU of that rank: one worker for each of its multiprocessors, no schedulers.
+    Without a GPU: a worker for each usable core."""
     try:
         devices = _megalith.cuda_devices()
     except _megalith.SystemError:

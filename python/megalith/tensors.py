@@ -1,4 +1,4 @@
-"""Tensors of other libraries, taken without a copy: torch, numpy (with ml_dtypes' bfloat16), anything with ``__dlpack__``."""
+"""Tensors of other libraries, without a copy: torch, numpy (with ml_dtypes' bfloat16), anything with ``__dlpack__``."""
 
 from __future__ import annotations
 
@@ -174,7 +174,8 @@ def memory_of(tensor: Any, name: str) -> TensorMemory:
         raise UserError(f'the tensor "{name}" has the shape {list(memory.shape)}: it has no elements')
     if strides is not None and not _is_row_major(memory.shape, strides):
         raise UserError(
-            f'the tensor "{name}" is not row-major: its shape is {list(memory.shape)}, its strides are {list(strides)}; '
+            f'the tensor "{name}" is not row-major: its shape is {list(memory.shape)}, its strides are '
+            f"{list(strides)}; "
             "attach .contiguous() (torch) or numpy.ascontiguousarray() of it"
         )
     return memory

@@ -1,8 +1,8 @@
 """The token loop inside a PersistentKernel: what goes on from token to token between launch and end.
 
-The last node of such a graph, next_batch, takes in the tokens that the iteration made, ends and admits requests, and lays
-out the next iteration's rows and pages in MPK's meta tensors, where all layers read them. It ends the loop when nothing is
-left to do. The first rows are laid out by a kernel of that one node, run before.
+The last node of such a graph, next_batch, takes in the tokens that the iteration made, ends and admits requests, and
+lays out the next iteration's rows and pages in MPK's meta tensors, where all layers read them. It ends the loop when
+nothing is left to do. The first rows are laid out by a kernel of that one node, run before.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class TokenLoop:
         output = self.tensors["output_tokens"]
         if output._storage.writer is None:
             raise UserError(
-                '[compile] no layer writes the meta tensor "output_tokens", which the token loop takes in: attach it and '
+                '[compile] no layer writes the meta tensor "output_tokens", which the token loop takes in: '
+                "attach it and "
                 "end with argmax_layer, argmax_reduce_layer or sampling_layer on it"
             )
         kernel = self.kernel
@@ -96,7 +97,8 @@ class TokenLoop:
     def _want(self, tensor: DTensor, size: int, why: str) -> None:
         if tensor.num_elements != size:
             raise UserError(
-                f'[PersistentKernel] the meta tensor "{tensor.name}" has {tensor.num_elements} entries, want {size}: {why}'
+                f'[PersistentKernel] the meta tensor "{tensor.name}" has {tensor.num_elements} entries, want '
+                f"{size}: {why}"
             )
 
     def _check_sizes(self, slots: int, rows: int) -> None:
@@ -133,12 +135,14 @@ class TokenLoop:
             step, prompt = values["step"][r], values["prompt_lengths"][r]
             if not 1 <= prompt < longest:
                 raise UserError(
-                    f'the meta tensor "prompt_lengths" has {prompt} at [{r}], want 1 to {longest - 1}: max_seq_length is '
+                    f'the meta tensor "prompt_lengths" has {prompt} at [{r}], want 1 to {longest - 1}: '
+                    "max_seq_length is "
                     f"{longest}, and a token is to be made"
                 )
             if not 0 <= step < prompt:
                 raise UserError(
-                    f'the meta tensor "step" has {step} at [{r}], want 0 to {prompt - 1}: the prompt has {prompt} tokens'
+                    f'the meta tensor "step" has {step} at [{r}], want 0 to {prompt - 1}: the prompt has '
+                    f"{prompt} tokens"
                 )
             for i in range(step, prompt):
                 token = values["tokens"][r * text + i]

@@ -88,8 +88,8 @@ def bench(target):
 
 
 def error_in_roundings(found, expected, roundings=1.0, slack=64):
-    """Largest difference, in what rounding explains: to the type of ``found`` once (or more often, where tensors between
-    layers are rounded, too), and f32 sums; 1 is the limit."""
+    """Largest difference, in what rounding explains: to the type of ``found`` once (or more often, where tensors
+    between layers are rounded, too), and f32 sums; 1 is the limit."""
     found_type = np.asarray(found).dtype
     found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     assert found.shape == expected.shape

@@ -1,5 +1,5 @@
-"""What test_fake_gpu.py runs in a process of its own: kernels for a GPU whose driver is a stand-in. It copies, and launches
-nothing, so all but the kernel's own work is as on a GPU."""
+"""What test_fake_gpu.py runs in a process of its own: kernels for a GPU whose driver is a stand-in. It copies, and
+launches nothing, so all but the kernel's own work is as on a GPU."""
 
 import os
 import tempfile

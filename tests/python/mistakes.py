@@ -568,7 +568,8 @@ def a_cache_for_other_requests(b):
     b.kernel.attention_layer(b.attach("x", zeros(1, 192)), k, v, None, None, None, None, b.attach("y", zeros(1, 64)))
 
 
-# ---- compiling, running, ending ---------------------------------------------------------------------------------------
+# ---- compiling, running, ending
+# ---------------------------------------------------------------------------------------
 
 
 @mistake
@@ -723,7 +724,8 @@ def a_prompt_with_an_unknown_token(b):
     loop(tokens=tokens)
 
 
-# ---- graphs and models --------------------------------------------------------------------------------------------------
+# ---- graphs and models
+# --------------------------------------------------------------------------------------------------
 
 
 @mistake
