@@ -32,7 +32,7 @@ class Tensors:
 
 
 def check(what, found, expected, tolerance=0.02):
-    """Prints the largest difference, as a share of the value and the values' size; ends the program if it is too big."""
+    """Prints the largest difference, as a share of value and typical size; ends the program if it is too large."""
     error = np.max(np.abs(found - expected) / (np.abs(expected) + np.sqrt(np.mean(expected**2))))
     print(f"{what}: largest difference {error:.4f}")
     if not error <= tolerance:
