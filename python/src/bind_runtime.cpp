@@ -50,6 +50,10 @@ class DeviceArray {
  public:
   explicit DeviceArray(int64_t bytes)
       : context_(jit::cuda_device().ordinal), memory_(bytes, "a tensor"), bytes_(bytes) {}
+  // Whichever thread lets it go needs the GPU's context.
+  ~DeviceArray() { const runtime::CudaContextGuard context(jit::cuda_device().ordinal); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
   uintptr_t address() const { return static_cast<uintptr_t>(memory_.address()); }
   int64_t bytes() const { return bytes_; }
   void upload(uintptr_t from) {
