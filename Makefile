@@ -6,7 +6,7 @@ PROMPT  ?= Once upon a time
 NINJA    = ninja $(if $(wildcard $(MEGALITH)),--quiet)
 MEGALITH := $(BUILD)/tools/megalith
 
-.PHONY: help run build test check asan tsan fuzz format clean
+.PHONY: help run build test wheel check asan tsan fuzz format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,9 +22,16 @@ build:  ## build the megalith command
 
 test:  ## install what is missing, build everything, run all tests
 	@tools/setup.sh test
-	@grep -qs '^MEGALITH_TESTS:BOOL=ON' $(BUILD)/CMakeCache.txt || cmake --preset release -DMEGALITH_TESTS=ON
+	@if tools/python_env.sh; then python=ON; else python=OFF; echo "[SKIP] the tests of the Python package"; fi; \
+	grep -qs '^MEGALITH_TESTS:BOOL=ON' $(BUILD)/CMakeCache.txt && \
+	grep -qs "^MEGALITH_PYTHON:BOOL=$$python" $(BUILD)/CMakeCache.txt || \
+	cmake --preset release -DMEGALITH_TESTS=ON -DMEGALITH_PYTHON=$$python
 	@ninja -C $(BUILD)
 	@tools/run_tests.sh $(BUILD)
+
+wheel:  ## pip install in a clean virtual environment, import, quick start
+	@tools/setup.sh test
+	@tools/check_wheel.sh
 
 check:  ## formatting, include order, headers alone, cppcheck
 	@tools/setup.sh check

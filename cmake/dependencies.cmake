@@ -18,11 +18,15 @@ megalith_require_header(nlohmann/json.hpp nlohmann-json3-dev)
 
 find_package(Threads REQUIRED)
 
-# Static where there is a static library, so that one binary runs on machines without ours.
+# Static where there is a static library, so that one binary runs on machines without ours; but shared in the Python
+# extension, which is a shared library itself: Debian's static ones may only go into programs.
 function(megalith_import name)
-  find_library(megalith_lib_${name} NAMES lib${name}.a ${name} REQUIRED)
-  add_library(megalith::${name} UNKNOWN IMPORTED)
-  set_target_properties(megalith::${name} PROPERTIES IMPORTED_LOCATION ${megalith_lib_${name}})
+  find_library(megalith_static_${name} NAMES lib${name}.a ${name} REQUIRED)
+  find_library(megalith_shared_${name} NAMES ${name} REQUIRED)
+  add_library(megalith::${name} INTERFACE IMPORTED)
+  set(is_extension "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,MODULE_LIBRARY>")
+  target_link_libraries(megalith::${name} INTERFACE
+                        "$<IF:${is_extension},${megalith_shared_${name}},${megalith_static_${name}}>")
 endfunction()
 megalith_import(isl)
 megalith_import(gmp)

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t files < <(find megalith tools tests examples bench -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' 2>/dev/null | sort)
+mapfile -t files < <(find megalith tools python tests examples bench -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' 2>/dev/null | sort)
 if [[ ${1:-} == --fix ]]; then
   clang-format -i "${files[@]}"
 else

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that no file includes one from a folder below its own, and that freestanding headers include only each other.
 
-The order of the folders is that of the megalith_folder() lines in CMakeLists.txt, with tools last.
+The order of the folders is that of the megalith_folder() lines in CMakeLists.txt, with tools and python last.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 def folders() -> list[str]:
     """Folders in the order in which they may build on each other."""
     text = (ROOT / "CMakeLists.txt").read_text()
-    return re.findall(r"^megalith_folder\((\w+)\)", text, re.MULTILINE) + ["tools"]
+    return re.findall(r"^megalith_folder\((\w+)\)", text, re.MULTILINE) + ["tools", "python"]
 
 
 def folder_of(path: str) -> str:
@@ -44,7 +44,7 @@ def findings(path: str, text: str, order: list[str]):
     for match in INCLUDE.finditer(text):
         line = text.count("\n", 0, match.start(2)) + 1
         bracket, included = match.groups()
-        ours = included.startswith(("megalith/", "tools/"))
+        ours = included.startswith(("megalith/", "tools/", "python/"))
         if is_freestanding(path):
             if not (ours and is_freestanding(included)):
                 yield f"{path}:{line}: a freestanding header includes {included}"
@@ -60,7 +60,7 @@ def main() -> int:
     order = folders()
     count = 0
     bad = []
-    for top in ("megalith", "tools"):
+    for top in ("megalith", "tools", "python"):
         for file in sorted((ROOT / top).rglob("*")):
             if file.suffix in (".h", ".cpp", ".cu", ".cuh"):
                 count += 1

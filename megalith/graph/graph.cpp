@@ -80,6 +80,16 @@ void Graph::dynamic_size(const std::string& name, TensorId tensor, int64_t index
   dynamic_sizes_[name] = {tensor, index};
 }
 
+void Graph::make_constant(TensorId tensor) {
+  Tensor& t = tensors_.at(static_cast<size_t>(tensor));
+  MEGALITH_CHECK(t.kind != TensorKind::activation, "\"{}\" is an activation: a constant is bound from outside", t.name);
+  for (const Node& node : nodes_)
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      MEGALITH_CHECK(node.operands[i] != tensor || node.op->operands[i].role == loop::Role::input,
+                     "[{}] writes \"{}\", which is to be a constant (node \"{}\")", node.op->name, t.name, node.name);
+  t.kind = TensorKind::constant;
+}
+
 TensorId Graph::find(const std::string& name) const {
   auto found = by_name_.find(name);
   MEGALITH_CHECK(found != by_name_.end(), "the graph \"{}\" has no tensor \"{}\"", name_, name);

@@ -94,6 +94,9 @@ class Graph {
   Quantized quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns);
   TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape);
   TensorId activation(const std::string& name, DType dtype, std::vector<Dim> shape);
+  /// Makes a constant of a state that no node writes, so that bodies may lay it out as they like before anything runs.
+  /// UserError naming the node that writes it.
+  void make_constant(TensorId tensor);
   /// Names a dynamic size and where its value lives.
   void dynamic_size(const std::string& name, TensorId tensor, int64_t index);
 

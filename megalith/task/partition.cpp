@@ -75,6 +75,24 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   return streamed.order(kernel.binding.sizes).group;
 }
 
+// The same of a tile that the user has chosen: what is laid out together cannot be cut apart, the rest is a matter of
+// taste.
+void check_tile(const Node& node, const LoweredKernel& kernel, const graph::TaskAxis& axis, int64_t tile,
+                int64_t extent) {
+  if (!kernel.body) return;
+  const auto& packed = kernel.body->packed;
+  const auto& streamed = kernel.body->streamed;
+  const bool is_packed = packed && packed->axis == axis.iname;
+  const bool is_streamed = streamed && streamed->axis == axis.iname && streamed->step.empty();
+  if (!is_packed && !is_streamed) return;
+  const int64_t together = is_packed ? int64_t{panel::kRows} : multiple_of(axis, kernel);
+  MEGALITH_CHECK(
+      tile % together == 0 || tile >= extent,
+      "[{}] tiles of {} along \"{}\", but {} rows of its weights lie together and cannot be cut apart: take a "
+      "multiple of {} (node \"{}\")",
+      node.op->name, tile, axis.iname, together, together, node.name);
+}
+
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.
 std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel& kernel,
                                            const std::vector<int64_t>& extents, int64_t num_workers) {
@@ -86,6 +104,7 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel
     // A row of streamed weights comes once, for all rows of activations.
     const bool whole = kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname;
     const int64_t tile = chosen != node.tile.end() ? chosen->second : whole ? extents[i] : 0;
+    if (chosen != node.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
     cuts.push_back(cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile));
     wanted = ceil_div(wanted, static_cast<int64_t>(cuts.back().size()) - 1);
   }

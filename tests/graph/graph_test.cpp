@@ -114,6 +114,22 @@ TEST(Lower, LayersOfOneSignatureShareAKernel) {
   EXPECT_EQ(lowered.kernels[1].binding.sizes.at("N"), 33);
 }
 
+TEST(Graph, AStateThatNobodyWritesMayBecomeAConstant) {
+  Graph g(registry());
+  const TensorId w = g.state("w", DType::bf16, {16, 16}), y = g.state("y", DType::f32, {2, 16});
+  const TensorId x = g.activation("x", DType::f32, {2, 16});
+  g.add("linear", "out", {x, w}, {.outputs = {{"y", y}}});
+  g.make_constant(w);
+  g.make_constant(w);  // it is one already
+  EXPECT_EQ(g.tensor(w).kind, TensorKind::constant);
+  EXPECT_EQ(error_of([&] { g.make_constant(y); }), "[linear] writes \"y\", which is to be a constant (node \"out\")");
+  EXPECT_THAT(error_of([&] { g.make_constant(x); }), HasSubstr("\"x\" is an activation"));
+  EXPECT_THAT(error_of([&] {
+                g.add("linear", "again", {x, w}, {.outputs = {{"y", w}}});
+              }),
+              HasSubstr("writes \"w\", which is a constant"));
+}
+
 TEST(Lower, AnEditedKernelReplacesItsOwn) {
   Graph g(registry());
   g.apply("linear", "y", {g.activation("x", DType::f32, {2, 16}), g.constant("w", DType::bf16, {16, 16})});

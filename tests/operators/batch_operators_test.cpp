@@ -1,5 +1,5 @@
-// The two operators that no loop kernel can say, against their plain references: sampling on thousands of rows, advance
-// through whole random generations.
+// The two operators of a decoder that no loop kernel can say, against their plain references: sampling on thousands of
+// rows, advance through whole random generations.
 #include <gtest/gtest.h>
 
 #include <cmath>

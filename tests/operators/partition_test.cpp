@@ -2,6 +2,7 @@
 // footprints.
 #include <gtest/gtest.h>
 
+#include "megalith/base/error.h"
 #include "megalith/graph/lower.h"
 #include "megalith/ops/registry.h"
 #include "megalith/task/partition.h"
@@ -51,9 +52,21 @@ TEST(Partition, TilesCoverEverythingOnceAndAreEqualWithinAMultiple) {
 }
 
 TEST(Partition, AUserMayChooseTheTiles) {
-  const Partitioned p = partition_linear(100, 2, {{"n", 30}, {"t", 2}});
+  const Partitioned p = partition_linear(100, 2, {{"n", 32}, {"t", 2}});
   EXPECT_EQ(p.tasks.size(), 4u * 2u);
-  EXPECT_EQ(p.tasks.back().tile, (std::vector<loop::Range>{{"n", 90, 100}, {"t", 2, 3}}));
+  EXPECT_EQ(p.tasks.back().tile, (std::vector<loop::Range>{{"n", 96, 100}, {"t", 2, 3}}));
+}
+
+TEST(Partition, ATileDoesNotCutAPanel) {
+  try {
+    partition_linear(100, 2, {{"n", 30}});
+    FAIL() << "tiles of 30 rows cut panels of 16";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "[linear] tiles of 30 along \"n\", but 16 rows of its weights lie together and cannot be cut apart: take "
+        "a multiple of 16 (node \"y\")");
+  }
 }
 
 TEST(Partition, AGatheredRowCostsWhatOneRowCosts) {

@@ -102,6 +102,7 @@ void CudaDriver::bind_all() {
   library.bind(host_free, "cuMemFreeHost");
   library.bind(copy_to_device, "cuMemcpyHtoD_v2");
   library.bind(copy_to_host, "cuMemcpyDtoH_v2");
+  library.bind(copy_on_device, "cuMemcpyDtoD_v2");
   library.bind(copy_to_device_async, "cuMemcpyHtoDAsync_v2");
   library.bind(copy_to_host_async, "cuMemcpyDtoHAsync_v2");
   library.bind(stream_create, "cuStreamCreate");

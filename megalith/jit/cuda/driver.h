@@ -59,6 +59,7 @@ struct CudaDriver {
   CudaCode (*host_free)(void*);
   CudaCode (*copy_to_device)(CudaAddress, const void*, size_t);
   CudaCode (*copy_to_host)(void*, CudaAddress, size_t);
+  CudaCode (*copy_on_device)(CudaAddress, CudaAddress, size_t);
   CudaCode (*copy_to_device_async)(CudaAddress, const void*, size_t, CudaStream);
   CudaCode (*copy_to_host_async)(void*, CudaAddress, size_t, CudaStream);
   CudaCode (*stream_create)(CudaStream*, unsigned);

@@ -1,8 +1,10 @@
-// The two operators that no loop kernel can say, on a GPU: the CPU's bodies, run by one thread of the block. Advance is
+// The operators that no loop kernel can say, on a GPU: the CPU's bodies, run by one thread of the block. Advance is
 // bookkeeping of a few words; sampling with a temperature above 0 deserves the whole block one day.
 #pragma once
 
 #include "megalith/kernels/cpu/advance.h"
+#include "megalith/kernels/cpu/gumbel.h"
+#include "megalith/kernels/cpu/next_batch.h"
 #include "megalith/kernels/cpu/sampling.h"
 #include "megalith/kernels/cuda/prelude.cuh"
 
@@ -12,6 +14,16 @@ template <class Args>
 inline void advance_by_one(const Args& args) {
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
   if (thread() == 0 && load_relaxed(args.abort) == 0) advance(args);
+}
+
+template <class Args>
+inline void next_batch_by_one(const Args& args) {
+  if (thread() == 0 && load_relaxed(args.abort) == 0) next_batch(args);
+}
+
+template <class Args>
+inline void gumbel_argmax_by_one(const Args& args) {
+  if (thread() == 0) gumbel_argmax(args);
 }
 
 template <class Args>

@@ -20,10 +20,12 @@ constexpr int kAttributeCooperative = 2;
 }  // namespace
 
 CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                         const std::map<std::string, void*>& memory, const std::set<std::string>& shared)
+                         const std::map<std::string, void*>& memory, const std::set<std::string>& shared,
+                         std::map<std::string, void*> on_device)
     : device_(jit::cuda_device()),
       context_(device_.ordinal),
       memory_(memory),
+      on_device_(std::move(on_device)),
       streams_(plan_streams(graph, kernel.tasks)) {
   place_tensors(graph, kernel, shared);
   ImageParts parts = image_parts(graph, kernel, addresses_);
@@ -72,6 +74,10 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
     if (tensor.kind == graph::TensorKind::activation) {
       addresses_.push_back(buffer.memory == task::Memory::exchange ? exchange_.data<std::byte>() + exchange_offsets_[i]
                                                                    : arena_.data<std::byte>() + buffer.offset);
+      continue;
+    }
+    if (const auto there = on_device_.find(tensor.name); there != on_device_.end()) {
+      addresses_.push_back(there->second);
       continue;
     }
     host_memory(tensor);  // an error, if there is none
@@ -151,9 +157,13 @@ void CudaProgram::fill_streams(const graph::Graph& graph, StagedUpload& upload, 
   for (auto& [matrix, records] : streams_.records) {
     const graph::Tensor& tensor = graph.tensor(matrix);
     const auto placed = tensors_.find(tensor.name);
+    const auto there = on_device_.find(tensor.name);
     const DeviceMemory& memory = placed != tensors_.end() ? placed->second : raw;
-    if (placed == tensors_.end()) upload.upload(raw.address(), host_memory(tensor), tensor.bytes());
-    for (stream::PackRecord& record : records) record.weights = memory.data<unsigned short>();
+    if (placed == tensors_.end() && there == on_device_.end())
+      upload.upload(raw.address(), host_memory(tensor), tensor.bytes());
+    const auto* const weights = there != on_device_.end() ? static_cast<const unsigned short*>(there->second)
+                                                          : memory.data<const unsigned short>();
+    for (stream::PackRecord& record : records) record.weights = weights;
     upload.upload(table.address(), records.data(), static_cast<int64_t>(records.size() * sizeof(stream::PackRecord)));
     upload.fence();
     u8* to = stream_memory_.data<u8>();

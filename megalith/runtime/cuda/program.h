@@ -22,10 +22,10 @@ class StagedUpload;
 class CudaProgram {
  public:
   /// `memory`: the host's copy of every constant and state, by tensor name. States named in `shared` lie in pinned
-  /// memory that the host sees while the kernel runs. SystemError if the GPU is too small, or cannot hold all workers
-  /// at the same time.
+  /// memory that the host sees while the kernel runs. Tensors in `on_device` lie on the card already, at that address,
+  /// and are used where they are. SystemError if the GPU is too small, or cannot hold all workers at the same time.
   CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::map<std::string, void*>& memory,
-              const std::set<std::string>& shared = {});
+              const std::set<std::string>& shared = {}, std::map<std::string, void*> on_device = {});
   ~CudaProgram();
   CudaProgram(const CudaProgram&) = delete;
   CudaProgram& operator=(const CudaProgram&) = delete;
@@ -74,6 +74,7 @@ class CudaProgram {
   jit::CudaDeviceInfo device_;
   CudaContextGuard context_;
   const std::map<std::string, void*>& memory_;
+  std::map<std::string, void*> on_device_;
   StreamPlan streams_;
   DeviceMemory arena_, exchange_, stream_memory_;
   std::map<std::string, DeviceMemory> tensors_;

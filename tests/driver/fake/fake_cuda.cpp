@@ -166,6 +166,11 @@ Code cuMemcpyDtoH_v2(void* to, Address from, size_t bytes) {
   FAKE("cuMemcpyDtoH_v2");
   return std::memcpy(to, reinterpret_cast<void*>(from), bytes), 0;
 }
+Code cuMemcpyDtoD_v2(Address to, Address from, size_t bytes) {
+  FAKE("cuMemcpyDtoD_v2");
+  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
 Code cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream) {
   FAKE("cuMemcpyHtoDAsync_v2");
   enqueue(*static_cast<Stream*>(stream), static_cast<const char*>(from),
@@ -193,6 +198,7 @@ Code cuStreamQuery(void* stream) {
 }
 Code cuStreamSynchronize(void* stream) {
   FAKE("cuStreamSynchronize");
+  if (stream == nullptr) return 0;  // the default stream: whatever it does is done at once
   auto& work = *static_cast<Stream*>(stream);
   return run_until(work, work.next_ticket), 0;
 }

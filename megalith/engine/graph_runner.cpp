@@ -1,0 +1,238 @@
+#include "megalith/engine/graph_runner.h"
+
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "megalith/base/error.h"
+#include "megalith/base/format.h"
+#include "megalith/runtime/cuda/launcher.h"
+#include "megalith/runtime/cuda/program.h"
+#include "megalith/runtime/program.h"
+
+namespace megalith::engine {
+
+using graph::Tensor;
+using graph::TensorKind;
+
+class GraphRunner::Target {
+ public:
+  virtual ~Target() = default;
+  virtual void run(uint32_t iterations) = 0;
+  virtual void read_activation(graph::TensorId tensor, void* to) = 0;
+  virtual int64_t bytes_held() const = 0;
+};
+
+namespace {
+
+using MemoryByName = std::map<std::string, TensorMemory>;
+
+// One piece of a stacked constant: `bytes` from `part` at `from` come to `to`.
+struct Piece {
+  std::string part;
+  int64_t to, from, bytes;
+};
+
+// A stacked constant is made of its parts' rows, dealt in rounds (graph.h). Their shapes were checked when it was made.
+std::vector<Piece> pieces_of(const Tensor& stacked, const std::vector<int64_t>& part_rows) {
+  const int64_t row_bytes = stacked.bytes() / stacked.shape[0].size;
+  std::vector<Piece> pieces;
+  int64_t to = 0;
+  for (int64_t group = 0; group < stacked.groups; ++group)
+    for (size_t p = 0; p < stacked.parts.size(); ++p) {
+      const int64_t bytes = part_rows[p] / stacked.groups * row_bytes;
+      pieces.push_back({stacked.parts[p], to, group * bytes, bytes});
+      to += bytes;
+    }
+  return pieces;
+}
+
+const TensorMemory& memory_of(const MemoryByName& memory, const std::string& name) {
+  const auto found = memory.find(name);
+  MEGALITH_CHECK(found != memory.end() && found->second.address, "the tensor \"{}\" has no memory: attach it", name);
+  return found->second;
+}
+
+// What the caller must bring: every constant and state, or the parts of a stacked one.
+std::vector<std::string> wanted_names(const Tensor& tensor) {
+  if (tensor.kind == TensorKind::activation) return {};
+  return tensor.parts.empty() ? std::vector{tensor.name} : tensor.parts;
+}
+
+void check_memory(const graph::Graph& graph, const MemoryByName& memory, bool allows_device) {
+  for (const Tensor& tensor : graph.tensors())
+    for (const std::string& name : wanted_names(tensor)) {
+      const TensorMemory& where = memory_of(memory, name);
+      const auto address = reinterpret_cast<uintptr_t>(where.address);
+      MEGALITH_CHECK(!where.on_device || allows_device,
+                     "the tensor \"{}\" lies on a GPU, but the kernel is for the CPU: bring a tensor in the host's "
+                     "memory, or compile for cuda",
+                     name);
+      MEGALITH_CHECK(address % static_cast<uintptr_t>(dtype_bytes(tensor.dtype)) == 0,
+                     "the tensor \"{}\" begins at {:#x}, between two elements of {}", name, address,
+                     dtype_name(tensor.dtype));
+    }
+}
+
+class CpuTarget : public GraphRunner::Target {
+ public:
+  CpuTarget(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryByName& memory,
+            const std::map<std::string, std::vector<int64_t>>& part_rows)
+      : graph_(graph),
+        addresses_(bind(memory, part_rows)),
+        program_(graph, kernel, addresses_, {.num_threads = static_cast<int>(kernel.tasks.workers.size())}),
+        launcher_(program_.entry(), program_.image()) {}
+
+  void run(uint32_t iterations) override {
+    program_.image().set_num_iterations(iterations);
+    launcher_.run();
+  }
+  void read_activation(graph::TensorId tensor, void* to) override {
+    std::memcpy(to, program_.address(tensor), static_cast<size_t>(graph_.tensor(tensor).bytes()));
+  }
+  int64_t bytes_held() const override {
+    int64_t bytes = program_.arena_bytes() + program_.packed_bytes();
+    for (const runtime::Mapping& mapping : stacked_) bytes += mapping.bytes();
+    return bytes;
+  }
+
+ private:
+  std::map<std::string, void*> bind(const MemoryByName& memory,
+                                    const std::map<std::string, std::vector<int64_t>>& part_rows) {
+    std::map<std::string, void*> addresses;
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (tensor.kind == TensorKind::activation) continue;
+      if (tensor.parts.empty()) {
+        addresses[tensor.name] = memory_of(memory, tensor.name).address;
+        continue;
+      }
+      std::byte* const to =
+          stacked_.emplace_back(tensor.bytes(), fmt::format("the stacked tensor \"{}\"", tensor.name)).data();
+      for (const Piece& piece : pieces_of(tensor, part_rows.at(tensor.name)))
+        std::memcpy(to + piece.to, static_cast<const std::byte*>(memory_of(memory, piece.part).address) + piece.from,
+                    static_cast<size_t>(piece.bytes));
+      addresses[tensor.name] = to;
+    }
+    return addresses;
+  }
+
+  const graph::Graph& graph_;
+  std::deque<runtime::Mapping> stacked_;
+  std::map<std::string, void*> addresses_;
+  runtime::Program program_;
+  runtime::Launcher launcher_;
+};
+
+class CudaTarget : public GraphRunner::Target {
+ public:
+  CudaTarget(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryByName& memory,
+             const std::map<std::string, std::vector<int64_t>>& part_rows)
+      : graph_(graph),
+        ordinal_(jit::cuda_device().ordinal),
+        context_(ordinal_),
+        on_device_(bind(memory, part_rows)),
+        program_(graph, kernel, on_host_, {}, on_device_),
+        launcher_(program_) {
+    for (const Tensor& tensor : graph.tensors())
+      if (tensor.kind == TensorKind::state && on_host_.contains(tensor.name)) travelling_.push_back(tensor.name);
+  }
+  ~CudaTarget() override { const runtime::CudaContextGuard context(ordinal_); }
+
+  // Work that the caller has given the card before is done before the kernel begins: the launch waits for the default
+  // stream. States in the host's memory go there and back.
+  void run(uint32_t iterations) override {
+    const runtime::CudaContextGuard context(ordinal_);
+    for (const std::string& name : travelling_) program_.upload(name);
+    program_.set_num_iterations(iterations);
+    launcher_.run();
+    for (const std::string& name : travelling_) program_.download(name);
+  }
+  void read_activation(graph::TensorId tensor, void* to) override {
+    const runtime::CudaContextGuard context(ordinal_);
+    program_.download(graph_, tensor, to);
+  }
+  int64_t bytes_held() const override {
+    int64_t bytes = 0;
+    for (const runtime::DeviceMemory& memory : stacked_) bytes += memory.bytes();
+    return bytes;
+  }
+
+ private:
+  std::map<std::string, void*> bind(const MemoryByName& memory,
+                                    const std::map<std::string, std::vector<int64_t>>& part_rows) {
+    std::map<std::string, void*> on_device;
+    const jit::CudaDriver& driver = jit::CudaDriver::get();
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (tensor.kind == TensorKind::activation) continue;
+      if (tensor.parts.empty()) {
+        const TensorMemory& where = memory_of(memory, tensor.name);
+        (where.on_device ? on_device : on_host_)[tensor.name] = where.address;
+        continue;
+      }
+      const runtime::DeviceMemory& to =
+          stacked_.emplace_back(tensor.bytes(), fmt::format("the stacked tensor \"{}\"", tensor.name));
+      for (const Piece& piece : pieces_of(tensor, part_rows.at(tensor.name))) {
+        const TensorMemory& part = memory_of(memory, piece.part);
+        const auto* const from = static_cast<const std::byte*>(part.address) + piece.from;
+        const jit::CudaAddress at = to.address() + static_cast<jit::CudaAddress>(piece.to);
+        const auto bytes = static_cast<size_t>(piece.bytes);
+        driver.check(part.on_device ? driver.copy_on_device(at, reinterpret_cast<jit::CudaAddress>(from), bytes)
+                                    : driver.copy_to_device(at, from, bytes),
+                     fmt::format("stacking \"{}\"", tensor.name));
+      }
+      on_device[tensor.name] = to.data();
+    }
+    return on_device;
+  }
+
+  const graph::Graph& graph_;
+  int ordinal_;
+  runtime::CudaContextGuard context_;
+  std::deque<runtime::DeviceMemory> stacked_;
+  std::map<std::string, void*> on_host_, on_device_;
+  std::vector<std::string> travelling_;  // states in the host's memory
+  runtime::CudaProgram program_;
+  runtime::CudaLauncher launcher_;
+};
+
+}  // namespace
+
+GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& kernel,
+                         std::map<std::string, TensorMemory> memory) {
+  const bool is_cuda = !kernel.cuda.architecture.empty();
+  check_memory(graph, memory, is_cuda);
+  std::map<std::string, std::vector<int64_t>> part_rows;
+  for (const Tensor& tensor : graph.tensors()) {
+    int64_t all_rows = 0;
+    for (const std::string& part : tensor.parts) {
+      const int64_t rows = memory_of(memory, part).rows;
+      MEGALITH_CHECK(rows > 0 && rows % tensor.groups == 0,
+                     "\"{}\" has {} rows, which cannot be dealt in {} groups (\"{}\")", part, rows, tensor.groups,
+                     tensor.name);
+      part_rows[tensor.name].push_back(rows);
+      all_rows += rows;
+    }
+    MEGALITH_CHECK(tensor.parts.empty() || all_rows == tensor.shape[0].size,
+                   "the parts of \"{}\" have {} rows together, want {}", tensor.name, all_rows, tensor.shape[0].size);
+  }
+  if (is_cuda)
+    target_ = std::make_unique<CudaTarget>(graph, kernel, memory, part_rows);
+  else
+    target_ = std::make_unique<CpuTarget>(graph, kernel, memory, part_rows);
+}
+
+GraphRunner::~GraphRunner() = default;
+
+void GraphRunner::run(uint32_t iterations) {
+  const std::scoped_lock lock(mutex_);
+  target_->run(iterations);
+}
+
+void GraphRunner::read_activation(graph::TensorId tensor, void* to) {
+  const std::scoped_lock lock(mutex_);
+  target_->read_activation(tensor, to);
+}
+
+int64_t GraphRunner::bytes_held() const { return target_->bytes_held(); }
+
+}  // namespace megalith::engine

@@ -1,0 +1,55 @@
+// Runs a compiled graph on tensors that somebody else owns, on either target: where a graph was built by hand rather
+// than from a model's files, so that there is no token loop and no mailbox. It makes what has no owner (stacked
+// constants), keeps runs apart that come from several threads, and moves states to a GPU and back where they lie in the
+// host's memory.
+//
+//   GraphRunner runner(graph, kernel, {{"x", {x.data()}}, {"weight", {weight.data()}}, {"y", {y.data()}}});
+//   runner.run();
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "megalith/graph/graph.h"
+#include "megalith/jit/compile.h"
+
+namespace megalith::engine {
+
+/// Where a constant or a state lies, row by row. It must stay there as long as the runner lives.
+struct TensorMemory {
+  void* address = nullptr;
+  bool on_device = false;  // on the GPU; such memory is used where it is
+  int64_t rows = 0;        // of a part of a stacked constant
+};
+
+class GraphRunner {
+ public:
+  /// `memory`: of every constant and state by name, but of a stacked constant its parts instead. `graph` and `kernel`
+  /// must outlive the runner. Weights are laid out now: later changes of constants need not be seen. UserError naming a
+  /// tensor that is missing, lies on the wrong side, or starts between elements; SystemError if memory does not
+  /// suffice.
+  GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& kernel, std::map<std::string, TensorMemory> memory);
+  ~GraphRunner();
+  GraphRunner(const GraphRunner&) = delete;
+  GraphRunner& operator=(const GraphRunner&) = delete;
+
+  /// So many iterations in one launch; a second thread waits for its turn. InternalError (HangError) if the kernel
+  /// makes no progress.
+  void run(uint32_t iterations = 1);
+  /// Copies an activation of the last run to `to`; whole only if activations were planned without reuse of the arena.
+  void read_activation(graph::TensorId tensor, void* to);
+  /// Bytes that the runner holds itself: the arena, packed or streamed weights, stacked constants.
+  int64_t bytes_held() const;
+
+  /// What a target does; public for the two implementations only.
+  class Target;
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<Target> target_;
+};
+
+}  // namespace megalith::engine

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "megalith/graph/operator.h"
+
+namespace megalith::ops {
+
+using graph::operator_;
+
+namespace {
+
+// The same decisions as kernels/cpu/next_batch.h, on arrays.
+void reference(const loop::Binding& binding, loop::Arrays& arrays) {
+  auto values = [&](const char* name) -> std::vector<double>& { return arrays.at(name).values; };
+  auto at = [&](const char* name, int64_t i) -> double& { return values(name)[static_cast<size_t>(i)]; };
+  const int64_t num_requests = binding.sizes.at("N"), num_slots = binding.sizes.at("R"), room = binding.sizes.at("T"),
+                text = binding.sizes.at("W") / num_requests;
+  const double last_token = at("config", 0), longest = at("config", 1), page_size = at("config", 2),
+               pages_per_slot = at("config", 3), vocabulary = at("config", 4);
+  double &next_request = at("slots", num_slots), &has_begun = at("slots", num_slots + 1);
+
+  for (int64_t r = 0; r < num_slots && has_begun != 0; ++r) {
+    const auto request = static_cast<int64_t>(at("slots", r));
+    if (request < 0) continue;
+    const double rows = at("first_row", r + 1) - at("first_row", r);
+    const double step = at("step", request) += rows;
+    if (rows == 0 || step < at("prompt_length", request)) continue;
+    const double token = at("output", static_cast<int64_t>(at("first_row", r + 1)) - 1);
+    at("tokens", request * text + static_cast<int64_t>(step)) = token;
+    if (token == last_token || token < 0 || token >= vocabulary || step + 1 >= longest) at("slots", r) = -1;
+  }
+  has_begun = 1;
+  int64_t spare = room;
+  for (int64_t r = 0; r < num_slots; ++r) {
+    if (at("slots", r) < 0 && next_request < static_cast<double>(num_requests)) at("slots", r) = next_request++;
+    spare -= at("slots", r) >= 0;
+  }
+  spare = std::max<int64_t>(spare, 0);
+  int64_t rows = 0, pages = 0;
+  for (int64_t r = 0; r < num_slots; ++r) {
+    const auto request = static_cast<int64_t>(at("slots", r));
+    int64_t count = 0, num_pages = 0;
+    if (request >= 0 && rows < room) {
+      const auto step = static_cast<int64_t>(at("step", request));
+      const auto left = static_cast<int64_t>(at("prompt_length", request)) - step - 1;
+      count = 1 + std::min(std::max<int64_t>(left, 0), spare);
+      spare -= count - 1;
+      for (int64_t i = 0; i < count; ++i) at("input", rows + i) = at("tokens", request * text + step + i);
+      const auto positions = static_cast<int64_t>(page_size);
+      num_pages = (step + count + positions - 1) / positions;
+      for (int64_t i = 0; i < num_pages; ++i)
+        at("pages", pages + i) = static_cast<double>(r) * pages_per_slot + static_cast<double>(i);
+      at("last_length", r) = static_cast<double>(step + count - (num_pages - 1) * positions);
+    }
+    rows += count;
+    pages += num_pages;
+    at("num_new", r) = static_cast<double>(count);
+    at("first_row", r + 1) = static_cast<double>(rows);
+    at("first_page", r + 1) = static_cast<double>(pages);
+  }
+  at("first_row", 0) = at("first_page", 0) = 0;
+  at("stop", 0) = rows == 0;
+}
+
+}  // namespace
+
+/// Begins an iteration of a token loop over tables that stand one behind the other (paged_rows): takes in the tokens of
+/// the iteration before, ends requests and admits others, lays out rows and pages. N requests have a text of W / N
+/// tokens each, R of them work at a time, in a slot each; T rows are there at most. Bookkeeping is beyond a loop
+/// kernel, so this one only says what it touches.
+graph::Operator next_batch() {
+  return operator_("next_batch", "takes in the made tokens, ends and admits requests, lays out the rows")
+      .input("output", {"T"}, DType::i32)
+      .input("prompt_length", {"N"}, DType::i32)
+      .input("config", {"8"}, DType::i32)
+      .inout("tokens", {"W"}, DType::i32)
+      .inout("step", {"N"}, DType::i32)
+      .inout("slots", {"V"}, DType::i32)
+      .inout("input", {"T"}, DType::i32)
+      .inout("first_row", {"I"}, DType::i32)
+      .inout("first_page", {"I"}, DType::i32)
+      .inout("pages", {"P"}, DType::i32)
+      .inout("last_length", {"R"}, DType::i32)
+      .inout("num_new", {"R"}, DType::i32)
+      .inout("stop", {"1"}, DType::i32)
+      .loops(R"(
+        { [t, n, c, w, v, i, p, r] : 0 <= t < T and 0 <= n < N and 0 <= c < 8 and 0 <= w < W and 0 <= v < V and 0 <= i < I and 0 <= p < P and 0 <= r < R }
+        tokens[w]      = tokens[w] + sum(t, output[t]) + sum(n, prompt_length[n]) + sum(c, config[c])
+        step[n]        = step[n]
+        slots[v]       = slots[v]
+        input[t]       = input[t]
+        first_row[i]   = first_row[i]
+        first_page[i]  = first_page[i]
+        pages[p]       = pages[p]
+        last_length[r] = last_length[r]
+        num_new[r]     = num_new[r]
+        stop[0]        = stop[0]
+      )")
+      .reference(reference)
+      .body("cpu", "next_batch.h", "next_batch")
+      .body("cuda", "opaque.cuh", "next_batch_by_one");
+}
+
+}  // namespace megalith::ops

@@ -1,0 +1,57 @@
+"""Megalith: a model's tensor graph as one persistent kernel, on the cores of a CPU or the multiprocessors of a GPU.
+
+    import megalith
+    model = megalith.load("models/storyteller")
+    for piece in model.generate("Once upon a time", max_new_tokens=60, stream=True):
+        print(piece, end="", flush=True)
+
+``PersistentKernel`` builds a kernel layer by layer; ``Graph`` and ``compile`` are what it stands on.
+"""
+
+from megalith._megalith import (
+    CompiledKernel,
+    Error,
+    Graph,
+    GraphRunner,
+    HangError,
+    InternalError,
+    Operator,
+    Registry,
+    SystemError,
+    TaskGraph,
+    Tokenizer,
+    UserError,
+    __version__,
+    compile,
+    cuda_devices,
+)
+from megalith.dtensor import DTensor
+from megalith.model import Generation, Model, load
+from megalith.persistent_kernel import PersistentKernel, get_configurations_from_gpu
+from megalith.tensors import DeviceTensor, to_device
+
+__all__ = [
+    "CompiledKernel",
+    "DTensor",
+    "DeviceTensor",
+    "Error",
+    "Generation",
+    "Graph",
+    "GraphRunner",
+    "HangError",
+    "InternalError",
+    "Model",
+    "Operator",
+    "PersistentKernel",
+    "Registry",
+    "SystemError",
+    "TaskGraph",
+    "Tokenizer",
+    "UserError",
+    "__version__",
+    "compile",
+    "cuda_devices",
+    "get_configurations_from_gpu",
+    "load",
+    "to_device",
+]

@@ -1,0 +1,74 @@
+"""Tensors of a PersistentKernel, as its layers see them."""
+
+from __future__ import annotations
+
+import math
+from typing import List, Optional, Sequence, Tuple
+
+from megalith._megalith import UserError
+from megalith.tensors import TensorMemory
+
+
+class Storage:
+    """What all tensors that share one piece of memory have in common: their place in the graph, and who touches it."""
+
+    __slots__ = ("name", "dtype", "memory", "graph_id", "graph_shape", "writer", "is_read", "weight_of", "parts",
+                 "groups")  # fmt: skip
+
+    def __init__(self, name: str, dtype: str, memory: Optional[TensorMemory]):
+        self.name = name
+        self.dtype = dtype
+        self.memory = memory  # None: an activation, or stacked
+        self.graph_id: Optional[int] = None
+        self.graph_shape: Tuple[int, ...] = ()
+        self.writer: Optional[str] = None  # the layer that wrote it last
+        self.is_read = False  # since it was written
+        self.weight_of: Optional[str] = None  # the layer that takes it as a weight
+        self.parts: List[DTensor] = []  # of a stacked tensor
+        self.groups = 1
+
+
+class DTensor:
+    """A tensor of a PersistentKernel: ``name``, ``dims``, ``dtype``. Made by attach_input(), new_tensor(),
+    fuse_tensors() and shuffle_tensors(); given to layers."""
+
+    __slots__ = ("name", "dims", "dtype", "_kernel", "_storage", "_dealt")
+
+    def __init__(self, kernel: object, name: str, dims: Sequence[int], storage: Storage):
+        self.name = name
+        self.dims: Tuple[int, ...] = tuple(dims)
+        self.dtype = storage.dtype
+        self._kernel = kernel
+        self._storage = storage
+        # Of how many stacked weights its columns come, and in how many groups; None if nobody knows.
+        self._dealt: Optional[Tuple[int, int]] = None
+
+    @property
+    def num_dims(self) -> int:
+        return len(self.dims)
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        return self.dims
+
+    def dim(self, index: int) -> int:
+        """The size of dimension ``index``."""
+        return self.dims[index]
+
+    @property
+    def num_elements(self) -> int:
+        return math.prod(self.dims)
+
+    def __repr__(self) -> str:
+        return f"<DTensor {self.name}: {self.dtype}{list(self.dims)}>"
+
+
+def check_dims(what: str, dims: Sequence[int]) -> Tuple[int, ...]:
+    """``dims`` as whole numbers of at least 1; UserError naming ``what``."""
+    try:
+        result = tuple(int(size.__index__()) for size in dims)
+    except (AttributeError, TypeError):
+        raise UserError(f"{what} has the dims {dims!r}, want whole numbers like (8, 4096)") from None
+    if not result or any(size < 1 for size in result):
+        raise UserError(f"{what} has the dims {result}, want at least one, and none smaller than 1")
+    return result

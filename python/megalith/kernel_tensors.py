@@ -1,0 +1,289 @@
+"""The tensors of a PersistentKernel and the graph that its layers make of them: what layers stand on."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from megalith import _megalith
+from megalith._megalith import UserError
+from megalith.dtensor import DTensor, Storage, check_dims
+from megalith.layer import Layer
+from megalith.parameters import whole
+from megalith.tensors import TensorMemory, dtype_name, memory_of
+
+
+@functools.lru_cache(maxsize=1)
+def _gpu_generation() -> int:
+    try:
+        architecture = _megalith.cuda_devices()[0].architecture
+    except (_megalith.SystemError, IndexError):
+        return 90
+    return int("".join(c for c in architecture if c.isdigit()))
+
+
+class KernelTensors:
+    """Attached and new tensors, by name and by the memory that they share; the graph, in the order of the layers."""
+
+    max_seq_length: int
+    max_num_batched_requests: int
+    max_num_batched_tokens: int
+    max_num_pages: int
+    page_size: int
+
+    def __init__(self, target: Optional[str]) -> None:
+        self._target = target
+        self._graph = _megalith.Graph("test")
+        self._tensors: Dict[str, DTensor] = {}
+        self._places: Dict[Tuple[int, Tuple[int, ...], str], Storage] = {}
+        self._internals: Dict[str, Any] = {}
+        self._meta_tensors: Dict[str, Any] = {}
+        self._num_layers = 0
+        # What meta tensors may hold, as the layers need it (meta.py).
+        self._paged: Dict[Tuple[int, int, int], Tuple[int, int, int, Any]] = {}
+        self._paged_limits: List[Tuple[int, int, int]] = []
+        self._step_limits: List[Tuple[DTensor, int]] = []
+        self._token_limits: List[Tuple[DTensor, int, Optional[DTensor], Optional[int]]] = []
+        self._vocabulary = 2**31 - 1  # of the embedding that tokens go through
+        self._compiled: Optional[_megalith.CompiledKernel] = None
+        self._finalized = False
+
+    # ---- the state that it is in ------------------------------------------------------------------------------
+
+    @property
+    def target_cc(self) -> int:
+        """The GPU's generation, as in 90 for sm_90a; 90 where there is no GPU, so that scripts take Hopper's values."""
+        return 90 if self._target in (None, "cpu") else _gpu_generation()
+
+    @property
+    def block_dim(self) -> Tuple[int, int, int]:
+        """What ``block_dim`` must be where a script gives it."""
+        return (256, 1, 1) if self.target_cc >= 90 else (128, 1, 1)
+
+    @property
+    def target(self) -> str:
+        """What it compiles for: "cpu" or "cuda"."""
+        return self._target or "cpu"
+
+    def _check_alive(self, what: str) -> None:
+        if self._finalized:
+            raise UserError(f"[{what}] the kernel was finalized: make a new PersistentKernel")
+
+    def _check_building(self, what: str) -> None:
+        self._check_alive(what)
+        if self._compiled is not None:
+            raise UserError(f"[{what}] the kernel is compiled: add tensors and layers before compile()")
+
+    # ---- tensors ----------------------------------------------------------------------------------------------
+
+    def _new_name(self, what: str, name: Optional[str]) -> str:
+        if not isinstance(name, str) or not name:
+            raise UserError(f"[{what}] the tensor needs a name: pass name=")
+        if name in self._tensors:
+            raise UserError(f'[{what}] there is a tensor "{name}" already: take another name')
+        return name
+
+    def _place(self, memory: TensorMemory, name: str, what: str) -> Storage:
+        """The storage of a piece of memory: the same one, if that memory was attached before."""
+        if self._target is None:
+            self._target = memory.device
+        if memory.device != self._target.partition(":")[0]:
+            side = {"cpu": "the host's memory", "cuda": "a GPU's memory"}
+            move = (
+                "move it there first (torch's .cuda(), or megalith.to_device)" if memory.device == "cpu" else "copy it"
+            )
+            raise UserError(
+                f'[{what}] the tensor "{name}" lies in {side[memory.device]}, but the kernel is for '
+                f"{self._target}: {move}"
+            )
+        key = (memory.address, memory.shape, memory.dtype)
+        storage = self._places.get(key)
+        if storage is None:
+            storage = self._places[key] = Storage(name, memory.dtype, memory)
+        return storage
+
+    def attach_input(self, torch_tensor: Any, name: Optional[str] = None) -> DTensor:
+        """Takes a tensor of torch, numpy or anything with ``__dlpack__``, without a copy; for reading or writing.
+
+        It must be row-major, of bf16, f16, f32, i8, i32 or i64, and lie where the kernel runs. Attached twice it is one
+        tensor with two names. UserError naming it otherwise.
+        """
+        self._check_building("attach_input")
+        name = self._new_name("attach_input", name)
+        memory = memory_of(torch_tensor, name)
+        storage = self._place(memory, name, "attach_input")
+        tensor = self._tensors[name] = DTensor(self, name, memory.shape, storage)
+        return tensor
+
+    def new_tensor(
+        self,
+        dims: Sequence[int],
+        strides: Optional[Sequence[int]] = None,
+        dtype: Any = "bf16",
+        name: Optional[str] = None,
+        io_category: str = "cuda_tensor",
+    ) -> DTensor:
+        """A tensor that lives within a run, in memory that the kernel finds for it. Row-major."""
+        self._check_building("new_tensor")
+        name = self._new_name("new_tensor", name)
+        shape = check_dims(f'[new_tensor] the tensor "{name}"', dims)
+        if io_category == "nvshmem_tensor":
+            raise UserError(
+                f'[new_tensor] "{name}": io_category is nvshmem_tensor, but several GPUs are not built yet, '
+                "want cuda_tensor"
+            )
+        if io_category != "cuda_tensor":
+            raise UserError(f'[new_tensor] "{name}": io_category is {io_category!r}, want cuda_tensor')
+        if strides is not None:
+            want = [1] * len(shape)
+            for d in range(len(shape) - 2, -1, -1):
+                want[d] = want[d + 1] * shape[d + 1]
+            if list(strides) != want:
+                raise UserError(
+                    f'[new_tensor] "{name}" is to have the strides {tuple(strides)}, want {tuple(want)}: row-major'
+                )
+        try:
+            storage = Storage(name, dtype_name(dtype), None)
+        except UserError as error:
+            raise UserError(f'[new_tensor] "{name}": {error}') from None
+        tensor = self._tensors[name] = DTensor(self, name, shape, storage)
+        return tensor
+
+    def _stack(self, what: str, inputs: Sequence[DTensor], dim: int, num_groups: int, name: Optional[str]) -> DTensor:
+        self._check_building(what)
+        name = self._new_name(what, name)
+        if dim != 0:
+            raise UserError(f'[{what}] "{name}" is to be put together along dimension {dim}, want 0')
+        if not inputs:
+            raise UserError(f'[{what}] "{name}" is to be made of no tensors')
+        groups = whole("num_groups", num_groups, 1)
+        for part in inputs:
+            if not isinstance(part, DTensor) or part._kernel is not self:
+                raise UserError(f'[{what}] "{name}": {part!r} is no tensor of this kernel')
+            if part._storage.memory is None or part._storage.writer is not None:
+                raise UserError(f'[{what}] "{name}": "{part.name}" is not an attached tensor that no layer writes')
+            if part.dtype != inputs[0].dtype or part.dims[1:] != inputs[0].dims[1:] or part.num_dims != 2:
+                raise UserError(
+                    f'[{what}] "{name}": "{part.name}" is {part.dtype} {list(part.dims)}, which does not go with '
+                    f'"{inputs[0].name}", {inputs[0].dtype} {list(inputs[0].dims)}: want matrices with as many columns'
+                )
+            if part.dims[0] % groups != 0:
+                raise UserError(
+                    f'[{what}] "{name}": the {part.dims[0]} rows of "{part.name}" cannot be dealt in {groups} groups'
+                )
+        storage = Storage(name, inputs[0].dtype, None)
+        storage.parts = list(inputs)
+        storage.groups = groups
+        for part in inputs:
+            part._storage.weight_of = part._storage.weight_of or name
+        dims = (sum(part.dims[0] for part in inputs), inputs[0].dims[1])
+        tensor = self._tensors[name] = DTensor(self, name, dims, storage)
+        return tensor
+
+    def fuse_tensors(
+        self, inputs: Sequence[DTensor], fused_dim: int, num_groups: int, name: Optional[str] = None
+    ) -> DTensor:
+        """One matrix of the rows of several attached ones, dealt in ``num_groups`` rounds: of each in turn the next
+        share of its rows. ``fused_dim`` must be 0. compile() makes a copy."""
+        return self._stack("fuse_tensors", inputs, fused_dim, num_groups, name)
+
+    def shuffle_tensors(
+        self, inputs: Sequence[DTensor], shuffled_dim: int, num_groups: int, name: Optional[str] = None
+    ) -> DTensor:
+        """The same as fuse_tensors."""
+        return self._stack("shuffle_tensors", inputs, shuffled_dim, num_groups, name)
+
+    # ---- the graph, for layers --------------------------------------------------------------------------------
+
+    def _layer(self, kind: str, grid_dim: object, block_dim: object) -> Layer:
+        return Layer(self, kind, grid_dim, block_dim)
+
+    def _graph_tensor(self, tensor: DTensor, shape: Tuple[int, ...]) -> int:
+        """The graph's tensor, made when a layer first needs it, in the shape that it needs."""
+        storage = tensor._storage
+        if storage.graph_id is None:
+            dims = list(shape)
+            if storage.parts:
+                names = []
+                for part in storage.parts:
+                    names.append(part._storage.name)
+                storage.graph_id = self._graph.stacked(storage.name, storage.dtype, dims, names, storage.groups)
+            elif storage.memory is None:
+                storage.graph_id = self._graph.activation(storage.name, storage.dtype, dims)
+            else:
+                storage.graph_id = self._graph.state(storage.name, storage.dtype, dims)
+            storage.graph_shape = shape
+        if storage.graph_shape != shape:
+            raise UserError(
+                f'the tensor "{tensor.name}" is used as {list(shape)} by one layer and as '
+                f"{list(storage.graph_shape)} by "
+                "another: attach it twice, or take a tensor for each"
+            )
+        return storage.graph_id
+
+    def _make_constant(self, tensor: DTensor) -> None:
+        storage = tensor._storage
+        if not storage.parts and storage.graph_id is not None:
+            self._graph.make_constant(storage.graph_id)
+
+    def _internal(self, name: str, values: Sequence[int], shape: Optional[Sequence[int]] = None) -> int:
+        """A small i32 table of the kernel's own, as a state of the graph."""
+        import numpy
+
+        return self._internal_table(name, numpy.array(values, numpy.int32).reshape(shape or (-1,)))
+
+    def _internal_table(self, name: str, table: Any) -> int:
+        self._internals[name] = table
+        return self._graph.state(name, "i32", list(table.shape))
+
+    def _meta(self, name: str, what: str) -> DTensor:
+        """A meta tensor that a layer cannot do without."""
+        key = f"meta.{name}"
+        if key not in self._tensors:
+            if self._meta_tensors.get(name) is None:
+                raise UserError(
+                    f'[{what}] the meta tensor "{name}" is missing: pass meta_tensors={{"{name}": ...}} to '
+                    "PersistentKernel"
+                )
+            memory = memory_of(self._meta_tensors[name], name)
+            if memory.dtype not in ("i32", "i64"):
+                raise UserError(f'[{what}] the meta tensor "{name}" is {memory.dtype}, want i32 or i64')
+            self._tensors[key] = DTensor(self, name, memory.shape, self._place(memory, key, what))
+        return self._tensors[key]
+
+    def _check_step(self, step: DTensor, limit: int) -> None:
+        self._step_limits.append((step, limit))
+
+    def _check_tokens(
+        self, tokens: DTensor, vocabulary: int, step: Optional[DTensor] = None, rows: Optional[int] = None
+    ) -> None:
+        """Tokens are looked at before each run: all, or those of ``rows`` rows from ``step`` on."""
+        self._vocabulary = min(self._vocabulary, vocabulary)
+        if tokens._storage.memory is not None and tokens._storage.writer is None:
+            self._token_limits.append((tokens, vocabulary, step, rows))
+
+    # ---- for compiling ----------------------------------------------------------------------------------------
+
+    def _check_overlaps(self) -> None:
+        """Two tensors that share some of their bytes are two things to the compiler: it would order nothing."""
+        used = [(s.memory, s) for s in self._places.values() if s.memory is not None and s.graph_id is not None]
+        used.sort(key=lambda place: place[0].address)
+        reaching: List[Tuple[TensorMemory, Storage]] = []  # those before that end behind the one looked at
+        for memory, second in used:
+            reaching = [(m, s) for m, s in reaching if m.address + m.nbytes > memory.address]
+            for _, first in reaching:
+                if first.writer or second.writer:
+                    written = first if first.writer else second
+                    raise UserError(
+                        f'[compile] "{first.name}" and "{second.name}" share memory, and {written.writer} writes '
+                        f'"{written.name}": attach tensors that lie apart'
+                    )
+            reaching.append((memory, second))
+
+    def _memory(self) -> Dict[str, Tuple[int, bool, int]]:
+        memory = {name: (array.ctypes.data, False, 0) for name, array in self._internals.items()}
+        for storage in {id(t._storage): t._storage for t in self._tensors.values()}.values():
+            if storage.memory is not None:
+                on_device = storage.memory.device == "cuda"
+                memory[storage.name] = (storage.memory.address, on_device, storage.memory.shape[0])
+        return memory

@@ -1,0 +1,177 @@
+"""One call of a layer method: takes its operands in, checks them, and adds nodes to the kernel's graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
+
+from megalith import partition
+from megalith._megalith import UserError
+from megalith.dtensor import DTensor
+from megalith.partition import Axis
+
+if TYPE_CHECKING:
+    from megalith.kernel_tensors import KernelTensors
+
+_FLOATS = ("bf16", "f16", "f32")
+_INTEGERS = ("i32", "i64")
+
+
+class Layer:
+    """The checks that all layers share. Operands are first looked at (``floats``, ``integers``, ``weight``), which
+    changes nothing; ``node`` then notes who reads and writes what, so that a layer that is refused leaves the kernel as
+    it was."""
+
+    def __init__(self, kernel: "KernelTensors", kind: str, grid_dim: object, block_dim: object):
+        self.kernel = kernel
+        self.kind = kind
+        self.grid_dim = grid_dim
+        kernel._check_building(kind)
+        self.name = f"{kind}_{kernel._num_layers}"
+        kernel._num_layers += 1
+        partition.check_block(kind, block_dim, kernel.block_dim)
+
+    # ---- operands: each gives the tensor back -----------------------------------------------------------------
+
+    def _check(self, tensor: object, role: str, rank: Optional[int], dtypes: Sequence[str]) -> DTensor:
+        if not isinstance(tensor, DTensor):
+            raise UserError(
+                f"[{self.kind}] {role} is a {type(tensor).__name__}, want what attach_input() or new_tensor() gave"
+            )
+        if tensor._kernel is not self.kernel:
+            raise UserError(f'[{self.kind}] {role} "{tensor.name}" belongs to another PersistentKernel')
+        if tensor.dtype not in dtypes:
+            raise UserError(f'[{self.kind}] {role} "{tensor.name}" is {tensor.dtype}, want {" or ".join(dtypes)}')
+        if rank is not None and tensor.num_dims != rank:
+            raise UserError(f'[{self.kind}] {role} "{tensor.name}" is {list(tensor.dims)}, want {rank} dimensions')
+        return tensor
+
+    def floats(self, tensor: object, role: str, rank: Optional[int] = 2) -> DTensor:
+        return self._check(tensor, role, rank, _FLOATS)
+
+    def integers(self, tensor: object, role: str, rank: Optional[int] = None) -> DTensor:
+        return self._check(tensor, role, rank, _INTEGERS)
+
+    def weight(self, tensor: object, role: str, rank: Optional[int] = 2) -> DTensor:
+        """A weight: attached or stacked, and written by nobody. Its rows and columns are laid out when compiling."""
+        result = self._check(tensor, role, rank, _FLOATS)
+        storage = result._storage
+        if storage.memory is None and not storage.parts:
+            raise UserError(
+                f'[{self.kind}] {role} "{result.name}" is a new tensor, want one that was attached: are the '
+                "operands in "
+                "the right order?"
+            )
+        if storage.writer is not None:
+            raise UserError(
+                f'[{self.kind}] {role} "{result.name}" is written by {storage.writer}, and a weight must not '
+                "change: are "
+                "the operands in the right order?"
+            )
+        return result
+
+    def want_dims(self, tensor: DTensor, role: str, dims: Sequence[int], why: str) -> None:
+        if tensor.dims != tuple(dims):
+            raise UserError(f'[{self.kind}] {role} "{tensor.name}" is {list(tensor.dims)}, want {list(dims)}: {why}')
+
+    # ---- the partition ----------------------------------------------------------------------------------------
+
+    def tiles(self, **axes: Optional[Axis]) -> Dict[str, int]:
+        return partition.tiles(self.kind, self.grid_dim, axes)
+
+    def rows_or_columns(self, output: DTensor, rows: str, columns: str) -> Dict[str, int]:
+        """grid_dim.x cuts the rows of an output if it divides them, else its columns; y the other."""
+        across, down = output.dims[1], output.dims[0]
+        row_axis = Axis(rows, down, f'the {down} rows of "{output.name}"')
+        column_axis = Axis(columns, across, f'the {across} columns of "{output.name}"')
+        x = partition.check_triple(self.kind, "grid_dim", self.grid_dim)[0] if self.grid_dim is not None else 1
+        return self.tiles(x=row_axis, y=column_axis) if down % x == 0 else self.tiles(x=column_axis, y=row_axis)
+
+    # ---- nodes ------------------------------------------------------------------------------------------------
+
+    def id(self, tensor: DTensor, shape: Optional[Sequence[int]] = None) -> int:
+        """The tensor of the graph, in the shape that the operator wants: the same elements in the same order."""
+        return self.kernel._graph_tensor(tensor, tuple(shape) if shape is not None else tensor.dims)
+
+    def flat(self, tensor: DTensor) -> int:
+        return self.id(tensor, (tensor.num_elements,))
+
+    def reads(self, *tensors: DTensor) -> None:
+        """Checks that there is something to read."""
+        for tensor in tensors:
+            storage = tensor._storage
+            if storage.memory is None and not storage.parts and storage.writer is None:
+                raise UserError(
+                    f'[{self.kind}] "{tensor.name}" is read before any layer writes it: call the layer that makes it '
+                    "first, or attach a tensor"
+                )
+
+    def writes(self, *tensors: DTensor, fresh: bool = True) -> None:
+        """Checks that nobody's work is lost. ``fresh``: what was there before does not matter."""
+        for tensor in tensors:
+            storage = tensor._storage
+            if storage.weight_of is not None:
+                raise UserError(
+                    f'[{self.kind}] "{tensor.name}" is a weight of {storage.weight_of}, so no layer may write '
+                    "it: are the "
+                    "operands in the right order?"
+                )
+            if storage.parts:
+                raise UserError(f'[{self.kind}] "{tensor.name}" is made of other tensors, so no layer may write it')
+            if storage.memory is not None and not storage.memory.writable:
+                raise UserError(
+                    f'[{self.kind}] the tensor "{tensor.name}" is read-only, but this layer writes it: attach a copy'
+                )
+            if fresh and storage.writer is not None and not storage.is_read:
+                raise UserError(
+                    f'[{self.kind}] "{tensor.name}" was written by {storage.writer} and read by nobody since: '
+                    "two layers "
+                    "write one tensor, and the first one's work is lost"
+                )
+
+    def done(self, reads: Sequence[DTensor] = (), writes: Sequence[DTensor] = (), weights: Sequence[DTensor] = ()):
+        """Notes what the layer does, after its nodes stand."""
+        for tensor in reads:
+            tensor._storage.is_read = True
+        for tensor in weights:
+            tensor._storage.weight_of = tensor._storage.weight_of or self.name
+        for tensor in writes:
+            tensor._storage.writer = self.name
+            tensor._storage.is_read = False
+            tensor._dealt = None
+
+    def constants(self, *tensors: DTensor) -> None:
+        """Lets bodies lay these out as they like; called once their place in the graph is known."""
+        for tensor in tensors:
+            self.kernel._make_constant(tensor)
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[int],
+        outputs: Optional[Dict[str, int]] = None,
+        *,
+        suffix: str = "",
+        sizes: Optional[Dict[str, int]] = None,
+        attributes: Optional[Dict[str, float]] = None,
+        tile: Optional[Dict[str, int]] = None,
+    ) -> List[int]:
+        return self.kernel._graph.add(
+            op,
+            f"{self.name}.{suffix}" if suffix else self.name,
+            list(inputs),
+            sizes=sizes or {},
+            attributes=attributes or {},
+            tile=tile or {},
+            outputs=outputs or {},
+        )
+
+    def narrow(self, tensor: DTensor) -> int:
+        """An integer tensor, flat, as the i32 that operators point with."""
+        if tensor.dtype == "i32":
+            return self.flat(tensor)
+        narrowed = self.scratch(f"{tensor.name}.i32", "i32", (tensor.num_elements,))
+        return self.node("copy_tokens", [self.flat(tensor)], {"y": narrowed}, suffix=f"narrow.{tensor.name}")[0]
+
+    def scratch(self, suffix: str, dtype: str, shape: Sequence[object]) -> int:
+        """An activation that only this layer sees."""
+        return self.kernel._graph.activation(f"{self.name}.{suffix}", dtype, list(shape))  # type: ignore[arg-type]

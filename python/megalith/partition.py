@@ -1,0 +1,76 @@
+"""What a layer's ``grid_dim`` and ``block_dim`` mean, and what is checked of them."""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple, Optional, Tuple
+
+from megalith._megalith import UserError
+from megalith.dtensor import DTensor
+
+Grid = Tuple[int, int, int]
+
+
+class Axis(NamedTuple):
+    """What one direction of a grid cuts: a loop variable of the layer's operator, over ``extent`` values."""
+
+    iname: str
+    extent: int
+    what: str  # in words, for messages: "the 4096 columns of \"out\""
+
+
+def rows_of(iname: str, tensor: DTensor) -> Axis:
+    return Axis(iname, tensor.dims[0], f'the {tensor.dims[0]} rows of "{tensor.name}"')
+
+
+def columns_of(iname: str, tensor: DTensor) -> Axis:
+    return Axis(iname, tensor.dims[1], f'the {tensor.dims[1]} columns of "{tensor.name}"')
+
+
+def check_triple(layer: str, what: str, value: object) -> Grid:
+    """``value`` as three whole numbers of at least 1."""
+    if not isinstance(value, (tuple, list)) or len(value) != 3:
+        raise UserError(f"[{layer}] {what} is {value!r}, want three whole numbers like (8, 1, 1)")
+    for size in value:
+        if isinstance(size, bool) or not hasattr(size, "__index__") or int(size) < 1:
+            raise UserError(f"[{layer}] {what} is {tuple(value)!r}, want three whole numbers of at least 1")
+    x, y, z = (int(size) for size in value)
+    return x, y, z
+
+
+def check_block(layer: str, block_dim: object, wanted: Grid) -> None:
+    """Bodies decide themselves how many threads they have; what a script believes must at least be true."""
+    if block_dim is not None and check_triple(layer, "block_dim", block_dim) != wanted:
+        raise UserError(
+            f"[{layer}] block_dim is {tuple(block_dim)!r}, but a worker has {wanted}: take that, or leave block_dim out"  # type: ignore[arg-type]
+        )
+
+
+def near_divisors(extent: int, wanted: int) -> str:
+    """The divisors of ``extent`` next to ``wanted``, in words."""
+    below = next(d for d in range(min(wanted, extent), 0, -1) if extent % d == 0)
+    above = next((d for d in range(wanted, extent + 1) if extent % d == 0), below)
+    return str(below) if below == above else f"{below} or {above}"
+
+
+def tiles(layer: str, grid_dim: object, axes: Dict[str, Optional[Axis]]) -> Dict[str, int]:
+    """The tile sizes that a grid asks for; none where it is left out. UserError where the grid does not divide."""
+    if grid_dim is None:
+        return {}
+    grid = check_triple(layer, "grid_dim", grid_dim)
+    result: Dict[str, int] = {}
+    for direction, pieces in zip("xyz", grid):
+        axis = axes.get(direction)
+        if axis is None:
+            if pieces != 1:
+                raise UserError(
+                    f"[{layer}] grid_dim is {grid}, but {direction} cuts nothing in this layer: it must be 1"
+                )
+            continue
+        if axis.extent % pieces != 0:
+            raise UserError(
+                f"[{layer}] grid_dim is {grid}, but {direction} cuts {axis.what}, and {pieces} does not divide "
+                f"{axis.extent}: try {near_divisors(axis.extent, pieces)}, or leave grid_dim out"
+            )
+        if axis.iname:
+            result[axis.iname] = axis.extent // pieces
+    return result

@@ -1,0 +1,181 @@
+"""Tensors of other libraries, without a copy: torch, numpy (with ml_dtypes' bfloat16), anything with ``__dlpack__``."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Optional, Sequence, Tuple
+
+from megalith import _megalith
+from megalith._megalith import UserError
+
+__all__ = ["DeviceTensor", "TensorMemory", "dtype_name", "memory_of", "to_device"]
+
+# What other libraries call the element types that Megalith knows.
+_NAMES = {
+    "bf16": "bf16", "bfloat16": "bf16",
+    "f16": "f16", "float16": "f16", "half": "f16",
+    "f32": "f32", "float32": "f32", "float": "f32",
+    "i8": "i8", "int8": "i8",
+    "i32": "i32", "int32": "i32", "int": "i32",
+    "i64": "i64", "int64": "i64", "long": "i64",
+}  # fmt: skip
+
+
+def dtype_name(dtype: Any) -> str:
+    """Megalith's name of an element type: ``"bf16"``, ``"f16"``, ``"f32"``, ``"i8"``, ``"i32"`` or ``"i64"``.
+
+    Takes such a name, a type of torch, numpy or ml_dtypes, or one of ``megalith.mirage``. UserError for others.
+    """
+    text = getattr(dtype, "__name__", None) or str(dtype)
+    name = _NAMES.get(text.rpartition(".")[2])
+    if name is None:
+        raise UserError(f"the dtype {text} is not known; known are bf16, f16, f32, i8, i32 and i64")
+    return name
+
+
+def numpy_dtype(name: str) -> Any:
+    """numpy's type for one of Megalith's names; that of bf16 is ml_dtypes'."""
+    import numpy
+
+    if name != "bf16":
+        return numpy.dtype({"f16": "float16", "f32": "float32", "i8": "int8", "i32": "int32", "i64": "int64"}[name])
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise UserError("bf16 as a numpy array needs the package ml_dtypes: pip install ml_dtypes") from None
+    return numpy.dtype(ml_dtypes.bfloat16)
+
+
+class TensorMemory:
+    """Where a tensor lies: address, shape, dtype, device. Holds on to its owner, so the memory stays."""
+
+    __slots__ = ("address", "shape", "dtype", "device", "writable", "owner")
+
+    def __init__(self, address: int, shape: Sequence[int], dtype: str, device: str, writable: bool, owner: Any):
+        self.address = address
+        self.shape: Tuple[int, ...] = tuple(shape)
+        self.dtype = dtype
+        self.device = device
+        self.writable = writable
+        self.owner = owner
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * _megalith.dtype_bytes(self.dtype)
+
+
+class DeviceTensor:
+    """A tensor on the GPU, for whoever has no library that owns one. ``numpy()`` copies it back.
+
+    ``megalith.to_device(array)`` makes one. It is attached like any other tensor.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: Any):
+        import numpy
+
+        self.shape: Tuple[int, ...] = tuple(int(size) for size in shape)
+        self.dtype = numpy.dtype(dtype)
+        self._array = _megalith.DeviceArray(math.prod(self.shape) * self.dtype.itemsize)
+
+    @property
+    def address(self) -> int:
+        return self._array.address
+
+    def copy_from(self, array: Any) -> None:
+        """Copies a numpy array of the same shape and dtype to the GPU."""
+        import numpy
+
+        source = numpy.ascontiguousarray(array)
+        if source.shape != self.shape or source.dtype != self.dtype:
+            raise UserError(f"the array is {source.dtype} {source.shape}, want {self.dtype} {self.shape}")
+        self._array.upload(source.ctypes.data)
+
+    def numpy(self) -> Any:
+        """A copy in the host's memory."""
+        import numpy
+
+        array = numpy.empty(self.shape, self.dtype)
+        self._array.download(array.ctypes.data)
+        return array
+
+    def __repr__(self) -> str:
+        return f"<device tensor {self.dtype} {list(self.shape)}>"
+
+
+def to_device(array: Any) -> DeviceTensor:
+    """A copy of a numpy array in the GPU's memory. SystemError if there is no GPU."""
+    tensor = DeviceTensor(array.shape, array.dtype)
+    tensor.copy_from(array)
+    return tensor
+
+
+def _is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether strides (in elements) are those of a row-major tensor; dimensions of size 1 may have any."""
+    want = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size != 1 and stride != want:
+            return False
+        want *= size
+    return True
+
+
+def _numpy_memory(array: Any) -> Tuple[TensorMemory, Sequence[int]]:
+    size = array.itemsize
+    strides = [stride // size if stride % size == 0 else -1 for stride in array.strides]
+    writable = array.flags.writeable
+    return TensorMemory(array.ctypes.data, array.shape, array.dtype.name, "cpu", writable, array), strides
+
+
+def _is_numpy(tensor: Any) -> bool:
+    numpy = sys.modules.get("numpy")  # whoever has an array has imported it
+    return numpy is not None and isinstance(tensor, numpy.ndarray)
+
+
+def _torch_memory(tensor: Any) -> Tuple[TensorMemory, Sequence[int]]:
+    memory = TensorMemory(tensor.data_ptr(), tensor.shape, str(tensor.dtype), tensor.device.type, True, tensor)
+    return memory, tensor.stride()
+
+
+def _dlpack_memory(tensor: Any) -> Tuple[TensorMemory, Sequence[int]]:
+    view = _megalith.tensor_view(tensor)
+    owner = (view, tensor)
+    return TensorMemory(view.address, view.shape, view.dtype, view.device, view.writable, owner), view.strides
+
+
+def memory_of(tensor: Any, name: str) -> TensorMemory:
+    """The memory of a tensor that is called ``name`` in messages.
+
+    UserError for what is no tensor, is not row-major, has an element type that Megalith does not know, or lies neither
+    in the host's memory nor on a GPU.
+    """
+    library = type(tensor).__module__.partition(".")[0]
+    if isinstance(tensor, DeviceTensor):
+        memory = TensorMemory(tensor.address, tensor.shape, str(tensor.dtype), "cuda", True, tensor)
+        strides: Optional[Sequence[int]] = None
+    elif library == "torch":
+        memory, strides = _torch_memory(tensor)
+    elif _is_numpy(tensor):
+        memory, strides = _numpy_memory(tensor)
+    elif hasattr(tensor, "__dlpack__"):
+        memory, strides = _dlpack_memory(tensor)
+    else:
+        raise UserError(
+            f'"{name}" is a {type(tensor).__name__}, which is no tensor: want one of torch or numpy, or anything with '
+            "__dlpack__"
+        )
+    try:
+        memory.dtype = dtype_name(memory.dtype)
+    except UserError as error:
+        raise UserError(f'the tensor "{name}": {error}') from None
+    if memory.device not in ("cpu", "cuda"):
+        raise UserError(f'the tensor "{name}" lies on the device {memory.device}; known are cpu and cuda')
+    if math.prod(memory.shape) == 0:
+        raise UserError(f'the tensor "{name}" has the shape {list(memory.shape)}: it has no elements')
+    if strides is not None and not _is_row_major(memory.shape, strides):
+        raise UserError(
+            f'the tensor "{name}" is not row-major: its shape is {list(memory.shape)}, its strides are '
+            f"{list(strides)}; "
+            "attach .contiguous() (torch) or numpy.ascontiguousarray() of it"
+        )
+    return memory

@@ -1,0 +1,214 @@
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "megalith/graph/graph.h"
+#include "megalith/graph/lower.h"
+#include "megalith/graph/text.h"
+#include "megalith/jit/cuda/build.h"
+#include "megalith/ops/registry.h"
+#include "python/src/bind.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace megalith::python {
+
+using graph::Graph;
+using graph::Operator;
+using graph::Registry;
+using graph::TensorId;
+
+namespace {
+
+// A dimension is a size, or a largest size with the name of the dynamic size that it follows.
+using DimLike = std::variant<int64_t, std::pair<int64_t, std::string>>;
+
+std::vector<graph::Dim> dims_of(const std::vector<DimLike>& shape) {
+  std::vector<graph::Dim> dims;
+  for (const DimLike& dim : shape) {
+    if (const auto* size = std::get_if<int64_t>(&dim)) {
+      dims.emplace_back(*size);
+    } else {
+      const auto& [largest, dynamic] = std::get<1>(dim);
+      dims.emplace_back(largest, dynamic);
+    }
+  }
+  return dims;
+}
+
+std::vector<int64_t> sizes_of(const graph::Tensor& tensor) {
+  std::vector<int64_t> sizes;
+  for (const graph::Dim& dim : tensor.shape) sizes.push_back(dim.size);
+  return sizes;
+}
+
+const char* kind_name(graph::TensorKind kind) {
+  switch (kind) {
+    case graph::TensorKind::constant: return "constant";
+    case graph::TensorKind::state: return "state";
+    case graph::TensorKind::activation: return "activation";
+  }
+  return "?";
+}
+
+std::vector<TensorId> add(Graph& graph, const std::string& op, const std::string& node,
+                          const std::vector<TensorId>& inputs, std::map<std::string, int64_t> sizes,
+                          std::map<std::string, double> attributes, std::map<std::string, int64_t> tile,
+                          std::map<std::string, TensorId> outputs, const std::map<std::string, std::string>& dtypes) {
+  graph::NodeOptions options{std::move(sizes), std::move(attributes), std::move(tile), std::move(outputs), {}};
+  for (const auto& [output, dtype] : dtypes) options.dtypes[output] = dtype_parse(dtype);
+  return graph.add(op, node, inputs, options);
+}
+
+void bind_registry(nb::module_& module) {
+  nb::class_<Operator>(module, "Operator", "A tensor function: signature, meaning, how it is cut into tasks.")
+      .def_ro("name", &Operator::name)
+      .def_ro("doc", &Operator::doc)
+      .def_prop_ro(
+          "inputs",
+          [](const Operator& op) {
+            std::vector<std::string> names;
+            for (const graph::Operand& operand : op.operands)
+              if (operand.role != loop::Role::output) names.push_back(operand.name);
+            return names;
+          },
+          "Names of the operands that a node is given, in order.")
+      .def_prop_ro(
+          "outputs",
+          [](const Operator& op) {
+            std::vector<std::string> names;
+            for (const graph::Operand& operand : op.operands)
+              if (operand.role == loop::Role::output) names.push_back(operand.name);
+            return names;
+          },
+          "Names of the operands that a node makes, in order.")
+      .def_prop_ro(
+          "shapes",
+          [](const Operator& op) {
+            std::map<std::string, std::vector<std::string>> shapes;
+            for (const graph::Operand& operand : op.operands) shapes[operand.name] = operand.shape;
+            return shapes;
+          },
+          "Operand -> its dimensions, as products of named sizes.")
+      .def_prop_ro(
+          "axes",
+          [](const Operator& op) {
+            std::vector<std::string> names;
+            for (const graph::TaskAxis& axis : op.axes) names.push_back(axis.iname);
+            return names;
+          },
+          "The loop variables along which tasks are cut.")
+      .def_ro("loops", &Operator::loops, "The loop kernel's text.")
+      .def("__repr__", [](const Operator& op) { return fmt::format("<operator {}: {}>", op.name, op.doc); });
+
+  nb::class_<Registry>(module, "Registry", "The operators that a graph may use, by name.")
+      .def_static(
+          "builtin", [] { return std::const_pointer_cast<Registry>(ops::builtin()); },
+          "The operators that come with Megalith.")
+      .def_static(
+          "extended", [] { return std::make_shared<Registry>(*ops::builtin()); },
+          "A registry of its own, with those operators to begin with.")
+      .def("names", &Registry::names)
+      .def("get", &Registry::get, "name"_a, nb::rv_policy::reference_internal,
+           "The operator of that name; UserError naming near ones if there is none.")
+      .def("__contains__",
+           [](const Registry& registry, const std::string& name) {
+             const std::vector<std::string> names = registry.names();
+             return std::ranges::find(names, name) != names.end();
+           })
+      .def("__len__", [](const Registry& registry) { return registry.names().size(); })
+      .def("__repr__",
+           [](const Registry& registry) { return fmt::format("<registry of {} operators>", registry.names().size()); });
+}
+
+}  // namespace
+
+void bind_graph(nb::module_& module) {
+  bind_registry(module);
+
+  nb::class_<graph::Tensor>(module, "GraphTensor", "A tensor of a graph: name, dtype, shape, and whose memory it is.")
+      .def_ro("name", &graph::Tensor::name)
+      .def_prop_ro("dtype", [](const graph::Tensor& t) { return std::string(dtype_name(t.dtype)); })
+      .def_prop_ro("shape", [](const graph::Tensor& t) { return nb::tuple(nb::cast(sizes_of(t))); })
+      .def_prop_ro(
+          "kind", [](const graph::Tensor& t) { return kind_name(t.kind); },
+          "\"constant\", \"state\" or \"activation\".")
+      .def_ro("parts", &graph::Tensor::parts, "Of a stacked constant: the tensors whose rows it has.")
+      .def_prop_ro("nbytes", &graph::Tensor::bytes)
+      .def("__repr__", [](const graph::Tensor& t) {
+        return fmt::format("<{} {}: {}[{}]>", kind_name(t.kind), t.name, dtype_name(t.dtype),
+                           fmt::join(sizes_of(t), ", "));
+      });
+
+  nb::class_<Graph>(module, "Graph", "Operators over named tensors, in program order. str() prints it.")
+      .def(
+          "__init__",
+          [](Graph* self, const std::string& name, std::shared_ptr<Registry> registry) {
+            new (self) Graph(registry ? std::shared_ptr<const Registry>(std::move(registry)) : ops::builtin(), name);
+          },
+          "name"_a = "graph", nb::kw_only(), "registry"_a = nb::none())
+      .def(
+          "constant",
+          [](Graph& g, const std::string& name, const std::string& dtype, const std::vector<DimLike>& shape) {
+            return g.constant(name, dtype_parse(dtype), dims_of(shape));
+          },
+          "name"_a, "dtype"_a, "shape"_a, "A weight: never written, bound from outside. The id of the tensor.")
+      .def(
+          "state",
+          [](Graph& g, const std::string& name, const std::string& dtype, const std::vector<DimLike>& shape) {
+            return g.state(name, dtype_parse(dtype), dims_of(shape));
+          },
+          "name"_a, "dtype"_a, "shape"_a, "A tensor that lives on between runs, bound from outside.")
+      .def(
+          "activation",
+          [](Graph& g, const std::string& name, const std::string& dtype, const std::vector<DimLike>& shape) {
+            return g.activation(name, dtype_parse(dtype), dims_of(shape));
+          },
+          "name"_a, "dtype"_a, "shape"_a, "A tensor that lives within one iteration, in memory of Megalith's.")
+      .def(
+          "stacked",
+          [](Graph& g, const std::string& name, const std::string& dtype, const std::vector<DimLike>& shape,
+             const std::vector<std::string>& parts,
+             int64_t groups) { return g.stacked(name, dtype_parse(dtype), dims_of(shape), parts, groups); },
+          "name"_a, "dtype"_a, "shape"_a, "parts"_a, "groups"_a = 1,
+          "A constant whose rows are those of `parts`, dealt in `groups` rounds.")
+      .def("make_constant", &Graph::make_constant, "tensor"_a, "Makes a constant of a state that no node writes.")
+      .def("dynamic_size", &Graph::dynamic_size, "name"_a, "tensor"_a, "index"_a,
+           "Names a dynamic size, whose value is that element of an i32 state.")
+      .def("add", &add, "op"_a, "node"_a, "inputs"_a, nb::kw_only(), "sizes"_a = std::map<std::string, int64_t>{},
+           "attributes"_a = std::map<std::string, double>{}, "tile"_a = std::map<std::string, int64_t>{},
+           "outputs"_a = std::map<std::string, TensorId>{}, "dtypes"_a = std::map<std::string, std::string>{},
+           "Adds a node: the ids of its outputs. UserError naming node, tensor, found and wanted.")
+      .def("set_gate", &Graph::set_gate, "node"_a, "stop"_a,
+           "Makes a token loop: the next iteration begins after this node, until the i32 state `stop` is set.")
+      .def("find", &Graph::find, "name"_a, "The id of the tensor of that name; UserError if there is none.")
+      .def(
+          "tensor", [](const Graph& g, TensorId id) { return g.tensor(id); }, "id"_a)
+      .def_prop_ro("name", &Graph::name)
+      .def_prop_ro("tensors", [](const Graph& g) { return g.tensors(); })
+      .def_prop_ro("num_nodes", [](const Graph& g) { return g.nodes().size(); })
+      .def_prop_ro("node_names",
+                   [](const Graph& g) {
+                     std::vector<std::string> names;
+                     for (const graph::Node& node : g.nodes()) names.push_back(node.name);
+                     return names;
+                   })
+      .def(
+          "loops",
+          [](const Graph& g, const std::string& target) {
+            nb::gil_scoped_release release;
+            return graph::print(g, graph::lower(g, jit::target_family(target)));
+          },
+          "target"_a = "cpu", "The loop kernels of all nodes, as text.")
+      .def("__str__", [](const Graph& g) { return graph::print(g); })
+      .def("__repr__", [](const Graph& g) {
+        return fmt::format("<graph {}: {} tensors, {} nodes>", g.name(), g.tensors().size(), g.nodes().size());
+      });
+}
+
+}  // namespace megalith::python

@@ -1,0 +1,63 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "megalith/jit/compile.h"
+#include "python/src/bind.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace megalith::python {
+
+using jit::CompiledKernel;
+
+void bind_jit(nb::module_& module) {
+  nb::class_<jit::CompileReport>(module, "CompileReport", "Which stages ran, how long each took, what the cache had.")
+      .def_ro("kernel", &jit::CompileReport::kernel)
+      .def_ro("total_ms", &jit::CompileReport::total_ms)
+      .def_ro("cache_hit", &jit::CompileReport::cache_hit)
+      .def_prop_ro("stages",
+                   [](const jit::CompileReport& report) {
+                     std::vector<std::string> names;
+                     for (const jit::StageReport& stage : report.stages) names.push_back(stage.name);
+                     return names;
+                   })
+      .def("__str__", &jit::CompileReport::table)
+      .def("__repr__", [](const jit::CompileReport& report) {
+        return fmt::format("<compile report of {}: {} stages, {:.0f} ms>", report.kernel, report.stages.size(),
+                           report.total_ms);
+      });
+
+  nb::class_<CompiledKernel>(module, "CompiledKernel", "A persistent kernel, and all that there is to look at of it.")
+      .def_prop_ro(
+          "tasks", [](const CompiledKernel& kernel) -> const task::TaskGraph& { return kernel.tasks; },
+          nb::rv_policy::reference_internal)
+      .def_ro("source", &CompiledKernel::source, "The generated source: C++, or CUDA C++.")
+      .def_prop_ro(
+          "report", [](const CompiledKernel& kernel) -> const jit::CompileReport& { return kernel.report; },
+          nb::rv_policy::reference_internal)
+      .def_ro("scratch_bytes", &CompiledKernel::scratch_bytes, "Bytes of scratch memory per worker.")
+      .def_prop_ro("is_cuda", [](const CompiledKernel& kernel) { return !kernel.cuda.architecture.empty(); })
+      .def_prop_ro(
+          "directory",
+          [](const CompiledKernel& kernel) {
+            return kernel.cuda.architecture.empty() ? kernel.build.directory : kernel.cuda.directory;
+          },
+          "The folder of the cache with the source, the machine code and the compiler's command; \"\" if none.");
+
+  module.def(
+      "compile",
+      [](const graph::Graph& graph, const std::string& target, int num_workers, bool plan_only, bool reuse_arena) {
+        nb::gil_scoped_release release;
+        return jit::compile(graph, {.target = target,
+                                    .num_workers = num_workers,
+                                    .plan_only = plan_only,
+                                    .reuse_arena = reuse_arena,
+                                    .pipeline = jit::PipelineOptions::from_environment()});
+      },
+      "graph"_a, nb::kw_only(), "target"_a = "cpu", "num_workers"_a = 1, "plan_only"_a = false, "reuse_arena"_a = true,
+      "Compiles a graph: proves its task graph, writes source, calls the compiler. With `plan_only` it stops before\n"
+      "the compiler. UserError for a wrong graph or option, SystemError if the compiler fails.");
+}
+
+}  // namespace megalith::python

@@ -1,0 +1,12 @@
+#include "python/src/bind.h"
+
+NB_MODULE(_megalith, module) {
+  module.doc() = "Megalith's C++ library, as megalith's Python layer uses it.";
+  megalith::python::bind_base(module);
+  megalith::python::bind_graph(module);
+  megalith::python::bind_task(module);
+  megalith::python::bind_jit(module);
+  megalith::python::bind_runtime(module);
+  megalith::python::bind_model(module);
+  megalith::python::bind_engine(module);
+}

@@ -1,0 +1,81 @@
+"""What test_fake_gpu.py runs in a process of its own: kernels for a GPU whose driver is a stand-in. It copies, and
+launches nothing, so all but the kernel's own work is as on a GPU."""
+
+import os
+import tempfile
+
+import numpy as np
+from conftest import BF16, Bench
+from test_attention import META, paged_case
+
+import megalith
+
+
+def expect(message, function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except megalith.UserError as error:
+        assert message in str(error), error
+    else:
+        raise AssertionError(f"no error: {message}")
+
+
+def tensors_come_and_go():
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    tensor = megalith.to_device(array)
+    assert np.array_equal(tensor.numpy(), array) and tensor.shape == (3, 4)
+    tensor.copy_from(array * 2)
+    assert np.array_equal(tensor.numpy(), array * 2)
+    expect("want float32 (3, 4)", tensor.copy_from, array[:2])
+
+
+def where_tensors_lie_decides():
+    b = Bench("cuda")
+    x, _ = b.input("x", 4, 512)
+    assert b.kernel.target == "cuda" and b.kernel.target_cc == 90 and b.kernel.block_dim == (256, 1, 1)
+    expect("lies in the host's memory, but the kernel is for cuda", b.kernel.attach_input, np.zeros((2, 2), BF16), "h")
+    other = Bench("cpu")
+    other.input("x", 4, 512)
+    device = megalith.to_device(np.zeros((2, 2), BF16))
+    expect("lies in a GPU's memory, but the kernel is for cpu", other.kernel.attach_input, device, "d")
+
+
+def a_kernel_with_everything():
+    """Weights that stream, weights in place, stacked ones; states of the caller's and of the kernel's own."""
+    b = Bench("cuda")
+    x, xv = b.input("x", 4, 512)
+    n, _ = b.input("n", 512)
+    gate, _ = b.input("gate", 512, 512)
+    up, _ = b.input("up", 512, 512)
+    both = b.kernel.shuffle_tensors([gate, up], 0, 8, name="both")
+    y, drawn = b.output("y", 4, 1024), b.output("drawn", 4, 1, dtype=np.int64)
+    b.kernel.rmsnorm_linear_layer(input=x, weight_norm=n, weight_linear=both, output=y)
+    b.kernel.sampling_layer(logits=y, output=drawn)
+    with tempfile.TemporaryDirectory() as folder:
+        b.run(output_dir=folder)
+        assert sorted(os.listdir(folder)) == ["task_graph_rank0.json", "test_rank0.cu"]
+    b.kernel.run_test_mode()
+    assert np.array_equal(b.value("x"), xv) and np.all(b.value("y").astype(np.float32) == 77)
+    b.kernel.finalize()
+
+
+def tables_on_the_gpu_are_looked_at():
+    def make(**params):
+        return Bench("cuda", **params)
+
+    b, tensors, _, _, heads = paged_case(make, 16, [1, 1], [20, 33], 4, 64, 8, with_norm=False, with_rope=False)
+    b.kernel.paged_attention_layer(**tensors, output=b.output("y", 4, heads[0] * heads[1] * heads[2]))
+    b.run()
+    b.meta[META[0]].copy_from(np.array([0, 1, 5], np.int32))
+    expect('"qo_indptr_buffer" has 5 at [2], want 1 to 4', b.kernel.run_test_mode)
+
+
+if __name__ == "__main__":
+    assert [gpu.name for gpu in megalith.cuda_devices()] == ["Fake GPU"]
+    assert megalith.get_configurations_from_gpu(0) == (4, 0)
+    expect("there is no GPU 1", megalith.get_configurations_from_gpu, 1)
+    tensors_come_and_go()
+    where_tensors_lie_decides()
+    a_kernel_with_everything()
+    tables_on_the_gpu_are_looked_at()
+    print("as on a GPU")

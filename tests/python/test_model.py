@@ -1,0 +1,105 @@
+"""Whole models from Python, on the bundled one: texts, batches, streams, logits, and what there is to look at."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from conftest import NO_GPU
+
+import megalith
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STORYTELLER = ROOT / "models" / "storyteller"
+
+
+@pytest.fixture(scope="module", params=["cpu", "cuda"])
+def model(request):
+    if request.param == "cuda" and NO_GPU is not None:
+        pytest.skip(NO_GPU)
+    return megalith.load(STORYTELLER, target=request.param, max_batch=3, max_seq_len=256)
+
+
+def test_text_goes_on(model):
+    one = model.generate("Once upon a time", max_new_tokens=12)
+    assert len(one.tokens) == 12 and one.reason == "length"
+    assert one.text == model.decode(one.tokens) and one.text.startswith(" there")
+
+
+def test_tokens_for_text(model):
+    ids = model.encode("Once upon a time")
+    assert model.generate(ids, max_new_tokens=8) == model.generate("Once upon a time", max_new_tokens=8)
+
+
+def test_a_batch_is_its_prompts_one_by_one(model):
+    prompts = ["Once upon a time", model.encode("A fox"), "The king said"]
+    together = model.generate(prompts, max_new_tokens=10)
+    assert [model.generate(prompt, max_new_tokens=10).tokens for prompt in prompts] == [one.tokens for one in together]
+
+
+def test_a_stream_is_the_same_text(model):
+    whole = model.generate("Once upon a time", max_new_tokens=15)
+    pieces = list(model.generate("Once upon a time", max_new_tokens=15, stream=True))
+    assert "".join(pieces) == whole.text
+    assert [piece.token for piece in pieces] == whole.tokens
+    assert {piece.request for piece in pieces} == {0}
+
+
+def test_a_stream_may_be_left(model):
+    for count, _ in enumerate(model.generate("Once upon a time", max_new_tokens=200, stream=True)):
+        if count == 3:
+            break
+    assert model.generate("A fox", max_new_tokens=3).reason == "length"
+
+
+def test_one_stream_at_a_time(model):
+    stream = model.generate("Once upon a time", max_new_tokens=50, stream=True)
+    next(stream)
+    for call in (
+        lambda: model.generate("A fox"),
+        lambda: model.logits("A fox"),
+        lambda: next(model.generate("A", stream=True)),
+    ):
+        with pytest.raises(megalith.UserError, match=r"not read to its end: read it, or close\(\) it"):
+            call()
+    stream.close()
+    assert len(model.generate("A fox", max_new_tokens=2).tokens) == 2
+
+
+def test_the_seed_decides(model):
+    def drawn(seed):
+        return model.generate("Once", max_new_tokens=20, temperature=1.0, seed=seed).tokens
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_logits_have_the_next_token(model):
+    logits = model.logits("Once upon a time")
+    assert logits.shape == (model.vocab_size,) and logits.dtype == np.float32
+    assert int(np.argmax(logits)) == model.generate("Once upon a time", max_new_tokens=1).tokens[0]
+
+
+def test_mistakes(model):
+    for prompt, message in (
+        ([], "empty"),
+        ([10**6], "vocabulary"),
+        (["a", "b", "c", "d"], "4 prompts in one batch"),
+        (5, "want a text or a list of token ids"),
+        ("x" * 5000, "tokens, but a text may have 256"),
+    ):
+        with pytest.raises(megalith.UserError, match=message):
+            model.generate(prompt)
+    with pytest.raises(megalith.UserError, match="5000|256"):
+        list(model.generate("x " * 5000, stream=True))
+
+
+def test_parts_print(model):
+    assert str(model.graph).startswith("graph ")
+    assert "tasks on" in str(model.tasks) and len(model.tasks) > 10
+    assert model.tasks.placement().count("\n") == len(model.tasks.workers)
+    assert json.loads(model.tasks.to_json())["tasks"]
+    assert "megalith" in model.source
+    assert "partition" in str(model.report) and "build" in model.report.stages
+    assert model.loops().startswith("# ") and "kernel attention_partial" in model.loops()
+    assert pathlib.Path(model.kernel.directory).is_dir()
+    assert "parameters" in repr(model)

@@ -1,0 +1,136 @@
+"""The token loop inside the kernel, against the same layers run step by step from outside."""
+
+import numpy as np
+import pytest
+from conftest import BF16
+
+import megalith
+from megalith.mirage.mpk.persistent_kernel import PersistentKernel
+
+HIDDEN, VOCABULARY, HEADS, SIZE, PAGE, LONGEST = 128, 256, 2, 64, 8, 40
+
+
+def weights(seed=1):
+    random = np.random.default_rng(seed)
+
+    def normal(*shape, scale):
+        return (random.standard_normal(shape) * scale).astype(BF16)
+
+    return {
+        "embed": normal(VOCABULARY, HIDDEN, scale=1.0),
+        "norm": normal(HIDDEN, scale=1.0),
+        "qkv": normal((HEADS + 2) * SIZE, HIDDEN, scale=HIDDEN**-0.5),
+        "o": normal(HIDDEN, HEADS * SIZE, scale=HIDDEN**-0.5),
+        "head": normal(VOCABULARY, HIDDEN, scale=HIDDEN**-0.5),
+    }
+
+
+def tables(requests, slots, rows):
+    pages = slots * -(-LONGEST // PAGE)
+    return dict(
+        step=np.zeros(requests, np.int32),
+        tokens=np.zeros((requests, LONGEST), np.int64),
+        input_tokens=np.zeros((rows, 1), np.int64),
+        output_tokens=np.zeros((rows, 1), np.int64),
+        num_new_tokens=np.zeros(slots, np.int32),
+        prompt_lengths=np.zeros(requests, np.int32),
+        qo_indptr_buffer=np.zeros(slots + 1, np.int32),
+        paged_kv_indptr_buffer=np.zeros(slots + 1, np.int32),
+        paged_kv_indices_buffer=np.zeros(pages, np.int32),
+        paged_kv_last_page_len_buffer=np.zeros(slots, np.int32),
+    )
+
+
+class Decoder:
+    """One layer and a head; ``place`` puts arrays where it runs."""
+
+    def __init__(self, meta, slots, rows, place, **params):
+        pages = slots * -(-LONGEST // PAGE)
+        self.meta = {name: place(table) for name, table in meta.items()}
+        self.kernel = k = PersistentKernel(
+            meta_tensors=self.meta, num_workers=2, max_seq_length=LONGEST, max_num_batched_requests=slots,
+            max_num_batched_tokens=rows, max_num_pages=pages, page_size=PAGE, **params,
+        )  # fmt: skip
+        w = {name: k.attach_input(place(array), name=name) for name, array in weights().items()}
+        cache = [k.attach_input(place(np.zeros((pages, PAGE, 1, SIZE), BF16)), name=n) for n in ("k", "v")]
+        x, normed, out, y = (k.new_tensor(dims=(rows, HIDDEN), name=n) for n in ("x", "normed", "out", "y"))
+        qkv = k.new_tensor(dims=(rows, (HEADS + 2) * SIZE), name="qkv_out")
+        logits = k.new_tensor(dims=(rows, VOCABULARY), name="logits")
+        ids = k.attach_input(self.meta["input_tokens"], name="ids")
+        best = k.attach_input(self.meta["output_tokens"], name="best")
+        k.embed_layer(input=ids, weight=w["embed"], output=x, input_source=1)
+        k.rmsnorm_layer(input=x, weight=w["norm"], output=normed)
+        k.linear_layer(input=normed, weight=w["qkv"], output=qkv)
+        k.paged_attention_layer(qkv, *cache, None, None, None, None, out)
+        k.linear_with_residual_layer(input=out, weight=w["o"], residual=x, output=y)
+        k.rmsnorm_linear_layer(input=y, weight_norm=w["norm"], weight_linear=w["head"], output=logits)
+        k.argmax_layer(input=logits, output=best, grid_dim=(4, 1, 1))
+        k.compile()
+
+
+def step_by_step(prompt, eos):
+    """The text of one prompt, one token a step, every table written from outside."""
+    meta = tables(1, 1, 1)
+    decoder = Decoder(meta, 1, 1, lambda array: array, mode="onepass")
+    text, made = list(prompt), []
+    meta["qo_indptr_buffer"][:] = [0, 1]
+    for position in range(LONGEST - 1):
+        pages = position // PAGE + 1
+        meta["input_tokens"][0] = text[position]
+        meta["paged_kv_indptr_buffer"][:] = [0, pages]
+        meta["paged_kv_indices_buffer"][:] = np.arange(len(meta["paged_kv_indices_buffer"]))
+        meta["paged_kv_last_page_len_buffer"][0] = position % PAGE + 1
+        decoder.kernel()
+        if position + 1 >= len(prompt):
+            text.append(int(meta["output_tokens"][0, 0]))
+            made.append(text[-1])
+            if text[-1] == eos:
+                break
+    return text
+
+
+PROMPTS = [[5, 9, 200, 31, 7], [1], list(range(40, 61)), [77, 3]]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Without and with a token that ends them, which some text has."""
+    whole = [step_by_step(prompt, -1) for prompt in PROMPTS]
+    eos = whole[0][12]
+    return {-1: whole, eos: [step_by_step(prompt, eos) for prompt in PROMPTS]}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("slots,rows", [(1, 1), (2, 2), (2, 5), (4, 16)])
+def test_the_loop_makes_the_same_texts(target, texts, slots, rows, ends):
+    eos = max(texts) if ends else -1
+    meta = tables(len(PROMPTS), slots, rows)
+    for r, prompt in enumerate(PROMPTS):
+        meta["tokens"][r, : len(prompt)] = prompt
+        meta["prompt_lengths"][r] = len(prompt)
+    place = megalith.to_device if target == "cuda" else lambda array: array
+    decoder = Decoder(meta, slots, rows, place, eos_token_id=eos)
+    decoder.kernel()
+    found = {n: decoder.meta[n].numpy() if target == "cuda" else meta[n] for n in ("tokens", "step")}
+    for r, text in enumerate(texts[eos]):
+        assert list(found["tokens"][r, : found["step"][r] + 1]) == text
+    assert not ends or any(len(text) < LONGEST for text in texts[eos])
+
+
+def test_a_conversation_goes_on():
+    """A second launch begins where the first one ended, with more of a prompt; the cache is kept."""
+    meta = tables(1, 1, 4)
+    meta["tokens"][0, :5] = PROMPTS[0]
+    meta["prompt_lengths"][0] = 5
+    decoder = Decoder(meta, 1, 4, lambda array: array, mode="online_multi_turn", eos_token_id=-1)
+    whole = step_by_step(PROMPTS[0], -1)
+    decoder.kernel.eos_token_id = whole[12]
+    decoder.kernel()
+    step = int(meta["step"][0])
+    assert list(meta["tokens"][0, : step + 1]) == whole[: step + 1] and whole[step] == whole[12]
+    more = [9, 11]
+    meta["tokens"][0, step + 1 : step + 3] = more
+    meta["prompt_lengths"][0] = step + 3
+    decoder.kernel.eos_token_id = -1
+    decoder.kernel()
+    assert list(meta["tokens"][0]) == step_by_step(whole[: step + 1] + more, -1)
