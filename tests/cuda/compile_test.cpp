@@ -35,9 +35,12 @@ bool is_fused(const std::string& folder, const std::string& target, int64_t max_
   return DecoderOptions{.max_rows = max_rows, .target = target}.resolved(config).fused;
 }
 
-/// `tuned`: generated bodies may put a few registers aside, but nothing in the decode step of a fused model may.
+/// Generated bodies may put a few registers aside, but nothing in the decode step of a fused model may. Of many rows
+/// the attention may, which stages the heads of a prompt's rows eight at a time beside its sums.
+enum class Bodies { generated, few_rows, many_rows };
+
 void expect_compiles(const graph::Graph& graph, const std::string& name, const Architecture& architecture,
-                     bool tuned = true) {
+                     Bodies bodies = Bodies::few_rows) {
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
   const auto info = nlohmann::json::parse(codegen::source_info(source));
   const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
@@ -50,10 +53,15 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
   EXPECT_LE(result.resources.registers, 112);
   const std::string what = fmt::format("{} for {}: {}", name, architecture.name, result.resources.text());
   // Registers that go to local memory are traffic that no plan knows of. The worker keeps a few there around a call.
-  if (tuned) { EXPECT_THAT(result.resources.spilling, ::testing::Each("megalith_worker")) << what; }
+  for (const std::string& function : result.resources.spilling)
+    if (function != "megalith_worker" && bodies != Bodies::generated) {
+      EXPECT_TRUE(bodies == Bodies::many_rows && function.find("attention_whole") != std::string::npos) << what;
+    }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
-  // Most have none, on sm_90a the most is 40; four query heads a group have 124 on sm_80.
-  if (tuned) { EXPECT_LE(result.resources.spill_bytes, 128) << what; }
+  // Most have none, on sm_90a the most is 76; four query heads a group have 140 on sm_80, and 64 rows of Qwen3-8B 312.
+  if (bodies != Bodies::generated) {
+    EXPECT_LE(result.resources.spill_bytes, bodies == Bodies::few_rows ? 144 : 320) << what;
+  }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
   const int64_t ring_bytes =
       int64_t{stream::kChunkBytes} * stream::ring_slots(codegen::cuda_shared_bytes(architecture.name), area_bytes);
@@ -67,13 +75,15 @@ class CudaCompile : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CudaCompile, EveryKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), kHopper, false);
+  expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), kHopper, Bodies::generated);
 }
 
 void expect_fused_compiles(const std::string& folder, const Architecture& architecture, int64_t rows) {
   const std::string target = fmt::format("cuda:{}", architecture.name);
   expect_compiles(decoder_graph(folder, target, rows), fmt::format("{}, {} rows", folder, rows), architecture,
-                  is_fused(folder, target, rows));
+                  !is_fused(folder, target, rows) ? Bodies::generated
+                  : rows > stream::kMostRows      ? Bodies::many_rows
+                                                  : Bodies::few_rows);
 }
 
 // Where shared memory has no room for the weights beside so many rows the decoder is not fused; it compiles all the
@@ -97,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
 TEST(CudaCompile, TheOtherArchitectures) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   for (const Architecture& architecture : kOthers) {
-    expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", architecture, false);
+    expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", architecture, Bodies::generated);
     expect_fused_compiles("storyteller", architecture, 4);
     if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", architecture.name), 4))
       expect_fused_compiles("shapes/Qwen3-8B", architecture, 4);
@@ -109,7 +119,7 @@ TEST(CudaCompile, TheOtherArchitectures) {
 class CudaCompileOperator : public ::testing::TestWithParam<std::string> {};
 TEST_P(CudaCompileOperator, InEveryDtype) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  expect_compiles(testing::operator_cases({GetParam()}).graph, GetParam(), kHopper, false);
+  expect_compiles(testing::operator_cases({GetParam()}).graph, GetParam(), kHopper, Bodies::generated);
 }
 INSTANTIATE_TEST_SUITE_P(Operators, CudaCompileOperator, ::testing::ValuesIn(testing::operators_with_cases()),
                          [](const auto& one) { return one.param; });
