@@ -108,7 +108,7 @@ TEST(CudaCompile, TheOtherArchitectures) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   for (const Architecture& architecture : kOthers) {
     expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", architecture, Bodies::generated);
-    expect_fused_compiles("storyteller", architecture, 4);
+    for (const int64_t rows : {4, 64}) expect_fused_compiles("storyteller", architecture, rows);
     if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", architecture.name), 4))
       expect_fused_compiles("shapes/Qwen3-8B", architecture, 4);
   }
