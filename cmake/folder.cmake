@@ -1,7 +1,7 @@
 # One static library per folder of megalith/, from every source in it: adding a file is adding a file.
 add_library(megalith_flags INTERFACE)
 target_include_directories(megalith_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
-target_compile_definitions(megalith_flags INTERFACE FMT_HEADER_ONLY MEGALITH_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(megalith_flags INTERFACE MEGALITH_VERSION="${PROJECT_VERSION}")
 target_compile_options(megalith_flags INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(MEGALITH_WERROR)
   target_compile_options(megalith_flags INTERFACE -Werror)

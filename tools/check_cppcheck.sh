@@ -5,5 +5,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cppcheck --quiet --std=c++20 --language=c++ --enable=warning,portability --inline-suppr --error-exitcode=1 \
   --suppress=missingIncludeSystem --suppress=missingReturn --suppress=danglingTemporaryLifetime \
-  --suppress=preprocessorErrorDirective -DFMT_HEADER_ONLY -I. -j "$(nproc)" megalith tools
+  --suppress=preprocessorErrorDirective -I. -j "$(nproc)" megalith tools
 echo "cppcheck: nothing found"

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 check() {
-  "${CXX:-c++}" -std=c++20 -fsyntax-only -Wall -Wextra -Wno-missing-field-initializers -Werror -fopenmp-simd -DFMT_HEADER_ONLY -I. \
+  "${CXX:-c++}" -std=c++20 -fsyntax-only -Wall -Wextra -Wno-missing-field-initializers -Werror -fopenmp-simd -I. \
     -include "$1" -x c++ /dev/null || { echo "$1 does not compile alone" >&2; return 1; }
 }
 export -f check

@@ -15,7 +15,7 @@ command -v "$cxx" > /dev/null || { echo "fuzz: $cxx not found: apt-get install c
 cache=$(command -v ccache || true)
 build=build/fuzz
 mkdir -p $build/found
-flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DFMT_HEADER_ONLY
+flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
        -DMEGALITH_VERSION=\"fuzz\" -I.)
 
 # What the targets need: all but the decoders, which would need the operators and the runtime.
@@ -28,7 +28,7 @@ compile() {
   if [[ ! -f $object || $1 -nt $object || -n $(find megalith -name '*.h' -newer "$object" -print -quit) ]]; then
     # Debian 12's clang 14 has no _Float16, which this one file needs.
     if [[ $1 == megalith/base/dtype.cpp ]]; then
-      $cache g++ -std=c++20 -O1 -DFMT_HEADER_ONLY -I. -c "$1" -o "$object"
+      $cache g++ -std=c++20 -O1 -I. -c "$1" -o "$object"
     else
       $cache $cxx $flags_text -fsanitize=fuzzer-no-link -c "$1" -o "$object"
     fi

@@ -1,5 +1,6 @@
 #include "megalith/graph/sizes.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "megalith/base/error.h"

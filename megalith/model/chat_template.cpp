@@ -1,5 +1,7 @@
 #include "megalith/model/chat_template.h"
 
+#include <algorithm>
+
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/model/json.h"

@@ -1,5 +1,7 @@
 #include "megalith/model/normalizer.h"
 
+#include <algorithm>
+
 #include "megalith/base/error.h"
 #include "megalith/model/json.h"
 #include "megalith/model/utf8.h"

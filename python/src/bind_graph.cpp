@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
+#include <algorithm>
 
 #include "megalith/graph/graph.h"
 #include "megalith/graph/lower.h"

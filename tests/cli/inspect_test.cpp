@@ -1,6 +1,7 @@
 // megalith compile, inspect and verify: what the compiler made, seen from outside.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <algorithm>
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,6 @@
 // megalith run on the model that comes with the sources.
 #include <gmock/gmock.h>
+#include <algorithm>
 
 #include "cli/command_run.h"
 #include "tools/interrupt.h"

@@ -2,6 +2,7 @@
 // size, chunks longer than what is weighed together, heads of odd sizes; and the same bits for a row alone and among
 // others, on every machine.
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <fmt/format.h>
 

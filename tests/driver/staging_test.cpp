@@ -1,5 +1,6 @@
 #include "megalith/runtime/cuda/staging.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 

@@ -1,6 +1,7 @@
 // Log-probabilities of the tokens that a model makes, against its logits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "megalith/engine/engine.h"

@@ -1,6 +1,7 @@
 // The bundled model against transformers: tests/golden/storyteller.json was written by tools/make_goldens.py.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

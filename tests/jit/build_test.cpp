@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/temporary_folder.h"
 #include "jit/fake_compiler.h"
 #include "megalith/base/error.h"

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+
 #include "base/temporary_folder.h"
 #include "jit/fake_compiler.h"
 #include "megalith/base/error.h"

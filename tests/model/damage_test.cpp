@@ -1,6 +1,7 @@
 // Files with random damage: each reads, or ends in a UserError; nothing else may happen. Worth most under `asan`.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>

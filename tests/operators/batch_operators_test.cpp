@@ -2,6 +2,7 @@
 // rows, advance through whole random generations.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "megalith/kernels/batch.h"

@@ -1,6 +1,7 @@
 // Partition: a node becomes about as many tasks as there are workers, tiles are equal, regions are the tiles'
 // footprints.
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include "megalith/base/error.h"
 #include "megalith/graph/lower.h"

@@ -1,6 +1,7 @@
 // Profiles: records made by hand, whose summary is known, and records that workers write.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
 #include "megalith/runtime/cuda/launcher.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "megalith/base/error.h"
