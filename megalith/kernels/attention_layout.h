@@ -28,15 +28,21 @@ constexpr long long staged_bytes(long long heads, long long rows, long long d) {
 /// What tiles hand to their sum: of each head d values, the largest score and the total of the weights.
 constexpr long long joined_bytes(long long heads, long long d) { return tiles(d) * heads * (d + 2) * 4; }
 
-/// Parts of a block that take a row each, and rows of the iteration that such a part has there at a time.
-constexpr int kParts = 4, kFreshRows = 8;
+/// Parts of a block that take a row each.
+constexpr int kParts = 4;
+/// A tile's keys, or its values, as a warp has them in shared memory: a position is so many bytes, whole lines of 128.
+constexpr int tile_row_bytes(long long d) { return static_cast<int>((d + 63) / 64) * 128; }
+constexpr int tile_bytes(long long d) { return kTilePositions * tile_row_bytes(d); }
+/// Of a part: for each warp a tile of keys and one of values, then queries twice; in their place what the warps sum.
 constexpr long long part_bytes(long long heads, long long d) {
-  const long long staged = staged_bytes(heads, kFreshRows, d), joined = kWarps / kParts * heads * (d + 2) * 4;
-  return ((staged > joined ? staged : joined) + 15) / 16 * 16;
+  constexpr int kPartWarps = kWarps / kParts;
+  const long long staged = kPartWarps * 2 * tile_bytes(d) + 2 * heads * stride(d) * 2,
+                  joined = kPartWarps * heads * (d + 2) * 4;
+  return ((staged > joined ? staged : joined) + 127) / 128 * 128;
 }
-/// What a task works in.
-[[maybe_unused]] constexpr long long area_bytes(long long heads, bool one_row, long long d) {
-  return one_row ? staged_bytes(heads, 1, d) + joined_bytes(heads, d) : kParts * part_bytes(heads, d);
+/// What a task of one row works in.
+[[maybe_unused]] constexpr long long one_row_bytes(long long heads, long long d) {
+  return staged_bytes(heads, 1, d) + joined_bytes(heads, d);
 }
 
 }  // namespace megalith::attention

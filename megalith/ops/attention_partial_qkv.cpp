@@ -66,7 +66,8 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole) {
       .area_bytes =
           [whole](const graph::BodyQuery& q) {
             const int64_t m = q.sizes.at("E") - 2, d = 2 * q.sizes.at("H");
-            return stream::kSumsBytes + attention::area_bytes(m, !whole && q.sizes.at("T") == 1, d);
+            return !whole && q.sizes.at("T") == 1 ? stream::kSumsBytes + attention::one_row_bytes(m, d)
+                                                  : attention::kParts * attention::part_bytes(m, d);
           },
       .rounds_operands = true,
       .ahead = "attention_ahead"};

@@ -28,26 +28,30 @@ inline void attention_task(const Args& args) {
   }
 }
 
-/// Brings the cached positions of a task's chunks into the L2, by a warp that is tasks ahead, perhaps in the iteration
-/// before: where rows stand may then be about to change, and what is fetched for nothing is no harm. Of many rows only
-/// the first one's, for together they are more than the L2 holds.
+/// Brings what a task reads into the L2, by a warp that is tasks ahead, perhaps in the iteration before: where rows
+/// stand may then be about to change, and what is fetched for nothing is no harm. Where a task has all of a row's
+/// positions, they are more than is worth bringing.
 template <class Args>
 inline void attention_ahead(const Args& args) {
-  int c_begin = 0, c_end = 1, t_end = static_cast<int>(args.t_begin) + 1;
-  if constexpr (!Chunks<Args>::kWhole) {
-    c_begin = static_cast<int>(args.c_begin);
-    c_end = static_cast<int>(args.c_end);
-    t_end = static_cast<int>(min(args.t_end, i64(Args::T_largest)));
+  if constexpr (requires { args.q_norm; }) {
+    constexpr u32 kBytes = 2 * static_cast<u32>(Args::H) * sizeof(bf16);
+    if (lane() == 0 && kBytes % 16 == 0) {
+      prefetch(args.q_norm, kBytes);
+      prefetch(args.k_norm, kBytes);
+    }
   }
+  if constexpr (!Chunks<Args>::kWhole) {
+    const int t_end = static_cast<int>(min(args.t_end, i64(Args::T_largest)));
 #pragma unroll 1
-  for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
-    const int start = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.start + t)));
-    const int request = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.request + t)));
+    for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
+      const int start = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.start + t)));
+      const int request = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.request + t)));
 #pragma unroll 1
-    for (int g = static_cast<int>(args.g_begin); g < args.g_end; ++g)
+      for (int g = static_cast<int>(args.g_begin); g < args.g_end; ++g)
 #pragma unroll 1
-      for (int c = c_begin; c < c_end; ++c)
-        prefetch_positions(args, request, g, c, 0, num_cached<Args>(start, c), lane(), kWarpLanes);
+        for (int c = static_cast<int>(args.c_begin); c < args.c_end; ++c)
+          prefetch_positions(args, request, g, c, num_cached<Args>(start, c), lane(), kWarpLanes);
+    }
   }
 }
 

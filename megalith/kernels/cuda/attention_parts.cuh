@@ -19,6 +19,28 @@ inline uint4 load_once(const bf16* from) {
                : "memory");
   return value;
 }
+
+// ---- from memory into shared memory, past registers (cp.async, PTX ISA section 9.7.9.25) ----
+/// 16 bytes, or zeros in their place if `bytes` is 0.
+inline void copy_begin(u32 to, const bf16* from, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+inline void copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+/// Until at most `kLeft` of what this thread committed are under way.
+template <int kLeft>
+inline void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kLeft) : "memory");
+}
+/// Four 8 x 8 of bf16, turned: lane 8 j + r says where row r of number j lies, and gets of each two of column lane / 4.
+inline uint4 load_transposed(u32 row) {
+  uint4 value;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(row)
+               : "memory");
+  return value;
+}
+
 /// Into the L2, a line of 128 bytes.
 inline void prefetch_line(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
 
@@ -62,22 +84,35 @@ inline int num_cached(int start, int c) {
   constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
   return start / (C * L) * L + min(max(start % (C * L) - c * L, 0), L);
 }
-/// Where the chunk's cached position number n begins, in both caches.
+/// The position of the text that is number n of the chunk's cached ones.
 template <class Args>
-inline i64 cached_element(const Args& args, int request, int g, int c, int n) {
-  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count(), B = static_cast<int>(Args::B);
-  const int position = Chunks<Args>::kWhole ? n : (n / L * C + c) * L + n % L;
-  const int page = args.page_table[request * static_cast<int>(Args::Q) + position / B];
+inline int cached_position(int c, int n) {
+  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
+  return Chunks<Args>::kWhole ? n : (n / L * C + c) * L + n % L;
+}
+/// Which page it is on.
+template <class Args>
+inline int page_of(const Args& args, int request, int position) {
+  return args.page_table[request * static_cast<int>(Args::Q) + position / static_cast<int>(Args::B)];
+}
+/// Where it begins there, in both caches.
+template <class Args>
+inline i64 element_on_page(int page, int position, int g) {
+  constexpr int B = static_cast<int>(Args::B);
   return ((i64(page) * B + position % B) * Args::G + g) * (2 * Args::H);
 }
-
-/// Brings positions [begin, end) of the chunk's cached ones into the L2, a position a thread of `threads`.
 template <class Args>
-inline void prefetch_positions(const Args& args, int request, int g, int c, int begin, int end, int thread,
-                               int threads) {
+inline i64 cached_element(const Args& args, int request, int g, int c, int n) {
+  const int position = cached_position<Args>(c, n);
+  return element_on_page<Args>(page_of(args, request, position), position, g);
+}
+
+/// Brings the chunk's first `count` cached positions into the L2, a position a thread of `threads`.
+template <class Args>
+inline void prefetch_positions(const Args& args, int request, int g, int c, int count, int thread, int threads) {
   constexpr int D = 2 * static_cast<int>(Args::H);
 #pragma unroll 1
-  for (int n = begin + thread; n < end; n += threads) {
+  for (int n = thread; n < count; n += threads) {
     const i64 element = cached_element(args, request, g, c, n);
 #pragma unroll
     for (int d = 0; d < D; d += 64) {

@@ -1,13 +1,17 @@
 // Attention of several rows of a decoder at a time, for batches and prompts: four warps a row, and each of them every
-// fourth tile of eight positions from its keys to the sum of its values. So a position is looked at by one warp, and
-// what is under way is as much as sixteen warps can hold.
+// fourth tile of eight positions from its keys to the sum of its values. So a position is looked at by one warp.
+//
+// A warp's keys and values lie in shared memory: copies past registers bring those of the next tile while this one is
+// worked on, so a tile for each warp is always under way, which is what memory needs to be busy. A line's runs of 16
+// bytes are in another order for each position, so that reading positions side by side meets all banks.
 //
 // Scores are as in attention_one.cuh: queries are the rows of the first operand, rounded and what rounding left. The
-// sum of the values has positions where that has values of a head: values are the first operand, turned in registers,
-// and the weights of the softmax are the second just as the scores gave them. Of up to four heads the second's eight
-// columns are the weights, rounded, and what rounding left of them.
+// sum of the values has positions where that has values of a head: values are the first operand, turned on the way from
+// shared memory, and the weights of the softmax are the second just as the scores gave them. Of up to four heads the
+// second's eight columns are the weights, rounded, and what rounding left of them.
 //
-// Keys and values of this iteration's rows come from `qkv`, eight of them at a time through shared memory.
+// Keys and values of this iteration's rows come from `qkv`: they are tiles like others, which a warp makes itself,
+// before those of the cache. The last warp begins, since it has the fewest of those.
 #pragma once
 
 #include "megalith/kernels/cuda/attention_parts.cuh"
@@ -24,6 +28,9 @@ inline void multiply_accumulate_half(f32 (&d)[4], u32 a0, u32 a1, u32 b) {
 inline void store_shared(u32 at, f32 value) {
   asm volatile("st.shared.f32 [%0], %1;" : : "r"(at), "f"(value) : "memory");
 }
+inline void store_shared(u32 at, u32 value) {
+  asm volatile("st.shared.u32 [%0], %1;" : : "r"(at), "r"(value) : "memory");
+}
 
 /// One row t, group of heads g and chunk c, by the four warps of a part of the block. All of them call run().
 template <bool kNorm, class Args>
@@ -34,49 +41,65 @@ class RowAttention {
   static constexpr bool kWhole = Chunks<Args>::kWhole, kManyRows = Args::T_largest > kWarpLanes;
   using RowSet = decltype(kManyRows ? u64(0) : u32(0));  // a bit each
   static constexpr int kRuns = attention::runs(D), kStride = attention::stride(D);
-  static constexpr int kPositions = attention::kTilePositions, kFresh = attention::kFreshRows;
+  static constexpr int kPositions = attention::kTilePositions;
   static constexpr int kPartWarps = kWarps / attention::kParts, kPartThreads = kPartWarps * kWarpLanes;
+  static constexpr u32 kRowBytes = attention::tile_row_bytes(D), kTileBytes = attention::tile_bytes(D);
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
 
  public:
-  RowAttention(decltype(Args::task) task, int t, int g, int c) : task_(task), t_(t), g_(g), c_(c) {}
+  RowAttention(decltype(Args::task) task, int t, int g, int c)
+      : task_(task),
+        t_(t),
+        g_(g),
+        c_(c),
+        share_(keep(tile() + in_tile(lane() / 4, lane() % 4 * 8))),
+        turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
 
   void run() {
     const int request = row_table.request[t_], cached = num_cached<Args>(row_table.start[t_], c_);
-    RowSet fresh = fresh_rows();
+    const RowSet fresh = fresh_rows();
     const int num_fresh = num_rows(fresh), mine = warp() % kPartWarps;
     if constexpr (!kWhole)
       if (cached + num_fresh == 0) return put_nothing();
-    // What a batch has in the cache is in memory, not in the L2.
-    if constexpr (kWhole)
-      prefetch_positions(args(), request, g_, 0, 0, min(cached, kPartThreads), part_thread(), kPartThreads);
-    stage_heads(fresh, true);
+    // The warp's next tile of fresh rows, and its next one of the cache; and on which page the lane's position is of
+    // the one after that, known a tile before it is used.
+    int next_fresh = (kPartWarps - 1 - mine) * kPositions, at = mine * kPositions;
+    Place next = locate(at, cached, page_at(at, cached, request));
+    int page = page_at(at + kStep, cached, request);
+    if (next_fresh >= num_fresh) {
+      fetch(share_, next, args().k_cache);
+      fetch(share_ + kTileBytes, next, args().v_cache);
+    }
+    stage_queries();
     part_sync();
     inputs_are_ready(args().epoch);
 #pragma unroll 1
-    for (int at = mine * kPositions; at < cached; at += kPartWarps * kPositions) {
-      uint4 keys[kRuns], values[kRuns];
-      load(at + lane() / 4, cached, request, keys, values);
-      take(keys, values, cached - at);
-    }
-#pragma unroll 1
-    for (int at = 0; at < num_fresh; at += kFresh) {
-      if constexpr (Args::T_largest > kFresh)
-        if (at > 0) {
-          part_sync();  // the eight before were read
-          stage_heads(fresh, false);
-          part_sync();
-        }
-      if (at / kFresh % kPartWarps == mine) {
-        uint4 keys[kRuns], values[kRuns];
-        take_staged(num_fresh - at, keys, values);
-        take(keys, values, num_fresh - at);
+    while (next_fresh < num_fresh || at < cached) {
+      int count = cached - at;
+      if (next_fresh < num_fresh) {
+        count = num_fresh - next_fresh;
+        make_tile(fresh, next_fresh, count);
+        next_fresh += kStep;
+      } else {
+        at += kStep;
+        next = locate(at, cached, page);
+        page = page_at(at + kStep, cached, request);
       }
-      if constexpr (Args::T_largest > kFresh)
-#pragma unroll 1
-        for (int i = 0; i < kFresh; ++i) fresh &= fresh - 1;
+      const bool fetches = next_fresh >= num_fresh;  // what comes next is of the cache
+      copy_wait<1>();
+      warp_sync();
+      const float2 score = scores();
+      warp_sync();
+      if (fetches) fetch(share_, next, args().k_cache);
+      const Halves columns = weigh(score, count);
+      copy_wait<1>();
+      warp_sync();
+      add_values(columns);
+      warp_sync();
+      if (fetches) fetch(share_ + kTileBytes, next, args().v_cache);
     }
+    copy_wait<0>();
     part_sync();  // what was staged makes room for the sums
     join();
     part_sync();
@@ -85,12 +108,30 @@ class RowAttention {
   }
 
  private:
+  static constexpr int kStep = kPartWarps * kPositions;
+  /// Where in both caches the lane's share of a position begins, and how much of it there is.
+  struct Place {
+    i64 element;
+    u32 bytes;  // 16, or 0 past the last position
+  };
+
   static int part() { return warp() / kPartWarps; }
   static int part_thread() { return thread() % kPartThreads; }
   static void part_sync() { kernels::part_sync(part(), kPartThreads); }
   static u8* area() { return shared_area() + part() * attention::part_bytes(M, D); }
-  // M queries, what rounding left of them, then a key and a value for each of kFresh rows; or what the warps sum.
-  static bf16* staged(int head) { return reinterpret_cast<bf16*>(area()) + head * kStride; }
+  /// The warp's tile of keys, behind which that of values is.
+  static u32 tile() { return shared_address(area()) + warp() % kPartWarps * (2 * kTileBytes); }
+  /// Where in a tile a position has value d of its head.
+  static u32 in_tile(int position, int d) {
+    const int run = d / 8 ^ (position / 2 | position % 2 * 4);
+    return position * kRowBytes + run * 16 + d % 8 * 2;
+  }
+  /// From where a lane has something, to where it has the same i * kRunValues further.
+  static u32 further(u32 at, int i) { return (at ^ i % 2 * 64) + i / 2 * 128; }
+  /// Behind the tiles M queries, then what rounding left of them; in place of all what the warps sum.
+  static bf16* staged(int head) {
+    return reinterpret_cast<bf16*>(area() + kPartWarps * 2 * kTileBytes) + head * kStride;
+  }
   static f32* joined(int warp, int m) { return reinterpret_cast<f32*>(area()) + (warp * M + m) * (D + 2); }
   int result(int m) const { return (t_ * C + c_) * A + g_ * M + m; }
   Args args() const { return Args::of(*task_); }
@@ -112,74 +153,80 @@ class RowAttention {
     return rows;
   }
 
-  /// The keys and values of the first kFresh of `fresh`; with `queries` this row's queries before them.
-  void stage_heads(RowSet fresh, bool queries) const {
-    const int num_heads = M + 2 * min(num_rows(fresh), kFresh);
+  void stage_queries() const {
 #pragma unroll 1
-    for (int h = (queries ? 0 : M) + warp() % kPartWarps; h < num_heads; h += kPartWarps) {
-      const bool is_query = h < M, is_value = !is_query && (h - M) % 2 == 1;
-      int row = t_;
-      if (!is_query) {
-        RowSet left = fresh;
-        for (int i = (h - M) / 2; i > 0; --i) left &= left - 1;
-        row = first_row(left);
-      }
+    for (int m = warp() % kPartWarps; m < M; m += kPartWarps) {
       const Args args = this->args();
       const bf16* norm = nullptr;
-      if constexpr (kNorm) norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
-      bf16* const to = staged(is_query ? h : M + h);
-      each_qkv_pair(args, row, row_table.position[row], g_, is_query ? h : M + (h - M) % 2, norm, !is_value,
-                    [&](int d, f32 a, f32 b) {
-                      const Halves two = halves(a, b);
-                      *reinterpret_cast<u32*>(to + d) = two.rounded;
-                      if (is_query) *reinterpret_cast<u32*>(to + M * kStride + d) = two.rest;
-                    });
+      if constexpr (kNorm) norm = args.q_norm;
+      bf16* const to = staged(m);
+      each_qkv_pair(args, t_, row_table.position[t_], g_, m, norm, true, [&](int d, f32 a, f32 b) {
+        const Halves two = halves(a, b);
+        *reinterpret_cast<u32*>(to + d) = two.rounded;
+        *reinterpret_cast<u32*>(to + M * kStride + d) = two.rest;
+      });
     }
+  }
+  /// The warp's tile from fresh rows number `first` and further, of which there are `count`, or as many as it takes.
+  void make_tile(RowSet fresh, int first, int count) const {
+#pragma unroll 1
+    for (int i = 0; i < first; ++i) fresh &= fresh - 1;
+    const int heads = 2 * min(count, kPositions);
+#pragma unroll 1
+    for (int h = 0; h < heads; ++h) {
+      const bool is_value = h % 2 == 1;
+      const int row = first_row(fresh);
+      const Args args = this->args();
+      const bf16* norm = nullptr;
+      if constexpr (kNorm) norm = is_value ? nullptr : args.k_norm;
+      const u32 to = is_value ? tile() + kTileBytes : tile();
+      each_qkv_pair(args, row, row_table.position[row], g_, M + h % 2, norm, !is_value,
+                    [&](int d, f32 a, f32 b) { store_shared(to + in_tile(h / 2, d), pack_bf16(a, b)); });
+      if (is_value) fresh &= fresh - 1;
+    }
+    // A weight of 0 takes no value that is none.
+    for (int n = heads / 2 + lane() / 4; n < kPositions; n += 8)
+      for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
   }
 
-  /// The lane's share of a tile of positions: of position lane / 4 every fourth 16 bytes.
-  void load(int n, int cached, int request, uint4 (&keys)[kRuns], uint4 (&values)[kRuns]) const {
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) keys[i] = values[i] = {0, 0, 0, 0};
-    if (n >= cached) return;
-    const Args args = this->args();
-    const i64 element = cached_element(args, request, g_, c_, n) + lane() % 4 * 8;
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) keys[i] = load_once(args.k_cache + element + i * attention::kRunValues);
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) values[i] = load_once(args.v_cache + element + i * attention::kRunValues);
+  /// The page of the lane's position in a tile that begins at number `at`.
+  int page_at(int at, int cached, int request) const {
+    const int n = max(min(at + lane() / 4, cached - 1), 0);
+    return page_of(args(), request, cached_position<Args>(c_, n));
   }
-  void take_staged(int count, uint4 (&keys)[kRuns], uint4 (&values)[kRuns]) const {
+  Place locate(int at, int cached, int page) const {
+    const int n = at + lane() / 4;
+    if (n >= cached) return {0, 0};
+    return {element_on_page<Args>(page, cached_position<Args>(c_, n), g_) + lane() % 4 * 8, 16};
+  }
+  /// Begins to copy the lane's share of a tile: of position lane / 4 every fourth 16 bytes.
+  static void fetch(u32 to, Place place, const bf16* cache) {
+    const bf16* const from = cache + place.element;
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) keys[i] = values[i] = {0, 0, 0, 0};
-    if (lane() / 4 >= count) return;
-    const bf16* const from = staged(2 * M + 2 * (lane() / 4)) + lane() % 4 * 8;
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) {
-      keys[i] = *reinterpret_cast<const uint4*>(from + i * attention::kRunValues);
-      values[i] = *reinterpret_cast<const uint4*>(from + kStride + i * attention::kRunValues);
-    }
+    for (int i = 0; i < kRuns; ++i) copy_begin(further(to, i), from + i * attention::kRunValues, place.bytes);
+    copy_commit();
   }
 
   /// Of a tile: of a head positions 2 (lane % 4) and the next. The head is lane / 4; of up to four each is there twice.
-  float2 scores(const uint4 (&keys)[kRuns]) const {
+  float2 scores() const {
     const int row = lane() / 4, head = min(kRestBeside ? row % 4 : row, M - 1);
     const bf16* const from = staged(head) + lane() % 4 * 8;
     f32 even[4] = {}, odd[4] = {};
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
+      const uint4 key = load_shared(further(share_, i));
       const uint4 rounded = *reinterpret_cast<const uint4*>(from + i * attention::kRunValues);
       const uint4 rest = *reinterpret_cast<const uint4*>(from + M * kStride + i * attention::kRunValues);
-      multiply_accumulate(even, {rounded.x, rest.x, rounded.y, rest.y}, keys[i].x, keys[i].y);
-      multiply_accumulate(odd, {rounded.z, rest.z, rounded.w, rest.w}, keys[i].z, keys[i].w);
+      multiply_accumulate(even, {rounded.x, rest.x, rounded.y, rest.y}, key.x, key.y);
+      multiply_accumulate(odd, {rounded.z, rest.z, rounded.w, rest.w}, key.z, key.w);
     }
     return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
   }
 
-  /// Adds a tile of which the first `count` positions count, at least one.
-  void take(const uint4 (&keys)[kRuns], const uint4 (&values)[kRuns], int count) {
+  /// The weights of a tile of which the first `count` positions count, at least one; sums so far are made less by what
+  /// its largest score is more.
+  Halves weigh(float2 score, int count) {
     const int of_lane = lane() % 4 * 2;
-    float2 score = scores(keys);
     score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
     score.y = of_lane + 1 < count ? score.y * Args::scale : -kInfinity;
     f32 larger = max(top_, max(score.x, score.y));
@@ -202,16 +249,19 @@ class RowAttention {
     }
     const f32 x = fast_exp(score.x - top_), y = fast_exp(score.y - top_);
     total_ += x + y;
-    const Halves weights = halves(x, y);
-    const u32 column = kRestBeside && lane() >= kWarpLanes / 2 ? weights.rest : weights.rounded;
+    Halves columns = halves(x, y);
+    if (kRestBeside && lane() >= kWarpLanes / 2) columns.rounded = columns.rest;
+    return columns;
+  }
+  void add_values(Halves columns) {
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
-      const u32 pairs[4] = {values[i].x, values[i].y, values[i].z, values[i].w};
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const u32 a = transposed(pairs[2 * j]), b = transposed(pairs[2 * j + 1]);
-        multiply_accumulate_half(sum_[2 * i + j], a, b, column);
-        if constexpr (!kRestBeside) multiply_accumulate_half(sum_[2 * i + j], a, b, weights.rest);
+      const uint4 turned = load_transposed(further(turned_, i));
+      multiply_accumulate_half(sum_[2 * i], turned.x, turned.y, columns.rounded);
+      multiply_accumulate_half(sum_[2 * i + 1], turned.z, turned.w, columns.rounded);
+      if constexpr (!kRestBeside) {
+        multiply_accumulate_half(sum_[2 * i], turned.x, turned.y, columns.rest);
+        multiply_accumulate_half(sum_[2 * i + 1], turned.z, turned.w, columns.rest);
       }
     }
   }
@@ -222,9 +272,8 @@ class RowAttention {
     total_ += from_lane(total_, 2);
     const int mine = warp() % kPartWarps, row = lane() / 4, column = lane() % 4 * 2;
     if (row < M && column == 0) *reinterpret_cast<float2*>(joined(mine, row) + D) = {top_, total_};
-    // Of a turned pair j of a run row r has value 8 (r / 2) + 2 j + r % 2. The address is worked out here: kept from
-    // row to row, all of them would spill.
-    const u32 to = keep(shared_address(joined(mine, column) + row / 2 * 8 + row % 2));
+    // The address is worked out here: kept from row to row, all of them would spill.
+    const u32 to = keep(shared_address(joined(mine, column) + row));
     const bool has[2] = {column < (kRestBeside ? min(M, 4) : M), column + 1 < (kRestBeside ? min(M, 4) : M)};
 #pragma unroll
     for (int i = 0; i < 2 * kRuns; ++i)
@@ -232,7 +281,7 @@ class RowAttention {
       for (int k = 0; k < 4; ++k) {
         f32 sum = sum_[i][k];
         if constexpr (kRestBeside) sum += from_lane(sum, 2);
-        const int d = i / 2 * attention::kRunValues + (i % 2 * 2 + k / 2) * 2;
+        const int d = 16 * i + k / 2 * 8;
         if (has[k % 2]) store_shared(to + (k % 2 * (D + 2) + d) * 4, sum);
       }
   }
@@ -278,6 +327,7 @@ class RowAttention {
 
   const decltype(Args::task) task_;
   const int t_, g_, c_;
+  const u32 share_, turned_;  // in the tiles, what the lane copies of keys and where it finds values
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
   f32 top_ = -kInfinity, total_ = 0, sum_[2 * kRuns][4] = {};
 };
