@@ -158,6 +158,14 @@ std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& targe
         (tensor.dtype == DType::bf16 && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
     candidates.push_back(tensor.kind == TensorKind::activation && whole_words && tensor.bytes() <= kMostBytes);
   }
+  // Several rows that all workers read, before they multiply: to look at each word costs more than to wait once.
+  constexpr int64_t kMostRows = 2;
+  for (const Node& node : graph.nodes()) {
+    const TunedBody* body = tuned_body(graph, node, target);
+    if (!body || !body->streamed) continue;
+    const auto x = static_cast<size_t>(node.operands[0]);
+    if (graph.tensors()[x].shape[0].size > kMostRows) candidates[x] = false;
+  }
   return taken_by_all(graph, target, std::move(candidates), &TunedBody::exchanged);
 }
 

@@ -78,59 +78,109 @@ inline u8* staged(int row, int chunks) {
   return area_behind_sums() + (row * kWarps + warp()) * (chunks * kSlices * stream::kRunColumns * 2);
 }
 
-/// This warp's columns of `x`: [rows, columns] of bf16, words or plain, into the shared area: those of `chunks` chunks
-/// from chunk `first_chunk` of a row on, zeros past the last column. With `norm` [columns], activations are multiplied
-/// with it and their squares go to multiply_squares. Returns once the warp may read them.
-template <int kSlices, bool kOneRow, class X>
-inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int first_chunk, int chunks, Epoch epoch) {
+/// Of four activations: times the norm's `weights`, their squares added to `squares`.
+inline uint2 normed(uint2 four, uint2 weights, f32& squares) {
+  const f32 a = low_f32(four.x), b = high_f32(four.x), c = low_f32(four.y), d = high_f32(four.y);
+  squares = fma(a, a, fma(b, b, fma(c, c, fma(d, d, squares))));
+  return make_uint2(pack_bf16(a * low_f32(weights.x), b * high_f32(weights.x)),
+                    pack_bf16(c * low_f32(weights.y), d * high_f32(weights.y)));
+}
+
+/// This warp's columns of row t of `x`, words or plain, into the shared area: those of `chunks` chunks from chunk
+/// `first_chunk` of a row on, zeros past the last column. With `norm` [columns], activations are multiplied with it and
+/// their squares go to multiply_squares. Returns once the warp may read them.
+template <int kSlices, class X>
+inline void multiply_stage_row(X x, int t, const bf16* norm, int columns, int first_chunk, int chunks, Epoch epoch) {
   constexpr int kInFlight = 2;                                             // pieces of four that a thread has under way
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 4;  // of a chunk
   const int pieces = chunks * kPieces;
-  warp_sync();  // what was staged before was read
+  u8* const to = staged<kSlices>(t, chunks);
+  f32 squares = 0;
+  // Of the lanes' pieces from `first` on: all or none, where a run is as wide as a warp.
+  const auto is_there = [&](int first) { return (kPieces % kWarpLanes == 0 ? first : first + lane()) < pieces; };
+  const auto column_of = [&](int piece) {
+    return ((first_chunk + piece / kPieces) * kWarps + warp()) * kRun + piece % kPieces * 4;
+  };
 #pragma unroll 1
-  for (int t = 0; t < (kOneRow ? 1 : rows); ++t) {
-    u8* const to = staged<kSlices>(t, chunks);
-    f32 squares = 0;
-    // Of the lanes' pieces from `first` on: all or none, where a run is as wide as a warp.
-    const auto is_there = [&](int first) { return (kPieces % kWarpLanes == 0 ? first : first + lane()) < pieces; };
-    const auto column_of = [&](int piece) {
-      return ((first_chunk + piece / kPieces) * kWarps + warp()) * kRun + piece % kPieces * 4;
-    };
-#pragma unroll 1
-    for (int base = 0; base < pieces; base += kInFlight * kWarpLanes) {
-      Eights<decltype(eight_at(x, 0)), kInFlight> fours;
-      uint2 factors[kInFlight];
+  for (int base = 0; base < pieces; base += kInFlight * kWarpLanes) {
+    Eights<decltype(eight_at(x, 0)), kInFlight> fours;
+    uint2 factors[kInFlight];
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        const int piece = base + i * kWarpLanes + lane(), column = column_of(piece);
-        factors[i] = make_uint2(0, 0);
-        if (is_there(base + i * kWarpLanes) && column < columns) {
-          fours.look(i, eight_at(x, t * columns + column));
-          if (norm != nullptr) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm + column));
-        } else {
-          fours.none(i, epoch);
-        }
-      }
-      fours.wait([&](int i) { return eight_at(x, t * columns + column_of(base + i * kWarpLanes + lane())); }, epoch);
-#pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        if (!is_there(base + i * kWarpLanes)) continue;
-        const int piece = base + i * kWarpLanes + lane();
-        uint2 four = fours.get(i);
-        if (norm != nullptr) {
-          const f32 a = low_f32(four.x), b = high_f32(four.x), c = low_f32(four.y), d = high_f32(four.y);
-          squares = fma(a, a, fma(b, b, fma(c, c, fma(d, d, squares))));
-          four.x = pack_bf16(a * low_f32(factors[i].x), b * high_f32(factors[i].x));
-          four.y = pack_bf16(c * low_f32(factors[i].y), d * high_f32(factors[i].y));
-        }
-        *reinterpret_cast<uint2*>(to + piece * 8) = four;
+    for (int i = 0; i < kInFlight; ++i) {
+      const int piece = base + i * kWarpLanes + lane(), column = column_of(piece);
+      factors[i] = make_uint2(0, 0);
+      if (is_there(base + i * kWarpLanes) && column < columns) {
+        fours.look(i, eight_at(x, t * columns + column));
+        if (norm != nullptr) factors[i] = __ldg(reinterpret_cast<const uint2*>(norm + column));
+      } else {
+        fours.none(i, epoch);
       }
     }
-    if (norm != nullptr) {
-      squares = warp_all(squares, Add{});
-      if (lane() == 0) multiply_squares[t][warp()] = squares;
+    fours.wait([&](int i) { return eight_at(x, t * columns + column_of(base + i * kWarpLanes + lane())); }, epoch);
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (!is_there(base + i * kWarpLanes)) continue;
+      uint2 four = fours.get(i);
+      if (norm != nullptr) four = normed(four, factors[i], squares);
+      *reinterpret_cast<uint2*>(to + (base + i * kWarpLanes + lane()) * 8) = four;
     }
   }
+  if (norm == nullptr) return;
+  squares = warp_all(squares, Add{});
+  if (lane() == 0) multiply_squares[t][warp()] = squares;
+}
+
+/// The same of several rows: words one after the other, of which there are few (graph::exchanged_tensors()).
+template <int kSlices>
+inline void multiply_stage_rows(Words<bf16> x, const bf16* norm, int rows, int columns, int first_chunk, int chunks,
+                                Epoch epoch) {
+#pragma unroll 1
+  for (int t = 0; t < rows; ++t) multiply_stage_row<kSlices>(x, t, norm, columns, first_chunk, chunks, epoch);
+}
+/// What is plain all at once: a row is asked for before the one before it is looked at.
+template <int kSlices>
+inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int columns, int first_chunk, int chunks,
+                                Epoch) {
+  constexpr int kMost = kSlices == 2 ? 4 : stream::kMostRows;
+  constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 8;  // of eight, of a chunk
+  const int pieces = chunks * kPieces;
+  f32 squares[kMost] = {};
+#pragma unroll 1
+  for (int piece = lane(); piece < pieces; piece += kWarpLanes) {
+    const int column = ((first_chunk + piece / kPieces) * kWarps + warp()) * kRun + piece % kPieces * 8;
+    uint4 eights[kMost], weights = {0, 0, 0, 0};
+#pragma unroll
+    for (int t = 0; t < kMost; ++t) {
+      eights[t] = {0, 0, 0, 0};
+      if (t < rows && column < columns) eights[t] = *reinterpret_cast<const uint4*>(x + t * columns + column);
+    }
+    if (norm != nullptr && column < columns) weights = __ldg(reinterpret_cast<const uint4*>(norm + column));
+#pragma unroll
+    for (int t = 0; t < kMost; ++t) {
+      if (t >= rows) break;
+      if (norm != nullptr) {
+        const uint2 low = normed(make_uint2(eights[t].x, eights[t].y), make_uint2(weights.x, weights.y), squares[t]);
+        const uint2 high = normed(make_uint2(eights[t].z, eights[t].w), make_uint2(weights.z, weights.w), squares[t]);
+        eights[t] = {low.x, low.y, high.x, high.y};
+      }
+      *reinterpret_cast<uint4*>(staged<kSlices>(t, chunks) + piece * 16) = eights[t];
+    }
+  }
+  if (norm == nullptr) return;
+#pragma unroll
+  for (int t = 0; t < kMost; ++t) {
+    const f32 total = warp_all(squares[t], Add{});
+    if (lane() == 0) multiply_squares[t][warp()] = total;
+  }
+}
+
+template <int kSlices, bool kOneRow, class X>
+inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int first_chunk, int chunks, Epoch epoch) {
+  warp_sync();  // what was staged before was read
+  if constexpr (kOneRow)
+    multiply_stage_row<kSlices>(x, 0, norm, columns, first_chunk, chunks, epoch);
+  else
+    multiply_stage_rows<kSlices>(x, norm, rows, columns, first_chunk, chunks, epoch);
   warp_sync();
   inputs_are_ready(epoch);
 }
