@@ -94,7 +94,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
 }
 
 // The cache is written when all who read it have, and nobody waits for that before the next iteration. It is one task,
-// for a worker that has nothing to merge; of many rows one for each group of heads.
+// for a worker that has nothing to merge; of several rows one for each group of heads.
 void DecoderBuilder::fused_append(int64_t layer, TensorId qkv, TensorId k_cache, TensorId v_cache) {
   std::vector<TensorId> inputs = {qkv};
   if (config_.qk_norm)
@@ -102,7 +102,7 @@ void DecoderBuilder::fused_append(int64_t layer, TensorId qkv, TensorId k_cache,
   for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache, v_cache})
     inputs.push_back(more);
   NodeOptions options = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}},
-                         .tile = {{"g", options_.wide() ? 1 : config_.num_kv_heads}}};
+                         .tile = {{"g", options_.max_rows > 1 ? 1 : config_.num_kv_heads}}};
   if (config_.qk_norm) options.attributes["eps"] = config_.rms_norm_eps;
   graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", fmt::format("layer.{}.append", layer), inputs,
              options);

@@ -5,20 +5,38 @@
 
 namespace megalith::kernels {
 
-/// Writes the keys and values of this iteration's rows: a head a warp.
+/// Writes the keys and values of this iteration's rows: a head a warp, of many rows several of them at a time.
 template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
   constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
+  constexpr int kAtOnce = Args::T_largest > kWarps / 2 ? 4 : 1;
+  static_assert(kWarps % 2 == 0);
+  const bool is_key = warp() % 2 == 0;
+  const bf16* norm = nullptr;
+  if constexpr (kNorm) norm = is_key ? args.k_norm : nullptr;
   const int groups = static_cast<int>(args.g_end - args.g_begin), num_heads = 2 * static_cast<int>(args.T) * groups;
 #pragma unroll 1
-  for (int h = warp(); h < num_heads; h += kWarps) {
-    const int g = static_cast<int>(args.g_begin) + h / 2 % groups, t = h / (2 * groups), position = args.position[t];
-    const int page = args.page_table[args.request[t] * static_cast<int>(Args::Q) + position / B];
-    bf16* const to = (h % 2 == 0 ? args.k_cache : args.v_cache) + ((i64(page) * B + position % B) * Args::G + g) * D;
-    const bf16* norm = nullptr;
-    if constexpr (kNorm) norm = h % 2 == 0 ? args.k_norm : nullptr;
-    each_qkv_pair(args, t, position, g, M + h % 2, norm, h % 2 == 0,
-                  [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
+  for (int first = warp(); first < num_heads; first += kAtOnce * kWarps) {
+    HeadPairs<D> heads[kAtOnce];
+    int pages[kAtOnce], positions[kAtOnce];
+    // Past the end the first one is taken again, and not written.
+    const auto number = [&](int i) { return first + i * kWarps < num_heads ? first + i * kWarps : first; };
+    const auto group = [&](int i) { return static_cast<int>(args.g_begin) + number(i) / 2 % groups; };
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int t = number(i) / (2 * groups);
+      positions[i] = args.position[t];
+      pages[i] = args.page_table[args.request[t] * static_cast<int>(Args::Q) + positions[i] / B];
+      load_head(heads[i], args, t, positions[i], group(i), is_key ? M : M + 1, norm, is_key);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i > 0 && number(i) == first) break;
+      bf16* const to =
+          (is_key ? args.k_cache : args.v_cache) + ((i64(pages[i]) * B + positions[i] % B) * Args::G + group(i)) * D;
+      heads[i].finish(head_eps<Args>(),
+                      [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
+    }
   }
 }
 template <class Args>
