@@ -223,6 +223,9 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       embedder.add("kernels/" + dialect.target + "/" + lowered.body->file);
       if (lowered.body->area_bytes)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
+      if (lowered.body->streamed)
+        result.stream_rows =
+            std::max(result.stream_rows, query_of(lowered).sizes.at(lowered.body->streamed->activations));
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.
       const bool joins = dialect.worker == Level::block && (writes_words(lowered) || lowered.body->streamed);
@@ -245,7 +248,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                             commented(title).substr(3, commented(title).size() - 4), contents, compile_command);
   if (dialect.worker == Level::block) {
     take_scratch_into_area(result);
-    result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n\n", result.area_bytes);
+    result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n#define MEGALITH_STREAM_ROWS {}\n\n", result.area_bytes,
+                               result.stream_rows);
   }
   result.text += embedder.text();
   // g++ cannot see that a value which is set under one condition is read under the same one.

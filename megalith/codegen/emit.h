@@ -14,6 +14,7 @@ struct EmittedSource {
   std::string text;
   int64_t scratch_bytes = 0;  // per worker, for temporaries that are too large for registers and stack
   int64_t area_bytes = 0;     // of shared memory, per worker: what bodies for a GPU work in
+  int64_t stream_rows = 0;    // of activations, at most, that bodies multiply with weights from a stream
 };
 
 /// The source exports

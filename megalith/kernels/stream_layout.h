@@ -48,6 +48,11 @@ constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {
   return slots >= 12 ? 12 : slots >= 2 ? static_cast<int>(slots) : 0;
 }
 
+/// Chunks that come into the L2 while the ring is full, with at most `rows` rows of activations. With many rows what is
+/// handed from stage to stage comes through the L2 as well, and later beside them: Qwen3-8B with 64 rows takes 6.98 ms
+/// a step with 16 chunks ahead, 6.68 with none.
+[[maybe_unused]] constexpr int chunks_ahead(long long rows) { return rows > kMostRows ? 0 : 16; }
+
 /// Warpgroups that the columns of a chunk for many rows are dealt to.
 constexpr int kWideParts = 4;
 /// Columns of a chunk of `group` rows.

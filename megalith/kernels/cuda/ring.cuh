@@ -7,8 +7,8 @@
 #include "megalith/kernels/stream_layout.h"
 
 // Of the architecture and of the bodies, given when a kernel is compiled (codegen/emit.cpp).
-#if !defined(MEGALITH_SHARED_BYTES) || !defined(MEGALITH_AREA_BYTES)
-#error "MEGALITH_SHARED_BYTES: what a block may have; MEGALITH_AREA_BYTES: what bodies work in"
+#if !defined(MEGALITH_SHARED_BYTES) || !defined(MEGALITH_AREA_BYTES) || !defined(MEGALITH_STREAM_ROWS)
+#error "MEGALITH_SHARED_BYTES: what a block may have; _AREA_BYTES: what bodies work in; _STREAM_ROWS: of activations"
 #endif
 
 namespace megalith::kernels {

@@ -142,7 +142,7 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
 /// later. In cycles; on an H200 a full ring takes 5 us, a chunk 0.47. Qwen3-8B with a patience of 0, 1, 2.5, 3.5, 4, 5
 /// and 6 us: 4.30, 4.18, 3.88, 3.80, 3.80, 3.80 and 3.81 ms a token, 3.88 without; twice as fast a pace: 3.87.
 constexpr u64 kPatience = 8000, kPace = 900;
-constexpr u32 kMostAhead = 16;
+constexpr u32 kMostAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
 
 /// By the producer. Copies under way write to shared memory, so the block may not end before they have.
 inline void producer_run(const Launch& launch, u32 worker) {

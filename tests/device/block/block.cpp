@@ -8,6 +8,7 @@
 // Two slots in the ring, so that the producer waits often.
 #define MEGALITH_SHARED_BYTES (8192 + 2 * 16384)
 #define MEGALITH_AREA_BYTES 0
+#define MEGALITH_STREAM_ROWS 1
 
 #include "megalith/runtime/cuda/worker.cuh"
 
