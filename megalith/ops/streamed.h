@@ -26,8 +26,9 @@ inline auto multiply_area(std::string rows = "T", bool splits = false) {
   };
 }
 
-/// The body `name` of kernels/cuda/wide.cuh, for many rows of activations `x`: `streamed` says which weights.
-inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeights streamed) {
+/// The body `name` of kernels/cuda/wide.cuh, for many rows of activations `x`: `streamed` says which weights, of which
+/// there must be `least` rows.
+inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeights streamed, int64_t least = 1) {
   const int64_t turn_rows = streamed.wide_group * streamed.wide_turn * static_cast<int64_t>(streamed.operands.size());
   std::vector<std::string> narrow = streamed.operands;
   narrow.push_back("x");
@@ -35,12 +36,12 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .file = "wide.cuh",
           .name = name,
           .applies =
-              [narrow](const graph::BodyQuery& q) {
+              [narrow, least](const graph::BodyQuery& q) {
                 const int64_t rows = q.sizes.at("T");
                 const bool suits = std::all_of(narrow.begin(), narrow.end(),
                                                [&](const std::string& o) { return q.dtypes.at(o) == DType::bf16; });
                 return suits && rows > stream::kMostRows && rows <= stream::kMostWideRows && q.sizes.at("K") % 8 == 0 &&
-                       q.sizes.at("N") % 2 == 0 && q.dtypes.at("y") != DType::f16 &&
+                       q.sizes.at("N") % 2 == 0 && q.sizes.at("N") >= least && q.dtypes.at("y") != DType::f16 &&
                        (!q.dtypes.contains("residual") ||
                         (q.dtypes.at("residual") == DType::f32 && q.dtypes.at("y") == DType::f32));
               },

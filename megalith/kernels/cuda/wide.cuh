@@ -250,13 +250,21 @@ inline void wide_run(const Args& args, X x, Put put) {
 }
 
 /// y = x weight^T.
-template <class Args>
-inline void wide_linear(const Args& args) {
-  constexpr int kGroup = 16, kTurn = 3;
+template <int kGroup, int kTurn, class Args>
+inline void wide_product(const Args& args) {
   wide_run<kGroup, kTurn, 1>(args, wide_rows(args, args.x), [&](int row, int n, int column) {
     const float2 y = wide_sum<kGroup * kTurn>(row, n);
     put_pair(args.y, row * static_cast<int>(Args::N) + column, y.x, y.y, args.epoch);
   });
+}
+template <class Args>
+inline void wide_linear(const Args& args) {
+  wide_product<16, 3>(args);
+}
+/// The same of so many rows of weights that each worker has turns of 64.
+template <class Args>
+inline void wide_linear_long(const Args& args) {
+  wide_product<32, 2>(args);
 }
 /// y = residual + x weight^T.
 template <class Args>
