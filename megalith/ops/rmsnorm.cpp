@@ -25,7 +25,8 @@ graph::Operator rmsnorm() {
                    return q.sizes.at("H") % 2 == 0 && q.sizes.at("H") <= 16384 &&
                           q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("y") != DType::f16;
                  },
-             .blocked = {"y"}})
+             .blocked = {"y"},
+             .ahead = "norm_rows_ahead"})
       .test({{"T", 1}, {"H", 64}})
       .test({{"T", 3}, {"H", 4096}})
       .test({{"T", 5}, {"H", 33}});

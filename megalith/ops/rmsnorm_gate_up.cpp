@@ -34,7 +34,8 @@ graph::Operator rmsnorm_gate_up() {
              .exchanged = {"x", "y"},
              .area_bytes = multiply_area(),
              .streamed = graph::StreamedWeights{.operands = {"gate", "up"}, .axis = "n"},
-             .job = "linear_run"})
+             .job = "linear_run",
+             .ahead = "norm_ahead"})
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 38}, {"K", 136}});
 }

@@ -31,7 +31,8 @@ graph::Operator rmsnorm_linear() {
            .exchanged = {"x", "y"},
            .area_bytes = multiply_area(),
            .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
-           .job = "linear_run"})
+           .job = "linear_run",
+           .ahead = "norm_ahead"})
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}});
 }

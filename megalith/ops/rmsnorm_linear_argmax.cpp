@@ -37,7 +37,8 @@ graph::Operator rmsnorm_linear_argmax() {
                  },
              .exchanged = {"x", "value", "index"},
              .area_bytes = multiply_area("R"),
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .activations = "R"}})
+             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .activations = "R"},
+             .ahead = "norm_ahead"})
       .test({{"R", 1}, {"V", 64}, {"K", 64}, {"C", 4}, {"L", 16}})
       .test({{"R", 3}, {"V", 77}, {"K", 136}, {"C", 5}, {"L", 16}})
       .test({{"R", 2}, {"V", 300}, {"K", 64}, {"C", 3}, {"L", 128}});

@@ -124,6 +124,12 @@ inline auto linear_job(const Args& args, bool splits, X x, const bf16* norm, f32
                                                         args.epoch};
 }
 
+/// Brings the norm's weight into the L2 before a task's turn: behind the stream's copies memory takes its time.
+template <class Args>
+inline void norm_ahead(const Args& args) {
+  if (lane() == 0) prefetch(args.norm, static_cast<u32>(Args::K) * sizeof(bf16));
+}
+
 /// y = rmsnorm(x) weight^T.
 template <class Args>
 inline auto stream_rmsnorm_linear(const Args& args) {
