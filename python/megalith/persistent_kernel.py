@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from megalith.attention_layers import AttentionLayers
 from megalith.dtensor import DTensor
 from megalith.kernel_tensors import KernelTensors
 from megalith.layers import DenseLayers
+from megalith.operator_layers import OperatorLayers
 from megalith.parameters import DEFAULTS, MODES, SINGLE_PASS, check_meta, whole
 from megalith.tensors import numpy_dtype
 from megalith.token_layers import TokenLayers
@@ -30,7 +32,7 @@ class _Bound:
         self._owners = owners
 
 
-class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
+class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers):
     """A graph of layers that becomes one persistent kernel.
 
     Attach tensors, call layers, compile, run::
@@ -267,6 +269,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
 
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_layer"):
+            if name[: -len("_layer")] in _megalith.Registry.shared():
+                return functools.partial(self.operator_layer, name[: -len("_layer")])
             layers = sorted(n for n in dir(type(self)) if n.endswith("_layer") and not n.startswith("_"))
             raise AttributeError(f"PersistentKernel has no {name} yet; there are {', '.join(layers)}")
         raise AttributeError(f"PersistentKernel has no attribute {name!r}")

@@ -5,14 +5,24 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
+
+namespace megalith::graph {
+class Registry;
+}
+
 namespace megalith::python {
 
-void bind_base(nanobind::module_& module);     // errors, dtypes, version
-void bind_graph(nanobind::module_& module);    // Registry, Operator, Graph
-void bind_task(nanobind::module_& module);     // TaskGraph
-void bind_jit(nanobind::module_& module);      // compile(), CompiledKernel
-void bind_runtime(nanobind::module_& module);  // TensorView, DeviceArray, devices
-void bind_model(nanobind::module_& module);    // Tokenizer
-void bind_engine(nanobind::module_& module);   // GraphRunner, Engine
+/// Megalith's operators and those that were declared from Python: what graphs take that name no registry.
+std::shared_ptr<graph::Registry> shared_registry();
+
+void bind_base(nanobind::module_& module);      // errors, dtypes, version
+void bind_operator(nanobind::module_& module);  // Operator, Registry, checks of operators
+void bind_graph(nanobind::module_& module);     // Graph
+void bind_task(nanobind::module_& module);      // TaskGraph
+void bind_jit(nanobind::module_& module);       // compile(), CompiledKernel
+void bind_runtime(nanobind::module_& module);   // TensorView, DeviceArray, devices
+void bind_model(nanobind::module_& module);     // Tokenizer
+void bind_engine(nanobind::module_& module);    // GraphRunner, Engine
 
 }  // namespace megalith::python
