@@ -1,6 +1,6 @@
-// What the extension module `megalith._megalith` is made of: one function per C++ folder, called from one short list in
-// module.cpp. The bindings are thin: they hand over names, numbers and addresses. What is pleasant to use is written in
-// Python above them.
+// What the extension module `megalith._megalith` is made of: one function per C++ folder and one for operators, called
+// from one short list in module.cpp. The bindings are thin: they hand over names, numbers and addresses. What is
+// pleasant to use is written in Python above them.
 #pragma once
 
 #include <nanobind/nanobind.h>
