@@ -54,11 +54,13 @@ class Probe {
   Probe() : device_(jit::cuda_device()), context_(device_.ordinal) {
     const jit::NvrtcResult compiled = jit::nvrtc_compile(kSource, "limits", device_.architecture, {"--std=c++20"});
     driver_.check(driver_.module_load(&module_, compiled.cubin.data()), "loading the kernels that measure the GPU");
+    driver_.check(driver_.stream_create(&stream_, 0), "making a stream");
     for (jit::CudaEvent* event : {&begin_, &end_}) driver_.check(driver_.event_create(event, 0), "making an event");
   }
   ~Probe() {
     driver_.event_destroy(begin_);
     driver_.event_destroy(end_);
+    driver_.stream_destroy(stream_);
     driver_.module_unload(module_);
   }
   Probe(const Probe&) = delete;
@@ -69,10 +71,10 @@ class Probe {
   double seconds(const char* name, void** parameters) {
     jit::CudaFunction function = nullptr;
     driver_.check(driver_.module_function(&function, module_, name), name);
-    const jit::CudaLaunchConfig config{num_blocks(), 1, 1, kThreads, 1, 1, 0, nullptr, nullptr, 0};
-    driver_.check(driver_.event_record(begin_, nullptr), name);
+    const jit::CudaLaunchConfig config{num_blocks(), 1, 1, kThreads, 1, 1, 0, stream_, nullptr, 0};
+    driver_.check(driver_.event_record(begin_, stream_), name);
     driver_.check(driver_.launch(&config, function, parameters, nullptr), name);
-    driver_.check(driver_.event_record(end_, nullptr), name);
+    driver_.check(driver_.event_record(end_, stream_), name);
     driver_.check(driver_.event_synchronize(end_), name);
     float milliseconds = 0;
     driver_.check(driver_.event_elapsed(&milliseconds, begin_, end_), name);
@@ -90,6 +92,7 @@ class Probe {
   jit::CudaDeviceInfo device_;
   CudaContextGuard context_;
   jit::CudaModule module_ = nullptr;
+  jit::CudaStream stream_ = nullptr;
   jit::CudaEvent begin_ = nullptr, end_ = nullptr;
 };
 
