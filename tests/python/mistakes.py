@@ -42,11 +42,6 @@ def speculative_decoding(b):
 
 
 @mistake
-def a_profiler_tensor(b):
-    PersistentKernel(profiler_tensor=np.zeros(3))
-
-
-@mistake
 def an_unknown_mode(b):
     PersistentKernel(mode="ofline")
 
