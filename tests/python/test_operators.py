@@ -112,6 +112,28 @@ def test_an_input_may_point_into_another(bench):
     assert np.array_equal(b.value("y"), values[ids])
 
 
+def test_an_operand_may_be_read_and_written(bench):
+    declare(
+        "scale_rows",
+        """
+        input by: f32[T]
+        inout x: f32[T, N]
+        { [t, n] : 0 <= t < T and 0 <= n < N }
+        x[t, n] = f32(x[t, n]) * f32(by[t])
+        """,
+        cpu="void scale_rows(const auto& task) { for (i64 t = task.t_begin; t < task.t_end; ++t) "
+        "for (i64 n = 0; n < task.N; ++n) task.x(t, n) = task.x(t, n) * task.by(t); }",
+        tasks=["t"],
+    ).check("cpu")
+    b = bench()
+    x, values = b.input("x", 6, 40)
+    before = values.astype(np.float64)
+    by, factors = b.input("by", 6, dtype=np.float32)
+    b.kernel.scale_rows_layer(x=x, by=by, grid_dim=(3, 1, 1))
+    b.run()
+    assert_right(b.value("x"), before * factors[:, None])
+
+
 def test_operators_of_megaliths_own_are_layers_too(bench):
     b = bench()
     x, values = b.input("x", 4, 64)
