@@ -9,14 +9,9 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
-#include "megalith/engine/engine.h"
 #include "megalith/engine/operator_bench.h"
-#include "megalith/jit/cuda/build.h"
 #include "megalith/model/json.h"
 #include "megalith/ops/registry.h"
-#include "megalith/runtime/bandwidth.h"
-#include "megalith/runtime/cuda/limits.h"
-#include "megalith/runtime/multiply_rate.h"
 #include "tools/bench.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
@@ -27,6 +22,7 @@ namespace megalith::tools {
 
 namespace {
 
+using engine::MachineLimits;
 using engine::OperatorSizes;
 using engine::OperatorTiming;
 
@@ -55,28 +51,15 @@ OperatorSizes parse_shape(const std::string& text) {
   return sizes;
 }
 
-// What the target can do at most; measured before and after, and the larger counts: others may be busy meanwhile.
-struct Limits {
-  double read_gbs = 0, multiply_gflops = 0;
-
-  void measure(const std::string& target, int workers) {
-    const bool on_gpu = jit::is_cuda_target(target);
-    read_gbs = std::max(read_gbs, on_gpu ? runtime::cuda_read_bandwidth_gbs()
-                                         : runtime::cpu_read_bandwidth_gbs({.num_threads = workers}));
-    multiply_gflops = std::max(multiply_gflops, on_gpu ? runtime::cuda_multiply_rate_gflops()
-                                                       : runtime::cpu_multiply_rate_gflops({.num_threads = workers}));
-  }
-};
-
 struct Row {
   const OperatorTiming& timing;
   double seconds, gbs, gflops, read_share, multiply_share;
 
-  Row(const OperatorTiming& t, const Limits& limits)
+  Row(const OperatorTiming& t, const MachineLimits& limits)
       : timing(t),
-        seconds(percentile(t.seconds, 50)),
-        gbs(t.bytes / seconds / 1e9),
-        gflops(t.flops / seconds / 1e9),
+        seconds(t.median_seconds()),
+        gbs(t.gigabytes_per_second()),
+        gflops(t.gflops()),
         read_share(gbs / limits.read_gbs),
         multiply_share(gflops / limits.multiply_gflops) {}
   const char* bound() const { return read_share >= multiply_share ? "memory" : "arithmetic"; }
@@ -88,7 +71,8 @@ std::string sizes_text(const OperatorSizes& sizes, const char* format, const cha
   return fmt::format("{}", fmt::join(texts, between));
 }
 
-std::string markdown(const KernelOptions& options, int workers, const std::vector<Row>& rows, const Limits& limits) {
+std::string markdown(const KernelOptions& options, int workers, const std::vector<Row>& rows,
+                     const MachineLimits& limits) {
   std::vector<std::vector<std::string>> cells = {{"operator", "shape", "dtype", "backend", "workers", "median us",
                                                   "GB/s", "of read", "GFLOP/s", "of multiply", "nearest limit"}};
   for (const Row& row : rows)
@@ -102,7 +86,7 @@ std::string markdown(const KernelOptions& options, int workers, const std::vecto
                      limits.read_gbs, limits.multiply_gflops, plural(options.repetitions, "run"));
 }
 
-std::string json(const KernelOptions& options, int workers, const std::vector<Row>& rows, const Limits& limits) {
+std::string json(const KernelOptions& options, int workers, const std::vector<Row>& rows, const MachineLimits& limits) {
   std::vector<std::string> objects;
   for (const Row& row : rows) {
     std::vector<std::string> samples;
@@ -131,22 +115,17 @@ int run(const KernelOptions& options) {
                                     .num_workers = static_cast<int>(options.workers),
                                     .runs = static_cast<int>(options.repetitions),
                                     .dtype = dtype_parse(options.dtype)};
-  const int workers = bench.num_workers > 0 ? bench.num_workers : engine::default_num_workers(options.target);
-
-  Limits limits;
-  std::vector<OperatorTiming> timings;
   bool interrupted = false;
   const InterruptGuard guard([&] { interrupted = true; });
-  for (const OperatorSizes& sizes : shapes) {
-    if (timings.empty()) limits.measure(options.target, workers);
-    timings.push_back(engine::bench_operator(op, sizes, bench));
-    if (interrupted) break;
-    log_info("[bench] {} {} done", options.name, sizes_text(sizes, "{}={}", " "));
-  }
-  limits.measure(options.target, workers);
+  const engine::OperatorBenchResult result =
+      engine::bench_operator(op, shapes, bench, [&](const OperatorTiming& timing) {
+        log_info("[bench] {} {} done", options.name, sizes_text(timing.sizes, "{}={}", " "));
+        return !interrupted;
+      });
   std::vector<Row> rows;
-  for (const OperatorTiming& timing : timings) rows.emplace_back(timing, limits);
-  print(options.output == "md" ? markdown(options, workers, rows, limits) : json(options, workers, rows, limits));
+  for (const OperatorTiming& timing : result.timings) rows.emplace_back(timing, result.limits);
+  const auto text_of = options.output == "md" ? markdown : json;
+  print(text_of(options, result.num_workers, rows, result.limits));
   return interrupted ? kExitInterrupt : kExitOk;
 }
 

@@ -16,7 +16,10 @@
 #include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/loop/count.h"
+#include "megalith/runtime/bandwidth.h"
+#include "megalith/runtime/cuda/limits.h"
 #include "megalith/runtime/cuda/memory.h"
+#include "megalith/runtime/multiply_rate.h"
 
 namespace megalith::engine {
 
@@ -123,7 +126,7 @@ std::vector<OperatorSizes> bench_shapes(const graph::Operator& op) {
   return op.tests;  // sizes that depend on each other
 }
 
-OperatorTiming bench_operator(const graph::Operator& op, const OperatorSizes& sizes, const OperatorBench& options) {
+OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& sizes, const OperatorBench& options) {
   MEGALITH_CHECK(!op.reference, "[{}] what it does depends on a whole token loop: it has no speed of its own", op.name);
   for (const auto& [name, size] : op.tests.empty() ? OperatorSizes{} : op.tests.front())
     MEGALITH_CHECK(sizes.contains(name), "[{}] the size {} is missing", op.name, name);
@@ -156,6 +159,34 @@ OperatorTiming bench_operator(const graph::Operator& op, const OperatorSizes& si
   const auto times = static_cast<double>(timing.iterations) * timing.copies;
   for (int run = 0; run < options.runs; ++run) timing.seconds.push_back(seconds_of(runner, timing.iterations) / times);
   return timing;
+}
+
+OperatorBenchResult bench_operator(const graph::Operator& op, const std::vector<OperatorSizes>& shapes,
+                                   const OperatorBench& options,
+                                   const std::function<bool(const OperatorTiming&)>& done) {
+  OperatorBenchResult result;
+  result.num_workers = options.num_workers > 0 ? options.num_workers : default_num_workers(options.target);
+  for (const OperatorSizes& sizes : shapes) {
+    result.timings.push_back(time_operator(op, sizes, options));
+    if (result.timings.size() == 1) result.limits.measure(options.target, result.num_workers);
+    if (done && !done(result.timings.back())) break;
+  }
+  result.limits.measure(options.target, result.num_workers);
+  return result;
+}
+
+void MachineLimits::measure(const std::string& target, int num_workers) {
+  const bool on_gpu = jit::is_cuda_target(target);
+  read_gbs = std::max(read_gbs, on_gpu ? runtime::cuda_read_bandwidth_gbs()
+                                       : runtime::cpu_read_bandwidth_gbs({.num_threads = num_workers}));
+  multiply_gflops = std::max(multiply_gflops, on_gpu ? runtime::cuda_multiply_rate_gflops()
+                                                     : runtime::cpu_multiply_rate_gflops({.num_threads = num_workers}));
+}
+
+double OperatorTiming::median_seconds() const {
+  std::vector<double> sorted = seconds;
+  std::ranges::sort(sorted);
+  return (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
 }
 
 }  // namespace megalith::engine

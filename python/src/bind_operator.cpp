@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
+#include "megalith/engine/operator_bench.h"
 #include "megalith/engine/operator_check.h"
 #include "megalith/graph/declare.h"
 #include "megalith/graph/graph.h"
@@ -108,6 +109,51 @@ std::vector<engine::OperatorCheck> check(const Operator& op, const std::optional
   return checks;
 }
 
+// An operator's speed, with the limits of the same run.
+struct Timing {
+  engine::OperatorTiming timing;
+  engine::MachineLimits limits;
+};
+
+std::vector<Timing> bench(const Operator& op, const std::vector<Sizes>& shapes, const std::string& target, int runs,
+                          int num_workers, const std::string& dtype) {
+  MEGALITH_CHECK(runs >= 1, "[bench] runs is {}, want 1 or more", runs);
+  const engine::OperatorBench options{target, num_workers, runs, dtype_parse(dtype)};
+  const nb::gil_scoped_release release;
+  const engine::OperatorBenchResult result =
+      engine::bench_operator(op, shapes.empty() ? engine::bench_shapes(op) : shapes, options);
+  std::vector<Timing> timings;
+  for (const engine::OperatorTiming& timing : result.timings) timings.push_back({timing, result.limits});
+  return timings;
+}
+
+void bind_timing(nb::module_& module) {
+  nb::class_<Timing>(module, "OperatorTiming", "How fast an operator ran by itself, and what would have been possible.")
+      .def_prop_ro("sizes", [](const Timing& t) { return t.timing.sizes; })
+      .def_prop_ro(
+          "seconds", [](const Timing& t) { return t.timing.median_seconds(); }, "The median over the runs.")
+      .def_prop_ro(
+          "samples", [](const Timing& t) { return t.timing.seconds; }, "Seconds, of each run.")
+      .def_prop_ro(
+          "gbs", [](const Timing& t) { return t.timing.gigabytes_per_second(); }, "GB/s of what must move at least.")
+      .def_prop_ro(
+          "read_share", [](const Timing& t) { return t.timing.gigabytes_per_second() / t.limits.read_gbs; },
+          "Of what as many workers read of a large buffer.")
+      .def_prop_ro("gflops", [](const Timing& t) { return t.timing.gflops(); })
+      .def_prop_ro(
+          "multiply_share", [](const Timing& t) { return t.timing.gflops() / t.limits.multiply_gflops; },
+          "Of what as many workers multiply in registers.")
+      .def("__repr__", [](const Timing& t) {
+        std::vector<std::string> sizes;
+        for (const auto& [name, size] : t.timing.sizes) sizes.push_back(fmt::format("{}={}", name, size));
+        return fmt::format(
+            "<{}: {:.2f} us, {:.2f} GB/s ({:.0f} % of reading), {:.1f} GFLOP/s ({:.0f} % of multiplying)>",
+            fmt::join(sizes, " "), t.timing.median_seconds() * 1e6, t.timing.gigabytes_per_second(),
+            100 * t.timing.gigabytes_per_second() / t.limits.read_gbs, t.timing.gflops(),
+            100 * t.timing.gflops() / t.limits.multiply_gflops);
+      });
+}
+
 void bind_operators(nb::module_& module) {
   nb::class_<Operand>(module, "Operand", "One tensor of an operator's signature.")
       .def_ro("name", &Operand::name)
@@ -202,6 +248,11 @@ void bind_operators(nb::module_& module) {
            "or \"cuda:sm_90a\", which only compiles where there is no GPU; left out, the CPU, and the GPU if there is "
            "one.\n"
            "UserError naming the element that is wrong, what was found and what was wanted.")
+      .def("bench", &bench, "shapes"_a = std::vector<Sizes>{}, nb::kw_only(), "target"_a = "cpu", "runs"_a = 100,
+           "num_workers"_a = 0, "dtype"_a = "bf16",
+           "How fast it runs by itself, as `megalith bench kernel` says of Megalith's own: on `shapes`, or on four "
+           "that\n"
+           "follow from its tests. UserError if sizes do not fit.")
       .def("__str__", &graph::definition)
       .def("__repr__", [](const Operator& op) { return fmt::format("<operator {}: {}>", op.name, op.doc); });
 }
@@ -209,6 +260,7 @@ void bind_operators(nb::module_& module) {
 }  // namespace
 
 void bind_operator(nb::module_& module) {
+  bind_timing(module);
   bind_operators(module);
 
   nb::class_<Registry>(module, "Registry", "The operators that a graph may use, by name.")

@@ -23,9 +23,9 @@ TEST(BenchShapes, AreThoseOfModels) {
   EXPECT_EQ(shapes[3], (engine::OperatorSizes{{"K", 4096}, {"N", 4096}, {"T", 512}}));
 }
 
-TEST(BenchOperator, CountsWhatMustMove) {
+TEST(TimeOperator, CountsWhatMustMove) {
   const graph::Operator& op = ops::builtin()->get("rmsnorm");
-  const auto timing = engine::bench_operator(op, {{"T", 3}, {"H", 512}}, {.num_workers = 1, .runs = 4});
+  const auto timing = engine::time_operator(op, {{"T", 3}, {"H", 512}}, {.num_workers = 1, .runs = 4});
   EXPECT_EQ(timing.bytes, 2 * (3 * 512 + 512 + 3 * 512));
   EXPECT_GE(timing.flops, 3 * 512 * 4);
   EXPECT_EQ(timing.seconds.size(), 4u);
@@ -34,9 +34,9 @@ TEST(BenchOperator, CountsWhatMustMove) {
     EXPECT_LT(seconds, 1e-3);
     EXPECT_GT(seconds * static_cast<double>(timing.iterations) * timing.copies, 1e-3) << "a run is no run";
   }
-  EXPECT_THROW(engine::bench_operator(op, {{"T", 3}}, {}), UserError);
-  EXPECT_THROW(engine::bench_operator(op, {{"T", 3}, {"H", 8}, {"K", 8}}, {}), UserError);
-  EXPECT_THROW(engine::bench_operator(ops::builtin()->get("advance"), {}, {}), UserError);
+  EXPECT_THROW(engine::time_operator(op, {{"T", 3}}, {}), UserError);
+  EXPECT_THROW(engine::time_operator(op, {{"T", 3}, {"H", 8}, {"K", 8}}, {}), UserError);
+  EXPECT_THROW(engine::time_operator(ops::builtin()->get("advance"), {}, {}), UserError);
 }
 
 }  // namespace

@@ -174,6 +174,18 @@ def test_a_body_compiles_for_a_gpu():
     assert 'identifier "a_task_cannot_know_which_worker_runs_it" is undefined' in str(caught.value)
 
 
+def test_its_speed_is_told(target):
+    timings = declare().bench([{"T": 4, "N": 512}, {"T": 2, "N": 64}], target=target, runs=3, num_workers=1)
+    assert [t.sizes for t in timings] == [{"T": 4, "N": 512}, {"T": 2, "N": 64}]
+    for timing in timings:
+        assert sorted(timing.samples)[1] == timing.seconds and 1e-9 < timing.seconds < 1e-3
+        bytes = 2 * 2 * timing.sizes["T"] * timing.sizes["N"]
+        assert timing.gbs == pytest.approx(bytes / timing.seconds / 1e9)
+        assert 0 < timing.multiply_share < 1 and timing.read_share > 0 and "% of reading" in repr(timing)
+    with pytest.raises(megalith.UserError, match=r"\[gelu\] the size N is missing"):
+        declare().bench([{"T": 4}], target=target)
+
+
 def test_an_operator_may_be_declared_anew(bench):
     declare("twice", LOOPS.replace("0.5 *", "1.0 *"))
     graph = megalith.Graph("both")
