@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,9 @@ struct BenchReport {
   std::string json() const;
   std::string jsonl() const;
 };
+
+/// A table in Markdown, aligned for those who read it as it is; `right`: the columns that are aligned to the right.
+std::string markdown_table(const std::vector<std::vector<std::string>>& rows, const std::set<size_t>& right);
 
 /// Runs a test `repetitions` times on the engine, once more to warm up. Nothing if `interrupted` became true.
 std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions, bool dummy,

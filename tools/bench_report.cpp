@@ -111,6 +111,25 @@ std::optional<double> BenchReport::multiply_share(const BenchResult& result) con
   return result.gflops() / *multiply_gflops;
 }
 
+std::string markdown_table(const std::vector<std::vector<std::string>>& rows, const std::set<size_t>& right) {
+  std::vector<size_t> widths(rows[0].size(), 3);
+  for (const auto& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], text_width(row[c]));
+  std::string text;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t c = 0; c < rows[r].size(); ++c) {
+      const std::string pad(widths[c] - text_width(rows[r][c]), ' ');
+      text += "| " + (right.contains(c) ? pad + rows[r][c] : rows[r][c] + pad) + " ";
+    }
+    text += "|\n";
+    if (r > 0) continue;
+    for (size_t c = 0; c < rows[0].size(); ++c)
+      text += "| " + std::string(widths[c] - 1, '-') + (right.contains(c) ? ":" : "-") + " ";
+    text += "|\n";
+  }
+  return text;
+}
+
 std::string BenchReport::markdown() const {
   const bool gpu = target != "cpu";
   std::vector<std::vector<std::string>> rows = {{"model", "size", "params", "backend", gpu ? "workers" : "threads",
@@ -129,23 +148,7 @@ std::string BenchReport::markdown() const {
                     share ? fmt::format("{:.1f} %", 100 * *share) : "", fmt::format("{:.1f}", result.gflops()),
                     multiply ? fmt::format("{:.1f} %", 100 * *multiply) : ""});
   }
-  constexpr size_t kFirstNumber = 4;  // columns from here on are aligned to the right, but for the test's name
-  auto is_right = [](size_t column) { return column == 1 || column == 2 || (column >= kFirstNumber && column != 5); };
-  std::vector<size_t> widths(rows[0].size(), 3);
-  for (const auto& row : rows)
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], text_width(row[c]));
-  std::string text;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t c = 0; c < rows[r].size(); ++c) {
-      const std::string pad(widths[c] - text_width(rows[r][c]), ' ');
-      text += "| " + (is_right(c) ? pad + rows[r][c] : rows[r][c] + pad) + " ";
-    }
-    text += "|\n";
-    if (r > 0) continue;
-    for (size_t c = 0; c < rows[0].size(); ++c)
-      text += "| " + std::string(widths[c] - 1, '-') + (is_right(c) ? ":" : "-") + " ";
-    text += "|\n";
-  }
+  std::string text = markdown_table(rows, {1, 2, 4, 6, 7, 8, 9, 10, 11, 12});
   text += read_gbs() ? fmt::format("\nread bandwidth: {:.2f} GB/s before, {:.2f} GB/s after, by {}\n", *read_gbs_before,
                                    *read_gbs_after, plural(num_workers, "thread"))
                      : "\nread bandwidth: not measured on this target\n";

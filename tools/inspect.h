@@ -17,11 +17,12 @@ std::string graph_json(const graph::Graph& graph);
 std::string graph_dot(const graph::Graph& graph);
 
 // ---- inspect_tasks.cpp ----
-/// A task graph, and for each task what it is counted as: its operator, or what its name tells if only the file is
-/// there.
+/// A task graph, and what its file does not say in so many words.
 struct TaskView {
   const task::TaskGraph& tasks;
-  std::vector<std::string> labels;
+  std::vector<std::string> labels;  // per task what it is counted as: its operator, or what its name tells
+  std::vector<std::vector<int>> signallers = {};                      // per event
+  std::vector<std::vector<std::pair<int, task::Wait>>> waiters = {};  // per event
 };
 TaskView task_view(const task::TaskGraph& tasks, const graph::Graph* graph);
 
@@ -30,11 +31,9 @@ std::string placement_table(const TaskView& view);
 std::string placement_json(const TaskView& view);
 
 // ---- inspect_one.cpp ----
-/// `which` is an index or a name; UserError with near names otherwise.
-int find_task(const task::TaskGraph& tasks, const std::string& which);
-int find_event(const task::TaskGraph& tasks, const std::string& which);
-std::string one_task(const TaskView& view, int task, bool json);
-std::string one_event(const TaskView& view, int event, bool json);
+/// `which` is an index, a name, or "all"; UserError with near names otherwise. Several are an array in JSON.
+std::string look_at_tasks(const TaskView& view, const std::string& which, bool json);
+std::string look_at_events(const TaskView& view, const std::string& which, bool json);
 
 // ---- inspect_cost.cpp ----
 struct OperatorCost {

@@ -68,8 +68,8 @@ std::string overview(const ModelGraph& model, const jit::CompiledKernel& kernel)
 
 std::string view_tasks(const InspectOptions& options, const task::TaskGraph& tasks, const graph::Graph* graph) {
   const TaskView view = task_view(tasks, graph);
-  if (!options.task.empty()) return one_task(view, find_task(tasks, options.task), options.json);
-  if (!options.event.empty()) return one_event(view, find_event(tasks, options.event), options.json);
+  if (!options.task.empty()) return look_at_tasks(view, options.task, options.json);
+  if (!options.event.empty()) return look_at_events(view, options.event, options.json);
   if (options.stage == "placement") return options.json ? placement_json(view) : placement_table(view);
   if (options.dot) return task::to_dot(tasks);
   return options.json ? task::to_json(tasks) : tasks_summary(view);
@@ -124,8 +124,8 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<InspectOptions>();
   arguments.choice("--stage", options->stage, {"graph", "loops", "tasks", "placement", "source", "cost"},
                    "what to look at (an overview)");
-  arguments.text("--task", options->task, "N|NAME", "one task: what it touches, waits for and signals");
-  arguments.text("--event", options->event, "N|NAME", "one event: who signals it, who waits for it");
+  arguments.text("--task", options->task, "N|NAME|all", "a task: what it touches, waits for and signals");
+  arguments.text("--event", options->event, "N|NAME|all", "an event: who signals it, who waits for it");
   arguments.integer("--rows", options->rows, "token rows that --stage cost counts for (1, a decode step)", 1, 4096);
   arguments.flag("--json", options->json, "JSON; of --stage tasks, the file that verify reads");
   arguments.flag("--dot", options->dot, "a drawing for graphviz, of --stage graph or tasks");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <numeric>
 
 #include "megalith/base/error.h"
 #include "megalith/model/json.h"
@@ -36,20 +37,28 @@ int find_index(const std::string& kind, const std::string& which, size_t count,
   throw UserError(fmt::format("there is no {} \"{}\"{}", kind, which, near_names(which, names)));
 }
 
-std::vector<int> signallers(const TaskGraph& tasks, int event) {
-  std::vector<int> found;
-  for (size_t t = 0; t < tasks.tasks.size(); ++t)
-    for (int signal : tasks.tasks[t].signals)
-      if (signal == event) found.push_back(static_cast<int>(t));
-  return found;
+// "all" or one of them.
+std::vector<int> find_indices(const std::string& kind, const std::string& which, size_t count,
+                              const std::function<const std::string&(size_t)>& name_of) {
+  if (which != "all") return {find_index(kind, which, count, name_of)};
+  std::vector<int> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
-std::vector<std::pair<int, Wait>> waiters(const TaskGraph& tasks, int event) {
-  std::vector<std::pair<int, Wait>> found;
-  for (size_t t = 0; t < tasks.tasks.size(); ++t)
-    for (const Wait& wait : tasks.tasks[t].waits)
-      if (wait.event == event) found.emplace_back(static_cast<int>(t), wait);
-  return found;
+std::string look_at(const std::vector<int>& indices, const std::string& which, bool json,
+                    const std::function<std::string(int)>& text_of) {
+  std::vector<std::string> texts;
+  for (const int index : indices) texts.push_back(text_of(index));
+  if (!json || which != "all") return fmt::format("{}", fmt::join(texts, "\n"));
+  return fmt::format("[\n{}]\n", fmt::join(texts, ",\n"));
+}
+
+const std::vector<int>& signallers(const TaskView& view, int event) {
+  return view.signallers[static_cast<size_t>(event)];
+}
+const std::vector<std::pair<int, Wait>>& waiters(const TaskView& view, int event) {
+  return view.waiters[static_cast<size_t>(event)];
 }
 
 const Task& task_at(const TaskGraph& tasks, int task) { return tasks.tasks[static_cast<size_t>(task)]; }
@@ -122,10 +131,10 @@ std::string task_json(const TaskView& view, int index) {
   for (const Wait& wait : task.waits)
     waits.push_back(fmt::format(R"({{"event": {}, "name": {}, "count": {}, "lag": {}, "signalled_by": [{}]}})",
                                 wait.event, json_quote(event_at(tasks, wait.event).name), wait.count, wait.lag,
-                                fmt::join(signallers(tasks, wait.event), ", ")));
+                                fmt::join(signallers(view, wait.event), ", ")));
   for (int signal : task.signals) {
     std::vector<int> waiting;
-    for (const auto& [waiter, wait] : waiters(tasks, signal)) waiting.push_back(waiter);
+    for (const auto& [waiter, wait] : waiters(view, signal)) waiting.push_back(waiter);
     signals.push_back(fmt::format(R"({{"event": {}, "name": {}, "waited_for_by": [{}]}})", signal,
                                   json_quote(event_at(tasks, signal).name), fmt::join(waiting, ", ")));
   }
@@ -135,18 +144,6 @@ std::string task_json(const TaskView& view, int index) {
       index, json_quote(task.name), json_quote(view.labels[static_cast<size_t>(index)]), task.worker, task.cost_ns,
       fmt::join(tile, ", "), regions_json(tasks, task.reads), regions_json(tasks, task.writes), fmt::join(waits, ", "),
       fmt::join(signals, ", "));
-}
-
-}  // namespace
-
-int find_task(const TaskGraph& tasks, const std::string& which) {
-  return find_index("task", which, tasks.tasks.size(),
-                    [&](size_t i) -> const std::string& { return tasks.tasks[i].name; });
-}
-
-int find_event(const TaskGraph& tasks, const std::string& which) {
-  return find_index("event", which, tasks.events.size(),
-                    [&](size_t i) -> const std::string& { return tasks.events[i].name; });
 }
 
 std::string one_task(const TaskView& view, int index, bool json) {
@@ -161,12 +158,12 @@ std::string one_task(const TaskView& view, int index, bool json) {
   for (const Wait& wait : task.waits) {
     text +=
         fmt::format("  event {} {}: {}, from\n", wait.event, event_at(tasks, wait.event).name, wait_text(tasks, wait));
-    for (int signaller : signallers(tasks, wait.event)) text += task_line(tasks, signaller);
+    for (int signaller : signallers(view, wait.event)) text += task_line(tasks, signaller);
   }
   text += task.signals.empty() ? "signals no event\n" : "signals\n";
   for (int signal : task.signals) {
     text += fmt::format("  event {} {}, waited for by\n", signal, event_at(tasks, signal).name);
-    for (const auto& [waiter, wait] : waiters(tasks, signal)) text += task_line(tasks, waiter);
+    for (const auto& [waiter, wait] : waiters(view, signal)) text += task_line(tasks, waiter);
     if (tasks.gate == signal) text += "    every worker, before its next iteration\n";
   }
   return text;
@@ -177,21 +174,35 @@ std::string one_event(const TaskView& view, int index, bool json) {
   const task::Event& event = event_at(tasks, index);
   if (json) {
     std::vector<std::string> waits;
-    for (const auto& [waiter, wait] : waiters(tasks, index))
+    for (const auto& [waiter, wait] : waiters(view, index))
       waits.push_back(fmt::format(R"({{"task": {}, "count": {}, "lag": {}}})", waiter, wait.count, wait.lag));
     return fmt::format(
         "{{\"event\": {}, \"name\": {}, \"arrivals\": {}, \"gate\": {}, \"signalled_by\": [{}], \"waits\": [{}]}}\n",
-        index, json_quote(event.name), event.arrivals, tasks.gate == index, fmt::join(signallers(tasks, index), ", "),
+        index, json_quote(event.name), event.arrivals, tasks.gate == index, fmt::join(signallers(view, index), ", "),
         fmt::join(waits, ", "));
   }
   std::string text =
       fmt::format("event {}: {}, {} an iteration\nsignalled by\n", index, event.name, plural(event.arrivals, "signal"));
-  for (int signaller : signallers(tasks, index)) text += task_line(tasks, signaller);
+  for (int signaller : signallers(view, index)) text += task_line(tasks, signaller);
   text += "waited for by\n";
-  for (const auto& [waiter, wait] : waiters(tasks, index))
+  for (const auto& [waiter, wait] : waiters(view, index))
     text += fmt::format("  {}:\n", wait_text(tasks, wait)) + task_line(tasks, waiter);
   if (tasks.gate == index) text += "    every worker, before its next iteration\n";
   return text;
+}
+
+}  // namespace
+
+std::string look_at_tasks(const TaskView& view, const std::string& which, bool json) {
+  const auto name_of = [&](size_t i) -> const std::string& { return view.tasks.tasks[i].name; };
+  return look_at(find_indices("task", which, view.tasks.tasks.size(), name_of), which, json,
+                 [&](int index) { return one_task(view, index, json); });
+}
+
+std::string look_at_events(const TaskView& view, const std::string& which, bool json) {
+  const auto name_of = [&](size_t i) -> const std::string& { return view.tasks.events[i].name; };
+  return look_at(find_indices("event", which, view.tasks.events.size(), name_of), which, json,
+                 [&](int index) { return one_event(view, index, json); });
 }
 
 }  // namespace megalith::tools

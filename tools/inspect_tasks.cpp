@@ -90,6 +90,14 @@ TaskView task_view(const TaskGraph& tasks, const graph::Graph* graph) {
   for (const Task& task : tasks.tasks)
     view.labels.push_back(graph ? graph->nodes().at(static_cast<size_t>(task.node)).op->name
                                 : name_without_numbers(task.name));
+  view.signallers.resize(tasks.events.size());
+  view.waiters.resize(tasks.events.size());
+  for (size_t t = 0; t < tasks.tasks.size(); ++t) {
+    for (int event : tasks.tasks[t].signals)
+      view.signallers.at(static_cast<size_t>(event)).push_back(static_cast<int>(t));
+    for (const task::Wait& wait : tasks.tasks[t].waits)
+      view.waiters.at(static_cast<size_t>(wait.event)).emplace_back(static_cast<int>(t), wait);
+  }
   return view;
 }
 

@@ -10,6 +10,7 @@
 #include "megalith/codegen/arguments.h"
 #include "megalith/codegen/body.h"
 #include "megalith/codegen/dialect.h"
+#include "megalith/codegen/views.h"
 #include "megalith/kernels/embedded.h"
 #include "megalith/loop/bind.h"
 #include "megalith/loop/text.h"
@@ -206,6 +207,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
 
   std::string bodies, contents;
   std::vector<std::string> names;
+  std::map<const graph::TunedBody*, std::string> texts;  // the namespaces of those that came with operators
+  bool watches = false;
   for (const graph::LoweredKernel& lowered : kernels) {
     names.push_back(lowered.name);
     const loop::Kernel bound = loop::bind(lowered.kernel, lowered.binding);
@@ -214,13 +217,20 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                    "hand-tuned one (graph::operator_::body)",
                    lowered.kernel.name, dialect.target);
     contents += fmt::format("//   {:<24} {}\n", lowered.name,
-                            lowered.body ? "kernels/" + dialect.target + "/" + lowered.body->file : "generated");
+                            !lowered.body                ? "generated"
+                            : lowered.body->text.empty() ? "kernels/" + dialect.target + "/" + lowered.body->file
+                                                         : lowered.body->file);
     bodies += fmt::format("// ---- {} {:->{}}\n", lowered.name, "",
                           std::max<int>(4, 110 - static_cast<int>(lowered.name.size())));
     bodies += commented(loop::print(lowered.kernel));
     bodies += write_arguments_struct(lowered, bound) + "\n" + write_arguments_function(lowered, bound) + "\n";
     if (lowered.body) {
-      embedder.add("kernels/" + dialect.target + "/" + lowered.body->file);
+      const bool comes_as_text = !lowered.body->text.empty();
+      embedder.add(comes_as_text ? "kernels/view.h" : "kernels/" + dialect.target + "/" + lowered.body->file);
+      if (comes_as_text && texts.emplace(lowered.body, lowered.name + "_body").second)
+        bodies += write_body_text(*lowered.body, texts.at(lowered.body));
+      if (comes_as_text) bodies += write_views(lowered) + "\n";
+      watches |= lowered.body->watched;
       if (lowered.body->area_bytes)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
       if (lowered.body->streamed)
@@ -230,11 +240,14 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.
       const bool joins = dialect.worker == Level::block && (writes_words(lowered) || lowered.body->streamed);
       const bool tells = !lowered.body->job.empty();
-      bodies += fmt::format("{} {}(const Task& task) {{ {}{}({}_arguments(task)); }}\n\n",
+      const std::string arguments = lowered.name + "_arguments(task)";
+      bodies += fmt::format("{} {}(const Task& task) {{ {}{}({}); }}\n\n",
                             tells   ? "__forceinline__ static auto"
                             : joins ? "__forceinline__ static void"
                                     : dialect.function,
-                            lowered.name, tells ? "return " : "", lowered.body->name, lowered.name);
+                            lowered.name, tells ? "return " : "",
+                            comes_as_text ? texts.at(lowered.body) + "::" + lowered.body->name : lowered.body->name,
+                            comes_as_text ? fmt::format("{}_views({})", lowered.name, arguments) : arguments);
     } else {
       const GeneratedBody body = generate_body(lowered, bound, dialect);
       bodies += body.text + "\n";
@@ -251,6 +264,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
     result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n#define MEGALITH_STREAM_ROWS {}\n\n", result.area_bytes,
                                result.stream_rows);
   }
+  if (watches) result.text += "#define MEGALITH_WATCH_VIEWS\n\n";
   result.text += embedder.text();
   // g++ cannot see that a value which is set under one condition is read under the same one.
   result.text +=

@@ -53,11 +53,8 @@ class CpuMachine : public Machine {
     rings_.reset();
     program_.image().set_profile(nullptr, 0);
     if (iterations == 0) return;
-    uint64_t longest = 1;
     const runtime::Launch& launch = program_.image().launch();
-    for (uint32_t w = 0; w < launch.num_workers; ++w)
-      longest = std::max<uint64_t>(longest, launch.list_begin[w + 1] - launch.list_begin[w]);
-    rings_.emplace(launch.num_workers, longest * iterations);
+    rings_.emplace(launch.num_workers, runtime::profile_longest_list(launch) * iterations);
     program_.image().set_profile(rings_->records(), rings_->capacity());
   }
   runtime::Profile profile_take() override {

@@ -55,11 +55,7 @@ class CudaMachine : public Machine {
   }
   void profile(uint32_t iterations) override {
     const runtime::CudaContextGuard context(program_.ordinal());
-    uint64_t longest = 1;
-    const runtime::Launch& launch = program_.image().launch();
-    for (uint32_t w = 0; w < launch.num_workers; ++w)
-      longest = std::max<uint64_t>(longest, launch.list_begin[w + 1] - launch.list_begin[w]);
-    program_.profile(longest * iterations);
+    program_.profile(runtime::profile_longest_list(program_.image().launch()) * iterations);
   }
   runtime::Profile profile_take() override {
     const runtime::CudaContextGuard context(program_.ordinal());

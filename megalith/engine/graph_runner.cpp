@@ -2,12 +2,14 @@
 
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
+#include "megalith/runtime/profile_summary.h"
 #include "megalith/runtime/program.h"
 
 namespace megalith::engine {
@@ -20,6 +22,8 @@ class GraphRunner::Target {
   virtual ~Target() = default;
   virtual void run(uint32_t iterations) = 0;
   virtual void read_activation(graph::TensorId tensor, void* to) = 0;
+  virtual void profile(uint32_t iterations) = 0;
+  virtual runtime::Profile profile_take() = 0;
   virtual int64_t bytes_held() const = 0;
 };
 
@@ -85,8 +89,15 @@ class CpuTarget : public GraphRunner::Target {
 
   void run(uint32_t iterations) override {
     program_.image().set_num_iterations(iterations);
+    if (rings_) rings_->begin();
     launcher_.run();
   }
+  void profile(uint32_t iterations) override {
+    const runtime::Launch& launch = program_.image().launch();
+    rings_.emplace(launch.num_workers, runtime::profile_longest_list(launch) * iterations);
+    program_.image().set_profile(rings_->records(), rings_->capacity());
+  }
+  runtime::Profile profile_take() override { return rings_->take(program_.image().launch().status); }
   void read_activation(graph::TensorId tensor, void* to) override {
     std::memcpy(to, program_.address(tensor), static_cast<size_t>(graph_.tensor(tensor).bytes()));
   }
@@ -120,6 +131,7 @@ class CpuTarget : public GraphRunner::Target {
   std::deque<runtime::Mapping> stacked_;
   std::map<std::string, void*> addresses_;
   runtime::Program program_;
+  std::optional<runtime::ProfileRings> rings_;
   runtime::Launcher launcher_;
 };
 
@@ -146,6 +158,14 @@ class CudaTarget : public GraphRunner::Target {
     program_.set_num_iterations(iterations);
     launcher_.run();
     for (const std::string& name : travelling_) program_.download(name);
+  }
+  void profile(uint32_t iterations) override {
+    const runtime::CudaContextGuard context(ordinal_);
+    program_.profile(runtime::profile_longest_list(program_.image().launch()) * iterations);
+  }
+  runtime::Profile profile_take() override {
+    const runtime::CudaContextGuard context(ordinal_);
+    return program_.profile_take();
   }
   void read_activation(graph::TensorId tensor, void* to) override {
     const runtime::CudaContextGuard context(ordinal_);
@@ -198,7 +218,8 @@ class CudaTarget : public GraphRunner::Target {
 }  // namespace
 
 GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                         std::map<std::string, TensorMemory> memory) {
+                         std::map<std::string, TensorMemory> memory)
+    : graph_(graph), kernel_(kernel) {
   const bool is_cuda = !kernel.cuda.architecture.empty();
   check_memory(graph, memory, is_cuda);
   std::map<std::string, std::vector<int64_t>> part_rows;
@@ -231,6 +252,20 @@ void GraphRunner::run(uint32_t iterations) {
 void GraphRunner::read_activation(graph::TensorId tensor, void* to) {
   const std::scoped_lock lock(mutex_);
   target_->read_activation(tensor, to);
+}
+
+void GraphRunner::profile(uint32_t iterations) {
+  const std::scoped_lock lock(mutex_);
+  target_->profile(iterations);
+  is_profiled_ = true;
+}
+
+std::string GraphRunner::trace() {
+  const std::scoped_lock lock(mutex_);
+  MEGALITH_CHECK(is_profiled_, "nothing was written down of \"{}\": profile it before it runs", graph_.name());
+  std::vector<std::string> operators;
+  for (const graph::Node& node : graph_.nodes()) operators.push_back(node.op->name);
+  return runtime::profile_trace(target_->profile_take(), kernel_.tasks, operators);
 }
 
 int64_t GraphRunner::bytes_held() const { return target_->bytes_held(); }

@@ -41,6 +41,11 @@ class GraphRunner {
   void run(uint32_t iterations = 1);
   /// Copies an activation of the last run to `to`; whole only if activations were planned without reuse of the arena.
   void read_activation(graph::TensorId tensor, void* to);
+  /// From now on workers write down when each task waited, ran and ended: the newest `iterations` of a run are kept.
+  void profile(uint32_t iterations);
+  /// The last run's, in Chrome's trace event format, which Perfetto opens (runtime/profile_summary.h). UserError
+  /// without profile().
+  std::string trace();
   /// Bytes that the runner holds itself: the arena, packed or streamed weights, stacked constants.
   int64_t bytes_held() const;
 
@@ -48,7 +53,10 @@ class GraphRunner {
   class Target;
 
  private:
+  const graph::Graph& graph_;
+  const jit::CompiledKernel& kernel_;
   std::mutex mutex_;
+  bool is_profiled_ = false;
   std::unique_ptr<Target> target_;
 };
 

@@ -196,11 +196,14 @@ int packed_together(DType dtype) {
 
 std::vector<int> kernel_of_node(const Graph& graph, const std::string& target) {
   const Forms forms(graph, target);
-  std::map<std::string, int> by_signature;
+  // An operator that was declared anew has the name of the one before.
+  std::map<std::pair<const Operator*, std::string>, int> by_signature;
   std::vector<int> result;
   for (const Node& node : graph.nodes())
     result.push_back(
-        by_signature.emplace(signature_of(graph, node, forms), static_cast<int>(by_signature.size())).first->second);
+        by_signature
+            .emplace(std::pair{node.op, signature_of(graph, node, forms)}, static_cast<int>(by_signature.size()))
+            .first->second);
   return result;
 }
 

@@ -1,5 +1,7 @@
 #include "megalith/graph/operator.h"
 
+#include <fmt/ranges.h>
+
 #include "megalith/base/error.h"
 
 namespace megalith::graph {
@@ -8,6 +10,28 @@ const Operand* Operator::find(const std::string& operand) const {
   for (const Operand& o : operands)
     if (o.name == operand) return &o;
   return nullptr;
+}
+
+std::string definition(const Operator& op) {
+  std::string text = fmt::format("operator {}\n", op.name);
+  for (const Operand& operand : op.operands)
+    text += fmt::format("{} {}: {}[{}]{}{}\n",
+                        operand.role == loop::Role::input    ? "input"
+                        : operand.role == loop::Role::output ? "output"
+                                                             : "inout",
+                        operand.name, dtype_name(operand.dtype), fmt::join(operand.shape, ", "),
+                        operand.exact_dtype ? " exactly" : "",
+                        operand.index_into.empty() ? "" : " below " + operand.index_into);
+  for (const loop::Attribute& attribute : op.attributes)
+    text += fmt::format("attribute {} = {}\n", attribute.name, attribute.value);
+  for (const std::string& size : op.extra_sizes) text += fmt::format("size {}\n", size);
+  for (const TaskAxis& axis : op.axes)
+    text += fmt::format("tasks along {} in multiples of {}\n", axis.iname, axis.multiple);
+  text += op.loops;
+  for (const TunedBody& body : op.bodies)
+    text += fmt::format("\nbody for {}: {} in {}{}\n{}", body.target, body.name, body.file,
+                        body.watched ? ", watched" : "", body.text);
+  return text;
 }
 
 operator_::operator_(std::string name, std::string doc) {
@@ -87,16 +111,23 @@ operator_& operator_::test(std::map<std::string, int64_t> sizes) {
   return *this;
 }
 
-void Registry::add(Operator op) {
-  MEGALITH_CHECK(!operators_.contains(op.name), "two operators are named \"{}\"", op.name);
-  operators_.emplace(op.name, std::move(op));
+const Operator& Registry::add(Operator op) {
+  MEGALITH_CHECK(!has(op.name), "two operators are named \"{}\"", op.name);
+  return replace(std::move(op));
+}
+
+const Operator& Registry::replace(Operator op) {
+  std::shared_ptr<const Operator>& place = operators_[op.name];
+  if (place) replaced_.push_back(place);
+  place = std::make_shared<const Operator>(std::move(op));
+  return *place;
 }
 
 const Operator& Registry::get(const std::string& name) const {
   auto found = operators_.find(name);
   MEGALITH_CHECK(found != operators_.end(), "there is no operator \"{}\"; known are {}", name,
                  fmt::join(names(), ", "));
-  return found->second;
+  return *found->second;
 }
 
 std::vector<std::string> Registry::names() const {

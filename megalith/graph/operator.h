@@ -17,6 +17,7 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,7 +73,8 @@ struct PackedWeights {
   std::string axis;                   // the task axis that counts rows, cut between panels; "" if none does
 };
 
-/// A hand-tuned body: the function template `name` in kernels/<target>/<file>.
+/// A hand-tuned body: the function template `name` in kernels/<target>/<file>, or in a text that came with the
+/// operator.
 struct TunedBody {
   std::string target;
   std::string file;
@@ -86,6 +88,10 @@ struct TunedBody {
   bool rounds_operands = false;  // to bf16, where the loop kernel multiplies f32: what it adds up is as exact as that
   std::string job = {};    // set: the body only says what is to be done, and this function does it, for all such bodies
   std::string ahead = {};  // set: what of its reads it can bring near before its turn, changing nothing
+  // Set: the source itself, instead of a file. Its function gets typed views of what its task may touch, and nothing of
+  // the worker (codegen/views.h). With `watched` views look at every access, on a CPU: for tests.
+  std::string text = {};
+  bool watched = false;
 };
 
 /// A plain C++ meaning, for the few operators that no loop kernel can say.
@@ -102,9 +108,14 @@ struct Operator {
   std::vector<TaskAxis> axes;
   std::vector<TunedBody> bodies;
   std::vector<std::map<std::string, int64_t>> tests;
+  bool any_sizes = false;  // is tested on sizes of 1 and on small odd ones, too
 
   const Operand* find(const std::string& operand) const;
 };
+
+/// All that a compilation takes from an operator, as text: two operators of one name that differ in it differ in
+/// kernels. What bodies decide by functions is left out: those come with the program.
+std::string definition(const Operator& op);
 
 /// Builds an Operator; see the example at the top.
 class operator_ {
@@ -134,16 +145,20 @@ class operator_ {
   Operator op_;
 };
 
-/// The operators that a graph may use, by name.
+/// The operators that a graph may use, by name. A copy shares them.
 class Registry {
  public:
-  void add(Operator op);
+  const Operator& add(Operator op);
+  /// The same, but takes the place of one of that name. Graphs that have that one keep it.
+  const Operator& replace(Operator op);
   /// UserError naming near ones if there is none.
   const Operator& get(const std::string& name) const;
+  bool has(const std::string& name) const { return operators_.contains(name); }
   std::vector<std::string> names() const;
 
  private:
-  std::map<std::string, Operator> operators_;
+  std::map<std::string, std::shared_ptr<const Operator>> operators_;
+  std::vector<std::shared_ptr<const Operator>> replaced_;
 };
 
 }  // namespace megalith::graph

@@ -1,6 +1,7 @@
 #include "megalith/jit/compile.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "megalith/base/error.h"
 #include "megalith/codegen/emit.h"
@@ -52,6 +53,15 @@ void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
   kernel.area_bytes = info.at("area_bytes").get<int64_t>();
 }
 
+// Of the operators that the graph uses: those that a user declared are not part of our own build.
+std::string definitions(const graph::Graph& graph) {
+  std::set<const graph::Operator*> operators;
+  std::string text;
+  for (const graph::Node& node : graph.nodes())
+    if (operators.insert(node.op).second) text += graph::definition(*node.op) + "\n";
+  return text;
+}
+
 // Whoever wants artifacts, or brings their own, wants every stage to run.
 bool looks_at_stages(const PipelineOptions& options) {
   return !options.dump_directory.empty() || !options.override_directory.empty() || !options.keep.empty();
@@ -96,8 +106,9 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   kernel.kernel_of_node = graph::kernel_of_node(graph, target_family(options.target));
 
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}", target_family(options.target), options.num_workers,
-                                           options.reuse_arena ? "" : ", each buffer by itself", text));
+  const PlanCache plans(cache,
+                        fmt::format("{}\n{} workers{}\n{}\n{}", target_family(options.target), options.num_workers,
+                                    options.reuse_arena ? "" : ", each buffer by itself", text, definitions(graph)));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
     take_plan(pipeline, std::move(*plan), kernel);

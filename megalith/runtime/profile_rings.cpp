@@ -16,6 +16,13 @@ constexpr u64 kMostRecords = u64{1} << 26;
 
 }  // namespace
 
+u64 profile_longest_list(const Launch& launch) {
+  u32 longest = 1;
+  for (u32 w = 0; w < launch.num_workers; ++w)
+    longest = std::max(longest, launch.list_begin[w + 1] - launch.list_begin[w]);
+  return longest;
+}
+
 u32 profile_capacity_for(u64 records) {
   MEGALITH_CHECK(records >= 1 && records <= kMostRecords,
                  "[profile] {} records per worker, want 1 to {}: profile fewer iterations", records, kMostRecords);

@@ -24,6 +24,9 @@ ClockPair clock_pair_now();
 std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacity, u32 tasks_done, ClockPair begin,
                                           ClockPair end);
 
+/// Tasks of the worker that has most: so many records an iteration takes.
+u64 profile_longest_list(const Launch& launch);
+
 /// Records per worker that a ring of at least `records` has: a power of two. UserError if that is too many.
 u32 profile_capacity_for(u64 records);
 

@@ -53,7 +53,7 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
                                  const std::vector<std::string>& operators);
 
 /// The profile in Chrome's trace event format, which Perfetto and chrome://tracing open: a track per worker, tasks and
-/// waits as slices.
+/// waits as slices, and an arrow from the last signal that a wait was for.
 std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
                           const std::vector<std::string>& operators);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <optional>
 
 #include "megalith/runtime/profile_summary.h"
 
@@ -33,7 +35,17 @@ class Writer {
         quoted(name), quoted(category), microseconds(begin_ns - start_ns_), microseconds(end_ns - begin_ns), worker,
         record.iteration, record.task));
   }
-  std::string finish() { return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + text_ + "\n]}\n"; }
+  /// From a task's end to where one goes on that waited for its signal; which may be seen before the end is written
+  /// down.
+  void arrow(const std::string& name, size_t from_worker, u64 from_ns, size_t to_worker, u64 to_ns) {
+    constexpr const char* kEnd = R"({{"name":{},"cat":"event","ph":"{}","id":{},"ts":{:.3f},"pid":0,"tid":{}{}}})";
+    ++num_arrows_;
+    arrows_ += ",\n" + fmt::format(kEnd, quoted(name), "s", num_arrows_,
+                                   microseconds(std::min(from_ns, to_ns) - 1 - start_ns_), from_worker, "");
+    arrows_ += ",\n" + fmt::format(kEnd, quoted(name), "f", num_arrows_, microseconds(to_ns - start_ns_), to_worker,
+                                   R"(,"bp":"e")");
+  }
+  std::string finish() { return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + text_ + arrows_ + "\n]}\n"; }
 
  private:
   static double microseconds(u64 ns) { return static_cast<double>(static_cast<i64>(ns)) / 1000; }
@@ -43,7 +55,38 @@ class Writer {
   }
 
   u64 start_ns_;
-  std::string text_;
+  size_t num_arrows_ = 0;
+  std::string text_, arrows_;
+};
+
+// Who signals each event, and when each task of each iteration ended.
+class Signals {
+ public:
+  Signals(const Profile& profile, const task::TaskGraph& graph) : signallers_(graph.events.size()) {
+    for (size_t t = 0; t < graph.tasks.size(); ++t)
+      for (int event : graph.tasks[t].signals) signallers_[static_cast<size_t>(event)].push_back(static_cast<u32>(t));
+    for (size_t w = 0; w < profile.workers.size(); ++w)
+      for (const ProfileRecord& record : profile.workers[w])
+        ends_[{record.iteration, record.task}] = {w, record.end_ns};
+  }
+
+  struct End {
+    size_t worker = 0;
+    u64 ns = 0;
+  };
+  /// The last signal that a wait was for; nothing if its record is not there.
+  std::optional<End> last(const task::Wait& wait, u32 iteration) const {
+    std::optional<End> last;
+    for (const u32 task : signallers_[static_cast<size_t>(wait.event)]) {
+      const auto end = ends_.find({iteration - static_cast<u32>(wait.lag), task});
+      if (end != ends_.end() && (!last || end->second.ns > last->ns)) last = end->second;
+    }
+    return last;
+  }
+
+ private:
+  std::vector<std::vector<u32>> signallers_;
+  std::map<std::pair<u32, u32>, End> ends_;
 };
 
 }  // namespace
@@ -54,6 +97,7 @@ std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
   for (const std::vector<ProfileRecord>& records : profile.workers)
     if (!records.empty()) start_ns = std::min(start_ns, records[0].begin_ns);
   Writer writer(start_ns);
+  const Signals signals(profile, graph);
   writer.name("process_name", 0, "megalith " + graph.name);
   for (size_t w = 0; w < profile.workers.size(); ++w) {
     writer.name("thread_name", w, fmt::format("worker {}", w));
@@ -66,6 +110,9 @@ std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
         writer.slice("wait for " + graph.events.at(static_cast<size_t>(task.waits[0].event)).name +
                          (task.waits.size() > 1 ? fmt::format(" and {} more", task.waits.size() - 1) : ""),
                      "wait", w, record.begin_ns, record.ready_ns, record);
+      for (const task::Wait& wait : task.waits)
+        if (const auto end = signals.last(wait, record.iteration))
+          writer.arrow(graph.events.at(static_cast<size_t>(wait.event)).name, end->worker, end->ns, w, record.ready_ns);
       writer.slice(task.name, operators.at(static_cast<size_t>(task.node)), w, record.ready_ns, record.end_ns, record);
       previous = &record;
     }

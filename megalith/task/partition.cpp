@@ -22,21 +22,6 @@ int64_t extent_of(const isl::set& domain, std::ptrdiff_t dim) {
   return domain.dim_max_val(static_cast<int>(dim)).num_si() + 1;
 }
 
-// How many values each task axis takes: the extent of its iname in the kernel's domain.
-std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
-  std::vector<int64_t> extents;
-  if (lowered.tiled.empty()) return extents;
-  const isl::set domain = loop::kernel_domain(lowered.kernel, lowered.binding);
-  const std::vector<std::string> inames = lowered.kernel.inames();
-  for (const std::string& iname : lowered.tiled) {
-    const auto at = std::find(inames.begin(), inames.end(), iname);
-    MEGALITH_CHECK(at != inames.end(), "[{}] the task axis \"{}\" is no iname of its loop kernel", lowered.op->name,
-                   iname);
-    extents.push_back(extent_of(domain, at - inames.begin()));
-  }
-  return extents;
-}
-
 // Iteration points of the kernel when every dynamic size is 1, by iname; an iname's extent times its neighbours' bounds
 // what a task can touch through a subscript that depends on data, where the footprint has to claim the whole dimension.
 std::map<std::string, int64_t> one_row_extents(const LoweredKernel& lowered) {
@@ -252,6 +237,20 @@ class Partitioner {
 };
 
 }  // namespace
+
+std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
+  std::vector<int64_t> extents;
+  if (lowered.tiled.empty()) return extents;
+  const isl::set domain = loop::kernel_domain(lowered.kernel, lowered.binding);
+  const std::vector<std::string> inames = lowered.kernel.inames();
+  for (const std::string& iname : lowered.tiled) {
+    const auto at = std::find(inames.begin(), inames.end(), iname);
+    MEGALITH_CHECK(at != inames.end(), "[{}] the task axis \"{}\" is no iname of its loop kernel", lowered.op->name,
+                   iname);
+    extents.push_back(extent_of(domain, at - inames.begin()));
+  }
+  return extents;
+}
 
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers) {
   MEGALITH_CHECK(num_workers >= 1, "{} workers, want at least 1", num_workers);

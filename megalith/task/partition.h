@@ -15,6 +15,9 @@ struct Partitioned {
   std::vector<Buffer> buffers;
 };
 
+/// How many values each task axis takes: the extent of its iname in the kernel's domain.
+std::vector<int64_t> axis_extents(const graph::LoweredKernel& lowered);
+
 /// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
 /// (a node's own tile sizes go first). Tiles are as equal as the axis's multiple allows.
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers);

@@ -16,6 +16,8 @@ from megalith._megalith import (
     HangError,
     InternalError,
     Operator,
+    OperatorCheck,
+    OperatorTiming,
     Registry,
     SystemError,
     TaskGraph,
@@ -27,6 +29,7 @@ from megalith._megalith import (
 )
 from megalith.dtensor import DTensor
 from megalith.model import Generation, Model, load
+from megalith.operators import operator
 from megalith.persistent_kernel import PersistentKernel, get_configurations_from_gpu
 from megalith.tensors import DeviceTensor, to_device
 
@@ -42,6 +45,8 @@ __all__ = [
     "InternalError",
     "Model",
     "Operator",
+    "OperatorCheck",
+    "OperatorTiming",
     "PersistentKernel",
     "Registry",
     "SystemError",
@@ -53,5 +58,6 @@ __all__ = [
     "cuda_devices",
     "get_configurations_from_gpu",
     "load",
+    "operator",
     "to_device",
 ]

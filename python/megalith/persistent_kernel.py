@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -13,10 +14,14 @@ from megalith.attention_layers import AttentionLayers
 from megalith.dtensor import DTensor
 from megalith.kernel_tensors import KernelTensors
 from megalith.layers import DenseLayers
+from megalith.operator_layers import OperatorLayers
 from megalith.parameters import DEFAULTS, MODES, SINGLE_PASS, check_meta, whole
 from megalith.tensors import numpy_dtype
 from megalith.token_layers import TokenLayers
 from megalith.token_loop import LOOP_META, TokenLoop
+
+
+_PROFILED_ITERATIONS = 64  # that a trace has at most
 
 
 class _Bound:
@@ -25,12 +30,13 @@ class _Bound:
 
     def __init__(self, runner: _megalith.GraphRunner, owners: List[Any]):
         self.run = runner.run
+        self.trace = runner.trace
         self.read_activation = runner.read_activation
         self.lock = threading.Lock()  # looking at tables, laying out rows and running belong together
         self._owners = owners
 
 
-class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
+class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers):
     """A graph of layers that becomes one persistent kernel.
 
     Attach tensors, call layers, compile, run::
@@ -49,6 +55,10 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
 
     ``target`` is "cpu" or "cuda"; left out, it is where the first attached tensor lies. ``num_workers``: threads, or
     multiprocessors. Schedulers there are none; their numbers are taken and ignored, like use_cutlass_kernel.
+
+    With ``profile`` (or a ``profiler_tensor``, whose memory is not needed) every run writes ``TRACE_NAME.perfetto-trace``
+    into the working directory ("mirage_0" without a trace_name): when each task waited, ran and ended, on each worker, in
+    the newest iterations. https://ui.perfetto.dev opens it.
     """
 
     def __init__(
@@ -73,6 +83,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
         test_mode: bool = False,
         *,
         target: Optional[str] = None,
+        profile: bool = False,
     ):
         if mode not in MODES:
             raise UserError(f"[PersistentKernel] mode is {mode!r}, want one of {', '.join(MODES)}")
@@ -82,8 +93,6 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
             raise UserError(f"[PersistentKernel] mpi_rank is {mpi_rank}, want 0: world_size is 1")
         if spec_decode_config is not None:
             raise UserError("[PersistentKernel] spec_decode_config: speculative decoding is not built yet, want None")
-        if profiler_tensor is not None:
-            raise UserError("[PersistentKernel] profiler_tensor: profiling from Python is not built yet, want None")
         if target is not None and target != "cpu" and not target.startswith("cuda"):
             raise UserError(f"[PersistentKernel] target is {target!r}, want cpu or cuda")
         self.mode = mode
@@ -98,6 +107,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
         self.max_num_pages = whole("max_num_pages", max_num_pages, 1)
         self.page_size = whole("page_size", page_size, 1)
         self.trace_name = trace_name
+        self.profile = bool(profile) or profiler_tensor is not None
         self.use_cutlass_kernel = bool(use_cutlass_kernel)
         self.eos_token_id = int(eos_token_id)
         self.test_mode = bool(test_mode)
@@ -151,6 +161,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
                 file.write(compiled.tasks.to_json())
         memory = self._memory()
         runner = _megalith.GraphRunner(self._graph, compiled, memory)
+        if self.profile:
+            runner.profile(_PROFILED_ITERATIONS)
         if self._loop is not None:
             self._loop.bind(memory)
         self._runner = _Bound(runner, [*self._places.values(), *self._internals.values()])
@@ -183,6 +195,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
         with runner.lock:
             meta.check(self)
             runner.run(1)
+            self._write_trace(runner)
 
     def __call__(self, default_stream: Any = None, **kwargs: Any) -> None:
         """Runs the kernel. Returns when it has ended and all tensors are written.
@@ -211,6 +224,17 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
             else:
                 loop.lay_out_first_rows()
                 runner.run(0)
+            self._write_trace(runner)
+
+    def _write_trace(self, runner: _Bound) -> None:
+        if not self.profile:
+            return
+        path = f"{self.trace_name or 'mirage_0'}.perfetto-trace"
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(runner.trace())
+        except OSError as error:
+            raise UserError(f'[trace_name] the trace cannot be written to "{path}": {error}') from None
 
     def read(self, tensor: DTensor) -> Any:
         """What a new tensor held after the last run, as a numpy array (bf16 needs ml_dtypes). In test mode only: else
@@ -267,6 +291,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers):
 
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_layer"):
+            if name[: -len("_layer")] in _megalith.Registry.shared():
+                return functools.partial(self.operator_layer, name[: -len("_layer")])
             layers = sorted(n for n in dir(type(self)) if n.endswith("_layer") and not n.startswith("_"))
             raise AttributeError(f"PersistentKernel has no {name} yet; there are {', '.join(layers)}")
         raise AttributeError(f"PersistentKernel has no attribute {name!r}")

@@ -1,18 +1,28 @@
-// What the extension module `megalith._megalith` is made of: one function per C++ folder, called from one short list in
-// module.cpp. The bindings are thin: they hand over names, numbers and addresses. What is pleasant to use is written in
-// Python above them.
+// What the extension module `megalith._megalith` is made of: one function per C++ folder and one for operators, called
+// from one short list in module.cpp. The bindings are thin: they hand over names, numbers and addresses. What is
+// pleasant to use is written in Python above them.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
+
+namespace megalith::graph {
+class Registry;
+}
+
 namespace megalith::python {
 
-void bind_base(nanobind::module_& module);     // errors, dtypes, version
-void bind_graph(nanobind::module_& module);    // Registry, Operator, Graph
-void bind_task(nanobind::module_& module);     // TaskGraph
-void bind_jit(nanobind::module_& module);      // compile(), CompiledKernel
-void bind_runtime(nanobind::module_& module);  // TensorView, DeviceArray, devices
-void bind_model(nanobind::module_& module);    // Tokenizer
-void bind_engine(nanobind::module_& module);   // GraphRunner, Engine
+/// Megalith's operators and those that were declared from Python: what graphs take that name no registry.
+std::shared_ptr<graph::Registry> shared_registry();
+
+void bind_base(nanobind::module_& module);      // errors, dtypes, version
+void bind_operator(nanobind::module_& module);  // Operator, Registry, checks of operators
+void bind_graph(nanobind::module_& module);     // Graph
+void bind_task(nanobind::module_& module);      // TaskGraph
+void bind_jit(nanobind::module_& module);       // compile(), CompiledKernel
+void bind_runtime(nanobind::module_& module);   // TensorView, DeviceArray, devices
+void bind_model(nanobind::module_& module);     // Tokenizer
+void bind_engine(nanobind::module_& module);    // GraphRunner, Engine
 
 }  // namespace megalith::python

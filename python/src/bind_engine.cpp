@@ -56,6 +56,11 @@ void bind_runner(nb::module_& module) {
           },
           "tensor"_a, "address"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Copies an activation of the last run to memory of its size.")
+      .def("profile", &GraphRunner::profile, "iterations"_a,
+           "From now on workers write down when each task waited, ran and ended; the newest iterations of a run are "
+           "kept.")
+      .def("trace", &GraphRunner::trace, nb::call_guard<nb::gil_scoped_release>(),
+           "The last run, in Chrome's trace event format, which Perfetto opens.")
       .def_prop_ro("bytes_held", &GraphRunner::bytes_held);
 }
 

@@ -5,13 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
-#include <algorithm>
 
 #include "megalith/graph/graph.h"
 #include "megalith/graph/lower.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/cuda/build.h"
-#include "megalith/ops/registry.h"
 #include "python/src/bind.h"
 
 namespace nb = nanobind;
@@ -20,7 +18,6 @@ using namespace nb::literals;
 namespace megalith::python {
 
 using graph::Graph;
-using graph::Operator;
 using graph::Registry;
 using graph::TensorId;
 
@@ -66,72 +63,9 @@ std::vector<TensorId> add(Graph& graph, const std::string& op, const std::string
   return graph.add(op, node, inputs, options);
 }
 
-void bind_registry(nb::module_& module) {
-  nb::class_<Operator>(module, "Operator", "A tensor function: signature, meaning, how it is cut into tasks.")
-      .def_ro("name", &Operator::name)
-      .def_ro("doc", &Operator::doc)
-      .def_prop_ro(
-          "inputs",
-          [](const Operator& op) {
-            std::vector<std::string> names;
-            for (const graph::Operand& operand : op.operands)
-              if (operand.role != loop::Role::output) names.push_back(operand.name);
-            return names;
-          },
-          "Names of the operands that a node is given, in order.")
-      .def_prop_ro(
-          "outputs",
-          [](const Operator& op) {
-            std::vector<std::string> names;
-            for (const graph::Operand& operand : op.operands)
-              if (operand.role == loop::Role::output) names.push_back(operand.name);
-            return names;
-          },
-          "Names of the operands that a node makes, in order.")
-      .def_prop_ro(
-          "shapes",
-          [](const Operator& op) {
-            std::map<std::string, std::vector<std::string>> shapes;
-            for (const graph::Operand& operand : op.operands) shapes[operand.name] = operand.shape;
-            return shapes;
-          },
-          "Operand -> its dimensions, as products of named sizes.")
-      .def_prop_ro(
-          "axes",
-          [](const Operator& op) {
-            std::vector<std::string> names;
-            for (const graph::TaskAxis& axis : op.axes) names.push_back(axis.iname);
-            return names;
-          },
-          "The loop variables along which tasks are cut.")
-      .def_ro("loops", &Operator::loops, "The loop kernel's text.")
-      .def("__repr__", [](const Operator& op) { return fmt::format("<operator {}: {}>", op.name, op.doc); });
-
-  nb::class_<Registry>(module, "Registry", "The operators that a graph may use, by name.")
-      .def_static(
-          "builtin", [] { return std::const_pointer_cast<Registry>(ops::builtin()); },
-          "The operators that come with Megalith.")
-      .def_static(
-          "extended", [] { return std::make_shared<Registry>(*ops::builtin()); },
-          "A registry of its own, with those operators to begin with.")
-      .def("names", &Registry::names)
-      .def("get", &Registry::get, "name"_a, nb::rv_policy::reference_internal,
-           "The operator of that name; UserError naming near ones if there is none.")
-      .def("__contains__",
-           [](const Registry& registry, const std::string& name) {
-             const std::vector<std::string> names = registry.names();
-             return std::ranges::find(names, name) != names.end();
-           })
-      .def("__len__", [](const Registry& registry) { return registry.names().size(); })
-      .def("__repr__",
-           [](const Registry& registry) { return fmt::format("<registry of {} operators>", registry.names().size()); });
-}
-
 }  // namespace
 
 void bind_graph(nb::module_& module) {
-  bind_registry(module);
-
   nb::class_<graph::Tensor>(module, "GraphTensor", "A tensor of a graph: name, dtype, shape, and whose memory it is.")
       .def_ro("name", &graph::Tensor::name)
       .def_prop_ro("dtype", [](const graph::Tensor& t) { return std::string(dtype_name(t.dtype)); })
@@ -150,9 +84,10 @@ void bind_graph(nb::module_& module) {
       .def(
           "__init__",
           [](Graph* self, const std::string& name, std::shared_ptr<Registry> registry) {
-            new (self) Graph(registry ? std::shared_ptr<const Registry>(std::move(registry)) : ops::builtin(), name);
+            new (self) Graph(registry ? std::move(registry) : shared_registry(), name);
           },
-          "name"_a = "graph", nb::kw_only(), "registry"_a = nb::none())
+          "name"_a = "graph", nb::kw_only(), "registry"_a = nb::none(),
+          "`registry`: the operators that it may use; left out, those of Megalith and all that were declared.")
       .def(
           "constant",
           [](Graph& g, const std::string& name, const std::string& dtype, const std::vector<DimLike>& shape) {

@@ -3,6 +3,7 @@
 NB_MODULE(_megalith, module) {
   module.doc() = "Megalith's C++ library, as megalith's Python layer uses it.";
   megalith::python::bind_base(module);
+  megalith::python::bind_operator(module);
   megalith::python::bind_graph(module);
   megalith::python::bind_task(module);
   megalith::python::bind_jit(module);

@@ -98,6 +98,51 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
               HasSubstr("the tests need 10 positions, but a text may have 8 (--max-seq-len)"));
 }
 
+TEST(BenchKernel, HoldsAnOperatorAgainstBothLimits) {
+  const CommandResult result = megalith_command(
+      {"bench", "kernel", "rmsnorm", "-s", "T=2,H=256", "-s", "H=64,T=1", "-r", "5", "-t", "1", "--dtype", "f32"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("| operator | shape "));
+  EXPECT_THAT(result.out, ContainsRegex("\\| rmsnorm +\\| H=256 T=2 +\\| f32 +\\| cpu +\\| +1 \\| +[0-9.]+ \\|"));
+  EXPECT_THAT(result.out, ContainsRegex("\\| rmsnorm +\\| H=64 T=1 "));
+  EXPECT_THAT(result.out, ContainsRegex("limits: [0-9.]+ GB/s read, [0-9.]+ GFLOP/s multiplied, .* medians of 5 runs"));
+}
+
+TEST(BenchKernel, JsonHasEveryRunOfFourShapes) {
+  const CommandResult result = megalith_command({"bench", "kernel", "silu_mul", "-r", "3", "-t", "1", "-o", "json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto rows = nlohmann::json::parse(result.out);
+  ASSERT_EQ(rows.size(), 4u);
+  double rows_before = 0;
+  for (const auto& row : rows) {
+    const auto samples = row.at("samples_us").get<std::vector<double>>();
+    ASSERT_EQ(samples.size(), 3u);
+    const double median = row.at("median_us"), bytes = row.at("bytes"), read = row.at("read_gbs");
+    EXPECT_EQ(std::ranges::count_if(samples, [&](double s) { return s <= median; }), 2);
+    EXPECT_LE(row.at("p10_us").get<double>(), median);
+    EXPECT_GE(row.at("p90_us").get<double>(), median);
+    EXPECT_EQ(bytes, 3 * 2 * 4096 * row.at("sizes").at("T").get<double>());
+    EXPECT_NEAR(row.at("gbs").get<double>(), bytes / median / 1e3, 1e-2 * bytes / median / 1e3);
+    EXPECT_NEAR(row.at("read_share").get<double>(), row.at("gbs").get<double>() / read, 1e-3);
+    EXPECT_GT(row.at("multiply_gflops").get<double>(), 0);
+    EXPECT_GT(row.at("sizes").at("T").get<double>(), rows_before);
+    rows_before = row.at("sizes").at("T");
+  }
+}
+
+TEST(BenchKernel, SaysWhatItCannotMeasure) {
+  auto error = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "kernel"});
+    return megalith_command(more);
+  };
+  EXPECT_EQ(error({}).code, 2);
+  EXPECT_EQ(error({"rmsnorm", "-s", "T=1,H"}).code, 2);
+  EXPECT_THAT(error({"rmsnorm", "-s", "T=0,H=4"}).err, HasSubstr("\"T=0\" is no size, want such as T=8,H=4096"));
+  EXPECT_THAT(error({"rmsnom"}).err, HasSubstr("there is no operator \"rmsnom\"; known are"));
+  EXPECT_THAT(error({"rmsnorm", "-s", "T=1"}).err, HasSubstr("[rmsnorm] the size H is missing"));
+  EXPECT_THAT(error({"sampling"}).err, HasSubstr("[sampling]"));
+}
+
 TEST(BenchLatency, PrintsLatenciesAsOthersDo) {
   const TemporaryFolder folder;
   const CommandResult result = megalith_command({"bench", "latency", kStoryteller, "--input-len", "8", "--output-len",

@@ -108,6 +108,15 @@ TEST(Inspect, OneTaskAndOneEvent) {
 
   const CommandResult event = inspect({"--event", "0"});
   EXPECT_THAT(event.out, AllOf(StartsWith("event 0: " + tasks().events[0].name), HasSubstr("signalled by\n")));
+  const auto every_task = nlohmann::json::parse(inspect({"--task", "all", "--json"}).out);
+  ASSERT_EQ(every_task.size(), tasks().tasks.size());
+  for (size_t t = 0; t < every_task.size(); ++t) EXPECT_EQ(every_task[t].at("name"), tasks().tasks[t].name);
+  const auto every_event = nlohmann::json::parse(inspect({"--event", "all", "--json"}).out);
+  ASSERT_EQ(every_event.size(), tasks().events.size());
+  for (size_t e = 0; e < every_event.size(); ++e)
+    EXPECT_EQ(every_event[e].at("signalled_by").size(), static_cast<size_t>(tasks().events[e].arrivals));
+  EXPECT_THAT(inspect({"--task", "all"}).out, AllOf(StartsWith("task 0: "), HasSubstr("\n\ntask 1: " + name)));
+
   EXPECT_THAT(inspect({"--task", "nobody"}).err, StartsWith("megalith: error: there is no task \"nobody\""));
   EXPECT_THAT(inspect({"--task", "1000000"}).err,
               StartsWith("megalith: error: there is no task 1000000: the graph has"));

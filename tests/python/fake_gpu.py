@@ -1,6 +1,7 @@
 """What test_fake_gpu.py runs in a process of its own: kernels for a GPU whose driver is a stand-in. It copies, and
 launches nothing, so all but the kernel's own work is as on a GPU."""
 
+import json
 import os
 import tempfile
 
@@ -70,6 +71,40 @@ def tables_on_the_gpu_are_looked_at():
     expect('"qo_indptr_buffer" has 5 at [2], want 1 to 4', b.kernel.run_test_mode)
 
 
+def an_operator_of_ones_own():
+    """Its kernel is made, bound and launched; since nothing computes, its check must say so."""
+
+    def double_it():
+        return "input x: f32[T, N]\noutput y: f32[T, N]\n{ [t, n] : 0 <= t < T and 0 <= n < N }\ny[t, n] = 2 * x[t, n]"
+
+    body = (
+        "void double_it(const auto& task) { if (thread() == 0) for (i64 t = task.t_begin; t < task.t_end; ++t) "
+        "for (i64 n = 0; n < task.N; ++n) task.y(t, n) = 2 * task.x(t, n); }"
+    )
+    operator = megalith.operator(tests=[{"T": 2, "N": 8}], cuda=body)(double_it)
+    b = Bench("cuda")
+    b.kernel.double_it_layer(x=b.input("x", 4, 32)[0], y=b.output("y", 4, 32))
+    b.run()
+    assert "the body of double_it for cuda" in b.kernel.compiled.source
+    expect("[double_it] the body for cuda is wrong: double_it.0.f32.y[", operator.check)
+    try:
+        megalith.operator(tests=[{"T": 2, "N": 8}])(double_it).check("cuda")
+    except megalith.InternalError as error:
+        assert "[double_it] the code for cuda does not do what its loop kernel says" in str(error), error
+    else:
+        raise AssertionError("code that computes nothing is right")
+
+
+def a_profiled_kernel():
+    with tempfile.TemporaryDirectory() as folder:
+        b = Bench("cuda", profile=True, trace_name=os.path.join(folder, "copy"))
+        b.kernel.identity_layer(input=b.input("x", 4, 32)[0], output=b.output("y", 4, 32))
+        b.run()
+        with open(os.path.join(folder, "copy.perfetto-trace"), encoding="utf-8") as file:
+            names = [event["args"]["name"] for event in json.load(file)["traceEvents"]]
+        assert names == ["megalith test", "worker 0", "worker 1"], names  # and no tasks, since none ran
+
+
 if __name__ == "__main__":
     assert [gpu.name for gpu in megalith.cuda_devices()] == ["Fake GPU"]
     assert megalith.get_configurations_from_gpu(0) == (4, 0)
@@ -78,4 +113,6 @@ if __name__ == "__main__":
     where_tensors_lie_decides()
     a_kernel_with_everything()
     tables_on_the_gpu_are_looked_at()
+    an_operator_of_ones_own()
+    a_profiled_kernel()
     print("as on a GPU")

@@ -157,9 +157,14 @@ TEST(ProfileTrace, IsWhatPerfettoReads) {
   const Graph hand;
   const auto trace = nlohmann::json::parse(profile_trace(hand.profile(2), hand.graph, hand.operators));
   int slices = 0, waits = 0, gates = 0, names = 0;
+  std::vector<nlohmann::json> arrows;
   for (const auto& event : trace.at("traceEvents")) {
     if (event.at("ph") == "M") {
       ++names;
+      continue;
+    }
+    if (event.at("cat") == "event") {
+      arrows.push_back(event);
       continue;
     }
     ASSERT_EQ(event.at("ph"), "X");
@@ -179,6 +184,19 @@ TEST(ProfileTrace, IsWhatPerfettoReads) {
   EXPECT_DOUBLE_EQ(z.at("ts").get<double>(), 0.920);
   EXPECT_DOUBLE_EQ(z.at("dur").get<double>(), 0.060);
   EXPECT_EQ(z.at("args").at("iteration"), 0);
+  // From x to both halves of y, and from the later of them to z; twice.
+  ASSERT_EQ(arrows.size(), 2u * 2 * 3);
+  for (size_t i = 0; i < arrows.size(); i += 2) {
+    EXPECT_EQ(arrows[i].at("ph"), "s");
+    EXPECT_EQ(arrows[i + 1].at("ph"), "f");
+    EXPECT_EQ(arrows[i].at("id"), arrows[i + 1].at("id"));
+  }
+  const auto &from = arrows.at(2), &to = arrows.at(3);
+  EXPECT_EQ(from.at("name"), "y.ready");
+  EXPECT_EQ(from.at("tid"), 1) << "y[1] ends behind y[0]";
+  EXPECT_DOUBLE_EQ(from.at("ts").get<double>(), 0.899) << "inside of it, so that the arrow is its own";
+  EXPECT_EQ(to.at("tid"), 0);
+  EXPECT_DOUBLE_EQ(to.at("ts").get<double>(), 0.920);
 }
 
 TEST(ProfiledRun, WritesARecordForEveryTask) {
