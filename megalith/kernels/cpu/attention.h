@@ -199,9 +199,9 @@ struct Block {
   }
 };
 
-/// Blocks of queries for which keys and values are gathered first. The heads of a position lie side by side, so those of
-/// one head are a power of two apart, often: a few places of a cache must hold them all, and each block would have them
-/// from further away.
+/// Blocks of queries for which keys and values are gathered first. The heads of a position lie side by side, so those
+/// of one head are a power of two apart, often: a few places of a cache must hold them all, and each block would have
+/// them from further away.
 inline constexpr i64 kGathered = 3;
 
 /// `Count` heads one behind the other.

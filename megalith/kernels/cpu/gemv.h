@@ -187,9 +187,8 @@ inline constexpr Pack kProductPack = kProductPanels == 2 ? Pack::for_two : Pack:
 template <class Args, class PanelAt, class Rows>
 MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const Rows& rows) {
   product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
-          [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-            put_lanes(a.y + (t0 + t) * Args::N + n, Lanes::load(sums), outputs);
-          });
+          [&](i64 t, i64 n, const f32* sums, i64 outputs)
+              MEGALITH_INLINE { put_lanes(a.y + (t0 + t) * Args::N + n, Lanes::load(sums), outputs); });
 }
 
 template <Pack kPack, class Args, class PanelAt>
