@@ -128,9 +128,17 @@ std::vector<std::string> default_flags() {
   return flags;
 }
 
+bool rounds_activations() {
+  const std::string products = option_value("MEGALITH_PRODUCTS");
+  MEGALITH_CHECK(products == "auto" || products == "f32" || products == "bf16",
+                 "MEGALITH_PRODUCTS is \"{}\", want f32, bf16 or auto", products);
+  return products == "auto" ? cpu_multiplies_pairs_faster() : products == "bf16";
+}
+
 std::vector<std::string> common_flags() {
   // The kernel runs where it is compiled; the CPU is part of the cache key.
   std::vector<std::string> flags = {"-march=native", "-Wall", "-Wextra"};
+  if (rounds_activations()) flags.push_back("-DMEGALITH_BF16_PRODUCTS");
 #ifdef MEGALITH_SANITIZE
   // Otherwise the sanitizer would see only the host's half of every race.
   flags.insert(flags.end(), {"-fsanitize=" MEGALITH_SANITIZE, "-fno-omit-frame-pointer", "-g1"});

@@ -23,11 +23,20 @@ Compiler compiler_find(const KernelCache& cache);
 
 /// What a source is compiled with if its request does not say otherwise.
 std::vector<std::string> default_flags();
-/// What every kernel is compiled with besides: -march=native, warnings, and -fsanitize as this build has it.
+/// What every kernel is compiled with besides: -march=native, warnings, what products multiply, and -fsanitize as this
+/// build has it.
 std::vector<std::string> common_flags();
+
+/// Whether activations are rounded to bf16 before they are multiplied with weights in bf16 (kernels/cpu/pairs.h):
+/// MEGALITH_PRODUCTS, and where that says "auto", what this processor multiplies faster.
+bool rounds_activations();
 
 /// What -march=native depends on: vendor, model and feature bits of this CPU. Part of the cache key.
 const std::string& cpu_features();
+/// Whether vdpbf16ps takes in twice as many terms a second as fused multiply-adds of f32 do. By vendor, not measured: a
+/// machine must always choose the same, or a text would change from one run to the next. AMD's do, since there are any
+/// (Zen 4: 220 beside 110 GFLOP/s a core); on Intel's it is the slower one (Sapphire Rapids: 86 beside 155).
+bool cpu_multiplies_pairs_faster();
 
 constexpr std::chrono::minutes kCompileTimeout{20};
 

@@ -18,11 +18,13 @@ constexpr long long packed_row_elements(long long columns) { return runs(columns
 /// Rows that are packed and worked on together, of `rows`. As many as stay in a second-level cache beside the weights
 /// that pass by, 256 KB of them; of long ones more than that, because weights come from memory once for all of them:
 /// three blocks while these are no more than 512 KB, and two in any case. On a Sapphire Rapids (2 MB of cache) products
-/// of 120 rows of 1024 columns make 156 GFLOP/s with 512 KB, 174 with 256 KB, 165 of 60 rows with 192 KB.
-constexpr long long together(long long rows, long long columns) {
-  const long long row_bytes = packed_row_elements(columns) * 4;
-  const long long blocks_of_256k = (256 << 10) / row_bytes / kBlock, blocks_of_512k = (512 << 10) / row_bytes / kBlock;
-  const long long blocks = blocks_of_256k > 3 ? blocks_of_256k : blocks_of_512k >= 3 ? 3 : 2;
+/// of 120 rows of 1024 columns make 156 GFLOP/s with 512 KB, 174 with 256 KB, 165 of 60 rows with 192 KB. Rows in bf16
+/// are multiplied twice as fast, so weights have to serve more of them: 512 KB. On a Zen 4 (1 MB) 192 rows of 2048
+/// columns and 8192 outputs make 211 GFLOP/s with that, 201 with 256 KB, 212 with 768 KB.
+constexpr long long together(long long rows, long long columns, long long element_bytes) {
+  const long long row_bytes = packed_row_elements(columns) * element_bytes;
+  const long long usual = (element_bytes == 2 ? 512 << 10 : 256 << 10) / row_bytes / kBlock;
+  const long long blocks = usual > 3 ? usual : (512 << 10) / row_bytes / kBlock >= 3 ? 3 : 2;
   return rows < blocks * kBlock ? rows : blocks * kBlock;
 }
 

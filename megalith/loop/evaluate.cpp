@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "megalith/base/dtype.h"
 #include "megalith/base/error.h"
 #include "megalith/loop/evaluate_reduce.h"
 #include "megalith/loop/lex.h"
@@ -122,8 +123,14 @@ const std::map<std::string, Maker>& makers() {
       {"i32", [](Args& v) { return unary(v, [](double a) { return std::trunc(a); }); }},
       {"i64", [](Args& v) { return unary(v, [](double a) { return std::trunc(a); }); }},
       {"f32", [](Args& v) { return std::move(v[0]); }},
-      {"bf16", [](Args& v) { return std::move(v[0]); }},
-      {"f16", [](Args& v) { return std::move(v[0]); }},
+      {"bf16",
+       [](Args& v) {
+         return unary(v, [](double a) -> double { return bf16_to_float(bf16_from_float(static_cast<float>(a))); });
+       }},
+      {"f16",
+       [](Args& v) {
+         return unary(v, [](double a) -> double { return f16_to_float(f16_from_float(static_cast<float>(a))); });
+       }},
       {"if",
        [](Args& v) -> EvaluablePtr { return std::make_unique<If>(std::move(v[0]), std::move(v[1]), std::move(v[2])); }},
   };

@@ -24,7 +24,8 @@
 //   * A subscript is an affine form of inames and parameters (floor division `//` and `mod` by constants included), or
 //     depends on data (a tensor read inside it); then the access counts as touching the whole of that dimension.
 //   * Arithmetic on bf16 and f16 happens in f32; mixing integers and floats gives the float; `/` always gives a float.
-//     Storing rounds to the tensor's dtype, to nearest even. The interpreter computes in float64 and does not round.
+//     Storing rounds to the tensor's dtype, to nearest even; so does a cast to bf16 or f16. The interpreter computes in
+//     float64 and rounds where a cast to those says so, nowhere else.
 #pragma once
 
 #include <cstdint>

@@ -107,7 +107,7 @@ class Command {
                     freopen((folder + "/err").c_str(), "w", stderr);
     if (!ok) _exit(127);
     for (const char* name : {"MEGALITH_ALWAYS_COMPILE", "MEGALITH_CXX", "MEGALITH_DUMP", "MEGALITH_OVERRIDE",
-                             "MEGALITH_LOG", "MEGALITH_THREADS", "MEGALITH_WATCHDOG_MS"})
+                             "MEGALITH_LOG", "MEGALITH_PRODUCTS", "MEGALITH_THREADS", "MEGALITH_WATCHDOG_MS"})
       unsetenv(name);
     setenv("MEGALITH_CACHE_DIR", cache().c_str(), 1);
     for (const auto& [name, value] : input.environment) setenv(name.c_str(), value.c_str(), 1);

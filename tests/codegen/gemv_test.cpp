@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "codegen/program.h"
+#include "megalith/base/error.h"
 
 namespace megalith::codegen::testing {
 namespace {
@@ -133,8 +134,55 @@ std::vector<Spec> specs() {
   return result;
 }
 
+// What products of bf16 pairs compute (kernels/cpu/pairs.h): the same with activations that are rounded first. Rows
+// that are normalised are of twos and so of ones after it, or a value halfway between two of bf16 could go either way.
+std::vector<Spec> rounding_specs() {
+  auto rounded = [](std::string text, const std::string& x, const std::string& from, const std::string& to) {
+    text = with_dtypes(text, x, "bf16");
+    MEGALITH_ASSERT(text.find(from) != std::string::npos, "no {} in {}", from, text);
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+    return text;
+  };
+  auto linear = [&](const char* text, const char* x) {
+    return rounded(text, x, "f32(x[t, k]) * f32(weight", "f32(bf16(f32(x[t, k]))) * f32(weight");
+  };
+  std::vector<Spec> result;
+  auto add = [&](const std::string& name, const std::string& text, int64_t k, const graph::TunedBody* body) {
+    const bool norms = text.find("input norm") != std::string::npos;
+    result.push_back({fmt::format("{}_{}", name, k),
+                      text,
+                      {{"T", 23}, {"N", 45}, {"K", k}},
+                      {"n", "t"},
+                      norms ? decltype(Spec::values){{"x", {2, 2}}} : decltype(Spec::values){},
+                      body,
+                      {{"gate", 0.25}, {"up", 0.25}}});
+  };
+  for (const int64_t k : {129, 512, 7}) add("linear", linear(kLinear, "f32"), k, &kGemv);
+  for (const int64_t k : {129, 512}) add("narrow", linear(kLinear, "bf16"), k, &kGemv);
+  add("residual", linear(kResidual, "f32"), 129, &kGemvWithResidual);
+  add("rmsnorm",
+      rounded(kRmsnorm, "f32", "f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])",
+              "f32(bf16(f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])))"),
+      129, &kRmsnormGemv);
+  for (const int64_t k : {129, 512})
+    add("gate_up",
+        rounded(rounded(kGateUp, "f32", "f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])",
+                        "f32(bf16(f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])))"),
+                "f32", "f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])",
+                "f32(bf16(f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])))"),
+        k, &kRmsnormGateUpGemv);
+  return result;
+}
+
+constexpr const char* kRounding = " -DMEGALITH_BF16_PRODUCTS";
+
 const Program& here() {
   static const Program* program = new Program(specs());
+  return *program;
+}
+const Program& rounding_here() {
+  static const Program* program = new Program(rounding_specs(), "c++", std::string("-march=native") + kRounding);
   return *program;
 }
 
@@ -144,26 +192,68 @@ TEST(Gemv, IsRightForEveryDtypeSizeAndNumberOfRows) {
       EXPECT_LT(difference(here(), spec.name, 1, {}, {{"T", rows}}), 1) << spec.name << " of " << rows << " rows";
 }
 
-TEST(Gemv, GivesTheSameBitsHoweverItIsCut) {
-  for (const Spec& spec : specs()) {
-    loop::Arrays whole = random_arrays(spec, 2), cut = whole;
-    here().run(spec.name, whole);
+TEST(Gemv, IsRightWhereActivationsAreRounded) {
+  for (const Spec& spec : rounding_specs())
+    for (const int64_t rows : {0, 1, 3, 4, 5, 12, 16, 23})
+      EXPECT_LT(difference(rounding_here(), spec.name, 1, {}, {{"T", rows}}), 1)
+          << spec.name << " of " << rows << " rows";
+}
+
+// Rows of any length, where those of IsRightWhereActivationsAreRounded() are all alike.
+loop::Arrays arrays_of(Spec spec, unsigned seed) {
+  spec.values.erase("x");
+  return random_arrays(spec, seed);
+}
+
+void expect_same_bits_however_cut(const Program& program, const std::vector<Spec>& specs) {
+  for (const Spec& spec : specs) {
+    loop::Arrays whole = arrays_of(spec, 2), cut = whole;
+    program.run(spec.name, whole);
     for (const auto& [n, t] : {std::pair<int64_t, int64_t>{16, 23}, {32, 1}, {48, 5}}) {
-      here().run(spec.name, cut, {{"n", n}, {"t", t}});
+      program.run(spec.name, cut, {{"n", n}, {"t", t}});
       EXPECT_EQ(cut.at("y").values, whole.at("y").values) << spec.name << " in tiles of " << n << " x " << t;
     }
   }
 }
 
+TEST(Gemv, GivesTheSameBitsHoweverItIsCut) {
+  expect_same_bits_however_cut(here(), specs());
+  expect_same_bits_however_cut(rounding_here(), rounding_specs());
+}
+
+void expect_same_bits(const Program& here, const Program& there, const std::vector<Spec>& specs,
+                      const std::string& machine) {
+  for (const Spec& spec : specs) {
+    loop::Arrays a = arrays_of(spec, 3), b = a;
+    here.run(spec.name, a);
+    there.run(spec.name, b);
+    EXPECT_EQ(a.at("y").values, b.at("y").values) << spec.name << " " << machine;
+  }
+}
+
 TEST(Gemv, GivesThemOnEveryMachineAndCompiler) {
   on_other_machines(specs(), [](const Program& there, const std::string& machine) {
-    for (const Spec& spec : specs()) {
-      loop::Arrays a = random_arrays(spec, 3), b = a;
-      here().run(spec.name, a);
-      there.run(spec.name, b);
-      EXPECT_EQ(a.at("y").values, b.at("y").values) << spec.name << " " << machine;
-    }
+    expect_same_bits(here(), there, specs(), machine);
   });
+}
+
+// With vdpbf16ps and without it.
+TEST(Gemv, GivesThemOnEveryMachineThatRounds) {
+  on_other_machines(
+      rounding_specs(),
+      [](const Program& there, const std::string& machine) {
+        expect_same_bits(rounding_here(), there, rounding_specs(), machine);
+      },
+      kRounding);
+}
+
+// Otherwise the tests above would compare the same arithmetic.
+TEST(Gemv, RoundsOnlyWhereItIsCompiledTo) {
+  const Spec spec = rounding_specs().front();
+  loop::Arrays exact = random_arrays(spec, 1), rounded = exact;
+  here().run("linear_f32_bf16_129", exact);
+  rounding_here().run(spec.name, rounded);
+  EXPECT_NE(exact.at("y").values, rounded.at("y").values);
 }
 
 }  // namespace

@@ -133,7 +133,8 @@ bool compiler_exists(const std::string& compiler) {
 }
 
 void on_other_machines(const std::vector<Spec>& specs,
-                       const std::function<void(const Program& there, const std::string& machine)>& visit) {
+                       const std::function<void(const Program& there, const std::string& machine)>& visit,
+                       const std::string& more_flags) {
   struct Machine {
     const char *compiler, *flags;
   };
@@ -146,7 +147,7 @@ void on_other_machines(const std::vector<Spec>& specs,
       printf("[SKIP] no %s\n", compiler);
       continue;
     }
-    visit(Program(specs, compiler, flags), fmt::format("{} {}", compiler, flags));
+    visit(Program(specs, compiler, std::string(flags) + more_flags), fmt::format("{} {}", compiler, flags));
   }
 }
 

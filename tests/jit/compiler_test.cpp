@@ -10,6 +10,7 @@
 #include "jit/fake_compiler.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/jit/build.h"
 #include "megalith/jit/library.h"
 
 namespace megalith::jit {
@@ -153,6 +154,24 @@ TEST(Compiler, IsAskedForItsVersionOnce) {
 TEST(Compiler, TheCpuIsDescribed) {
   EXPECT_GT(cpu_features().size(), 10u);
   EXPECT_EQ(cpu_features().find('\n'), std::string::npos);
+}
+
+TEST(Compiler, ProductsRoundWhereTheProcessorIsFasterOrTheVariableSaysSo) {
+  EnvironmentVariable products("MEGALITH_PRODUCTS", nullptr);
+  const auto defined = [] { return std::ranges::count(common_flags(), "-DMEGALITH_BF16_PRODUCTS"); };
+  EXPECT_EQ(rounds_activations(), cpu_multiplies_pairs_faster());
+  EXPECT_EQ(defined(), cpu_multiplies_pairs_faster());
+  products.set("bf16");
+  EXPECT_TRUE(rounds_activations());
+  EXPECT_EQ(defined(), 1);
+  const std::string rounding = build_key({.name = "x", .source = "int x;"});
+  products.set("f32");
+  EXPECT_FALSE(rounds_activations());
+  EXPECT_EQ(defined(), 0);
+  EXPECT_NE(build_key({.name = "x", .source = "int x;"}), rounding) << "one kernel would be taken for the other";
+  products.set("f16");
+  EXPECT_EQ(message_of<UserError>([] { rounds_activations(); }),
+            "MEGALITH_PRODUCTS is \"f16\", want f32, bf16 or auto");
 }
 
 // ---- compiling -----------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ TEST(Interpret, Arithmetic) {
   EXPECT_EQ(value_of("i32(-2.7)"), -2);
   EXPECT_EQ(value_of("floor(-2.7)"), -3);
   EXPECT_EQ(value_of("f32(2.5)"), 2.5);
+  EXPECT_EQ(value_of("bf16(1 + 3 / 256) - 1"), 4.0 / 256);  // between 2 and 4, the even one
+  EXPECT_EQ(value_of("f16(1 + 3 / 2048) - 1"), 4.0 / 2048);
   EXPECT_EQ(value_of("rsqrt(16.0) + sqrt(9) + pow(2, 10) + abs(-3)"), 0.25 + 3 + 1024 + 3);
   EXPECT_EQ(value_of("exp(1) + log(2) + sin(3) + cos(4) + tanh(5)"),
             std::exp(1) + std::log(2) + std::sin(3) + std::cos(4) + std::tanh(5));

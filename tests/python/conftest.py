@@ -11,6 +11,8 @@ import megalith
 from megalith.mirage.mpk.persistent_kernel import PersistentKernel
 
 BF16 = ml_dtypes.bfloat16
+# References multiply what loop kernels say; a processor that is faster with rounded activations would round them.
+os.environ.setdefault("MEGALITH_PRODUCTS", "f32")
 
 
 def no_gpu():

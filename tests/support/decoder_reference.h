@@ -1,12 +1,14 @@
 // The judge of whole models: a decoder's graph run in float64 by the interpreter, on the weights that an engine made
-// up.
+// up; with activations rounded to bf16 where products do that.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
+#include "megalith/base/error.h"
 #include "megalith/engine/engine.h"
 #include "megalith/graph/interpret.h"
+#include "megalith/graph/text.h"
 
 namespace megalith::testing {
 
@@ -15,10 +17,28 @@ struct ReferenceStep {
   std::vector<std::vector<double>> logits;  // per sample row
 };
 
-/// All iterations of a generation that sampled something. The engine's weights are dummies of `dummy_seed`.
+/// The graph's loop kernels, in which products with weights in bf16 round their activations (kernels/cpu/pairs.h).
+inline graph::LoweredGraph lower_rounding(const graph::Graph& graph) {
+  graph::LoweredGraph lowered = graph::lower(graph, "cpu");
+  std::string text = graph::print(graph, lowered);
+  int changed = 0;
+  for (const auto& [from, to] : {std::pair{"f32(x[t, k]) * f32(weight[", "f32(bf16(f32(x[t, k]))) * f32(weight["},
+                                 {"f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])",
+                                  "f32(bf16(f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])))"},
+                                 {"f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])",
+                                  "f32(bf16(f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])))"}})
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += std::string(to).size(), ++changed)
+      text.replace(at, std::string(from).size(), to);
+  MEGALITH_ASSERT(changed >= 4, "{} products round in\n{}", changed, text);
+  return graph::parse_loops(text, std::move(lowered));
+}
+
+/// All iterations of a generation that sampled something. The engine's weights are dummies of `dummy_seed`. `rounds`:
+/// products round their activations.
 inline std::vector<ReferenceStep> decoder_reference(const engine::Engine& engine,
                                                     const std::vector<engine::Request>& requests,
-                                                    const std::vector<int>& stop_tokens, uint64_t dummy_seed) {
+                                                    const std::vector<int>& stop_tokens, uint64_t dummy_seed,
+                                                    bool rounds = false) {
   const graph::Graph& graph = engine.graph();
   engine::MemoryMap states, constants;  // the engine's own have been packed and given up
   states.bind_states(graph);
@@ -38,7 +58,7 @@ inline std::vector<ReferenceStep> decoder_reference(const engine::Engine& engine
     arrays[tensor.name] = std::move(array);
   }
 
-  const graph::LoweredGraph lowered = graph::lower(graph, "cpu");
+  const graph::LoweredGraph lowered = rounds ? lower_rounding(graph) : graph::lower(graph, "cpu");
   std::vector<ReferenceStep> steps;
   const int sampling = static_cast<int>(graph.nodes().size()) - 2;
   graph::interpret(graph, lowered, arrays, 100000, [&](int node) {

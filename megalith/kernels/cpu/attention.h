@@ -88,7 +88,7 @@ MEGALITH_INLINE inline void score_tile(f32* score, const f32* query, i64 query_s
   for (Lanes& one : sum) one = Lanes::zero();
   auto add = [&](i64 d, auto load) MEGALITH_INLINE {
     Lanes activation[Queries];
-    for (int q = 0; q < Queries; ++q) activation[q] = Lanes::load(query + q * query_stride + d);
+    for (int q = 0; q < Queries; ++q) activation[q] = Lanes::load(query + q * query_stride + d).held();
     for (int s = 0; s < Keys; ++s) {
       const Lanes x = load(key[s] + d);
       for (int q = 0; q < Queries; ++q) sum[q * Keys + s].multiply_add(activation[q], x);
@@ -152,11 +152,10 @@ struct Block {
   alignas(64) f32 sum[kQueries * kWidth];        // of the weighed values
   alignas(64) f32 score[kQueries * kPositions];  // then the weights
 
-  /// Takes in `num` positions from `first` on, the keys and values of which lie at the pointers.
+  /// Takes in `num` positions from `first` on, the keys and values of which lie at the pointers. Keys come in whole
+  /// tiles: there are pointers to some behind the last, which have no weight.
   template <class K, class V>
-  MEGALITH_INLINE void add(const K** key, const V** value, i64 first, i64 num, f32 scale) {
-    // Whole tiles: what is too much is the last position once more, and has no weight.
-    for (i64 s = num; s < (num + kTile - 1) / kTile * kTile; ++s) key[s] = key[num - 1];
+  MEGALITH_INLINE void add(const K* const* key, const V* const* value, i64 first, i64 num, f32 scale) {
     // Positions outside, so that keys are in the first-level cache for the second tile of queries.
     for (i64 s = 0; s < num; s += kTile)
       for_tiles(count, [&](auto queries, i64 q) MEGALITH_INLINE {
@@ -200,6 +199,27 @@ struct Block {
   }
 };
 
+/// Blocks of queries for which keys and values are gathered first. The heads of a position lie side by side, so those
+/// of one head are a power of two apart, often: a few places of a cache must hold them all, and each block would have
+/// them from further away.
+inline constexpr i64 kGathered = 3;
+
+/// `Count` heads one behind the other.
+template <i64 Count, i64 D, class Pointer>
+struct Gathered;
+template <i64 Count, i64 D, class Element>
+struct Gathered<Count, D, const Element*> {
+  alignas(64) Element heads[Count * D + 1];
+
+  /// Copies what the pointers point to, and has them point to the copies.
+  MEGALITH_INLINE void take(const Element** head, i64 num) {
+    for (i64 i = 0; i < num; ++i) {
+      __builtin_memcpy(heads + i * D, head[i], D * sizeof(Element));
+      head[i] = heads + i * D;
+    }
+  }
+};
+
 }  // namespace attention
 
 /// Operator `attention_partial`.
@@ -207,39 +227,61 @@ template <class Args>
 inline void attention_partial(const Args& a) {
   using namespace attention;
   constexpr i64 G = Args::G, M = Args::M, D = Args::D, B = Args::B, Q = Args::Q, C = Args::C, L = Args::L;
+  constexpr bool kWhole = L <= kPositions;  // a chunk is worked on in one go
   typedef Block<D> Block;
-  decltype(element_pointer(a.k_cache)) key[kPositions + kTile];
-  decltype(element_pointer(a.v_cache)) value[kPositions];
+  typedef decltype(element_pointer(a.k_cache)) Keys;
+  typedef decltype(element_pointer(a.v_cache)) Values;
+  Keys key[kPositions + kTile];
+  Values value[kPositions];
+  Gathered<kWhole ? L : 0, D, Keys> keys;
+  Gathered<kWhole ? L : 0, D, Values> values;
   Block block;
 
-  // The queries of a run of rows of one text and one head of keys: row after row, head after head.
-  auto run = [&](i64 t0, i64 g, i64 first, i64 count) {
-    const i64 begin_row = t0 + first / M, end_row = t0 + (first + count - 1) / M + 1;
+  // Where keys and values of `num` positions from s on are, for `blocks` blocks of queries.
+  auto find = [&](i64 t0, i64 g, i64 s, i64 num, i64 blocks) {
     const i32* const pages = a.page_table + a.request[t0] * Q;
-    i64 furthest = 0;
-    for (i64 t = begin_row; t < end_row; ++t) furthest = max(furthest, i64(a.position[t]));
-    block.count = count;
-    for (i64 i = 0; i < count; ++i) {
-      const i64 t = t0 + (first + i) / M, m = (first + i) % M;
-      block.last[i] = a.position[t];
-      const auto* const from = a.q + (t * G * M + g * M + m) * D;
-      for (i64 d = 0; d < Block::kWidth; ++d) block.query[i * Block::kWidth + d] = d < D ? to_f32(from[d]) : 0.0f;
+    for (i64 i = 0, page = s / B, place = s % B; i < num; ++page, place = 0)
+      for (; i < num && place < B; ++i, ++place) {
+        const i64 at = ((pages[page] * B + place) * G + g) * D;
+        key[i] = a.k_cache + at;
+        value[i] = a.v_cache + at;
+        prefetch_head<D>(key[i]);
+        prefetch_head<D>(value[i]);
+      }
+    if (kWhole && blocks >= kGathered) {
+      keys.take(key, num);
+      values.take(value, num);
     }
-    for (i64 c = a.c_begin; c < a.c_end && c * L <= furthest; ++c) {
-      for (i64 i = 0; i < count; ++i) block.top[i] = -kInfinity, block.total[i] = 0;
+    for (i64 i = num; i < (num + kTile - 1) / kTile * kTile; ++i) key[i] = key[num - 1];
+  };
+
+  // Rows [t0, t1) of one text, one head of keys and one chunk. Their queries: row after row, head after head.
+  auto chunk = [&](i64 t0, i64 t1, i64 g, i64 c) {
+    const i64 queries = (t1 - t0) * M, blocks = (queries + kQueries - 1) / kQueries;
+    auto furthest = [&](i64 begin, i64 end) MEGALITH_INLINE {
+      i64 position = 0;
+      for (i64 t = begin; t < end; ++t) position = max(position, i64(a.position[t]));
+      return position;
+    };
+    const i64 last = min((c + 1) * L, furthest(t0, t1) + 1);
+    if (kWhole && c * L < last) find(t0, g, c * L, last - c * L, blocks);
+    for (i64 first = 0; first < queries; first += kQueries) {
+      const i64 count = min(i64(kQueries), queries - first);
+      const i64 end = min(last, furthest(t0 + first / M, t0 + (first + count - 1) / M + 1) + 1);
+      if (c * L >= end) continue;
+      block.count = count;
+      for (i64 i = 0; i < count; ++i) {
+        const i64 t = t0 + (first + i) / M, m = (first + i) % M;
+        block.last[i] = a.position[t];
+        block.top[i] = -kInfinity;
+        block.total[i] = 0;
+        const auto* const from = a.q + (t * G * M + g * M + m) * D;
+        for (i64 d = 0; d < Block::kWidth; ++d) block.query[i * Block::kWidth + d] = d < D ? to_f32(from[d]) : 0.0f;
+      }
       for (i64 i = 0; i < count * Block::kWidth; ++i) block.sum[i] = 0;
-      const i64 end = min((c + 1) * L, furthest + 1);
       for (i64 s = c * L; s < end; s += kPositions) {
         const i64 num = min(i64(kPositions), end - s);
-        for (i64 i = 0, page = s / B, place = s % B; i < num; ++page, place = 0)
-          for (; i < num && place < B; ++i, ++place) {
-            const i64 at = ((pages[page] * B + place) * G + g) * D;
-            key[i] = a.k_cache + at;
-            value[i] = a.v_cache + at;
-            if (first > 0) continue;  // the first block of the rows has brought them
-            prefetch_head<D>(key[i]);
-            prefetch_head<D>(value[i]);
-          }
+        if (!kWhole) find(t0, g, s, num, blocks);
         block.add(key, value, s, num, Args::scale);
       }
       for (i64 i = 0; i < count; ++i) {
@@ -255,14 +297,9 @@ inline void attention_partial(const Args& a) {
   for (i64 t = a.t_begin, next = t; t < a.t_end; t = next) {
     for (next = t + 1; next < a.t_end && a.request[next] == a.request[t];) ++next;
     for (i64 g = a.g_begin; g < a.g_end; ++g)
-      for (i64 first = 0; first < (next - t) * M; first += kQueries)
-        run(t, g, first, min(i64(kQueries), (next - t) * M - first));
+      for (i64 c = a.c_begin; c < a.c_end; ++c) chunk(t, next, g, c);
   }
 }
-
-MEGALITH_INLINE inline void store_as(f32& to, f32 x) { to = x; }
-MEGALITH_INLINE inline void store_as(bf16& to, f32 x) { to = to_bf16(x); }
-MEGALITH_INLINE inline void store_as(f16& to, f32 x) { to = to_f16(x); }
 
 /// Operator `attention_merge`.
 template <class Args>
@@ -286,7 +323,7 @@ inline void attention_merge(const Args& a) {
       }
       auto* const y = a.y + (t * A + h) * D;
       MEGALITH_INDEPENDENT
-      for (i64 d = 0; d < D; ++d) store_as(y[d], sum[d] / weight);
+      for (i64 d = 0; d < D; ++d) put(y[d], sum[d] / weight);
     }
   }
 }

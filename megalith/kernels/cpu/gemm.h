@@ -1,13 +1,10 @@
-// Products of many rows of f32 activations, those of a prompt, with panels of weights (kernels/panel_layout.h): a block
+// Products of many rows of activations, those of a prompt, with panels of weights (kernels/panel_layout.h): a block
 // of rows against one or two panels, all sums in registers. A register of weights is widened once for all rows of the
 // block and an activation is broadcast once for all panels, so the fused multiply-adds are what takes time.
 //
 // A sum is formed as in kernels/cpu/panel_product.h: of 256 columns even ones one after the other, each term fused; odd
 // ones likewise; the one plus the other; and block after block. The same bits for any number of rows, any block, tile,
-// worker and machine.
-//
-// Activations keep their 24 bits. vdpbf16ps would round them to 8; on a Sapphire Rapids it is no gain either: a core
-// makes 155 GFLOP/s of fused multiply-adds and 86 of dot products (megalith/runtime/multiply_rate.cpp).
+// worker and machine. Rows in bf16 are a loop of their own, with sums as in kernels/cpu/pairs.h.
 #pragma once
 
 #include "megalith/kernels/cpu/panel_product.h"
@@ -99,6 +96,42 @@ MEGALITH_INLINE inline void tile(f32* to, const f32* x, const Weight* const* pan
   }
 }
 
+/// The same for rows in bf16: a pair of columns of a row and of 16 weights at a time, from the first to the last.
+template <int Rows, int Panels>
+MEGALITH_INLINE inline void tile(f32* to, const bf16* x, const bf16* const* panel, i64 columns, Ahead ahead) {
+  constexpr int kToL2 = 2;
+  constexpr i64 kStep = 2 * kLanes, kRunSteps = rows::kRun / 2;
+  Lanes sum[Rows][Panels];
+  for (auto& of_row : sum)
+    for (Lanes& one : of_row) one = Lanes::zero();
+  const bf16* run = x;
+  const i64 steps = (columns + 1) / 2;
+  for (i64 step = 0; step < steps; run += Rows * rows::kRun) {
+    for (i64 line = 0; line < ahead.lines_a_run; ++line)
+      for (int p = 0; p < Panels; ++p) {
+        __builtin_prefetch(ahead.next[p], 0, kToL2);
+        ahead.next[p] += 64;
+      }
+    // Into the first-level cache, for the next run.
+    constexpr i64 kRunBytes = Rows * rows::kRun * sizeof(bf16);
+    for (i64 byte = 0; byte < kRunBytes; byte += 64)
+      __builtin_prefetch(reinterpret_cast<const u8*>(run) + kRunBytes + byte);
+    for (int p = 0; p < Panels; ++p)
+      for (int i = 0; i < kRunSteps; ++i) __builtin_prefetch(panel[p] + (step + kRunSteps + i) * kStep);
+    const i64 next = min(step + kRunSteps, steps);
+    for (const bf16* at = run; step < next; ++step, at += 2) {
+      Pairs w[Panels];
+      for (int p = 0; p < Panels; ++p) w[p] = load_pairs(panel[p] + step * kStep);
+      for (int r = 0; r < Rows; ++r) {
+        const Pairs activation = broadcast_pair(at + r * rows::kRun);
+        for (int p = 0; p < Panels; ++p) multiply_add(sum[r][p], activation, w[p]);
+      }
+    }
+  }
+  for (int r = 0; r < Rows; ++r)
+    for (int p = 0; p < Panels; ++p) sum[r][p].store(to + (r * Panels + p) * kLanes);
+}
+
 /// Rows of the next block where `count` are left: the blocks that tile() is made for.
 template <int Most>
 MEGALITH_INLINE inline i64 next_block(i64 count) {
@@ -106,8 +139,8 @@ MEGALITH_INLINE inline i64 next_block(i64 count) {
 }
 
 /// tile() of a block that next_block() chose.
-template <int Most, int Panels, class Weight>
-MEGALITH_SHARED void any_tile(i64 block, f32* sum, const f32* x, const Weight* const* panel, i64 columns, Ahead ahead) {
+template <int Most, int Panels, class Weight, class X>
+MEGALITH_SHARED void any_tile(i64 block, f32* sum, const X* x, const Weight* const* panel, i64 columns, Ahead ahead) {
   if (block == Most) return tile<Most, Panels>(sum, x, panel, columns, ahead);
   if constexpr (Most > 8)
     if (block == 8) return tile<8, Panels>(sum, x, panel, columns, ahead);
@@ -117,20 +150,20 @@ MEGALITH_SHARED void any_tile(i64 block, f32* sum, const f32* x, const Weight* c
 }
 
 /// Packs `count` rows for blocks of at most `Most`. value(r) gives a function of the column.
-template <int Most, class Value>
-MEGALITH_INLINE inline void pack_rows(f32* packed, i64 count, i64 columns, Value value) {
+template <int Most, class X, class Value>
+MEGALITH_INLINE inline void pack_rows(X* packed, i64 count, i64 columns, Value value) {
   for (i64 first = 0, block = 0; first < count; first += block) {
     block = next_block<Most>(count - first);
     for (i64 r = 0; r < block; ++r) {
       const auto at = value(first + r);
-      f32* to = packed + first * rows::packed_row_elements(columns) + r * rows::kRun;
+      X* to = packed + first * rows::packed_row_elements(columns) + r * rows::kRun;
       i64 k = 0;
       for (; k + rows::kRun <= columns; k += rows::kRun, to += block * rows::kRun) {
         MEGALITH_INDEPENDENT
-        for (i64 i = 0; i < rows::kRun; ++i) to[i] = at(k + i);
+        for (i64 i = 0; i < rows::kRun; ++i) put(to[i], at(k + i));
       }
       if (k < columns)
-        for (i64 i = 0; i < rows::kRun; ++i) to[i] = k + i < columns ? at(k + i) : 0.0f;
+        for (i64 i = 0; i < rows::kRun; ++i) put(to[i], k + i < columns ? at(k + i) : 0.0f);
     }
   }
 }
@@ -138,20 +171,20 @@ MEGALITH_INLINE inline void pack_rows(f32* packed, i64 count, i64 columns, Value
 }  // namespace gemm
 
 /// Rows as gemm::pack_rows() leaves them, for blocks of at most Most.
-template <int Most>
+template <int Most, class X>
 struct PackedRows {
-  const f32* x;
+  const X* x;
   i64 count;
 };
 
-template <int Most>
-MEGALITH_INLINE inline int panels_at_a_time(const PackedRows<Most>&) {
+template <int Most, class X>
+MEGALITH_INLINE inline int panels_at_a_time(const PackedRows<Most, X>&) {
   return kProductPanels;
 }
 
 /// panel_rows() of kernels/cpu/panel_product.h for packed rows.
-template <int Most, class Weight, class Store>
-MEGALITH_INLINE inline void panel_rows(const PackedRows<Most>& packed, const Side<Panel<Weight>>& side, i64 K,
+template <int Most, class X, class Weight, class Store>
+MEGALITH_INLINE inline void panel_rows(const PackedRows<Most, X>& packed, const Side<Panel<Weight>>& side, i64 K,
                                        Store store) {
   // A panel that is left alone is multiplied twice: once in a while that takes longer, and each tile more takes its
   // time to compile, always.

@@ -24,10 +24,6 @@ MEGALITH_INLINE inline i64 rows_end(const Args& a) {
   return a.T;
 }
 
-MEGALITH_INLINE inline void put(f32& to, f32 value) { to = value; }
-MEGALITH_INLINE inline void put(bf16& to, f32 value) { to = to_bf16(value); }
-MEGALITH_INLINE inline void put(f16& to, f32 value) { to = to_f16(value); }
-
 /// The most rows that there may be at a time.
 template <class Args>
 constexpr i64 rows_most() {
@@ -48,6 +44,19 @@ constexpr i64 digit_rows(i64 most) {
   return most < kRows ? most : kRows;
 }
 
+/// What activations become before they are multiplied with the weights of a task.
+template <class Args>
+constexpr auto weights_of(const Args& a) {
+  if constexpr (requires { a.weight; })
+    return a.weight;
+  else
+    return a.gate;
+}
+template <class Weight>
+Activation<Weight> activation_for(const Weight*);
+template <class Args>
+using ActivationOf = decltype(activation_for(weights_of(*static_cast<const Args*>(nullptr))));
+
 /// f(t0, rows) for the rows from t0 on, a few or many at a time. value(t) gives a function of the column.
 template <Pack kPack, class Args, class Value, class F>
 MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
@@ -64,26 +73,29 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
       f(t0, rows);
     }
   } else {
-    constexpr i64 kMany = rows::together(rows_most<Args>(), K);
+    typedef ActivationOf<Args> X;
+    constexpr i64 kMany = rows::together(rows_most<Args>(), K, sizeof(X));
     if constexpr (kMany >= rows::kFewest)
       if (end - begin >= rows::kFewest) {
-        alignas(64) f32 packed[kMany * rows::packed_row_elements(K)];
+        alignas(64) X packed[kMany * rows::packed_row_elements(K)];
         for (i64 t0 = begin; t0 < end; t0 += kMany) {
           const i64 count = min(kMany, end - t0);
           gemm::pack_rows<block_rows(kPack)>(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
-          f(t0, PackedRows<block_rows(kPack)>{packed, count});
+          f(t0, PackedRows<block_rows(kPack), X>{packed, count});
         }
         return;
       }
-    alignas(64) f32 plain[kStagedRows * K];
+    constexpr i64 kStride = K + K % 2;
+    alignas(64) X plain[kStagedRows * kStride];
     for (i64 t0 = begin; t0 < end; t0 += kStagedRows) {
       const i64 count = min(kStagedRows, end - t0);
       for (i64 r = 0; r < count; ++r) {
         const auto at = value(t0 + r);
         MEGALITH_INDEPENDENT
-        for (i64 k = 0; k < K; ++k) plain[r * K + k] = at(k);
+        for (i64 k = 0; k < K; ++k) put(plain[r * kStride + k], at(k));
+        if constexpr (K % 2 == 1) plain[r * kStride + K] = {};
       }
-      f(t0, PlainRows{plain, K, count});
+      f(t0, PlainRows<X>{plain, kStride, count});
     }
   }
 }
@@ -91,12 +103,15 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
 /// The rows of x as they are.
 template <Pack kPack, class Args, class F>
 MEGALITH_INLINE inline void with_rows(const Args& a, F f) {
-  if constexpr (__is_same(decltype(a.x), const f32*) && kPack != Pack::digits)
-    if (rows_end(a) - rows_begin(a) < rows::kFewest) {
-      const i64 t0 = rows_begin(a);
-      f(t0, PlainRows{a.x + t0 * Args::K, Args::K, rows_end(a) - t0});
-      return;
-    }
+  if constexpr (kPack != Pack::digits) {
+    typedef ActivationOf<Args> X;
+    if constexpr (__is_same(decltype(a.x), const X*) && (__is_same(X, f32) || Args::K % 2 == 0))
+      if (rows_end(a) - rows_begin(a) < rows::kFewest) {
+        const i64 t0 = rows_begin(a);
+        f(t0, PlainRows<X>{a.x + t0 * Args::K, Args::K, rows_end(a) - t0});
+        return;
+      }
+  }
   with_values<kPack>(
       a,
       [&](i64 t) MEGALITH_INLINE {
@@ -172,9 +187,8 @@ inline constexpr Pack kProductPack = kProductPanels == 2 ? Pack::for_two : Pack:
 template <class Args, class PanelAt, class Rows>
 MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const Rows& rows) {
   product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
-          [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-            for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], sums[l]);
-          });
+          [&](i64 t, i64 n, const f32* sums, i64 outputs)
+              MEGALITH_INLINE { put_lanes(a.y + (t0 + t) * Args::N + n, Lanes::load(sums), outputs); });
 }
 
 template <Pack kPack, class Args, class PanelAt>
@@ -183,7 +197,9 @@ MEGALITH_INLINE inline void residual_rows(const Args& a, PanelAt weight) {
     product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
             [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
               const i64 at = (t0 + t) * Args::N + n;
-              for (i64 l = 0; l < outputs; ++l) put(a.y[at + l], to_f32(a.residual[at + l]) + sums[l]);
+              const auto* const from = a.residual + at;
+              const Lanes residual = outputs == kLanes ? load_lanes(from) : load_partly(from, outputs);
+              put_lanes(a.y + at, sum(residual, Lanes::load(sums)), outputs);
             });
   });
 }
@@ -210,7 +226,7 @@ MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt
           return;
         }
         const i64 n = n0 + p / 2 * kLanes, outputs = min(i64(kLanes), a.n_end - n);
-        for (i64 l = 0; l < outputs; ++l) put(a.y[(t0 + t) * Args::N + n + l], gate[l] * sums[l]);
+        put_lanes(a.y + (t0 + t) * Args::N + n, times(Lanes::load(gate), Lanes::load(sums)), outputs);
       });
     });
   });

@@ -44,6 +44,12 @@ struct Lanes {
     constexpr int kCurrentRounding = 4;
     v = __builtin_ia32_vfmaddps512_mask(a.v, b.v, v, static_cast<u16>(-1), kCurrentRounding);
   }
+  /// The same, in a register: g++ otherwise loads it again wherever it is used.
+  Lanes held() const {
+    Vector held = v;
+    __asm__("" : "+v"(held));
+    return {held};
+  }
   f32 sum() const {
     const Half half = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
                       __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -86,6 +92,7 @@ struct Lanes {
   static Lanes load(const bf16* x) {
     return {widen(*reinterpret_cast<const LooseNarrow*>(x)), widen(*reinterpret_cast<const LooseNarrow*>(x + 8))};
   }
+  Lanes held() const { return *this; }
   /// this += a * b, rounded once.
   void multiply_add(Lanes a, Lanes b) {
     low = __builtin_ia32_vfmaddps256(a.low, b.low, low);
@@ -123,6 +130,7 @@ struct Lanes {
     for (int l = 0; l < kLanes; ++l) result.v[l] = to_f32(x[l]);
     return result;
   }
+  const Lanes& held() const { return *this; }
   /// this += a * b, rounded once.
   void multiply_add(const Lanes& a, const Lanes& b) {
     for (int l = 0; l < kLanes; ++l) v[l] = fma(a.v[l], b.v[l], v[l]);
@@ -135,6 +143,11 @@ struct Lanes {
 };
 
 #endif
+
+/// to = value, in the element type of `to`.
+MEGALITH_INLINE inline void put(f32& to, f32 value) { to = value; }
+MEGALITH_INLINE inline void put(bf16& to, f32 value) { to = to_bf16(value); }
+MEGALITH_INLINE inline void put(f16& to, f32 value) { to = to_f16(value); }
 
 /// Of any element type.
 template <class Element>
@@ -153,6 +166,21 @@ MEGALITH_INLINE inline Lanes load_partly(const Element* x, i64 count) {
   Element padded[kLanes] = {};
   for (i64 l = 0; l < count; ++l) padded[l] = x[l];
   return load_lanes(padded);
+}
+
+/// to[l] = x[l] for l below `count`, at most 16.
+template <class Element>
+MEGALITH_INLINE inline void put_lanes(Element* to, const Lanes& x, i64 count) {
+  if constexpr (__is_same(Element, f32))
+    if (count == kLanes) return x.store(to);
+  f32 each[kLanes];
+  x.store(each);
+  if (count == kLanes) {
+    MEGALITH_INDEPENDENT
+    for (int l = 0; l < kLanes; ++l) put(to[l], each[l]);
+  } else {
+    for (i64 l = 0; l < count; ++l) put(to[l], each[l]);
+  }
 }
 
 }  // namespace megalith::kernels

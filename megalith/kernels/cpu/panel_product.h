@@ -4,10 +4,11 @@
 // The sum of an output is formed in one order, however many rows there are and however rows of weights are cut into
 // tasks. Of 256 columns: even ones one after the other, fused; odd ones likewise; then the one plus the other. What
 // that gives is added block after block, so that a long sum loses no more than a short one. A row of weights is a lane,
-// so the order is the same on every machine, and so are the bits.
+// so the order is the same on every machine, and so are the bits. Rows in bf16 have an order of their own
+// (kernels/cpu/pairs.h).
 #pragma once
 
-#include "megalith/kernels/cpu/panels.h"
+#include "megalith/kernels/cpu/pairs.h"
 
 namespace megalith::kernels {
 
@@ -111,9 +112,36 @@ MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, con
     for (int p = 0; p < Panels; ++p) total[r][p].store(to + (r * Panels + p) * kLanes);
 }
 
+/// The same for rows in bf16, which have an even number of columns; weights of the one behind an odd K are zeros.
+template <int Rows, int Panels>
+MEGALITH_INLINE inline void panel_block(f32* to, const bf16* x, i64 x_stride, const Side<Panel<bf16>>& side, i64 K) {
+  constexpr i64 kStep = 2 * kLanes, kStepBytes = kStep * sizeof(bf16);
+  Lanes sum[Rows][Panels];
+  for (auto& of_row : sum)
+    for (Lanes& one : of_row) one = Lanes::zero();
+  auto steps = [&](i64 begin, i64 end, auto asked) MEGALITH_INLINE {
+    for (i64 step = begin; step < end; ++step) {
+      Pairs activation[Rows];
+      for (int r = 0; r < Rows; ++r) activation[r] = broadcast_pair(x + r * x_stride + 2 * step);
+      for (int p = 0; p < Panels; ++p) {
+        const bf16* const at = side.panels[p].weights + step * kStep;
+        __builtin_prefetch(asked(p, reinterpret_cast<const u8*>(at), (step - begin) * kStepBytes));
+        const Pairs weight = load_pairs(at);
+        for (int r = 0; r < Rows; ++r) multiply_add(sum[r][p], activation[r], weight);
+      }
+    }
+  };
+  const i64 cut = column_to_go_on(K, kLanes * sizeof(bf16), 2) / 2;
+  steps(0, cut, [&](int, const u8* at, i64) MEGALITH_INLINE { return at + kBytesAhead; });
+  steps(cut, (K + 1) / 2, [&](int p, const u8*, i64 byte) MEGALITH_INLINE { return side.next[p] + byte; });
+  for (int r = 0; r < Rows; ++r)
+    for (int p = 0; p < Panels; ++p) sum[r][p].store(to + (r * Panels + p) * kLanes);
+}
+
 /// Rows one behind the other, `stride` elements apart.
+template <class X>
 struct PlainRows {
-  const f32* x;
+  const X* x;
   i64 stride, count;
 };
 
@@ -129,8 +157,8 @@ MEGALITH_INLINE inline void for_count(int count, F f) {
 
 /// panel_block() of `rows` rows, kProductRows or 1. One function for all operators: what is inlined into each of them
 /// takes as long to compile as it is large.
-template <class Weight>
-MEGALITH_SHARED void panel_sums(f32* to, i64 rows, const f32* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 K) {
+template <class Weight, class X>
+MEGALITH_SHARED void panel_sums(f32* to, i64 rows, const X* x, i64 x_stride, const Side<Panel<Weight>>& side, i64 K) {
   if (rows > 1)
     return for_count<2>(side.count, [&](auto panels) MEGALITH_INLINE {
       panel_block<kProductRows, panels.value>(to, x, x_stride, side, K);
@@ -140,14 +168,15 @@ MEGALITH_SHARED void panel_sums(f32* to, i64 rows, const f32* x, i64 x_stride, c
 }
 
 /// Panels that are read side by side for so many rows: two at most unless they are multiplied one at a time.
-MEGALITH_INLINE inline int panels_at_a_time(const PlainRows& rows) {
+template <class X>
+MEGALITH_INLINE inline int panels_at_a_time(const PlainRows<X>& rows) {
   return rows.count < kProductRows && kMostPanels > 2 ? kMostPanels : kProductPanels;
 }
 
 /// store(t, p, sums of 16 outputs) for any number of rows: weights come from memory with the first of them, and are in
 /// the cache for the rest.
-template <class AnyPanel, class Store>
-MEGALITH_INLINE inline void panel_rows(const PlainRows& plain, const Side<AnyPanel>& side, i64 K, Store store) {
+template <class X, class AnyPanel, class Store>
+MEGALITH_INLINE inline void panel_rows(const PlainRows<X>& plain, const Side<AnyPanel>& side, i64 K, Store store) {
   alignas(64) f32 sums[kProductRows * kMostPanels * kLanes];
   for (i64 t = 0, rows = 0; t < plain.count; t += rows) {
     rows = plain.count - t >= kProductRows ? kProductRows : 1;
