@@ -14,9 +14,12 @@ inline bool all_are(const graph::BodyQuery& query, std::initializer_list<const c
   return std::all_of(operands.begin(), operands.end(), [&](const char* o) { return query.dtypes.at(o) == dtype; });
 }
 
-/// Few rows of activations, and columns in whole 16-byte pieces.
-inline bool streams(const graph::BodyQuery& query, const char* rows = "T", const char* columns = "K") {
-  return query.sizes.at(rows) <= stream::kMostRows && query.sizes.at(columns) % 8 == 0;
+/// Few rows of activations, columns in whole 16-byte pieces, and room beside them for a ring of some use in the shared
+/// memory of a large GPU. `splits`: as StreamedWeights has it.
+inline bool streams(const graph::BodyQuery& query, const char* rows = "T", bool splits = false) {
+  constexpr int64_t kMostScratch = 160 * 1024;
+  const int64_t t = query.sizes.at(rows), columns = query.sizes.at("K");
+  return t <= stream::kMostRows && columns % 8 == 0 && stream::scratch_bytes(t, columns, splits) <= kMostScratch;
 }
 
 /// Shared memory of kernels/cuda/multiply.cuh.

@@ -9,5 +9,9 @@ inline double __builtin_fma(double a, double b, double c) { return __fma_rn(a, b
 inline float __builtin_fabsf(float x) { return fabsf(x); }
 inline float __builtin_floorf(float x) { return floorf(x); }
 inline float __builtin_sqrtf(float x) { return __fsqrt_rn(x); }
-inline float __builtin_copysignf(float x, float sign) { return copysignf(x, sign); }
+// Not by copysignf(), which is made of this one.
+inline float __builtin_copysignf(float x, float sign) {
+  return __builtin_bit_cast(
+      float, (__builtin_bit_cast(unsigned, x) & 0x7fffffffu) | (__builtin_bit_cast(unsigned, sign) & 0x80000000u));
+}
 #endif
