@@ -6,6 +6,7 @@
 
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
+#include "megalith/engine/profiled_nodes.h"
 #include "megalith/runtime/profile_summary.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
@@ -19,7 +20,7 @@ namespace {
 struct ProfileOptions {
   ModelOptions model;
   int64_t tokens = 32, depth = 0, warmup = 16;
-  std::string output;
+  std::string output, page;
 };
 
 constexpr size_t kRows = 10;
@@ -98,6 +99,11 @@ int run(const ProfileOptions& given) {
   const std::string file = options.output.empty() ? engine.config().name + ".trace.json" : options.output;
   file_write_atomic(file, runtime::profile_trace(profile, engine.kernel().tasks, operators));
   note(fmt::format("trace written to {}: open it at ui.perfetto.dev or chrome://tracing", file));
+  if (!options.page.empty()) {
+    file_write_atomic(options.page,
+                      runtime::profile_page(profile, engine.kernel().tasks, engine::profiled_nodes(engine.graph())));
+    note(fmt::format("page written to {}: open it in a browser", options.page));
+  }
   return kExitOk;
 }
 
@@ -109,6 +115,7 @@ Action declare(Arguments& arguments) {
                     1 << 20);
   arguments.integer("--warmup", options->warmup, "tokens made before (16)", 0, 1 << 16);
   arguments.text("-o,--output", options->output, "FILE", "the trace (NAME.trace.json in this folder)");
+  arguments.text("--page", options->page, "FILE", "an HTML page with a timeline and tables, beside the trace");
   options->model.declare(arguments);
   return [options] { return run(*options); };
 }

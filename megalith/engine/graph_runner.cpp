@@ -7,6 +7,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
+#include "megalith/engine/profiled_nodes.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
 #include "megalith/runtime/profile_summary.h"
@@ -266,6 +267,12 @@ std::string GraphRunner::trace() {
   std::vector<std::string> operators;
   for (const graph::Node& node : graph_.nodes()) operators.push_back(node.op->name);
   return runtime::profile_trace(target_->profile_take(), kernel_.tasks, operators);
+}
+
+std::string GraphRunner::page() {
+  const std::scoped_lock lock(mutex_);
+  MEGALITH_CHECK(is_profiled_, "nothing was written down of \"{}\": profile it before it runs", graph_.name());
+  return runtime::profile_page(target_->profile_take(), kernel_.tasks, profiled_nodes(graph_));
 }
 
 int64_t GraphRunner::bytes_held() const { return target_->bytes_held(); }

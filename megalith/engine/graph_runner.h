@@ -46,6 +46,8 @@ class GraphRunner {
   /// The last run's, in Chrome's trace event format, which Perfetto opens (runtime/profile_summary.h). UserError
   /// without profile().
   std::string trace();
+  /// The same run as an HTML page that needs nothing else (runtime/profile_page.h).
+  std::string page();
   /// Bytes that the runner holds itself: the arena, packed or streamed weights, stacked constants.
   int64_t bytes_held() const;
 

@@ -29,7 +29,7 @@ namespace {
 constexpr double kBytesOfCopies = 256 << 20;
 constexpr int kMostCopies = 64;
 // Of a run: threads begin and end in a twentieth of a millisecond, a GPU's run is seen to end within one.
-constexpr double kCpuSeconds = 0.005, kCudaSeconds = 0.1;
+constexpr double kCpuSeconds = 0.005, kCudaSeconds = 0.05;
 
 // A table that data points into counts as touched in the whole of it; no more of it moves than is loaded.
 double moved_bytes(const graph::LoweredKernel& kernel) {

@@ -30,7 +30,7 @@ class _Bound:
 
     def __init__(self, runner: _megalith.GraphRunner, owners: List[Any]):
         self.run = runner.run
-        self.trace = runner.trace
+        self.trace, self.page = runner.trace, runner.page
         self.read_activation = runner.read_activation
         self.lock = threading.Lock()  # looking at tables, laying out rows and running belong together
         self._owners = owners
@@ -58,7 +58,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
 
     With ``profile`` (or a ``profiler_tensor``, whose memory is not needed) every run writes ``TRACE_NAME.perfetto-trace``
     into the working directory ("mirage_0" without a trace_name): when each task waited, ran and ended, on each worker, in
-    the newest iterations. https://ui.perfetto.dev opens it.
+    the newest iterations. https://ui.perfetto.dev opens it. ``TRACE_NAME.profile.html`` beside it is a page to look at
+    in any browser.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         with runner.lock:
             meta.check(self)
             runner.run(1)
-            self._write_trace(runner)
+            self._write_profiles(runner)
 
     def __call__(self, default_stream: Any = None, **kwargs: Any) -> None:
         """Runs the kernel. Returns when it has ended and all tensors are written.
@@ -224,15 +225,18 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
             else:
                 loop.lay_out_first_rows()
                 runner.run(0)
-            self._write_trace(runner)
+            self._write_profiles(runner)
 
-    def _write_trace(self, runner: _Bound) -> None:
-        if not self.profile:
-            return
-        path = f"{self.trace_name or 'mirage_0'}.perfetto-trace"
+    def _write_profiles(self, runner: _Bound) -> None:
+        if self.profile:
+            self._write_profile(".perfetto-trace", runner.trace())
+            self._write_profile(".profile.html", runner.page())
+
+    def _write_profile(self, ending: str, text: str) -> None:
+        path = f"{self.trace_name or 'mirage_0'}{ending}"
         try:
             with open(path, "w", encoding="utf-8") as file:
-                file.write(runner.trace())
+                file.write(text)
         except OSError as error:
             raise UserError(f'[trace_name] the trace cannot be written to "{path}": {error}') from None
 

@@ -61,6 +61,7 @@ void bind_runner(nb::module_& module) {
            "kept.")
       .def("trace", &GraphRunner::trace, nb::call_guard<nb::gil_scoped_release>(),
            "The last run, in Chrome's trace event format, which Perfetto opens.")
+      .def("page", &GraphRunner::page, nb::call_guard<nb::gil_scoped_release>(), "The last run, as an HTML page.")
       .def_prop_ro("bytes_held", &GraphRunner::bytes_held);
 }
 

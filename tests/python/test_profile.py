@@ -49,6 +49,15 @@ def test_a_trace_has_every_task(monkeypatch, tmp_path, how):
         assert any(e["tid"] == end["tid"] and e["ts"] == end["ts"] for e in events["X"])
 
 
+def test_a_page_has_every_task(monkeypatch, tmp_path):
+    tasks = run(monkeypatch, tmp_path, trace_name="mlp", profile=True)
+    text = (tmp_path / "mlp.profile.html").read_text()
+    data = json.loads(text.split('type="application/json">')[1].split("</script>")[0])
+    seen = [worker[i] for worker in data["workers"] for i in range(0, len(worker), 5)]
+    assert sorted(data["tasks"][task] for task in seen) == sorted(tasks)
+    assert data["operators"] == ["linear"] and "http" not in text.replace("<!doctype html>", "")
+
+
 def test_nobody_asked(monkeypatch, tmp_path):
     run(monkeypatch, tmp_path)
     assert list(tmp_path.iterdir()) == []

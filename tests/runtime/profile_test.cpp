@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megalith/base/error.h"
+#include "megalith/runtime/profile_page.h"
 #include "megalith/runtime/profile_summary.h"
 #include "runtime/test_kernel.h"
 
@@ -151,6 +152,37 @@ TEST(ProfileSummary, SaysWhenWorkIsTheBound) {
     for (ProfileRecord& record : records) record.ready_ns = record.begin_ns;
   EXPECT_THAT(profile_summarize(profile, hand.graph, hand.operators).bound(),
               ::testing::StartsWith("bound by work: workers are busy 94 % of the step, 60 % of it in halve"));
+}
+
+TEST(ProfilePage, HasTheNewestWholeIterations) {
+  Graph hand;
+  hand.graph.tasks[0].name = "x</script>\"";
+  hand.graph.buffers = {{.name = "w", .dtype = DType::bf16, .shape = {64}, .memory = task::Memory::constant},
+                        {.name = "a", .dtype = DType::f32, .shape = {64}}};
+  hand.graph.tasks[1].reads = {{0, {{0}, {32}}}, {1, {{0}, {64}}}};
+  hand.graph.tasks[2].reads = {{0, {{32}, {64}}}};
+  Profile profile = hand.profile(6);
+  profile.workers[0].erase(profile.workers[0].begin());  // a ring that wrapped
+  const auto data_of = [&](size_t most, bool looks_up) {
+    const std::string page =
+        profile_page(profile, hand.graph, {{"make"}, {.op = "halve", .looks_up = looks_up}, {"end"}}, most);
+    const std::string begin = "type=\"application/json\">";
+    const size_t at = page.find(begin) + begin.size();
+    return nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+  };
+  const auto data = data_of(8, false);
+  EXPECT_EQ(data.at("tasks")[0], "x</script>\"");
+  EXPECT_EQ(data.at("operators"), (std::vector<std::string>{"end", "halve", "make"}));
+  EXPECT_EQ(data.at("operatorOf"), (std::vector<int>{2, 1, 1, 0}));
+  EXPECT_EQ(data.at("bytesOf"), (std::vector<int>{0, 64, 64, 0}));
+  EXPECT_EQ(data.at("eventOf"), (std::vector<int>{-1, 0, 0, 1}));
+  // task, iteration, begin, how long it waited, how long it ran; iterations 4 and 5
+  EXPECT_EQ(data.at("workers")[1], (std::vector<int>{2, 4, 0, 320, 580, 2, 5, 1000, 320, 580}));
+  EXPECT_EQ(data.at("workers")[0].size(), 2u * 3 * 5);
+  EXPECT_EQ(data_of(1, true).at("workers")[1].size(), 5u);
+  EXPECT_EQ(data_of(1, true).at("bytesOf")[1], 0);
+  EXPECT_EQ(data_of(1000, true).at("workers")[1].size(), 5u * 5);  // without the first, which is not whole
+  EXPECT_THROW(profile_page({{{}, {}}}, hand.graph, {{"make"}, {"halve"}, {"end"}}), UserError);
 }
 
 TEST(ProfileTrace, IsWhatPerfettoReads) {

@@ -1,0 +1,117 @@
+#include "megalith/runtime/profile_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "megalith/base/error.h"
+#include "megalith/runtime/profile_page_text.h"
+
+namespace megalith::runtime {
+
+namespace {
+
+// As a JSON string within an HTML script: a name could be anything that a graph was given from outside.
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || byte < 0x20)
+      result += fmt::format("\\u{:04x}", byte);
+    else
+      result += c;
+  }
+  return result + "\"";
+}
+
+template <class Range, class Text>
+std::string list_of(const Range& range, Text text) {
+  std::string result = "[";
+  for (const auto& item : range) {
+    if (result.size() > 1) result += ',';
+    result += text(item);
+  }
+  return result + "]";
+}
+
+int64_t weight_bytes(const task::TaskGraph& graph, const task::Task& task, const ProfiledNode& node) {
+  if (node.looks_up) return 0;
+  int64_t bytes = 0;
+  for (const task::Region& region : task.reads) {
+    const task::Buffer& buffer = graph.buffers.at(static_cast<size_t>(region.buffer));
+    if (buffer.memory == task::Memory::constant) bytes += region.box.num_elements() * dtype_bytes(buffer.dtype);
+  }
+  return bytes;
+}
+
+std::set<u32> newest_iterations(const Profile& profile, const task::TaskGraph& graph, size_t most_records) {
+  std::map<u32, size_t> counts;
+  for (const std::vector<ProfileRecord>& records : profile.workers)
+    for (const ProfileRecord& record : records) {
+      MEGALITH_ASSERT(record.task < graph.tasks.size(), "[profile] a record is of task {} of {}", record.task,
+                      graph.tasks.size());
+      ++counts[record.iteration];
+    }
+  std::set<u32> result;
+  size_t records = 0;
+  for (auto it = counts.rbegin(); it != counts.rend(); ++it) {
+    if (it->second != graph.tasks.size()) continue;
+    if (!result.empty() && records + it->second > most_records) break;
+    records += it->second;
+    result.insert(it->first);
+  }
+  MEGALITH_CHECK(!result.empty(), "[profile] there is no whole iteration among the records: run more tokens");
+  return result;
+}
+
+}  // namespace
+
+std::string profile_page(const Profile& profile, const task::TaskGraph& graph, const std::vector<ProfiledNode>& nodes,
+                         size_t most_records) {
+  const std::set<u32> iterations = newest_iterations(profile, graph, most_records);
+  u64 start = ~u64{0};
+  for (const std::vector<ProfileRecord>& records : profile.workers)
+    for (const ProfileRecord& record : records)
+      if (iterations.contains(record.iteration)) start = std::min(start, record.begin_ns);
+
+  std::set<std::string> names;
+  for (const ProfiledNode& node : nodes) names.insert(node.op);
+  const std::vector<std::string> operators(names.begin(), names.end());
+  const auto node_of = [&](const task::Task& task) -> const ProfiledNode& {
+    return nodes.at(static_cast<size_t>(task.node));
+  };
+  const auto number = [&](const task::Task& task) {
+    return std::to_string(std::ranges::lower_bound(operators, node_of(task).op) - operators.begin());
+  };
+
+  std::string data = fmt::format("{{\"name\":{}", quoted(graph.name));
+  data += ",\"operators\":" + list_of(operators, quoted);
+  data += ",\"events\":" + list_of(graph.events, [](const task::Event& event) { return quoted(event.name); });
+  data += ",\"tasks\":" + list_of(graph.tasks, [](const task::Task& task) { return quoted(task.name); });
+  data += ",\"operatorOf\":" + list_of(graph.tasks, number);
+  data += ",\"bytesOf\":" + list_of(graph.tasks, [&](const task::Task& task) {
+            return std::to_string(weight_bytes(graph, task, node_of(task)));
+          });
+  data += ",\"eventOf\":" + list_of(graph.tasks, [](const task::Task& task) {
+            return std::to_string(task.waits.empty() ? -1 : task.waits.front().event);
+          });
+  // Of each worker, one after the other: task, iteration, begin, how long it waited, how long it ran.
+  data += ",\"workers\":" + list_of(profile.workers, [&](const std::vector<ProfileRecord>& records) {
+            std::string text = "[";
+            for (const ProfileRecord& record : records)
+              if (iterations.contains(record.iteration))
+                text += fmt::format("{}{},{},{},{},{}", text.size() > 1 ? "," : "", record.task, record.iteration,
+                                    record.begin_ns - start, static_cast<i64>(record.ready_ns - record.begin_ns),
+                                    static_cast<i64>(record.end_ns - record.ready_ns));
+            return text + "]";
+          });
+  data += "}";
+  std::string page = kProfilePage;
+  const std::string mark = "PROFILE_DATA";
+  page.replace(page.find(mark), mark.size(), data);
+  return page;
+}
+
+}  // namespace megalith::runtime
