@@ -152,10 +152,16 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
   const BenchMemory memory(graph, on_gpu);
   GraphRunner runner(graph, kernel, memory.places());
 
-  // Twice as often until a run is long enough.
+  // Twice as often until a run is long enough, also when nobody disturbs it.
   const double enough = on_gpu ? kCudaSeconds : kCpuSeconds;
   constexpr int64_t kMost = 1 << 20;
-  while (seconds_of(runner, timing.iterations) < enough && timing.iterations < kMost) timing.iterations *= 2;
+  const auto fastest = [&] {
+    double best = seconds_of(runner, timing.iterations);
+    for (int again = 0; again < 2 && best >= enough; ++again)
+      best = std::min(best, seconds_of(runner, timing.iterations));
+    return best;
+  };
+  while (fastest() < enough && timing.iterations < kMost) timing.iterations *= 2;
   const auto times = static_cast<double>(timing.iterations) * timing.copies;
   for (int run = 0; run < options.runs; ++run) timing.seconds.push_back(seconds_of(runner, timing.iterations) / times);
   return timing;

@@ -232,9 +232,14 @@ void expect_same_bits(const Program& here, const Program& there, const std::vect
 }
 
 TEST(Gemv, GivesThemOnEveryMachineAndCompiler) {
-  on_other_machines(specs(), [](const Program& there, const std::string& machine) {
-    expect_same_bits(here(), there, specs(), machine);
+  // Each takes its time to compile, four times over: of one kind every size, of the others the one with a rest.
+  std::vector<Spec> some = specs();
+  std::erase_if(some, [](const Spec& spec) {
+    return spec.sizes.at("K") != 129 && !spec.name.starts_with("linear_f32_bf16_") &&
+           !spec.name.starts_with("linear_int8_f32_");
   });
+  on_other_machines(
+      some, [&](const Program& there, const std::string& machine) { expect_same_bits(here(), there, some, machine); });
 }
 
 // With vdpbf16ps and without it.

@@ -58,9 +58,10 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
       EXPECT_TRUE(bodies == Bodies::many_rows && function.find("attention_whole") != std::string::npos) << what;
     }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
-  // Most have none, on sm_90a the most is 76; four query heads a group have 140 on sm_80, and 64 rows of Qwen3-8B 312.
+  // One row has none. Eight rows of activations that are asked for at once have up to 232, around what is done for a
+  // group of rows of weights; 64 rows of Qwen3-8B have 256.
   if (bodies != Bodies::generated) {
-    EXPECT_LE(result.resources.spill_bytes, bodies == Bodies::few_rows ? 144 : 320) << what;
+    EXPECT_LE(result.resources.spill_bytes, bodies == Bodies::few_rows ? 240 : 320) << what;
   }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
   const int64_t ring_bytes =
