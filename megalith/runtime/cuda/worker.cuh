@@ -153,21 +153,20 @@ inline void producer_run(const Launch& launch, u32 worker) {
   u32 slot = 0, parity = 1;
   u64 round = 0;  // times that the ring went round
   u32 ahead = 0;  // chunks from this one on that are on their way into the L2
+  const auto most_ahead = static_cast<u32>(kernels::min(static_cast<i64>(mine.num_chunks), i64{kMostAhead}));
   for (u64 chunk = 0;; chunk = chunk + 1 == mine.num_chunks ? 0 : chunk + 1) {
     bool is_over = false;
-    [[maybe_unused]] u64 next = 0;  // when another chunk is asked for
+    u64 next = 0;  // when another chunk is asked for
     while (!kernels::barrier_is_past(&kernels::ring_empty[slot], parity) && !is_over) {
       is_over = has_ended();
-      if constexpr (kMostAhead > 0) {
-        const u64 now = kernels::profile_clock();
-        if (next == 0) next = now + kPatience;
-        if (now < next || ahead >= kMostAhead || ahead >= mine.num_chunks) continue;
-        const u64 later = chunk + ahead;
-        kernels::prefetch(first + (later < mine.num_chunks ? later : later - mine.num_chunks) * stream::kChunkBytes,
-                          stream::kChunkBytes);
-        ++ahead;
-        next += kPace;
-      }
+      const u64 now = kernels::profile_clock();
+      if (next == 0) next = now + kPatience;
+      if (now < next || ahead >= most_ahead) continue;
+      const u64 later = chunk + ahead;
+      kernels::prefetch(first + (later < mine.num_chunks ? later : later - mine.num_chunks) * stream::kChunkBytes,
+                        stream::kChunkBytes);
+      ++ahead;
+      next += kPace;
     }
     if (ahead > 0) --ahead;
     // Together: a copy that only some lanes had begun would never be complete.
