@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/operator_bench.h"
-#include "megalith/model/json.h"
 #include "megalith/ops/registry.h"
 #include "tools/bench.h"
 #include "tools/command.h"

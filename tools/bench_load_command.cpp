@@ -9,9 +9,9 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/engine/memory_map.h"
 #include "megalith/jit/stage.h"
-#include "megalith/model/json.h"
 #include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/cuda/staging.h"
 #include "tools/command.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "megalith/base/format.h"
-#include "megalith/model/json.h"
+#include "megalith/base/json_quote.h"
 #include "tools/bench.h"
 #include "tools/statistics.h"
 #include "tools/terminal.h"

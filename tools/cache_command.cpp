@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "megalith/base/format.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/jit/cache.h"
-#include "megalith/model/json.h"
 #include "tools/command.h"
 #include "tools/terminal.h"
 

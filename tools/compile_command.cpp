@@ -6,8 +6,8 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/jit/compile.h"
-#include "megalith/model/json.h"
 #include "tools/command.h"
 #include "tools/model_options.h"
 #include "tools/terminal.h"

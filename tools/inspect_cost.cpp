@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "megalith/base/json_quote.h"
 #include "megalith/loop/count.h"
-#include "megalith/model/json.h"
 #include "tools/inspect.h"
 #include "tools/terminal.h"
 

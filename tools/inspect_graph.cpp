@@ -3,7 +3,7 @@
 #include <map>
 
 #include "megalith/base/format.h"
-#include "megalith/model/json.h"
+#include "megalith/base/json_quote.h"
 #include "tools/inspect.h"
 #include "tools/terminal.h"
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "megalith/base/error.h"
-#include "megalith/model/json.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/model/near_names.h"
 #include "tools/inspect.h"
 #include "tools/terminal.h"

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "megalith/base/format.h"
-#include "megalith/model/json.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/task/arena.h"
 #include "tools/inspect.h"
 #include "tools/terminal.h"

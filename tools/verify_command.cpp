@@ -7,7 +7,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
-#include "megalith/model/json.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/task/json.h"
 #include "megalith/task/verify.h"
 #include "tools/command.h"

@@ -261,19 +261,19 @@ void GraphRunner::profile(uint32_t iterations) {
   is_profiled_ = true;
 }
 
-std::string GraphRunner::trace() {
+runtime::Profile GraphRunner::take_profile() {
   const std::scoped_lock lock(mutex_);
   MEGALITH_CHECK(is_profiled_, "nothing was written down of \"{}\": profile it before it runs", graph_.name());
-  std::vector<std::string> operators;
-  for (const graph::Node& node : graph_.nodes()) operators.push_back(node.op->name);
-  return runtime::profile_trace(target_->profile_take(), kernel_.tasks, operators);
+  return target_->profile_take();
 }
 
-std::string GraphRunner::page() {
-  const std::scoped_lock lock(mutex_);
-  MEGALITH_CHECK(is_profiled_, "nothing was written down of \"{}\": profile it before it runs", graph_.name());
-  return runtime::profile_page(target_->profile_take(), kernel_.tasks, profiled_nodes(graph_));
+std::string GraphRunner::trace() {
+  std::vector<std::string> operators;
+  for (const graph::Node& node : graph_.nodes()) operators.push_back(node.op->name);
+  return runtime::profile_trace(take_profile(), kernel_.tasks, operators);
 }
+
+std::string GraphRunner::page() { return runtime::profile_page(take_profile(), kernel_.tasks, profiled_nodes(graph_)); }
 
 int64_t GraphRunner::bytes_held() const { return target_->bytes_held(); }
 

@@ -15,6 +15,7 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
+#include "megalith/runtime/profile_rings.h"
 
 namespace megalith::engine {
 
@@ -55,6 +56,8 @@ class GraphRunner {
   class Target;
 
  private:
+  runtime::Profile take_profile();
+
   const graph::Graph& graph_;
   const jit::CompiledKernel& kernel_;
   std::mutex mutex_;

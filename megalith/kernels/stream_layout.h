@@ -27,11 +27,12 @@ constexpr int kConsumerWarps = 16;
 /// Columns of one slice that a warp takes from a chunk.
 constexpr int kRunColumns = 32;
 
-/// Slices for at most `rows` rows of activations.
-constexpr int slices(long long rows) { return rows <= 4 ? 2 : 1; }
 /// Most rows of activations that the streaming bodies for few of them take, and those for many.
 [[maybe_unused]] constexpr long long kMostRows = 8;
 [[maybe_unused]] constexpr long long kMostWideRows = 64;
+/// Slices for at most `rows` rows of activations, and for how many rows at most so many slices are.
+constexpr int slices(long long rows) { return 2 * rows <= kMostRows ? 2 : 1; }
+constexpr int most_rows(int slices) { return static_cast<int>(kMostRows) / slices; }
 constexpr int group_rows(int slices) { return 16 / slices; }
 constexpr int chunk_columns(int slices) { return kConsumerWarps * kRunColumns * slices; }
 /// Columns past K are zeros.

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/model/bpe.h"
 #include "megalith/model/json.h"
 #include "megalith/model/unicode_form.h"

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/model/byte_level.h"
 #include "megalith/model/json.h"
 #include "megalith/model/utf8.h"

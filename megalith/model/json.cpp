@@ -170,8 +170,4 @@ std::string JsonValue::excerpt() const {
   return text;
 }
 
-std::string json_quote(std::string_view text) {
-  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 }  // namespace megalith

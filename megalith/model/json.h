@@ -80,7 +80,4 @@ class JsonFile {
   std::unique_ptr<nlohmann::json> value_;
 };
 
-/// `text` as a JSON string, quotes included. Invalid UTF-8 becomes U+FFFD.
-std::string json_quote(std::string_view text);
-
 }  // namespace megalith

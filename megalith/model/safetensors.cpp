@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/base/log.h"
 #include "megalith/model/json.h"
 #include "megalith/model/near_names.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/model/template_text.h"
 #include "megalith/model/template_value.h"
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "megalith/base/json_quote.h"
 #include "megalith/model/unicode_form.h"
 #include "megalith/model/utf8.h"
 

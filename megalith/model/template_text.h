@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megalith/base/json_quote.h"
 #include "megalith/model/marked_text.h"
 
 namespace megalith {

@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/model/added_tokens.h"
 #include "megalith/model/bpe.h"
 #include "megalith/model/json.h"

@@ -7,24 +7,12 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/runtime/profile_page_text.h"
 
 namespace megalith::runtime {
 
 namespace {
-
-// As a JSON string within an HTML script: a name could be anything that a graph was given from outside.
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || byte < 0x20)
-      result += fmt::format("\\u{:04x}", byte);
-    else
-      result += c;
-  }
-  return result + "\"";
-}
 
 template <class Range, class Text>
 std::string list_of(const Range& range, Text text) {
@@ -86,10 +74,10 @@ std::string profile_page(const Profile& profile, const task::TaskGraph& graph, c
     return std::to_string(std::ranges::lower_bound(operators, node_of(task).op) - operators.begin());
   };
 
-  std::string data = fmt::format("{{\"name\":{}", quoted(graph.name));
-  data += ",\"operators\":" + list_of(operators, quoted);
-  data += ",\"events\":" + list_of(graph.events, [](const task::Event& event) { return quoted(event.name); });
-  data += ",\"tasks\":" + list_of(graph.tasks, [](const task::Task& task) { return quoted(task.name); });
+  std::string data = fmt::format("{{\"name\":{}", json_quote(graph.name));
+  data += ",\"operators\":" + list_of(operators, json_quote);
+  data += ",\"events\":" + list_of(graph.events, [](const task::Event& event) { return json_quote(event.name); });
+  data += ",\"tasks\":" + list_of(graph.tasks, [](const task::Task& task) { return json_quote(task.name); });
   data += ",\"operatorOf\":" + list_of(graph.tasks, number);
   data += ",\"bytesOf\":" + list_of(graph.tasks, [&](const task::Task& task) {
             return std::to_string(weight_bytes(graph, task, node_of(task)));
@@ -108,6 +96,8 @@ std::string profile_page(const Profile& profile, const task::TaskGraph& graph, c
             return text + "]";
           });
   data += "}";
+  // A name could be anything that a graph was given from outside; within a script no "<" may stand.
+  for (size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
   std::string page = kProfilePage;
   const std::string mark = "PROFILE_DATA";
   page.replace(page.find(mark), mark.size(), data);

@@ -5,44 +5,36 @@
 #include <map>
 #include <optional>
 
+#include "megalith/base/json_quote.h"
 #include "megalith/runtime/profile_summary.h"
 
 namespace megalith::runtime {
 
 namespace {
 
-// Names are made of what operators and nodes may be called, so only these two could break a string.
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return result + "\"";
-}
-
 class Writer {
  public:
   explicit Writer(u64 start_ns) : start_ns_(start_ns) {}
 
   void name(const char* what, size_t worker, const std::string& name) {
-    add(fmt::format(R"({{"name":"{}","ph":"M","pid":0,"tid":{},"args":{{"name":{}}}}})", what, worker, quoted(name)));
+    add(fmt::format(R"({{"name":"{}","ph":"M","pid":0,"tid":{},"args":{{"name":{}}}}})", what, worker,
+                    json_quote(name)));
   }
   void slice(const std::string& name, const std::string& category, size_t worker, u64 begin_ns, u64 end_ns,
              const ProfileRecord& record) {
     add(fmt::format(
         R"({{"name":{},"cat":{},"ph":"X","ts":{:.3f},"dur":{:.3f},"pid":0,"tid":{},"args":{{"iteration":{},"task":{}}}}})",
-        quoted(name), quoted(category), microseconds(begin_ns - start_ns_), microseconds(end_ns - begin_ns), worker,
-        record.iteration, record.task));
+        json_quote(name), json_quote(category), microseconds(begin_ns - start_ns_), microseconds(end_ns - begin_ns),
+        worker, record.iteration, record.task));
   }
   /// From a task's end to where one goes on that waited for its signal; which may be seen before the end is written
   /// down.
   void arrow(const std::string& name, size_t from_worker, u64 from_ns, size_t to_worker, u64 to_ns) {
     constexpr const char* kEnd = R"({{"name":{},"cat":"event","ph":"{}","id":{},"ts":{:.3f},"pid":0,"tid":{}{}}})";
     ++num_arrows_;
-    arrows_ += ",\n" + fmt::format(kEnd, quoted(name), "s", num_arrows_,
+    arrows_ += ",\n" + fmt::format(kEnd, json_quote(name), "s", num_arrows_,
                                    microseconds(std::min(from_ns, to_ns) - 1 - start_ns_), from_worker, "");
-    arrows_ += ",\n" + fmt::format(kEnd, quoted(name), "f", num_arrows_, microseconds(to_ns - start_ns_), to_worker,
+    arrows_ += ",\n" + fmt::format(kEnd, json_quote(name), "f", num_arrows_, microseconds(to_ns - start_ns_), to_worker,
                                    R"(,"bp":"e")");
   }
   std::string finish() { return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + text_ + arrows_ + "\n]}\n"; }

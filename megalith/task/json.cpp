@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_quote.h"
 
 namespace megalith::task {
 
@@ -24,8 +25,6 @@ constexpr int64_t kVersion = 1;
 constexpr const char* kMemoryNames[] = {"arena", "constant", "state", "exchange"};
 
 // ---- writing -------------------------------------------------------------------------------------------------------
-
-std::string quoted(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 std::string box_json(const loop::Box& box) {
   std::string text = "[";
@@ -62,10 +61,10 @@ std::string task_json(const Task& task) {
   return fmt::format(
       R"({{"name": {}, "node": {}, "tile": {}, "reads": {}, "writes": {}, "waits": {}, "signals": [{}], "worker": {}, )"
       R"("cost_ns": {}}})",
-      quoted(task.name), task.node,
+      json_quote(task.name), task.node,
       list_json(task.tile,
                 [](const loop::Range& range) {
-                  return fmt::format("[{}, {}, {}]", quoted(range.iname), range.begin, range.end);
+                  return fmt::format("[{}, {}, {}]", json_quote(range.iname), range.begin, range.end);
                 }),
       list_json(task.reads, region_json), list_json(task.writes, region_json),
       list_json(task.waits,
@@ -77,7 +76,7 @@ std::string task_json(const Task& task) {
 
 std::string buffer_json(const Buffer& buffer) {
   return fmt::format(R"({{"name": {}, "dtype": "{}", "shape": [{}], "memory": "{}", "offset": {}, "bytes": {}}})",
-                     quoted(buffer.name), dtype_name(buffer.dtype), fmt::join(buffer.shape, ", "),
+                     json_quote(buffer.name), dtype_name(buffer.dtype), fmt::join(buffer.shape, ", "),
                      kMemoryNames[static_cast<size_t>(buffer.memory)], buffer.offset, buffer.bytes);
 }
 
@@ -312,11 +311,11 @@ std::string to_json(const TaskGraph& graph) {
       "  \"tasks\": {},\n"
       "  \"workers\": {}\n"
       "}}\n",
-      kFormat, kVersion, quoted(graph.name), graph.arena_bytes, graph.gate ? fmt::to_string(*graph.gate) : "null",
+      kFormat, kVersion, json_quote(graph.name), graph.arena_bytes, graph.gate ? fmt::to_string(*graph.gate) : "null",
       lines_json(graph.buffers, buffer_json),
       lines_json(graph.events,
                  [](const Event& event) {
-                   return fmt::format(R"({{"name": {}, "arrivals": {}}})", quoted(event.name), event.arrivals);
+                   return fmt::format(R"({{"name": {}, "arrivals": {}}})", json_quote(event.name), event.arrivals);
                  }),
       lines_json(graph.tasks, task_json), lines_json(graph.workers, [](const std::vector<int>& list) {
         return fmt::format("[{}]", fmt::join(list, ", "));

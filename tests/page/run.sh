@@ -27,6 +27,6 @@ expect() { # expect WHAT PATTERN
 expect "the script ended" 'data-ready="yes"'
 expect "the title" 'id="title">storyteller: 2 workers, '
 expect "an operator that takes time" '</span>rmsnorm_gate_up</td><td>[0-9.]* [um]s</td>'
-expect "an event that is waited for" '<tbody><tr><td>layer\.'
+expect "an event that is waited for" '<tr><td>layer\.[0-9]*\.'
 [[ $# -lt 2 ]] || open_page --screenshot="$2"
 echo "page: $(grep -o 'id="title">[^<]*' "$work/dom" | cut -d'>' -f2)"

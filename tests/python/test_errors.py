@@ -2,6 +2,7 @@
 
 import pathlib
 
+import mistakes_of_operators  # noqa: F401  they join the table
 import numpy as np
 import pytest
 from conftest import BF16, Bench

@@ -141,7 +141,7 @@ inline void multiply_stage_rows(Words<bf16> x, const bf16* norm, int rows, int c
 template <int kSlices>
 inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int columns, int first_chunk, int chunks,
                                 Epoch) {
-  constexpr int kMost = kSlices == 2 ? 4 : stream::kMostRows;
+  constexpr int kMost = stream::most_rows(kSlices);
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 8;  // of eight, of a chunk
   const int pieces = chunks * kPieces;
   f32 squares[kMost] = {};
