@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megalith/engine/engine.h"
+#include "tools/model_options.h"
 
 namespace megalith::tools {
 
@@ -28,10 +29,14 @@ struct BenchResult {
   double bytes_per_token = 0;    // of weights that are read
   double flops_per_token = 0;    // of the products with weights; attention comes on top
   int64_t peak_bytes = 0;        // of memory beyond weights
+  // What memory gave just before the first repetition and after each of them, in GB/s. A machine's neighbours take more
+  // or less of it from second to second, so a mean is held against a mean.
+  std::vector<double> read_gbs;
 
   std::vector<double> tokens_per_second() const;
   double gigabytes_per_second() const;
   double gflops() const;
+  double read_share() const;
 };
 
 /// What all tests of a run have in common.
@@ -39,14 +44,11 @@ struct BenchReport {
   std::string model, architecture, target;
   int64_t model_bytes = 0, num_parameters = 0, kv_bytes = 0, max_seq_len = 0;
   int num_workers = 0, repetitions = 0;
-  double ready_ms = 0;  // from the beginning of the process until the model could be asked
-  std::optional<double> read_gbs_before, read_gbs_after;  // nothing: not measured on this target
-  std::optional<double> multiply_gflops;                  // likewise; the larger of before and after
+  double ready_ms = 0;         // from the beginning of the process until the model could be asked
+  double multiply_gflops = 0;  // the larger of before and after
   std::vector<BenchResult> results;
 
-  std::optional<double> read_gbs() const;
-  std::optional<double> read_share(const BenchResult& result) const;
-  std::optional<double> multiply_share(const BenchResult& result) const;
+  double multiply_share(const BenchResult& result) const;
 
   std::string markdown() const;
   std::string csv() const;
@@ -57,8 +59,9 @@ struct BenchReport {
 /// A table in Markdown, aligned for those who read it as it is; `right`: the columns that are aligned to the right.
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows, const std::set<size_t>& right);
 
-/// Runs a test `repetitions` times on the engine, once more to warm up. Nothing if `interrupted` became true.
-std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions, bool dummy,
-                                     const bool& interrupted);
+/// Runs a test `repetitions` times on the engine, once more to warm up, and reads memory in between. Nothing if
+/// `interrupted` became true.
+std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions,
+                                     const ModelOptions& options, const bool& interrupted);
 
 }  // namespace megalith::tools

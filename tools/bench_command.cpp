@@ -6,8 +6,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
-#include "megalith/runtime/bandwidth.h"
-#include "megalith/runtime/multiply_rate.h"
+#include "megalith/engine/machine_limits.h"
 #include "megalith/runtime/process_age.h"
 #include "megalith/runtime/resident_memory.h"
 #include "tools/bench.h"
@@ -76,27 +75,22 @@ int run(const BenchOptions& given) {
   report.num_workers = engine.num_workers();
   report.repetitions = static_cast<int>(options.repetitions);
 
-  const runtime::BandwidthOptions probe{.num_threads = engine.num_workers()};
-  const runtime::MultiplyRateOptions multiply_probe{.num_threads = engine.num_workers()};
   bool interrupted = false;
   {
     const InterruptGuard guard([&] {
       interrupted = true;
       engine.cancel();
     });
-    report.read_gbs_before = runtime::stream_bandwidth_gbs(report.target, probe);
-    report.multiply_gflops = runtime::multiply_rate_gflops(report.target, multiply_probe);
+    const auto multiply_rate = [&] { return engine::multiply_rate_gflops(report.target, report.num_workers); };
+    report.multiply_gflops = multiply_rate();
     if (!runtime::resident_peak_reset()) log_info("[bench] the peak of memory includes that of compiling");
     for (const BenchTest& test : tests) {
-      std::optional<BenchResult> result =
-          bench_run(engine, test, report.repetitions, options.model.dummy(), interrupted);
+      std::optional<BenchResult> result = bench_run(engine, test, report.repetitions, options.model, interrupted);
       if (!result) break;
       log_info("[bench] {} done", test.name());
       report.results.push_back(std::move(*result));
     }
-    report.read_gbs_after = runtime::stream_bandwidth_gbs(report.target, probe);
-    report.multiply_gflops =
-        std::max(report.multiply_gflops, runtime::multiply_rate_gflops(report.target, multiply_probe));
+    report.multiply_gflops = std::max(report.multiply_gflops, multiply_rate());
   }
   if (!interrupted || !report.results.empty())
     print(options.output == "md"     ? report.markdown()

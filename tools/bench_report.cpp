@@ -19,10 +19,6 @@ struct Field {
   std::string value;
 };
 
-std::string number_or_null(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "null";
-}
-
 std::string list(const std::vector<double>& values, double scale, int digits) {
   std::vector<std::string> texts;
   for (double value : values) texts.push_back(fmt::format("{:.{}f}", value * scale, digits));
@@ -57,19 +53,18 @@ std::vector<Field> fields_of(const BenchReport& report, const BenchResult& resul
           {"p99_ms", ms(99)},
           {"bytes_per_token", fmt::format("{:.0f}", result.bytes_per_token)},
           {"weights_gbs", fmt::format("{:.4f}", result.gigabytes_per_second())},
-          {"read_gbs", number_or_null(report.read_gbs(), 4)},
-          {"read_gbs_before", number_or_null(report.read_gbs_before, 4)},
-          {"read_gbs_after", number_or_null(report.read_gbs_after, 4)},
-          {"read_share", number_or_null(report.read_share(result), 4)},
+          {"read_gbs", fmt::format("{:.4f}", mean(result.read_gbs))},
+          {"read_share", fmt::format("{:.4f}", result.read_share())},
           {"flops_per_token", fmt::format("{:.0f}", result.flops_per_token)},
           {"weights_gflops", fmt::format("{:.4f}", result.gflops())},
-          {"multiply_gflops", number_or_null(report.multiply_gflops, 4)},
-          {"multiply_share", number_or_null(report.multiply_share(result), 4)},
+          {"multiply_gflops", fmt::format("{:.4f}", report.multiply_gflops)},
+          {"multiply_share", fmt::format("{:.4f}", report.multiply_share(result))},
           {"kv_bytes", fmt::format("{}", report.kv_bytes)},
           {"ready_ms", fmt::format("{:.0f}", report.ready_ms)},
           {"peak_bytes", fmt::format("{}", result.peak_bytes)},
           {"samples_ns", list(result.seconds, 1e9, 0)},
-          {"samples_ts", list(rates, 1, 4)}};
+          {"samples_ts", list(rates, 1, 4)},
+          {"samples_read_gbs", list(result.read_gbs, 1, 4)}};
 }
 
 std::string object(const std::vector<Field>& fields, const char* between) {
@@ -95,21 +90,7 @@ std::string csv_value(const std::string& value) {
 
 }  // namespace
 
-std::optional<double> BenchReport::read_gbs() const {
-  if (!read_gbs_before || !read_gbs_after) return std::nullopt;
-  return (*read_gbs_before + *read_gbs_after) / 2;
-}
-
-std::optional<double> BenchReport::read_share(const BenchResult& result) const {
-  const std::optional<double> read = read_gbs();
-  if (!read) return std::nullopt;
-  return result.gigabytes_per_second() / *read;
-}
-
-std::optional<double> BenchReport::multiply_share(const BenchResult& result) const {
-  if (!multiply_gflops) return std::nullopt;
-  return result.gflops() / *multiply_gflops;
-}
+double BenchReport::multiply_share(const BenchResult& result) const { return result.gflops() / multiply_gflops; }
 
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows, const std::set<size_t>& right) {
   std::vector<size_t> widths(rows[0].size(), 3);
@@ -138,23 +119,26 @@ std::string BenchReport::markdown() const {
   for (const BenchResult& result : results) {
     const std::vector<double> rates = result.tokens_per_second();
     const bool by_token = !result.token_ms.empty();
-    const std::optional<double> share = read_share(result), multiply = multiply_share(result);
     rows.push_back({model, format_bytes(model_bytes), format_count(static_cast<double>(num_parameters)), target,
                     fmt::format("{}", num_workers), result.test.name(),
                     fmt::format("{:.2f} ± {:.2f}", mean(rates), standard_deviation(rates)),
                     by_token ? fmt::format("{:.3f}", percentile(result.token_ms, 50)) : "",
                     by_token ? fmt::format("{:.3f}", percentile(result.token_ms, 99)) : "",
                     fmt::format("{:.2f}", result.gigabytes_per_second()),
-                    share ? fmt::format("{:.1f} %", 100 * *share) : "", fmt::format("{:.1f}", result.gflops()),
-                    multiply ? fmt::format("{:.1f} %", 100 * *multiply) : ""});
+                    fmt::format("{:.1f} %", 100 * result.read_share()), fmt::format("{:.1f}", result.gflops()),
+                    fmt::format("{:.1f} %", 100 * multiply_share(result))});
   }
   std::string text = markdown_table(rows, {1, 2, 4, 6, 7, 8, 9, 10, 11, 12});
-  text += read_gbs() ? fmt::format("\nread bandwidth: {:.2f} GB/s before, {:.2f} GB/s after, by {}\n", *read_gbs_before,
-                                   *read_gbs_after, plural(num_workers, "thread"))
-                     : "\nread bandwidth: not measured on this target\n";
-  if (multiply_gflops) text += fmt::format("multiply rate: {:.1f} GFLOP/s, by as many\n", *multiply_gflops);
   int64_t peak = 0;
-  for (const BenchResult& result : results) peak = std::max(peak, result.peak_bytes);
+  double least = results[0].read_gbs[0], most = least;
+  for (const BenchResult& result : results) {
+    peak = std::max(peak, result.peak_bytes);
+    const auto [smallest, largest] = std::ranges::minmax(result.read_gbs);
+    least = std::min(least, smallest), most = std::max(most, largest);
+  }
+  text += fmt::format("\nread bandwidth: {:.2f} to {:.2f} GB/s, before and after each repetition, by {}\n", least, most,
+                      plural(num_workers, gpu ? "worker" : "thread"));
+  text += fmt::format("multiply rate: {:.1f} GFLOP/s, by as many\n", multiply_gflops);
   text += fmt::format("memory: {} of weights, at most {} beside them; KV cache of {} for {} positions\n",
                       format_bytes(static_cast<double>(model_bytes)), format_bytes(static_cast<double>(peak)),
                       format_bytes(static_cast<double>(kv_bytes)), max_seq_len);

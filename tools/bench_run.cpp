@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megalith/engine/machine_limits.h"
 #include "megalith/runtime/resident_memory.h"
 #include "tools/bench.h"
 #include "tools/statistics.h"
@@ -77,16 +78,22 @@ double BenchResult::gigabytes_per_second() const { return mean(tokens_per_second
 
 double BenchResult::gflops() const { return mean(tokens_per_second()) * flops_per_token / 1e9; }
 
-std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions, bool dummy,
-                                     const bool& interrupted) {
+double BenchResult::read_share() const { return gigabytes_per_second() / mean(read_gbs); }
+
+std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions,
+                                     const ModelOptions& options, const bool& interrupted) {
+  const bool dummy = options.dummy();
   std::vector<engine::Request> requests;
   for (int64_t number = 0; number < test.requests; ++number)
     requests.push_back(request_of(test, number, engine.config().vocab_size, dummy));
   BenchResult result{
       .test = test, .bytes_per_token = bytes_per_token(engine, test), .flops_per_token = flops_per_token(engine, test)};
   for (int repetition = -1; repetition < repetitions; ++repetition) {  // -1 warms up
+    runtime::resident_peak_reset();                                    // the buffer that was read is gone
     const engine::Generation generation = engine.generate(requests);
     if (interrupted || generation.cancelled) return std::nullopt;
+    result.peak_bytes = std::max(result.peak_bytes, peak_beyond(engine, dummy));
+    result.read_gbs.push_back(engine::read_bandwidth_gbs(options.target, engine.num_workers()));
     if (repetition < 0) continue;
     const std::vector<double>& ms = generation.token_ms[0];
     double first = ms.front(), last = ms.back();  // of all requests
@@ -101,7 +108,6 @@ std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& te
     result.seconds.push_back((last - first) / 1000);
     for (size_t i = 1; i < ms.size(); ++i) result.token_ms.push_back(ms[i] - ms[i - 1]);
   }
-  result.peak_bytes = peak_beyond(engine, dummy);
   return result;
 }
 

@@ -16,10 +16,7 @@
 #include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/loop/count.h"
-#include "megalith/runtime/bandwidth.h"
-#include "megalith/runtime/cuda/limits.h"
 #include "megalith/runtime/cuda/memory.h"
-#include "megalith/runtime/multiply_rate.h"
 
 namespace megalith::engine {
 
@@ -179,14 +176,6 @@ OperatorBenchResult bench_operator(const graph::Operator& op, const std::vector<
   }
   result.limits.measure(options.target, result.num_workers);
   return result;
-}
-
-void MachineLimits::measure(const std::string& target, int num_workers) {
-  const bool on_gpu = jit::is_cuda_target(target);
-  read_gbs = std::max(read_gbs, on_gpu ? runtime::cuda_read_bandwidth_gbs()
-                                       : runtime::cpu_read_bandwidth_gbs({.num_threads = num_workers}));
-  multiply_gflops = std::max(multiply_gflops, on_gpu ? runtime::cuda_multiply_rate_gflops()
-                                                     : runtime::cpu_multiply_rate_gflops({.num_threads = num_workers}));
 }
 
 double OperatorTiming::median_seconds() const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/engine/machine_limits.h"
 #include "megalith/graph/operator.h"
 
 namespace megalith::engine {
@@ -17,14 +18,6 @@ struct OperatorBench {
   int num_workers = 0;         // 0: default_num_workers()
   int runs = 100;
   DType dtype = DType::bf16;  // of operands that have none of their own
-};
-
-/// What a target's memory and processor can do at most, with as many workers.
-struct MachineLimits {
-  double read_gbs = 0, multiply_gflops = 0;
-
-  /// Takes the larger of before and now: others may be busy meanwhile.
-  void measure(const std::string& target, int num_workers);
 };
 
 struct OperatorTiming {

@@ -123,9 +123,4 @@ double cpu_read_bandwidth_gbs(const BandwidthOptions& options) {
   return static_cast<double>(bytes * num_threads) / best_seconds / 1e9;
 }
 
-std::optional<double> stream_bandwidth_gbs(const std::string& target, const BandwidthOptions& options) {
-  if (target == "cpu") return cpu_read_bandwidth_gbs(options);
-  return std::nullopt;  // a GPU's own stream is not measured yet
-}
-
 }  // namespace megalith::runtime

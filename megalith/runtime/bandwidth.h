@@ -4,8 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 
 namespace megalith::runtime {
 
@@ -18,8 +16,5 @@ struct BandwidthOptions {
 /// GB/s (10^9 bytes) at which `num_threads` pinned threads read a buffer far larger than every cache, on huge pages
 /// where the system has them: plain streams, nothing computed. The fastest pass over the buffer counts.
 double cpu_read_bandwidth_gbs(const BandwidthOptions& options);
-
-/// The same for whatever `target` ("cpu", "cuda", ...) runs on; nothing where nobody has measured it yet.
-std::optional<double> stream_bandwidth_gbs(const std::string& target, const BandwidthOptions& options);
 
 }  // namespace megalith::runtime

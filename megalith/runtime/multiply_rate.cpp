@@ -175,9 +175,4 @@ double cpu_multiply_rate_gflops(const MultiplyRateOptions& options) {
   return best;
 }
 
-std::optional<double> multiply_rate_gflops(const std::string& target, const MultiplyRateOptions& options) {
-  if (target == "cpu") return cpu_multiply_rate_gflops(options);
-  return std::nullopt;  // a GPU's own rate is not measured yet
-}
-
 }  // namespace megalith::runtime

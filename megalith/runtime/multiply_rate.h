@@ -2,9 +2,6 @@
 // bandwidth of memory (runtime/bandwidth.h), and measured beside it for the same reasons.
 #pragma once
 
-#include <optional>
-#include <string>
-
 namespace megalith::runtime {
 
 struct MultiplyRateOptions {
@@ -17,8 +14,5 @@ struct MultiplyRateOptions {
 /// dot products of bf16 pairs where the processor has them, whichever is more. The median of
 /// turns of about a millisecond counts: for a few of them a cool core may be a third faster than it can go on.
 double cpu_multiply_rate_gflops(const MultiplyRateOptions& options);
-
-/// The same for whatever `target` ("cpu", "cuda", ...) runs on; nothing where nobody has measured it yet.
-std::optional<double> multiply_rate_gflops(const std::string& target, const MultiplyRateOptions& options);
 
 }  // namespace megalith::runtime

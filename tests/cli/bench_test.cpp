@@ -30,7 +30,8 @@ TEST(Bench, PrintsATableOfItsTests) {
   EXPECT_THAT(result.out,
               ContainsRegex("\\| storyteller \\| +12.5 MiB \\| +6.56 M \\| cpu +\\| +1 \\| pp40 +\\| +[0-9.]+ ± "));
   EXPECT_THAT(result.out, AllOf(HasSubstr("| pp5 "), HasSubstr("| tg16 ")));
-  EXPECT_THAT(result.out, ContainsRegex("read bandwidth: [0-9.]+ GB/s before, [0-9.]+ GB/s after, by 1 thread"));
+  EXPECT_THAT(result.out,
+              ContainsRegex("read bandwidth: [0-9.]+ to [0-9.]+ GB/s, before and after each repetition, by 1 thread"));
   EXPECT_THAT(result.out, ContainsRegex("memory: 12.5 MiB of weights, at most [0-9.]+ [KM]iB beside them; KV cache of "
                                         "[0-9.]+ MiB for 256 positions"));
   EXPECT_THAT(result.out, ContainsRegex("start: [0-9.]+ m?s until the model could be asked"));
