@@ -18,7 +18,8 @@ if(MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT MEGALITH_SANITIZE)
 endif()
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Without this it leaves whoever uses a precompiled header alone.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
 endif()
 
 set(megalith_previous megalith_flags)
