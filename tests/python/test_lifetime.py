@@ -163,17 +163,26 @@ def test_dlpack_that_is_not_row_major():
         Bench().kernel.attach_input(OnlyDlpack(np.ones((4, 8), np.float32).T), name="x")
 
 
-def test_tensors_of_torch():
+def test_tensors_of_torch(target):
     torch = pytest.importorskip("torch")
-    b = Bench()
-    x = torch.randn(2, 64, dtype=torch.bfloat16)
-    w = torch.nn.Parameter(torch.randn(64, dtype=torch.bfloat16))  # requires a gradient, and is taken all the same
-    y = torch.zeros(2, 64, dtype=torch.bfloat16)
+    place = torch.device("cuda" if target == "cuda" else "cpu")
+    if target == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch has no GPU")
+    b = Bench(target)
+    x = torch.randn(2, 64, dtype=torch.bfloat16, device=place)
+    w = torch.nn.Parameter(torch.randn(64, dtype=torch.bfloat16, device=place))  # requires a gradient; taken all the same
+    y = torch.zeros(2, 64, dtype=torch.bfloat16, device=place)
     tensors = [b.kernel.attach_input(t, name=n) for t, n in ((x, "x"), (w, "w"), (y, "y"))]
     b.kernel.rmsnorm_layer(*tensors)
     b.run()
-    expected = reference.rmsnorm(x.float().numpy(), w.detach().float().numpy())
-    assert_right(y.float().numpy().astype(BF16), expected)
+    for _ in range(3):  # torch writes on a stream of its own, which is waited for, and reads what was written
+        fresh = torch.randn(2048, 2048, device=place)
+        x.copy_((fresh @ fresh)[:2, :64])
+        b.kernel.run_test_mode()
+        expected = reference.rmsnorm(x.float().cpu().numpy(), w.detach().float().cpu().numpy())
+        assert_right(y.float().cpu().numpy().astype(BF16), expected)
+    with pytest.raises(megalith.UserError, match='the tensor "z" is not row-major.*contiguous'):
+        Bench(target).kernel.attach_input(torch.zeros(4, 8, device=place).T, name="z")
 
 
 class TorchLike:
