@@ -32,6 +32,12 @@ megalith_import(isl)
 megalith_import(gmp)
 megalith_import(pcre2-8)
 megalith_import(utf8proc)
+if(MEGALITH_COMMAND)
+  megalith_require_header(histedit.h libedit-dev)
+  foreach(library edit tinfo bsd md)  # what a static libedit needs
+    megalith_import(${library})
+  endforeach()
+endif()
 
 if(MEGALITH_TESTS)
   find_package(GTest REQUIRED)

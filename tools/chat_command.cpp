@@ -1,8 +1,7 @@
 // megalith chat: a conversation. Each turn goes on from all that was said before.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <iostream>
+#include <cstdio>
 #include <memory>
 
 #include "megalith/base/error.h"
@@ -13,6 +12,7 @@
 #include "tools/command.h"
 #include "tools/generation_line.h"
 #include "tools/interrupt.h"
+#include "tools/line_reader.h"
 #include "tools/model_options.h"
 #include "tools/sampling_options.h"
 #include "tools/terminal.h"
@@ -153,17 +153,15 @@ int run(const TalkOptions& options) {
   if (!chat.has_template())
     note(fmt::format("{} {}: it goes on from all that was said, as plain text", options.model.folder(),
                      options.prompt.no_template ? "is used without a chat template" : "has no chat template"));
-  const bool terminal = ::isatty(STDIN_FILENO) && ::isatty(STDERR_FILENO);
-  if (terminal) note("/help lists the commands, Ctrl-D ends");
+  LineReader reader("chat_history");
+  if (reader.is_terminal()) note("/help lists the commands, Ctrl-D ends");
   ChatInput input;
-  for (std::string line;;) {
-    if (terminal) std::fputs(input.is_open() ? ". " : "> ", stderr);
-    if (!std::getline(std::cin, line)) break;
-    const std::optional<std::string> message = input.line(line);
+  while (std::optional<std::string> line = reader.next(input.is_open() ? ". " : "> ")) {
+    const std::optional<std::string> message = input.line(std::move(*line));
     if (message && !chat.take(*message)) return kExitOk;
   }
   if (const std::optional<std::string> rest = input.finish()) chat.take(*rest);
-  if (terminal) std::fputc('\n', stderr);
+  if (reader.is_terminal()) std::fputc('\n', stderr);
   return kExitOk;
 }
 

@@ -1,5 +1,6 @@
 // Every environment variable that Megalith reads, in one table: name, default, a sentence. `megalith doctor` and the
-// docs print this table. Beside it only what every program reads is read: PATH, HOME, TMPDIR, TERM, XDG_CACHE_HOME.
+// docs print this table. Beside it only what every program reads is read: PATH, HOME, TMPDIR, TERM,
+// XDG_CACHE_HOME, XDG_STATE_HOME.
 #pragma once
 
 #include <cstdint>

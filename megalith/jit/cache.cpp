@@ -20,6 +20,7 @@
 #include "megalith/base/hash.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/user_folder.h"
 
 namespace megalith::jit {
 
@@ -33,12 +34,6 @@ constexpr std::string_view kAside = ".tmp.";
 constexpr size_t kKeyLength = 32;
 // Failed compilations are kept for their reader; nobody reads old ones.
 constexpr size_t kFailedKept = 8;
-
-// The system's own variables are no options of ours, so they are not in the table of base/options.h.
-std::string system_variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 // Only names of this form are ever deleted, whatever else lies in the directory that a user chose as the cache.
 bool is_key(std::string_view name) {
@@ -99,8 +94,8 @@ struct TemporaryDirectory {
   std::string path;
   pid_t owner = ::getpid();
   TemporaryDirectory() {
-    const std::string base = system_variable("TMPDIR");
-    path = (base.empty() ? "/tmp" : base) + "/megalith-XXXXXX";
+    const char* const base = std::getenv("TMPDIR");
+    path = std::string(base && *base ? base : "/tmp") + "/megalith-XXXXXX";
     if (!::mkdtemp(path.data()))
       throw system_error(fmt::format("[jit] cannot create the temporary directory {}", path));
   }
@@ -164,10 +159,8 @@ CacheLock KernelCache::lock(const std::string& key) const {
 KernelCache KernelCache::from_environment() {
   const int64_t limit = option_integer("MEGALITH_CACHE_LIMIT_MB") << 20;
   if (option_is_set("MEGALITH_CACHE_DIR")) return KernelCache(option_value("MEGALITH_CACHE_DIR"), limit);
-  if (std::string xdg = system_variable("XDG_CACHE_HOME"); xdg.starts_with('/'))
-    return KernelCache(xdg + "/megalith", limit);
-  if (std::string home = system_variable("HOME"); home.starts_with('/'))
-    return KernelCache(home + "/.cache/megalith", limit);
+  if (std::string folder = user_folder("XDG_CACHE_HOME", ".cache"); !folder.empty())
+    return KernelCache(std::move(folder), limit);
   return KernelCache("", limit).temporary("neither MEGALITH_CACHE_DIR nor HOME is set");
 }
 

@@ -1,0 +1,97 @@
+// megalith chat as somebody at a terminal has it: keys, and the lines of earlier times.
+#include <poll.h>
+#include <pty.h>
+
+#include "cli/command_run.h"
+
+namespace megalith::test {
+namespace {
+
+constexpr const char* kUp = "\033[A";
+constexpr const char* kLeft = "\033[D";
+
+/// The command on a terminal of its own.
+class Terminal {
+ public:
+  Terminal(std::vector<std::string> arguments, const std::string& state_home) {
+    arguments.insert(arguments.begin(), MEGALITH_COMMAND);
+    Command::cache();
+    child_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+    if (child_ != 0) return;
+    setenv("TERM", "xterm", 1);
+    setenv("MEGALITH_CACHE_DIR", Command::cache().c_str(), 1);
+    setenv("XDG_STATE_HOME", state_home.c_str(), 1);
+    std::vector<char*> words;
+    for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+    words.push_back(nullptr);
+    execv(words[0], words.data());
+    _exit(127);
+  }
+  ~Terminal() {
+    kill(child_, SIGKILL);
+    close(terminal_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  void type(const std::string& keys) { ASSERT_EQ(write(terminal_, keys.data(), keys.size()), std::ssize(keys)); }
+
+  /// Waits until `text` is shown, behind what was waited for before.
+  void sees(const std::string& text) {
+    for (;;) {
+      if (const size_t at = shown_.find(text); at != std::string::npos) {
+        shown_.erase(0, at + text.size());
+        return;
+      }
+      pollfd one = {terminal_, POLLIN, 0};
+      char bytes[4096];
+      ssize_t count = 0;
+      if (poll(&one, 1, 60'000) == 1) count = read(terminal_, bytes, sizeof bytes);
+      ASSERT_GT(count, 0) << "no " << text << " in: " << shown_;
+      shown_.append(bytes, static_cast<size_t>(count));
+    }
+  }
+
+  int code() {
+    int status = 0;
+    waitpid(child_, &status, 0);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+ private:
+  pid_t child_ = -1;
+  int terminal_ = -1;
+  std::string shown_;
+};
+
+TEST(ChatTerminal, KeysEditALineAndBringEarlierOnesBack) {
+  const TemporaryFolder state;
+  const std::vector<std::string> arguments = {"chat", kStoryteller, "-c", "256", "-n", "12", "--temp", "0"};
+  {
+    Terminal terminal(arguments, state.path);
+    terminal.sees("> ");
+    terminal.type("/zeta\r");
+    terminal.sees("there is no command /zeta");
+    terminal.type(std::string("/öhe") + kLeft + kLeft + "\177m\r");  // a letter of two bytes is one
+    terminal.sees("there is no command /mhe");
+    terminal.type(std::string(kUp) + kUp + "\r");
+    terminal.sees("there is no command /zeta");
+    terminal.type("two\\\r");
+    terminal.sees(". ");
+    terminal.type("lines\r");
+    terminal.sees("> ");
+    terminal.type("/exit\r");
+    EXPECT_EQ(terminal.code(), 0);
+  }
+  Terminal next(arguments, state.path);
+  next.sees("> ");
+  next.type(std::string(kUp) + kUp + kUp + kUp + "\r");  // /exit, lines, two, /zeta
+  next.sees("there is no command /zeta");
+  next.type("\004");
+  EXPECT_EQ(next.code(), 0);
+  EXPECT_EQ(std::filesystem::status(state / "megalith/chat_history").permissions() & std::filesystem::perms::mask,
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+}  // namespace
+}  // namespace megalith::test
