@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "megalith/graph/operator.h"
+#include "megalith/kernels/sampling_layout.h"
 
 namespace megalith::ops {
 
@@ -58,7 +59,11 @@ graph::Operator gumbel_argmax() {
       .reference(reference)
       .tasks({"r"})
       .body("cpu", "gumbel.h", "gumbel_argmax")
-      .body("cuda", "opaque.cuh", "gumbel_argmax_by_one");
+      .body({.target = "cuda",
+             .file = "sampling.cuh",
+             .name = "gumbel_argmax_by_block",
+             .applies = {},
+             .area_bytes = [](const graph::BodyQuery&) { return int64_t{sampling::area_bytes()}; }});
 }
 
 }  // namespace megalith::ops

@@ -5,6 +5,7 @@
 
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/batch.h"
+#include "megalith/kernels/sampling_layout.h"
 
 namespace megalith::ops {
 
@@ -146,8 +147,14 @@ graph::Operator sampling() {
       .tasks({"r"})
       .body("cpu", "sampling.h", "sample_rows",
             [](const graph::BodyQuery& q) { return q.dtypes.at("logits") == DType::f32; })
-      .body("cuda", "opaque.cuh", "sample_rows_by_one",
-            [](const graph::BodyQuery& q) { return q.dtypes.at("logits") == DType::f32; });
+      .body({.target = "cuda",
+             .file = "sampling.cuh",
+             .name = "sample_rows_by_block",
+             .applies =
+                 [](const graph::BodyQuery& q) {
+                   return q.dtypes.at("logits") == DType::f32 && q.sizes.at("V") <= sampling::kMostTokens;
+                 },
+             .area_bytes = [](const graph::BodyQuery&) { return int64_t{sampling::area_bytes()}; }});
 }
 
 }  // namespace megalith::ops

@@ -52,9 +52,10 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
   EXPECT_GT(result.resources.registers, 0) << result.log;
   EXPECT_LE(result.resources.registers, 112);
   const std::string what = fmt::format("{} for {}: {}", name, architecture.name, result.resources.text());
-  // Registers that go to local memory are traffic that no plan knows of. The worker keeps a few there around a call.
+  // Registers that go to local memory are traffic that no plan knows of. The worker keeps a few there around a call,
+  // and sampling, which comes once a token, may.
   for (const std::string& function : result.resources.spilling)
-    if (function != "megalith_worker" && bodies != Bodies::generated) {
+    if (function != "megalith_worker" && function.find("sampl") == std::string::npos && bodies != Bodies::generated) {
       EXPECT_TRUE(bodies == Bodies::many_rows && function.find("attention_whole") != std::string::npos) << what;
     }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";

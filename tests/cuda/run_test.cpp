@@ -11,6 +11,7 @@
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
 #include "support/operator_cases.h"
+#include "support/sampling_cases.h"
 
 namespace megalith {
 namespace {
@@ -18,12 +19,12 @@ namespace {
 const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
 const std::string kGolden = MEGALITH_SOURCE_DIR "/tests/golden/storyteller";
 
-void run_on_gpu(const testing::OperatorCases& all, testing::GraphMemory& memory, int num_workers) {
-  const jit::CompiledKernel kernel = jit::compile(all.graph, {.target = "cuda", .num_workers = num_workers});
-  runtime::CudaProgram program(all.graph, kernel, memory.addresses());
+void run_on_gpu(const graph::Graph& graph, testing::GraphMemory& memory, int num_workers) {
+  const jit::CompiledKernel kernel = jit::compile(graph, {.target = "cuda", .num_workers = num_workers});
+  runtime::CudaProgram program(graph, kernel, memory.addresses());
   // Constants are on the card already, those that stream in an order of their own.
   std::vector<std::string> states;
-  for (const graph::Tensor& tensor : all.graph.tensors())
+  for (const graph::Tensor& tensor : graph.tensors())
     if (tensor.kind == graph::TensorKind::state) states.push_back(tensor.name);
   for (const std::string& name : states) program.upload(name);
   runtime::CudaLauncher launcher(program);
@@ -49,7 +50,7 @@ TEST_P(CudaOperators, EqualTheInterpreterInAllDeclaredCases) {
   graph::interpret(all.graph, graph::lower(all.graph, "cuda"), expected, 1);
   for (const int num_workers : {1, 3, 100}) {
     testing::fill_operator_cases(all, memory);  // some operators add to what is there
-    run_on_gpu(all, memory, num_workers);
+    run_on_gpu(all.graph, memory, num_workers);
     // Tensor cores multiply bf16: x * norm is rounded once more before, and silu(gate) * up has that twice.
     EXPECT_EQ(testing::wrong_operators(all, memory, expected, testing::gpu_slack, 3, "cuda"), "")
         << num_workers << " workers";
@@ -166,6 +167,13 @@ TEST(Cuda, ACancelledRunEndsAndTheNextOneWorks) {
   EXPECT_LE(cut.tokens[0].size(), 200u);
   const auto again = engine.generate({{.prompt = {1, 2, 3}, .max_new_tokens = 40, .ignore_stop_tokens = true}});
   EXPECT_EQ(again.tokens, whole.tokens);
+}
+
+TEST(Cuda, SamplesWhatTheReferenceSamples) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  for (const int64_t vocab : {333, 5000})
+    testing::expect_sampling_is_right(
+        vocab, [](const graph::Graph& graph, testing::GraphMemory& memory) { run_on_gpu(graph, memory, 100); });
 }
 
 TEST(Cuda, SampledTextsAreThoseOfTheCpu) {

@@ -8,96 +8,22 @@
 #include "megalith/kernels/batch.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/mailbox.h"
-#include "support/graph_run.h"
+#include "support/sampling_cases.h"
 
 namespace megalith {
 namespace {
 
 using graph::TensorId;
 
-// One node `sampling` whose operands are states, to be set and read.
-graph::Graph sampling_graph(int64_t rows, int64_t vocab, int64_t length = 1) {
-  graph::Graph graph(ops::builtin(), "sampling");
-  const std::vector<TensorId> inputs = {graph.state("logits", DType::f32, {rows, vocab}),
-                                        graph.state("best", DType::i32, {rows}),
-                                        graph.state("sample_request", DType::i32, {rows}),
-                                        graph.state("requests", DType::i32, {rows, batch::kRequestFields}),
-                                        graph.state("history", DType::i32, {rows, length}),
-                                        graph.state("sampling_f32", DType::f32, {rows, batch::kSamplingFloats}),
-                                        graph.state("sampling_i32", DType::i32, {rows, batch::kSamplingInts})};
-  graph.add("sampling", "sampling", inputs,
-            {.outputs = {{"token", graph.state("token", DType::i32, {rows})},
-                         {"logprob", graph.state("logprob", DType::f32, {rows})}}});
-  return graph;
-}
-
 TEST(Sampling, DrawsWhatTheReferenceDraws) {
-  constexpr int64_t kRows = 1024, kVocab = 333, kLength = 600;
-  const graph::Graph graph = sampling_graph(kRows, kVocab, kLength);
-  testing::GraphMemory memory(graph);
-  std::mt19937_64 random(3);
-  std::vector<double> logits = testing::random_values(kRows * kVocab, DType::f32, 0, random), best, f32s, i32s,
-                      requests, history;
-  for (double& value : logits) value = static_cast<float>(value * 3);
-  for (int64_t r = 0; r < kRows; ++r) {
-    best.push_back(
-        static_cast<double>(std::max_element(logits.begin() + r * kVocab, logits.begin() + (r + 1) * kVocab) -
-                            (logits.begin() + r * kVocab)));
-    const double temperatures[] = {0, 0.3, 1.0, 1.7}, top_ps[] = {1.0, 0.9, 0.5, 0.01};
-    const int top_ks[] = {0, 1, 5, 332, 333, 1000};
-    const double min_ps[] = {0, 0, 0.05, 0.5}, repetitions[] = {1, 0, 1.3, 0.8, 1};
-    const double presences[] = {0, 0, 1.5, -0.5}, frequencies[] = {0, 0, 0.25};
-    f32s.insert(f32s.end(), {temperatures[random() % 4], top_ps[random() % 4], min_ps[random() % 4],
-                             repetitions[random() % 5], presences[random() % 4], frequencies[random() % 3], 0, 0});
-    i32s.insert(i32s.end(),
-                {static_cast<double>(top_ks[random() % 6]), static_cast<double>(static_cast<int32_t>(random())),
-                 static_cast<double>(r % 3), r % 4 == 0 ? 0.0 : 1.0});
-    const double length = static_cast<double>(1 + random() % kLength);
-    for (int f = 0; f < batch::kRequestFields; ++f)
-      requests.push_back(f == batch::kLength   ? length
-                         : f == batch::kPrompt ? std::floor(length * static_cast<double>(1 + random() % 4) / 4)
-                                               : 0);
-    // Likely tokens among them, or penalties would change nothing.
-    for (int64_t s = 0; s < kLength; ++s)
-      history.push_back(s % 7 == 0 ? best.back() : static_cast<double>(random() % kVocab));
-  }
-  std::vector<double> sample_request(kRows);
-  for (int64_t r = 0; r < kRows; ++r) sample_request[static_cast<size_t>(r)] = static_cast<double>(kRows - 1 - r);
-  memory.set("logits", logits);
-  memory.set("best", best);
-  memory.set("sample_request", sample_request);
-  memory.set("requests", requests);
-  memory.set("history", history);
-  memory.set("sampling_f32", f32s);
-  memory.set("sampling_i32", i32s);
-
-  loop::Arrays expected = memory.arrays();
-  graph::interpret(graph, graph::lower(graph, "cpu"), expected, 1);
-  testing::run_compiled(graph, memory, 2);
-  const std::vector<double> found = memory.array("token").values, wanted = expected.at("token").values;
-  int64_t different = 0, not_best = 0, greedy_moved = 0;
-  for (size_t r = 0; r < found.size(); ++r) {
-    different += found[r] != wanted[r];
-    not_best += found[r] != best[r];
-    const size_t request = kRows - 1 - r;
-    greedy_moved += f32s[request * batch::kSamplingFloats + batch::kTemperature] == 0 && found[r] != best[r];
-  }
-  const std::vector<double> logprob = memory.array("logprob").values, wanted_logprob = expected.at("logprob").values;
-  for (size_t r = 0; r < found.size(); ++r) {
-    if (found[r] != wanted[r]) continue;
-    EXPECT_NEAR(logprob[r], wanted_logprob[r], 1e-5 * std::max(1.0, std::abs(wanted_logprob[r]))) << "row " << r;
-    EXPECT_EQ(logprob[r] != 0, (kRows - 1 - r) % 4 != 0) << "row " << r;
-  }
-  // f32 weights against float64 ones: a draw that falls on the border of two tokens may go either way.
-  EXPECT_LE(different, 2);
-  EXPECT_GT(greedy_moved, kRows / 32) << "penalties hardly ever change the likeliest token";
-  EXPECT_GT(not_best, kRows / 8) << "sampling hardly ever samples";
+  testing::expect_sampling_is_right(
+      333, [](const graph::Graph& graph, testing::GraphMemory& memory) { testing::run_compiled(graph, memory, 2); });
 }
 
 TEST(Sampling, FollowsTheDistribution) {
   // 4 tokens with weights 1:2:3:4, and many counters of one seed.
   constexpr int64_t kRows = 20000, kVocab = 4;
-  const graph::Graph graph = sampling_graph(kRows, kVocab);
+  const graph::Graph graph = testing::sampling_graph(kRows, kVocab);
   testing::GraphMemory memory(graph);
   auto* logits = static_cast<float*>(memory.address("logits"));
   for (int64_t r = 0; r < kRows; ++r) {

@@ -15,17 +15,25 @@ inline float gumbel_from(double u) {
   return -log(minus_log);
 }
 
+/// Of the tokens of row r, in this draw.
+struct GumbelNoise {
+  u32 seed, row_seed;
+
+  template <class Args>
+  GumbelNoise(const Args& a, i64 r)
+      : seed(static_cast<u32>(a.seed[0])), row_seed(static_cast<u32>(a.draw[0]) * 0x9e3779b9u + static_cast<u32>(r)) {}
+  float operator()(i64 v) const { return gumbel_from(uniform_from(seed, row_seed, static_cast<u32>(v))); }
+};
+
 /// The body of the operator `gumbel_argmax`: of equals the lowest token.
 template <class Args>
 inline void gumbel_argmax(const Args& a) {
-  const u32 seed = static_cast<u32>(a.seed[0]), draw = static_cast<u32>(a.draw[0]);
   for (i64 r = a.r_begin; r < a.r_end && r < a.R; ++r) {
+    const GumbelNoise noise(a, r);
     float best = -kInfinity;
     i64 token = 0;
     for (i64 v = 0; v < a.V; ++v) {
-      const u32 row_seed = draw * 0x9e3779b9u + static_cast<u32>(r);
-      const float value =
-          to_f32(a.logits[r * a.V + v]) + gumbel_from(uniform_from(seed, row_seed, static_cast<u32>(v)));
+      const float value = to_f32(a.logits[r * a.V + v]) + noise(v);
       if (value > best) {
         best = value;
         token = v;

@@ -28,7 +28,7 @@
 /// Of a lambda or function that must vanish into the loop that calls it.
 #define MEGALITH_INLINE __attribute__((always_inline))
 /// Of a large function that many call: compiled once, not again for each caller and what it happens to pass.
-#if defined(__clang__)
+#if defined(__clang__) || defined(__CUDACC_RTC__)
 #define MEGALITH_SHARED __attribute__((noinline))
 #else
 #define MEGALITH_SHARED __attribute__((noinline, noclone))

@@ -117,12 +117,19 @@ inline bool has_penalties(const float* f32s) {
          f32s[batch::kFrequencyPenalty] != 0.0f;
 }
 
+/// A logit of a token that is in the text, and was made so many times.
+inline float penalized(float logit, i32 times, const float* f32s) {
+  const float repetition = f32s[batch::kRepetitionPenalty];
+  if (repetition != 0.0f) logit = logit > 0.0f ? logit / repetition : logit * repetition;
+  if (times > 0) logit -= f32s[batch::kPresencePenalty] + f32s[batch::kFrequencyPenalty] * static_cast<float>(times);
+  return logit;
+}
+
 /// `adjusted` = logits with the penalties of the text so far; the index of the largest of them. `counts` is room for a
 /// number per token, of which only those of the text are used.
 inline i32 penalize(float* adjusted, i32* counts, const float* logits, i32 vocabulary, const i32* text, i32 prompt,
                     i32 length, const float* f32s) {
   constexpr i32 kDone = -1;
-  const float repetition = f32s[batch::kRepetitionPenalty];
   for (i32 v = 0; v < vocabulary; ++v) adjusted[v] = logits[v];
   for (i32 s = 0; s < length; ++s) counts[text[s]] = 0;
   for (i32 s = prompt; s < length; ++s) ++counts[text[s]];
@@ -130,10 +137,7 @@ inline i32 penalize(float* adjusted, i32* counts, const float* logits, i32 vocab
     const i32 v = text[s], times = counts[v];
     if (times == kDone) continue;
     counts[v] = kDone;
-    float value = logits[v];
-    if (repetition != 0.0f) value = value > 0.0f ? value / repetition : value * repetition;
-    if (times > 0) value -= f32s[batch::kPresencePenalty] + f32s[batch::kFrequencyPenalty] * static_cast<float>(times);
-    adjusted[v] = value;
+    adjusted[v] = penalized(logits[v], times, f32s);
   }
   i32 best = 0;
   for (i32 v = 1; v < vocabulary; ++v)

@@ -1,11 +1,9 @@
-// The operators that no loop kernel can say, on a GPU: the CPU's bodies, run by one thread of the block. Advance is
-// bookkeeping of a few words; sampling with a temperature above 0 deserves the whole block one day.
+// Operators that no loop kernel can say and that are bookkeeping of a few words, on a GPU: the CPU's bodies, run by one
+// thread of the block.
 #pragma once
 
 #include "megalith/kernels/cpu/advance.h"
-#include "megalith/kernels/cpu/gumbel.h"
 #include "megalith/kernels/cpu/next_batch.h"
-#include "megalith/kernels/cpu/sampling.h"
 #include "megalith/kernels/cuda/prelude.cuh"
 
 namespace megalith::kernels {
@@ -19,16 +17,6 @@ inline void advance_by_one(const Args& args) {
 template <class Args>
 inline void next_batch_by_one(const Args& args) {
   if (thread() == 0 && load_relaxed(args.abort) == 0) next_batch(args);
-}
-
-template <class Args>
-inline void gumbel_argmax_by_one(const Args& args) {
-  if (thread() == 0) gumbel_argmax(args);
-}
-
-template <class Args>
-inline void sample_rows_by_one(const Args& args) {
-  if (thread() == 0) sample_rows(args);
 }
 
 }  // namespace megalith::kernels

@@ -47,6 +47,14 @@ inline u64 global_clock_ns() {
 }
 inline void nap(u32 nanoseconds) { __nanosleep(nanoseconds); }
 
+// ---- words that threads change as they come ----------------------------------------------------
+
+/// Relaxed; what was there before.
+inline i32 atomic_add(i32* word, i32 value) { return atomicAdd(word, value); }
+inline u32 atomic_add(u32* word, u32 value) { return atomicAdd(word, value); }
+inline i32 atomic_or(i32* word, i32 bits) { return atomicOr(word, bits); }
+inline u64 atomic_add(u64* word, u64 value) { return atomicAdd(word, value); }
+
 // ---- words of device memory, and of memory that the host shares --------------------------------
 
 /// Words of 32 bits may lie in memory that the host shares, so their scope is the system.

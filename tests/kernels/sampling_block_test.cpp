@@ -1,0 +1,160 @@
+// A GPU's sampling (kernels/cuda/sampling.cuh) on a block of the host's threads, against the CPU's: the same tokens,
+// whatever is asked for and however logits lie.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <thread>
+#include <vector>
+
+#define MEGALITH_SHARED_BYTES (64 << 10)
+#define MEGALITH_AREA_BYTES (16 << 10)
+#define MEGALITH_STREAM_ROWS 1
+#include "megalith/kernels/cuda/sampling.cuh"
+
+namespace megalith::kernels {
+__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+
+namespace {
+
+/// The operands of a `sampling` of rows that each have a request of their own.
+struct Rows {
+  const Rows* task = this;
+  i64 r_begin = 0, r_end, R, V, S;
+  std::vector<f32> logits_, f32s, logprobs, adjusted_;
+  std::vector<i32> best_, request_, fields, texts, i32s, tokens, heap_;
+  f32 *logits, *sampling_f32, *logprob, *adjusted;
+  i32 *best, *sample_request, *requests, *history, *sampling_i32, *token, *heap;
+
+  Rows(i64 rows, i64 vocabulary, i64 length)
+      : r_end(rows),
+        R(rows),
+        V(vocabulary),
+        S(length),
+        logits_(static_cast<size_t>(rows * vocabulary)),
+        f32s(static_cast<size_t>(rows * batch::kSamplingFloats)),
+        logprobs(static_cast<size_t>(rows)),
+        adjusted_(logits_.size()),
+        best_(static_cast<size_t>(rows)),
+        request_(static_cast<size_t>(rows)),
+        fields(static_cast<size_t>(rows * batch::kRequestFields)),
+        texts(static_cast<size_t>(rows * length)),
+        i32s(static_cast<size_t>(rows * batch::kSamplingInts)),
+        tokens(static_cast<size_t>(rows), -1),
+        heap_(logits_.size()) {
+    bind();
+    for (i64 r = 0; r < rows; ++r) request_[static_cast<size_t>(r)] = static_cast<i32>(r);
+  }
+  Rows(const Rows& other) = delete;
+  static const Rows& of(const Rows& task) { return task; }
+
+  void bind() {
+    logits = logits_.data(), sampling_f32 = f32s.data(), logprob = logprobs.data(), adjusted = adjusted_.data();
+    best = best_.data(), sample_request = request_.data(), requests = fields.data(), history = texts.data();
+    sampling_i32 = i32s.data(), token = tokens.data(), heap = heap_.data();
+  }
+  void find_best() {
+    for (i64 r = 0; r < R; ++r)
+      best[r] = static_cast<i32>(std::max_element(logits + r * V, logits + (r + 1) * V) - (logits + r * V));
+  }
+};
+
+void by_block(const Rows& rows) {
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&rows, t] {
+      self = t;
+      sample_rows_by_block(rows);
+    });
+}
+
+/// How logits lie: far apart, close together, on few values, all the same, most of them impossible.
+enum class Spread { wide, narrow, steps, flat, holes };
+
+f32 logit_of(Spread spread, std::mt19937_64& random) {
+  const f32 normal = std::normal_distribution<f32>()(random);
+  switch (spread) {
+    case Spread::wide: return 3 * normal;
+    case Spread::narrow: return 20 + 0.01f * normal;
+    case Spread::steps: return std::round(2 * normal);
+    case Spread::flat: return -1.5f;
+    case Spread::holes: return random() % 8 == 0 ? normal : -kInfinity;
+  }
+  return 0;
+}
+
+template <class T>
+T one_of(std::mt19937_64& random, std::initializer_list<T> values) {
+  return values.begin()[random() % values.size()];
+}
+
+class SamplingBlock : public ::testing::TestWithParam<std::tuple<i64, Spread>> {};
+
+TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
+  const auto [vocabulary, spread] = GetParam();
+  std::mt19937_64 random(static_cast<unsigned long>(vocabulary) * 7 + static_cast<unsigned long>(spread));
+  const i64 num_rows = 40, length = 30;
+  Rows rows(num_rows, vocabulary, length);
+  for (f32& logit : rows.logits_) logit = logit_of(spread, random);
+  for (i64 r = 0; r < num_rows; ++r) rows.logits[r * vocabulary] = 0.5f;  // one at least is possible
+  rows.find_best();
+  const i32 all = static_cast<i32>(vocabulary);
+  for (i64 r = 0; r < num_rows; ++r) {
+    f32* f32s = rows.sampling_f32 + r * batch::kSamplingFloats;
+    f32s[batch::kTemperature] = one_of(random, {0.0f, 0.3f, 1.0f, 1.7f});
+    f32s[batch::kTopP] = one_of(random, {1.0f, 0.95f, 0.5f, 0.01f, 0.0f});
+    f32s[batch::kMinP] = one_of(random, {0.0f, 0.0f, 0.05f, 0.5f});
+    f32s[batch::kRepetitionPenalty] = one_of(random, {1.0f, 1.0f, 0.0f, 1.3f, 0.8f});
+    f32s[batch::kPresencePenalty] = one_of(random, {0.0f, 0.0f, 1.5f, -0.5f});
+    f32s[batch::kFrequencyPenalty] = one_of(random, {0.0f, 0.0f, 0.25f});
+    i32* i32s = rows.sampling_i32 + r * batch::kSamplingInts;
+    i32s[batch::kTopK] = one_of(random, {0, 0, 1, 20, 600, all - 1, all, all + 5});
+    i32s[batch::kSeedLow] = static_cast<i32>(random());
+    i32s[batch::kLogprobs] = static_cast<i32>(r % 2);
+    i32* fields = rows.requests + r * batch::kRequestFields;
+    fields[batch::kLength] = static_cast<i32>(1 + random() % length);
+    fields[batch::kPrompt] = static_cast<i32>(random() % static_cast<u64>(fields[batch::kLength] + 1));
+    for (i64 s = 0; s < length; ++s)
+      rows.history[r * length + s] = s % 5 == 0 ? rows.best[r] : static_cast<i32>(random() % static_cast<u64>(all));
+  }
+  sample_rows(rows);
+  const std::vector<i32> wanted = rows.tokens;
+  const std::vector<f32> logprobs = rows.logprobs;
+  std::ranges::fill(rows.tokens, -1);
+  by_block(rows);
+  EXPECT_EQ(rows.tokens, wanted);
+  for (i64 r = 0; r < num_rows; ++r)
+    EXPECT_NEAR(rows.logprob[r], logprobs[static_cast<size_t>(r)], 1e-6f * (1 + std::abs(rows.logprob[r]))) << r;
+}
+INSTANTIATE_TEST_SUITE_P(Rows, SamplingBlock,
+                         ::testing::Combine(::testing::Values(1, 5, 333, 2500, 20000),
+                                            ::testing::Values(Spread::wide, Spread::narrow, Spread::steps, Spread::flat,
+                                                              Spread::holes)));
+
+TEST(SamplingBlock, DrawsGumbelNoiseAsOneThreadDoes) {
+  struct {
+    i64 r_begin = 0, r_end = 20, R = 20, V = 700;
+    const f32* logits;
+    i32 *seed, *draw, *token;
+  } rows;
+  std::mt19937_64 random(1);
+  std::vector<f32> logits(static_cast<size_t>(rows.R * rows.V));
+  for (f32& logit : logits) logit = logit_of(Spread::wide, random);
+  i32 seed = 5, draw = 9;
+  std::vector<i32> tokens(20, -1), wanted(20);
+  rows.logits = logits.data(), rows.seed = &seed, rows.draw = &draw, rows.token = wanted.data();
+  gumbel_argmax(rows);
+  rows.token = tokens.data();
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&rows, t] {
+      self = t;
+      gumbel_argmax_by_block(rows);
+    });
+  threads.clear();
+  EXPECT_EQ(tokens, wanted);
+}
+
+}  // namespace
+}  // namespace megalith::kernels

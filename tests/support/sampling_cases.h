@@ -1,0 +1,94 @@
+// Rows for the operator `sampling`, with every wish that a request may have, and what its reference makes of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "megalith/kernels/batch.h"
+#include "megalith/ops/registry.h"
+#include "support/graph_run.h"
+
+namespace megalith::testing {
+
+/// One node `sampling` whose operands are states, to be set and read.
+inline graph::Graph sampling_graph(int64_t rows, int64_t vocab, int64_t length = 1) {
+  graph::Graph graph(ops::builtin(), "sampling");
+  const std::vector<graph::TensorId> inputs = {graph.state("logits", DType::f32, {rows, vocab}),
+                                               graph.state("best", DType::i32, {rows}),
+                                               graph.state("sample_request", DType::i32, {rows}),
+                                               graph.state("requests", DType::i32, {rows, batch::kRequestFields}),
+                                               graph.state("history", DType::i32, {rows, length}),
+                                               graph.state("sampling_f32", DType::f32, {rows, batch::kSamplingFloats}),
+                                               graph.state("sampling_i32", DType::i32, {rows, batch::kSamplingInts})};
+  graph.add("sampling", "sampling", inputs,
+            {.outputs = {{"token", graph.state("token", DType::i32, {rows})},
+                         {"logprob", graph.state("logprob", DType::f32, {rows})}}});
+  return graph;
+}
+
+/// `run` makes the graph's tokens; they must be those of the reference.
+inline void expect_sampling_is_right(int64_t vocab, const std::function<void(const graph::Graph&, GraphMemory&)>& run) {
+  constexpr int64_t kRows = 1024, kLength = 600;
+  const graph::Graph graph = sampling_graph(kRows, vocab, kLength);
+  GraphMemory memory(graph);
+  std::mt19937_64 random(3);
+  std::vector<double> logits = random_values(kRows * vocab, DType::f32, 0, random), best, f32s, i32s, requests, history;
+  for (double& value : logits) value = static_cast<float>(value * 3);
+  for (int64_t r = 0; r < kRows; ++r) {
+    best.push_back(static_cast<double>(std::max_element(logits.begin() + r * vocab, logits.begin() + (r + 1) * vocab) -
+                                       (logits.begin() + r * vocab)));
+    const double temperatures[] = {0, 0.3, 1.0, 1.7}, top_ps[] = {1.0, 0.9, 0.5, 0.01};
+    const int64_t top_ks[] = {0, 1, 5, vocab - 1, vocab, 3 * vocab};
+    const double min_ps[] = {0, 0, 0.05, 0.5}, repetitions[] = {1, 0, 1.3, 0.8, 1};
+    const double presences[] = {0, 0, 1.5, -0.5}, frequencies[] = {0, 0, 0.25};
+    f32s.insert(f32s.end(), {temperatures[random() % 4], top_ps[random() % 4], min_ps[random() % 4],
+                             repetitions[random() % 5], presences[random() % 4], frequencies[random() % 3], 0, 0});
+    i32s.insert(i32s.end(),
+                {static_cast<double>(top_ks[random() % 6]), static_cast<double>(static_cast<int32_t>(random())),
+                 static_cast<double>(r % 3), r % 4 == 0 ? 0.0 : 1.0});
+    const double length = static_cast<double>(1 + random() % kLength);
+    for (int f = 0; f < batch::kRequestFields; ++f)
+      requests.push_back(f == batch::kLength   ? length
+                         : f == batch::kPrompt ? std::floor(length * static_cast<double>(1 + random() % 4) / 4)
+                                               : 0);
+    // Likely tokens among them, or penalties would change nothing.
+    for (int64_t s = 0; s < kLength; ++s)
+      history.push_back(s % 7 == 0 ? best.back() : static_cast<double>(random() % vocab));
+  }
+  std::vector<double> sample_request(kRows);
+  for (int64_t r = 0; r < kRows; ++r) sample_request[static_cast<size_t>(r)] = static_cast<double>(kRows - 1 - r);
+  memory.set("logits", logits);
+  memory.set("best", best);
+  memory.set("sample_request", sample_request);
+  memory.set("requests", requests);
+  memory.set("history", history);
+  memory.set("sampling_f32", f32s);
+  memory.set("sampling_i32", i32s);
+
+  loop::Arrays expected = memory.arrays();
+  graph::interpret(graph, graph::lower(graph, "cpu"), expected, 1);
+  run(graph, memory);
+  const std::vector<double> found = memory.array("token").values, wanted = expected.at("token").values;
+  int64_t different = 0, not_best = 0, greedy_moved = 0;
+  for (size_t r = 0; r < found.size(); ++r) {
+    different += found[r] != wanted[r];
+    not_best += found[r] != best[r];
+    const size_t request = kRows - 1 - r;
+    greedy_moved += f32s[request * batch::kSamplingFloats + batch::kTemperature] == 0 && found[r] != best[r];
+  }
+  const std::vector<double> logprob = memory.array("logprob").values, wanted_logprob = expected.at("logprob").values;
+  for (size_t r = 0; r < found.size(); ++r) {
+    if (found[r] != wanted[r]) continue;
+    EXPECT_NEAR(logprob[r], wanted_logprob[r], 1e-5 * std::max(1.0, std::abs(wanted_logprob[r]))) << "row " << r;
+    EXPECT_EQ(logprob[r] != 0, (kRows - 1 - r) % 4 != 0) << "row " << r;
+  }
+  // f32 weights against float64 ones: a draw that falls on the border of two tokens may go either way.
+  EXPECT_LE(different, 2);
+  EXPECT_GT(greedy_moved, kRows / 32) << "penalties hardly ever change the likeliest token";
+  EXPECT_GT(not_best, kRows / 8) << "sampling hardly ever samples";
+}
+
+}  // namespace megalith::testing
