@@ -46,6 +46,7 @@ struct BenchReport {
   int num_workers = 0, repetitions = 0;
   double ready_ms = 0;         // from the beginning of the process until the model could be asked
   double multiply_gflops = 0;  // the larger of before and after
+  engine::Sampling sampling;
   std::vector<BenchResult> results;
 
   double multiply_share(const BenchResult& result) const;
@@ -62,6 +63,7 @@ std::string markdown_table(const std::vector<std::vector<std::string>>& rows, co
 /// Runs a test `repetitions` times on the engine, once more to warm up, and reads memory in between. Nothing if
 /// `interrupted` became true.
 std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions,
-                                     const ModelOptions& options, const bool& interrupted);
+                                     const ModelOptions& options, const engine::Sampling& sampling,
+                                     const bool& interrupted);
 
 }  // namespace megalith::tools

@@ -13,6 +13,7 @@
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/model_options.h"
+#include "tools/sampling_options.h"
 #include "tools/terminal.h"
 
 namespace megalith::tools {
@@ -24,6 +25,7 @@ struct BenchOptions {
   std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0};
   int64_t repetitions = 5;
   std::string output = "md";
+  SamplingOptions sampling = {.seed = 0};
 };
 
 std::vector<BenchTest> tests_of(const BenchOptions& options) {
@@ -74,6 +76,7 @@ int run(const BenchOptions& given) {
   report.max_seq_len = engine.decoder_options().max_seq_len;
   report.num_workers = engine.num_workers();
   report.repetitions = static_cast<int>(options.repetitions);
+  report.sampling = options.sampling.over({});
 
   bool interrupted = false;
   {
@@ -85,7 +88,8 @@ int run(const BenchOptions& given) {
     report.multiply_gflops = multiply_rate();
     if (!runtime::resident_peak_reset()) log_info("[bench] the peak of memory includes that of compiling");
     for (const BenchTest& test : tests) {
-      std::optional<BenchResult> result = bench_run(engine, test, report.repetitions, options.model, interrupted);
+      std::optional<BenchResult> result =
+          bench_run(engine, test, report.repetitions, options.model, report.sampling, interrupted);
       if (!result) break;
       log_info("[bench] {} done", test.name());
       report.results.push_back(std::move(*result));
@@ -109,6 +113,8 @@ Action declare(Arguments& arguments) {
                      1 << 20);
   arguments.integer("-r,--repetitions", options->repetitions, "of each test, after one to warm up (5)", 1, 10000);
   arguments.choice("-o,--output", options->output, {"md", "csv", "json", "jsonl"}, "how results are written (md)");
+  arguments.group("Tokens (the likeliest unless something else is asked for)");
+  options->sampling.declare_drawing(arguments);
   options->model.declare(arguments);
   return [options] { return run(*options); };
 }

@@ -81,11 +81,13 @@ double BenchResult::gflops() const { return mean(tokens_per_second()) * flops_pe
 double BenchResult::read_share() const { return gigabytes_per_second() / mean(read_gbs); }
 
 std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& test, int repetitions,
-                                     const ModelOptions& options, const bool& interrupted) {
+                                     const ModelOptions& options, const engine::Sampling& sampling,
+                                     const bool& interrupted) {
   const bool dummy = options.dummy();
   std::vector<engine::Request> requests;
   for (int64_t number = 0; number < test.requests; ++number)
     requests.push_back(request_of(test, number, engine.config().vocab_size, dummy));
+  for (engine::Request& request : requests) request.sampling = sampling;
   BenchResult result{
       .test = test, .bytes_per_token = bytes_per_token(engine, test), .flops_per_token = flops_per_token(engine, test)};
   for (int repetition = -1; repetition < repetitions; ++repetition) {  // -1 warms up

@@ -5,16 +5,20 @@
 #include <random>
 
 #include "megalith/base/log.h"
-#include "megalith/model/config.h"
 
 namespace megalith::tools {
 
 void SamplingOptions::declare(Arguments& arguments) {
-  arguments.group("Generation");
+  arguments.group("Generation (what is not given is as generation_config.json says)");
   arguments.integer("-n,--max-new-tokens,--predict,--n-predict", max_new_tokens,
                     fmt::format("tokens to make at most ({})", max_new_tokens), 1, 1 << 24);
-  arguments.number("--temp,--temperature", temperature,
-                   "0 takes the likeliest token (as generation_config.json says, like all below)", 0, 99);
+  declare_drawing(arguments);
+  arguments.texts("--stop", stops, "TEXT", "ends the text before this; may be given several times");
+  arguments.flag("--ignore-eos", ignore_eos, "go on where the model would stop");
+}
+
+void SamplingOptions::declare_drawing(Arguments& arguments) {
+  arguments.number("--temp,--temperature", temperature, "0 takes the likeliest token", 0, 99);
   arguments.integer("--top-k", top_k, "sample among the k likeliest tokens; 0: all", 0, 1 << 24);
   arguments.number("--top-p", top_p, "sample among the likeliest tokens of this total probability", 1e-6, 1);
   arguments.number("--min-p", min_p, "and among those at least so likely, as a share of the likeliest", 0, 1);
@@ -24,12 +28,9 @@ void SamplingOptions::declare(Arguments& arguments) {
                    100);
   arguments.number("--frequency-penalty", frequency_penalty, "and for each time that they were made", -100, 100);
   arguments.integer("-s,--seed", seed, "the same seed gives the same text (random; shown by -v)", 0);
-  arguments.texts("--stop", stops, "TEXT", "ends the text before this; may be given several times");
-  arguments.flag("--ignore-eos", ignore_eos, "go on where the model would stop");
 }
 
-engine::Sampling SamplingOptions::sampling(const std::string& folder) const {
-  const GenerationConfig theirs = generation_config_read(folder);
+engine::Sampling SamplingOptions::over(const GenerationConfig& theirs) const {
   engine::Sampling sampling;
   // A temperature given is a wish to sample; otherwise the model's makers decide.
   sampling.temperature = static_cast<float>(temperature.value_or(theirs.do_sample ? theirs.temperature : 0));

@@ -1,4 +1,5 @@
-// How a text shall go on: the options of `run` and `chat`, over what the model's makers say in generation_config.json.
+// How a text shall go on: the options of `run` and `chat`, over what the model's makers say in generation_config.json;
+// and those of `bench`, over nothing.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "megalith/engine/batch_block.h"
+#include "megalith/model/config.h"
 #include "tools/arguments.h"
 
 namespace megalith::tools {
@@ -19,8 +21,11 @@ struct SamplingOptions {
   bool ignore_eos = false;
 
   void declare(Arguments& arguments);
+  /// Those alone that say how a token is drawn.
+  void declare_drawing(Arguments& arguments);
   /// What is not given is as the model's makers want it. Without a seed, a random one, which -v shows.
-  engine::Sampling sampling(const std::string& folder) const;
+  engine::Sampling sampling(const std::string& folder) const { return over(generation_config_read(folder)); }
+  engine::Sampling over(const GenerationConfig& theirs) const;
 };
 
 }  // namespace megalith::tools

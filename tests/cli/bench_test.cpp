@@ -76,13 +76,17 @@ TEST(Bench, JsonHasWhatTheTableHas) {
 }
 
 TEST(Bench, WritesLinesForSpreadsheetsAndLogs) {
-  const CommandResult lines = bench({"-p", "4", "-n", "4", "-o", "jsonl"});
+  const CommandResult lines = bench({"-p", "4", "-n", "4", "-o", "jsonl", "--temp", "0.5", "--top-k", "20"});
   ASSERT_EQ(lines.code, 0) << lines.err;
   std::istringstream text(lines.out);
   std::string line;
   for (const char* name : {"pp4", "tg4"}) {
     ASSERT_TRUE(std::getline(text, line));
-    EXPECT_EQ(nlohmann::json::parse(line).at("test"), name);
+    const auto row = nlohmann::json::parse(line);
+    EXPECT_EQ(row.at("test"), name);
+    EXPECT_EQ(row.at("temperature"), 0.5);
+    EXPECT_EQ(row.at("top_k"), 20);
+    EXPECT_EQ(row.at("top_p"), 1);
   }
   EXPECT_FALSE(std::getline(text, line));
   const CommandResult table = bench({"-p", "4", "-n", "0", "-o", "csv"});
