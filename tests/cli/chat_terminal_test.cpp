@@ -1,6 +1,7 @@
 // megalith chat as somebody at a terminal has it: keys, and the lines of earlier times.
 #include <poll.h>
 #include <pty.h>
+#include <termios.h>
 
 #include "cli/command_run.h"
 
@@ -34,8 +35,6 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  void type(const std::string& keys) { ASSERT_EQ(write(terminal_, keys.data(), keys.size()), std::ssize(keys)); }
-
   /// Waits until `text` is shown, behind what was waited for before.
   void sees(const std::string& text) {
     for (;;) {
@@ -52,9 +51,22 @@ class Terminal {
     }
   }
 
+  /// Behind a prompt, and once the command takes keys: before, the terminal itself does.
+  void types(const std::string& prompt, const std::string& keys) {
+    sees(prompt);
+    termios mode{};
+    for (int tick = 0; tick < 6000 && (tcgetattr(terminal_, &mode) != 0 || (mode.c_lflag & ICANON)); ++tick)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_EQ(write(terminal_, keys.data(), keys.size()), std::ssize(keys));
+  }
+
+  /// How it ended; a minute is enough.
   int code() {
     int status = 0;
-    waitpid(child_, &status, 0);
+    for (int tick = 0; waitpid(child_, &status, WNOHANG) == 0; ++tick) {
+      if (tick == 6000) kill(child_, SIGKILL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
 
@@ -69,25 +81,21 @@ TEST(ChatTerminal, KeysEditALineAndBringEarlierOnesBack) {
   const std::vector<std::string> arguments = {"chat", kStoryteller, "-c", "256", "-n", "12", "--temp", "0"};
   {
     Terminal terminal(arguments, state.path);
-    terminal.sees("> ");
-    terminal.type("/zeta\r");
+    terminal.types("> ", "/zeta\r");
     terminal.sees("there is no command /zeta");
-    terminal.type(std::string("/öhe") + kLeft + kLeft + "\177m\r");  // a letter of two bytes is one
+    terminal.types("> ", std::string("/öhe") + kLeft + kLeft + "\177m\r");  // a letter of two bytes is one
     terminal.sees("there is no command /mhe");
-    terminal.type(std::string(kUp) + kUp + "\r");
+    terminal.types("> ", std::string(kUp) + kUp + "\r");
     terminal.sees("there is no command /zeta");
-    terminal.type("two\\\r");
-    terminal.sees(". ");
-    terminal.type("lines\r");
-    terminal.sees("> ");
-    terminal.type("/exit\r");
+    terminal.types("> ", "two\\\r");
+    terminal.types(". ", "lines\r");
+    terminal.types("> ", "/exit\r");
     EXPECT_EQ(terminal.code(), 0);
   }
   Terminal next(arguments, state.path);
-  next.sees("> ");
-  next.type(std::string(kUp) + kUp + kUp + kUp + "\r");  // /exit, lines, two, /zeta
+  next.types("> ", std::string(kUp) + kUp + kUp + kUp + "\r");  // /exit, lines, two, /zeta
   next.sees("there is no command /zeta");
-  next.type("\004");
+  next.types("> ", "\004");
   EXPECT_EQ(next.code(), 0);
   EXPECT_EQ(std::filesystem::status(state / "megalith/chat_history").permissions() & std::filesystem::perms::mask,
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
