@@ -159,12 +159,11 @@ std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& targe
     candidates.push_back(tensor.kind == TensorKind::activation && whole_words && tensor.bytes() <= kMostBytes);
   }
   // Several rows that all workers read, before they multiply: to look at each word costs more than to wait once.
-  constexpr int64_t kMostRowsOfWords = 2;
   for (const Node& node : graph.nodes()) {
     const TunedBody* body = tuned_body(graph, node, target);
     if (!body || !body->streamed) continue;
     const auto x = static_cast<size_t>(node.operands[0]);  // activations come first
-    if (graph.tensors()[x].shape[0].size > kMostRowsOfWords) candidates[x] = false;
+    if (graph.tensors()[x].shape[0].size > stream::kMostRowsOfWords) candidates[x] = false;
   }
   return taken_by_all(graph, target, std::move(candidates), &TunedBody::exchanged);
 }

@@ -74,12 +74,29 @@ struct PackRecord {
 constexpr int kSumsPerWarp = 256;
 constexpr int kSumsBytes = kConsumerWarps * kSumsPerWarp * 4;
 
-/// Activations that are in shared memory at a time, where a multiplication may take its columns in parts.
+/// Activations of more rows travel plain (graph::exchanged_tensors()).
+constexpr long long kMostRowsOfWords = 2;
+/// How a warp has its activations: in shared memory; or, of several rows that travel plain, in registers, all of them
+/// or a part of the columns while the next part is under way.
+enum class Activations { staged, held, parts };
+/// Of so many chunks of a group at most, or at a time.
+constexpr long long kMostHeldChunks = 8, kPartChunks = 2;
+/// `splits`: columns may be taken in parts.
+constexpr Activations activations(long long rows, long long columns, bool splits) {
+  if (rows <= kMostRowsOfWords) return Activations::staged;
+  if (splits) return Activations::parts;
+  return chunks_per_group(columns, slices(rows)) <= kMostHeldChunks ? Activations::held : Activations::staged;
+}
+
+/// What is in shared memory at a time, where a multiplication may take its columns in parts.
 constexpr long long kMostStagedBytes = 65536;
 /// Chunks of a group whose activations are there at a time: all, or as many as fit.
 constexpr long long chunks_per_part(long long rows, long long columns, bool splits) {
   const int s = slices(rows);
-  const long long all = chunks_per_group(columns, s), most = kMostStagedBytes / (rows * chunk_columns(s) * 2);
+  const long long all = chunks_per_group(columns, s);
+  const long long most = activations(rows, columns, splits) == Activations::parts
+                             ? kPartChunks
+                             : kMostStagedBytes / (rows * chunk_columns(s) * 2);
   return splits && all > most ? most : all;
 }
 /// Groups that are taken through all parts before the next ones are begun: those whose sums there is room for.
@@ -109,8 +126,9 @@ constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
   return kWideParts * kMostWideRows * wide_stride(turn_rows) * 4;
 }
 
-/// Shared memory of a streaming multiplication: the sums, and activations of `rows` rows.
+/// Shared memory of a streaming multiplication: the sums, and activations of `rows` rows if they are there.
 constexpr long long scratch_bytes(long long rows, long long columns, bool splits) {
+  if (activations(rows, columns, splits) != Activations::staged) return kSumsBytes;
   return kSumsBytes + rows * chunks_per_part(rows, columns, splits) * chunk_columns(slices(rows)) * 2;
 }
 

@@ -6,6 +6,7 @@
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/codegen/emit.h"
+#include "megalith/kernels/attention_layout.h"
 #include "megalith/kernels/batch.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/row_blocks.h"
@@ -29,16 +30,18 @@ constexpr int64_t kArgmaxChunk = 1024;
 // hundred operations a byte: sixteen blocks of a product's rows are enough for that to vanish beside the products.
 constexpr int64_t kRowsOnCpu = 192, kRowsOnGpu = 4;
 
-// A fused multiplication has its activations in shared memory, and weights stream through what is left of that. Before
-// a card is known it is a large one's.
+// Fused, a multiplication or the attention of several rows has what it works on in shared memory, and weights stream
+// through what is left of that. Before a card is known it is a large one's.
 bool leaves_room(const ModelConfig& config, int64_t rows, const std::string& target) {
   const size_t colon = target.find(':');
   const std::string architecture = colon == std::string::npos ? "sm_90a" : target.substr(colon + 1);
   const int64_t closing = std::max(config.intermediate_size, config.num_heads * config.head_dim);
-  const int64_t area = rows > stream::kMostRows ? stream::wide_bytes(64)
-                                                : std::max(stream::scratch_bytes(rows, config.hidden_size, false),
-                                                           stream::scratch_bytes(rows, closing, true));
-  return stream::ring_slots(codegen::cuda_shared_bytes(architecture), area) > 0;
+  const int64_t linear = rows > stream::kMostRows ? stream::wide_bytes(64)
+                                                  : std::max(stream::scratch_bytes(rows, config.hidden_size, false),
+                                                             stream::scratch_bytes(rows, closing, true));
+  const int64_t per_group = config.num_heads / config.num_kv_heads;
+  const int64_t attention = rows == 1 ? 0 : attention::kParts * attention::part_bytes(per_group, config.head_dim);
+  return stream::ring_slots(codegen::cuda_shared_bytes(architecture), std::max(linear, attention)) > 0;
 }
 
 }  // namespace

@@ -6,12 +6,25 @@
 
 namespace megalith::kernels {
 
+/// How a multiplication has its activations: as stream::Activations says, a single row staged.
+enum class Form { one_row, staged, held, parts };
+
 /// The sizes of a multiplication of `kRows` rows of activations at most with rows of `kColumns` weights.
 template <i64 kRows, i64 kColumns>
 struct LinearSizes {
   static_assert(kColumns % 8 == 0 && kRows <= stream::kMostRows && kWarps == stream::kConsumerWarps);
   static constexpr int kSlices = stream::slices(kRows), kGroup = stream::group_rows(kSlices);
   static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
+
+  /// `splits`: columns may be taken in parts.
+  static constexpr Form form(bool splits) {
+    if (kRows == 1) return Form::one_row;
+    switch (stream::activations(kRows, kColumns, splits)) {
+      case stream::Activations::held: return Form::held;
+      case stream::Activations::parts: return Form::parts;
+      default: return Form::staged;
+    }
+  }
 };
 /// Groups of rows of weights whose sums there is room for at a time: of a power of two of rows, so that nothing is
 /// divided.
@@ -23,13 +36,14 @@ inline int groups_at_a_time(int rows) {
 
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
 /// once and used by all of a layer: instructions that are run once have to come from far.
-template <int kSlices, bool kOneRow, class X, class Y, class R>
+/// `kColumns`: of activations in registers; else 0, so that one function does.
+template <int kSlices, Form kForm, int kColumns, class X, class Y, class R>
 struct LinearJob {
   X x;               // [rows, columns]
   const bf16* norm;  // [columns], or nullptr
   f32 eps;
   int rows, columns, chunks;       // of a row of weights
-  int chunks_per_part, at_a_time;  // of whose columns activations are in shared memory; then groups at a time
+  int chunks_per_part, at_a_time;  // of whose columns activations are there; then groups at a time
   RingPlace ring;                  // where its weights begin
   int streams;                     // weights that take turns: gate and up, or one
   int n_begin, n_end, num_columns;
@@ -40,14 +54,21 @@ struct LinearJob {
 };
 
 /// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
-template <int kSlices, bool kOneRow, class X, class Y, class R>
-inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {
-  constexpr int kGroup = stream::group_rows(kSlices);
+template <int kSlices, Form kForm, int kColumns, class X, class Y, class R>
+inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) {
+  constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
+  constexpr bool kOneRow = kForm == Form::one_row;
   const int rows = kOneRow ? 1 : job.rows;  // as rows_of()
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
   const bool is_split = job.chunks_per_part < job.chunks;
   const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
   RingPlace ring = job.ring;
+  using Plain = PlainRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns>;
+  [[maybe_unused]] uint4 held[kForm == Form::held ? Plain::kChunks : 1];
+  if constexpr (kForm == Form::held) {
+    Plain(job.x, rows).hold_normed(held, job.norm);
+    inputs_are_ready(job.epoch);
+  }
 #pragma unroll 1
   for (int done = 0; done < num_groups; done += at_a_time) {
     if (done > 0) block_sync();  // the sums were read
@@ -59,12 +80,35 @@ inline void linear_run(const LinearJob<kSlices, kOneRow, X, Y, R>& job) {
     const int at = t * job.num_columns + column;
     decltype(look_two(job.residual, at)) residual = {};
     if (has_pair && job.has_residual) residual = look_two(job.residual, at);
+    if constexpr (kForm == Form::held) {
+      ring = multiply_held<kSlices>(ring, held, count * job.streams, Plain::kChunks, rows, false);
+    } else if constexpr (kForm == Form::parts) {
+      // Two parts take turns: one is under way while the other is multiplied.
+      const Plain x(job.x, rows);
+      uint4 one[kPart], other[kPart];
+      const auto multiply = [&](const uint4(&part)[kPart], int first) {
+        const int chunks = Plain::kChunks % kPart == 0 ? kPart : min(kPart, Plain::kChunks - first);
+        ring = multiply_held<kSlices>(ring, part, count, chunks, rows, first > 0);
+      };
+      x.hold(one, 0);
+      if (done == 0) inputs_are_ready(job.epoch);
 #pragma unroll 1
-    for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
-      const int chunks = min(job.chunks_per_part, job.chunks - part);
-      if (is_split || done == 0)
-        multiply_stage<kSlices, kOneRow>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
-      ring = multiply_groups<kSlices>(ring, count * job.streams, chunks, rows, part > 0);
+      for (int first = 0;; first += 2 * kPart) {
+        if (first + kPart < Plain::kChunks) x.hold(other, first + kPart);
+        multiply(one, first);
+        if (first + kPart >= Plain::kChunks) break;
+        if (first + 2 * kPart < Plain::kChunks) x.hold(one, first + 2 * kPart);
+        multiply(other, first + kPart);
+        if (first + 2 * kPart >= Plain::kChunks) break;
+      }
+    } else {
+#pragma unroll 1
+      for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
+        const int chunks = min(job.chunks_per_part, job.chunks - part);
+        if (is_split || done == 0)
+          multiply_stage<kSlices, kOneRow>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
+        ring = multiply_groups<kSlices>(ring, count * job.streams, chunks, rows, part > 0);
+      }
     }
     block_sync();
     if (!has_pair) continue;
@@ -99,29 +143,32 @@ inline bool take_job(Job&, const Other&) {
 }
 
 /// A job without a residual has nothing to add and nowhere to put a sum.
-template <class Args, i64 kRows, class X, class Y, class R>
-inline auto linear_job(const Args& args, bool splits, X x, const bf16* norm, f32 eps, i64 rows, int streams, Y y,
-                       R residual, R sum, bool has_residual) {
+template <bool kSplits, class Args, class X, class Y, class R>
+inline auto linear_job(const Args& args, X x, const bf16* norm, f32 eps, i64 rows, int streams, Y y, R residual, R sum,
+                       bool has_residual) {
+  constexpr i64 kRows = Args::T_largest;
   using Sizes = LinearSizes<kRows, Args::K>;
-  const int part = static_cast<int>(stream::chunks_per_part(kRows, Args::K, splits));
-  return LinearJob<Sizes::kSlices, kRows == 1, X, Y, R>{x,
-                                                        norm,
-                                                        eps,
-                                                        static_cast<int>(rows),
-                                                        static_cast<int>(Args::K),
-                                                        Sizes::kChunks,
-                                                        part,
-                                                        static_cast<int>(stream::groups_per_turn(kRows)),
-                                                        args.ring,
-                                                        streams,
-                                                        static_cast<int>(args.n_begin),
-                                                        static_cast<int>(args.n_end),
-                                                        static_cast<int>(Args::N),
-                                                        y,
-                                                        residual,
-                                                        sum,
-                                                        has_residual,
-                                                        args.epoch};
+  constexpr int kPart = static_cast<int>(stream::chunks_per_part(kRows, Args::K, kSplits));
+  constexpr Form kForm = Sizes::form(kSplits);
+  constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
+  return LinearJob<Sizes::kSlices, kForm, kColumns, X, Y, R>{x,
+                                                             norm,
+                                                             eps,
+                                                             static_cast<int>(rows),
+                                                             static_cast<int>(Args::K),
+                                                             Sizes::kChunks,
+                                                             kPart,
+                                                             static_cast<int>(stream::groups_per_turn(kRows)),
+                                                             args.ring,
+                                                             streams,
+                                                             static_cast<int>(args.n_begin),
+                                                             static_cast<int>(args.n_end),
+                                                             static_cast<int>(Args::N),
+                                                             y,
+                                                             residual,
+                                                             sum,
+                                                             has_residual,
+                                                             args.epoch};
 }
 
 /// Brings the norm's weight into the L2 before a task's turn: behind the stream's copies memory takes its time.
@@ -134,22 +181,19 @@ inline void norm_ahead(const Args& args) {
 template <class Args>
 inline auto stream_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<Args, Args::T_largest>(args, false, args.x, args.norm, Args::eps, args.T, 1, args.y, none, none,
-                                           false);
+  return linear_job<false>(args, args.x, args.norm, Args::eps, args.T, 1, args.y, none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto stream_linear_residual_copy(const Args& args) {
   const bf16* const none = nullptr;
-  return linear_job<Args, Args::T_largest>(args, true, args.x, none, 0.0f, args.T, 1, args.copy,
-                                           as_output(args.residual), args.y, true);
+  return linear_job<true>(args, args.x, none, 0.0f, args.T, 1, args.copy, as_output(args.residual), args.y, true);
 }
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
 template <class Args>
 inline auto stream_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<Args, Args::T_largest>(args, false, args.x, args.norm, Args::eps, args.T, 2, args.y, none, none,
-                                           false);
+  return linear_job<false>(args, args.x, args.norm, Args::eps, args.T, 2, args.y, none, none, false);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
@@ -162,8 +206,15 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   constexpr int kGroup = Sizes::kGroup;
   const int rows = static_cast<int>(args.R), c_end = static_cast<int>(args.c_end), t = warp();
   constexpr int K = static_cast<int>(Args::K);
-  constexpr bool kOneRow = Args::R_largest == 1;
-  if (rows > 0) multiply_stage<Sizes::kSlices, kOneRow>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
+  constexpr Form kForm = Sizes::form(false);
+  constexpr bool kOneRow = kForm == Form::one_row;
+  [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
+  if constexpr (kForm == Form::held) {
+    PlainRows<Sizes::kSlices, K>(args.x, rows).hold_normed(held, args.norm);
+    inputs_are_ready(args.epoch);
+  } else if (rows > 0) {
+    multiply_stage<Sizes::kSlices, kOneRow>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
+  }
   const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
   RingPlace ring = args.ring;
   for (int c = static_cast<int>(args.c_begin); c < c_end; ++c) {
@@ -172,7 +223,10 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
     int column_of_best = 0x7fffffff;
     for (int done = 0; done < num_groups; done += at_a_time) {
       const int count = min(at_a_time, num_groups - done);
-      ring = multiply_groups<Sizes::kSlices>(ring, count, Sizes::kChunks, rows, false);
+      if constexpr (kForm == Form::held)
+        ring = multiply_held<Sizes::kSlices>(ring, held, count, Sizes::kChunks, rows, false);
+      else
+        ring = multiply_groups<Sizes::kSlices>(ring, count, Sizes::kChunks, rows, false);
       block_sync();
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {

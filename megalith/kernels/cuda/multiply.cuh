@@ -185,6 +185,60 @@ inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int fir
   inputs_are_ready(epoch);
 }
 
+/// Rows of activations that go straight from the L2 into the registers of multiply_held(): a lane has 16 bytes of each
+/// chunk, of the row and the columns that the second operand wants of it. Rows lie as they are: a quarter of a warp
+/// reads 64 bytes of one.
+template <int kSlices, int kColumns>
+class PlainRows {
+  static constexpr int kChunkColumns = stream::chunk_columns(kSlices), kLanesOfRow = kSlices * 4;
+
+ public:
+  static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
+
+  /// `x` [rows, kColumns]. What no row is there for repeats the first one, and nobody looks at what becomes of it.
+  PlainRows(const bf16* x, int rows) : rows_(rows) {
+    const u32 me = keep(threadIdx.x), run = me / kWarpLanes * kSlices + (kSlices == 2 ? me / 4 % 2 : 0);
+    row_ = static_cast<int>(me % kWarpLanes) / kLanesOfRow;
+    column_ = static_cast<int>(run * stream::kRunColumns + me % 4 * 8);
+    from_ = x + (row_ < rows ? row_ * kColumns : 0) + column_;
+  }
+  /// From chunk `first` of a row on; zeros past the last column.
+  template <int kCount>
+  void hold(uint4 (&held)[kCount], int first) const {
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) {
+      held[c] = {0, 0, 0, 0};
+      if (has(first + c, kChunks % kCount == 0))
+        held[c] = *reinterpret_cast<const uint4*>(from_ + (first + c) * kChunkColumns);
+    }
+  }
+  /// All of them, times `norm` [kColumns], as multiply_stage() has it.
+  void hold_normed(uint4 (&held)[kChunks], const bf16* norm) const {
+    hold(held, 0);
+    f32 squares = 0;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      uint4 factors = {0, 0, 0, 0};
+      if (has(c, true)) factors = __ldg(reinterpret_cast<const uint4*>(norm + column_ + c * kChunkColumns));
+      const uint2 low = normed({held[c].x, held[c].y}, {factors.x, factors.y}, squares);
+      const uint2 high = normed({held[c].z, held[c].w}, {factors.z, factors.w}, squares);
+      held[c] = {low.x, low.y, high.x, high.y};
+    }
+#pragma unroll
+    for (int apart = 1; apart < kLanesOfRow; apart *= 2) squares += from_lane(squares, apart);
+    if (lane() % kLanesOfRow == 0 && row_ < rows_) multiply_squares[row_][warp()] = squares;
+  }
+
+ private:
+  bool has(int chunk, bool is_chunk) const {
+    return (is_chunk || chunk < kChunks) &&
+           (kColumns % kChunkColumns == 0 || chunk * kChunkColumns + column_ < kColumns);
+  }
+
+  const bf16* from_;
+  int rows_, row_, column_;
+};
+
 /// What rmsnorm multiplies row t with besides its weight. After a barrier of the block behind multiply_stage().
 inline f32 multiply_scale(int t, int columns, f32 eps) {
   f32 total = 0;
@@ -288,6 +342,62 @@ inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows
 #pragma unroll
       for (u32 i = 0; i < kAtOnce; ++i) take(i, Constant<1>{});
     }
+  }
+  return ring;
+}
+
+/// The same with activations in registers, for groups of `chunks` chunks each.
+template <int kSlices, int kCount>
+inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int count, int chunks, int rows,
+                               bool adds) {
+  constexpr u32 kGroupRows = stream::group_rows(kSlices);
+  constexpr u32 kAtOnce = kRingSlots >= 4 && kCount % 2 == 0 ? 2 : 1;
+  constexpr u32 kWarpBytes = stream::kChunkBytes / kWarps;
+  const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes, t4 = me % 4, g = me / 4, w = thread / kWarpLanes;
+  const u32 mine = keep(shared_address(dynamic_shared) + w * kWarpBytes + me * 16);
+  const u32 full = keep(shared_address(ring_full)), empty = keep(shared_address(ring_empty));
+  const u32 stride = count * kGroupRows * 4, num_rows = rows, num_chunks = chunks;
+  u32 to = keep(shared_address(multiply_sums() + w * stream::kSumsPerWarp + g));
+#pragma unroll 1
+  for (int group = 0; group < count; ++group) {
+    f32 sum[4] = {};
+#pragma unroll
+    for (u32 first = 0; first < kCount; first += kAtOnce) {
+      if (first >= num_chunks) continue;
+      // Past the end the last chunk is looked at again, and not counted.
+      const u32 left = num_chunks - first;
+      uint4 a[kAtOnce][2];
+      u32 from[kAtOnce], full_at[kAtOnce], parity[kAtOnce];
+#pragma unroll
+      for (u32 i = 0; i < kAtOnce; ++i) {
+        const RingPlace place = ring + (i < left ? i : left - 1);
+        from[i] = mine + place.slot * stream::kChunkBytes;
+        full_at[i] = full + place.slot * 8;
+        parity[i] = place.parity;
+      }
+      while (!barriers_passed(full_at, parity)) {}
+#pragma unroll
+      for (u32 i = 0; i < kAtOnce; ++i)
+#pragma unroll
+        for (u32 j = 0; j < 2; ++j) a[i][j] = load_shared(from[i] + j * 512);
+#pragma unroll
+      for (u32 i = 0; i < kAtOnce; ++i) {
+        if (i >= left) break;
+        multiply_accumulate(sum, a[i][0], held[first + i].x, held[first + i].y);
+        multiply_accumulate(sum, a[i][1], held[first + i].z, held[first + i].w);
+      }
+      warp_sync();
+      if (me < kAtOnce && me < left) barrier_arrive_at(empty + (ring + me).slot * 8);
+      ring = ring + (left < kAtOnce ? left : kAtOnce);
+    }
+    if constexpr (kSlices == 2) {
+      put_sum(t4 < num_rows, to + t4 * stride, sum[0] + sum[3], adds);
+    } else {
+#pragma unroll
+      for (u32 j = 0; j < 4; ++j)
+        put_sum(2 * t4 + j % 2 < num_rows, to + (2 * t4 + j % 2) * stride + j / 2 * 32, sum[j], adds);
+    }
+    to += kGroupRows * 4;
   }
   return ring;
 }
