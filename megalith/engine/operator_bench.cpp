@@ -9,6 +9,7 @@
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
+#include "megalith/base/progress.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/graph_runner.h"
 #include "megalith/engine/operator_cases.h"
@@ -25,8 +26,10 @@ namespace {
 // Operands of all copies together: several times a GPU's L2, and what a core's share of a server's L3 is.
 constexpr double kBytesOfCopies = 256 << 20;
 constexpr int kMostCopies = 64;
-// Of a run: threads begin and end in a twentieth of a millisecond, a GPU's run is seen to end within one.
-constexpr double kCpuSeconds = 0.005, kCudaSeconds = 0.05;
+// Of a run: threads begin and end in a twentieth of a millisecond. A GPU's run is seen to end when it does
+// (runtime/cuda/launcher.cpp), but its counters are set and the workers' states fetched by copies that are waited for,
+// some tenth of a millisecond together.
+constexpr double kCpuSeconds = 0.005, kCudaSeconds = 0.01;
 
 // A table that data points into counts as touched in the whole of it; no more of it moves than is loaded.
 double moved_bytes(const graph::LoweredKernel& kernel) {
@@ -129,6 +132,8 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
     MEGALITH_CHECK(sizes.contains(name), "[{}] the size {} is missing", op.name, name);
   for (const auto& [name, size] : sizes)
     MEGALITH_CHECK(op.tests.empty() || op.tests.front().contains(name), "[{}] has no size {}", op.name, name);
+  std::string shape;
+  for (const auto& [name, size] : sizes) shape += fmt::format(" {}={}", name, size);
   OperatorTiming timing{.sizes = sizes};
   graph::Graph graph(registry_of(op), "bench " + op.name);
   add_operator(graph, op, "copy0", options.dtype, sizes);
@@ -149,6 +154,7 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
   const BenchMemory memory(graph, on_gpu);
   GraphRunner runner(graph, kernel, memory.places());
 
+  Progress progress(fmt::format("timing {}{}", op.name, shape), options.runs);
   // Twice as often until a run is long enough, also when nobody disturbs it.
   const double enough = on_gpu ? kCudaSeconds : kCpuSeconds;
   constexpr int64_t kMost = 1 << 20;
@@ -160,7 +166,10 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
   };
   while (fastest() < enough && timing.iterations < kMost) timing.iterations *= 2;
   const auto times = static_cast<double>(timing.iterations) * timing.copies;
-  for (int run = 0; run < options.runs; ++run) timing.seconds.push_back(seconds_of(runner, timing.iterations) / times);
+  for (int run = 0; run < options.runs; ++run) {
+    timing.seconds.push_back(seconds_of(runner, timing.iterations) / times);
+    progress.advance();
+  }
   return timing;
 }
 

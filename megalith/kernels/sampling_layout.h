@@ -3,11 +3,11 @@
 
 namespace megalith::sampling {
 
-constexpr int kBins = 256, kMostListed = 512;
-/// Tokens are counted in 24 bits.
-[[maybe_unused]] constexpr long long kMostTokens = 1 << 24;
+constexpr int kBins = 2048, kMostListed = 512;
+/// A bin holds at most as many tokens in a row as there are bins.
+[[maybe_unused]] constexpr long long kMostTokens = 1LL * kBins * kBins;
 
-/// A sum and a count for each bin; sum, logit and token of whatever is listed; a few words.
-constexpr long long area_bytes() { return 12 * kBins + 16 * kMostListed + 512; }
+/// A sum for each bin; sum, logit and token of whatever is listed; a few words. A ring of 12 slots leaves it 27 KB.
+constexpr long long area_bytes() { return 8 * kBins + 16 * kMostListed + 1024; }
 
 }  // namespace megalith::sampling

@@ -9,7 +9,7 @@
 #include <vector>
 
 #define MEGALITH_SHARED_BYTES (64 << 10)
-#define MEGALITH_AREA_BYTES (16 << 10)
+#define MEGALITH_AREA_BYTES (32 << 10)
 #define MEGALITH_STREAM_ROWS 1
 #include "megalith/kernels/cuda/sampling.cuh"
 
@@ -89,12 +89,16 @@ T one_of(std::mt19937_64& random, std::initializer_list<T> values) {
   return values.begin()[random() % values.size()];
 }
 
+TEST(SamplingBlock, NormalExponentialsHaveTheBitsOfAll) {
+  for (f32 x = -80; x <= 80; x += 0.000917f) ASSERT_EQ(exp_normal(x), exp(x)) << x;
+}
+
 class SamplingBlock : public ::testing::TestWithParam<std::tuple<i64, Spread>> {};
 
 TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
   const auto [vocabulary, spread] = GetParam();
   std::mt19937_64 random(static_cast<unsigned long>(vocabulary) * 7 + static_cast<unsigned long>(spread));
-  const i64 num_rows = 40, length = 30;
+  const i64 num_rows = vocabulary > 5000 ? 6 : 40, length = 30;
   Rows rows(num_rows, vocabulary, length);
   for (f32& logit : rows.logits_) logit = logit_of(spread, random);
   for (i64 r = 0; r < num_rows; ++r) rows.logits[r * vocabulary] = 0.5f;  // one at least is possible
@@ -109,7 +113,7 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
     f32s[batch::kPresencePenalty] = one_of(random, {0.0f, 0.0f, 1.5f, -0.5f});
     f32s[batch::kFrequencyPenalty] = one_of(random, {0.0f, 0.0f, 0.25f});
     i32* i32s = rows.sampling_i32 + r * batch::kSamplingInts;
-    i32s[batch::kTopK] = one_of(random, {0, 0, 1, 20, 600, all - 1, all, all + 5});
+    i32s[batch::kTopK] = one_of(random, {0, 0, 1, 3, 8, 20, 600, all - 1, all, all + 5});
     i32s[batch::kSeedLow] = static_cast<i32>(random());
     i32s[batch::kLogprobs] = static_cast<i32>(r % 2);
     i32* fields = rows.requests + r * batch::kRequestFields;
@@ -131,6 +135,11 @@ INSTANTIATE_TEST_SUITE_P(Rows, SamplingBlock,
                          ::testing::Combine(::testing::Values(1, 5, 333, 2500, 20000),
                                             ::testing::Values(Spread::wide, Spread::narrow, Spread::steps, Spread::flat,
                                                               Spread::holes)));
+
+// The largest vocabulary of the shapes here, and what a model without training makes of it: nearly all tokens weigh.
+INSTANTIATE_TEST_SUITE_P(ManyTokens, SamplingBlock,
+                         ::testing::Combine(::testing::Values(151936),
+                                            ::testing::Values(Spread::wide, Spread::narrow)));
 
 TEST(SamplingBlock, DrawsGumbelNoiseAsOneThreadDoes) {
   struct {

@@ -37,9 +37,11 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   std::mt19937_64 random(3);
   std::vector<double> logits = random_values(kRows * vocab, DType::f32, 0, random), best, f32s, i32s, requests, history;
   for (double& value : logits) value = static_cast<float>(value * 3);
-  for (int64_t r = 0; r < kRows; ++r) {
+  for (int64_t r = 0; r < kRows; ++r)
     best.push_back(static_cast<double>(std::max_element(logits.begin() + r * vocab, logits.begin() + (r + 1) * vocab) -
                                        (logits.begin() + r * vocab)));
+  const auto request_of = [](int64_t row) { return kRows - 1 - row; };  // and the row of a request
+  for (int64_t request = 0; request < kRows; ++request) {
     const double temperatures[] = {0, 0.3, 1.0, 1.7}, top_ps[] = {1.0, 0.9, 0.5, 0.01};
     const int64_t top_ks[] = {0, 1, 5, vocab - 1, vocab, 3 * vocab};
     const double min_ps[] = {0, 0, 0.05, 0.5}, repetitions[] = {1, 0, 1.3, 0.8, 1};
@@ -48,18 +50,19 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
                              repetitions[random() % 5], presences[random() % 4], frequencies[random() % 3], 0, 0});
     i32s.insert(i32s.end(),
                 {static_cast<double>(top_ks[random() % 6]), static_cast<double>(static_cast<int32_t>(random())),
-                 static_cast<double>(r % 3), r % 4 == 0 ? 0.0 : 1.0});
+                 static_cast<double>(request % 3), request % 4 == 0 ? 0.0 : 1.0});
     const double length = static_cast<double>(1 + random() % kLength);
     for (int f = 0; f < batch::kRequestFields; ++f)
       requests.push_back(f == batch::kLength   ? length
                          : f == batch::kPrompt ? std::floor(length * static_cast<double>(1 + random() % 4) / 4)
                                                : 0);
-    // Likely tokens among them, or penalties would change nothing.
+    // Its row's likeliest token among them, or penalties would change nothing.
+    const double likeliest = best[static_cast<size_t>(request_of(request))];
     for (int64_t s = 0; s < kLength; ++s)
-      history.push_back(s % 7 == 0 ? best.back() : static_cast<double>(random() % vocab));
+      history.push_back(s % 7 == 0 ? likeliest : static_cast<double>(random() % vocab));
   }
-  std::vector<double> sample_request(kRows);
-  for (int64_t r = 0; r < kRows; ++r) sample_request[static_cast<size_t>(r)] = static_cast<double>(kRows - 1 - r);
+  std::vector<double> sample_request;
+  for (int64_t r = 0; r < kRows; ++r) sample_request.push_back(static_cast<double>(request_of(r)));
   memory.set("logits", logits);
   memory.set("best", best);
   memory.set("sample_request", sample_request);
@@ -76,14 +79,14 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   for (size_t r = 0; r < found.size(); ++r) {
     different += found[r] != wanted[r];
     not_best += found[r] != best[r];
-    const size_t request = kRows - 1 - r;
+    const auto request = static_cast<size_t>(request_of(static_cast<int64_t>(r)));
     greedy_moved += f32s[request * batch::kSamplingFloats + batch::kTemperature] == 0 && found[r] != best[r];
   }
   const std::vector<double> logprob = memory.array("logprob").values, wanted_logprob = expected.at("logprob").values;
   for (size_t r = 0; r < found.size(); ++r) {
     if (found[r] != wanted[r]) continue;
     EXPECT_NEAR(logprob[r], wanted_logprob[r], 1e-5 * std::max(1.0, std::abs(wanted_logprob[r]))) << "row " << r;
-    EXPECT_EQ(logprob[r] != 0, (kRows - 1 - r) % 4 != 0) << "row " << r;
+    EXPECT_EQ(logprob[r] != 0, request_of(static_cast<int64_t>(r)) % 4 != 0) << "row " << r;
   }
   // f32 weights against float64 ones: a draw that falls on the border of two tokens may go either way.
   EXPECT_LE(different, 2);

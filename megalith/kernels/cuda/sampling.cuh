@@ -1,12 +1,16 @@
 // Sampling by a block: the tokens of kernels/cpu/sampling.h, found by passes of all threads over the logits.
 //
 // Who is the k-th likeliest, where the share of top-p ends, and which token is drawn are one question: the first token,
-// in some order, with which a running sum exceeds a target. It is answered like a look into a dictionary: each pass
-// adds up the sums of 256 bins, picks the bin that holds the target, and the next pass looks into that bin alone, until
-// it holds so few tokens that each can work out what stands before it.
+// in some order, with which a running sum exceeds a target. It is answered like a look into a dictionary: a pass adds
+// up the sums of 2048 bins, picks the bin that holds the target, and the next one lists the tokens of that bin, so few
+// that each can work out what stands before it.
 //
 // Weights are whole numbers, in units of 2^-44 of the largest one. Those add up to the same in any order, so that
 // threads may add to a bin as they come, and a text has the same bits every time.
+//
+// A block alone looks at all tokens, so a pass takes as long as its instructions, and atomics on one word take turns.
+// That is why tokens that are drawn in the order of their numbers are summed in registers, why a few likeliest are
+// found without bins, and why a token is mostly one atomic.
 #pragma once
 
 #include "megalith/kernels/cpu/gumbel.h"
@@ -26,24 +30,28 @@ struct Place {
 inline constexpr Place kNoPlace = {-kInfinity, -1}, kLastPlace = {-kInfinity, 0x7fffffff};
 
 struct SamplingArea {
-  static constexpr int kParts = 16, kBinsOfPart = sampling::kBins / kParts;
-  u64 sum[sampling::kBins];
-  u64 sum_of_part[kParts], sum_of_warp[kWarps], listed_sum[sampling::kMostListed];
-  Place listed[sampling::kMostListed], of_warp[kWarps], found;
-  u32 count[sampling::kBins], num_listed;
+  u32 low[sampling::kBins], high[sampling::kBins];  // the words of a bin's sum
+  Place listed[sampling::kMostListed];
+  u64 listed_sum[sampling::kMostListed], sum_of_warp[kWarps], left, kept;
+  Place of_warp[kWarps], found;
+  f32 farthest_of_warp[kWarps];
+  i32 bin;
+  u32 num_listed;
 };
 
 inline SamplingArea& sampling_area() { return *reinterpret_cast<SamplingArea*>(shared_area()); }
 
-inline u64 block_total(u64 value) {
+/// Of all threads, a whole number in 64 bits.
+template <class T, class Combine>
+inline T block_whole(T value, Combine combine) {
   SamplingArea& area = sampling_area();
-  value = warp_all(value, Add{});
-  if (lane() == 0) area.sum_of_warp[warp()] = value;
+  value = warp_all(value, combine);
+  if (lane() == 0) area.sum_of_warp[warp()] = static_cast<u64>(value);
   block_sync();
-  u64 total = 0;
-  for (int w = 0; w < kWarps; ++w) total += area.sum_of_warp[w];
+  value = static_cast<T>(area.sum_of_warp[0]);
+  for (int w = 1; w < kWarps; ++w) value = combine(value, static_cast<T>(area.sum_of_warp[w]));
   block_sync();
-  return total;
+  return value;
 }
 
 /// The first of all threads' places; its token, or 0 if nobody has one of the vocabulary.
@@ -61,8 +69,34 @@ inline i32 block_first(Place place, i32 vocabulary) {
   return place.token < vocabulary ? place.token : 0;
 }
 
-/// A weight of at most 1 in whole numbers; what is no number weighs nothing.
-inline u64 whole_weight(f32 weight) { return weight > 0.0f ? static_cast<u64>(weight * 17592186044416.0f) : 0; }
+inline constexpr u32 kWholeBits = 44;
+/// A weight of at most 1 in whole numbers of 2^-bits.
+inline u64 whole_weight(f32 weight, u32 bits) {
+  return static_cast<u64>(weight * __builtin_bit_cast(f32, (127 + bits) << 23));
+}
+
+/// Of a thread, under way together.
+inline constexpr int kLoads = 8;
+
+/// action(n, load(n)) for n = first, first + apart, ... below num.
+template <class Load, class Action>
+inline void each_of(i32 num, i32 first, i32 apart, Load load, Action action) {
+#pragma unroll 1
+  for (i32 from = first; from < num; from += kLoads * apart) {
+    decltype(load(from)) loaded[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) loaded[i] = load(min(from + i * apart, num - 1));
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i)
+      if (from + i * apart < num) action(from + i * apart, loaded[i]);
+  }
+}
+
+/// The bin with which the sum of all before it exceeds a target, and what of the target is left for it.
+struct PickedBin {
+  i32 bin;  // below 0: all bins do not exceed it
+  u64 left;
+};
 
 /// One row of logits, of which one token is drawn. Lies in shared memory, since registers are few: thread 0 makes and
 /// changes it, and all threads call all functions.
@@ -84,16 +118,25 @@ class RowSampler {
 
   i32 draw() {
     const bool has_limit = cuts_.top_k > 0 && cuts_.top_k < num_, has_share = cuts_.top_p < 1.0f;
-    if (thread() == 0) is_sorted_ = has_limit || has_share;
-    block_sync();
+    if (!has_limit && !has_share) {
+      if (thread() == 0) least_ = cuts_.min_p;
+      block_sync();
+      return token_of(first_by_number());
+    }
+    if (has_limit && cuts_.top_k <= kThreads && num_ > sampling::kMostListed) list_likeliest();
 #pragma unroll 1
     for (int step = kTopK;; ++step) {  // compiled once for all three
       if ((step == kTopK && !has_limit) || (step == kTopP && !has_share)) continue;
-      if (step == kDraw && thread() == 0) least_ = cuts_.min_p;
+      if (step == kDraw && cuts_.min_p > 0.0f && thread() == 0) {
+        least_ = cuts_.min_p;
+        has_bins_ = false;
+      }
+      block_sync();
       const Place found = first_beyond(step);
-      if (step == kDraw) return found.token < 0 ? best_ : found.token;
+      if (step == kDraw) return token_of(found);
       if (found.token >= 0 && thread() == 0) last_ = found;
-      if (step == kTopK && cuts_.top_k <= kMostListed) list_tokens();
+      block_sync();
+      if (step == kTopK && cuts_.top_k <= kFew && !is_listed_) list_tokens();
     }
   }
 
@@ -101,16 +144,32 @@ class RowSampler {
   enum Step { kTopK, kTopP, kDraw };
   // Beyond that a weight is nothing.
   static constexpr f32 kFarthest = 31.0f;
-  static constexpr int kAtOnce = 4;                 // loads under way
-  static constexpr i32 kMostListed = 8 * kThreads;  // of all tokens, once top-k left no more
+  static constexpr i32 kFew = 8 * kThreads;  // once top-k left no more, nobody looks at all tokens again
+  // A token's number in the code that orders tokens; above it is how far from the largest it is, in 2^-27.
+  static constexpr int kTokenBits = 22;
+  static_assert(sampling::kMostTokens <= 1 << kTokenBits);
+  // Of octaves_: bins' sums in units of 2^-44.
+  static constexpr u32 kAllOctaves = 20 << 16;
 
+  // Which tokens are looked at: all; those of a bin; or of these the ones with 2^shift codes from `begin`.
+  struct Part {
+    f32 from = -kInfinity, to = kInfinity;  // in bins
+    i64 begin = 0;
+    int shift = 63;
+  };
+
+  i32 token_of(Place found) const { return found.token < 0 ? best_ : found.token; }
   f32 distance(f32 logit) const { return (largest_ - logit) * scale_; }
-  bool weighs(f32 logit) const { return distance(logit) < kFarthest; }
-  u64 measure(int step, Place at) const {
-    if (last_.is_before(at)) return 0;
+  // In one go, without the branches of && and ||.
+  bool is_asked(Place at, f32 away) const {
+    const bool is_kept = (at.logit > last_.logit) | ((at.logit == last_.logit) & (at.token <= last_.token));
+    return (at.token >= 0) & (away < kFarthest) & is_kept;
+  }
+  // What a token that is asked for adds to a sum.
+  u64 measure(int step, i32 token, f32 away, u32 bits = kWholeBits) const {
     if (step == kTopK) return 1;
-    const f32 share = exp(-distance(at.logit));
-    return share < least_ && at.token != best_ ? 0 : whole_weight(share);
+    const f32 share = exp_normal(-away);
+    return (share < least_) & (token != best_) ? 0 : whole_weight(share, bits);
   }
   // A sum exceeds the target with the last token that top-k or top-p keep, or with the one that is drawn.
   u64 target(int step, u64 total) const {
@@ -121,116 +180,341 @@ class RowSampler {
     return whole;
   }
 
-  // What tokens are sorted into bins by, 8 bits a pass: how far from the largest, then their number; or that alone.
-  static u64 code_of(bool by_token, Place at, f32 distance) {
-    const u64 token = static_cast<u64>(at.token);
-    return by_token ? token : static_cast<u64>(static_cast<u32>(max(distance, 0.0f) * 524288.0f)) << 24 | token;
+  i32 bin_of(f32 away) const {
+    return static_cast<i32>(min(max(away, 0.0f) * bins_per_unit_, static_cast<f32>(sampling::kBins - 1)));
+  }
+  // Weights of a bin have 24 bits each, so they are all multiples of what the lowest of the least one may be: sums are
+  // kept in units of 2^-bits, in which a weight hardly ever reaches the high word.
+  u32 bits_of(i32 bin) const {
+    const u32 bits = 25 + (static_cast<u32>(bin + 1) * octaves_ >> 16);
+    return bin == sampling::kBins - 1 || bits > kWholeBits ? kWholeBits : bits;
+  }
+  static i64 code_of(i32 token, f32 away) {
+    return static_cast<i64>(static_cast<u32>(max(away, 0.0f) * 0x1p27f)) << kTokenBits | token;
+  }
+  bool is_in(Part part, i32 token, f32 away) const {
+    const f32 at = away * bins_per_unit_;
+    return at >= part.from && at < part.to && (code_of(token, away) - part.begin) >> part.shift == 0;
   }
 
-  template <class Action>
+  // By all lanes of a warp together: those that have no token have one below 0.
+  template <int kAtOnce = kLoads, class Action>
   void each(Action action) const {
+    const f32* const logits = logits_;
+    const i32* const room = is_listed_ ? room_ : nullptr;
+    const i32 num = num_, own = thread();
 #pragma unroll 1
-    for (i32 first = thread(); first < num_; first += kAtOnce * kThreads) {
+    for (i32 first = 0; first < num; first += kAtOnce * kThreads) {
       Place at[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const i32 n = first + i * kThreads;
-        at[i].token = n >= num_ ? -1 : is_listed_ ? room_[n] : n;
-        at[i].logit = n >= num_ ? 0.0f : logits_[at[i].token];
+        const i32 wanted = first + i * kThreads + own, n = min(wanted, num - 1);
+        const i32 token = room == nullptr ? n : room[n];
+        at[i] = {logits[token], wanted < num ? token : -1};
       }
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        if (at[i].token >= 0 && weighs(at[i].logit)) action(at[i]);
+      for (int i = 0; i < kAtOnce; ++i) action(at[i]);
     }
   }
 
-  /// The first token with which the sum exceeds the target; none if all tokens' does not. Larger logits come first, but
-  /// if nothing was sorted so far, tokens are drawn in the order of their numbers.
-  Place first_beyond(int step) const {
+  // ---- bins ----
+
+  static void clear_bins() {
     SamplingArea& area = sampling_area();
-    const bool by_token = step == kDraw && !is_sorted_;
-    u64 left = 0, begin = 0;  // the target, less what stands before the bin; the digits of the bin
-    int shift = by_token ? 16 : 40;
-    for (bool is_first = true;; is_first = false, shift -= 8) {
-      for (int bin = thread(); bin < sampling::kBins; bin += kThreads) area.sum[bin] = area.count[bin] = 0;
-      block_sync();
-      each([&](Place at) {
-        const u64 code = code_of(by_token, at, distance(at.logit));
-        if (code >> (shift + 8) != begin) return;
-        const u64 amount = measure(step, at);
-        if (amount == 0) return;
-        const int bin = static_cast<int>(code >> shift & (sampling::kBins - 1));
-        atomic_add(&area.sum[bin], amount);
-        atomic_add(&area.count[bin], 1u);
-      });
-      block_sync();
-      constexpr int kParts = SamplingArea::kParts, kBinsOfPart = SamplingArea::kBinsOfPart;
-      for (int part = thread(); part < kParts; part += kThreads) {
-        u64 sum = 0;
-        for (int i = 0; i < kBinsOfPart; ++i) sum += area.sum[part * kBinsOfPart + i];
-        area.sum_of_part[part] = sum;
-      }
-      block_sync();
-      if (is_first) {
-        u64 total = 0;
-        for (int part = 0; part < kParts; ++part) total += area.sum_of_part[part];
-        left = target(step, total);
-        if (left >= total) return kNoPlace;
-      }
-      int part = 0;
-      for (; part < kParts - 1 && left >= area.sum_of_part[part]; ++part) left -= area.sum_of_part[part];
-      int bin = part * kBinsOfPart;
-      for (; bin < sampling::kBins - 1 && left >= area.sum[bin]; ++bin) left -= area.sum[bin];
-      begin = begin << 8 | static_cast<u64>(bin);
-      const u32 count = area.count[bin];
-      block_sync();
-      if (count <= sampling::kMostListed || shift == 0) break;
-    }
-    return first_of_bin(step, begin, shift, left);
+    for (int bin = thread(); bin < sampling::kBins; bin += kThreads) area.low[bin] = area.high[bin] = 0;
+    block_sync();
+  }
+  static void add_to_bin(i32 bin, u64 amount) {
+    SamplingArea& area = sampling_area();
+    if (amount == 0) return;
+    const u32 low = static_cast<u32>(amount), before = atomic_add(&area.low[bin], low);
+    const u32 high = static_cast<u32>(amount >> 32) + (before + low < before ? 1 : 0);
+    if (high != 0) atomic_add(&area.high[bin], high);
+  }
+  // By all lanes of a warp together: if they all have the same bin, it is added to once.
+  static void add_to_bin_together(i32 bin, u64 amount) {
+    if (warp_all(bin, Larger{}) != warp_all(bin, Smaller{}))
+      add_to_bin(bin, amount);
+    else if (amount = warp_all(amount, Add{}); lane() == 0)
+      add_to_bin(bin, amount);
   }
 
-  Place first_of_bin(int step, u64 begin, int shift, u64 left) const {
+  // target_of(total) is the target.
+  template <class Target>
+  PickedBin pick_bin(Target target_of) const {
     SamplingArea& area = sampling_area();
-    const bool by_token = step == kDraw && !is_sorted_;
-    if (thread() == 0) {
-      area.num_listed = 0;
-      area.found = kNoPlace;
+    constexpr int kOwn = sampling::kBins / kThreads;
+    const auto sum_of = [&](int i) {
+      const i32 bin = thread() * kOwn + i;
+      return (static_cast<u64>(area.high[bin]) << 32 | area.low[bin]) << (kWholeBits - bits_of(bin));
+    };
+    u64 sum = 0, before = 0;
+    for (int i = 0; i < kOwn; ++i) sum += sum_of(i);
+    const u64 own = sum;
+    for (int apart = 1; apart < kWarpLanes; apart *= 2) {
+      const u64 other = from_lane(sum, apart);
+      if ((lane() & apart) != 0) before += other;
+      sum += other;
+    }
+    if (lane() == 0) area.sum_of_warp[warp()] = sum;
+    block_sync();
+    u64 total = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      if (w == warp()) before += total;
+      total += area.sum_of_warp[w];
+    }
+    const u64 wanted = target_of(total);
+    if (wanted >= total) {
+      block_sync();
+      return {-1, 0};
+    }
+    if (before <= wanted && wanted - before < own) {
+      u64 left = wanted - before;
+      int i = 0;
+      for (; i < kOwn - 1 && left >= sum_of(i); ++i) left -= sum_of(i);
+      area.bin = thread() * kOwn + i;
+      area.left = left;
     }
     block_sync();
+    const PickedBin picked = {area.bin, area.left};
+    block_sync();
+    return picked;
+  }
+
+  // ---- in the order of their numbers ----
+
+  Place first_by_number() const {
+    SamplingArea& area = sampling_area();
+    const RowSampler row = *this;
+    // The row in runs, each summed by a warp; then a run token by token.
+    constexpr i32 kStep = kLoads * kWarpLanes;
+    const i32 run = (row.num_ + kStep * sampling::kBins - 1) / (kStep * sampling::kBins) * kStep;
+    const auto weight = [&](i32 token, f32 logit) {
+      const f32 away = row.distance(logit);
+      return away < kFarthest ? row.measure(kDraw, token, away) : 0;
+    };
+    const auto set_bin = [&](i32 bin, u64 sum) {
+      area.low[bin] = static_cast<u32>(sum);
+      area.high[bin] = static_cast<u32>(sum >> 32);
+    };
+    clear_bins();
+#pragma unroll 1
+    for (i32 bin = warp(); bin * run < row.num_; bin += kWarps) {
+      u64 sum = 0;
+      each_of(
+          min((bin + 1) * run, row.num_), bin * run + lane(), kWarpLanes, [&](i32 v) { return row.logits_[v]; },
+          [&](i32 v, f32 logit) { sum += weight(v, logit); });
+      sum = warp_all(sum, Add{});
+      if (lane() == 0) set_bin(bin, sum);
+    }
+    block_sync();
+    const PickedBin of_run = pick_bin([&](u64 total) { return row.target(kDraw, total); });
+    if (of_run.bin < 0) return kNoPlace;
+    const i32 begin = of_run.bin * run;
+    for (i32 bin = thread(); bin < sampling::kBins; bin += kThreads) {
+      const i32 v = begin + bin;
+      set_bin(bin, bin < run && v < row.num_ ? weight(v, row.logits_[v]) : 0);
+    }
+    block_sync();
+    const PickedBin of_token = pick_bin([&](u64) { return of_run.left; });
+    return of_token.bin < 0 ? kNoPlace : Place{0, begin + of_token.bin};  // none: after an abort
+  }
+
+  // ---- in order ----
+
+  // The first token with which the sum exceeds the target; none if all tokens' does not.
+  Place first_beyond(int step) {
+    SamplingArea& area = sampling_area();
+    const bool has_few = num_ <= sampling::kMostListed;
+    Part part;
+    PickedBin picked = {-1, 0};
+    u64 wanted = 0;
+    if (!has_few) {
+      // Top-p's bins are the draw's, too, which ends before what top-p leaves out.
+      const bool is_again = step == kDraw && has_bins_;
+      if (!is_again) {
+        spread_bins(step);
+        fill_bins<true>(step, part, 0, 0);
+      }
+      picked = pick_bin([&](u64 total) {
+        wanted = target(step, is_again ? area.kept : total);
+        if (step == kTopP && thread() == 0) area.kept = total;
+        return is_again && wanted >= area.kept ? total : wanted;
+      });
+      if (picked.bin < 0) return kNoPlace;
+      if (picked.bin > 0) part.from = static_cast<f32>(picked.bin);
+      if (picked.bin < sampling::kBins - 1) part.to = static_cast<f32>(picked.bin + 1);
+    }
+#pragma unroll 1
+    for (;;) {
+      i64 least = kHighest, most = 0;
+      const u32 count = list_part(step, part, least, most);
+      if (has_few) {
+        u64 sum = 0;
+        for (u32 i = static_cast<u32>(thread()); i < count; i += kThreads) sum += area.listed_sum[i];
+        const u64 total = block_whole(sum, Add{});
+        picked.left = target(step, total);
+        if (picked.left >= total) return kNoPlace;
+      }
+      if (count <= sampling::kMostListed) return first_of_list(static_cast<int>(count), picked.left, wanted);
+      // The codes that there are, in as many bins.
+      least = block_whole(least, Smaller{}), most = block_whole(most, Larger{});
+      int shift = 0;
+      while ((most - least) >> shift >= sampling::kBins) ++shift;
+      if (thread() == 0) {
+        octaves_ = kAllOctaves;
+        is_crowded_ = (most - least) >> kTokenBits == 0;
+        has_bins_ = false;
+      }
+      block_sync();
+      fill_bins<false>(step, part, least, shift);
+      const u64 left = picked.left;
+      picked = pick_bin([&](u64) { return left; });
+      if (picked.bin < 0) return kNoPlace;  // after an abort, when others write what is read here
+      part.begin = least + (static_cast<i64>(picked.bin) << shift);
+      part.shift = shift;
+    }
+  }
+
+  // As many bins as there are over what tokens here and there take: what lies farther away is in the last one.
+  void spread_bins(int step) {
+    SamplingArea& area = sampling_area();
+    const i32 n = static_cast<i32>(static_cast<i64>(thread()) * num_ / kThreads);
+    f32 farthest = distance(logits_[is_listed_ ? room_[n] : n]);
+    farthest = warp_all(farthest < kFarthest ? farthest : 0.0f, Larger{});
+    if (lane() == 0) area.farthest_of_warp[warp()] = farthest;
+    block_sync();
+    if (thread() == 0) {
+      for (int w = 0; w < kWarps; ++w) farthest = max(farthest, area.farthest_of_warp[w]);
+      is_crowded_ = farthest < 0x1p-10f;
+      farthest = max(farthest, 0x1p-10f);
+      bins_per_unit_ = static_cast<f32>(sampling::kBins - 1) / farthest;
+      constexpr f32 kOctaves = 1.442696f * 65536;  // a unit's, in 2^-16
+      octaves_ = step == kTopK ? kAllOctaves : static_cast<u32>(kOctaves / bins_per_unit_) + 1;
+      has_bins_ = step == kTopP;
+    }
+    block_sync();
+  }
+
+  // With all tokens by bin_of(), with a part of them by their codes from `least`.
+  template <bool kAll>
+  void fill_bins(int step, Part part, i64 least, int shift) const {
+    const RowSampler row = *this;
+    clear_bins();
+    struct Addend {
+      i32 bin = 0;
+      u64 amount = 0;
+    };
+    const auto addend = [&](Place at) {
+      const f32 away = row.distance(at.logit);
+      Addend to;
+      if (row.is_asked(at, away) && (kAll || row.is_in(part, at.token, away))) {
+        to.bin = kAll ? row.bin_of(away) : static_cast<i32>((code_of(at.token, away) - least) >> shift);
+        to.amount = row.measure(step, at.token, away, row.bits_of(to.bin));
+      }
+      return to;
+    };
+    const auto add = [&](Place at) {
+      const Addend to = addend(at);
+      add_to_bin(to.bin, to.amount);
+    };
+    const auto add_together = [&](Place at) {
+      const Addend to = addend(at);
+      add_to_bin_together(to.bin, to.amount);
+    };
+    // 32 lanes that add to one word take turns; where that is to be expected, they look first.
+    if (row.is_crowded_)
+      each<2>(add_together);
+    else
+      each(add);
+    block_sync();
+  }
+
+  // How many there are, of which kMostListed are listed; the codes of a thread's.
+  u32 list_part(int step, Part part, i64& least, i64& most) const {
+    SamplingArea& area = sampling_area();
+    const RowSampler row = *this;
+    if (thread() == 0) area.num_listed = 0;
+    block_sync();
     each([&](Place at) {
-      if (code_of(by_token, at, distance(at.logit)) >> shift != begin) return;
-      const u64 amount = measure(step, at);
+      const f32 away = row.distance(at.logit);
+      if (!row.is_in(part, at.token, away) || !row.is_asked(at, away)) return;  // most are in another bin
+      const u64 amount = row.measure(step, at.token, away);
       if (amount == 0) return;
+      const i64 code = code_of(at.token, away);
+      least = min(least, code), most = max(most, code);
       const u32 place = atomic_add(&area.num_listed, 1u);
-      if (place >= sampling::kMostListed) return;  // after an abort, when others write what is read here
+      if (place >= sampling::kMostListed) return;
       area.listed[place] = at;
       area.listed_sum[place] = amount;
     });
     block_sync();
-    const int count = min(static_cast<int>(area.num_listed), sampling::kMostListed);
+    return area.num_listed;
+  }
+
+  Place first_of_list(int count, u64 left, u64 wanted) const {
+    SamplingArea& area = sampling_area();
+    if (thread() == 0) area.found = kNoPlace;
+    block_sync();
     for (int i = thread(); i < count; i += kThreads) {
       const Place own = area.listed[i];
       u64 before = 0;
+#pragma unroll 4
       for (int j = 0; j < count; ++j)
-        if (by_token ? area.listed[j].token < own.token : area.listed[j].is_before(own)) before += area.listed_sum[j];
-      if (before <= left && left - before < area.listed_sum[i]) area.found = own;
+        if (area.listed[j].is_before(own)) before += area.listed_sum[j];
+      if (before > left || left - before >= area.listed_sum[i]) continue;
+      area.found = own;
+      area.kept = wanted - left + before + area.listed_sum[i];
     }
     block_sync();
     return area.found;
   }
 
-  // Few are left, so nobody looks at all tokens again.
+  // Before top-k of at most as many as there are threads: of the first token of each of many groups the k-th. Those
+  // that are not behind it are k at least, and seldom many more.
+  void list_likeliest() {
+    SamplingArea& area = sampling_area();
+    Place first = kLastPlace;
+    each([&](Place at) {
+      if (at.token >= 0 && at.is_before(first)) first = at;
+    });
+    int lanes = 1;  // of a group
+    for (; lanes < kWarpLanes && kThreads / (2 * lanes) >= 4 * cuts_.top_k; lanes *= 2) {
+      const Place other = {from_lane(first.logit, lanes), from_lane(first.token, lanes)};
+      if (other.is_before(first)) first = other;
+    }
+    if (lane() % lanes == 0) area.listed[thread() / lanes] = first;
+    if (thread() == 0) area.found = kLastPlace;
+    block_sync();
+    const int num_groups = kThreads / lanes;
+    for (int i = thread(); i < num_groups; i += kThreads) {
+      const Place own = area.listed[i];
+      int before = 0;
+#pragma unroll 4
+      for (int j = 0; j < num_groups; ++j) before += area.listed[j].is_before(own) ? 1 : 0;
+      if (before == cuts_.top_k - 1 && own.token != kLastPlace.token) area.found = own;
+    }
+    block_sync();
+    if (thread() == 0) last_ = area.found;
+    block_sync();
+    list_tokens();
+  }
+
+  // Those that are not behind the last one are few, so nobody looks at all tokens again.
   void list_tokens() {
     SamplingArea& area = sampling_area();
+    const RowSampler row = *this;
     if (thread() == 0) area.num_listed = 0;
     block_sync();
     each([&](Place at) {
-      if (!last_.is_before(at)) room_[atomic_add(&area.num_listed, 1u)] = at.token;
+      if (row.is_asked(at, row.distance(at.logit))) room_[atomic_add(&area.num_listed, 1u)] = at.token;
     });
     block_sync();
-    if (thread() != 0) return;
-    num_ = static_cast<i32>(area.num_listed);
-    is_listed_ = true;
+    if (thread() == 0) {
+      num_ = static_cast<i32>(area.num_listed);
+      is_listed_ = true;
+    }
+    block_sync();
   }
 
   const f32* logits_;
@@ -240,7 +524,10 @@ class RowSampler {
   Cuts cuts_;
   double uniform_;
   i32* room_;
-  bool is_sorted_ = false, is_listed_ = false;
+  f32 bins_per_unit_ = 0;
+  u32 octaves_ = kAllOctaves;  // of a bin, in 2^-16
+  bool is_crowded_ = false, is_listed_ = false;
+  bool has_bins_ = false;    // of top-p, over all tokens
   Place last_ = kLastPlace;  // those behind it are left out
   f32 least_ = 0;            // and those that weigh less
 };
@@ -258,27 +545,45 @@ inline i32 penalize_by_block(f32* adjusted, i32* counts, const f32* logits, i32 
     else
       atomic_add(counts + text[s], 2);
   block_sync();
+  struct Counted {
+    f32 logit;
+    i32 count;
+  };
   Place best = kLastPlace;
-  for (i32 v = thread(); v < vocabulary; v += kThreads) {
-    const i32 count = counts[v];
-    const Place at = {count == 0 ? logits[v] : penalized(logits[v], count / 2, f32s), v};
-    adjusted[v] = at.logit;
-    if (at.is_before(best)) best = at;
-  }
+  each_of(
+      vocabulary, thread(), kThreads,
+      [&](i32 v) {
+        return Counted{logits[v], counts[v]};
+      },
+      [&](i32 v, Counted loaded) {
+        const f32 logit = loaded.count == 0 ? loaded.logit : penalized(loaded.logit, loaded.count / 2, f32s);
+        adjusted[v] = logit;
+        if (const Place at = {logit, v}; at.is_before(best)) best = at;
+      });
   return block_first(best, vocabulary);
 }
 
 inline f32 log_probability_by_block(const f32* logits, i32 vocabulary, i32 best, i32 token) {
   const f32 largest = logits[best];
   u64 total = 0;
-  for (i32 v = thread(); v < vocabulary; v += kThreads) total += whole_weight(exp(logits[v] - largest));
-  const double sum = static_cast<double>(block_total(total)) * (1.0 / 17592186044416.0);
+  each_of(
+      vocabulary, thread(), kThreads, [&](i32 v) { return logits[v]; },
+      [&](i32, f32 logit) {
+        const f32 share = exp(logit - largest);
+        total += share > 0.0f ? whole_weight(share, kWholeBits) : 0;  // what is no number weighs nothing
+      });
+  const double sum = static_cast<double>(block_whole(total, Add{})) * (1.0 / 17592186044416.0);
   return logits[token] - largest - log(static_cast<f32>(sum));
 }
 
-/// Row r, of which more is asked than its likeliest token.
+template <class Args>
+inline i32 likeliest_token(const Args& a, i64 r) {
+  return min(max(a.best[r], 0), static_cast<i32>(a.V) - 1);  // after an abort it may be anything
+}
+
+/// A token that is asked for otherwise than as the likeliest one.
 template <class Args, class Task>
-MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
+inline i32 drawn_token(const Task& task, i64 r) {
   const auto& a = Args::of(task);
   const i32 vocabulary = static_cast<i32>(a.V);
   const i64 request = a.sample_request[r];
@@ -287,50 +592,55 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
   const f32* logits = a.logits + r * a.V;
   i32* const room = a.heap + r * a.V;
   const i32* fields = a.requests + request * batch::kRequestFields;
-  const i32 likeliest = min(max(a.best[r], 0), vocabulary - 1);  // after an abort it may be anything
-  i32 token = likeliest;
+  i32 token = likeliest_token(a, r);
   if (has_penalties(f32s)) {
     f32* const adjusted = a.adjusted + r * a.V;
     token = penalize_by_block(adjusted, room, logits, vocabulary, a.history + request * a.S, fields[batch::kPrompt],
                               fields[batch::kLength], f32s);
     logits = adjusted;
   }
-  if (f32s[batch::kTemperature] > 0.0f) {
-    RowSampler& sampler = RowSampler::of_block();
-    block_sync();  // nobody looks at the last row's any more
-    if (thread() == 0)
-      sampler =
-          RowSampler(logits, vocabulary, token, f32s[batch::kTemperature],
-                     {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]},
-                     uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]),
-                                  static_cast<u32>(fields[batch::kLength])),
-                     room);
-    block_sync();
-    token = sampler.draw();
-  }
+  if (f32s[batch::kTemperature] <= 0.0f) return token;
+  RowSampler& sampler = RowSampler::of_block();
+  block_sync();  // nobody looks at the last row's any more
+  if (thread() == 0)
+    sampler = RowSampler(logits, vocabulary, token, f32s[batch::kTemperature],
+                         {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]},
+                         uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]),
+                                      static_cast<u32>(fields[batch::kLength])),
+                         room);
+  block_sync();
+  return sampler.draw();
+}
+
+/// Operands are looked up again after each part, or they would lie in local memory while registers are needed.
+template <class Args, class Task>
+MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
+  i32 token = -1;
   f32 logprob = 0;
-  if (i32s[batch::kLogprobs] != 0) logprob = log_probability_by_block(a.logits + r * a.V, vocabulary, likeliest, token);
-  if (thread() == 0) {
-    a.token[r] = token;
-    a.logprob[r] = logprob;
+  {
+    const auto& a = Args::of(task);
+    const f32* f32s = a.sampling_f32 + a.sample_request[r] * batch::kSamplingFloats;
+    if (f32s[batch::kTemperature] > 0.0f || has_penalties(f32s)) token = drawn_token<Args>(task, r);
   }
+  {
+    const auto& a = Args::of(task);
+    if (token < 0) token = likeliest_token(a, r);
+    if (a.sampling_i32[a.sample_request[r] * batch::kSamplingInts + batch::kLogprobs] != 0)
+      logprob = log_probability_by_block(a.logits + r * a.V, static_cast<i32>(a.V), likeliest_token(a, r), token);
+  }
+  if (thread() != 0) return;
+  const auto& a = Args::of(task);
+  a.token[r] = token;
+  a.logprob[r] = logprob;
 }
 
 /// The body of the operator `sampling`: one token per sample row.
 template <class Args>
 inline void sample_rows_by_block(const Args& a) {
+  const auto& task = *a.task;
+  const i64 end = min(a.r_end, a.R);
 #pragma unroll 1
-  for (i64 r = a.r_begin; r < a.r_end && r < a.R; ++r) {
-    const i64 request = a.sample_request[r];
-    const f32* f32s = a.sampling_f32 + request * batch::kSamplingFloats;
-    if (f32s[batch::kTemperature] > 0.0f || has_penalties(f32s) ||
-        a.sampling_i32[request * batch::kSamplingInts + batch::kLogprobs] != 0) {
-      sample_row_by_block<Args>(*a.task, r);
-    } else if (thread() == 0) {
-      a.token[r] = a.best[r];
-      a.logprob[r] = 0;
-    }
-  }
+  for (i64 r = a.r_begin; r < end; ++r) sample_row_by_block<Args>(task, r);
 }
 
 /// The body of the operator `gumbel_argmax` (kernels/cpu/gumbel.h): of equals the lowest token.
@@ -339,8 +649,11 @@ inline void gumbel_argmax_by_block(const Args& a) {
   for (i64 r = a.r_begin; r < a.r_end && r < a.R; ++r) {
     const GumbelNoise noise(a, r);
     Place best = kLastPlace;
-    for (i32 v = thread(); v < static_cast<i32>(a.V); v += kThreads)
-      if (const Place at = {to_f32(a.logits[r * a.V + v]) + noise(v), v}; at.is_before(best)) best = at;
+    each_of(
+        static_cast<i32>(a.V), thread(), kThreads, [&](i32 v) { return to_f32(a.logits[r * a.V + v]); },
+        [&](i32 v, f32 logit) {
+          if (const Place at = {logit + noise(v), v}; at.is_before(best)) best = at;
+        });
     const i32 token = block_first(best, static_cast<i32>(a.V));
     if (thread() == 0) a.token[r] = token;
   }
