@@ -1,32 +1,23 @@
 // How the attention of a decoder lies in a GPU worker's shared memory (kernels/cuda/attention.cuh): shared by the host,
 // which sees to it that there is room, and the body.
 //
-// One multiply-accumulate takes kTilePositions positions. Where a block has one row, a warp takes all of a head for the
-// scores and kRunValues of it for the sum of the values; so a head's warps work out the same scores, and hand each
-// other nothing. Where it has several, kParts of the block take a row each.
+// A warp takes a tile of kTilePositions positions at a time, all of their values, from the keys to the sum of the
+// values, and hands others nothing before the end. Where a block has one row, all its warps work on that; where it has
+// several, kParts of the block take a row each.
 #pragma once
 
 namespace megalith::attention {
 
 constexpr int kWarps = 16;
 constexpr int kTilePositions = 8;
-/// Of the head that a warp sums values of: 16 bytes a lane, four lanes a position.
+/// Of a head, what the four lanes of a position have of it at a time: 16 bytes each.
 constexpr int kRunValues = 32;
-/// Query heads that share a key: the rows of the tile are theirs twice, once rounded and once what rounding left.
+/// Query heads that share a key: the rows of the operand are theirs twice, once rounded and once what rounding left.
 [[maybe_unused]] constexpr long long kMostHeads = 8;
 
-/// Warps of a tile of positions, and tiles that are under way at once, for heads of `d` values.
 constexpr int runs(long long d) { return static_cast<int>(d) / kRunValues; }
-constexpr int tiles(long long d) { return kWarps / runs(d); }
 /// From one head of bf16 to the next: two of them side by side are in different banks.
 constexpr int stride(long long d) { return static_cast<int>(d % 64 == 0 ? d + kRunValues : d); }
-
-/// Queries twice, then a key and a value for each row of the iteration that is there at a time.
-constexpr long long staged_bytes(long long heads, long long rows, long long d) {
-  return 2 * stride(d) * (2 * heads + 2 * rows);
-}
-/// What tiles hand to their sum: of each head d values, the largest score and the total of the weights.
-constexpr long long joined_bytes(long long heads, long long d) { return tiles(d) * heads * (d + 2) * 4; }
 
 /// Parts of a block that take a row each.
 constexpr int kParts = 4;
@@ -40,9 +31,27 @@ constexpr long long part_bytes(long long heads, long long d) {
                   joined = kPartWarps * heads * (d + 2) * 4;
   return ((staged > joined ? staged : joined) + 127) / 128 * 128;
 }
-/// What a task of one row works in.
+
+/// One row has a way of its own, with keys and values in registers. Longer heads have no room there, and go the way of
+/// several rows.
+[[maybe_unused]] constexpr bool takes_one_row(long long d) { return d <= 128; }
+/// Heads whose sums a warp has room for. If more share a key, two warps take a tile, some of the heads each.
+constexpr long long kWarpHeads = 4;
+constexpr int head_groups(long long heads) { return static_cast<int>((heads + kWarpHeads - 1) / kWarpHeads); }
+/// A warp's heads are summed two at a time: sums of a pair, then of each its largest score and the weights' total.
+constexpr int head_pairs(long long heads) {
+  return static_cast<int>((heads < kWarpHeads ? heads + 1 : kWarpHeads) / 2);
+}
+constexpr int joined_floats(long long d) { return static_cast<int>(2 * (d + 2)); }
+constexpr long long joined_bytes(long long heads, long long d) {
+  return kWarps * head_pairs(heads) * joined_floats(d) * 4;
+}
+/// A query, of which each two values are followed by what rounding left of them, and as much more as puts the next one
+/// in other banks.
+constexpr int query_bytes(long long d) { return static_cast<int>(4 * d + 16); }
+/// What such a task works in: the above, then the queries, the row's key and its value.
 [[maybe_unused]] constexpr long long one_row_bytes(long long heads, long long d) {
-  return staged_bytes(heads, 1, d) + joined_bytes(heads, d);
+  return joined_bytes(heads, d) + heads * query_bytes(d) + 2 * 2 * d;
 }
 
 }  // namespace megalith::attention

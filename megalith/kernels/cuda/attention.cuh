@@ -8,7 +8,8 @@ namespace megalith::kernels {
 
 template <bool kNorm, class Args>
 inline void attention_task(const Args& args) {
-  constexpr bool kWhole = Chunks<Args>::kWhole, kOneRow = !kWhole && Args::T_largest == 1;
+  constexpr bool kWhole = Chunks<Args>::kWhole;
+  constexpr bool kOneRow = !kWhole && Args::T_largest == 1 && attention::takes_one_row(2 * Args::H);
   const auto task = args.task;
   if (args.t_begin >= rows_of(args)) return;
   look_up_rows(args);
@@ -16,7 +17,7 @@ inline void attention_task(const Args& args) {
   if constexpr (!kWhole) c = static_cast<int>(args.c_begin);
   for (;;) {
     if constexpr (kOneRow)
-      ChunkAttention<kNorm, Args>(task, 0, g, c).run();
+      ChunkAttention<kNorm, Args>(task, g, c).run();
     else
       attend_rows<kNorm, Args>(task, g, c);
     const Args bounds = Args::of(*task);

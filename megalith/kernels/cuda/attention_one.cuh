@@ -1,175 +1,218 @@
 // Attention of one row of a decoder by a whole block, where latency is all that counts. Queries and keys of this
 // iteration are normalised and rotated here (heads.cuh).
 //
-// Keys and values of earlier iterations come from the cache; those of this iteration's rows from `qkv` itself, so that
+// Keys and values of earlier iterations come from the cache; those of this iteration's row from `qkv` itself, so that
 // nobody waits for the cache to be written. Loads of the cache are under way before the first wait.
 //
-// Scores and sums are multiply-accumulates of bf16 (kernels/attention_layout.h), with positions where a projection has
-// columns of activations. A lane holds 16 bytes of a key just as they lie in the cache, since any order of a head's
-// values is as good as another if queries have it, too. Queries and the weights of the softmax are taken in two parts,
-// rounded and what rounding left, in rows of the tile that would be empty otherwise: so only a key of this iteration is
-// rounded more than its meaning has it, as the cache will have it in the next.
+// A warp takes every sixteenth tile of eight positions, from its keys to the sum of its values: so of up to four query
+// heads a position is loaded by one warp, of more by two. A lane has 16 bytes of every 64 of a position's key and
+// value, just as they lie in the cache, since any order of a head's values is as good as another if queries have it,
+// too, and sums are put where they belong. Keys are loaded again into the same registers when the tile's scores are
+// known, values when they are summed; on which page a tile lies is looked up a tile before that.
+//
+// Scores and sums are multiply-accumulates of bf16. For the scores queries are the first operand's rows, rounded, and
+// in the lower half what rounding left; positions are the second's columns. For the sums values are the first operand,
+// turned by movmatrix, and the weights of the softmax the second, just as the scores gave them, first rounded, then
+// what rounding left. There the sixteen that are summed over are eight positions twice, for two halves of the values:
+// columns 0 to 3 are the heads' weights of the first half and 0 of the second, columns 4 to 7 the other way round. So
+// no sum is worked out for nothing. Only a key of this iteration is rounded more than its meaning has it, as the cache
+// will have it in the next.
 #pragma once
 
 #include "megalith/kernels/cuda/attention_parts.cuh"
 
 namespace megalith::kernels {
 
-/// What several warps read (kRuns), through the first-level cache: with 4096 tokens before, Qwen3-8B takes 4.16 ms a
-/// token instead of 4.28.
-inline uint4 load_again(const bf16* from) {
-  uint4 value;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(from)
-               : "memory");
-  return value;
-}
-
-/// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
-/// iteration's rows. What the task's operands are is looked up where it is needed: kept from start to end, it would
-/// spill.
+/// Chunk c of the positions of row 0 (ops/attention_qkv.h): first the chunk's cached ones, then that of the row itself.
+/// What the task's operands are is looked up where it is needed: kept from start to end, it would spill.
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), G = static_cast<int>(Args::G);
   static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C);
-  static constexpr int A = G * M, kRuns = attention::runs(D), kTiles = attention::tiles(D);
-  static constexpr int kStride = attention::stride(D), kPositions = attention::kTilePositions;
-  static constexpr int kAtOnce = kTiles * kPositions;
+  static constexpr int A = G * M, kRuns = attention::runs(D);
+  // Warps of a tile, which have other heads each, and tiles that are under way at once.
+  static constexpr int kGroups = attention::head_groups(M), kTiles = kWarps / kGroups;
+  static constexpr int kPositions = attention::kTilePositions, kAtOnce = kTiles * kPositions;
+  static constexpr int kHeadPairs = attention::head_pairs(M), kJoined = attention::joined_floats(D);
+  static constexpr int kRunSums = 2 * attention::kRunValues;  // of a pair, from one run of its values to the next
+  static constexpr int kJoinedAtOnce = 4;                     // tiles
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
 
  public:
-  ChunkAttention(decltype(Args::task) task, int t, int g, int c) : task_(task), t_(t), g_(g), c_(c) {}
+  ChunkAttention(decltype(Args::task) task, int g, int c) : task_(task), g_(g), c_(c) {}
 
   void run() {
-    const int request = row_table.request[t_], cached = num_cached<Args>(row_table.start[t_], c_);
-    const u32 fresh = fresh_rows();
-    const int count = cached + __popc(fresh);
+    const int cached = num_cached<Args>(row_table.start[0], c_);
+    const int count = cached + (row_table.position[0] / L % C == c_);
     if (count == 0) return put_nothing();
-    const int tile = warp() / kRuns, first = tile * kPositions;
-    uint4 key[kRuns], value;
-    load(first + lane() / 4, cached, request, key, value);
-    stage_heads(fresh);
+    // Of tiles without a cached position nothing is loaded; what is there then weighs nothing.
+    const int first = warp() / kGroups * kPositions;
+    uint4 key[kRuns] = {}, value[kRuns] = {};
+    if (first < cached) {
+      const int row = row_at(first, cached, page_at(first, cached));
+      load(key, args().k_cache, row);
+      load(value, args().v_cache, row);
+    }
+    int page = page_at(first + kAtOnce, cached);
+    stage_heads(count > cached);
     block_sync();
     inputs_are_ready(args().epoch);
-
-    f32 top = -kInfinity, total = 0, sum[4][4] = {};
-    if (tile < kTiles)
 #pragma unroll 1
-      for (int at = first; at < count; at += kAtOnce) {
-        const int n = at + lane() / 4;
-        if (n >= cached && n < count) take_fresh(n - cached, key, value);
-        // Two positions a lane, 2 (lane % 4) and the next, of head lane / 4.
-        float2 score = scores(key);
-        const uint4 values = value;
-        load(n + kAtOnce, cached, request, key, value);
-        const int of_lane = at + lane() % 4 * 2;
-        score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
-        score.y = of_lane + 1 < count ? score.y * Args::scale : -kInfinity;
-        f32 larger = max(top, max(score.x, score.y));
-        larger = max(larger, from_lane(larger, 1));
-        larger = max(larger, from_lane(larger, 2));
-        const f32 keep = fast_exp(top - larger), x = fast_exp(score.x - larger), y = fast_exp(score.y - larger);
-        top = larger;
-        total = fma(total, keep, x + y);
-        const Halves weights = halves(x, y);
-        const uint4 rows = {weights.rounded, 0, weights.rest, 0};
-        const u32 columns[4] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          sum[j][0] *= keep;
-          sum[j][1] *= keep;
-          const u32 column = transposed(columns[j]);
-          multiply_accumulate(sum[j], rows, column, column);
-        }
-      }
-    total += from_lane(total, 1);
-    total += from_lane(total, 2);
-    const int m = lane() / 4, run = warp() % kRuns;
-    if (tile < kTiles && m < M) {
-      f32* const to = joined(tile, m) + run * attention::kRunValues + lane() % 4 * 8;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) *reinterpret_cast<float2*>(to + 2 * j) = {sum[j][0], sum[j][1]};
-      if (run == 0 && lane() % 4 == 0) *reinterpret_cast<float2*>(joined(tile, m) + D) = {top, total};
+    for (int at = first; at < count; at += kAtOnce) {
+      const int next = at + kAtOnce;
+      if (count > cached && cached < at + kPositions) take_fresh(at + lane() / 4 == cached, key, value);
+      const float2 score = scores(key);
+      const int row = row_at(next, cached, page);
+      if (next < cached) load(key, args().k_cache, row);
+      page = page_at(next + kAtOnce, cached);
+      turn(value);
+      add_values(value, weigh(score, count - at, at == first));
+      if (next < cached) load(value, args().v_cache, row);
     }
+    const int tiles = min((count + kPositions - 1) / kPositions, kTiles);
+    // Who had no tile has sums of 0, so that as many are there as are asked for at once.
+    if (warp() / kGroups < (tiles + kJoinedAtOnce - 1) / kJoinedAtOnce * kJoinedAtOnce) join();
     block_sync();
-    put_joined();
+    put_joined(tiles);
   }
 
  private:
-  // In shared memory: M queries, what rounding left of them, then a key and a value for each fresh row.
-  static bf16* staged(int head) { return reinterpret_cast<bf16*>(area_behind_sums()) + head * kStride; }
-  static f32* joined(int tile, int m) {
-    return reinterpret_cast<f32*>(area_behind_sums() + attention::staged_bytes(M, Args::T_largest, D)) +
-           (tile * M + m) * (D + 2);
+  // In shared memory: what each warp sums of each pair of heads, then M queries (attention::query_bytes()), and the
+  // row's key and value.
+  static f32* joined(u32 warp, u32 pair) {
+    return reinterpret_cast<f32*>(shared_area()) + (warp * kHeadPairs + pair) * kJoined;
   }
-  int result(int m) const { return (t_ * C + c_) * A + g_ * M + m; }
+  static u8* query(int m) { return shared_area() + attention::joined_bytes(M, D) + m * attention::query_bytes(D); }
+  static bf16* fresh(bool is_value) { return reinterpret_cast<bf16*>(query(M)) + (is_value ? D : 0); }
+  int result(int m) const { return c_ * A + g_ * M + m; }
   Args args() const { return Args::of(*task_); }
 
-  /// The lane's share of position number n, if it is a cached one: a key whole by the four lanes, of the value what the
-  /// warp sums.
-  void load(int n, int cached, int request, uint4 (&key)[kRuns], uint4& value) const {
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) key[i] = {0, 0, 0, 0};
-    value = {0, 0, 0, 0};
-    if (n >= cached) return;
-    const Args args = this->args();
-    const i64 element = cached_element(args, request, g_, c_, n) + lane() % 4 * 8;
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) key[i] = load_again(args.k_cache + element + i * attention::kRunValues);
-    value = load_once(args.v_cache + element + warp() % kRuns * attention::kRunValues);
+  /// On which page the lane's position of a tile is that begins at number `at`; past the last cached one it takes that
+  /// again, whose weight will be 0.
+  int page_at(int at, int cached) const {
+    if (at >= cached) return 0;
+    return page_of(args(), row_table.request[0], cached_position<Args>(c_, min(at + lane() / 4, cached - 1)));
   }
-  bool holds(int position) const { return position / L % C == c_; }
-  /// The rows of this iteration that count for this one, a bit each: itself, if it is in this chunk.
-  u32 fresh_rows() const { return holds(row_table.position[0]) ? 1 : 0; }
+  /// Which row it is of both caches, of those of all pages and groups of heads.
+  int row_at(int at, int cached, int page) const {
+    constexpr int B = static_cast<int>(Args::B);
+    return (page * B + cached_position<Args>(c_, min(at + lane() / 4, cached - 1)) % B) * G + g_;
+  }
+  /// The lane's share of a row.
+  static void load(uint4 (&share)[kRuns], const bf16* cache, int row) {
+    const bf16* const from = cache + i64(row) * D + lane() % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) share[i] = load_once(from + i * attention::kRunValues);
+  }
 
-  // This row's queries; the keys and values of fresh rows.
-  void stage_heads(u32 fresh) const {
-    const int num_heads = M + 2 * __popc(fresh);
+  /// This row's queries, and its key and value if they are of this chunk. By the last warps, which have no tile to ask
+  /// for first if the text is short.
+  void stage_heads(bool has_fresh) const {
+    const int num_heads = has_fresh ? M + 2 : M;
 #pragma unroll 1
-    for (int h = warp(); h < num_heads; h += kWarps) {
-      const bool is_query = h < M, is_value = !is_query && (h - M) % 2 == 1;
-      int row = t_;
-      if (!is_query) {
-        u32 left = fresh;
-        for (int i = (h - M) / 2; i > 0; --i) left &= left - 1;
-        row = __ffs(static_cast<int>(left)) - 1;
-      }
+    for (int h = kWarps - 1 - warp(); h < num_heads; h += kWarps) {
+      const bool is_query = h < M, is_value = h == M + 1;
       const Args args = this->args();
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
-      bf16* const to = staged(is_query ? h : M + h);
-      each_qkv_pair(args, row, row_table.position[row], g_, is_query ? h : M + (h - M) % 2, norm, !is_value,
-                    [&](int d, f32 a, f32 b) {
-                      const Halves two = halves(a, b);
-                      *reinterpret_cast<u32*>(to + d) = two.rounded;
-                      if (is_query) *reinterpret_cast<u32*>(to + M * kStride + d) = two.rest;
-                    });
+      each_qkv_pair(args, 0, row_table.position[0], g_, h, norm, !is_value, [&](int d, f32 a, f32 b) {
+        const Halves two = halves(a, b);
+        if (is_query)
+          *reinterpret_cast<uint2*>(query(h) + 4 * d) = make_uint2(two.rounded, two.rest);
+        else
+          *reinterpret_cast<u32*>(fresh(is_value) + d) = two.rounded;
+      });
     }
   }
-  /// The lane's share of the i-th fresh row's key and value.
-  void take_fresh(int i, uint4 (&key)[kRuns], uint4& value) const {
-    const bf16* const from = staged(2 * M + 2 * i) + lane() % 4 * 8;
+  /// The lane's share of the row's key and value, if it is of the lane's position.
+  void take_fresh(bool is_mine, uint4 (&key)[kRuns], uint4 (&value)[kRuns]) const {
+    const bf16* const from = fresh(false) + lane() % 4 * 8;
+    if (!is_mine) return;
 #pragma unroll
-    for (int j = 0; j < kRuns; ++j) key[j] = *reinterpret_cast<const uint4*>(from + j * attention::kRunValues);
-    value = *reinterpret_cast<const uint4*>(from + kStride + warp() % kRuns * attention::kRunValues);
+    for (int i = 0; i < kRuns; ++i) {
+      key[i] = *reinterpret_cast<const uint4*>(from + i * attention::kRunValues);
+      value[i] = *reinterpret_cast<const uint4*>(from + D + i * attention::kRunValues);
+    }
   }
 
-  /// Of the warp's tile: head lane / 4, positions 2 (lane % 4) and the next. Rows of the other operand that are no
-  /// head's repeat the last one; nobody looks at what becomes of them.
+  /// Of a tile: of a head positions 2 (lane % 4) and the next. The head is the warp's lane / 4 % 4-th; past the last
+  /// one it is that again, and nobody looks at what becomes of it.
   float2 scores(const uint4 (&key)[kRuns]) const {
-    const bf16* const from = staged(min(lane() / 4, M - 1)) + lane() % 4 * 8;
+    const int first = warp() % kGroups * static_cast<int>(attention::kWarpHeads);
+    const int head = min(first + lane() / 4 % static_cast<int>(attention::kWarpHeads), M - 1);
+    const uint4* const from = reinterpret_cast<const uint4*>(query(head)) + lane() % 4 * 2;
     f32 even[4] = {}, odd[4] = {};
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
-      const uint4 rounded = *reinterpret_cast<const uint4*>(from + i * attention::kRunValues);
-      const uint4 rest = *reinterpret_cast<const uint4*>(from + M * kStride + i * attention::kRunValues);
-      multiply_accumulate(even, {rounded.x, rest.x, rounded.y, rest.y}, key[i].x, key[i].y);
-      multiply_accumulate(odd, {rounded.z, rest.z, rounded.w, rest.w}, key[i].z, key[i].w);
+      multiply_accumulate(even, from[8 * i], key[i].x, key[i].y);
+      multiply_accumulate(odd, from[8 * i + 1], key[i].z, key[i].w);
     }
     return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
   }
+  /// From two values of position lane / 4 to one of positions 2 (lane % 4) and the next each: of every 8 values, of
+  /// which lane / 8 says which, number lane / 4 % 2 in x, and each second one after it in y, z and w.
+  static void turn(uint4 (&value)[kRuns]) {
+#pragma unroll
+    for (uint4& of_run : value)
+      of_run = {transposed(of_run.x), transposed(of_run.y), transposed(of_run.z), transposed(of_run.w)};
+  }
 
+  /// The weights of a tile of which the first `count` positions count, at least one; sums so far are made less by what
+  /// its largest score is more.
+  Halves weigh(float2 score, int count, bool is_first) {
+    const int of_lane = lane() % 4 * 2;
+    score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
+    score.y = of_lane + 1 < count ? score.y * Args::scale : -kInfinity;
+    f32 larger = max(top_, max(score.x, score.y));
+    larger = max(larger, from_lane(larger, 1));
+    larger = max(larger, from_lane(larger, 2));
+    if (!is_first) {
+      // A lane has sums of columns 2 (lane % 4) and the next.
+      const f32 keep = fast_exp(top_ - larger);
+      const f32 a = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8),
+                b = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8 + 4);
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i) {
+        sum_[i][0] *= a;
+        sum_[i][1] *= b;
+        sum_[i][2] *= a;
+        sum_[i][3] *= b;
+      }
+      total_ *= keep;
+    }
+    top_ = larger;
+    const f32 x = fast_exp(score.x - larger), y = fast_exp(score.y - larger);
+    total_ += x + y;
+    return halves(x, y);
+  }
+  /// `turned`: by turn(). Columns 4 to 7 of the second operand are the heads again, for the other half of the values.
+  void add_values(const uint4 (&turned)[kRuns], Halves weights) {
+    const bool is_first_half = lane() < kWarpLanes / 2;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const u32 column = part == 0 ? weights.rounded : weights.rest;
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i)
+        multiply_accumulate(sum_[i], turned[i], is_first_half ? column : 0, is_first_half ? 0 : column);
+    }
+  }
+
+  /// Where in a run of joined() the four lie that a lane has: of both heads values d and d + 2. Of the run's `eight`-th
+  /// eight d is number 4 `half` + `odd`. So lanes that write side by side meet all banks, and those that read, too.
+  static u32 place(u32 half, u32 odd, u32 eight) { return 4 * (8 * odd + ((4 * half + eight) ^ 2 * odd)); }
+  /// What the warp has summed, to where the others' is.
+  void join() {
+    total_ += from_lane(total_, 1);
+    total_ += from_lane(total_, 2);
+    const int head = lane() / 4, pair = lane() % 2, half = lane() % 4 / 2;
+    if (lane() % 4 == 0 && head < 2 * kHeadPairs)
+      *reinterpret_cast<float2*>(joined(warp(), head / 2) + 2 * D + head % 2 * 2) = {top_, total_};
+    if (pair >= kHeadPairs) return;
+    f32* const to = joined(warp(), pair) + place(half, head % 2, head / 2);
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i)
+      *reinterpret_cast<float4*>(to + i * kRunSums) = {sum_[i][0], sum_[i][1], sum_[i][2], sum_[i][3]};
+  }
   void put_nothing() const {
     const Args args = this->args();
 #pragma unroll 1
@@ -177,36 +220,60 @@ class ChunkAttention {
       put_two(args.part, result(0) * D + i, 0.0f, 0.0f, args.epoch);
     if (thread() < M) put_two(args.softmax, 2 * result(thread()), -kInfinity, 0.0f, args.epoch);
   }
-  /// A pair of a head's values a thread.
-  void put_joined() const {
-    constexpr int kPairs = D / 2;
+  /// Values 2 p and 2 p + 1 of two heads a thread, of the first `tiles` tiles.
+  void put_joined(int tiles) const {
+    constexpr u32 kPairs = D / 2;
+    static_assert((M + 1) / 2 * kPairs <= kThreads);
+    const u32 pair = threadIdx.x / kPairs, p = threadIdx.x % kPairs;
+    if (pair >= (M + 1) / 2) return;
+    const Args args = this->args();
+    const u32 eight = p % 16 / 4, half = p % 4 / 2, of_run = p / 16 * kRunSums + p % 2 * 2;
+    const f32* const first = joined(pair / kHeadPairs, pair % kHeadPairs);
+    const u32 even_at = place(half, 0, eight) + of_run, odd_at = place(half, 1, eight) + of_run;
+    f32 top[2] = {-kInfinity, -kInfinity}, total[2] = {}, even[2] = {}, odd[2] = {};  // of each head
 #pragma unroll 1
-    for (int i = thread(); i < M * kPairs; i += kThreads) {
-      const int m = i / kPairs, p = i % kPairs;
-      float2 state[kTiles];
-      f32 top = -1e30f, total = 0;
+    for (int k = 0; k < tiles; k += kJoinedAtOnce) {
+      float4 states[kJoinedAtOnce];
+      float2 evens[kJoinedAtOnce], odds[kJoinedAtOnce];
 #pragma unroll
-      for (int k = 0; k < kTiles; ++k) {
-        state[k] = *reinterpret_cast<const float2*>(joined(k, m) + D);
-        top = max(top, state[k].x);
+      for (int j = 0; j < kJoinedAtOnce; ++j) {
+        const f32* const from = first + (k + j) * (kGroups * kHeadPairs * kJoined);
+        states[j] = *reinterpret_cast<const float4*>(from + 2 * D);
+        evens[j] = *reinterpret_cast<const float2*>(from + even_at);
+        odds[j] = *reinterpret_cast<const float2*>(from + odd_at);
       }
-      float2 part = {0, 0};
 #pragma unroll
-      for (int k = 0; k < kTiles; ++k) {
-        const f32 weight = fast_exp(state[k].x - top);
-        const float2 of_tile = *reinterpret_cast<const float2*>(joined(k, m) + 2 * p);
-        total = fma(weight, state[k].y, total);
-        part.x = fma(weight, of_tile.x, part.x);
-        part.y = fma(weight, of_tile.y, part.y);
+      for (int m = 0; m < 2; ++m) {
+        f32 larger = top[m];
+#pragma unroll
+        for (int j = 0; j < kJoinedAtOnce; ++j) larger = max(larger, m == 0 ? states[j].x : states[j].z);
+        const f32 keep = fast_exp(top[m] - larger);
+        top[m] = larger;
+        total[m] *= keep;
+        even[m] *= keep;
+        odd[m] *= keep;
+#pragma unroll
+        for (int j = 0; j < kJoinedAtOnce; ++j) {
+          const f32 weight = fast_exp((m == 0 ? states[j].x : states[j].z) - larger);
+          total[m] = fma(weight, m == 0 ? states[j].y : states[j].w, total[m]);
+          even[m] = fma(weight, m == 0 ? evens[j].x : evens[j].y, even[m]);
+          odd[m] = fma(weight, m == 0 ? odds[j].x : odds[j].y, odd[m]);
+        }
       }
-      const Args args = this->args();
-      put_two(args.part, result(m) * D + 2 * p, part.x, part.y, args.epoch);
-      if (p == 0) put_two(args.softmax, 2 * result(m), top, total, args.epoch);
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const int head = 2 * static_cast<int>(pair) + m, at = result(head);
+      if (head >= M) break;
+      put_two(args.part, at * D + 2 * static_cast<int>(p), even[m], odd[m], args.epoch);
+      if (p == 0) put_two(args.softmax, 2 * at, top[m], total[m], args.epoch);
     }
   }
 
   const decltype(Args::task) task_;
-  const int t_, g_, c_;
+  const int g_, c_;
+  // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
+  f32 top_ = -kInfinity, total_ = 0, sum_[kRuns][4] = {};
 };
 
 }  // namespace megalith::kernels
