@@ -56,8 +56,9 @@ void make_likely(std::vector<double>& values, const Operator& op, const Operand&
       is_laid_out(op, operand.name) && sizes.contains("K") ? 1 / std::sqrt(static_cast<double>(sizes.at("K"))) : 1;
   for (size_t i = 0; i < values.size(); ++i) {
     double& value = values[i];
-    // of exponentials, the largest of which is 1; beside the largest score
-    if (operand.name == "total" || (operand.name == "softmax" && i % 2 == 1)) value = 1 + std::abs(value);
+    // of exponentials, the largest of which is 1; beside the largest score; of squares
+    if (operand.name == "total" || operand.name == "squares" || (operand.name == "softmax" && i % 2 == 1))
+      value = 1 + std::abs(value);
     if (is_scale) value = (0.5 + std::abs(value)) * 0.01;  // of whole numbers up to 100
     if (dtype_is_float(operand.dtype)) value *= of_sums;
   }

@@ -69,7 +69,8 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   if (gpu && r.max_rows > stream::kMostRows && r.max_rows <= stream::kMostWideRows)
     r.max_rows = ceil_div(r.max_rows, int64_t{row_blocks::kRows}) * row_blocks::kRows;
   r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.qkv_bias &&
-            r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.target);
+            r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.target) &&
+            (r.max_rows <= stream::kMostRows || config.hidden_size % row_blocks::kColumns == 0);
   MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
                  "--quantization is for the target cpu so far, not {}: leave it out, or use --target cpu", r.target);
   MEGALITH_CHECK(r.quant_columns >= 0 && r.quant_columns % panel::kQuad == 0,

@@ -80,14 +80,16 @@ class DecoderBuilder {
   graph::TensorId fused_mlp(int64_t layer, graph::TensorId x);
   graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
   graph::TensorId fused_best(graph::TensorId x, graph::TensorId logits);
-  graph::TensorId wide_norm(const std::string& name, graph::TensorId x, const std::string& weight_name);
   graph::TensorId wide_mlp(int64_t layer, graph::TensorId x);
+  graph::TensorId wide_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x,
+                                const std::string& next_norm);
   graph::TensorId wide_best(graph::TensorId x, graph::TensorId logits);
 
   ModelConfig config_;
   DecoderOptions options_;
   graph::Graph graph_;
-  graph::TensorId copy_ = -1;  // fused: the residual stream in bf16
+  // Fused: the residual stream in bf16. Of many rows it has the next norm's weight, and its squares stand beside it.
+  graph::TensorId copy_ = -1, squares_ = -1;
   graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
 };
 

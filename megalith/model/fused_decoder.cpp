@@ -2,14 +2,16 @@
 // layer instead of nine. The residual stream stays in f32 where it is added to; what is multiplied next travels as a
 // bf16 copy.
 //
-// Of many rows (a batch, a chunk of a prompt) the norms stand alone, since all workers read what they make, and a
-// row's attention is one task's: there are as many as workers anyway.
+// Of many rows (a batch, a chunk of a prompt) that copy has the next norm's weight already, and who multiplies it
+// scales the sums: by the squares of a row, which those who wrote it added up for their columns. A row's attention is
+// one task's: there are as many as workers anyway.
 #include <algorithm>
 #include <cmath>
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/row_blocks.h"
 #include "megalith/model/decoder.h"
 
 namespace megalith {
@@ -27,20 +29,33 @@ constexpr int64_t kBlockPositions = 32;
 constexpr int64_t kAttentionTasks = 128, kMostChunks = 32;
 // Columns of a chunk of the search for the largest logit: four for each lane of a warp.
 constexpr int64_t kArgmaxChunk = 128;
+// Columns of a row of many whose squares come as one sum.
+constexpr int64_t kSquaresChunk = row_blocks::kColumns;
+
+std::string layer_name(int64_t layer) { return fmt::format("model.layers.{}.", layer); }
+constexpr const char* kAttentionNorm = "input_layernorm.weight";
+constexpr const char* kMlpNorm = "post_attention_layernorm.weight";
 
 }  // namespace
 
 TensorId DecoderBuilder::fused_embed() {
   const TensorId embedding = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
-  if (!options_.wide())
-    copy_ = graph_.apply("embedding", "embed_copy", {row_token_, embedding},
-                         {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::bf16}}});
+  if (options_.wide()) {
+    const auto all = graph_.add("embedding_squares", "embed",
+                                {row_token_, embedding, weight(layer_name(0) + kAttentionNorm, {config_.hidden_size})},
+                                {.sizes = {{"L", kSquaresChunk}}, .dtypes = {{"copy", DType::bf16}}});
+    copy_ = all[1];
+    squares_ = all[2];
+    return all[0];
+  }
+  copy_ = graph_.apply("embedding", "embed_copy", {row_token_, embedding},
+                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::bf16}}});
   return graph_.apply("embedding", "embed", {row_token_, embedding},
                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::f32}}});
 }
 
 TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
-  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const std::string at = fmt::format("layer.{}.", layer), names = layer_name(layer);
   const std::string self = names + "self_attn.";
   const int64_t d = config_.head_dim, groups = config_.num_kv_heads, hidden = config_.hidden_size;
   const int64_t per_group = config_.num_heads / groups, places = per_group + 2;
@@ -51,12 +66,10 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
                      {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups);
   NodeOptions narrow = eps;
   narrow.dtypes = {{"y", DType::bf16}};
-  const std::string norm_name = names + "input_layernorm.weight";
-  const TensorId qkv =
-      options_.wide()
-          ? graph_.apply("linear", at + "qkv", {wide_norm(at + "attention_norm", x, norm_name), projection},
-                         {.dtypes = {{"y", DType::bf16}}})
-          : graph_.apply("rmsnorm_linear", at + "qkv", {copy_, weight(norm_name, {hidden}), projection}, narrow);
+  const TensorId qkv = options_.wide()
+                           ? graph_.apply("scaled_linear", at + "qkv", {copy_, squares_, projection}, narrow)
+                           : graph_.apply("rmsnorm_linear", at + "qkv",
+                                          {copy_, weight(names + kAttentionNorm, {hidden}), projection}, narrow);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, groups, d};
   const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
@@ -78,7 +91,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
     const TensorId y = graph_.apply(config_.qk_norm ? "attention_whole_qkv_norm" : "attention_whole_qkv",
                                     at + "attention", inputs, attention);
     fused_append(layer, qkv, k_cache, v_cache);
-    return graph_.apply("linear_with_residual", at + "o", {y, o, x});
+    return wide_residual(at + "o", y, o, x, names + kMlpNorm);
   }
   const int64_t row_tasks = ceil_div(options_.max_rows, int64_t{attention::kParts});
   attention.sizes["C"] = std::clamp(kAttentionTasks / (groups * row_tasks), int64_t{1}, kMostChunks);
@@ -116,36 +129,43 @@ TensorId DecoderBuilder::fused_residual(const std::string& name, TensorId y, Ten
 }
 
 TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
-  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const std::string at = fmt::format("layer.{}.", layer), names = layer_name(layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
-  const TensorId y = graph_.apply("rmsnorm_gate_up", at + "gate_up",
-                                  {copy_, weight(names + "post_attention_layernorm.weight", {hidden}),
-                                   weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
-                                   weight(names + "mlp.up_proj.weight", {intermediate, hidden})},
-                                  {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
+  const TensorId y = graph_.apply(
+      "rmsnorm_gate_up", at + "gate_up",
+      {copy_, weight(names + kMlpNorm, {hidden}), weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
+       weight(names + "mlp.up_proj.weight", {intermediate, hidden})},
+      {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
   return fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
 }
 
-TensorId DecoderBuilder::wide_norm(const std::string& name, TensorId x, const std::string& weight_name) {
-  return graph_.apply("rmsnorm", name, {x, weight(weight_name, {config_.hidden_size})},
-                      {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
+TensorId DecoderBuilder::wide_residual(const std::string& name, TensorId y, TensorId matrix, TensorId x,
+                                       const std::string& next_norm) {
+  const auto all = graph_.add("linear_residual_squares", name, {y, matrix, x, weight(next_norm, {config_.hidden_size})},
+                              {.sizes = {{"L", kSquaresChunk}}, .dtypes = {{"copy", DType::bf16}}});
+  copy_ = all[1];
+  squares_ = all[2];
+  return all[0];
 }
 
 TensorId DecoderBuilder::wide_mlp(int64_t layer, TensorId x) {
-  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const std::string at = fmt::format("layer.{}.", layer), names = layer_name(layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
-  const TensorId y = graph_.apply("gate_up", at + "gate_up",
-                                  {wide_norm(at + "mlp_norm", x, names + "post_attention_layernorm.weight"),
-                                   weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
+  const TensorId y = graph_.apply("scaled_gate_up", at + "gate_up",
+                                  {copy_, squares_, weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
                                    weight(names + "mlp.up_proj.weight", {intermediate, hidden})},
-                                  {.dtypes = {{"y", DType::bf16}}});
-  return graph_.apply("linear_with_residual", at + "down",
-                      {y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x});
+                                  {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
+  // Nobody multiplies what the last layer writes, but for a case of its own it would need a body of its own.
+  const std::string next_norm =
+      layer + 1 < config_.num_layers ? layer_name(layer + 1) + kAttentionNorm : "model.norm.weight";
+  return wide_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x, next_norm);
 }
 
 TensorId DecoderBuilder::wide_best(TensorId x, TensorId logits) {
   const TensorId last = graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")});
-  const TensorId norm = wide_norm("final_norm", last, "model.norm.weight");
+  const TensorId norm =
+      graph_.apply("rmsnorm", "final_norm", {last, weight("model.norm.weight", {config_.hidden_size})},
+                   {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
   graph_.apply("linear", "lm_head", {norm, head()}, {.outputs = {{"y", logits}}});
   const auto parts = graph_.add("argmax_partial", "argmax_partial", {logits},
                                 {.sizes = {{"C", ceil_div(config_.vocab_size, kArgmaxChunk)}, {"L", kArgmaxChunk}}});

@@ -1,5 +1,4 @@
 #include "megalith/ops/packed.h"
-#include "megalith/ops/streamed.h"
 
 namespace megalith::ops {
 
@@ -18,7 +17,6 @@ graph::Operator linear_with_residual() {
       )")
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("gemv_with_residual", {"weight"}))
-      .body(wide_body("wide_linear_with_residual", {.operands = {"weight"}, .axis = "n"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})
       .test({{"T", 33}, {"N", 70}, {"K", 776}});

@@ -29,8 +29,8 @@ inline auto multiply_area(std::string rows = "T", bool splits = false) {
   };
 }
 
-/// The body `name` of kernels/cuda/wide.cuh, for many rows of activations `x`: `streamed` says which weights, of which
-/// there must be `least` rows.
+/// The body `name` of kernels/cuda/wide.cuh, for many rows of activations `x`: `streamed` says which weights, N rows of
+/// which there must be `least`, or C times L where L is a group of them.
 inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeights streamed, int64_t least = 1) {
   const int64_t turn_rows = streamed.wide_group * streamed.wide_turn * static_cast<int64_t>(streamed.operands.size());
   std::vector<std::string> narrow = streamed.operands;
@@ -39,16 +39,16 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .file = "wide.cuh",
           .name = name,
           .applies =
-              [narrow, least](const graph::BodyQuery& q) {
+              [narrow, least, group = int64_t{streamed.wide_group}](const graph::BodyQuery& q) {
                 const int64_t rows = q.sizes.at("T");
                 const bool suits = std::all_of(narrow.begin(), narrow.end(),
                                                [&](const std::string& o) { return q.dtypes.at(o) == DType::bf16; });
+                const auto n = q.sizes.find("N");
                 return suits && rows > stream::kMostRows && rows <= stream::kMostWideRows && q.sizes.at("K") % 8 == 0 &&
-                       q.sizes.at("N") % 2 == 0 && q.sizes.at("N") >= least && q.dtypes.at("y") != DType::f16 &&
-                       (!q.dtypes.contains("residual") ||
-                        (q.dtypes.at("residual") == DType::f32 && q.dtypes.at("y") == DType::f32));
+                       (n == q.sizes.end() ? q.sizes.at("L") == group : n->second % 2 == 0 && n->second >= least) &&
+                       q.dtypes.at("y") != DType::f16;
               },
-          .blocked = {"x", "y"},
+          .blocked = {"x", "y", "copy"},
           .area_bytes = [turn_rows](const graph::BodyQuery&) { return int64_t{stream::wide_bytes(turn_rows)}; },
           .streamed = std::move(streamed)};
 }

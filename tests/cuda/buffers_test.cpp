@@ -61,8 +61,8 @@ struct Model {
   engine::Request request{.prompt = {5}, .max_new_tokens = 24, .ignore_stop_tokens = true};
 
   /// One row at a time, so that each step writes all of each buffer.
-  Model(const std::string& folder, bool random, int64_t rows = 1) : config(config_read(folder)) {
-    options = {.max_rows = rows, .max_seq_len = 128, .target = "cuda:sm_90a"};
+  Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1) : config(config_read(folder)) {
+    options = {.max_rows = rows, .max_requests = requests, .max_seq_len = 128, .target = "cuda:sm_90a"};
     if (!random) {
       weights = Weights::open(folder);
       options.weight_dtypes = weight_dtypes(*weights, config.dtype);
@@ -133,6 +133,34 @@ TEST(CudaBuffers, WithoutFusionToo) {
   Model model(kStoryteller, false, 80);
   ASSERT_FALSE(model.options.fused);
   expect_same_buffers(model);
+}
+
+// ---- that the parts of a fused decoder mean what they stand for, without a GPU ------------------
+
+// A decoder of few rows, of many, of many with their norm at the end, against the one that is not fused.
+TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
+  constexpr double kRounding = 5e-2;  // of a logit, as for the GPU: activations travel in bf16
+  const Model parts(kStoryteller, false, 80);
+  ASSERT_FALSE(parts.options.fused);
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(4, 1), {16, 1}, {16, 16}}) {
+    const Model fused(kStoryteller, false, rows, requests);
+    ASSERT_TRUE(fused.options.fused);
+    CpuDecoderSteps found(*fused.graph, "cpu", 2), wanted(*parts.graph, "cpu", 2);
+    fused.bind(found);
+    parts.bind(wanted);
+    double worst = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      found.run();
+      wanted.run();
+      const loop::Array a = found.array(fused.graph->find("logits")), b = wanted.array(parts.graph->find("logits"));
+      for (int64_t v = 0; v < parts.config.vocab_size; ++v)
+        worst = std::max(worst, std::abs(a.values[static_cast<size_t>(v)] - b.values[static_cast<size_t>(v)]));
+    }
+    EXPECT_GT(worst, 0) << "the same bits: were these two decoders?";
+    EXPECT_LT(worst, kRounding) << rows << " rows, " << requests << " texts";
+    std::printf("%d rows, %d texts: no logit is off by more than %.4f\n", static_cast<int>(rows),
+                static_cast<int>(requests), worst);
+  }
 }
 
 // ---- that the judge says no, without a GPU -----------------------------------------------------

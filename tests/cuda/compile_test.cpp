@@ -145,8 +145,9 @@ TEST(CudaForms, WhatManyRowsMultiplyNextLiesInBlocks) {
   std::set<std::string> names;
   for (size_t i = 0; i < blocked.size(); ++i)
     if (blocked[i] && graph.tensors()[i].name.starts_with("layer.0.")) names.insert(graph.tensors()[i].name);
-  EXPECT_EQ(names, (std::set<std::string>{"layer.0.attention_norm", "layer.0.attention", "layer.0.mlp_norm",
-                                          "layer.0.gate_up"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"layer.0.attention", "layer.0.o.copy", "layer.0.gate_up", "layer.0.down.copy"}));
+  EXPECT_TRUE(blocked[static_cast<size_t>(graph.find("embed.copy"))]);
   const graph::Graph few = decoder_graph("storyteller", "cuda:sm_90a", 8);
   EXPECT_THAT(graph::blocked_tensors(few, "cuda"), ::testing::Each(false));
 }

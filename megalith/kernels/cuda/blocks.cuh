@@ -15,8 +15,8 @@ struct Blocked {
 /// Elements `index` and `index` + 1, index even, counted as if rows lay one behind the other.
 template <i64 kRows, i64 kColumns>
 inline void put_pair(Blocked<bf16, kRows, kColumns> to, i64 index, f32 low, f32 high, Epoch) {
-  const int at = static_cast<int>(index), row = at / static_cast<int>(kColumns),
-            column = at % static_cast<int>(kColumns);
+  const u32 at = static_cast<u32>(index), row = at / static_cast<u32>(kColumns),
+            column = at % static_cast<u32>(kColumns);
   *reinterpret_cast<u32*>(to.at + row_blocks::index(row, column, kRows)) = pack_bf16(low, high);
 }
 

@@ -1,5 +1,6 @@
-// Rows normalised by a block on a GPU, for many rows of activations: what is multiplied next is read by all workers, so
-// it is worked out once.
+// Norms on a GPU, for many rows of activations. In a layer a norm is no step of its own: who writes a row of the
+// residual stream also writes a copy with the norm's weight, and sums of squares, 32 columns each; who multiplies the
+// copy scales what it sums. Where few rows are left, a block normalises a row.
 #pragma once
 
 #include "megalith/kernels/cuda/blocks.cuh"
@@ -34,6 +35,46 @@ inline void norm_rows(const Args& args) {
       if (h >= H) continue;
       put_pair(args.y, i64(t) * H + h, pairs[i].x * scale * low_f32(weights[i]),
                pairs[i].y * scale * high_f32(weights[i]), args.epoch);
+    }
+  }
+}
+
+/// A pair of columns of y, of the copy that has the norm's weight, and of what its chunk's squares add up to. By all
+/// lanes of a warp: half of one has the columns of a chunk, in order. The sum's order is that of the lanes, so the same
+/// however tasks are cut.
+template <class Args>
+inline void put_with_squares(const Args& args, bool is_there, int row, int column, float2 y, u32 norm) {
+  constexpr int C = static_cast<int>(Args::C), L = static_cast<int>(Args::L);
+  static_assert(L == kWarpLanes);
+  f32 squares = fma(y.x, y.x, y.y * y.y);
+#pragma unroll
+  for (int apart = L / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
+  if (!is_there) return;
+  const int at = row * (C * L) + column;
+  put_two(args.y, at, y.x, y.y, args.epoch);
+  put_pair(args.copy, at, y.x * low_f32(norm), y.y * high_f32(norm), args.epoch);
+  if (column % L == 0) put(args.squares, row * C + column / L, squares, args.epoch);
+}
+
+/// y = weight[ids], its copy and its squares.
+template <class Args>
+inline void embedding_squares_rows(const Args& args) {
+  constexpr int H = static_cast<int>(Args::C * Args::L), kPasses = (H / 2 + kThreads - 1) / kThreads;
+  const int t_end = static_cast<int>(min(args.t_end, i64(args.T)));
+  for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
+    const bf16* const row = args.weight + args.ids[t] * i64(H);
+    u32 pairs[kPasses] = {}, norms[kPasses] = {};
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int h = 2 * (thread() + i * kThreads);
+      if (h >= H) continue;
+      pairs[i] = *reinterpret_cast<const u32*>(row + h);
+      norms[i] = *reinterpret_cast<const u32*>(args.norm + h);
+    }
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int h = 2 * (thread() + i * kThreads);
+      put_with_squares(args, h < H, t, h, {low_f32(pairs[i]), high_f32(pairs[i])}, norms[i]);
     }
   }
 }

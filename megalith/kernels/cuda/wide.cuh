@@ -7,12 +7,15 @@
 // activations. What they sum is added up in shared memory when a turn of groups of rows of weights is done; the order
 // is that of the layout, so the same bits every run.
 //
+// Norms are in parts here (kernels/cuda/norm.cuh): activations come with the norm's weight, and sums are scaled.
+//
 // In a kernel of its own on an H200, weights of 4096 columns stream at 3.8 TB/s with turns of 48 rows and at 4.1 with
 // 64, of 4.6: the activations that each block reads for every turn are as many bytes as 64 rows of weights.
 #pragma once
 
 #include "megalith/kernels/cuda/blocks.cuh"
 #include "megalith/kernels/cuda/multiply.cuh"
+#include "megalith/kernels/cuda/norm.cuh"
 
 namespace megalith::kernels {
 
@@ -150,9 +153,10 @@ inline float2 wide_sum(int row, int n) {
 }
 
 /// `kChunks` groups of kGroup rows of weights from the stream, chunk by chunk of `columns` columns, times `x`; sums go
-/// to wide_sums<kTurnRows>(). Returns where the chunks after them begin.
-template <int kTurnRows, int kGroup, int kChunks, class X>
-inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns) {
+/// to wide_sums<kTurnRows>(). Returns where the chunks after them begin. `meanwhile()`: while the first activations are
+/// on their way.
+template <int kTurnRows, int kGroup, int kChunks, class X, class Meanwhile>
+inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns, Meanwhile meanwhile) {
   constexpr int kColumns = stream::wide_columns(kGroup), kPart = kColumns / stream::kWideParts;
   constexpr int kBlocks = kPart / row_blocks::kColumns;  // of a chunk, for a warpgroup
   constexpr int kAhead = 4;                              // blocks of activations that are under way or in use
@@ -170,6 +174,7 @@ inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns) {
   f32 sum[kChunks][kGroup / 2] = {};
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) quads[i] = load(i);
+  meanwhile();
   u32 chunk_at[kChunks] = {}, done[kChunks] = {};
   const auto free_chunks = [&](const u32(&slots)[kChunks]) {
     if (lane() != 0) return;
@@ -220,9 +225,38 @@ inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns) {
   return ring;
 }
 
+/// The same address from now on, as keep() of multiply.cuh has it.
+inline const f32* keep(const f32* address) {
+  asm volatile("" : "+l"(address));
+  return address;
+}
+
+/// The scale of each row's norm, from its squares: eight threads a row add up every eighth sum each, then each other's.
+/// By the block; there after its next barrier.
+__shared__ f32 wide_scales[stream::kMostWideRows];
+template <class Args>
+inline void find_scales(const Args& args) {
+  constexpr int kLanes = kThreads / static_cast<int>(stream::kMostWideRows), C = static_cast<int>(Args::C),
+                kEach = (C + kLanes - 1) / kLanes;
+  const u32 me = keep(threadIdx.x);
+  const int row = static_cast<int>(me / kLanes), first = static_cast<int>(me % kLanes);
+  // One address for all, worked out here: the compiler would keep one each through the turns of a task.
+  const f32* const from = keep(args.squares + min(row, max(static_cast<int>(args.T) - 1, 0)) * C + first);
+  f32 squares[kEach], total = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) squares[i] = first + i * kLanes < C ? from[i * kLanes] : 0.0f;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) total += squares[i];
+#pragma unroll
+  for (int apart = kLanes / 2; apart > 0; apart /= 2) total += from_lane(total, apart);
+  if (first == 0)
+    wide_scales[row] = fast_rsqrt(fast_divide(total, static_cast<f32>(static_cast<int>(Args::K))) + Args::eps);
+}
+
 /// All turns of a task: `put(row, place, column)` for each pair of results, places as wide_sum() counts them.
-template <int kGroup, int kTurn, int kMatrices, class X, class Args, class Put>
-inline void wide_run(const Args& args, X x, Put put) {
+/// `meanwhile()`: once, while the first activations are on their way.
+template <int kGroup, int kTurn, int kMatrices, class X, class Args, class Meanwhile, class Put>
+inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
   constexpr int kTurnRows = kGroup * kTurn * kMatrices;
   const int rows = static_cast<int>(args.T), n_begin = static_cast<int>(args.n_begin),
             n_end = static_cast<int>(args.n_end);
@@ -233,13 +267,16 @@ inline void wide_run(const Args& args, X x, Put put) {
 #pragma unroll 1
   for (int group = 0; group < num_groups; group += kTurn) {
     const int count = min(kTurn, num_groups - group);
+    const auto once = [&] {
+      if (group == 0) meanwhile();
+    };
     if (group > 0) block_sync();  // the sums were read
     if (count == kTurn)
-      ring = wide_turn<kTurnRows, kGroup, kTurn * kMatrices>(ring, x, rows, K);
+      ring = wide_turn<kTurnRows, kGroup, kTurn * kMatrices>(ring, x, rows, K, once);
     else if (kTurn > 2 && count == 2)
-      ring = wide_turn<kTurnRows, kGroup, (kTurn > 2 ? 2 : 1) * kMatrices>(ring, x, rows, K);
+      ring = wide_turn<kTurnRows, kGroup, (kTurn > 2 ? 2 : 1) * kMatrices>(ring, x, rows, K, once);
     else
-      ring = wide_turn<kTurnRows, kGroup, kMatrices>(ring, x, rows, K);
+      ring = wide_turn<kTurnRows, kGroup, kMatrices>(ring, x, rows, K, once);
     block_sync();
     const int pairs = count * (kGroup / 2);
     for (int i = thread(); i < rows * pairs; i += kThreads) {
@@ -249,10 +286,15 @@ inline void wide_run(const Args& args, X x, Put put) {
   }
 }
 
+/// What a body without a norm does meanwhile.
+struct Nothing {
+  void operator()() const {}
+};
+
 /// y = x weight^T.
 template <int kGroup, int kTurn, class Args>
 inline void wide_product(const Args& args) {
-  wide_run<kGroup, kTurn, 1>(args, wide_rows(args, args.x), [&](int row, int n, int column) {
+  wide_run<kGroup, kTurn, 1>(args, wide_rows(args, args.x), Nothing{}, [&](int row, int n, int column) {
     const float2 y = wide_sum<kGroup * kTurn>(row, n);
     put_pair(args.y, row * static_cast<int>(Args::N) + column, y.x, y.y, args.epoch);
   });
@@ -266,25 +308,66 @@ template <class Args>
 inline void wide_linear_long(const Args& args) {
   wide_product<32, 2>(args);
 }
-/// y = residual + x weight^T.
+/// y = residual + x weight^T, with a copy that has the next norm's weight, and squares.
 template <class Args>
-inline void wide_linear_with_residual(const Args& args) {
-  constexpr int kGroup = 32;
-  wide_run<kGroup, 1, 1>(args, wide_rows(args, args.x), [&](int row, int n, int column) {
-    const float2 y = wide_sum<kGroup>(row, n);
-    const int at = row * static_cast<int>(Args::N) + column;
-    const float2 before = *reinterpret_cast<const float2*>(args.residual + at);
-    put_two(args.y, at, before.x + y.x, before.y + y.y, args.epoch);
-  });
+inline void wide_linear_residual_squares(const Args& args) {
+  constexpr int kGroup = static_cast<int>(Args::L), kPairs = kGroup / 2, K = static_cast<int>(Args::K);
+  constexpr int kRowsAtOnce = kThreads / kPairs,
+                kPasses = (static_cast<int>(Args::T_largest) + kRowsAtOnce - 1) / kRowsAtOnce;
+  const auto x = wide_rows(args, args.x);
+  const int rows = static_cast<int>(args.T), begin = static_cast<int>(args.c_begin), end = static_cast<int>(args.c_end);
+  const u32 me = keep(threadIdx.x);
+  const int first_row = static_cast<int>(me / kPairs), n = static_cast<int>(me % kPairs) * 2;
+  RingPlace ring = args.ring;
+  inputs_are_ready(args.epoch);
+#pragma unroll 1
+  for (int c = begin; c < end; ++c) {
+    if (c > begin) block_sync();  // the sums were read
+    const int column = c * kGroup + n;
+    // What is added to the sums is on its way while they are formed.
+    const u32 norm = *reinterpret_cast<const u32*>(args.norm + column);
+    float2 before[kPasses] = {};
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int row = first_row + i * kRowsAtOnce;
+      if (row < rows) before[i] = *reinterpret_cast<const float2*>(args.residual + row * (Args::C * Args::L) + column);
+    }
+    ring = wide_turn<kGroup, kGroup, 1>(ring, x, rows, K, Nothing{});
+    block_sync();
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (i * kRowsAtOnce >= rows) break;
+      const int row = first_row + i * kRowsAtOnce;
+      const float2 y = wide_sum<kGroup>(row, n);
+      put_with_squares(args, row < rows, row, column, {before[i].x + y.x, before[i].y + y.y}, norm);
+    }
+  }
 }
-/// y = silu(x gate^T) * (x up^T).
+
+/// y = x weight^T, scaled row by row.
 template <class Args>
-inline void wide_gate_up(const Args& args) {
+inline void wide_scaled_linear(const Args& args) {
+  constexpr int kGroup = 16, kTurn = 3;
+  wide_run<kGroup, kTurn, 1>(
+      args, wide_rows(args, args.x), [&] { find_scales(args); },
+      [&](int row, int n, int column) {
+        const float2 y = wide_sum<kGroup * kTurn>(row, n);
+        const f32 scale = wide_scales[row];
+        put_pair(args.y, row * static_cast<int>(Args::N) + column, y.x * scale, y.y * scale, args.epoch);
+      });
+}
+/// y = silu(x gate^T) * (x up^T), both scaled.
+template <class Args>
+inline void wide_scaled_gate_up(const Args& args) {
   constexpr int kGroup = 32;
-  wide_run<kGroup, 1, 2>(args, wide_rows(args, args.x), [&](int row, int n, int column) {
-    const float2 gate = wide_sum<2 * kGroup>(row, n), up = wide_sum<2 * kGroup>(row, n + kGroup);
-    put_pair(args.y, row * static_cast<int>(Args::N) + column, silu(gate.x) * up.x, silu(gate.y) * up.y, args.epoch);
-  });
+  wide_run<kGroup, 1, 2>(
+      args, wide_rows(args, args.x), [&] { find_scales(args); },
+      [&](int row, int n, int column) {
+        const float2 gate = wide_sum<2 * kGroup>(row, n), up = wide_sum<2 * kGroup>(row, n + kGroup);
+        const f32 scale = wide_scales[row];
+        put_pair(args.y, row * static_cast<int>(Args::N) + column, silu(gate.x * scale) * (up.x * scale),
+                 silu(gate.y * scale) * (up.y * scale), args.epoch);
+      });
 }
 
 }  // namespace megalith::kernels
