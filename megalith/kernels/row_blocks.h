@@ -10,8 +10,6 @@
 namespace megalith::row_blocks {
 
 constexpr int kRows = 16, kColumns = 32;
-/// Of a block, 16 rows; of bf16.
-[[maybe_unused]] constexpr int kTileBytes = kRows * kColumns * 2;
 
 constexpr bool fits(long long rows, long long columns) { return rows % kRows == 0 && columns % kColumns == 0; }
 

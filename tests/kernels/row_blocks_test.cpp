@@ -35,17 +35,5 @@ TEST(RowBlocks, HaveALanesRegistersSideBySide) {
       }
 }
 
-// What is copied for so many rows is one piece, and a warp's share of a stage lies 16 bytes a lane, step by step.
-TEST(RowBlocks, HaveABlocksFirstRowsTogether) {
-  constexpr int64_t kRows = 64, kTile = row_blocks::kTileBytes / 2, kBlock = kRows / row_blocks::kRows * kTile;
-  for (int64_t row = 0; row < kRows; ++row)
-    for (int64_t column = 0; column < 96; ++column) {
-      const int64_t in_stage = row_blocks::index(row, column, kRows) - column / row_blocks::kColumns * kBlock;
-      EXPECT_EQ(in_stage / kTile, row / row_blocks::kRows) << row << ", " << column;
-      const int64_t step = column / 4 % 2, lane = row % 8 * 4 + column / 8 % 4;
-      EXPECT_EQ(in_stage % kTile / 8, step * (kTile / 2 / 8) + lane) << row << ", " << column;
-    }
-}
-
 }  // namespace
 }  // namespace megalith

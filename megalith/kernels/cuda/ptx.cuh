@@ -181,14 +181,13 @@ inline bool barrier_is_past(Barrier* barrier, u32 parity) {
 /// Lanes of a warp that copy together; each arrives at `full`.
 inline constexpr u32 kCopyLanes = 1;
 inline bool any_of_copy_lanes(bool value) { return value; }
-/// And in this phase so many bytes are to come. `at`: shared_address() of a barrier.
-inline void barrier_arrive_expecting(u32 at, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" : : "r"(at), "r"(bytes) : "memory");
-}
 /// Copies by the copy engine: one lane asks, `full` ends its phase when the bytes are there. What is streamed is not
 /// read again before the next iteration, so it makes way first in the L2.
 inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
-  barrier_arrive_expecting(shared_address(full), bytes);
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(full)), "r"(bytes)
+               : "memory");
   u64 policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
@@ -197,17 +196,6 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
       : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
       : "memory");
 }
-/// The same of what other blocks read, too. `to`, `full`: shared_address().
-inline void copy_common_begin(u32 to, const void* from, u32 bytes, u32 full) {
-  barrier_arrive_expecting(full, bytes);
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :
-               : "r"(to), "l"(from), "r"(bytes), "r"(full)
-               : "memory");
-}
-/// By a lane that copies: its copies from here on come after all loads and stores, its own and others', that it has
-/// seen so far. No barrier and no acquire orders the copy engine (async proxy, PTX ISA section 8.6).
-inline void copies_come_after() { asm volatile("fence.proxy.async;" : : : "memory"); }
 /// Into the L2, by the lanes that copy.
 inline void prefetch(const void* from, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(bytes) : "memory");
@@ -216,18 +204,14 @@ inline void prefetch(const void* from, u32 bytes) {
 inline constexpr u32 kCopyLanes = kWarpLanes;
 inline bool any_of_copy_lanes(bool value) { return any_of_warp(value); }
 /// Copies by the lanes of a warp, 16 bytes at a time; each arrives when its own have.
-inline void copy_common_begin(u32 to, const void* from, u32 bytes, u32 full) {
+inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
   for (u32 at = static_cast<u32>(lane()) * 16; at < bytes; at += kWarpLanes * 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                  :
-                 : "r"(to + at), "l"(static_cast<const u8*>(from) + at)
+                 : "r"(shared_address(to) + at), "l"(static_cast<const u8*>(from) + at)
                  : "memory");
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(full) : "memory");
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(shared_address(full)) : "memory");
 }
-inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
-  copy_common_begin(shared_address(to), from, bytes, shared_address(full));
-}
-inline void copies_come_after() {}
 inline void prefetch(const void* from, u32 bytes) {
   for (u32 at = static_cast<u32>(lane()) * 128; at < bytes; at += kWarpLanes * 128)
     asm volatile("prefetch.global.L2 [%0];" : : "l"(static_cast<const u8*>(from) + at));

@@ -1,6 +1,7 @@
 // y[t, n] = sum over k of x[t, k] * weight[n, k], for up to 64 rows of activations, with weights from the stream:
-// batches and prompts. Activations are the first operand of the multiplication, in registers; weights are the second,
-// read by the tensor cores out of the ring.
+// batches and prompts. Activations are the first operand of the multiplication, in registers, straight from the L2: a
+// lane's share of 16 rows lies together (kernels/row_blocks.h). Weights are the second, read by the tensor cores out of
+// the ring: so neither passes through shared memory more often than once, which is what bounds other ways to do this.
 //
 // The block's four warpgroups share the columns of every chunk. Of each, warp m has rows 16 m to 16 m + 15 of the
 // activations. What they sum is added up in shared memory when a turn of groups of rows of weights is done; the order
@@ -8,12 +9,8 @@
 //
 // Norms are in parts here (kernels/cuda/norm.cuh): activations come with the norm's weight, and sums are scaled.
 //
-// A turn of 64 rows of weights reads as many bytes of activations, one of 32 twice as many, and loads get them from the
-// L2 more slowly than memory delivers the weights: on an H200 5 TB/s for all multiprocessors together, where bulk
-// copies reach 10 and more. So each warpgroup has its blocks of activations copied into a little ring of its own, in
-// the part of the area where it puts its sums when the turn is done: what is there for the next turn is asked for
-// behind its sums. A warp has its share of a block in one piece (kernels/row_blocks.h) and loads it into registers,
-// once for all groups of a turn, where descriptors of shared memory would have the tensor cores read it once for each.
+// In a kernel of its own on an H200, weights of 4096 columns stream at 3.8 TB/s with turns of 48 rows and at 4.1 with
+// 64, of 4.6: the activations that each block reads for every turn are as many bytes as 64 rows of weights.
 #pragma once
 
 #include "megalith/kernels/cuda/blocks.cuh"
@@ -28,8 +25,11 @@ namespace megalith::kernels {
 // then.
 inline void wide_begin() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
 inline void wide_commit() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
-/// Until the committed ones are done.
-inline void wide_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" : : : "memory"); }
+/// Until at most `kLeft` of the committed ones are under way.
+template <int kLeft>
+inline void wide_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kLeft) : "memory");
+}
 /// Where a step of kGroup rows of weights lies, as the tensor cores want to be told: eight rows of 16 bytes together,
 /// from eight rows to the next 128 bytes, from eight columns to the next kGroup * 16.
 template <int kGroup>
@@ -55,7 +55,10 @@ inline void wide_multiply(f32 (&d)[16], uint4 x, u64 weights) {
 #else
 inline void wide_begin() {}
 inline void wide_commit() {}
-inline void wide_wait() { warp_sync(); }
+template <int kLeft>
+inline void wide_wait() {
+  warp_sync();
+}
 template <int kGroup>
 inline u32 weights_at(u32 address) {
   return address;
@@ -79,14 +82,26 @@ inline void wide_multiply(f32 (&d)[kSums], uint4 x, u32 weights) {
 }
 #endif
 
-// ---- activations ------------------------------------------------------------------------------------------------
-
 /// Registers of the first operand for two steps of 16 columns: rows 16 m + lane / 4 and eight further. What would lie
 /// outside the tensor is taken from inside it: such rows are nobody's, and weights past the last column are zeros. So a
 /// load is nothing but a load, which the tensor cores insist on while they work on other registers.
 struct Quads {
   uint4 steps[2];
 };
+inline uint4 load_quad(const bf16* from) {
+  uint4 quad;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
+               : "l"(from)
+               : "memory");
+  return quad;
+}
+template <i64 kRows, i64 kColumns>
+inline Quads load_quads(Blocked<const bf16, kRows, kColumns> x, int m, int block) {
+  constexpr int kTiles = static_cast<int>(kRows) / row_blocks::kRows;
+  const bf16* const from = x.at + (block * kTiles + m) * 512 + lane() * 8;
+  return {load_quad(from), load_quad(from + 256)};
+}
 /// Row by row, for a tensor that somebody else needs so.
 template <i64 kRows, i64 kColumns>
 struct RowByRow {
@@ -117,122 +132,11 @@ inline auto wide_rows(const Args&, const bf16* x) {
   return RowByRow<Args::T_largest, Args::K>{x};
 }
 
-/// The blocks of 32 columns that a warpgroup takes, in its order: of each chunk its part's.
-template <int kGroup>
-struct WideBlocks {
-  static constexpr int kOfChunk = stream::wide_columns(kGroup) / row_blocks::kColumns;
-  static constexpr int kOfPart = kOfChunk / stream::kWideParts;
-  int part, count, last;
-
-  WideBlocks(int part_, int columns)
-      : part(part_),
-        count((columns + stream::wide_columns(kGroup) - 1) / stream::wide_columns(kGroup) * kOfPart),
-        last((columns + row_blocks::kColumns - 1) / row_blocks::kColumns - 1) {}
-  int operator[](int n) const { return min(n / kOfPart * kOfChunk + part * kOfPart + n % kOfPart, last); }
-};
-
-/// How a warp comes by its share of the activations, block by block.
-template <class X, int kGroup>
-class WideOperand;
-
-/// By loads from the L2, three blocks ahead.
-template <i64 kRows, i64 kColumns, int kGroup>
-class WideOperand<RowByRow<kRows, kColumns>, kGroup> {
- public:
-  static constexpr int kHeld = 4;
-
-  WideOperand(RowByRow<kRows, kColumns> x, WideBlocks<kGroup> blocks, int m, int rows)
-      : x_(x), blocks_(blocks), m_(min(m, max(rows - 1, 0) / row_blocks::kRows)) {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) quads_[i] = load_quads(x_, m_, blocks_[i]);
-  }
-  /// Of block n. `i` is n too, but for a multiple of kHeld, and known to the compiler.
-  Quads take(int i) { return quads_[i % kHeld]; }
-  /// While block n is multiplied, and no other.
-  void meanwhile(int i, int n) {
-    if (n > 0) quads_[(i + kHeld - 1) % kHeld] = load_quads(x_, m_, blocks_[n + kHeld - 1]);
-  }
-  /// Behind the last multiplication: until the part's sums may come into its share of the area.
-  void end() {}
-
- private:
-  RowByRow<kRows, kColumns> x_;
-  WideBlocks<kGroup> blocks_;
-  int m_;
-  Quads quads_[kHeld];
-};
-
-/// Through stages in shared memory, into which one warp of the four has blocks copied: so more is under way than
-/// registers could take, and it comes faster than what is loaded.
-template <i64 kRows, i64 kColumns, int kGroup>
-class WideOperand<Blocked<const bf16, kRows, kColumns>, kGroup> {
-  static_assert(kStages >= 2 && kRows <= kStageTiles * row_blocks::kRows);
-
- public:
-  static constexpr int kHeld = 1;
-
-  WideOperand(Blocked<const bf16, kRows, kColumns> x, WideBlocks<kGroup> blocks, int m, int rows)
-      : x_(x),
-        blocks_(blocks),
-        tiles_(max(rows - 1, 0) / row_blocks::kRows + 1),
-        stages_(keep(shared_address(shared_area() + blocks.part * kPartBytes))),
-        mine_(keep(stages_ + min(m, tiles_ - 1) * row_blocks::kTileBytes + lane() * 16)),
-        full_(keep(shared_address(stage_barriers[blocks.part].full))),
-        copies_(m == 0 && lane() < static_cast<int>(kCopyLanes)),
-        place_(stage_next[blocks.part]) {
-    if (!copies_) return;
-    // Other blocks stored the activations, as an event or a barrier has told; and the area was anybody's until now.
-    copies_come_after();
-    StagePlace place = place_;
-#pragma unroll 1
-    for (int n = 0; n < min(static_cast<int>(kStages), blocks_.count); ++n, place = place + 1) copy(place, n);
-  }
-  Quads take(int) {
-    while (!all_of_warp(barriers_passed({full_ + place_.slot * kBarrierBytes}, {place_.parity}))) {}
-    const u32 at = mine_ + place_.slot * kStageBytes;
-    return {load_shared(at), load_shared(at + row_blocks::kTileBytes / 2)};
-  }
-  void meanwhile(int, int n) {
-    const u32 empty = full_ + (kStages + place_.slot) * kBarrierBytes;
-    warp_sync();  // all lanes have their quads
-    if (lane() == 0) barrier_arrive_at(empty);
-    if (copies_ && n + static_cast<int>(kStages) < blocks_.count) {
-      while (!barriers_passed({empty}, {place_.parity})) {}
-      copy(place_, n + static_cast<int>(kStages));
-    }
-    place_ = place_ + 1;
-  }
-  void end() {
-    part_sync(blocks_.part, kThreads / stream::kWideParts);
-    if (copies_) stage_next[blocks_.part] = place_;
-  }
-
- private:
-  static constexpr u32 kBarrierBytes = sizeof(Barrier);
-
-  /// Of a block, the rows that there are.
-  void copy(StagePlace place, int n) const {
-    constexpr int kBlockBytes = static_cast<int>(kRows) / row_blocks::kRows * row_blocks::kTileBytes;
-    copy_common_begin(stages_ + place.slot * kStageBytes, reinterpret_cast<const u8*>(x_.at) + blocks_[n] * kBlockBytes,
-                      static_cast<u32>(tiles_ * row_blocks::kTileBytes), full_ + place.slot * kBarrierBytes);
-  }
-
-  Blocked<const bf16, kRows, kColumns> x_;
-  WideBlocks<kGroup> blocks_;
-  int tiles_;
-  u32 stages_, mine_, full_;  // in shared memory: the part's stages, the warp's share of the first, their barriers
-  bool copies_;
-  StagePlace place_;
-};
-
-// ---- sums -------------------------------------------------------------------------------------------------------
-
 /// What the warpgroups sum, of a row of activations those of a turn.
 template <int kTurnRows>
 inline f32* wide_sums(int part, int row) {
   constexpr int kStride = static_cast<int>(stream::wide_stride(kTurnRows));
-  static_assert(stream::wide_bytes(kTurnRows) <= stream::kWideParts * kPartBytes);
-  return reinterpret_cast<f32*>(shared_area() + part * kPartBytes) + row * kStride;
+  return reinterpret_cast<f32*>(shared_area()) + (part * static_cast<int>(stream::kMostWideRows) + row) * kStride;
 }
 /// Of row `row` of activations with places n and n + 1 of the turn's rows of weights. After a barrier of the block
 /// behind wide_turn().
@@ -249,53 +153,66 @@ inline float2 wide_sum(int row, int n) {
 }
 
 /// `kChunks` groups of kGroup rows of weights from the stream, chunk by chunk of `columns` columns, times `x`; sums go
-/// to wide_sums<kTurnRows>(). Returns where the chunks after them begin. `once()`: while the first activations are on
-/// their way.
-template <int kTurnRows, int kGroup, int kChunks, class X, class Once>
-inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns, Once once) {
-  using Operand = WideOperand<X, kGroup>;
-  constexpr int kBlocks = WideBlocks<kGroup>::kOfPart, kUnrolled = kBlocks > Operand::kHeld ? kBlocks : Operand::kHeld;
+/// to wide_sums<kTurnRows>(). Returns where the chunks after them begin. `meanwhile()`: while the first activations are
+/// on their way.
+template <int kTurnRows, int kGroup, int kChunks, class X, class Meanwhile>
+inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns, Meanwhile meanwhile) {
+  constexpr int kColumns = stream::wide_columns(kGroup), kPart = kColumns / stream::kWideParts;
+  constexpr int kBlocks = kPart / row_blocks::kColumns;  // of a chunk, for a warpgroup
+  constexpr int kAhead = 4;                              // blocks of activations that are under way or in use
   constexpr u32 kStepBytes = kGroup * 32;
-  // What follows from the part, left to itself, the compiler works out once for all turns, and has no registers for.
-  const int m = warp() % 4, part = static_cast<int>(keep(static_cast<u32>(warp() / 4)));
-  const WideBlocks<kGroup> blocks(part, columns);
-  Operand operand(x, blocks, m, rows);
-  const u32 weights = keep(shared_address(dynamic_shared) + part * (stream::kChunkBytes / stream::kWideParts));
-  const u32 full = keep(shared_address(ring_full)), empty = keep(shared_address(ring_empty));
+  const int m = warp() % 4, part = warp() / 4;
+  const int blocks = (columns + kColumns - 1) / kColumns * kBlocks;
+  const int last = (columns + row_blocks::kColumns - 1) / row_blocks::kColumns - 1;
+  const int m_from = min(m, max(rows - 1, 0) / row_blocks::kRows);
+  const auto load = [&](int n) {
+    const int block = n / kBlocks * (kColumns / row_blocks::kColumns) + part * kBlocks + n % kBlocks;
+    return load_quads(x, m_from, min(block, last));
+  };
+  const u32 weights = shared_address(dynamic_shared) + part * (stream::kChunkBytes / stream::kWideParts);
+  Quads quads[kAhead];
   f32 sum[kChunks][kGroup / 2] = {};
-  once();
-  u32 chunk_at[kChunks] = {};
-#pragma unroll 1
-  for (int first = 0; first < blocks.count; first += kUnrolled)
 #pragma unroll
-    for (int i = 0; i < kUnrolled; ++i) {
+  for (int i = 0; i < kAhead; ++i) quads[i] = load(i);
+  meanwhile();
+  u32 chunk_at[kChunks] = {}, done[kChunks] = {};
+  const auto free_chunks = [&](const u32(&slots)[kChunks]) {
+    if (lane() != 0) return;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) barrier_arrive(&ring_empty[slots[i]]);
+  };
+#pragma unroll 1
+  for (int first = 0; first < blocks; first += kAhead)
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
       if (i % kBlocks == 0) {
-        if (i > 0 && first + i >= blocks.count) break;
+        if (i > 0 && first + i >= blocks) break;
 #pragma unroll
         for (int c = 0; c < kChunks; ++c) {
+          done[c] = chunk_at[c];
           chunk_at[c] = ring.slot;
-          while (!all_of_warp(barriers_passed({full + ring.slot * 8}, {ring.parity}))) {}
+          while (!all_of_warp(barrier_passed(&ring_full[ring.slot], ring.parity))) {}
           ring = ring + 1;
         }
       }
-      const Quads quads = operand.take(i);
       wide_begin();
 #pragma unroll
       for (int c = 0; c < kChunks; ++c)
 #pragma unroll
         for (int step = 0; step < 2; ++step)
           wide_multiply(
-              sum[c], quads.steps[step],
+              sum[c], quads[i].steps[step],
               weights_at<kGroup>(weights + chunk_at[c] * stream::kChunkBytes + (i % kBlocks * 2 + step) * kStepBytes));
       wide_commit();
-      operand.meanwhile(i, first + i);
-      // The other warpgroups keep the tensor cores busy while this one waits.
-      wide_wait();
-      if (i % kBlocks == kBlocks - 1 && lane() == 0)
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c) barrier_arrive_at(empty + chunk_at[c] * 8);
+      wide_wait<1>();
+      // What came before this block is done: its chunk is free, and its registers take what comes next.
+      if (first + i > 0) {
+        if (i % kBlocks == 0) free_chunks(done);
+        quads[(i + kAhead - 1) % kAhead] = load(first + i + kAhead - 1);
+      }
     }
-  operand.end();
+  wide_wait<0>();
+  free_chunks(chunk_at);
 #pragma unroll
   for (int c = 0; c < kChunks; ++c)
 #pragma unroll

@@ -286,7 +286,6 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
       kernels::barrier_init(&kernels::ring_full[i], kernels::kCopyLanes);
       kernels::barrier_init(&kernels::ring_empty[i], kernels::kWarps);
     }
-    if constexpr (kernels::kHasStages) kernels::stages_make();
     kernels::barriers_are_made();
     ended = kernels::stopped = 0;
     kernels::row_table.epoch = 0;

@@ -40,10 +40,7 @@ T atomic_add(T* word, T value) {
 
 inline i32 atomic_or(i32* word, i32 bits) { return __atomic_fetch_or(word, bits, __ATOMIC_RELAXED); }
 
-// Only named: no body here waits for copies.
 using Barrier = u64;
-inline constexpr u32 kCopyLanes = 1;
-void barrier_init(Barrier*, u32);
 bool barrier_passed(Barrier*, u32);
 
 }  // namespace megalith::kernels
