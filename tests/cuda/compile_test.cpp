@@ -59,10 +59,11 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
       EXPECT_TRUE(bodies == Bodies::many_rows && function.find("attention_whole") != std::string::npos) << what;
     }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
-  // One row has none. Eight rows of activations that are asked for at once have up to 232, around what is done for a
-  // group of rows of weights; 64 rows of Qwen3-8B have 256.
+  // The decode step of one row has none; the worker keeps 24 bytes around a call, and with eight rows up to 70. With 64
+  // rows of Qwen3-8B there are 140. Where nothing was tuned, activations that are asked for ahead are put aside.
   if (bodies != Bodies::generated) {
-    EXPECT_LE(result.resources.spill_bytes, bodies == Bodies::few_rows ? 240 : 320) << what;
+    const bool is_tuned = architecture.name == std::string(kHopper.name);
+    EXPECT_LE(result.resources.spill_bytes, !is_tuned ? 400 : bodies == Bodies::few_rows ? 80 : 160) << what;
   }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
   const int64_t ring_bytes =

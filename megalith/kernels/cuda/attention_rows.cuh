@@ -53,7 +53,6 @@ class RowAttention {
         t_(t),
         g_(g),
         c_(c),
-        me_(keep(threadIdx.x)),
         share_(keep(tile() + in_tile(lane() / 4, lane() % 4 * 8))),
         turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
 
@@ -110,24 +109,18 @@ class RowAttention {
 
  private:
   static constexpr int kStep = kPartWarps * kPositions;
-  // The thread, not to be known before its task: what follows from it would be worked out before the first one, and
-  // kept where it takes a microsecond to come back from.
-  int thread() const { return static_cast<int>(me_); }
-  int lane() const { return static_cast<int>(me_ % kWarpLanes); }
-  int warp() const { return static_cast<int>(me_ / kWarpLanes); }
-
   /// Where in both caches the lane's share of a position begins, and how much of it there is.
   struct Place {
     i64 element;
     u32 bytes;  // 16, or 0 past the last position
   };
 
-  int part() const { return warp() / kPartWarps; }
-  int part_thread() const { return thread() % kPartThreads; }
-  void part_sync() const { kernels::part_sync(part(), kPartThreads); }
-  u8* area() const { return shared_area() + part() * attention::part_bytes(M, D); }
+  static int part() { return warp() / kPartWarps; }
+  static int part_thread() { return thread() % kPartThreads; }
+  static void part_sync() { kernels::part_sync(part(), kPartThreads); }
+  static u8* area() { return shared_area() + part() * attention::part_bytes(M, D); }
   /// The warp's tile of keys, behind which that of values is.
-  u32 tile() const { return shared_address(area()) + warp() % kPartWarps * (2 * kTileBytes); }
+  static u32 tile() { return shared_address(area()) + warp() % kPartWarps * (2 * kTileBytes); }
   /// Where in a tile a position has value d of its head.
   static u32 in_tile(int position, int d) {
     const int run = d / 8 ^ (position / 2 | position % 2 * 4);
@@ -136,10 +129,10 @@ class RowAttention {
   /// From where a lane has something, to where it has the same i * kRunValues further.
   static u32 further(u32 at, int i) { return (at ^ i % 2 * 64) + i / 2 * 128; }
   /// Behind the tiles M queries, then what rounding left of them; in place of all what the warps sum.
-  bf16* staged(int head) const {
+  static bf16* staged(int head) {
     return reinterpret_cast<bf16*>(area() + kPartWarps * 2 * kTileBytes) + head * kStride;
   }
-  f32* joined(int warp, int m) const { return reinterpret_cast<f32*>(area()) + (warp * M + m) * (D + 2); }
+  static f32* joined(int warp, int m) { return reinterpret_cast<f32*>(area()) + (warp * M + m) * (D + 2); }
   int result(int m) const { return (t_ * C + c_) * A + g_ * M + m; }
   Args args() const { return Args::of(*task_); }
 
@@ -334,7 +327,7 @@ class RowAttention {
 
   const decltype(Args::task) task_;
   const int t_, g_, c_;
-  const u32 me_, share_, turned_;  // in the tiles, what the lane copies of keys and where it finds values
+  const u32 share_, turned_;  // in the tiles, what the lane copies of keys and where it finds values
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
   f32 top_ = -kInfinity, total_ = 0, sum_[2 * kRuns][4] = {};
 };

@@ -83,23 +83,19 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
     if constexpr (kForm == Form::held) {
       ring = multiply_held<kSlices>(ring, held, count * job.streams, Plain::kChunks, rows, false);
     } else if constexpr (kForm == Form::parts) {
-      // Two parts take turns: one is under way while the other is multiplied.
       const Plain x(job.x, rows);
-      uint4 one[kPart], other[kPart];
-      const auto multiply = [&](const uint4(&part)[kPart], int first) {
-        const int chunks = Plain::kChunks % kPart == 0 ? kPart : min(kPart, Plain::kChunks - first);
-        ring = multiply_held<kSlices>(ring, part, count, chunks, rows, first > 0);
-      };
-      x.hold(one, 0);
+      uint4 part[kPart], next[kPart];
+      x.hold(part, 0);
       if (done == 0) inputs_are_ready(job.epoch);
 #pragma unroll 1
-      for (int first = 0;; first += 2 * kPart) {
-        if (first + kPart < Plain::kChunks) x.hold(other, first + kPart);
-        multiply(one, first);
-        if (first + kPart >= Plain::kChunks) break;
-        if (first + 2 * kPart < Plain::kChunks) x.hold(one, first + 2 * kPart);
-        multiply(other, first + kPart);
-        if (first + 2 * kPart >= Plain::kChunks) break;
+      for (int first = 0;; first += kPart) {
+        const int left = Plain::kChunks - first;
+        if (left > kPart) x.hold(next, first + kPart);  // while this one is multiplied
+        const int chunks = Plain::kChunks % kPart == 0 ? kPart : min(kPart, left);
+        ring = multiply_held<kSlices>(ring, part, count, chunks, rows, first > 0);
+        if (left <= kPart) break;
+#pragma unroll
+        for (int c = 0; c < kPart; ++c) part[c] = next[c];
       }
     } else {
 #pragma unroll 1
