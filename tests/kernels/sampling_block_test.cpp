@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
-#include <thread>
 #include <vector>
 
+#define MEGALITH_BLOCK_WARPS 2
+#define MEGALITH_BLOCK_LANES 4
 #define MEGALITH_SHARED_BYTES (64 << 10)
 #define MEGALITH_AREA_BYTES (32 << 10)
 #define MEGALITH_STREAM_ROWS 1
@@ -59,15 +60,6 @@ struct Rows {
       best[r] = static_cast<i32>(std::max_element(logits + r * V, logits + (r + 1) * V) - (logits + r * V));
   }
 };
-
-void by_block(const Rows& rows) {
-  std::vector<std::jthread> threads;
-  for (int t = 0; t < kThreads; ++t)
-    threads.emplace_back([&rows, t] {
-      self = t;
-      sample_rows_by_block(rows);
-    });
-}
 
 /// How logits lie: far apart, close together, on few values, all the same, most of them impossible.
 enum class Spread { wide, narrow, steps, flat, holes };
@@ -126,7 +118,7 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
   const std::vector<i32> wanted = rows.tokens;
   const std::vector<f32> logprobs = rows.logprobs;
   std::ranges::fill(rows.tokens, -1);
-  by_block(rows);
+  by_block([&] { sample_rows_by_block(rows); });
   EXPECT_EQ(rows.tokens, wanted);
   for (i64 r = 0; r < num_rows; ++r)
     EXPECT_NEAR(rows.logprob[r], logprobs[static_cast<size_t>(r)], 1e-6f * (1 + std::abs(rows.logprob[r]))) << r;
@@ -155,13 +147,7 @@ TEST(SamplingBlock, DrawsGumbelNoiseAsOneThreadDoes) {
   rows.logits = logits.data(), rows.seed = &seed, rows.draw = &draw, rows.token = wanted.data();
   gumbel_argmax(rows);
   rows.token = tokens.data();
-  std::vector<std::jthread> threads;
-  for (int t = 0; t < kThreads; ++t)
-    threads.emplace_back([&rows, t] {
-      self = t;
-      gumbel_argmax_by_block(rows);
-    });
-  threads.clear();
+  by_block([&] { gumbel_argmax_by_block(rows); });
   EXPECT_EQ(tokens, wanted);
 }
 

@@ -10,47 +10,6 @@
 
 namespace megalith::kernels {
 
-/// What only one warp of the block reads, past the first-level cache.
-inline uint4 load_once(const bf16* from) {
-  uint4 value;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(from)
-               : "memory");
-  return value;
-}
-
-// ---- from memory into shared memory, past registers (cp.async, PTX ISA section 9.7.9.25) ----
-/// 16 bytes, or zeros in their place if `bytes` is 0.
-inline void copy_begin(u32 to, const bf16* from, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
-}
-inline void copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
-/// Until at most `kLeft` of what this thread committed are under way.
-template <int kLeft>
-inline void copy_wait() {
-  asm volatile("cp.async.wait_group %0;" : : "n"(kLeft) : "memory");
-}
-/// Four 8 x 8 of bf16, turned: lane 8 j + r says where row r of number j lies, and gets of each two of column lane / 4.
-inline uint4 load_transposed(u32 row) {
-  uint4 value;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(row)
-               : "memory");
-  return value;
-}
-
-/// Into the L2, a line of 128 bytes.
-inline void prefetch_line(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
-
-/// An 8 x 8 of bf16 turned: a lane had two values of row lane / 4, and gets two of column lane / 4.
-inline u32 transposed(u32 pair) {
-  u32 turned;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
-  return turned;
-}
-
 /// Two values of f32 as two of bf16, and what rounding left of them.
 struct Halves {
   u32 rounded, rest;

@@ -18,20 +18,6 @@
 
 namespace megalith::kernels {
 
-/// d += a b: a 16 x 8, b 8 x 8 (mma, PTX ISA section 9.7.14).
-inline void multiply_accumulate_half(f32 (&d)[4], u32 a0, u32 a1, u32 b) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a0), "r"(a1), "r"(b));
-}
-
-inline void store_shared(u32 at, f32 value) {
-  asm volatile("st.shared.f32 [%0], %1;" : : "r"(at), "f"(value) : "memory");
-}
-inline void store_shared(u32 at, u32 value) {
-  asm volatile("st.shared.u32 [%0], %1;" : : "r"(at), "r"(value) : "memory");
-}
-
 /// One row t, group of heads g and chunk c, by the four warps of a part of the block. All of them call run().
 template <bool kNorm, class Args>
 class RowAttention {

@@ -26,43 +26,10 @@
 
 namespace megalith::kernels {
 
-/// d += a b: a 16 x 16 of weights, b 16 x 8 of activations (mma, PTX ISA section 9.7.14).
-inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-}
-
-/// The same register from now on: no working out again.
-inline u32 keep(u32 value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-inline uint4 load_shared(u32 at) {
-  uint4 value;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(at)
-               : "memory");
-  return value;
-}
-
 template <u32 kValue>
 struct Constant {
   constexpr operator u32() const { return kValue; }
 };
-
-/// If `puts`: *at = sum, or with `adds` += sum. Without a branch.
-inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
-  asm volatile(
-      "{ .reg .pred p, q; .reg .f32 old; setp.ne.u32 p, %2, 0; setp.ne.and.u32 q, %3, 0, p; mov.f32 old, 0f00000000; "
-      "@q ld.shared.f32 old, [%0]; add.f32 old, old, %1; @p st.shared.f32 [%0], old; }"
-      :
-      : "r"(at), "f"(sum), "r"(static_cast<u32>(puts)), "r"(static_cast<u32>(adds))
-      : "memory");
-}
 
 /// Of the squares of a row of activations, each warp's share.
 __shared__ __align__(16) f32 multiply_squares[stream::kMostRows][kWarps];
@@ -309,10 +276,10 @@ inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows
     if (me < kAtOnce && me < left) barrier_arrive_at(empty + (ring + me).slot * 8);
     ring = ring + (left < kAtOnce ? left : kAtOnce);
     // Chunks of a group by twos, where that is how they come.
-    const auto take = [&](u32 i, auto count) {
+    const auto take = [&](u32 i, auto taken) {
       if (i >= left) return;
 #pragma unroll
-      for (u32 k = i; k < i + count; ++k) {
+      for (u32 k = i; k < i + taken; ++k) {
         if constexpr (kSlices == 2) {
           // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
           sum[0] += d[k][0] + d[k][3];
@@ -321,7 +288,7 @@ inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows
           for (u32 j = 0; j < kSums; ++j) sum[j] += d[k][j];
         }
       }
-      x_sum += count * kRunBytes;
+      x_sum += taken * kRunBytes;
       if (x_sum != x_end) return;
       x_sum = x;
       if constexpr (kSlices == 2) {

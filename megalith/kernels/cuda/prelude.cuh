@@ -8,14 +8,7 @@
 
 namespace megalith::kernels {
 
-/// Functions of tuned bodies: the hardware's, good to about 2^-22.
-inline f32 fast_rsqrt(f32 x) {
-  f32 y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-inline f32 fast_exp(f32 x) { return __expf(x); }
-inline f32 fast_divide(f32 a, f32 b) { return __fdividef(a, b); }
+/// Of tuned bodies: with the hardware's functions.
 inline f32 silu(f32 x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
 
 /// to = value, by one thread. All threads worked the value out.

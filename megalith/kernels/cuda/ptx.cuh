@@ -1,7 +1,8 @@
-// What the protocol of a worker takes from a GPU and C++ has no words for: who a thread is, barriers, copies, and loads
-// and stores with an order and a scope (PTX ISA 9.0, sections 8 and 9.7.13). Plain functions here, everything built of
-// them elsewhere: tests/device has this one file's names for threads of a host, where ThreadSanitizer looks on.
-// Instructions that only calculate stand where they are used.
+// What workers and their bodies take from a GPU and C++ has no words for: who a thread is, barriers, copies, loads and
+// stores with an order and a scope, and what tensor cores calculate (PTX ISA 9.0, sections 8, 9.7.9, 9.7.13
+// and 9.7.14). Plain functions here, everything built of them elsewhere: tests/device has this one file's names for
+// threads of a host, where ThreadSanitizer looks on, and so has tests/kernels for bodies that calculate. Only the
+// instructions for many rows of activations stand where they are used (wide.cuh).
 #pragma once
 
 #include "megalith/kernels/cuda/builtins.cuh"
@@ -229,5 +230,107 @@ inline void prefetch(const void* from, u32 bytes) {
     asm volatile("prefetch.global.L2 [%0];" : : "l"(static_cast<const u8*>(from) + at));
 }
 #endif
+
+// ---- calculations ------------------------------------------------------------------------------
+
+/// The hardware's functions, good to about 2^-22.
+inline f32 fast_rsqrt(f32 x) {
+  f32 y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+inline f32 fast_exp(f32 x) { return __expf(x); }
+inline f32 fast_divide(f32 a, f32 b) { return __fdividef(a, b); }
+inline u32 pack_bf16(f32 low, f32 high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+/// The same register from now on: no working out again.
+inline u32 keep(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+/// d += a b: a 16 x 16 of weights, b 16 x 8 of activations (mma, PTX ISA section 9.7.14).
+inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+/// d += a b: a 16 x 8, b 8 x 8 (mma, PTX ISA section 9.7.14).
+inline void multiply_accumulate_half(f32 (&d)[4], u32 a0, u32 a1, u32 b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a0), "r"(a1), "r"(b));
+}
+/// An 8 x 8 of bf16 turned: a lane had two values of row lane / 4, and gets two of column lane / 4.
+inline u32 transposed(u32 pair) {
+  u32 turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
+
+// ---- loads and stores of what only calculations are made of ------------------------------------
+
+/// What only one warp of the block reads, past the first-level cache.
+inline uint4 load_once(const bf16* from) {
+  uint4 value;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+/// Into the L2, a line of 128 bytes.
+inline void prefetch_line(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
+
+/// Of shared memory; `at`: shared_address().
+inline uint4 load_shared(u32 at) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(at)
+               : "memory");
+  return value;
+}
+inline void store_shared(u32 at, f32 value) {
+  asm volatile("st.shared.f32 [%0], %1;" : : "r"(at), "f"(value) : "memory");
+}
+inline void store_shared(u32 at, u32 value) {
+  asm volatile("st.shared.u32 [%0], %1;" : : "r"(at), "r"(value) : "memory");
+}
+/// If `puts`: *at = sum, or with `adds` += sum. Without a branch.
+inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
+  asm volatile(
+      "{ .reg .pred p, q; .reg .f32 old; setp.ne.u32 p, %2, 0; setp.ne.and.u32 q, %3, 0, p; mov.f32 old, 0f00000000; "
+      "@q ld.shared.f32 old, [%0]; add.f32 old, old, %1; @p st.shared.f32 [%0], old; }"
+      :
+      : "r"(at), "f"(sum), "r"(static_cast<u32>(puts)), "r"(static_cast<u32>(adds))
+      : "memory");
+}
+/// Four 8 x 8 of bf16, turned: lane 8 j + r says where row r of number j lies, and gets of each two of column lane / 4.
+inline uint4 load_transposed(u32 row) {
+  uint4 value;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(row)
+               : "memory");
+  return value;
+}
+
+// Past registers into shared memory (cp.async, PTX ISA section 9.7.9.25).
+/// 16 bytes, or zeros in their place if `bytes` is 0.
+inline void copy_begin(u32 to, const bf16* from, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+inline void copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+/// Until at most `kLeft` of what this thread committed are under way.
+template <int kLeft>
+inline void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kLeft) : "memory");
+}
 
 }  // namespace megalith::kernels

@@ -76,11 +76,6 @@ inline void store_word(u64* at, u32 value, Epoch epoch) {
   store_relaxed(at, static_cast<u64>(epoch.value) << 32 | value);
 }
 
-inline u32 pack_bf16(f32 low, f32 high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
 inline f32 low_f32(u32 pair) { return __builtin_bit_cast(f32, pair << 16); }
 inline f32 high_f32(u32 pair) { return __builtin_bit_cast(f32, pair & 0xffff0000u); }
 

@@ -14,9 +14,6 @@ struct float2 {
   float x, y;
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-// Of prelude.cuh, where nobody calls them.
-float __expf(float);
-float __fdividef(float, float);
 
 namespace megalith::kernels {
 
@@ -39,9 +36,12 @@ inline void warp_sync(const char* function = __builtin_FUNCTION(), int line = __
   host::meet(host::self.block->warps[static_cast<size_t>(warp())], lane(), "warp_sync", function, line);
 }
 
-// Only named: no body here looks at a warp's words together.
+// Only named: no body here looks at a warp's words together, or calculates.
 bool all_of_warp(bool value);
 bool any_of_warp(bool value);
+u32 pack_bf16(f32 low, f32 high);
+f32 fast_exp(f32 x);
+f32 fast_divide(f32 a, f32 b);
 
 inline u64 profile_clock() { return ++host::self.random; }
 inline u64 global_clock_ns() { return 0; }  // time stands still: a busy host is no hang

@@ -1,0 +1,202 @@
+// A GPU's attention of one row (kernels/cuda/attention_one.cuh) on a block of the host's threads, against f64: every
+// lane's share of what tensor cores take and give is where the PTX ISA has it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+// What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
+#define megalith megalith_attention_block
+#define MEGALITH_BLOCK_WARPS 16
+#define MEGALITH_BLOCK_LANES 32
+#define MEGALITH_SHARED_BYTES (96 << 10)
+#define MEGALITH_AREA_BYTES (48 << 10)
+#define MEGALITH_STREAM_ROWS 1
+#include "megalith/kernels/cuda/attention_one.cuh"
+
+namespace megalith::kernels {
+__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+
+namespace {
+
+template <int kHeadValues, int kHeads, bool kHasNorm>
+struct Shape {
+  static constexpr int D = kHeadValues, M = kHeads;
+  static constexpr bool kNorm = kHasNorm;
+};
+
+/// The operands of an `attention_qkv` of one row, of the second of two requests. Positions are dealt to two chunks,
+/// three by three; pages lie anywhere. What nobody may read is NaN.
+template <class Of>
+struct Task {
+  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = 2, L = 3, C = 2, B = 16, Q = 40, T_largest = 1;
+  static constexpr f32 scale = 0.11f, eps = 1e-5f;
+  const Task* task;
+  Words<bf16> qkv;                // (G, E, D)
+  const bf16 *q_norm, *k_norm;    // (D)
+  const f32 *cosine, *sine;       // (positions, H)
+  const bf16 *k_cache, *v_cache;  // (pages, B, G, D)
+  const i32* page_table;          // (2, Q)
+  Words<f32> part, softmax;       // (C, G, M, D) and (C, G, M, 2)
+  Epoch epoch;
+  static Task of(const Task& task) { return task; }
+};
+
+constexpr u32 kEpoch = 7;
+u64 word(u32 payload) { return static_cast<u64>(kEpoch) << 32 | payload; }
+f64 value_in(u64 word) {
+  EXPECT_EQ(word >> 32, kEpoch) << "not written";
+  return __builtin_bit_cast(f32, static_cast<u32>(word));
+}
+
+template <class Of>
+class AttentionBlock : public ::testing::Test {
+ protected:
+  using Of_ = Task<Of>;
+  static constexpr size_t D = Of::D, H = D / 2, M = Of::M, E = M + 2, G = Of_::G, C = Of_::C, B = Of_::B, Q = Of_::Q;
+  static constexpr size_t kGroup = 1, kRequest = 1;
+  static_assert(attention::one_row_bytes(Of::M, Of::D) <= MEGALITH_AREA_BYTES);
+
+  f32 normal() { return std::normal_distribution<f32>()(random_); }
+  std::vector<bf16> some(size_t count, f32 size) {
+    std::vector<bf16> values(count);
+    for (bf16& value : values) value = to_bf16(size * normal());
+    return values;
+  }
+  size_t cached(size_t position) const {
+    return ((static_cast<size_t>(page_table_[kRequest * Q + position / B]) * B + position % B) * G + kGroup) * D;
+  }
+  f64 of_qkv(size_t e, size_t d) const { return to_f32(qkv_[(kGroup * E + e) * D + d]); }
+
+  /// A text of `start` positions in the cache, and its row.
+  void make(size_t start, f32 size) {
+    start_ = start;
+    qkv_ = some(G * E * D, 1);
+    q_norm_ = some(D, 1), k_norm_ = some(D, 1);
+    cosine_.resize((start + 1) * H), sine_.resize(cosine_.size());
+    for (size_t i = 0; i < cosine_.size(); ++i) {
+      const f32 angle = 3 * normal();
+      cosine_[i] = std::cos(angle), sine_[i] = std::sin(angle);
+    }
+    page_table_.resize(2 * Q);
+    for (size_t i = 0; i < page_table_.size(); ++i) page_table_[i] = static_cast<i32>(i);
+    std::ranges::shuffle(page_table_, random_);
+    k_cache_.assign(page_table_.size() * B * G * D, bf16{0x7fff});
+    v_cache_ = k_cache_;
+    for (size_t p = 0; p < start; ++p) {
+      std::ranges::copy(some(D, size), &k_cache_[cached(p)]);
+      std::ranges::copy(some(D, 1), &v_cache_[cached(p)]);
+    }
+    words_.clear();
+    for (size_t i = 0; i < qkv_.size(); i += 2)
+      words_.push_back(word(qkv_[i].bits | static_cast<u32>(qkv_[i + 1].bits) << 16));
+    part_.assign(C * G * M * D, 0), softmax_.assign(C * G * M * 2, 0);
+    row_table.request[0] = kRequest;
+    row_table.position[0] = row_table.start[0] = static_cast<int>(start);
+  }
+  /// By every thread of the block.
+  void run(int c) {
+    Of_ task = {};
+    task.task = &task;
+    task.qkv = {words_.data()}, task.part = {part_.data()}, task.softmax = {softmax_.data()};
+    task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
+    task.cosine = cosine_.data(), task.sine = sine_.data();
+    task.k_cache = k_cache_.data(), task.v_cache = v_cache_.data();
+    task.page_table = page_table_.data();
+    task.epoch = {kEpoch, nullptr};
+    ChunkAttention<Of::kNorm, Of_>(&task, kGroup, c).run();
+  }
+
+  /// Head e of the row as the scores want it.
+  std::vector<f64> turned(size_t e, const std::vector<bf16>& norm) const {
+    f64 squares = 0;
+    for (size_t d = 0; d < D; ++d) squares += of_qkv(e, d) * of_qkv(e, d);
+    std::vector<f64> normed(D), result(D);
+    for (size_t d = 0; d < D; ++d)
+      normed[d] = of_qkv(e, d) * (Of::kNorm ? to_f32(norm[d]) / std::sqrt(squares / D + Of_::eps) : 1);
+    for (size_t h = 0; h < H; ++h) {
+      const f64 cosine = cosine_[start_ * H + h], sine = sine_[start_ * H + h];
+      result[h] = normed[h] * cosine - normed[H + h] * sine;
+      result[H + h] = normed[H + h] * cosine + normed[h] * sine;
+    }
+    return result;
+  }
+  /// What the body gave of chunk c. Queries and weights are two bf16 each, so 2^-18 off at most; a score, and the
+  /// largest that it is compared with, by that of its terms' sizes.
+  void check(size_t c) const {
+    const std::vector<f64> fresh_key = turned(M, k_norm_);
+    for (size_t m = 0; m < M; ++m) {
+      const std::vector<f64> query = turned(m, q_norm_);
+      const size_t at = (c * G + kGroup) * M + m;
+      const f64 top = value_in(softmax_[2 * at]), total = value_in(softmax_[2 * at + 1]);
+      f64 largest = -INFINITY, size = 0, wanted_total = 0;
+      std::vector<f64> wanted(D);
+      for (size_t p = 0; p <= start_; ++p) {
+        if (p / Of_::L % C != c) continue;
+        const bool is_fresh = p == start_;
+        f64 score = 0, size_of_score = 0;
+        for (size_t d = 0; d < D; ++d) {
+          // The row's own key counts as the cache will have it.
+          const bf16 key = is_fresh ? to_bf16(static_cast<f32>(fresh_key[d])) : k_cache_[cached(p) + d];
+          const f64 term = query[d] * to_f32(key) * Of_::scale;
+          score += term;
+          size_of_score += std::abs(term);
+        }
+        largest = std::max(largest, score);
+        size = std::max(size, size_of_score);
+        const f64 weight = std::exp(score - top);
+        wanted_total += weight;
+        for (size_t d = 0; d < D; ++d)
+          wanted[d] += weight * (is_fresh ? of_qkv(M + 1, d) : to_f32(v_cache_[cached(p) + d]));
+      }
+      if (largest == -INFINITY) {
+        EXPECT_EQ(top, -INFINITY);
+        EXPECT_EQ(total, 0);
+        for (size_t d = 0; d < D; ++d) EXPECT_EQ(value_in(part_[at * D + d]), 0);
+        continue;
+      }
+      const f64 bound = (4 + 2 * size) / (1 << 18);
+      EXPECT_NEAR(top, largest, bound);
+      EXPECT_NEAR(total / wanted_total, 1, bound);
+      for (size_t d = 0; d < D; ++d)
+        ASSERT_NEAR(value_in(part_[at * D + d]) / wanted_total, wanted[d] / wanted_total, bound);
+    }
+  }
+
+ private:
+  std::mt19937 random_{1};
+  size_t start_ = 0;
+  std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_;
+  std::vector<f32> cosine_, sine_;
+  std::vector<i32> page_table_;
+  std::vector<u64> words_, part_, softmax_;
+};
+
+using Shapes = ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
+                                Shape<128, 4, false>>;
+TYPED_TEST_SUITE(AttentionBlock, Shapes);
+
+TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {
+  // Cached positions of the first chunk, which has the row itself; the second has those that make three, and no row.
+  // From none to more than the warps take at once.
+  constexpr size_t L = 3;
+  by_block([&] {
+    for (const size_t count : {0, 1, 7, 8, 33, 129, 300}) {
+      if (thread() == 0) this->make(count / L * 2 * L + count % L, count % 2 == 0 ? 1.0f : 4.0f);
+      for (const int c : {0, 1}) {
+        if (thread() == 0) std::memset(dynamic_shared, 0xff, sizeof dynamic_shared);
+        block_sync();
+        this->run(c);
+        block_sync();
+        SCOPED_TRACE(testing::Message() << count << " positions, chunk " << c);
+        if (thread() == 0) this->check(static_cast<size_t>(c));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace megalith::kernels
