@@ -1,0 +1,180 @@
+// A GPU's projections for few rows (kernels/cuda/linear.cuh) on a block of the host's threads, against f64: weights lie
+// in the ring as kernels/stream_layout.h has them, and nobody has to wait for them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+// What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
+#define megalith megalith_linear_block
+#define MEGALITH_BLOCK_WARPS 16
+#define MEGALITH_BLOCK_LANES 32
+#define MEGALITH_SHARED_BYTES (227 << 10)
+#define MEGALITH_AREA_BYTES (24 << 10)
+#define MEGALITH_STREAM_ROWS 8
+#include "megalith/kernels/cuda/linear.cuh"
+
+namespace megalith::kernels {
+__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+
+namespace {
+
+enum class Kind { normed, residual, gate_up };
+
+/// The operands of a projection of at most kMostRows rows, and a task of three groups of its columns. What nobody may
+/// read is NaN.
+template <Kind kOf, i64 kMostRows>
+struct Task {
+  static constexpr Kind kKind = kOf;
+  static constexpr int kSlices = stream::slices(kMostRows), kGroup = stream::group_rows(kSlices), kGroups = 3;
+  // As many as the ring has room for, the last of them not full.
+  static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1, kChunks = kOf == Kind::gate_up ? 2 : 3;
+  static constexpr i64 T_largest = kMostRows, K = (kChunks - 1) * stream::chunk_columns(kSlices) + 40, N = 80;
+  static constexpr f32 eps = 1e-5f;
+  static constexpr bool kTravelsAsWords = kMostRows <= stream::kMostRowsOfWords;
+  std::conditional_t<kTravelsAsWords, Words<bf16>, const bf16*> x;  // (T, K)
+  const bf16* norm;                                                 // (K)
+  const f32* residual;                                              // (T, N)
+  f32 *y, *copy;                                                    // (T, N)
+  i64 T, n_begin = 16, n_end = n_begin + kGroups * kGroup - 4;
+  RingPlace ring = {kRingSlots - 5, 0};
+  Epoch epoch = {7, nullptr};
+
+  void run() const {
+    if constexpr (kOf == Kind::normed)
+      linear_run(stream_rmsnorm_linear(*this));
+    else if constexpr (kOf == Kind::residual)
+      linear_run(stream_linear_residual_copy(*this));
+    else
+      linear_run(stream_rmsnorm_gate_up(*this));
+  }
+};
+
+template <class Of>
+class LinearBlock : public ::testing::Test {
+ protected:
+  static constexpr size_t K = Of::K, N = Of::N;
+
+  std::vector<bf16> some(size_t count) {
+    std::vector<bf16> values(count);
+    for (bf16& value : values) value = to_bf16(std::normal_distribution<f32>()(random_));
+    return values;
+  }
+  void make(i64 rows) {
+    task_.T = rows;
+    x_ = some(static_cast<size_t>(rows) * K), norm_ = some(K), weights_ = some(Of::kStreams * N * K);
+    words_.clear();
+    for (size_t i = 0; i < x_.size(); i += 2)
+      words_.push_back(static_cast<u64>(task_.epoch.value) << 32 | static_cast<u32>(x_[i + 1].bits) << 16 | x_[i].bits);
+    residual_.clear();
+    for (const bf16 value : some(static_cast<size_t>(rows) * N)) residual_.push_back(to_f32(value));
+    y_.assign(residual_.size(), NAN), copy_ = y_;
+    if constexpr (Of::kTravelsAsWords)
+      task_.x = {words_.data()};
+    else
+      task_.x = x_.data();
+    task_.norm = norm_.data(), task_.residual = residual_.data(), task_.y = y_.data(), task_.copy = copy_.data();
+    std::memset(dynamic_shared, 0xff, sizeof dynamic_shared);
+    std::memset(ring_empty, 0, sizeof ring_empty);
+    fill_ring();
+  }
+  /// Turn by turn, of a turn part by part of the columns, of a part group by group, of each its matrices.
+  void fill_ring() {
+    const stream::Order order = stream::order(Of::T_largest, Of::K, Of::kKind == Kind::residual, 0, 0);
+    const int turn = order.turn == 0 ? Of::kGroups : static_cast<int>(order.turn), part = static_cast<int>(order.part);
+    RingPlace ring = task_.ring;
+    for (int first = 0; first < Of::kGroups; first += turn)
+      for (int begin = 0; begin < Of::kChunks; begin += part)
+        for (int group = first; group < min(first + turn, Of::kGroups); ++group)
+          for (int matrix = 0; matrix < Of::kStreams; ++matrix)
+            for (int chunk = begin; chunk < min(begin + part, Of::kChunks); ++chunk, ring = ring + 1)
+              fill_chunk(reinterpret_cast<bf16*>(ring_slot(ring.slot)), matrix, group, chunk);
+  }
+  void fill_chunk(bf16* to, int matrix, int group, int chunk) {
+    for (int w = 0; w < kWarps; ++w)
+      for (int j = 0; j < 2; ++j)
+        for (int l = 0; l < kWarpLanes; ++l)
+          for (int i = 0; i < 8; ++i, ++to) {
+            const int tile_row = l / 4 + i / 2 % 2 * 8, slice = Of::kSlices == 2 ? tile_row / 8 : 0;
+            const i64 row = task_.n_begin + group * Of::kGroup + tile_row % Of::kGroup;
+            const int column = ((chunk * kWarps + w) * Of::kSlices + slice) * stream::kRunColumns + 8 * (l % 4) +
+                               4 * j + i / 4 * 2 + i % 2;
+            if (row < task_.n_end) *to = column < Of::K ? weight(matrix, row, column) : bf16{0};
+          }
+  }
+  bf16 weight(int matrix, i64 row, i64 column) const {
+    return weights_[(static_cast<size_t>(matrix) * N + static_cast<size_t>(row)) * K + static_cast<size_t>(column)];
+  }
+
+  struct Sum {
+    f64 value = 0, size = 0;
+  };
+  Sum sum(int matrix, i64 t, i64 n) const {
+    Sum result;
+    f64 squares = 0;
+    for (size_t k = 0; k < K; ++k) {
+      const f32 x = to_f32(x_[static_cast<size_t>(t) * K + k]);
+      const bool has_norm = Of::kKind != Kind::residual;
+      const f64 term = f64(to_f32(has_norm ? to_bf16(x * to_f32(norm_[k])) : to_bf16(x))) *
+                       to_f32(weight(matrix, n, static_cast<i64>(k)));
+      result.value += term, result.size += std::abs(term), squares += f64(x) * x;
+    }
+    if (Of::kKind == Kind::residual) return result;
+    const f64 scale = 1 / std::sqrt(squares / K + Of::eps);
+    return {result.value * scale, result.size * scale};
+  }
+  /// Activations are rounded to bf16 as the reference's are, so there is nothing but the rounding of sums in f32.
+  void check() const {
+    for (i64 t = 0; t < task_.T; ++t)
+      for (i64 n = 0; n < Of::N; ++n) {
+        const size_t at = static_cast<size_t>(t) * N + static_cast<size_t>(n);
+        SCOPED_TRACE(testing::Message() << "row " << t << " of " << task_.T << ", column " << n);
+        if (n < task_.n_begin || n >= task_.n_end) {
+          ASSERT_TRUE(std::isnan(y_[at]) && std::isnan(copy_[at])) << "of another task";
+          continue;
+        }
+        Sum wanted = sum(0, t, n);
+        if (Of::kKind == Kind::residual) wanted.value += residual_[at];
+        if (Of::kKind == Kind::gate_up) {
+          const Sum up = sum(1, t, n);
+          const f64 silu = wanted.value / (1 + std::exp(-wanted.value));
+          wanted = {silu * up.value, 1.1 * wanted.size * std::abs(up.value) + std::abs(silu) * up.size};
+        }
+        ASSERT_NEAR(y_[at], wanted.value, 1e-6 * wanted.size);
+        if (Of::kKind == Kind::residual) { ASSERT_EQ(copy_[at], y_[at]); }
+      }
+    // Every warp has given back every chunk.
+    u32 arrivals = 0;
+    for (int i = 0; i < Of::kGroups * Of::kChunks * Of::kStreams; ++i)
+      EXPECT_EQ(ring_empty[(task_.ring + i).slot], kWarps);
+    for (const Barrier barrier : ring_empty) arrivals += static_cast<u32>(barrier);
+    EXPECT_EQ(arrivals, Of::kGroups * Of::kChunks * Of::kStreams * kWarps);
+  }
+
+  Of task_ = {};
+
+ private:
+  std::mt19937 random_{1};
+  std::vector<bf16> x_, norm_, weights_;
+  std::vector<u64> words_;
+  std::vector<f32> residual_, y_, copy_;
+};
+
+using Tasks = ::testing::Types<Task<Kind::normed, 1>, Task<Kind::normed, 4>, Task<Kind::normed, 8>,
+                               Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>,
+                               Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>>;
+TYPED_TEST_SUITE(LinearBlock, Tasks);
+
+TYPED_TEST(LinearBlock, IsThatOfExactArithmetic) {
+  for (const i64 rows : {TypeParam::T_largest, (TypeParam::T_largest + 2) / 2}) {
+    this->make(rows);
+    by_block([&] { this->task_.run(); });
+    this->check();
+  }
+}
+
+}  // namespace
+}  // namespace megalith::kernels
