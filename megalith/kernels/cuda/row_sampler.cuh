@@ -169,7 +169,7 @@ class RowSampler {
   u64 measure(int step, i32 token, f32 away, u32 bits = kWholeBits) const {
     if (step == kTopK) return 1;
     const f32 share = exp_normal(-away);
-    return (share < least_) & (token != best_) ? 0 : whole_weight(share, bits);
+    return ((share < least_) & (token != best_)) ? 0 : whole_weight(share, bits);
   }
   // A sum exceeds the target with the last token that top-k or top-p keep, or with the one that is drawn.
   u64 target(int step, u64 total) const {
