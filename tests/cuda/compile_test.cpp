@@ -60,10 +60,10 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
     }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
   // The decode step of one row has none; the worker keeps 24 bytes around a call, and with eight rows up to 70. With 64
-  // rows of Qwen3-8B there are 140. Where nothing was tuned, activations that are asked for ahead are put aside.
+  // rows of Qwen3-8B there are 140. Of architectures that nothing was tuned for, it is 264 at most.
   if (bodies != Bodies::generated) {
-    const bool is_tuned = architecture.name == std::string(kHopper.name);
-    EXPECT_LE(result.resources.spill_bytes, !is_tuned ? 400 : bodies == Bodies::few_rows ? 80 : 160) << what;
+    const bool is_tuned = architecture.name == std::string(kHopper.name), is_few = bodies == Bodies::few_rows;
+    EXPECT_LE(result.resources.spill_bytes, is_tuned ? (is_few ? 80 : 160) : is_few ? 240 : 320) << what;
   }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
   const int64_t ring_bytes =

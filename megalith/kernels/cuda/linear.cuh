@@ -90,12 +90,13 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
 #pragma unroll 1
       for (int first = 0;; first += kPart) {
         const int left = Plain::kChunks - first;
-        if (left > kPart) x.hold(next, first + kPart);  // while this one is multiplied
+        if (kHoldsAhead && left > kPart) x.hold(next, first + kPart);  // while this one is multiplied
         const int chunks = Plain::kChunks % kPart == 0 ? kPart : min(kPart, left);
         ring = multiply_held<kSlices>(ring, part, count, chunks, rows, first > 0);
         if (left <= kPart) break;
+        if (!kHoldsAhead) x.hold(part, first + kPart);
 #pragma unroll
-        for (int c = 0; c < kPart; ++c) part[c] = next[c];
+        for (int c = 0; kHoldsAhead && c < kPart; ++c) part[c] = next[c];
       }
     } else {
 #pragma unroll 1

@@ -152,6 +152,14 @@ inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int fir
   inputs_are_ready(epoch);
 }
 
+/// Whether the next part of the activations is on its way while one is multiplied: before sm_90 there are no registers
+/// for it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kHoldsAhead = false;
+#else
+inline constexpr bool kHoldsAhead = true;
+#endif
+
 /// Rows of activations that go straight from the L2 into the registers of multiply_held(): a lane has 16 bytes of each
 /// chunk, of the row and the columns that the second operand wants of it. Rows lie as they are: a quarter of a warp
 /// reads 64 bytes of one.
