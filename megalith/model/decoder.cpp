@@ -241,6 +241,7 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId sample_row = graph_.find("sample_row"), sample_request = graph_.find("sample_request");
   const TensorId logits = graph_.state("logits", DType::f32, {Dim(num_requests, "samples"), vocab});
   const TensorId best = likeliest(x, logits);
+  fused_append();  // of the last layer
 
   const TensorId requests = graph_.state("requests", DType::i32, {num_requests, batch::kRequestFields});
   const TensorId sampling_f32 = graph_.state("sampling_f32", DType::f32, {num_requests, batch::kSamplingFloats});

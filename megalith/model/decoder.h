@@ -76,7 +76,7 @@ class DecoderBuilder {
   // fused_decoder.cpp: the same parts for options.fused; of few rows and of many.
   graph::TensorId fused_embed();
   graph::TensorId fused_attention(int64_t layer, graph::TensorId x);
-  void fused_append(int64_t layer, graph::TensorId qkv, graph::TensorId k_cache, graph::TensorId v_cache);
+  void fused_append();  // of the layer whose turn it is
   graph::TensorId fused_mlp(int64_t layer, graph::TensorId x);
   graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
   graph::TensorId fused_best(graph::TensorId x, graph::TensorId logits);
@@ -90,6 +90,12 @@ class DecoderBuilder {
   graph::Graph graph_;
   // Fused: the residual stream in bf16. Of many rows it has the next norm's weight, and its squares stand beside it.
   graph::TensorId copy_ = -1, squares_ = -1;
+  /// Keys and values of a layer that are not in the cache yet.
+  struct Fresh {
+    int64_t layer;
+    graph::TensorId qkv, k_cache, v_cache;
+  };
+  std::optional<Fresh> fresh_;
   graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
 };
 

@@ -90,7 +90,8 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
     attention.tile = {{"g", 1}, {"t", ceil_div(options_.max_rows * groups, kAttentionTasks)}};
     const TensorId y = graph_.apply(config_.qk_norm ? "attention_whole_qkv_norm" : "attention_whole_qkv",
                                     at + "attention", inputs, attention);
-    fused_append(layer, qkv, k_cache, v_cache);
+    fused_append();
+    fresh_ = {layer, qkv, k_cache, v_cache};
     return wide_residual(at + "o", y, o, x, names + kMlpNorm);
   }
   const int64_t row_tasks = ceil_div(options_.max_rows, int64_t{attention::kParts});
@@ -99,16 +100,20 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   attention.tile = {{"t", attention::kParts}};
   const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
                                 at + "attention", inputs, attention);
+  fused_append();
+  fresh_ = {layer, qkv, k_cache, v_cache};
   const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1]},
                                   {.tile = {{"t", options_.max_rows}}, .dtypes = {{"y", DType::bf16}}});
-
-  fused_append(layer, qkv, k_cache, v_cache);
   return fused_residual(at + "o", y, o, x);
 }
 
-// The cache is written when all who read it have, and nobody waits for that before the next iteration. It is one task,
-// for a worker that has nothing to merge; of several rows one for each group of heads.
-void DecoderBuilder::fused_append(int64_t layer, TensorId qkv, TensorId k_cache, TensorId v_cache) {
+// The cache is written behind all who read it, and nobody waits for that before the next iteration. So it is done beside
+// the attention of the next layer, by a worker that has none of that; whoever did it in its own layer would wait for the
+// others first, and they for it then. It is one task; of several rows one for each group of heads.
+void DecoderBuilder::fused_append() {
+  if (!fresh_) return;
+  const auto [layer, qkv, k_cache, v_cache] = *fresh_;
+  fresh_.reset();
   std::vector<TensorId> inputs = {qkv};
   if (config_.qk_norm)
     inputs.push_back(weight(fmt::format("model.layers.{}.self_attn.k_norm.weight", layer), {config_.head_dim}));

@@ -1,6 +1,7 @@
 #include "megalith/task/place.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <unordered_map>
 
@@ -10,19 +11,39 @@ namespace megalith::task {
 
 namespace {
 
-// Length of the longest chain of dependences that ends before each task.
+// Length of the longest chain of dependences that ends before each task. A task that nobody waits for until much later
+// is of no earlier level than the group that stands before it in the program: it runs when that does.
 std::vector<int> find_levels(const Dependences& dependences) {
-  std::vector<int> level(dependences.within.size(), 0);
-  std::vector<int> after_set(dependences.sets.size(), -1);  // level of a task that waits for this set
-  for (size_t t = 0; t < level.size(); ++t)
-    for (const std::vector<int>* sets : {&dependences.within[t], &dependences.words[t]})
-      for (int set : *sets) {
-        int& after = after_set[static_cast<size_t>(set)];
-        if (after < 0)
-          for (int producer : dependences.sets[static_cast<size_t>(set)])
-            after = std::max(after, level[static_cast<size_t>(producer)] + 1);
-        level[t] = std::max(level[t], after);
-      }
+  constexpr int kMuchLater = 4, kNever = std::numeric_limits<int>::max();
+  const size_t num_tasks = dependences.within.size(), num_sets = dependences.sets.size();
+  std::vector<int> level(num_tasks, 0), awaited(num_tasks, kNever);      // of a task: its level, and who waits for it
+  std::vector<int> after_set(num_sets, -1), set_awaited(num_sets, kNever);  // the first level that waits for a set
+  for (size_t t = 0; t < num_tasks; ++t) {
+    const auto each_set = [&](auto action) {
+      for (const std::vector<int>* sets : {&dependences.within[t], &dependences.words[t]})
+        for (int set : *sets) action(static_cast<size_t>(set));
+    };
+    each_set([&](size_t set) {
+      int& after = after_set[set];
+      if (after < 0)
+        for (int producer : dependences.sets[set]) after = std::max(after, level[static_cast<size_t>(producer)] + 1);
+      level[t] = std::max(level[t], after);
+    });
+    each_set([&](size_t set) { set_awaited[set] = std::min(set_awaited[set], level[t]); });
+  }
+  for (size_t set = 0; set < num_sets; ++set)
+    for (int producer : dependences.sets[set]) {
+      int& first = awaited[static_cast<size_t>(producer)];
+      first = std::min(first, set_awaited[set]);
+    }
+  for (size_t g = 1; g < dependences.groups.size(); ++g) {
+    const int before = level[static_cast<size_t>(dependences.groups[g - 1].begin)];
+    for (int t = dependences.groups[g].begin; t < dependences.groups[g].end; ++t) {
+      int& own = level[static_cast<size_t>(t)];
+      const int first = awaited[static_cast<size_t>(t)];
+      if (first - own > kMuchLater) own = std::max(own, std::min(before, first - 1));
+    }
+  }
   return level;
 }
 

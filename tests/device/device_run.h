@@ -13,6 +13,7 @@
 
 #include "device/host_block.h"
 #include "megalith/kernels/stream_layout.h"
+#include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/profile.h"
 #include "runtime/stress_run.h"
 
@@ -66,6 +67,9 @@ class DeviceRun {
     stop_task_ = static_cast<u32>(index);
     run_in_order(iteration + 1);
   }
+
+  /// Task `index` posts the number of each iteration.
+  void post_from(size_t index, Mailbox* mailbox) { bodies_[index].mail = mailbox; }
 
   /// The number of values that were not those of the sequential run, of wrong operands and of wrong weights.
   int mismatches() {

@@ -303,6 +303,7 @@ struct TaskBody {
   std::atomic<int>*wrong = nullptr, *runs = nullptr;
   int* stop = nullptr;  // set in its iteration number `stop_in`
   uint32_t stop_in = 0;
+  void* mail = nullptr;  // a mailbox: gets the number of each iteration as a token
 
   uint64_t stamp(uint32_t i) const { return uint64_t{i} * num_tasks + index + 1; }
 };

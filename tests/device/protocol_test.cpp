@@ -101,6 +101,26 @@ TEST(DeviceProtocol, TheStopWordEndsAllWorkersInTheSameIteration) {
   }
 }
 
+// The body writes a record, and the herald says that it is there; the mailbox is full again and again.
+TEST(DeviceProtocol, MailComesInOrder) {
+  const task::TaskGraph graph = two_halves();
+  constexpr u32 kIterations = 50, kCapacity = 4;
+  MailRecord records[kCapacity];
+  Mailbox mailbox;
+  mailbox_init(&mailbox, records, kCapacity);
+  std::vector<i32> taken;
+  std::thread reader([&] {
+    MailRecord record;
+    while (taken.size() < kIterations)
+      if (mailbox_take(&mailbox, &record, 1'000'000)) taken.push_back(record.token);
+  });
+  DeviceRun run(graph, {.seed = 5, .num_iterations = kIterations});
+  run.post_from(2, &mailbox);
+  EXPECT_EQ(run.mismatches(), 0);
+  reader.join();
+  for (u32 i = 0; i < kIterations; ++i) ASSERT_EQ(taken[i], static_cast<i32>(i));
+}
+
 // What an aborted run makes of its data nobody takes, so these tasks have none; but weights come, and words that they
 // wait for do not.
 TEST(DeviceProtocol, AnAbortedRunEnds) {

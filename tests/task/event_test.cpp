@@ -85,7 +85,6 @@ TEST(Event, CarriedHazard) {
   const int x = s.buffer("x");
   s.task("write", {}, {s.whole(x)}, 100);
   s.task("read", {s.whole(x)}, {}, 100);
-  s.task("other", {}, {}, 100);
   task::TaskGraph graph = s.plan(1);
   EXPECT_EQ(waits(graph), "");
   s.tasks[1].reads.push_back(s.tasks[1].reads[0]);

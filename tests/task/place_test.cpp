@@ -105,6 +105,28 @@ TEST(Place, TasksWithoutEstimatesAreSpread) {
     EXPECT_EQ(list.size(), 2u);
 }
 
+// One writes what all others read much later; it stands behind the second stage, and so is done beside that.
+TEST(Place, WhatNobodyWaitsForSoonIsDoneWhereTheProgramHasIt) {
+  Small s;
+  const int kept = s.buffer("kept"), x = s.buffer("x");
+  s.task("first", {}, {s.whole(x)}, 100);
+  const int stages = 8;
+  int before = x;
+  int busy = -1, late = -1;
+  for (int i = 1; i < stages; ++i) {
+    const int next = s.buffer("x" + std::to_string(i));
+    const int task = s.task("stage" + std::to_string(i), {s.whole(before)}, {s.whole(next)}, 100);
+    before = next;
+    if (i != 2) continue;
+    busy = task;
+    late = s.task("late", {}, {s.whole(kept)}, 10);
+  }
+  s.task("all", {s.whole(before), s.whole(kept)}, {}, 100);
+  task::place(s.tasks, task::find_dependences(s.tasks, s.buffers), 2, true);
+  const auto worker = [&](int task) { return s.tasks[static_cast<size_t>(task)].worker; };
+  EXPECT_NE(worker(late), worker(busy)) << "it is of the second stage's level, and beside that";
+}
+
 TEST(Place, RefusesNoWorkers) {
   Small s;
   try {

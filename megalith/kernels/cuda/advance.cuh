@@ -1,6 +1,7 @@
 // The end of an iteration on a GPU: the steps of kernels/cpu/advance.h, taken by one thread on a copy of the batch
 // block in shared memory. The block fetches it and writes it back, since a look into device memory takes longer than
-// all the rest; and what the host wants to know goes to its memory together.
+// all the rest. What the host wants to know goes to its memory together: a warp of its own looks meanwhile whether there
+// is room, and the herald says that there is mail when it has told the other workers.
 #pragma once
 
 #include "megalith/kernels/advance_layout.h"
@@ -35,60 +36,66 @@ inline void advance_by_block(const Args& args) {
   AdvanceCopy& copy = *reinterpret_cast<AdvanceCopy*>(shared_area());
   constexpr int N = static_cast<int>(Args::N), E = static_cast<int>(Args::E);
   const int samples = static_cast<int>(args.R);
+  constexpr int kOthers = kThreads - kWarpLanes;  // all warps but the last
   const auto each = [](int count, auto action) {
-    for (int i = thread(); i < count; i += kThreads) action(i);
+    for (int i = thread(); i < count; i += kOthers) action(i);
   };
-  each(N * batch::kRequestFields, [&](int i) { copy.requests[i] = args.requests[i]; });
-  each(samples, [&](int i) {
-    copy.token[i] = args.token[i];
-    copy.logprob[i] = args.logprob[i];
-    copy.sample_request[i] = args.sample_request[i];
-  });
-  each(E, [&](int i) { copy.stop_tokens[i] = args.stop_tokens[i]; });
-  // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
-  __shared__ u32 is_over, first_record;
-  if (thread() == 0) is_over = load_relaxed(args.abort);
-  block_sync();
-  if (is_over != 0) return;
-
+  const auto others_sync = [] { part_sync(0, kOthers); };
   runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
-  if (thread() == 0) {
-    const AdvanceView<Args> view = {copy.requests,    args.history,        copy.counts,
-                                    copy.row_request, copy.row_position,   copy.row_start,
-                                    copy.sample_row,  copy.sample_request, copy.stop_tokens};
-    int num_records = 0;
-    for (int r = 0; r < samples; ++r)
-      take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r],
-              [&](const runtime::MailRecord& record) { copy.records[num_records++] = record; });
-    copy.num_records = num_records;
-    plan_rows(view);
+  // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
+  __shared__ u32 is_over, has_room, first_record;
+  if (warp() == kWarps - 1) {
+    // A token and the end of a text each.
+    if (lane() == 0)
+      has_room = runtime::mailbox_reserve(mailbox, static_cast<u32>(2 * samples), args.abort, &first_record) ? 1 : 0;
+  } else {
+    each(N * batch::kRequestFields, [&](int i) { copy.requests[i] = args.requests[i]; });
+    each(samples, [&](int i) {
+      copy.token[i] = args.token[i];
+      copy.logprob[i] = args.logprob[i];
+      copy.sample_request[i] = args.sample_request[i];
+    });
+    each(E, [&](int i) { copy.stop_tokens[i] = args.stop_tokens[i]; });
+    if (thread() == 0) is_over = load_relaxed(args.abort);
+    others_sync();
+    if (thread() == 0 && is_over == 0) {
+      const AdvanceView<Args> view = {copy.requests,    args.history,        copy.counts,
+                                      copy.row_request, copy.row_position,   copy.row_start,
+                                      copy.sample_row,  copy.sample_request, copy.stop_tokens};
+      int num_records = 0;
+      for (int r = 0; r < samples; ++r)
+        take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r],
+                [&](const runtime::MailRecord& record) { copy.records[num_records++] = record; });
+      copy.num_records = num_records;
+      plan_rows(view);
+    }
+    others_sync();
+    const int rows = is_over != 0 ? 0 : copy.counts[batch::kRows];
+    if (is_over == 0) each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
+    each(rows, [&](int i) {
+      args.row_request[i] = copy.row_request[i];
+      args.row_position[i] = copy.row_position[i];
+      args.row_start[i] = copy.row_start[i];
+      args.row_token[i] = args.history[i64(copy.row_request[i]) * Args::S + copy.row_position[i]];
+    });
+    each(is_over != 0 ? 0 : copy.counts[batch::kSamples], [&](int i) {
+      args.sample_row[i] = copy.sample_row[i];
+      args.sample_request[i] = copy.sample_request[i];
+    });
+    if (thread() == 0 && is_over == 0) {
+      args.counts[batch::kRows] = rows;
+      args.counts[batch::kSamples] = copy.counts[batch::kSamples];
+      args.stop[0] = rows > 0 ? 0 : 1;
+    }
   }
   block_sync();
-  const int rows = copy.counts[batch::kRows], num_records = copy.num_records;
-  each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
-  each(rows, [&](int i) {
-    args.row_request[i] = copy.row_request[i];
-    args.row_position[i] = copy.row_position[i];
-    args.row_start[i] = copy.row_start[i];
-    args.row_token[i] = args.history[i64(copy.row_request[i]) * Args::S + copy.row_position[i]];
-  });
-  each(copy.counts[batch::kSamples], [&](int i) {
-    args.sample_row[i] = copy.sample_row[i];
-    args.sample_request[i] = copy.sample_request[i];
-  });
-  if (thread() == 0) {
-    args.counts[batch::kRows] = rows;
-    args.counts[batch::kSamples] = copy.counts[batch::kSamples];
-    args.stop[0] = rows > 0 ? 0 : 1;
-    is_over =
-        num_records > 0 && !runtime::mailbox_reserve(mailbox, static_cast<u32>(num_records), args.abort, &first_record);
-  }
-  block_sync();
-  if (num_records == 0 || is_over != 0) return;
+  if (is_over != 0 || has_room == 0) return;
+  const int num_records = copy.num_records;
   each(num_records,
        [&](int i) { runtime::mailbox_write(mailbox, first_record + static_cast<u32>(i), copy.records[i]); });
-  block_sync();
-  if (thread() == 0) runtime::mailbox_publish(mailbox, first_record + static_cast<u32>(num_records));
+  if (thread() != 0 || num_records == 0) return;
+  args.task->mail = mailbox;
+  args.task->mail_head = first_record + static_cast<u32>(num_records);
 }
 
 }  // namespace megalith::kernels

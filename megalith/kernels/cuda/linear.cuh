@@ -41,7 +41,7 @@ template <int kSlices, Form kForm, int kColumns, class X, class Y, class R>
 struct LinearJob {
   X x;               // [rows, columns]
   const bf16* norm;  // [columns], or nullptr
-  f32 eps;
+  f32 eps, share_of_column;  // of a mean of all columns
   int rows, columns, chunks;       // of a row of weights
   int chunks_per_part, at_a_time;  // of whose columns activations are there; then groups at a time
   RingPlace ring;                  // where its weights begin
@@ -63,6 +63,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
   const bool is_split = job.chunks_per_part < job.chunks;
   const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
   RingPlace ring = job.ring;
+  [[maybe_unused]] GroupMultiplier<kSlices> groups(ring, rows);
   using Plain = PlainRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns>;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Plain::kChunks : 1];
   if constexpr (kForm == Form::held) {
@@ -72,10 +73,11 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
 #pragma unroll 1
   for (int done = 0; done < num_groups; done += at_a_time) {
     if (done > 0) block_sync();  // the sums were read
-    const int count = min(at_a_time, num_groups - done), pairs = count * (kGroup / 2);
-    // A thread's pair of results; there are never more of them than threads.
-    const int t = kOneRow ? 0 : thread() / pairs, n = (thread() - t * pairs) * 2,
-              column = job.n_begin + done * kGroup + n;
+    const int count = min(at_a_time, num_groups - done);
+    // A thread's pair of sums; there are never more of them than threads. Groups of gate and of up take turns.
+    const int pairs = count * job.streams * (kGroup / 2), t = kOneRow ? 0 : thread() / pairs,
+              place = (thread() - t * pairs) * 2, group = place / kGroup,
+              column = job.n_begin + (done + (group >> (job.streams - 1))) * kGroup + place % kGroup;
     const bool has_pair = thread() < pairs * rows && column < job.n_end;
     const int at = t * job.num_columns + column;
     decltype(look_two(job.residual, at)) residual = {};
@@ -104,21 +106,26 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
         const int chunks = min(job.chunks_per_part, job.chunks - part);
         if (is_split || done == 0)
           multiply_stage<kSlices, kOneRow>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
-        ring = multiply_groups<kSlices>(ring, count * job.streams, chunks, rows, part > 0);
+        groups.run(count * job.streams, chunks, part > 0);
       }
     }
     block_sync();
-    if (!has_pair) continue;
-    const f32* const from = multiply_sums() + (t * count + n / kGroup) * (job.streams * kGroup) + n % kGroup;
-    float2 y = multiply_sum<float2>(from);
-    if (job.norm != nullptr) {
-      const f32 scale = multiply_scale(t, job.columns, job.eps);
+    if (warp() * kWarpLanes >= pairs * rows) continue;
+    const f32* const from = multiply_sums() + (has_pair ? t * pairs * 2 + place : 0);
+    float2 y;
+    if (job.norm == nullptr) {
+      y = multiply_sum<float2>(from);
+    } else {
+      const f32 scale = multiply_scale(t < rows ? t : 0, job.share_of_column, job.eps);
+      y = multiply_sum<float2>(from);
       y = {y.x * scale, y.y * scale};
       if (job.streams == 2) {
-        const float2 up = multiply_sum<float2>(from + kGroup);
-        y = {silu(y.x) * (up.x * scale), silu(y.y) * (up.y * scale)};
+        const float2 up = {from_lane(y.x, kGroup / 2), from_lane(y.y, kGroup / 2)};
+        if (group % 2 != 0) continue;
+        y = {silu(y.x) * up.x, silu(y.y) * up.y};
       }
     }
+    if (!has_pair) continue;
     if (job.has_residual) {
       const float2 before = get_two(residual, job.residual, at, job.epoch);
       y = {before.x + y.x, before.y + y.y};
@@ -151,6 +158,7 @@ inline auto linear_job(const Args& args, X x, const bf16* norm, f32 eps, i64 row
   return LinearJob<Sizes::kSlices, kForm, kColumns, X, Y, R>{x,
                                                              norm,
                                                              eps,
+                                                             1.0f / static_cast<f32>(Args::K),
                                                              static_cast<int>(rows),
                                                              static_cast<int>(Args::K),
                                                              Sizes::kChunks,
@@ -206,6 +214,8 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   constexpr Form kForm = Sizes::form(false);
   constexpr bool kOneRow = kForm == Form::one_row;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
+  RingPlace ring = args.ring;
+  [[maybe_unused]] GroupMultiplier<Sizes::kSlices> groups(ring, rows);
   if constexpr (kForm == Form::held) {
     PlainRows<Sizes::kSlices, K>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
@@ -213,7 +223,6 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
     multiply_stage<Sizes::kSlices, kOneRow>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
   }
   const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
-  RingPlace ring = args.ring;
   for (int c = static_cast<int>(args.c_begin); c < c_end; ++c) {
     const int columns = min(L, V - c * L), num_groups = (columns + kGroup - 1) / kGroup;
     f32 best = -kInfinity;
@@ -223,12 +232,12 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
       if constexpr (kForm == Form::held)
         ring = multiply_held<Sizes::kSlices>(ring, held, count, Sizes::kChunks, rows, false);
       else
-        ring = multiply_groups<Sizes::kSlices>(ring, count, Sizes::kChunks, rows, false);
+        groups.run(count, Sizes::kChunks, false);
       block_sync();
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {
         const float4 sums = multiply_sum<float4>(multiply_sums() + t * count * kGroup + n);
-        const f32 scale = multiply_scale(t, K, Args::eps),
+        const f32 scale = multiply_scale(t, 1.0f / K, Args::eps),
                   values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
 #pragma unroll
         for (int i = 0; i < 4; ++i)

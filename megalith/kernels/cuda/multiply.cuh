@@ -56,9 +56,9 @@ inline uint2 normed(uint2 four, uint2 weights, f32& squares) {
 /// This warp's columns of row t of `x`, words or plain, into the shared area: those of `chunks` chunks from chunk
 /// `first_chunk` of a row on, zeros past the last column. With `norm` [columns], activations are multiplied with it and
 /// their squares go to multiply_squares. Returns once the warp may read them.
-template <int kSlices, class X>
+/// `kInFlight`: pieces of four that a thread has under way.
+template <int kSlices, int kInFlight, class X>
 inline void multiply_stage_row(X x, int t, const bf16* norm, int columns, int first_chunk, int chunks, Epoch epoch) {
-  constexpr int kInFlight = 2;                                             // pieces of four that a thread has under way
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 4;  // of a chunk
   const int pieces = chunks * kPieces;
   u8* const to = staged<kSlices>(t, chunks);
@@ -102,7 +102,7 @@ template <int kSlices>
 inline void multiply_stage_rows(Words<bf16> x, const bf16* norm, int rows, int columns, int first_chunk, int chunks,
                                 Epoch epoch) {
 #pragma unroll 1
-  for (int t = 0; t < rows; ++t) multiply_stage_row<kSlices>(x, t, norm, columns, first_chunk, chunks, epoch);
+  for (int t = 0; t < rows; ++t) multiply_stage_row<kSlices, 2>(x, t, norm, columns, first_chunk, chunks, epoch);
 }
 /// What is plain all at once: a row is asked for before the one before it is looked at.
 template <int kSlices>
@@ -144,8 +144,13 @@ inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int c
 template <int kSlices, bool kOneRow, class X>
 inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int first_chunk, int chunks, Epoch epoch) {
   warp_sync();  // what was staged before was read
+  // Long rows have no norm before them: where there is one, rows are of the residual stream.
+  constexpr int kUsual = 2, kMany = 6, kUsualChunks = kUsual * kWarpLanes * 4 / (kSlices * stream::kRunColumns);
   if constexpr (kOneRow)
-    multiply_stage_row<kSlices>(x, 0, norm, columns, first_chunk, chunks, epoch);
+    if (chunks <= kUsualChunks || norm != nullptr)
+      multiply_stage_row<kSlices, kUsual>(x, 0, norm, columns, first_chunk, chunks, epoch);
+    else
+      multiply_stage_row<kSlices, kMany>(x, 0, nullptr, columns, first_chunk, chunks, epoch);
   else
     multiply_stage_rows<kSlices>(x, norm, rows, columns, first_chunk, chunks, epoch);
   warp_sync();
@@ -214,112 +219,169 @@ class PlainRows {
   int rows_, row_, column_;
 };
 
-/// What rmsnorm multiplies row t with besides its weight. After a barrier of the block behind multiply_stage().
-inline f32 multiply_scale(int t, int columns, f32 eps) {
+/// What rmsnorm multiplies row t with besides its weight; `share_of_column`: 1 / columns. After a barrier of the block
+/// behind multiply_stage().
+inline f32 multiply_scale(int t, f32 share_of_column, f32 eps) {
   f32 total = 0;
 #pragma unroll
   for (int w = 0; w < kWarps; w += 4) {
     const float4 of_warps = *reinterpret_cast<const float4*>(&multiply_squares[t][w]);
     total += (of_warps.x + of_warps.y) + (of_warps.z + of_warps.w);
   }
-  return fast_rsqrt(fast_divide(total, static_cast<f32>(columns)) + eps);
+  return fast_rsqrt(fma(total, share_of_column, eps));
 }
 
-/// `count` groups of rows of weights from the stream, `chunks` chunks each, times what multiply_stage() left. The sum
-/// of row t of the activations with place n of the count * group_rows rows is, for each warp w, multiply_sums()[w *
-/// kSumsPerWarp + t * count * group_rows + n], after a barrier of the block. With `adds`, to what is there of an
-/// earlier part of the columns. Returns where the chunks after them begin.
-template <int kSlices>
-inline RingPlace multiply_groups(RingPlace ring, int count, int chunks, int rows, bool adds) {
-  constexpr u32 kGroupRows = stream::group_rows(kSlices), kAtOnce = kRingSlots >= 8 ? 4 : kRingSlots >= 4 ? 2 : 1;
-  constexpr u32 kSums = kSlices == 2 ? 1 : 4;  // that a lane has of a group
-  constexpr u32 kRunBytes = kSlices * stream::kRunColumns * 2, kWarpBytes = stream::kChunkBytes / kWarps;
-  constexpr u32 kPairs = stream::kRunColumns / 32;  // of multiplications, for a chunk
-  const u32 me = keep(threadIdx.x % kWarpLanes), t4 = me % 4, g = me / 4;
-  const u32 row = kSlices == 2 ? g / 2 : g, slice = kSlices == 2 ? g % 2 : 0;
-  const bool active = row < static_cast<u32>(rows);
-  const u32 x =
-      keep(shared_address(staged<kSlices>(active ? row : 0, chunks)) + slice * (stream::kRunColumns * 2) + 16 * t4);
-  const u32 x_end = x + chunks * kRunBytes;
-  const u32 mine = keep(shared_address(dynamic_shared) + warp() * kWarpBytes + me * 16);
-  const u32 full = keep(shared_address(ring_full)), empty = keep(shared_address(ring_empty));
-  const u32 total = keep(count * chunks), stride = count * kGroupRows * 4, num_rows = rows;
-  u32 to = shared_address(multiply_sums() + warp() * stream::kSumsPerWarp + g);
-  f32 sum[kSums] = {};
-  u32 x_at = x, x_sum = x;
-#pragma unroll 1
-  for (u32 at = 0; at < total; at += kAtOnce) {
-    // Past the end the last chunk is taken again, and not counted.
-    const u32 left = total - at;
-    uint4 b[kAtOnce][kPairs], a[kAtOnce][2 * kPairs];
-    u32 from[kAtOnce], full_at[kAtOnce], parity[kAtOnce];
+/// The next chunk of the ring, as who multiplies by chunk after chunk wants to know it: the address of its barrier, from
+/// which all others follow.
+class RingCursor {
+ public:
+  explicit RingCursor(RingPlace ring) {
+    constexpr u32 kWarpBytes = stream::kChunkBytes / kWarps;
+    const u32 me = keep(threadIdx.x), begin = shared_address(ring_barriers.full);
+    full_ = begin + ring.slot * 8;
+    end_ = keep(begin + kRingBarriers * 8);
+    parity_ = ring.parity;
+    data_ = keep(shared_address(dynamic_shared) + me / kWarpLanes * kWarpBytes + me % kWarpLanes * 16 -
+                 begin * kBytesOfBarrier);
+  }
+
+  /// The lane's share of the next kCount chunks, once they are there; its two halves are 512 bytes apart. `at`: where
+  /// their barriers are.
+  template <u32 kCount>
+  void take(uint4 (&share)[kCount][2], u32 (&at)[kCount]) {
+    u32 parity[kCount];
 #pragma unroll
-    for (u32 i = 0; i < kAtOnce; ++i) {
-      const RingPlace place = ring + (i < left ? i : left - 1);
-      from[i] = mine + place.slot * stream::kChunkBytes;
-      full_at[i] = full + place.slot * 8;
-      parity[i] = place.parity;
-#pragma unroll
-      for (u32 j = 0; j < kPairs; ++j) {
-        b[i][j] = {0, 0, 0, 0};
-        if (active) b[i][j] = load_shared(x_at + j * 64);
+    for (u32 i = 0; i < kCount; ++i) {
+      at[i] = full_;
+      parity[i] = parity_;
+      full_ += 8;
+      if (full_ == end_) {
+        full_ -= kRingBarriers * 8;
+        parity_ ^= 1;
       }
-      x_at += kRunBytes;
-      if (x_at == x_end) x_at = x;
     }
-    while (!barriers_passed(full_at, parity)) {}
+    while (!barriers_passed(at, parity)) {}
 #pragma unroll
-    for (u32 i = 0; i < kAtOnce; ++i)
+    for (u32 i = 0; i < kCount; ++i)
 #pragma unroll
-      for (u32 j = 0; j < 2 * kPairs; ++j) a[i][j] = load_shared(from[i] + j * 512);
-    f32 d[kAtOnce][4] = {};
-#pragma unroll
-    for (u32 j = 0; j < kPairs; ++j) {
-#pragma unroll
-      for (u32 i = 0; i < kAtOnce; ++i) multiply_accumulate(d[i], a[i][2 * j], b[i][j].x, b[i][j].y);
-#pragma unroll
-      for (u32 i = 0; i < kAtOnce; ++i) multiply_accumulate(d[i], a[i][2 * j + 1], b[i][j].z, b[i][j].w);
-    }
+      for (u32 j = 0; j < 2; ++j) share[i][j] = load_shared(at[i] * kBytesOfBarrier + data_ + j * 512);
+  }
+  /// Gives the slots back of chunks that all lanes have taken.
+  template <u32 kCount>
+  static void free(const u32 (&at)[kCount]) {
     warp_sync();
-    if (me < kAtOnce && me < left) barrier_arrive_at(empty + (ring + me).slot * 8);
-    ring = ring + (left < kAtOnce ? left : kAtOnce);
-    // Chunks of a group by twos, where that is how they come.
-    const auto take = [&](u32 i, auto taken) {
-      if (i >= left) return;
+    if (threadIdx.x % kWarpLanes != 0) return;
 #pragma unroll
-      for (u32 k = i; k < i + taken; ++k) {
-        if constexpr (kSlices == 2) {
-          // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
-          sum[0] += d[k][0] + d[k][3];
-        } else {
+    for (u32 i = 0; i < kCount; ++i) barrier_arrive_at(at[i] + sizeof(ring_barriers.full));
+  }
+
+ private:
+  static constexpr u32 kBytesOfBarrier = stream::kChunkBytes / 8;  // of ring for each byte of barriers
+
+  u32 full_, end_, parity_, data_;
+};
+
+/// Multiplies groups of rows of weights from the stream with what multiply_stage() left.
+template <int kSlices>
+class GroupMultiplier {
+  static constexpr u32 kGroupRows = stream::group_rows(kSlices), kRunBytes = kSlices * stream::kRunColumns * 2;
+  static constexpr u32 kMost = kRingSlots >= 4 ? 2 : 1;  // chunks at once
+
+ public:
+  /// `ring`: where the first chunk is; before the activations are waited for, so that all is known then.
+  GroupMultiplier(RingPlace ring, int rows) : ring_(ring), rows_(static_cast<u32>(rows)) {
+    const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes;
+    const u32 row = kSlices == 2 ? me / 8 : me / 4, slice = kSlices == 2 ? me / 4 % 2 : 0;
+    active_ = row < rows_;
+    row_ = active_ ? row * kWarps + thread / kWarpLanes : thread / kWarpLanes;
+    x_ = keep(shared_address(area_behind_sums()) + slice * (stream::kRunColumns * 2) + 16 * (me % 4));
+    sums_ = keep(shared_address(multiply_sums() + thread / kWarpLanes * stream::kSumsPerWarp + me / 4));
+  }
+
+  /// `count` groups of `chunks` chunks each. The sum of row t of the activations with place n of the count * kGroupRows
+  /// rows is, for each warp w, multiply_sums()[w * kSumsPerWarp + t * count * kGroupRows + n], after a barrier of the
+  /// block. With `adds`, to what is there of an earlier part of the columns.
+  void run(int count, int chunks, bool adds) {
+    x_begin_ = keep(x_ + row_ * (static_cast<u32>(chunks) * kRunBytes));
+    to_ = sums_;
+    stride_ = static_cast<u32>(count) * kGroupRows * 4;
+    u32 groups = static_cast<u32>(count);
+    // Groups of one chunk by fours, too.
+    if (chunks == 1) {
+#pragma unroll 1
+      for (; groups >= kMost; groups -= kMost) {
+        f32 d[kMost][4] = {};
+        multiply<kMost, 0>(d, x_begin_);
 #pragma unroll
-          for (u32 j = 0; j < kSums; ++j) sum[j] += d[k][j];
+        for (u32 i = 0; i < kMost; ++i) put(d[i], adds);
+      }
+    }
+#pragma unroll 1
+    for (; groups > 0; --groups) {
+      f32 d[1][4] = {};
+      u32 x = x_begin_, left = static_cast<u32>(chunks);
+#pragma unroll 1
+      for (; left >= kMost; left -= kMost, x += kMost * kRunBytes) multiply<kMost, kRunBytes>(d, x);
+      if constexpr (kMost > 2)
+        if (left >= 2) {
+          multiply<2, kRunBytes>(d, x);
+          left -= 2;
+          x += 2 * kRunBytes;
         }
-      }
-      x_sum += taken * kRunBytes;
-      if (x_sum != x_end) return;
-      x_sum = x;
-      if constexpr (kSlices == 2) {
-        put_sum(t4 < num_rows, to + t4 * stride, sum[0], adds);
-      } else {
-#pragma unroll
-        for (u32 j = 0; j < kSums; ++j)
-          put_sum(2 * t4 + j % 2 < num_rows, to + (2 * t4 + j % 2) * stride + j / 2 * 32, sum[j], adds);
-      }
-#pragma unroll
-      for (u32 j = 0; j < kSums; ++j) sum[j] = 0;
-      to += kGroupRows * 4;
-    };
-    if (kAtOnce % 2 == 0 && chunks % 2 == 0) {
-#pragma unroll
-      for (u32 i = 0; i < kAtOnce; i += 2) take(i, Constant<2>{});
-    } else {
-#pragma unroll
-      for (u32 i = 0; i < kAtOnce; ++i) take(i, Constant<1>{});
+      if constexpr (kMost > 1)
+        if (left > 0) multiply<1, kRunBytes>(d, x);
+      put(d[0], adds);
     }
   }
-  return ring;
-}
+
+ private:
+  /// kCount chunks with activations that lie kStep bytes apart: to sums of their own, or all to one.
+  template <u32 kCount, u32 kStep, u32 kSums>
+  void multiply(f32 (&d)[kSums][4], u32 x) {
+    static_assert(kSums == 1 || kSums == kCount);
+    constexpr u32 kOperands = kStep == 0 ? 1 : kCount;
+    uint4 b[kOperands], a[kCount][2];
+#pragma unroll
+    for (u32 i = 0; i < kOperands; ++i) {
+      b[i] = {0, 0, 0, 0};
+      if (active_) b[i] = load_shared(x + i * kStep);
+    }
+    u32 at[kCount];
+    ring_.take(a, at);
+    // Two sums take turns, since a multiplication waits for the one before it.
+    f32 other[4] = {};
+#pragma unroll
+    for (u32 j = 0; j < 2; ++j)
+#pragma unroll
+      for (u32 i = 0; i < kCount; ++i) {
+        f32(&to)[4] = kSums > 1 ? d[i % kSums] : i % 2 == 0 ? d[0] : other;
+        const uint4& of = b[i % kOperands];
+        multiply_accumulate(to, a[i][j], j == 0 ? of.x : of.z, j == 0 ? of.y : of.w);
+      }
+    if constexpr (kSums == 1 && kCount > 1)
+#pragma unroll
+      for (u32 k = 0; k < 4; ++k) d[0][k] += other[k];
+    ring_.free(at);
+  }
+  /// The sums of a group, to where the warp's are.
+  void put(const f32 (&d)[4], bool adds) {
+    const u32 t4 = threadIdx.x % 4;
+    if constexpr (kSlices == 2) {
+      // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
+      put_sum(t4 < rows_, to_ + t4 * stride_, d[0] + d[3], adds);
+    } else {
+#pragma unroll
+      for (u32 j = 0; j < 4; ++j)
+        put_sum(2 * t4 + j % 2 < rows_, to_ + (2 * t4 + j % 2) * stride_ + j / 2 * 32, d[j], adds);
+    }
+    to_ += kGroupRows * 4;
+  }
+
+  RingCursor ring_;
+  const u32 rows_;
+  bool active_;
+  u32 row_, x_, x_begin_ = 0, sums_, to_ = 0, stride_ = 0;
+};
 
 /// The same with activations in registers, for groups of `chunks` chunks each.
 template <int kSlices, int kCount>
@@ -330,7 +392,7 @@ inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int 
   constexpr u32 kWarpBytes = stream::kChunkBytes / kWarps;
   const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes, t4 = me % 4, g = me / 4, w = thread / kWarpLanes;
   const u32 mine = keep(shared_address(dynamic_shared) + w * kWarpBytes + me * 16);
-  const u32 full = keep(shared_address(ring_full)), empty = keep(shared_address(ring_empty));
+  const u32 full = keep(shared_address(ring_barriers.full)), empty = keep(shared_address(ring_barriers.empty));
   const u32 stride = count * kGroupRows * 4, num_rows = rows, num_chunks = chunks;
   u32 to = keep(shared_address(multiply_sums() + w * stream::kSumsPerWarp + g));
 #pragma unroll 1

@@ -25,7 +25,7 @@ inline constexpr int kBlockThreads = kThreads + 3 * kWarpLanes;
 /// compiler else works out before the first task and keeps, where there are no registers for it, in local memory. In
 /// the attention of eight rows of Qwen3-8B that were 530 bytes of spills instead of 140.
 inline u32 thread_index() {
-#if MEGALITH_STREAM_ROWS > 1
+#if MEGALITH_STREAM_ROWS > 0
   u32 index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;

@@ -18,7 +18,11 @@ inline constexpr int kRingBarriers = kRingSlots > 0 ? kRingSlots : 1;
 
 /// The ring, then the area in which bodies work.
 extern __shared__ __align__(1024) u8 dynamic_shared[];
-__shared__ Barrier ring_full[kRingBarriers], ring_empty[kRingBarriers];
+/// Of each slot: what is there, what is not any more.
+struct RingBarriers {
+  Barrier full[kRingBarriers], empty[kRingBarriers];
+};
+__shared__ RingBarriers ring_barriers;
 
 inline u8* ring_slot(u32 slot) { return dynamic_shared + slot * stream::kChunkBytes; }
 inline u8* shared_area() { return dynamic_shared + kRingSlots * stream::kChunkBytes; }

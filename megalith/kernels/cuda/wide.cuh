@@ -179,7 +179,7 @@ inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns, Meanwhile
   const auto free_chunks = [&](const u32(&slots)[kChunks]) {
     if (lane() != 0) return;
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) barrier_arrive(&ring_empty[slots[i]]);
+    for (int i = 0; i < kChunks; ++i) barrier_arrive(&ring_barriers.empty[slots[i]]);
   };
 #pragma unroll 1
   for (int first = 0; first < blocks; first += kAhead)
@@ -191,7 +191,7 @@ inline RingPlace wide_turn(RingPlace ring, X x, int rows, int columns, Meanwhile
         for (int c = 0; c < kChunks; ++c) {
           done[c] = chunk_at[c];
           chunk_at[c] = ring.slot;
-          while (!all_of_warp(barrier_passed(&ring_full[ring.slot], ring.parity))) {}
+          while (!all_of_warp(barrier_passed(&ring_barriers.full[ring.slot], ring.parity))) {}
           ring = ring + 1;
         }
       }

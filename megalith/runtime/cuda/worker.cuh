@@ -8,7 +8,7 @@
 //   scout       1 warp: P1. Fetches the next tasks into frames in shared memory, a chain of reads that nobody has to
 //               wait for then.
 //   herald      1 warp: P5. A release takes as long as everything before it takes to reach the L2; the consumers are in
-//               the next task by then.
+//               the next task by then. Then it tells the host of new mail.
 //
 // On an abort nobody leaves in the middle: waits end at once, the iteration's tasks run on whatever they find, and the
 // gate is where all leave. What was made of it nobody takes: `advance` posts nothing then (kernels/cuda/opaque.cuh).
@@ -23,6 +23,7 @@
 #include "megalith/kernels/cuda/row_table.cuh"
 #include "megalith/kernels/cuda/words.cuh"
 #include "megalith/runtime/cuda/sync.cuh"
+#include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/profile.h"
 
 namespace megalith::runtime {
@@ -40,6 +41,9 @@ struct Frame : TaskRecord {
   u64* ready;                    // ready_ticks, or nullptr
   u8* scratch;
   const u32* abort;
+  // What a body leaves for the herald: where there is mail for the host now, or nullptr; and up to which record.
+  mutable Mailbox* mail;
+  mutable u32 mail_head;
   WaitRecord waits[kFrameWaits];
   u32 signals[kFrameSignals];
   void* operands[kFrameOperands];
@@ -122,6 +126,7 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
       frame.ring = kernels::ring_place(chunk + task.first_chunk);
       frame.scratch = scratch;
       frame.abort = &launch.control->abort;
+      frame.mail = nullptr;
     }
     copy_words(frame.waits, launch.waits + task.first_wait, task.num_waits * (sizeof(WaitRecord) / sizeof(u32)));
     copy_words(frame.signals, launch.signals + task.first_signal, task.num_signals);
@@ -144,6 +149,10 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
 constexpr u64 kPatience = 8000, kPace = 900;
 constexpr u32 kMostAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
 
+/// Copies that are under way at a time: as many as memory needs to be busy. More of them only wait there, and before
+/// what others ask the L2 for.
+constexpr u32 kCopies = kernels::kRingBarriers < 4 ? kernels::kRingBarriers : 4;
+
 /// By the producer. Copies under way write to shared memory, so the block may not end before they have.
 inline void producer_run(const Launch& launch, u32 worker) {
   if (launch.streams == nullptr || kernels::kRingSlots == 0) return;
@@ -157,7 +166,7 @@ inline void producer_run(const Launch& launch, u32 worker) {
   for (u64 chunk = 0;; chunk = chunk + 1 == mine.num_chunks ? 0 : chunk + 1) {
     bool is_over = false;
     u64 next = 0;  // when another chunk is asked for
-    while (!kernels::barrier_is_past(&kernels::ring_empty[slot], parity) && !is_over) {
+    while (!kernels::barrier_is_past(&kernels::ring_barriers.empty[slot], parity) && !is_over) {
       is_over = has_ended();
       const u64 now = kernels::profile_clock();
       if (next == 0) next = now + kPatience;
@@ -169,16 +178,22 @@ inline void producer_run(const Launch& launch, u32 worker) {
       next += kPace;
     }
     if (ahead > 0) --ahead;
+    // The copy that was begun kCopies ago is in.
+    const bool is_of_round = slot >= kCopies;
+    if (!is_over && (is_of_round || round > 0)) {
+      const u32 before = is_of_round ? slot - kCopies : slot + kernels::kRingBarriers - kCopies;
+      kernels::barrier_wait(&kernels::ring_barriers.full[before], static_cast<u32>(is_of_round ? round : round - 1) & 1);
+    }
     // Together: a copy that only some lanes had begun would never be complete.
     if (kernels::any_of_copy_lanes(is_over)) {
       for (u32 s = 0; s < kernels::kRingBarriers; ++s) {
         const u64 copies = round + (s < slot ? 1 : 0);
-        if (copies > 0) kernels::barrier_wait(&kernels::ring_full[s], static_cast<u32>(copies - 1) & 1);
+        if (copies > 0) kernels::barrier_wait(&kernels::ring_barriers.full[s], static_cast<u32>(copies - 1) & 1);
       }
       return;
     }
     kernels::copy_begin(kernels::ring_slot(slot), first + chunk * stream::kChunkBytes, stream::kChunkBytes,
-                        &kernels::ring_full[slot]);
+                        &kernels::ring_barriers.full[slot]);
     if (++slot == kernels::kRingBarriers) {
       slot = 0;
       parity ^= 1;
@@ -201,6 +216,8 @@ inline void herald_run(const Launch& launch, u32 worker) {
       const u64 end = kernels::profile_clock();
       *profile_record(launch, worker, done) = {frame.index, frame.iteration, frame.begin_ticks, frame.ready_ticks, end};
     }
+    // Behind the signals: the way to the host's memory is long.
+    if (frame.mail != nullptr) mailbox_publish(frame.mail, frame.mail_head);
     store_relaxed(&launch.status[worker].tasks_done, done + 1);
     kernels::barrier_arrive(&frame_empty[slot]);
   }
@@ -283,8 +300,8 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
       kernels::barrier_init(&frame_empty[i], 1);
     }
     for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
-      kernels::barrier_init(&kernels::ring_full[i], kernels::kCopyLanes);
-      kernels::barrier_init(&kernels::ring_empty[i], kernels::kWarps);
+      kernels::barrier_init(&kernels::ring_barriers.full[i], kernels::kCopyLanes);
+      kernels::barrier_init(&kernels::ring_barriers.empty[i], kernels::kWarps);
     }
     kernels::barriers_are_made();
     ended = kernels::stopped = 0;

@@ -48,13 +48,13 @@ void run_body(const Frame& frame) {
   inputs_are_ready(epoch);
   RingPlace ring = frame.ring;
   for (u32 c = 0; c < body.num_chunks; ++c) {
-    barrier_wait(&ring_full[ring.slot], ring.parity);
+    barrier_wait(&ring_barriers.full[ring.slot], ring.parity);
     const auto* const words = reinterpret_cast<const host::U32*>(ring_slot(ring.slot));
     constexpr u32 kWords = stream::kChunkBytes / 4, kStep = 64 * kThreads;
     for (u32 at = static_cast<u32>(thread()) * 64; at < kWords; at += kStep)
       demand(words[at] == host::chunk_word(body.stream_seed, body.first_chunk + c, at));
     warp_sync();
-    if (lane() == 0) barrier_arrive(&ring_empty[ring.slot]);
+    if (lane() == 0) barrier_arrive(&ring_barriers.empty[ring.slot]);
     ring = ring + 1;
   }
   block_sync();
@@ -67,6 +67,12 @@ void run_body(const Frame& frame) {
   }
   if (thread() != 0) return;
   if (body.stop != nullptr && i == body.stop_in) *body.stop = 1;
+  auto* const mail = static_cast<Mailbox*>(body.mail);
+  if (u32 head = 0; mail != nullptr && mailbox_reserve(mail, 1, frame.abort, &head)) {
+    mailbox_write(mail, head, {.token = static_cast<i32>(i)});
+    frame.mail = mail;
+    frame.mail_head = head + 1;
+  }
   body.runs->fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -77,8 +83,8 @@ void prepare(host::Block* block) {
   add("frame_full", frame_full);
   add("frame_done", frame_done);
   add("frame_empty", frame_empty);
-  add("ring_full", kernels::ring_full);
-  add("ring_empty", kernels::ring_empty);
+  add("ring_barriers.full", kernels::ring_barriers.full);
+  add("ring_barriers.empty", kernels::ring_barriers.empty);
 }
 
 void run_thread(const void* launch, unsigned worker) {
