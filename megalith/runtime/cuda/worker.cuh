@@ -91,50 +91,78 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
   return true;
 }
 
-/// P1, by the scout. Then it has time to bring near what a task reads besides its stream.
+/// P1, by the scout: each look into device memory is under way before the one before it is used. Then it has time to
+/// bring near what a task reads besides its stream.
 template <class LookAhead>
 inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead look_ahead) {
+  constexpr u32 kRecordWords = sizeof(TaskRecord) / sizeof(u32), kLanes = kernels::kWarpLanes,
+                kEach = (kRecordWords + kLanes - 1) / kLanes;
   const u32 num_chunks = launch.streams == nullptr ? 0 : static_cast<u32>(launch.stream[worker].num_chunks);
+  const u32 lane = static_cast<u32>(kernels::lane());
   u32 iteration = launch.first_iteration;
   u64 chunk = 0;  // the iteration's first
-  const u32 first = launch.list_begin[worker], count = launch.list_begin[worker + 1] - first;
-  const int lane = kernels::lane();
+  const u32* const list = launch.list + launch.list_begin[worker];
+  const u32 count = launch.list_begin[worker + 1] - launch.list_begin[worker];
+  // A lane has its words of the next task's record, and knows which one comes after that.
+  u32 record[kEach] = {};
+  const auto fetch = [&](u32 index) {
+    const u32* const from = reinterpret_cast<const u32*>(launch.tasks + index);
+#pragma unroll
+    for (u32 i = 0; i < kEach; ++i)
+      if (lane + i * kLanes < kRecordWords) record[i] = from[lane + i * kLanes];
+  };
+  u32 index = list[0], next = list[count > 1 ? 1 : 0];
+  fetch(index);
   u32 slot = 0, parity = 1;
 #pragma unroll 1
-  for (u32 at = 0;; ++at) {
-    if (at == count) {
-      at = 0;
-      ++iteration;
-      chunk += num_chunks;
-    }
-    const u32 index = launch.list[first + at];
+  for (u32 at = 0;;) {
     while (!kernels::barrier_passed(&frame_empty[slot], parity))
       if (has_ended()) return;
     Frame& frame = frames[slot];
-    auto copy_words = [&](void* to, const void* from, u32 num_words) {
-#pragma unroll 1
-      for (u32 i = static_cast<u32>(lane); i < num_words; i += kernels::kWarpLanes)
-        static_cast<u32*>(to)[i] = static_cast<const u32*>(from)[i];
-    };
-    const TaskRecord task = launch.tasks[index];
+#pragma unroll
+    for (u32 i = 0; i < kEach; ++i)
+      if (lane + i * kLanes < kRecordWords)
+        reinterpret_cast<u32*>(static_cast<TaskRecord*>(&frame))[lane + i * kLanes] = record[i];
+    kernels::warp_sync();
+    const u32 *const waits = reinterpret_cast<const u32*>(launch.waits + frame.first_wait),
+                     *const signals = launch.signals + frame.first_signal,
+                     *const operands = reinterpret_cast<const u32*>(launch.operands + frame.first_operand);
+    const u32 wait_words = frame.num_waits * (sizeof(WaitRecord) / sizeof(u32)), signal_words = frame.num_signals,
+              operand_words = frame.num_operands * 2;
+    const u32 wait = lane < wait_words ? waits[lane] : 0, signal = lane < signal_words ? signals[lane] : 0,
+              operand = lane < operand_words ? operands[lane] : 0;
+    fetch(next);
+    const u32 after_next = list[at + 2 < count ? at + 2 : (at + 2) % count];
     if (lane == 0) {
-      static_cast<TaskRecord&>(frame) = task;
       frame.index = index;
       frame.iteration = iteration;
       frame.is_first = at == 0;
       frame.ready = launch.profile != nullptr ? &frame.ready_ticks : nullptr;
-      frame.ring = kernels::ring_place(chunk + task.first_chunk);
+      frame.ring = kernels::ring_place(chunk + frame.first_chunk);
       frame.scratch = scratch;
       frame.abort = &launch.control->abort;
       frame.mail = nullptr;
     }
-    copy_words(frame.waits, launch.waits + task.first_wait, task.num_waits * (sizeof(WaitRecord) / sizeof(u32)));
-    copy_words(frame.signals, launch.signals + task.first_signal, task.num_signals);
-    copy_words(frame.operands, launch.operands + task.first_operand, task.num_operands * 2);
+    const auto put_words = [&](void* to, const u32* from, u32 first_word, u32 num_words) {
+      u32* const words = static_cast<u32*>(to);
+      if (lane < num_words) words[lane] = first_word;
+#pragma unroll 1
+      for (u32 i = lane + kLanes; i < num_words; i += kLanes) words[i] = from[i];
+    };
+    put_words(frame.waits, waits, wait, wait_words);
+    put_words(frame.signals, signals, signal, signal_words);
+    put_words(frame.operands, operands, operand, operand_words);
     kernels::warp_sync();
     if (lane == 0) kernels::barrier_arrive(&frame_full[slot]);
     look_ahead(frame);
     kernels::warp_sync();
+    index = next;
+    next = after_next;
+    if (++at == count) {
+      at = 0;
+      ++iteration;
+      chunk += num_chunks;
+    }
     if (++slot == kFrames) {
       slot = 0;
       parity ^= 1;
