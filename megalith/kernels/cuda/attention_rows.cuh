@@ -31,6 +31,8 @@ class RowAttention {
   static constexpr int kPartWarps = kWarps / attention::kParts, kPartThreads = kPartWarps * kWarpLanes;
   static constexpr u32 kRowBytes = attention::tile_row_bytes(D), kTileBytes = attention::tile_bytes(D);
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
+  static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
+  static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;  // of this iteration's rows
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
 
  public:
@@ -79,7 +81,10 @@ class RowAttention {
       warp_sync();
       if (fetches) fetch(share_, next, args().k_cache);
       const Halves columns = weigh(score, count);
-      copy_wait<1>();
+      if (fetches)
+        copy_wait<1>();
+      else
+        copy_wait<0>();
       warp_sync();
       add_values(columns);
       warp_sync();
@@ -154,25 +159,53 @@ class RowAttention {
     }
   }
   /// The warp's tile from fresh rows number `first` and further, of which there are `count`, or as many as it takes.
+  /// Keys are here when it returns; values may still be under way, as those of the cache are.
   void make_tile(RowSet fresh, int first, int count) const {
 #pragma unroll 1
     for (int i = 0; i < first; ++i) fresh &= fresh - 1;
-    const int heads = 2 * min(count, kPositions);
+    const int here = min(count, kPositions);
+    if constexpr (kQkvIsPlain) copy_values(fresh, here);
 #pragma unroll 1
-    for (int h = 0; h < heads; ++h) {
-      const bool is_value = h % 2 == 1;
-      const int row = first_row(fresh);
+    for (int done = 0; done < here; done += kKeysAtOnce) {
+      HeadPairs<D> keys[kKeysAtOnce];
       const Args args = this->args();
       const bf16* norm = nullptr;
-      if constexpr (kNorm) norm = is_value ? nullptr : args.k_norm;
-      const u32 to = is_value ? tile() + kTileBytes : tile();
-      each_qkv_pair(args, row, row_table.position[row], g_, M + h % 2, norm, !is_value,
-                    [&](int d, f32 a, f32 b) { store_shared(to + in_tile(h / 2, d), pack_bf16(a, b)); });
-      if (is_value) fresh &= fresh - 1;
+      if constexpr (kNorm) norm = args.k_norm;
+      // Past the last one the one before is taken again, and not put anywhere.
+#pragma unroll
+      for (int i = 0; i < kKeysAtOnce; ++i) {
+        const int row = first_row(fresh);
+        load_head(keys[i], args, row, row_table.position[row], g_, M, norm, true);
+        if constexpr (!kQkvIsPlain) put_value(row, done + i);
+        if (done + i + 1 < here) fresh &= fresh - 1;
+      }
+#pragma unroll
+      for (int i = 0; i < kKeysAtOnce; ++i) {
+        if (done + i >= here) break;
+        keys[i].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
+          store_shared(tile() + in_tile(done + i, d), pack_bf16(a, b));
+        });
+      }
     }
+    if constexpr (kQkvIsPlain) return;
     // A weight of 0 takes no value that is none.
-    for (int n = heads / 2 + lane() / 4; n < kPositions; n += 8)
+    for (int n = here + lane() / 4; n < kPositions; n += 8)
       for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
+  }
+  /// Of the first `here` of the rows that are left, as fetch() does those of the cache, and zeros behind them.
+  void copy_values(RowSet fresh, int here) const {
+    const int mine = lane() / 4;
+#pragma unroll
+    for (int i = 0; i < kPositions - 1; ++i)
+      if (i < mine && i + 1 < here) fresh &= fresh - 1;
+    const Args args = this->args();
+    const int head = (first_row(fresh) * G + g_) * static_cast<int>(Args::E) + M + 1;
+    fetch(share_ + kTileBytes, {i64(head) * D + lane() % 4 * 8, mine < here ? 16u : 0u}, args.qkv);
+  }
+  /// Of one row as position n.
+  void put_value(int row, int n) const {
+    each_qkv_pair(args(), row, row_table.position[row], g_, M + 1, static_cast<const bf16*>(nullptr), false,
+                  [&](int d, f32 a, f32 b) { store_shared(tile() + kTileBytes + in_tile(n, d), pack_bf16(a, b)); });
   }
 
   /// The page of the lane's position in a tile that begins at number `at`.
