@@ -140,7 +140,8 @@ extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1
   runtime::u8* const area = kernels::shared_area();
   runtime::u8* const scratch = launch.scratch == nullptr ? area : launch.scratch + blockIdx.x * launch.scratch_bytes;
   runtime::worker_run(
-      launch, blockIdx.x, scratch, [](const runtime::Frame& frame) { kernels::run_task(frame.body, frame); },
+      launch, blockIdx.x, scratch,
+      [](runtime::u32 body, const runtime::Frame& frame) { kernels::run_task(body, frame); },
       [](const runtime::Frame& frame) { kernels::look_ahead(frame.body, frame); });
 }
 

@@ -6,7 +6,7 @@
 
 namespace megalith::kernels {
 
-/// How a multiplication has its activations: as stream::Activations says, a single row staged.
+/// How a multiplication has its activations: as stream::Activations says, a single row staged by RowLook.
 enum class Form { one_row, staged, held, parts };
 
 /// The sizes of a multiplication of `kRows` rows of activations at most with rows of `kColumns` weights.
@@ -18,7 +18,7 @@ struct LinearSizes {
 
   /// `splits`: columns may be taken in parts.
   static constexpr Form form(bool splits) {
-    if (kRows == 1) return Form::one_row;
+    if (kRows == 1 && kColumns <= RowLook<Words<bf16>>::kMostColumns) return Form::one_row;
     switch (stream::activations(kRows, kColumns, splits)) {
       case stream::Activations::held: return Form::held;
       case stream::Activations::parts: return Form::parts;
@@ -33,6 +33,22 @@ inline int groups_at_a_time(int rows) {
   constexpr int kMost = stream::kSumsPerWarp / stream::group_rows(kSlices);
   return kOneRow || rows <= 1 ? kMost : kMost >> (32 - __clz(rows - 1));
 }
+
+/// In the place of what a form does without.
+struct Nobody {
+  template <class... Any>
+  explicit Nobody(const Any&...) {}
+};
+template <bool kIs, class This, class That>
+struct Chosen {
+  using Type = This;
+};
+template <class This, class That>
+struct Chosen<false, This, That> {
+  using Type = That;
+};
+template <bool kIs, class This, class That>
+using Choose = typename Chosen<kIs, This, That>::Type;
 
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
 /// once and used by all of a layer: instructions that are run once have to come from far.
@@ -59,8 +75,9 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
   const int rows = kOneRow ? 1 : job.rows;  // as rows_of()
+  Choose<kOneRow, RowLook<X>, Nobody> row(job.x, job.norm, job.columns, job.epoch);
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
-  const bool is_split = job.chunks_per_part < job.chunks;
+  const bool is_split = !kOneRow && job.chunks_per_part < job.chunks;
   const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
   RingPlace ring = job.ring;
   [[maybe_unused]] GroupMultiplier<kSlices> groups(ring, rows);
@@ -100,12 +117,15 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
 #pragma unroll
         for (int c = 0; kHoldsAhead && c < kPart; ++c) part[c] = next[c];
       }
+    } else if constexpr (kOneRow) {
+      if (done == 0) row.stage(job.norm, job.columns, job.chunks, job.epoch);
+      groups.run(count * job.streams, job.chunks, false);
     } else {
 #pragma unroll 1
       for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
         const int chunks = min(job.chunks_per_part, job.chunks - part);
         if (is_split || done == 0)
-          multiply_stage<kSlices, kOneRow>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
+          multiply_stage<kSlices>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
         groups.run(count * job.streams, chunks, part > 0);
       }
     }
@@ -215,12 +235,15 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   constexpr bool kOneRow = kForm == Form::one_row;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;
+  Choose<kOneRow, RowLook<decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
   [[maybe_unused]] GroupMultiplier<Sizes::kSlices> groups(ring, rows);
   if constexpr (kForm == Form::held) {
     PlainRows<Sizes::kSlices, K>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
+  } else if constexpr (kOneRow) {
+    row.stage(args.norm, K, Sizes::kChunks, args.epoch);
   } else if (rows > 0) {
-    multiply_stage<Sizes::kSlices, kOneRow>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
+    multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
   }
   const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
   for (int c = static_cast<int>(args.c_begin); c < c_end; ++c) {

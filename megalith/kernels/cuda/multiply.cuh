@@ -56,9 +56,9 @@ inline uint2 normed(uint2 four, uint2 weights, f32& squares) {
 /// This warp's columns of row t of `x`, words or plain, into the shared area: those of `chunks` chunks from chunk
 /// `first_chunk` of a row on, zeros past the last column. With `norm` [columns], activations are multiplied with it and
 /// their squares go to multiply_squares. Returns once the warp may read them.
-/// `kInFlight`: pieces of four that a thread has under way.
-template <int kSlices, int kInFlight, class X>
+template <int kSlices, class X>
 inline void multiply_stage_row(X x, int t, const bf16* norm, int columns, int first_chunk, int chunks, Epoch epoch) {
+  constexpr int kInFlight = 2;                                             // pieces of four that a thread has under way
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 4;  // of a chunk
   const int pieces = chunks * kPieces;
   u8* const to = staged<kSlices>(t, chunks);
@@ -102,7 +102,7 @@ template <int kSlices>
 inline void multiply_stage_rows(Words<bf16> x, const bf16* norm, int rows, int columns, int first_chunk, int chunks,
                                 Epoch epoch) {
 #pragma unroll 1
-  for (int t = 0; t < rows; ++t) multiply_stage_row<kSlices, 2>(x, t, norm, columns, first_chunk, chunks, epoch);
+  for (int t = 0; t < rows; ++t) multiply_stage_row<kSlices>(x, t, norm, columns, first_chunk, chunks, epoch);
 }
 /// What is plain all at once: a row is asked for before the one before it is looked at.
 template <int kSlices>
@@ -141,21 +141,89 @@ inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int c
   }
 }
 
-template <int kSlices, bool kOneRow, class X>
+template <int kSlices, class X>
 inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int first_chunk, int chunks, Epoch epoch) {
   warp_sync();  // what was staged before was read
-  // Long rows have no norm before them: where there is one, rows are of the residual stream.
-  constexpr int kUsual = 2, kMany = 6, kUsualChunks = kUsual * kWarpLanes * 4 / (kSlices * stream::kRunColumns);
-  if constexpr (kOneRow)
-    if (chunks <= kUsualChunks || norm != nullptr)
-      multiply_stage_row<kSlices, kUsual>(x, 0, norm, columns, first_chunk, chunks, epoch);
-    else
-      multiply_stage_row<kSlices, kMany>(x, 0, nullptr, columns, first_chunk, chunks, epoch);
-  else
-    multiply_stage_rows<kSlices>(x, norm, rows, columns, first_chunk, chunks, epoch);
+  multiply_stage_rows<kSlices>(x, norm, rows, columns, first_chunk, chunks, epoch);
   warp_sync();
   inputs_are_ready(epoch);
 }
+
+/// A single row of activations, words or plain: asked for before all else, since a warp needs a dozen instructions to
+/// ask and a hundred to be ready for the answer; then put where multiply_stage() would.
+template <class X>
+class RowLook {
+  // Fours of columns that a lane has: one of each two chunks.
+  static constexpr int kSlices = 2, kUsual = 2, kMore = 6, kStep = 2 * stream::chunk_columns(kSlices);
+
+ public:
+  static constexpr int kMostColumns = (kUsual + kMore) * kStep;
+
+  /// `norm` may be null, as there.
+  RowLook(X x, const bf16* norm, int columns, Epoch epoch) {
+    const u32 me = keep(threadIdx.x), lane = me % kWarpLanes, run = kSlices * stream::kRunColumns;
+    column_ = static_cast<int>(lane / 16 * stream::chunk_columns(kSlices) + me / kWarpLanes * run + lane % 16 * 4);
+    at_ = eight_at(x, column_);
+    look(usual_, at_, column_, columns, epoch);
+    if (norm != nullptr)
+#pragma unroll
+      for (int i = 0; i < kUsual; ++i)
+        if (column_ + i * kStep < columns)
+          factors_[i] = __ldg(reinterpret_cast<const uint2*>(norm + column_ + i * kStep));
+  }
+  /// Returns once the warp may read them, of `chunks` chunks.
+  void stage(const bf16* norm, int columns, int chunks, Epoch epoch) {
+    const int lane = kernels::lane();
+    u8* const to = staged<kSlices>(0, chunks) + lane * 8;
+    const int pieces = chunks * 16 - lane;  // from the lane's first on
+    f32 squares = 0;
+    const auto put = [&](int i, uint2 four, auto factors) {
+      if (i * kWarpLanes >= pieces) return;
+      if (norm != nullptr) four = normed(four, factors(), squares);
+      *reinterpret_cast<uint2*>(to + i * kWarpLanes * 8) = four;
+    };
+    if (columns > kUsual * kStep) {
+      const At at = at_ + kUsual * kApart;
+      Eights<At, kMore> more;
+      look(more, at, column_ + kUsual * kStep, columns, epoch);
+      more.wait([&](int i) { return at + i * kApart; }, epoch);
+#pragma unroll
+      for (int i = 0; i < kMore; ++i)
+        put(kUsual + i, more.get(i), [&] {
+          const int column = column_ + (kUsual + i) * kStep;
+          return column < columns ? __ldg(reinterpret_cast<const uint2*>(norm + column)) : uint2{0, 0};
+        });
+    }
+    usual_.wait([&](int i) { return at_ + i * kApart; }, epoch);
+#pragma unroll
+    for (int i = 0; i < kUsual; ++i) put(i, usual_.get(i), [&] { return factors_[i]; });
+    if (norm != nullptr) {
+      squares = warp_all(squares, Add{});
+      if (lane == 0) multiply_squares[0][warp()] = squares;
+    }
+    warp_sync();
+    inputs_are_ready(epoch);
+  }
+
+ private:
+  using At = decltype(eight_at(X{}, 0));
+  static constexpr int kApart = kStep / 4;  // eights of payload
+
+  template <int kCount>
+  static void look(Eights<At, kCount>& fours, At at, int column, int columns, Epoch epoch) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (column + i * kStep < columns)
+        fours.look(i, at + i * kApart);
+      else
+        fours.none(i, epoch);
+  }
+
+  int column_;
+  At at_;
+  Eights<At, kUsual> usual_;
+  uint2 factors_[kUsual] = {};
+};
 
 /// Whether the next part of the activations is on its way while one is multiplied: before sm_90 there are no registers
 /// for it.

@@ -33,10 +33,15 @@ using kernels::Barrier;
 /// What a task needs to run, in shared memory: threads that each had it on a stack of their own would drive everything
 /// else out of the cache. The limits are checked when a program is made (runtime/cuda/program.cpp).
 struct Frame : TaskRecord {
-  u32 index;  // of the task
+  /// What each thread looks at before the body, in one look.
+  struct alignas(16) Head {
+    u32 index;      // of the task
+    u32 body;       // as in its record
+    u32 num_waits;  // as there
+    u32 is_first;   // of its worker's list
+  } head;
   u32 iteration;
   kernels::RingPlace ring;       // where the task's weights begin
-  u32 is_first;                  // of its worker's list
   u64 begin_ticks, ready_ticks;  // if profiled: when it had its turn, when its inputs were there
   u64* ready;                    // ready_ticks, or nullptr
   u8* scratch;
@@ -134,9 +139,8 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
     fetch(next);
     const u32 after_next = list[at + 2 < count ? at + 2 : (at + 2) % count];
     if (lane == 0) {
-      frame.index = index;
+      frame.head = {index, frame.body, frame.num_waits, at == 0 ? 1u : 0u};
       frame.iteration = iteration;
-      frame.is_first = at == 0;
       frame.ready = launch.profile != nullptr ? &frame.ready_ticks : nullptr;
       frame.ring = kernels::ring_place(chunk + frame.first_chunk);
       frame.scratch = scratch;
@@ -249,11 +253,11 @@ inline void herald_run(const Launch& launch, u32 worker) {
     const u32 slot = done % kFrames;
     kernels::barrier_wait(&frame_done[slot], done / kFrames & 1);
     const Frame& frame = frames[slot];
-    if (frame.index == kNone) return;
+    if (frame.head.index == kNone) return;
     for (u32 s = 0; s < frame.num_signals; ++s) add_release(&launch.events[frame.signals[s]].word, kOneArrival);
     if (launch.profile != nullptr) {
       const u64 end = kernels::profile_clock();
-      *profile_record(launch, worker, done) = {frame.index, frame.iteration, frame.begin_ticks, frame.ready_ticks, end};
+      *profile_record(launch, worker, done) = {frame.head.index, frame.iteration, frame.begin_ticks, frame.ready_ticks, end};
     }
     // Behind the signals: the way to the host's memory is long.
     if (frame.mail != nullptr) mailbox_publish(frame.mail, frame.mail_head);
@@ -283,29 +287,31 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
     Frame& frame = frames[done % kFrames];
     kernels::barrier_wait(&frame_full[done % kFrames], done / kFrames & 1);
 
+    const Frame::Head head = frame.head;
+
     // P0 gate
-    if (frame.is_first) {
+    if (head.is_first != 0) {
       if (speaks) gate_says = gate_pass(launch, launch.status[worker], frame.iteration);
       kernels::block_sync();
       if (gate_says != Go::run) {
         // The herald leaves with this frame, so behind all signals.
         if (speaks) {
-          frame.index = kNone;
+          frame.head.index = kNone;
           kernels::barrier_arrive(&frame_done[done % kFrames]);
         }
         return gate_says == Go::stop ? WorkerState::finished : WorkerState::aborted;
       }
     }
     if (speaks) {
-      store_relaxed(&launch.status[worker].task, frame.index);
+      store_relaxed(&launch.status[worker].task, head.index);
       if (launch.profile != nullptr) frame.begin_ticks = kernels::profile_clock();
     }
 
     // P2 wait
-    if (frame.num_waits > 0) {
+    if (head.num_waits > 0) {
       if (speaks)
 #pragma unroll 1
-        for (u32 w = 0; w < frame.num_waits; ++w) {
+        for (u32 w = 0; w < head.num_waits; ++w) {
           const WaitRecord& wait = frame.waits[w];
           if (event_wait(launch, launch.status[worker], wait.event,
                          wait.arrivals * (frame.iteration - wait.lag) + wait.count))
@@ -318,13 +324,13 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
     if (speaks && launch.profile != nullptr) frame.ready_ticks = kernels::profile_clock();
 
     // P3 run
-    run_task(frame);
+    run_task(head.body, frame);
     kernels::block_sync();
     if (speaks) kernels::barrier_arrive(&frame_done[done % kFrames]);
   }
 }
 
-/// All threads of the block call it. `run_task(frame)` is the switch over the task bodies, `look_ahead(frame)` what
+/// All threads of the block call it. `run_task(body, frame)` is the switch over the task bodies, `look_ahead(frame)` what
 /// they can fetch before their turn.
 template <class RunTask, class LookAhead>
 inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task, LookAhead look_ahead) {

@@ -22,7 +22,7 @@ namespace megalith::runtime {
 namespace {
 
 // Every thread of the block its share: first all is read, then all is written.
-void run_body(const Frame& frame) {
+void run_body(u32, const Frame& frame) {
   using namespace kernels;
   const auto& body = *static_cast<const host::TaskBody*>(frame.operands[0]);
   const u32 i = frame.iteration - body.first_iteration;
