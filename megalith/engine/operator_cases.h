@@ -47,7 +47,8 @@ std::map<std::string, std::string> add_operator(graph::Graph& graph, const graph
 /// (13), and to a sum of a thousand products in one order, whose error grows with the root of their number (15 for the
 /// values that the test has).
 double cpu_slack(const OperatorCase& test);
-/// On a GPU; the largest found there, over a few seeds, was 14.
+/// On a GPU; the largest found there, over a few seeds, was 14. A product of two sums has twice as much: where one
+/// cancels and the other is large, sums in a warp's order are off by 27 (tests/operators/rounding_test.cpp).
 double gpu_slack(const OperatorCase& test);
 
 /// Differences that rounding does not explain, a line each with the element that is off most; "" if there are none.

@@ -30,7 +30,7 @@ struct AdvanceView {
 
 template <class Args>
 inline void advance_by_block(const Args& args) {
-  static_assert(Args::N <= advance::kMostRequests && Args::T_largest <= advance::kMostRows &&
+  static_assert(Args::N <= advance::kMostRequests && Args::R_largest <= Args::N && Args::T_largest <= advance::kMostRows &&
                 Args::E <= advance::kMostStopTokens);
   static_assert(sizeof(AdvanceCopy) <= advance::area_bytes());
   AdvanceCopy& copy = *reinterpret_cast<AdvanceCopy*>(shared_area());
@@ -50,7 +50,8 @@ inline void advance_by_block(const Args& args) {
       has_room = runtime::mailbox_reserve(mailbox, static_cast<u32>(2 * samples), args.abort, &first_record) ? 1 : 0;
   } else {
     each(N * batch::kRequestFields, [&](int i) { copy.requests[i] = args.requests[i]; });
-    each(samples, [&](int i) {
+    // All there is room for, without a look at how many there are.
+    each(static_cast<int>(Args::R_largest), [&](int i) {
       copy.token[i] = args.token[i];
       copy.logprob[i] = args.logprob[i];
       copy.sample_request[i] = args.sample_request[i];
@@ -76,7 +77,14 @@ inline void advance_by_block(const Args& args) {
       args.row_request[i] = copy.row_request[i];
       args.row_position[i] = copy.row_position[i];
       args.row_start[i] = copy.row_start[i];
-      args.row_token[i] = args.history[i64(copy.row_request[i]) * Args::S + copy.row_position[i]];
+      const int request = copy.row_request[i], position = copy.row_position[i];
+      // A token that was just taken in is on its way to the text: of a few it is found sooner here.
+      constexpr int kFew = 4;
+      int taken = -1;
+      if (samples <= kFew && position == copy.requests[request * batch::kRequestFields + batch::kLength] - 1)
+        for (int r = 0; r < samples; ++r)
+          if (copy.sample_request[r] == request) taken = copy.token[r];
+      args.row_token[i] = taken >= 0 ? taken : args.history[i64(request) * Args::S + position];
     });
     each(is_over != 0 ? 0 : copy.counts[batch::kSamples], [&](int i) {
       args.sample_row[i] = copy.sample_row[i];

@@ -241,7 +241,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
     PlainRows<Sizes::kSlices, K>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
   } else if constexpr (kOneRow) {
-    row.stage(args.norm, K, Sizes::kChunks, args.epoch);
+    if (rows > 0) row.stage(args.norm, K, Sizes::kChunks, args.epoch);  // else nobody writes it
   } else if (rows > 0) {
     multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
   }

@@ -91,16 +91,22 @@ template <class Args, class Task>
 MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
   i32 token = -1;
   f32 logprob = 0;
+  bool wants_logprob = false;
   {
+    // Mostly it is the likeliest one: what says so is asked for together.
     const auto& a = Args::of(task);
-    const f32* f32s = a.sampling_f32 + a.sample_request[r] * batch::kSamplingFloats;
-    if (f32s[batch::kTemperature] > 0.0f || has_penalties(f32s)) token = drawn_token<Args>(task, r);
+    const i64 request = a.sample_request[r];
+    const i32 likeliest = likeliest_token(a, r);
+    f32 f32s[batch::kSamplingFloats];
+#pragma unroll
+    for (i32 i = 0; i < batch::kSamplingFloats; ++i) f32s[i] = a.sampling_f32[request * batch::kSamplingFloats + i];
+    wants_logprob = a.sampling_i32[request * batch::kSamplingInts + batch::kLogprobs] != 0;
+    if (f32s[batch::kTemperature] <= 0.0f && !has_penalties(f32s)) token = likeliest;
   }
-  {
+  if (token < 0) token = drawn_token<Args>(task, r);
+  if (wants_logprob) {
     const auto& a = Args::of(task);
-    if (token < 0) token = likeliest_token(a, r);
-    if (a.sampling_i32[a.sample_request[r] * batch::kSamplingInts + batch::kLogprobs] != 0)
-      logprob = log_probability_by_block(a.logits + r * a.V, static_cast<i32>(a.V), likeliest_token(a, r), token);
+    logprob = log_probability_by_block(a.logits + r * a.V, static_cast<i32>(a.V), likeliest_token(a, r), token);
   }
   if (thread() != 0) return;
   const auto& a = Args::of(task);

@@ -1,0 +1,84 @@
+// What rounding makes of a product of two sums: silu(x gate^T) * (x up^T), where one factor is nearly zero because its
+// terms cancel, and the other is large. How much a GPU is allowed there (engine/operator_cases.h) follows from this.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <span>
+
+#include "support/operator_cases.h"
+
+namespace megalith {
+namespace {
+
+/// A sum in f32 as a GPU's warp has it: each lane every 32nd term, then lane by lane.
+float sum_of_warp(std::span<const float> terms) {
+  constexpr size_t kLanes = 32;
+  float lanes[kLanes] = {};
+  for (size_t i = 0; i < terms.size(); ++i) lanes[i % kLanes] += terms[i];
+  for (size_t apart = kLanes / 2; apart > 0; apart /= 2)
+    for (size_t lane = 0; lane < apart; ++lane) lanes[lane] += lanes[lane + apart];
+  return lanes[0];
+}
+
+struct GateUp {
+  std::vector<double> x, norm, gate, gate_scale, up, up_scale;
+  size_t rows, columns, terms, scales, per_scale;
+  double eps = 1e-6;
+
+  /// y [rows, columns]: with terms and sums in `Real`, formed by `sum`.
+  template <class Real, class Sum>
+  std::vector<double> product(Sum sum) const {
+    std::vector<double> y;
+    std::vector<Real> squares(terms), a(terms), b(terms);
+    for (size_t t = 0; t < rows; ++t)
+      for (size_t n = 0; n < columns; ++n) {
+        const auto of_x = [&](size_t k) { return static_cast<Real>(x[t * terms + k]); };
+        for (size_t k = 0; k < terms; ++k) squares[k] = of_x(k) * of_x(k);
+        const Real scale = 1 / std::sqrt(sum(squares) / static_cast<Real>(terms) + static_cast<Real>(eps));
+        for (size_t k = 0; k < terms; ++k) {
+          const Real normed = of_x(k) * scale * static_cast<Real>(norm[k]);
+          const size_t at = n * terms + k, scale_at = n * scales + k / per_scale;
+          a[k] = normed * (static_cast<Real>(gate[at]) * static_cast<Real>(gate_scale[scale_at]));
+          b[k] = normed * (static_cast<Real>(up[at]) * static_cast<Real>(up_scale[scale_at]));
+        }
+        const Real gated = sum(a), other = sum(b);
+        y.push_back(static_cast<double>(gated / (1 + std::exp(-gated)) * other));
+      }
+    return y;
+  }
+};
+
+TEST(Rounding, OfAProductOfTwoSumsIsWhatAGpuIsAllowed) {
+  const testing::OperatorCases all = testing::operator_cases({"rmsnorm_gate_up_int8"});
+  testing::GraphMemory memory(all.graph);
+  const auto test = std::ranges::find(all.cases, "rmsnorm_gate_up_int8.1.f32", &engine::OperatorCase::node);
+  ASSERT_NE(test, all.cases.end());
+  const auto node = std::ranges::find(all.graph.nodes(), test->node, &graph::Node::name);
+  const auto size = [&](const char* name) { return static_cast<size_t>(test->sizes.at(name)); };
+  constexpr int kDraws = 1000;
+  constexpr double kUsual = 16;  // that other operators have
+  std::mt19937_64 random(7);
+  double largest = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    engine::fill_operator(all.graph, *node, memory, random);
+    const auto values = [&](const char* name) { return memory.array(test->tensors.at(name)).values; };
+    const GateUp of{values("x"),  values("norm"),     values("gate"), values("gate_scale"),
+                    values("up"), values("up_scale"), size("T"),      size("N"),
+                    size("K"),    size("G"),          size("L")};
+    loop::Array wanted = memory.array(test->tensors.at("y")), found = wanted;
+    wanted.values = of.product<double>([](const std::vector<double>& terms) {
+      double sum = 0;
+      for (const double term : terms) sum += term;
+      return sum;
+    });
+    found.values = of.product<float>([](const std::vector<float>& terms) { return sum_of_warp(terms); });
+    largest = std::max(largest, engine::largest_difference(found, wanted, DType::f32, kUsual, 3).roundings);
+  }
+  EXPECT_GT(largest, 1) << "or the usual allowance would do";
+  EXPECT_LE(largest * kUsual, engine::gpu_slack(*test));
+}
+
+}  // namespace
+}  // namespace megalith
