@@ -187,10 +187,10 @@ class RowAttention {
         });
       }
     }
-    if constexpr (kQkvIsPlain) return;
     // A weight of 0 takes no value that is none.
-    for (int n = here + lane() / 4; n < kPositions; n += 8)
-      for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
+    if constexpr (!kQkvIsPlain)
+      for (int n = here + lane() / 4; n < kPositions; n += 8)
+        for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
   }
   /// Of the first `here` of the rows that are left, as fetch() does those of the cache, and zeros behind them.
   void copy_values(RowSet fresh, int here) const {

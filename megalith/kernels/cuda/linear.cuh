@@ -236,7 +236,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;
   Choose<kOneRow, RowLook<decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
-  [[maybe_unused]] GroupMultiplier<Sizes::kSlices> groups(ring, rows);
+  Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices>> groups(ring, rows);
   if constexpr (kForm == Form::held) {
     PlainRows<Sizes::kSlices, K>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
