@@ -79,29 +79,46 @@ bool writes_words(const graph::LoweredKernel& kernel) {
   return false;
 }
 
-std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels) {
-  std::string cases, job, declaration;
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    const std::string& name = kernels[i].name;
-    if (!kernels[i].body) {
-      cases += fmt::format("    case {0}: return {1}({1}_arguments(task));\n", i, name);
-    } else if (kernels[i].body->job.empty()) {
-      cases += fmt::format("    case {}: return {}(task);\n", i, name);
+// Statements from `begin` to `end`, one of which is chosen by halves: on a GPU a table of jumps is a look into constant
+// memory and a jump that nobody foresees.
+std::string choose_by_halves(const std::vector<std::string>& statements, size_t begin, size_t end,
+                             const std::string& indent) {
+  if (end - begin == 1) return indent + statements[begin] + "\n";
+  const size_t middle = (begin + end) / 2;
+  return fmt::format("{0}if (body < {1}) {{\n{2}{0}}} else {{\n{3}{0}}}\n", indent, middle,
+                     choose_by_halves(statements, begin, middle, indent + "  "),
+                     choose_by_halves(statements, middle, end, indent + "  "));
+}
+
+std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels, Level worker) {
+  std::string job, declaration;
+  std::vector<std::string> statements;
+  for (const graph::LoweredKernel& kernel : kernels) {
+    const std::string& name = kernel.name;
+    if (!kernel.body) {
+      statements.push_back(fmt::format("return {0}({0}_arguments(task));", name));
+    } else if (kernel.body->job.empty()) {
+      statements.push_back(fmt::format("return {}(task);", name));
     } else {
-      // Those that say only what is to be done leave it to one function behind the switch.
-      job = kernels[i].body->job;
+      // Those that say only what is to be done leave it to one function behind the choice.
+      job = kernel.body->job;
       if (declaration.empty()) declaration = fmt::format("  decltype({}(task)) job;\n", name);
-      cases += fmt::format("    case {0}:\n      if (take_job(job, {1}(task))) break;\n      return {2}({1}(task));\n",
-                           i, name, job);
+      statements.push_back(fmt::format("if (!take_job(job, {0}(task))) return {1}({0}(task));", name, job));
     }
   }
-  if (!job.empty()) job = fmt::format("\n    default: return;\n  }}\n  {}(job);\n", job);
+  std::string choice;
+  if (worker == Level::block && !statements.empty()) {
+    choice = choose_by_halves(statements, 0, statements.size(), "  ");
+  } else {
+    for (size_t i = 0; i < statements.size(); ++i) choice += fmt::format("    case {}: {}\n", i, statements[i]);
+    choice = "  switch (body) {\n" + choice + "  }\n";
+  }
+  if (!job.empty()) choice += fmt::format("  {}(job);\n", job);
   return fmt::format(R"(// Chooses the body of a task.
-static void run_task(u32 body, [[maybe_unused]] const Task& task) {{
-{}  switch (body) {{
+static void run_task({}u32 body, [[maybe_unused]] const Task& task) {{
 {}{}}}
 )",
-                     declaration, cases, job.empty() ? "  }\n" : job);
+                     worker == Level::block ? "[[maybe_unused]] " : "", declaration, choice);
 }
 
 // What a task can have fetched before its turn, on a GPU.
@@ -273,7 +290,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       "\"-Wmaybe-uninitialized\"\n#endif\n\n";
   result.text += "namespace megalith::kernels {\n\n";
   result.text += dialect.worker == Level::block ? kCudaTask : kCpuTask;
-  result.text += "\n" + bodies + write_run_task(kernels);
+  result.text += "\n" + bodies + write_run_task(kernels, dialect.worker);
   if (dialect.worker == Level::block) result.text += write_look_ahead(kernels);
   result.text += "\n}  // namespace megalith::kernels\n";
   const std::string info = kernel_info(dialect, result, names);

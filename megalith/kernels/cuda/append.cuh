@@ -9,7 +9,7 @@ namespace megalith::kernels {
 template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
   constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
-  constexpr int kAtOnce = Args::T_largest > kWarps / 2 ? 4 : 1;
+  constexpr int kAtOnce = Args::T_largest > kWarps / 2 ? 2 : 1;
   static_assert(kWarps % 2 == 0);
   const bool is_key = warp() % 2 == 0;
   const bf16* norm = nullptr;

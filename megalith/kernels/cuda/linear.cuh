@@ -155,7 +155,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
   }
 }
 
-/// The switch over bodies leaves jobs of one kind to one linear_run() behind it.
+/// The choice of a body leaves jobs of one kind to one linear_run() behind it.
 template <class Job>
 inline bool take_job(Job& job, const Job& same) {
   job = same;

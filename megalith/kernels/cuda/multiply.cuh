@@ -225,9 +225,9 @@ class RowLook {
   uint2 factors_[kUsual] = {};
 };
 
-/// Whether the next part of the activations is on its way while one is multiplied: before sm_90 there are no registers
-/// for it.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+/// Whether the next part of the activations is on its way while one is multiplied: elsewhere than on sm_90 the compiler
+/// has no registers for it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 inline constexpr bool kHoldsAhead = false;
 #else
 inline constexpr bool kHoldsAhead = true;

@@ -333,7 +333,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
   }
 }
 
-/// All threads of the block call it. `run_task(body, frame)` is the switch over the task bodies, `look_ahead(frame)` what
+/// All threads of the block call it. `run_task(body, frame)` chooses the body and runs it, `look_ahead(frame)` is what
 /// they can fetch before their turn.
 template <class RunTask, class LookAhead>
 inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task, LookAhead look_ahead) {
