@@ -59,11 +59,11 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
       EXPECT_TRUE(bodies == Bodies::many_rows && function.find("attention_whole") != std::string::npos) << what;
     }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
-  // The decode step of one row has none; the worker keeps 24 bytes around a call, and with eight rows up to 70. With 64
-  // rows of Qwen3-8B there are 140. Of architectures that nothing was tuned for, it is 264 at most.
+  // The worker keeps up to 32 bytes around a call, with 64 rows of Qwen3-8B up to 72. Of architectures that nothing was
+  // tuned for, it is 108 at most with few rows, and 280 with many.
   if (bodies != Bodies::generated) {
     const bool is_tuned = architecture.name == std::string(kHopper.name), is_few = bodies == Bodies::few_rows;
-    EXPECT_LE(result.resources.spill_bytes, is_tuned ? (is_few ? 80 : 160) : is_few ? 240 : 320) << what;
+    EXPECT_LE(result.resources.spill_bytes, is_tuned ? (is_few ? 40 : 80) : is_few ? 120 : 320) << what;
   }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
   const int64_t ring_bytes =
