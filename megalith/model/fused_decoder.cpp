@@ -107,9 +107,9 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   return fused_residual(at + "o", y, o, x);
 }
 
-// The cache is written behind all who read it, and nobody waits for that before the next iteration. So it is done beside
-// the attention of the next layer, by a worker that has none of that; whoever did it in its own layer would wait for the
-// others first, and they for it then. It is one task; of several rows one for each group of heads.
+// The cache is written behind all who read it, and nobody waits for that before the next iteration. So it is done
+// beside the attention of the next layer, by a worker that has none of that; whoever did it in its own layer would wait
+// for the others first, and they for it then. It is one task; of several rows one for each group of heads.
 void DecoderBuilder::fused_append() {
   if (!fresh_) return;
   const auto [layer, qkv, k_cache, v_cache] = *fresh_;

@@ -16,7 +16,7 @@ namespace {
 std::vector<int> find_levels(const Dependences& dependences) {
   constexpr int kMuchLater = 4, kNever = std::numeric_limits<int>::max();
   const size_t num_tasks = dependences.within.size(), num_sets = dependences.sets.size();
-  std::vector<int> level(num_tasks, 0), awaited(num_tasks, kNever);      // of a task: its level, and who waits for it
+  std::vector<int> level(num_tasks, 0), awaited(num_tasks, kNever);  // of a task: its level, and who waits for it
   std::vector<int> after_set(num_sets, -1), set_awaited(num_sets, kNever);  // the first level that waits for a set
   for (size_t t = 0; t < num_tasks; ++t) {
     const auto each_set = [&](auto action) {

@@ -1,7 +1,7 @@
 // The end of an iteration on a GPU: the steps of kernels/cpu/advance.h, taken by one thread on a copy of the batch
 // block in shared memory. The block fetches it and writes it back, since a look into device memory takes longer than
-// all the rest. What the host wants to know goes to its memory together: a warp of its own looks meanwhile whether there
-// is room, and the herald says that there is mail when it has told the other workers.
+// all the rest. What the host wants to know goes to its memory together: a warp of its own looks meanwhile whether
+// there is room, and the herald says that there is mail when it has told the other workers.
 #pragma once
 
 #include "megalith/kernels/advance_layout.h"
@@ -30,8 +30,8 @@ struct AdvanceView {
 
 template <class Args>
 inline void advance_by_block(const Args& args) {
-  static_assert(Args::N <= advance::kMostRequests && Args::R_largest <= Args::N && Args::T_largest <= advance::kMostRows &&
-                Args::E <= advance::kMostStopTokens);
+  static_assert(Args::N <= advance::kMostRequests && Args::R_largest <= Args::N &&
+                Args::T_largest <= advance::kMostRows && Args::E <= advance::kMostStopTokens);
   static_assert(sizeof(AdvanceCopy) <= advance::area_bytes());
   AdvanceCopy& copy = *reinterpret_cast<AdvanceCopy*>(shared_area());
   constexpr int N = static_cast<int>(Args::N), E = static_cast<int>(Args::E);

@@ -171,7 +171,7 @@ class RowAttention {
       const Args args = this->args();
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = args.k_norm;
-      // Past the last one the one before is taken again, and not put anywhere.
+        // Past the last one the one before is taken again, and not put anywhere.
 #pragma unroll
       for (int i = 0; i < kKeysAtOnce; ++i) {
         const int row = first_row(fresh);
@@ -182,9 +182,8 @@ class RowAttention {
 #pragma unroll
       for (int i = 0; i < kKeysAtOnce; ++i) {
         if (done + i >= here) break;
-        keys[i].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
-          store_shared(tile() + in_tile(done + i, d), pack_bf16(a, b));
-        });
+        keys[i].finish(head_eps<Args>(),
+                       [&](int d, f32 a, f32 b) { store_shared(tile() + in_tile(done + i, d), pack_bf16(a, b)); });
       }
     }
     // A weight of 0 takes no value that is none.

@@ -55,9 +55,9 @@ using Choose = typename Chosen<kIs, This, That>::Type;
 /// `kColumns`: of activations in registers; else 0, so that one function does.
 template <int kSlices, Form kForm, int kColumns, class X, class Y, class R>
 struct LinearJob {
-  X x;               // [rows, columns]
-  const bf16* norm;  // [columns], or nullptr
-  f32 eps, share_of_column;  // of a mean of all columns
+  X x;                             // [rows, columns]
+  const bf16* norm;                // [columns], or nullptr
+  f32 eps, share_of_column;        // of a mean of all columns
   int rows, columns, chunks;       // of a row of weights
   int chunks_per_part, at_a_time;  // of whose columns activations are there; then groups at a time
   RingPlace ring;                  // where its weights begin
@@ -124,8 +124,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
 #pragma unroll 1
       for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
         const int chunks = min(job.chunks_per_part, job.chunks - part);
-        if (is_split || done == 0)
-          multiply_stage<kSlices>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
+        if (is_split || done == 0) multiply_stage<kSlices>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
         groups.run(count * job.streams, chunks, part > 0);
       }
     }

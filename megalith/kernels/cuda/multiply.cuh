@@ -299,8 +299,8 @@ inline f32 multiply_scale(int t, f32 share_of_column, f32 eps) {
   return fast_rsqrt(fma(total, share_of_column, eps));
 }
 
-/// The next chunk of the ring, as who multiplies by chunk after chunk wants to know it: the address of its barrier, from
-/// which all others follow.
+/// The next chunk of the ring, as who multiplies by chunk after chunk wants to know it: the address of its barrier,
+/// from which all others follow.
 class RingCursor {
  public:
   explicit RingCursor(RingPlace ring) {

@@ -181,11 +181,11 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
 constexpr u64 kPatience = 4000, kPace = 900;
 constexpr u32 kMostAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
 
-/// Copies that are under way at a time: as many as memory needs to be busy, and fewer once a worker has enough chunks to
-/// go on with. More of them only wait there, and before what others ask the L2 for. With all that the ring has room for,
-/// 6, 4 and 3 of them Llama-3.2-1B takes 0.719, 0.707, 0.677 and 0.668 ms a token, with 4 and then 2 0.652 (Qwen3-8B
-/// 3.73, 3.69, 3.63, 3.66 and 3.60). With many rows activations keep the L2 busy themselves: 6.28 ms a step with fewer at
-/// the end, 6.20 without.
+/// Copies that are under way at a time: as many as memory needs to be busy, and fewer once a worker has enough chunks
+/// to go on with. More of them only wait there, and before what others ask the L2 for. With all that the ring has room
+/// for, 6, 4 and 3 of them Llama-3.2-1B takes 0.719, 0.707, 0.677 and 0.668 ms a token, with 4 and then 2 0.652
+/// (Qwen3-8B 3.73, 3.69, 3.63, 3.66 and 3.60). With many rows activations keep the L2 busy themselves: 6.28 ms a step
+/// with fewer at the end, 6.20 without.
 constexpr u32 kCopies = kernels::kRingBarriers < 4 ? kernels::kRingBarriers : 4;
 constexpr u32 kFewCopies = kCopies < 4 || MEGALITH_STREAM_ROWS > stream::kMostRows ? kCopies : 2;
 constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
@@ -260,7 +260,8 @@ inline void herald_run(const Launch& launch, u32 worker) {
     for (u32 s = 0; s < frame.num_signals; ++s) add_release(&launch.events[frame.signals[s]].word, kOneArrival);
     if (launch.profile != nullptr) {
       const u64 end = kernels::profile_clock();
-      *profile_record(launch, worker, done) = {frame.head.index, frame.iteration, frame.begin_ticks, frame.ready_ticks, end};
+      *profile_record(launch, worker, done) = {frame.head.index, frame.iteration, frame.begin_ticks, frame.ready_ticks,
+                                               end};
     }
     // Behind the signals: the way to the host's memory is long.
     if (frame.mail != nullptr) mailbox_publish(frame.mail, frame.mail_head);
