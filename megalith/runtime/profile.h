@@ -24,6 +24,20 @@ struct ProfileRecord {
   u64 end_ns;    // its body has run and its events are signalled: after P5
 };
 
+/// Where clocks are a worker's own, it looks at its own and at the one that all share after every so many tasks, and at
+/// the end. So many of these pairs are kept of a worker.
+constexpr u32 kTasksOfClock = 16;
+constexpr u32 profile_clock_capacity(u32 capacity) {
+  return capacity < 2 * kTasksOfClock ? 4 : capacity / (kTasksOfClock / 2);
+}
+/// How many there are besides the last one, after so many tasks.
+constexpr u32 profile_clocks_before(u32 tasks) { return tasks / kTasksOfClock + (tasks % kTasksOfClock != 0 ? 1 : 0); }
+/// Pair number `index`: of the task `index` * kTasksOfClock, or the one behind the last of them.
+inline ProfileClock* profile_clock_pair(const Launch& launch, u32 worker, u32 index) {
+  const u32 capacity = profile_clock_capacity(launch.profile_capacity);
+  return launch.profile_clocks + static_cast<u64>(worker) * capacity + (index & (capacity - 1));
+}
+
 /// Where a worker's next record goes.
 inline ProfileRecord* profile_record(const Launch& launch, u32 worker, u32 tasks_done) {
   return launch.profile + static_cast<u64>(worker) * launch.profile_capacity +

@@ -42,24 +42,71 @@ ClockPair clock_pair_now() {
   return best;
 }
 
-std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacity, u32 tasks_done, ClockPair begin,
-                                          ClockPair end) {
-  const double ns_per_tick = end.ticks > begin.ticks
-                                 ? static_cast<double>(end.ns - begin.ns) / static_cast<double>(end.ticks - begin.ticks)
-                                 : 1;
-  auto to_ns = [&](u64 ticks) {  // a tick before `begin` comes out before begin.ns
-    const auto since = static_cast<double>(static_cast<i64>(ticks - begin.ticks));
-    return begin.ns + static_cast<u64>(static_cast<i64>(since * ns_per_tick));
-  };
+namespace {
+
+/// From one clock to another, between pairs and beyond them.
+class ClockMap {
+ public:
+  explicit ClockMap(const std::vector<ClockPair>& pairs) : pairs_(pairs) {
+    MEGALITH_CHECK(pairs.size() >= 2, "[profile] {} looks at the clocks, want at least 2", pairs.size());
+    const double ticks = ticks_of(pairs.back().ticks), ns = difference(pairs.back().ns, pairs.front().ns);
+    if (ticks > 0) ns_per_tick_ = ns / ticks;
+    // How far each pair is off the line, and the pairs around it.
+    constexpr size_t kAround = 8;
+    std::vector<double> sums(1, 0.0);
+    for (const ClockPair& pair : pairs)
+      sums.push_back(sums.back() + difference(pair.ns, pairs.front().ns) - ns_per_tick_ * ticks_of(pair.ticks));
+    for (size_t k = 0; k < pairs.size(); ++k) {
+      const size_t around = std::min({kAround, k, pairs.size() - 1 - k});
+      off_.push_back((sums[k + around + 1] - sums[k - around]) / static_cast<double>(2 * around + 1));
+    }
+  }
+
+  u64 to_ns(u64 ticks) const {
+    // The pair behind it, or the last.
+    const auto behind = std::ranges::upper_bound(pairs_.begin() + 1, pairs_.end() - 1, ticks, {}, &ClockPair::ticks);
+    const auto k = static_cast<size_t>(behind - pairs_.begin());
+    const double from = ticks_of(pairs_[k - 1].ticks), to = ticks_of(pairs_[k].ticks), at = ticks_of(ticks);
+    const double share = to > from ? std::clamp((at - from) / (to - from), 0.0, 1.0) : 0.0;
+    const double ns = ns_per_tick_ * at + off_[k - 1] + share * (off_[k] - off_[k - 1]);
+    return pairs_.front().ns + static_cast<u64>(static_cast<i64>(ns));
+  }
+
+ private:
+  static double difference(u64 a, u64 b) { return static_cast<double>(static_cast<i64>(a - b)); }
+  double ticks_of(u64 ticks) const { return difference(ticks, pairs_.front().ticks); }
+
+  const std::vector<ClockPair>& pairs_;
+  double ns_per_tick_ = 1;
+  std::vector<double> off_;
+};
+
+}  // namespace
+
+std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacity, u32 tasks_done,
+                                          const std::vector<ClockPair>& clocks) {
+  const ClockMap map(clocks);
   std::vector<ProfileRecord> records;
   const u32 count = std::min(tasks_done, capacity);
   records.reserve(count);
   for (u32 n = tasks_done - count; n != tasks_done; ++n) {
     ProfileRecord record = ring[n & (capacity - 1)];
-    for (u64* time : {&record.begin_ns, &record.ready_ns, &record.end_ns}) *time = to_ns(*time);
+    for (u64* time : {&record.begin_ns, &record.ready_ns, &record.end_ns}) *time = map.to_ns(*time);
     records.push_back(record);
   }
   return records;
+}
+
+std::vector<ClockPair> profile_clocks_of(const ProfileClock* ring, u32 capacity, u32 tasks_done) {
+  const u32 size = profile_clock_capacity(capacity), count = std::min(tasks_done, capacity);
+  const u32 end = profile_clocks_before(tasks_done);
+  const u32 before = std::min({count / kTasksOfClock + 1, end, size - 1});
+  std::vector<ClockPair> pairs;
+  for (u32 index = end - before; index != end + 1; ++index) {
+    const ProfileClock& pair = ring[index & (size - 1)];
+    pairs.push_back({pair.ticks, pair.ns});
+  }
+  return pairs;
 }
 
 ProfileRings::ProfileRings(u32 num_workers, u64 records)
@@ -74,7 +121,7 @@ Profile ProfileRings::take(const WorkerStatus* status) const {
   Profile profile;
   for (u32 w = 0; w < num_workers_; ++w)
     profile.workers.push_back(
-        profile_unroll(records() + static_cast<size_t>(w) * capacity_, capacity_, status[w].tasks_done, begin_, end));
+        profile_unroll(records() + static_cast<size_t>(w) * capacity_, capacity_, status[w].tasks_done, {begin_, end}));
   return profile;
 }
 

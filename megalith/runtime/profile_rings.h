@@ -20,9 +20,13 @@ struct ClockPair {
 };
 ClockPair clock_pair_now();
 
-/// The records that `tasks_done` tasks left in a ring, oldest first; times on the line through the two pairs.
-std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacity, u32 tasks_done, ClockPair begin,
-                                          ClockPair end);
+/// The records that `tasks_done` tasks left in a ring, oldest first. Their times are put on the second clock by
+/// `clocks`, two pairs at least, oldest first: on a line through the first and the last, moved to where the pairs
+/// nearby are, since clocks drift, and a look at one is only good to its resolution.
+std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacity, u32 tasks_done,
+                                          const std::vector<ClockPair>& clocks);
+/// The pairs of a worker that were written beside those records (profile_clock_pair()), oldest first.
+std::vector<ClockPair> profile_clocks_of(const ProfileClock* ring, u32 capacity, u32 tasks_done);
 
 /// Tasks of the worker that has most: so many records an iteration takes.
 u64 profile_longest_list(const Launch& launch);

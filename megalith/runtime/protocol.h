@@ -138,7 +138,7 @@ struct Launch {
   u32 spin_rounds;         // looks at a counter before a waiter sleeps; small if workers share cores
   ProfileRecord* profile;  // profile_capacity per worker; nullptr: nothing is recorded
   u32 profile_capacity;    // a power of two
-  ProfileClock* profile_clocks;  // two per worker, of its beginning and its end (GPU)
+  ProfileClock* profile_clocks;  // profile_clock_capacity() per worker (GPU)
 };
 
 /// What a generated kernel exports, and what the host starts one thread per worker with.

@@ -79,7 +79,7 @@ class DeviceRun {
     launch.streams = chunks_.data();
     launch.stream = streams_.data();
     std::vector<ProfileRecord> records;
-    std::vector<ProfileClock> clocks(2 * graph_.workers.size());
+    std::vector<ProfileClock> clocks(profile_clock_capacity(8) * graph_.workers.size());
     if (options_.profiles) {
       records.resize(graph_.workers.size() * 8);
       launch.profile = records.data();

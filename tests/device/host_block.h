@@ -217,12 +217,15 @@ struct Block {
   Meeting whole, consumers;
   std::array<Meeting, kThreads / kLanes> warps;
   CopyEngine copies;
-  Meeting votes;  // of the producer's lanes
-  std::array<std::atomic<bool>, kLanes> vote{};
+  struct Votes {
+    Meeting meeting;
+    std::array<std::atomic<bool>, kLanes> of_lane{};
+  };
+  std::array<Votes, kThreads / kLanes> votes;  // of each warp
 
   bool any_of_lanes(bool value);
   void reset() {
-    votes.reset(kLanes);
+    for (Votes& of_warp : votes) of_warp.meeting.reset(kLanes);
     whole.reset(kThreads);
     consumers.reset(kConsumers);
     for (Meeting& warp : warps) warp.reset(kLanes);
@@ -264,10 +267,11 @@ inline void look(const void* word, uint32_t value) {
 inline bool Block::any_of_lanes(bool value) {
   const int lane = self.index % kLanes;
   bool any = false;
-  vote[static_cast<size_t>(lane)].store(value, std::memory_order_relaxed);
-  votes.sync(lane, false);
-  for (const std::atomic<bool>& one : vote) any = any || one.load(std::memory_order_relaxed);
-  votes.sync(lane, false);
+  Votes& of_warp = votes[static_cast<size_t>(self.index / kLanes)];
+  of_warp.of_lane[static_cast<size_t>(lane)].store(value, std::memory_order_relaxed);
+  of_warp.meeting.sync(lane, false);
+  for (const std::atomic<bool>& one : of_warp.of_lane) any = any || one.load(std::memory_order_relaxed);
+  of_warp.meeting.sync(lane, false);
   return any;
 }
 

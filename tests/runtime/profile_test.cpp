@@ -18,14 +18,41 @@ TEST(ProfileRings, UnrollInOrderAlsoAfterTheyWrapped) {
   std::vector<ProfileRecord> ring(4);
   for (u32 n = 0; n < 6; ++n) ring[n & 3] = {n, n / 2, 100 + 10 * n, 101 + 10 * n, 105 + 10 * n};
   // The workers' clock has three ticks a nanosecond.
-  const ClockPair begin{100, 5000}, end{400, 5100};
-  const std::vector<ProfileRecord> all = profile_unroll(ring.data(), 4, 6, begin, end);
+  const std::vector<ClockPair> clocks = {{100, 5000}, {400, 5100}};
+  const std::vector<ProfileRecord> all = profile_unroll(ring.data(), 4, 6, clocks);
   ASSERT_EQ(all.size(), 4u);
   for (u32 n = 0; n < 4; ++n) EXPECT_EQ(all[n].task, n + 2);
   EXPECT_EQ(all[0].begin_ns, 5000u + 20 / 3);
   EXPECT_EQ(all[3].end_ns, 5000u + 55 / 3);
-  EXPECT_EQ(profile_unroll(ring.data(), 4, 3, begin, end).size(), 3u);
-  EXPECT_TRUE(profile_unroll(ring.data(), 4, 0, begin, end).empty());
+  EXPECT_EQ(profile_unroll(ring.data(), 4, 3, clocks).size(), 3u);
+  EXPECT_TRUE(profile_unroll(ring.data(), 4, 0, clocks).empty());
+}
+
+// A clock that is a thousandth too fast in the first half of a run, and too slow in the second; looks at the shared one
+// are good to a microsecond.
+TEST(ProfileRings, ClocksThatDriftAreFollowed) {
+  constexpr u32 kTasks = 4000, kCapacity = 4096;
+  const auto own_clock = [](u64 ns) {
+    const u64 half = kTasks * 500;
+    const double x = static_cast<double>(ns), h = static_cast<double>(half);
+    return static_cast<u64>(2 * (ns < half ? x * 1.001 : h * 1.001 + (x - h) * 0.999)) + 777;
+  };
+  std::vector<ProfileRecord> ring(kCapacity);
+  std::vector<ProfileClock> clocks(profile_clock_capacity(kCapacity));
+  const auto look = [&](u32 index, u64 ns) { clocks[index & (clocks.size() - 1)] = {own_clock(ns), ns / 1000 * 1000}; };
+  for (u32 n = 0; n < kTasks; ++n) {
+    const u64 begin = u64{n} * 1000, end = begin + 900;
+    ring[n] = {n, 0, own_clock(begin), own_clock(begin + 100), own_clock(end)};
+    if (n % kTasksOfClock == 0) look(n / kTasksOfClock, end + n % 7 * 137);  // at any time of the microsecond
+  }
+  look(kTasks / kTasksOfClock, u64{kTasks} * 1000);
+  const std::vector<ProfileRecord> all =
+      profile_unroll(ring.data(), kCapacity, kTasks, profile_clocks_of(clocks.data(), kCapacity, kTasks));
+  ASSERT_EQ(all.size(), kTasks);
+  double worst = 0;
+  for (u32 n = 0; n < kTasks; ++n)
+    worst = std::max(worst, std::abs(static_cast<double>(static_cast<i64>(all[n].end_ns - (u64{n} * 1000 + 900)))));
+  EXPECT_LT(worst, 1100) << "of a run of four milliseconds, where a line would be off by two microseconds";
 }
 
 TEST(ProfileRings, CountersMayWrap) {
@@ -33,7 +60,7 @@ TEST(ProfileRings, CountersMayWrap) {
   const u32 done = 2;  // after 2^32
   ring[(done - 1) & 3].task = 1;
   ring[(done - 2) & 3].task = 2;
-  const std::vector<ProfileRecord> all = profile_unroll(ring.data(), 4, done, {0, 0}, {1, 1});
+  const std::vector<ProfileRecord> all = profile_unroll(ring.data(), 4, done, {{0, 0}, {1, 1}});
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].task, 2u);
   EXPECT_EQ(all[1].task, 1u);

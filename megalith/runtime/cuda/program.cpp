@@ -274,7 +274,9 @@ void CudaProgram::profile(u64 records) {
   const u32 num_workers = image_->launch().num_workers, capacity = profile_capacity_for(records);
   profile_ =
       DeviceMemory(static_cast<int64_t>(sizeof(ProfileRecord)) * capacity * num_workers, "the profile's records");
-  profile_clocks_ = DeviceMemory(static_cast<int64_t>(sizeof(ProfileClock)) * 2 * num_workers, "the profile's clocks");
+  profile_clocks_ =
+      DeviceMemory(static_cast<int64_t>(sizeof(ProfileClock)) * profile_clock_capacity(capacity) * num_workers,
+                   "the profile's clocks");
   launch_.profile = profile_.data<ProfileRecord>();
   launch_.profile_capacity = capacity;
   launch_.profile_clocks = profile_clocks_.data<ProfileClock>();
@@ -285,15 +287,16 @@ Profile CudaProgram::profile_take() const {
   Profile profile;
   if (launch_.profile == nullptr) return profile;
   std::vector<ProfileRecord> records(static_cast<size_t>(capacity) * num_workers);
-  std::vector<ProfileClock> clocks(static_cast<size_t>(num_workers) * 2);
+  const size_t clocks_of_worker = profile_clock_capacity(capacity);
+  std::vector<ProfileClock> clocks(clocks_of_worker * num_workers);
   std::vector<WorkerStatus> status(num_workers);
   profile_.download(records.data(), profile_.bytes());
   profile_clocks_.download(clocks.data(), profile_clocks_.bytes());
   status_.download(status.data(), status_.bytes());
   for (u32 w = 0; w < num_workers; ++w) {
-    const ProfileClock &begin = clocks[2 * w], &end = clocks[2 * w + 1];
-    profile.workers.push_back(profile_unroll(records.data() + static_cast<size_t>(w) * capacity, capacity,
-                                             status[w].tasks_done, {begin.ticks, begin.ns}, {end.ticks, end.ns}));
+    const u32 done = status[w].tasks_done;
+    profile.workers.push_back(profile_unroll(records.data() + static_cast<size_t>(w) * capacity, capacity, done,
+                                             profile_clocks_of(clocks.data() + clocks_of_worker * w, capacity, done)));
   }
   return profile;
 }

@@ -121,8 +121,9 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
   u32 slot = 0, parity = 1;
 #pragma unroll 1
   for (u32 at = 0;;) {
-    while (!kernels::barrier_passed(&frame_empty[slot], parity))
-      if (has_ended()) return;
+    // All lanes or none: each has a share of the record.
+    while (!kernels::all_of_warp(kernels::barrier_passed(&frame_empty[slot], parity)))
+      if (kernels::any_of_warp(has_ended())) return;
     Frame& frame = frames[slot];
 #pragma unroll
     for (u32 i = 0; i < kEach; ++i)
@@ -159,7 +160,6 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
     kernels::warp_sync();
     if (lane == 0) kernels::barrier_arrive(&frame_full[slot]);
     look_ahead(frame);
-    kernels::warp_sync();
     index = next;
     next = after_next;
     if (++at == count) {
@@ -256,12 +256,17 @@ inline void herald_run(const Launch& launch, u32 worker) {
     const u32 slot = done % kFrames;
     kernels::barrier_wait(&frame_done[slot], done / kFrames & 1);
     const Frame& frame = frames[slot];
-    if (frame.head.index == kNone) return;
+    const auto write_clock = [&](u32 index) {
+      if (launch.profile != nullptr)
+        *profile_clock_pair(launch, worker, index) = {kernels::profile_clock(), monotonic_ns()};
+    };
+    if (frame.head.index == kNone) return write_clock(profile_clocks_before(done));
     for (u32 s = 0; s < frame.num_signals; ++s) add_release(&launch.events[frame.signals[s]].word, kOneArrival);
     if (launch.profile != nullptr) {
       const u64 end = kernels::profile_clock();
       *profile_record(launch, worker, done) = {frame.head.index, frame.iteration, frame.begin_ticks, frame.ready_ticks,
                                                end};
+      if (done % kTasksOfClock == 0) write_clock(done / kTasksOfClock);
     }
     // Behind the signals: the way to the host's memory is long.
     if (frame.mail != nullptr) mailbox_publish(frame.mail, frame.mail_head);
@@ -362,13 +367,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
   if (warp == kernels::kWarps) return producer_run(launch, worker);
   if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch, look_ahead);
   if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
-  auto write_clock = [&](u32 which) {
-    if (kernels::thread() == 0 && launch.profile != nullptr)
-      launch.profile_clocks[2 * worker + which] = {kernels::profile_clock(), monotonic_ns()};
-  };
-  write_clock(0);
   const WorkerState end = consumers_run(launch, worker, run_task);
-  write_clock(1);
   if (kernels::thread() != 0) return;
   kernels::flag_set(&ended);
   store_relaxed(&launch.status[worker].state, static_cast<u32>(end));

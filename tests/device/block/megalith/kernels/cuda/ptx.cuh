@@ -36,9 +36,10 @@ inline void warp_sync(const char* function = __builtin_FUNCTION(), int line = __
   host::meet(host::self.block->warps[static_cast<size_t>(warp())], lane(), "warp_sync", function, line);
 }
 
-// Only named: no body here looks at a warp's words together, or calculates.
-bool all_of_warp(bool value);
-bool any_of_warp(bool value);
+inline bool any_of_warp(bool value) { return host::self.block->any_of_lanes(value); }
+inline bool all_of_warp(bool value) { return !any_of_warp(!value); }
+
+// Only named: no body here calculates.
 u32 pack_bf16(f32 low, f32 high);
 f32 fast_exp(f32 x);
 f32 fast_divide(f32 a, f32 b);
