@@ -85,9 +85,10 @@ class ClockMap {
 
 std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacity, u32 tasks_done,
                                           const std::vector<ClockPair>& clocks) {
-  const ClockMap map(clocks);
   std::vector<ProfileRecord> records;
   const u32 count = std::min(tasks_done, capacity);
+  if (count == 0) return records;
+  const ClockMap map(clocks);
   records.reserve(count);
   for (u32 n = tasks_done - count; n != tasks_done; ++n) {
     ProfileRecord record = ring[n & (capacity - 1)];
