@@ -13,7 +13,7 @@
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
 #define MEGALITH_SHARED_BYTES (227 << 10)
-#define MEGALITH_AREA_BYTES (24 << 10)
+#define MEGALITH_AREA_BYTES (26 << 10)
 #define MEGALITH_STREAM_ROWS 8
 #include "megalith/kernels/cuda/linear.cuh"
 
@@ -24,14 +24,14 @@ namespace {
 
 enum class Kind { normed, residual, gate_up };
 
-/// The operands of a projection of at most kMostRows rows, and a task of three groups of its columns. What nobody may
-/// read is NaN.
-template <Kind kOf, i64 kMostRows>
+/// The operands of a projection of at most kMostRows rows, and a task of kGroups groups of its columns, of kChunks
+/// chunks each, the last of them not full. What nobody may read is NaN.
+template <Kind kOf, i64 kMostRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3>
 struct Task {
   static constexpr Kind kKind = kOf;
-  static constexpr int kSlices = stream::slices(kMostRows), kGroup = stream::group_rows(kSlices), kGroups = 3;
-  // As many as the ring has room for, the last of them not full.
-  static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1, kChunks = kOf == Kind::gate_up ? 2 : 3;
+  static constexpr int kSlices = stream::slices(kMostRows), kGroup = stream::group_rows(kSlices);
+  static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1, kChunks = kChunksOf, kGroups = kGroupsOf;
+  static_assert(kStreams * kChunks * kGroups <= kRingSlots);
   static constexpr i64 T_largest = kMostRows, K = (kChunks - 1) * stream::chunk_columns(kSlices) + 40, N = 80;
   static constexpr f32 eps = 1e-5f;
   static constexpr bool kTravelsAsWords = kMostRows <= stream::kMostRowsOfWords;
@@ -163,7 +163,10 @@ class LinearBlock : public ::testing::Test {
   std::vector<f32> residual_, y_, copy_;
 };
 
-using Tasks = ::testing::Types<Task<Kind::normed, 1>, Task<Kind::normed, 4>, Task<Kind::normed, 8>,
+// A single row of more than four chunks is asked for in two steps.
+using Tasks = ::testing::Types<Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>,
+                               Task<Kind::residual, 1, 2, 5>, Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>,
+                               Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>, Task<Kind::normed, 8>,
                                Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>,
                                Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>>;
 TYPED_TEST_SUITE(LinearBlock, Tasks);
