@@ -105,11 +105,13 @@ TEST(Place, TasksWithoutEstimatesAreSpread) {
     EXPECT_EQ(list.size(), 2u);
 }
 
-// One writes what all others read much later; it stands behind the second stage, and so is done beside that.
+// One writes what all others read much later; it stands behind the second stage, and so is done beside that. Beside the
+// first there is less to do on the worker that the stages stay with, which is where it would go else.
 TEST(Place, WhatNobodyWaitsForSoonIsDoneWhereTheProgramHasIt) {
   Small s;
   const int kept = s.buffer("kept"), x = s.buffer("x");
   s.task("first", {}, {s.whole(x)}, 100);
+  s.task("other", {}, {}, 200);
   const int stages = 8;
   int before = x;
   int busy = -1, late = -1;
