@@ -38,13 +38,28 @@ std::string text_of(const runtime::ProfileSummary& summary) {
                         plural(summary.slow_steps, "step"), format_ms(summary.longest_step_ns / 1e6));
   text += fmt::format("workers   busy {:.1f} %, waiting {:.1f} %, at the gate {:.1f} %\n", 100 * summary.busy_share(),
                       100 * summary.waiting_share(), 100 * summary.gate_share());
+  if (summary.has_streams)
+    text += fmt::format("streams   idle {:.1f} % of the step: {:.1f} % while tasks wait, {:.1f} % while they run\n",
+                        100 * (summary.idle_waiting_share() + summary.idle_busy_share()),
+                        100 * summary.idle_waiting_share(), 100 * summary.idle_busy_share());
   text += fmt::format("tail      {} ({}): the average worker's list ends so long before the step does\n\n",
                       format_ms(summary.tail_ns / 1e6), percent(summary.tail_ns, summary.step_ns));
 
-  Table operators({"operator", ">us a step", ">share", ">tasks", ">us a task", ">longest", ">uneven us"});
-  for (const runtime::ProfileSummary::Operator& op : summary.operators)
-    operators.row({op.name, microseconds(op.busy_ns), percent(op.busy_ns, all), fmt::format("{:.0f}", op.tasks),
-                   microseconds(op.busy_ns / op.tasks), microseconds(op.longest_ns), microseconds(op.uneven_ns)});
+  std::vector<std::string> columns = {"operator",   ">us a step", ">share",    ">tasks",
+                                      ">us a task", ">longest",   ">uneven us"};
+  if (summary.has_streams) columns.push_back(">stream idle");
+  Table operators(columns);
+  for (const runtime::ProfileSummary::Operator& op : summary.operators) {
+    std::vector<std::string> row = {op.name,
+                                    microseconds(op.busy_ns),
+                                    percent(op.busy_ns, all),
+                                    fmt::format("{:.0f}", op.tasks),
+                                    microseconds(op.busy_ns / op.tasks),
+                                    microseconds(op.longest_ns),
+                                    microseconds(op.uneven_ns)};
+    if (summary.has_streams) row.push_back(percent(op.idle_ns, all));
+    operators.row(row);
+  }
   text += operators.text() + "\n";
 
   Table waits({"waits of", "for", ">us a step", ">share", ">after the signal"});

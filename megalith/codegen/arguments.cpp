@@ -169,9 +169,11 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   fields += "      .scratch = task.scratch,\n";
   if (knows_weights_ahead(lowered))
     fields += fmt::format("      .ahead = static_cast<const u8* const*>(task.operands[{}]),\n", operand);
-  if (bound.opaque) fields += "      .iteration = task.iteration,\n      .abort = task.abort,\n";
+  if (bound.opaque)
+    fields += fmt::format("      .iteration = task.iteration,\n      .abort = {},\n",
+                          is_tuned_for_cuda(lowered) ? "abort_word" : "task.abort");
   if (is_tuned_for_cuda(lowered))
-    fields += "      .ring = task.ring,\n      .epoch = {task.iteration + 1, task.ready},\n      .task = &task,\n";
+    fields += "      .ring = task.ring,\n      .epoch = {task.iteration + 1, task.times},\n      .task = &task,\n";
   text += fmt::format("  return {{\n{}  }};\n}}\n", fields);
   if (is_tuned_for_cuda(lowered))
     text +=

@@ -84,8 +84,8 @@ constexpr long long kMostHeldChunks = 8, kPartChunks = 2;
 /// `splits`: columns may be taken in parts.
 constexpr Activations activations(long long rows, long long columns, bool splits) {
   if (rows <= kMostRowsOfWords) return Activations::staged;
-  if (splits) return Activations::parts;
-  return chunks_per_group(columns, slices(rows)) <= kMostHeldChunks ? Activations::held : Activations::staged;
+  if (chunks_per_group(columns, slices(rows)) <= kMostHeldChunks) return Activations::held;
+  return splits ? Activations::parts : Activations::staged;
 }
 
 /// What is in shared memory at a time, where a multiplication may take its columns in parts.
@@ -94,10 +94,10 @@ constexpr long long kMostStagedBytes = 65536;
 constexpr long long chunks_per_part(long long rows, long long columns, bool splits) {
   const int s = slices(rows);
   const long long all = chunks_per_group(columns, s);
-  const long long most = activations(rows, columns, splits) == Activations::parts
-                             ? kPartChunks
-                             : kMostStagedBytes / (rows * chunk_columns(s) * 2);
-  return splits && all > most ? most : all;
+  const Activations form = activations(rows, columns, splits);
+  if (form == Activations::held || !splits) return all;
+  const long long most = form == Activations::parts ? kPartChunks : kMostStagedBytes / (rows * chunk_columns(s) * 2);
+  return all > most ? most : all;
 }
 /// Groups that are taken through all parts before the next ones are begun: those whose sums there is room for.
 constexpr long long groups_per_turn(long long rows) { return kSumsPerWarp / (group_rows(slices(rows)) * rows); }

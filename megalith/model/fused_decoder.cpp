@@ -27,6 +27,10 @@ constexpr int64_t kBlockPositions = 32;
 // Chunks times groups of heads times fours of rows: about as many tasks as a large GPU has workers. What merges them
 // takes 32 at most.
 constexpr int64_t kAttentionTasks = 128, kMostChunks = 32;
+// Rows that a task merges, whose parts are under way together.
+constexpr int64_t kMergeRows = 2;
+// Workers that a large GPU has besides those of attention: they write the cache meanwhile.
+constexpr int64_t kAppendTasks = 4;
 // Columns of a chunk of the search for the largest logit: four for each lane of a warp.
 constexpr int64_t kArgmaxChunk = 128;
 // Columns of a row of many whose squares come as one sum.
@@ -103,13 +107,14 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   fused_append();
   fresh_ = {layer, qkv, k_cache, v_cache};
   const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1]},
-                                  {.tile = {{"t", options_.max_rows}}, .dtypes = {{"y", DType::bf16}}});
+                                  {.tile = {{"t", kMergeRows}}, .dtypes = {{"y", DType::bf16}}});
   return fused_residual(at + "o", y, o, x);
 }
 
 // The cache is written behind all who read it, and nobody waits for that before the next iteration. So it is done
 // beside the attention of the next layer, by a worker that has none of that; whoever did it in its own layer would wait
-// for the others first, and they for it then. It is one task; of several rows one for each group of heads.
+// for the others first, and they for it then. It is one task; of several rows as many as there are workers without
+// attention, since with 64 rows a second one behind that would keep all others waiting for 8 us.
 void DecoderBuilder::fused_append() {
   if (!fresh_) return;
   const auto [layer, qkv, k_cache, v_cache] = *fresh_;
@@ -120,7 +125,7 @@ void DecoderBuilder::fused_append() {
   for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache, v_cache})
     inputs.push_back(more);
   NodeOptions options = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}},
-                         .tile = {{"g", options_.max_rows > 1 ? 1 : config_.num_kv_heads}}};
+                         .tile = {{"g", ceil_div(config_.num_kv_heads, options_.max_rows > 1 ? kAppendTasks : 1)}}};
   if (config_.qk_norm) options.attributes["eps"] = config_.rms_norm_eps;
   graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", fmt::format("layer.{}.append", layer), inputs,
              options);

@@ -22,6 +22,9 @@ struct ProfileRecord {
   u64 begin_ns;  // its turn came: P1
   u64 ready_ns;  // its waits hold: after P2
   u64 end_ns;    // its body has run and its events are signalled: after P5
+  // Of those times, for how long the worker's stream of weights asked memory for nothing, having no room; where there
+  // are streams.
+  u32 idle_waiting_ns = 0, idle_busy_ns = 0;
 };
 
 /// Where clocks are a worker's own, it looks at its own and at the one that all share after every so many tasks, and at

@@ -12,6 +12,7 @@ namespace megalith::runtime {
 /// Per worker, oldest first. Times in nanoseconds, of one clock for all workers.
 struct Profile {
   std::vector<std::vector<ProfileRecord>> workers;
+  bool has_streams = false;  // weights come in streams, so their being idle says something
 };
 
 /// A moment on two clocks: the workers' (profile_clock()) and CLOCK_MONOTONIC.

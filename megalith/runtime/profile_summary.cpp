@@ -19,6 +19,11 @@ double since(u64 later, u64 earlier) { return static_cast<double>(static_cast<i6
 /// Records by iteration; and when each task ended, which says what the others waited for.
 class Steps {
  public:
+  struct Cause {
+    u32 task = kNone;
+    u64 end_ns = 0;
+  };
+
   Steps(const Profile& profile, const task::TaskGraph& graph) : graph_(graph) {
     std::map<u32, size_t> complete;  // iteration -> workers whose records of it are all there
     size_t num_busy = 0;
@@ -43,6 +48,8 @@ class Steps {
     for (const std::vector<ProfileRecord>& records : profile.workers)
       for (const ProfileRecord& record : records) {
         ends_[{record.iteration, record.task}] = record.end_ns;
+        Cause& last = last_of_node_[{record.iteration, graph.tasks[record.task].node}];
+        if (last.task == kNone || record.end_ns > last.end_ns) last = {record.task, record.end_ns};
         u64& end = iteration_ends_[record.iteration];
         end = std::max(end, record.end_ns);
       }
@@ -51,6 +58,19 @@ class Steps {
     signallers_.resize(graph.events.size());
     for (size_t t = 0; t < graph.tasks.size(); ++t)
       for (int event : graph.tasks[t].signals) signallers_[static_cast<size_t>(event)].push_back(static_cast<u32>(t));
+    const auto is_exchanged = [&](const task::Region& region) {
+      return graph.buffers.at(static_cast<size_t>(region.buffer)).memory == task::Memory::exchange;
+    };
+    std::map<int, int> writers;  // of what is exchanged, the node
+    for (const task::Task& task : graph.tasks)
+      for (const task::Region& region : task.writes)
+        if (is_exchanged(region)) writers[region.buffer] = task.node;
+    for (const task::Task& task : graph.tasks) {
+      std::vector<int>& nodes = words_from_.emplace_back();
+      for (const task::Region& region : task.reads)
+        if (is_exchanged(region))
+          if (const auto writer = writers.find(region.buffer); writer != writers.end()) nodes.push_back(writer->second);
+    }
   }
 
   /// How long each step took: from the end of the iteration before, so there is one less than there are iterations.
@@ -58,10 +78,6 @@ class Steps {
   /// When its last task ended, of all workers.
   u64 end_of(u32 iteration) const { return iteration_ends_.at(iteration); }
 
-  struct Cause {
-    u32 task = kNone;
-    u64 end_ns = 0;
-  };
   /// The signaller of `event` in `iteration` that was the last to end; none if its record is gone.
   void latest_signaller(Cause* latest, int event, u32 iteration) const {
     for (u32 task : signallers_[static_cast<size_t>(event)]) {
@@ -80,8 +96,13 @@ class Steps {
     Cause latest;
     for (const task::Wait& wait : graph_.tasks[record.task].waits)
       latest_signaller(&latest, wait.event, record.iteration - static_cast<u32>(wait.lag));
+    for (const int node : words_from_[record.task])
+      if (const auto last = last_of_node_.find({record.iteration, node}); last != last_of_node_.end())
+        if (latest.task == kNone || last->second.end_ns > latest.end_ns) latest = last->second;
     return latest;
   }
+  /// For events or for words.
+  bool waits(u32 task) const { return !graph_.tasks[task].waits.empty() || !words_from_[task].empty(); }
 
  private:
   const task::TaskGraph& graph_;
@@ -90,6 +111,8 @@ class Steps {
   std::map<u32, u64> iteration_ends_;
   std::map<std::pair<u32, u32>, u64> ends_;  // (iteration, task)
   std::vector<std::vector<u32>> signallers_;
+  std::vector<std::vector<int>> words_from_;           // per task: the nodes whose words it waits for
+  std::map<std::pair<u32, int>, Cause> last_of_node_;  // (iteration, node): its task that ended last
 };
 
 struct Sums {
@@ -110,9 +133,11 @@ void add_waiting(Sums* sums, const std::string& waiter, const std::string& cause
 
 void divide(ProfileSummary* summary, double steps) {
   for (ProfileSummary::Worker& worker : summary->workers)
-    for (double* ns : {&worker.busy_ns, &worker.waiting_ns, &worker.gate_ns}) *ns /= steps;
+    for (double* ns :
+         {&worker.busy_ns, &worker.waiting_ns, &worker.gate_ns, &worker.idle_waiting_ns, &worker.idle_busy_ns})
+      *ns /= steps;
   for (ProfileSummary::Operator& op : summary->operators)
-    for (double* sum : {&op.busy_ns, &op.tasks, &op.uneven_ns}) *sum /= steps;
+    for (double* sum : {&op.busy_ns, &op.tasks, &op.uneven_ns, &op.idle_ns}) *sum /= steps;
   for (ProfileSummary::Waiting& waiting : summary->waits)
     for (double* ns : {&waiting.waiting_ns, &waiting.after_signal_ns}) *ns /= steps;
 }
@@ -137,6 +162,7 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
   auto name_of = [&](const Steps::Cause& cause) { return cause.task == kNone ? "?" : operator_of(cause.task); };
 
   ProfileSummary summary;
+  summary.has_streams = profile.has_streams;
   std::set<u32> kept;  // iterations that count
   std::vector<double> lengths;
   for (const auto& [iteration, ns] : steps.lengths()) lengths.push_back(ns);
@@ -171,7 +197,9 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
         }
         summary.workers[w].waiting_ns += waiting;
         summary.workers[w].busy_ns += busy;
-        if (!graph.tasks[record.task].waits.empty()) {
+        summary.workers[w].idle_waiting_ns += record.idle_waiting_ns;
+        summary.workers[w].idle_busy_ns += record.idle_busy_ns;
+        if (steps.waits(record.task)) {
           const Steps::Cause cause = steps.cause_of(record);
           add_waiting(&sums, operator_of(record.task), name_of(cause), waiting,
                       cause.task == kNone ? 0 : since(record.ready_ns, cause.end_ns));
@@ -179,6 +207,7 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
         ProfileSummary::Operator& op = sums.operators[operator_of(record.task)];
         op.busy_ns += busy;
         op.tasks += 1;
+        op.idle_ns += static_cast<double>(record.idle_waiting_ns) + record.idle_busy_ns;
         op.longest_ns = std::max(op.longest_ns, busy);
         std::vector<double>& of_node = sums.busy_of_node[{record.iteration, graph.tasks[record.task].node}];
         of_node.resize(num_workers);
@@ -222,11 +251,28 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
 double ProfileSummary::busy_share() const { return share_of(*this, &Worker::busy_ns); }
 double ProfileSummary::waiting_share() const { return share_of(*this, &Worker::waiting_ns); }
 double ProfileSummary::gate_share() const { return share_of(*this, &Worker::gate_ns); }
+double ProfileSummary::idle_waiting_share() const { return share_of(*this, &Worker::idle_waiting_ns); }
+double ProfileSummary::idle_busy_share() const { return share_of(*this, &Worker::idle_busy_ns); }
 
 std::string ProfileSummary::bound() const {
   const double all = step_ns * static_cast<double>(workers.size());
   auto percent = [&](double ns) { return all > 0 ? 100 * ns / all : 0; };
-  constexpr double kMostlyBusy = 0.8;
+  constexpr double kMostlyBusy = 0.8, kHardlyIdle = 0.1;
+  if (has_streams) {
+    const double waiting = idle_waiting_share(), busy = idle_busy_share();
+    const std::string idle = fmt::format(
+        "the streams of weights are idle {:.0f} % of the step, {:.0f} % while tasks wait and {:.0f} % while "
+        "they run",
+        100 * (waiting + busy), 100 * waiting, 100 * busy);
+    if (waiting + busy < kHardlyIdle) return "bound by memory: " + idle;
+    if (busy >= waiting) {
+      const auto most = std::ranges::max_element(operators, {}, &Operator::idle_ns);
+      return fmt::format("bound by work: {}; most, {:.0f} %, in {}", idle, percent(most->idle_ns), most->name);
+    }
+    if (!waits.empty())
+      return fmt::format("bound by waiting: {}; the largest wait, {:.0f} % of the step, is {} for {}", idle,
+                         percent(waits[0].waiting_ns), waits[0].waiter, waits[0].cause);
+  }
   if (busy_share() >= kMostlyBusy && !operators.empty())
     return fmt::format("bound by work: workers are busy {:.0f} % of the step, {:.0f} % of it in {}", 100 * busy_share(),
                        percent(operators[0].busy_ns), operators[0].name);

@@ -16,6 +16,8 @@ struct ProfileSummary {
     double busy_ns = 0;     // in bodies, their memory accesses and signals included
     double waiting_ns = 0;  // for events
     double gate_ns = 0;     // after its last task of a step, and before its first of the next
+    // Of those, when its stream of weights asked memory for nothing, having no room.
+    double idle_waiting_ns = 0, idle_busy_ns = 0;
   };
   struct Operator {
     std::string name;
@@ -23,7 +25,8 @@ struct ProfileSummary {
     double tasks = 0;       // per step
     double longest_ns = 0;  // task of all
     double uneven_ns =
-        0;  // the busiest worker's time beyond the average one's, node by node: what even tiles would win
+        0;               // the busiest worker's time beyond the average one's, node by node: what even tiles would win
+    double idle_ns = 0;  // while its tasks waited or ran the stream of weights was idle
   };
   struct Waiting {
     std::string waiter, cause;   // operators: whose task waited, and whose signal it waited for the longest
@@ -31,9 +34,10 @@ struct ProfileSummary {
     double after_signal_ns = 0;  // of it, what passed after that signal: the protocol's own share
   };
 
-  int64_t steps = 0;       // that the averages are of
-  int64_t slow_steps = 0;  // set aside, because they took more than twice the median: something else had the machine
-  double step_ns = 0;      // mean
+  bool has_streams = false;  // else nothing is said of them
+  int64_t steps = 0;         // that the averages are of
+  int64_t slow_steps = 0;    // set aside, because they took more than twice the median: something else had the machine
+  double step_ns = 0;        // mean
   double median_step_ns = 0, longest_step_ns = 0;  // of all, slow ones too
   double tail_ns = 0;                              // from the end of the average worker's list to the end of the step
   std::vector<Worker> workers;
@@ -43,6 +47,8 @@ struct ProfileSummary {
   double busy_share() const;  // of steps times workers
   double waiting_share() const;
   double gate_share() const;
+  double idle_waiting_share() const;  // of the streams
+  double idle_busy_share() const;
   /// One sentence: what bounds the step.
   std::string bound() const;
 };

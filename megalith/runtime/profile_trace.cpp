@@ -90,6 +90,11 @@ std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
     if (!records.empty()) start_ns = std::min(start_ns, records[0].begin_ns);
   Writer writer(start_ns);
   const Signals signals(profile, graph);
+  const auto waits_for_words = [&](const task::Task& task) {
+    return std::ranges::any_of(task.reads, [&](const task::Region& region) {
+      return graph.buffers.at(static_cast<size_t>(region.buffer)).memory == task::Memory::exchange;
+    });
+  };
   writer.name("process_name", 0, "megalith " + graph.name);
   for (size_t w = 0; w < profile.workers.size(); ++w) {
     writer.name("thread_name", w, fmt::format("worker {}", w));
@@ -102,6 +107,8 @@ std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
         writer.slice("wait for " + graph.events.at(static_cast<size_t>(task.waits[0].event)).name +
                          (task.waits.size() > 1 ? fmt::format(" and {} more", task.waits.size() - 1) : ""),
                      "wait", w, record.begin_ns, record.ready_ns, record);
+      else if (waits_for_words(task))
+        writer.slice("wait for words", "wait", w, record.begin_ns, record.ready_ns, record);
       for (const task::Wait& wait : task.waits)
         if (const auto end = signals.last(wait, record.iteration))
           writer.arrow(graph.events.at(static_cast<size_t>(wait.event)).name, end->worker, end->ns, w, record.ready_ns);

@@ -85,7 +85,11 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
   using Plain = PlainRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns>;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Plain::kChunks : 1];
   if constexpr (kForm == Form::held) {
-    Plain(job.x, rows).hold_normed(held, job.norm);
+    const Plain x(job.x, rows);
+    if (job.norm != nullptr)
+      x.hold_normed(held, job.norm);
+    else
+      x.hold(held, 0);
     inputs_are_ready(job.epoch);
   }
 #pragma unroll 1
@@ -104,20 +108,22 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
       ring = multiply_held<kSlices>(ring, held, count * job.streams, Plain::kChunks, rows, false);
     } else if constexpr (kForm == Form::parts) {
       const Plain x(job.x, rows);
-      uint4 part[kPart], next[kPart];
-      x.hold(part, 0);
+      // Parts take turns: while one is multiplied, the others are on their way.
+      constexpr int kParts = kHoldsAhead ? 3 : 1;
+      uint4 parts[kParts][kPart];
+#pragma unroll
+      for (int i = 0; i < kParts - 1; ++i) x.hold(parts[i], i * kPart);
       if (done == 0) inputs_are_ready(job.epoch);
 #pragma unroll 1
-      for (int first = 0;; first += kPart) {
-        const int left = Plain::kChunks - first;
-        if (kHoldsAhead && left > kPart) x.hold(next, first + kPart);  // while this one is multiplied
-        const int chunks = Plain::kChunks % kPart == 0 ? kPart : min(kPart, left);
-        ring = multiply_held<kSlices>(ring, part, count, chunks, rows, first > 0);
-        if (left <= kPart) break;
-        if (!kHoldsAhead) x.hold(part, first + kPart);
+      for (int first = 0; first < Plain::kChunks; first += kParts * kPart)
 #pragma unroll
-        for (int c = 0; kHoldsAhead && c < kPart; ++c) part[c] = next[c];
-      }
+        for (int i = 0; i < kParts; ++i) {
+          const int chunk = first + i * kPart, later = chunk + (kParts - 1) * kPart;
+          if (chunk >= Plain::kChunks) break;
+          if (later < Plain::kChunks) x.hold(parts[(i + kParts - 1) % kParts], later);
+          const int chunks = Plain::kChunks % kPart == 0 ? kPart : min(kPart, Plain::kChunks - chunk);
+          ring = multiply_held<kSlices>(ring, parts[i], count, chunks, rows, chunk > 0);
+        }
     } else if constexpr (kOneRow) {
       if (done == 0) row.stage(job.norm, job.columns, job.chunks, job.epoch);
       groups.run(count * job.streams, job.chunks, false);

@@ -114,9 +114,11 @@ inline void store_two_relaxed(u64* words, u64 a, u64 b) {
   asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" : : "l"(words), "l"(a), "l"(b) : "memory");
 }
 
-/// A flag in shared memory that threads look at while another sets it; it orders nothing.
-inline bool flag_is_set(const u32* flag) { return *static_cast<const volatile u32*>(flag) != 0; }
-inline void flag_set(u32* flag) { *static_cast<volatile u32*>(flag) = 1; }
+/// A flag or a number in shared memory that threads look at while another changes it; it orders nothing.
+inline u32 flag_value(const u32* flag) { return *static_cast<const volatile u32*>(flag); }
+inline void flag_put(u32* flag, u32 value) { *static_cast<volatile u32*>(flag) = value; }
+inline bool flag_is_set(const u32* flag) { return flag_value(flag) != 0; }
+inline void flag_set(u32* flag) { flag_put(flag, 1); }
 
 // ---- barriers in shared memory (mbarrier), and copies that complete on them --------------------
 

@@ -25,13 +25,30 @@ __shared__ const u32* abort_word;
 inline Words<f32> as_output(Words<f32> words) { return words; }
 inline f32* as_output(const f32* plain) { return const_cast<f32*>(plain); }
 
+/// For how long, in ticks, the worker's stream has asked memory for nothing because nothing more had room; if profiled.
+__shared__ u32 stream_idle;
+/// What is written down of a task that is profiled: when it had its turn, when its inputs were there, and how long the
+/// stream had been idle then.
+struct TaskTimes {
+  u64 begin, ready;
+  u32 idle_at_begin, idle_at_ready;
+
+  void begin_now() {
+    begin = profile_clock();
+    idle_at_begin = flag_value(&stream_idle);
+  }
+  void ready_now() {
+    ready = profile_clock();
+    idle_at_ready = flag_value(&stream_idle);
+  }
+};
 /// What a wait for words waits for; and where to write down, if anybody wants to know, when the inputs were there.
 struct Epoch {
   u32 value;
-  u64* ready;
+  TaskTimes* times;
 };
 inline void inputs_are_ready(Epoch epoch) {
-  if (thread() == 0 && epoch.ready != nullptr) *epoch.ready = profile_clock();
+  if (thread() == 0 && epoch.times != nullptr) epoch.times->ready_now();
 }
 
 inline bool is_fresh(u64 word, Epoch epoch) { return static_cast<u32>(word >> 32) == epoch.value; }

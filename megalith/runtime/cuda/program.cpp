@@ -286,6 +286,7 @@ Profile CudaProgram::profile_take() const {
   const u32 num_workers = image_->launch().num_workers, capacity = launch_.profile_capacity;
   Profile profile;
   if (launch_.profile == nullptr) return profile;
+  profile.has_streams = launch_.streams != nullptr;
   std::vector<ProfileRecord> records(static_cast<size_t>(capacity) * num_workers);
   const size_t clocks_of_worker = profile_clock_capacity(capacity);
   std::vector<ProfileClock> clocks(clocks_of_worker * num_workers);

@@ -42,10 +42,9 @@ struct Frame : TaskRecord {
   } head;
   u32 iteration;
   kernels::RingPlace ring;       // where the task's weights begin
-  u64 begin_ticks, ready_ticks;  // if profiled: when it had its turn, when its inputs were there
-  u64* ready;                    // ready_ticks, or nullptr
+  kernels::TaskTimes* times;     // own_times, or nullptr
+  kernels::TaskTimes own_times;  // if profiled
   u8* scratch;
-  const u32* abort;
   // What a body leaves for the herald: where there is mail for the host now, or nullptr; and up to which record.
   mutable Mailbox* mail;
   mutable u32 mail_head;
@@ -53,6 +52,8 @@ struct Frame : TaskRecord {
   u32 signals[kFrameSignals];
   void* operands[kFrameOperands];
 };
+
+static_assert(sizeof(Frame) == 512, "of another size NVRTC spills 44 bytes in small models");
 
 /// Frames that the scout may be ahead.
 constexpr u32 kFrames = 4;
@@ -142,10 +143,9 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
     if (lane == 0) {
       frame.head = {index, frame.body, frame.num_waits, at == 0 ? 1u : 0u};
       frame.iteration = iteration;
-      frame.ready = launch.profile != nullptr ? &frame.ready_ticks : nullptr;
+      frame.times = launch.profile != nullptr ? &frame.own_times : nullptr;
       frame.ring = kernels::ring_place(chunk + frame.first_chunk);
       frame.scratch = scratch;
-      frame.abort = &launch.control->abort;
       frame.mail = nullptr;
     }
     const auto put_words = [&](void* to, const u32* from, u32 first_word, u32 num_words) {
@@ -199,22 +199,9 @@ inline void producer_run(const Launch& launch, u32 worker) {
   u32 slot = 0, parity = 1;
   u64 round = 0;  // times that the ring went round
   u32 ahead = 0;  // chunks from this one on that are on their way into the L2
+  u32 idle = 0;   // as stream_idle has it
   const auto most_ahead = static_cast<u32>(kernels::min(static_cast<i64>(mine.num_chunks), i64{kMostAhead}));
   for (u64 chunk = 0;; chunk = chunk + 1 == mine.num_chunks ? 0 : chunk + 1) {
-    bool is_over = false;
-    u64 next = 0;  // when another chunk is asked for
-    while (!kernels::barrier_is_past(&kernels::ring_barriers.empty[slot], parity) && !is_over) {
-      is_over = has_ended();
-      const u64 now = kernels::profile_clock();
-      if (next == 0) next = now + kPatience;
-      if (now < next || ahead >= most_ahead) continue;
-      const u64 later = chunk + ahead;
-      kernels::prefetch(first + (later < mine.num_chunks ? later : later - mine.num_chunks) * stream::kChunkBytes,
-                        stream::kChunkBytes);
-      ++ahead;
-      next += kPace;
-    }
-    if (ahead > 0) --ahead;
     // The copy that was begun `count` ago is in; the slot `count` further on is free.
     const auto is_in = [&](u32 count) {
       const bool is_of_round = slot >= count;
@@ -229,6 +216,28 @@ inline void producer_run(const Launch& launch, u32 worker) {
           &kernels::ring_barriers.empty[is_of_round ? slot + count : slot + count - kernels::kRingBarriers],
           is_of_round ? parity : parity ^ 1);
     };
+    bool is_over = false;
+    u64 next = 0;    // when another chunk is asked for
+    u64 looked = 0;  // the last time that nothing was under way
+    bool has_asked = false;
+    while (!kernels::barrier_is_past(&kernels::ring_barriers.empty[slot], parity) && !is_over) {
+      is_over = has_ended();
+      const u64 now = kernels::profile_clock();
+      if (next == 0) next = now + kPatience;
+      if (launch.profile != nullptr) {
+        const bool is_idle = (!has_asked || ahead >= most_ahead) && is_in(1);
+        if (is_idle && looked != 0) kernels::flag_put(&kernels::stream_idle, idle += static_cast<u32>(now - looked));
+        looked = is_idle ? now : 0;
+      }
+      if (now < next || ahead >= most_ahead) continue;
+      has_asked = true;
+      const u64 later = chunk + ahead;
+      kernels::prefetch(first + (later < mine.num_chunks ? later : later - mine.num_chunks) * stream::kChunkBytes,
+                        stream::kChunkBytes);
+      ++ahead;
+      next += kPace;
+    }
+    if (ahead > 0) --ahead;
     while (!is_over && !is_in(kFewCopies) && !(is_in(kCopies) && is_free(kernels::kRingBarriers - kEnough))) {}
     // Together: a copy that only some lanes had begun would never be complete.
     if (kernels::any_of_copy_lanes(is_over)) {
@@ -263,9 +272,15 @@ inline void herald_run(const Launch& launch, u32 worker) {
     if (frame.head.index == kNone) return write_clock(profile_clocks_before(done));
     for (u32 s = 0; s < frame.num_signals; ++s) add_release(&launch.events[frame.signals[s]].word, kOneArrival);
     if (launch.profile != nullptr) {
+      const kernels::TaskTimes& times = frame.own_times;
       const u64 end = kernels::profile_clock();
-      *profile_record(launch, worker, done) = {frame.head.index, frame.iteration, frame.begin_ticks, frame.ready_ticks,
-                                               end};
+      *profile_record(launch, worker, done) = {frame.head.index,
+                                               frame.iteration,
+                                               times.begin,
+                                               times.ready,
+                                               end,
+                                               times.idle_at_ready - times.idle_at_begin,
+                                               kernels::flag_value(&kernels::stream_idle) - times.idle_at_ready};
       if (done % kTasksOfClock == 0) write_clock(done / kTasksOfClock);
     }
     // Behind the signals: the way to the host's memory is long.
@@ -313,7 +328,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
     }
     if (speaks) {
       store_relaxed(&launch.status[worker].task, head.index);
-      if (launch.profile != nullptr) frame.begin_ticks = kernels::profile_clock();
+      if (launch.profile != nullptr) frame.own_times.begin_now();
     }
 
     // P2 wait
@@ -330,7 +345,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
         }
       kernels::block_sync();
     }
-    if (speaks && launch.profile != nullptr) frame.ready_ticks = kernels::profile_clock();
+    if (speaks && launch.profile != nullptr) frame.own_times.ready_now();
 
     // P3 run
     run_task(head.body, frame);
@@ -358,7 +373,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
       kernels::barrier_init(&kernels::ring_barriers.empty[i], kernels::kWarps);
     }
     kernels::barriers_are_made();
-    ended = kernels::stopped = 0;
+    ended = kernels::stopped = kernels::stream_idle = 0;
     kernels::row_table.epoch = 0;
     kernels::abort_word = &launch.control->abort;
   }

@@ -26,7 +26,7 @@ void run_body(u32, const Frame& frame) {
   using namespace kernels;
   const auto& body = *static_cast<const host::TaskBody*>(frame.operands[0]);
   const u32 i = frame.iteration - body.first_iteration;
-  const Epoch epoch{frame.iteration + 1, frame.ready};
+  const Epoch epoch{frame.iteration + 1, frame.times};
   auto demand = [&](bool holds) {
     if (!holds) body.wrong->fetch_add(1, std::memory_order_relaxed);
   };
@@ -68,7 +68,7 @@ void run_body(u32, const Frame& frame) {
   if (thread() != 0) return;
   if (body.stop != nullptr && i == body.stop_in) *body.stop = 1;
   auto* const mail = static_cast<Mailbox*>(body.mail);
-  if (u32 head = 0; mail != nullptr && mailbox_reserve(mail, 1, frame.abort, &head)) {
+  if (u32 head = 0; mail != nullptr && mailbox_reserve(mail, 1, kernels::abort_word, &head)) {
     mailbox_write(mail, head, {.token = static_cast<i32>(i)});
     frame.mail = mail;
     frame.mail_head = head + 1;

@@ -98,8 +98,10 @@ inline void store_two_relaxed(u64* words, u64 a, u64 b) {
   store_relaxed(words + 1, b);
 }
 
-inline bool flag_is_set(const u32* flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED) != 0; }
-inline void flag_set(u32* flag) { __atomic_store_n(flag, 1, __ATOMIC_RELAXED); }
+inline u32 flag_value(const u32* flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED); }
+inline void flag_put(u32* flag, u32 value) { __atomic_store_n(flag, value, __ATOMIC_RELAXED); }
+inline bool flag_is_set(const u32* flag) { return flag_value(flag) != 0; }
+inline void flag_set(u32* flag) { flag_put(flag, 1); }
 
 using Barrier = u64;
 

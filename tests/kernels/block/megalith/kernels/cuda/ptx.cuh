@@ -120,6 +120,7 @@ inline void store_two_relaxed(u64* words, u64 a, u64 b) {
   store_relaxed(words, a);
   store_relaxed(words + 1, b);
 }
+inline u32 flag_value(const u32* flag) { return load_relaxed(flag); }
 inline bool flag_is_set(const u32* flag) { return load_relaxed(flag) != 0; }
 inline void flag_set(u32* flag) { store_relaxed(flag, 1u); }
 inline u64 profile_clock() { return 0; }
