@@ -15,9 +15,9 @@
 //
 // With more than kMostRows rows of activations these are the first operand of a multiplication, 64 rows of it, and
 // weights are the second, read by the tensor cores where they lie in the ring (wgmma, kernels/cuda/wide.cuh). A chunk
-// then has 16 or 32 rows; its columns are dealt to four warpgroups, 16 a step: for each group, step, half k of a step,
-// eight rows together, row: eight columns, 16 bytes. Column 8 t + 4 (step % 2) + 2 k + i of the step's 32 stands at
-// place 2 t + i, which is where kernels/row_blocks.h has it in the activations.
+// then has 16 or 32 rows; its columns are taken 16 a step: for each eight rows, step, half k of a step, row: eight
+// columns, 16 bytes. Column 8 t + 4 (step % 2) + 2 k + i of two steps' 32 stands at place 2 t + i, which is where
+// kernels/row_blocks.h has it in the activations.
 #pragma once
 
 namespace megalith::stream {
@@ -29,7 +29,7 @@ constexpr int kRunColumns = 32;
 
 /// Most rows of activations that the streaming bodies for few of them take, and those for many.
 [[maybe_unused]] constexpr long long kMostRows = 8;
-[[maybe_unused]] constexpr long long kMostWideRows = 64;
+[[maybe_unused]] constexpr long long kMostWideRows = 128;
 /// Slices for at most `rows` rows of activations, and for how many rows at most so many slices are.
 constexpr int slices(long long rows) { return 2 * rows <= kMostRows ? 2 : 1; }
 constexpr int most_rows(int slices) { return static_cast<int>(kMostRows) / slices; }
@@ -54,8 +54,11 @@ constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {
 /// a step with 16 chunks ahead, 6.68 with none.
 [[maybe_unused]] constexpr int chunks_ahead(long long rows) { return rows > kMostRows ? 0 : 16; }
 
-/// Warpgroups that the columns of a chunk for many rows are dealt to.
-constexpr int kWideParts = 4;
+/// Of the four warpgroups each has 64 of at most `rows` rows of activations and a part of a chunk's columns.
+constexpr int kWideRows = 64;
+constexpr int wide_parts(long long rows) { return rows > kWideRows ? 2 : 4; }
+/// From eight rows of weights to the next, in a chunk of `group` rows.
+constexpr int wide_block_bytes(int group) { return kChunkBytes / (group / 8); }
 /// Columns of a chunk of `group` rows.
 constexpr int wide_columns(int group) { return kChunkBytes / 2 / group; }
 
@@ -119,11 +122,12 @@ constexpr Order order(long long rows, long long columns, bool splits, int wide_g
   return {s, group_rows(s), chunks, part, part < chunks ? groups_per_turn(rows) : 0};
 }
 
-/// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights.
+/// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights, of 64 rows
+/// each.
 /// A row of sums is longer than it need be, so that neighbours are in different banks.
 constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
 [[maybe_unused]] constexpr long long wide_bytes(long long turn_rows) {
-  return kWideParts * kMostWideRows * wide_stride(turn_rows) * 4;
+  return 4 * kWideRows * wide_stride(turn_rows) * 4;
 }
 
 /// Shared memory of a streaming multiplication: the sums, and activations of `rows` rows if they are there.

@@ -86,6 +86,11 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
 
 bool DecoderOptions::wide() const { return fused && max_rows > stream::kMostRows; }
 
+bool DecoderOptions::appends_first() const {
+  constexpr int64_t kRowsOfPrompt = 8;  // of each request there is room for: many of them look at each other
+  return wide() && (max_rows > stream::kWideRows || max_rows >= kRowsOfPrompt * max_requests);
+}
+
 int64_t DecoderOptions::pages_per_request() const {
   // The chunks of attention cover the pages exactly or end inside the last one.
   return ceil_div(ceil_div(max_seq_len, split_len) * split_len, page_size);

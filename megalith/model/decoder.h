@@ -34,6 +34,8 @@ struct DecoderOptions {
 
   /// Fused for more rows than weights are streamed past one by one (kernels/stream_layout.h).
   bool wide() const;
+  /// Wide, with room for chunks of prompts: a layer's cache is written before its attention, which takes all from it.
+  bool appends_first() const;
   /// With every choice made and the limits checked against the model; UserError naming the option.
   DecoderOptions resolved(const ModelConfig& config) const;
   int64_t pages_per_request() const;  // Q
@@ -76,7 +78,7 @@ class DecoderBuilder {
   // fused_decoder.cpp: the same parts for options.fused; of few rows and of many.
   graph::TensorId fused_embed();
   graph::TensorId fused_attention(int64_t layer, graph::TensorId x);
-  void fused_append();  // of the layer whose turn it is
+  void fused_append();  // what fresh_ says
   graph::TensorId fused_mlp(int64_t layer, graph::TensorId x);
   graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
   graph::TensorId fused_best(graph::TensorId x, graph::TensorId logits);

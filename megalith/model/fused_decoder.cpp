@@ -78,24 +78,30 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, groups, d};
   const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
   const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape);
+  const bool appends_first = options_.appends_first();
   std::vector<TensorId> inputs = {qkv};
-  if (config_.qk_norm) {
-    inputs.push_back(weight(self + "q_norm.weight", {d}));
-    inputs.push_back(weight(self + "k_norm.weight", {d}));
-  }
-  for (TensorId more :
-       {rope_cos_, rope_sin_, k_cache, v_cache, page_table_, row_request_, row_position_, graph_.find("row_start")})
+  if (config_.qk_norm) inputs.push_back(weight(self + "q_norm.weight", {d}));
+  if (config_.qk_norm && !appends_first) inputs.push_back(weight(self + "k_norm.weight", {d}));
+  for (TensorId more : {rope_cos_, rope_sin_, k_cache, v_cache, page_table_, row_request_, row_position_})
     inputs.push_back(more);
+  if (!appends_first) inputs.push_back(graph_.find("row_start"));
   const TensorId o = weight(self + "o_proj.weight", {hidden, config_.num_heads * d});
   NodeOptions attention = {.sizes = {{"E", places}, {"M", per_group}},
                            .attributes = {{"scale", 1 / std::sqrt(static_cast<double>(d))}}};
   if (config_.qk_norm) attention.attributes["eps"] = config_.rms_norm_eps;
   if (options_.wide()) {
     attention.tile = {{"g", 1}, {"t", ceil_div(options_.max_rows * groups, kAttentionTasks)}};
-    const TensorId y = graph_.apply(config_.qk_norm ? "attention_whole_qkv_norm" : "attention_whole_qkv",
-                                    at + "attention", inputs, attention);
-    fused_append();
-    fresh_ = {layer, qkv, k_cache, v_cache};
+    const Fresh fresh = {layer, qkv, k_cache, v_cache};
+    if (appends_first) {
+      fresh_ = fresh;
+      fused_append();
+    }
+    const std::string name = appends_first ? "attention_whole_cached" : "attention_whole_qkv";
+    const TensorId y = graph_.apply(config_.qk_norm ? name + "_norm" : name, at + "attention", inputs, attention);
+    if (!appends_first) {
+      fused_append();
+      fresh_ = fresh;
+    }
     return wide_residual(at + "o", y, o, x, names + kMlpNorm);
   }
   const int64_t row_tasks = ceil_div(options_.max_rows, int64_t{attention::kParts});
@@ -119,13 +125,16 @@ void DecoderBuilder::fused_append() {
   if (!fresh_) return;
   const auto [layer, qkv, k_cache, v_cache] = *fresh_;
   fresh_.reset();
+  const int64_t groups = config_.num_kv_heads, tasks = options_.appends_first() ? groups
+                                                       : options_.max_rows > 1  ? kAppendTasks
+                                                                                : 1;
   std::vector<TensorId> inputs = {qkv};
   if (config_.qk_norm)
     inputs.push_back(weight(fmt::format("model.layers.{}.self_attn.k_norm.weight", layer), {config_.head_dim}));
   for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache, v_cache})
     inputs.push_back(more);
   NodeOptions options = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}},
-                         .tile = {{"g", ceil_div(config_.num_kv_heads, options_.max_rows > 1 ? kAppendTasks : 1)}}};
+                         .tile = {{"g", ceil_div(groups, tasks)}}};
   if (config_.qk_norm) options.attributes["eps"] = config_.rms_norm_eps;
   graph_.add(config_.qk_norm ? "kv_append_qkv_norm" : "kv_append_qkv", fmt::format("layer.{}.append", layer), inputs,
              options);

@@ -62,7 +62,7 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole) {
       .target = "cuda",
       .file = "attention.cuh",
       .name = std::string(whole ? "attention_whole" : "attention_partial") + (norm ? "_norm" : "_plain"),
-      .applies = heads_suit,
+      .applies = [](const graph::BodyQuery& q) { return heads_suit_of(q, stream::kWideRows); },  // a bit for each
       .area_bytes =
           [whole](const graph::BodyQuery& q) {
             const int64_t m = q.sizes.at("E") - 2, d = 2 * q.sizes.at("H");

@@ -39,12 +39,13 @@ inline std::string rotated_head(const std::string& to, const std::string& row, c
 /// Attention with or without q/k norm, of all positions or one chunk of them (attention_partial_qkv.cpp).
 graph::Operator attention_of(const std::string& name, bool norm, bool whole);
 
-/// What the tuned bodies of them all ask for.
-inline bool heads_suit(const graph::BodyQuery& query) {
+/// What the tuned bodies of them all ask for, of `most` rows.
+inline bool heads_suit_of(const graph::BodyQuery& query, int64_t most) {
   const int64_t d = 2 * query.sizes.at("H"), heads = query.sizes.at("E") - 2;
-  return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= stream::kMostWideRows &&
+  return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= most &&
          d % attention::kRunValues == 0 && attention::runs(d) <= attention::kWarps && heads <= attention::kMostHeads &&
          all_are(query, {"cosine", "sine"}, DType::f32);
 }
+inline bool heads_suit(const graph::BodyQuery& query) { return heads_suit_of(query, stream::kMostWideRows); }
 
 }  // namespace megalith::ops

@@ -121,8 +121,8 @@ TEST(CudaBuffers, EveryBufferOfARandomModelIsTheCpus) {
 
 TEST(CudaBuffers, WithRoomForManyRowsToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const int64_t rows : {16, 64}) {
-    const Model model(kStoryteller, false, rows);
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {64, 32}}) {
+    const Model model(kStoryteller, false, rows, requests);
     ASSERT_TRUE(model.options.wide());
     expect_same_buffers(model);
   }
@@ -130,7 +130,7 @@ TEST(CudaBuffers, WithRoomForManyRowsToo) {
 
 TEST(CudaBuffers, WithoutFusionToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  Model model(kStoryteller, false, 80);
+  Model model(kStoryteller, false, 144);
   ASSERT_FALSE(model.options.fused);
   expect_same_buffers(model);
 }
@@ -140,7 +140,7 @@ TEST(CudaBuffers, WithoutFusionToo) {
 // A decoder of few rows, of many, of many with their norm at the end, against the one that is not fused.
 TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
   constexpr double kRounding = 5e-2;  // of a logit, as for the GPU: activations travel in bf16
-  const Model parts(kStoryteller, false, 80);
+  const Model parts(kStoryteller, false, 144);
   ASSERT_FALSE(parts.options.fused);
   for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(4, 1), {16, 1}, {16, 16}}) {
     const Model fused(kStoryteller, false, rows, requests);

@@ -40,7 +40,7 @@ bool is_fused(const std::string& folder, const std::string& target, int64_t max_
 enum class Bodies { generated, few_rows, many_rows };
 
 void expect_compiles(const graph::Graph& graph, const std::string& name, const Architecture& architecture,
-                     Bodies bodies = Bodies::few_rows) {
+                     Bodies bodies = Bodies::few_rows, int64_t rows = 1) {
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
   const auto info = nlohmann::json::parse(codegen::source_info(source));
   const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
@@ -54,16 +54,22 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
   const std::string what = fmt::format("{} for {}: {}", name, architecture.name, result.resources.text());
   // Registers that go to local memory are traffic that no plan knows of. The worker keeps a few there around a call,
   // and sampling, which comes once a token, may.
-  for (const std::string& function : result.resources.spilling)
+  for (const auto& [function, bytes] : result.resources.spills)
     if (function != "megalith_worker" && function.find("sampl") == std::string::npos && bodies != Bodies::generated) {
       EXPECT_TRUE(bodies == Bodies::many_rows && function.find("attention_whole") != std::string::npos) << what;
     }
   EXPECT_LT(result.resources.shared_bytes, 48 << 10) << "what is not asked for at launch";
-  // The worker keeps up to 32 bytes around a call, with 64 rows of Qwen3-8B up to 72. Of architectures that nothing was
-  // tuned for, it is 108 at most with few rows, and 280 with many.
+  // Where a row of weights is one chunk (the small model) ways part inside of what the tensor cores have under way.
+  if (name.starts_with("shapes/")) {
+    EXPECT_EQ(result.log.find("serialized"), std::string::npos) << "tensor cores wait for each other: " << result.log;
+  }
+  // The worker keeps up to 36 bytes around a call, with 64 rows of Qwen3-8B up to 40, and with 128 up to 192 around its
+  // loops. Of architectures that nothing was tuned for, it is 116 at most with few rows, and 408 with many.
   if (bodies != Bodies::generated) {
     const bool is_tuned = architecture.name == std::string(kHopper.name), is_few = bodies == Bodies::few_rows;
-    EXPECT_LE(result.resources.spill_bytes, is_tuned ? (is_few ? 40 : 80) : is_few ? 120 : 320) << what;
+    const auto worker = result.resources.spills.find("megalith_worker");
+    const int spilled = worker == result.resources.spills.end() ? 0 : worker->second;
+    EXPECT_LE(spilled, is_tuned ? (is_few ? 40 : rows > stream::kWideRows ? 200 : 80) : is_few ? 120 : 420) << what;
   }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
   const int64_t ring_bytes =
@@ -86,14 +92,15 @@ void expect_fused_compiles(const std::string& folder, const Architecture& archit
   expect_compiles(decoder_graph(folder, target, rows), fmt::format("{}, {} rows", folder, rows), architecture,
                   !is_fused(folder, target, rows) ? Bodies::generated
                   : rows > stream::kMostRows      ? Bodies::many_rows
-                                                  : Bodies::few_rows);
+                                                  : Bodies::few_rows,
+                  rows);
 }
 
 // Where shared memory has no room for the weights beside so many rows the decoder is not fused; it compiles all the
 // same.
 TEST_P(CudaCompile, EveryFusedKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  for (const int64_t rows : {1, 4, 8, 64}) expect_fused_compiles(GetParam(), kHopper, rows);
+  for (const int64_t rows : {1, 4, 8, 64, 128}) expect_fused_compiles(GetParam(), kHopper, rows);
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                          ::testing::Values("storyteller", "shapes/Qwen3-0.6B", "shapes/Llama-3.2-1B",
@@ -111,7 +118,7 @@ TEST(CudaCompile, TheOtherArchitectures) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   for (const Architecture& architecture : kOthers) {
     expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", architecture, Bodies::generated);
-    for (const int64_t rows : {4, 64}) expect_fused_compiles("storyteller", architecture, rows);
+    for (const int64_t rows : {4, 64, 128}) expect_fused_compiles("storyteller", architecture, rows);
     if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", architecture.name), 4))
       expect_fused_compiles("shapes/Qwen3-8B", architecture, 4);
   }
@@ -136,7 +143,8 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
   EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 8));
   EXPECT_TRUE(is_fused("storyteller", "cuda", 64));
   EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 64));
-  EXPECT_FALSE(is_fused("storyteller", "cuda", 65));
+  EXPECT_TRUE(is_fused("storyteller", "cuda", 128));
+  EXPECT_FALSE(is_fused("storyteller", "cuda", 129));
   EXPECT_FALSE(is_fused("storyteller", "cpu", 4));
 }
 

@@ -76,9 +76,11 @@ std::string first_lines(const std::string& text, int count) {
 }  // namespace
 
 std::string KernelResources::text() const {
-  return fmt::format(
-      "{} registers, {} bytes of shared memory, {} bytes of stack, {}", registers, shared_bytes, stack_bytes,
-      spill_bytes == 0 ? "no spills" : fmt::format("{} bytes of spills in {}", spill_bytes, fmt::join(spilling, ", ")));
+  std::string spilled;
+  for (const auto& [function, bytes] : spills)
+    spilled += fmt::format("{}{} bytes of spills in {}", spilled.empty() ? "" : ", ", bytes, function);
+  return fmt::format("{} registers, {} bytes of shared memory, {} bytes of stack, {}", registers, shared_bytes,
+                     stack_bytes, spilled.empty() ? "no spills" : spilled);
 }
 
 // The assembler says "Used 72 registers", "48 bytes stack frame", "8 bytes spill stores", ...: a number, then what of.
@@ -97,12 +99,9 @@ KernelResources parse_resources(const std::string& log) {
     if (after.starts_with(" bytes stack") || after.starts_with(" bytes cumulative stack"))
       keep_largest(resources.stack_bytes);
     if (after.starts_with(" bytes spill") && number > 0) {
-      resources.spill_bytes += number;
       if (const size_t name = log.rfind(kFunction, at); name != std::string::npos) {
         const size_t begin = name + kFunction.size();
-        const std::string function = log.substr(begin, log.find_first_of(" \n", begin) - begin);
-        if (std::ranges::find(resources.spilling, function) == resources.spilling.end())
-          resources.spilling.push_back(function);
+        resources.spills[log.substr(begin, log.find_first_of(" \n", begin) - begin)] += number;
       }
     }
     at = end;

@@ -2,6 +2,7 @@
 // with it can compile for every architecture.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,7 @@ namespace megalith::jit {
 struct KernelResources {
   int registers = 0;  // per thread
   int shared_bytes = 0, stack_bytes = 0;
-  int spill_bytes = 0;                // stored and loaded, over all functions
-  std::vector<std::string> spilling;  // the functions that do so
+  std::map<std::string, int> spills;  // bytes stored and loaded, of the functions that do so
 
   std::string text() const;  // "72 registers, 320 bytes of shared memory, 48 bytes of stack, no spills"
 };

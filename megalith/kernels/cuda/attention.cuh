@@ -38,7 +38,7 @@ inline void attention_ahead(const Args& args) {
     constexpr u32 kBytes = 2 * static_cast<u32>(Args::H) * sizeof(bf16);
     if (lane() == 0 && kBytes % 16 == 0) {
       prefetch(args.q_norm, kBytes);
-      prefetch(args.k_norm, kBytes);
+      if constexpr (requires { args.k_norm; }) prefetch(args.k_norm, kBytes);
     }
   }
   if constexpr (!Chunks<Args>::kWhole) {

@@ -49,6 +49,11 @@ inline int cached_position(int c, int n) {
   constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
   return Chunks<Args>::kWhole ? n : (n / L * C + c) * L + n % L;
 }
+/// Whether all positions up to a row's own are in the cache; otherwise those of this iteration's rows are in `qkv`.
+template <class Args>
+inline constexpr bool kAllCached = !requires(const Args& args) {
+  args.start;
+};
 /// Which page it is on.
 template <class Args>
 inline int page_of(const Args& args, int request, int position) {

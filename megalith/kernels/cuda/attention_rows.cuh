@@ -11,7 +11,8 @@
 // second's eight columns are the weights, rounded, and what rounding left of them.
 //
 // Keys and values of this iteration's rows come from `qkv`: they are tiles like others, which a warp makes itself,
-// before those of the cache. The last warp begins, since it has the fewest of those.
+// before those of the cache. The last warp begins, since it has the fewest of those. Of a prompt's chunk each would be
+// made for every row behind it; there the cache is written first, and attention takes all from it.
 #pragma once
 
 #include "megalith/kernels/cuda/attention_parts.cuh"
@@ -32,7 +33,8 @@ class RowAttention {
   static constexpr u32 kRowBytes = attention::tile_row_bytes(D), kTileBytes = attention::tile_bytes(D);
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
-  static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;  // of this iteration's rows
+  static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;      // of this iteration's rows
+  static_assert(kAllCached<Args> || Args::T_largest <= 64);  // a RowSet
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
 
  public:
@@ -45,7 +47,8 @@ class RowAttention {
         turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
 
   void run() {
-    const int request = row_table.request[t_], cached = num_cached<Args>(row_table.start[t_], c_);
+    const int request = row_table.request[t_],
+              cached = kAllCached<Args> ? row_table.position[t_] + 1 : num_cached<Args>(row_table.start[t_], c_);
     const RowSet fresh = fresh_rows();
     const int num_fresh = num_rows(fresh), mine = warp() % kPartWarps;
     if constexpr (!kWhole)
@@ -67,7 +70,7 @@ class RowAttention {
       int count = cached - at;
       if (next_fresh < num_fresh) {
         count = num_fresh - next_fresh;
-        make_tile(fresh, next_fresh, count);
+        if constexpr (!kAllCached<Args>) make_tile(fresh, next_fresh, count);
         next_fresh += kStep;
       } else {
         at += kStep;
@@ -133,6 +136,7 @@ class RowAttention {
   static int first_row(u64 rows) { return __ffsll(static_cast<long long>(rows)) - 1; }
   /// The rows of this iteration that count for this one.
   RowSet fresh_rows() const {
+    if constexpr (kAllCached<Args>) return 0;
     const int num = static_cast<int>(rows_of(args()));
     const auto counts = [&](int row) {
       const int u = min(row, static_cast<int>(Args::T_largest) - 1), position = row_table.position[u];

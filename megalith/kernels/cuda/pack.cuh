@@ -30,12 +30,9 @@ inline uint4 pack_piece(const stream::PackRecord& record, int piece) {
 }
 /// The same for many rows.
 inline uint4 pack_wide_piece(const stream::PackRecord& record, int piece) {
-  const int group = static_cast<int>(record.wide_group), columns = stream::wide_columns(group);
-  const int row = piece % group, half = piece / group % 2,
-            of_part = piece % (stream::kChunkBytes / 16 / stream::kWideParts);
-  const int part = piece / (stream::kChunkBytes / 16 / stream::kWideParts), step = of_part / (2 * group);
-  const i64 column = i64(record.column_chunk) * columns + part * (columns / stream::kWideParts) + step / 2 * 32 +
-                     4 * (step % 2) + 2 * half;
+  const int columns = stream::wide_columns(static_cast<int>(record.wide_group)), of_block = piece % columns;
+  const int row = piece / columns * 8 + of_block % 8, half = of_block / 8 % 2, step = of_block / 16;
+  const i64 column = i64(record.column_chunk) * columns + step / 2 * 32 + 4 * (step % 2) + 2 * half;
   return {pack_pair(record, row, column), pack_pair(record, row, column + 8), pack_pair(record, row, column + 16),
           pack_pair(record, row, column + 24)};
 }
