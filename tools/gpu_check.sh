@@ -121,7 +121,7 @@ step_ours() {
 step_prompt() {
   local model=models/shapes/Qwen3-8B
   run prompt_torch 60 python3 "$root/tools/baselines/torch_prompt.py" --out "$out/prompt_torch.json" --case "$root/$model:512"
-  run prompt_ours 60 bash -c "'$megalith' bench '$root/$model' --target cuda --load-format dummy -b 64 -p 512 -n 0 -r 5 \
+  run prompt_ours 60 bash -c "'$megalith' bench '$root/$model' --target cuda --load-format dummy -b 128 -p 512 -n 0 -r 3 \
 -o json > '$out/prompt_ours.json'"
 }
 
