@@ -16,7 +16,7 @@ namespace {
 
 TEST(ProfileRings, UnrollInOrderAlsoAfterTheyWrapped) {
   std::vector<ProfileRecord> ring(4);
-  for (u32 n = 0; n < 6; ++n) ring[n & 3] = {n, n / 2, 100 + 10 * n, 101 + 10 * n, 105 + 10 * n};
+  for (u32 n = 0; n < 6; ++n) ring[n & 3] = {n, n / 2, 100 + 10 * n, 101 + 10 * n, 105 + 10 * n, 0, 30};
   // The workers' clock has three ticks a nanosecond.
   const std::vector<ClockPair> clocks = {{100, 5000}, {400, 5100}};
   const std::vector<ProfileRecord> all = profile_unroll(ring.data(), 4, 6, clocks);
@@ -24,6 +24,8 @@ TEST(ProfileRings, UnrollInOrderAlsoAfterTheyWrapped) {
   for (u32 n = 0; n < 4; ++n) EXPECT_EQ(all[n].task, n + 2);
   EXPECT_EQ(all[0].begin_ns, 5000u + 20 / 3);
   EXPECT_EQ(all[3].end_ns, 5000u + 55 / 3);
+  EXPECT_EQ(all[3].idle_waiting_ns, 0u);
+  EXPECT_EQ(all[3].idle_busy_ns, 30u / 3) << "on the same clock";
   EXPECT_EQ(profile_unroll(ring.data(), 4, 3, clocks).size(), 3u);
   EXPECT_TRUE(profile_unroll(ring.data(), 4, 0, {}).empty()) << "who did nothing has no clocks either";
 }
@@ -179,6 +181,64 @@ TEST(ProfileSummary, SaysWhenWorkIsTheBound) {
     for (ProfileRecord& record : records) record.ready_ns = record.begin_ns;
   EXPECT_THAT(profile_summarize(profile, hand.graph, hand.operators).bound(),
               ::testing::StartsWith("bound by work: workers are busy 94 % of the step, 60 % of it in halve"));
+}
+
+// A stream that asks memory for nothing while tasks wait is the waits' fault, while they run the tasks'.
+TEST(ProfileSummary, SaysWhetherStreamsAreIdle) {
+  const Graph hand;
+  Profile profile = hand.profile(5);
+  profile.has_streams = true;
+  const auto set_idle = [&](u32 waiting, u32 busy) {
+    for (auto& records : profile.workers)
+      for (ProfileRecord& record : records) {
+        record.idle_waiting_ns = record.task == 2 ? waiting : 0;
+        record.idle_busy_ns = record.task == 2 ? busy : 0;
+      }
+    return profile_summarize(profile, hand.graph, hand.operators);
+  };
+  const ProfileSummary idle = set_idle(300, 20);
+  EXPECT_DOUBLE_EQ(idle.workers[0].idle_waiting_ns, 0);
+  EXPECT_DOUBLE_EQ(idle.workers[1].idle_waiting_ns, 300);
+  EXPECT_DOUBLE_EQ(idle.workers[1].idle_busy_ns, 20);
+  EXPECT_DOUBLE_EQ(idle.idle_waiting_share(), 0.15);
+  EXPECT_DOUBLE_EQ(idle.idle_busy_share(), 0.01);
+  EXPECT_DOUBLE_EQ(idle.operators[0].idle_ns, 320);
+  EXPECT_DOUBLE_EQ(idle.operators[1].idle_ns, 0);
+  EXPECT_EQ(
+      idle.bound(),
+      "bound by waiting: the streams of weights are idle 16 % of the step, 15 % while tasks wait and 1 % while they "
+      "run; the largest wait, 16 % of the step, is halve for make");
+  EXPECT_THAT(set_idle(20, 300).bound(), ::testing::EndsWith("15 % while they run; most, 16 %, in halve"));
+  EXPECT_EQ(
+      set_idle(100, 40).bound(),
+      "bound by memory: the streams of weights are idle 7 % of the step, 5 % while tasks wait and 2 % while they run");
+}
+
+// y and z come in words: no event says when, but who wrote them.
+TEST(ProfileSummary, NamesWhoseWordsWereWaitedFor) {
+  Graph hand;
+  hand.graph.buffers = {{.name = "x", .shape = {1}, .memory = task::Memory::exchange},
+                        {.name = "y", .shape = {2}, .memory = task::Memory::exchange}};
+  const task::Region x = {0, {{0}, {1}}}, low = {1, {{0}, {1}}}, high = {1, {{1}, {2}}}, y = {1, {{0}, {2}}};
+  std::vector<task::Task>& tasks = hand.graph.tasks;
+  for (task::Task& task : tasks) task.waits.clear();
+  tasks[0].writes = {x};
+  tasks[1].reads = tasks[2].reads = {x};
+  tasks[1].writes = {low};
+  tasks[2].writes = {high};
+  tasks[3].reads = {y};
+  const ProfileSummary summary = profile_summarize(hand.profile(5), hand.graph, hand.operators);
+  ASSERT_EQ(summary.waits.size(), 3u);
+  EXPECT_EQ(summary.waits[0].waiter, "halve");
+  EXPECT_EQ(summary.waits[0].cause, "make");
+  EXPECT_DOUBLE_EQ(summary.waits[0].waiting_ns, 10 + 320);
+  EXPECT_DOUBLE_EQ(summary.waits[0].after_signal_ns, 10 + 20);
+  EXPECT_EQ(summary.waits[1].waiter, "end");
+  EXPECT_EQ(summary.waits[1].cause, "halve");
+  EXPECT_DOUBLE_EQ(summary.waits[1].after_signal_ns, 20);
+  const std::string trace = profile_trace(hand.profile(2), hand.graph, hand.operators);
+  EXPECT_THAT(trace, ::testing::HasSubstr("wait for words"));
+  EXPECT_THAT(trace, ::testing::Not(::testing::HasSubstr("wait for x.ready")));
 }
 
 TEST(ProfilePage, HasTheNewestWholeIterations) {
