@@ -15,16 +15,8 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole) {
   const std::string cached = "page_table[request[t], p // B], p mod B, g";
   operator_ op(name, whole ? "softmax(q k^T) v over all positions"
                            : "softmax(q k^T) v over one chunk of the positions, not normalised");
-  op.input("qkv", {"T", "G * E * 2 * H"}, DType::bf16);
-  if (norm) op.input("q_norm", {"2 * H"}, DType::bf16).input("k_norm", {"2 * H"}, DType::bf16);
-  op.input("cosine", {"S", "H"})
-      .input("sine", {"S", "H"})
-      .input("k_cache", {"P", "B", "G", "2 * H"})
-      .input("v_cache", {"P", "B", "G", "2 * H"})
-      .index("page_table", {"R", "Q"}, "P")
-      .index("request", {"T"}, "R")
-      .index("position", {"T"}, "S")
-      .index("start", {"T"}, "S");
+  add_inputs(op, norm, norm);
+  op.index("start", {"T"}, "S");
   if (whole)
     op.output("y", {"T", "G * M * 2 * H"}, DType::bf16);
   else

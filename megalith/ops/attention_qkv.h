@@ -36,6 +36,20 @@ inline std::string rotated_head(const std::string& to, const std::string& row, c
   return text;
 }
 
+/// What each of them takes first; the weights of the norms, if there are some, of queries and of the keys in `qkv`.
+inline void add_inputs(graph::operator_& op, bool q_norm, bool k_norm) {
+  op.input("qkv", {"T", "G * E * 2 * H"}, DType::bf16);
+  if (q_norm) op.input("q_norm", {"2 * H"}, DType::bf16);
+  if (k_norm) op.input("k_norm", {"2 * H"}, DType::bf16);
+  op.input("cosine", {"S", "H"})
+      .input("sine", {"S", "H"})
+      .input("k_cache", {"P", "B", "G", "2 * H"})
+      .input("v_cache", {"P", "B", "G", "2 * H"})
+      .index("page_table", {"R", "Q"}, "P")
+      .index("request", {"T"}, "R")
+      .index("position", {"T"}, "S");
+}
+
 /// Attention with or without q/k norm, of all positions or one chunk of them (attention_partial_qkv.cpp).
 graph::Operator attention_of(const std::string& name, bool norm, bool whole);
 

@@ -7,17 +7,8 @@ using graph::operator_;
 graph::Operator attention_cached_of(const std::string& name, bool norm) {
   const std::string seen = "p <= position[t]", cached = "page_table[request[t], p // B], p mod B, g";
   operator_ op(name, "softmax(q k^T) v over all positions up to a row's own, which are in the cache");
-  op.input("qkv", {"T", "G * E * 2 * H"}, DType::bf16);
-  if (norm) op.input("q_norm", {"2 * H"}, DType::bf16);
-  op.input("cosine", {"S", "H"})
-      .input("sine", {"S", "H"})
-      .input("k_cache", {"P", "B", "G", "2 * H"})
-      .input("v_cache", {"P", "B", "G", "2 * H"})
-      .index("page_table", {"R", "Q"}, "P")
-      .index("request", {"T"}, "R")
-      .index("position", {"T"}, "S")
-      .output("y", {"T", "G * M * 2 * H"}, DType::bf16)
-      .attribute("scale", 0.03125);  // small, as for attention_of()
+  add_inputs(op, norm, false);
+  op.output("y", {"T", "G * M * 2 * H"}, DType::bf16).attribute("scale", 0.03125);  // small, as for attention_of()
   if (norm) op.attribute("eps", 1e-6);
   op.size("E");
   op.loops(

@@ -63,7 +63,7 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
   if (name.starts_with("shapes/")) {
     EXPECT_EQ(result.log.find("serialized"), std::string::npos) << "tensor cores wait for each other: " << result.log;
   }
-  // The worker keeps up to 36 bytes around a call, with 64 rows of Qwen3-8B up to 40, and with 128 up to 192 around its
+  // The worker keeps up to 36 bytes around a call, with 64 rows of Qwen3-8B up to 64, and with 128 up to 192 around its
   // loops. Of architectures that nothing was tuned for, it is 116 at most with few rows, and 408 with many.
   if (bodies != Bodies::generated) {
     const bool is_tuned = architecture.name == std::string(kHopper.name), is_few = bodies == Bodies::few_rows;

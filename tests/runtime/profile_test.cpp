@@ -109,6 +109,18 @@ struct Graph {
   }
 };
 
+// Of the graph by hand: z waited for the slower half, the halves for x.
+void expect_waits(const ProfileSummary& summary) {
+  ASSERT_EQ(summary.waits.size(), 3u);
+  EXPECT_EQ(summary.waits[0].waiter, "halve");
+  EXPECT_EQ(summary.waits[0].cause, "make");
+  EXPECT_DOUBLE_EQ(summary.waits[0].waiting_ns, 10 + 320);
+  EXPECT_DOUBLE_EQ(summary.waits[0].after_signal_ns, 10 + 20);
+  EXPECT_EQ(summary.waits[1].waiter, "end");
+  EXPECT_EQ(summary.waits[1].cause, "halve");
+  EXPECT_DOUBLE_EQ(summary.waits[1].after_signal_ns, 20);
+}
+
 TEST(ProfileSummary, CountsWhatTheRecordsSay) {
   const Graph hand;
   const ProfileSummary summary = profile_summarize(hand.profile(5), hand.graph, hand.operators);
@@ -134,15 +146,8 @@ TEST(ProfileSummary, CountsWhatTheRecordsSay) {
   EXPECT_EQ(summary.operators[1].name, "make");
   EXPECT_DOUBLE_EQ(summary.operators[1].uneven_ns, 150);
 
-  // z waited for the slower half, the halves for x, worker 1 at the gate for z.
-  ASSERT_EQ(summary.waits.size(), 3u);
-  EXPECT_EQ(summary.waits[0].waiter, "halve");
-  EXPECT_EQ(summary.waits[0].cause, "make");
-  EXPECT_DOUBLE_EQ(summary.waits[0].waiting_ns, 10 + 320);
-  EXPECT_DOUBLE_EQ(summary.waits[0].after_signal_ns, 10 + 20);
-  EXPECT_EQ(summary.waits[1].waiter, "end");
-  EXPECT_EQ(summary.waits[1].cause, "halve");
-  EXPECT_DOUBLE_EQ(summary.waits[1].after_signal_ns, 20);
+  expect_waits(summary);
+  ASSERT_EQ(summary.waits.size(), 3u);  // worker 1 waited at the gate for z
   EXPECT_EQ(summary.waits[2].waiter, "gate");
   EXPECT_EQ(summary.waits[2].cause, "end");
   EXPECT_DOUBLE_EQ(summary.waits[2].waiting_ns, 20 + 100);
@@ -228,14 +233,7 @@ TEST(ProfileSummary, NamesWhoseWordsWereWaitedFor) {
   tasks[2].writes = {high};
   tasks[3].reads = {y};
   const ProfileSummary summary = profile_summarize(hand.profile(5), hand.graph, hand.operators);
-  ASSERT_EQ(summary.waits.size(), 3u);
-  EXPECT_EQ(summary.waits[0].waiter, "halve");
-  EXPECT_EQ(summary.waits[0].cause, "make");
-  EXPECT_DOUBLE_EQ(summary.waits[0].waiting_ns, 10 + 320);
-  EXPECT_DOUBLE_EQ(summary.waits[0].after_signal_ns, 10 + 20);
-  EXPECT_EQ(summary.waits[1].waiter, "end");
-  EXPECT_EQ(summary.waits[1].cause, "halve");
-  EXPECT_DOUBLE_EQ(summary.waits[1].after_signal_ns, 20);
+  expect_waits(summary);
   const std::string trace = profile_trace(hand.profile(2), hand.graph, hand.operators);
   EXPECT_THAT(trace, ::testing::HasSubstr("wait for words"));
   EXPECT_THAT(trace, ::testing::Not(::testing::HasSubstr("wait for x.ready")));
