@@ -2,8 +2,8 @@
 // which sees to it that there is room, and the body.
 //
 // A warp takes a tile of kTilePositions positions at a time, all of their values, from the keys to the sum of the
-// values, and hands others nothing before the end. Where a block has one row, all its warps work on that; where it has
-// several, kParts of the block take a row each.
+// values, and hands others nothing before the end. Of few rows a block has one at a time, and all its warps work on
+// that; of many, kParts of the block take a row each.
 #pragma once
 
 namespace megalith::attention {
@@ -32,9 +32,10 @@ constexpr long long part_bytes(long long heads, long long d) {
   return ((staged > joined ? staged : joined) + 127) / 128 * 128;
 }
 
-/// One row has a way of its own, with keys and values in registers. Longer heads have no room there, and go the way of
-/// several rows.
-[[maybe_unused]] constexpr bool takes_one_row(long long d) { return d <= 128; }
+/// Few rows have a way of their own: a whole block for each, with keys and values in registers. Longer heads have no
+/// room there, and go the way of many rows.
+[[maybe_unused]] constexpr long long kFewRows = 8;
+constexpr bool is_row_alone(long long rows, long long d) { return rows <= kFewRows && d <= 128; }
 /// Heads whose sums a warp has room for. If more share a key, two warps take a tile, some of the heads each.
 constexpr long long kWarpHeads = 4;
 constexpr int head_groups(long long heads) { return static_cast<int>((heads + kWarpHeads - 1) / kWarpHeads); }
@@ -43,15 +44,29 @@ constexpr int head_pairs(long long heads) {
   return static_cast<int>((heads < kWarpHeads ? heads + 1 : kWarpHeads) / 2);
 }
 constexpr int joined_floats(long long d) { return static_cast<int>(2 * (d + 2)); }
-constexpr long long joined_bytes(long long heads, long long d) {
-  return kWarps * head_pairs(heads) * joined_floats(d) * 4;
+/// With room for several rows, where a smaller area makes a longer ring, half of the warps first hand what they summed
+/// to the other half: of each lane its sums, the largest score and the total.
+constexpr int joining_warps(long long rows) { return rows > 1 ? kWarps / 2 : kWarps; }
+constexpr int handed_floats(long long d) { return (4 * runs(d) + 2) * 32; }
+/// From one warp's to the next one's.
+constexpr int joined_stride(long long rows, long long heads, long long d) {
+  const int joined = head_pairs(heads) * joined_floats(d);
+  return rows > 1 && handed_floats(d) > joined ? handed_floats(d) : joined;
+}
+constexpr long long joined_bytes(long long rows, long long heads, long long d) {
+  return 4 * joining_warps(rows) * joined_stride(rows, heads, d);
 }
 /// A query, of which each two values are followed by what rounding left of them, and as much more as puts the next one
 /// in other banks.
 constexpr int query_bytes(long long d) { return static_cast<int>(4 * d + 16); }
-/// What such a task works in: the above, then the queries, the row's key and its value.
-[[maybe_unused]] constexpr long long one_row_bytes(long long heads, long long d) {
-  return joined_bytes(heads, d) + heads * query_bytes(d) + 2 * 2 * d;
+/// What such a task works in: the above, then a row's queries, and of each row its key and its value.
+constexpr long long row_alone_bytes(long long rows, long long heads, long long d) {
+  return joined_bytes(rows, heads, d) + heads * query_bytes(d) + rows * 2 * 2 * d;
+}
+
+/// What a task of one of several chunks works in.
+[[maybe_unused]] constexpr long long chunk_bytes(long long rows, long long heads, long long d) {
+  return is_row_alone(rows, d) ? row_alone_bytes(rows, heads, d) : kParts * part_bytes(heads, d);
 }
 
 }  // namespace megalith::attention

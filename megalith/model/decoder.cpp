@@ -40,7 +40,9 @@ bool leaves_room(const ModelConfig& config, int64_t rows, const std::string& tar
                                                   : std::max(stream::scratch_bytes(rows, config.hidden_size, false),
                                                              stream::scratch_bytes(rows, closing, true));
   const int64_t per_group = config.num_heads / config.num_kv_heads;
-  const int64_t attention = rows == 1 ? 0 : attention::kParts * attention::part_bytes(per_group, config.head_dim);
+  const int64_t attention = rows > stream::kMostRows
+                                ? attention::kParts * attention::part_bytes(per_group, config.head_dim)
+                                : attention::chunk_bytes(rows, per_group, config.head_dim);
   return stream::ring_slots(codegen::cuda_shared_bytes(architecture), std::max(linear, attention)) > 0;
 }
 

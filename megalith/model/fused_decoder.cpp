@@ -104,10 +104,11 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
     }
     return wide_residual(at + "o", y, o, x, names + kMlpNorm);
   }
-  const int64_t row_tasks = ceil_div(options_.max_rows, int64_t{attention::kParts});
-  attention.sizes["C"] = std::clamp(kAttentionTasks / (groups * row_tasks), int64_t{1}, kMostChunks);
+  const int64_t task_rows = attention::is_row_alone(options_.max_rows, d) ? 1 : int64_t{attention::kParts};
+  attention.sizes["C"] =
+      std::clamp(kAttentionTasks / (groups * ceil_div(options_.max_rows, task_rows)), int64_t{1}, kMostChunks);
   attention.sizes["L"] = kBlockPositions;
-  attention.tile = {{"t", attention::kParts}};
+  attention.tile = {{"t", task_rows}};
   const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
                                 at + "attention", inputs, attention);
   fused_append();

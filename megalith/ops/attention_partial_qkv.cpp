@@ -58,9 +58,8 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole) {
       .area_bytes =
           [whole](const graph::BodyQuery& q) {
             const int64_t m = q.sizes.at("E") - 2, d = 2 * q.sizes.at("H");
-            return !whole && q.sizes.at("T") == 1 && attention::takes_one_row(d)
-                       ? attention::one_row_bytes(m, d)
-                       : attention::kParts * attention::part_bytes(m, d);
+            return whole ? attention::kParts * attention::part_bytes(m, d)
+                         : attention::chunk_bytes(q.sizes.at("T"), m, d);
           },
       .rounds_operands = true,
       .ahead = "attention_ahead"};

@@ -21,11 +21,12 @@ class Writer {
                     json_quote(name)));
   }
   void slice(const std::string& name, const std::string& category, size_t worker, u64 begin_ns, u64 end_ns,
-             const ProfileRecord& record) {
+             const ProfileRecord& record, std::optional<u32> stream_idle_ns = {}) {
     add(fmt::format(
-        R"({{"name":{},"cat":{},"ph":"X","ts":{:.3f},"dur":{:.3f},"pid":0,"tid":{},"args":{{"iteration":{},"task":{}}}}})",
+        R"({{"name":{},"cat":{},"ph":"X","ts":{:.3f},"dur":{:.3f},"pid":0,"tid":{},"args":{{"iteration":{},"task":{}{}}}}})",
         json_quote(name), json_quote(category), microseconds(begin_ns - start_ns_), microseconds(end_ns - begin_ns),
-        worker, record.iteration, record.task));
+        worker, record.iteration, record.task,
+        stream_idle_ns ? fmt::format(R"(,"stream_idle_us":{:.3f})", microseconds(*stream_idle_ns)) : ""));
   }
   /// From a task's end to where one goes on that waited for its signal; which may be seen before the end is written
   /// down.
@@ -95,6 +96,7 @@ std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
       return graph.buffers.at(static_cast<size_t>(region.buffer)).memory == task::Memory::exchange;
     });
   };
+  const auto idle = [&](u32 ns) { return profile.has_streams ? std::optional(ns) : std::nullopt; };
   writer.name("process_name", 0, "megalith " + graph.name);
   for (size_t w = 0; w < profile.workers.size(); ++w) {
     writer.name("thread_name", w, fmt::format("worker {}", w));
@@ -106,13 +108,15 @@ std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
       if (!task.waits.empty())
         writer.slice("wait for " + graph.events.at(static_cast<size_t>(task.waits[0].event)).name +
                          (task.waits.size() > 1 ? fmt::format(" and {} more", task.waits.size() - 1) : ""),
-                     "wait", w, record.begin_ns, record.ready_ns, record);
+                     "wait", w, record.begin_ns, record.ready_ns, record, idle(record.idle_waiting_ns));
       else if (waits_for_words(task))
-        writer.slice("wait for words", "wait", w, record.begin_ns, record.ready_ns, record);
+        writer.slice("wait for words", "wait", w, record.begin_ns, record.ready_ns, record,
+                     idle(record.idle_waiting_ns));
       for (const task::Wait& wait : task.waits)
         if (const auto end = signals.last(wait, record.iteration))
           writer.arrow(graph.events.at(static_cast<size_t>(wait.event)).name, end->worker, end->ns, w, record.ready_ns);
-      writer.slice(task.name, operators.at(static_cast<size_t>(task.node)), w, record.ready_ns, record.end_ns, record);
+      writer.slice(task.name, operators.at(static_cast<size_t>(task.node)), w, record.ready_ns, record.end_ns, record,
+                   idle(record.idle_busy_ns));
       previous = &record;
     }
   }

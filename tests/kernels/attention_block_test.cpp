@@ -1,5 +1,5 @@
-// A GPU's attention of one row (kernels/cuda/attention_one.cuh) on a block of the host's threads, against f64: every
-// lane's share of what tensor cores take and give is where the PTX ISA has it.
+// A GPU's attention by a whole block for each row (kernels/cuda/attention_one.cuh) on a block of the host's threads,
+// against f64: every lane's share of what tensor cores take and give is where the PTX ISA has it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,25 +22,27 @@ __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
 
 namespace {
 
-template <int kHeadValues, int kHeads, bool kHasNorm>
+template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll = 1>
 struct Shape {
-  static constexpr int D = kHeadValues, M = kHeads;
+  static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll;
   static constexpr bool kNorm = kHasNorm;
 };
 
-/// The operands of an `attention_qkv` of one row, of the second of two requests. Positions are dealt to two chunks,
-/// three by three; pages lie anywhere. What nobody may read is NaN.
+/// The operands of an `attention_qkv` of one row, of the second of two requests; or of several, of which the first is
+/// of the first request, all others of the second, and the last but one is looked at. Positions are dealt to two
+/// chunks, three by three; pages lie anywhere. What nobody may read is NaN.
 template <class Of>
 struct Task {
-  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = 2, L = 3, C = 2, B = 16, Q = 40, T_largest = 1;
+  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = 2, L = 3, C = 2, B = 16, Q = 40, T_largest = Of::kRows;
   static constexpr f32 scale = 0.11f, eps = 1e-5f;
   const Task* task;
-  Words<bf16> qkv;                // (G, E, D)
+  i64 T;
+  Words<bf16> qkv;                // (T, G, E, D)
   const bf16 *q_norm, *k_norm;    // (D)
   const f32 *cosine, *sine;       // (positions, H)
   const bf16 *k_cache, *v_cache;  // (pages, B, G, D)
   const i32* page_table;          // (2, Q)
-  Words<f32> part, softmax;       // (C, G, M, D) and (C, G, M, 2)
+  Words<f32> part, softmax;       // (T, C, G, M, D) and (T, C, G, M, 2)
   Epoch epoch;
   static Task of(const Task& task) { return task; }
 };
@@ -58,7 +60,9 @@ class AttentionBlock : public ::testing::Test {
   using Of_ = Task<Of>;
   static constexpr size_t D = Of::D, H = D / 2, M = Of::M, E = M + 2, G = Of_::G, C = Of_::C, B = Of_::B, Q = Of_::Q;
   static constexpr size_t kGroup = 1, kRequest = 1;
-  static_assert(attention::one_row_bytes(Of::M, Of::D) <= MEGALITH_AREA_BYTES);
+  // Rows, of which `kFirst` is the request's first and `kRow` is looked at.
+  static constexpr size_t T = Of::kRows, kFirst = T > 1 ? 1 : 0, kRow = T > 1 ? T - 2 : 0;
+  static_assert(kRow >= kFirst && attention::row_alone_bytes(T, Of::M, Of::D) <= MEGALITH_AREA_BYTES);
 
   f32 normal() { return std::normal_distribution<f32>()(random_); }
   std::vector<bf16> some(size_t count, f32 size) {
@@ -69,14 +73,14 @@ class AttentionBlock : public ::testing::Test {
   size_t cached(size_t position) const {
     return ((static_cast<size_t>(page_table_[kRequest * Q + position / B]) * B + position % B) * G + kGroup) * D;
   }
-  f64 of_qkv(size_t e, size_t d) const { return to_f32(qkv_[(kGroup * E + e) * D + d]); }
+  f64 of_qkv(size_t row, size_t e, size_t d) const { return to_f32(qkv_[((row * G + kGroup) * E + e) * D + d]); }
 
-  /// A text of `start` positions in the cache, and its row.
+  /// A text of `start` positions in the cache, and its rows.
   void make(size_t start, f32 size) {
     start_ = start;
-    qkv_ = some(G * E * D, 1);
+    qkv_ = some(T * G * E * D, 1);
     q_norm_ = some(D, 1), k_norm_ = some(D, 1);
-    cosine_.resize((start + 1) * H), sine_.resize(cosine_.size());
+    cosine_.resize((start + T) * H), sine_.resize(cosine_.size());
     for (size_t i = 0; i < cosine_.size(); ++i) {
       const f32 angle = 3 * normal();
       cosine_[i] = std::cos(angle), sine_[i] = std::sin(angle);
@@ -93,32 +97,39 @@ class AttentionBlock : public ::testing::Test {
     words_.clear();
     for (size_t i = 0; i < qkv_.size(); i += 2)
       words_.push_back(word(qkv_[i].bits | static_cast<u32>(qkv_[i + 1].bits) << 16));
-    part_.assign(C * G * M * D, 0), softmax_.assign(C * G * M * 2, 0);
-    row_table.request[0] = kRequest;
-    row_table.position[0] = row_table.start[0] = static_cast<int>(start);
+    part_.assign(T * C * G * M * D, 0), softmax_.assign(T * C * G * M * 2, 0);
+    row_table.request[0] = row_table.position[0] = row_table.start[0] = 0;
+    for (size_t row = kFirst; row < T; ++row) {
+      row_table.request[row] = kRequest;
+      row_table.start[row] = static_cast<int>(start);
+      row_table.position[row] = static_cast<int>(start + row - kFirst);
+    }
   }
   /// By every thread of the block.
   void run(int c) {
     Of_ task = {};
-    task.task = &task;
+    task.task = &task, task.T = T;
     task.qkv = {words_.data()}, task.part = {part_.data()}, task.softmax = {softmax_.data()};
     task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
     task.cosine = cosine_.data(), task.sine = sine_.data();
     task.k_cache = k_cache_.data(), task.v_cache = v_cache_.data();
     task.page_table = page_table_.data();
     task.epoch = {kEpoch, nullptr};
-    ChunkAttention<Of::kNorm, Of_>(&task, kGroup, c).run();
+    if (thread() == 0) attended = {kRow, kGroup, c};
+    block_sync();
+    ChunkAttention<Of::kNorm, Of_>(&task, {kRow, kGroup, c}).run();
   }
 
-  /// Head e of the row as the scores want it.
-  std::vector<f64> turned(size_t e, const std::vector<bf16>& norm) const {
+  /// Head e of a row as the scores want it.
+  std::vector<f64> turned(size_t row, size_t e, const std::vector<bf16>& norm) const {
     f64 squares = 0;
-    for (size_t d = 0; d < D; ++d) squares += of_qkv(e, d) * of_qkv(e, d);
+    for (size_t d = 0; d < D; ++d) squares += of_qkv(row, e, d) * of_qkv(row, e, d);
     std::vector<f64> normed(D), result(D);
     for (size_t d = 0; d < D; ++d)
-      normed[d] = of_qkv(e, d) * (Of::kNorm ? to_f32(norm[d]) / std::sqrt(squares / D + Of_::eps) : 1);
+      normed[d] = of_qkv(row, e, d) * (Of::kNorm ? to_f32(norm[d]) / std::sqrt(squares / D + Of_::eps) : 1);
     for (size_t h = 0; h < H; ++h) {
-      const f64 cosine = cosine_[start_ * H + h], sine = sine_[start_ * H + h];
+      const size_t at = (start_ + row - kFirst) * H + h;
+      const f64 cosine = cosine_[at], sine = sine_[at];
       result[h] = normed[h] * cosine - normed[H + h] * sine;
       result[H + h] = normed[H + h] * cosine + normed[h] * sine;
     }
@@ -127,20 +138,21 @@ class AttentionBlock : public ::testing::Test {
   /// What the body gave of chunk c. Queries and weights are two bf16 each, so 2^-18 off at most; a score, and the
   /// largest that it is compared with, by that of its terms' sizes.
   void check(size_t c) const {
-    const std::vector<f64> fresh_key = turned(M, k_norm_);
+    std::vector<std::vector<f64>> fresh_keys;
+    for (size_t row = kFirst; row <= kRow; ++row) fresh_keys.push_back(turned(row, M, k_norm_));
     for (size_t m = 0; m < M; ++m) {
-      const std::vector<f64> query = turned(m, q_norm_);
-      const size_t at = (c * G + kGroup) * M + m;
+      const std::vector<f64> query = turned(kRow, m, q_norm_);
+      const size_t at = ((kRow * C + c) * G + kGroup) * M + m;
       const f64 top = value_in(softmax_[2 * at]), total = value_in(softmax_[2 * at + 1]);
       f64 largest = -INFINITY, size = 0, wanted_total = 0;
       std::vector<f64> wanted(D);
-      for (size_t p = 0; p <= start_; ++p) {
+      for (size_t p = 0; p <= start_ + kRow - kFirst; ++p) {
         if (p / Of_::L % C != c) continue;
-        const bool is_fresh = p == start_;
+        const bool is_fresh = p >= start_;
         f64 score = 0, size_of_score = 0;
         for (size_t d = 0; d < D; ++d) {
-          // The row's own key counts as the cache will have it.
-          const bf16 key = is_fresh ? to_bf16(static_cast<f32>(fresh_key[d])) : k_cache_[cached(p) + d];
+          // A row's own key counts as the cache will have it.
+          const bf16 key = is_fresh ? to_bf16(static_cast<f32>(fresh_keys[p - start_][d])) : k_cache_[cached(p) + d];
           const f64 term = query[d] * to_f32(key) * Of_::scale;
           score += term;
           size_of_score += std::abs(term);
@@ -150,7 +162,7 @@ class AttentionBlock : public ::testing::Test {
         const f64 weight = std::exp(score - top);
         wanted_total += weight;
         for (size_t d = 0; d < D; ++d)
-          wanted[d] += weight * (is_fresh ? of_qkv(M + 1, d) : to_f32(v_cache_[cached(p) + d]));
+          wanted[d] += weight * (is_fresh ? of_qkv(kFirst + p - start_, M + 1, d) : to_f32(v_cache_[cached(p) + d]));
       }
       if (largest == -INFINITY) {
         EXPECT_EQ(top, -INFINITY);
@@ -175,8 +187,9 @@ class AttentionBlock : public ::testing::Test {
   std::vector<u64> words_, part_, softmax_;
 };
 
-using Shapes = ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
-                                Shape<128, 4, false>>;
+using Shapes =
+    ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
+                     Shape<128, 4, false>, Shape<128, 4, true, 4>, Shape<64, 1, false, 3>, Shape<96, 5, true, 8>>;
 TYPED_TEST_SUITE(AttentionBlock, Shapes);
 
 TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {

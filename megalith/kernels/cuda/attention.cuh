@@ -1,4 +1,4 @@
-// Attention of a decoder on a GPU: of one row by the whole block, of several by a part of it each.
+// Attention of a decoder on a GPU: of few rows by the whole block each, of many by a part of it.
 #pragma once
 
 #include "megalith/kernels/cuda/attention_one.cuh"
@@ -9,17 +9,18 @@ namespace megalith::kernels {
 template <bool kNorm, class Args>
 inline void attention_task(const Args& args) {
   constexpr bool kWhole = Chunks<Args>::kWhole;
-  constexpr bool kOneRow = !kWhole && Args::T_largest == 1 && attention::takes_one_row(2 * Args::H);
+  constexpr bool kAlone = !kWhole && attention::is_row_alone(Args::T_largest, 2 * Args::H);
   const auto task = args.task;
   if (args.t_begin >= rows_of(args)) return;
   look_up_rows(args);
+  if constexpr (kAlone) {
+    attend_rows_alone<kNorm, Args>(args, task);
+    return;
+  }
   int g = static_cast<int>(args.g_begin), c = 0;
   if constexpr (!kWhole) c = static_cast<int>(args.c_begin);
   for (;;) {
-    if constexpr (kOneRow)
-      ChunkAttention<kNorm, Args>(task, g, c).run();
-    else
-      attend_rows<kNorm, Args>(task, g, c);
+    attend_rows<kNorm, Args>(task, g, c);
     const Args bounds = Args::of(*task);
     if constexpr (!kWhole) {
       if (++c < bounds.c_end) continue;

@@ -1,7 +1,7 @@
-// Attention of one row of a decoder by a whole block, where latency is all that counts. Queries and keys of this
-// iteration are normalised and rotated here (heads.cuh).
+// Attention of a decoder by a whole block for each row, of one row or a few, where latency is all that counts. Queries
+// and keys of this iteration are normalised and rotated here (heads.cuh).
 //
-// Keys and values of earlier iterations come from the cache; those of this iteration's row from `qkv` itself, so that
+// Keys and values of earlier iterations come from the cache; those of this iteration's rows from `qkv` itself, so that
 // nobody waits for the cache to be written. Loads of the cache are under way before the first wait.
 //
 // A warp takes every sixteenth tile of eight positions, from its keys to the sum of its values: so of up to four query
@@ -23,27 +23,39 @@
 
 namespace megalith::kernels {
 
-/// Chunk c of the positions of row 0 (ops/attention_qkv.h): first the chunk's cached ones, then that of the row itself.
-/// What the task's operands are is looked up where it is needed: kept from start to end, it would spill.
+/// What a block works on: row t, group of heads g and chunk c. With several rows it is looked up where it is needed,
+/// since registers are the tiles'.
+struct Attended {
+  int t, g, c;
+};
+__shared__ Attended attended;
+
+/// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
+/// iteration. What the task's operands are is looked up where it is needed: kept from start to end, it would spill.
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), G = static_cast<int>(Args::G);
   static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C);
-  static constexpr int A = G * M, kRuns = attention::runs(D);
+  static constexpr int A = G * M, kRuns = attention::runs(D), kRows = static_cast<int>(Args::T_largest);
   // Warps of a tile, which have other heads each, and tiles that are under way at once.
   static constexpr int kGroups = attention::head_groups(M), kTiles = kWarps / kGroups;
   static constexpr int kPositions = attention::kTilePositions, kAtOnce = kTiles * kPositions;
   static constexpr int kHeadPairs = attention::head_pairs(M), kJoined = attention::joined_floats(D);
+  static constexpr int kJoinedStride = attention::joined_stride(kRows, M, D);
+  static constexpr int kJoiningWarps = attention::joining_warps(kRows), kJoiningTiles = kJoiningWarps / kGroups;
   static constexpr int kRunSums = 2 * attention::kRunValues;  // of a pair, from one run of its values to the next
   static constexpr int kJoinedAtOnce = 4;                     // tiles
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
+  static_assert(kRows <= attention::kFewRows);
 
  public:
-  ChunkAttention(decltype(Args::task) task, int g, int c) : task_(task), g_(g), c_(c) {}
+  /// `one`: with room for one row, which looks nothing up; else it is in `attended`.
+  ChunkAttention(decltype(Args::task) task, Attended one) : task_(task), one_(one) {}
 
   void run() {
-    const int cached = num_cached<Args>(row_table.start[0], c_);
-    const int count = cached + (row_table.position[0] / L % C == c_);
+    const int cached = num_cached<Args>(row_table.start[t()], c());
+    const u32 fresh = fresh_rows();
+    const int count = cached + __popc(fresh);
     if (count == 0) return put_nothing();
     // Of tiles without a cached position nothing is loaded; what is there then weighs nothing.
     const int first = warp() / kGroups * kPositions;
@@ -54,49 +66,74 @@ class ChunkAttention {
       load(value, args().v_cache, row);
     }
     int page = page_at(first + kAtOnce, cached);
-    stage_heads(count > cached);
+    stage_heads(fresh);
     block_sync();
     inputs_are_ready(args().epoch);
 #pragma unroll 1
     for (int at = first; at < count; at += kAtOnce) {
       const int next = at + kAtOnce;
-      if (count > cached && cached < at + kPositions) take_fresh(at + lane() / 4 == cached, key, value);
+      if (cached < at + kPositions) take_fresh(at + lane() / 4 - cached, count - cached, key, value);
       const float2 score = scores(key);
       const int row = row_at(next, cached, page);
       if (next < cached) load(key, args().k_cache, row);
       page = page_at(next + kAtOnce, cached);
       turn(value);
-      add_values(value, weigh(score, count - at, at == first));
+      add_values(value, weigh(score, count - at));
       if (next < cached) load(value, args().v_cache, row);
     }
     const int tiles = min((count + kPositions - 1) / kPositions, kTiles);
+    if (tiles > kJoiningTiles) {
+      if (warp() >= kJoiningWarps && warp() / kGroups < tiles) hand_over();
+      block_sync();
+      if (warp() < kJoiningWarps && warp() / kGroups + kJoiningTiles < tiles) take_over();
+    }
     // Who had no tile has sums of 0, so that as many are there as are asked for at once.
-    if (warp() / kGroups < (tiles + kJoinedAtOnce - 1) / kJoinedAtOnce * kJoinedAtOnce) join();
+    const int joining = min(tiles, kJoiningTiles);
+    if (warp() / kGroups < (joining + kJoinedAtOnce - 1) / kJoinedAtOnce * kJoinedAtOnce) join();
     block_sync();
-    put_joined(tiles);
+    put_joined(joining);
   }
 
  private:
-  // In shared memory: what each warp sums of each pair of heads, then M queries (attention::query_bytes()), and the
-  // row's key and value.
+  // In shared memory: what each warp sums of each pair of heads, then M queries (attention::query_bytes()), and keys
+  // and values of this iteration's rows.
   static f32* joined(u32 warp, u32 pair) {
-    return reinterpret_cast<f32*>(shared_area()) + (warp * kHeadPairs + pair) * kJoined;
+    return reinterpret_cast<f32*>(shared_area()) + warp * kJoinedStride + pair * kJoined;
   }
-  static u8* query(int m) { return shared_area() + attention::joined_bytes(M, D) + m * attention::query_bytes(D); }
-  static bf16* fresh(bool is_value) { return reinterpret_cast<bf16*>(query(M)) + (is_value ? D : 0); }
-  int result(int m) const { return c_ * A + g_ * M + m; }
+  static u8* query(int m) {
+    return shared_area() + attention::joined_bytes(kRows, M, D) + m * attention::query_bytes(D);
+  }
+  static bf16* fresh_head(int number, bool is_value) {
+    return reinterpret_cast<bf16*>(query(M)) + (2 * number + is_value) * D;
+  }
+  int t() const { return kRows == 1 ? 0 : attended.t; }
+  int g() const { return kRows == 1 ? one_.g : attended.g; }
+  int c() const { return kRows == 1 ? one_.c : attended.c; }
+  int result(int m) const { return (t() * C + c()) * A + g() * M + m; }
   Args args() const { return Args::of(*task_); }
+
+  /// The rows of this iteration that count for this one, a bit each.
+  u32 fresh_rows() const {
+    const auto counts = [&](int row) {
+      const int position = row_table.position[row];
+      return position / L % C == c() && position <= row_table.position[t()] &&
+             row_table.request[row] == row_table.request[t()];
+    };
+    if constexpr (kRows == 1) return row_table.position[0] / L % C == c();
+    const int num = static_cast<int>(rows_of(args()));
+    return __ballot_sync(0xffffffffu, lane() < num && counts(min(lane(), kRows - 1)));
+  }
 
   /// On which page the lane's position of a tile is that begins at number `at`; past the last cached one it takes that
   /// again, whose weight will be 0.
   int page_at(int at, int cached) const {
     if (at >= cached) return 0;
-    return page_of(args(), row_table.request[0], cached_position<Args>(c_, min(at + lane() / 4, cached - 1)));
+    return page_of(args(), row_table.request[t()], cached_position<Args>(c(), min(at + lane() / 4, cached - 1)));
   }
   /// Which row it is of both caches, of those of all pages and groups of heads.
   int row_at(int at, int cached, int page) const {
     constexpr int B = static_cast<int>(Args::B);
-    return (page * B + cached_position<Args>(c_, min(at + lane() / 4, cached - 1)) % B) * G + g_;
+    return (page * B + cached_position<Args>(c(), min(at + lane() / 4, cached - 1)) % B) * G + g();
   }
   /// The lane's share of a row.
   static void load(uint4 (&share)[kRuns], const bf16* cache, int row) {
@@ -105,29 +142,39 @@ class ChunkAttention {
     for (int i = 0; i < kRuns; ++i) share[i] = load_once(from + i * attention::kRunValues);
   }
 
-  /// This row's queries, and its key and value if they are of this chunk. By the last warps, which have no tile to ask
-  /// for first if the text is short.
-  void stage_heads(bool has_fresh) const {
-    const int num_heads = has_fresh ? M + 2 : M;
+  /// This row's queries, and keys and values of the rows `fresh`. By the last warps, which have no tile to ask for
+  /// first if the text is short.
+  void stage_heads(u32 fresh) const {
+    const int num_heads = M + 2 * __popc(fresh);
 #pragma unroll 1
     for (int h = kWarps - 1 - warp(); h < num_heads; h += kWarps) {
-      const bool is_query = h < M, is_value = h == M + 1;
+      const bool is_query = h < M, is_value = !is_query && (h - M) % 2 != 0;
+      const int number = (h - M) / 2;
+      int row = t();
+      if constexpr (kRows > 1)
+        if (!is_query) {
+          u32 rest = fresh;
+#pragma unroll 1
+          for (int i = 0; i < number; ++i) rest &= rest - 1;
+          row = __ffs(static_cast<int>(rest)) - 1;
+        }
       const Args args = this->args();
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
-      each_qkv_pair(args, 0, row_table.position[0], g_, h, norm, !is_value, [&](int d, f32 a, f32 b) {
-        const Halves two = halves(a, b);
-        if (is_query)
-          *reinterpret_cast<uint2*>(query(h) + 4 * d) = make_uint2(two.rounded, two.rest);
-        else
-          *reinterpret_cast<u32*>(fresh(is_value) + d) = two.rounded;
-      });
+      each_qkv_pair(args, row, row_table.position[row], g(), is_query ? h : M + is_value, norm, !is_value,
+                    [&](int d, f32 a, f32 b) {
+                      const Halves two = halves(a, b);
+                      if (is_query)
+                        *reinterpret_cast<uint2*>(query(h) + 4 * d) = make_uint2(two.rounded, two.rest);
+                      else
+                        *reinterpret_cast<u32*>(fresh_head(number, is_value) + d) = two.rounded;
+                    });
     }
   }
-  /// The lane's share of the row's key and value, if it is of the lane's position.
-  void take_fresh(bool is_mine, uint4 (&key)[kRuns], uint4 (&value)[kRuns]) const {
-    const bf16* const from = fresh(false) + lane() % 4 * 8;
-    if (!is_mine) return;
+  /// The lane's share of a key and value of this iteration, if its position is one of the `count` that there are.
+  void take_fresh(int number, int count, uint4 (&key)[kRuns], uint4 (&value)[kRuns]) const {
+    if (number < 0 || number >= count) return;
+    const bf16* const from = fresh_head(number, false) + lane() % 4 * 8;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
       key[i] = *reinterpret_cast<const uint4*>(from + i * attention::kRunValues);
@@ -159,14 +206,14 @@ class ChunkAttention {
 
   /// The weights of a tile of which the first `count` positions count, at least one; sums so far are made less by what
   /// its largest score is more.
-  Halves weigh(float2 score, int count, bool is_first) {
+  Halves weigh(float2 score, int count) {
     const int of_lane = lane() % 4 * 2;
     score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
     score.y = of_lane + 1 < count ? score.y * Args::scale : -kInfinity;
     f32 larger = max(top_, max(score.x, score.y));
     larger = max(larger, from_lane(larger, 1));
     larger = max(larger, from_lane(larger, 2));
-    if (!is_first) {
+    if (any_of_warp(top_ != -kInfinity)) {  // not in the first tile
       // A lane has sums of columns 2 (lane % 4) and the next.
       const f32 keep = fast_exp(top_ - larger);
       const f32 a = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8),
@@ -200,6 +247,33 @@ class ChunkAttention {
   /// Where in a run of joined() the four lie that a lane has: of both heads values d and d + 2. Of the run's `eight`-th
   /// eight d is number 4 `half` + `odd`. So lanes that write side by side meet all banks, and those that read, too.
   static u32 place(u32 half, u32 odd, u32 eight) { return 4 * (8 * odd + ((4 * half + eight) ^ 2 * odd)); }
+  /// What the warp has summed, to the warp half a block before it, and there to that warp's; before join().
+  void hand_over() const {
+    float4* const to = reinterpret_cast<float4*>(joined(warp() - kJoiningWarps, 0));
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) to[i * kWarpLanes + lane()] = {sum_[i][0], sum_[i][1], sum_[i][2], sum_[i][3]};
+    reinterpret_cast<float2*>(to + kRuns * kWarpLanes)[lane()] = {top_, total_};
+  }
+  void take_over() {
+    const float4* const from = reinterpret_cast<const float4*>(joined(warp(), 0));
+    const float2 state = reinterpret_cast<const float2*>(from + kRuns * kWarpLanes)[lane()];
+    const f32 larger = max(top_, state.x), keep = fast_exp(top_ - larger), take = fast_exp(state.x - larger);
+    const auto of_column = [](f32 factor, int next) {
+      return __shfl_sync(0xffffffffu, factor, lane() % 4 * 8 + next * 4);
+    };
+    const f32 keeps[2] = {of_column(keep, 0), of_column(keep, 1)}, takes[2] = {of_column(take, 0), of_column(take, 1)};
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const float4 other = from[i * kWarpLanes + lane()];
+      sum_[i][0] = fma(sum_[i][0], keeps[0], other.x * takes[0]);
+      sum_[i][1] = fma(sum_[i][1], keeps[1], other.y * takes[1]);
+      sum_[i][2] = fma(sum_[i][2], keeps[0], other.z * takes[0]);
+      sum_[i][3] = fma(sum_[i][3], keeps[1], other.w * takes[1]);
+    }
+    total_ = fma(total_, keep, state.y * take);
+    top_ = larger;
+    warp_sync();  // all have read what join() writes over
+  }
   /// What the warp has summed, to where the others' is.
   void join() {
     total_ += from_lane(total_, 1);
@@ -237,7 +311,7 @@ class ChunkAttention {
       float2 evens[kJoinedAtOnce], odds[kJoinedAtOnce];
 #pragma unroll
       for (int j = 0; j < kJoinedAtOnce; ++j) {
-        const f32* const from = first + (k + j) * (kGroups * kHeadPairs * kJoined);
+        const f32* const from = first + (k + j) * (kGroups * kJoinedStride);
         states[j] = *reinterpret_cast<const float4*>(from + 2 * D);
         evens[j] = *reinterpret_cast<const float2*>(from + even_at);
         odds[j] = *reinterpret_cast<const float2*>(from + odd_at);
@@ -271,9 +345,36 @@ class ChunkAttention {
   }
 
   const decltype(Args::task) task_;
-  const int g_, c_;
+  const Attended one_;
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
   f32 top_ = -kInfinity, total_ = 0, sum_[kRuns][4] = {};
 };
+
+/// All that the task has, one after the other.
+template <bool kNorm, class Args, class Task>
+inline void attend_rows_alone(const Args& args, Task task) {
+  constexpr bool kOneRow = Args::T_largest == 1;
+  Attended next = {static_cast<int>(args.t_begin), static_cast<int>(args.g_begin), static_cast<int>(args.c_begin)};
+#pragma unroll 1
+  for (;;) {
+    if constexpr (kOneRow) {
+      ChunkAttention<kNorm, Args>(task, next).run();
+    } else {
+      if (thread() == 0) attended = next;
+      block_sync();
+      ChunkAttention<kNorm, Args>(task, next).run();
+      next = attended;
+    }
+    const Args bounds = Args::of(*task);
+    if (++next.c == bounds.c_end) {
+      next.c = static_cast<int>(bounds.c_begin);
+      if (++next.g == bounds.g_end) {
+        next.g = static_cast<int>(bounds.g_begin);
+        if (kOneRow || ++next.t >= min(bounds.t_end, rows_of(bounds))) return;
+      }
+    }
+    if constexpr (!kOneRow) block_sync();
+  }
+}
 
 }  // namespace megalith::kernels

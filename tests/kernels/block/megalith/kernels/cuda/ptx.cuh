@@ -209,6 +209,14 @@ template <class T>
 T __ldg(const T* at) {
   return *at;
 }
+inline u32 __ballot_sync(u32, bool value) {
+  const auto values = exchange(value);
+  u32 bits = 0;
+  for (int l = 0; l < kWarpLanes; ++l) bits |= u32{values[l]} << l;
+  return bits;
+}
+inline int __popc(u32 x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<u32>(x)); }
 
 }  // namespace megalith::kernels
