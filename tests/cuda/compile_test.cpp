@@ -140,7 +140,7 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
   EXPECT_TRUE(is_fused("shapes/Qwen3-8B", "cuda", 8)) << "8 rows of 12288 values are 192 KiB, but come in parts";
   EXPECT_TRUE(is_fused("shapes/Llama-3.2-1B", "cuda:sm_90a", 8));
   EXPECT_TRUE(is_fused("shapes/Llama-3.2-1B", "cuda:sm_80", 8));
-  EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 8));
+  EXPECT_TRUE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 8)) << "a task of attention has one row at a time";
   EXPECT_TRUE(is_fused("storyteller", "cuda", 64));
   EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 64));
   EXPECT_TRUE(is_fused("storyteller", "cuda", 128));
