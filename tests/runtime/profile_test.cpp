@@ -301,6 +301,7 @@ TEST(ProfileTrace, IsWhatPerfettoReads) {
   EXPECT_DOUBLE_EQ(z.at("ts").get<double>(), 0.920);
   EXPECT_DOUBLE_EQ(z.at("dur").get<double>(), 0.060);
   EXPECT_EQ(z.at("args").at("iteration"), 0);
+  EXPECT_FALSE(z.at("args").contains("stream_idle_us")) << "there is no stream";
   // From x to both halves of y, and from the later of them to z; twice.
   ASSERT_EQ(arrows.size(), 2u * 2 * 3);
   for (size_t i = 0; i < arrows.size(); i += 2) {
@@ -314,6 +315,22 @@ TEST(ProfileTrace, IsWhatPerfettoReads) {
   EXPECT_DOUBLE_EQ(from.at("ts").get<double>(), 0.899) << "inside of it, so that the arrow is its own";
   EXPECT_EQ(to.at("tid"), 0);
   EXPECT_DOUBLE_EQ(to.at("ts").get<double>(), 0.920);
+}
+
+TEST(ProfileTrace, SaysForHowLongAStreamWasIdle) {
+  const Graph hand;
+  Profile profile = hand.profile(2);
+  profile.has_streams = true;
+  for (auto& records : profile.workers)
+    for (ProfileRecord& record : records) record.idle_waiting_ns = 250, record.idle_busy_ns = 40;
+  const auto trace = nlohmann::json::parse(profile_trace(profile, hand.graph, hand.operators));
+  int seen = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("cat") == "gate") continue;
+    EXPECT_DOUBLE_EQ(event.at("args").at("stream_idle_us").get<double>(), event.at("cat") == "wait" ? 0.25 : 0.04);
+    ++seen;
+  }
+  EXPECT_EQ(seen, 8 + 6);
 }
 
 TEST(ProfiledRun, WritesARecordForEveryTask) {
