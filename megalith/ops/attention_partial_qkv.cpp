@@ -109,6 +109,19 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole) {
            {"Q", 6},
            {"C", 2},
            {"L", 40}});
+  // Heads longer than a block has registers for: several rows share it on a GPU.
+  op.test({{"T", 3},
+           {"G", 1},
+           {"M", 2},
+           {"E", 4},
+           {"H", 80},
+           {"S", 48},
+           {"P", 6},
+           {"B", 8},
+           {"R", 2},
+           {"Q", 6},
+           {"C", 2},
+           {"L", 12}});
   return op;
 }
 
