@@ -171,7 +171,7 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
     fields += fmt::format("      .ahead = static_cast<const u8* const*>(task.operands[{}]),\n", operand);
   if (bound.opaque)
     fields += fmt::format("      .iteration = task.iteration,\n      .abort = {},\n",
-                          is_tuned_for_cuda(lowered) ? "abort_word" : "task.abort");
+                          is_tuned_for_cuda(lowered) ? "abort_word()" : "task.abort");
   if (is_tuned_for_cuda(lowered))
     fields += "      .ring = task.ring,\n      .epoch = {task.iteration + 1, task.times},\n      .task = &task,\n";
   text += fmt::format("  return {{\n{}  }};\n}}\n", fields);

@@ -40,8 +40,11 @@ constexpr long long chunks_per_group(long long columns, int slices) {
   return (columns + chunk_columns(slices) - 1) / chunk_columns(slices);
 }
 
-/// Shared memory that is no ring and no scratch: frames, barriers, sums of reductions.
+/// Shared memory that is no ring and no scratch: what the compiler keeps there (sums of reductions), and variables of
+/// the block (kernels/cuda/shared.cuh): frames, barriers. Each begins at a multiple of 1024.
+constexpr int kStaticBytes = 1024, kVariablesBytes = 6144;
 constexpr long long kReservedBytes = 8192;
+static_assert(kStaticBytes + 1023 + kVariablesBytes < kReservedBytes);
 /// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`: as many as there is room for, 0 if
 /// that is less than 2. What is in the ring when a worker begins to wait is what memory does meanwhile.
 constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {

@@ -121,7 +121,7 @@ TEST(CudaBuffers, EveryBufferOfARandomModelIsTheCpus) {
 
 TEST(CudaBuffers, WithRoomForManyRowsToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {64, 32}}) {
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(8, 4), {16, 1}, {64, 1}, {128, 1}, {64, 32}}) {
     const Model model(kStoryteller, false, rows, requests);
     ASSERT_TRUE(model.options.wide());
     expect_same_buffers(model);

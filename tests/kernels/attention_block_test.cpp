@@ -98,11 +98,11 @@ class AttentionBlock : public ::testing::Test {
     for (size_t i = 0; i < qkv_.size(); i += 2)
       words_.push_back(word(qkv_[i].bits | static_cast<u32>(qkv_[i + 1].bits) << 16));
     part_.assign(T * C * G * M * D, 0), softmax_.assign(T * C * G * M * 2, 0);
-    row_table.request[0] = row_table.position[0] = row_table.start[0] = 0;
+    row_table().request[0] = row_table().position[0] = row_table().start[0] = 0;
     for (size_t row = kFirst; row < T; ++row) {
-      row_table.request[row] = kRequest;
-      row_table.start[row] = static_cast<int>(start);
-      row_table.position[row] = static_cast<int>(start + row - kFirst);
+      row_table().request[row] = kRequest;
+      row_table().start[row] = static_cast<int>(start);
+      row_table().position[row] = static_cast<int>(start + row - kFirst);
     }
   }
   /// By every thread of the block.
@@ -115,7 +115,7 @@ class AttentionBlock : public ::testing::Test {
     task.k_cache = k_cache_.data(), task.v_cache = v_cache_.data();
     task.page_table = page_table_.data();
     task.epoch = {kEpoch, nullptr};
-    if (thread() == 0) attended = {kRow, kGroup, c};
+    if (thread() == 0) attended() = {kRow, kGroup, c};
     block_sync();
     ChunkAttention<Of::kNorm, Of_>(&task, {kRow, kGroup, c}).run();
   }
@@ -200,7 +200,7 @@ TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {
     for (const size_t count : {0, 1, 7, 8, 33, 129, 300}) {
       if (thread() == 0) this->make(count / L * 2 * L + count % L, count % 2 == 0 ? 1.0f : 4.0f);
       for (const int c : {0, 1}) {
-        if (thread() == 0) std::memset(dynamic_shared, 0xff, sizeof dynamic_shared);
+        if (thread() == 0) std::memset(ring_slot(0), 0xff, sizeof dynamic_shared - stream::kVariablesBytes);
         block_sync();
         this->run(c);
         block_sync();

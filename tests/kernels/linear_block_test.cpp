@@ -77,8 +77,8 @@ class LinearBlock : public ::testing::Test {
     else
       task_.x = x_.data();
     task_.norm = norm_.data(), task_.residual = residual_.data(), task_.y = y_.data(), task_.copy = copy_.data();
-    std::memset(dynamic_shared, 0xff, sizeof dynamic_shared);
-    std::memset(ring_barriers.empty, 0, sizeof ring_barriers.empty);
+    std::memset(ring_slot(0), 0xff, sizeof dynamic_shared - stream::kVariablesBytes);
+    std::memset(ring_barriers().empty, 0, sizeof ring_barriers().empty);
     fill_ring();
   }
   /// Turn by turn, of a turn part by part of the columns, of a part group by group, of each its matrices.
@@ -149,8 +149,8 @@ class LinearBlock : public ::testing::Test {
     // Every warp has given back every chunk.
     u32 arrivals = 0;
     for (int i = 0; i < Of::kGroups * Of::kChunks * Of::kStreams; ++i)
-      EXPECT_EQ(ring_barriers.empty[(task_.ring + i).slot], kWarps);
-    for (const Barrier barrier : ring_barriers.empty) arrivals += static_cast<u32>(barrier);
+      EXPECT_EQ(ring_barriers().empty[(task_.ring + i).slot], kWarps);
+    for (const Barrier barrier : ring_barriers().empty) arrivals += static_cast<u32>(barrier);
     EXPECT_EQ(arrivals, Of::kGroups * Of::kChunks * Of::kStreams * kWarps);
   }
 

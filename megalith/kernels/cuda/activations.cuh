@@ -10,7 +10,8 @@
 namespace megalith::kernels {
 
 /// Of the squares of a row of activations, each warp's share.
-__shared__ __align__(16) f32 multiply_squares[stream::kMostRows][kWarps];
+using MultiplySquares = f32[stream::kMostRows][stream::kConsumerWarps];
+inline MultiplySquares& multiply_squares() { return shared_variable<MultiplySquares, place::kSquares, place::kRows>(); }
 
 /// The sums of a multiplication come first in the shared area; behind them lie its activations, or what another body
 /// has there.
@@ -72,7 +73,7 @@ inline void multiply_stage_row(X x, int t, const bf16* norm, int columns, int fi
   }
   if (norm == nullptr) return;
   squares = warp_all(squares, Add{});
-  if (lane() == 0) multiply_squares[t][warp()] = squares;
+  if (lane() == 0) multiply_squares()[t][warp()] = squares;
 }
 
 /// The same of several rows: words one after the other, of which there are few (graph::exchanged_tensors()).
@@ -115,7 +116,7 @@ inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int c
 #pragma unroll
   for (int t = 0; t < kMost; ++t) {
     const f32 total = warp_all(squares[t], Add{});
-    if (lane() == 0) multiply_squares[t][warp()] = total;
+    if (lane() == 0) multiply_squares()[t][warp()] = total;
   }
 }
 
@@ -177,7 +178,7 @@ class RowLook {
     for (int i = 0; i < kUsual; ++i) put(i, usual_.get(i), [&] { return factors_[i]; });
     if (norm != nullptr) {
       squares = warp_all(squares, Add{});
-      if (lane == 0) multiply_squares[0][warp()] = squares;
+      if (lane == 0) multiply_squares()[0][warp()] = squares;
     }
     warp_sync();
     inputs_are_ready(epoch);
@@ -252,7 +253,7 @@ class PlainRows {
     }
 #pragma unroll
     for (int apart = 1; apart < kLanesOfRow; apart *= 2) squares += from_lane(squares, apart);
-    if (lane() % kLanesOfRow == 0 && row_ < rows_) multiply_squares[row_][warp()] = squares;
+    if (lane() % kLanesOfRow == 0 && row_ < rows_) multiply_squares()[row_][warp()] = squares;
   }
 
  private:
@@ -271,7 +272,7 @@ inline f32 multiply_scale(int t, f32 share_of_column, f32 eps) {
   f32 total = 0;
 #pragma unroll
   for (int w = 0; w < kWarps; w += 4) {
-    const float4 of_warps = *reinterpret_cast<const float4*>(&multiply_squares[t][w]);
+    const float4 of_warps = *reinterpret_cast<const float4*>(&multiply_squares()[t][w]);
     total += (of_warps.x + of_warps.y) + (of_warps.z + of_warps.w);
   }
   return fast_rsqrt(fma(total, share_of_column, eps));

@@ -28,7 +28,7 @@ namespace megalith::kernels {
 struct Attended {
   int t, g, c;
 };
-__shared__ Attended attended;
+inline Attended& attended() { return shared_variable<Attended, place::kAttended, place::kAbortWord>(); }
 
 /// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
 /// iteration. What the task's operands are is looked up where it is needed: kept from start to end, it would spill.
@@ -53,7 +53,7 @@ class ChunkAttention {
   ChunkAttention(decltype(Args::task) task, Attended one) : task_(task), one_(one) {}
 
   void run() {
-    const int cached = num_cached<Args>(row_table.start[t()], c());
+    const int cached = num_cached<Args>(row_table().start[t()], c());
     const u32 fresh = fresh_rows();
     const int count = cached + __popc(fresh);
     if (count == 0) return put_nothing();
@@ -106,20 +106,20 @@ class ChunkAttention {
   static bf16* fresh_head(int number, bool is_value) {
     return reinterpret_cast<bf16*>(query(M)) + (2 * number + is_value) * D;
   }
-  int t() const { return kRows == 1 ? 0 : attended.t; }
-  int g() const { return kRows == 1 ? one_.g : attended.g; }
-  int c() const { return kRows == 1 ? one_.c : attended.c; }
+  int t() const { return kRows == 1 ? 0 : attended().t; }
+  int g() const { return kRows == 1 ? one_.g : attended().g; }
+  int c() const { return kRows == 1 ? one_.c : attended().c; }
   int result(int m) const { return (t() * C + c()) * A + g() * M + m; }
   Args args() const { return Args::of(*task_); }
 
   /// The rows of this iteration that count for this one, a bit each.
   u32 fresh_rows() const {
     const auto counts = [&](int row) {
-      const int position = row_table.position[row];
-      return position / L % C == c() && position <= row_table.position[t()] &&
-             row_table.request[row] == row_table.request[t()];
+      const int position = row_table().position[row];
+      return position / L % C == c() && position <= row_table().position[t()] &&
+             row_table().request[row] == row_table().request[t()];
     };
-    if constexpr (kRows == 1) return row_table.position[0] / L % C == c();
+    if constexpr (kRows == 1) return row_table().position[0] / L % C == c();
     const int num = static_cast<int>(rows_of(args()));
     return __ballot_sync(0xffffffffu, lane() < num && counts(min(lane(), kRows - 1)));
   }
@@ -128,7 +128,7 @@ class ChunkAttention {
   /// again, whose weight will be 0.
   int page_at(int at, int cached) const {
     if (at >= cached) return 0;
-    return page_of(args(), row_table.request[t()], cached_position<Args>(c(), min(at + lane() / 4, cached - 1)));
+    return page_of(args(), row_table().request[t()], cached_position<Args>(c(), min(at + lane() / 4, cached - 1)));
   }
   /// Which row it is of both caches, of those of all pages and groups of heads.
   int row_at(int at, int cached, int page) const {
@@ -161,7 +161,7 @@ class ChunkAttention {
       const Args args = this->args();
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
-      each_qkv_pair(args, row, row_table.position[row], g(), is_query ? h : M + is_value, norm, !is_value,
+      each_qkv_pair(args, row, row_table().position[row], g(), is_query ? h : M + is_value, norm, !is_value,
                     [&](int d, f32 a, f32 b) {
                       const Halves two = halves(a, b);
                       if (is_query)
@@ -298,7 +298,8 @@ class ChunkAttention {
   void put_joined(int tiles) const {
     constexpr u32 kPairs = D / 2;
     static_assert((M + 1) / 2 * kPairs <= kThreads);
-    const u32 pair = threadIdx.x / kPairs, p = threadIdx.x % kPairs;
+    // What follows from its number a thread would keep from the start; with several rows more is spilled without it.
+    const u32 me = kRows == 1 ? static_cast<u32>(thread()) : threadIdx.x, pair = me / kPairs, p = me % kPairs;
     if (pair >= (M + 1) / 2) return;
     const Args args = this->args();
     const u32 eight = p % 16 / 4, half = p % 4 / 2, of_run = p / 16 * kRunSums + p % 2 * 2;
@@ -360,10 +361,10 @@ inline void attend_rows_alone(const Args& args, Task task) {
     if constexpr (kOneRow) {
       ChunkAttention<kNorm, Args>(task, next).run();
     } else {
-      if (thread() == 0) attended = next;
+      if (thread() == 0) attended() = next;
       block_sync();
       ChunkAttention<kNorm, Args>(task, next).run();
-      next = attended;
+      next = attended();
     }
     const Args bounds = Args::of(*task);
     if (++next.c == bounds.c_end) {

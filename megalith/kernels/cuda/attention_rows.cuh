@@ -47,8 +47,8 @@ class RowAttention {
         turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
 
   void run() {
-    const int request = row_table.request[t_],
-              cached = kAllCached<Args> ? row_table.position[t_] + 1 : num_cached<Args>(row_table.start[t_], c_);
+    const int request = row_table().request[t_],
+              cached = kAllCached<Args> ? row_table().position[t_] + 1 : num_cached<Args>(row_table().start[t_], c_);
     const RowSet fresh = fresh_rows();
     const int num_fresh = num_rows(fresh), mine = warp() % kPartWarps;
     if constexpr (!kWhole)
@@ -139,8 +139,8 @@ class RowAttention {
     if constexpr (kAllCached<Args>) return 0;
     const int num = static_cast<int>(rows_of(args()));
     const auto counts = [&](int row) {
-      const int u = min(row, static_cast<int>(Args::T_largest) - 1), position = row_table.position[u];
-      return row < num && row_table.request[u] == row_table.request[t_] && position <= row_table.position[t_] &&
+      const int u = min(row, static_cast<int>(Args::T_largest) - 1), position = row_table().position[u];
+      return row < num && row_table().request[u] == row_table().request[t_] && position <= row_table().position[t_] &&
              (kWhole || position / L % C == c_);
     };
     RowSet rows = __ballot_sync(0xffffffffu, counts(lane()));
@@ -155,7 +155,7 @@ class RowAttention {
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = args.q_norm;
       bf16* const to = staged(m);
-      each_qkv_pair(args, t_, row_table.position[t_], g_, m, norm, true, [&](int d, f32 a, f32 b) {
+      each_qkv_pair(args, t_, row_table().position[t_], g_, m, norm, true, [&](int d, f32 a, f32 b) {
         const Halves two = halves(a, b);
         *reinterpret_cast<u32*>(to + d) = two.rounded;
         *reinterpret_cast<u32*>(to + M * kStride + d) = two.rest;
@@ -179,7 +179,7 @@ class RowAttention {
 #pragma unroll
       for (int i = 0; i < kKeysAtOnce; ++i) {
         const int row = first_row(fresh);
-        load_head(keys[i], args, row, row_table.position[row], g_, M, norm, true);
+        load_head(keys[i], args, row, row_table().position[row], g_, M, norm, true);
         if constexpr (!kQkvIsPlain) put_value(row, done + i);
         if (done + i + 1 < here) fresh &= fresh - 1;
       }
@@ -207,7 +207,7 @@ class RowAttention {
   }
   /// Of one row as position n.
   void put_value(int row, int n) const {
-    each_qkv_pair(args(), row, row_table.position[row], g_, M + 1, static_cast<const bf16*>(nullptr), false,
+    each_qkv_pair(args(), row, row_table().position[row], g_, M + 1, static_cast<const bf16*>(nullptr), false,
                   [&](int d, f32 a, f32 b) { store_shared(tile() + kTileBytes + in_tile(n, d), pack_bf16(a, b)); });
   }
 

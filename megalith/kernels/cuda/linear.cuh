@@ -235,7 +235,9 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   using Sizes = LinearSizes<Args::R_largest, Args::K>;
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C);
   constexpr int kGroup = Sizes::kGroup;
-  const int rows = static_cast<int>(args.R), c_end = static_cast<int>(args.c_end), t = warp();
+  const int rows = static_cast<int>(args.R), t = warp();
+  // What is needed once for each chunk is looked up there: kept, it would spill.
+  const auto of_task = [task = args.task] { return Args::of(*task); };
   constexpr int K = static_cast<int>(Args::K);
   constexpr Form kForm = Sizes::form(false);
   constexpr bool kOneRow = kForm == Form::one_row;
@@ -252,7 +254,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
     multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
   }
   const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
-  for (int c = static_cast<int>(args.c_begin); c < c_end; ++c) {
+  for (int c = static_cast<int>(args.c_begin); c < static_cast<int>(of_task().c_end); ++c) {
     const int columns = min(L, V - c * L), num_groups = (columns + kGroup - 1) / kGroup;
     f32 best = -kInfinity;
     int column_of_best = 0x7fffffff;
@@ -268,10 +270,11 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
         const float4 sums = multiply_sum<float4>(multiply_sums() + t * count * kGroup + n);
         const f32 scale = multiply_scale(t, 1.0f / K, Args::eps),
                   values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
+        f32* const logits = of_task().logits;
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           if (column + i < V) {
-            args.logits[i64(t) * V + column + i] = values[i];
+            logits[i64(t) * V + column + i] = values[i];
             if (values[i] > best || column_of_best == 0x7fffffff) best = values[i], column_of_best = column + i;
           }
       }
@@ -285,8 +288,9 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
         if (other > best || (other == best && column < column_of_best)) best = other, column_of_best = column;
       }
       if (lane() == 0) {
-        put(args.value, t * C + c, best, args.epoch);
-        put(args.index, t * C + c, column_of_best, args.epoch);
+        const Args now = of_task();
+        put(now.value, t * C + c, best, now.epoch);
+        put(now.index, t * C + c, column_of_best, now.epoch);
       }
     }
   }

@@ -29,11 +29,11 @@ class RingCursor {
  public:
   explicit RingCursor(RingPlace ring) {
     constexpr u32 kWarpBytes = stream::kChunkBytes / kWarps;
-    const u32 me = keep(threadIdx.x), begin = shared_address(ring_barriers.full);
+    const u32 me = keep(threadIdx.x), begin = shared_address(ring_barriers().full);
     full_ = begin + ring.slot * 8;
     end_ = keep(begin + kRingBarriers * 8);
     parity_ = ring.parity;
-    data_ = keep(shared_address(dynamic_shared) + me / kWarpLanes * kWarpBytes + me % kWarpLanes * 16 -
+    data_ = keep(shared_address(ring_slot(0)) + me / kWarpLanes * kWarpBytes + me % kWarpLanes * 16 -
                  begin * kBytesOfBarrier);
   }
 
@@ -64,7 +64,7 @@ class RingCursor {
     warp_sync();
     if (threadIdx.x % kWarpLanes != 0) return;
 #pragma unroll
-    for (u32 i = 0; i < kCount; ++i) barrier_arrive_at(at[i] + sizeof(ring_barriers.full));
+    for (u32 i = 0; i < kCount; ++i) barrier_arrive_at(at[i] + sizeof(ring_barriers().full));
   }
 
  private:
@@ -183,8 +183,8 @@ inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int 
   constexpr u32 kAtOnce = kRingSlots >= 4 && kCount % 2 == 0 ? 2 : 1;
   constexpr u32 kWarpBytes = stream::kChunkBytes / kWarps;
   const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes, t4 = me % 4, g = me / 4, w = thread / kWarpLanes;
-  const u32 mine = keep(shared_address(dynamic_shared) + w * kWarpBytes + me * 16);
-  const u32 full = keep(shared_address(ring_barriers.full)), empty = keep(shared_address(ring_barriers.empty));
+  const u32 mine = keep(shared_address(ring_slot(0)) + w * kWarpBytes + me * 16);
+  const u32 full = keep(shared_address(ring_barriers().full)), empty = keep(shared_address(ring_barriers().empty));
   const u32 stride = count * kGroupRows * 4, num_rows = rows, num_chunks = chunks;
   u32 to = keep(shared_address(multiply_sums() + w * stream::kSumsPerWarp + g));
 #pragma unroll 1

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/builtins.cuh"
+#include "megalith/kernels/stream_layout.h"
 
 // needs them
 #include "megalith/kernels/cpu/prelude.h"
@@ -123,6 +124,18 @@ inline void flag_set(u32* flag) { flag_put(flag, 1); }
 // ---- barriers in shared memory (mbarrier), and copies that complete on them --------------------
 
 using Barrier = u64;  // opaque, in shared memory
+
+/// Of a block's shared memory the byte `offset`. MEGALITH_KNOWN_ADDRESSES: its address is known when a kernel is
+/// compiled, so variables lie there, too (kernels/cuda/shared.cuh). On sm_90 shared memory begins with the system's
+/// kilobyte; then come kStaticBytes for the compiler. With more rows than travel as words it costs spills, and time.
+#if __CUDA_ARCH__ == 900 && MEGALITH_STREAM_ROWS <= 2
+#define MEGALITH_KNOWN_ADDRESSES
+static_assert(stream::kMostRowsOfWords == 2);
+inline void* block_memory(u32 offset) { return __cvta_shared_to_generic(1024 + stream::kStaticBytes + offset); }
+#else
+extern __shared__ __align__(1024) u8 dynamic_shared[];
+inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
+#endif
 
 inline u32 shared_address(const void* at) { return static_cast<u32>(__cvta_generic_to_shared(at)); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/barrier.cuh"
+#include "megalith/kernels/cuda/shared.cuh"
 #include "megalith/kernels/stream_layout.h"
 
 // Of the architecture and of the bodies, given when a kernel is compiled (codegen/emit.cpp).
@@ -16,16 +17,15 @@ namespace megalith::kernels {
 inline constexpr int kRingSlots = stream::ring_slots(MEGALITH_SHARED_BYTES, MEGALITH_AREA_BYTES);
 inline constexpr int kRingBarriers = kRingSlots > 0 ? kRingSlots : 1;
 
-/// The ring, then the area in which bodies work.
-extern __shared__ __align__(1024) u8 dynamic_shared[];
 /// Of each slot: what is there, what is not any more.
 struct RingBarriers {
   Barrier full[kRingBarriers], empty[kRingBarriers];
 };
-__shared__ RingBarriers ring_barriers;
+inline RingBarriers& ring_barriers() { return shared_variable<RingBarriers, place::kRingBarriers, place::kSquares>(); }
 
-inline u8* ring_slot(u32 slot) { return dynamic_shared + slot * stream::kChunkBytes; }
-inline u8* shared_area() { return dynamic_shared + kRingSlots * stream::kChunkBytes; }
+/// The ring, then the area in which bodies work.
+inline u8* ring_slot(u32 slot) { return static_cast<u8*>(block_memory(kBehindVariables + slot * stream::kChunkBytes)); }
+inline u8* shared_area() { return ring_slot(kRingSlots); }
 
 /// Where a chunk lies, and the parity of the phase in which it is there.
 struct RingPlace {

@@ -12,21 +12,21 @@ struct RowTable {
   u32 epoch;               // as of when; 0: nobody's
   int position[stream::kMostWideRows], request[stream::kMostWideRows], start[stream::kMostWideRows];
 };
-__shared__ RowTable row_table;
+inline RowTable& row_table() { return shared_variable<RowTable, place::kRows, place::kAttended>(); }
 
 /// The table is that of the task's rows when this returns. All threads of the block call it, at the start of a task.
 template <class Args>
 inline void look_up_rows(const Args& args) {
-  if (row_table.epoch == args.epoch.value && row_table.position_at == args.position) return;
+  if (row_table().epoch == args.epoch.value && row_table().position_at == args.position) return;
   if (thread() < Args::T_largest) {
-    row_table.position[thread()] = args.position[thread()];
-    row_table.request[thread()] = args.request[thread()];
-    if constexpr (requires { args.start; }) row_table.start[thread()] = args.start[thread()];
+    row_table().position[thread()] = args.position[thread()];
+    row_table().request[thread()] = args.request[thread()];
+    if constexpr (requires { args.start; }) row_table().start[thread()] = args.start[thread()];
   }
   block_sync();  // by now all have seen that it was another's
   if (thread() == 0) {
-    row_table.position_at = args.position;
-    row_table.epoch = args.epoch.value;
+    row_table().position_at = args.position;
+    row_table().epoch = args.epoch.value;
   }
 }
 

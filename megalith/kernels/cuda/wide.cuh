@@ -212,13 +212,13 @@ inline RingPlace wide_turn(RingPlace ring, BlocksAhead<kGroup, kParts, X>& x, bo
   constexpr u32 kStepBytes = 256;
   static_assert(kRound % kAhead == 0 && kRound % kBlocks == 0);
   const int blocks = x.count(), part = Blocks::part();
-  const u32 weights = shared_address(dynamic_shared) + part * (kBlocks * 2 * kStepBytes);
+  const u32 weights = shared_address(ring_slot(0)) + part * (kBlocks * 2 * kStepBytes);
   f32 sum[kChunks][kGroup / 2] = {};
   u32 chunk_at[kChunks] = {}, done[kChunks] = {};
   const auto free_chunks = [&](const u32(&slots)[kChunks]) {
     if (lane() != 0) return;
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) barrier_arrive(&ring_barriers.empty[slots[i]]);
+    for (int i = 0; i < kChunks; ++i) barrier_arrive(&ring_barriers().empty[slots[i]]);
   };
 #pragma unroll 1
   for (int first = 0; first < blocks; first += kRound)
@@ -230,7 +230,7 @@ inline RingPlace wide_turn(RingPlace ring, BlocksAhead<kGroup, kParts, X>& x, bo
         for (int c = 0; c < kChunks; ++c) {
           done[c] = chunk_at[c];
           chunk_at[c] = ring.slot;
-          while (!all_of_warp(barrier_passed(&ring_barriers.full[ring.slot], ring.parity))) {}
+          while (!all_of_warp(barrier_passed(&ring_barriers().full[ring.slot], ring.parity))) {}
           ring = ring + 1;
         }
       }

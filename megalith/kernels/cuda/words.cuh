@@ -6,6 +6,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/prelude.cuh"
+#include "megalith/kernels/cuda/shared.cuh"
 
 namespace megalith::kernels {
 
@@ -17,16 +18,16 @@ struct Words {
 
 /// Set once a waiter gave up, because the run was aborted: no body waits any more,
 /// and the block leaves at the next gate (P0).
-__shared__ u32 stopped;
+inline u32& stopped() { return shared_variable<u32, place::kStopped, place::kEnded>(); }
 /// Not 0 once the run is aborted.
-__shared__ const u32* abort_word;
+inline const u32*& abort_word() { return shared_variable<const u32*, place::kAbortWord, place::kStopped>(); }
 
 /// A tensor that is read, as the type of one that is written: one type for both in what all projections share.
 inline Words<f32> as_output(Words<f32> words) { return words; }
 inline f32* as_output(const f32* plain) { return const_cast<f32*>(plain); }
 
 /// For how long, in ticks, the worker's stream has asked memory for nothing because nothing more had room; if profiled.
-__shared__ u32 stream_idle;
+inline u32& stream_idle() { return shared_variable<u32, place::kStreamIdle, place::kEnd>(); }
 /// What is written down of a task that is profiled: when it had its turn, when its inputs were there, and how long the
 /// stream had been idle then.
 struct TaskTimes {
@@ -35,11 +36,11 @@ struct TaskTimes {
 
   void begin_now() {
     begin = profile_clock();
-    idle_at_begin = flag_value(&stream_idle);
+    idle_at_begin = flag_value(&stream_idle());
   }
   void ready_now() {
     ready = profile_clock();
-    idle_at_ready = flag_value(&stream_idle);
+    idle_at_ready = flag_value(&stream_idle());
   }
 };
 /// What a wait for words waits for; and where to write down, if anybody wants to know, when the inputs were there.
@@ -67,10 +68,10 @@ inline WordPair load_words(const u64* at) {
 /// After many looks in vain: true if the run was aborted. All words then count as fresh.
 inline bool wait_is_over(u32 round) {
   constexpr u32 kRoundsBetweenLooks = 1024;
-  if (flag_is_set(&stopped)) return true;
+  if (flag_is_set(&stopped())) return true;
   if (round % kRoundsBetweenLooks != 0) return false;
-  if (load_relaxed(abort_word) == 0 && round < 1u << 28) return false;
-  flag_set(&stopped);
+  if (load_relaxed(abort_word()) == 0 && round < 1u << 28) return false;
+  flag_set(&stopped());
   return true;
 }
 

@@ -188,9 +188,13 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   resources_ = kernel.cuda.resources;
 
   const auto num_workers = static_cast<int>(image_->launch().num_workers);
-  // As kernels/cuda/ring.cuh has it: the ring, then the area.
+  // What the compiler has there, then the worker's variables (kernels/cuda/shared.cuh), which may be among that, the
+  // ring, and the area (ring.cuh).
   const int slots = stream::ring_slots(codegen::cuda_shared_bytes(device_.architecture), kernel.area_bytes);
-  const int64_t shared_bytes = slots * int64_t{stream::kChunkBytes} + kernel.area_bytes;
+  constexpr int kVariables = stream::kStaticBytes + stream::kVariablesBytes;
+  MEGALITH_CHECK(static_bytes <= kVariables, "a kernel's variables take {} bytes of shared memory, want at most {}",
+                 static_bytes, kVariables);
+  const int64_t shared_bytes = kVariables - static_bytes + slots * int64_t{stream::kChunkBytes} + kernel.area_bytes;
   MEGALITH_CHECK(shared_bytes + static_bytes <= device_.shared_bytes_per_block,
                  "a worker needs {} bytes of shared memory, but {} gives a block {}; try fewer --max-batched-tokens",
                  shared_bytes + static_bytes, device_.name, device_.shared_bytes_per_block);

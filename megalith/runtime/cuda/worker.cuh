@@ -29,6 +29,8 @@
 namespace megalith::runtime {
 
 using kernels::Barrier;
+using kernels::shared_variable;
+namespace place = kernels::place;
 
 /// What a task needs to run, in shared memory: threads that each had it on a stack of their own would drive everything
 /// else out of the cache. The limits are checked when a program is made (runtime/cuda/program.cpp).
@@ -57,16 +59,22 @@ static_assert(sizeof(Frame) == 512, "of another size NVRTC spills 44 bytes in sm
 
 /// Frames that the scout may be ahead.
 constexpr u32 kFrames = 4;
-__shared__ Frame frames[kFrames];
-__shared__ Barrier frame_full[kFrames], frame_done[kFrames], frame_empty[kFrames];
+using Frames = Frame[kFrames];
+struct FrameBarriers {
+  Barrier full[kFrames], done[kFrames], empty[kFrames];
+};
+inline Frames& frames() { return shared_variable<Frames, place::kFrames, place::kFrameBarriers>(); }
+inline FrameBarriers& frame_barriers() {
+  return shared_variable<FrameBarriers, place::kFrameBarriers, place::kRingBarriers>();
+}
 /// What thread 0 tells the others: the iteration happens, or why not.
 enum class Go : u32 { run, stop, abort };
-__shared__ Go gate_says;
+inline Go& gate_says() { return shared_variable<Go, place::kGate, place::kStreamIdle>(); }
 /// The consumers have left: producer and scout follow.
-__shared__ u32 ended;
+inline u32& ended() { return shared_variable<u32, place::kEnded, place::kGate>(); }
 
-inline bool has_ended() { return kernels::flag_is_set(&ended); }
-inline bool has_stopped() { return kernels::flag_is_set(&kernels::stopped); }
+inline bool has_ended() { return kernels::flag_is_set(&ended()); }
+inline bool has_stopped() { return kernels::flag_is_set(&kernels::stopped()); }
 
 /// Whether `needed` arrivals are in. Acquire; pairs with P5.
 inline bool event_has(const EventCounter& event, u32 needed) {
@@ -123,9 +131,9 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
 #pragma unroll 1
   for (u32 at = 0;;) {
     // All lanes or none: each has a share of the record.
-    while (!kernels::all_of_warp(kernels::barrier_passed(&frame_empty[slot], parity)))
+    while (!kernels::all_of_warp(kernels::barrier_passed(&frame_barriers().empty[slot], parity)))
       if (kernels::any_of_warp(has_ended())) return;
-    Frame& frame = frames[slot];
+    Frame& frame = frames()[slot];
 #pragma unroll
     for (u32 i = 0; i < kEach; ++i)
       if (lane + i * kLanes < kRecordWords)
@@ -158,7 +166,7 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
     put_words(frame.signals, signals, signal, signal_words);
     put_words(frame.operands, operands, operand, operand_words);
     kernels::warp_sync();
-    if (lane == 0) kernels::barrier_arrive(&frame_full[slot]);
+    if (lane == 0) kernels::barrier_arrive(&frame_barriers().full[slot]);
     look_ahead(frame);
     index = next;
     next = after_next;
@@ -243,24 +251,24 @@ inline void producer_run(const Launch& launch, u32 worker) {
       const bool is_of_round = slot >= count;
       if (!is_of_round && round == 0) return true;
       return kernels::barrier_is_past(
-          &kernels::ring_barriers.full[is_of_round ? slot - count : slot + kernels::kRingBarriers - count],
+          &kernels::ring_barriers().full[is_of_round ? slot - count : slot + kernels::kRingBarriers - count],
           static_cast<u32>(is_of_round ? round : round - 1) & 1);
     };
     const auto is_free = [&](u32 count) {
       const bool is_of_round = slot + count < kernels::kRingBarriers;
       return kernels::barrier_is_past(
-          &kernels::ring_barriers.empty[is_of_round ? slot + count : slot + count - kernels::kRingBarriers],
+          &kernels::ring_barriers().empty[is_of_round ? slot + count : slot + count - kernels::kRingBarriers],
           is_of_round ? parity : parity ^ 1);
     };
     bool is_over = false;
     u64 looked = 0;  // the last time that nothing was under way
-    while (!kernels::barrier_is_past(&kernels::ring_barriers.empty[slot], parity) && !is_over) {
+    while (!kernels::barrier_is_past(&kernels::ring_barriers().empty[slot], parity) && !is_over) {
       is_over = has_ended();
       const u64 now = kernels::profile_clock();
       ahead.ring_is_full(now);
       if (launch.profile != nullptr) {
         const bool is_idle = !ahead.asks() && is_in(1);
-        if (is_idle && looked != 0) kernels::flag_put(&kernels::stream_idle, idle += static_cast<u32>(now - looked));
+        if (is_idle && looked != 0) kernels::flag_put(&kernels::stream_idle(), idle += static_cast<u32>(now - looked));
         looked = is_idle ? now : 0;
       }
       ahead.look(chunk, now);
@@ -272,12 +280,12 @@ inline void producer_run(const Launch& launch, u32 worker) {
     if (kernels::any_of_copy_lanes(is_over)) {
       for (u32 s = 0; s < kernels::kRingBarriers; ++s) {
         const u64 copies = round + (s < slot ? 1 : 0);
-        if (copies > 0) kernels::barrier_wait(&kernels::ring_barriers.full[s], static_cast<u32>(copies - 1) & 1);
+        if (copies > 0) kernels::barrier_wait(&kernels::ring_barriers().full[s], static_cast<u32>(copies - 1) & 1);
       }
       return;
     }
     kernels::copy_begin(kernels::ring_slot(slot), first + chunk * stream::kChunkBytes, stream::kChunkBytes,
-                        &kernels::ring_barriers.full[slot]);
+                        &kernels::ring_barriers().full[slot]);
     if (++slot == kernels::kRingBarriers) {
       slot = 0;
       parity ^= 1;
@@ -292,8 +300,8 @@ inline void herald_run(const Launch& launch, u32 worker) {
   if (kernels::lane() != 0) return;
   for (u32 done = 0;; ++done) {
     const u32 slot = done % kFrames;
-    kernels::barrier_wait(&frame_done[slot], done / kFrames & 1);
-    const Frame& frame = frames[slot];
+    kernels::barrier_wait(&frame_barriers().done[slot], done / kFrames & 1);
+    const Frame& frame = frames()[slot];
     const auto write_clock = [&](u32 index) {
       if (launch.profile != nullptr)
         *profile_clock_pair(launch, worker, index) = {kernels::profile_clock(), monotonic_ns()};
@@ -309,13 +317,13 @@ inline void herald_run(const Launch& launch, u32 worker) {
                                                times.ready,
                                                end,
                                                times.idle_at_ready - times.idle_at_begin,
-                                               kernels::flag_value(&kernels::stream_idle) - times.idle_at_ready};
+                                               kernels::flag_value(&kernels::stream_idle()) - times.idle_at_ready};
       if (done % kTasksOfClock == 0) write_clock(done / kTasksOfClock);
     }
     // Behind the signals: the way to the host's memory is long.
     if (frame.mail != nullptr) mailbox_publish(frame.mail, frame.mail_head);
     store_relaxed(&launch.status[worker].tasks_done, done + 1);
-    kernels::barrier_arrive(&frame_empty[slot]);
+    kernels::barrier_arrive(&frame_barriers().empty[slot]);
   }
 }
 
@@ -337,22 +345,22 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
   const bool speaks = kernels::thread() == 0;
 #pragma unroll 1
   for (u32 done = 0;; ++done) {
-    Frame& frame = frames[done % kFrames];
-    kernels::barrier_wait(&frame_full[done % kFrames], done / kFrames & 1);
+    Frame& frame = frames()[done % kFrames];
+    kernels::barrier_wait(&frame_barriers().full[done % kFrames], done / kFrames & 1);
 
     const Frame::Head head = frame.head;
 
     // P0 gate
     if (head.is_first != 0) {
-      if (speaks) gate_says = gate_pass(launch, launch.status[worker], frame.iteration);
+      if (speaks) gate_says() = gate_pass(launch, launch.status[worker], frame.iteration);
       kernels::block_sync();
-      if (gate_says != Go::run) {
+      if (gate_says() != Go::run) {
         // The herald leaves with this frame, so behind all signals.
         if (speaks) {
           frame.head.index = kNone;
-          kernels::barrier_arrive(&frame_done[done % kFrames]);
+          kernels::barrier_arrive(&frame_barriers().done[done % kFrames]);
         }
-        return gate_says == Go::stop ? WorkerState::finished : WorkerState::aborted;
+        return gate_says() == Go::stop ? WorkerState::finished : WorkerState::aborted;
       }
     }
     if (speaks) {
@@ -369,7 +377,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
           if (event_wait(launch, launch.status[worker], wait.event,
                          wait.arrivals * (frame.iteration - wait.lag) + wait.count))
             continue;
-          kernels::flag_set(&kernels::stopped);
+          kernels::flag_set(&kernels::stopped());
           break;
         }
       kernels::block_sync();
@@ -379,7 +387,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
     // P3 run
     run_task(head.body, frame);
     kernels::block_sync();
-    if (speaks) kernels::barrier_arrive(&frame_done[done % kFrames]);
+    if (speaks) kernels::barrier_arrive(&frame_barriers().done[done % kFrames]);
   }
 }
 
@@ -393,18 +401,18 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
   }
   if (kernels::thread() == 0) {
     for (u32 i = 0; i < kFrames; ++i) {
-      kernels::barrier_init(&frame_full[i], 1);
-      kernels::barrier_init(&frame_done[i], 1);
-      kernels::barrier_init(&frame_empty[i], 1);
+      kernels::barrier_init(&frame_barriers().full[i], 1);
+      kernels::barrier_init(&frame_barriers().done[i], 1);
+      kernels::barrier_init(&frame_barriers().empty[i], 1);
     }
     for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
-      kernels::barrier_init(&kernels::ring_barriers.full[i], kernels::kCopyLanes);
-      kernels::barrier_init(&kernels::ring_barriers.empty[i], kernels::kWarps);
+      kernels::barrier_init(&kernels::ring_barriers().full[i], kernels::kCopyLanes);
+      kernels::barrier_init(&kernels::ring_barriers().empty[i], kernels::kWarps);
     }
     kernels::barriers_are_made();
-    ended = kernels::stopped = kernels::stream_idle = 0;
-    kernels::row_table.epoch = 0;
-    kernels::abort_word = &launch.control->abort;
+    ended() = kernels::stopped() = kernels::stream_idle() = 0;
+    kernels::row_table().epoch = 0;
+    kernels::abort_word() = &launch.control->abort;
   }
   kernels::whole_block_sync();
   const int warp = kernels::warp();
@@ -413,7 +421,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
   if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
   const WorkerState end = consumers_run(launch, worker, run_task);
   if (kernels::thread() != 0) return;
-  kernels::flag_set(&ended);
+  kernels::flag_set(&ended());
   store_relaxed(&launch.status[worker].state, static_cast<u32>(end));
 }
 

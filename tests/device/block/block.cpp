@@ -13,7 +13,7 @@
 #include "megalith/runtime/cuda/worker.cuh"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[kRingSlots * stream::kChunkBytes];
+__attribute__((aligned(1024))) u8 dynamic_shared[stream::kVariablesBytes + kRingSlots * stream::kChunkBytes];
 static_assert(kRingSlots == 2);
 }  // namespace megalith::kernels
 
@@ -48,13 +48,13 @@ void run_body(u32, const Frame& frame) {
   inputs_are_ready(epoch);
   RingPlace ring = frame.ring;
   for (u32 c = 0; c < body.num_chunks; ++c) {
-    barrier_wait(&ring_barriers.full[ring.slot], ring.parity);
+    barrier_wait(&ring_barriers().full[ring.slot], ring.parity);
     const auto* const words = reinterpret_cast<const host::U32*>(ring_slot(ring.slot));
     constexpr u32 kWords = stream::kChunkBytes / 4, kStep = 64 * kThreads;
     for (u32 at = static_cast<u32>(thread()) * 64; at < kWords; at += kStep)
       demand(words[at] == host::chunk_word(body.stream_seed, body.first_chunk + c, at));
     warp_sync();
-    if (lane() == 0) barrier_arrive(&ring_barriers.empty[ring.slot]);
+    if (lane() == 0) barrier_arrive(&ring_barriers().empty[ring.slot]);
     ring = ring + 1;
   }
   block_sync();
@@ -68,7 +68,7 @@ void run_body(u32, const Frame& frame) {
   if (thread() != 0) return;
   if (body.stop != nullptr && i == body.stop_in) *body.stop = 1;
   auto* const mail = static_cast<Mailbox*>(body.mail);
-  if (u32 head = 0; mail != nullptr && mailbox_reserve(mail, 1, kernels::abort_word, &head)) {
+  if (u32 head = 0; mail != nullptr && mailbox_reserve(mail, 1, kernels::abort_word(), &head)) {
     mailbox_write(mail, head, {.token = static_cast<i32>(i)});
     frame.mail = mail;
     frame.mail_head = head + 1;
@@ -80,11 +80,11 @@ void prepare(host::Block* block) {
   auto add = [&](const char* name, const auto& array) {
     block->names.push_back({name, &array[0], &array[0] + sizeof(array) / sizeof(array[0])});
   };
-  add("frame_full", frame_full);
-  add("frame_done", frame_done);
-  add("frame_empty", frame_empty);
-  add("ring_barriers.full", kernels::ring_barriers.full);
-  add("ring_barriers.empty", kernels::ring_barriers.empty);
+  add("frame_full", frame_barriers().full);
+  add("frame_done", frame_barriers().done);
+  add("frame_empty", frame_barriers().empty);
+  add("ring_barriers.full", kernels::ring_barriers().full);
+  add("ring_barriers.empty", kernels::ring_barriers().empty);
 }
 
 void run_thread(const void* launch, unsigned worker) {

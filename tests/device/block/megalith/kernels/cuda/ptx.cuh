@@ -103,6 +103,11 @@ inline void flag_put(u32* flag, u32 value) { __atomic_store_n(flag, value, __ATO
 inline bool flag_is_set(const u32* flag) { return flag_value(flag) != 0; }
 inline void flag_set(u32* flag) { flag_put(flag, 1); }
 
+/// Where variables of the block lie, then the ring and the area; of the including file.
+#define MEGALITH_KNOWN_ADDRESSES
+extern u8 dynamic_shared[];
+inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
+
 using Barrier = u64;
 
 inline uint64_t* barrier_word(Barrier* barrier) { return reinterpret_cast<uint64_t*>(barrier); }

@@ -125,6 +125,11 @@ inline bool flag_is_set(const u32* flag) { return load_relaxed(flag) != 0; }
 inline void flag_set(u32* flag) { store_relaxed(flag, 1u); }
 inline u64 profile_clock() { return 0; }
 
+/// Where variables of the block lie, then the ring and the area; of the including file.
+#define MEGALITH_KNOWN_ADDRESSES
+extern u8 dynamic_shared[];
+inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
+
 using Barrier = u64;
 bool barrier_passed(Barrier*, u32);
 
