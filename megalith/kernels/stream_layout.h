@@ -43,6 +43,9 @@ constexpr long long chunks_per_group(long long columns, int slices) {
 /// Shared memory that is no ring and no scratch: what the compiler keeps there (sums of reductions), and variables of
 /// the block (kernels/cuda/shared.cuh): frames, barriers. Each begins at a multiple of 1024.
 constexpr int kStaticBytes = 1024, kVariablesBytes = 6144;
+/// What the system keeps before all that, which counts for none of it: from sm_80 on a kilobyte (CUDA C++ Programming
+/// Guide, shared memory of compute capability 8.x and 9.0).
+[[maybe_unused]] constexpr int kSystemBytes = 1024;
 constexpr long long kReservedBytes = 8192;
 static_assert(kStaticBytes + 1023 + kVariablesBytes < kReservedBytes);
 /// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`: as many as there is room for, 0 if

@@ -119,9 +119,18 @@ TEST(CudaBuffers, EveryBufferOfARandomModelIsTheCpus) {
   for (const char* name : {"qwen3_tied", "llama_untied"}) expect_same_buffers(Model(kTiny + name, true));
 }
 
+TEST(CudaBuffers, WithRoomForAFewTextsToo) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(2, 2), {8, 1}, {8, 4}}) {
+    const Model model(kStoryteller, false, rows, requests);
+    ASSERT_TRUE(model.options.fused && !model.options.wide());
+    expect_same_buffers(model);
+  }
+}
+
 TEST(CudaBuffers, WithRoomForManyRowsToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(8, 4), {16, 1}, {64, 1}, {128, 1}, {64, 32}}) {
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {64, 32}}) {
     const Model model(kStoryteller, false, rows, requests);
     ASSERT_TRUE(model.options.wide());
     expect_same_buffers(model);

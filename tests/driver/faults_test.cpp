@@ -57,6 +57,14 @@ TEST_F(FaultsTest, ACardIsDescribed) {
   EXPECT_EQ(CudaDriver::get().version(), "13.0");
 }
 
+// Kernels name addresses in shared memory (kernels/cuda/shared.cuh).
+TEST_F(FaultsTest, ADriverThatKeepsMoreOfSharedMemory) {
+  fake.reserved_bytes = 2048;
+  EXPECT_THAT(
+      message_of<SystemError>([] { cuda_device(); }),
+      AllOf(HasSubstr("keeps 2048 bytes of a block's shared memory on Fake GPU"), HasSubstr("made for 1024 at most")));
+}
+
 TEST_F(FaultsTest, AFullCardSaysHowFull) {
   fake.total_bytes = int64_t{10} << 20;
   const runtime::CudaContextGuard context(0);

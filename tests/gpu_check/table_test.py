@@ -80,6 +80,13 @@ class TableTest(unittest.TestCase):
         self.assertAlmostEqual(row["speedup"], 1.25)
         self.assertIn("| Qwen3-8B | 1 | 512 | 16.00 | 4.000 | 100.0% | 5.000 (compiled) | 80.0% | 1.25 |", text)
 
+    def test_without_pytorch_the_cache_counts_too(self):
+        self.put_all()
+        self.put("torch.json", {})
+        result, _ = self.results()
+        # Qwen3-8B: keys and values of 36 layers, 8 heads of 128 values, at the mean of the last 48 positions
+        self.assertEqual(result["cases"][0]["bytes"], 15_000_000_000 + 2 * 2 * 36 * 8 * 128 * (512 - 24))
+
     def test_what_failed_has_no_figure(self):
         self.put_all()
         result, text = self.results()

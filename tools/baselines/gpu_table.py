@@ -64,6 +64,18 @@ def prompts(folder, done):
     return [row]
 
 
+def cache_bytes(case, length):
+    """Keys and values in bf16 that a step reads of `length` positions of each text; 0 of a model that is not here."""
+    path = os.path.join(os.path.dirname(__file__), "../../models/shapes", case["model"], "config.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+    except (OSError, ValueError):
+        return 0
+    heads = config["num_key_value_heads"] * config["head_dim"]
+    return 2 * 2 * config["num_hidden_layers"] * heads * case["batch"] * length
+
+
 def collect(folder):
     steps = read_steps(folder)
     done = {step["name"] for step in steps if step["exit"] == "0"}
@@ -82,7 +94,8 @@ def collect(folder):
         ours = our_result(read_json(folder, step["name"] + ".json")) if step["name"] in done else None
         if ours:
             row["ours_ms"] = ours["median_ms"]
-            row["bytes"] = ours.get("bytes_per_token", 0) * ours.get("n_parallel", 1)
+            weights = ours.get("bytes_per_token", 0) * ours.get("n_parallel", 1)
+            row["bytes"] = weights + cache_bytes(row, row["context"] - ours["n_gen"] // 2)
     for found in torch.get("cases", []):
         row = case((found["model"], found["batch"], found["context"]))
         row["torch"].append({k: v for k, v in found.items() if k not in ("model", "batch", "context")})

@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
+#include "megalith/kernels/stream_layout.h"
 
 namespace megalith::jit {
 
@@ -14,7 +15,8 @@ enum DeviceAttribute {
   kComputeMajor = 75,
   kComputeMinor = 76,
   kCooperativeLaunch = 95,
-  kSharedBytesOptin = 97
+  kSharedBytesOptin = 97,
+  kReservedSharedBytes = 111
 };
 
 // From Hopper on, kernels may use what only their generation has: the letter a.
@@ -167,6 +169,7 @@ std::vector<CudaDeviceInfo> cuda_devices() {
     info.architecture = architecture_name(attribute(kComputeMajor), attribute(kComputeMinor));
     info.num_multiprocessors = attribute(kNumMultiprocessors);
     info.shared_bytes_per_block = attribute(kSharedBytesOptin);
+    info.reserved_bytes_per_block = attribute(kReservedSharedBytes);
     driver.check(driver.device_memory(&info.memory_bytes, device), "asking for the GPU's memory");
     devices.push_back(std::move(info));
   }
@@ -177,7 +180,13 @@ CudaDeviceInfo cuda_device() {
   const std::vector<CudaDeviceInfo> devices = cuda_devices();
   if (devices.empty())
     throw SystemError("[cuda] the driver sees no GPU (CUDA_VISIBLE_DEVICES may hide it); use --target cpu");
-  return devices.front();
+  const CudaDeviceInfo& device = devices.front();
+  if (device.reserved_bytes_per_block > stream::kSystemBytes)
+    throw SystemError(
+        fmt::format("[cuda] the driver keeps {} bytes of a block's shared memory on {}, and kernels are "
+                    "made for {} at most; try an older driver, or --target cpu",
+                    device.reserved_bytes_per_block, device.name, stream::kSystemBytes));
+  return device;
 }
 
 }  // namespace megalith::jit

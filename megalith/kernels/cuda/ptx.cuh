@@ -131,7 +131,9 @@ using Barrier = u64;  // opaque, in shared memory
 #if __CUDA_ARCH__ == 900 && MEGALITH_STREAM_ROWS <= 2
 #define MEGALITH_KNOWN_ADDRESSES
 static_assert(stream::kMostRowsOfWords == 2);
-inline void* block_memory(u32 offset) { return __cvta_shared_to_generic(1024 + stream::kStaticBytes + offset); }
+inline void* block_memory(u32 offset) {
+  return __cvta_shared_to_generic(stream::kSystemBytes + stream::kStaticBytes + offset);
+}
 #else
 extern __shared__ __align__(1024) u8 dynamic_shared[];
 inline void* block_memory(u32 offset) { return dynamic_shared + offset; }

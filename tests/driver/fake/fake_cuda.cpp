@@ -102,6 +102,7 @@ Code cuDeviceGetAttribute(int* value, int which, int) {
     case 16: return *value = 4, 0;          // multiprocessors
     case 75: return *value = 9, 0;          // compute capability 9.0
     case 97: return *value = 227 << 10, 0;  // shared memory of a block
+    case 111: return *value = state.reserved_bytes, 0;
     default: return *value = 0, 0;
   }
 }

@@ -14,6 +14,7 @@ namespace megalith::test {
 struct FakeCuda {
   int version = 13000;
   int num_devices = 1;
+  int reserved_bytes = 1024;  // of a block's shared memory
   size_t total_bytes = size_t{1} << 30, used_bytes = 0;
 
   std::mutex mutex;
@@ -28,7 +29,7 @@ struct FakeCuda {
     failures.clear();
     fails_after.clear();
     calls.clear();
-    version = 13000, num_devices = 1, sticky = 0, freed_while_used = 0;
+    version = 13000, num_devices = 1, reserved_bytes = 1024, sticky = 0, freed_while_used = 0;
     total_bytes = size_t{1} << 30;
   }
 };
