@@ -28,7 +28,7 @@ namespace megalith::kernels {
 struct Attended {
   int t, g, c;
 };
-inline Attended& attended() { return shared_variable<Attended, place::kAttended, place::kAbortWord>(); }
+inline Attended& attended() { return shared_variable<Attended, place::kAttended, place::kOfWarps>(); }
 
 /// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
 /// iteration. What the task's operands are is looked up where it is needed: kept from start to end, it would spill.

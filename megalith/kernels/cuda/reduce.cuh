@@ -8,6 +8,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/prelude.cuh"
+#include "megalith/kernels/cuda/shared.cuh"
 
 namespace megalith::kernels {
 
@@ -106,9 +107,13 @@ inline T warp_all(T value, Combine combine) {
   return value;
 }
 
+/// What each warp has of a reduction of the block.
+template <class T>
+using OfWarps = T[kWarps];
+
 template <class T, class Combine>
 inline T block_all(T value, Combine combine) {
-  __shared__ T of_warp[kWarps];
+  OfWarps<T>& of_warp = shared_variable<OfWarps<T>, place::kOfWarps, place::kAbortWord>();
   value = warp_all(value, combine);
   if (lane() == 0) of_warp[warp()] = value;
   block_sync();
