@@ -95,7 +95,8 @@ def collect(folder):
         if ours:
             row["ours_ms"] = ours["median_ms"]
             weights = ours.get("bytes_per_token", 0) * ours.get("n_parallel", 1)
-            row["bytes"] = weights + cache_bytes(row, row["context"] - ours["n_gen"] // 2)
+            made = ours.get("n_gen")  # the last tokens of the context
+            row["bytes"] = weights + (cache_bytes(row, row["context"] - made // 2) if made else 0)
     for found in torch.get("cases", []):
         row = case((found["model"], found["batch"], found["context"]))
         row["torch"].append({k: v for k, v in found.items() if k not in ("model", "batch", "context")})
