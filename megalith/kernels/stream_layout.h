@@ -40,8 +40,8 @@ constexpr long long chunks_per_group(long long columns, int slices) {
   return (columns + chunk_columns(slices) - 1) / chunk_columns(slices);
 }
 
-/// Shared memory that is no ring and no scratch: what the compiler keeps there (sums of reductions), and variables of
-/// the block (kernels/cuda/shared.cuh): frames, barriers. Each begins at a multiple of 1024.
+/// Shared memory that is no ring and no scratch: what the compiler keeps there, a few words, and variables of the block
+/// (kernels/cuda/shared.cuh): frames, barriers, sums of reductions. Each begins at a multiple of 1024.
 constexpr int kStaticBytes = 1024, kVariablesBytes = 6144;
 /// What the system keeps before all that, which counts for none of it: from sm_80 on a kilobyte (CUDA C++ Programming
 /// Guide, shared memory of compute capability 8.x and 9.0).
