@@ -139,7 +139,7 @@ class ChunkAttention {
   static void load(uint4 (&share)[kRuns], const bf16* cache, int row) {
     const bf16* const from = cache + i64(row) * D + lane() % 4 * 8;
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) share[i] = load_once(from + i * attention::kRunValues);
+    for (int i = 0; i < kRuns; ++i) share[i] = load_quad(from + i * attention::kRunValues);
   }
 
   /// This row's queries, and keys and values of the rows `fresh`. By the last warps, which have no tile to ask for

@@ -292,10 +292,12 @@ inline u32 transposed(u32 pair) {
 
 // ---- loads and stores of what only calculations are made of ------------------------------------
 
-/// What only one warp of the block reads, past the first-level cache.
-inline uint4 load_once(const bf16* from) {
+/// 16 bytes through the first-level cache, even if nobody reads them again: a warp that takes 64 bytes of each of eight
+/// rows has the other half of their lines from there. Past it (L1::no_allocate) attention of 512 positions takes half a
+/// microsecond more: Qwen3-0.6B 0.467 ms instead of 0.452.
+inline uint4 load_quad(const bf16* from) {
   uint4 value;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "l"(from)
                : "memory");

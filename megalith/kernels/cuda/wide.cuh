@@ -89,14 +89,6 @@ inline void wide_multiply(f32 (&d)[kSums], uint4 x, WeightsAt weights) {
 struct Quads {
   uint4 steps[2];
 };
-inline uint4 load_quad(const bf16* from) {
-  uint4 quad;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
-               : "l"(from)
-               : "memory");
-  return quad;
-}
 template <i64 kRows, i64 kColumns>
 inline Quads load_quads(Blocked<const bf16, kRows, kColumns> x, int m, int block) {
   constexpr int kTiles = static_cast<int>(kRows) / row_blocks::kRows;

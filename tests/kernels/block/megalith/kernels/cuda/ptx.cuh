@@ -184,7 +184,7 @@ inline u32 transposed(u32 pair) {
 
 // ---- loads and stores --------------------------------------------------------------------------
 
-inline uint4 load_once(const bf16* from) {
+inline uint4 load_quad(const bf16* from) {
   uint4 value;
   std::memcpy(&value, from, sizeof value);
   return value;
