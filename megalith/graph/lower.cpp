@@ -172,7 +172,7 @@ std::vector<bool> blocked_tensors(const Graph& graph, const std::string& target)
   std::vector<bool> candidates;
   for (const Tensor& tensor : graph.tensors())
     candidates.push_back(tensor.kind == TensorKind::activation && tensor.dtype == DType::bf16 &&
-                         tensor.shape.size() == 2 && tensor.shape[0].size > stream::kMostRows &&
+                         tensor.shape.size() == 2 && tensor.shape[0].size > stream::kMostRowsOfWords &&
                          row_blocks::fits(tensor.shape[0].size, tensor.shape[1].size));
   return taken_by_all(graph, target, std::move(candidates), &TunedBody::blocked);
 }

@@ -211,7 +211,7 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
 }
 
 TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
-  if (options_.wide()) return wide_mlp(layer, x);
+  if (norms_in_parts()) return scaled_mlp(layer, x);
   if (options_.fused) return fused_mlp(layer, x);
   const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
@@ -232,7 +232,7 @@ TensorId DecoderBuilder::head() { return weight(head_name(), {config_.vocab_size
 TensorId DecoderBuilder::likeliest(TensorId x, TensorId logits) {
   // As many rows as requests, few or many, whatever an iteration has.
   if (options_.wide() && options_.max_requests > stream::kMostRows) return wide_best(x, logits);
-  if (options_.fused) return fused_best(options_.wide() ? x : copy_, logits);
+  if (options_.fused) return fused_best(norms_in_parts() ? x : copy_, logits);
   const int64_t vocab = config_.vocab_size;
   const TensorId last = graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")});
   const TensorId norm = weight("model.norm.weight", {config_.hidden_size});

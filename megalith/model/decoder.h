@@ -75,22 +75,24 @@ class DecoderBuilder {
   std::string head_name() const;
   graph::TensorId head();
   graph::TensorId likeliest(graph::TensorId x, graph::TensorId logits);  // token per sampled row
-  // fused_decoder.cpp: the same parts for options.fused; of few rows and of many.
+  // fused_decoder.cpp: the same parts for options.fused; of rows that travel as words, of a few more and of many.
+  bool norms_in_parts() const;
+  int64_t squares_columns() const;
   graph::TensorId fused_embed();
   graph::TensorId fused_attention(int64_t layer, graph::TensorId x);
   void fused_append();  // what fresh_ says
   graph::TensorId fused_mlp(int64_t layer, graph::TensorId x);
   graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
   graph::TensorId fused_best(graph::TensorId x, graph::TensorId logits);
-  graph::TensorId wide_mlp(int64_t layer, graph::TensorId x);
-  graph::TensorId wide_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x,
-                                const std::string& next_norm);
+  graph::TensorId scaled_mlp(int64_t layer, graph::TensorId x);
+  graph::TensorId residual_squares(const std::string& name, graph::TensorId y, graph::TensorId matrix,
+                                   graph::TensorId x, const std::string& next_norm);
   graph::TensorId wide_best(graph::TensorId x, graph::TensorId logits);
 
   ModelConfig config_;
   DecoderOptions options_;
   graph::Graph graph_;
-  // Fused: the residual stream in bf16. Of many rows it has the next norm's weight, and its squares stand beside it.
+  // Fused: the residual stream in bf16. With norms in parts it has the next norm's weight, and squares stand beside it.
   graph::TensorId copy_ = -1, squares_ = -1;
   /// Keys and values of a layer that are not in the cache yet.
   struct Fresh {

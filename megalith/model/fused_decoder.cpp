@@ -2,9 +2,9 @@
 // layer instead of nine. The residual stream stays in f32 where it is added to; what is multiplied next travels as a
 // bf16 copy.
 //
-// Of many rows (a batch, a chunk of a prompt) that copy has the next norm's weight already, and who multiplies it
-// scales the sums: by the squares of a row, which those who wrote it added up for their columns. A row's attention is
-// one task's: there are as many as workers anyway.
+// Of more rows than travel as words (a batch, a chunk of a prompt) that copy has the next norm's weight already, and
+// who multiplies it scales the sums: by the squares of a row, which those who wrote it added up for their columns. Of
+// many a row's attention is one task's: there are as many as workers anyway.
 #include <algorithm>
 #include <cmath>
 
@@ -33,8 +33,6 @@ constexpr int64_t kMergeRows = 2;
 constexpr int64_t kAppendTasks = 4;
 // Columns of a chunk of the search for the largest logit: four for each lane of a warp.
 constexpr int64_t kArgmaxChunk = 128;
-// Columns of a row of many whose squares come as one sum.
-constexpr int64_t kSquaresChunk = row_blocks::kColumns;
 
 std::string layer_name(int64_t layer) { return fmt::format("model.layers.{}.", layer); }
 constexpr const char* kAttentionNorm = "input_layernorm.weight";
@@ -42,12 +40,25 @@ constexpr const char* kMlpNorm = "post_attention_layernorm.weight";
 
 }  // namespace
 
+// Of a few rows: where activations are held in registers, and their columns are dealt out in whole groups.
+bool DecoderBuilder::norms_in_parts() const {
+  if (options_.wide()) return true;
+  return options_.fused &&
+         stream::activations(options_.max_rows, config_.hidden_size, false) == stream::Activations::held &&
+         config_.hidden_size % squares_columns() == 0;
+}
+
+// Columns of a row whose squares come as one sum: those of a group of rows of weights that write them.
+int64_t DecoderBuilder::squares_columns() const {
+  return options_.wide() ? row_blocks::kColumns : stream::group_rows(stream::slices(options_.max_rows));
+}
+
 TensorId DecoderBuilder::fused_embed() {
   const TensorId embedding = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
-  if (options_.wide()) {
+  if (norms_in_parts()) {
     const auto all = graph_.add("embedding_squares", "embed",
                                 {row_token_, embedding, weight(layer_name(0) + kAttentionNorm, {config_.hidden_size})},
-                                {.sizes = {{"L", kSquaresChunk}}, .dtypes = {{"copy", DType::bf16}}});
+                                {.sizes = {{"L", squares_columns()}}, .dtypes = {{"copy", DType::bf16}}});
     copy_ = all[1];
     squares_ = all[2];
     return all[0];
@@ -70,7 +81,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
                      {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups);
   NodeOptions narrow = eps;
   narrow.dtypes = {{"y", DType::bf16}};
-  const TensorId qkv = options_.wide()
+  const TensorId qkv = norms_in_parts()
                            ? graph_.apply("scaled_linear", at + "qkv", {copy_, squares_, projection}, narrow)
                            : graph_.apply("rmsnorm_linear", at + "qkv",
                                           {copy_, weight(names + kAttentionNorm, {hidden}), projection}, narrow);
@@ -102,7 +113,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
       fused_append();
       fresh_ = fresh;
     }
-    return wide_residual(at + "o", y, o, x, names + kMlpNorm);
+    return residual_squares(at + "o", y, o, x, names + kMlpNorm);
   }
   const int64_t task_rows = attention::is_row_alone(options_.max_rows, d) ? 1 : int64_t{attention::kParts};
   attention.sizes["C"] =
@@ -115,7 +126,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   fresh_ = {layer, qkv, k_cache, v_cache};
   const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1]},
                                   {.tile = {{"t", kMergeRows}}, .dtypes = {{"y", DType::bf16}}});
-  return fused_residual(at + "o", y, o, x);
+  return norms_in_parts() ? residual_squares(at + "o", y, o, x, names + kMlpNorm) : fused_residual(at + "o", y, o, x);
 }
 
 // The cache is written behind all who read it, and nobody waits for that before the next iteration. So it is done
@@ -159,16 +170,16 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
   return fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
 }
 
-TensorId DecoderBuilder::wide_residual(const std::string& name, TensorId y, TensorId matrix, TensorId x,
-                                       const std::string& next_norm) {
+TensorId DecoderBuilder::residual_squares(const std::string& name, TensorId y, TensorId matrix, TensorId x,
+                                          const std::string& next_norm) {
   const auto all = graph_.add("linear_residual_squares", name, {y, matrix, x, weight(next_norm, {config_.hidden_size})},
-                              {.sizes = {{"L", kSquaresChunk}}, .dtypes = {{"copy", DType::bf16}}});
+                              {.sizes = {{"L", squares_columns()}}, .dtypes = {{"copy", DType::bf16}}});
   copy_ = all[1];
   squares_ = all[2];
   return all[0];
 }
 
-TensorId DecoderBuilder::wide_mlp(int64_t layer, TensorId x) {
+TensorId DecoderBuilder::scaled_mlp(int64_t layer, TensorId x) {
   const std::string at = fmt::format("layer.{}.", layer), names = layer_name(layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
   const TensorId y = graph_.apply("scaled_gate_up", at + "gate_up",
@@ -178,7 +189,7 @@ TensorId DecoderBuilder::wide_mlp(int64_t layer, TensorId x) {
   // Nobody multiplies what the last layer writes, but for a case of its own it would need a body of its own.
   const std::string next_norm =
       layer + 1 < config_.num_layers ? layer_name(layer + 1) + kAttentionNorm : "model.norm.weight";
-  return wide_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x, next_norm);
+  return residual_squares(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x, next_norm);
 }
 
 TensorId DecoderBuilder::wide_best(TensorId x, TensorId logits) {

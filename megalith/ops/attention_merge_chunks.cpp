@@ -31,6 +31,7 @@ graph::Operator attention_merge_chunks() {
                    return q.dtypes.at("y") == DType::bf16 && q.sizes.at("C") <= 32 && d % 2 == 0 && 1024 % d == 0;
                  },
              .exchanged = {"part", "softmax", "y"},
+             .blocked = {"y"},
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{stream::kSumsBytes + 2 * 512 * 8}; }})
       .test({{"T", 1}, {"A", 2}, {"D", 64}, {"C", 1}})
       .test({{"T", 3}, {"A", 3}, {"D", 80}, {"C", 4}});

@@ -1,4 +1,3 @@
-#include "megalith/kernels/row_blocks.h"
 #include "megalith/ops/streamed.h"
 
 namespace megalith::ops {
@@ -29,12 +28,16 @@ graph::Operator embedding_squares() {
              .name = "embedding_squares_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
+                   const int64_t columns = q.sizes.at("L");
                    return all_are(q, {"weight", "norm", "copy"}, DType::bf16) &&
-                          q.sizes.at("L") == row_blocks::kColumns && q.sizes.at("C") * q.sizes.at("L") <= 16384;
+                          (columns == 8 || columns == 16 || columns == 32) && q.sizes.at("C") * columns <= 16384;
                  },
+             .exchanged = {"y"},
              .blocked = {"copy"}})
       .test({{"T", 1}, {"V", 7}, {"C", 2}, {"L", 32}})
       .test({{"T", 5}, {"V", 501}, {"C", 37}, {"L", 32}})
+      .test({{"T", 4}, {"V", 19}, {"C", 9}, {"L", 8}})
+      .test({{"T", 8}, {"V", 19}, {"C", 9}, {"L", 16}})
       .test({{"T", 3}, {"V", 19}, {"C", 5}, {"L", 7}});
 }
 

@@ -20,7 +20,8 @@ graph::Operator gather_rows() {
              .name = "gather_words",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return q.dtypes.at("x") == DType::bf16 && q.dtypes.at("y") == DType::bf16 &&
+                   const DType x = q.dtypes.at("x");
+                   return (x == DType::bf16 || x == DType::f32) && q.dtypes.at("y") == DType::bf16 &&
                           q.sizes.at("H") % 2 == 0;
                  },
              .exchanged = {"x", "y"}})

@@ -27,9 +27,13 @@ graph::Operator linear_residual_squares() {
         squares[t, c]      = sum(j, f32(y[t, c * L + j]) * f32(y[t, c * L + j]))
       )")
       .tasks({"c", "t"})
+      .body(few_body("stream_linear_residual_squares",
+                     {.operands = {"weight"}, .axis = "c", .step = "L", .splits = true}))
       .body(wide_body("wide_linear_residual_squares", {.operands = {"weight"}, .axis = "c", .step = "L"}))
       .test({{"T", 1}, {"C", 2}, {"L", 32}, {"K", 64}})
       .test({{"T", 3}, {"C", 5}, {"L", 7}, {"K", 129}})
+      .test({{"T", 4}, {"C", 5}, {"L", 8}, {"K", 192}})
+      .test({{"T", 8}, {"C", 5}, {"L", 16}, {"K", 544}})
       .test({{"T", 33}, {"C", 3}, {"L", 32}, {"K", 776}})
       .test({{"T", 64}, {"C", 5}, {"L", 32}, {"K", 544}});
 }

@@ -22,8 +22,11 @@ graph::Operator scaled_gate_up() {
         y[t, n] = a[t, n] / (1 + exp(-a[t, n])) * b[t, n]
       )")
       .tasks({{"n", 16}, {"t", 1}})
+      .body(few_body("stream_scaled_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
       .body(wide_body("wide_scaled_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
       .test({{"T", 1}, {"N", 64}, {"C", 2}, {"K", 64}})
+      .test({{"T", 4}, {"N", 38}, {"C", 4}, {"K", 128}})
+      .test({{"T", 7}, {"N", 70}, {"C", 9}, {"K", 544}})
       .test({{"T", 40}, {"N", 70}, {"C", 9}, {"K", 264}});
 }
 

@@ -29,6 +29,36 @@ inline auto multiply_area(std::string rows = "T", bool splits = false) {
   };
 }
 
+/// The body `name` of kernels/cuda/linear.cuh for more rows of activations `x` than travel as words, which it holds in
+/// registers, with norms in parts: `streamed` says which weights, N rows of which there are, or C times L where L is
+/// a group of them.
+inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights streamed) {
+  std::vector<std::string> narrow = streamed.operands;
+  narrow.push_back("x");
+  return {.target = "cuda",
+          .file = "linear.cuh",
+          .name = name,
+          .applies =
+              [narrow, splits = streamed.splits](const graph::BodyQuery& q) {
+                const int64_t rows = q.sizes.at("T");
+                const bool suits = std::all_of(narrow.begin(), narrow.end(),
+                                               [&](const std::string& o) { return q.dtypes.at(o) == DType::bf16; });
+                const bool is_held = rows <= stream::kMostRows &&
+                                     stream::activations(rows, q.sizes.at("K"), splits) != stream::Activations::staged;
+                const auto n = q.sizes.find("N"), l = q.sizes.find("L");
+                if (l == q.sizes.end())
+                  return suits && is_held && streams(q) && n->second % 2 == 0 && q.dtypes.at("y") == DType::bf16;
+                return suits && is_held && streams(q, "T", true) &&
+                       l->second == stream::group_rows(stream::slices(rows)) &&
+                       all_are(q, {"residual", "y"}, DType::f32) && q.dtypes.at("copy") == DType::bf16;
+              },
+          .exchanged = {"y", "residual"},
+          .blocked = {"x", "y", "copy"},
+          .area_bytes = multiply_area("T", streamed.splits),
+          .streamed = std::move(streamed),
+          .job = "linear_run"};
+}
+
 /// The body `name` of kernels/cuda/wide.cuh, for many rows of activations `x`: `streamed` says which weights, N rows of
 /// which there must be `least`, or C times L where L is a group of them.
 inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeights streamed, int64_t least = 1) {

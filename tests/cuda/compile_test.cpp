@@ -154,17 +154,26 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
   EXPECT_FALSE(is_fused("storyteller", "cpu", 4));
 }
 
-TEST(CudaForms, WhatManyRowsMultiplyNextLiesInBlocks) {
-  const graph::Graph graph = decoder_graph("storyteller", "cuda:sm_90a", 64);
-  const std::vector<bool> blocked = graph::blocked_tensors(graph, "cuda");
-  std::set<std::string> names;
-  for (size_t i = 0; i < blocked.size(); ++i)
-    if (blocked[i] && graph.tensors()[i].name.starts_with("layer.0.")) names.insert(graph.tensors()[i].name);
-  EXPECT_EQ(names,
-            (std::set<std::string>{"layer.0.attention", "layer.0.o.copy", "layer.0.gate_up", "layer.0.down.copy"}));
-  EXPECT_TRUE(blocked[static_cast<size_t>(graph.find("embed.copy"))]);
-  const graph::Graph few = decoder_graph("storyteller", "cuda:sm_90a", 8);
-  EXPECT_THAT(graph::blocked_tensors(few, "cuda"), ::testing::Each(false));
+TEST(CudaForms, WhatSeveralRowsMultiplyNextLiesInBlocks) {
+  const auto blocked = [](int64_t rows) {
+    const graph::Graph graph = decoder_graph("storyteller", "cuda:sm_90a", rows);
+    const std::vector<bool> is_blocked = graph::blocked_tensors(graph, "cuda");
+    std::set<std::string> names;
+    for (size_t i = 0; i < is_blocked.size(); ++i) {
+      const std::string& name = graph.tensors()[i].name;
+      if (is_blocked[i] && (name.starts_with("layer.0.") || name.starts_with("embed"))) names.insert(name);
+    }
+    return names;
+  };
+  const std::set<std::string> all = {"embed.copy", "layer.0.o.copy", "layer.0.gate_up", "layer.0.down.copy"};
+  const auto with = [&](const char* name) {
+    std::set<std::string> names = all;
+    names.insert(name);
+    return names;
+  };
+  EXPECT_EQ(blocked(64), with("layer.0.attention"));
+  for (const int64_t rows : {3, 4, 8}) EXPECT_EQ(blocked(rows), with("layer.0.merge")) << rows;
+  EXPECT_THAT(blocked(2), ::testing::IsEmpty());
 }
 
 TEST(CudaCompile, TheCompilersErrorsNameTheKernel) {

@@ -25,26 +25,39 @@ namespace {
 enum class Kind { normed, residual, gate_up };
 
 /// The operands of a projection of at most kMostRows rows, and a task of kGroups groups of its columns, of kChunks
-/// chunks each, the last of them not full. What nobody may read is NaN.
-template <Kind kOf, i64 kMostRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3>
+/// chunks each, the last of them not full. What nobody may read is NaN. `kParts`: with norms in parts.
+template <Kind kOf, i64 kMostRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false>
 struct Task {
   static constexpr Kind kKind = kOf;
+  static constexpr bool kInParts = kParts;
   static constexpr int kSlices = stream::slices(kMostRows), kGroup = stream::group_rows(kSlices);
   static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1, kChunks = kChunksOf, kGroups = kGroupsOf;
   static_assert(kStreams * kChunks * kGroups <= kRingSlots);
-  static constexpr i64 T_largest = kMostRows, K = (kChunks - 1) * stream::chunk_columns(kSlices) + 40, N = 80;
+  static constexpr i64 T_largest = kMostRows, N = 80,
+                       K = (kChunks - 1) * stream::chunk_columns(kSlices) + (kInParts ? 64 : 40);
+  static constexpr i64 L = kGroup, C = kKind == Kind::residual ? N / L : 37;  // of squares
   static constexpr f32 eps = 1e-5f;
   static constexpr bool kTravelsAsWords = kMostRows <= stream::kMostRowsOfWords;
-  std::conditional_t<kTravelsAsWords, Words<bf16>, const bf16*> x;  // (T, K)
-  const bf16* norm;                                                 // (K)
-  const f32* residual;                                              // (T, N)
-  f32 *y, *copy;                                                    // (T, N)
-  i64 T, n_begin = 16, n_end = n_begin + kGroups * kGroup - 4;
+  using Plain = std::conditional_t<kTravelsAsWords, Words<bf16>, const bf16*>;
+  std::conditional_t<kInParts, Blocked<const bf16, kMostRows, K>, Plain> x;  // (T, K)
+  const bf16* norm;                                                          // (K), or what the copy has: (N)
+  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;     // (T, C)
+  const f32* residual;                                                       // (T, N)
+  f32* y;                                                                    // (T, N)
+  std::conditional_t<kInParts, Blocked<bf16, kMostRows, N>, f32*> copy;      // (T, N)
+  i64 T, n_begin = 16, n_end = n_begin + kGroups * kGroup - (kInParts ? 0 : 4);
+  i64 c_begin = n_begin / L, c_end = c_begin + kGroups;
   RingPlace ring = {kRingSlots - 5, 0};
   Epoch epoch = {7, nullptr};
 
   void run() const {
-    if constexpr (kOf == Kind::normed)
+    if constexpr (kInParts && kOf == Kind::normed)
+      linear_run(stream_scaled_linear(*this));
+    else if constexpr (kInParts && kOf == Kind::residual)
+      linear_run(stream_linear_residual_squares(*this));
+    else if constexpr (kInParts)
+      linear_run(stream_scaled_gate_up(*this));
+    else if constexpr (kOf == Kind::normed)
       linear_run(stream_rmsnorm_linear(*this));
     else if constexpr (kOf == Kind::residual)
       linear_run(stream_linear_residual_copy(*this));
@@ -65,18 +78,31 @@ class LinearBlock : public ::testing::Test {
   }
   void make(i64 rows) {
     task_.T = rows;
-    x_ = some(static_cast<size_t>(rows) * K), norm_ = some(K), weights_ = some(Of::kStreams * N * K);
+    x_ = some(static_cast<size_t>(rows) * K), norm_ = some(std::max(K, N)), weights_ = some(Of::kStreams * N * K);
     words_.clear();
     for (size_t i = 0; i < x_.size(); i += 2)
       words_.push_back(static_cast<u64>(task_.epoch.value) << 32 | static_cast<u32>(x_[i + 1].bits) << 16 | x_[i].bits);
     residual_.clear();
     for (const bf16 value : some(static_cast<size_t>(rows) * N)) residual_.push_back(to_f32(value));
     y_.assign(residual_.size(), NAN), copy_ = y_;
-    if constexpr (Of::kTravelsAsWords)
-      task_.x = {words_.data()};
-    else
-      task_.x = x_.data();
-    task_.norm = norm_.data(), task_.residual = residual_.data(), task_.y = y_.data(), task_.copy = copy_.data();
+    squares_.clear();
+    for (const bf16 value : some(static_cast<size_t>(rows * Of::C)))
+      squares_.push_back(Of::kKind == Kind::residual ? NAN : std::abs(to_f32(value)));
+    task_.squares = squares_.data();
+    if constexpr (Of::kInParts) {
+      blocks_.assign(static_cast<size_t>(Of::T_largest) * K, bf16{0x7fc0});
+      for (size_t i = 0; i < x_.size(); ++i)
+        blocks_[row_blocks::index(static_cast<u32>(i / K), i % K, Of::T_largest)] = x_[i];
+      copied_.assign(2 * static_cast<size_t>(Of::T_largest) * N, bf16{0x7fc0});
+      task_.x = {blocks_.data()}, task_.copy = {copied_.data()};
+    } else {
+      if constexpr (Of::kTravelsAsWords)
+        task_.x = {words_.data()};
+      else
+        task_.x = x_.data();
+      task_.copy = copy_.data();
+    }
+    task_.norm = norm_.data(), task_.residual = residual_.data(), task_.y = y_.data();
     std::memset(ring_slot(0), 0xff, sizeof dynamic_shared - stream::kVariablesBytes);
     std::memset(ring_barriers().empty, 0, sizeof ring_barriers().empty);
     fill_ring();
@@ -117,12 +143,16 @@ class LinearBlock : public ::testing::Test {
     f64 squares = 0;
     for (size_t k = 0; k < K; ++k) {
       const f32 x = to_f32(x_[static_cast<size_t>(t) * K + k]);
-      const bool has_norm = Of::kKind != Kind::residual;
+      const bool has_norm = Of::kKind != Kind::residual && !Of::kInParts;
       const f64 term = f64(to_f32(has_norm ? to_bf16(x * to_f32(norm_[k])) : to_bf16(x))) *
                        to_f32(weight(matrix, n, static_cast<i64>(k)));
       result.value += term, result.size += std::abs(term), squares += f64(x) * x;
     }
     if (Of::kKind == Kind::residual) return result;
+    if (Of::kInParts) {
+      squares = 0;
+      for (i64 c = 0; c < Of::C; ++c) squares += squares_[static_cast<size_t>(t * Of::C + c)];
+    }
     const f64 scale = 1 / std::sqrt(squares / K + Of::eps);
     return {result.value * scale, result.size * scale};
   }
@@ -133,7 +163,7 @@ class LinearBlock : public ::testing::Test {
         const size_t at = static_cast<size_t>(t) * N + static_cast<size_t>(n);
         SCOPED_TRACE(testing::Message() << "row " << t << " of " << task_.T << ", column " << n);
         if (n < task_.n_begin || n >= task_.n_end) {
-          ASSERT_TRUE(std::isnan(y_[at]) && std::isnan(copy_[at])) << "of another task";
+          ASSERT_TRUE(std::isnan(y_[at]) && std::isnan(copy_of(t, n))) << "of another task";
           continue;
         }
         Sum wanted = sum(0, t, n);
@@ -144,8 +174,11 @@ class LinearBlock : public ::testing::Test {
           wanted = {silu * up.value, 1.1 * wanted.size * std::abs(up.value) + std::abs(silu) * up.size};
         }
         ASSERT_NEAR(y_[at], wanted.value, 1e-6 * wanted.size);
-        if (Of::kKind == Kind::residual) { ASSERT_EQ(copy_[at], y_[at]); }
+        if (Of::kKind != Kind::residual) continue;
+        const f32 factor = Of::kInParts ? to_f32(norm_[static_cast<size_t>(n)]) : 1;
+        ASSERT_EQ(copy_of(t, n), Of::kInParts ? to_f32(to_bf16(y_[at] * factor)) : y_[at]);
       }
+    if (Of::kInParts && Of::kKind == Kind::residual) check_squares();
     // Every warp has given back every chunk.
     u32 arrivals = 0;
     for (int i = 0; i < Of::kGroups * Of::kChunks * Of::kStreams; ++i)
@@ -154,21 +187,49 @@ class LinearBlock : public ::testing::Test {
     EXPECT_EQ(arrivals, Of::kGroups * Of::kChunks * Of::kStreams * kWarps);
   }
 
+  f32 copy_of(i64 t, i64 n) const {
+    if constexpr (Of::kInParts)
+      return to_f32(copied_[row_blocks::index(static_cast<u32>(t), static_cast<u32>(n), Of::T_largest)]);
+    else
+      return copy_[static_cast<size_t>(t) * N + static_cast<size_t>(n)];
+  }
+  void check_squares() const {
+    for (i64 t = 0; t < task_.T; ++t)
+      for (i64 c = 0; c < Of::C; ++c) {
+        const f32 squares = squares_[static_cast<size_t>(t * Of::C + c)];
+        if (c < task_.c_begin || c >= task_.c_end) {
+          ASSERT_TRUE(std::isnan(squares)) << "of another task";
+          continue;
+        }
+        f64 wanted = 0;
+        for (i64 l = 0; l < Of::L; ++l) {
+          const f64 y = y_[static_cast<size_t>(t * Of::N + c * Of::L + l)];
+          wanted += y * y;
+        }
+        ASSERT_NEAR(squares, wanted, 1e-6 * wanted);
+      }
+  }
+
   Of task_ = {};
 
  private:
   std::mt19937 random_{1};
-  std::vector<bf16> x_, norm_, weights_;
+  std::vector<bf16> x_, norm_, weights_, blocks_, copied_;
   std::vector<u64> words_;
-  std::vector<f32> residual_, y_, copy_;
+  std::vector<f32> squares_, residual_, y_, copy_;
 };
 
-// A single row of more than four chunks is asked for in two steps.
-using Tasks = ::testing::Types<Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>,
-                               Task<Kind::residual, 1, 2, 5>, Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>,
-                               Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>, Task<Kind::normed, 8>,
-                               Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>,
-                               Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>>;
+// A single row of more than four chunks is asked for in two steps; of several rows more than eight come in parts.
+template <Kind kOf, i64 kMostRows, int kChunks = kOf == Kind::gate_up ? 2 : 3>
+using InParts = Task<kOf, kMostRows, kChunks, 3, true>;
+using Tasks =
+    ::testing::Types<Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>,
+                     Task<Kind::residual, 1, 2, 5>, Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>,
+                     Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>, Task<Kind::normed, 8>,
+                     Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>, Task<Kind::gate_up, 2>,
+                     Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>, InParts<Kind::normed, 3>, InParts<Kind::normed, 8>,
+                     InParts<Kind::residual, 4>, InParts<Kind::residual, 8>, InParts<Kind::gate_up, 4>,
+                     InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>, Task<Kind::residual, 8, 10, 1, true>>;
 TYPED_TEST_SUITE(LinearBlock, Tasks);
 
 TYPED_TEST(LinearBlock, IsThatOfExactArithmetic) {

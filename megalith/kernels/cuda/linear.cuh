@@ -50,14 +50,39 @@ struct Chosen<false, This, That> {
 template <bool kIs, class This, class That>
 using Choose = typename Chosen<kIs, This, That>::Type;
 
+/// A norm before a projection: activations are multiplied with its weight and their squares summed, sums are scaled.
+struct WholeNorm {
+  static constexpr bool kInParts = false;
+  const bf16* weight;        // [columns], or nullptr: none
+  f32 eps, share_of_column;  // of a mean of all columns
+
+  bool is_there() const { return weight != nullptr; }
+  f32 scale(int t) const { return multiply_scale(t, share_of_column, eps); }
+};
+/// A norm in parts (kernels/cuda/norm.cuh): who wrote the activations did all that but for the scale. Who writes the
+/// next ones has a weight for them and a place for squares.
+template <int kSlices>
+struct PartsNorm {
+  static constexpr bool kInParts = true;
+  const f32* squares;  // [rows, parts], or nullptr: no norm
+  int parts;
+  f32 eps, share_of_column;
+  const bf16* next_weight;  // of what is written, or nullptr
+  f32* next_squares;        // [rows, next_parts]
+  int next_parts;
+
+  static constexpr const bf16* weight = nullptr;
+  bool is_there() const { return squares != nullptr; }
+  f32 scale(int t) const { return multiply_scale_of_parts<kSlices>(t, share_of_column, eps); }
+};
+
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
 /// once and used by all of a layer: instructions that are run once have to come from far.
 /// `kColumns`: of activations in registers; else 0, so that one function does.
-template <int kSlices, Form kForm, int kColumns, class X, class Y, class R>
+template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, class Norm>
 struct LinearJob {
-  X x;                             // [rows, columns]
-  const bf16* norm;                // [columns], or nullptr
-  f32 eps, share_of_column;        // of a mean of all columns
+  X x;  // [rows, columns]
+  Norm norm;
   int rows, columns, chunks;       // of a row of weights
   int chunks_per_part, at_a_time;  // of whose columns activations are there; then groups at a time
   RingPlace ring;                  // where its weights begin
@@ -70,26 +95,28 @@ struct LinearJob {
 };
 
 /// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
-template <int kSlices, Form kForm, int kColumns, class X, class Y, class R>
-inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) {
+template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, class Norm>
+inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm>& job) {
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
   const int rows = kOneRow ? 1 : job.rows;  // as rows_of()
-  Choose<kOneRow, RowLook<X>, Nobody> row(job.x, job.norm, job.columns, job.epoch);
+  Choose<kOneRow, RowLook<X>, Nobody> row(job.x, job.norm.weight, job.columns, job.epoch);
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
   const bool is_split = !kOneRow && job.chunks_per_part < job.chunks;
   const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
   RingPlace ring = job.ring;
   // Where activations are held nobody asks it; without it the compiler spills 104 bytes there instead of 28.
   [[maybe_unused]] GroupMultiplier<kSlices> groups(ring, rows);
-  using Plain = PlainRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns>;
-  [[maybe_unused]] uint4 held[kForm == Form::held ? Plain::kChunks : 1];
+  using Held = HeldRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns, X>;
+  [[maybe_unused]] uint4 held[kForm == Form::held ? Held::kChunks : 1];
   if constexpr (kForm == Form::held) {
-    const Plain x(job.x, rows);
-    if (job.norm != nullptr)
-      x.hold_normed(held, job.norm);
+    const Held x(job.x, rows);
+    if (!Norm::kInParts && job.norm.is_there())
+      x.hold_normed(held, job.norm.weight);
     else
       x.hold(held, 0);
+    if constexpr (Norm::kInParts)
+      if (job.norm.is_there()) multiply_add_parts<kSlices>(job.norm.squares, job.norm.parts, rows);
     inputs_are_ready(job.epoch);
   }
 #pragma unroll 1
@@ -104,10 +131,13 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
     const int at = t * job.num_columns + column;
     decltype(look_two(job.residual, at)) residual = {};
     if (has_pair && job.has_residual) residual = look_two(job.residual, at);
+    [[maybe_unused]] u32 next_weights = 0;
+    if constexpr (Norm::kInParts)
+      if (has_pair && job.has_residual) next_weights = *reinterpret_cast<const u32*>(job.norm.next_weight + column);
     if constexpr (kForm == Form::held) {
-      ring = multiply_held<kSlices>(ring, held, count * job.streams, Plain::kChunks, rows, false);
+      ring = multiply_held<kSlices>(ring, held, count * job.streams, Held::kChunks, rows, false);
     } else if constexpr (kForm == Form::parts) {
-      const Plain x(job.x, rows);
+      const Held x(job.x, rows);
       // Parts take turns: while one is multiplied, the others are on their way.
       constexpr int kParts = kHoldsAhead ? 3 : 1;
       uint4 parts[kParts][kPart];
@@ -115,23 +145,24 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
       for (int i = 0; i < kParts - 1; ++i) x.hold(parts[i], i * kPart);
       if (done == 0) inputs_are_ready(job.epoch);
 #pragma unroll 1
-      for (int first = 0; first < Plain::kChunks; first += kParts * kPart)
+      for (int first = 0; first < Held::kChunks; first += kParts * kPart)
 #pragma unroll
         for (int i = 0; i < kParts; ++i) {
           const int chunk = first + i * kPart, later = chunk + (kParts - 1) * kPart;
-          if (chunk >= Plain::kChunks) break;
-          if (later < Plain::kChunks) x.hold(parts[(i + kParts - 1) % kParts], later);
-          const int chunks = Plain::kChunks % kPart == 0 ? kPart : min(kPart, Plain::kChunks - chunk);
+          if (chunk >= Held::kChunks) break;
+          if (later < Held::kChunks) x.hold(parts[(i + kParts - 1) % kParts], later);
+          const int chunks = Held::kChunks % kPart == 0 ? kPart : min(kPart, Held::kChunks - chunk);
           ring = multiply_held<kSlices>(ring, parts[i], count, chunks, rows, chunk > 0);
         }
     } else if constexpr (kOneRow) {
-      if (done == 0) row.stage(job.norm, job.columns, job.chunks, job.epoch);
+      if (done == 0) row.stage(job.norm.weight, job.columns, job.chunks, job.epoch);
       groups.run(count * job.streams, job.chunks, false);
     } else {
 #pragma unroll 1
       for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
         const int chunks = min(job.chunks_per_part, job.chunks - part);
-        if (is_split || done == 0) multiply_stage<kSlices>(job.x, job.norm, rows, job.columns, part, chunks, job.epoch);
+        if (is_split || done == 0)
+          multiply_stage<kSlices>(job.x, job.norm.weight, rows, job.columns, part, chunks, job.epoch);
         groups.run(count * job.streams, chunks, part > 0);
       }
     }
@@ -139,10 +170,10 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
     if (warp() * kWarpLanes >= pairs * rows) continue;
     const f32* const from = multiply_sums() + (has_pair ? t * pairs * 2 + place : 0);
     float2 y;
-    if (job.norm == nullptr) {
+    if (!job.norm.is_there()) {
       y = multiply_sum<float2>(from);
     } else {
-      const f32 scale = multiply_scale(t < rows ? t : 0, job.share_of_column, job.eps);
+      const f32 scale = job.norm.scale(t < rows ? t : 0);
       y = multiply_sum<float2>(from);
       y = {y.x * scale, y.y * scale};
       if (job.streams == 2) {
@@ -151,13 +182,22 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R>& job) 
         y = {silu(y.x) * up.x, silu(y.y) * up.y};
       }
     }
-    if (!has_pair) continue;
-    if (job.has_residual) {
+    if (has_pair && job.has_residual) {
       const float2 before = get_two(residual, job.residual, at, job.epoch);
       y = {before.x + y.x, before.y + y.y};
       put_two(job.sum, at, y.x, y.y, job.epoch);
     }
-    put_pair(job.y, at, y.x, y.y, job.epoch);
+    if constexpr (Norm::kInParts) {
+      if (job.has_residual) {
+        // The lanes of a group of columns, in order.
+        f32 squares = fma(y.x, y.x, y.y * y.y);
+#pragma unroll
+        for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
+        if (has_pair && place % kGroup == 0) job.norm.next_squares[t * job.norm.next_parts + column / kGroup] = squares;
+        y = {y.x * low_f32(next_weights), y.y * high_f32(next_weights)};
+      }
+    }
+    if (has_pair) put_pair_of(job.y, t, column, at, y.x, y.y, job.epoch);
   }
 }
 
@@ -173,33 +213,33 @@ inline bool take_job(Job&, const Other&) {
 }
 
 /// A job without a residual has nothing to add and nowhere to put a sum.
-template <bool kSplits, class Args, class X, class Y, class R>
-inline auto linear_job(const Args& args, X x, const bf16* norm, f32 eps, i64 rows, int streams, Y y, R residual, R sum,
-                       bool has_residual) {
+template <bool kSplits, class Args, class X, class Y, class R, class Norm>
+inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, int streams, Y y,
+                       R residual, R sum, bool has_residual) {
   constexpr i64 kRows = Args::T_largest;
   using Sizes = LinearSizes<kRows, Args::K>;
   constexpr int kPart = static_cast<int>(stream::chunks_per_part(kRows, Args::K, kSplits));
   constexpr Form kForm = Sizes::form(kSplits);
   constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
-  return LinearJob<Sizes::kSlices, kForm, kColumns, X, Y, R>{x,
-                                                             norm,
-                                                             eps,
-                                                             1.0f / static_cast<f32>(Args::K),
-                                                             static_cast<int>(rows),
-                                                             static_cast<int>(Args::K),
-                                                             Sizes::kChunks,
-                                                             kPart,
-                                                             static_cast<int>(stream::groups_per_turn(kRows)),
-                                                             args.ring,
-                                                             streams,
-                                                             static_cast<int>(args.n_begin),
-                                                             static_cast<int>(args.n_end),
-                                                             static_cast<int>(Args::N),
-                                                             y,
-                                                             residual,
-                                                             sum,
-                                                             has_residual,
-                                                             args.epoch};
+  using Written = decltype(as_written(y));
+  return LinearJob<Sizes::kSlices, kForm, kColumns, X, Written, R, Norm>{
+      x,
+      norm,
+      static_cast<int>(args.T),
+      static_cast<int>(Args::K),
+      Sizes::kChunks,
+      kPart,
+      static_cast<int>(stream::groups_per_turn(kRows)),
+      args.ring,
+      streams,
+      static_cast<int>(n_begin),
+      static_cast<int>(n_end),
+      static_cast<int>(num_columns),
+      as_written(y),
+      residual,
+      sum,
+      has_residual,
+      args.epoch};
 }
 
 /// Brings the norm's weight into the L2 before a task's turn: behind the stream's copies memory takes its time.
@@ -207,24 +247,59 @@ template <class Args>
 inline void norm_ahead(const Args& args) {
   if (lane() == 0) prefetch(args.norm, static_cast<u32>(Args::K) * sizeof(bf16));
 }
+template <class Args>
+inline WholeNorm whole_norm(const bf16* weight, f32 eps) {
+  return {weight, eps, 1.0f / static_cast<f32>(Args::K)};
+}
 
 /// y = rmsnorm(x) weight^T.
 template <class Args>
 inline auto stream_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.x, args.norm, Args::eps, args.T, 1, args.y, none, none, false);
+  return linear_job<false>(args, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N, 1,
+                           args.y, none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto stream_linear_residual_copy(const Args& args) {
-  const bf16* const none = nullptr;
-  return linear_job<true>(args, args.x, none, 0.0f, args.T, 1, args.copy, as_output(args.residual), args.y, true);
+  return linear_job<true>(args, args.x, whole_norm<Args>(nullptr, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+                          args.copy, as_output(args.residual), args.y, true);
 }
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
 template <class Args>
 inline auto stream_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.x, args.norm, Args::eps, args.T, 2, args.y, none, none, false);
+  return linear_job<false>(args, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N, 2,
+                           args.y, none, none, false);
+}
+
+// The same with norms in parts.
+template <class Args>
+inline auto parts_norm(const f32* squares, i64 parts, f32 eps) {
+  constexpr int kSlices = LinearSizes<Args::T_largest, Args::K>::kSlices;
+  return PartsNorm<kSlices>{squares, static_cast<int>(parts), eps, 1.0f / static_cast<f32>(Args::K), nullptr, nullptr,
+                            0};
+}
+template <class Args>
+inline auto stream_scaled_linear(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job<false>(args, args.x, parts_norm<Args>(args.squares, Args::C, Args::eps), args.n_begin, args.n_end,
+                           Args::N, 1, args.y, none, none, false);
+}
+template <class Args>
+inline auto stream_scaled_gate_up(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job<false>(args, args.x, parts_norm<Args>(args.squares, Args::C, Args::eps), args.n_begin, args.n_end,
+                           Args::N, 2, args.y, none, none, false);
+}
+template <class Args>
+inline auto stream_linear_residual_squares(const Args& args) {
+  auto norm = parts_norm<Args>(nullptr, 0, 0.0f);
+  norm.next_weight = args.norm;
+  norm.next_squares = args.squares;
+  norm.next_parts = static_cast<int>(Args::C);
+  return linear_job<true>(args, args.x, norm, args.c_begin * Args::L, args.c_end * Args::L, Args::C * Args::L, 1,
+                          args.copy, as_output(args.residual), args.y, true);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
@@ -246,7 +321,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   Choose<kOneRow, RowLook<decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
   Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices>> groups(ring, rows);
   if constexpr (kForm == Form::held) {
-    PlainRows<Sizes::kSlices, K>(args.x, rows).hold_normed(held, args.norm);
+    HeldRows<Sizes::kSlices, K, decltype(args.x)>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
   } else if constexpr (kOneRow) {
     if (rows > 0) row.stage(args.norm, K, Sizes::kChunks, args.epoch);  // else nobody writes it

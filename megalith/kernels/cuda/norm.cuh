@@ -1,6 +1,6 @@
-// Norms on a GPU, for many rows of activations. In a layer a norm is no step of its own: who writes a row of the
-// residual stream also writes a copy with the norm's weight, and sums of squares, 32 columns each; who multiplies the
-// copy scales what it sums. Where few rows are left, a block normalises a row.
+// Norms on a GPU, for more rows of activations than travel as words. In a layer a norm is no step of its own: who
+// writes a row of the residual stream also writes a copy with the norm's weight, and sums of squares, a few columns
+// each; who multiplies the copy scales what it sums. Where few rows are left, a block normalises a row.
 #pragma once
 
 #include "megalith/kernels/cuda/blocks.cuh"
@@ -40,12 +40,12 @@ inline void norm_rows(const Args& args) {
 }
 
 /// A pair of columns of y, of the copy that has the norm's weight, and of what its chunk's squares add up to. By all
-/// lanes of a warp: half of one has the columns of a chunk, in order. The sum's order is that of the lanes, so the same
-/// however tasks are cut.
+/// lanes of a warp: half as many lanes as a chunk has columns have them, in order. The sum's order is that of the
+/// lanes, so the same however tasks are cut.
 template <class Args>
 inline void put_with_squares(const Args& args, bool is_there, int row, int column, float2 y, u32 norm) {
   constexpr int C = static_cast<int>(Args::C), L = static_cast<int>(Args::L);
-  static_assert(L == kWarpLanes);
+  static_assert(L >= 4 && L <= 2 * kWarpLanes && (L & (L - 1)) == 0);
   f32 squares = fma(y.x, y.x, y.y * y.y);
 #pragma unroll
   for (int apart = L / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);

@@ -22,8 +22,8 @@ template <class Args>
 inline void gather_words(const Args& args) {
   for (i64 r = args.r_begin; r < min(args.r_end, i64(args.R)); ++r)
     for (i64 h = 2 * thread(); h < Args::H; h += 2 * kThreads) {
-      const u32 pair = get_pair(args.x, args.rows[r] * Args::H + h, args.epoch);
-      put_pair(args.y, r * Args::H + h, low_f32(pair), high_f32(pair), args.epoch);
+      const float2 pair = get_pair_f32(args.x, args.rows[r] * Args::H + h, args.epoch);
+      put_pair(args.y, r * Args::H + h, pair.x, pair.y, args.epoch);
     }
 }
 

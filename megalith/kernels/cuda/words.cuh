@@ -51,7 +51,6 @@ struct Epoch {
 inline void inputs_are_ready(Epoch epoch) {
   if (thread() == 0 && epoch.times != nullptr) epoch.times->ready_now();
 }
-
 inline bool is_fresh(u64 word, Epoch epoch) { return static_cast<u32>(word >> 32) == epoch.value; }
 inline u32 payload(u64 word) { return static_cast<u32>(word); }
 
@@ -251,6 +250,17 @@ inline float2 get_two(WordPair seen, Words<f32> from, i64 index, Epoch epoch) {
 }
 inline float2 look_two(const f32* from, i64 index) { return *reinterpret_cast<const float2*>(from + index); }
 inline float2 get_two(float2 seen, const f32*, i64, Epoch) { return seen; }
+
+/// Two values from an even index on, as f32.
+template <class T>
+inline float2 get_pair_f32(T from, i64 index, Epoch epoch) {
+  const u32 pair = get_pair(from, index, epoch);
+  return {low_f32(pair), high_f32(pair)};
+}
+inline float2 get_pair_f32(Words<f32> from, i64 index, Epoch epoch) {
+  return get_two(look_two(from, index), from, index, epoch);
+}
+inline float2 get_pair_f32(const f32* from, i64 index, Epoch) { return look_two(from, index); }
 
 inline void put_two(Words<f32> to, i64 index, f32 a, f32 b, Epoch epoch) {
   const u64 flag = static_cast<u64>(epoch.value) << 32;

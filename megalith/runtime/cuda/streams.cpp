@@ -16,16 +16,12 @@ struct Rows {
   int64_t begin, end;
 };
 
-// The rows of weights of one value of the task axis, or of the task's whole range where a value is a row.
-std::vector<Rows> steps_of(const Node& node, const StreamedWeights& streamed, const task::Task& task,
-                           int64_t num_rows) {
+// The rows of weights of a task.
+Rows rows_of(const Node& node, const StreamedWeights& streamed, const task::Task& task, int64_t num_rows) {
   const auto axis = std::ranges::find_if(task.tile, [&](const loop::Range& r) { return r.iname == streamed.axis; });
   MEGALITH_ASSERT(axis != task.tile.end(), "[streams] task \"{}\" has no axis {}", task.name, streamed.axis);
-  if (streamed.step.empty()) return {{axis->begin, std::min(axis->end, num_rows)}};
-  const int64_t step = node.sizes.at(streamed.step);
-  std::vector<Rows> steps;
-  for (int64_t i = axis->begin; i < axis->end; ++i) steps.push_back({i * step, std::min((i + 1) * step, num_rows)});
-  return steps;
+  const int64_t step = streamed.step.empty() ? 1 : node.sizes.at(streamed.step);
+  return {axis->begin * step, std::min(axis->end * step, num_rows)};
 }
 
 class Planner {
@@ -82,15 +78,14 @@ class Planner {
                                        .wide_group = static_cast<u32>(order.group)});
     };
     // As kernels/cuda/linear.cuh and wide.cuh take them.
-    for (const Rows& rows : steps_of(node, *streamed, task, num_rows)) {
-      const int64_t turn = order.turn > 0 ? order.turn * order.group : rows.end - rows.begin;
-      for (int64_t first = rows.begin; first < rows.end; first += turn)
-        for (int64_t begin = 0; begin < order.chunks; begin += order.part)
-          for (int64_t row = first; row < std::min(first + turn, rows.end); row += order.group)
-            for (graph::TensorId matrix : matrices)
-              for (int64_t chunk = begin; chunk < std::min<int64_t>(begin + order.part, order.chunks); ++chunk)
-                add(matrix, row, rows.end, chunk);
-    }
+    const Rows rows = rows_of(node, *streamed, task, num_rows);
+    const int64_t turn = order.turn > 0 ? order.turn * order.group : rows.end - rows.begin;
+    for (int64_t first = rows.begin; first < rows.end; first += turn)
+      for (int64_t begin = 0; begin < order.chunks; begin += order.part)
+        for (int64_t row = first; row < std::min(first + turn, rows.end); row += order.group)
+          for (graph::TensorId matrix : matrices)
+            for (int64_t chunk = begin; chunk < std::min<int64_t>(begin + order.part, order.chunks); ++chunk)
+              add(matrix, row, rows.end, chunk);
   }
 
   void check_covered() const {
