@@ -238,8 +238,8 @@ constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
 /// copy (Qwen3-0.6B 0.450 ms instead of 0.467).
 inline u32 few_copies(const Launch& launch, u32 worker) {
   const u32 num_tasks = launch.list_begin[worker + 1] - launch.list_begin[worker];
-  const bool waits_for_words = MEGALITH_STREAM_ROWS <= stream::kMostRowsOfWords &&
-                               launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
+  const bool waits_for_words =
+      MEGALITH_STREAM_ROWS <= stream::kMostRowsOfWords && launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
   return waits_for_words && kFewCopies < kCopies ? 1 : kFewCopies;
 }
 
