@@ -7,6 +7,7 @@
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/profiled_nodes.h"
+#include "megalith/runtime/profile_layers.h"
 #include "megalith/runtime/profile_summary.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
@@ -28,7 +29,18 @@ constexpr size_t kRows = 10;
 std::string percent(double part, double whole) { return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0); }
 std::string microseconds(double ns) { return fmt::format("{:.2f}", ns / 1000); }
 
-std::string text_of(const runtime::ProfileSummary& summary) {
+std::string text_of(const std::vector<runtime::ProfileLayerPart>& layer) {
+  Table table({"of a layer", ">ready: first", ">mean", ">last", ">done: first", ">mean", ">last us"});
+  for (const runtime::ProfileLayerPart& part : layer) {
+    std::vector<std::string> row = {part.name};
+    for (const runtime::Moments* at : {&part.ready, &part.end})
+      for (const double ns : {at->first, at->mean, at->last}) row.push_back(microseconds(ns));
+    table.row(row);
+  }
+  return layer.empty() ? "" : table.text() + "\n";
+}
+
+std::string text_of(const runtime::ProfileSummary& summary, const std::vector<runtime::ProfileLayerPart>& layer) {
   const double all = summary.step_ns * static_cast<double>(summary.workers.size());
   std::string text =
       fmt::format("{}\n\nstep      {} mean, {} median, of {}\n", summary.bound(), format_ms(summary.step_ns / 1e6),
@@ -60,7 +72,7 @@ std::string text_of(const runtime::ProfileSummary& summary) {
     if (summary.has_streams) row.push_back(percent(op.idle_ns, all));
     operators.row(row);
   }
-  text += operators.text() + "\n";
+  text += operators.text() + "\n" + text_of(layer);
 
   Table waits({"waits of", "for", ">us a step", ">share", ">after the signal"});
   for (size_t i = 0; i < std::min(summary.waits.size(), kRows); ++i) {
@@ -110,13 +122,13 @@ int run(const ProfileOptions& given) {
   const runtime::Profile profile = engine.profile_take();
   std::vector<std::string> operators;
   for (const graph::Node& node : engine.graph().nodes()) operators.push_back(node.op->name);
-  print(text_of(runtime::profile_summarize(profile, engine.kernel().tasks, operators)));
+  const task::TaskGraph& tasks = engine.kernel().tasks;
+  print(text_of(runtime::profile_summarize(profile, tasks, operators), runtime::profile_layers(profile, tasks)));
   const std::string file = options.output.empty() ? engine.config().name + ".trace.json" : options.output;
-  file_write_atomic(file, runtime::profile_trace(profile, engine.kernel().tasks, operators));
+  file_write_atomic(file, runtime::profile_trace(profile, tasks, operators));
   note(fmt::format("trace written to {}: open it at ui.perfetto.dev or chrome://tracing", file));
   if (!options.page.empty()) {
-    file_write_atomic(options.page,
-                      runtime::profile_page(profile, engine.kernel().tasks, engine::profiled_nodes(engine.graph())));
+    file_write_atomic(options.page, runtime::profile_page(profile, tasks, engine::profiled_nodes(engine.graph())));
     note(fmt::format("page written to {}: open it in a browser", options.page));
   }
   return kExitOk;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megalith/base/error.h"
+#include "megalith/runtime/profile_layers.h"
 #include "megalith/runtime/profile_page.h"
 #include "megalith/runtime/profile_summary.h"
 #include "runtime/test_kernel.h"
@@ -71,6 +72,55 @@ TEST(ProfileRings, CountersMayWrap) {
 TEST(ProfileRings, RefuseToBeTooLarge) {
   EXPECT_EQ(ProfileRings(2, 5).capacity(), 8u);
   EXPECT_THROW(ProfileRings(1, u64{1} << 40), UserError);
+}
+
+// Three layers of two parts, each by both workers; what the first layer leaves to be done is beside the second one's
+// first part. Layer n begins at 1000 n: "a" is ready 10 and 30 after that and done at 100 and 140; "b" is ready at 200
+// and 210, done at 900 and, with which the layer ends, 1000.
+TEST(ProfileLayers, AreTimedFromTheEndOfTheOneBefore) {
+  task::TaskGraph graph;
+  Profile profile;
+  profile.workers.resize(2);
+  const auto add = [&](const std::string& name, int node, size_t worker, u64 ready, u64 end) {
+    graph.tasks.push_back(task::Task{.name = name, .node = node});
+    for (u32 i = 0; i < 2; ++i) {
+      const u64 begin = 5'000'000 + i * 10'000;
+      profile.workers[worker].push_back(
+          {static_cast<u32>(graph.tasks.size() - 1), i, begin + ready - 5, begin + ready, begin + end});
+    }
+  };
+  int node = 0;
+  add("embed", node++, 0, 0, 1);
+  for (int layer = 0; layer < 3; ++layer) {
+    const u64 at = static_cast<u64>(layer) * 1000;
+    for (size_t w = 0; w < 2; ++w)
+      add(fmt::format("layer.{}.a[n={}:{}]", layer, w, w + 1), node, w, at + 10 + 20 * w, at + 100 + 40 * w);
+    ++node;
+    if (layer == 1) add("layer.0.left", node++, 0, at + 110, at + 150);
+    for (size_t w = 0; w < 2; ++w)
+      add(fmt::format("layer.{}.b[n={}:{}]", layer, w, w + 1), node, w, at + 200 + 10 * w, at + 900 + 100 * w);
+    ++node;
+  }
+  add("layers", node++, 0, 3000, 3001);
+  add("layer.x.a", node++, 0, 3000, 3001);
+
+  const std::vector<ProfileLayerPart> parts = profile_layers(profile, graph);
+  std::vector<std::string> names;
+  for (const ProfileLayerPart& part : parts) names.push_back(part.name);
+  ASSERT_THAT(names, ::testing::ElementsAre("a", "left", "b"));
+  const auto values = [](const Moments& m) { return std::vector<double>{m.first, m.mean, m.last}; };
+  EXPECT_EQ(values(parts[0].ready), (std::vector<double>{10, 20, 30}));
+  EXPECT_EQ(values(parts[0].end), (std::vector<double>{100, 120, 140}));
+  EXPECT_EQ(values(parts[1].end), (std::vector<double>{150, 150, 150}));
+  EXPECT_EQ(values(parts[2].ready), (std::vector<double>{200, 205, 210}));
+  EXPECT_EQ(values(parts[2].end), (std::vector<double>{900, 950, 1000}));
+
+  // Of which a record is gone that is left out; of one layer alone nothing is said.
+  profile.workers[1].clear();
+  EXPECT_EQ(profile_layers(profile, graph).size(), 0u);
+  graph.tasks.resize(3);
+  profile.workers[0].resize(4);
+  EXPECT_TRUE(profile_layers(profile, graph).empty());
 }
 
 // Two workers, three operators: worker 0 makes x, worker 1 waits for it, both then work on the halves of y; z ends the
