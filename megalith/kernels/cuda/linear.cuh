@@ -50,30 +50,38 @@ struct Chosen<false, This, That> {
 template <bool kIs, class This, class That>
 using Choose = typename Chosen<kIs, This, That>::Type;
 
-/// A norm before a projection: activations are multiplied with its weight and their squares summed, sums are scaled.
+/// What a projection has to do with norms.
+enum class NormKind { whole, parts, next };
+/// The usual one before it: activations are multiplied with its weight and their squares summed, sums are scaled.
 struct WholeNorm {
-  static constexpr bool kInParts = false;
+  static constexpr NormKind kKind = NormKind::whole;
   const bf16* weight;        // [columns], or nullptr: none
   f32 eps, share_of_column;  // of a mean of all columns
 
   bool is_there() const { return weight != nullptr; }
   f32 scale(int t) const { return multiply_scale(t, share_of_column, eps); }
 };
-/// A norm in parts (kernels/cuda/norm.cuh): who wrote the activations did all that but for the scale. Who writes the
-/// next ones has a weight for them and a place for squares.
+/// A norm in parts (kernels/cuda/norm.cuh): who wrote the activations did all that but for the scale.
 template <int kSlices>
 struct PartsNorm {
-  static constexpr bool kInParts = true;
-  const f32* squares;  // [rows, parts], or nullptr: no norm
+  static constexpr NormKind kKind = NormKind::parts;
+  static constexpr const bf16* weight = nullptr;
+  const f32* squares;  // [rows, parts]
   int parts;
   f32 eps, share_of_column;
-  const bf16* next_weight;  // of what is written, or nullptr
-  f32* next_squares;        // [rows, next_parts]
-  int next_parts;
 
-  static constexpr const bf16* weight = nullptr;
-  bool is_there() const { return squares != nullptr; }
+  static constexpr bool is_there() { return true; }
   f32 scale(int t) const { return multiply_scale_of_parts<kSlices>(t, share_of_column, eps); }
+};
+/// None before it, but the next one in parts: what is written gets its weight, and squares beside it.
+struct NextNorm {
+  static constexpr NormKind kKind = NormKind::next;
+  static constexpr const bf16* weight = nullptr;
+  const bf16* next_weight;  // [num_columns]
+  f32* squares;             // of each group of columns of each row
+
+  static constexpr bool is_there() { return false; }
+  static constexpr f32 scale(int) { return 1; }
 };
 
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
@@ -111,12 +119,11 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm>&
   [[maybe_unused]] uint4 held[kForm == Form::held ? Held::kChunks : 1];
   if constexpr (kForm == Form::held) {
     const Held x(job.x, rows);
-    if (!Norm::kInParts && job.norm.is_there())
+    if (Norm::kKind == NormKind::whole && job.norm.is_there())
       x.hold_normed(held, job.norm.weight);
     else
       x.hold(held, 0);
-    if constexpr (Norm::kInParts)
-      if (job.norm.is_there()) multiply_add_parts<kSlices>(job.norm.squares, job.norm.parts, rows);
+    if constexpr (Norm::kKind == NormKind::parts) multiply_add_parts<kSlices>(job.norm.squares, job.norm.parts, rows);
     inputs_are_ready(job.epoch);
   }
 #pragma unroll 1
@@ -132,8 +139,8 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm>&
     decltype(look_two(job.residual, at)) residual = {};
     if (has_pair && job.has_residual) residual = look_two(job.residual, at);
     [[maybe_unused]] u32 next_weights = 0;
-    if constexpr (Norm::kInParts)
-      if (has_pair && job.has_residual) next_weights = *reinterpret_cast<const u32*>(job.norm.next_weight + column);
+    if constexpr (Norm::kKind == NormKind::next)
+      if (has_pair) next_weights = *reinterpret_cast<const u32*>(job.norm.next_weight + column);
     if constexpr (kForm == Form::held) {
       ring = multiply_held<kSlices>(ring, held, count * job.streams, Held::kChunks, rows, false);
     } else if constexpr (kForm == Form::parts) {
@@ -187,15 +194,13 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm>&
       y = {before.x + y.x, before.y + y.y};
       put_two(job.sum, at, y.x, y.y, job.epoch);
     }
-    if constexpr (Norm::kInParts) {
-      if (job.has_residual) {
-        // The lanes of a group of columns, in order.
-        f32 squares = fma(y.x, y.x, y.y * y.y);
+    if constexpr (Norm::kKind == NormKind::next) {
+      // The lanes of a group of columns, in order.
+      f32 squares = fma(y.x, y.x, y.y * y.y);
 #pragma unroll
-        for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
-        if (has_pair && place % kGroup == 0) job.norm.next_squares[t * job.norm.next_parts + column / kGroup] = squares;
-        y = {y.x * low_f32(next_weights), y.y * high_f32(next_weights)};
-      }
+      for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
+      if (has_pair && place % kGroup == 0) job.norm.squares[at / kGroup] = squares;
+      y = {y.x * low_f32(next_weights), y.y * high_f32(next_weights)};
     }
     if (has_pair) put_pair_of(job.y, t, column, at, y.x, y.y, job.epoch);
   }
@@ -275,31 +280,26 @@ inline auto stream_rmsnorm_gate_up(const Args& args) {
 
 // The same with norms in parts.
 template <class Args>
-inline auto parts_norm(const f32* squares, i64 parts, f32 eps) {
+inline auto parts_norm(const Args& args) {
   constexpr int kSlices = LinearSizes<Args::T_largest, Args::K>::kSlices;
-  return PartsNorm<kSlices>{squares, static_cast<int>(parts), eps, 1.0f / static_cast<f32>(Args::K), nullptr, nullptr,
-                            0};
+  return PartsNorm<kSlices>{args.squares, static_cast<int>(Args::C), Args::eps, 1.0f / static_cast<f32>(Args::K)};
 }
 template <class Args>
 inline auto stream_scaled_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.x, parts_norm<Args>(args.squares, Args::C, Args::eps), args.n_begin, args.n_end,
-                           Args::N, 1, args.y, none, none, false);
+  return linear_job<false>(args, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 1, args.y, none, none,
+                           false);
 }
 template <class Args>
 inline auto stream_scaled_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.x, parts_norm<Args>(args.squares, Args::C, Args::eps), args.n_begin, args.n_end,
-                           Args::N, 2, args.y, none, none, false);
+  return linear_job<false>(args, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 2, args.y, none, none,
+                           false);
 }
 template <class Args>
 inline auto stream_linear_residual_squares(const Args& args) {
-  auto norm = parts_norm<Args>(nullptr, 0, 0.0f);
-  norm.next_weight = args.norm;
-  norm.next_squares = args.squares;
-  norm.next_parts = static_cast<int>(Args::C);
-  return linear_job<true>(args, args.x, norm, args.c_begin * Args::L, args.c_end * Args::L, Args::C * Args::L, 1,
-                          args.copy, as_output(args.residual), args.y, true);
+  return linear_job<true>(args, args.x, NextNorm{args.norm, args.squares}, args.c_begin * Args::L, args.c_end * Args::L,
+                          Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y, true);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One

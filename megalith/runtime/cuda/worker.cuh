@@ -396,7 +396,8 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
     // P3 run
     run_task(head.body, frame);
     kernels::block_sync();
-    if (speaks) kernels::barrier_arrive(&frame_barriers().done[done % kFrames]);
+    // Asked anew: kept over the body it would spill.
+    if (kernels::thread() == 0) kernels::barrier_arrive(&frame_barriers().done[done % kFrames]);
   }
 }
 
