@@ -29,27 +29,31 @@ inline auto multiply_area(std::string rows = "T", bool splits = false) {
   };
 }
 
+/// Whether activations `x` and the streamed weights are bf16.
+inline auto multiplies_bf16(const graph::StreamedWeights& streamed) {
+  return [operands = streamed.operands](const graph::BodyQuery& query) {
+    return query.dtypes.at("x") == DType::bf16 &&
+           std::all_of(operands.begin(), operands.end(),
+                       [&](const std::string& o) { return query.dtypes.at(o) == DType::bf16; });
+  };
+}
+
 /// The body `name` of kernels/cuda/linear.cuh for more rows of activations `x` than travel as words, which it holds in
 /// registers, with norms in parts: `streamed` says which weights, N rows of which there are, or C times L where L is
 /// a group of them.
 inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights streamed) {
-  std::vector<std::string> narrow = streamed.operands;
-  narrow.push_back("x");
   return {.target = "cuda",
           .file = "linear.cuh",
           .name = name,
           .applies =
-              [narrow, splits = streamed.splits](const graph::BodyQuery& q) {
+              [suits = multiplies_bf16(streamed), splits = streamed.splits](const graph::BodyQuery& q) {
                 const int64_t rows = q.sizes.at("T");
-                const bool suits = std::all_of(narrow.begin(), narrow.end(),
-                                               [&](const std::string& o) { return q.dtypes.at(o) == DType::bf16; });
-                const bool is_held = rows <= stream::kMostRows &&
-                                     stream::activations(rows, q.sizes.at("K"), splits) != stream::Activations::staged;
+                if (!suits(q) || !streams(q, "T", splits) ||
+                    stream::activations(rows, q.sizes.at("K"), splits) == stream::Activations::staged)
+                  return false;
                 const auto n = q.sizes.find("N"), l = q.sizes.find("L");
-                if (l == q.sizes.end())
-                  return suits && is_held && streams(q) && n->second % 2 == 0 && q.dtypes.at("y") == DType::bf16;
-                return suits && is_held && streams(q, "T", true) &&
-                       l->second == stream::group_rows(stream::slices(rows)) &&
+                if (l == q.sizes.end()) return n->second % 2 == 0 && q.dtypes.at("y") == DType::bf16;
+                return l->second == stream::group_rows(stream::slices(rows)) &&
                        all_are(q, {"residual", "y"}, DType::f32) && q.dtypes.at("copy") == DType::bf16;
               },
           .exchanged = {"y", "residual"},
@@ -63,24 +67,21 @@ inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights
 /// which there must be `least`, or C times L where L is a group of them.
 inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeights streamed, int64_t least = 1) {
   const int64_t turn_rows = streamed.wide_group * streamed.wide_turn * static_cast<int64_t>(streamed.operands.size());
-  std::vector<std::string> narrow = streamed.operands;
-  narrow.push_back("x");
-  return {.target = "cuda",
-          .file = "wide.cuh",
-          .name = name,
-          .applies =
-              [narrow, least, group = int64_t{streamed.wide_group}](const graph::BodyQuery& q) {
-                const int64_t rows = q.sizes.at("T");
-                const bool suits = std::all_of(narrow.begin(), narrow.end(),
-                                               [&](const std::string& o) { return q.dtypes.at(o) == DType::bf16; });
-                const auto n = q.sizes.find("N");
-                return suits && rows > stream::kMostRows && rows <= stream::kMostWideRows && q.sizes.at("K") % 8 == 0 &&
-                       (n == q.sizes.end() ? q.sizes.at("L") == group : n->second % 2 == 0 && n->second >= least) &&
-                       q.dtypes.at("y") != DType::f16;
-              },
-          .blocked = {"x", "y", "copy"},
-          .area_bytes = [turn_rows](const graph::BodyQuery&) { return int64_t{stream::wide_bytes(turn_rows)}; },
-          .streamed = std::move(streamed)};
+  return {
+      .target = "cuda",
+      .file = "wide.cuh",
+      .name = name,
+      .applies =
+          [suits = multiplies_bf16(streamed), least, group = int64_t{streamed.wide_group}](const graph::BodyQuery& q) {
+            const int64_t rows = q.sizes.at("T");
+            const auto n = q.sizes.find("N");
+            return suits(q) && rows > stream::kMostRows && rows <= stream::kMostWideRows && q.sizes.at("K") % 8 == 0 &&
+                   (n == q.sizes.end() ? q.sizes.at("L") == group : n->second % 2 == 0 && n->second >= least) &&
+                   q.dtypes.at("y") != DType::f16;
+          },
+      .blocked = {"x", "y", "copy"},
+      .area_bytes = [turn_rows](const graph::BodyQuery&) { return int64_t{stream::wide_bytes(turn_rows)}; },
+      .streamed = std::move(streamed)};
 }
 
 }  // namespace megalith::ops

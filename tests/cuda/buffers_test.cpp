@@ -121,7 +121,7 @@ TEST(CudaBuffers, EveryBufferOfARandomModelIsTheCpus) {
 
 TEST(CudaBuffers, WithRoomForAFewTextsToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(2, 2), {8, 1}, {8, 4}}) {
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(2, 2), {4, 1}, {8, 1}, {8, 4}}) {
     const Model model(kStoryteller, false, rows, requests);
     ASSERT_TRUE(model.options.fused && !model.options.wide());
     expect_same_buffers(model);

@@ -269,8 +269,7 @@ class HeldRows {
   const bf16* at(const bf16* x, int row) const { return x + row * kColumns + column_; }
   template <i64 kRows, i64 kAllColumns>
   const bf16* at(Blocked<const bf16, kRows, kAllColumns> x, int row) const {
-    constexpr int kWidth = kSlices * stream::kRunColumns;
-    return x.at + (column_ / kWidth * static_cast<int>(kRows) + row) * kWidth + column_ % kWidth;
+    return x.at + row_blocks::index(static_cast<u32>(row), static_cast<u32>(column_), kRows);
   }
   bool has(int chunk, bool is_chunk) const {
     return (is_chunk || chunk < kChunks) &&
@@ -293,8 +292,7 @@ inline f32 multiply_scale(int t, f32 share_of_column, f32 eps) {
   return fast_rsqrt(fma(total, share_of_column, eps));
 }
 
-/// The same of rows whose squares come in `parts` sums each, `squares` [rows, parts], for multiply_scale_of_parts(): a
-/// few warps a row add up a share of them. With room for `kRows` rows.
+/// Of rows whose squares come in `parts` sums each, `squares` [rows, parts]: a few warps a row add up a share of them.
 template <int kSlices>
 inline void multiply_add_parts(const f32* squares, int parts, int rows) {
   constexpr int kRows = stream::most_rows(kSlices), kLanes = kThreads / kRows;
@@ -306,6 +304,7 @@ inline void multiply_add_parts(const f32* squares, int parts, int rows) {
   total = warp_all(total, Add{});
   if (lane() == 0) multiply_squares()[row][warp() % (kLanes / kWarpLanes)] = total;
 }
+/// multiply_scale() after a barrier of the block behind that.
 template <int kSlices>
 inline f32 multiply_scale_of_parts(int t, f32 share_of_column, f32 eps) {
   constexpr int kWarpsOfRow = kWarps / stream::most_rows(kSlices);
