@@ -58,12 +58,14 @@ struct StreamedWeights {
   std::string activations = "T";      // the size that counts rows of activations
   std::string columns = "K";
   bool splits = false;  // columns may be taken in parts, where activations would not fit otherwise
-  // With many rows of activations: rows of weights in a chunk, and groups of them that are multiplied together.
-  int wide_group = 32, wide_turn = 1;
 
-  /// For a node's sizes.
+  /// For a node's sizes. With many rows of activations a group is what a value of the axis stands for, or what suits N.
   stream::Order order(const std::map<std::string, int64_t>& sizes) const {
-    return stream::order(sizes.at(activations), sizes.at(columns), splits, wide_group, wide_turn);
+    const int64_t rows = sizes.at(activations), k = sizes.at(columns);
+    if (rows <= stream::kMostRows) return stream::order(rows, k, splits);
+    const auto matrices = static_cast<int>(operands.size());
+    return stream::wide_order(
+        k, step.empty() ? stream::wide_group(sizes.at("N"), matrices) : static_cast<int>(sizes.at(step)), matrices);
   }
 };
 

@@ -15,9 +15,9 @@
 //
 // With more than kMostRows rows of activations these are the first operand of a multiplication, 64 rows of it, and
 // weights are the second, read by the tensor cores where they lie in the ring (wgmma, kernels/cuda/wide.cuh). A chunk
-// then has 16 or 32 rows; its columns are taken 16 a step: for each eight rows, step, half k of a step, row: eight
-// columns, 16 bytes. Column 8 t + 4 (step % 2) + 2 k + i of two steps' 32 stands at place 2 t + i, which is where
-// kernels/row_blocks.h has it in the activations.
+// then has all rows that are multiplied at a time, 32, 48 or 64, of one matrix or as many of each of two; its columns are
+// taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Column 8 t + 4 (step % 2)
+// + 2 k + i of two steps' 32 stands at place 2 t + i, which is where kernels/row_blocks.h has it in the activations.
 #pragma once
 
 namespace megalith::stream {
@@ -63,20 +63,35 @@ constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {
 /// Of the four warpgroups each has 64 of at most `rows` rows of activations and a part of a chunk's columns.
 constexpr int kWideRows = 64;
 constexpr int wide_parts(long long rows) { return rows > kWideRows ? 2 : 4; }
-/// From eight rows of weights to the next, in a chunk of `group` rows.
-constexpr int wide_block_bytes(int group) { return kChunkBytes / (group / 8); }
-/// Columns of a chunk of `group` rows.
-constexpr int wide_columns(int group) { return kChunkBytes / 2 / group; }
+/// Columns of a chunk of `chunk_rows` rows: whole blocks of activations (kernels/row_blocks.h).
+constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
+/// From eight rows of weights to the next.
+constexpr int wide_block_bytes(int chunk_rows) { return wide_columns(chunk_rows) * 16; }
+/// Rows of a chunk, of each of `matrices` matrices of `rows` rows: those with which the busiest worker of a large GPU has
+/// the fewest. Of the same ones the longest, since every turn reads all activations.
+constexpr int wide_group(long long rows, int matrices) {
+  constexpr long long kWorkers = 132;
+  int best = 0;
+  long long fewest = 0;
+  for (int chunk_rows = 64; chunk_rows >= 32; chunk_rows -= 16) {
+    const long long group = chunk_rows / matrices, groups = (rows + group - 1) / group;
+    const long long busiest = (groups + kWorkers - 1) / kWorkers * group;
+    if (best != 0 && busiest >= fewest) continue;
+    best = static_cast<int>(group);
+    fewest = busiest;
+  }
+  return best;
+}
 
-/// One chunk of a stream, for the kernel that lays it out: `num_rows` rows of a matrix from `first_row` on, over chunk
-/// `column_chunk` of the columns.
+/// What a matrix has of one chunk of a stream, for the kernel that lays it out: `num_rows` rows from `first_row` on, over
+/// chunk `column_chunk` of the columns.
 struct PackRecord {
   const unsigned short* weights;  // [rows, columns] of bf16
   unsigned long long chunk;       // counted from the start of all streams
   unsigned long long columns, first_row;
   unsigned int num_rows, column_chunk;
-  unsigned int slices;      // or 0: for many rows of activations,
-  unsigned int wide_group;  // ... of so many rows of weights
+  unsigned int slices;                  // or 0: for many rows of activations,
+  unsigned int group, matrix, matrices;  // ... so many rows of each of so many matrices, of which this is one
 };
 
 /// Room for the sums of the warps of at most kSumsPerWarp (row of weights, row of activations) pairs.
@@ -117,15 +132,15 @@ struct Order {
   int slices, group;             // as in PackRecord; rows of a chunk
   long long chunks, part, turn;  // of a group; of them, those of a part; groups of a turn, 0: all
 };
-/// `wide_group`, `wide_turn`: with many rows of activations, what the body wants.
-constexpr Order order(long long rows, long long columns, bool splits, int wide_group, int wide_turn) {
-  if (rows > kMostRows) {
-    const long long width = wide_columns(wide_group);
-    return {0, wide_group, (columns + width - 1) / width, 1, wide_turn};
-  }
+/// For few rows of activations; for many, in groups of `group` rows of each of `matrices`.
+constexpr Order order(long long rows, long long columns, bool splits) {
   const int s = slices(rows);
   const long long chunks = chunks_per_group(columns, s), part = chunks_per_part(rows, columns, splits);
   return {s, group_rows(s), chunks, part, part < chunks ? groups_per_turn(rows) : 0};
+}
+constexpr Order wide_order(long long columns, int group, int matrices) {
+  const long long width = wide_columns(group * matrices);
+  return {0, group, (columns + width - 1) / width, 1, 1};
 }
 
 /// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights, of 64 rows

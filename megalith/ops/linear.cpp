@@ -5,11 +5,6 @@ namespace megalith::ops {
 
 using graph::operator_;
 
-namespace {
-/// Rows of weights of which a large GPU's workers have several turns of 64 each.
-constexpr int64_t kLongRows = 32768;
-}  // namespace
-
 /// y = x weight^T, the weight stored one output after the other (out_features, in_features) as checkpoints have it.
 graph::Operator linear() {
   return operator_("linear", "y = x weight^T")
@@ -22,14 +17,13 @@ graph::Operator linear() {
       )")
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("gemv", {"weight"}))
-      .body(wide_body("wide_linear_long", {.operands = {"weight"}, .axis = "n", .wide_group = 32, .wide_turn = 2},
-                      kLongRows))
-      .body(wide_body("wide_linear", {.operands = {"weight"}, .axis = "n", .wide_group = 16, .wide_turn = 3}))
+      .body(wide_body("wide_linear", {.operands = {"weight"}, .axis = "n"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})
       .test({{"T", 17}, {"N", 16}, {"K", 1000}})
       .test({{"T", 64}, {"N", 78}, {"K", 544}})
-      .test({{"T", 9}, {"N", kLongRows + 2}, {"K", 8}});
+      .test({{"T", 9}, {"N", 6150}, {"K", 8}})
+      .test({{"T", 9}, {"N", 32770}, {"K", 8}});
 }
 
 }  // namespace megalith::ops

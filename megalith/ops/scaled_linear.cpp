@@ -21,13 +21,14 @@ graph::Operator scaled_linear() {
       )")
       .tasks({{"n", 16}, {"t", 1}})
       .body(few_body("stream_scaled_linear", {.operands = {"weight"}, .axis = "n"}))
-      .body(wide_body("wide_scaled_linear", {.operands = {"weight"}, .axis = "n", .wide_group = 16, .wide_turn = 3}))
+      .body(wide_body("wide_scaled_linear", {.operands = {"weight"}, .axis = "n"}))
       .test({{"T", 1}, {"N", 64}, {"C", 2}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"C", 5}, {"K", 129}})
       .test({{"T", 3}, {"N", 38}, {"C", 5}, {"K", 192}})
       .test({{"T", 8}, {"N", 70}, {"C", 17}, {"K", 544}})
       .test({{"T", 17}, {"N", 16}, {"C", 32}, {"K", 1000}})
-      .test({{"T", 64}, {"N", 78}, {"C", 17}, {"K", 544}});
+      .test({{"T", 64}, {"N", 78}, {"C", 17}, {"K", 544}})
+      .test({{"T", 9}, {"N", 6150}, {"C", 1}, {"K", 168}});
 }
 
 }  // namespace megalith::ops

@@ -64,24 +64,27 @@ inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights
 }
 
 /// The body `name` of kernels/cuda/wide.cuh, for many rows of activations `x`: `streamed` says which weights, N rows of
-/// which there must be `least`, or C times L where L is a group of them.
-inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeights streamed, int64_t least = 1) {
-  const int64_t turn_rows = streamed.wide_group * streamed.wide_turn * static_cast<int64_t>(streamed.operands.size());
-  return {
-      .target = "cuda",
-      .file = "wide.cuh",
-      .name = name,
-      .applies =
-          [suits = multiplies_bf16(streamed), least, group = int64_t{streamed.wide_group}](const graph::BodyQuery& q) {
-            const int64_t rows = q.sizes.at("T");
-            const auto n = q.sizes.find("N");
-            return suits(q) && rows > stream::kMostRows && rows <= stream::kMostWideRows && q.sizes.at("K") % 8 == 0 &&
-                   (n == q.sizes.end() ? q.sizes.at("L") == group : n->second % 2 == 0 && n->second >= least) &&
-                   q.dtypes.at("y") != DType::f16;
-          },
-      .blocked = {"x", "y", "copy"},
-      .area_bytes = [turn_rows](const graph::BodyQuery&) { return int64_t{stream::wide_bytes(turn_rows)}; },
-      .streamed = std::move(streamed)};
+/// which there are, or C times 32.
+inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeights streamed) {
+  return {.target = "cuda",
+          .file = "wide.cuh",
+          .name = name,
+          .applies =
+              [suits = multiplies_bf16(streamed)](const graph::BodyQuery& q) {
+                const int64_t rows = q.sizes.at("T");
+                const auto n = q.sizes.find("N");
+                return suits(q) && rows > stream::kMostRows && rows <= stream::kMostWideRows &&
+                       q.sizes.at("K") % 8 == 0 &&
+                       (n == q.sizes.end() ? q.sizes.at("L") == 32 : n->second % 2 == 0) &&
+                       q.dtypes.at("y") != DType::f16;
+              },
+          .blocked = {"x", "y", "copy"},
+          .area_bytes =
+              [streamed](const graph::BodyQuery& q) {
+                return int64_t{stream::wide_bytes(streamed.order(q.sizes).group *
+                                                  static_cast<int64_t>(streamed.operands.size()))};
+              },
+          .streamed = std::move(streamed)};
 }
 
 }  // namespace megalith::ops

@@ -35,20 +35,23 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// When the tasks of a node had come so far, in one iteration.
+// When the tasks of a node had come so far, in one iteration. Clocks count from 1970: what a double would round them to
+// is a quarter of a microsecond, and a hundred of them are more than a u64 holds.
 struct NodeTimes {
-  u64 first = ~u64{0}, last = 0, sum = 0, count = 0;
+  u64 first = ~u64{0}, last = 0, count = 0;
+  int64_t sum_since_any = 0;  // of what each came after `any` of them
+  u64 any = 0;
 
   void add(u64 at) {
+    if (count == 0) any = at;
     first = std::min(first, at);
     last = std::max(last, at);
-    sum += at;
+    sum_since_any += static_cast<int64_t>(at - any);
     ++count;
   }
   Moments since(u64 begin) const {
-    const auto after = [begin](double at) { return at - static_cast<double>(begin); };
-    return {after(static_cast<double>(first)), after(static_cast<double>(sum) / static_cast<double>(count)),
-            after(static_cast<double>(last))};
+    const auto after = [begin](u64 at) { return static_cast<double>(static_cast<int64_t>(at - begin)); };
+    return {after(first), after(any) + static_cast<double>(sum_since_any) / static_cast<double>(count), after(last)};
   }
 };
 

@@ -109,7 +109,7 @@ class LinearBlock : public ::testing::Test {
   }
   /// Turn by turn, of a turn part by part of the columns, of a part group by group, of each its matrices.
   void fill_ring() {
-    const stream::Order order = stream::order(Of::T_largest, Of::K, Of::kKind == Kind::residual, 0, 0);
+    const stream::Order order = stream::order(Of::T_largest, Of::K, Of::kKind == Kind::residual);
     const int turn = order.turn == 0 ? Of::kGroups : static_cast<int>(order.turn), part = static_cast<int>(order.part);
     RingPlace ring = task_.ring;
     for (int first = 0; first < Of::kGroups; first += turn)

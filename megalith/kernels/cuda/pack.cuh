@@ -28,9 +28,9 @@ inline uint4 pack_piece(const stream::PackRecord& record, int piece) {
   return {pack_pair(record, g, a), pack_pair(record, low_row, b), pack_pair(record, g, a + 2),
           pack_pair(record, low_row, b + 2)};
 }
-/// The same for many rows.
-inline uint4 pack_wide_piece(const stream::PackRecord& record, int piece) {
-  const int columns = stream::wide_columns(static_cast<int>(record.wide_group)), of_block = piece % columns;
+/// The same for many rows, counted from the matrix's first one.
+inline uint4 pack_wide_piece(const stream::PackRecord& record, int columns, int piece) {
+  const int of_block = piece % columns;
   const int row = piece / columns * 8 + of_block % 8, half = of_block / 8 % 2, step = of_block / 16;
   const i64 column = i64(record.column_chunk) * columns + step / 2 * 32 + 4 * (step % 2) + 2 * half;
   return {pack_pair(record, row, column), pack_pair(record, row, column + 8), pack_pair(record, row, column + 16),
@@ -39,9 +39,14 @@ inline uint4 pack_wide_piece(const stream::PackRecord& record, int piece) {
 
 inline void pack_chunk(u8* streams, const stream::PackRecord& record) {
   uint4* const to = reinterpret_cast<uint4*>(streams + record.chunk * stream::kChunkBytes);
-  for (int piece = static_cast<int>(threadIdx.x); piece < stream::kChunkBytes / 16;
-       piece += static_cast<int>(blockDim.x))
-    to[piece] = record.slices == 0 ? pack_wide_piece(record, piece) : pack_piece(record, piece);
+  const int first = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x);
+  if (record.slices == 0) {
+    const int columns = stream::wide_columns(static_cast<int>(record.group * record.matrices)),
+              pieces = static_cast<int>(record.group) / 8 * columns, before = static_cast<int>(record.matrix) * pieces;
+    for (int piece = first; piece < pieces; piece += step) to[before + piece] = pack_wide_piece(record, columns, piece);
+  } else {
+    for (int piece = first; piece < stream::kChunkBytes / 16; piece += step) to[piece] = pack_piece(record, piece);
+  }
 }
 
 }  // namespace megalith::kernels

@@ -36,6 +36,11 @@ struct RingPlace {
     const u32 next = slot + count;
     return next < kRingBarriers ? RingPlace{next, parity} : RingPlace{next - kRingBarriers, parity ^ 1};
   }
+  /// The same, however often round.
+  RingPlace any_further(u32 count) const {
+    const u32 next = slot + count;
+    return {next % kRingBarriers, parity ^ (next / kRingBarriers & 1)};
+  }
 };
 /// Of a chunk, counted from the launch.
 inline RingPlace ring_place(u64 chunk) {

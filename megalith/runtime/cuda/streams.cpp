@@ -67,25 +67,35 @@ class Planner {
     const int64_t num_rows = graph_.tensor(matrices.front()).shape[0].size;
     const int64_t columns = node.sizes.at(streamed->columns);
     const stream::Order order = streamed->order(node.sizes);
-    auto add = [&](graph::TensorId matrix, int64_t row, int64_t end, int64_t chunk) {
-      plan_.records[matrix].push_back({.weights = nullptr,
-                                       .chunk = plan_.num_chunks++,
-                                       .columns = static_cast<u64>(columns),
-                                       .first_row = static_cast<u64>(row),
-                                       .num_rows = static_cast<u32>(std::min<int64_t>(order.group, end - row)),
-                                       .column_chunk = static_cast<u32>(chunk),
-                                       .slices = static_cast<u32>(order.slices),
-                                       .wide_group = static_cast<u32>(order.group)});
+    auto add = [&](size_t matrix, u64 at, int64_t row, int64_t end, int64_t chunk) {
+      plan_.records[matrices[matrix]].push_back(
+          {.weights = nullptr,
+           .chunk = at,
+           .columns = static_cast<u64>(columns),
+           .first_row = static_cast<u64>(row),
+           .num_rows = static_cast<u32>(std::min<int64_t>(order.group, end - row)),
+           .column_chunk = static_cast<u32>(chunk),
+           .slices = static_cast<u32>(order.slices),
+           .group = static_cast<u32>(order.group),
+           .matrix = static_cast<u32>(matrix),
+           .matrices = static_cast<u32>(matrices.size())});
     };
-    // As kernels/cuda/linear.cuh and wide.cuh take them.
     const Rows rows = rows_of(node, *streamed, task, num_rows);
     const int64_t turn = order.turn > 0 ? order.turn * order.group : rows.end - rows.begin;
+    // As kernels/cuda/wide.cuh takes them, all matrices in a chunk; then as linear.cuh does.
+    if (order.slices == 0) {
+      for (int64_t row = rows.begin; row < rows.end; row += order.group)
+        for (int64_t chunk = 0; chunk < order.chunks; ++chunk, ++plan_.num_chunks)
+          for (size_t matrix = 0; matrix < matrices.size(); ++matrix)
+            add(matrix, plan_.num_chunks, row, rows.end, chunk);
+      return;
+    }
     for (int64_t first = rows.begin; first < rows.end; first += turn)
       for (int64_t begin = 0; begin < order.chunks; begin += order.part)
         for (int64_t row = first; row < std::min(first + turn, rows.end); row += order.group)
-          for (graph::TensorId matrix : matrices)
+          for (size_t matrix = 0; matrix < matrices.size(); ++matrix)
             for (int64_t chunk = begin; chunk < std::min<int64_t>(begin + order.part, order.chunks); ++chunk)
-              add(matrix, row, rows.end, chunk);
+              add(matrix, plan_.num_chunks++, row, rows.end, chunk);
   }
 
   void check_covered() const {
