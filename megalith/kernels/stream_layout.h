@@ -15,8 +15,9 @@
 //
 // With more than kMostRows rows of activations these are the first operand of a multiplication, 64 rows of it, and
 // weights are the second, read by the tensor cores where they lie in the ring (wgmma, kernels/cuda/wide.cuh). A chunk
-// then has all rows that are multiplied at a time, 32, 48 or 64, of one matrix or as many of each of two; its columns are
-// taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Column 8 t + 4 (step % 2)
+// then has all rows that are multiplied at a time, 32, 48 or 64, of one matrix or as many of each of two; its columns
+// are taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Column 8 t + 4 (step
+// % 2)
 // + 2 k + i of two steps' 32 stands at place 2 t + i, which is where kernels/row_blocks.h has it in the activations.
 #pragma once
 
@@ -67,8 +68,8 @@ constexpr int wide_parts(long long rows) { return rows > kWideRows ? 2 : 4; }
 constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
 /// From eight rows of weights to the next.
 constexpr int wide_block_bytes(int chunk_rows) { return wide_columns(chunk_rows) * 16; }
-/// Rows of a chunk, of each of `matrices` matrices of `rows` rows: those with which the busiest worker of a large GPU has
-/// the fewest. Of the same ones the longest, since every turn reads all activations.
+/// Rows of a chunk, of each of `matrices` matrices of `rows` rows: those with which the busiest worker of a large GPU
+/// has the fewest. Of the same ones the longest, since every turn reads all activations.
 constexpr int wide_group(long long rows, int matrices) {
   constexpr long long kWorkers = 132;
   int best = 0;
@@ -83,14 +84,14 @@ constexpr int wide_group(long long rows, int matrices) {
   return best;
 }
 
-/// What a matrix has of one chunk of a stream, for the kernel that lays it out: `num_rows` rows from `first_row` on, over
-/// chunk `column_chunk` of the columns.
+/// What a matrix has of one chunk of a stream, for the kernel that lays it out: `num_rows` rows from `first_row` on,
+/// over chunk `column_chunk` of the columns.
 struct PackRecord {
   const unsigned short* weights;  // [rows, columns] of bf16
   unsigned long long chunk;       // counted from the start of all streams
   unsigned long long columns, first_row;
   unsigned int num_rows, column_chunk;
-  unsigned int slices;                  // or 0: for many rows of activations,
+  unsigned int slices;                   // or 0: for many rows of activations,
   unsigned int group, matrix, matrices;  // ... so many rows of each of so many matrices, of which this is one
 };
 

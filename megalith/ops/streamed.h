@@ -74,15 +74,14 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
                 const int64_t rows = q.sizes.at("T");
                 const auto n = q.sizes.find("N");
                 return suits(q) && rows > stream::kMostRows && rows <= stream::kMostWideRows &&
-                       q.sizes.at("K") % 8 == 0 &&
-                       (n == q.sizes.end() ? q.sizes.at("L") == 32 : n->second % 2 == 0) &&
+                       q.sizes.at("K") % 8 == 0 && (n == q.sizes.end() ? q.sizes.at("L") == 32 : n->second % 2 == 0) &&
                        q.dtypes.at("y") != DType::f16;
               },
           .blocked = {"x", "y", "copy"},
           .area_bytes =
               [streamed](const graph::BodyQuery& q) {
-                return int64_t{stream::wide_bytes(streamed.order(q.sizes).group *
-                                                  static_cast<int64_t>(streamed.operands.size()))};
+                return int64_t{
+                    stream::wide_bytes(streamed.order(q.sizes).group * static_cast<int64_t>(streamed.operands.size()))};
               },
           .streamed = std::move(streamed)};
 }

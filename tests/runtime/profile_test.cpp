@@ -84,7 +84,8 @@ TEST(ProfileLayers, AreTimedFromTheEndOfTheOneBefore) {
   const auto add = [&](const std::string& name, int node, size_t worker, u64 ready, u64 end) {
     graph.tasks.push_back(task::Task{.name = name, .node = node});
     for (u32 i = 0; i < 2; ++i) {
-      const u64 begin = u64{17'000'000'000'000'000'000u} + i * 10'000;  // neither doubled in a u64 nor exact in a double
+      const u64 begin =
+          u64{17'000'000'000'000'000'000u} + i * 10'000;  // neither doubled in a u64 nor exact in a double
       profile.workers[worker].push_back(
           {static_cast<u32>(graph.tasks.size() - 1), i, begin + ready - 5, begin + ready, begin + end});
     }

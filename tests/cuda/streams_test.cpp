@@ -1,0 +1,100 @@
+// Which chunk of which matrix comes when in a worker's stream.
+#include "megalith/runtime/cuda/streams.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "megalith/graph/lower.h"
+#include "megalith/model/decoder.h"
+#include "megalith/task/partition.h"
+
+namespace megalith::runtime {
+namespace {
+
+// A decoder's streams, all tasks on one worker.
+struct Planned {
+  explicit Planned(int64_t max_rows)
+      : graph(build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-0.6B"),
+                            {.max_rows = max_rows, .target = "cuda"})) {
+    task::Partitioned partitioned = task::partition(graph, graph::lower(graph, "cuda"), 132);
+    tasks = {.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
+    tasks.workers.resize(1);
+    for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
+    plan = plan_streams(graph, tasks);
+  }
+  const std::vector<stream::PackRecord>& records(const std::string& name) const {
+    for (const auto& [matrix, records] : plan.records)
+      if (graph.tensor(matrix).name == name) return records;
+    throw std::runtime_error("no matrix \"" + name + "\"");
+  }
+
+  graph::Graph graph;
+  task::TaskGraph tasks;
+  StreamPlan plan;
+};
+
+constexpr const char *kGate = "model.layers.3.mlp.gate_proj.weight", *kUp = "model.layers.3.mlp.up_proj.weight";
+
+// Every chunk is somebody's, and every piece of every matrix lies in one.
+TEST(Streams, HoldEveryPieceOnce) {
+  for (const int64_t rows : {1, 8, 64, 128}) {
+    const Planned planned(rows);
+    std::vector<int> parts(planned.plan.num_chunks, 0);
+    for (const auto& [matrix, records] : planned.plan.records) {
+      const graph::Tensor& tensor = planned.graph.tensor(matrix);
+      std::map<u32, int64_t> rows_of_chunk;  // by chunk of the columns
+      for (const stream::PackRecord& record : records) {
+        parts.at(record.chunk) += record.slices == 0 ? 1 : static_cast<int>(record.matrices);
+        rows_of_chunk[record.column_chunk] += record.num_rows;
+        const auto chunk_rows = static_cast<int>(record.group * record.matrices);
+        const int64_t width = record.slices == 0 ? stream::wide_columns(chunk_rows)
+                                                 : stream::chunk_columns(static_cast<int>(record.slices));
+        EXPECT_LT(record.column_chunk * width, tensor.shape[1].size);
+        EXPECT_LT(record.matrix, record.matrices);
+      }
+      for (const auto& [chunk, num_rows] : rows_of_chunk) EXPECT_EQ(num_rows, tensor.shape[0].size) << tensor.name;
+      EXPECT_EQ(rows_of_chunk.size(), rows_of_chunk.rbegin()->first + 1u) << tensor.name;
+    }
+    for (const auto& [matrix, records] : planned.plan.records)
+      for (const stream::PackRecord& record : records)
+        ASSERT_EQ(parts[record.chunk], static_cast<int>(record.matrices)) << planned.graph.tensor(matrix).name;
+    EXPECT_THAT(parts, ::testing::Each(::testing::Gt(0)));
+  }
+}
+
+// Of many rows a chunk has gate and up side by side, of few one after the other.
+TEST(Streams, TakeTwoMatricesTogetherOrInTurns) {
+  for (const int64_t rows : {8, 64}) {
+    const Planned planned(rows);
+    const auto &gate = planned.records(kGate), &up = planned.records(kUp);
+    ASSERT_EQ(gate.size(), up.size());
+    for (size_t i = 0; i < gate.size(); ++i) {
+      EXPECT_EQ(gate[i].first_row, up[i].first_row);
+      EXPECT_EQ(gate[i].column_chunk, up[i].column_chunk);
+      EXPECT_EQ(gate[i].matrix, 0u);
+      EXPECT_EQ(up[i].matrix, 1u);
+      if (rows > stream::kMostRows)
+        EXPECT_EQ(gate[i].chunk, up[i].chunk);
+      else
+        EXPECT_LT(gate[i].chunk, up[i].chunk);
+    }
+  }
+}
+
+// As many rows of weights at a time as leave the busiest of 132 workers the fewest.
+TEST(Streams, ChunksOfManyRowsSuitTheMatrix) {
+  EXPECT_EQ(stream::wide_group(6144, 1), 48) << "128 workers have one group each; of 64 rows 96 would";
+  EXPECT_EQ(stream::wide_group(4096, 1), 32);
+  EXPECT_EQ(stream::wide_group(151936, 1), 64) << "18 of 64, as many rows as 36 of 32";
+  EXPECT_EQ(stream::wide_group(12288, 2), 32) << "of each";
+  EXPECT_EQ(stream::wide_group(3072, 2), 24);
+  for (const int chunk_rows : {32, 48, 64}) {
+    EXPECT_EQ(stream::wide_columns(chunk_rows) % 32, 0);
+    EXPECT_LE(chunk_rows / 8 * stream::wide_block_bytes(chunk_rows), stream::kChunkBytes);
+    EXPECT_GT(chunk_rows * (stream::wide_columns(chunk_rows) + 32) * 2, stream::kChunkBytes);
+  }
+}
+
+}  // namespace
+}  // namespace megalith::runtime
