@@ -278,6 +278,10 @@ inline u32 keep(u32 value) {
   asm volatile("" : "+r"(value));
   return value;
 }
+inline const f32* keep(const f32* address) {
+  asm volatile("" : "+l"(address));
+  return address;
+}
 
 /// d += a b: a 16 x 16 of weights, b 16 x 8 of activations (mma, PTX ISA section 9.7.14).
 inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
@@ -313,6 +317,11 @@ inline uint4 load_quad(const bf16* from) {
                : "memory");
   return value;
 }
+inline u32 load_pair(const bf16* from) {
+  u32 pair;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(pair) : "l"(from) : "memory");
+  return pair;
+}
 /// Into the L2, a line of 128 bytes.
 inline void prefetch_line(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
 
@@ -324,6 +333,11 @@ inline uint4 load_shared(u32 at) {
                : "r"(at)
                : "memory");
   return value;
+}
+inline u32 load_shared_pair(u32 at) {
+  u32 pair;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pair) : "r"(at) : "memory");
+  return pair;
 }
 inline void store_shared(u32 at, f32 value) {
   asm volatile("st.shared.f32 [%0], %1;" : : "r"(at), "f"(value) : "memory");

@@ -88,11 +88,6 @@ template <int kChunkRows>
 inline WeightsAt weights_at(u32 chunk, u32 step) {
   return {chunk + step * kStepBytes, stream::wide_block_bytes(kChunkRows)};
 }
-inline u32 load_shared_pair(u32 at) {
-  u32 value;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(at) : "memory");
-  return value;
-}
 /// By each warp for itself.
 template <int kSums>
 inline void wide_multiply(f32 (&d)[kSums], uint4 x, WeightsAt weights) {
@@ -123,11 +118,6 @@ template <i64 kRows, i64 kColumns>
 struct RowByRow {
   const bf16* at;
 };
-inline u32 load_pair(const bf16* from) {
-  u32 pair;
-  asm volatile("ld.global.u32 %0, [%1];" : "=r"(pair) : "l"(from) : "memory");
-  return pair;
-}
 template <i64 kRows, i64 kColumns>
 inline Quads load_quads(RowByRow<kRows, kColumns> x, int m, int block) {
   const int row = m * row_blocks::kRows + lane() / 4, column = block * row_blocks::kColumns + lane() % 4 * 8;
@@ -266,12 +256,6 @@ class WideSums {
  private:
   f32 sum_[kSums];
 };
-
-/// The same address from now on, as keep() of multiply.cuh has it.
-inline const f32* keep(const f32* address) {
-  asm volatile("" : "+l"(address));
-  return address;
-}
 
 /// The scale of each row's norm, from its squares: eight threads a row add up every eighth sum each, then each other's.
 /// By the block; there after its next barrier.

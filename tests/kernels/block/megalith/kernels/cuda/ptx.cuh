@@ -131,7 +131,7 @@ extern u8 dynamic_shared[];
 inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
 
 using Barrier = u64;
-bool barrier_passed(Barrier*, u32);
+bool barrier_passed(Barrier*, u32);  // of who includes this
 
 // Shared memory has addresses of 32 bits: how far from here something lies.
 inline u8 shared_origin;
@@ -147,7 +147,8 @@ template <int kCount>
 bool barriers_passed(const u32 (&)[kCount], const u32 (&)[kCount]) {
   return true;
 }
-inline void barrier_arrive_at(u32 at) { atomic_add(shared_at<Barrier>(at), Barrier(1)); }
+inline void barrier_arrive(Barrier* barrier) { __atomic_fetch_add(barrier, 1, __ATOMIC_RELEASE); }
+inline void barrier_arrive_at(u32 at) { barrier_arrive(shared_at<Barrier>(at)); }
 
 // ---- calculations ------------------------------------------------------------------------------
 
@@ -157,6 +158,7 @@ inline f32 fast_divide(f32 a, f32 b) { return a / b; }
 inline u32 pack_bf16(f32 low, f32 high) { return to_bf16(low).bits | static_cast<u32>(to_bf16(high).bits) << 16; }
 inline f32 one_of(u32 pair, int which) { return to_f32(bf16{static_cast<u16>(pair >> 16 * which)}); }
 inline u32 keep(u32 value) { return value; }
+inline const f32* keep(const f32* address) { return address; }
 
 /// Where the PTX ISA has what (section 9.7.14, m16n8k16): of the first operand register r has row g + 8 (r % 2),
 /// columns 2 t + 8 (r / 2) and the next, of the second rows 2 t + 8 r and the next, column g; of the sum number i is in
@@ -189,8 +191,14 @@ inline uint4 load_quad(const bf16* from) {
   std::memcpy(&value, from, sizeof value);
   return value;
 }
+inline u32 load_pair(const bf16* from) {
+  u32 pair;
+  std::memcpy(&pair, from, sizeof pair);
+  return pair;
+}
 inline void prefetch_line(const bf16*) {}
 inline uint4 load_shared(u32 at) { return *shared_at<uint4>(at); }
+inline u32 load_shared_pair(u32 at) { return *shared_at<u32>(at); }
 inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
   if (puts) *shared_at<f32>(at) = (adds ? *shared_at<f32>(at) : 0) + sum;
 }
@@ -201,6 +209,7 @@ struct ThreadIndex {
   operator u32() const { return static_cast<u32>(self); }
 };
 inline constexpr struct { ThreadIndex x; } threadIdx;
+inline constexpr struct { u32 x = 1; } blockDim;  // of a kernel that one thread runs
 
 template <class T>
 T __shfl_xor_sync(u32, T value, int apart) {

@@ -1,0 +1,232 @@
+// A GPU's projections for many rows (kernels/cuda/wide.cuh) on a block of the host's threads, against f64. One thread
+// more lays weights out as pack.cuh does and hands them to the block, chunk by chunk, through a ring of fewer slots
+// than there are warpgroups.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+// What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
+#define megalith megalith_wide_block
+#define MEGALITH_BLOCK_WARPS 16
+#define MEGALITH_BLOCK_LANES 32
+#define MEGALITH_AREA_BYTES (72 << 10)
+#define MEGALITH_SHARED_BYTES ((8 << 10) + MEGALITH_AREA_BYTES + 3 * (16 << 10))
+#define MEGALITH_STREAM_ROWS 128
+#include "megalith/kernels/cuda/pack.cuh"
+#include "megalith/kernels/cuda/wide.cuh"
+
+namespace megalith::kernels {
+__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+
+/// A phase is counted when it ends.
+bool barrier_passed(Barrier* barrier, u32 parity) {
+  std::this_thread::yield();
+  return (__atomic_load_n(barrier, __ATOMIC_ACQUIRE) & 1) != parity;
+}
+
+namespace {
+
+static_assert(kRingSlots == 3 && stream::wide_bytes(64) <= MEGALITH_AREA_BYTES);
+
+enum class Kind { plain, scaled, residual, gate_up };
+
+/// The operands of a projection, and a task of two and a half groups of its rows of weights.
+template <Kind kOf, i64 kMostRows, i64 kRowsOfWeights, i64 kColumns>
+struct Task {
+  static constexpr Kind kKind = kOf;
+  static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
+  static constexpr i64 T_largest = kMostRows, N = kRowsOfWeights, K = kColumns, L = 32;
+  static constexpr int kGroup = kKind == Kind::residual ? 32 : stream::wide_group(N, kMatrices);
+  static constexpr i64 C = kKind == Kind::residual ? N / L : 37;  // of squares
+  static constexpr f32 eps = 1e-5f;
+  static constexpr bool kInBlocks = K % row_blocks::kColumns == 0;
+  std::conditional_t<kInBlocks, Blocked<const bf16, kMostRows, K>, const bf16*> x;
+  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;  // (T, C)
+  const bf16* norm;                                                       // (N)
+  const f32* residual;                                                    // (T, N)
+  f32* y;                                                                 // (T, N)
+  Blocked<bf16, kMostRows, kKind == Kind::residual ? N : 32> copy;        // (T, N)
+  i64 T, n_begin = kGroup, n_end = kKind == Kind::residual ? 3 * kGroup : 3 * kGroup + kGroup / 2;
+  i64 c_begin = 1, c_end = 3;
+  static constexpr u64 kFirstChunk = 5;
+  RingPlace ring = ring_place(kFirstChunk);
+  Epoch epoch = {7, nullptr};
+
+  void run() const {
+    if constexpr (kKind == Kind::plain) wide_linear(*this);
+    if constexpr (kKind == Kind::scaled) wide_scaled_linear(*this);
+    if constexpr (kKind == Kind::residual) wide_linear_residual_squares(*this);
+    if constexpr (kKind == Kind::gate_up) wide_scaled_gate_up(*this);
+  }
+};
+
+template <class Of>
+class WideBlock : public ::testing::Test {
+ protected:
+  static constexpr size_t K = Of::K, N = Of::N;
+
+  bf16 one() { return to_bf16(std::normal_distribution<f32>()(random_)); }
+  void make(i64 rows) {
+    task_.T = rows;
+    x_.assign(static_cast<size_t>(Of::T_largest) * K, bf16{0x7fc0});
+    plain_ = x_;
+    for (size_t i = 0; i < static_cast<size_t>(rows) * K; ++i) {
+      plain_[i] = one();
+      x_[Of::kInBlocks ? row_blocks::index(static_cast<u32>(i / K), i % K, Of::T_largest) : i] = plain_[i];
+    }
+    if constexpr (Of::kInBlocks)
+      task_.x = {x_.data()};
+    else
+      task_.x = x_.data();
+    // Nobody reads the rows of another task.
+    weights_.assign(Of::kMatrices * N * K, bf16{0x7fc0});
+    for (int matrix = 0; matrix < Of::kMatrices; ++matrix)
+      for (i64 n = task_.n_begin; n < task_.n_end; ++n)
+        for (size_t k = 0; k < K; ++k)
+          weights_[(static_cast<size_t>(matrix) * N + static_cast<size_t>(n)) * K + k] = one();
+    squares_.assign(static_cast<size_t>(Of::T_largest * Of::C), NAN);
+    if (Of::kKind != Kind::residual)
+      for (i64 i = 0; i < rows * Of::C; ++i) squares_[static_cast<size_t>(i)] = std::abs(to_f32(one()));
+    norm_.clear(), residual_.clear();
+    for (size_t n = 0; n < N; ++n) norm_.push_back(one());
+    for (size_t i = 0; i < static_cast<size_t>(rows) * N; ++i) residual_.push_back(to_f32(one()));
+    y_.assign(static_cast<size_t>(rows) * N, NAN);
+    if (Of::kKind == Kind::residual) copy_.assign(static_cast<size_t>(Of::T_largest) * N, bf16{0x7fc0});
+    task_.squares = squares_.data(), task_.norm = norm_.data(), task_.residual = residual_.data();
+    task_.y = y_.data(), task_.copy = {copy_.data()};
+  }
+  /// As a producer does, each chunk once its slot is free.
+  void stream() {
+    self = 0;
+    RingBarriers& barriers = ring_barriers();
+    for (u64 s = 0; s < kRingSlots; ++s) {
+      barriers.full[s] = (Of::kFirstChunk + kRingSlots - 1 - s) / kRingSlots;
+      barriers.empty[s] = 0;
+    }
+    ready_ = true;
+    ready_.notify_all();
+    constexpr int kChunkRows = Of::kGroup * Of::kMatrices, kWidth = stream::wide_columns(kChunkRows);
+    u64 chunk = 0;
+    for (i64 row = task_.n_begin; row < task_.n_end; row += Of::kGroup)
+      for (u32 columns = 0; columns * kWidth < Of::K; ++columns, ++chunk) {
+        const u64 slot = (Of::kFirstChunk + chunk) % kRingSlots;
+        while (__atomic_load_n(&barriers.empty[slot], __ATOMIC_ACQUIRE) < chunk / kRingSlots * kWarps)
+          std::this_thread::yield();
+        for (u32 matrix = 0; matrix < Of::kMatrices; ++matrix)
+          pack_chunk(ring_slot(static_cast<u32>(slot)),
+                     {.weights = &weights_[matrix * N * K].bits,
+                      .chunk = 0,
+                      .columns = K,
+                      .first_row = static_cast<u64>(row),
+                      .num_rows = static_cast<u32>(min(i64{Of::kGroup}, task_.n_end - row)),
+                      .column_chunk = columns,
+                      .slices = 0,
+                      .group = Of::kGroup,
+                      .matrix = matrix,
+                      .matrices = Of::kMatrices});
+        __atomic_fetch_add(&barriers.full[slot], 1, __ATOMIC_RELEASE);
+      }
+    num_chunks_ = chunk;
+  }
+  void run() {
+    ready_ = false;
+    std::jthread producer([this] { stream(); });
+    ready_.wait(false);
+    by_block([this] { task_.run(); });
+  }
+
+  struct Sum {
+    f64 value = 0, size = 0;
+  };
+  Sum sum(size_t matrix, i64 t, i64 n) const {
+    Sum result;
+    for (size_t k = 0; k < K; ++k) {
+      const f64 term = f64(to_f32(plain_[static_cast<size_t>(t) * K + k])) *
+                       to_f32(weights_[(matrix * N + static_cast<size_t>(n)) * K + k]);
+      result.value += term, result.size += std::abs(term);
+    }
+    if (Of::kKind == Kind::plain || Of::kKind == Kind::residual) return result;
+    f64 squares = 0;
+    for (i64 c = 0; c < Of::C; ++c) squares += squares_[static_cast<size_t>(t * Of::C + c)];
+    const f64 scale = 1 / std::sqrt(squares / K + Of::eps);
+    return {result.value * scale, result.size * scale};
+  }
+  void check() const {
+    for (i64 t = 0; t < task_.T; ++t)
+      for (i64 n = 0; n < Of::N; ++n) {
+        const size_t at = static_cast<size_t>(t) * N + static_cast<size_t>(n);
+        SCOPED_TRACE(testing::Message() << "row " << t << " of " << task_.T << ", column " << n);
+        if (n < task_.n_begin || n >= task_.n_end) {
+          ASSERT_TRUE(std::isnan(y_[at])) << "of another task";
+          continue;
+        }
+        Sum wanted = sum(0, t, n);
+        if (Of::kKind == Kind::residual) wanted.value += residual_[at];
+        if (Of::kKind == Kind::gate_up) {
+          const Sum up = sum(1, t, n);
+          const f64 silu = wanted.value / (1 + std::exp(-wanted.value));
+          wanted = {silu * up.value, 1.1 * wanted.size * std::abs(up.value) + std::abs(silu) * up.size};
+        }
+        ASSERT_NEAR(y_[at], wanted.value, 1e-6 * wanted.size);
+      }
+    if constexpr (Of::kKind == Kind::residual) check_copy();
+    // Who has a chunk gives it back, for as many as the ring waits for.
+    for (u64 s = 0; s < kRingSlots; ++s) {
+      const u64 first = (s + kRingSlots - Of::kFirstChunk % kRingSlots) % kRingSlots;
+      EXPECT_EQ(ring_barriers().empty[s], (num_chunks_ + kRingSlots - 1 - first) / kRingSlots * kWarps);
+    }
+  }
+  void check_copy() const {
+    for (i64 t = 0; t < task_.T; ++t)
+      for (i64 c = 0; c < Of::C; ++c) {
+        const f32 squares = squares_[static_cast<size_t>(t * Of::C + c)];
+        f64 wanted = 0;
+        for (i64 n = c * Of::L; n < (c + 1) * Of::L; ++n) {
+          const f32 y = y_[static_cast<size_t>(t * Of::N + n)],
+                    copy = to_f32(copy_[row_blocks::index(static_cast<u32>(t), static_cast<u32>(n), Of::T_largest)]);
+          wanted += f64(y) * y;
+          if (c >= task_.c_begin && c < task_.c_end)
+            ASSERT_EQ(copy, to_f32(to_bf16(y * to_f32(norm_[static_cast<size_t>(n)]))));
+          else
+            ASSERT_TRUE(std::isnan(copy)) << "of another task";
+        }
+        if (c >= task_.c_begin && c < task_.c_end)
+          ASSERT_NEAR(squares, wanted, 1e-6 * wanted);
+        else
+          ASSERT_TRUE(std::isnan(squares)) << "of another task";
+      }
+  }
+
+  Of task_ = {};
+
+ private:
+  std::mt19937 random_{1};
+  std::atomic<bool> ready_{false};
+  u64 num_chunks_ = 0;
+  std::vector<bf16> x_, plain_, norm_, weights_, copy_;
+  std::vector<f32> squares_, residual_, y_;
+};
+
+// Of 64, 48 and 32 rows of weights; of fewer chunks than there are warpgroups and of more; of up to 16, 64 and 128
+// rows.
+using Tasks = ::testing::Types<Task<Kind::plain, 16, 32770, 168>, Task<Kind::plain, 64, 6150, 416>,
+                               Task<Kind::plain, 128, 200, 1312>, Task<Kind::scaled, 64, 6150, 832>,
+                               Task<Kind::scaled, 128, 200, 288>, Task<Kind::residual, 32, 128, 1312>,
+                               Task<Kind::residual, 128, 128, 768>, Task<Kind::gate_up, 48, 12288, 672>,
+                               Task<Kind::gate_up, 128, 3072, 352>, Task<Kind::gate_up, 64, 70, 264>>;
+TYPED_TEST_SUITE(WideBlock, Tasks);
+
+TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {
+  for (const i64 rows : {TypeParam::T_largest, (TypeParam::T_largest + 2) / 2}) {
+    this->make(rows);
+    this->run();
+    this->check();
+  }
+}
+
+}  // namespace
+}  // namespace megalith::kernels
