@@ -1,8 +1,10 @@
 // What goes wrong with a driver and a card, and what Megalith says then.
 #include <gmock/gmock.h>
 
+#include "cuda/skip.h"
 #include "driver/fake_driver.h"
 #include "megalith/base/error.h"
+#include "megalith/engine/engine.h"
 #include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/runtime/cuda/memory.h"
 
@@ -97,6 +99,28 @@ TEST_F(FaultsTest, AContextThatAKernelEndedStaysDead) {
   char byte = 0;
   EXPECT_THAT(message_of<SystemError>([&] { memory.download(&byte, 1); }), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
   driver.stream_destroy(stream);
+}
+
+// In a process of its own, since nothing of the GPU is to be had afterwards.
+TEST_F(FaultsTest, AKernelThatDoesNotStopIsAnErrorAndNobodyWaitsForIt) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const EnvironmentVariable watchdog("MEGALITH_WATCHDOG_MS", "300");
+        fake.worker_never_ends = true;
+        const auto run = [] {
+          engine::Engine engine(MEGALITH_SOURCE_DIR "/models/storyteller", {.target = "cuda"});
+          engine.generate({{.prompt = {1, 2, 3}}}, {});
+        };
+        std::string message = message_of<runtime::HangError>(run);
+        message += " | " + message_of<SystemError>(run);
+        std::fprintf(stderr, "%s | %d calls wait\n", message.c_str(), fake.waits_for_ever);
+        std::_Exit(0);
+      },
+      ::testing::ExitedWithCode(0),
+      "made no progress(.|\n)*\\[cuda\\] (.)* does not stop: a worker does not return from its task(.|\n)* \\| "
+      "\\[cuda\\] (.)* end it \\| 0 calls wait");
 }
 
 TEST_F(FaultsTest, AKernelThatTheDriverDoesNotKnow) {

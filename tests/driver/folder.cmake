@@ -2,7 +2,7 @@
 foreach(name fake_cuda fake_cuda_old)
   add_library(${name} SHARED ${CMAKE_CURRENT_LIST_DIR}/fake/fake_cuda.cpp)
   target_link_libraries(${name} PRIVATE megalith_flags)
-  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR})
   add_dependencies(test_driver ${name})
 endforeach()
 target_compile_definitions(fake_cuda_old PRIVATE FAKE_CUDA_IS_OLD)

@@ -45,6 +45,7 @@ CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options)
 CudaLauncher::~CudaLauncher() {
   cancel();
   if (watcher_.joinable()) watcher_.join();
+  if (gpu_is_abandoned()) return;
   const CudaDriver& driver = CudaDriver::get();
   driver.stream_destroy(side_stream_);
   driver.stream_destroy(run_stream_);
@@ -118,7 +119,12 @@ void CudaLauncher::watch() {
       std::this_thread::sleep_for(kTick);
       if (aborted_ms >= 0) {
         if (++aborted_ms * kTick.count() < kGraceMs) continue;
-        failure_ = fmt::format("[cuda] {} does not stop: a worker does not return from its task", image.name());
+        failure_ = fmt::format(
+            "[cuda] {} does not stop: a worker does not return from its task. The GPU is not to be had "
+            "for anything else before this process ends: end it",
+            image.name());
+        if (!hang_.empty()) hang_ += "\n  " + failure_;
+        abandon_gpu(failure_);
         break;
       }
       if (cancel_.load(std::memory_order_relaxed)) {

@@ -1,7 +1,9 @@
 #include "megalith/runtime/cuda/memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "megalith/base/error.h"
@@ -13,7 +15,27 @@ namespace megalith::runtime {
 
 using jit::CudaDriver;
 
+namespace {
+
+std::atomic<bool> is_abandoned{false};
+std::mutex why_mutex;
+std::string why_abandoned;
+
+}  // namespace
+
+void abandon_gpu(const std::string& why) {
+  const std::lock_guard guard(why_mutex);
+  why_abandoned = why;
+  is_abandoned.store(true, std::memory_order_release);
+}
+
+bool gpu_is_abandoned() { return is_abandoned.load(std::memory_order_acquire); }
+
 CudaContextGuard::CudaContextGuard(int ordinal) {
+  if (gpu_is_abandoned()) {
+    const std::lock_guard guard(why_mutex);
+    throw SystemError(why_abandoned);
+  }
   const CudaDriver& driver = CudaDriver::get();
   driver.check(driver.device_get(&device_, ordinal), fmt::format("opening GPU {}", ordinal));
   jit::CudaContext context = nullptr;
@@ -21,7 +43,9 @@ CudaContextGuard::CudaContextGuard(int ordinal) {
   driver.check(driver.context_set(context), "taking the GPU's context");
 }
 
-CudaContextGuard::~CudaContextGuard() { CudaDriver::get().context_release(device_); }
+CudaContextGuard::~CudaContextGuard() {
+  if (!gpu_is_abandoned()) CudaDriver::get().context_release(device_);
+}
 
 DeviceMemory::DeviceMemory(int64_t bytes, const std::string& what) : bytes_(std::max<int64_t>(bytes, 16)) {
   const CudaDriver& driver = CudaDriver::get();
@@ -47,7 +71,7 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 }
 
 DeviceMemory::~DeviceMemory() {
-  if (address_ != 0) CudaDriver::get().memory_free(address_);
+  if (address_ != 0 && !gpu_is_abandoned()) CudaDriver::get().memory_free(address_);
 }
 
 void DeviceMemory::upload(const void* from, int64_t bytes) {
@@ -92,7 +116,7 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
 }
 
 PinnedMemory::~PinnedMemory() {
-  if (data_ != nullptr) CudaDriver::get().host_free(data_);
+  if (data_ != nullptr && !gpu_is_abandoned()) CudaDriver::get().host_free(data_);
 }
 
 }  // namespace megalith::runtime

@@ -8,7 +8,15 @@
 
 namespace megalith::runtime {
 
+/// A kernel that does not return keeps the GPU: whatever frees something waits for it, for ever. So from now on nothing
+/// is freed before the process ends, which frees all of it, and no new context is taken. `why`: what whoever wants one
+/// is told.
+void abandon_gpu(const std::string& why);
+/// Whether that has happened.
+bool gpu_is_abandoned();
+
 /// The GPU's context on this thread, for as long as the object lives. Every thread that calls the driver needs one.
+/// SystemError if the GPU was abandoned.
 class CudaContextGuard {
  public:
   explicit CudaContextGuard(int ordinal);

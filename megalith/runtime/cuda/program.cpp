@@ -61,7 +61,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
 }
 
 CudaProgram::~CudaProgram() {
-  if (module_ != nullptr) CudaDriver::get().module_unload(module_);
+  if (module_ != nullptr && !gpu_is_abandoned()) CudaDriver::get().module_unload(module_);
 }
 
 void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKernel& kernel,

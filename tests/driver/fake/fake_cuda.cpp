@@ -1,5 +1,7 @@
 #include "driver/fake/fake_cuda.h"
 
+#include "megalith/jit/cuda/driver.h"
+
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -34,9 +36,11 @@ struct Event {
   long ticket = 0;
 };
 std::set<Stream*> streams;
+constexpr long kNever = -1;  // a ticket
+char worker;                 // the function of that name
 
 void run_until(Stream& stream, long ticket) {
-  while (!stream.work.empty() && stream.work.front().ticket <= ticket) {
+  while (!stream.work.empty() && stream.work.front().ticket <= ticket && stream.work.front().ticket != kNever) {
     stream.work.front().action();
     stream.done = stream.work.front().ticket;
     stream.work.pop_front();
@@ -45,6 +49,12 @@ void run_until(Stream& stream, long ticket) {
 
 void enqueue(Stream& stream, const char* from, std::function<void()> action) {
   stream.work.push_back({stream.next_ticket++, from, std::move(action)});
+}
+
+// What frees something waits for all that runs.
+void wait_for_all() {
+  for (const Stream* stream : streams)
+    if (!stream->work.empty() && stream->work.front().ticket == kNever) ++state.waits_for_ever;
 }
 
 // Every function begins with this: counts the call and says whether it fails.
@@ -113,6 +123,7 @@ Code cuDevicePrimaryCtxRetain(void** context, int) {
 }
 Code cuDevicePrimaryCtxRelease_v2(int) {
   const std::lock_guard guard(state.mutex);
+  if (retained == 1) wait_for_all();
   return --retained, 0;
 }
 Code cuCtxSetCurrent(void* context) { return has_context = context != nullptr, 0; }
@@ -131,6 +142,7 @@ Code cuMemAlloc_v2(Address* address, size_t bytes) {
 }
 Code cuMemFree_v2(Address address) {
   const std::lock_guard guard(state.mutex);
+  wait_for_all();
   if (!device_memory.contains(address)) return kInvalidValue;
   state.used_bytes -= device_memory[address];
   device_memory.erase(address);
@@ -148,6 +160,7 @@ Code cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
 }
 Code cuMemFreeHost(void* memory) {
   const std::lock_guard guard(state.mutex);
+  wait_for_all();
   auto* begin = static_cast<char*>(memory);
   if (!host_memory.contains(begin)) return kInvalidValue;
   for (Stream* stream : streams)
@@ -228,14 +241,24 @@ Code cuModuleLoadData(void** module, const void*) {
   FAKE("cuModuleLoadData");
   return *module = &state, 0;
 }
-Code cuModuleUnload(void*) { return 0; }
-Code cuModuleGetFunction(void** function, void*, const char*) { return *function = &state, 0; }
+Code cuModuleUnload(void*) {
+  const std::lock_guard guard(state.mutex);
+  return wait_for_all(), 0;
+}
+Code cuModuleGetFunction(void** function, void*, const char* name) {
+  return *function =
+             std::strcmp(name, "megalith_worker") == 0 ? static_cast<void*>(&worker) : static_cast<void*>(&state),
+         0;
+}
 Code cuFuncGetAttribute(int* value, int, void*) { return *value = 0, 0; }
 Code cuFuncSetAttribute(void*, int, int) { return 0; }
 Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) { return *blocks = 1, 0; }
 #ifndef FAKE_CUDA_IS_OLD  // came with CUDA 11.8
-Code cuLaunchKernelEx(const void*, void*, void**, void**) {
+Code cuLaunchKernelEx(const void* config, void* function, void**, void**) {
   FAKE("cuLaunchKernelEx");
+  if (function == &worker && state.worker_never_ends)
+    static_cast<Stream*>(static_cast<const megalith::jit::CudaLaunchConfig*>(config)->stream)
+        ->work.push_back({kNever, nullptr, [] {}});
   return 0;
 }
 #endif
