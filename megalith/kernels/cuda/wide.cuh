@@ -21,9 +21,8 @@
 
 namespace megalith::kernels {
 
-// ---- a multiplication by the tensor cores, of 64 rows of activations with a chunk's rows of weights
-// ------------------
-/// Of eight rows, 16 columns.
+// ---- a multiplication by the tensor cores: 64 rows of activations, a chunk's rows of weights ---------------------
+/// Of eight rows of weights, 16 columns.
 inline constexpr u32 kStepBytes = 256;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // Begun here, done when wide_wait() says so (wgmma, PTX ISA section 9.7.15); registers are the tensor cores' until
@@ -138,6 +137,16 @@ inline auto wide_rows(const Args&, const bf16* x) {
   return RowByRow<Args::T_largest, Args::K>{x};
 }
 
+/// Of the activations which 16 rows a warp has, and which of a turn's chunks: every kParts-th from this one on.
+template <int kParts>
+inline int wide_row_tile() {
+  return warp() / 4 / kParts * 4 + warp() % 4;
+}
+template <int kParts>
+inline int wide_part() {
+  return warp() / 4 % kParts;
+}
+
 /// What the warpgroups sum, of a row of activations those of a turn.
 template <int kChunkRows, int kParts>
 inline f32* wide_sums(int part, int row) {
@@ -145,7 +154,7 @@ inline f32* wide_sums(int part, int row) {
   return reinterpret_cast<f32*>(shared_area()) + (part * kRows + row) * kStride;
 }
 /// Of row `row` of activations with places n and n + 1 of the turn's rows of weights. After a barrier of the block
-/// behind put_wide_sums().
+/// behind WideSums::put().
 template <int kChunkRows, class Args>
 inline float2 wide_sum(const Args&, int row, int n) {
   constexpr int kParts = stream::wide_parts(Args::T_largest);
@@ -169,21 +178,19 @@ class ActivationsAhead {
 
   ActivationsAhead(X x, int rows, int columns)
       : x_(x),
-        m_(min(row_tile(), max(rows - 1, 0) / row_blocks::kRows)),
+        m_(min(wide_row_tile<kParts>(), max(rows - 1, 0) / row_blocks::kRows)),
         last_((columns + row_blocks::kColumns - 1) / row_blocks::kColumns - 1),
-        next_(part()) {
+        next_(wide_part<kParts>()) {
 #pragma unroll
     for (int block = 0; block < kAhead; ++block) put(block, next_ * kBlocks + block);
   }
 
-  /// Of the activations which 16 rows the warp has, and of a turn's chunks which ones: every kParts-th from `part` on.
-  static int row_tile() { return warp() / 4 / kParts * 4 + warp() % 4; }
-  static int part() { return warp() / 4 % kParts; }
-
   /// Chunks of a turn.
   int count() const { return last_ / kBlocks + 1; }
   /// Chunk `chunk` of a turn is multiplied.
-  void chunk_begins(int chunk) { now_ = chunk, next_ = chunk + kParts < count() ? chunk + kParts : part(); }
+  void chunk_begins(int chunk) {
+    now_ = chunk, next_ = chunk + kParts < count() ? chunk + kParts : wide_part<kParts>();
+  }
   /// Of the chunk.
   const Quads& operator[](int block) const { return quads_[block % kAhead]; }
   /// In the place of a block of the chunk what is kAhead blocks further.
@@ -209,14 +216,13 @@ class WideSums {
  public:
   template <class X>
   void multiply(RingPlace ring, ActivationsAhead<kChunkRows, kParts, X>& x) {
-    using Activations = ActivationsAhead<kChunkRows, kParts, X>;
-    constexpr int kBlocks = Activations::kBlocks;
+    constexpr int kBlocks = ActivationsAhead<kChunkRows, kParts, X>::kBlocks;
     const int chunks = x.count();
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sum_[i] = 0;
-    RingPlace place = ring.any_further(static_cast<u32>(Activations::part()));
+    RingPlace place = ring.any_further(static_cast<u32>(wide_part<kParts>()));
 #pragma unroll 1
-    for (int chunk = Activations::part(); chunk < chunks; chunk += kParts) {
+    for (int chunk = wide_part<kParts>(); chunk < chunks; chunk += kParts) {
       x.chunk_begins(chunk);
       const u32 weights = shared_address(ring_slot(place.slot));
       while (!all_of_warp(barrier_passed(&ring_barriers().full[place.slot], place.parity))) {}
@@ -242,13 +248,13 @@ class WideSums {
   }
   /// To wide_sums<kChunkRows, kParts>().
   void put() const {
+    const int first_row = wide_row_tile<kParts>() * row_blocks::kRows + lane() / 4;
 #pragma unroll
     for (int j = 0; j < kChunkRows / 8; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const f32* const of_tile = sum_ + 4 * j + 2 * half;
-        f32* const to = wide_sums<kChunkRows, kParts>(
-            warp() / 4 % kParts, (warp() / 4 / kParts * 4 + warp() % 4) * row_blocks::kRows + lane() / 4 + 8 * half);
+        f32* const to = wide_sums<kChunkRows, kParts>(wide_part<kParts>(), first_row + 8 * half);
         *reinterpret_cast<float2*>(to + 8 * j + lane() % 4 * 2) = {of_tile[0], of_tile[1]};
       }
   }
@@ -306,16 +312,12 @@ inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
   }
 }
 
-/// What a body without a norm does meanwhile.
-struct Nothing {
-  void operator()() const {}
-};
-
 /// y = x weight^T.
 template <class Args>
 inline void wide_linear(const Args& args) {
   constexpr int kGroup = stream::wide_group(Args::N, 1);
-  wide_run<kGroup, 1>(args, wide_rows(args, args.x), Nothing{}, [&](int row, int n, int column) {
+  const auto nothing = [] {};
+  wide_run<kGroup, 1>(args, wide_rows(args, args.x), nothing, [&](int row, int n, int column) {
     const float2 y = wide_sum<kGroup>(args, row, n);
     put_pair(args.y, row * static_cast<int>(Args::N) + column, y.x, y.y, args.epoch);
   });
