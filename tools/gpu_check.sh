@@ -155,6 +155,8 @@ step_soak() {
   run soak_storyteller 300 "$megalith" bench soak "$root/models/storyteller" --target cuda --steps 1000000
   run soak_Qwen3-0.6B 120 "$megalith" bench soak "$root/models/shapes/Qwen3-0.6B" --target cuda --load-format dummy \
     --max-seq-len 2048 --steps 20000
+  run soak_64_texts 120 "$megalith" bench soak "$root/models/storyteller" --target cuda --max-batch 64 -b 64 \
+    --max-seq-len 256 --steps 20000
 }
 
 work=$(mktemp -d)

@@ -180,12 +180,17 @@ TEST(Profile, NamesWhatBoundsTheStepAndWritesATrace) {
             "trace written to " + (folder / "trace.json") + ": open it at ui.perfetto.dev or chrome://tracing\n");
 }
 
-TEST(BenchSoak, MakesTheSameTextUntilThereAreEnoughSteps) {
+TEST(BenchSoak, MakesTheSameTextsUntilThereAreEnoughSteps) {
   const CommandResult result =
       megalith_command({"bench", "soak", kStoryteller, "--steps", "50", "--output-len", "20", "-t", "2", "-c", "256"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out,
-              ContainsRegex("^60 steps in [0-9.]+ s, 3 texts with the same bits: tokens [0-9a-f]+, logits "));
+              ContainsRegex("^60 steps in [0-9.]+ s, 3 runs with the same bits: tokens [0-9a-f]+, logits "));
+  const CommandResult of_two = megalith_command({"bench", "soak", kStoryteller, "--steps", "40", "--output-len", "20",
+                                                 "-t", "2", "-c", "256", "--max-batch", "2"});
+  ASSERT_EQ(of_two.code, 0) << of_two.err;
+  EXPECT_THAT(of_two.out,
+              ContainsRegex("^40 steps in [0-9.]+ s, 2 runs with the same bits: tokens [0-9a-f]+, logits "));
 }
 
 TEST(Logits, AreThoseOfEachTokenAndOnlyOfThoseBeforeIt) {

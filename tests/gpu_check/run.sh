@@ -45,7 +45,7 @@ for step in tests stream_build stream ours_Qwen3-0.6B_b1_c512 ours_Llama-3.2-1B_
   expect "a dry run" "$work/plan" "^$step "
 done
 "$check" --out "$work/dry" --bin /nowhere --dry-run --steps logits,soak >"$work/plan"
-for step in logits soak_storyteller soak_Qwen3-0.6B; do expect "steps that are named" "$work/plan" "^$step "; done
+for step in logits soak_storyteller soak_Qwen3-0.6B soak_64_texts; do expect "steps that are named" "$work/plan" "^$step "; done
 "$check" --out "$work/dry" --dry-run --steps tests >"$work/plan"
 expect "without --bin" "$work/plan" "^build .*cmake --preset release"
 
