@@ -2,10 +2,9 @@
 // megalith/kernels/cuda/wide.cuh does it: a block per multiprocessor, whose producer copies chunks of memory into a
 // ring while four warpgroups multiply them (wgmma), with activations from registers that are loaded from the L2 a few
 // blocks ahead. Chunks have 32 or 64 rows of weights; a warpgroup has whole chunks or a quarter of each one's columns;
-// copies are whole, or of 512 bytes, or none, when a chunk counts as there at once. Prints a table of nanoseconds. For
-// Hopper:
-//   nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -o streamed_products streamed_products.cu &&
-//   ./streamed_products
+// copies are whole, or of 512 bytes, or none, when a chunk counts as there at once. Then with clusters of two blocks
+// that share activations: each copies one half to both, past registers. Prints a table of nanoseconds. For Hopper:
+//   nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -o products streamed_products.cu && ./products
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,7 +14,8 @@
 
 namespace {
 
-constexpr int kWarpgroups = 4, kConsumers = 128 * kWarpgroups, kThreads = kConsumers + 32;
+// A warp copies weights; where activations are shared two more copy those, for two warpgroups each.
+constexpr int kWarpgroups = 4, kConsumers = 128 * kWarpgroups, kThreads = kConsumers + 3 * 32;
 constexpr int kSlots = 9, kChunk = 16384, kColumns = 4096, kTurns = 100, kAhead = 4;
 constexpr uint64_t kStride = uint64_t{64} << 20;  // of memory for each block
 constexpr unsigned kGiveUp = 1u << 24;            // looks before a stuck wait ends the kernel
@@ -53,6 +53,23 @@ __device__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
     if (looks > kGiveUp) __trap();
 }
 
+/// The same at the barrier in this one's place in block `rank` of the cluster.
+__device__ void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
+  asm volatile(
+      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }"
+      :
+      : "r"(shared_address(barrier)), "r"(rank)
+      : "memory");
+}
+__device__ uint32_t rank_in_cluster() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// By all threads of both blocks: neither ends while the other writes to it.
+__device__ void cluster_sync() { asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" : : : "memory"); }
+
 /// A place in the ring, and the parity of the phase in which a chunk is there.
 struct Place {
   uint32_t slot, parity;
@@ -64,6 +81,15 @@ struct Place {
 
 struct Ring {
   uint64_t full[kSlots], empty[kSlots];
+};
+__device__ void ring_init(Ring& ring) {
+  for (int i = 0; i < kSlots; ++i) barrier_init(&ring.full[i], 1), barrier_init(&ring.empty[i], kConsumers / 32);
+}
+
+/// Activations that two blocks share: for each warpgroup pieces of two times 32 columns, as they come.
+constexpr int kPieces = 2, kBlockBytes = 4096, kPieceBytes = 2 * kBlockBytes;
+struct Pieces {
+  uint64_t full[kWarpgroups][kPieces], empty[kWarpgroups][kPieces];
 };
 
 __device__ void produce(const Given& given, Ring& ring, uint8_t* slots, uint32_t num_chunks) {
@@ -92,6 +118,32 @@ __device__ void produce(const Given& given, Ring& ring, uint8_t* slots, uint32_t
     }
     next.go_on(1);
   }
+}
+
+/// Of each piece of a warpgroup's chunks, and of the next one's, one half, to both blocks of the cluster.
+template <int kRows>
+__device__ void produce_activations(const Given& given, Pieces& pieces, uint8_t* to, int first_warpgroup) {
+  constexpr int kBlocks = kChunk / 2 / kRows / 32, kChunks = kColumns / 32 / kBlocks;
+  const uint32_t rank = rank_in_cluster();
+  uint32_t slot = 0, parity = 1;
+  for (int turn = 0; turn < kTurns; ++turn)
+    for (int first = 0; first < kChunks; first += kWarpgroups)
+      for (int block = 0; block < kBlocks; block += 2) {
+        for (int warpgroup = first_warpgroup; warpgroup < first_warpgroup + 2; ++warpgroup) {
+          barrier_wait(&pieces.empty[warpgroup][slot], parity);
+          const uint32_t full = shared_address(&pieces.full[warpgroup][slot]);
+          asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" : : "r"(full), "r"(kPieceBytes) : "memory");
+          asm volatile(
+              "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, "
+              "[%3], %4;"
+              :
+              : "r"(shared_address(to + (warpgroup * kPieces + slot) * kPieceBytes + rank * kBlockBytes)),
+                "l"(given.activations + ((first + warpgroup) * kBlocks + block + rank) * kBlockBytes), "r"(kBlockBytes),
+                "r"(full), "h"(static_cast<uint16_t>(3))
+              : "memory");
+        }
+        if (++slot == kPieces) slot = 0, parity ^= 1;
+      }
 }
 
 #define SUMS_16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
@@ -183,12 +235,100 @@ __device__ void consume(const Given& given, Ring& ring, uint8_t* slots) {
   if (all == 12345) *given.sink = all;
 }
 
+__device__ uint4 load_shared(uint32_t at) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(at)
+               : "memory");
+  return value;
+}
+/// Whole chunks, with activations that two blocks share.
+template <int kRows>
+__device__ void consume_shared(const Given& given, Ring& ring, uint8_t* slots, Pieces& pieces, uint8_t* activations) {
+  constexpr int kBlocks = kChunk / 2 / kRows / 32, kChunks = kColumns / 32 / kBlocks;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warpgroup = warp / 4;
+  const uint32_t other = rank_in_cluster() ^ 1;
+  const uint32_t mine = shared_address(activations) + warpgroup * kPieces * kPieceBytes + warp % 4 * 1024 + lane * 16;
+  const auto wait = [](uint64_t* barrier, uint32_t parity) {
+    for (unsigned looks = 0; !__all_sync(~0u, barrier_passed(barrier, parity)); ++looks)
+      if (looks > kGiveUp) __trap();
+  };
+  Place place = {static_cast<uint32_t>(warpgroup), 0};
+  uint32_t piece = 0, parity = 0;
+  float all = 0;
+#pragma unroll 1
+  for (int turn = 0; turn < kTurns; ++turn) {
+    float sums[kRows / 2] = {};
+#pragma unroll 1
+    for (int chunk = warpgroup; chunk < kChunks; chunk += kWarpgroups) {
+      wait(&ring.full[place.slot], place.parity);
+      uint4 operands[2][4];
+#pragma unroll
+      for (int i = 0; i < kBlocks / 2; ++i) {
+        wait(&pieces.full[warpgroup][piece], parity);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          operands[i % 2][k] = load_shared(mine + piece * kPieceBytes + k / 2 * kBlockBytes + k % 2 * 512);
+        const uint32_t weights = shared_address(slots + place.slot * kChunk) + i * 1024;
+        asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) {
+          uint64_t matrix;
+          asm("mov.b64 %0, {%1, %2};"
+              : "=l"(matrix)
+              : "r"((weights >> 4 | 128 >> 4 << 16) + k * 16), "r"(kBlocks * 512 >> 4));
+          multiply(sums, operands[i % 2][k], matrix);
+        }
+        asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+        // What was in the piece is in registers.
+        if (lane == 0) {
+          barrier_arrive(&pieces.empty[warpgroup][piece]);
+          barrier_arrive_at(&pieces.empty[warpgroup][piece], other);
+        }
+        if (++piece == kPieces) piece = 0, parity ^= 1;
+        asm volatile("wgmma.wait_group.sync.aligned 1;" : : : "memory");
+      }
+      asm volatile("wgmma.wait_group.sync.aligned 0;" : : : "memory");
+      if (lane < kWarpgroups) barrier_arrive(&ring.empty[place.slot]);
+      place.go_on(kWarpgroups);
+    }
+    for (const float sum : sums) all += sum;
+  }
+  if (all == 12345) *given.sink = all;
+}
+
+template <int kRows>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kThreads, 1) run_shared(Given given) {
+  extern __shared__ __align__(1024) uint8_t slots[];
+  __shared__ Ring ring;
+  __shared__ Pieces pieces;
+  if (threadIdx.x == 0) {
+    ring_init(ring);
+    for (int g = 0; g < kWarpgroups; ++g)
+      for (int i = 0; i < kPieces; ++i) barrier_init(&pieces.full[g][i], 1), barrier_init(&pieces.empty[g][i], 8);
+    asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+  }
+  __syncthreads();
+  cluster_sync();
+  uint8_t* const activations = slots + kSlots * kChunk;
+  const int warp = threadIdx.x / 32, helper = warp - kConsumers / 32;
+  if (helper < 0)
+    consume_shared<kRows>(given, ring, slots, pieces, activations);
+  else if (threadIdx.x % 32 == 0 && helper == 0)
+    produce(given, ring, slots, kTurns * (kColumns * kRows * 2 / kChunk));
+  else if (threadIdx.x % 32 == 0)
+    produce_activations<kRows>(given, pieces, activations, 2 * (helper - 1));
+  __syncwarp();
+  cluster_sync();
+}
+
 template <int kRows, bool kWhole, bool kLoads>
 __global__ void __launch_bounds__(kThreads, 1) run(Given given) {
   extern __shared__ __align__(1024) uint8_t slots[];
   __shared__ Ring ring;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kSlots; ++i) barrier_init(&ring.full[i], 1), barrier_init(&ring.empty[i], kConsumers / 32);
+    ring_init(ring);
     asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
   }
   __syncthreads();
@@ -196,10 +336,8 @@ __global__ void __launch_bounds__(kThreads, 1) run(Given given) {
   if (threadIdx.x == kConsumers) produce(given, ring, slots, kTurns * (kColumns * kRows * 2 / kChunk));
 }
 
-template <int kRows, bool kWhole, bool kLoads>
-void row(const char* name, Given given, int num_blocks) {
-  const auto kernel = run<kRows, kWhole, kLoads>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSlots * kChunk), "shared memory");
+void row(const char* name, void (*kernel)(Given), int rows, int shared_bytes, Given given, int num_blocks) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "shared memory");
   std::printf("| %s |", name);
   constexpr struct {
     uint32_t copied;
@@ -212,14 +350,15 @@ void row(const char* name, Given given, int num_blocks) {
     float best = 1e9f;
     for (int repetition = 0; repetition < 3; ++repetition) {
       check(cudaEventRecord(begin), "timing");
-      kernel<<<num_blocks, kThreads, kSlots * kChunk>>>(given);
+      kernel<<<num_blocks, kThreads, shared_bytes>>>(given);
+      check(cudaGetLastError(), "launching");
       check(cudaEventRecord(end), "timing");
       check(cudaEventSynchronize(end), "running");
       float milliseconds;
       check(cudaEventElapsedTime(&milliseconds, begin, end), "timing");
       best = std::min(best, milliseconds);
     }
-    std::printf(" %.0f |", best * 1e6 / (kTurns * (kColumns * kRows * 2 / kChunk)));
+    std::printf(" %.0f |", best * 1e6 / (kTurns * (kColumns * rows * 2 / kChunk)));
   }
   std::printf("\n");
 }
@@ -238,9 +377,12 @@ int main() {
   check(cudaMemset(activations, 0x3d, 64 * kColumns * 2), "setting activations");
   given.weights = weights, given.activations = activations;
   std::printf("| ns a chunk, copies under way | 2 | 3 | 4 | 4 of 512 bytes | none |\n|---|--:|--:|--:|--:|--:|\n");
-  row<64, true, false>("64 rows, whole chunks, no activations", given, num_blocks);
-  row<64, true, true>("64 rows, whole chunks", given, num_blocks);
-  row<64, false, true>("64 rows, a quarter of each chunk", given, num_blocks);
-  row<32, true, true>("32 rows, whole chunks", given, num_blocks);
-  row<32, false, true>("32 rows, a quarter of each chunk", given, num_blocks);
+  constexpr int kRing = kSlots * kChunk, kWithPieces = kRing + kWarpgroups * kPieces * kPieceBytes;
+  row("64 rows, whole chunks, no activations", run<64, true, false>, 64, kRing, given, num_blocks);
+  row("64 rows, whole chunks", run<64, true, true>, 64, kRing, given, num_blocks);
+  row("64 rows, a quarter of each chunk", run<64, false, true>, 64, kRing, given, num_blocks);
+  row("64 rows, whole chunks, shared by two", run_shared<64>, 64, kWithPieces, given, num_blocks);
+  row("32 rows, whole chunks", run<32, true, true>, 32, kRing, given, num_blocks);
+  row("32 rows, a quarter of each chunk", run<32, false, true>, 32, kRing, given, num_blocks);
+  row("32 rows, whole chunks, shared by two", run_shared<32>, 32, kWithPieces, given, num_blocks);
 }
