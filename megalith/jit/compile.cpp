@@ -8,6 +8,7 @@
 #include "megalith/graph/lower.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/plan_cache.h"
+#include "megalith/task/bytes.h"
 #include "megalith/task/json.h"
 #include "megalith/task/partition.h"
 #include "megalith/task/plan.h"
@@ -89,7 +90,8 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
 // The same from the cache; what is read is verified like anything else.
 void take_plan(Pipeline& pipeline, Plan plan, CompiledKernel& kernel) {
   kernel.tasks = pipeline.stage(
-      {"partition", "tasks.json"}, [&] { return task::from_json(plan.tasks); }, nullptr, nullptr, check_tasks);
+      {"partition", "tasks.json", StageFrom::cache}, [&] { return task::from_bytes(plan.tasks); }, nullptr, nullptr,
+      check_tasks);
   kernel.source = std::move(plan.source);
 }
 
@@ -114,7 +116,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
     take_plan(pipeline, std::move(*plan), kernel);
   } else {
     make_plan(pipeline, graph, options, kernel);
-    if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_json(kernel.tasks), kernel.source});
+    if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_bytes(kernel.tasks), kernel.source});
   }
   if (!options.plan_only && is_cuda_target(options.target)) {
     kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, cuda_architecture(options.target), cache);

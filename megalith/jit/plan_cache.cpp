@@ -9,6 +9,12 @@
 
 namespace megalith::jit {
 
+namespace {
+
+constexpr const char *kTasks = "/tasks.bin", *kSource = "/source.txt";
+
+}  // namespace
+
 PlanCache::PlanCache(const KernelCache& cache, const std::string& identity)
     : cache_(cache), key_(hash_hex("plan\n" + build_id() + "\n" + identity)) {}
 
@@ -17,7 +23,7 @@ std::optional<Plan> PlanCache::find() const {
   const std::optional<std::string> directory = cache_.find(key_);
   if (!directory) return std::nullopt;
   try {
-    return Plan{file_read(*directory + "/tasks.json"), file_read(*directory + "/kernel.cpp")};
+    return Plan{file_read(*directory + kTasks), file_read(*directory + kSource)};
   } catch (const SystemError&) {
     return std::nullopt;  // evicted between the look and the reading
   }
@@ -27,8 +33,8 @@ void PlanCache::store(const std::string& name, const Plan& plan) const {
   try {
     const CacheLock lock = cache_.lock(key_);
     const std::string workspace = cache_.workspace(key_);
-    file_write_atomic(workspace + "/tasks.json", plan.tasks);
-    file_write_atomic(workspace + "/kernel.cpp", plan.source);
+    file_write_atomic(workspace + kTasks, plan.tasks);
+    file_write_atomic(workspace + kSource, plan.source);
     cache_.store(key_, name, workspace);
   } catch (const SystemError& error) { log_info("the plan of {} is not kept: {}", name, error.what()); }
 }

@@ -11,8 +11,8 @@
 namespace megalith::jit {
 
 struct Plan {
-  std::string tasks;   // tasks.json
-  std::string source;  // kernel.cpp
+  std::string tasks;   // task/bytes.h
+  std::string source;  // kernel.cpp or kernel.cu
 };
 
 class PlanCache {

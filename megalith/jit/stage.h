@@ -22,13 +22,14 @@
 
 namespace megalith::jit {
 
-struct StageSpec {
-  std::string name;  // "partition"
-  std::string file;  // of its artifact, "tasks.json"; "" = none
-};
-
 enum class StageFrom { computed, override_file, cache };
 std::string_view stage_from_name(StageFrom from);
+
+struct StageSpec {
+  std::string name;                      // "partition"
+  std::string file;                      // of its artifact, "tasks.json"; "" = none
+  StageFrom from = StageFrom::computed;  // where its value comes from, unless it is overridden
+};
 
 struct StageReport {
   std::string name;
@@ -123,7 +124,7 @@ auto Pipeline::stage(const StageSpec& spec, Compute&& compute, Print&& print, Pa
   using T = std::decay_t<std::invoke_result_t<Compute>>;
 
   stage_begin(spec);
-  StageReport report{.name = spec.name, .file = spec.file};
+  StageReport report{.name = spec.name, .file = spec.file, .from = spec.from};
   const std::optional<std::string> edited = override_path(spec);
   std::string text;
 

@@ -50,12 +50,6 @@ std::string box_text(const loop::Box& box) {
   return text + "]";
 }
 
-bool touches_nothing(const loop::Box& box) {
-  for (size_t d = 0; d < box.lo.size(); ++d)
-    if (box.hi[d] <= box.lo[d]) return true;
-  return false;
-}
-
 std::string order_text(const Clocks& clocks, int first, int iteration, int second) {
   // Only within an iteration can a graph run the later one first for certain; across two, list order forbids it.
   const bool reversed = iteration == 1 && clocks.precedes(second, 1, first);

@@ -4,13 +4,60 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <tuple>
+#include <unordered_set>
+#include <vector>
 
 #include "megalith/task/verify_parts.h"
 
 namespace megalith::task::verifier {
 
 namespace {
+
+// The tasks that write an exchange, to be found by the box that is read.
+class Writers {
+ public:
+  void add(int task, const loop::Box& box) { list_.push_back({task, &box}); }
+
+  /// Sorts them along the dimension in which they differ most, so that few are looked at.
+  void sort() {
+    size_t most = 0;
+    for (size_t d = 0; d < list_.front().box->lo.size(); ++d) {
+      std::unordered_set<int64_t> begins;
+      for (const Writer& writer : list_) begins.insert(writer.box->lo[d]);
+      if (begins.size() > most) most = begins.size(), axis_ = d;
+    }
+    if (most == 0) return;  // of a number alone
+    std::sort(list_.begin(), list_.end(),
+              [&](const Writer& a, const Writer& b) { return a.box->lo[axis_] < b.box->lo[axis_]; });
+    int64_t end = 0;
+    for (Writer& writer : list_) writer.end_so_far = end = std::max(end, writer.box->hi[axis_]);
+  }
+
+  template <class Visit>
+  void visit(const loop::Box& read, Visit&& visit) const {
+    auto writer = list_.begin();
+    if (!read.lo.empty())
+      writer = std::upper_bound(list_.begin(), list_.end(), read.lo[axis_],
+                                [](int64_t begin, const Writer& w) { return begin < w.end_so_far; });
+    for (; writer != list_.end() && (read.lo.empty() || writer->box->lo[axis_] < read.hi[axis_]); ++writer)
+      if (meet(*writer->box, read)) visit(writer->task);
+  }
+
+ private:
+  struct Writer {
+    int task;
+    const loop::Box* box;
+    int64_t end_so_far = 0;  // of those up to this one
+  };
+  static bool meet(const loop::Box& a, const loop::Box& b) {
+    for (size_t d = 0; d < a.lo.size(); ++d)
+      if (a.lo[d] >= b.hi[d] || b.lo[d] >= a.hi[d]) return false;
+    return true;
+  }
+
+  std::vector<Writer> list_;
+  size_t axis_ = 0;
+};
 
 // What tasks wait for without an event: the words of exchanges. One gather per buffer and box that is read, reached
 // when all tasks that write into the box have run.
@@ -27,33 +74,27 @@ struct Gathers {
       return graph.buffers[static_cast<size_t>(region.buffer)].memory == Memory::exchange &&
              !touches_nothing(region.box);
     };
-    std::map<int, std::vector<std::pair<int, const loop::Box*>>> writes;  // by buffer
+    std::map<int, Writers> writers;  // by buffer
     for (size_t t = 0; t < graph.tasks.size(); ++t)
       for (const Region& region : graph.tasks[t].writes)
-        if (is_exchange(region)) writes[region.buffer].emplace_back(static_cast<int>(t), &region.box);
-    std::map<std::tuple<int, std::vector<int64_t>, std::vector<int64_t>>, int> known;
+        if (is_exchange(region)) writers[region.buffer].add(static_cast<int>(t), region.box);
+    for (auto& [buffer, of_buffer] : writers) of_buffer.sort();
+    std::vector<std::map<const loop::Box*, int, BoxOrder>> known(graph.buffers.size());
     for (size_t t = 0; t < graph.tasks.size(); ++t)
       for (const Region& region : graph.tasks[t].reads) {
         if (!is_exchange(region)) continue;
         const auto [entry, added] =
-            known.try_emplace({region.buffer, region.box.lo, region.box.hi}, static_cast<int>(gathers.size()));
+            known[static_cast<size_t>(region.buffer)].try_emplace(&region.box, static_cast<int>(gathers.size()));
+        const int gather = entry->second;
         if (added) {
           gathers.push_back({region.buffer});
-          for (const auto& [writer, box] : writes[region.buffer])
-            if (meet(*box, region.box)) {
-              signals[static_cast<size_t>(writer)].push_back(entry->second);
-              ++gathers.back().writers;
-            }
+          writers[region.buffer].visit(region.box, [&](int writer) {
+            signals[static_cast<size_t>(writer)].push_back(gather);
+            ++gathers.back().writers;
+          });
         }
-        waits[t].push_back(entry->second);
+        waits[t].push_back(gather);
       }
-  }
-
- private:
-  static bool meet(const loop::Box& a, const loop::Box& b) {
-    for (size_t d = 0; d < a.lo.size(); ++d)
-      if (a.lo[d] >= b.hi[d] || b.lo[d] >= a.hi[d]) return false;
-    return true;
   }
 };
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,7 +16,10 @@ namespace megalith::task::verifier {
 class Findings {
  public:
   void add(FindingKind kind, std::vector<int> tasks, int event, int buffer, std::string message) {
-    if (!full()) list_.push_back({kind, std::move(tasks), event, buffer, std::move(message)});
+    add({kind, std::move(tasks), event, buffer, std::move(message)});
+  }
+  void add(Finding finding) {
+    if (!full()) list_.push_back(std::move(finding));
   }
   bool none() const { return list_.empty(); }
   bool full() const { return list_.size() >= kMost; }
@@ -31,6 +36,15 @@ void check_structure(const TaskGraph& graph, Findings& findings);
 /// A run of one iteration, or the cycle that stops it: the order in which the tasks ran; shorter than the graph if
 /// stuck.
 std::vector<int> simulate(const TaskGraph& graph, Findings& findings);
+
+/// A task in one of the two iterations that are looked at.
+struct Instance {
+  int task = -1;  // -1: nobody
+  int iteration = 0;
+};
+
+/// Per worker the last moment (Clocks) at which it did something; 0: it did not.
+using Moments = std::span<int>;
 
 /// Who precedes whom, over two iterations. A moment is a task's position in its worker's list, counted from 1 through
 /// the first iteration and on through the second.
@@ -51,6 +65,16 @@ class Clocks {
   /// Per worker the last moment that precedes `task` of iteration 1.
   const int* clock(int task) const { return second_.data() + static_cast<size_t>(task) * stride_; }
   size_t num_workers() const { return stride_; }
+  /// A worker whose moment does not precede `task` of iteration 1; -1 if all do.
+  int late_worker(Moments moments, int task) const {
+    const int* of_task = clock(task);
+    int is_late = 0;
+    for (size_t w = 0; w < stride_; ++w) is_late |= moments[w] > of_task[w];  // no way out: by vectors
+    if (!is_late) return -1;
+    int w = 0;
+    while (moments[static_cast<size_t>(w)] <= of_task[w]) ++w;
+    return w;
+  }
 
  private:
   size_t stride_;
@@ -58,6 +82,13 @@ class Clocks {
   std::vector<int> length_;             // per worker
   std::vector<int> second_;             // (tasks, workers): clocks of iteration 1
 };
+
+/// What a worker does at a moment from 1.
+inline Instance instance_at(const TaskGraph& graph, int worker, int moment) {
+  const std::vector<int>& list = graph.workers[static_cast<size_t>(worker)];
+  const int length = static_cast<int>(list.size()), iteration = moment > length;
+  return {list[static_cast<size_t>(moment - iteration * length - 1)], iteration};
+}
 
 /// No signal of the next iteration can stand in for one of this.
 void check_overrun(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
@@ -72,9 +103,20 @@ int64_t check_shared_bytes(const TaskGraph& graph, const Clocks& clocks, Finding
 /// Per buffer the other arena buffers with bytes in common.
 std::vector<std::vector<int>> find_overlaps(const TaskGraph& graph);
 
+/// Some order of boxes.
+struct BoxOrder {
+  bool operator()(const loop::Box* a, const loop::Box* b) const {
+    return std::tie(a->lo, a->hi) < std::tie(b->lo, b->hi);
+  }
+};
+
 /// "[0:1, 0:128]"
 std::string box_text(const loop::Box& box);
-bool touches_nothing(const loop::Box& box);
+inline bool touches_nothing(const loop::Box& box) {
+  for (size_t d = 0; d < box.lo.size(); ++d)
+    if (box.hi[d] <= box.lo[d]) return true;
+  return false;
+}
 
 /// `..., and nothing orders them`, with what is true: unordered, or ordered the wrong way round.
 std::string order_text(const Clocks& clocks, int first, int iteration, int second);

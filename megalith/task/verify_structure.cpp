@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include "megalith/task/verify_parts.h"
 
@@ -99,11 +100,13 @@ class Structure {
     for (const Region& region : task.reads) check_region(t, region, false);
     for (const Region& region : task.writes) check_region(t, region, true);
     for (const Wait& wait : task.waits) check_wait(t, wait);
-    std::unordered_set<int> seen;
-    for (int event : task.signals) {
+    std::vector<int> signals = task.signals;
+    std::sort(signals.begin(), signals.end());
+    for (size_t i = 0; i < signals.size(); ++i) {
+      const int event = signals[i];
       if (!in_range(event, graph_.events.size()))
         add({t}, -1, -1, "task \"{}\" signals event {} of {}", task.name, event, graph_.events.size());
-      else if (!seen.insert(event).second)
+      else if (i > 0 && event == signals[i - 1])
         add({t}, event, -1, "task \"{}\" signals event \"{}\" twice", task.name, event_name(event));
     }
   }

@@ -1,0 +1,143 @@
+#include "megalith/task/bytes.h"
+
+#include <concepts>
+#include <cstring>
+#include <type_traits>
+
+#include "megalith/base/error.h"
+
+namespace megalith::task {
+
+namespace {
+
+// Each struct's fields once, for both ways.
+template <class Bytes, class T>
+concept Is = std::same_as<std::remove_const_t<Bytes>, T>;
+
+void fields(auto& bytes, Is<loop::Range> auto& range) { bytes(range.iname, range.begin, range.end); }
+void fields(auto& bytes, Is<Region> auto& region) { bytes(region.buffer, region.box.lo, region.box.hi); }
+void fields(auto& bytes, Is<Wait> auto& wait) { bytes(wait.event, wait.count, wait.lag); }
+void fields(auto& bytes, Is<Event> auto& event) { bytes(event.name, event.arrivals); }
+void fields(auto& bytes, Is<Task> auto& task) {
+  bytes(task.name, task.node, task.tile, task.reads, task.writes, task.waits, task.signals, task.worker, task.cost_ns);
+}
+void fields(auto& bytes, Is<Buffer> auto& buffer) {
+  bytes(buffer.name, buffer.dtype, buffer.shape, buffer.memory, buffer.offset, buffer.bytes);
+}
+void fields(auto& bytes, Is<TaskGraph> auto& graph) {
+  bytes(graph.name, graph.tasks, graph.events, graph.workers, graph.buffers, graph.arena_bytes, graph.gate);
+}
+
+class Writer {
+ public:
+  std::string take() { return std::move(bytes_); }
+
+  void operator()(const auto&... values) { (write(values), ...); }
+
+ private:
+  // Seven bits a byte, the lowest first, the eighth if more follow; of numbers below 0 the complement, shifted.
+  void write(int64_t value) {
+    uint64_t rest = static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
+    for (; rest >= 128; rest >>= 7) bytes_.push_back(static_cast<char>(rest | 128));
+    bytes_.push_back(static_cast<char>(rest));
+  }
+  void write(int value) { write(int64_t{value}); }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void write(Enum value) { write(static_cast<int64_t>(value)); }
+  void write(double value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
+  void write(const std::string& text) {
+    write(static_cast<int64_t>(text.size()));
+    bytes_ += text;
+  }
+  void write(const std::optional<int>& value) { write(value ? *value : int64_t{-1}); }
+  template <class T>
+  void write(const std::vector<T>& list) {
+    write(static_cast<int64_t>(list.size()));
+    for (const T& item : list) write(item);
+  }
+  template <class T>
+  requires requires(Writer& writer, const T& value) { fields(writer, value); }
+  void write(const T& value) { fields(*this, value); }
+
+  std::string bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+
+  bool at_end() const { return rest_.empty(); }
+  void operator()(auto&... values) { (read(values), ...); }
+
+ private:
+  [[noreturn]] static void fail(const char* what) {
+    throw UserError(fmt::format("[task graph] these bytes {}: they are no task graph of this build", what));
+  }
+
+  int64_t integer(int64_t lowest, int64_t highest) {
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+      if (rest_.empty() || shift > 63) fail("end within a number");
+      const uint64_t byte = static_cast<unsigned char>(rest_.front());
+      rest_.remove_prefix(1);
+      value |= (byte & 127) << shift;
+      if (byte < 128) break;
+    }
+    const int64_t result = static_cast<int64_t>(value >> 1 ^ -(value & 1));
+    if (result < lowest || result > highest) fail("have a number that is out of range");
+    return result;
+  }
+  // Of what has a byte at least: so nobody asks for more memory than there is something for.
+  size_t length() { return static_cast<size_t>(integer(0, static_cast<int64_t>(rest_.size()))); }
+
+  void read(int64_t& value) { value = integer(INT64_MIN, INT64_MAX); }
+  void read(int& value) { value = static_cast<int>(integer(INT32_MIN, INT32_MAX)); }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void read(Enum& value) {
+    value = static_cast<Enum>(integer(0, 127));  // which are known the verifier says
+  }
+  void read(double& value) {
+    if (rest_.size() < sizeof(value)) fail("end within a number");
+    std::memcpy(&value, rest_.data(), sizeof(value));
+    rest_.remove_prefix(sizeof(value));
+  }
+  void read(std::string& text) {
+    const size_t size = length();
+    text = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+  }
+  void read(std::optional<int>& value) {
+    const int64_t number = integer(-1, INT32_MAX);
+    if (number >= 0) value = static_cast<int>(number);
+  }
+  template <class T>
+  void read(std::vector<T>& list) {
+    list.resize(length());
+    for (T& item : list) read(item);
+  }
+  template <class T>
+  requires requires(Reader& reader, T& value) { fields(reader, value); }
+  void read(T& value) { fields(*this, value); }
+
+  std::string_view rest_;
+};
+
+}  // namespace
+
+std::string to_bytes(const TaskGraph& graph) {
+  Writer writer;
+  fields(writer, graph);
+  return writer.take();
+}
+
+TaskGraph from_bytes(std::string_view bytes) {
+  TaskGraph graph;
+  Reader reader(bytes);
+  fields(reader, graph);
+  if (!reader.at_end()) throw UserError("[task graph] there are bytes behind the task graph");
+  return graph;
+}
+
+}  // namespace megalith::task
