@@ -188,10 +188,11 @@ graph::BodyQuery query_of(const graph::LoweredKernel& lowered) {
 }
 
 std::string kernel_info(const Dialect& dialect, const EmittedSource& source, const std::vector<std::string>& names) {
-  return fmt::format("{{\"version\": \"" MEGALITH_VERSION
-                     "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"bodies\": [{}]}}",
-                     dialect.target, source.scratch_bytes, source.area_bytes,
-                     names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
+  return fmt::format(
+      "{{\"version\": \"" MEGALITH_VERSION
+      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, \"bodies\": [{}]}}",
+      dialect.target, source.scratch_bytes, source.area_bytes, source.stream_rows,
+      names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
   const auto info = nlohmann::json::parse(kernel_info);
   kernel.scratch_bytes = info.at("scratch_bytes").get<int64_t>();
   kernel.area_bytes = info.at("area_bytes").get<int64_t>();
+  kernel.stream_rows = info.at("stream_rows").get<int64_t>();
 }
 
 // Of the operators that the graph uses: those that a user declared are not part of our own build.

@@ -29,6 +29,7 @@ struct CompiledKernel {
   std::string source;
   int64_t scratch_bytes = 0;  // per worker
   int64_t area_bytes = 0;     // of shared memory, per worker (GPU)
+  int64_t stream_rows = 0;    // of activations, at most, that are multiplied with weights from a stream (GPU)
   Build build;                // the loaded kernel; empty with plan_only, and for a GPU
   CudaBuild cuda;             // a GPU's
   CompileReport report;

@@ -16,9 +16,8 @@
 // With more than kMostRows rows of activations these are the first operand of a multiplication, 64 rows of it, and
 // weights are the second, read by the tensor cores where they lie in the ring (wgmma, kernels/cuda/wide.cuh). A chunk
 // then has all rows that are multiplied at a time, 32, 48 or 64, of one matrix or as many of each of two; its columns
-// are taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Column 8 t + 4 (step
-// % 2)
-// + 2 k + i of two steps' 32 stands at place 2 t + i, which is where kernels/row_blocks.h has it in the activations.
+// are taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Column 8 t + 4 (step % 2) + 2 k + i
+// of two steps' 32 stands at place 2 t + i, which is where kernels/row_blocks.h has it in the activations.
 #pragma once
 
 namespace megalith::stream {
@@ -49,11 +48,23 @@ constexpr int kStaticBytes = 1024, kVariablesBytes = 6144;
 [[maybe_unused]] constexpr int kSystemBytes = 1024;
 constexpr long long kReservedBytes = 8192;
 static_assert(kStaticBytes + 1023 + kVariablesBytes < kReservedBytes);
-/// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`: as many as there is room for, 0 if
-/// that is less than 2. What is in the ring when a worker begins to wait is what memory does meanwhile.
-constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {
-  const long long slots = (shared_bytes - kReservedBytes - scratch_bytes) / kChunkBytes;
-  return slots >= 12 ? 12 : slots >= 2 ? static_cast<int>(slots) : 0;
+/// Copies of a stream that are under way at a time. When one is begun all but the last kMostCopies - 1 are in, however
+/// they overtake each other.
+constexpr int kMostCopies = 4;
+/// Parts of a block that take chunks in turn, with many rows of activations.
+constexpr int kMostParts = 4;
+/// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`, with at most `rows` rows of
+/// activations: as many as there is room for, 0 if that is too few. What is in the ring when a worker begins to wait is
+/// what memory does meanwhile.
+///
+/// A barrier tells a phase from the one before and the one behind it, no more. So who asks for chunk n must know that
+/// chunk n - slots is in. With few rows every warp takes all chunks in order. With many a part has had chunk
+/// n - kMostParts, and when that was begun all up to n - kMostParts - kMostCopies were in: with as many slots that is
+/// enough. With fewer it is chunk n - kMostParts itself, or one before it, that has to be the slot's.
+constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long long rows) {
+  const long long room = (shared_bytes - kReservedBytes - scratch_bytes) / kChunkBytes;
+  const int slots = room >= 12 ? 12 : room >= 2 ? static_cast<int>(room) : 0;
+  return rows > kMostRows && slots < kMostParts + kMostCopies ? slots / kMostParts * kMostParts : slots;
 }
 
 /// Chunks that come into the L2 while the ring is full, with at most `rows` rows of activations. With many rows what is
@@ -63,7 +74,7 @@ constexpr int ring_slots(long long shared_bytes, long long scratch_bytes) {
 
 /// Of the four warpgroups each has 64 of at most `rows` rows of activations and a part of a chunk's columns.
 constexpr int kWideRows = 64;
-constexpr int wide_parts(long long rows) { return rows > kWideRows ? 2 : 4; }
+constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMostParts / 2 : kMostParts; }
 /// Columns of a chunk of `chunk_rows` rows: whole blocks of activations (kernels/row_blocks.h).
 constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
 /// From eight rows of weights to the next.

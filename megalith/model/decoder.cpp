@@ -32,18 +32,20 @@ constexpr int64_t kRowsOnCpu = 192, kRowsOnGpu = 4;
 
 // Fused, a multiplication or the attention of several rows has what it works on in shared memory, and weights stream
 // through what is left of that. Before a card is known it is a large one's.
-bool leaves_room(const ModelConfig& config, int64_t rows, const std::string& target) {
+bool leaves_room(const ModelConfig& config, int64_t rows, int64_t requests, const std::string& target) {
   const size_t colon = target.find(':');
   const std::string architecture = colon == std::string::npos ? "sm_90a" : target.substr(colon + 1);
   const int64_t closing = std::max(config.intermediate_size, config.num_heads * config.head_dim);
-  const int64_t linear = rows > stream::kMostRows ? stream::wide_bytes(64)
-                                                  : std::max(stream::scratch_bytes(rows, config.hidden_size, false),
-                                                             stream::scratch_bytes(rows, closing, true));
+  const auto opening = [&](int64_t r) {
+    return r > stream::kMostRows ? stream::wide_bytes(64) : stream::scratch_bytes(r, config.hidden_size, false);
+  };
+  const int64_t linear = std::max({opening(rows), opening(std::min(rows, requests)),  // the last is for logits
+                                   rows > stream::kMostRows ? 0 : stream::scratch_bytes(rows, closing, true)});
   const int64_t per_group = config.num_heads / config.num_kv_heads;
   const int64_t attention = rows > stream::kMostRows
                                 ? attention::kParts * attention::part_bytes(per_group, config.head_dim)
                                 : attention::chunk_bytes(rows, per_group, config.head_dim);
-  return stream::ring_slots(codegen::cuda_shared_bytes(architecture), std::max(linear, attention)) > 0;
+  return stream::ring_slots(codegen::cuda_shared_bytes(architecture), std::max(linear, attention), rows) > 0;
 }
 
 }  // namespace
@@ -71,7 +73,7 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   if (gpu && r.max_rows > stream::kMostRows && r.max_rows <= stream::kMostWideRows)
     r.max_rows = ceil_div(r.max_rows, int64_t{row_blocks::kRows}) * row_blocks::kRows;
   r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.qkv_bias &&
-            r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.target) &&
+            r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.max_requests, r.target) &&
             (r.max_rows <= stream::kMostRows || config.hidden_size % row_blocks::kColumns == 0);
   MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
                  "--quantization is for the target cpu so far, not {}: leave it out, or use --target cpu", r.target);

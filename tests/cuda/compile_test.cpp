@@ -78,8 +78,8 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
     EXPECT_LE(spilled, is_tuned ? (is_few ? 40 : rows > stream::kWideRows ? 200 : 80) : is_few ? 120 : 420) << what;
   }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
-  const int64_t ring_bytes =
-      int64_t{stream::kChunkBytes} * stream::ring_slots(codegen::cuda_shared_bytes(architecture.name), area_bytes);
+  const int64_t ring_bytes = int64_t{stream::kChunkBytes} *
+                             stream::ring_slots(codegen::cuda_shared_bytes(architecture.name), area_bytes, streamed);
   EXPECT_GT(ring_bytes, 0) << what << ": no room for weights beside an area of " << area_bytes;
   EXPECT_LE(stream::kReservedBytes + area_bytes + ring_bytes, architecture.shared_bytes) << what;
   std::printf("%s, an area of %d bytes and a ring of %d\n", what.c_str(), static_cast<int>(area_bytes),

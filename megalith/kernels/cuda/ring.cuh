@@ -15,7 +15,7 @@
 
 namespace megalith::kernels {
 
-inline constexpr int kRingSlots = stream::ring_slots(MEGALITH_SHARED_BYTES, MEGALITH_AREA_BYTES);
+inline constexpr int kRingSlots = stream::ring_slots(MEGALITH_SHARED_BYTES, MEGALITH_AREA_BYTES, MEGALITH_STREAM_ROWS);
 inline constexpr int kRingBarriers = kRingSlots > 0 ? kRingSlots : 1;
 
 /// Of each slot: what is there, what is not any more.

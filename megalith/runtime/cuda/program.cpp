@@ -190,7 +190,8 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   const auto num_workers = static_cast<int>(image_->launch().num_workers);
   // What the compiler has there, then the worker's variables (kernels/cuda/shared.cuh), which may be among that, the
   // ring, and the area (ring.cuh).
-  const int slots = stream::ring_slots(codegen::cuda_shared_bytes(device_.architecture), kernel.area_bytes);
+  const int slots =
+      stream::ring_slots(codegen::cuda_shared_bytes(device_.architecture), kernel.area_bytes, kernel.stream_rows);
   constexpr int kVariables = stream::kStaticBytes + stream::kVariablesBytes;
   MEGALITH_CHECK(static_bytes <= kVariables, "a kernel's variables take {} bytes of shared memory, want at most {}",
                  static_bytes, kVariables);

@@ -230,7 +230,7 @@ class ChunksAhead {
 /// to go on with. More of them only wait there, and before what others ask the L2 for. With all that the ring has room
 /// for, 6, 4 and 3 of them Llama-3.2-1B takes 0.719, 0.707, 0.677 and 0.668 ms a token, with 4 and then 2 0.652
 /// (Qwen3-8B 3.73, 3.69, 3.63, 3.66 and 3.60; of six layers of it, with 64 rows, 1.28 instead of 1.30).
-constexpr u32 kCopies = kernels::kRingBarriers < 4 ? kernels::kRingBarriers : 4;
+constexpr u32 kCopies = kernels::kRingBarriers < stream::kMostCopies ? kernels::kRingBarriers : stream::kMostCopies;
 constexpr u32 kFewCopies = kCopies < 4 ? kCopies : 2;
 constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
 /// A worker whose tasks take less than that each waits for words longer than for memory, and words come sooner with one
@@ -281,7 +281,8 @@ inline void producer_run(const Launch& launch, u32 worker) {
       }
       ahead.look(chunk, now);
     }
-    while (!is_over && !is_in(few) && !(is_in(kCopies) && is_free(kernels::kRingBarriers - kEnough)))
+    // In order: of those before the last kCopies none is left behind (stream::ring_slots()).
+    while (!is_over && !(is_in(kCopies) && (is_in(few) || is_free(kernels::kRingBarriers - kEnough))))
       if constexpr (kGoesOn) ahead.look(chunk, kernels::profile_clock());
     ahead.copy_begins();
     // Together: a copy that only some lanes had begun would never be complete.
