@@ -6,6 +6,7 @@
 
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
+#include "megalith/jit/cuda/build.h"
 #include "megalith/model/safetensors.h"
 #include "tools/command.h"
 
@@ -101,6 +102,7 @@ ModelGraph model_graph(const ModelOptions& options) {
   const std::string folder = options.folder();
   ModelConfig config = config_read(folder);
   DecoderOptions decoder = options.decoder(1);
+  decoder.target = jit::target_with_architecture(decoder.target);
   if (!options.dummy() && has_weights(folder))
     decoder.weight_dtypes = weight_dtypes(Weights::open(folder), config.dtype);
   decoder = decoder.resolved(config);

@@ -71,7 +71,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
       stop_tokens_(find_stop_tokens(folder, config_, options)),
       num_workers_(options.num_workers > 0 ? options.num_workers : default_num_workers(options.target)) {
   decoder_options_ = options.decoder;
-  decoder_options_.target = options.target;
+  decoder_options_.target = jit::target_with_architecture(options.target);  // what is fused depends on it
   if (!options.dummy_weights) {
     weights_ = Weights::open(folder);
     decoder_options_.weight_dtypes = weight_dtypes(*weights_, config_.dtype);

@@ -114,7 +114,8 @@ BodyQuery body_query(const Graph& graph, const Node& node) {
 }
 
 namespace {
-// Streams and panels are laid out once, before anything runs.
+// Streams and panels are laid out once, before anything runs; and a norm's weight is loaded beside them past all order
+// (kernels/cuda/activations.cuh).
 bool are_constant(const Graph& graph, const Node& node, const std::vector<std::string>& operands) {
   for (size_t i = 0; i < node.operands.size(); ++i)
     if (is_among(operands, node.op->operands[i].name) && graph.tensor(node.operands[i]).kind != TensorKind::constant)
@@ -128,7 +129,8 @@ const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::str
   const BodyQuery query = body_query(graph, node);
   for (const TunedBody& body : node.op->bodies)
     if (body.target == target && (!body.applies || body.applies(query)) &&
-        (!body.streamed || are_constant(graph, node, body.streamed->operands)) &&
+        (!body.streamed ||
+         (are_constant(graph, node, body.streamed->operands) && are_constant(graph, node, {"norm"}))) &&
         (!body.packed || are_constant(graph, node, body.packed->operands)))
       return &body;
   return nullptr;

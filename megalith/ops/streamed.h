@@ -14,6 +14,12 @@ inline bool all_are(const graph::BodyQuery& query, std::initializer_list<const c
   return std::all_of(operands.begin(), operands.end(), [&](const char* o) { return query.dtypes.at(o) == dtype; });
 }
 
+/// The same for one that not every operator has.
+inline bool is_if_there(const graph::BodyQuery& query, const char* operand, DType dtype) {
+  const auto found = query.dtypes.find(operand);
+  return found == query.dtypes.end() || found->second == dtype;
+}
+
 /// Few rows of activations, columns in whole 16-byte pieces, and room beside them for a ring of some use in the shared
 /// memory of a large GPU. `splits`: as StreamedWeights has it.
 inline bool streams(const graph::BodyQuery& query, const char* rows = "T", bool splits = false) {
@@ -29,10 +35,10 @@ inline auto multiply_area(std::string rows = "T", bool splits = false) {
   };
 }
 
-/// Whether activations `x` and the streamed weights are bf16.
+/// Whether activations `x`, the streamed weights and a norm's weight are bf16.
 inline auto multiplies_bf16(const graph::StreamedWeights& streamed) {
   return [operands = streamed.operands](const graph::BodyQuery& query) {
-    return query.dtypes.at("x") == DType::bf16 &&
+    return query.dtypes.at("x") == DType::bf16 && is_if_there(query, "norm", DType::bf16) &&
            std::all_of(operands.begin(), operands.end(),
                        [&](const std::string& o) { return query.dtypes.at(o) == DType::bf16; });
   };

@@ -15,8 +15,9 @@ std::string hang_report(const LaunchImage& image, const WorkerStatus* workers, c
     const WorkerStatus& status = workers[w];
     const u32 task = load_relaxed(&status.task);
     const u32 iteration = load_relaxed(&status.iteration);
-    const std::string where = task == kNone
-                                  ? fmt::format("at the gate of iteration {}", iteration)
+    const std::string where = task == kNone ? fmt::format("at the gate of iteration {}", iteration)
+                              : task >= image.num_tasks()
+                                  ? fmt::format("in task {} of {}: its memory was overwritten", task, image.num_tasks())
                                   : fmt::format("in task \"{}\" of iteration {}", image.task_name(task), iteration);
     text += fmt::format("\n  worker {} ", w);
     switch (static_cast<WorkerState>(load_relaxed(&status.state))) {
@@ -26,6 +27,11 @@ std::string hang_report(const LaunchImage& image, const WorkerStatus* workers, c
       case WorkerState::aborted: text += "was stopped " + where; break;
       case WorkerState::waiting: {
         const u32 event = load_relaxed(&status.event);
+        if (event >= image.num_events()) {
+          text +=
+              fmt::format("waits {} for event {} of {}: its memory was overwritten", where, event, image.num_events());
+          break;
+        }
         text += fmt::format("waits {} for event \"{}\": has {}, wants {}", where, image.event_name(event),
                             word_arrived(load_acquire(&events[event].word)), load_relaxed(&status.wanted));
         const std::vector<u32> signallers = image.event_signallers(event);

@@ -64,17 +64,15 @@ inline void mailbox_ring(Mailbox* mailbox) {
 }
 
 /// Kernel side, in three steps, so that many records cost as few trips to the host's memory as one. First: waits until
-/// there is room for `count` of them, at most the capacity; `head` is where they go. False: the run was aborted
-/// meanwhile.
-inline bool mailbox_reserve(Mailbox* mailbox, u32 count, const u32* abort, u32* head) {
-  *head = load_relaxed(&mailbox->head);
+/// there is room for `count` of them from `head` on, at most the capacity. False: the run was aborted meanwhile.
+inline bool mailbox_reserve(Mailbox* mailbox, u32 head, u32 count, const u32* abort) {
   for (;;) {
     u32 tail = load_acquire(&mailbox->tail);  // acquire; pairs with the store of tail in mailbox_take()
-    if (*head - tail + count <= mailbox->capacity) return true;
+    if (head - tail + count <= mailbox->capacity) return true;
     if (load_relaxed(abort) != 0) return false;
     store_ordered(&mailbox->writer_sleeps, 1);  // with the load of tail: the other half is in mailbox_take()
     tail = load_ordered(&mailbox->tail);
-    if (*head - tail + count > mailbox->capacity) word_sleep(&mailbox->tail, tail, kMailboxSleepNanoseconds);
+    if (head - tail + count > mailbox->capacity) word_sleep(&mailbox->tail, tail, kMailboxSleepNanoseconds);
     store_ordered(&mailbox->writer_sleeps, 0);
   }
 }
@@ -90,8 +88,8 @@ inline void mailbox_publish(Mailbox* mailbox, u32 head) {
 }
 /// The three steps for one record.
 inline bool mailbox_post(Mailbox* mailbox, MailRecord record, const u32* abort) {
-  u32 head;
-  if (!mailbox_reserve(mailbox, 1, abort, &head)) return false;
+  const u32 head = load_relaxed(&mailbox->head);
+  if (!mailbox_reserve(mailbox, head, 1, abort)) return false;
   mailbox_write(mailbox, head, record);
   mailbox_publish(mailbox, head + 1);
   return true;

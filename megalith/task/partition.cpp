@@ -67,6 +67,10 @@ void check_tile(const Node& node, const LoweredKernel& kernel, const graph::Task
   if (!kernel.body) return;
   const auto& packed = kernel.body->packed;
   const auto& streamed = kernel.body->streamed;
+  MEGALITH_CHECK(!streamed || streamed->axis == axis.iname || tile >= extent,
+                 "[{}] tiles of {} along \"{}\", but each row of its weights comes through a stream once, for all {}: "
+                 "take {} or leave it out (node \"{}\")",
+                 node.op->name, tile, axis.iname, extent, extent, node.name);
   const bool is_packed = packed && packed->axis == axis.iname;
   const bool is_streamed = streamed && streamed->axis == axis.iname && streamed->step.empty();
   if (!is_packed && !is_streamed) return;

@@ -1,10 +1,14 @@
 // What goes wrong with a driver and a card, and what Megalith says then.
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <thread>
+
 #include "cuda/skip.h"
 #include "driver/fake_driver.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/engine.h"
+#include "megalith/jit/cuda/build.h"
 #include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/runtime/cuda/memory.h"
 
@@ -60,6 +64,14 @@ TEST_F(FaultsTest, ACardIsDescribed) {
 }
 
 // Kernels name addresses in shared memory (kernels/cuda/shared.cuh).
+TEST_F(FaultsTest, WhatIsFusedFollowsFromTheCardThatIsThere) {
+  EXPECT_EQ(target_with_architecture("cuda"), "cuda:sm_90a");
+  EXPECT_EQ(target_with_architecture("cuda:sm_89"), "cuda:sm_89");
+  EXPECT_EQ(target_with_architecture("cpu"), "cpu");
+  EXPECT_THAT(message_of<UserError>([] { target_with_architecture("cuda:sm_75"); }),
+              HasSubstr("kernels are for GPUs from sm_80 on (Ampere), not for sm_75"));
+}
+
 TEST_F(FaultsTest, ADriverThatKeepsMoreOfSharedMemory) {
   fake.reserved_bytes = 2048;
   EXPECT_THAT(
@@ -121,6 +133,35 @@ TEST_F(FaultsTest, AKernelThatDoesNotStopIsAnErrorAndNobodyWaitsForIt) {
       ::testing::ExitedWithCode(0),
       "made no progress(.|\n)*\\[cuda\\] (.)* does not stop: a worker does not return from its task(.|\n)* \\| "
       "\\[cuda\\] (.)* end it \\| 0 calls wait");
+}
+
+// It is not one that makes no progress. In a process of its own, since nobody ends it.
+TEST_F(FaultsTest, AKernelThatWaitsForTheCardIsWaitedFor) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const EnvironmentVariable watchdog("MEGALITH_WATCHDOG_MS", "300");
+        fake.worker_never_ends = true;
+        fake.worker_begins = false;
+        std::thread([] {
+          engine::Engine engine(MEGALITH_SOURCE_DIR "/models/storyteller", {.target = "cuda"});
+          std::fputs(message_of<runtime::HangError>([&] {
+                       engine.generate({{.prompt = {1, 2, 3}}}, {});
+                     }).c_str(),
+                     stderr);
+          std::_Exit(1);
+        }).detach();
+        const auto launched = [&] {
+          const std::lock_guard guard(fake.mutex);
+          return fake.calls["cuLaunchKernelEx"] > 1;  // the first one packs weights
+        };
+        while (!launched()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        std::fputs("still waits", stderr);
+        std::_Exit(0);
+      },
+      ::testing::ExitedWithCode(0), "still waits");
 }
 
 TEST_F(FaultsTest, AKernelThatTheDriverDoesNotKnow) {

@@ -32,7 +32,6 @@ struct Task {
   static constexpr bool kInParts = kParts;
   static constexpr int kSlices = stream::slices(kMostRows), kGroup = stream::group_rows(kSlices);
   static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1, kChunks = kChunksOf, kGroups = kGroupsOf;
-  static_assert(kStreams * kChunks * kGroups <= kRingSlots);
   static constexpr i64 T_largest = kMostRows, N = 80,
                        K = (kChunks - 1) * stream::chunk_columns(kSlices) + (kInParts ? 64 : 40);
   static constexpr i64 L = kGroup, C = kKind == Kind::residual ? N / L : 37;  // of squares
@@ -70,6 +69,7 @@ template <class Of>
 class LinearBlock : public ::testing::Test {
  protected:
   static constexpr size_t K = Of::K, N = Of::N;
+  static_assert(Of::kStreams * Of::kChunks * Of::kGroups <= kRingSlots);
 
   std::vector<bf16> some(size_t count) {
     std::vector<bf16> values(count);
@@ -238,6 +238,18 @@ TYPED_TEST(LinearBlock, IsThatOfExactArithmetic) {
     by_block([&] { this->task_.run(); });
     this->check();
   }
+}
+
+// Whoever waits for the one row that there is room for does so before there is one, however long it is.
+TEST(LinearJob, OfOneRowIsThereInTheFirstIterationToo) {
+  const auto check = [](auto task) {
+    EXPECT_EQ(stream_linear_residual_copy(task).rows, 1);
+    task.T = 1;
+    EXPECT_EQ(stream_linear_residual_copy(task).rows, 1);
+  };
+  check(Task<Kind::residual, 1, 3>{});
+  check(Task<Kind::residual, 1, 17>{});  // more columns than are looked at together
+  EXPECT_EQ(stream_linear_residual_copy(Task<Kind::residual, 2>{}).rows, 0);
 }
 
 }  // namespace

@@ -20,6 +20,14 @@ Partitioned partition_linear(int64_t n, int workers, std::map<std::string, int64
   return partition(g, graph::lower(g, "cpu"), workers);
 }
 
+// On a GPU, where weights come through a stream.
+graph::LoweredGraph lower_rmsnorm_linear(Graph& g, graph::TensorId norm, std::map<std::string, int64_t> tile = {}) {
+  const auto x = g.activation("x", DType::bf16, {3, 40});
+  g.apply("rmsnorm_linear", "y", {x, norm, g.constant("w", DType::bf16, {64, 40})},
+          {.tile = tile, .dtypes = {{"y", DType::bf16}}});
+  return graph::lower(g, "cuda");
+}
+
 TEST(Partition, RegionsAreTheFootprintsOfTheTiles) {
   const Partitioned p = partition_linear(128, 2);
   ASSERT_EQ(p.tasks.size(), 2u);
@@ -68,6 +76,27 @@ TEST(Partition, ATileDoesNotCutAPanel) {
         "[linear] tiles of 30 along \"n\", but 16 rows of its weights lie together and cannot be cut apart: take "
         "a multiple of 16 (node \"y\")");
   }
+}
+
+TEST(Partition, StreamedWeightsComeOnceForAllRows) {
+  Graph g(ops::builtin());
+  const graph::LoweredGraph lowered = lower_rmsnorm_linear(g, g.constant("norm", DType::bf16, {40}), {{"t", 2}});
+  try {
+    partition(g, lowered, 2);
+    FAIL() << "the second tile would find no weights";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "[rmsnorm_linear] tiles of 2 along \"t\", but each row of its weights comes through a stream once, for "
+        "all 3: take 3 or leave it out (node \"y\")");
+  }
+}
+
+TEST(Partition, ANormThatIsWorkedOutIsReadInOrder) {
+  Graph g(ops::builtin());
+  EXPECT_NE(lower_rmsnorm_linear(g, g.constant("norm", DType::bf16, {40})).kernels.back().body, nullptr);
+  Graph h(ops::builtin());
+  EXPECT_EQ(lower_rmsnorm_linear(h, h.activation("norm", DType::bf16, {40})).kernels.back().body, nullptr);
 }
 
 TEST(Partition, AGatheredRowCostsWhatOneRowCosts) {

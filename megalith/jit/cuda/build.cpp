@@ -1,5 +1,7 @@
 #include "megalith/jit/cuda/build.h"
 
+#include <cstdlib>
+
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/hash.h"
@@ -66,7 +68,16 @@ std::string target_family(const std::string& target) { return is_cuda_target(tar
 
 std::string cuda_architecture(const std::string& target) {
   MEGALITH_CHECK(is_cuda_target(target), "\"{}\" is no CUDA target: want cuda or, for example, cuda:sm_90a", target);
-  return target == "cuda" ? cuda_device().architecture : target.substr(5);
+  const std::string architecture = target == "cuda" ? cuda_device().architecture : target.substr(5);
+  constexpr int kOldest = 80;  // copies past registers (cp.async) and bf16 on tensor cores
+  MEGALITH_CHECK(std::atoi(architecture.c_str() + 3) >= kOldest,
+                 "kernels are for GPUs from sm_{} on (Ampere), not for {}{}: use --target cpu", kOldest, architecture,
+                 target == "cuda" ? ", which this one is" : "");
+  return architecture;
+}
+
+std::string target_with_architecture(const std::string& target) {
+  return is_cuda_target(target) ? "cuda:" + cuda_architecture(target) : target;
 }
 
 namespace {

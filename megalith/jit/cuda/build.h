@@ -29,7 +29,9 @@ CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::st
 bool is_cuda_target(const std::string& target);
 /// "cpu" or "cuda": which bodies and which dialect; the architecture matters only to the compiler.
 std::string target_family(const std::string& target);
-/// The architecture of a target; SystemError for "cuda" where there is no GPU.
+/// The architecture of a target; SystemError for "cuda" where there is no GPU, UserError for one that is too old.
 std::string cuda_architecture(const std::string& target);
+/// The target with its architecture, "cuda" as "cuda:sm_90a"; others as they are. Errors as above.
+std::string target_with_architecture(const std::string& target);
 
 }  // namespace megalith::jit

@@ -46,8 +46,10 @@ inline void advance_by_block(const Args& args) {
   __shared__ u32 is_over, has_room, first_record;
   if (warp() == kWarps - 1) {
     // A token and the end of a text each.
-    if (lane() == 0)
-      has_room = runtime::mailbox_reserve(mailbox, static_cast<u32>(2 * samples), args.abort, &first_record) ? 1 : 0;
+    if (lane() == 0) {
+      first_record = next_mail().is_known != 0 ? next_mail().record : load_relaxed(&mailbox->head);
+      has_room = runtime::mailbox_reserve(mailbox, first_record, static_cast<u32>(2 * samples), args.abort) ? 1 : 0;
+    }
   } else {
     each(N * batch::kRequestFields, [&](int i) { copy.requests[i] = args.requests[i]; });
     // All there is room for, without a look at how many there are.
@@ -102,8 +104,9 @@ inline void advance_by_block(const Args& args) {
   each(num_records,
        [&](int i) { runtime::mailbox_write(mailbox, first_record + static_cast<u32>(i), copy.records[i]); });
   if (thread() != 0 || num_records == 0) return;
+  next_mail() = {1, first_record + static_cast<u32>(num_records)};
   args.task->mail = mailbox;
-  args.task->mail_head = first_record + static_cast<u32>(num_records);
+  args.task->mail_head = next_mail().record;
 }
 
 }  // namespace megalith::kernels

@@ -37,7 +37,7 @@ template <class Args>
 inline void attention_ahead(const Args& args) {
   if constexpr (requires { args.q_norm; }) {
     constexpr u32 kBytes = 2 * static_cast<u32>(Args::H) * sizeof(bf16);
-    if (lane() == 0 && kBytes % 16 == 0) {
+    if (lane() < static_cast<int>(kCopyLanes) && kBytes % 16 == 0) {
       prefetch(args.q_norm, kBytes);
       if constexpr (requires { args.k_norm; }) prefetch(args.k_norm, kBytes);
     }

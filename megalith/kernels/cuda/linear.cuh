@@ -107,7 +107,7 @@ template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, clas
 inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm>& job) {
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
-  const int rows = kOneRow ? 1 : job.rows;  // as rows_of()
+  const int rows = kOneRow ? 1 : job.rows;  // as rows_of(), but known to the compiler
   Choose<kOneRow, RowLook<X>, Nobody> row(job.x, job.norm.weight, job.columns, job.epoch);
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
   const bool is_split = !kOneRow && job.chunks_per_part < job.chunks;
@@ -230,7 +230,7 @@ inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end,
   return LinearJob<Sizes::kSlices, kForm, kColumns, X, Written, R, Norm>{
       x,
       norm,
-      static_cast<int>(args.T),
+      static_cast<int>(rows_of(args)),
       static_cast<int>(Args::K),
       Sizes::kChunks,
       kPart,
@@ -250,7 +250,7 @@ inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end,
 /// Brings the norm's weight into the L2 before a task's turn: behind the stream's copies memory takes its time.
 template <class Args>
 inline void norm_ahead(const Args& args) {
-  if (lane() == 0) prefetch(args.norm, static_cast<u32>(Args::K) * sizeof(bf16));
+  if (lane() < static_cast<int>(kCopyLanes)) prefetch(args.norm, static_cast<u32>(Args::K) * sizeof(bf16));
 }
 template <class Args>
 inline WholeNorm whole_norm(const bf16* weight, f32 eps) {
@@ -365,7 +365,8 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
       if (lane() == 0) {
         const Args now = of_task();
         put(now.value, t * C + c, best, now.epoch);
-        put(now.index, t * C + c, column_of_best, now.epoch);
+        // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
+        put(now.index, t * C + c, column_of_best == 0x7fffffff ? c * L : column_of_best, now.epoch);
       }
     }
   }

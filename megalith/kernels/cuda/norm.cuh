@@ -82,7 +82,8 @@ inline void embedding_squares_rows(const Args& args) {
 /// Brings the weight into the L2 before a task's turn.
 template <class Args>
 inline void norm_rows_ahead(const Args& args) {
-  if (lane() == 0 && Args::H % 8 == 0) prefetch(args.weight, static_cast<u32>(Args::H) * sizeof(bf16));
+  if (lane() < static_cast<int>(kCopyLanes) && Args::H % 8 == 0)
+    prefetch(args.weight, static_cast<u32>(Args::H) * sizeof(bf16));
 }
 
 }  // namespace megalith::kernels

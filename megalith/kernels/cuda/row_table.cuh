@@ -8,8 +8,8 @@
 namespace megalith::kernels {
 
 struct RowTable {
-  const i32* position_at;  // whose rows they are,
-  u32 epoch;               // as of when; 0: nobody's
+  const i32 *position_at, *request_at, *start_at;  // whose rows they are,
+  u32 epoch;                                       // as of when; 0: nobody's
   int position[stream::kMostWideRows], request[stream::kMostWideRows], start[stream::kMostWideRows];
 };
 inline RowTable& row_table() { return shared_variable<RowTable, place::kRows, place::kAttended>(); }
@@ -17,15 +17,22 @@ inline RowTable& row_table() { return shared_variable<RowTable, place::kRows, pl
 /// The table is that of the task's rows when this returns. All threads of the block call it, at the start of a task.
 template <class Args>
 inline void look_up_rows(const Args& args) {
-  if (row_table().epoch == args.epoch.value && row_table().position_at == args.position) return;
+  constexpr bool kHasStart = requires { args.start; };
+  bool is_there = row_table().epoch == args.epoch.value && row_table().position_at == args.position &&
+                  row_table().request_at == args.request;
+  if constexpr (kHasStart) is_there = is_there && row_table().start_at == args.start;
+  if (is_there) return;
   if (thread() < Args::T_largest) {
     row_table().position[thread()] = args.position[thread()];
     row_table().request[thread()] = args.request[thread()];
-    if constexpr (requires { args.start; }) row_table().start[thread()] = args.start[thread()];
+    if constexpr (kHasStart) row_table().start[thread()] = args.start[thread()];
   }
   block_sync();  // by now all have seen that it was another's
   if (thread() == 0) {
     row_table().position_at = args.position;
+    row_table().request_at = args.request;
+    row_table().start_at = nullptr;
+    if constexpr (kHasStart) row_table().start_at = args.start;
     row_table().epoch = args.epoch.value;
   }
 }

@@ -15,9 +15,10 @@ namespace place {
 inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + 4 * 512, kRingBarriers = kFrameBarriers + 3 * 4 * 8,
                      kSquares = kRingBarriers + 2 * 12 * 8,
                      kRows = kSquares + stream::kMostRows * stream::kConsumerWarps * 4,
-                     kAttended = kRows + 16 + 3 * stream::kMostWideRows * 4, kOfWarps = kAttended + 16,
+                     kAttended = kRows + 32 + 3 * stream::kMostWideRows * 4, kOfWarps = kAttended + 16,
                      kAbortWord = kOfWarps + stream::kConsumerWarps * 16, kStopped = kAbortWord + 8,
-                     kEnded = kStopped + 4, kGate = kEnded + 4, kStreamIdle = kGate + 4, kEnd = kStreamIdle + 4;
+                     kEnded = kStopped + 4, kGate = kEnded + 4, kStreamIdle = kGate + 4, kNextMail = kStreamIdle + 4,
+                     kEnd = kNextMail + 8;
 static_assert(kEnd <= stream::kVariablesBytes);
 }  // namespace place
 

@@ -16,18 +16,24 @@ struct Words {
   u64* at;
 };
 
-/// Set once a waiter gave up, because the run was aborted: no body waits any more,
-/// and the block leaves at the next gate (P0).
+/// Set once a waiter saw that the run was aborted: no body waits any more, and the block leaves at the next gate (P0).
 inline u32& stopped() { return shared_variable<u32, place::kStopped, place::kEnded>(); }
 /// Not 0 once the run is aborted.
 inline const u32*& abort_word() { return shared_variable<const u32*, place::kAbortWord, place::kStopped>(); }
+
+/// Which records the block's next mail to the host goes to, unless it had none in this run: the mailbox says so only
+/// when the herald has published what went before.
+struct NextMail {
+  u32 is_known, record;
+};
+inline NextMail& next_mail() { return shared_variable<NextMail, place::kNextMail, place::kEnd>(); }
 
 /// A tensor that is read, as the type of one that is written: one type for both in what all projections share.
 inline Words<f32> as_output(Words<f32> words) { return words; }
 inline f32* as_output(const f32* plain) { return const_cast<f32*>(plain); }
 
 /// For how long, in ticks, the worker's stream has asked memory for nothing because nothing more had room; if profiled.
-inline u32& stream_idle() { return shared_variable<u32, place::kStreamIdle, place::kEnd>(); }
+inline u32& stream_idle() { return shared_variable<u32, place::kStreamIdle, place::kNextMail>(); }
 /// What is written down of a task that is profiled: when it had its turn, when its inputs were there, and how long the
 /// stream had been idle then.
 struct TaskTimes {
@@ -69,7 +75,7 @@ inline bool wait_is_over(u32 round) {
   constexpr u32 kRoundsBetweenLooks = 1024;
   if (flag_is_set(&stopped())) return true;
   if (round % kRoundsBetweenLooks != 0) return false;
-  if (load_relaxed(abort_word()) == 0 && round < 1u << 28) return false;
+  if (load_relaxed(abort_word()) == 0) return false;
   flag_set(&stopped());
   return true;
 }

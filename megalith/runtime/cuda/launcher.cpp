@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
@@ -24,7 +25,8 @@ constexpr milliseconds kTick(1);
 constexpr milliseconds kBusy(20);
 /// How often it counts the tasks done; a copy of a few KB.
 constexpr int64_t kCountEveryMs = 250;
-/// How long a run that was told to stop may take before the watchdog gives up on it.
+/// How long a run that was told to stop may make no progress before nobody waits for it any more: its workers run the
+/// rest of their iteration.
 constexpr int64_t kGraceMs = 3000;
 
 enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
@@ -97,6 +99,17 @@ void CudaLauncher::fetch_status() {
   driver.check(driver.stream_synchronize(side_stream_), "asking the workers what they do");
 }
 
+CudaLauncher::Progress CudaLauncher::look() {
+  fetch_status();
+  Progress progress;
+  const auto* status = status_.data<WorkerStatus>();
+  for (u32 w = 0; w < program_.image().launch().num_workers; ++w) {
+    progress.tasks_done += status[w].tasks_done;
+    progress.has_begun |= status[w].state != static_cast<u32>(WorkerState::starting);
+  }
+  return progress;
+}
+
 /// Counts quiet ticks instead of reading a clock, as runtime/launcher.cpp does and for the same reason.
 void CudaLauncher::watch() {
   const CudaDriver& driver = CudaDriver::get();
@@ -110,41 +123,46 @@ void CudaLauncher::watch() {
              std::chrono::steady_clock::now() < end)
         std::this_thread::yield();
     }
-    u32 last_sum = 0;
-    int64_t idle_ms = 0, since_count_ms = 0, aborted_ms = -1;
+    Progress progress;
+    int64_t idle_ms = 0, since_count_ms = 0;
+    bool is_aborted = false, has_told = false;
+    const auto abort = [&](u32 reason) {
+      send_abort(reason);
+      is_aborted = true;
+      idle_ms = 0;
+    };
     for (;;) {
       const jit::CudaCode code = driver.stream_query(run_stream_);
       if (code == 0) break;
       if (code != jit::kCudaNotReady) driver.check(code, fmt::format("running \"{}\"", image.name()));
       std::this_thread::sleep_for(kTick);
-      if (aborted_ms >= 0) {
-        if (++aborted_ms * kTick.count() < kGraceMs) continue;
-        failure_ = fmt::format(
-            "[cuda] {} does not stop: a worker does not return from its task. The GPU is not to be had "
-            "for anything else before this process ends: end it",
-            image.name());
-        if (!hang_.empty()) hang_ += "\n  " + failure_;
-        abandon_gpu(failure_);
-        break;
-      }
-      if (cancel_.load(std::memory_order_relaxed)) {
-        send_abort(kAbortCancel);
-        aborted_ms = 0;
+      if (!is_aborted && cancel_.load(std::memory_order_relaxed)) abort(kAbortCancel);
+      since_count_ms += kTick.count();
+      const int64_t patience_ms = is_aborted ? kGraceMs : options_.watchdog_ms;
+      if (patience_ms == 0 || since_count_ms < std::min(kCountEveryMs, patience_ms)) continue;
+      const Progress before = std::exchange(progress, look());
+      const bool host_is_late =
+          !is_aborted && options_.mailbox != nullptr && load_relaxed(&options_.mailbox->writer_sleeps) != 0;
+      idle_ms = progress.tasks_done != before.tasks_done || host_is_late ? 0 : idle_ms + since_count_ms;
+      since_count_ms = 0;
+      if (idle_ms < patience_ms) continue;
+      if (!progress.has_begun) {  // no fault of its own
+        if (!has_told) log_info("{} waits for the GPU, which something else runs on", image.name());
+        has_told = true;
         continue;
       }
-      since_count_ms += kTick.count();
-      if (options_.watchdog_ms == 0 || since_count_ms < std::min(kCountEveryMs, options_.watchdog_ms)) continue;
-      fetch_status();
-      u32 sum = 0;
-      for (u32 w = 0; w < image.launch().num_workers; ++w) sum += status[w].tasks_done;
-      const bool host_is_late = options_.mailbox != nullptr && load_relaxed(&options_.mailbox->writer_sleeps) != 0;
-      idle_ms = sum != last_sum || host_is_late ? 0 : idle_ms + since_count_ms;
-      since_count_ms = 0;
-      last_sum = sum;
-      if (idle_ms < options_.watchdog_ms) continue;
-      hang_ = hang_report(image, status, events_.data<EventCounter>(), idle_ms);
-      send_abort(kAbortWatchdog);
-      aborted_ms = 0;
+      if (!is_aborted) {
+        hang_ = hang_report(image, status, events_.data<EventCounter>(), idle_ms);
+        abort(kAbortWatchdog);
+        continue;
+      }
+      failure_ = fmt::format(
+          "[cuda] {} does not stop: a worker does not return from its task. The GPU is not to be had for anything else "
+          "before this process ends: end it",
+          image.name());
+      if (!hang_.empty()) hang_ += "\n  " + failure_;
+      abandon_gpu(failure_);
+      break;
     }
     if (failure_.empty()) fetch_status();
   } catch (const std::exception& error) { failure_ = error.what(); }

@@ -33,6 +33,11 @@ class CudaLauncher {
   void watch();
   void send_abort(u32 reason);
   void fetch_status();
+  struct Progress {
+    u32 tasks_done = 0;      // of all workers
+    bool has_begun = false;  // a kernel waits until one before it has ended, of another launcher too
+  };
+  Progress look();
 
   CudaProgram& program_;
   LaunchOptions options_;

@@ -81,27 +81,23 @@ inline bool event_has(const EventCounter& event, u32 needed) {
   return static_cast<i32>(word_arrived(load_acquire(&event.word)) - needed) >= 0;
 }
 
-/// No wait of a sound run is longer; a host that died, or a wrong graph, must not hold the GPU for ever.
-constexpr u64 kLongestWaitNanoseconds = 60'000'000'000;
-
-/// P2, by thread 0: true once `needed` arrivals are in, false if the run is aborted. What it waits for is written down
-/// only after a while, for whoever asks why nothing moves.
+/// P2, by thread 0: true once `needed` arrivals are in, false if the run is aborted. It waits as long as the host has
+/// it wait: a host that was stopped, or does not read its mail, is late, and whether a graph is wrong its watchdog
+/// says. What it waits for is written down only after a while, for whoever asks why nothing moves.
 inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u32 needed) {
   constexpr u32 kRoundsBeforeReport = 1 << 12;
-  u64 begin = 0;
+  bool is_reported = false;
   for (u32 round = 1; !event_has(launch.events[event], needed); ++round) {
     if (has_stopped()) return false;
     if (round == kRoundsBeforeReport) {
       store_relaxed(&status.event, event);
       store_relaxed(&status.wanted, needed);
       store_relaxed(&status.state, static_cast<u32>(WorkerState::waiting));
-      begin = monotonic_ns();
+      is_reported = true;
     }
-    if (round % 64 != 0) continue;
-    if (load_relaxed(&launch.control->abort) != 0) return false;
-    if (begin != 0 && monotonic_ns() - begin > kLongestWaitNanoseconds) return false;
+    if (round % 64 == 0 && load_relaxed(&launch.control->abort) != 0) return false;
   }
-  if (begin != 0) store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
+  if (is_reported) store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
   return true;
 }
 
@@ -341,6 +337,7 @@ inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
   if (launch.num_iterations != 0 && iteration - launch.first_iteration == launch.num_iterations) return Go::stop;
   store_relaxed(&status.iteration, iteration);
   store_relaxed(&status.task, kNone);
+  store_relaxed(&status.state, static_cast<u32>(WorkerState::running));
   if (has_stopped() || load_relaxed(&launch.control->abort) != 0) return Go::abort;
   if (launch.gate != kNone && !event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration))
     return Go::abort;
@@ -421,6 +418,7 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
     }
     kernels::barriers_are_made();
     ended() = kernels::stopped() = kernels::stream_idle() = 0;
+    kernels::next_mail().is_known = 0;
     kernels::row_table().epoch = 0;
     kernels::abort_word() = &launch.control->abort;
   }

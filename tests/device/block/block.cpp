@@ -68,10 +68,15 @@ void run_body(u32, const Frame& frame) {
   if (thread() != 0) return;
   if (body.stop != nullptr && i == body.stop_in) *body.stop = 1;
   auto* const mail = static_cast<Mailbox*>(body.mail);
-  if (u32 head = 0; mail != nullptr && mailbox_reserve(mail, 1, kernels::abort_word(), &head)) {
-    mailbox_write(mail, head, {.token = static_cast<i32>(i)});
-    frame.mail = mail;
-    frame.mail_head = head + 1;
+  if (mail != nullptr) {
+    // As kernels/cuda/advance.cuh.
+    const u32 head = next_mail().is_known != 0 ? next_mail().record : load_relaxed(&mail->head);
+    if (mailbox_reserve(mail, head, 1, kernels::abort_word())) {
+      mailbox_write(mail, head, {.token = static_cast<i32>(i)});
+      next_mail() = {1, head + 1};
+      frame.mail = mail;
+      frame.mail_head = head + 1;
+    }
   }
   body.runs->fetch_add(1, std::memory_order_relaxed);
 }

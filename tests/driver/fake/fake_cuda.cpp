@@ -1,6 +1,7 @@
 #include "driver/fake/fake_cuda.h"
 
 #include "megalith/jit/cuda/driver.h"
+#include "megalith/runtime/protocol.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -254,11 +255,15 @@ Code cuFuncGetAttribute(int* value, int, void*) { return *value = 0, 0; }
 Code cuFuncSetAttribute(void*, int, int) { return 0; }
 Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) { return *blocks = 1, 0; }
 #ifndef FAKE_CUDA_IS_OLD  // came with CUDA 11.8
-Code cuLaunchKernelEx(const void* config, void* function, void**, void**) {
+Code cuLaunchKernelEx(const void* config, void* function, void** parameters, void**) {
   FAKE("cuLaunchKernelEx");
-  if (function == &worker && state.worker_never_ends)
-    static_cast<Stream*>(static_cast<const megalith::jit::CudaLaunchConfig*>(config)->stream)
-        ->work.push_back({kNever, nullptr, [] {}});
+  if (function != &worker || !state.worker_never_ends) return 0;
+  static_cast<Stream*>(static_cast<const megalith::jit::CudaLaunchConfig*>(config)->stream)
+      ->work.push_back({kNever, nullptr, [] {}});
+  using namespace megalith::runtime;
+  const Launch& launch = *static_cast<const Launch*>(parameters[0]);
+  for (u32 w = 0; state.worker_begins && w < launch.num_workers; ++w)
+    launch.status[w].state = static_cast<u32>(WorkerState::running);
   return 0;
 }
 #endif

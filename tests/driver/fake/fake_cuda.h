@@ -24,6 +24,7 @@ struct FakeCuda {
   int sticky = 0;            // once a call has failed with a code of 700 and more, all further ones do: a dead context
   int freed_while_used = 0;  // page-locked memory that was freed while copies from it had not been made
   bool worker_never_ends = false;  // once launched
+  bool worker_begins = true;       // else it waits for the card
   int waits_for_ever = 0;          // calls that wait for it, made after that
 
   void reset() {
@@ -32,7 +33,7 @@ struct FakeCuda {
     fails_after.clear();
     calls.clear();
     version = 13000, num_devices = 1, reserved_bytes = 1024, sticky = 0, freed_while_used = 0;
-    worker_never_ends = false, waits_for_ever = 0;
+    worker_never_ends = false, worker_begins = true, waits_for_ever = 0;
     total_bytes = size_t{1} << 30;
   }
 };

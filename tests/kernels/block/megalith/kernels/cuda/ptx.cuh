@@ -196,6 +196,7 @@ inline u32 load_pair(const bf16* from) {
   std::memcpy(&pair, from, sizeof pair);
   return pair;
 }
+inline constexpr u32 kCopyLanes = 1;
 inline void prefetch_line(const bf16*) {}
 inline uint4 load_shared(u32 at) { return *shared_at<uint4>(at); }
 inline u32 load_shared_pair(u32 at) { return *shared_at<u32>(at); }
