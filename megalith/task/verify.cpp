@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <future>
+#include <utility>
+
 #include "megalith/task/verify_parts.h"
 
 namespace megalith::task {
@@ -34,8 +37,13 @@ VerifyResult verify(const TaskGraph& graph) {
     if (findings.none()) {
       const verifier::Clocks clocks(graph, order);
       verifier::check_overrun(graph, clocks, findings);
-      result.num_orders_checked += verifier::check_hazards(graph, clocks, findings);
-      result.num_orders_checked += verifier::check_shared_bytes(graph, clocks, findings);
+      const auto aside = graph.tasks.size() < verifier::kWorthAThread ? std::launch::deferred
+                                                                      : std::launch::async | std::launch::deferred;
+      verifier::Findings of_shared;
+      auto shared = std::async(aside, [&] { return verifier::check_shared_bytes(graph, clocks, of_shared); });
+      result.num_orders_checked = verifier::check_hazards(graph, clocks, findings);
+      result.num_orders_checked += shared.get();
+      for (Finding& finding : of_shared.take()) findings.add(std::move(finding));
     }
   }
   result.findings = findings.take();

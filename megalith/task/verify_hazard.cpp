@@ -435,7 +435,6 @@ int64_t check_hazards(const TaskGraph& graph, const Clocks& clocks, Findings& fi
     }
   };
   {
-    constexpr size_t kWorthAThread = 4096;  // tasks
     const size_t most = std::min(std::thread::hardware_concurrency(), 8u);
     std::vector<std::jthread> helpers;
     try {

@@ -13,6 +13,9 @@
 
 namespace megalith::task::verifier {
 
+/// Tasks of a graph for which threads are worth their start.
+constexpr size_t kWorthAThread = 4096;
+
 class Findings {
  public:
   void add(FindingKind kind, std::vector<int> tasks, int event, int buffer, std::string message) {

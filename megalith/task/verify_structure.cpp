@@ -39,7 +39,7 @@ class Structure {
 
   template <class Item>
   void check_names(const char* what, const std::vector<Item>& items) {
-    std::unordered_map<std::string_view, size_t> seen;
+    std::unordered_map<std::string_view, size_t> seen(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       const std::string& name = items[i].name;
       if (name.empty()) add({}, -1, -1, "{} {} has no name", what, i);
