@@ -5,7 +5,8 @@
 //
 //   jit::Pipeline pipeline("storyteller");
 //   TaskGraph tasks = pipeline.stage({"partition", "tasks.json"}, [&] { return partition(kernels); }, to_json,
-//   from_json, verify); jit::CompileReport report = pipeline.finish();
+//                                    from_json, verify);
+//   jit::CompileReport report = pipeline.finish();
 #pragma once
 
 #include <chrono>
@@ -78,8 +79,10 @@ class Pipeline {
 
   /// Runs one stage. `print` and `parse` may be nullptr: a stage without `print` has no artifact, one without `parse`
   /// cannot be overridden. `check` throws on a bad value, or is nullptr.
-  ///   compute: () -> T      print: (const T&) -> std::string      parse: (const std::string&) -> T      check: (const
-  ///   T&)
+  ///   compute: () -> T
+  ///   print:   (const T&) -> std::string
+  ///   parse:   (const std::string&) -> T
+  ///   check:   (const T&)
   template <class Compute, class Print, class Parse, class Check>
   auto stage(const StageSpec& spec, Compute&& compute, Print&& print, Parse&& parse, Check&& check);
 

@@ -157,8 +157,7 @@ constexpr Order wide_order(long long columns, int group, int matrices) {
 }
 
 /// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights, of 64 rows
-/// each.
-/// A row of sums is longer than it need be, so that neighbours are in different banks.
+/// each. A row of sums is longer than it need be, so that neighbours are in different banks.
 constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
 [[maybe_unused]] constexpr long long wide_bytes(long long turn_rows) {
   return 4 * kWideRows * wide_stride(turn_rows) * 4;

@@ -11,11 +11,10 @@
 //     and { [j] : 0 <= j < i } apart, `a[i] = sum(j, 1)` sets a[0] = 0; in one text, no point has i = 0 and a[0] is not
 //     set.
 //   * Order. Instructions sit in one loop nest, built in text order: an instruction shares the loops that are open when
-//   it
-//     is reached as far as its inames allow, in the order in which the domain lists them, and opens the rest (it shares
-//     the longest common beginning of the open loops and its own inames in domain order). So two neighbours within the
-//     same inames run interleaved, point by point; with different inames, one after the other. loop/nest.h builds this
-//     nest, and is used by the interpreter and by every code generator.
+//     it is reached as far as its inames allow, in the order in which the domain lists them, and opens the rest (it
+//     shares the longest common beginning of the open loops and its own inames in domain order). So two neighbours
+//     within the same inames run interleaved, point by point; with different inames, one after the other. loop/nest.h
+//     builds this nest, and is used by the interpreter and by every code generator.
 //   * `sum(k, e)`, `max(k, e)`, `min(k, e)`, `argmax(k, e)` reduce over inames; `sum((j, k), e)` over several;
 //     `sum(k, e, c)` only over points where the condition c holds (c may depend on data: `s <= position[t]`). An empty
 //     sum is 0, an empty max -inf, an empty min +inf. argmax is the lowest iname value that attains the maximum

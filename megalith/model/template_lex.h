@@ -1,7 +1,6 @@
 // A chat template cut into tokens: text between tags, tags, and what stands in them. White space is treated as
 // transformers sets Jinja up: a tag that stands alone on a line takes the line with it (trim_blocks, lstrip_blocks),
-// and
-// "-" and "+" in a tag say otherwise.
+// and "-" and "+" in a tag say otherwise.
 #pragma once
 
 #include <string>

@@ -63,9 +63,9 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 
 }  // namespace
 
-/// Begins an iteration of a token loop over tables that stand one behind the other (paged_rows): takes in the tokens of
-/// the iteration before, ends requests and admits others, lays out rows and pages. N requests have a text of W / N
-/// tokens each, R of them work at a time, in a slot each; T rows are there at most. Bookkeeping is beyond a loop
+/// Ends an iteration of a token loop over tables that stand one behind the other (paged_rows): takes in the tokens that
+/// it made, ends requests and admits others, lays out the rows and pages of the next one. N requests have a text of
+/// W / N tokens each, R of them work at a time, in a slot each; T rows are there at most. Bookkeeping is beyond a loop
 /// kernel, so this one only says what it touches.
 graph::Operator next_batch() {
   return operator_("next_batch", "takes in the made tokens, ends and admits requests, lays out the rows")

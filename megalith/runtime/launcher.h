@@ -1,5 +1,6 @@
-// The launcher: starts one thread per worker on a launch image, watches that they get on, and ends them. It is the only
-// place that makes threads. A run that stops making progress is an error with names in it, never a process that hangs.
+// The launcher: starts one thread per worker on a launch image, watches that they get on, and ends them. All threads
+// that run tasks are made here. A run that stops making progress is an error with names in it, never a process that
+// hangs.
 //
 //   LaunchImage image(graph, parts);
 //   Launcher launcher(entry, image);

@@ -4,18 +4,14 @@
 //
 // Words and their writers
 //   M1  head     records posted so far, modulo 2^32. Written by the kernel after the record (release); the reader's
-//   acquire
-//                load of it makes the record visible.
+//                acquire load of it makes the record visible.
 //   M2  tail     records taken so far. Written by the host after it copied the record out (release); the writer's
-//   acquire
-//                load of it makes the slot free.
+//                acquire load of it makes the slot free.
 //   M3  bell     grows after each record and when the run ends; what a reader without mail sleeps on (futex). It reads
-//   the
-//                bell before it looks for mail, so what comes in between keeps it awake.
+//                the bell before it looks for mail, so what comes in between keeps it awake.
 //   M4  reader_sleeps, writer_sleeps   set before a last look at M3 or M2 and a sleep on it, sequentially consistent
-//   with
-//                the other side's change of that word and its look at the flag: of a missed sleeper and a missed change
-//                at least one is impossible.
+//                with the other side's change of that word and its look at the flag: of a missed sleeper and a missed
+//                change at least one is impossible.
 //   M5  closed   the run has ended, no more records will come. Written by the launcher.
 // The writer may change from worker to worker between iterations: the task graph orders the two tasks that post.
 #pragma once
@@ -32,7 +28,7 @@ struct MailRecord {
   u32 kind;           // MailKind
   u32 reason;         // of `finished`; the engine's numbers
   float logprob = 0;  // of `token`, if the request asked: the logarithm of its probability
-  u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_post() fills it in
+  u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() fills it in
 };
 
 struct Mailbox {
@@ -112,7 +108,7 @@ inline bool mailbox_take(Mailbox* mailbox, MailRecord* record, u64 timeout_ns) {
   }
   if (head == tail) return false;
   *record = mailbox->records[tail & (mailbox->capacity - 1)];
-  store_ordered(&mailbox->tail, tail + 1);  // release; pairs with the load of tail in mailbox_post()
+  store_ordered(&mailbox->tail, tail + 1);  // release; pairs with the load of tail in mailbox_reserve()
   if (load_ordered(&mailbox->writer_sleeps) != 0) word_wake(&mailbox->tail);
   return true;
 }

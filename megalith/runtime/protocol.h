@@ -4,33 +4,39 @@
 //
 // Words and their writers
 //   W1  EventCounter::word      high half `arrived`: grows by one per signal; written by the workers that signal, read
-//   by
-//                               those that wait. Low half `sleepers`: waiters asleep or about to sleep; theirs to
+//                               by those that wait. Low half `sleepers`: waiters asleep or about to sleep; theirs to
 //                               change.
 //   W2  Control::abort          set once a run by the host (cancel, watchdog); read by all workers, relaxed.
 //   W3  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
 //   W4  *Launch::stop           written by one task, which precedes the gate; read by every worker that passed the
-//   gate.
+//                               gate.
+//   W5  a word of an exchange   (GPU) low half a payload of 4 bytes, high half the epoch, the iteration's number plus
+//                               1; 0 before a launch. Written once an iteration, by the task that makes the value;
+//                               read by the tasks that want it, again and again, until the epoch is theirs. Stored and
+//                               loaded whole, relaxed: it carries its payload and orders nothing else.
 //
 // One iteration of a worker
-//   P0  gate     if there is one, until its arrivals of all earlier iterations are in (as P2), then read W5 (plain
-//   load):
-//                set means that the iteration does not happen, for any worker.
+//   P0  gate     if there is one, until its arrivals of all earlier iterations are in (as P2), then read W4 (plain
+//                load): set means that the iteration does not happen, for any worker.
 //   and for each task of its list:
 //   P1  fetch    the next task; constant data, no ordering needed.
 //   P2  wait     until arrived - needed >= 0 (as a signed 32-bit difference, so that counters may wrap) by an acquire
-//   load
-//                that pairs with P5: whatever the signallers wrote before P5 is visible to this task.
-//   P3  run      the task's body, unless W2 is set: plain loads and stores on the regions it declared.
+//                load that pairs with P5: whatever the signallers wrote before P5 is visible to this task.
+//   P3  run      the task's body: plain loads and stores on the regions it declared, and W5 where one is an exchange.
+//                If W2 is set a CPU's worker leaves instead; a GPU's runs the body all the same, on whatever is there,
+//                and leaves at P0.
 //   P4  -        (nothing is reset, nothing is freed: counters only grow)
 //   P5  signal   each of the task's events by a fetch-add with release order, after all stores of P3.
 //
 // Why it is enough: the verifier has proved that of two conflicting accesses one happens before the other along list
 // order (same thread) and P5 -> P2 edges (release -> acquire, and an RMW chain continues a release sequence, so a
-// waiter that sees the n-th arrival synchronises with all n signallers). No body uses an atomic on its regions, none
-// needs to. There is no order beyond these edges either (a signal acquires nothing), so ThreadSanitizer sees each edge
-// that a graph lacks. The 32-bit difference is right while no signaller is 2^31 arrivals ahead of a waiter; the gate,
-// or any wait of lag 1 for a reader of what the signaller writes, keeps it within two iterations.
+// waiter that sees the n-th arrival synchronises with all n signallers). So no body needs an atomic on its regions, but
+// for W5, whose readers wait by themselves: who reads W5 of this iteration needs no edge to its writer, and who writes
+// that of the next is proved to come behind all readers of this one. (Atomics on what only one task touches, such as
+// the scratch of sampling, are that body's business; the mailbox has its own rules, runtime/mailbox.h.) There is no
+// order beyond these edges either (a signal acquires nothing), so ThreadSanitizer sees each edge that a graph lacks.
+// The 32-bit difference is right while no signaller is 2^31 arrivals ahead of a waiter; the gate, or any wait of lag 1
+// for a reader of what the signaller writes, keeps it within two iterations.
 //
 // W4 needs no atomic either: every worker has a task that precedes the one that writes W4, so it has read W4 in P0 of
 // iteration i before that is written in iteration i. runtime/image.cpp checks it. A worker without tasks returns at

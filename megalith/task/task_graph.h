@@ -13,8 +13,7 @@
 //   * If there is a gate, no worker begins iteration i before the gate event has all its arrivals of iteration i - 1
 //     (a wait of lag 1 at the head of every worker's list).
 //   * A buffer is memory. Buffers of memory `arena` lie at `offset` in one arena and may share bytes; every other
-//   buffer
-//     has memory of its own. A region is a box in a buffer's row-major index space.
+//     buffer has memory of its own. A region is a box in a buffer's row-major index space.
 //   * A buffer of memory `exchange` carries its flag in the data: every element is written once an iteration, together
 //     with the iteration's number, and a task that reads it waits, element by element, until the one of its own
 //     iteration is there. No event is needed for that. Seeing one element orders nothing but that element.

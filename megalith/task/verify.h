@@ -12,12 +12,10 @@
 //               of the two a write; by whole buffers). Happens-before is list order, gate, and full waits; vector
 //               clocks over the workers answer it.
 //   shared bytes  what a task reads from an arena buffer was not overwritten meanwhile through another buffer with
-//   bytes
-//               in common, even where everything is ordered.
+//               bytes in common, even where everything is ordered.
 //   overrun     a counter does not tell iterations apart: a fast signaller's next signal could stand in for a slow
-//   one's.
-//               For every event with a full wait and every signaller A: either all signallers' runs of iteration i
-//               precede A's run of i + 1, or all full waiters for iteration i do. Then a full wait means what
+//               one's. For every event with a full wait and every signaller A: either all signallers' runs of iteration
+//               i precede A's run of i + 1, or all full waiters for iteration i do. Then a full wait means what
 //               task_graph.h says: take the first wait (in time) that held without a signal B of its iteration. All
 //               edges used before it were true ones. The count was reached, so some A has signalled once too often, in
 //               i + 1; if B precedes that run of A, then B's writes are visible through A's signal; if the waiter does,
