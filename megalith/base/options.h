@@ -1,6 +1,7 @@
-// Every environment variable that Megalith reads, in one table: name, default, a sentence. `megalith doctor` and the
-// docs print this table. Beside it only what every program reads is read: PATH, HOME, TMPDIR, TERM,
-// XDG_CACHE_HOME, XDG_STATE_HOME.
+// Every environment variable that is Megalith's own, and NO_COLOR, in one table: name, default, a sentence. `megalith
+// doctor` prints it; docs/jit.md has it, too, and a test sees that no name is missing there. Beside it only variables
+// of the system are read: PATH, HOME, TMPDIR, TERM, XDG_CACHE_HOME, XDG_STATE_HOME; and, to find libraries of CUDA,
+// CUDA_HOME, CUDA_PATH, VIRTUAL_ENV and CONDA_PREFIX.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Source in, loaded kernel out: the assemble stage for CPU targets. The only place that joins compiler, cache and
-// library. A cache hit spawns no process and takes about a millisecond.
+// library. A cache hit spawns no process.
 //
 //   jit::Build build = jit::build_shared_object({.name = "storyteller", .source = text});
 //   auto* worker = build.library.function<void(const Launch*, unsigned)>("megalith_worker");

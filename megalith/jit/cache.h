@@ -1,9 +1,12 @@
-// Compiled kernels on disk, shared by all processes of a user. An entry is a directory that is written aside, synced
-// and renamed, so it is either complete or not there; whatever is found damaged counts as a miss and is removed. A lock
-// file for each key lets many processes that want the same kernel compile it once; the system releases the lock of a
-// killed process, and whoever gets it next clears away what that process left.
+// Compiled kernels and plans on disk, shared by all processes of a user. An entry is a directory that is written aside,
+// synced and renamed, so it is either complete or not there; whatever is found damaged counts as a miss and is removed.
+// A lock file for each key lets many processes that want the same kernel compile it once; the system releases the lock
+// of a killed process, and whoever gets it next clears away what that process left.
 //
-//   <cache>/kernels/<key>/                       kernel.cpp kernel.so command.txt info.json
+//   <cache>/kernels/<key>/                       info.json, and
+//                                                of a CPU's kernel: kernel.cpp kernel.so command.txt
+//                                                of a GPU's: kernel.cu kernel.ptx kernel.cubin command.txt log.txt
+//                                                of a plan (jit/plan_cache.h): tasks.bin source.txt
 //   <cache>/kernels/<key>.tmp.<pid>.<serial>/    being written, by the holder of the key's lock
 //   <cache>/locks/<key>                          held with flock() while compiling
 //   <cache>/failed/<key>/                        source, command and log of the last compilations that failed

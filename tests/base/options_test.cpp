@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <regex>
 #include <set>
 
 #include "base/temporary_folder.h"
 #include "megalith/base/error.h"
+#include "megalith/base/file.h"
 #include "megalith/base/log.h"
 
 namespace megalith {
@@ -51,6 +54,26 @@ TEST(Options, TheTableIsReadable) {
     EXPECT_TRUE(std::string(option.name).starts_with("MEGALITH_") || std::string(option.name) == "NO_COLOR")
         << option.name;
   }
+}
+
+// docs/jit.md has the table, too.
+TEST(Options, TheDocumentNamesEach) {
+  const std::string page = file_read(MEGALITH_SOURCE_DIR "/docs/jit.md");
+  for (const Option& option : option_table())
+    EXPECT_THAT(page, HasSubstr("`" + std::string(option.name) + "`")) << "docs/jit.md, Environment";
+}
+
+// The header says which variables are read beside those of the table.
+TEST(Options, NoOtherVariableIsRead) {
+  const std::string header = file_read(MEGALITH_SOURCE_DIR "/megalith/base/options.h");
+  const std::regex look(R"re(getenv\("(\w+)"\))re");
+  for (const char* folder : {"/megalith", "/tools", "/python/src"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(MEGALITH_SOURCE_DIR + std::string(folder))) {
+      if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
+      const std::string text = file_read(entry.path());
+      for (std::sregex_iterator found(text.begin(), text.end(), look), end; found != end; ++found)
+        EXPECT_THAT(header, HasSubstr((*found)[1].str())) << entry.path();
+    }
 }
 
 TEST(Error, ChecksThrowTheUsersError) {
