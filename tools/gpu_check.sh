@@ -2,7 +2,7 @@
 # All that is checked and measured on a machine with a GPU, in one run, so that figures that are compared come from the
 # same card in the same minutes: the tests, the limit of its memory, our decode steps and prompts, PyTorch's, compute-sanitizer. Two
 # steps are run only if they are named: `logits` compares ours with those of transformers in float32, `soak` decodes a
-# million steps of the bundled model and 20,000 of a larger one.
+# million steps of the bundled model, 20,000 of a larger one and 20,000 of 64 texts at a time.
 # A step that fails or takes too long costs only itself.
 #
 #   tools/gpu_check.sh --out DIR [--bin DIR] [--steps tests,stream,ours,torch,prompt,sanitize,logits,soak] [--budget SECONDS] [--dry-run]

@@ -27,7 +27,8 @@
 // second of two iterations, where both kinds of predecessors exist.
 //
 // Where it is stricter than need be (it may refuse a graph that happens to be harmless): a wait for part of an event's
-// signals orders nothing; two buffers that share a byte conflict as wholes; overrun counts signallers one by one.
+// signals orders nothing; two buffers that share a byte conflict as wholes; overrun counts signallers one by one. And
+// an exchange that is cut into too many cells to be looked at is refused unseen.
 #pragma once
 
 #include <cstdint>
