@@ -13,9 +13,8 @@
 namespace megalith::kernels {
 
 /// Rows of activations that share a weight while it is in a register, panels that are read side by side then, and how
-/// many if there are fewer rows. Of what a loop that only reads gets of memory, two streams at a time, one row of 1024
-/// columns gets 96 % with two panels, 101 % with four, 105 % with eight (two threads of a Sapphire Rapids): more
-/// streams are faster to read, and the faster the loop is out of a cache, the less it holds up memory.
+/// many if there are fewer rows: more streams are faster to read, and the faster the loop is out of a cache, the less
+/// it holds up memory. docs/cpu.md has what two, four and eight panels get of it.
 #if defined(__AVX512F__)
 inline constexpr int kProductRows = 4, kProductPanels = 2, kMostPanels = panel::kMostPanels;
 #else
