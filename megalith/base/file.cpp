@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <utility>
 
@@ -29,11 +30,21 @@ struct Descriptor {
   }
 };
 
-int open_read(const std::string& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw system_error(fmt::format("cannot open {}", path));
-  return fd;
+// Where a link leads, "" if `path` is none.
+std::string link_target(const std::string& path) {
+  std::error_code code;
+  return std::filesystem::read_symlink(path, code).string();
 }
+
+int open_read(const std::string& path, int flags = 0) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (fd >= 0) return fd;
+  if (errno != ENOENT || !file_is_named(path)) throw system_error(fmt::format("cannot open {}", path));
+  throw SystemError(fmt::format("cannot open {}: it is a link to {}, which is not there", path, link_target(path)));
+}
+
+// Without waiting: the first open of a pipe would last until somebody writes to it.
+int open_regular(const std::string& path) { return open_read(path, O_NONBLOCK); }
 
 size_t regular_size(int fd, const std::string& path) {
   struct stat info;
@@ -57,6 +68,19 @@ Mappings& mappings() {
   return *all;
 }
 
+// Bytes until the end or until `bytes` are there.
+size_t read_some(int fd, char* to, size_t bytes, const std::string& path) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = ::read(fd, to + done, bytes - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw system_error(fmt::format("cannot read {}", path));
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
+}
+
 void read_at(int fd, void* to, size_t bytes, size_t offset, const std::string& path) {
   for (size_t done = 0; done < bytes;) {
     const ssize_t n = ::pread(fd, static_cast<std::byte*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
@@ -69,34 +93,69 @@ void read_at(int fd, void* to, size_t bytes, size_t offset, const std::string& p
   }
 }
 
+// What writing to a path comes down to.
+struct Destination {
+  std::string path;            // behind all links
+  std::string aside;           // written first, then renamed to `path`; "" where the bytes go straight to it
+  std::optional<mode_t> mode;  // of the file that is replaced
+};
+
+Destination destination(const std::string& path) {
+  static std::atomic<int> serial = 0;
+  struct stat info;
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT) throw system_error(fmt::format("cannot write {}", path));
+  if (exists && S_ISDIR(info.st_mode)) throw SystemError(fmt::format("cannot write {}: it is a directory", path));
+  if (exists && !S_ISREG(info.st_mode)) return {path, "", {}};
+  Destination to{path, "", {}};
+  if (exists) to.mode = info.st_mode & 07777;
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  for (int i = 0; i < kMostLinks; ++i) {
+    const std::string target = link_target(to.path);
+    if (target.empty()) break;
+    to.path = std::filesystem::path(to.path).replace_filename(target);  // an absolute one replaces all of it
+  }
+  to.aside = fmt::format("{}.tmp.{}.{}", to.path, ::getpid(), serial++);
+  return to;
+}
+
+int open_write(const Destination& to) {
+  if (to.aside.empty()) return ::open(to.path.c_str(), O_WRONLY | O_CLOEXEC);
+  return ::open(to.aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, to.mode.value_or(0644));
+}
+
 }  // namespace
 
 std::string file_read(const std::string& path) {
-  Descriptor file{open_read(path)};
+  Descriptor file{open_regular(path)};
   std::string content(regular_size(file.fd, path), '\0');
-  size_t done = 0;
-  while (done < content.size()) {
-    ssize_t n = ::read(file.fd, content.data() + done, content.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw system_error(fmt::format("cannot read {}", path));
-    if (n == 0) break;
-    done += static_cast<size_t>(n);
-  }
-  content.resize(done);
+  content.resize(read_some(file.fd, content.data(), content.size(), path));
   return content;
 }
 
+std::string stream_read(const std::string& path, size_t most_bytes) {
+  Descriptor file{open_read(path)};
+  constexpr size_t kPiece = 1 << 16;
+  std::string content;
+  for (;;) {
+    const size_t done = content.size();
+    content.resize(done + kPiece);
+    content.resize(done + read_some(file.fd, content.data() + done, kPiece, path));
+    if (content.size() == done) return content;
+    if (content.size() > most_bytes) throw SystemError(fmt::format("{} has more than {} bytes", path, most_bytes));
+  }
+}
+
 void file_write_atomic(const std::string& path, std::string_view content) {
-  static std::atomic<int> serial = 0;
-  const std::string aside = fmt::format("{}.tmp.{}.{}", path, ::getpid(), serial++);
+  const Destination to = destination(path);
   auto fail = [&](const char* doing) {
     SystemError error = system_error(fmt::format("cannot {} {}", doing, path));
-    ::unlink(aside.c_str());
+    if (!to.aside.empty()) ::unlink(to.aside.c_str());
     throw error;
   };
   {
-    Descriptor file{::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-    if (file.fd < 0) fail("create");
+    Descriptor file{open_write(to)};
+    if (file.fd < 0) fail(to.aside.empty() ? "open" : "create");
     size_t done = 0;
     while (done < content.size()) {
       ssize_t n = ::write(file.fd, content.data() + done, content.size() - done);
@@ -104,12 +163,30 @@ void file_write_atomic(const std::string& path, std::string_view content) {
       if (n <= 0) fail("write");
       done += static_cast<size_t>(n);
     }
+    if (to.aside.empty()) return;
+    if (to.mode && ::fchmod(file.fd, *to.mode) != 0) fail("set the mode of");
     if (::fsync(file.fd) != 0) fail("sync");
   }
-  if (::rename(aside.c_str(), path.c_str()) != 0) fail("rename into place");
+  if (::rename(to.aside.c_str(), to.path.c_str()) != 0) fail("rename into place");
+}
+
+void file_check_writable(const std::string& path) {
+  const Destination to = destination(path);
+  if (to.aside.empty()) {  // opening it is not without effect: a pipe's reader would see an end
+    if (::access(to.path.c_str(), W_OK) != 0) throw system_error(fmt::format("cannot open {}", path));
+    return;
+  }
+  const Descriptor file{open_write(to)};
+  if (file.fd < 0) throw system_error(fmt::format("cannot create {}", path));
+  ::unlink(to.aside.c_str());
 }
 
 bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+bool file_is_named(const std::string& path) {
+  struct stat info;
+  return ::lstat(path.c_str(), &info) == 0;
+}
 
 void directory_create(const std::string& path) {
   std::error_code code;
@@ -118,7 +195,7 @@ void directory_create(const std::string& path) {
 }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  Descriptor file{open_read(path)};
+  Descriptor file{open_regular(path)};
   size_ = regular_size(file.fd, path);
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);

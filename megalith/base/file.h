@@ -9,13 +9,23 @@
 
 namespace megalith {
 
-/// The whole file as bytes; SystemError naming path and reason if it cannot be read.
+/// The whole file as bytes; SystemError naming path and reason if it cannot be read. Only regular files: a pipe in a
+/// model's folder is refused at once, and not waited for.
 std::string file_read(const std::string& path);
+/// Whatever can be read to its end: a file, a pipe, a terminal. SystemError beyond `most_bytes`, since a device such as
+/// /dev/zero has no end.
+std::string stream_read(const std::string& path, size_t most_bytes);
 
-/// Writes aside, syncs, renames: after a crash `path` holds the old content or the new one, never a part.
+/// Writes aside, syncs, renames: after a crash `path` holds the old content or the new one, never a part. A link stays
+/// one and what it leads to is written; a file keeps its mode. What is there and no file (a device, a pipe) takes the
+/// bytes as they come.
 void file_write_atomic(const std::string& path, std::string_view content);
+/// SystemError if file_write_atomic() could not write there: for asking before hours of work, not after. Leaves no trace.
+void file_check_writable(const std::string& path);
 
 bool file_exists(const std::string& path);
+/// Something has this name, be it a link that leads nowhere: then the file is missing, and not left out on purpose.
+bool file_is_named(const std::string& path);
 /// Creates the directory and its parents; SystemError if that fails.
 void directory_create(const std::string& path);
 

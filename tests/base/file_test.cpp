@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <thread>
@@ -42,11 +43,75 @@ TEST(File, ErrorsNamePathAndReason) {
 
 TEST(File, AFailedWriteLeavesTheOldContentAndNoTemporary) {
   TemporaryFolder folder;
-  directory_create(folder / "target/full");  // a directory that is not empty cannot be replaced by a file
-  EXPECT_THAT(message_of<SystemError>([&] { file_write_atomic(folder / "target", "x"); }),
-              testing::StartsWith("cannot rename into place " + folder.path + "/target: "));
+  directory_create(folder / "target/full");
+  EXPECT_EQ(message_of<SystemError>([&] { file_write_atomic(folder / "target", "x"); }),
+              "cannot write " + folder.path + "/target: it is a directory");
   EXPECT_TRUE(fs::is_directory(folder / "target/full"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
+}
+
+TEST(File, WritesThroughLinksAndKeepsTheMode) {
+  TemporaryFolder folder;
+  directory_create(folder / "real");
+  fs::create_symlink("real/file", folder / "link");  // leads nowhere yet
+  fs::create_symlink(folder / "link", folder / "second");
+  file_write_atomic(folder / "second", "one");
+  EXPECT_TRUE(fs::is_symlink(folder / "link") && fs::is_symlink(folder / "second"));
+  EXPECT_EQ(file_read(folder / "real/file"), "one");
+  ASSERT_EQ(::chmod((folder / "real/file").c_str(), 0600), 0);
+  file_write_atomic(folder / "link", "two");
+  EXPECT_EQ(file_read(folder / "real/file"), "two");
+  EXPECT_EQ(fs::status(folder / "real/file").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+// -o /dev/full, asked for by root, made a file of the device.
+TEST(File, WhatIsNoFileTakesTheBytesAsTheyCome) {
+  TemporaryFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::string seen;
+  std::jthread reader([&] { seen = stream_read(pipe, 1 << 20); });
+  file_check_writable(pipe);
+  file_write_atomic(pipe, std::string(100'000, 'x'));
+  reader.join();
+  EXPECT_EQ(seen, std::string(100'000, 'x'));
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
+}
+
+TEST(File, APipeIsNotWaitedForWhereAFileIsWanted) {
+  TemporaryFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(message_of<SystemError>([&] { file_read(pipe); }), pipe + " is not a regular file");
+  EXPECT_EQ(message_of<SystemError>([&] { MappedFile mapped(pipe); }), pipe + " is not a regular file");
+}
+
+TEST(File, AStreamHasALimit) {
+  TemporaryFolder folder;
+  file_write_atomic(folder / "a", "12345");
+  EXPECT_EQ(stream_read(folder / "a", 5), "12345");
+  EXPECT_EQ(message_of<SystemError>([&] { stream_read("/dev/zero", 1 << 20); }),
+            "/dev/zero has more than 1048576 bytes");
+}
+
+TEST(File, WritabilityIsAskedBeforehandAndWithoutATrace) {
+  TemporaryFolder folder;
+  file_check_writable(folder / "a");
+  EXPECT_TRUE(fs::is_empty(folder.path));
+  EXPECT_EQ(message_of<SystemError>([&] { file_check_writable(folder / "none/a"); }),
+            "cannot create " + folder.path + "/none/a: No such file or directory");
+  EXPECT_EQ(message_of<SystemError>([&] { file_check_writable(folder.path); }),
+            "cannot write " + folder.path + ": it is a directory");
+}
+
+TEST(File, ALinkThatLeadsNowhereIsSaidToBeOne) {
+  TemporaryFolder folder;
+  fs::create_symlink("gone", folder / "a");
+  EXPECT_FALSE(file_exists(folder / "a"));
+  EXPECT_TRUE(file_is_named(folder / "a"));
+  EXPECT_EQ(message_of<SystemError>([&] { file_read(folder / "a"); }),
+            "cannot open " + folder.path + "/a: it is a link to gone, which is not there");
 }
 
 TEST(File, AReaderNeverSeesAPart) {
