@@ -101,6 +101,8 @@ std::string print(const Graph& graph, const LoweredGraph& lowered) {
 LoweredGraph parse_loops(const std::string& text, LoweredGraph lowered) {
   constexpr std::string_view kBegin = "\nkernel ";
   const std::string all = "\n" + text;
+  MEGALITH_CHECK(all.find(kBegin) != std::string::npos || lowered.kernels.empty(),
+                 "there is no loop kernel in the text, want at least one line that begins with \"kernel \"");
   for (size_t at = all.find(kBegin); at != std::string::npos;) {
     const size_t next = all.find(kBegin, at + 1);
     loop::Kernel kernel = loop::parse_kernel(all.substr(at + 1, next == std::string::npos ? next : next - at));

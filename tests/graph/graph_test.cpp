@@ -144,6 +144,8 @@ TEST(Lower, AnEditedKernelReplacesItsOwn) {
   EXPECT_EQ(edited.kernels[0].kernel.instructions[0].value.reduce, loop::ReduceOp::max);
   EXPECT_THAT(error_of([&] { parse_loops("kernel other\n{ [i] : 0 <= i < 3 }\na[i] = 1\n", lower(g, "cpu")); }),
               HasSubstr("there is no loop kernel \"other\" to replace"));
+  EXPECT_THAT(error_of([&] { parse_loops("garbage\n", lower(g, "cpu")); }),
+              HasSubstr("there is no loop kernel in the text, want at least one line that begins with \"kernel \""));
 }
 
 TEST(Interpret, RunsUntilTheStopWordIsSet) {
