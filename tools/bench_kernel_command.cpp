@@ -111,22 +111,23 @@ int run(const KernelOptions& options) {
   for (const std::string& text : options.shapes) shapes.push_back(parse_shape(text));
   const graph::Operator& op = ops::builtin()->get(options.name);
   if (shapes.empty()) shapes = engine::bench_shapes(op);
+  const InterruptGuard guard([] {});
   const engine::OperatorBench bench{.target = options.target,
                                     .num_workers = static_cast<int>(options.workers),
                                     .runs = static_cast<int>(options.repetitions),
-                                    .dtype = dtype_parse(options.dtype)};
-  bool interrupted = false;
-  const InterruptGuard guard([&] { interrupted = true; });
+                                    .dtype = dtype_parse(options.dtype),
+                                    .cancelled = [&] { return guard.interrupted(); }};
   const engine::OperatorBenchResult result =
       engine::bench_operator(op, shapes, bench, [&](const OperatorTiming& timing) {
         log_info("[bench] {} {} done", options.name, sizes_text(timing.sizes, "{}={}", " "));
-        return !interrupted;
+        return !guard.interrupted();
       });
   std::vector<Row> rows;
   for (const OperatorTiming& timing : result.timings) rows.emplace_back(timing, result.limits);
+  if (rows.empty()) return kExitInterrupt;
   const auto text_of = options.output == "md" ? markdown : json;
   print(text_of(options, result.num_workers, rows, result.limits));
-  return interrupted ? kExitInterrupt : kExitOk;
+  return guard.interrupted() ? kExitInterrupt : kExitOk;
 }
 
 Action declare(Arguments& arguments) {
@@ -138,7 +139,8 @@ Action declare(Arguments& arguments) {
   arguments.choice("--dtype", options->dtype, {"bf16", "f16", "f32"}, "of operands that have none of their own (bf16)");
   arguments.integer("-r,--repetitions", options->repetitions, "runs of each shape, whose median is told (100)", 1,
                     10000);
-  arguments.integer("-t,--threads,--workers", options->workers, "workers (MEGALITH_THREADS, or every core)", 0, 1024);
+  arguments.integer("-t,--threads,--workers", options->workers, "workers (0: MEGALITH_THREADS, or every core)", 0,
+                    1024);
   arguments.choice("--target", options->target, {"cpu", "cuda"}, "cuda: the GPU of this machine (cpu)");
   arguments.choice("-o,--output", options->output, {"md", "json"}, "how results are written (md)");
   return [options] { return run(*options); };

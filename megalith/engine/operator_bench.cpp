@@ -164,9 +164,10 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
       best = std::min(best, seconds_of(runner, timing.iterations));
     return best;
   };
-  while (fastest() < enough && timing.iterations < kMost) timing.iterations *= 2;
+  const auto cancelled = [&] { return options.cancelled && options.cancelled(); };
+  while (!cancelled() && fastest() < enough && timing.iterations < kMost) timing.iterations *= 2;
   const auto times = static_cast<double>(timing.iterations) * timing.copies;
-  for (int run = 0; run < options.runs; ++run) {
+  for (int run = 0; run < options.runs && !cancelled(); ++run) {
     timing.seconds.push_back(seconds_of(runner, timing.iterations) / times);
     progress.advance();
   }
@@ -179,11 +180,13 @@ OperatorBenchResult bench_operator(const graph::Operator& op, const std::vector<
   OperatorBenchResult result;
   result.num_workers = options.num_workers > 0 ? options.num_workers : default_num_workers(options.target);
   for (const OperatorSizes& sizes : shapes) {
-    result.timings.push_back(time_operator(op, sizes, options));
+    OperatorTiming timing = time_operator(op, sizes, options);
+    if (std::ssize(timing.seconds) < options.runs) break;  // cancelled
+    result.timings.push_back(std::move(timing));
     if (result.timings.size() == 1) result.limits.measure(options.target, result.num_workers);
     if (done && !done(result.timings.back())) break;
   }
-  result.limits.measure(options.target, result.num_workers);
+  if (!result.timings.empty()) result.limits.measure(options.target, result.num_workers);
   return result;
 }
 

@@ -17,7 +17,8 @@ struct OperatorBench {
   std::string target = "cpu";  // or "cuda"
   int num_workers = 0;         // 0: default_num_workers()
   int runs = 100;
-  DType dtype = DType::bf16;  // of operands that have none of their own
+  DType dtype = DType::bf16;             // of operands that have none of their own
+  std::function<bool()> cancelled = {};  // asked between runs: what is not complete is left out
 };
 
 struct OperatorTiming {
