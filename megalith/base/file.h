@@ -20,7 +20,8 @@ std::string stream_read(const std::string& path, size_t most_bytes);
 /// one and what it leads to is written; a file keeps its mode. What is there and no file (a device, a pipe) takes the
 /// bytes as they come.
 void file_write_atomic(const std::string& path, std::string_view content);
-/// SystemError if file_write_atomic() could not write there: for asking before hours of work, not after. Leaves no trace.
+/// SystemError if file_write_atomic() could not write there: for asking before hours of work, not after. Leaves no
+/// trace.
 void file_check_writable(const std::string& path);
 
 bool file_exists(const std::string& path);

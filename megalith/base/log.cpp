@@ -6,6 +6,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log_file.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 #include "megalith/base/progress.h"
 
 namespace megalith {
@@ -34,7 +35,7 @@ void log_line(LogLevel level, const std::string& message) {
   if (log_level() < level) return;
   constexpr const char* kPrefix[] = {"", "warning: ", "", "debug: "};
   // One write per line, so that lines of several threads do not mix.
-  const std::string line = fmt::format("megalith: {}{}\n", kPrefix[static_cast<int>(level)], message);
+  const std::string line = fmt::format("megalith: {}{}\n", kPrefix[static_cast<int>(level)], printable(message));
   progress_erase();
   std::fwrite(line.data(), 1, line.size(), stderr);
   log_file_line(line);

@@ -18,6 +18,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/hash.h"
+#include "megalith/base/json_reason.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/base/user_folder.h"
@@ -86,6 +87,8 @@ std::string damage(const std::string& directory) {
       if (hash_hex(content) != want.at("hash").get<std::string>()) return fmt::format("{} has changed", name);
     }
     return "";
+  } catch (const nlohmann::json::exception& error) {
+    return fmt::format("{} is not what was written: {}", kInfo, json_reason(error.what()));
   } catch (const std::exception& error) { return error.what(); }
 }
 

@@ -5,6 +5,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/json_reason.h"
 
 namespace megalith {
 
@@ -40,11 +41,7 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(size_t position, const std::string&, const json::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 4: syntax error ..."; the part in brackets is
-    // noise.
-    std::string_view reason = error.what();
-    if (size_t bracket = reason.find("] "); bracket != std::string_view::npos) reason.remove_prefix(bracket + 2);
-    throw UserError(fmt::format("{} is not JSON, near byte {}: {}", name_, position, reason));
+    throw UserError(fmt::format("{} is not JSON, near byte {}: {}", name_, position, json_reason(error.what())));
   }
 
  private:
@@ -76,8 +73,8 @@ JsonFile::~JsonFile() = default;
 JsonFile JsonFile::read(const std::string& path, size_t most_bytes) {
   std::error_code code;
   const uintmax_t bytes = std::filesystem::file_size(path, code);
-  MEGALITH_CHECK(!code, "cannot read {}: {}", path, code.message());
-  MEGALITH_CHECK(bytes <= most_bytes, "{} has {} bytes, want at most {}", path, bytes, most_bytes);
+  // What has no size, file_read() refuses by its name.
+  MEGALITH_CHECK(code || bytes <= most_bytes, "{} has {} bytes, want at most {}", path, bytes, most_bytes);
   return parse(file_read(path), path);
 }
 

@@ -13,6 +13,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/json_quote.h"
+#include "megalith/base/json_reason.h"
 
 namespace megalith::task {
 
@@ -292,7 +293,7 @@ Json parse(std::string_view text) {
   try {
     return Json::parse(text, watch);
   } catch (const Json::exception& error) {
-    throw UserError(fmt::format("[task graph] not a JSON text: {}", error.what()));
+    throw UserError(fmt::format("[task graph] not a JSON text: {}", json_reason(error.what())));
   }
 }
 

@@ -1,0 +1,37 @@
+// What becomes of text that others wrote, on its way into messages.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "megalith/base/json_reason.h"
+#include "megalith/base/printable.h"
+
+namespace megalith {
+namespace {
+
+std::string reason_of(const std::string& text) {
+  try {
+    nlohmann::json::parse(text).at("name").get<std::string>();
+  } catch (const nlohmann::json::exception& error) { return json_reason(error.what()); }
+  return "";
+}
+
+TEST(JsonReason, HasNoneOfTheLibrarysNames) {
+  EXPECT_EQ(reason_of("# Megalith"), "line 1, column 1: invalid literal; last read: '#'");
+  EXPECT_EQ(reason_of("{\n \"a\": 1"), "line 2, column 8: unexpected end of input; expected '}'");
+  EXPECT_EQ(reason_of("{}"), "key 'name' not found");
+  EXPECT_EQ(reason_of(R"({"name": 1})"), "type must be string, but is number");
+  EXPECT_EQ(json_reason("something else"), "something else");
+}
+
+TEST(Printable, ShowsControlCharactersAndLeavesTheRest) {
+  EXPECT_EQ(printable("a\tb\nc"), "a\tb\nc");
+  EXPECT_EQ(printable("\033[2Jred\r\x7f"), "\\x1b[2Jred\\x0d\\x7f");
+  EXPECT_EQ(printable("König \xc2\x9b"
+                      "31m"),
+            "König \\x9b31m");
+  EXPECT_EQ(printable(std::string("\0x\xff\xc2", 4)), "\\x00x\xff\xc2");  // bytes that are no text do no harm
+}
+
+}  // namespace
+}  // namespace megalith
