@@ -14,6 +14,7 @@ namespace megalith {
 namespace {
 
 constexpr size_t kMostConfigBytes = 16 << 20;
+constexpr size_t kMostTemplateBytes = 16 << 20;
 
 using Variables = std::vector<std::pair<std::string, TemplateValue>>;
 
@@ -75,9 +76,9 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& nam
 }
 
 bool ChatTemplate::is_in_folder(const std::string& folder) {
-  if (file_exists(folder + "/chat_template.jinja")) return true;
+  if (file_is_named(folder + "/chat_template.jinja")) return true;
   const std::string config = folder + "/tokenizer_config.json";
-  return file_exists(config) && JsonFile::read(config, kMostConfigBytes).root().find("chat_template");
+  return file_is_named(config) && JsonFile::read(config, kMostConfigBytes).root().find("chat_template");
 }
 
 ChatTemplate ChatTemplate::from_folder(const std::string& folder, const std::string& template_file) {
@@ -88,8 +89,11 @@ ChatTemplate ChatTemplate::from_folder(const std::string& folder, const std::str
     program = {name, template_parse(source, name)};
   };
   std::optional<Impl::Program> usual;
-  if (!template_file.empty() || file_exists(file_path)) set(usual, file_read(file_path), file_path);
-  if (file_exists(config_path)) {
+  if (!template_file.empty())
+    set(usual, stream_read(file_path, kMostTemplateBytes), file_path);  // whoever names it may pipe it in
+  else if (file_is_named(file_path))
+    set(usual, file_read(file_path), file_path);
+  if (file_is_named(config_path)) {
     const JsonFile file = JsonFile::read(config_path, kMostConfigBytes);
     impl->variables = read_special_tokens(file.root());
     const auto value = file.root().find("chat_template");

@@ -5,6 +5,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/model/json.h"
+#include "megalith/model/model_folder.h"
 
 namespace megalith {
 
@@ -211,6 +212,26 @@ ModelConfig read_config(const JsonValue& root) {
   return config;
 }
 
+// What changes a text unless it has the value that leaves it as it is.
+std::vector<std::string> read_unsupported(const JsonValue& root) {
+  struct Setting {
+    const char* name;
+    double neutral;
+  };
+  constexpr Setting kNumbers[] = {{"num_beams", 1},      {"no_repeat_ngram_size", 0}, {"typical_p", 1},
+                                  {"epsilon_cutoff", 0}, {"eta_cutoff", 0},           {"penalty_alpha", 0},
+                                  {"guidance_scale", 1}, {"min_length", 0},           {"min_new_tokens", 0}};
+  constexpr const char* kLists[] = {"bad_words_ids", "force_words_ids", "suppress_tokens", "begin_suppress_tokens",
+                                    "sequence_bias"};
+  std::vector<std::string> found;
+  for (const Setting& setting : kNumbers)
+    if (auto value = root.find(setting.name); value && value->number(-1e18, 1e18) != setting.neutral)
+      found.push_back(fmt::format("\"{}\" ({})", setting.name, value->excerpt()));
+  for (const char* name : kLists)
+    if (auto value = root.find(name); value && value->size() > 0) found.push_back(fmt::format("\"{}\"", name));
+  return found;
+}
+
 GenerationConfig read_generation_config(const JsonValue& root) {
   GenerationConfig config;
   if (auto value = root.find("do_sample")) config.do_sample = value->boolean();
@@ -224,6 +245,7 @@ GenerationConfig read_generation_config(const JsonValue& root) {
   config.eos_token_ids = read_token_ids(root, "eos_token_id", kMostVocab);
   config.bos_token_id = read_token_id(root, "bos_token_id", kMostVocab);
   config.pad_token_id = read_token_id(root, "pad_token_id", kMostVocab);
+  config.unsupported = read_unsupported(root);
   return config;
 }
 
@@ -231,7 +253,7 @@ GenerationConfig read_generation_config(const JsonValue& root) {
 
 ModelConfig config_read(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  MEGALITH_CHECK(file_exists(path), "{} is not a model folder: it has no config.json", folder);
+  check_model_folder(folder);
   ModelConfig config = read_config(JsonFile::read(path, kMostConfigBytes).root());
   config.name = std::filesystem::weakly_canonical(folder).filename();
   return config;
@@ -243,7 +265,7 @@ ModelConfig config_parse(std::string_view json, const std::string& name) {
 
 GenerationConfig generation_config_read(const std::string& folder) {
   const std::string path = folder + "/generation_config.json";
-  if (!file_exists(path)) return {};
+  if (!file_is_named(path)) return {};
   return read_generation_config(JsonFile::read(path, kMostConfigBytes).root());
 }
 

@@ -65,9 +65,10 @@ struct GenerationConfig {
   std::vector<int> eos_token_ids;  // empty: those of ModelConfig count
   std::optional<int> bos_token_id;
   std::optional<int> pad_token_id;
+  std::vector<std::string> unsupported;  // settings that would change texts and do not: "\"num_beams\" (4)"
 };
 
-/// Reads `folder`/generation_config.json; the defaults if there is no such file.
+/// Reads `folder`/generation_config.json; the defaults if nothing has that name.
 GenerationConfig generation_config_read(const std::string& folder);
 GenerationConfig generation_config_parse(std::string_view json, const std::string& name);
 

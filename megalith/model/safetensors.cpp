@@ -105,10 +105,12 @@ Weights Weights::open(const std::string& path) {
   }
   const std::string single = path + "/model.safetensors";
   const std::string index = path + "/model.safetensors.index.json";
-  if (file_exists(single)) {
+  if (file_is_named(single)) {
     weights.add_file(single);
   } else {
-    MEGALITH_CHECK(file_exists(index), "no weights in {}: want model.safetensors or model.safetensors.index.json",
+    MEGALITH_CHECK(file_is_named(index),
+                   "no weights in {}: want model.safetensors or model.safetensors.index.json (--load-format dummy "
+                   "makes up random ones)",
                    path);
     weights.add_index(path, index);
   }
@@ -211,12 +213,12 @@ int64_t Weights::total_bytes() const {
   return bytes;
 }
 
-void safetensors_write(const std::string& path, std::span<const WeightTensor> tensors) {
+std::string safetensors_bytes(std::span<const WeightTensor> tensors) {
   std::vector<const WeightTensor*> order;
   for (const WeightTensor& tensor : tensors) {
     const std::optional<int64_t> bytes = tensor_bytes(tensor.shape, tensor.dtype);
     MEGALITH_CHECK(bytes == static_cast<int64_t>(tensor.bytes.size()),
-                   "cannot write {}: tensor \"{}\" has {} bytes, which are not shape [{}] of {}", path, tensor.name,
+                   "cannot write: tensor \"{}\" has {} bytes, which are not shape [{}] of {}", tensor.name,
                    tensor.bytes.size(), fmt::join(tensor.shape, ", "), dtype_name(tensor.dtype));
     order.push_back(&tensor);
   }
@@ -241,7 +243,11 @@ void safetensors_write(const std::string& path, std::span<const WeightTensor> te
   content += header;
   for (const WeightTensor* tensor : order)
     content.append(reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size());
-  file_write_atomic(path, content);
+  return content;
+}
+
+void safetensors_write(const std::string& path, std::span<const WeightTensor> tensors) {
+  file_write_atomic(path, safetensors_bytes(tensors));
 }
 
 }  // namespace megalith

@@ -41,6 +41,8 @@ class Weights {
   const WeightTensor* find(std::string_view name) const;
   /// As find(), but a missing tensor is a UserError that lists near names.
   const WeightTensor& get(std::string_view name) const;
+  /// Where they come from.
+  const std::string& path() const { return path_; }
   /// All names, sorted, those of unsupported dtypes included.
   std::vector<std::string> names() const;
   /// Bytes of all tensors together.
@@ -61,7 +63,9 @@ class Weights {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-/// Writes `tensors` as one safetensors file (atomically), larger elements first so that all are aligned.
+/// The bytes of a safetensors file with `tensors`, larger elements first so that all are aligned.
+std::string safetensors_bytes(std::span<const WeightTensor> tensors);
+/// Writes them (atomically).
 void safetensors_write(const std::string& path, std::span<const WeightTensor> tensors);
 
 }  // namespace megalith

@@ -1,0 +1,13 @@
+// What to say of a path that is no model's folder: it is the first thing that anybody types, and there are many ways to
+// type it wrong.
+#pragma once
+
+#include <string>
+
+namespace megalith {
+
+/// UserError unless `folder` has a config.json: that it is not there, is a file, a link that leads nowhere or the name
+/// of a model on a hub, and what to try.
+void check_model_folder(const std::string& folder);
+
+}  // namespace megalith
