@@ -18,7 +18,9 @@ namespace megalith::engine {
 class MemoryMap {
  public:
   /// Binds every constant of `graph` to the checkpoint's tensor of that name; UserError naming the tensor, its shape
-  /// and dtype, and what was wanted. Quantised ones are made here. `weights` must outlive this.
+  /// and dtype, and what was wanted. Quantised ones are made here. `weights` must outlive this. A tensor of the model
+  /// that no constant is made of is a UserError, too: without it another model would be run than the one that was
+  /// trained.
   void bind_weights(const graph::Graph& graph, const Weights& weights);
   /// Binds every constant to random values of a size that keeps activations tame; the same for the same seed.
   void bind_random(const graph::Graph& graph, uint64_t seed);

@@ -118,6 +118,43 @@ TEST_F(BadWeights, AWrongDType) {
   expect_error(run(), norm_);
 }
 
+// A configuration of fewer layers made other text without a word.
+TEST_F(BadWeights, TensorsThatNobodyUses) {
+  const ordered_json good = header_;
+  header_["model.layers.7.input_layernorm.weight"] = good[norm_];
+  header_["model.layers.7.input_layernorm.weight"]["data_offsets"] = {data_.size(), data_.size() + 512};
+  data_.resize(data_.size() + 512);
+  expect_error(run(), "the model that config.json describes has no use for 1 of the tensors in ");
+  auto config = ordered_json::parse(read_text(kStoryteller + "/config.json"));
+  config["architectures"] = {"LlamaForCausalLM"};
+  model_.replace("config.json", config.dump());
+  expect_error(run(), "_norm.weight\", ...; \"architectures\", \"num_hidden_layers\" and ");
+}
+
+TEST_F(BadWeights, TensorsThatNobodyNeedsPass) {
+  auto add = [&](const std::string& name, const ordered_json& shape, const std::string& bytes) {
+    header_[name] = {
+        {"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {data_.size(), data_.size() + bytes.size()}}};
+    data_ += bytes;
+  };
+  add("model.layers.0.self_attn.rotary_emb.inv_freq", {16}, std::string(32, 'x'));
+  add("score.weight", {16}, std::string(32, 'x'));
+  const ordered_json embedding = header_["model.embed_tokens.weight"];
+  const size_t begin = embedding["data_offsets"][0], end = embedding["data_offsets"][1];
+  add("lm_head.weight", embedding["shape"], data_.substr(begin, end - begin));
+  EXPECT_EQ(run().out, kGood);
+  const size_t head = header_["lm_head.weight"]["data_offsets"][0];
+  data_[head] ^= 1;
+  expect_error(run(), ": \"lm_head.weight\"; ");
+}
+
+// Opening one waited for ever for somebody who writes.
+TEST_F(BadWeights, APipe) {
+  std::filesystem::remove(model_ / "model.safetensors");
+  ASSERT_EQ(::mkfifo((model_ / "model.safetensors").c_str(), 0600), 0);
+  expect_error(run_model(model_.path()), "model.safetensors is not a regular file");
+}
+
 // ---- the other files ---------------------------------------------------------------------------
 
 TEST(BadFiles, AnUnknownArchitecture) {
@@ -148,6 +185,29 @@ TEST(BadFiles, ABrokenGenerationConfig) {
   ModelCopy model;
   model.replace("generation_config.json", R"({"top_p": "much"})");
   expect_error(run_model(model.path()), "generation_config.json: \"top_p\" is \"much\"");
+  std::filesystem::remove(model / "generation_config.json");
+  std::filesystem::create_symlink("gone", model / "generation_config.json");
+  expect_error(run_model(model.path()), "generation_config.json: it is a link to gone, which is not there");
+}
+
+TEST(GenerationConfig, WhatIsNotSupportedIsNamed) {
+  ModelCopy model;
+  model.replace("generation_config.json", R"({"num_beams": 4, "suppress_tokens": [1], "typical_p": 1.0})");
+  const CommandResult result = run_model(model.path());
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(StartsWith("megalith: warning: "),
+                                HasSubstr("generation_config.json: \"num_beams\" (4), \"suppress_tokens\": not ")));
+}
+
+TEST(GenerationConfig, PenaltiesAreTaken) {
+  ModelCopy model;
+  model.replace("generation_config.json", R"({"presence_penalty": 1.5, "frequency_penalty": 2})");
+  auto text = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"run", model.path(), "-c", "256", "-n", "48", "--temp", "0", "-p", "Once"});
+    return megalith_command(more).out;
+  };
+  EXPECT_NE(text({}), text({"--presence-penalty", "0", "--frequency-penalty", "0"}));
+  EXPECT_EQ(text({}), text({"--presence-penalty", "1.5", "--frequency-penalty", "2"}));
 }
 
 // ---- prompts -----------------------------------------------------------------------------------
