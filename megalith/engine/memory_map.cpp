@@ -10,10 +10,10 @@
 #include <functional>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "megalith/base/error.h"
 #include "megalith/base/progress.h"
+#include "megalith/base/threads.h"
 #include "megalith/engine/quantize.h"
 #include "megalith/model/rope.h"
 #include "megalith/runtime/topology.h"
@@ -43,10 +43,8 @@ void for_rows(int64_t num_rows, int64_t step, const std::function<void(int64_t b
     for (int64_t begin = next.fetch_add(step); begin < num_rows; begin = next.fetch_add(step))
       work(begin, std::min(begin + step, num_rows));
   };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < runtime::cpu_topology().num_usable(); ++i) threads.emplace_back(run);
+  const auto helpers = start_helpers(runtime::cpu_topology().num_usable() - 1, run);
   run();
-  for (std::thread& thread : threads) thread.join();
 }
 
 std::vector<int64_t> shape_of(const graph::Tensor& tensor) {

@@ -9,12 +9,12 @@
 #include <cstdlib>
 #include <mutex>
 #include <sstream>
-#include <thread>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/hash.h"
 #include "megalith/base/options.h"
+#include "megalith/base/threads.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/jit/stage.h"
 
@@ -190,8 +190,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
     }
   };
   {
-    std::vector<std::jthread> threads;
-    for (size_t i = 1; i < std::min(compile.size(), usable_cores()); ++i) threads.emplace_back(work);
+    const auto helpers = start_helpers(static_cast<int>(std::min(compile.size(), usable_cores())) - 1, work);
     work();
   }
   CompileResult result;

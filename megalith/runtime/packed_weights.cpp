@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <thread>
 #include <vector>
 
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/base/log.h"
 #include "megalith/base/progress.h"
+#include "megalith/base/threads.h"
 #include "megalith/graph/lower.h"
 #include "megalith/kernels/panel_layout.h"
 
@@ -60,11 +60,8 @@ void pack_all(const std::vector<Piece>& pieces, const PackOptions& options, Prog
       progress.advance(bytes);
     }
   };
-  std::vector<std::thread> threads;
-  const int num_threads = std::min(options.num_threads, static_cast<int>(pieces.size()));
-  for (int i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  const auto helpers = start_helpers(std::min(options.num_threads, static_cast<int>(pieces.size())) - 1, work);
   work();
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
