@@ -11,7 +11,6 @@ namespace megalith::engine {
 namespace {
 
 // Records that the mailbox holds: so many tokens may be made while the host is not looking.
-constexpr uint32_t kMailboxCapacity = 4096;
 constexpr uint64_t kMailboxTimeoutNanoseconds = 50'000'000;
 
 // Tokens that follow each other faster than this are fetched by looking, every so often, instead of waking whoever

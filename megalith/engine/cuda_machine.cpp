@@ -14,7 +14,6 @@ namespace megalith::engine {
 
 namespace {
 
-constexpr uint32_t kMailboxCapacity = 4096;
 /// The kernel cannot wake the host, so the host looks: often enough that a token is not held up, seldom enough that a
 /// core is mostly free.
 constexpr std::chrono::microseconds kPoll(20);
@@ -76,7 +75,6 @@ class CudaMachine : public Machine {
 
 // Before the weights are on their way.
 void check_memory(const graph::Graph& graph, const jit::CompiledKernel& kernel) {
-  const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
   const jit::CudaDriver& driver = jit::CudaDriver::get();
   size_t free = 0, total = 0;
   driver.check(driver.memory_info(&free, &total), "asking for the GPU's free memory");
@@ -89,6 +87,7 @@ void check_memory(const graph::Graph& graph, const jit::CompiledKernel& kernel) 
 
 std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                                            const MemoryMap& memory) {
+  const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
   check_memory(graph, kernel);
   return std::make_unique<CudaMachine>(graph, kernel, memory);
 }

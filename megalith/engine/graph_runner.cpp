@@ -141,39 +141,36 @@ class CudaTarget : public GraphRunner::Target {
   CudaTarget(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryByName& memory,
              const std::map<std::string, std::vector<int64_t>>& part_rows)
       : graph_(graph),
-        ordinal_(jit::cuda_device().ordinal),
-        context_(ordinal_),
         on_device_(bind(memory, part_rows)),
         program_(graph, kernel, on_host_, {}, on_device_),
         launcher_(program_) {
     for (const Tensor& tensor : graph.tensors())
       if (tensor.kind == TensorKind::state && on_host_.contains(tensor.name)) travelling_.push_back(tensor.name);
   }
-  ~CudaTarget() override { const runtime::CudaContextGuard context(ordinal_); }
 
   // Work that the caller has given the card before is done before the kernel begins: the launch waits for the default
   // stream. States in the host's memory go there and back.
   void run(uint32_t iterations) override {
-    const runtime::CudaContextGuard context(ordinal_);
+    const runtime::CudaContextGuard context(program_.ordinal());
     for (const std::string& name : travelling_) program_.upload(name);
     program_.set_num_iterations(iterations);
     launcher_.run();
     for (const std::string& name : travelling_) program_.download(name);
   }
   void profile(uint32_t iterations) override {
-    const runtime::CudaContextGuard context(ordinal_);
+    const runtime::CudaContextGuard context(program_.ordinal());
     program_.profile(runtime::profile_longest_list(program_.image().launch()) * iterations);
   }
   runtime::Profile profile_take() override {
-    const runtime::CudaContextGuard context(ordinal_);
+    const runtime::CudaContextGuard context(program_.ordinal());
     return program_.profile_take();
   }
   void read_activation(graph::TensorId tensor, void* to) override {
-    const runtime::CudaContextGuard context(ordinal_);
+    const runtime::CudaContextGuard context(program_.ordinal());
     program_.download(graph_, tensor, to);
   }
   int64_t bytes_held() const override {
-    int64_t bytes = 0;
+    int64_t bytes = program_.bytes_held();
     for (const runtime::DeviceMemory& memory : stacked_) bytes += memory.bytes();
     return bytes;
   }
@@ -207,8 +204,6 @@ class CudaTarget : public GraphRunner::Target {
   }
 
   const graph::Graph& graph_;
-  int ordinal_;
-  runtime::CudaContextGuard context_;
   std::deque<runtime::DeviceMemory> stacked_;
   std::map<std::string, void*> on_host_, on_device_;
   std::vector<std::string> travelling_;  // states in the host's memory
@@ -237,10 +232,12 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
     MEGALITH_CHECK(tensor.parts.empty() || all_rows == tensor.shape[0].size,
                    "the parts of \"{}\" have {} rows together, want {}", tensor.name, all_rows, tensor.shape[0].size);
   }
-  if (is_cuda)
-    target_ = std::make_unique<CudaTarget>(graph, kernel, memory, part_rows);
-  else
+  if (!is_cuda) {
     target_ = std::make_unique<CpuTarget>(graph, kernel, memory, part_rows);
+    return;
+  }
+  const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
+  target_ = std::make_unique<CudaTarget>(graph, kernel, memory, part_rows);
 }
 
 GraphRunner::~GraphRunner() = default;

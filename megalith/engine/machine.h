@@ -16,6 +16,9 @@
 
 namespace megalith::engine {
 
+/// Records that the mailbox has room for: so far a kernel may be ahead of its reader.
+constexpr uint32_t kMailboxCapacity = 4096;
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -30,9 +33,9 @@ class Machine {
   virtual bool take_now(runtime::MailRecord* record) = 0;
   /// Asks the next runs to record when their tasks ran, the newest `iterations` of each run at least;
   /// 0: no longer.
-  virtual void profile(uint32_t iterations);
+  virtual void profile(uint32_t iterations) = 0;
   /// The records of the last run.
-  virtual runtime::Profile profile_take();
+  virtual runtime::Profile profile_take() = 0;
   /// Bytes of weights in memory of its own, on the host: packed.
   virtual int64_t weights_held() const { return 0; }
   /// Brings a state's bytes in the memory map up to date, after a run.

@@ -48,12 +48,10 @@ const char* device_of(int type) {
 // Memory of a GPU, for whoever has no library that owns such memory.
 class DeviceArray {
  public:
-  explicit DeviceArray(int64_t bytes)
-      : context_(jit::cuda_device().ordinal), memory_(bytes, "a tensor"), bytes_(bytes) {}
-  // Whichever thread lets it go needs the GPU's context.
-  ~DeviceArray() { const runtime::CudaContextGuard context(jit::cuda_device().ordinal); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
+  explicit DeviceArray(int64_t bytes) : bytes_(bytes) {
+    const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
+    memory_ = runtime::DeviceMemory(bytes, "a tensor");
+  }
   uintptr_t address() const { return static_cast<uintptr_t>(memory_.address()); }
   int64_t bytes() const { return bytes_; }
   void upload(uintptr_t from) {
@@ -66,7 +64,6 @@ class DeviceArray {
   }
 
  private:
-  runtime::CudaContextGuard context_;
   runtime::DeviceMemory memory_;
   int64_t bytes_;
 };

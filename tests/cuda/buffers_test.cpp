@@ -25,6 +25,7 @@ class CudaDecoderSteps : public DecoderSteps {
  public:
   using DecoderSteps::DecoderSteps;
   void run() override {
+    const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
     if (!program_) {
       program_ = std::make_unique<runtime::CudaProgram>(graph_, kernel_, memory_.addresses(),
                                                         std::set<std::string>{"mailbox"});
@@ -32,7 +33,6 @@ class CudaDecoderSteps : public DecoderSteps {
       mail_ = runtime::PinnedMemory(64 * sizeof(runtime::MailRecord), "the mail");
     }
     auto* const mailbox = program_->shared<runtime::Mailbox>("mailbox");
-    const runtime::CudaContextGuard context(program_->ordinal());
     runtime::mailbox_init(mailbox, mail_.data<runtime::MailRecord>(), 64);
     each_state([&](const std::string& name) { program_->upload(name); });
     runtime::CudaLauncher(*program_, {.mailbox = mailbox}).run();

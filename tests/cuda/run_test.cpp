@@ -22,6 +22,7 @@ const std::string kGolden = MEGALITH_SOURCE_DIR "/tests/golden/storyteller";
 void run_on_gpu(const graph::Graph& graph, testing::GraphMemory& memory, int num_workers) {
   const jit::CompiledKernel kernel = jit::compile(graph, {.target = "cuda", .num_workers = num_workers});
   runtime::CudaProgram program(graph, kernel, memory.addresses());
+  const runtime::CudaContextGuard context(program.ordinal());
   // Constants are on the card already, those that stream in an order of their own.
   std::vector<std::string> states;
   for (const graph::Tensor& tensor : graph.tensors())
@@ -29,7 +30,6 @@ void run_on_gpu(const graph::Graph& graph, testing::GraphMemory& memory, int num
   for (const std::string& name : states) program.upload(name);
   runtime::CudaLauncher launcher(program);
   ASSERT_EQ(launcher.run(), runtime::RunEnd::finished);
-  const runtime::CudaContextGuard context(program.ordinal());
   for (const std::string& name : states) program.download(name);
 }
 

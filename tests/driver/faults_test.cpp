@@ -8,8 +8,10 @@
 #include "driver/fake_driver.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/engine.h"
+#include "megalith/engine/graph_runner.h"
 #include "megalith/jit/cuda/build.h"
 #include "megalith/jit/cuda/nvrtc.h"
+#include "megalith/ops/registry.h"
 #include "megalith/runtime/cuda/memory.h"
 
 namespace megalith::jit {
@@ -22,6 +24,23 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 class FaultsTest : public test::FakeDriverTest {};
+
+// y = y + x, as a graph built by hand.
+struct Sum {
+  graph::Graph graph{ops::builtin(), "sum"};
+  std::vector<float> x = std::vector<float>(64), y = std::vector<float>(64);
+  CompiledKernel kernel;
+
+  Sum() {
+    const auto one = graph.state("x", DType::f32, {1, 64}), sum = graph.state("y", DType::f32, {1, 64});
+    graph.add("add", "add", {sum, one}, {.outputs = {{"y", sum}}});
+    kernel = compile(graph, {.target = "cuda", .num_workers = 2});
+  }
+  std::unique_ptr<engine::GraphRunner> runner() {
+    const std::map<std::string, engine::TensorMemory> memory = {{"x", {x.data()}}, {"y", {y.data()}}};
+    return std::make_unique<engine::GraphRunner>(graph, kernel, memory);
+  }
+};
 
 TEST_F(FaultsTest, ADriverThatIsNotThere) {
   const EnvironmentVariable driver("MEGALITH_CUDA_DRIVER", "/nowhere/libcuda.so.1");
@@ -162,6 +181,75 @@ TEST_F(FaultsTest, AKernelThatWaitsForTheCardIsWaitedFor) {
         std::_Exit(0);
       },
       ::testing::ExitedWithCode(0), "still waits");
+}
+
+// A destructor that throws would end the process here, and nobody would read the error.
+TEST_F(FaultsTest, AGraphWhoseKernelDoesNotStopIsAnErrorToo) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const EnvironmentVariable watchdog("MEGALITH_WATCHDOG_MS", "300");
+        fake.worker_never_ends = true;
+        Sum sum;
+        const std::string message = message_of<runtime::HangError>([&] { sum.runner()->run(); });
+        std::fprintf(stderr, "%s | %d calls wait\n", message.c_str(), fake.waits_for_ever);
+        std::_Exit(0);
+      },
+      ::testing::ExitedWithCode(0), "does not stop: a worker does not return from its task(.|\n)* \\| 0 calls wait");
+}
+
+TEST_F(FaultsTest, WhatAnotherThreadLetsGoOfIsFreed) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  const size_t before = fake.used_bytes;
+  Sum sum;
+  auto runner = sum.runner();
+  auto engine = std::make_unique<engine::Engine>(MEGALITH_SOURCE_DIR "/models/storyteller",
+                                                 engine::EngineOptions{.target = "cuda"});
+  EXPECT_GT(fake.num_owned, 0);
+  std::thread([&] { engine.reset(), runner.reset(); }).join();
+  EXPECT_EQ(fake.used_bytes, before);
+  EXPECT_EQ(fake.retained, 0) << "the context is still held";
+}
+
+TEST_F(FaultsTest, AProfileIsTurnedOffAgainAndAFailedOneIsOff) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  engine::Engine engine(MEGALITH_SOURCE_DIR "/models/storyteller", {.target = "cuda"});
+  const size_t without = fake.used_bytes;
+  engine.profile(4);
+  EXPECT_GT(fake.used_bytes, without);
+  engine.profile(0);
+  EXPECT_EQ(fake.used_bytes, without);
+  EXPECT_TRUE(engine.profile_take().workers.empty());
+  engine.profile(4);
+  fake.fails_after["cuMemAlloc_v2"] = fake.calls["cuMemAlloc_v2"] + 1;
+  fake.failures["cuMemAlloc_v2"] = 2;
+  EXPECT_THAT(message_of<SystemError>([&] { engine.profile(8); }), HasSubstr("for the profile's clocks"));
+  EXPECT_TRUE(engine.profile_take().workers.empty());
+}
+
+TEST_F(FaultsTest, WhatFailsHalfWayLeavesNothingBehind) {
+  const size_t before = fake.used_bytes;
+  {
+    const runtime::CudaContextGuard context(0);
+    fake.failures["cuMemsetD8_v2"] = 46;
+    EXPECT_THAT(message_of<SystemError>([] { runtime::DeviceMemory(64, "the arena"); }), HasSubstr("clearing"));
+  }
+  EXPECT_EQ(fake.used_bytes, before);
+  EXPECT_EQ(fake.num_owned, 0);
+  EXPECT_EQ(fake.retained, 0);
+}
+
+TEST_F(FaultsTest, AThreadHasTheContextForAsLongAsItsGuardLives) {
+  std::thread([] {
+    const auto allocate = [] { runtime::DeviceMemory(64, "the arena"); };
+    {
+      const runtime::CudaContextGuard outer(0);
+      { const runtime::CudaContextGuard inner(0); }
+      allocate();
+    }
+    EXPECT_THAT(message_of<SystemError>(allocate), HasSubstr("CUDA_ERROR_INVALID_CONTEXT"));
+  }).join();
 }
 
 TEST_F(FaultsTest, AKernelThatTheDriverDoesNotKnow) {

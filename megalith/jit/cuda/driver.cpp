@@ -14,7 +14,6 @@ enum DeviceAttribute {
   kNumMultiprocessors = 16,
   kComputeMajor = 75,
   kComputeMinor = 76,
-  kCooperativeLaunch = 95,
   kSharedBytesOptin = 97,
   kReservedSharedBytes = 111
 };
@@ -45,6 +44,9 @@ constexpr const char* kStickyAdvice =
 constexpr const char* kCardAdvice =
     "the card may be gone or broken: nvidia-smi says whether it is there, and the kernel's log (dmesg, lines with Xid) "
     "why; restarting the machine brings most cards back";
+constexpr const char* kContainedAdvice =
+    "the card, or its link to another, had an error that ended only this process's work: start the process again; if "
+    "it comes back, the kernel's log (dmesg, lines with Xid) says why";
 constexpr const char* kOldDriverAdvice =
     "the kernel was made by a compiler that is newer than the driver, or for another GPU: install a newer driver, or "
     "use an older NVRTC (MEGALITH_NVRTC)";
@@ -59,7 +61,7 @@ constexpr Advice kAdvice[] = {
     {209, 209, kOldDriverAdvice},  // no binary for this GPU
     {214, 214, kCardAdvice},       // uncorrectable memory error
     {222, 222, kOldDriverAdvice},  // unsupported version of PTX
-    {226, 226, kCardAdvice},       // error that the card could not contain
+    {226, 226, kContainedAdvice},  // error that the card contained
     {304, 304, kCardAdvice},       // the operating system's call failed
     {700, 700, kStickyAdvice},     // illegal address
     {702, 702, kStickyAdvice},     // time limit of a card that also drives a screen
@@ -95,7 +97,9 @@ void CudaDriver::bind_all() {
   library.bind(device_memory, "cuDeviceTotalMem_v2");
   library.bind(context_retain, "cuDevicePrimaryCtxRetain");
   library.bind(context_release, "cuDevicePrimaryCtxRelease_v2");
-  library.bind(context_set, "cuCtxSetCurrent");
+  library.bind(context_push, "cuCtxPushCurrent_v2");
+  library.bind(context_pop, "cuCtxPopCurrent_v2");
+  library.bind(context_device, "cuCtxGetDevice");
   library.bind(memory_info, "cuMemGetInfo_v2");
   library.bind(memory_allocate, "cuMemAlloc_v2");
   library.bind(memory_free, "cuMemFree_v2");

@@ -50,7 +50,9 @@ struct CudaDriver {
   CudaCode (*device_memory)(size_t*, CudaDevice);
   CudaCode (*context_retain)(CudaContext*, CudaDevice);
   CudaCode (*context_release)(CudaDevice);
-  CudaCode (*context_set)(CudaContext);
+  CudaCode (*context_push)(CudaContext);  // on this thread; what was current before is so again after the pop
+  CudaCode (*context_pop)(CudaContext*);
+  CudaCode (*context_device)(CudaDevice*);  // of the current one
   CudaCode (*memory_info)(size_t*, size_t*);
   CudaCode (*memory_allocate)(CudaAddress*, size_t);
   CudaCode (*memory_free)(CudaAddress);

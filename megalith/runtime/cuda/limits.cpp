@@ -53,31 +53,25 @@ class Probe {
  public:
   Probe() : device_(jit::cuda_device()), context_(device_.ordinal) {
     const jit::NvrtcResult compiled = jit::nvrtc_compile(kSource, "limits", device_.architecture, {"--std=c++20"});
-    driver_.check(driver_.module_load(&module_, compiled.cubin.data()), "loading the kernels that measure the GPU");
-    driver_.check(driver_.stream_create(&stream_, 0), "making a stream");
-    for (jit::CudaEvent* event : {&begin_, &end_}) driver_.check(driver_.event_create(event, 0), "making an event");
+    driver_.check(driver_.module_load(module_.out(), compiled.cubin.data()),
+                  "loading the kernels that measure the GPU");
+    driver_.check(driver_.stream_create(stream_.out(), 0), "making a stream");
+    for (CudaEventOwner* event : {&begin_, &end_})
+      driver_.check(driver_.event_create(event->out(), 0), "making an event");
   }
-  ~Probe() {
-    driver_.event_destroy(begin_);
-    driver_.event_destroy(end_);
-    driver_.stream_destroy(stream_);
-    driver_.module_unload(module_);
-  }
-  Probe(const Probe&) = delete;
-  Probe& operator=(const Probe&) = delete;
 
   unsigned num_blocks() const { return kBlocksPerMultiprocessor * static_cast<unsigned>(device_.num_multiprocessors); }
 
   double seconds(const char* name, void** parameters) {
     jit::CudaFunction function = nullptr;
-    driver_.check(driver_.module_function(&function, module_, name), name);
-    const jit::CudaLaunchConfig config{num_blocks(), 1, 1, kThreads, 1, 1, 0, stream_, nullptr, 0};
-    driver_.check(driver_.event_record(begin_, stream_), name);
+    driver_.check(driver_.module_function(&function, module_.get(), name), name);
+    const jit::CudaLaunchConfig config{num_blocks(), 1, 1, kThreads, 1, 1, 0, stream_.get(), nullptr, 0};
+    driver_.check(driver_.event_record(begin_.get(), stream_.get()), name);
     driver_.check(driver_.launch(&config, function, parameters, nullptr), name);
-    driver_.check(driver_.event_record(end_, stream_), name);
-    driver_.check(driver_.event_synchronize(end_), name);
+    driver_.check(driver_.event_record(end_.get(), stream_.get()), name);
+    driver_.check(driver_.event_synchronize(end_.get()), name);
     float milliseconds = 0;
-    driver_.check(driver_.event_elapsed(&milliseconds, begin_, end_), name);
+    driver_.check(driver_.event_elapsed(&milliseconds, begin_.get(), end_.get()), name);
     return static_cast<double>(milliseconds) / 1000;
   }
 
@@ -91,9 +85,9 @@ class Probe {
   const CudaDriver& driver_ = CudaDriver::get();
   jit::CudaDeviceInfo device_;
   CudaContextGuard context_;
-  jit::CudaModule module_ = nullptr;
-  jit::CudaStream stream_ = nullptr;
-  jit::CudaEvent begin_ = nullptr, end_ = nullptr;
+  CudaModuleOwner module_;
+  CudaStreamOwner stream_;
+  CudaEventOwner begin_, end_;
 };
 
 }  // namespace

@@ -23,10 +23,10 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
                          const std::map<std::string, void*>& memory, const std::set<std::string>& shared,
                          std::map<std::string, void*> on_device)
     : device_(jit::cuda_device()),
-      context_(device_.ordinal),
       memory_(memory),
       on_device_(std::move(on_device)),
       streams_(plan_streams(graph, kernel.tasks)) {
+  const CudaContextGuard context(device_.ordinal);
   place_tensors(graph, kernel, shared);
   ImageParts parts = image_parts(graph, kernel, addresses_);
   parts.scratch_bytes = 0;  // the host's; the card's is made below
@@ -58,10 +58,6 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   launch_.scratch_bytes = static_cast<u64>(scratch_.bytes()) / host.num_workers;
   log_info("[cuda] {} on {}: {}, {} of streams, {} of exchange", image_->name(), device_.name, resources(),
            format_bytes(streams_.bytes()), format_bytes(exchange_.bytes()));
-}
-
-CudaProgram::~CudaProgram() {
-  if (module_ != nullptr && !gpu_is_abandoned()) CudaDriver::get().module_unload(module_);
 }
 
 void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKernel& kernel,
@@ -153,7 +149,7 @@ void CudaProgram::fill_streams(const graph::Graph& graph, StagedUpload& upload, 
   if (streams_.num_chunks == 0) return;
   const CudaDriver& driver = CudaDriver::get();
   jit::CudaFunction pack = nullptr;
-  driver.check(driver.module_function(&pack, module_, "megalith_pack"), "finding megalith_pack");
+  driver.check(driver.module_function(&pack, module_.get(), "megalith_pack"), "finding megalith_pack");
   for (auto& [matrix, records] : streams_.records) {
     const graph::Tensor& tensor = graph.tensor(matrix);
     const auto placed = tensors_.find(tensor.name);
@@ -179,8 +175,8 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   const CudaDriver& driver = CudaDriver::get();
   MEGALITH_CHECK(kernel.cuda.architecture == device_.architecture, "the kernel is for {}, but the GPU is {} ({})",
                  kernel.cuda.architecture, device_.architecture, device_.name);
-  driver.check(driver.module_load(&module_, kernel.cuda.cubin.data()), "loading the kernel");
-  driver.check(driver.module_function(&function_, module_, "megalith_worker"), "finding megalith_worker");
+  driver.check(driver.module_load(module_.out(), kernel.cuda.cubin.data()), "loading the kernel");
+  driver.check(driver.module_function(&function_, module_.get(), "megalith_worker"), "finding megalith_worker");
   int threads = 0, static_bytes = 0, blocks = 0;
   driver.check(driver.function_attribute(&threads, kMaxThreads, function_), "asking for the kernel's threads");
   driver.check(driver.function_attribute(&static_bytes, kStaticSharedBytes, function_), "asking for shared memory");
@@ -276,6 +272,13 @@ void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
 }
 
 void CudaProgram::profile(u64 records) {
+  // Off first: the old records make room for the new, and without room for those the kernel writes none.
+  launch_.profile = nullptr;
+  launch_.profile_capacity = 0;
+  launch_.profile_clocks = nullptr;
+  profile_ = {};
+  profile_clocks_ = {};
+  if (records == 0) return;
   const u32 num_workers = image_->launch().num_workers, capacity = profile_capacity_for(records);
   profile_ =
       DeviceMemory(static_cast<int64_t>(sizeof(ProfileRecord)) * capacity * num_workers, "the profile's records");
@@ -305,6 +308,12 @@ Profile CudaProgram::profile_take() const {
                                              profile_clocks_of(clocks.data() + clocks_of_worker * w, capacity, done)));
   }
   return profile;
+}
+
+int64_t CudaProgram::bytes_held() const {
+  int64_t bytes = arena_.bytes() + exchange_.bytes() + stream_memory_.bytes();
+  for (const auto& [name, memory] : tensors_) bytes += memory.bytes();
+  return bytes;
 }
 
 std::string CudaProgram::resources() const {

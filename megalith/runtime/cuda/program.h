@@ -26,7 +26,6 @@ class CudaProgram {
   /// and are used where they are. SystemError if the GPU is too small, or cannot hold all workers at the same time.
   CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::map<std::string, void*>& memory,
               const std::set<std::string>& shared = {}, std::map<std::string, void*> on_device = {});
-  ~CudaProgram();
   CudaProgram(const CudaProgram&) = delete;
   CudaProgram& operator=(const CudaProgram&) = delete;
 
@@ -42,7 +41,7 @@ class CudaProgram {
     return shared_.at(tensor).data<T>();
   }
 
-  /// Asks for records of the newest `records` tasks of each worker; then, after a run, what was recorded.
+  /// Asks for records of the newest `records` tasks of each worker, 0: for none; then, after a run, what was recorded.
   void profile(u64 records);
   Profile profile_take() const;
 
@@ -56,6 +55,8 @@ class CudaProgram {
   const DeviceMemory& status() const { return status_; }
   const DeviceMemory& events() const { return events_; }
   const DeviceMemory& control() const { return control_; }
+  /// Bytes of the card's memory for activations and for copies of what the host has: weights, streams, states.
+  int64_t bytes_held() const;
   /// "72 registers, ..., scratch of 1024 bytes in shared memory".
   std::string resources() const;
 
@@ -72,7 +73,6 @@ class CudaProgram {
   T* copy(const T* from, size_t count, const char* what);
 
   jit::CudaDeviceInfo device_;
-  CudaContextGuard context_;
   const std::map<std::string, void*>& memory_;
   std::map<std::string, void*> on_device_;
   StreamPlan streams_;
@@ -86,7 +86,7 @@ class CudaProgram {
   DeviceMemory status_, events_, control_, scratch_, profile_, profile_clocks_;
   std::vector<DeviceMemory> tables_;
   Launch launch_{};
-  jit::CudaModule module_ = nullptr;
+  CudaModuleOwner module_;
   jit::CudaFunction function_ = nullptr;
   unsigned threads_ = 0, shared_bytes_ = 0;
   jit::KernelResources resources_;

@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/mapped_copy.h"
+#include "megalith/base/threads.h"
 #include "megalith/runtime/topology.h"
 
 namespace megalith::runtime {
@@ -19,17 +20,14 @@ constexpr int kMostReaders = 8;
 /// Page-locked memory, and the event after which it may be filled again.
 struct Buffer {
   PinnedMemory memory;
-  jit::CudaEvent free = nullptr;
+  CudaEventOwner free;
 
   explicit Buffer(int64_t bytes) : memory(bytes, "the upload of weights") {
     const CudaDriver& driver = CudaDriver::get();
-    driver.check(driver.event_create(&free, kWithoutTiming), "making an event");
+    driver.check(driver.event_create(free.out(), kWithoutTiming), "making an event");
   }
-  ~Buffer() {
-    const CudaDriver& driver = CudaDriver::get();
-    driver.event_synchronize(free);  // the card may still read the memory that goes now
-    driver.event_destroy(free);
-  }
+  // The card may still read the memory that goes now.
+  ~Buffer() { CudaDriver::get().event_synchronize(free.get()); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 };
@@ -37,15 +35,20 @@ struct Buffer {
 }  // namespace
 
 StagedUpload::StagedUpload(int ordinal, int64_t total_bytes, StagingOptions options)
-    : ordinal_(ordinal), buffer_bytes_(options.buffer_bytes), context_(ordinal) {
+    : ordinal_(ordinal), buffer_bytes_(options.buffer_bytes) {
   MEGALITH_ASSERT(buffer_bytes_ > 0 && options.num_readers >= 0, "[cuda] {} readers with buffers of {} bytes",
                   options.num_readers, buffer_bytes_);
+  const CudaContextGuard context(ordinal);
   const CudaDriver& driver = CudaDriver::get();
-  driver.check(driver.stream_create(&stream_, kNonBlocking), "making a stream");
+  driver.check(driver.stream_create(stream_.out(), kNonBlocking), "making a stream");
   const int num_readers =
       options.num_readers > 0 ? options.num_readers : std::clamp(cpu_topology().num_usable(), 1, kMostReaders);
   progress_.emplace("loading weights", total_bytes, ProgressUnit::bytes);
-  for (int i = 0; i < num_readers; ++i) readers_.emplace_back([this] { read(); });
+  readers_ = start_helpers(num_readers, [this] { read(); });
+  if (readers_.empty())
+    throw SystemError(
+        "[cuda] no thread can be started that copies weights to the GPU: raise the limit of threads (ulimit -u, or the "
+        "container's), or end other programs");
 }
 
 StagedUpload::~StagedUpload() {
@@ -55,8 +58,7 @@ StagedUpload::~StagedUpload() {
     queue_.clear();
   }
   work_.notify_all();
-  for (std::thread& reader : readers_) reader.join();
-  CudaDriver::get().stream_destroy(stream_);
+  readers_.clear();  // joined: they use the stream
 }
 
 void StagedUpload::upload(jit::CudaAddress to, const void* from, int64_t bytes) {
@@ -81,7 +83,7 @@ void StagedUpload::finish() {
   fence();
   const CudaContextGuard context(ordinal_);
   const CudaDriver& driver = CudaDriver::get();
-  driver.check(driver.stream_synchronize(stream_), "copying weights to the GPU");
+  driver.check(driver.stream_synchronize(stream()), "copying weights to the GPU");
   progress_.reset();
 }
 
@@ -93,11 +95,11 @@ void StagedUpload::read() {
     Piece piece;
     for (int turn = 0; take(&piece); turn ^= 1) {
       const Buffer& buffer = buffers[turn];
-      driver.check(driver.event_synchronize(buffer.free), "copying weights to the GPU");
+      driver.check(driver.event_synchronize(buffer.free.get()), "copying weights to the GPU");
       mapped_copy(buffer.memory.data(), piece.from, piece.bytes);
-      driver.check(driver.copy_to_device_async(piece.to, buffer.memory.data(), piece.bytes, stream_),
+      driver.check(driver.copy_to_device_async(piece.to, buffer.memory.data(), piece.bytes, stream()),
                    "copying weights to the GPU");
-      driver.check(driver.event_record(buffer.free, stream_), "copying weights to the GPU");
+      driver.check(driver.event_record(buffer.free.get(), stream()), "copying weights to the GPU");
       done(piece);
     }
   } catch (const std::exception& error) { fail(error.what()); }

@@ -49,7 +49,7 @@ class StagedUpload {
   void fence();
   /// Waits until all copies, and all other work of the stream, have ended.
   void finish();
-  jit::CudaStream stream() const { return stream_; }
+  jit::CudaStream stream() const { return stream_.get(); }
 
  private:
   struct Piece {
@@ -66,8 +66,7 @@ class StagedUpload {
 
   const int ordinal_;
   const int64_t buffer_bytes_;
-  CudaContextGuard context_;
-  jit::CudaStream stream_ = nullptr;
+  CudaStreamOwner stream_;
   std::optional<Progress> progress_;
 
   std::mutex mutex_;  // guards what follows
@@ -77,7 +76,7 @@ class StagedUpload {
   bool closed_ = false;
   std::string failure_;
 
-  std::vector<std::thread> readers_;
+  std::vector<std::jthread> readers_;
 };
 
 }  // namespace megalith::runtime

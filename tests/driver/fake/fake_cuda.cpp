@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <set>
+#include <vector>
 
 namespace {
 
@@ -20,8 +21,7 @@ constexpr Code kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kNotR
 FakeCuda state;
 std::map<Address, size_t> device_memory;
 std::map<char*, size_t> host_memory;
-thread_local bool has_context = false;
-int retained = 0;  // the context is there while somebody holds it
+thread_local std::vector<void*> contexts;  // the last one is current
 
 struct Work {
   long ticket;
@@ -58,6 +58,8 @@ void wait_for_all() {
     if (!stream->work.empty() && stream->work.front().ticket == kNever) ++state.waits_for_ever;
 }
 
+bool has_context() { return !contexts.empty() && contexts.back() == &state && state.retained > 0; }
+
 // Every function begins with this: counts the call and says whether it fails.
 Code begin(const char* name, bool needs_context = true) {
   if (state.sticky != 0) return state.sticky;
@@ -67,8 +69,11 @@ Code begin(const char* name, bool needs_context = true) {
     if (failure->second >= 700) state.sticky = failure->second;
     return failure->second;
   }
-  return needs_context && !(has_context && retained > 0) ? kInvalidContext : 0;
+  return needs_context && !has_context() ? kInvalidContext : 0;
 }
+
+// What frees something needs a context as well, but is not counted, and does not fail.
+Code begin_free() { return has_context() ? 0 : kInvalidContext; }
 
 }  // namespace
 
@@ -120,14 +125,26 @@ Code cuDeviceGetAttribute(int* value, int which, int) {
 Code cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = state.total_bytes, 0; }
 Code cuDevicePrimaryCtxRetain(void** context, int) {
   FAKE("cuDevicePrimaryCtxRetain", false);
-  return ++retained, *context = &state, 0;
+  return ++state.retained, *context = &state, 0;
 }
 Code cuDevicePrimaryCtxRelease_v2(int) {
   const std::lock_guard guard(state.mutex);
-  if (retained == 1) wait_for_all();
-  return --retained, 0;
+  if (state.retained == 1) wait_for_all();
+  return --state.retained, 0;
 }
-Code cuCtxSetCurrent(void* context) { return has_context = context != nullptr, 0; }
+Code cuCtxPushCurrent_v2(void* context) {
+  FAKE("cuCtxPushCurrent_v2", false);
+  return contexts.push_back(context), 0;
+}
+Code cuCtxPopCurrent_v2(void** context) {
+  if (contexts.empty()) return kInvalidContext;
+  *context = contexts.back();
+  return contexts.pop_back(), 0;
+}
+Code cuCtxGetDevice(int* device) {
+  FAKE("cuCtxGetDevice");
+  return *device = 0, 0;
+}
 
 Code cuMemGetInfo_v2(size_t* free, size_t* total) {
   FAKE("cuMemGetInfo_v2");
@@ -143,6 +160,7 @@ Code cuMemAlloc_v2(Address* address, size_t bytes) {
 }
 Code cuMemFree_v2(Address address) {
   const std::lock_guard guard(state.mutex);
+  if (const Code code = begin_free()) return code;
   wait_for_all();
   if (!device_memory.contains(address)) return kInvalidValue;
   state.used_bytes -= device_memory[address];
@@ -157,13 +175,16 @@ Code cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
   FAKE("cuMemHostAlloc");
   *memory = std::malloc(bytes);
   host_memory[static_cast<char*>(*memory)] = bytes;
+  ++state.num_owned;
   return 0;
 }
 Code cuMemFreeHost(void* memory) {
   const std::lock_guard guard(state.mutex);
+  if (const Code code = begin_free()) return code;
   wait_for_all();
   auto* begin = static_cast<char*>(memory);
   if (!host_memory.contains(begin)) return kInvalidValue;
+  --state.num_owned;
   for (Stream* stream : streams)
     std::erase_if(stream->work, [&](const Work& work) {
       const bool used = work.from >= begin && work.from < begin + host_memory[begin];
@@ -200,11 +221,13 @@ Code cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
 
 Code cuStreamCreate(void** stream, unsigned) {
   FAKE("cuStreamCreate");
+  ++state.num_owned;
   return streams.insert(static_cast<Stream*>(*stream = new Stream)), 0;
 }
 Code cuStreamDestroy_v2(void* stream) {
   const std::lock_guard guard(state.mutex);
   if (streams.erase(static_cast<Stream*>(stream)) == 0) return kInvalidValue;
+  --state.num_owned;
   return delete static_cast<Stream*>(stream), 0;
 }
 Code cuStreamQuery(void* stream) {
@@ -220,9 +243,14 @@ Code cuStreamSynchronize(void* stream) {
 
 Code cuEventCreate(void** event, unsigned) {
   FAKE("cuEventCreate");
+  ++state.num_owned;
   return *event = new Event, 0;
 }
-Code cuEventDestroy_v2(void* event) { return delete static_cast<Event*>(event), 0; }
+Code cuEventDestroy_v2(void* event) {
+  const std::lock_guard guard(state.mutex);
+  if (const Code code = begin_free()) return code;
+  return --state.num_owned, delete static_cast<Event*>(event), 0;
+}
 Code cuEventRecord(void* event, void* stream) {
   FAKE("cuEventRecord");
   auto& on = *static_cast<Stream*>(stream);
@@ -240,11 +268,13 @@ Code cuEventElapsedTime(float* ms, void*, void*) { return *ms = 1, 0; }
 
 Code cuModuleLoadData(void** module, const void*) {
   FAKE("cuModuleLoadData");
+  ++state.num_owned;
   return *module = &state, 0;
 }
 Code cuModuleUnload(void*) {
   const std::lock_guard guard(state.mutex);
-  return wait_for_all(), 0;
+  if (const Code code = begin_free()) return code;
+  return --state.num_owned, wait_for_all(), 0;
 }
 Code cuModuleGetFunction(void** function, void*, const char* name) {
   return *function =

@@ -22,6 +22,8 @@ struct FakeCuda {
   std::map<std::string, int> fails_after;  // ... once it was called this often; 0 if not named
   std::map<std::string, int> calls;
   int sticky = 0;            // once a call has failed with a code of 700 and more, all further ones do: a dead context
+  int retained = 0;          // the context is there while somebody holds it
+  int num_owned = 0;         // streams, events, modules and page-locked memory that were not freed yet
   int freed_while_used = 0;  // page-locked memory that was freed while copies from it had not been made
   bool worker_never_ends = false;  // once launched
   bool worker_begins = true;       // else it waits for the card
