@@ -105,6 +105,8 @@ int64_t DecoderOptions::num_pages() const { return max_pages > 0 ? max_pages : p
 std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) {
   std::map<std::string, DType> result;
   for (const std::string& name : weights.names()) {
+    // The rest of a checkpoint is what its library computed, such as rotary_emb.inv_freq in f32: nothing here reads it.
+    if (!name.ends_with(".weight") && !name.ends_with(".bias")) continue;
     const WeightTensor* tensor = weights.find(name);
     if (tensor && tensor->dtype != usual) result[name] = tensor->dtype;
   }

@@ -42,7 +42,7 @@ struct DecoderOptions {
   int64_t num_pages() const;          // P
 };
 
-/// The weights of a checkpoint whose dtype is not the `usual` one, for DecoderOptions::weight_dtypes.
+/// The weights and biases of a checkpoint whose dtype is not the `usual` one, for DecoderOptions::weight_dtypes.
 std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual);
 
 /// The graph of one iteration for this configuration. Constants carry the checkpoint's tensor names; beside them stand
