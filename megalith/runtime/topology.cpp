@@ -99,11 +99,15 @@ CgroupMemory cgroup_memory(const std::string& root) {
       const std::optional<int64_t> limit = read_number(directory + limit_file);
       if (!limit || *limit <= 0) continue;
       result.limit = std::min(result.limit, *limit);
-      // Page cache counts as usage but gives way.
+      // Page cache counts as usage but gives way, also that of files that were read twice. In version 1 the usage is
+      // that of all groups below as well, and so are the numbers that begin with "total_".
       std::istringstream stat(read_if_there(directory + "/memory.stat"));
-      int64_t cache = 0, value = 0;
-      for (std::string key; stat >> key >> value;)
-        if (key == "inactive_file") cache = value;
+      int64_t own = 0, total = 0, value = 0;
+      for (std::string key; stat >> key >> value;) {
+        if (key == "inactive_file" || key == "active_file") own += value;
+        if (key == "total_inactive_file" || key == "total_active_file") total += value;
+      }
+      const int64_t cache = std::max(own, total);
       const int64_t usage = read_number(directory + usage_file).value_or(0);
       result.available = std::min(result.available, std::max<int64_t>(0, *limit - usage + cache));
     }

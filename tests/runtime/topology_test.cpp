@@ -90,6 +90,20 @@ TEST(Topology, MemoryOfTheCgroup) {
   fake.file("/sys/fs/cgroup/box/memory.stat", "anon 1\ninactive_file 500000\n");
   EXPECT_EQ(cpu_topology(fake.root).memory_bytes, 1048576);
   EXPECT_EQ(memory_available_bytes(fake.root), 1048576 - 1000000 + 500000);
+  // Weights that were read twice count as active.
+  fake.file("/sys/fs/cgroup/box/memory.stat", "anon 1\ninactive_file 500000\nactive_file 300000\n");
+  EXPECT_EQ(memory_available_bytes(fake.root), 1048576 - 1000000 + 800000);
+}
+
+TEST(Topology, MemoryOfAnOldCgroupAndOfThoseBelowIt) {
+  FakeRoot fake;
+  fake.file("/proc/meminfo", "MemTotal: 4096 kB\nMemAvailable: 4096 kB\n");
+  fake.file("/proc/self/cgroup", "5:memory:/box\n");
+  fake.file("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "1048576\n");
+  fake.file("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", "1000000\n");
+  fake.file("/sys/fs/cgroup/memory/box/memory.stat",
+            "inactive_file 10\nactive_file 20\ntotal_inactive_file 100000\ntotal_active_file 200000\n");
+  EXPECT_EQ(memory_available_bytes(fake.root), 1048576 - 1000000 + 300000);
 }
 
 TEST(Mapping, LargeOnesAreAlignedZeroedAndWritable) {
