@@ -74,21 +74,21 @@ class CudaMachine : public Machine {
 };
 
 // Before the weights are on their way.
-void check_memory(const graph::Graph& graph, const jit::CompiledKernel& kernel) {
+void check_memory(const graph::Graph& graph, const DecoderOptions& options, const jit::CompiledKernel& kernel) {
   const jit::CudaDriver& driver = jit::CudaDriver::get();
   size_t free = 0, total = 0;
   driver.check(driver.memory_info(&free, &total), "asking for the GPU's free memory");
-  const MemoryNeeds needs = memory_needs(graph, kernel.tasks, runtime::plan_streams(graph, kernel.tasks));
+  const MemoryNeeds needs = memory_needs(graph, options, kernel.tasks, runtime::plan_streams(graph, kernel.tasks));
   const std::string report = memory_report(needs, static_cast<int64_t>(free));
   MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
 }
 
 }  // namespace
 
-std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                                           const MemoryMap& memory) {
+std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const DecoderOptions& options,
+                                           const jit::CompiledKernel& kernel, const MemoryMap& memory) {
   const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
-  check_memory(graph, kernel);
+  check_memory(graph, options, kernel);
   return std::make_unique<CudaMachine>(graph, kernel, memory);
 }
 

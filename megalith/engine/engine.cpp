@@ -24,11 +24,6 @@ std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& 
   return ids;
 }
 
-bool is_kv_cache(const graph::Tensor& tensor) {
-  return tensor.kind == graph::TensorKind::state &&
-         (tensor.name.ends_with(".k_cache") || tensor.name.ends_with(".v_cache"));
-}
-
 bool is_weight(const graph::Tensor& tensor) {
   return tensor.kind == graph::TensorKind::constant && tensor.name != "rope.cos" && tensor.name != "rope.sin";
 }
@@ -85,12 +80,12 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
   memory_.bind_rope(*graph_, config_);
   kernel_ =
       jit::compile(*graph_, {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
-  memory_.bind_states(*graph_);
+  memory_.bind_states(*graph_, !jit::is_cuda_target(options.target));
 
   MEGALITH_CHECK(static_cast<int64_t>(stop_tokens_.size()) <= decoder_options_.max_stop_tokens,
                  "the model has {} stop tokens, at most {} are supported", stop_tokens_.size(),
                  decoder_options_.max_stop_tokens);
-  machine_ = jit::is_cuda_target(options.target) ? make_cuda_machine(*graph_, kernel_, memory_)
+  machine_ = jit::is_cuda_target(options.target) ? make_cuda_machine(*graph_, decoder_options_, kernel_, memory_)
                                                  : make_cpu_machine(*graph_, kernel_, memory_);
 }
 

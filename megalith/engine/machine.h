@@ -10,6 +10,7 @@
 #include "megalith/engine/memory_map.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
+#include "megalith/model/decoder.h"
 #include "megalith/runtime/launcher.h"
 #include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/profile_rings.h"
@@ -45,8 +46,8 @@ class Machine {
 /// Threads of this process.
 std::unique_ptr<Machine> make_cpu_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                                           const MemoryMap& memory);
-/// The GPU.
-std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                                           const MemoryMap& memory);
+/// The GPU. `options`: what build_decoder() made the graph from; an error says which others would fit.
+std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const DecoderOptions& options,
+                                           const jit::CompiledKernel& kernel, const MemoryMap& memory);
 
 }  // namespace megalith::engine

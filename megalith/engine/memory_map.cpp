@@ -12,8 +12,10 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/format.h"
 #include "megalith/base/progress.h"
 #include "megalith/base/threads.h"
+#include "megalith/engine/graph_memory.h"
 #include "megalith/engine/quantize.h"
 #include "megalith/model/rope.h"
 #include "megalith/runtime/topology.h"
@@ -45,12 +47,6 @@ void for_rows(int64_t num_rows, int64_t step, const std::function<void(int64_t b
   };
   const auto helpers = start_helpers(runtime::cpu_topology().num_usable() - 1, run);
   run();
-}
-
-std::vector<int64_t> shape_of(const graph::Tensor& tensor) {
-  std::vector<int64_t> shape;
-  for (const graph::Dim& dim : tensor.shape) shape.push_back(dim.size);
-  return shape;
 }
 
 // Uniform in [centre - spread, centre + spread); cheap, since an 8-billion-parameter model is filled with it.
@@ -99,6 +95,11 @@ void refuse_surplus(const Weights& weights, const std::set<std::string>& used) {
 }
 
 }  // namespace
+
+bool is_kv_cache(const graph::Tensor& tensor) {
+  return tensor.kind == graph::TensorKind::state &&
+         (tensor.name.ends_with(".k_cache") || tensor.name.ends_with(".v_cache"));
+}
 
 void* MemoryMap::allocate(int64_t bytes, const std::string& what) {
   mappings_.emplace_back(bytes, what);
@@ -210,12 +211,19 @@ void MemoryMap::bind_rope(const graph::Graph& graph, const ModelConfig& config) 
   }
 }
 
-void MemoryMap::bind_states(const graph::Graph& graph) {
-  for (const graph::Tensor& tensor : graph.tensors()) {
-    if (tensor.kind != graph::TensorKind::state) continue;
-    addresses_[tensor.name] = allocate(tensor.bytes(), fmt::format("the state \"{}\"", tensor.name));
-    state_bytes_ += tensor.bytes();
-  }
+void MemoryMap::bind_states(const graph::Graph& graph, bool written) {
+  for (const graph::Tensor& tensor : graph.tensors())
+    if (tensor.kind == graph::TensorKind::state) state_bytes_ += tensor.bytes();
+  // Each may fit where all do not, and the system would only notice when they are written.
+  const int64_t available = runtime::memory_available_bytes();
+  if (written && state_bytes_ > available)
+    throw SystemError(
+        fmt::format("[memory] the states, most of which are the KV cache, need {}, but {} are available; close "
+                    "something, or use a shorter context (--max-seq-len), fewer texts (--max-batch) or --num-pages",
+                    format_bytes(state_bytes_), format_bytes(available)));
+  for (const graph::Tensor& tensor : graph.tensors())
+    if (tensor.kind == graph::TensorKind::state)
+      addresses_[tensor.name] = allocate(tensor.bytes(), fmt::format("the state \"{}\"", tensor.name));
 }
 
 void MemoryMap::release(const std::byte* begin, int64_t bytes) const {

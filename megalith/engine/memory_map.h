@@ -15,6 +15,9 @@
 
 namespace megalith::engine {
 
+/// Whether a tensor of a decoder's graph is a layer's cache of keys or values.
+bool is_kv_cache(const graph::Tensor& tensor);
+
 class MemoryMap {
  public:
   /// Binds every constant of `graph` to the checkpoint's tensor of that name; UserError naming the tensor, its shape
@@ -26,8 +29,9 @@ class MemoryMap {
   void bind_random(const graph::Graph& graph, uint64_t seed);
   /// Makes the tables "rope.cos" and "rope.sin" of the decoder.
   void bind_rope(const graph::Graph& graph, const ModelConfig& config);
-  /// Zeroed memory for every state.
-  void bind_states(const graph::Graph& graph);
+  /// Zeroed memory for every state. `written`: by a kernel that runs here, so that all of it will be needed, and
+  /// SystemError if it cannot be had; of copies of what lies on a GPU most pages are never touched.
+  void bind_states(const graph::Graph& graph, bool written = true);
 
   /// Gives up pages that lie wholly within bytes of a weight which nobody will read again: made-up and stacked ones are
   /// gone for good, those of a checkpoint come back from the file when they are touched. From any thread.

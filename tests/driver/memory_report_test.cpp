@@ -23,9 +23,7 @@ const MemoryNeeds kNeeds{.weights = 16 * kGiB,
                          .kv_cache = 32 * kGiB,
                          .activations = kGiB,
                          .other = kGiB,
-                         .max_requests = 8,
-                         .max_seq_len = 4096,
-                         .page_size = 16};
+                         .options = {.max_requests = 8, .max_seq_len = 4096}};
 
 TEST(MemoryReport, NothingToSayWhereItFits) {
   EXPECT_EQ(memory_report(kNeeds, 50 * kGiB + kDriver), "");
@@ -39,28 +37,6 @@ TEST(MemoryReport, SaysWhatIsNeededAndWhatWouldFit) {
             "--max-seq-len 2816 or --max-batch 5 would fit");
 }
 
-// What is advised fits, and a page or a text more does not.
-TEST(MemoryReport, TheAdviceIsTrueAndTheBest) {
-  for (const int64_t free : {19 * kGiB, 20 * kGiB, 30 * kGiB, 45 * kGiB + 12345, 50 * kGiB}) {
-    const std::string report = memory_report(kNeeds, free);
-    auto number_after = [&](const std::string& word) {
-      const size_t at = report.find(word + " ");
-      return at == std::string::npos ? 0 : std::stoll(report.substr(at + word.size() + 1));
-    };
-    auto fits = [&](int64_t requests, int64_t seq_len) {
-      MemoryNeeds needs = kNeeds;
-      needs.max_requests = requests, needs.max_seq_len = seq_len;
-      needs.kv_cache = requests * seq_len * (1 << 20);
-      return memory_report(needs, free).empty();
-    };
-    const int64_t seq_len = number_after("--max-seq-len"), batch = number_after("--max-batch");
-    EXPECT_TRUE(seq_len == 0 || fits(8, seq_len)) << report;
-    EXPECT_FALSE(fits(8, seq_len + 16)) << report;
-    EXPECT_TRUE(batch == 0 || fits(batch, 4096)) << report;
-    EXPECT_FALSE(fits(batch + 1, 4096)) << report;
-  }
-}
-
 TEST(MemoryReport, AModelThatIsTooLargeGetsNoAdviceThatDoesNotHelp) {
   EXPECT_THAT(memory_report(kNeeds, 10 * kGiB),
               AllOf(HasSubstr("the weights alone are too large"), Not(HasSubstr("would fit"))));
@@ -71,7 +47,7 @@ TEST(MemoryReport, AModelThatIsTooLargeGetsNoAdviceThatDoesNotHelp) {
 
 TEST(MemoryReport, OneTextHasNoSmallerBatch) {
   MemoryNeeds needs = kNeeds;
-  needs.max_requests = 1, needs.kv_cache /= 8;
+  needs.options.max_requests = 1, needs.kv_cache /= 8;
   EXPECT_THAT(memory_report(needs, 20 * kGiB), AllOf(HasSubstr("--max-seq-len"), Not(HasSubstr("--max-batch"))));
 }
 
@@ -83,7 +59,46 @@ MemoryNeeds needs_of(const ModelConfig& config, const DecoderOptions& options) {
   tasks.arena_bytes = 12345;
   tasks.workers.resize(1);
   for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
-  return memory_needs(graph, tasks, runtime::plan_streams(graph, tasks));
+  return memory_needs(graph, options, tasks, runtime::plan_streams(graph, tasks));
+}
+
+// The number behind the name of an option in the advice, or 0.
+int64_t advised(const std::string& report, const std::string& option) {
+  const size_t at = report.find(option + " ", std::min(report.find(';'), report.size()));
+  return at == std::string::npos ? 0 : std::stoll(report.substr(at + option.size() + 1));
+}
+
+// What is advised fits, and one more does not: asked of the graph that such options make. Chunks of attention (256
+// positions) and pages (48) round up each, so between lengths that fit there are jumps.
+TEST(MemoryReport, TheAdviceIsTrueAndTheBest) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-0.6B");
+  const auto needs_with = [&](int64_t requests, int64_t seq_len, int64_t pages) {
+    const DecoderOptions options{
+        .max_requests = requests, .max_seq_len = seq_len, .page_size = 48, .max_pages = pages, .kv_dtype = DType::bf16};
+    return needs_of(config, options.resolved(config));
+  };
+  const auto fits = [&](int64_t requests, int64_t seq_len, int64_t pages, int64_t free) {
+    return memory_report(needs_with(requests, seq_len, pages), free).empty();
+  };
+  const MemoryNeeds needs = needs_with(3, 1500, 0), given = needs_with(3, 1500, 90);
+  for (const double share : {0.36, 0.6, 0.99}) {
+    const int64_t free =
+        kDriver + needs.total() - needs.kv_cache + static_cast<int64_t>(share * static_cast<double>(needs.kv_cache));
+    const std::string report = memory_report(needs, free);
+    const int64_t seq_len = advised(report, "--max-seq-len"), batch = advised(report, "--max-batch");
+    ASSERT_TRUE(seq_len > 0 && batch > 0) << report;
+    EXPECT_TRUE(fits(3, seq_len, 0, free)) << report;
+    EXPECT_FALSE(fits(3, seq_len + 1, 0, free)) << report;
+    EXPECT_TRUE(fits(batch, 1500, 0, free)) << report;
+    EXPECT_FALSE(fits(batch + 1, 1500, 0, free)) << report;
+  }
+  // Whoever fixed the number of pages gets that advised: no other option makes the cache smaller.
+  const int64_t free = kDriver + given.total() - given.kv_cache / 2;
+  const std::string report = memory_report(given, free);
+  EXPECT_THAT(report, AllOf(HasSubstr("for 90 pages of 48 positions"), Not(HasSubstr("--max"))));
+  const int64_t pages = advised(report, "--num-pages");
+  EXPECT_TRUE(fits(3, 1500, pages, free)) << report;
+  EXPECT_FALSE(fits(3, 1500, pages + 1, free)) << report;
 }
 
 TEST(MemoryReport, ADecodersNeedsAreThoseOfItsGraph) {
@@ -93,9 +108,6 @@ TEST(MemoryReport, ADecodersNeedsAreThoseOfItsGraph) {
   const MemoryNeeds needs = needs_of(config, options);
   EXPECT_EQ(needs.kv_cache, 2 * 2 * config.num_layers * config.num_kv_heads * config.head_dim * options.num_pages() *
                                 options.page_size);
-  EXPECT_EQ(needs.max_requests, 3);
-  EXPECT_EQ(needs.max_seq_len, options.max_seq_len);
-  EXPECT_EQ(needs.page_size, 16);
   // The largest logit of each chunk of 1024, and where it is, travel in words: three texts, eight bytes each.
   EXPECT_EQ(needs.activations, 12345 + 2 * 3 * 8 * ceil_div(config.vocab_size, int64_t{1024}));
   EXPECT_GT(needs.weights, int64_t{1'190'000'000});  // 596 million parameters in bf16
