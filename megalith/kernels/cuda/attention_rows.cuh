@@ -31,6 +31,9 @@ class RowAttention {
   static constexpr int kPositions = attention::kTilePositions;
   static constexpr int kPartWarps = kWarps / attention::kParts, kPartThreads = kPartWarps * kWarpLanes;
   static constexpr u32 kRowBytes = attention::tile_row_bytes(D), kTileBytes = attention::tile_bytes(D);
+  // Lanes that copy side by side from one position: whole lines of memory, if all of a tile is on one page.
+  static constexpr bool kOnePage = static_cast<int>(Args::B) % kPositions == 0 && L % kPositions == 0;
+  static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kCopied = kWarpLanes / kSide;  // positions at a time
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
   static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;      // of this iteration's rows
@@ -43,6 +46,7 @@ class RowAttention {
         t_(t),
         g_(g),
         c_(c),
+        copied_(keep(tile() + in_tile(lane() / kSide, lane() % kSide * 8))),
         share_(keep(tile() + in_tile(lane() / 4, lane() % 4 * 8))),
         turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
 
@@ -59,8 +63,8 @@ class RowAttention {
     Place next = locate(at, cached, page_at(at, cached, request));
     int page = page_at(at + kStep, cached, request);
     if (next_fresh >= num_fresh) {
-      fetch(share_, next, args().k_cache);
-      fetch(share_ + kTileBytes, next, args().v_cache);
+      fetch(copied_, next, args().k_cache);
+      fetch(copied_ + kTileBytes, next, args().v_cache);
     }
     stage_queries();
     part_sync();
@@ -82,7 +86,7 @@ class RowAttention {
       warp_sync();
       const float2 score = scores();
       warp_sync();
-      if (fetches) fetch(share_, next, args().k_cache);
+      if (fetches) fetch(copied_, next, args().k_cache);
       const Halves columns = weigh(score, count);
       if (fetches)
         copy_wait<1>();
@@ -91,7 +95,7 @@ class RowAttention {
       warp_sync();
       add_values(columns);
       warp_sync();
-      if (fetches) fetch(share_ + kTileBytes, next, args().v_cache);
+      if (fetches) fetch(copied_ + kTileBytes, next, args().v_cache);
     }
     copy_wait<0>();
     part_sync();  // what was staged makes room for the sums
@@ -103,10 +107,10 @@ class RowAttention {
 
  private:
   static constexpr int kStep = kPartWarps * kPositions;
-  /// Where in both caches the lane's share of a position begins, and how much of it there is.
+  /// Where in both caches the first position begins that the lane copies of a tile, and how many more there are.
   struct Place {
     i64 element;
-    u32 bytes;  // 16, or 0 past the last position
+    int left;
   };
 
   static int part() { return warp() / kPartWarps; }
@@ -203,7 +207,11 @@ class RowAttention {
       if (i < mine && i + 1 < here) fresh &= fresh - 1;
     const Args args = this->args();
     const int head = (first_row(fresh) * G + g_) * static_cast<int>(Args::E) + M + 1;
-    fetch(share_ + kTileBytes, {i64(head) * D + lane() % 4 * 8, mine < here ? 16u : 0u}, args.qkv);
+    const bf16* const from = args.qkv + i64(head) * D + lane() % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i)
+      copy_begin(further(share_ + kTileBytes, i), from + i * attention::kRunValues, mine < here ? 16 : 0);
+    copy_commit();
   }
   /// Of one row as position n.
   void put_value(int row, int n) const {
@@ -213,19 +221,24 @@ class RowAttention {
 
   /// The page of the lane's position in a tile that begins at number `at`.
   int page_at(int at, int cached, int request) const {
-    const int n = max(min(at + lane() / 4, cached - 1), 0);
+    const int n = max(min(kOnePage ? at : at + lane() / kSide, cached - 1), 0);
     return page_of(args(), request, cached_position<Args>(c_, n));
   }
   Place locate(int at, int cached, int page) const {
-    const int n = at + lane() / 4;
-    if (n >= cached) return {0, 0};
-    return {element_on_page<Args>(page, cached_position<Args>(c_, n), g_) + lane() % 4 * 8, 16};
+    const int n = at + lane() / kSide;
+    return {element_on_page<Args>(page, cached_position<Args>(c_, n), g_) + lane() % kSide * 8, cached - n};
   }
-  /// Begins to copy the lane's share of a tile: of position lane / 4 every fourth 16 bytes.
+  /// Begins to copy the lane's share of a tile.
   static void fetch(u32 to, Place place, const bf16* cache) {
+    constexpr int kTurns = kPositions / kCopied;  // of one or two positions, then of what else they have
     const bf16* const from = cache + place.element;
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) copy_begin(further(to, i), from + i * attention::kRunValues, place.bytes);
+    for (int i = 0; i < kRuns; ++i) {
+      const int position = i % kTurns * kCopied, run = i / kTurns * kSide;
+      const bool is_there = position < place.left;
+      copy_begin(kTurns == 1 ? further(to, i) : (to ^ position * 8) + position * kRowBytes + run * 16,
+                 from + i64(position) * G * D + run * 8, is_there ? 16 : 0);
+    }
     copy_commit();
   }
 
@@ -349,7 +362,7 @@ class RowAttention {
 
   const decltype(Args::task) task_;
   const int t_, g_, c_;
-  const u32 share_, turned_;  // in the tiles, what the lane copies of keys and where it finds values
+  const u32 copied_, share_, turned_;  // in the tiles: what the lane copies of keys, multiplies of keys and of values
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
   f32 top_ = -kInfinity, total_ = 0, sum_[2 * kRuns][4] = {};
 };
