@@ -94,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"changed", [](const std::string& entry) { file_write_atomic(entry + "/kernel.so", "binarx"); },
                "kernel.so has changed"},
         Damage{"no_info", [](const std::string& entry) { fs::remove(entry + "/info.json"); }, "info.json"},
-        Damage{"half_info", [](const std::string& entry) { fs::resize_file(entry + "/info.json", 20); }, "parse error"},
+        Damage{"half_info", [](const std::string& entry) { fs::resize_file(entry + "/info.json", 20); },
+               "unexpected end of input"},
         Damage{"empty_info", [](const std::string& entry) { file_write_atomic(entry + "/info.json", "{}"); }, "files"}),
     [](const auto& damage) { return damage.param.name; });
 
