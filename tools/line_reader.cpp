@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <clocale>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <string_view>
@@ -46,6 +48,15 @@ class LineReader::Editor {
     el_set(editor_, EL_EDITOR, "emacs");
     el_set(editor_, EL_SIGNAL, 1);  // a signal finds the terminal as it was
     el_set(editor_, EL_HIST, history, history_);
+    // While a line is edited, Ctrl-C is a key and no signal, so that there is something left to edit. libedit forgets
+    // that one character of the terminal was set, so it is all signals' keys; the others are given back by hand.
+    el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
+    el_set(editor_, EL_ADDFN, "megalith-clear", "Clear the line; at an empty one, end", &Editor::clear);
+    el_set(editor_, EL_ADDFN, "megalith-stop", "Stop the process", &Editor::signal<SIGTSTP>);
+    el_set(editor_, EL_ADDFN, "megalith-quit", "End the process", &Editor::signal<SIGQUIT>);
+    el_set(editor_, EL_BIND, "^C", "megalith-clear", nullptr);
+    el_set(editor_, EL_BIND, "^Z", "megalith-stop", nullptr);
+    el_set(editor_, EL_BIND, "\\034", "megalith-quit", nullptr);
     el_source(editor_, nullptr);  // ~/.editrc, for those who have one
     if (const std::string folder = user_folder("XDG_STATE_HOME", ".local/state"); !folder.empty()) {
       file_ = folder + "/" + history_name;
@@ -64,6 +75,11 @@ class LineReader::Editor {
     prompt_ = prompt;
     int count = 0;
     const char* const text = el_gets(editor_, &count);
+    if (is_interrupted_) {
+      save();
+      std::fputc('\n', stderr);
+      std::raise(SIGINT);
+    }
     if (!text || count <= 0) return std::nullopt;
     std::string line(text, static_cast<size_t>(count));
     if (line.ends_with('\n')) line.pop_back();
@@ -73,6 +89,27 @@ class LineReader::Editor {
   }
 
  private:
+  // As shells have it; at an empty prompt there is nothing to clear, and Ctrl-C ends us.
+  static unsigned char clear(EditLine* editor, int) {
+    const LineInfo* const line = el_line(editor);
+    if (line->buffer == line->lastchar) {
+      Editor* self = nullptr;
+      el_get(editor, EL_CLIENTDATA, &self);
+      self->is_interrupted_ = true;
+      return CC_EOF;
+    }
+    el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
+    el_deletestr(editor, static_cast<int>(line->lastchar - line->buffer));
+    std::fputs("^C\n", stderr);
+    return CC_REDISPLAY;
+  }
+
+  template <int kSignal>
+  static unsigned char signal(EditLine*, int) {
+    std::raise(kSignal);
+    return CC_REDISPLAY;
+  }
+
   // What was said is nobody else's business.
   void save() {
     if (file_.empty()) return;
@@ -87,6 +124,7 @@ class LineReader::Editor {
   EditLine* editor_ = nullptr;
   History* history_ = nullptr;
   std::string prompt_, file_;
+  bool is_interrupted_ = false;
 };
 
 LineReader::LineReader(const std::string& history_name) {

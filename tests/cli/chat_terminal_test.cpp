@@ -76,6 +76,15 @@ class Terminal {
   std::string shown_;
 };
 
+TEST(ChatTerminal, ControlCClearsALineAndEndsAtAnEmptyOne) {
+  const TemporaryFolder state;
+  Terminal terminal({"chat", kStoryteller, "-c", "256", "-n", "12", "--temp", "0"}, state.path);
+  terminal.types("> ", std::string("never said") + kLeft + kLeft + "\003/zeta\r");
+  terminal.sees("there is no command /zeta");
+  terminal.types("> ", "\003");
+  EXPECT_EQ(terminal.code(), 128 + SIGINT);
+}
+
 TEST(ChatTerminal, KeysEditALineAndBringEarlierOnesBack) {
   const TemporaryFolder state;
   const std::vector<std::string> arguments = {"chat", kStoryteller, "-c", "256", "-n", "12", "--temp", "0"};
