@@ -27,7 +27,18 @@ void SamplingOptions::declare_drawing(Arguments& arguments) {
   arguments.number("--presence-penalty", presence_penalty, "the same for tokens made already, by subtraction", -100,
                    100);
   arguments.number("--frequency-penalty", frequency_penalty, "and for each time that they were made", -100, 100);
-  arguments.integer("-s,--seed", seed, "the same seed gives the same text (random; shown by -v)", 0);
+  arguments.integer(
+      "-s,--seed", seed,
+      fmt::format("the same seed gives the same text ({})", seed ? fmt::format("{}", *seed) : "random; shown by -v"),
+      0);
+}
+
+engine::Sampling SamplingOptions::sampling(const std::string& folder) const {
+  const GenerationConfig theirs = generation_config_read(folder);
+  if (!theirs.unsupported.empty())
+    log_warn("{}/generation_config.json: {}: not supported, texts are made as if it said nothing of that", folder,
+             fmt::join(theirs.unsupported, ", "));
+  return over(theirs);
 }
 
 engine::Sampling SamplingOptions::over(const GenerationConfig& theirs) const {
@@ -38,8 +49,8 @@ engine::Sampling SamplingOptions::over(const GenerationConfig& theirs) const {
   sampling.top_k = static_cast<int>(top_k.value_or(theirs.do_sample ? theirs.top_k : 0));
   sampling.min_p = static_cast<float>(min_p.value_or(theirs.do_sample ? theirs.min_p : 0));
   sampling.repetition_penalty = static_cast<float>(repetition_penalty.value_or(theirs.repetition_penalty));
-  sampling.presence_penalty = static_cast<float>(presence_penalty.value_or(0));
-  sampling.frequency_penalty = static_cast<float>(frequency_penalty.value_or(0));
+  sampling.presence_penalty = static_cast<float>(presence_penalty.value_or(theirs.presence_penalty));
+  sampling.frequency_penalty = static_cast<float>(frequency_penalty.value_or(theirs.frequency_penalty));
   if (seed) {
     sampling.seed = static_cast<uint64_t>(*seed);
   } else {

@@ -23,8 +23,9 @@ struct SamplingOptions {
   void declare(Arguments& arguments);
   /// Those alone that say how a token is drawn.
   void declare_drawing(Arguments& arguments);
-  /// What is not given is as the model's makers want it. Without a seed, a random one, which -v shows.
-  engine::Sampling sampling(const std::string& folder) const { return over(generation_config_read(folder)); }
+  /// What is not given is as the model's makers want it; a warning names what they want and cannot have. Without a
+  /// seed, a random one, which -v shows.
+  engine::Sampling sampling(const std::string& folder) const;
   engine::Sampling over(const GenerationConfig& theirs) const;
 };
 
