@@ -75,12 +75,22 @@ CLI::Option* add(CLI::App& app, const std::string& group, const std::string& nam
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+std::string empty_text(const std::string& what) { return fmt::format("\"\" is empty, want {}", what); }
+
 std::vector<std::string> words_of(std::initializer_list<const char*> words) { return {words.begin(), words.end()}; }
 
 }  // namespace
 
 void Arguments::positional(const std::string& name, std::string& value, const std::string& help, bool required) {
-  app_.add_option(name, value, help)->type_name("")->required(required);
+  app_.add_option_function<std::string>(name,
+                                        naming(name,
+                                               [&value, name, required](const std::string& text) {
+                                                 if (text.empty() && required) refuse(empty_text(name));
+                                                 value = text;
+                                               }),
+                                        help)
+      ->type_name("")
+      ->required(required);
 }
 
 void Arguments::positional(const std::string& name, std::string& value, std::initializer_list<const char*> words,
@@ -93,14 +103,25 @@ void Arguments::positional(const std::string& name, std::string& value, std::ini
       ->required(required);
 }
 
-void Arguments::text(const std::string& names, std::string& value, const std::string& what, const std::string& help) {
-  add(app_, group_, names, what, help, [&value](const std::string& text) { value = text; });
+void Arguments::text(const std::string& names, std::string& value, const std::string& what, const std::string& help,
+                     bool may_be_empty) {
+  add(app_, group_, names, what, help, [&value, what, may_be_empty](const std::string& text) {
+    if (text.empty() && !may_be_empty) refuse(empty_text(what));
+    value = text;
+  });
 }
 
 void Arguments::texts(const std::string& names, std::vector<std::string>& values, const std::string& what,
-                      const std::string& help) {
+                      const std::string& help, bool may_be_empty) {
   // One word a time: `-p a MODEL` must not take MODEL for a second prompt.
-  app_.add_option(names, values, help)
+  app_.add_option_function<std::vector<std::string>>(
+          names,
+          [&values, what, may_be_empty, label = label_of(names)](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts)
+              if (text.empty() && !may_be_empty) throw CLI::ValidationError(label, empty_text(what));
+            values = texts;
+          },
+          help)
       ->group(group_)
       ->type_name(what)
       ->expected(1)

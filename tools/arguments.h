@@ -28,10 +28,12 @@ class Arguments {
   /// One word out of `words`, by position.
   void positional(const std::string& name, std::string& value, std::initializer_list<const char*> words,
                   const std::string& help, bool required = true);
-  void text(const std::string& names, std::string& value, const std::string& what, const std::string& help);
+  /// An empty text is refused, since it would be the same as none, unless `may_be_empty`.
+  void text(const std::string& names, std::string& value, const std::string& what, const std::string& help,
+            bool may_be_empty = false);
   /// May be given several times.
   void texts(const std::string& names, std::vector<std::string>& values, const std::string& what,
-             const std::string& help);
+             const std::string& help, bool may_be_empty = false);
   void choice(const std::string& names, std::string& value, std::initializer_list<const char*> words,
               const std::string& help);
   void flag(const std::string& names, bool& value, const std::string& help);

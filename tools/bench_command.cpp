@@ -46,23 +46,16 @@ std::vector<BenchTest> tests_of(const BenchOptions& options) {
   return tests;
 }
 
-// Room for the longest test, in whole chunks of attention, so that tests of about a size share a kernel.
-int64_t context_for(const std::vector<BenchTest>& tests, const ModelOptions& model) {
+int64_t positions_of(const std::vector<BenchTest>& tests) {
   int64_t positions = 0;
   for (const BenchTest& test : tests) positions = std::max(positions, test.positions());
-  if (model.max_seq_len > 0) {  // said before anything is compiled
-    MEGALITH_CHECK(positions <= model.max_seq_len,
-                   "the tests need {} positions, but a text may have {} (--max-seq-len)", positions, model.max_seq_len);
-    return model.max_seq_len;
-  }
-  const int64_t chunk = DecoderOptions{}.split_len;
-  return std::min((positions + chunk - 1) / chunk * chunk, config_read(model.folder()).max_position_embeddings);
+  return positions;
 }
 
 int run(const BenchOptions& given) {
   const std::vector<BenchTest> tests = tests_of(given);
   BenchOptions options = given;
-  options.model.max_seq_len = context_for(tests, given.model);
+  options.model.max_seq_len = context_for(positions_of(tests), given.model, config_read(given.model.folder()));
   engine::Engine engine(options.model.folder(), options.model.engine(1));
 
   BenchReport report;
@@ -115,7 +108,7 @@ Action declare(Arguments& arguments) {
   arguments.choice("-o,--output", options->output, {"md", "csv", "json", "jsonl"}, "how results are written (md)");
   arguments.group("Tokens (the likeliest unless something else is asked for)");
   options->sampling.declare_drawing(arguments);
-  options->model.declare(arguments);
+  options->model.declare(arguments, "as long as the tests need", "one");
   return [options] { return run(*options); };
 }
 

@@ -5,12 +5,12 @@
 #include <chrono>
 #include <memory>
 
-#include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/jit/stage.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/model_options.h"
+#include "tools/output_file.h"
 #include "tools/statistics.h"
 #include "tools/terminal.h"
 
@@ -37,7 +37,9 @@ std::string latency_json(const std::vector<double>& seconds) {
 
 int run(const LatencyOptions& given) {
   LatencyOptions options = given;
-  if (options.model.max_seq_len == 0) options.model.max_seq_len = options.input_len + options.output_len;
+  options.model.max_seq_len =
+      context_for(options.input_len + options.output_len, options.model, config_read(options.model.folder()));
+  const OutputFile json(options.json);
   engine::Engine engine(options.model.folder(), options.model.engine(options.batch_size));
   std::vector<engine::Request> requests;
   for (int64_t r = 0; r < options.batch_size; ++r) {
@@ -55,11 +57,11 @@ int run(const LatencyOptions& given) {
     if (guard.interrupted()) return kExitInterrupt;
     if (i >= 0) seconds.push_back(jit::milliseconds_since(begin) / 1000);
   }
-  print(fmt::format("Avg latency: {:.6f} seconds\nStd latency: {:.6f} seconds\n", mean(seconds),
-                    standard_deviation(seconds)));
+  json.tell(fmt::format("Avg latency: {:.6f} seconds\nStd latency: {:.6f} seconds\n", mean(seconds),
+                        standard_deviation(seconds)));
   for (int percent : kPercentiles)
-    print(fmt::format("{}% percentile latency: {:.6f} seconds\n", percent, percentile(seconds, percent)));
-  if (!options.json.empty()) file_write_atomic(options.json, latency_json(seconds));
+    json.tell(fmt::format("{}% percentile latency: {:.6f} seconds\n", percent, percentile(seconds, percent)));
+  json.write(latency_json(seconds));
   return kExitOk;
 }
 
@@ -71,8 +73,8 @@ Action declare(Arguments& arguments) {
   arguments.integer("--batch-size", options->batch_size, "requests at a time (8)", 1, 1024);
   arguments.integer("--num-iters-warmup", options->warmup, "runs before the first that counts (10)", 0, 10000);
   arguments.integer("--num-iters", options->iterations, "runs that count (30)", 1, 100000);
-  arguments.text("--output-json", options->json, "FILE", "writes each latency and the percentiles there");
-  options->model.declare(arguments);
+  arguments.text("--output-json", options->json, "FILE", "writes each latency and the percentiles there; - is stdout");
+  options->model.declare(arguments, "as long as the tests need", "--batch-size");
   return [options] { return run(*options); };
 }
 

@@ -83,8 +83,19 @@ double staged_rate(const graph::Graph& graph, const engine::MemoryMap& memory, c
 std::string gigabytes(double rate) { return fmt::format("{:.1f} GB/s", rate / 1e9); }
 std::string share(double rate, double link) { return fmt::format("{:.0f} %", 100 * rate / link); }
 
+jit::CudaDeviceInfo gpu() {
+  try {
+    return jit::cuda_device();
+  } catch (const SystemError& error) {
+    throw SystemError(
+        fmt::format("{} (bench load itself needs a GPU: without one there is nothing to measure)", error.what()));
+  }
+}
+
 int bench_load(const BenchLoadOptions& options) {
-  const jit::CudaDeviceInfo device = jit::cuda_device();  // no GPU: say so before weights are read or made up
+  if (options.model.target == "cpu") throw UsageError{"bench load copies to a GPU: --target cannot be cpu"};
+  config_read(options.model.folder());
+  const jit::CudaDeviceInfo device = gpu();  // none: said before weights are read or made up
   const ModelGraph model = model_graph(options.model);
   std::optional<Weights> weights;
   engine::MemoryMap memory;
@@ -130,7 +141,7 @@ Action declare(Arguments& arguments) {
   arguments.integer("--readers", options->readers, "threads that read weights (one a core, at most 8)", 0, 64);
   arguments.integer("--buffer", options->buffer_bytes, "bytes of each locked buffer; 8M is 8 MiB", 4096, 1 << 30);
   arguments.flag("--json", options->json, "prints the figures as JSON");
-  options->model.declare(arguments);
+  options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return bench_load(*options); };
 }
 

@@ -96,7 +96,7 @@ Action declare(Arguments& arguments) {
   arguments.group("Test");
   arguments.integer("-n,--steps", options->steps, "decode steps, over all runs (100000)", 1);
   arguments.integer("--output-len", options->output_len, "steps of a run (as long as texts may get)", 0, 1 << 20);
-  options->model.declare(arguments);
+  options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return run(*options); };
 }
 

@@ -36,10 +36,17 @@ void list(const jit::KernelCache& cache, bool json) {
 int run(const CacheOptions& options) {
   const jit::KernelCache cache = jit::KernelCache::from_environment();
   if (options.verb == "ls") list(cache, options.json);
-  if (options.verb == "path") print(cache.directory() + "\n");
+  if (options.verb == "path")
+    print(options.json ? fmt::format("{{\"directory\": {}}}\n", json_quote(cache.directory()))
+                       : cache.directory() + "\n");
   if (options.verb == "size")
-    print(fmt::format("{} of {}\n", format_bytes(cache.bytes()), format_bytes(cache.limit_bytes())));
-  if (options.verb == "clear") print(fmt::format("freed {}\n", format_bytes(cache.clear())));
+    print(options.json ? fmt::format("{{\"bytes\": {}, \"limit_bytes\": {}}}\n", cache.bytes(), cache.limit_bytes())
+                       : fmt::format("{} of {}\n", format_bytes(cache.bytes()), format_bytes(cache.limit_bytes())));
+  if (options.verb == "clear") {
+    const int64_t freed = cache.clear();
+    print(options.json ? fmt::format("{{\"freed_bytes\": {}}}\n", freed)
+                       : fmt::format("freed {}\n", format_bytes(freed)));
+  }
   return kExitOk;
 }
 
@@ -47,7 +54,7 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<CacheOptions>();
   arguments.positional("ACTION", options->verb, {"ls", "path", "size", "clear"},
                        "ls: what is in it; path: where it is; size: how full it is; clear: delete all of it");
-  arguments.flag("--json", options->json, "ls as JSON");
+  arguments.flag("--json", options->json, "what is told as JSON");
   return [options] { return run(*options); };
 }
 

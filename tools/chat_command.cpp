@@ -62,6 +62,8 @@ class Chat {
         engine_(options.model.folder(), engine_options(options, vocabulary_, prompt_)) {}
 
   bool has_template() const { return prompt_.has_template(); }
+  /// A message got no answer.
+  bool has_failed() const { return has_failed_; }
 
   /// False once the conversation is over.
   bool take(const std::string& message) {
@@ -115,6 +117,7 @@ class Chat {
       is_cut = generation.reasons[0] == batch::kLengthLimit && !stream.is_stopped();
     } catch (const UserError& error) {
       messages_.pop_back();
+      has_failed_ = true;
       return note(fmt::format("{}\n/clear begins anew", error.what()));
     }
     print("\n");
@@ -144,6 +147,7 @@ class Chat {
   std::vector<ChatMessage> messages_;
   std::string statistics_;
   int64_t tokens_ = 0;
+  bool has_failed_ = false;
 };
 
 int run(const TalkOptions& options) {
@@ -155,25 +159,27 @@ int run(const TalkOptions& options) {
                      options.prompt.no_template ? "is used without a chat template" : "has no chat template"));
   LineReader reader("chat_history");
   if (reader.is_terminal()) note("/help lists the commands, Ctrl-D ends");
+  // Somebody at a terminal has read of it and went on; a script has only this.
+  const auto exit_code = [&] { return chat.has_failed() && !reader.is_terminal() ? kExitError : kExitOk; };
   ChatInput input;
   while (std::optional<std::string> line = reader.next(input.is_open() ? ". " : "> ")) {
     const std::optional<std::string> message = input.line(std::move(*line));
-    if (message && !chat.take(*message)) return kExitOk;
+    if (message && !chat.take(*message)) return exit_code();
   }
   if (const std::optional<std::string> rest = input.finish()) chat.take(*rest);
   if (reader.is_terminal()) std::fputc('\n', stderr);
-  return kExitOk;
+  return exit_code();
 }
 
 Action declare(Arguments& arguments) {
   auto options = std::make_shared<TalkOptions>();
   arguments.group("Conversation");
-  arguments.text("--system", options->prompt.system, "TEXT", "what the model is told before the conversation");
+  arguments.text("--system", options->prompt.system, "TEXT", "what the model is told before the conversation", true);
   arguments.text("--chat-template", options->prompt.template_file, "FILE",
                  "a template in Jinja, in place of the model's own");
   arguments.flag("--no-chat-template", options->prompt.no_template, "goes on from all that was said, as plain text");
   options->sampling.declare(arguments);
-  options->model.declare(arguments);
+  options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return run(*options); };
 }
 

@@ -56,7 +56,6 @@ std::string report_json(const jit::CompiledKernel& kernel, const CompileCommandO
 }
 
 void write_artifacts(const std::string& folder, const jit::CompiledKernel& kernel, const std::string& report) {
-  directory_create(folder);
   for (const jit::StageReport& stage : kernel.report.stages)
     if (!stage.file.empty() && !stage.text.empty()) file_write_atomic(folder + "/" + stage.file, stage.text);
   const std::string& entry = kernel.cuda.directory.empty() ? kernel.build.directory : kernel.cuda.directory;
@@ -71,8 +70,11 @@ int run(const CompileCommandOptions& options) {
 
   jit::CompileOptions compile_options{
       .target = options.model.target, .num_workers = options.model.workers(), .plan_only = options.plan_only};
-  if (!options.output.empty())
+  if (!options.output.empty()) {  // a folder that cannot be written is said before the work
+    directory_create(options.output);
+    file_check_writable(options.output + "/report.json");
     compile_options.pipeline.keep = {"build", "lower", "partition", "emit", "assemble", "ptx", "cubin"};
+  }
   const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
 
   const std::string report = report_json(kernel, options, graph_ms);
@@ -102,7 +104,7 @@ Action declare(Arguments& arguments) {
                  "writes graph.txt, loops.txt, tasks.json, kernel.cpp, kernel.so, command.txt and report.json there");
   arguments.flag("--plan-only", options->plan_only, "stops at the source: for models too large for this machine");
   arguments.flag("--json", options->json, "prints the report as JSON");
-  options->model.declare(arguments);
+  options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return run(*options); };
 }
 

@@ -1,13 +1,14 @@
 // megalith inspect: every stage of a model's compilation, to look at.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "megalith/base/error.h"
-#include "megalith/base/file.h"
 #include "megalith/base/format.h"
 #include "megalith/base/json_quote.h"
+#include "megalith/base/printable.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/compile.h"
 #include "megalith/task/dot.h"
@@ -16,6 +17,7 @@
 #include "tools/command.h"
 #include "tools/inspect.h"
 #include "tools/model_options.h"
+#include "tools/task_graph_file.h"
 #include "tools/terminal.h"
 
 namespace megalith::tools {
@@ -100,11 +102,18 @@ std::string view_model(const InspectOptions& options) {
 std::string view_file(const InspectOptions& options, const std::string& path) {
   if (!options.stage.empty() && options.stage != "tasks" && options.stage != "placement")
     throw UsageError{fmt::format("{} is a task graph: --stage is tasks or placement, not {}", path, options.stage)};
-  const task::TaskGraph tasks = task::from_json(file_read(path));
+  const task::TaskGraph tasks = read_task_graph(path);
   // The views follow indices; what is wrong beyond that may be looked at.
   for (const task::Finding& finding : task::verify(tasks).findings)
     MEGALITH_CHECK(finding.kind != task::FindingKind::structure, "{}: {}", path, finding.message);
   return view_tasks(options, tasks, nullptr);
+}
+
+// Models are folders.
+bool is_task_graph(const std::string& path) {
+  std::error_code unreadable;
+  return path == "-" || path.ends_with(".json") ||
+         (std::filesystem::exists(path, unreadable) && !std::filesystem::is_directory(path, unreadable));
 }
 
 int run(InspectOptions options) {
@@ -116,7 +125,7 @@ int run(InspectOptions options) {
   if (options.json && options.dot) throw UsageError{"--json or --dot, not both"};
   if (options.dot && (one || (!options.stage.empty() && options.stage != "graph" && options.stage != "tasks")))
     throw UsageError{"--dot draws --stage graph or tasks"};
-  print(model.ends_with(".json") ? view_file(options, model) : view_model(options));
+  print(printable(is_task_graph(model) ? view_file(options, model) : view_model(options)));
   return kExitOk;
 }
 
@@ -129,7 +138,7 @@ Action declare(Arguments& arguments) {
   arguments.integer("--rows", options->rows, "token rows that --stage cost counts for (1, a decode step)", 1, 4096);
   arguments.flag("--json", options->json, "JSON; of --stage tasks, the file that verify reads");
   arguments.flag("--dot", options->dot, "a drawing for graphviz, of --stage graph or tasks");
-  options->model.declare(arguments);
+  options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return run(*options); };
 }
 

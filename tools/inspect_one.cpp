@@ -20,6 +20,18 @@ using task::Wait;
 
 namespace {
 
+// Names have ranges: "layer.0.q" and "layer.0.q[n=0:128]" are far from "layer.0.q[n=0:128,t=0:192]" in letters, but it
+// is what somebody means who types them.
+std::string near_or_longer_names(std::string_view wanted, const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  if (const std::string near = near_names(wanted, names); !near.empty()) return near;
+  if (wanted.ends_with(']')) wanted.remove_suffix(1);
+  std::vector<std::string> longer;
+  for (const std::string& name : names)
+    if (name.starts_with(wanted) && longer.size() < kShown) longer.push_back(fmt::format("\"{}\"", name));
+  return longer.empty() ? "" : fmt::format(" (near: {})", fmt::join(longer, ", "));
+}
+
 int find_index(const std::string& kind, const std::string& which, size_t count,
                const std::function<const std::string&(size_t)>& name_of) {
   int index = 0;
@@ -34,7 +46,7 @@ int find_index(const std::string& kind, const std::string& which, size_t count,
     if (name_of(i) == which) return static_cast<int>(i);
     names.push_back(name_of(i));
   }
-  throw UserError(fmt::format("there is no {} \"{}\"{}", kind, which, near_names(which, names)));
+  throw UserError(fmt::format("there is no {} \"{}\"{}", kind, which, near_or_longer_names(which, names)));
 }
 
 // "all" or one of them.

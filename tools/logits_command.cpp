@@ -1,6 +1,7 @@
 // megalith logits: what a model makes of given tokens, for comparing it with another implementation.
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 
 #include "megalith/base/error.h"
@@ -8,6 +9,7 @@
 #include "megalith/model/safetensors.h"
 #include "tools/command.h"
 #include "tools/model_options.h"
+#include "tools/output_file.h"
 #include "tools/terminal.h"
 
 namespace megalith::tools {
@@ -24,6 +26,7 @@ struct LogitsOptions {
 int run(const LogitsOptions& options) {
   if (options.tokens.empty()) throw UsageError{"which tokens? give their ids with --tokens"};
   if (options.output.empty()) throw UsageError{"where to? give a file with -o"};
+  const OutputFile output(options.output);
   engine::Engine engine(options.model.folder(), options.model.engine(1));
   const auto vocab = static_cast<size_t>(engine.config().vocab_size);
   std::vector<float> logits;
@@ -37,19 +40,19 @@ int run(const LogitsOptions& options) {
                             .dtype = DType::f32,
                             .shape = {static_cast<int64_t>(options.tokens.size()), engine.config().vocab_size},
                             .bytes = std::as_bytes(std::span(logits))};
-  safetensors_write(options.output, {&tensor, 1});
-  print(fmt::format("logits of {} in {}\n", plural(static_cast<int64_t>(options.tokens.size()), "token"),
-                    options.output));
+  output.write(safetensors_bytes({&tensor, 1}));
+  output.tell(
+      fmt::format("logits of {} in {}\n", plural(static_cast<int64_t>(options.tokens.size()), "token"), output.name()));
   return kExitOk;
 }
 
 Action declare(Arguments& arguments) {
   auto options = std::make_shared<LogitsOptions>();
   arguments.group("Tokens");
-  arguments.integers("--tokens", options->tokens, "their ids, separated by commas", 0);
+  arguments.integers("--tokens", options->tokens, "their ids, separated by commas", 0, std::numeric_limits<int>::max());
   arguments.text("-o,--output", options->output, "FILE",
-                 "a safetensors file with \"logits\", f32 [tokens, vocabulary]");
-  options->model.declare(arguments);
+                 "a safetensors file with \"logits\", f32 [tokens, vocabulary]; - is stdout");
+  options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return run(*options); };
 }
 

@@ -10,6 +10,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/base/log_file.h"
+#include "megalith/base/printable.h"
 #include "megalith/model/near_names.h"
 #include "tools/command.h"
 
@@ -18,7 +19,7 @@ namespace megalith::tools {
 namespace {
 
 int fail(int code, const std::string& message) {
-  const std::string line = fmt::format("megalith: error: {}\n", message);
+  const std::string line = fmt::format("megalith: error: {}\n", printable(message));
   std::fputs(line.c_str(), stderr);
   log_file_line(line);
   return code;
@@ -53,6 +54,7 @@ struct Verbosity {
     arguments.text("--log-file", file, "FILE", "appends a copy of what is said on stderr");
   }
   void apply() const {
+    if ((verbose > 0) + quiet + !level.empty() > 1) throw UsageError{"--verbose, --quiet or --log-level, not several"};
     constexpr const char* kNames[] = {"quiet", "warn", "info", "debug"};
     for (int i = 0; i < 4; ++i)
       if (level == kNames[i]) log_level_set(static_cast<LogLevel>(i));
@@ -85,10 +87,19 @@ std::string help_of(const CLI::App& app) {
   return text;
 }
 
+// What "bench" is the first word of, for its help.
+std::string more_commands(const std::string& name) {
+  std::string text;
+  for (const Command& command : all_commands())
+    if (std::string_view(command.name).starts_with(name + " "))
+      text += fmt::format("{}  megalith {:<13} {}\n", text.empty() ? "\n\nAlso:\n" : "", command.name, command.summary);
+  return text;
+}
+
 int run_one(const Command& command, std::vector<std::string> words) {
   CLI::App app(fmt::format("megalith {}: {}\n", command.name, command.summary),
                fmt::format("megalith {}", command.name));
-  app.footer(fmt::format("Example:\n  {}", command.example));
+  app.footer(fmt::format("Example:\n  {}{}", command.example, more_commands(command.name)));
   app.get_formatter()->column_width(42);
   app.set_help_flag("-h,--help", "this text");
   Arguments arguments(app);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/jit/cuda/build.h"
@@ -20,7 +21,7 @@ bool has_weights(const std::string& folder) {
 
 int64_t quant_columns_of(const std::string& kind) {
   constexpr int64_t kColumns = 32;
-  if (kind.empty() || kind == "none") return 0;
+  if (kind == "none") return 0;
   if (kind == "int8") return kColumns;
   int64_t columns = 0;
   const std::string_view number = std::string_view(kind).substr(std::min<size_t>(5, kind.size()));
@@ -38,27 +39,37 @@ std::optional<DType> kv_dtype_of(const std::string& name) {
   return dtype_parse(name);
 }
 
+// "cuda" is the GPU of this machine; whoever only makes code needs none.
+std::string target_of(const std::string& target) {
+  try {
+    return jit::target_with_architecture(target);
+  } catch (const SystemError& error) {
+    throw SystemError(fmt::format(
+        "{}, or name an architecture, such as --target cuda:sm_90a, whose code any machine can make", error.what()));
+  }
+}
+
 }  // namespace
 
-void ModelOptions::declare(Arguments& arguments) {
+void ModelOptions::declare(Arguments& arguments, const char* context, const char* batch) {
   arguments.positional("MODEL", positional, "folder with config.json, model.safetensors and tokenizer.json", false);
   arguments.group("System");
   arguments.text("-m,--model", model, "MODEL", "the model, in place of the first argument");
   arguments.integer("-c,--max-seq-len,--ctx-size,--max-model-len", max_seq_len,
-                    "longest text in tokens; 2K is 2048 (the model's limit, at most 4096)", 0);
-  arguments.integer("--max-batch,--max-num-seqs", max_batch, "requests at a time (the number of prompts); also -np", 0,
-                    1024);
+                    fmt::format("longest text in tokens; 2K is 2048 (0: {})", context), 0);
+  arguments.integer("--max-batch,--max-num-seqs", max_batch, fmt::format("requests at a time (0: {}); also -np", batch),
+                    0, 1024);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
-                    "tokens worked on at a time, over all requests (192; on a GPU 4)", 0, 4096);
+                    "tokens worked on at a time, over all requests (0: 192; on a GPU 4)", 0, 4096);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
-  arguments.integer("--num-pages", num_pages, "pages of the KV cache, for all requests (enough for the longest texts)",
-                    0, 1 << 30);
+  arguments.integer("--num-pages", num_pages,
+                    "pages of the KV cache, for all requests (0: enough for the longest texts)", 0, 1 << 30);
   arguments.choice("--kv-cache-dtype", kv_dtype, {"auto", "f32", "bf16", "f16", "float32", "bfloat16", "float16"},
                    "element type of the KV cache (auto: f32; on a GPU bf16)");
   arguments.text("--quantization", quantization, "KIND",
                  "int8: matrices in eight bits, a scale for each 32 columns of a row; int8:128 for each 128 (none)");
-  arguments.integer("-t,--threads,--workers", num_workers, "workers of the kernel (MEGALITH_THREADS, or every core)", 0,
-                    1024);
+  arguments.integer("-t,--threads,--workers", num_workers, "workers of the kernel (0: MEGALITH_THREADS, or every core)",
+                    0, 1024);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
   arguments.choice("--target", target,
                    {"cpu", "cuda", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_100a"},
@@ -98,11 +109,22 @@ engine::EngineOptions ModelOptions::engine(int64_t num_requests) const {
   return options;
 }
 
+int64_t context_for(int64_t positions, const ModelOptions& options, const ModelConfig& config) {
+  const bool given = options.max_seq_len > 0;
+  const int64_t most =
+      given ? options.max_seq_len
+            : std::min(config.max_position_embeddings, config.sliding_window.value_or(config.max_position_embeddings));
+  MEGALITH_CHECK(positions <= most, "the tests need {} positions, but a text may have {} ({})", positions, most,
+                 given ? "--max-seq-len" : "as config.json says");
+  const int64_t chunk = DecoderOptions{}.split_len;
+  return given ? most : std::min((positions + chunk - 1) / chunk * chunk, most);
+}
+
 ModelGraph model_graph(const ModelOptions& options) {
   const std::string folder = options.folder();
   ModelConfig config = config_read(folder);
   DecoderOptions decoder = options.decoder(1);
-  decoder.target = jit::target_with_architecture(decoder.target);
+  decoder.target = target_of(decoder.target);
   if (!options.dummy() && has_weights(folder))
     decoder.weight_dtypes = weight_dtypes(Weights::open(folder), config.dtype);
   decoder = decoder.resolved(config);

@@ -18,6 +18,8 @@ struct EngineOptions;
 
 namespace megalith::tools {
 
+inline constexpr const char* kDefaultContext = "the model's limit, at most 4096";
+
 struct ModelOptions {
   std::string positional, model;
   int64_t max_seq_len = 0;
@@ -28,7 +30,9 @@ struct ModelOptions {
   int64_t num_workers = 0;
   std::string quantization = "none", kv_dtype = "auto", load_format = "auto", target = "cpu";
 
-  void declare(Arguments& arguments);
+  /// `context` and `batch` are what 0 stands for in this command.
+  void declare(Arguments& arguments, const char* context = kDefaultContext,
+               const char* batch = "the number of prompts");
 
   /// The model's folder; UsageError if none was given, or two.
   std::string folder() const;
@@ -37,6 +41,11 @@ struct ModelOptions {
   DecoderOptions decoder(int64_t num_requests) const;
   engine::EngineOptions engine(int64_t num_requests) const;
 };
+
+/// The longest text for a measurement that needs so many positions: what was asked for, or room in whole chunks of
+/// attention, so that measurements of about a size share a kernel. UserError if that is more than a text may have: a
+/// text that ends early would be taken for a fast one.
+int64_t context_for(int64_t positions, const ModelOptions& options, const ModelConfig& config);
 
 struct ModelGraph {
   ModelConfig config;

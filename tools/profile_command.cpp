@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/profiled_nodes.h"
 #include "megalith/runtime/profile_layers.h"
@@ -12,6 +11,7 @@
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/model_options.h"
+#include "tools/output_file.h"
 #include "tools/terminal.h"
 
 namespace megalith::tools {
@@ -95,13 +95,12 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
 
 int run(const ProfileOptions& given) {
   ProfileOptions options = given;
+  if (options.output == "-" && options.page == "-") throw UsageError{"--output or --page on stdout, not both"};
   // Warm caches and a steady clock first: the newest iterations are kept.
   const int64_t prompt = std::max<int64_t>(options.depth, 1), tokens = options.warmup + options.tokens + 1;
-  if (options.model.max_seq_len == 0) {
-    const int64_t chunk = DecoderOptions{}.split_len;
-    options.model.max_seq_len = std::min((prompt + tokens + chunk - 1) / chunk * chunk,
-                                         config_read(options.model.folder()).max_position_embeddings);
-  }
+  const ModelConfig config = config_read(options.model.folder());
+  options.model.max_seq_len = context_for(prompt + tokens, options.model, config);
+  const OutputFile trace(options.output.empty() ? config.name + ".trace.json" : options.output), page(options.page);
   engine::Engine engine(options.model.folder(), options.model.engine(1));
   std::vector<engine::Request> requests(static_cast<size_t>(std::max<int64_t>(options.model.max_batch, 1)));
   for (size_t number = 0; number < requests.size(); ++number) {
@@ -123,13 +122,12 @@ int run(const ProfileOptions& given) {
   std::vector<std::string> operators;
   for (const graph::Node& node : engine.graph().nodes()) operators.push_back(node.op->name);
   const task::TaskGraph& tasks = engine.kernel().tasks;
-  print(text_of(runtime::profile_summarize(profile, tasks, operators), runtime::profile_layers(profile, tasks)));
-  const std::string file = options.output.empty() ? engine.config().name + ".trace.json" : options.output;
-  file_write_atomic(file, runtime::profile_trace(profile, tasks, operators));
-  note(fmt::format("trace written to {}: open it at ui.perfetto.dev or chrome://tracing", file));
+  trace.tell(text_of(runtime::profile_summarize(profile, tasks, operators), runtime::profile_layers(profile, tasks)));
+  trace.write(runtime::profile_trace(profile, tasks, operators));
+  note(fmt::format("trace written to {}: open it at ui.perfetto.dev or chrome://tracing", trace.name()));
   if (!options.page.empty()) {
-    file_write_atomic(options.page, runtime::profile_page(profile, tasks, engine::profiled_nodes(engine.graph())));
-    note(fmt::format("page written to {}: open it in a browser", options.page));
+    page.write(runtime::profile_page(profile, tasks, engine::profiled_nodes(engine.graph())));
+    note(fmt::format("page written to {}: open it in a browser", page.name()));
   }
   return kExitOk;
 }
@@ -141,9 +139,9 @@ Action declare(Arguments& arguments) {
   arguments.integer("-d,--n-depth", options->depth, "behind so many tokens (0); free with --load-format dummy", 0,
                     1 << 20);
   arguments.integer("--warmup", options->warmup, "tokens made before (16)", 0, 1 << 16);
-  arguments.text("-o,--output", options->output, "FILE", "the trace (NAME.trace.json in this folder)");
+  arguments.text("-o,--output", options->output, "FILE", "the trace (NAME.trace.json in this folder); - is stdout");
   arguments.text("--page", options->page, "FILE", "an HTML page with a timeline and tables, beside the trace");
-  options->model.declare(arguments);
+  options->model.declare(arguments, "as long as the tests need", "one");
   return [options] { return run(*options); };
 }
 

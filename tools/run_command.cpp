@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "megalith/base/file.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
 #include "tools/command.h"
@@ -37,12 +36,20 @@ std::string without_last_newline(std::string text) {
 
 std::vector<std::string> all_prompts(const RunOptions& options) {
   std::vector<std::string> prompts = options.prompts;
-  if (!options.file.empty()) prompts.push_back(without_last_newline(file_read(options.file)));
+  if (!options.file.empty()) prompts.push_back(without_last_newline(read_input(options.file)));
   if (prompts.empty()) {
     if (::isatty(STDIN_FILENO)) throw UsageError{"no prompt: give one with -p or -f, or pipe it in"};
     prompts.push_back(without_last_newline(read_stdin()));
   }
   return prompts;
+}
+
+// Nothing ended the text; that --max-new-tokens did is what was asked for, that its context was full is not.
+bool is_cut_by_context(const engine::Engine& engine, const engine::Request& request,
+                       const engine::Generation& generation, size_t r) {
+  const auto tokens = static_cast<int64_t>(request.prompt.size() + generation.tokens[r].size());
+  return generation.reasons[r] == batch::kLengthLimit && tokens >= engine.decoder_options().max_seq_len &&
+         static_cast<int64_t>(generation.tokens[r].size()) < request.max_new_tokens;
 }
 
 int run(const RunOptions& options) {
@@ -100,6 +107,10 @@ int run(const RunOptions& options) {
     for (size_t r = 0; r < texts.size(); ++r)
       print(fmt::format("{}=== {} of {} ===\n{}\n", r ? "\n" : "", r + 1, texts.size(), texts[r]));
   }
+  for (size_t r = 0; r < requests.size(); ++r)
+    if (is_cut_by_context(engine, requests[r], generation, r) && !streams[r].is_stopped())
+      note(fmt::format("[ {}cut: it fills all {} positions (--max-seq-len) ]",
+                       stream ? "" : fmt::format("text {} ", r + 1), engine.decoder_options().max_seq_len));
   note(generation_line(engine, requests, generation));
   return interrupted ? kExitInterrupt : kExitOk;
 }
@@ -108,8 +119,8 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<RunOptions>();
   arguments.group("Prompt");
   arguments.texts("-p,--prompt", options->prompts, "TEXT",
-                  "text to go on from; several make one batch; without it, stdin is the prompt");
-  arguments.text("-f,--file", options->file, "FILE", "file with the prompt");
+                  "text to go on from; several make one batch; without it, stdin is the prompt", true);
+  arguments.text("-f,--file", options->file, "FILE", "file or pipe with the prompt; - is stdin");
   options->sampling.declare(arguments);
   options->model.declare(arguments);
   return [options] { return run(*options); };

@@ -10,8 +10,10 @@
 #include <ctime>
 
 #include "megalith/base/error.h"
+#include "megalith/base/file.h"
 #include "megalith/base/log.h"
 #include "megalith/base/log_file.h"
+#include "megalith/base/printable.h"
 
 namespace megalith::tools {
 
@@ -19,6 +21,8 @@ namespace {
 
 // A cell beyond this does not push the columns of all other rows aside; its own row is then out of line.
 constexpr size_t kWidestColumn = 48;
+// Task graphs of large models have a few hundred MB; what has more is no text that somebody meant.
+constexpr size_t kMostInputBytes = size_t{4} << 30;
 
 }  // namespace
 
@@ -33,8 +37,9 @@ void print(std::string_view text) {
   throw system_error("cannot write the result to stdout");
 }
 
-void note(std::string_view line) {
+void note(std::string_view text) {
   if (log_level() == LogLevel::quiet) return;
+  const std::string line = printable(text);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fputc('\n', stderr);
   log_file_line(line);
@@ -43,9 +48,16 @@ void note(std::string_view line) {
 std::string read_stdin() {
   std::string text;
   char piece[65536];
-  while (const size_t count = std::fread(piece, 1, sizeof piece, stdin)) text.append(piece, count);
+  while (const size_t count = std::fread(piece, 1, sizeof piece, stdin)) {
+    text.append(piece, count);
+    if (text.size() > kMostInputBytes) throw SystemError(fmt::format("stdin has more than {} bytes", kMostInputBytes));
+  }
   if (std::ferror(stdin)) throw system_error("cannot read stdin");
   return text;
+}
+
+std::string read_input(const std::string& path) {
+  return path == "-" ? read_stdin() : stream_read(path, kMostInputBytes);
 }
 
 std::string format_ms(double ms) {
@@ -79,6 +91,11 @@ Table::Table(std::vector<std::string> head) {
     if (right_.back()) cell.erase(0, 1);
   }
   rows_.push_back(std::move(head));
+}
+
+void Table::row(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = printable(cell);
+  rows_.push_back(std::move(cells));
 }
 
 std::string Table::text() const {

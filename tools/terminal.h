@@ -12,10 +12,12 @@ namespace megalith::tools {
 /// Writes to stdout at once. SystemError if it cannot be written (a full disk); a closed pipe ends the process quietly.
 void print(std::string_view text);
 /// Writes a line to stderr unless -q was given.
-void note(std::string_view line);
+void note(std::string_view text);
 
 /// All of stdin.
 std::string read_stdin();
+/// All of an input that a user names: a file, a pipe, - for stdin.
+std::string read_input(const std::string& path);
 
 /// "12.3 ms", "1.50 s", "12.0 us".
 std::string format_ms(double ms);
@@ -33,7 +35,7 @@ size_t text_width(std::string_view text);
 class Table {
  public:
   explicit Table(std::vector<std::string> head);
-  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  void row(std::vector<std::string> cells);
   std::string text() const;
 
  private:

@@ -5,12 +5,11 @@
 #include <cstdio>
 #include <memory>
 
-#include "megalith/base/error.h"
-#include "megalith/base/file.h"
 #include "megalith/base/json_quote.h"
-#include "megalith/task/json.h"
+#include "megalith/base/printable.h"
 #include "megalith/task/verify.h"
 #include "tools/command.h"
+#include "tools/task_graph_file.h"
 #include "tools/terminal.h"
 
 namespace megalith::tools {
@@ -21,15 +20,6 @@ struct VerifyOptions {
   std::string file;
   bool json = false;
 };
-
-task::TaskGraph read_graph(const std::string& path) {
-  const std::string text = path == "-" ? read_stdin() : file_read(path);
-  try {
-    return task::from_json(text);
-  } catch (const UserError& error) {
-    throw UserError(fmt::format("{}: {}", path == "-" ? "stdin" : path, error.what()));
-  }
-}
 
 std::string counts(const task::TaskGraph& tasks) {
   size_t waits = 0;
@@ -54,7 +44,7 @@ std::string finding_json(const task::TaskGraph& tasks, const task::Finding& find
 }
 
 int run(const VerifyOptions& options) {
-  const task::TaskGraph tasks = read_graph(options.file);
+  const task::TaskGraph tasks = read_task_graph(options.file);
   const task::VerifyResult result = task::verify(tasks);
   if (options.json) {
     std::vector<std::string> findings;
@@ -65,7 +55,7 @@ int run(const VerifyOptions& options) {
     print(fmt::format("sound: {}; {}\n", counts(tasks), plural(result.num_orders_checked, "order") + " proved"));
   } else {
     for (const task::Finding& finding : result.findings)
-      print(fmt::format("{}: {}\n", task::finding_kind_name(finding.kind), finding.message));
+      print(printable(fmt::format("{}: {}\n", task::finding_kind_name(finding.kind), finding.message)));
     note(fmt::format("megalith: not sound: {} in {}", plural(static_cast<int64_t>(result.findings.size()), "finding"),
                      counts(tasks)));
   }

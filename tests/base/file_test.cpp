@@ -45,7 +45,7 @@ TEST(File, AFailedWriteLeavesTheOldContentAndNoTemporary) {
   TemporaryFolder folder;
   directory_create(folder / "target/full");
   EXPECT_EQ(message_of<SystemError>([&] { file_write_atomic(folder / "target", "x"); }),
-              "cannot write " + folder.path + "/target: it is a directory");
+            "cannot write " + folder.path + "/target: it is a directory");
   EXPECT_TRUE(fs::is_directory(folder / "target/full"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
 }

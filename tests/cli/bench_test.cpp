@@ -101,6 +101,50 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(bench({"-n", "4,x"}).err, HasSubstr("\"x\" is not what it takes"));
   EXPECT_THAT(bench({"-n", "4", "-c", "8", "-p", "9"}).err,
               HasSubstr("the tests need 10 positions, but a text may have 8 (--max-seq-len)"));
+  // A text that ends early would have been counted as a whole one, at a rate that no machine has.
+  EXPECT_THAT(bench({"-p", "0", "-n", "100000"}).err,
+              HasSubstr("the tests need 100002 positions, but a text may have 1024 (as config.json says)"));
+  EXPECT_THAT(megalith_command({"bench", "latency", kStoryteller, "--output-len", "64", "-c", "64"}).err,
+              HasSubstr("the tests need 96 positions, but a text may have 64 (--max-seq-len)"));
+  EXPECT_THAT(megalith_command({"profile", kStoryteller, "-n", "64", "-c", "64"}).err,
+              HasSubstr("the tests need 82 positions, but a text may have 64 (--max-seq-len)"));
+}
+
+TEST(Output, ThatCannotBeWrittenIsSaidBeforeTheWork) {
+  const TemporaryFolder folder;
+  const std::vector<std::vector<std::string>> commands = {
+      {"logits", "models/none", "--tokens", "1", "-o", folder / "none/x"},
+      {"profile", kStoryteller, "-o", folder / "none/x", "-n", "2"},
+      {"profile", kStoryteller, "-o", folder / "x", "--page", folder / "none/x", "-n", "2"},
+      {"bench", "latency", kStoryteller, "--output-json", folder / "none/x"}};
+  EXPECT_EQ(megalith_command({"compile", kStoryteller, "-o", "/proc/none"}).err,
+            "megalith: error: cannot create the directory /proc/none: No such file or directory\n");
+  for (const std::vector<std::string>& command : commands) {
+    const CommandResult result = megalith_command(command);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.err, "megalith: error: cannot create " + folder.path + "/none/x: No such file or directory\n");
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path));
+}
+
+TEST(Output, MayGoToStdoutAlone) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> logits = {"logits", kStoryteller, "-c", "256", "--tokens", "5", "-o"};
+  auto to = [&](const std::string& file) {
+    std::vector<std::string> words = logits;
+    words.push_back(file);
+    return megalith_command(words);
+  };
+  ASSERT_EQ(to(folder / "x").code, 0);
+  const CommandResult result = to("-");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(result.out == read_text(folder / "x"));
+  EXPECT_EQ(result.err, "logits of 1 token in stdout\n");
+  const CommandResult latency =
+      megalith_command({"bench", "latency", kStoryteller, "--input-len", "4", "--output-len", "4", "-c", "256",
+                        "--batch-size", "1", "--num-iters-warmup", "0", "--num-iters", "2", "--output-json", "-"});
+  EXPECT_EQ(nlohmann::json::parse(latency.out).at("latencies").size(), 2u);
+  EXPECT_THAT(latency.err, HasSubstr("Avg latency: "));
 }
 
 TEST(BenchKernel, HoldsAnOperatorAgainstBothLimits) {
@@ -217,6 +261,10 @@ TEST(Logits, SayWhatIsMissing) {
   const CommandResult result = megalith_command({"logits", kStoryteller, "--tokens", "999999", "-o", "/tmp/x"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("999999"));
+  // One beyond 32 bits was taken for the token that its last 32 bits are.
+  const CommandResult wide = megalith_command({"logits", kStoryteller, "--tokens", "4294967297", "-o", "/tmp/x"});
+  EXPECT_EQ(wide.code, 2);
+  EXPECT_THAT(wide.err, HasSubstr("\"4294967297\" is not what it takes, want a whole number, 0 to 2147483647"));
 }
 
 }  // namespace

@@ -64,6 +64,18 @@ TEST(Help, RunListsItsAliases) {
     EXPECT_THAT(help, HasSubstr(name));
 }
 
+TEST(Help, TellsTheDefaultsOfThisCommandAndItsKin) {
+  const std::string bench = megalith_command({"bench", "--help"}).out;
+  EXPECT_THAT(bench,
+              AllOf(HasSubstr("2K is 2048 (0: as long as the tests need)"), HasSubstr("requests at a time (0: one)"),
+                    HasSubstr("the same seed gives the same text (0)")));
+  for (const char* kin : {"kernel", "latency", "load", "soak"})
+    EXPECT_THAT(bench, HasSubstr(std::string("\n  megalith bench ") + kin));
+  const std::string run = megalith_command({"run", "--help"}).out;
+  EXPECT_THAT(run, AllOf(HasSubstr("(0: the model's limit, at most 4096)"), HasSubstr("(0: the number of prompts)"),
+                         HasSubstr("(random; shown by -v)")));
+}
+
 TEST(Version, SaysNumberAndBuild) {
   const CommandResult result = megalith_command({"version"});
   EXPECT_EQ(result.code, 0);
@@ -103,15 +115,27 @@ TEST(Usage, ArgumentsThatDoNotGoTogether) {
   expect_error({"inspect", kStoryteller, "--json", "--dot"}, 2, "--json or --dot, not both\n");
   expect_error({"inspect", kStoryteller, "--stage", "cost", "--task", "1"}, 2,
                "--task and --event look at --stage tasks, not cost\n");
+  expect_error({"run", kStoryteller, "-p", "x", "-q", "-v"}, 2, "--verbose, --quiet or --log-level, not several\n");
+  for (const char* option : {"--quantization", "--log-file", "--stop", "--file"})
+    expect_error({"run", kStoryteller, "-p", "x", option, ""}, 2, std::string(option) + ": \"\" is empty, want ");
+  expect_error({"chat", kStoryteller, "--chat-template", ""}, 2, "--chat-template: \"\" is empty, want FILE\n");
+  expect_error({"inspect", kStoryteller, "--task", ""}, 2, "--task: \"\" is empty, want N|NAME|all\n");
   expect_error({"verify"}, 2, "FILE is required\n");
+  expect_error({"verify", ""}, 2, "FILE: \"\" is empty, want FILE\n");
   expect_error({"cache"}, 2, "ACTION is required\n");
   expect_error({"cache", "burn"}, 2, "ACTION: \"burn\" is none of ls, path, size, clear\n");
 }
 
 TEST(BadFolder, IsNamed) {
   const TemporaryFolder folder;
-  expect_error({"run", folder / "none", "-p", "x"}, 1,
-               (folder / "none") + " is not a model folder: it has no config.json\n");
+  expect_error({"run", folder / "none", "-p", "x"}, 1, "there is no folder " + (folder / "none") + "\n");
+  expect_error({"run", "Qwen/Qwen3-0.6B", "-p", "x"}, 1,
+               "there is no folder Qwen/Qwen3-0.6B; models are not downloaded: try \"hf download Qwen/Qwen3-0.6B "
+               "--local-dir Qwen3-0.6B\", then give the folder Qwen3-0.6B\n");
+  write_text(folder / "file", "");
+  expect_error({"run", folder / "file", "-p", "x"}, 1, (folder / "file") + " is a file, want the model's folder");
+  std::filesystem::create_symlink("gone", folder / "link");
+  expect_error({"run", folder / "link", "-p", "x"}, 1, (folder / "link") + " is a link to gone, which is not there\n");
   for (const char* verb : {"compile", "inspect"})
     expect_error({verb, folder.path}, 1, folder.path + " is not a model folder: it has no config.json\n");
 }
@@ -125,6 +149,16 @@ TEST(BadFolder, SaysWhatIsMissing) {
                kShapes +
                    "Qwen3-0.6B has no tokenizer.json, so a prompt is a list of token ids such as \"1 2 3\", not "
                    "\"some words\"\n");
+}
+
+// Names in a model's files must not reach a terminal as commands to it.
+TEST(BadFolder, ControlCharactersAreShownAsText) {
+  const TemporaryFolder folder;
+  write_text(folder / "config.json", "{\"architectures\": [\"\\u001b[31mred\"]}");
+  const CommandResult result = megalith_command({"compile", folder.path});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.err.find('\033'), std::string::npos) << result.err;
+  expect_error({"run", "no\033[2Jfolder", "-p", "x"}, 1, "there is no folder no\\x1b[2Jfolder\n");
 }
 
 TEST(BadFolder, BrokenConfig) {
@@ -149,6 +183,17 @@ TEST(Devices, TellsCpuAndWhyNoCuda) {
 TEST(BenchLoad, WithoutAGpuOneClearErrorAtOnce) {
   expect_error({"bench", "load", "models/shapes/Qwen3-8B", "--load-format", "dummy"}, 1,
                "[cuda] cannot open \"/nowhere/libcuda.so.1\", which MEGALITH_CUDA_DRIVER names", kWithoutCuda);
+  expect_error({"bench", "load", "/no/such/folder"}, 1, "there is no folder /no/such/folder\n", kWithoutCuda);
+  expect_error({"bench", "load", kStoryteller, "--target", "cpu"}, 2, "bench load copies to a GPU");
+}
+
+TEST(Compile, WithoutAGpuTheErrorNamesATargetThatNeedsNone) {
+  for (const char* verb : {"compile", "inspect"}) {
+    const CommandResult result = megalith_command({verb, kStoryteller, "--target", "cuda"}, kWithoutCuda);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr(", such as --target cuda:sm_90a, whose code any machine can make\n"));
+  }
+  EXPECT_EQ(megalith_command({"inspect", kStoryteller, "--target", "cuda:sm_90a"}, kWithoutCuda).code, 0);
 }
 
 TEST(Compile, WithoutNvrtcTheErrorSaysWhatToInstall) {
@@ -177,6 +222,7 @@ TEST(Cache, ListsSizesAndClears) {
   EXPECT_EQ(megalith_command({"cache", "path"}, input).out, (folder / "cache") + "\n");
   EXPECT_EQ(megalith_command({"cache", "ls", "--json"}, input).out, "[]\n");
   EXPECT_THAT(megalith_command({"cache", "size"}, input).out, HasSubstr(" of 2 GiB\n"));
+  EXPECT_EQ(megalith_command({"cache", "size", "--json"}, input).out, "{\"bytes\": 0, \"limit_bytes\": 2147483648}\n");
 
   EXPECT_EQ(megalith_command({"doctor"}, input).code, 0);  // puts a kernel there
   EXPECT_THAT(megalith_command({"cache", "ls"}, input).out, AllOf(StartsWith("key"), HasSubstr("doctor")));

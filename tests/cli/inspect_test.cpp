@@ -118,6 +118,7 @@ TEST(Inspect, OneTaskAndOneEvent) {
   EXPECT_THAT(inspect({"--task", "all"}).out, AllOf(StartsWith("task 0: "), HasSubstr("\n\ntask 1: " + name)));
 
   EXPECT_THAT(inspect({"--task", "nobody"}).err, StartsWith("megalith: error: there is no task \"nobody\""));
+  EXPECT_THAT(inspect({"--task", "layer.0.q[n=0:128]"}).err, HasSubstr("\" (near: \"layer.0.q[n=0:128,"));
   EXPECT_THAT(inspect({"--task", "1000000"}).err,
               StartsWith("megalith: error: there is no task 1000000: the graph has"));
 }

@@ -1,5 +1,6 @@
 // megalith run on the model that comes with the sources.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <algorithm>
 
 #include "cli/command_run.h"
@@ -55,6 +56,22 @@ TEST(Run, ReadsThePromptFromStdinOrAFile) {
   const TemporaryFolder folder;
   write_text(folder / "prompt.txt", std::string(kPrompt) + "\n");
   EXPECT_EQ(story({"-n", "8", "--temp", "0", "-f", folder / "prompt.txt"}).out, given.out);
+  for (const char* in : {"-", "/dev/stdin"})
+    EXPECT_EQ(story({"-n", "8", "--temp", "0", "-f", in}, {.stdin_text = std::string(kPrompt) + "\n"}).out, given.out);
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::jthread writer([&] { write_text(folder / "pipe", kPrompt); });
+  EXPECT_EQ(story({"-n", "8", "--temp", "0", "-f", folder / "pipe"}).out, given.out);
+}
+
+TEST(Run, SaysThatTheContextWasFull) {
+  const CommandResult full = story({"-c", "24", "-n", "100", "--temp", "0", "--ignore-eos", "-p", kPrompt});
+  ASSERT_EQ(full.code, 0) << full.err;
+  EXPECT_THAT(full.err, HasSubstr("[ cut: it fills all 24 positions (--max-seq-len) ]\n"));
+  const CommandResult two =
+      story({"-c", "24", "-n", "100", "--temp", "0", "--ignore-eos", "-p", kPrompt, "-p", "The king"});
+  EXPECT_THAT(two.err, HasSubstr("[ text 2 cut: it fills all 24 positions (--max-seq-len) ]\n"));
+  // As many as were asked for are all there is to say.
+  EXPECT_THAT(story({"-n", "4", "-p", kPrompt}).err, Not(HasSubstr("[ cut")));
 }
 
 TEST(Run, ABatchGivesEachPromptItsOwnText) {
