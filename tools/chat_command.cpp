@@ -121,6 +121,7 @@ class Chat {
       return note(fmt::format("{}\n/clear begins anew", error.what()));
     }
     print("\n");
+    if (const std::string trouble = engine_.logits_trouble(1); !trouble.empty()) log_warn("{}", trouble);
     if (is_cut) note(cut_note());
     messages_.push_back({"assistant", text});
   }

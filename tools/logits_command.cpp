@@ -31,10 +31,13 @@ int run(const LogitsOptions& options) {
   const auto vocab = static_cast<size_t>(engine.config().vocab_size);
   std::vector<float> logits;
   engine::Request request{.max_new_tokens = 1, .ignore_stop_tokens = true};
+  std::string trouble;
   for (const int64_t token : options.tokens) {
     request.prompt.push_back(static_cast<int>(token));
     engine.generate({request});
     logits.insert(logits.end(), engine.logits(), engine.logits() + vocab);
+    if (trouble.empty() && !(trouble = engine.logits_trouble(1)).empty())
+      trouble = fmt::format("from token {} of {} on, {}", request.prompt.size(), options.tokens.size(), trouble);
   }
   const WeightTensor tensor{.name = "logits",
                             .dtype = DType::f32,
@@ -43,6 +46,7 @@ int run(const LogitsOptions& options) {
   output.write(safetensors_bytes({&tensor, 1}));
   output.tell(
       fmt::format("logits of {} in {}\n", plural(static_cast<int64_t>(options.tokens.size()), "token"), output.name()));
+  MEGALITH_CHECK(trouble.empty(), "{}", trouble);  // behind the file: somebody may want to look at them
   return kExitOk;
 }
 

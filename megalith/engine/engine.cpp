@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <span>
 #include <utility>
 
 #include "megalith/base/error.h"
@@ -180,6 +182,16 @@ Generation Engine::generate(const std::vector<Request>& requests,
   result.cancelled = machine_->wait() == runtime::RunEnd::cancelled;
   machine_->fetch("logits");
   return result;
+}
+
+std::string Engine::logits_trouble(size_t num_rows) const {
+  const std::span all(logits(), num_rows * static_cast<size_t>(config_.vocab_size));
+  const auto found = std::ranges::find_if(all, [](float logit) { return !std::isfinite(logit); });
+  if (found == all.end()) return "";
+  return fmt::format(
+      "the model's logits are {}, so that what is made of them means nothing: its weights are damaged, or numbers "
+      "outgrew their type",
+      std::isnan(*found) ? "NaN" : "infinite");
 }
 
 std::vector<std::string> Engine::make_up_cache() {

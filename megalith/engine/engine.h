@@ -78,6 +78,9 @@ class Engine {
 
   /// Logits of the rows sampled in the last iteration, [samples, V] in the order of requests.
   const float* logits() const { return memory_.get<float>("logits"); }
+  /// What is wrong with the logits of the first `num_rows` of these rows: that some are NaN or infinite, whose texts
+  /// mean nothing. "" if all are numbers. A NaN in the middle of a text makes all that follow NaN.
+  std::string logits_trouble(size_t num_rows) const;
 
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& decoder_options() const { return decoder_options_; }

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/graph_runner.h"
 #include "python/src/bind.h"
@@ -118,6 +119,8 @@ void bind_engine(nb::module_& module) {
               const nb::gil_scoped_acquire acquire;
               on_token(event.request, event.token, event.finished, reason_name(event.reason));
             });
+            const std::string trouble = engine.logits_trouble(requests.size());
+            if (!trouble.empty()) log_warn("[generate] {}", trouble);
           },
           "requests"_a, "on_token"_a,
           "Runs all requests as one batch; calls on_token(request, token, finished, reason) as tokens are made.")
