@@ -7,7 +7,7 @@ import queue
 import threading
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Union
 
-from megalith import _megalith
+from megalith import _megalith, arguments
 from megalith._megalith import UserError
 
 Prompt = Union[str, Sequence[int]]
@@ -61,11 +61,14 @@ class Model:
 
     def encode(self, text: str) -> List[int]:
         """Token ids of a text, with what the tokenizer puts around one."""
-        return self._need_tokenizer("encode").encode(text)
+        return self._need_tokenizer("encode").encode(arguments.text("encode", "the text", text))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of token ids."""
-        return self._need_tokenizer("decode").decode(list(tokens))
+        if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__iter__"):
+            raise UserError(f"[decode] tokens is {tokens!r}, want a list of token ids")
+        ids = [arguments.whole("decode", "a token", token) for token in tokens]
+        return self._need_tokenizer("decode").decode(ids)
 
     def _need_tokenizer(self, what: str) -> _megalith.Tokenizer:
         if self.tokenizer is None:
@@ -80,10 +83,10 @@ class Model:
 
     def _ids(self, prompt: Any) -> List[int]:
         if isinstance(prompt, str):
-            return self._need_tokenizer("generate").encode(prompt)
+            return self._need_tokenizer("generate").encode(arguments.text("generate", "the prompt", prompt))
         if not hasattr(prompt, "__iter__") or not _is_ids(prompt):
             raise UserError(f"[generate] the prompt is {prompt!r}, want a text or a list of token ids")
-        return [int(token) for token in prompt]
+        return [arguments.whole("generate", "a token of the prompt", token) for token in prompt]
 
     def generate(
         self,
@@ -111,17 +114,26 @@ class Model:
         is_list = not _is_one(prompt)
         prompts: List[Any] = list(prompt) if is_list else [prompt]
         sampling = _megalith.Sampling()
-        sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p = temperature, top_p, top_k, min_p
-        sampling.repetition_penalty = repetition_penalty
-        sampling.presence_penalty, sampling.frequency_penalty = presence_penalty, frequency_penalty
+        for name, value in (
+            ("temperature", temperature),
+            ("top_p", top_p),
+            ("min_p", min_p),
+            ("repetition_penalty", repetition_penalty),
+            ("presence_penalty", presence_penalty),
+            ("frequency_penalty", frequency_penalty),
+        ):
+            setattr(sampling, name, arguments.real("generate", name, value))
+        sampling.top_k = arguments.whole("generate", "top_k", top_k)
+        seed = arguments.whole("generate", "seed", seed, 0, 2**64 - 1)
+        max_new_tokens = arguments.whole("generate", "max_new_tokens", max_new_tokens)
         requests = []
         for i, one in enumerate(prompts):
             request = _megalith.Request()
             request.prompt = self._ids(one)
             request.max_new_tokens = max_new_tokens
-            sampling.seed = seed + i  # the same prompt given twice makes two texts
+            sampling.seed = (seed + i) % 2**64  # the same prompt given twice makes two texts
             request.sampling = sampling
-            request.ignore_stop_tokens = ignore_stop_tokens
+            request.ignore_stop_tokens = bool(ignore_stop_tokens)
             requests.append(request)
         if stream:
             return self._stream(requests)
@@ -248,7 +260,7 @@ def _quant_columns(quantization: Optional[str]) -> int:
     if quantization in (None, "none"):
         return 0
     kind, _, columns = str(quantization).partition(":")
-    if kind == "int8" and (not columns or (columns.isdigit() and int(columns) > 0)):
+    if kind == "int8" and (not columns or (columns.isdecimal() and 0 < int(columns) < 2**31)):
         return int(columns or 32)
     raise UserError(f"[load] quantization is {quantization!r}, want None, int8, or int8:N for N columns to a scale")
 
@@ -273,27 +285,21 @@ def load(
     ``load_format``: "auto", or "dummy" for random weights. UserError for a folder that does not hold such a model,
     SystemError if memory, compiler or GPU are wanting.
     """
-    path = os.fspath(folder)
+    try:
+        path = arguments.text("load", "the folder", os.fsdecode(folder))
+    except TypeError:
+        raise UserError(f"[load] the folder is {folder!r}, want a path") from None
+    target = arguments.text("load", "target", target)
     if load_format not in ("auto", "dummy"):
         raise UserError(f"[load] load_format is {load_format!r}, want auto or dummy")
-    for name, value in (
-        ("num_workers", num_workers),
-        ("max_seq_len", max_seq_len),
-        ("max_batched_tokens", max_batched_tokens),
-    ):
-        if value < 0:
-            raise UserError(f"[load] {name} is {value}, want 0 or more")
-    for name, value in (("max_batch", max_batch), ("page_size", page_size)):
-        if value < 1:
-            raise UserError(f"[load] {name} is {value}, want at least 1")
     engine = _megalith.Engine(
         path,
         target=target,
-        num_workers=num_workers,
-        max_seq_len=max_seq_len,
-        max_batch=max_batch,
-        max_batched_tokens=max_batched_tokens,
-        page_size=page_size,
+        num_workers=arguments.whole("load", "num_workers", num_workers, 0),
+        max_seq_len=arguments.whole("load", "max_seq_len", max_seq_len, 0),
+        max_batch=arguments.whole("load", "max_batch", max_batch, 1),
+        max_batched_tokens=arguments.whole("load", "max_batched_tokens", max_batched_tokens, 0),
+        page_size=arguments.whole("load", "page_size", page_size, 1),
         quant_columns=_quant_columns(quantization),
         dummy=load_format == "dummy",
     )

@@ -105,6 +105,8 @@ class DeviceTensor:
 
 def to_device(array: Any) -> DeviceTensor:
     """A copy of a numpy array in the GPU's memory. SystemError if there is no GPU."""
+    if not _is_numpy(array):
+        raise UserError(f"[to_device] it is a {type(array).__name__}, want a numpy array")
     tensor = DeviceTensor(array.shape, array.dtype)
     tensor.copy_from(array)
     return tensor

@@ -746,3 +746,18 @@ def an_unknown_load_format(b):
 @mistake
 def no_requests_at_a_time(b):
     megalith.load("models/storyteller", max_batch=0)
+
+
+@mistake
+def a_folder_that_is_no_path(b):
+    megalith.load(None)
+
+
+@mistake
+def workers_that_are_no_number(b):
+    megalith.load("models/storyteller", num_workers="two")
+
+
+@mistake
+def more_workers_than_numbers(b):
+    megalith.load("models/storyteller", num_workers=2**40)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -89,8 +90,34 @@ def test_mistakes(model):
     ):
         with pytest.raises(megalith.UserError, match=message):
             model.generate(prompt)
+    for settings, message in (
+        ({"temperature": "hot"}, r"\[generate\] temperature is 'hot', want a number"),
+        ({"top_k": 1.5}, r"\[generate\] top_k is 1.5, want a whole number"),
+        ({"seed": -1}, r"\[generate\] seed is -1, want 0 or more"),
+        ({"max_new_tokens": 2**40}, r"\[generate\] max_new_tokens is 1099511627776, want at most"),
+    ):
+        with pytest.raises(megalith.UserError, match=message):
+            model.generate("x", **settings)
+    with pytest.raises(megalith.UserError, match=r"\[decode\] tokens is 'x', want a list of token ids"):
+        model.decode("x")
+    with pytest.raises(megalith.UserError, match="half of a surrogate pair at 1"):
+        model.encode("a\udc80")
+    with pytest.raises(megalith.UserError, match="a token of the prompt is 4294967297"):
+        model.generate([2**32 + 1])
     with pytest.raises(megalith.UserError, match="5000|256"):
         list(model.generate("x " * 5000, stream=True))
+
+
+def test_logits_that_are_nan_are_told(tmp_path, capfd):
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(STORYTELLER / name, tmp_path)
+    file = bytearray((STORYTELLER / "model.safetensors").read_bytes())
+    behind_header = 8 + int.from_bytes(file[:8], "little")
+    begin, end = json.loads(file[8:behind_header])["model.norm.weight"]["data_offsets"]
+    file[behind_header + begin : behind_header + end] = b"\xff" * (end - begin)  # NaN in every type
+    (tmp_path / "model.safetensors").write_bytes(file)
+    megalith.load(tmp_path, max_seq_len=256).generate([5], max_new_tokens=2)
+    assert "[generate] the model's logits are NaN" in capfd.readouterr().err
 
 
 def test_parts_print(model):
