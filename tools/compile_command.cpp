@@ -100,8 +100,10 @@ int run(const CompileCommandOptions& options) {
 
 Action declare(Arguments& arguments) {
   auto options = std::make_shared<CompileCommandOptions>();
-  arguments.text("-o,--output", options->output, "DIR",
-                 "writes graph.txt, loops.txt, tasks.json, kernel.cpp, kernel.so, command.txt and report.json there");
+  arguments.text(
+      "-o,--output", options->output, "DIR",
+      "writes graph.txt, loops.txt, tasks.json, kernel.cpp, kernel.so, command.txt and report.json there; for "
+      "a GPU kernel.cu, kernel.ptx and kernel.cubin");
   arguments.flag("--plan-only", options->plan_only, "stops at the source: for models too large for this machine");
   arguments.flag("--json", options->json, "prints the report as JSON");
   options->model.declare(arguments, kDefaultContext, "one");
