@@ -181,7 +181,7 @@ TEST(Devices, TellsCpuAndWhyNoCuda) {
 }
 
 TEST(BenchLoad, WithoutAGpuOneClearErrorAtOnce) {
-  expect_error({"bench", "load", "models/shapes/Qwen3-8B", "--load-format", "dummy"}, 1,
+  expect_error({"bench", "load", kShapes + "Qwen3-8B", "--load-format", "dummy"}, 1,
                "[cuda] cannot open \"/nowhere/libcuda.so.1\", which MEGALITH_CUDA_DRIVER names", kWithoutCuda);
   expect_error({"bench", "load", "/no/such/folder"}, 1, "there is no folder /no/such/folder\n", kWithoutCuda);
   expect_error({"bench", "load", kStoryteller, "--target", "cpu"}, 2, "bench load copies to a GPU");
