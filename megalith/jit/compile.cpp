@@ -10,6 +10,7 @@
 #include "megalith/jit/plan_cache.h"
 #include "megalith/task/bytes.h"
 #include "megalith/task/json.h"
+#include "megalith/task/match.h"
 #include "megalith/task/partition.h"
 #include "megalith/task/plan.h"
 #include "megalith/task/verify.h"
@@ -43,7 +44,8 @@ task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph&
                      .reuse_arena = options.reuse_arena});
 }
 
-void check_tasks(const task::TaskGraph& tasks) {
+void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const CompileOptions& options) {
+  task::check_matches(tasks, graph, target_family(options.target), options.num_workers);
   const task::VerifyResult result = task::verify(tasks);
   if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
 }
@@ -81,18 +83,24 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
   kernel.tasks = pipeline.stage(
       {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options); },
       [](const task::TaskGraph& tasks) { return task::to_json(tasks); },
-      [](const std::string& text) { return task::from_json(text); }, check_tasks);
+      [](const std::string& text) { return task::from_json(text); },
+      [&](const task::TaskGraph& tasks) {
+        check_tasks(tasks, graph, options);
+        task::check_tiles(tasks, graph, lowered);
+      });
   kernel.source = pipeline.stage(
       {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
       [&] { return codegen::emit(target_family(options.target), lowered.kernels, graph.name()).text; },
       [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
 }
 
-// The same from the cache; what is read is verified like anything else.
-void take_plan(Pipeline& pipeline, Plan plan, CompiledKernel& kernel) {
+// The same from the cache; what is read is verified like anything else, but for tiles, which take lowering to check:
+// the entry has its hash, and the plan was checked when it was made.
+void take_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, Plan plan,
+               CompiledKernel& kernel) {
   kernel.tasks = pipeline.stage(
       {"partition", "tasks.json", StageFrom::cache}, [&] { return task::from_bytes(plan.tasks); }, nullptr, nullptr,
-      check_tasks);
+      [&](const task::TaskGraph& tasks) { check_tasks(tasks, graph, options); });
   kernel.source = std::move(plan.source);
 }
 
@@ -114,7 +122,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
                                     options.reuse_arena ? "" : ", each buffer by itself", text, definitions(graph)));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
-    take_plan(pipeline, std::move(*plan), kernel);
+    take_plan(pipeline, graph, options, std::move(*plan), kernel);
   } else {
     make_plan(pipeline, graph, options, kernel);
     if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_bytes(kernel.tasks), kernel.source});

@@ -23,7 +23,6 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "megalith-task-graph";
 constexpr int64_t kVersion = 1;
-constexpr const char* kMemoryNames[] = {"arena", "constant", "state", "exchange"};
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 

@@ -135,8 +135,7 @@ class Partitioner {
   }
 
   Partitioned run() {
-    for (size_t i = 0; i < graph_.tensors().size(); ++i)
-      result_.buffers.push_back(buffer_of(graph_.tensors()[i], lowered_.exchanged[i]));
+    result_.buffers = buffers_of(graph_, lowered_.exchanged);
     for (size_t n = 0; n < graph_.nodes().size(); ++n) add_node(static_cast<int>(n));
     return std::move(result_);
   }
@@ -241,6 +240,12 @@ class Partitioner {
 };
 
 }  // namespace
+
+std::vector<Buffer> buffers_of(const Graph& graph, const std::vector<bool>& exchanged) {
+  std::vector<Buffer> buffers;
+  for (size_t i = 0; i < graph.tensors().size(); ++i) buffers.push_back(buffer_of(graph.tensors()[i], exchanged[i]));
+  return buffers;
+}
 
 std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
   std::vector<int64_t> extents;

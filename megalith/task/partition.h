@@ -15,6 +15,9 @@ struct Partitioned {
   std::vector<Buffer> buffers;
 };
 
+/// The graph's tensors, in order, before they have a place. `exchanged`: per tensor (graph::exchanged_tensors()).
+std::vector<Buffer> buffers_of(const graph::Graph& graph, const std::vector<bool>& exchanged);
+
 /// How many values each task axis takes: the extent of its iname in the kernel's domain.
 std::vector<int64_t> axis_extents(const graph::LoweredKernel& lowered);
 

@@ -65,6 +65,7 @@ struct Event {
 /// arena: this iteration's values; constant: weights; state: lives on from one iteration to the next; exchange: this
 /// iteration's values, each with its flag.
 enum class Memory { arena, constant, state, exchange };
+constexpr const char* kMemoryNames[] = {"arena", "constant", "state", "exchange"};  // in its order
 
 struct Buffer {
   std::string name;

@@ -1,0 +1,23 @@
+// Whether a task graph is one of a given tensor graph. The verifier proves a task graph by itself; what runs it takes
+// addresses, bodies and rows of weights from the tensor graph by its numbers. Stands between the two, since a task
+// graph may come from a file: somebody's edited artifact, or the cache.
+#pragma once
+
+#include <string>
+
+#include "megalith/graph/graph.h"
+#include "megalith/graph/lower.h"
+#include "megalith/task/task_graph.h"
+
+namespace megalith::task {
+
+/// UserError naming the first difference in workers, buffers (they are the graph's tensors, in order), nodes or the
+/// gate.
+/// `target`: "cpu" or "cuda".
+void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const std::string& target, int num_workers);
+
+/// UserError naming the first task whose tile is none of its node's loop kernel, or the first node whose tiles are not
+/// all there. Behind check_matches().
+void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph::LoweredGraph& lowered);
+
+}  // namespace megalith::task
