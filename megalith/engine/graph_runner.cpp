@@ -64,18 +64,35 @@ std::vector<std::string> wanted_names(const Tensor& tensor) {
   return tensor.parts.empty() ? std::vector{tensor.name} : tensor.parts;
 }
 
-void check_memory(const graph::Graph& graph, const MemoryByName& memory, bool allows_device) {
+// Of what lies on a GPU. Kernels load 16 bytes at once, where a tensor has that many; parts of a stacked constant are
+// copied to where they may.
+void check_device_memory(const Tensor& tensor, const std::string& name, const TensorMemory& where, int used) {
+  constexpr int64_t kAlignment = 16;
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(where.address));
+  MEGALITH_CHECK(where.device < 0 || where.device == used,
+                 "the tensor \"{}\" lies on GPU {}, but kernels run on GPU {}: bring one that lies there, or let "
+                 "CUDA_VISIBLE_DEVICES say which GPU is the first",
+                 name, where.device, used);
+  MEGALITH_CHECK(!tensor.parts.empty() || tensor.bytes() < kAlignment || address % kAlignment == 0,
+                 "the tensor \"{}\" begins at {:#x} of the GPU's memory, and kernels load {} bytes at once, from "
+                 "multiples of that: bring a copy of its own (torch's .clone()) instead of a piece of a larger tensor",
+                 name, address, kAlignment);
+}
+
+// `device`: the GPU that the kernel runs on, if it is for one.
+void check_memory(const graph::Graph& graph, const MemoryByName& memory, std::optional<int> device) {
   for (const Tensor& tensor : graph.tensors())
     for (const std::string& name : wanted_names(tensor)) {
       const TensorMemory& where = memory_of(memory, name);
       const auto address = reinterpret_cast<uintptr_t>(where.address);
-      MEGALITH_CHECK(!where.on_device || allows_device,
+      MEGALITH_CHECK(!where.on_device || device,
                      "the tensor \"{}\" lies on a GPU, but the kernel is for the CPU: bring a tensor in the host's "
                      "memory, or compile for cuda",
                      name);
       MEGALITH_CHECK(address % static_cast<uintptr_t>(dtype_bytes(tensor.dtype)) == 0,
                      "the tensor \"{}\" begins at {:#x}, between two elements of {}", name, address,
                      dtype_name(tensor.dtype));
+      if (where.on_device) check_device_memory(tensor, name, where, *device);
     }
 }
 
@@ -217,7 +234,8 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
                          std::map<std::string, TensorMemory> memory)
     : graph_(graph), kernel_(kernel) {
   const bool is_cuda = !kernel.cuda.architecture.empty();
-  check_memory(graph, memory, is_cuda);
+  const std::optional<int> device = is_cuda ? std::optional(jit::cuda_device().ordinal) : std::nullopt;
+  check_memory(graph, memory, device);
   std::map<std::string, std::vector<int64_t>> part_rows;
   for (const Tensor& tensor : graph.tensors()) {
     int64_t all_rows = 0;
@@ -232,11 +250,11 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
     MEGALITH_CHECK(tensor.parts.empty() || all_rows == tensor.shape[0].size,
                    "the parts of \"{}\" have {} rows together, want {}", tensor.name, all_rows, tensor.shape[0].size);
   }
-  if (!is_cuda) {
+  if (!device) {
     target_ = std::make_unique<CpuTarget>(graph, kernel, memory, part_rows);
     return;
   }
-  const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
+  const runtime::CudaContextGuard context(*device);
   target_ = std::make_unique<CudaTarget>(graph, kernel, memory, part_rows);
 }
 

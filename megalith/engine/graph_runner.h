@@ -24,13 +24,15 @@ struct TensorMemory {
   void* address = nullptr;
   bool on_device = false;  // on the GPU; such memory is used where it is
   int64_t rows = 0;        // of a part of a stacked constant
+  int device = -1;         // which GPU; -1: one that every GPU reaches as its own
 };
 
 class GraphRunner {
  public:
   /// `memory`: of every constant and state by name, but of a stacked constant its parts instead. `graph` and `kernel`
   /// must outlive the runner. Weights are laid out now: later changes of constants need not be seen. UserError naming a
-  /// tensor that is missing, lies on the wrong side, or starts between elements; SystemError if memory does not
+  /// tensor that is missing, lies on the wrong side or another GPU, or starts between elements (on a GPU: where no 16
+  /// bytes can be loaded at once); SystemError if memory does not
   /// suffice.
   GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& kernel, std::map<std::string, TensorMemory> memory);
   ~GraphRunner();

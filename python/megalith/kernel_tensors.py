@@ -280,10 +280,10 @@ class KernelTensors:
                     )
             reaching.append((memory, second))
 
-    def _memory(self) -> Dict[str, Tuple[int, bool, int]]:
-        memory = {name: (array.ctypes.data, False, 0) for name, array in self._internals.items()}
+    def _memory(self) -> Dict[str, Tuple[int, bool, int, int]]:
+        memory = {name: (array.ctypes.data, False, 0, -1) for name, array in self._internals.items()}
         for storage in {id(t._storage): t._storage for t in self._tensors.values()}.values():
             if storage.memory is not None:
-                on_device = storage.memory.device == "cuda"
-                memory[storage.name] = (storage.memory.address, on_device, storage.memory.shape[0])
+                where = storage.memory
+                memory[storage.name] = (where.address, where.device == "cuda", where.shape[0], where.device_id)
         return memory

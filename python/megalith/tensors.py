@@ -48,15 +48,26 @@ def numpy_dtype(name: str) -> Any:
 
 
 class TensorMemory:
-    """Where a tensor lies: address, shape, dtype, device. Holds on to its owner, so the memory stays."""
+    """Where a tensor lies: address, shape, dtype, device, and which one of those (-1: of no matter). Holds on to its
+    owner, so the memory stays."""
 
-    __slots__ = ("address", "shape", "dtype", "device", "writable", "owner")
+    __slots__ = ("address", "shape", "dtype", "device", "device_id", "writable", "owner")
 
-    def __init__(self, address: int, shape: Sequence[int], dtype: str, device: str, writable: bool, owner: Any):
+    def __init__(
+        self,
+        address: int,
+        shape: Sequence[int],
+        dtype: str,
+        device: str,
+        writable: bool,
+        owner: Any,
+        device_id: int = -1,
+    ):
         self.address = address
         self.shape: Tuple[int, ...] = tuple(shape)
         self.dtype = dtype
         self.device = device
+        self.device_id = device_id
         self.writable = writable
         self.owner = owner
 
@@ -135,14 +146,17 @@ def _is_numpy(tensor: Any) -> bool:
 
 
 def _torch_memory(tensor: Any) -> Tuple[TensorMemory, Sequence[int]]:
-    memory = TensorMemory(tensor.data_ptr(), tensor.shape, str(tensor.dtype), tensor.device.type, True, tensor)
+    device, index = tensor.device.type, tensor.device.index
+    device_id = -1 if index is None else index
+    memory = TensorMemory(tensor.data_ptr(), tensor.shape, str(tensor.dtype), device, True, tensor, device_id)
     return memory, tensor.stride()
 
 
 def _dlpack_memory(tensor: Any) -> Tuple[TensorMemory, Sequence[int]]:
     view = _megalith.tensor_view(tensor)
     owner = (view, tensor)
-    return TensorMemory(view.address, view.shape, view.dtype, view.device, view.writable, owner), view.strides
+    memory = TensorMemory(view.address, view.shape, view.dtype, view.device, view.writable, owner, view.device_id)
+    return memory, view.strides
 
 
 def memory_of(tensor: Any, name: str) -> TensorMemory:

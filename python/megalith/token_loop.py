@@ -81,7 +81,7 @@ class TokenLoop:
         self._add(kernel._graph, ids)
         kernel._graph.set_gate(_NODE, ids["stop"])
 
-    def bind(self, memory: Dict[str, Tuple[int, bool, int]]) -> None:
+    def bind(self, memory: Dict[str, Tuple[int, bool, int, int]]) -> None:
         """Makes the kernel that lays out the first rows, on the same memory."""
         graph = _megalith.Graph(_NODE)
         ids: Dict[str, int] = {}

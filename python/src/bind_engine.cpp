@@ -22,15 +22,16 @@ using engine::GraphRunner;
 
 namespace {
 
-// name -> (address, on the GPU?, rows)
-using Memory = std::map<std::string, std::tuple<uintptr_t, bool, int64_t>>;
+// name -> (address, on a GPU?, rows, which GPU or -1)
+using Memory = std::map<std::string, std::tuple<uintptr_t, bool, int64_t, int>>;
 
 void make_runner(GraphRunner* self, const graph::Graph& graph, const jit::CompiledKernel& kernel,
                  const Memory& memory) {
   std::map<std::string, engine::TensorMemory> places;
   for (const auto& [name, place] : memory) {
-    const auto& [address, on_device, rows] = place;
-    places[name] = {reinterpret_cast<void*>(address), on_device, rows};  // NOLINT: an address came through Python
+    const auto& [address, on_device, rows, device] = place;
+    places[name] = {reinterpret_cast<void*>(address), on_device, rows,
+                    device};  // NOLINT: an address came through Python
   }
   nb::gil_scoped_release release;
   new (self) GraphRunner(graph, kernel, std::move(places));

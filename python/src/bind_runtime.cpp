@@ -45,6 +45,11 @@ const char* device_of(int type) {
   }
 }
 
+// The GPU that a tensor lies on; -1 where that is the host's memory, or managed memory, which every GPU reaches.
+int device_id_of(const TensorView& view) {
+  return view.array.device_type() == nb::device::cuda::value ? view.array.device_id() : -1;
+}
+
 // Memory of a GPU, for whoever has no library that owns such memory.
 class DeviceArray {
  public:
@@ -90,6 +95,7 @@ void bind_runtime(nb::module_& module) {
           "In elements.")
       .def_prop_ro("dtype", [](const TensorView& view) { return dtype_of(view.array.dtype()); })
       .def_prop_ro("device", [](const TensorView& view) { return device_of(view.array.device_type()); })
+      .def_prop_ro("device_id", &device_id_of)
       .def_ro("writable", &TensorView::writable);
   module.def(
       "tensor_view",

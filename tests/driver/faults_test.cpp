@@ -199,6 +199,28 @@ TEST_F(FaultsTest, AGraphWhoseKernelDoesNotStopIsAnErrorToo) {
       ::testing::ExitedWithCode(0), "does not stop: a worker does not return from its task(.|\n)* \\| 0 calls wait");
 }
 
+TEST_F(FaultsTest, ATensorOnAnotherGpuOrBetweenLoadsIsRefused) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  Sum sum;
+  const runtime::CudaContextGuard context(0);
+  const runtime::DeviceMemory memory(512, "tensors of somebody else's");
+  const auto message = [&](int64_t offset, int device) {
+    const std::map<std::string, engine::TensorMemory> places = {
+        {"x", {memory.data<std::byte>() + offset, true, 0, device}}, {"y", {sum.y.data()}}};
+    try {
+      engine::GraphRunner(sum.graph, sum.kernel, places);
+    } catch (const UserError& error) { return std::string(error.what()); }
+    return std::string();
+  };
+  EXPECT_EQ(message(16, 0), "");
+  EXPECT_EQ(message(16, -1), "") << "managed memory";
+  EXPECT_EQ(message(16, 1),
+            "the tensor \"x\" lies on GPU 1, but kernels run on GPU 0: bring one that lies there, or let "
+            "CUDA_VISIBLE_DEVICES say which GPU is the first");
+  EXPECT_THAT(message(4, 0), AllOf(StartsWith("the tensor \"x\" begins at 0x"),
+                                   HasSubstr("kernels load 16 bytes at once"), HasSubstr(".clone()")));
+}
+
 TEST_F(FaultsTest, WhatAnotherThreadLetsGoOfIsFreed) {
   MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
   const size_t before = fake.used_bytes;

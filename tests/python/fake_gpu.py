@@ -41,6 +41,42 @@ def where_tensors_lie_decides():
     expect("lies in a GPU's memory, but the kernel is for cpu", other.kernel.attach_input, device, "d")
 
 
+class Device:
+    type = "cuda"
+
+    def __init__(self, index):
+        self.index = index
+
+
+class Tensor:
+    """What is asked of one of torch."""
+
+    __module__ = "torch"
+    dtype = "torch.bfloat16"
+
+    def __init__(self, of, device, offset=0):
+        self.of, self.shape, self.device, self.offset = of, of.shape, Device(device), offset
+
+    def data_ptr(self):
+        return self.of.address + self.offset
+
+    def stride(self):
+        return (self.shape[1], 1)
+
+
+def the_gpu_and_the_address_are_looked_at():
+    def run(tensor):
+        b = Bench("cuda")
+        x = b.kernel.attach_input(tensor, "x")
+        b.kernel.identity_layer(input=x, output=b.output("y", 4, 32))
+        b.run()
+
+    memory = megalith.to_device(np.zeros((4, 32), BF16))
+    run(Tensor(memory, 0))
+    expect('the tensor "x" lies on GPU 1, but kernels run on GPU 0', run, Tensor(memory, 1))
+    expect("kernels load 16 bytes at once", run, Tensor(memory, 0, 2))
+
+
 def a_kernel_with_everything():
     """Weights that stream, weights in place, stacked ones; states of the caller's and of the kernel's own."""
     b = Bench("cuda")
@@ -111,6 +147,7 @@ if __name__ == "__main__":
     expect("there is no GPU 1", megalith.get_configurations_from_gpu, 1)
     tensors_come_and_go()
     where_tensors_lie_decides()
+    the_gpu_and_the_address_are_looked_at()
     a_kernel_with_everything()
     tables_on_the_gpu_are_looked_at()
     an_operator_of_ones_own()
