@@ -1,6 +1,7 @@
 #include "megalith/jit/build.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "megalith/base/error.h"
@@ -52,13 +53,20 @@ std::string first_lines(std::string_view text, int count) {
   return std::string(text.substr(0, end)) + (left > 0 ? fmt::format("... {} more lines\n", left) : "");
 }
 
+bool is_written(const std::string& file) {
+  std::error_code code;
+  return std::filesystem::file_size(file, code) > 0 && !code;
+}
+
 bool says_disk_is_full(const std::string& log) {
   return log.find("No space left on device") != std::string::npos ||
          log.find("Disk quota exceeded") != std::string::npos;
 }
 
+// `what` it did that it should not have done.
 [[noreturn]] void throw_compile_error(const BuildRequest& request, const KernelCache& cache, const std::string& key,
-                                      const std::string& workspace, const CompileResult& result) {
+                                      const std::string& workspace, const CompileResult& result,
+                                      const std::string& what) {
   const std::string& log = result.process.output;
   if (!cache.is_temporary() && says_disk_is_full(log)) { throw CacheUnusable("No space left on device"); }
   try {
@@ -70,8 +78,8 @@ bool says_disk_is_full(const std::string& log) {
   throw SystemError(
       fmt::format("[jit] compiling \"{}\" failed: {} {}\n{}the source is {}/{}, the whole log log.txt beside it; to "
                   "repeat: cd {} && {}",
-                  request.name, result.command[0], result.process.ending(), first_lines(log, kLogLinesShown), place,
-                  kSource, place, command_line(result.command)));
+                  request.name, result.command[0], what, first_lines(log, kLogLinesShown), place, kSource, place,
+                  command_line(result.command)));
 }
 
 // Writes the sources, compiles and stores; returns the entry's directory. Anything that the file system refuses makes
@@ -103,7 +111,12 @@ std::string compile_into(const KernelCache& cache, const BuildRequest& request, 
     return compile_units(compiler, flags_of(request), workspace, units, kObject, &progress);
   }();
   compile_ms += result.ms;
-  if (!result.process.ok()) throw_compile_error(request, cache, key, workspace, result);
+  if (!result.process.ok()) throw_compile_error(request, cache, key, workspace, result, result.process.ending());
+  if (!is_written(workspace + "/" + kObject))
+    throw_compile_error(
+        request, cache, key, workspace, result,
+        fmt::format("exited with code 0, but wrote no {}: is it a C++ compiler (MEGALITH_CXX says which is taken)?",
+                    kObject));
   if (!result.process.output.empty()) log_debug("compiling \"{}\":\n{}", request.name, result.process.output);
   return in_cache([&] { return cache.store(key, request.name, workspace); });
 }
@@ -137,8 +150,9 @@ Build build_in(const KernelCache& cache, const BuildRequest& request, const Comp
     try {
       build.library = Library::load(build.directory + "/" + kObject);
     } catch (const SystemError& error) {
-      // A file system that is mounted noexec.
-      if (std::string(error.what()).find("Operation not permitted") != std::string::npos)
+      // A file system that is mounted noexec, or another process that has just cleared the cache.
+      if (std::string(error.what()).find("Operation not permitted") != std::string::npos ||
+          !file_exists(build.directory + "/" + kObject))
         throw CacheUnusable(error.what());
       throw;
     }

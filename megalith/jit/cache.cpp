@@ -35,6 +35,8 @@ constexpr std::string_view kAside = ".tmp.";
 constexpr size_t kKeyLength = 32;
 // Failed compilations are kept for their reader; nobody reads old ones.
 constexpr size_t kFailedKept = 8;
+// What another process undoes at once is tried again, but not for ever: it may be the file system that refuses.
+constexpr int kMostAttempts = 100;
 
 // Only names of this form are ever deleted, whatever else lies in the directory that a user chose as the cache.
 bool is_key(std::string_view name) {
@@ -127,11 +129,13 @@ CacheLock::~CacheLock() {
 }
 
 CacheLock KernelCache::lock_file(const std::string& key, bool wait) const {
-  std::error_code code;
-  fs::create_directories(path("locks"), code);
   const std::string file = path("locks", key);
-  for (bool told = false;;) {
+  bool told = false;
+  for (int attempt = 0;;) {
+    std::error_code code;
+    fs::create_directories(path("locks"), code);
     const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == ENOENT && ++attempt < kMostAttempts) continue;  // clear() took the folder meanwhile
     if (fd < 0) return {};
     int failed = ::flock(fd, LOCK_EX | LOCK_NB);
     if (failed && errno == EWOULDBLOCK && wait) {
@@ -186,9 +190,8 @@ std::string KernelCache::aside(const std::string& key) const {
 std::optional<std::string> KernelCache::find(const std::string& key) const {
   const std::string entry = path("kernels", key);
   if (!file_exists(entry)) return std::nullopt;
-  if (const std::string what = damage(entry); !what.empty()) {
-    log_warn("the cache entry {} is damaged ({}); it is made again", entry, what);
-    remove(key);
+  if (!damage(entry).empty()) {
+    remove_damaged(key);
     return std::nullopt;
   }
   // A failure means a read-only cache, whose entries are as good.
@@ -196,9 +199,26 @@ std::optional<std::string> KernelCache::find(const std::string& key) const {
   return entry;
 }
 
+// Looks again under the lock: files that do not fit each other may be those of two entries, of which another process
+// has just replaced one by the other. Who holds the lock makes the entry anew in any case.
+void KernelCache::remove_damaged(const std::string& key) const {
+  const CacheLock held = lock_file(key, false);
+  const std::string entry = path("kernels", key);
+  const std::string what = damage(entry);
+  if (!held.held() || what.empty() || !file_exists(entry)) return;
+  log_warn("the cache entry {} is damaged ({}); it is made again", entry, what);
+  remove(key);
+}
+
 std::string KernelCache::workspace(const std::string& key) const {
   const std::string directory = aside(key);
-  directory_create(directory);
+  // clear() of another process may take the folder in which this one is just being made.
+  std::error_code code;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    fs::create_directories(directory, code);
+    if (code != std::errc::no_such_file_or_directory) break;
+  }
+  if (code) directory_create(directory);  // once more, with an error that says why
   return directory;
 }
 
@@ -209,14 +229,16 @@ std::string KernelCache::store(const std::string& key, const std::string& name, 
     info["files"][file] = {{"bytes", content.size()}, {"hash", hash_hex(content)}};
     sync(workspace + "/" + file);
   }
-  file_write_atomic(workspace + "/" + kInfo, info.dump(2) + "\n");
+  // A model's folder may be called anything; JSON takes UTF-8 only.
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  file_write_atomic(workspace + "/" + kInfo, info.dump(2, ' ', false, replace) + "\n");
   sync(workspace);
 
   const std::string entry = path("kernels", key);
   // A directory is not renamed over a full one, so an old entry steps aside first. Whoever looks in between sees a
   // miss.
-  while (::rename(workspace.c_str(), entry.c_str()) != 0) {
-    if (errno != EEXIST && errno != ENOTEMPTY)
+  for (int attempt = 0; ::rename(workspace.c_str(), entry.c_str()) != 0; ++attempt) {
+    if ((errno != EEXIST && errno != ENOTEMPTY) || attempt == kMostAttempts)
       throw system_error(fmt::format("cannot rename {} to {}", workspace, entry));
     remove(key);
   }
@@ -263,7 +285,8 @@ KernelCache KernelCache::temporary(const std::string& reason) const {
 }
 
 std::vector<CacheEntry> KernelCache::list() const {
-  std::vector<CacheEntry> entries;
+  // With the time of use in nanoseconds, as it was at one look: another process may use an entry meanwhile.
+  std::vector<std::pair<int64_t, CacheEntry>> found;
   for (const std::string& name : names_in(path("kernels"))) {
     if (!is_key(name)) continue;
     CacheEntry entry{.key = name, .name = "?", .directory = path("kernels", name)};
@@ -276,14 +299,12 @@ std::vector<CacheEntry> KernelCache::list() const {
     } catch (const std::exception&) {
       // Damaged: listed with its size, so that it is evicted like any other.
     }
-    entries.push_back(std::move(entry));
+    const int64_t used_at_ns = entry.used_at * 1'000'000'000 + info.st_mtim.tv_nsec;
+    found.emplace_back(used_at_ns, std::move(entry));
   }
-  auto used_at_ns = [](const CacheEntry& entry) {
-    struct stat info;
-    if (::stat(entry.directory.c_str(), &info) != 0) return int64_t{0};
-    return static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
-  };
-  std::ranges::stable_sort(entries, std::greater{}, used_at_ns);
+  std::ranges::stable_sort(found, std::greater{}, &std::pair<int64_t, CacheEntry>::first);
+  std::vector<CacheEntry> entries;
+  for (auto& item : found) entries.push_back(std::move(item.second));
   return entries;
 }
 
@@ -328,6 +349,8 @@ int64_t KernelCache::clear() const {
   for (const char* folder : {"failed", "compilers"})
     for (const std::string& name : names_in(path(folder)))
       if (is_key(name)) delete_tree(path(folder, name));
+  for (const std::string& name : names_in(path("locks")))
+    if (is_key(name)) lock_file(name, false);  // one that nobody holds goes as it is let go
   // Only empty folders go; a process that is compiling keeps its own.
   for (const char* folder : kFolders) ::rmdir(path(folder).c_str());
   return before - total();

@@ -90,6 +90,7 @@ class KernelCache {
   std::string path(const char* folder, const std::string& name = "") const;
   std::string aside(const std::string& key) const;
   CacheLock lock_file(const std::string& key, bool wait) const;
+  void remove_damaged(const std::string& key) const;
   void trim_failed() const;
 
   std::string directory_;

@@ -30,13 +30,17 @@ std::optional<Plan> PlanCache::find() const {
 }
 
 void PlanCache::store(const std::string& name, const Plan& plan) const {
+  const CacheLock lock = cache_.lock(key_);
+  std::string workspace;
   try {
-    const CacheLock lock = cache_.lock(key_);
-    const std::string workspace = cache_.workspace(key_);
+    workspace = cache_.workspace(key_);
     file_write_atomic(workspace + kTasks, plan.tasks);
     file_write_atomic(workspace + kSource, plan.source);
     cache_.store(key_, name, workspace);
-  } catch (const SystemError& error) { log_info("the plan of {} is not kept: {}", name, error.what()); }
+  } catch (const SystemError& error) {
+    log_info("the plan of {} is not kept: {}", name, error.what());
+    if (!workspace.empty()) cache_.discard(workspace);
+  }
 }
 
 }  // namespace megalith::jit

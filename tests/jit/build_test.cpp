@@ -199,6 +199,18 @@ TEST_F(BuildTest, ACompilerThatIsKilledIsSaidSo) {
               HasSubstr("was killed by signal 9 (Killed)\n"));
 }
 
+TEST_F(BuildTest, ACompilerThatWritesNothingIsSaidSo) {
+  for (const std::string action : {"exit 0", ": > kernel.so"}) {
+    FakeCompiler fake(folder.path, action);
+    own_compiler.set(fake.path.c_str());
+    EXPECT_THAT(message_of<SystemError>([&] { build_shared_object(answer(42), cache); }),
+                AllOf(HasSubstr("exited with code 0, but wrote no kernel.so: is it a C++ compiler"),
+                      HasSubstr("to repeat: cd " + (folder / "cache/failed/"))))
+        << action;
+    EXPECT_TRUE(cache.list().empty()) << action;
+  }
+}
+
 // ---- a cache that cannot be written ------------------------------------------------------------------
 
 TEST_F(BuildTest, ACacheThatCannotBeCreatedIsReplacedByATemporaryOne) {

@@ -192,6 +192,66 @@ TEST(Cache, WorkspacesOfTheLivingAreLeftAlone) {
   EXPECT_TRUE(cache.list().empty());
 }
 
+TEST(Cache, ClearTakesLocksOfTheDead) {
+  TemporaryFolder folder;
+  KernelCache cache(folder.path, kLarge);
+  fs::remove_all(leave_workspace_and_die(cache, hash_hex("a")));
+  cache.clear();
+  EXPECT_TRUE(fs::is_empty(folder.path));
+}
+
+// JSON is UTF-8, and a model's folder need not be.
+TEST(Cache, TakesNamesThatAreNotUtf8) {
+  TemporaryFolder folder;
+  KernelCache cache(folder / "caf\xe9", kLarge);
+  const std::string workspace = cache.workspace(hash_hex("a"));
+  file_write_atomic(workspace + "/kernel.so", "binary");
+  cache.store(hash_hex("a"), "caf\xe9", workspace);
+  EXPECT_TRUE(cache.find(hash_hex("a")));
+  EXPECT_EQ(cache.list().at(0).name, "caf\xef\xbf\xbd");
+}
+
+// Two who make, find, remove and clear at once: an entry that is found is whole, and nobody fails.
+TEST(Cache, ProcessesThatMakeAndRemoveAtOnceDoNotFail) {
+  TemporaryFolder folder;
+  const std::string contents[] = {std::string(1000, 'x'), std::string(2000, 'y')};
+  std::vector<pid_t> children;
+  for (int c = 0; c < 4; ++c) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    int code = 0;
+    try {
+      const KernelCache cache(folder.path, kLarge);
+      for (int i = 0; i < 150; ++i) {
+        const std::string key = hash_hex(std::to_string(i % 3));
+        if (c == 0 && i % 3 == 0) cache.clear();
+        if (c == 1) cache.remove(key);
+        if (c == 1) continue;
+        const CacheLock lock = cache.lock(key);
+        if (!lock.held()) code = 2;
+        put(cache, key, contents[(i + c) % 2]);
+        cache.list();
+        cache.find(key);
+      }
+    } catch (const std::exception& error) {
+      fprintf(stderr, "child %d: %s\n", c, error.what());
+      code = 1;
+    }
+    _exit(code);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  const KernelCache cache(folder.path, kLarge);
+  for (int i = 0; i < 3; ++i) {
+    const std::string key = hash_hex(std::to_string(i));
+    put(cache, key, "binary");
+    EXPECT_TRUE(cache.find(key));
+  }
+}
+
 TEST(Cache, ClearLeavesForeignFilesAlone) {
   TemporaryFolder folder;
   KernelCache cache(folder.path, kLarge);

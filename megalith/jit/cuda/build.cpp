@@ -27,6 +27,7 @@ std::string key_of(const std::string& source, const std::string& architecture) {
   add(source);
   add(architecture);
   add(nvrtc_version());
+  add(nvrtc_identity());  // it says 12.4 of each 12.4.x
   for (const std::string& flag : codegen::cuda_compile_flags(architecture)) add(flag);
   add(build_id());
   add(MEGALITH_VERSION);
@@ -36,10 +37,21 @@ std::string key_of(const std::string& source, const std::string& architecture) {
 bool take(CudaBuild& build, const KernelCache& cache) {
   const std::optional<std::string> entry = cache.find(build.key);
   if (!entry) return false;
+  try {
+    build.cubin = file_read(*entry + kCubin);
+    build.ptx = file_read(*entry + kPtx);
+    build.resources = parse_resources(file_read(*entry + kLog));
+  } catch (const SystemError& error) {
+    // Evicted by another process a moment ago, or stored without one of its files.
+    log_info("{}; the kernel is made again", error.what());
+    return false;
+  }
+  if (!is_cubin(build.cubin)) {
+    log_warn("the cache entry {} holds no cubin ({} bytes of something else); it is made again", *entry,
+             build.cubin.size());
+    return false;
+  }
   build.directory = *entry;
-  build.cubin = file_read(*entry + kCubin);
-  build.ptx = file_read(*entry + kPtx);
-  build.resources = parse_resources(file_read(*entry + kLog));
   build.cache_hit = true;
   return true;
 }
@@ -47,8 +59,9 @@ bool take(CudaBuild& build, const KernelCache& cache) {
 // A cache that cannot be written costs time, never a result.
 void keep(CudaBuild& build, const NvrtcResult& result, const std::string& name, const std::string& source,
           const KernelCache& cache) {
+  std::string workspace;
   try {
-    const std::string workspace = cache.workspace(build.key);
+    workspace = cache.workspace(build.key);
     file_write_atomic(workspace + "/kernel.cu", source);
     file_write_atomic(workspace + kPtx, result.ptx);
     file_write_atomic(workspace + kCubin, result.cubin);
@@ -57,7 +70,10 @@ void keep(CudaBuild& build, const NvrtcResult& result, const std::string& name, 
                       fmt::format("{} {} --gpu-architecture={}\n", nvrtc_version(),
                                   fmt::join(codegen::cuda_compile_flags(build.architecture), " "), build.architecture));
     build.directory = cache.store(build.key, name, workspace);
-  } catch (const SystemError& error) { log_warn("{}; the kernel is not kept", error.what()); }
+  } catch (const SystemError& error) {
+    log_warn("{}; the kernel is not kept", error.what());
+    if (!workspace.empty()) cache.discard(workspace);
+  }
 }
 
 }  // namespace
@@ -114,7 +130,7 @@ void take_edited_ptx(CudaBuild& build, const std::string& name, const std::strin
 
 void take_edited_cubin(CudaBuild& build, const std::string& path) {
   build.cubin = file_read(path);
-  MEGALITH_CHECK(build.cubin.starts_with("\177ELF"),
+  MEGALITH_CHECK(is_cubin(build.cubin),
                  "[jit] the override {} of stage \"cubin\" is no cubin: it has {} bytes and does not begin as an ELF "
                  "file does",
                  path, build.cubin.size());

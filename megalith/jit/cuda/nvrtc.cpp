@@ -109,12 +109,16 @@ KernelResources parse_resources(const std::string& log) {
   return resources;
 }
 
+bool is_cubin(std::string_view bytes) { return bytes.starts_with("\177ELF"); }
+
 std::string nvrtc_version() {
   const Nvrtc& nvrtc = Nvrtc::get();
   int major = 0, minor = 0;
   nvrtc.version(&major, &minor);
-  return fmt::format("NVRTC {}.{} ({})", major, minor, nvrtc.library.path());
+  return fmt::format("NVRTC {}.{} ({})", major, minor, nvrtc.library.file());
 }
+
+std::string nvrtc_identity() { return Nvrtc::get().library.identity(); }
 
 NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
                           const std::vector<std::string>& flags) {
@@ -143,6 +147,11 @@ NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, co
   result.ptx = fetch(program, nvrtc.ptx_size, nvrtc.ptx);
   while (!result.ptx.empty() && result.ptx.back() == '\0') result.ptx.pop_back();
   result.cubin = fetch(program, nvrtc.cubin_size, nvrtc.cubin);
+  if (!is_cubin(result.cubin))
+    throw SystemError(
+        fmt::format("[cuda] {} compiled \"{}\" for {} without an error, but gave no machine code ({} bytes): does it "
+                    "know that GPU? MEGALITH_NVRTC may name another one",
+                    nvrtc_version(), name, architecture, result.cubin.size()));
   result.resources = parse_resources(result.log);
   return result;
 }

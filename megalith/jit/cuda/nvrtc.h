@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace megalith::jit {
@@ -28,8 +29,13 @@ struct NvrtcResult {
 NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
                           const std::vector<std::string>& flags);
 
-/// "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so)"; SystemError as above.
+/// "NVRTC 13.0 (/usr/local/cuda-13.0/lib64/libnvrtc.so.13.0.88)"; SystemError as above.
 std::string nvrtc_version();
+/// What changes with every build of NVRTC, for the cache's key: of each 12.4.x the version is 12.4.
+std::string nvrtc_identity();
+
+/// Whether it begins as machine code for a GPU does.
+bool is_cubin(std::string_view bytes);
 
 /// ptxas' report in NVRTC's log.
 KernelResources parse_resources(const std::string& log);

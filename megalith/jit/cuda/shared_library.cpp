@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/ranges.h>
 #include <glob.h>
+#include <link.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -65,6 +67,21 @@ void* SharedLibrary::symbol(const char* name) const {
   if (address == nullptr)
     throw SystemError(fmt::format("[cuda] {} has no function {}: it is too old; install a newer one", path_, name));
   return address;
+}
+
+std::string SharedLibrary::file() const {
+  const link_map* map = nullptr;
+  if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return path_;
+  std::error_code code;
+  const std::filesystem::path file = std::filesystem::canonical(map->l_name, code);
+  return code ? path_ : file.string();
+}
+
+std::string SharedLibrary::identity() const {
+  const std::string file = this->file();
+  struct stat info = {};
+  ::stat(file.c_str(), &info);
+  return fmt::format("{} {} {}.{:09}", file, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
 }
 
 namespace {

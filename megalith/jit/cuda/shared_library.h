@@ -24,6 +24,10 @@ class SharedLibrary {
     function = reinterpret_cast<Function>(symbol(name));
   }
   const std::string& path() const { return path_; }
+  /// The file that was loaded, behind all links, which is where a full version is written: "/usr/lib/libx.so.1.2.3".
+  std::string file() const;
+  /// What changes if another file, or another version, takes this one's place: file(), its size and its time.
+  std::string identity() const;
 
  private:
   SharedLibrary() = default;
