@@ -96,13 +96,12 @@ ProcessResult process_run(const std::vector<std::string>& command, const std::st
 
   ProcessResult result;
   int status = 0;
-  bool ended = false;
-  // Normally the pipe's end comes with the process's. The short slices are for a command that leaves a child behind
-  // which holds the pipe open.
-  constexpr int kSliceMs = 50;
-  for (bool open = true; open;) {
+  // Normally the pipe's end comes with the process's. The slices are for a command that leaves a child behind which
+  // holds the pipe open, and for one that closes it and goes on.
+  constexpr int kSliceMs = 50, kSliceClosedMs = 1;
+  for (bool open = true, ended = false; !ended;) {
     pollfd poll_for{ends[0], POLLIN, 0};
-    const int ready = ::poll(&poll_for, 1, kSliceMs);
+    const int ready = ::poll(&poll_for, open ? 1 : 0, open ? kSliceMs : kSliceClosedMs);
     if (ready > 0) {
       char buffer[1 << 14];
       const ssize_t n = ::read(ends[0], buffer, sizeof buffer);
@@ -111,20 +110,18 @@ ProcessResult process_run(const std::vector<std::string>& command, const std::st
       else
         result.output.append(buffer,
                              std::min<size_t>(static_cast<size_t>(n), kProcessOutputLimit - result.output.size()));
-    } else {
-      if (::waitpid(pid, &status, WNOHANG) == pid) {
-        ended = true;
-        open = false;
-      }
-      if (!ended && Clock::now() - start > timeout) {
-        result.timed_out = true;
-        kill_tree(pid);
-        open = false;
-      }
+    }
+    if (ready <= 0 || !open) {
+      const pid_t found = ::waitpid(pid, &status, WNOHANG);
+      ended = found == pid || (found < 0 && errno != EINTR);  // nobody hears of it where SIGCHLD is ignored
+    }
+    if (!ended && Clock::now() - start > timeout) {  // also of one that never stops talking
+      result.timed_out = ended = true;
+      kill_tree(pid);
+      while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     }
   }
   ::close(ends[0]);
-  while (!ended && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   result.ms = milliseconds_since(start);
   if (result.timed_out) return result;
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);

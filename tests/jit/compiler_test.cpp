@@ -60,6 +60,14 @@ TEST(Process, ATimeoutEndsTheChildrenToo) {
   EXPECT_THAT(process_run({"/bin/cat", state}, "/", 10s).output, testing::Not(HasSubstr(") S")));
 }
 
+TEST(Process, ATimeoutEndsOneThatTalksAndOneThatHasClosedItsOutput) {
+  for (const char* command : {"while :; do echo again; done", "exec >&- 2>&-; sleep 60"}) {
+    const ProcessResult result = process_run({"/bin/sh", "-c", command}, "/", 300ms);
+    EXPECT_TRUE(result.timed_out) << command;
+    EXPECT_LT(result.ms, 5000) << command;
+  }
+}
+
 TEST(Process, DoesNotWaitForADaemonThatHoldsThePipe) {
   const auto start = std::chrono::steady_clock::now();
   const ProcessResult result = process_run({"/bin/sh", "-c", "sleep 5 & echo done"}, "/", 60s);
