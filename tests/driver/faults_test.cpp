@@ -98,6 +98,18 @@ TEST_F(FaultsTest, ADriverThatKeepsMoreOfSharedMemory) {
       AllOf(HasSubstr("keeps 2048 bytes of a block's shared memory on Fake GPU"), HasSubstr("made for 1024 at most")));
 }
 
+TEST_F(FaultsTest, ACardThatCannotRunAllWorkersAtOnce) {
+  fake.launches_cooperatively = false;
+  EXPECT_THAT(message_of<SystemError>([] { cuda_device(); }),
+              AllOf(StartsWith("[cuda] Fake GPU cannot launch cooperatively"), HasSubstr("CUDA_VISIBLE_DEVICES"),
+                    HasSubstr("--target cpu")));
+}
+
+TEST_F(FaultsTest, AnErrorThatTheCardContained) {
+  EXPECT_THAT(message_of<SystemError>([] { CudaDriver::get().check(226, "running \"storyteller\""); }),
+              AllOf(HasSubstr("error 226"), HasSubstr("ended only this process's work: start the process again")));
+}
+
 TEST_F(FaultsTest, AFullCardSaysHowFull) {
   fake.total_bytes = int64_t{10} << 20;
   const runtime::CudaContextGuard context(0);

@@ -14,6 +14,7 @@ enum DeviceAttribute {
   kNumMultiprocessors = 16,
   kComputeMajor = 75,
   kComputeMinor = 76,
+  kCooperativeLaunch = 95,
   kSharedBytesOptin = 97,
   kReservedSharedBytes = 111
 };
@@ -172,6 +173,7 @@ std::vector<CudaDeviceInfo> cuda_devices() {
     };
     info.architecture = architecture_name(attribute(kComputeMajor), attribute(kComputeMinor));
     info.num_multiprocessors = attribute(kNumMultiprocessors);
+    info.launches_cooperatively = attribute(kCooperativeLaunch) != 0;
     info.shared_bytes_per_block = attribute(kSharedBytesOptin);
     info.reserved_bytes_per_block = attribute(kReservedSharedBytes);
     driver.check(driver.device_memory(&info.memory_bytes, device), "asking for the GPU's memory");
@@ -185,6 +187,13 @@ CudaDeviceInfo cuda_device() {
   if (devices.empty())
     throw SystemError("[cuda] the driver sees no GPU (CUDA_VISIBLE_DEVICES may hide it); use --target cpu");
   const CudaDeviceInfo& device = devices.front();
+  if (!device.launches_cooperatively)
+    throw SystemError(
+        fmt::format("[cuda] {} cannot launch cooperatively, as the driver has it here, and workers that wait for each "
+                    "other must all run at once: so it is with some virtual GPUs and "
+                    "with drivers for displays on Windows; take another GPU (CUDA_VISIBLE_DEVICES), or "
+                    "--target cpu",
+                    device.name));
   if (device.reserved_bytes_per_block > stream::kSystemBytes)
     throw SystemError(
         fmt::format("[cuda] the driver keeps {} bytes of a block's shared memory on {}, and kernels are "

@@ -115,8 +115,9 @@ Code cuDeviceGet(int* device, int ordinal) {
 Code cuDeviceGetName(char* name, int bytes, int) { return std::strncpy(name, "Fake GPU", bytes), 0; }
 Code cuDeviceGetAttribute(int* value, int which, int) {
   switch (which) {
-    case 16: return *value = 4, 0;          // multiprocessors
-    case 75: return *value = 9, 0;          // compute capability 9.0
+    case 16: return *value = 4, 0;  // multiprocessors
+    case 75: return *value = 9, 0;  // compute capability 9.0
+    case 95: return *value = state.launches_cooperatively, 0;
     case 97: return *value = 227 << 10, 0;  // shared memory of a block
     case 111: return *value = state.reserved_bytes, 0;
     default: return *value = 0, 0;

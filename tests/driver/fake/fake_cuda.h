@@ -15,6 +15,7 @@ struct FakeCuda {
   int version = 13000;
   int num_devices = 1;
   int reserved_bytes = 1024;  // of a block's shared memory
+  bool launches_cooperatively = true;
   size_t total_bytes = size_t{1} << 30, used_bytes = 0;
 
   std::mutex mutex;
@@ -35,6 +36,7 @@ struct FakeCuda {
     fails_after.clear();
     calls.clear();
     version = 13000, num_devices = 1, reserved_bytes = 1024, sticky = 0, freed_while_used = 0;
+    launches_cooperatively = true;
     worker_never_ends = false, worker_begins = true, waits_for_ever = 0;
     total_bytes = size_t{1} << 30;
   }
