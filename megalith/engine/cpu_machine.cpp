@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <thread>
 
 #include "megalith/engine/machine.h"
@@ -30,7 +29,7 @@ class CpuMachine : public Machine {
 
   void start(const std::vector<std::string>&) override {
     runtime::mailbox_init(mailbox_, mail_.data(), kMailboxCapacity);
-    if (rings_) rings_->begin();
+    program_.profile_begin();
     launcher_.start();
   }
   bool finished() const override { return launcher_.finished(); }
@@ -48,17 +47,8 @@ class CpuMachine : public Machine {
   bool take_now(runtime::MailRecord* record) override {
     return noted(runtime::mailbox_take(mailbox_, record, 0), record);
   }
-  void profile(uint32_t iterations) override {
-    rings_.reset();
-    program_.image().set_profile(nullptr, 0);
-    if (iterations == 0) return;
-    const runtime::Launch& launch = program_.image().launch();
-    rings_.emplace(launch.num_workers, runtime::profile_longest_list(launch) * iterations);
-    program_.image().set_profile(rings_->records(), rings_->capacity());
-  }
-  runtime::Profile profile_take() override {
-    return rings_ ? rings_->take(program_.image().launch().status) : runtime::Profile{};
-  }
+  void profile(uint32_t iterations) override { program_.profile(iterations); }
+  runtime::Profile profile_take() override { return program_.profile_take(); }
   void fetch(const std::string&) override {}
   int64_t weights_held() const override { return program_.packed_bytes(); }
 
@@ -75,7 +65,6 @@ class CpuMachine : public Machine {
   runtime::Mailbox* mailbox_;
   std::vector<runtime::MailRecord> mail_;
   runtime::Program program_;
-  std::optional<runtime::ProfileRings> rings_;
   runtime::Launcher launcher_;
 };
 

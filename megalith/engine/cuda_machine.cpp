@@ -52,14 +52,8 @@ class CudaMachine : public Machine {
     record->posted_ns = static_cast<uint64_t>(posted + clock_offset_);
     return true;
   }
-  void profile(uint32_t iterations) override {
-    const runtime::CudaContextGuard context(program_.ordinal());
-    program_.profile(runtime::profile_longest_list(program_.image().launch()) * iterations);
-  }
-  runtime::Profile profile_take() override {
-    const runtime::CudaContextGuard context(program_.ordinal());
-    return program_.profile_take();
-  }
+  void profile(uint32_t iterations) override { program_.profile(iterations); }
+  runtime::Profile profile_take() override { return program_.profile_take(); }
   void fetch(const std::string& state) override {
     const runtime::CudaContextGuard context(program_.ordinal());
     program_.download(state);

@@ -107,15 +107,11 @@ class CpuTarget : public GraphRunner::Target {
 
   void run(uint32_t iterations) override {
     program_.image().set_num_iterations(iterations);
-    if (rings_) rings_->begin();
+    program_.profile_begin();
     launcher_.run();
   }
-  void profile(uint32_t iterations) override {
-    const runtime::Launch& launch = program_.image().launch();
-    rings_.emplace(launch.num_workers, runtime::profile_longest_list(launch) * iterations);
-    program_.image().set_profile(rings_->records(), rings_->capacity());
-  }
-  runtime::Profile profile_take() override { return rings_->take(program_.image().launch().status); }
+  void profile(uint32_t iterations) override { program_.profile(iterations); }
+  runtime::Profile profile_take() override { return program_.profile_take(); }
   void read_activation(graph::TensorId tensor, void* to) override {
     std::memcpy(to, program_.address(tensor), static_cast<size_t>(graph_.tensor(tensor).bytes()));
   }
@@ -149,7 +145,6 @@ class CpuTarget : public GraphRunner::Target {
   std::deque<runtime::Mapping> stacked_;
   std::map<std::string, void*> addresses_;
   runtime::Program program_;
-  std::optional<runtime::ProfileRings> rings_;
   runtime::Launcher launcher_;
 };
 
@@ -174,14 +169,8 @@ class CudaTarget : public GraphRunner::Target {
     launcher_.run();
     for (const std::string& name : travelling_) program_.download(name);
   }
-  void profile(uint32_t iterations) override {
-    const runtime::CudaContextGuard context(program_.ordinal());
-    program_.profile(runtime::profile_longest_list(program_.image().launch()) * iterations);
-  }
-  runtime::Profile profile_take() override {
-    const runtime::CudaContextGuard context(program_.ordinal());
-    return program_.profile_take();
-  }
+  void profile(uint32_t iterations) override { program_.profile(iterations); }
+  runtime::Profile profile_take() override { return program_.profile_take(); }
   void read_activation(graph::TensorId tensor, void* to) override {
     const runtime::CudaContextGuard context(program_.ordinal());
     program_.download(graph_, tensor, to);
@@ -272,8 +261,9 @@ void GraphRunner::read_activation(graph::TensorId tensor, void* to) {
 
 void GraphRunner::profile(uint32_t iterations) {
   const std::scoped_lock lock(mutex_);
+  is_profiled_ = false;  // unless there is memory for it
   target_->profile(iterations);
-  is_profiled_ = true;
+  is_profiled_ = iterations > 0;
 }
 
 runtime::Profile GraphRunner::take_profile() {

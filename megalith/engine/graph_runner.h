@@ -44,7 +44,8 @@ class GraphRunner {
   void run(uint32_t iterations = 1);
   /// Copies an activation of the last run to `to`; whole only if activations were planned without reuse of the arena.
   void read_activation(graph::TensorId tensor, void* to);
-  /// From now on workers write down when each task waited, ran and ended: the newest `iterations` of a run are kept.
+  /// From now on workers write down when each task waited, ran and ended: the newest `iterations` of a run are kept;
+  /// 0: no longer.
   void profile(uint32_t iterations);
   /// The last run's, in Chrome's trace event format, which Perfetto opens (runtime/profile_summary.h). UserError
   /// without profile().

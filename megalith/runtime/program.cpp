@@ -73,4 +73,19 @@ Program::Program(const graph::Graph& graph, const jit::CompiledKernel& kernel,
         return parts;
       }()) {}
 
+void Program::profile(u64 iterations) {
+  // Off first: without memory for the new rings the workers write to none.
+  image_.set_profile(nullptr, 0);
+  rings_.reset();
+  if (iterations == 0) return;
+  rings_.emplace(image_.launch().num_workers, profile_longest_list(image_.launch()) * iterations);
+  image_.set_profile(rings_->records(), rings_->capacity());
+}
+
+void Program::profile_begin() {
+  if (rings_) rings_->begin();
+}
+
+Profile Program::profile_take() const { return rings_ ? rings_->take(image_.launch().status) : Profile{}; }
+
 }  // namespace megalith::runtime

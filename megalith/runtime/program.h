@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "megalith/runtime/image.h"
 #include "megalith/runtime/launcher.h"
 #include "megalith/runtime/packed_weights.h"
+#include "megalith/runtime/profile_rings.h"
 #include "megalith/runtime/weights_ahead.h"
 
 namespace megalith::runtime {
@@ -27,6 +29,12 @@ class Program {
   Program(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::map<std::string, void*>& memory,
           const PackOptions& pack = {});
 
+  /// Asks for records of the tasks of the newest `iterations`, 0: for none; profile_begin() goes right before a run;
+  /// then, after it, what was recorded.
+  void profile(u64 iterations);
+  void profile_begin();
+  Profile profile_take() const;
+
   LaunchImage& image() { return image_; }
   WorkerEntry entry() const { return entry_; }
   /// Address of any tensor: bound ones as bound, activations in the arena.
@@ -41,6 +49,7 @@ class Program {
   WorkerEntry entry_ = nullptr;
   std::vector<WeightsAhead> weights_ahead_;  // per task
   LaunchImage image_;
+  std::optional<ProfileRings> rings_;
 };
 
 }  // namespace megalith::runtime

@@ -262,6 +262,18 @@ TEST_F(FaultsTest, AProfileIsTurnedOffAgainAndAFailedOneIsOff) {
   EXPECT_TRUE(engine.profile_take().workers.empty());
 }
 
+TEST_F(FaultsTest, SoIsThatOfAGraph) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  Sum sum;
+  const auto runner = sum.runner();
+  const size_t without = fake.used_bytes;
+  runner->profile(4);
+  EXPECT_GT(fake.used_bytes, without);
+  runner->profile(0);
+  EXPECT_EQ(fake.used_bytes, without);
+  EXPECT_THAT(message_of<UserError>([&] { runner->trace(); }), HasSubstr("profile it before it runs"));
+}
+
 TEST_F(FaultsTest, WhatFailsHalfWayLeavesNothingBehind) {
   const size_t before = fake.used_bytes;
   {

@@ -84,6 +84,26 @@ TEST(GraphRunner, StacksConstantsOfTheirParts) {
             "the tensor \"b\" has no memory: attach it");
 }
 
+// Workers once wrote to rings that a failed profile() had freed.
+TEST(GraphRunner, AProfileIsTurnedOffAgainAndAFailedOneIsOff) {
+  Counter counter;
+  GraphRunner runner(counter.graph, counter.kernel, counter.memory());
+  EXPECT_THROW(runner.trace(), UserError);
+  runner.profile(4);
+  runner.run(4);
+  EXPECT_THAT(runner.trace(), HasSubstr("traceEvents"));
+  for (const uint32_t iterations : {uint32_t{0}, ~uint32_t{0}}) {
+    runner.profile(4);
+    if (iterations == 0)
+      runner.profile(iterations);
+    else
+      EXPECT_THROW(runner.profile(iterations), UserError);
+    runner.run();
+    EXPECT_THROW(runner.trace(), UserError);
+  }
+  EXPECT_EQ(counter.y, std::vector<float>(64, 6));
+}
+
 TEST(GraphRunner, SaysWhatIsWrongWithMemory) {
   Counter counter;
   auto memory = counter.memory();

@@ -271,15 +271,17 @@ void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
                fmt::format("launching {} workers at once", host.num_workers));
 }
 
-void CudaProgram::profile(u64 records) {
+void CudaProgram::profile(u64 iterations) {
+  const CudaContextGuard context(device_.ordinal);
   // Off first: the old records make room for the new, and without room for those the kernel writes none.
   launch_.profile = nullptr;
   launch_.profile_capacity = 0;
   launch_.profile_clocks = nullptr;
   profile_ = {};
   profile_clocks_ = {};
-  if (records == 0) return;
-  const u32 num_workers = image_->launch().num_workers, capacity = profile_capacity_for(records);
+  if (iterations == 0) return;
+  const u32 num_workers = image_->launch().num_workers;
+  const u32 capacity = profile_capacity_for(profile_longest_list(image_->launch()) * iterations);
   profile_ =
       DeviceMemory(static_cast<int64_t>(sizeof(ProfileRecord)) * capacity * num_workers, "the profile's records");
   profile_clocks_ =
@@ -294,6 +296,7 @@ Profile CudaProgram::profile_take() const {
   const u32 num_workers = image_->launch().num_workers, capacity = launch_.profile_capacity;
   Profile profile;
   if (launch_.profile == nullptr) return profile;
+  const CudaContextGuard context(device_.ordinal);
   profile.has_streams = launch_.streams != nullptr;
   std::vector<ProfileRecord> records(static_cast<size_t>(capacity) * num_workers);
   const size_t clocks_of_worker = profile_clock_capacity(capacity);

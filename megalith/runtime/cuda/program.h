@@ -41,8 +41,8 @@ class CudaProgram {
     return shared_.at(tensor).data<T>();
   }
 
-  /// Asks for records of the newest `records` tasks of each worker, 0: for none; then, after a run, what was recorded.
-  void profile(u64 records);
+  /// Asks for records of the tasks of the newest `iterations`, 0: for none; then, after a run, what was recorded.
+  void profile(u64 iterations);
   Profile profile_take() const;
 
   const LaunchImage& image() const { return *image_; }
