@@ -17,13 +17,6 @@ using graph::TensorKind;
 
 namespace {
 
-// A table that is looked up by a data-dependent index counts as touched in the whole of that dimension; no more of it
-// moves than is loaded.
-double moved_bytes(const loop::AccessCount& count) {
-  return static_cast<double>(std::min(count.unique_read_bytes, count.load_bytes) +
-                             std::min(count.unique_write_bytes, count.store_bytes));
-}
-
 OperatorCost node_cost(const Graph& graph, const Node& node, const LoweredKernel& lowered, int64_t rows) {
   loop::Binding binding = lowered.binding;
   for (const auto& [size, dynamic] : node.dynamic) binding.sizes[size] = std::min(rows, binding.sizes[size]);
@@ -33,7 +26,7 @@ OperatorCost node_cost(const Graph& graph, const Node& node, const LoweredKernel
   for (size_t i = 0; i < node.operands.size(); ++i) {
     const auto found = accesses.find(node.op->operands[i].name);
     if (found == accesses.end()) continue;
-    const double bytes = moved_bytes(found->second);
+    const auto bytes = static_cast<double>(found->second.moved_bytes());
     switch (graph.tensor(node.operands[i]).kind) {
       case TensorKind::constant: cost.weight_bytes += bytes; break;
       case TensorKind::state: cost.state_bytes += bytes; break;

@@ -31,12 +31,10 @@ constexpr int kMostCopies = 64;
 // some tenth of a millisecond together.
 constexpr double kCpuSeconds = 0.005, kCudaSeconds = 0.01;
 
-// A table that data points into counts as touched in the whole of it; no more of it moves than is loaded.
 double moved_bytes(const graph::LoweredKernel& kernel) {
   double bytes = 0;
   for (const auto& [tensor, count] : loop::count_accesses(kernel.kernel, kernel.binding))
-    bytes += static_cast<double>(std::min(count.unique_read_bytes, count.load_bytes) +
-                                 std::min(count.unique_write_bytes, count.store_bytes));
+    bytes += static_cast<double>(count.moved_bytes());
   return bytes;
 }
 

@@ -1,11 +1,11 @@
 #include "megalith/jit/build.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/first_lines.h"
 #include "megalith/base/hash.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
@@ -44,13 +44,6 @@ std::string key_of(const BuildRequest& request, const Compiler& compiler) {
   add(build_id());
   add(MEGALITH_VERSION);
   return hash_hex(text);
-}
-
-std::string first_lines(std::string_view text, int count) {
-  size_t end = 0;
-  for (int i = 0; i < count && end < text.size(); ++i) end = std::min(text.find('\n', end), text.size() - 1) + 1;
-  const auto left = std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n');
-  return std::string(text.substr(0, end)) + (left > 0 ? fmt::format("... {} more lines\n", left) : "");
 }
 
 bool is_written(const std::string& file) {

@@ -72,6 +72,10 @@ std::string reduction_name(ReduceOp op) {
 
 }  // namespace
 
+int64_t AccessCount::moved_bytes() const {
+  return std::min(unique_read_bytes, load_bytes) + std::min(unique_write_bytes, store_bytes);
+}
+
 int64_t OpCounts::flops() const {
   int64_t total = 0;
   for (const auto& [key, count] : ops) {

@@ -26,6 +26,10 @@ struct AccessCount {
   int64_t loads = 0, stores = 0;                          // evaluations of the access
   int64_t load_bytes = 0, store_bytes = 0;                // times the dtype's size
   int64_t unique_read_bytes = 0, unique_write_bytes = 0;  // of the footprint: what must move at least once
+
+  /// To and from memory, where what is used again stays in a cache. A table that is looked up by a data-dependent index
+  /// has all of that dimension as its footprint; no more of it moves than is loaded.
+  int64_t moved_bytes() const;
 };
 /// Per tensor (temporaries left out).
 std::map<std::string, AccessCount> count_accesses(const Kernel& kernel, const Binding& binding,

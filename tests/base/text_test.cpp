@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "megalith/base/first_lines.h"
 #include "megalith/base/json_reason.h"
 #include "megalith/base/printable.h"
 
@@ -31,6 +32,13 @@ TEST(Printable, ShowsControlCharactersAndLeavesTheRest) {
                       "31m"),
             "König \\x9b31m");
   EXPECT_EQ(printable(std::string("\0x\xff\xc2", 4)), "\\x00x\xff\xc2");  // bytes that are no text do no harm
+}
+
+TEST(FirstLines, SayHowManyMoreThereAre) {
+  EXPECT_EQ(first_lines("a\nb\nc\n", 2), "a\nb\n... 1 more lines\n");
+  EXPECT_EQ(first_lines("a\nb\n", 2), "a\nb\n");
+  EXPECT_EQ(first_lines("a\nb", 5), "a\nb");
+  EXPECT_EQ(first_lines("", 5), "");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
+#include "megalith/jit/cuda/fetch.h"
 #include "megalith/jit/cuda/shared_library.h"
 
 namespace megalith::jit {
@@ -51,14 +52,6 @@ struct NvJitLink {
   }
 };
 
-template <class Character>
-std::string fetch(Handle handle, Code (*size)(Handle, size_t*), Code (*content)(Handle, Character*)) {
-  size_t bytes = 0;
-  if (size(handle, &bytes) != 0 || bytes == 0) return "";
-  std::string text(bytes, '\0');
-  return content(handle, text.data()) == 0 ? text : "";
-}
-
 }  // namespace
 
 AssembledPtx nvjitlink_assemble(const std::string& ptx, const std::string& name, const std::string& architecture) {
@@ -80,7 +73,10 @@ AssembledPtx nvjitlink_assemble(const std::string& ptx, const std::string& name,
   if (code == 0) code = library.complete(handle);
   MEGALITH_CHECK(code == 0, "it does not assemble for {} (error {})\n{}", architecture, code,
                  fetch(handle, library.error_log_size, library.error_log).substr(0, kLogShown).c_str());
-  return {.cubin = fetch(handle, library.cubin_size, library.cubin),
+  std::string cubin = fetch(handle, library.cubin_size, library.cubin);
+  MEGALITH_CHECK(is_cubin(cubin), "it assembles for {} without an error, but to no machine code ({} bytes)",
+                 architecture, cubin.size());
+  return {.cubin = std::move(cubin),
           .resources = parse_resources(fetch(handle, library.info_log_size, library.info_log))};
 }
 

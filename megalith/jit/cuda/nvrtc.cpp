@@ -8,7 +8,9 @@
 #include <string_view>
 
 #include "megalith/base/error.h"
+#include "megalith/base/first_lines.h"
 #include "megalith/base/options.h"
+#include "megalith/jit/cuda/fetch.h"
 #include "megalith/jit/cuda/shared_library.h"
 
 namespace megalith::jit {
@@ -59,19 +61,6 @@ struct Nvrtc {
     return nvrtc;
   }
 };
-
-std::string fetch(Program program, Code (*size)(Program, size_t*), Code (*content)(Program, char*)) {
-  size_t bytes = 0;
-  if (size(program, &bytes) != 0 || bytes == 0) return "";
-  std::string text(bytes, '\0');
-  return content(program, text.data()) == 0 ? text : "";
-}
-
-std::string first_lines(const std::string& text, int count) {
-  size_t end = 0;
-  for (int i = 0; i < count && end < text.size(); ++i) end = std::min(text.find('\n', end), text.size() - 1) + 1;
-  return text.substr(0, end);
-}
 
 }  // namespace
 
