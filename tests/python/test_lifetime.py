@@ -191,7 +191,7 @@ class TorchLike:
     __module__ = "torch"
 
     class Device:
-        type = "cpu"
+        type, index = "cpu", None
 
     device = Device()
 

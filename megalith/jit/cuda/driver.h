@@ -101,8 +101,8 @@ struct CudaDeviceInfo {
   std::string architecture;  // "sm_90a": with the features of that generation where it has its own
   int num_multiprocessors = 0;
   bool launches_cooperatively = false;  // all workers at once, or none
-  int shared_bytes_per_block = 0;    // at most, when asked for
-  int reserved_bytes_per_block = 0;  // of shared memory, by the driver
+  int shared_bytes_per_block = 0;       // at most, when asked for
+  int reserved_bytes_per_block = 0;     // of shared memory, by the driver
   size_t memory_bytes = 0;
 };
 
