@@ -22,18 +22,19 @@ __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
 
 namespace {
 
-template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll = 1>
+template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll = 1, int kOfBlock = 3>
 struct Shape {
-  static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll;
+  static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll, L = kOfBlock;
   static constexpr bool kNorm = kHasNorm;
 };
 
 /// The operands of an `attention_qkv` of one row, of the second of two requests; or of several, of which the first is
 /// of the first request, all others of the second, and the last but one is looked at. Positions are dealt to two
-/// chunks, three by three; pages lie anywhere. What nobody may read is NaN.
+/// chunks, three by three or eight by eight; pages lie anywhere. What nobody may read is NaN.
 template <class Of>
 struct Task {
-  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = 2, L = 3, C = 2, B = 16, Q = 40, T_largest = Of::kRows;
+  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = 2, L = Of::L, C = 2, B = 16, Q = 40,
+                       T_largest = Of::kRows;
   static constexpr f32 scale = 0.11f, eps = 1e-5f;
   const Task* task;
   i64 T;
@@ -187,15 +188,16 @@ class AttentionBlock : public ::testing::Test {
   std::vector<u64> words_, part_, softmax_;
 };
 
-using Shapes =
-    ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
-                     Shape<128, 4, false>, Shape<128, 4, true, 4>, Shape<64, 1, false, 3>, Shape<96, 5, true, 8>>;
+using Shapes = ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
+                                Shape<128, 4, false>, Shape<128, 4, true, 4>, Shape<64, 1, false, 3>,
+                                Shape<96, 5, true, 8>, Shape<64, 1, false, 1, 8>, Shape<128, 4, true, 1, 8>,
+                                Shape<128, 7, true, 8, 8>, Shape<96, 3, true, 3, 8>>;
 TYPED_TEST_SUITE(AttentionBlock, Shapes);
 
 TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {
-  // Cached positions of the first chunk, which has the row itself; the second has those that make three, and no row.
-  // From none to more than the warps take at once.
-  constexpr size_t L = 3;
+  // Cached positions of the first chunk, which has the row itself; the second has those that make three or eight, and
+  // no row. From none to more than the warps take at once.
+  constexpr size_t L = TypeParam::L;
   by_block([&] {
     for (const size_t count : {0, 1, 7, 8, 33, 129, 300}) {
       if (thread() == 0) this->make(count / L * 2 * L + count % L, count % 2 == 0 ? 1.0f : 4.0f);

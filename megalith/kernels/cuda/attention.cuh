@@ -31,8 +31,8 @@ inline void attention_task(const Args& args) {
 }
 
 /// Brings what a task reads into the L2, by a warp that is tasks ahead, perhaps in the iteration before: where rows
-/// stand may then be about to change, and what is fetched for nothing is no harm. Where a task has all of a row's
-/// positions, they are more than is worth bringing.
+/// stand may then be about to change, and what is fetched for nothing is no harm. With several rows, positions would
+/// come at the cost of what others wait for (Qwen3-8B with 8 texts 4.07 ms instead of 4.02).
 template <class Args>
 inline void attention_ahead(const Args& args) {
   if constexpr (requires { args.q_norm; }) {
@@ -42,7 +42,7 @@ inline void attention_ahead(const Args& args) {
       if constexpr (requires { args.k_norm; }) prefetch(args.k_norm, kBytes);
     }
   }
-  if constexpr (!Chunks<Args>::kWhole) {
+  if constexpr (!Chunks<Args>::kWhole && Args::T_largest <= stream::kMostRowsOfWords) {
     const int t_end = static_cast<int>(min(args.t_end, i64(Args::T_largest)));
 #pragma unroll 1
     for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {

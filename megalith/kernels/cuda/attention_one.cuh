@@ -5,18 +5,24 @@
 // nobody waits for the cache to be written. Loads of the cache are under way before the first wait.
 //
 // A warp takes every sixteenth tile of eight positions, from its keys to the sum of its values: so of up to four query
-// heads a position is loaded by one warp, of more by two. A lane has 16 bytes of every 64 of a position's key and
-// value, just as they lie in the cache, since any order of a head's values is as good as another if queries have it,
-// too, and sums are put where they belong. Keys are loaded again into the same registers when the tile's scores are
-// known, values when they are summed; on which page a tile lies is looked up a tile before that.
+// heads a position is loaded by one warp, of more by two. Keys and values come just as they lie in the cache, 16 bytes
+// a lane, since any order of a head's values is as good as another if queries have it, too, and sums are put where they
+// belong. Keys are loaded again into the same registers when the tile's scores are known, values when they are summed;
+// on which page a tile lies is looked up a tile before that.
 //
 // Scores and sums are multiply-accumulates of bf16. For the scores queries are the first operand's rows, rounded, and
-// in the lower half what rounding left; positions are the second's columns. For the sums values are the first operand,
-// turned by movmatrix, and the weights of the softmax the second, just as the scores gave them, first rounded, then
-// what rounding left. There the sixteen that are summed over are eight positions twice, for two halves of the values:
-// columns 0 to 3 are the heads' weights of the first half and 0 of the second, columns 4 to 7 the other way round. So
-// no sum is worked out for nothing. Only a key of this iteration is rounded more than its meaning has it, as the cache
-// will have it in the next.
+// in the lower half what rounding left; what a load brings is the second's columns. For the sums values are the first
+// operand, turned by movmatrix, and the weights of the softmax the second, just as the scores gave them, first rounded,
+// then what rounding left. Of a warp's heads the second operand has each twice, for two parts of the values: columns 0
+// to 3 are the heads' weights for the first part and 0 for the second, columns 4 to 7 the other way round. So no sum is
+// worked out for nothing. Only a key of this iteration is rounded more than its meaning has it, as the cache will have
+// it in the next.
+//
+// Where all of a tile is on one page a load brings whole lines of memory, 128 bytes of each of four positions: its
+// columns are their halves, and rows 0 to 3 of the first operand are the queries' first halves, 4 to 7 the second. A
+// score is what both halves come to. The sixteen that values are summed over are the eight positions' halves, so the
+// two parts are those of each 64 values. Elsewhere a load brings 64 bytes of each of eight positions: its columns. The
+// sixteen are eight positions twice, for the first and the last four of each eight values.
 #pragma once
 
 #include "megalith/kernels/cuda/attention_parts.cuh"
@@ -44,7 +50,10 @@ class ChunkAttention {
   static constexpr int kJoinedStride = attention::joined_stride(kRows, M, D);
   static constexpr int kJoiningWarps = attention::joining_warps(kRows), kJoiningTiles = kJoiningWarps / kGroups;
   static constexpr int kRunSums = 2 * attention::kRunValues;  // of a pair, from one run of its values to the next
-  static constexpr int kJoinedAtOnce = 4;                     // tiles
+  // Lanes that load side by side from one position, as said above; and loads until it is the same positions' turn.
+  static constexpr bool kOnePage = static_cast<int>(Args::B) % kPositions == 0 && L % kPositions == 0;
+  static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kTurns = kSide / 4, kLoaded = kWarpLanes / kSide;
+  static constexpr int kJoinedAtOnce = 4;  // tiles
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
   static_assert(kRows <= attention::kFewRows);
 
@@ -62,8 +71,8 @@ class ChunkAttention {
     uint4 key[kRuns] = {}, value[kRuns] = {};
     if (first < cached) {
       const int row = row_at(first, cached, page_at(first, cached));
-      load(key, args().k_cache, row);
-      load(value, args().v_cache, row);
+      load(key, args().k_cache, row, cached - first);
+      load(value, args().v_cache, row, cached - first);
     }
     int page = page_at(first + kAtOnce, cached);
     stage_heads(fresh);
@@ -72,14 +81,14 @@ class ChunkAttention {
 #pragma unroll 1
     for (int at = first; at < count; at += kAtOnce) {
       const int next = at + kAtOnce;
-      if (cached < at + kPositions) take_fresh(at + lane() / 4 - cached, count - cached, key, value);
+      if (cached < at + kPositions) take_fresh(at + lane() / kSide - cached, count - cached, key, value);
       const float2 score = scores(key);
       const int row = row_at(next, cached, page);
-      if (next < cached) load(key, args().k_cache, row);
+      if (next < cached) load(key, args().k_cache, row, cached - next);
       page = page_at(next + kAtOnce, cached);
       turn(value);
       add_values(value, weigh(score, count - at));
-      if (next < cached) load(value, args().v_cache, row);
+      if (next < cached) load(value, args().v_cache, row, cached - next);
     }
     const int tiles = min((count + kPositions - 1) / kPositions, kTiles);
     if (tiles > kJoiningTiles) {
@@ -124,22 +133,26 @@ class ChunkAttention {
     return __ballot_sync(0xffffffffu, lane() < num && counts(min(lane(), kRows - 1)));
   }
 
-  /// On which page the lane's position of a tile is that begins at number `at`; past the last cached one it takes that
-  /// again, whose weight will be 0.
+  /// On which page the lane's positions of a tile are that begins at number `at`; past the last cached one it takes
+  /// that again, whose weight will be 0.
   int page_at(int at, int cached) const {
     if (at >= cached) return 0;
-    return page_of(args(), row_table().request[t()], cached_position<Args>(c(), min(at + lane() / 4, cached - 1)));
+    const int n = kOnePage ? at : min(at + lane() / kSide, cached - 1);
+    return page_of(args(), row_table().request[t()], cached_position<Args>(c(), n));
   }
-  /// Which row it is of both caches, of those of all pages and groups of heads.
+  /// Which row the first of them is of both caches, of those of all pages and groups of heads.
   int row_at(int at, int cached, int page) const {
     constexpr int B = static_cast<int>(Args::B);
-    return (page * B + cached_position<Args>(c(), min(at + lane() / 4, cached - 1)) % B) * G + g();
+    return (page * B + cached_position<Args>(c(), min(at + lane() / kSide, cached - 1)) % B) * G + g();
   }
-  /// The lane's share of a row.
-  static void load(uint4 (&share)[kRuns], const bf16* cache, int row) {
-    const bf16* const from = cache + i64(row) * D + lane() % 4 * 8;
+  /// Of a position's values where load i of the lane begins.
+  static int share_at(int i) { return i / kTurns * (kSide * 8) + lane() % kSide * 8; }
+  /// The lane's share of a tile, of which the first `count` positions are cached.
+  static void load(uint4 (&share)[kRuns], const bf16* cache, int row, int count) {
+    const bf16* const from = cache + i64(row) * D;
+    const int last = count - 1 - lane() / kSide, apart = kTurns == 1 ? 0 : min(max(last, 0), kLoaded) * (G * D);
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) share[i] = load_quad(from + i * attention::kRunValues);
+    for (int i = 0; i < kRuns; ++i) share[i] = load_quad(from + i % kTurns * apart + share_at(i));
   }
 
   /// This row's queries, and keys and values of the rows `fresh`. By the last warps, which have no tile to ask for
@@ -171,33 +184,57 @@ class ChunkAttention {
                     });
     }
   }
-  /// The lane's share of a key and value of this iteration, if its position is one of the `count` that there are.
+  /// The lane's share of keys and values of this iteration, of positions that are among the `count` that there are: the
+  /// first of the lane's is `number`.
   void take_fresh(int number, int count, uint4 (&key)[kRuns], uint4 (&value)[kRuns]) const {
-    if (number < 0 || number >= count) return;
-    const bf16* const from = fresh_head(number, false) + lane() % 4 * 8;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
-      key[i] = *reinterpret_cast<const uint4*>(from + i * attention::kRunValues);
-      value[i] = *reinterpret_cast<const uint4*>(from + D + i * attention::kRunValues);
+      const int n = number + i % kTurns * kLoaded;
+      if (n < 0 || n >= count) continue;
+      const bf16* const from = fresh_head(n, false) + share_at(i);
+      key[i] = *reinterpret_cast<const uint4*>(from);
+      value[i] = *reinterpret_cast<const uint4*>(from + D);
     }
   }
 
-  /// Of a tile: of a head positions 2 (lane % 4) and the next. The head is the warp's lane / 4 % 4-th; past the last
-  /// one it is that again, and nobody looks at what becomes of it.
+  /// Of a tile: of a head the lane's two positions, kLanePositions apart from number lane_position() on. The head is
+  /// the warp's lane / 4 % 4-th; past the last one it is that again, and nobody looks at what becomes of it.
   float2 scores(const uint4 (&key)[kRuns]) const {
     const int first = warp() % kGroups * static_cast<int>(attention::kWarpHeads);
     const int head = min(first + lane() / 4 % static_cast<int>(attention::kWarpHeads), M - 1);
     const uint4* const from = reinterpret_cast<const uint4*>(query(head)) + lane() % 4 * 2;
-    f32 even[4] = {}, odd[4] = {};
+    if constexpr (kTurns == 1) {
+      f32 even[4] = {}, odd[4] = {};
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) {
-      multiply_accumulate(even, from[8 * i], key[i].x, key[i].y);
-      multiply_accumulate(odd, from[8 * i + 1], key[i].z, key[i].w);
+      for (int i = 0; i < kRuns; ++i) {
+        multiply_accumulate(even, from[8 * i], key[i].x, key[i].y);
+        multiply_accumulate(odd, from[8 * i + 1], key[i].z, key[i].w);
+      }
+      return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
+    } else {
+      const bool is_second = lane() >= kWarpLanes / 2;  // half of each 64 values
+      f32 of_turn[2][4] = {};
+#pragma unroll
+      for (int i = 0; i < kRuns; i += 2) {
+        const uint4* const of_run = from + 8 * (i + is_second);
+        const uint4 low = of_run[0], high = of_run[1];
+#pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+          multiply_accumulate(of_turn[turn], low, key[i + turn].x, key[i + turn].y);
+          multiply_accumulate(of_turn[turn], high, key[i + turn].z, key[i + turn].w);
+        }
+      }
+      const auto whole = [&](const f32(&of)[4]) {
+        const f32 half = is_second ? of[1] + of[3] : of[0] + of[2];
+        return half + from_lane(half, kWarpLanes / 2);
+      };
+      return {whole(of_turn[0]), whole(of_turn[1])};
     }
-    return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
   }
-  /// From two values of position lane / 4 to one of positions 2 (lane % 4) and the next each: of every 8 values, of
-  /// which lane / 8 says which, number lane / 4 % 2 in x, and each second one after it in y, z and w.
+  static constexpr int kLanePositions = kTurns == 1 ? 1 : kLoaded;
+  static int lane_position() { return kTurns == 1 ? lane() % 4 * 2 : lane() % 4; }
+  /// From two values of column lane / 4 to one of columns 2 (lane % 4) and the next each: of every 8 values, of which
+  /// lane / 8 says which, number lane / 4 % 2 in x, and each second one after it in y, z and w.
   static void turn(uint4 (&value)[kRuns]) {
 #pragma unroll
     for (uint4& of_run : value)
@@ -207,9 +244,8 @@ class ChunkAttention {
   /// The weights of a tile of which the first `count` positions count, at least one; sums so far are made less by what
   /// its largest score is more.
   Halves weigh(float2 score, int count) {
-    const int of_lane = lane() % 4 * 2;
-    score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
-    score.y = of_lane + 1 < count ? score.y * Args::scale : -kInfinity;
+    score.x = lane_position() < count ? score.x * Args::scale : -kInfinity;
+    score.y = lane_position() + kLanePositions < count ? score.y * Args::scale : -kInfinity;
     f32 larger = max(top_, max(score.x, score.y));
     larger = max(larger, from_lane(larger, 1));
     larger = max(larger, from_lane(larger, 2));
@@ -232,15 +268,27 @@ class ChunkAttention {
     total_ += x + y;
     return halves(x, y);
   }
-  /// `turned`: by turn(). Columns 4 to 7 of the second operand are the heads again, for the other half of the values.
+  /// `turned`: by turn(). Columns 4 to 7 of the second operand are the heads again, for the other part of the values.
   void add_values(const uint4 (&turned)[kRuns], Halves weights) {
-    const bool is_first_half = lane() < kWarpLanes / 2;
+    const bool is_first_part = lane() < kWarpLanes / 2;
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
       const u32 column = part == 0 ? weights.rounded : weights.rest;
+      if constexpr (kTurns == 1) {
 #pragma unroll
-      for (int i = 0; i < kRuns; ++i)
-        multiply_accumulate(sum_[i], turned[i], is_first_half ? column : 0, is_first_half ? 0 : column);
+        for (int i = 0; i < kRuns; ++i)
+          multiply_accumulate(sum_[i], turned[i], is_first_part ? column : 0, is_first_part ? 0 : column);
+      } else {
+        // One position each, of both halves: 0 for one of them.
+        const u32 first = is_first_part ? column & 0xffff : column << 16,
+                  second = is_first_part ? column >> 16 : column & 0xffff0000;
+#pragma unroll
+        for (int i = 0; i < kRuns; i += 2) {
+          const uint4 a = turned[i], b = turned[i + 1];
+          multiply_accumulate(sum_[i], uint4{a.x, a.y, b.x, b.y}, first, second);
+          multiply_accumulate(sum_[i + 1], uint4{a.z, a.w, b.z, b.w}, first, second);
+        }
+      }
     }
   }
 
@@ -278,14 +326,17 @@ class ChunkAttention {
   void join() {
     total_ += from_lane(total_, 1);
     total_ += from_lane(total_, 2);
-    const int head = lane() / 4, pair = lane() % 2, half = lane() % 4 / 2;
+    const int head = lane() / 4, pair = lane() % 2, part = lane() % 4 / 2;
     if (lane() % 4 == 0 && head < 2 * kHeadPairs)
       *reinterpret_cast<float2*>(joined(warp(), head / 2) + 2 * D + head % 2 * 2) = {top_, total_};
     if (pair >= kHeadPairs) return;
-    f32* const to = joined(warp(), pair) + place(half, head % 2, head / 2);
+    f32* const to = joined(warp(), pair);
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i)
-      *reinterpret_cast<float4*>(to + i * kRunSums) = {sum_[i][0], sum_[i][1], sum_[i][2], sum_[i][3]};
+    for (int i = 0; i < kRuns; ++i) {
+      const int run = kTurns == 1 ? i : i / 2 * 2 + part, half = kTurns == 1 ? part : i % 2;
+      *reinterpret_cast<float4*>(to + run * kRunSums + place(half, head % 2, head / 2)) = {sum_[i][0], sum_[i][1],
+                                                                                           sum_[i][2], sum_[i][3]};
+    }
   }
   void put_nothing() const {
     const Args args = this->args();

@@ -184,10 +184,6 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
 /// of 4000 instead of 8000 Qwen3-8B takes 3.56 ms instead of 3.60, Llama-3.2-1B 0.658 instead of 0.652.
 constexpr u64 kPatience = 4000, kPace = 900;
 constexpr u32 kMostAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
-/// With several rows, whose steps end in events, it goes on until all that it asked for was copied: as long as the ring
-/// fills from the L2, memory would have nothing to do (Qwen3-8B with 8 rows 4.16 ms instead of 4.18). Words come later
-/// for it: Qwen3-0.6B would take 0.486 instead of 0.475.
-constexpr bool kGoesOn = MEGALITH_STREAM_ROWS > stream::kMostRowsOfWords;
 
 class ChunksAhead {
  public:
@@ -210,7 +206,7 @@ class ChunksAhead {
   }
   void copy_begins() {
     if (count_ > 0) --count_;
-    if (count_ == 0 || !kGoesOn) next_ = 0;
+    next_ = 0;
   }
   bool asks() const { return count_ > 0 && count_ < most_; }
 
@@ -278,8 +274,7 @@ inline void producer_run(const Launch& launch, u32 worker) {
       ahead.look(chunk, now);
     }
     // In order: of those before the last kCopies none is left behind (stream::ring_slots()).
-    while (!is_over && !(is_in(kCopies) && (is_in(few) || is_free(kernels::kRingBarriers - kEnough))))
-      if constexpr (kGoesOn) ahead.look(chunk, kernels::profile_clock());
+    while (!is_over && !(is_in(kCopies) && (is_in(few) || is_free(kernels::kRingBarriers - kEnough)))) {}
     ahead.copy_begins();
     // Together: a copy that only some lanes had begun would never be complete.
     if (kernels::any_of_copy_lanes(is_over)) {
