@@ -1,12 +1,13 @@
-// The end of an iteration on a GPU: the steps of kernels/cpu/advance.h, taken by one thread on a copy of the batch
-// block in shared memory. The block fetches it and writes it back, since a look into device memory takes longer than
-// all the rest. What the host wants to know goes to its memory together: a warp of its own looks meanwhile whether
-// there is room, and the herald says that there is mail when it has told the other workers.
+// The end of an iteration on a GPU: the steps of kernels/cpu/advance.h, taken by one warp on a copy of the batch block in
+// shared memory, a request a lane. The block fetches it and writes it back, since a look into device memory takes
+// longer than all the rest. What the host wants to know goes to its memory together: a warp of its own looks meanwhile
+// whether there is room, and the herald says that there is mail when it has told the other workers.
 #pragma once
 
 #include "megalith/kernels/advance_layout.h"
 #include "megalith/kernels/cpu/advance.h"
 #include "megalith/kernels/cuda/ring.cuh"
+#include "megalith/kernels/cuda/words.cuh"
 
 namespace megalith::kernels {
 
@@ -17,6 +18,8 @@ struct AdvanceCopy {
   f32 logprob[advance::kMostRequests];
   i32 row_request[advance::kMostRows], row_position[advance::kMostRows], row_start[advance::kMostRows];
   i32 stop_tokens[advance::kMostStopTokens], counts[batch::kCountFields], num_records;
+  i32 taken[advance::kMostRequests];    // of each request the token that was just taken in, or -1
+  u32 is_over, has_room, first_record;  // after an abort; for the records in the mailbox; the first one's number
   alignas(16) runtime::MailRecord records[2 * advance::kMostRequests];
 };
 
@@ -27,6 +30,87 @@ struct AdvanceView {
   i32 *requests, *history, *counts, *row_request, *row_position, *row_start, *sample_row, *sample_request;
   const i32* stop_tokens;
 };
+
+/// Of the values of all lanes what those before this one come to, and all.
+struct Lanes {
+  int before, all;
+};
+inline Lanes add_lanes(int value) {
+  int sum = value;
+#pragma unroll
+  for (int apart = 1; apart < kWarpLanes; apart *= 2) {
+    const int other = __shfl_sync(0xffffffffu, sum, max(lane() - apart, 0));
+    if (lane() >= apart) sum += other;
+  }
+  return {sum - value, __shfl_sync(0xffffffffu, sum, kWarpLanes - 1)};
+}
+
+/// take_in() of each sample, by a warp: no two are of one request. Records as one thread would post them.
+template <class View>
+inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
+  int num_records = 0;
+#pragma unroll 1
+  for (int first = 0; first < samples; first += kWarpLanes) {
+    const int r = first + lane();
+    runtime::MailRecord token = {}, end = {};
+    bool ends = false;
+    if (r < samples) {
+      take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r], [&](const runtime::MailRecord& record) {
+        ends = record.kind == static_cast<u32>(runtime::MailKind::finished);
+        (ends ? end : token) = record;
+      });
+      copy.taken[copy.sample_request[r]] = copy.token[r];
+    }
+    const Lanes records = add_lanes(r < samples ? 1 + ends : 0);
+    if (r < samples) copy.records[num_records + records.before] = token;
+    if (ends) copy.records[num_records + records.before + 1] = end;
+    num_records += records.all;
+  }
+  if (lane() == 0) copy.num_records = num_records;
+}
+
+/// plan_rows() by a warp.
+template <class View>
+inline void plan_rows_by_warp(const View& view) {
+  constexpr int N = static_cast<int>(View::N);
+  const auto is_active = [&](int n) {
+    return n < N && view.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
+  };
+  int free_rows = static_cast<int>(View::T_largest), rows = 0, samples = 0;
+#pragma unroll 1
+  for (int first = 0; first < N; first += kWarpLanes)
+    free_rows -= __popc(__ballot_sync(0xffffffffu, is_active(first + lane())));
+#pragma unroll 1
+  for (int first = 0; first < N; first += kWarpLanes) {
+    const int n = first + lane();
+    const bool counts = is_active(n);
+    i32* const fields = view.requests + (counts ? n : 0) * batch::kRequestFields;
+    const int start = fields[batch::kDone], length = fields[batch::kLength];
+    const int waiting = counts ? length - start - 1 : 0;
+    const Lanes wanted = add_lanes(waiting);
+    const int new_rows = counts ? 1 + max(min(waiting, free_rows - wanted.before), 0) : 0;
+    free_rows = max(free_rows - wanted.all, 0);
+    const Lanes of_lanes = add_lanes(new_rows);
+    const int begin = rows + of_lanes.before;
+    for (int i = 0; i < new_rows; ++i) {
+      view.row_request[begin + i] = n;
+      view.row_position[begin + i] = start + i;
+      view.row_start[begin + i] = start;
+    }
+    if (counts) fields[batch::kDone] = start + new_rows;
+    const bool is_sampled = counts && start + new_rows == length;
+    const Lanes sampled = add_lanes(is_sampled);
+    if (is_sampled) {
+      view.sample_row[samples + sampled.before] = begin + new_rows - 1;
+      view.sample_request[samples + sampled.before] = n;
+    }
+    rows += of_lanes.all;
+    samples += sampled.all;
+  }
+  if (lane() != 0) return;
+  view.counts[batch::kRows] = rows;
+  view.counts[batch::kSamples] = samples;
+}
 
 template <class Args>
 inline void advance_by_block(const Args& args) {
@@ -43,15 +127,16 @@ inline void advance_by_block(const Args& args) {
   const auto others_sync = [] { part_sync(0, kOthers); };
   runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
-  __shared__ u32 is_over, has_room, first_record;
   if (warp() == kWarps - 1) {
     // A token and the end of a text each.
     if (lane() == 0) {
-      first_record = next_mail().is_known != 0 ? next_mail().record : load_relaxed(&mailbox->head);
-      has_room = runtime::mailbox_reserve(mailbox, first_record, static_cast<u32>(2 * samples), args.abort) ? 1 : 0;
+      copy.first_record = next_mail().is_known != 0 ? next_mail().record : load_relaxed(&mailbox->head);
+      copy.has_room =
+          runtime::mailbox_reserve(mailbox, copy.first_record, static_cast<u32>(2 * samples), args.abort) ? 1 : 0;
     }
   } else {
     each(N * batch::kRequestFields, [&](int i) { copy.requests[i] = args.requests[i]; });
+    each(N, [&](int i) { copy.taken[i] = -1; });
     // All there is room for, without a look at how many there are.
     each(static_cast<int>(Args::R_largest), [&](int i) {
       copy.token[i] = args.token[i];
@@ -59,48 +144,44 @@ inline void advance_by_block(const Args& args) {
       copy.sample_request[i] = args.sample_request[i];
     });
     each(E, [&](int i) { copy.stop_tokens[i] = args.stop_tokens[i]; });
-    if (thread() == 0) is_over = load_relaxed(args.abort);
+    if (thread() == 0) copy.is_over = load_relaxed(args.abort);
     others_sync();
-    if (thread() == 0 && is_over == 0) {
+    const bool is_over = copy.is_over != 0;
+    if (warp() == 0 && !is_over) {
       const AdvanceView<Args> view = {copy.requests,    args.history,        copy.counts,
                                       copy.row_request, copy.row_position,   copy.row_start,
                                       copy.sample_row,  copy.sample_request, copy.stop_tokens};
-      int num_records = 0;
-      for (int r = 0; r < samples; ++r)
-        take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r],
-                [&](const runtime::MailRecord& record) { copy.records[num_records++] = record; });
-      copy.num_records = num_records;
-      plan_rows(view);
+      take_in_by_warp(view, copy, samples);
+      warp_sync();
+      plan_rows_by_warp(view);
     }
     others_sync();
-    const int rows = is_over != 0 ? 0 : copy.counts[batch::kRows];
-    if (is_over == 0) each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
+    const int rows = is_over ? 0 : copy.counts[batch::kRows];
+    if (!is_over) each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
     each(rows, [&](int i) {
       args.row_request[i] = copy.row_request[i];
       args.row_position[i] = copy.row_position[i];
       args.row_start[i] = copy.row_start[i];
       const int request = copy.row_request[i], position = copy.row_position[i];
-      // A token that was just taken in is on its way to the text: of a few it is found sooner here.
-      constexpr int kFew = 4;
-      int taken = -1;
-      if (samples <= kFew && position == copy.requests[request * batch::kRequestFields + batch::kLength] - 1)
-        for (int r = 0; r < samples; ++r)
-          if (copy.sample_request[r] == request) taken = copy.token[r];
-      args.row_token[i] = taken >= 0 ? taken : args.history[i64(request) * Args::S + position];
+      // A token that was just taken in is on its way to the text.
+      const bool is_last = position == copy.requests[request * batch::kRequestFields + batch::kLength] - 1;
+      args.row_token[i] =
+          is_last && copy.taken[request] >= 0 ? copy.taken[request] : args.history[i64(request) * Args::S + position];
     });
-    each(is_over != 0 ? 0 : copy.counts[batch::kSamples], [&](int i) {
+    each(is_over ? 0 : copy.counts[batch::kSamples], [&](int i) {
       args.sample_row[i] = copy.sample_row[i];
       args.sample_request[i] = copy.sample_request[i];
     });
-    if (thread() == 0 && is_over == 0) {
+    if (thread() == 0 && !is_over) {
       args.counts[batch::kRows] = rows;
       args.counts[batch::kSamples] = copy.counts[batch::kSamples];
       args.stop[0] = rows > 0 ? 0 : 1;
     }
   }
   block_sync();
-  if (is_over != 0 || has_room == 0) return;
+  if (copy.is_over != 0 || copy.has_room == 0) return;
   const int num_records = copy.num_records;
+  const u32 first_record = copy.first_record;
   each(num_records,
        [&](int i) { runtime::mailbox_write(mailbox, first_record + static_cast<u32>(i), copy.records[i]); });
   if (thread() != 0 || num_records == 0) return;

@@ -47,6 +47,9 @@ inline std::barrier<> block_barrier(kThreads);
 inline std::array<WarpBarrier, kWarps> warp_barriers;
 
 inline void block_sync() { block_barrier.arrive_and_wait(); }
+/// The one part that bodies here have: all warps but the last.
+inline std::barrier<> part_barrier(kThreads > kWarpLanes ? kThreads - kWarpLanes : 1);
+inline void part_sync(int, int) { part_barrier.arrive_and_wait(); }
 inline void warp_sync() { warp_barriers[static_cast<size_t>(warp())].arrive_and_wait(); }
 
 /// body(), by every thread of a block.

@@ -1,0 +1,145 @@
+// The end of an iteration as a GPU's block works it out (kernels/cuda/advance.cuh), on a block of the host's threads,
+// against the CPU's: the same batch block and the same records, through whole random generations.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+// What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
+#define megalith megalith_advance_block
+#define MEGALITH_BLOCK_WARPS 3
+#define MEGALITH_BLOCK_LANES 4
+#define MEGALITH_SHARED_BYTES (64 << 10)
+#define MEGALITH_AREA_BYTES (32 << 10)
+#define MEGALITH_STREAM_ROWS 1
+#include "megalith/kernels/cuda/advance.cuh"
+
+namespace megalith::kernels {
+__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+
+namespace {
+
+/// What a body leaves for the herald.
+struct Task {
+  mutable runtime::Mailbox* mail = nullptr;
+  mutable u32 mail_head = 0;
+};
+
+/// The operands of an `advance`: more requests than a warp of the test has lanes.
+template <int kRequests, int kRows>
+struct Batch {
+  static constexpr i64 N = kRequests, S = 60, E = 3, T_largest = kRows, R_largest = kRequests;
+  i64 R = 0;
+  i32 *token, *stop_tokens, *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start,
+      *sample_row, *sample_request, *mailbox, *stop;
+  f32* logprob;
+  const u32* abort;
+  const Task* task;
+
+  std::vector<i32> all;  // all of the above, one behind the other
+  std::vector<f32> logprobs = std::vector<f32>(kRequests);
+  std::vector<runtime::MailRecord> records = std::vector<runtime::MailRecord>(1024);
+  runtime::Mailbox mail;
+  u32 is_aborted = 0;
+  Task task_;
+
+  Batch() {
+    constexpr i64 sizes[] = {N, E, N * batch::kRequestFields, N * S, batch::kCountFields, kRows, kRows, kRows, kRows, N,
+                             N, 1};
+    i32** const places[] = {&token,       &stop_tokens,  &requests,  &history,    &counts,         &row_token,
+                            &row_request, &row_position, &row_start, &sample_row, &sample_request, &stop};
+    i64 total = 0;
+    for (const i64 size : sizes) total += size;
+    all.assign(static_cast<size_t>(total), -7);
+    i32* at = all.data();
+    for (size_t i = 0; i < std::size(sizes); at += sizes[i++]) *places[i] = at;
+    logprob = logprobs.data();
+    runtime::mailbox_init(&mail, records.data(), static_cast<u32>(records.size()));
+    mailbox = reinterpret_cast<i32*>(&mail);
+    abort = &is_aborted;
+    task = &task_;
+  }
+  Batch(const Batch&) = delete;
+
+  i32& field(i64 n, int f) { return requests[n * batch::kRequestFields + f]; }
+  /// Texts of all lengths, some with a prompt to work through, some places empty.
+  void begin(std::mt19937_64& random) {
+    const auto below = [&](i32 n) { return static_cast<i32>(random() % static_cast<u64>(n)); };
+    for (i64 n = 0; n < N; ++n) {
+      field(n, batch::kState) = below(5) == 0 ? batch::kEmpty : batch::kActive;
+      field(n, batch::kLength) = 1 + below(40);
+      field(n, batch::kDone) = below(field(n, batch::kLength));
+      field(n, batch::kLimit) = field(n, batch::kLength) + 1 + below(15);
+      field(n, batch::kReason) = batch::kNotFinished;
+      field(n, batch::kIgnoreStop) = below(2);
+      field(n, batch::kPrompt) = field(n, batch::kLength);
+      for (i64 s = 0; s < S; ++s) history[n * S + s] = below(50);
+    }
+    for (i64 e = 0; e < E; ++e) stop_tokens[e] = e == 0 ? -1 : below(50);
+    draw(random);
+  }
+  void draw(std::mt19937_64& random) {
+    for (i64 r = 0; r < N; ++r) {
+      token[r] = static_cast<i32>(random() % 50);
+      logprob[r] = static_cast<f32>(r) - 3;
+    }
+  }
+};
+
+template <int kRequests, int kRows>
+void expect_same_generations(int generations) {
+  using Both = Batch<kRequests, kRows>;
+  Both wanted, given;
+  std::mt19937_64 random(3);
+  size_t num_ended = 0;
+  by_block([&] {
+    for (int generation = 0; generation < generations; ++generation) {
+      for (bool is_first = true;; is_first = false) {
+        if (thread() == 0) {
+          is_first ? wanted.begin(random) : wanted.draw(random);
+          wanted.R = is_first ? 0 : wanted.counts[batch::kSamples];
+          given.all = wanted.all, given.logprobs = wanted.logprobs, given.R = wanted.R;
+          const u32 head = wanted.mail.head;
+          wanted.mail.tail = given.mail.tail = head;
+          advance(wanted);
+          next_mail().is_known = generation % 2 == 0 ? 0 : next_mail().is_known;
+        }
+        block_sync();
+        advance_by_block(given);
+        block_sync();
+        if (thread() == 0) {
+          EXPECT_EQ(given.all, wanted.all);
+          const u32 before = given.mail.head, head = wanted.mail.head;
+          if (head != before) {
+            EXPECT_EQ(given.task_.mail, &given.mail);
+            EXPECT_EQ(given.task_.mail_head, head);
+          }
+          for (u32 at = before; at != head; ++at) {
+            const runtime::MailRecord &a = given.records[at % 1024], &b = wanted.records[at % 1024];
+            EXPECT_EQ(a.request, b.request);
+            EXPECT_EQ(a.token, b.token);
+            EXPECT_EQ(a.kind, b.kind);
+            EXPECT_EQ(a.reason, b.reason);
+            EXPECT_EQ(a.logprob, b.logprob);
+            num_ended += b.kind == static_cast<u32>(runtime::MailKind::finished);
+          }
+          given.mail.head = head;  // the herald's
+        }
+        block_sync();
+        const bool is_over = wanted.counts[batch::kRows] == 0 || ::testing::Test::HasFailure();
+        block_sync();  // thread 0 goes on when all have looked
+        if (is_over) break;
+      }
+    }
+  });
+  EXPECT_GT(num_ended, static_cast<size_t>(generations) / 2);
+}
+
+TEST(AdvanceBlock, DoesWhatTheReferenceDoes) {
+  expect_same_generations<11, 13>(20);
+  expect_same_generations<1, 1>(5);
+  expect_same_generations<4, 40>(10);
+}
+
+}  // namespace
+}  // namespace megalith::kernels
