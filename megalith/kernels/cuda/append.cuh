@@ -13,11 +13,11 @@ inline void append_heads(const Args& args) {
   static_assert(kWarps % 2 == 0);
   const bool is_key = warp() % 2 == 0;
   const bf16* norm = nullptr;
-  if constexpr (kNorm) norm = is_key ? args.k_norm : nullptr;
+  if constexpr (kNorm) norm = args.k_norm;
   const int groups = static_cast<int>(args.g_end - args.g_begin), num_heads = 2 * static_cast<int>(args.T) * groups;
 #pragma unroll 1
   for (int first = warp(); first < num_heads; first += kAtOnce * kWarps) {
-    HeadPairs<D> heads[kAtOnce];
+    HeadPairs<D, kNorm> heads[kAtOnce];
     int pages[kAtOnce], positions[kAtOnce];
     // Past the end the first one is taken again, and not written.
     const auto number = [&](int i) { return first + i * kWarps < num_heads ? first + i * kWarps : first; };

@@ -173,15 +173,15 @@ class ChunkAttention {
         }
       const Args args = this->args();
       const bf16* norm = nullptr;
-      if constexpr (kNorm) norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
-      each_qkv_pair(args, row, row_table().position[row], g(), is_query ? h : M + is_value, norm, !is_value,
-                    [&](int d, f32 a, f32 b) {
-                      const Halves two = halves(a, b);
-                      if (is_query)
-                        *reinterpret_cast<uint2*>(query(h) + 4 * d) = make_uint2(two.rounded, two.rest);
-                      else
-                        *reinterpret_cast<u32*>(fresh_head(number, is_value) + d) = two.rounded;
-                    });
+      if constexpr (kNorm) norm = is_query ? args.q_norm : args.k_norm;
+      each_qkv_pair<kNorm>(args, row, row_table().position[row], g(), is_query ? h : M + is_value, norm, !is_value,
+                           [&](int d, f32 a, f32 b) {
+                             const Halves two = halves(a, b);
+                             if (is_query)
+                               *reinterpret_cast<uint2*>(query(h) + 4 * d) = make_uint2(two.rounded, two.rest);
+                             else
+                               *reinterpret_cast<u32*>(fresh_head(number, is_value) + d) = two.rounded;
+                           });
     }
   }
   /// The lane's share of keys and values of this iteration, of positions that are among the `count` that there are: the

@@ -159,7 +159,7 @@ class RowAttention {
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = args.q_norm;
       bf16* const to = staged(m);
-      each_qkv_pair(args, t_, row_table().position[t_], g_, m, norm, true, [&](int d, f32 a, f32 b) {
+      each_qkv_pair<kNorm>(args, t_, row_table().position[t_], g_, m, norm, true, [&](int d, f32 a, f32 b) {
         const Halves two = halves(a, b);
         *reinterpret_cast<u32*>(to + d) = two.rounded;
         *reinterpret_cast<u32*>(to + M * kStride + d) = two.rest;
@@ -175,7 +175,7 @@ class RowAttention {
     if constexpr (kQkvIsPlain) copy_values(fresh, here);
 #pragma unroll 1
     for (int done = 0; done < here; done += kKeysAtOnce) {
-      HeadPairs<D> keys[kKeysAtOnce];
+      HeadPairs<D, kNorm> keys[kKeysAtOnce];
       const Args args = this->args();
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = args.k_norm;
@@ -215,8 +215,9 @@ class RowAttention {
   }
   /// Of one row as position n.
   void put_value(int row, int n) const {
-    each_qkv_pair(args(), row, row_table().position[row], g_, M + 1, static_cast<const bf16*>(nullptr), false,
-                  [&](int d, f32 a, f32 b) { store_shared(tile() + kTileBytes + in_tile(n, d), pack_bf16(a, b)); });
+    each_qkv_pair<false>(args(), row, row_table().position[row], g_, M + 1, nullptr, false, [&](int d, f32 a, f32 b) {
+      store_shared(tile() + kTileBytes + in_tile(n, d), pack_bf16(a, b));
+    });
   }
 
   /// The page of the lane's position in a tile that begins at number `at`.
