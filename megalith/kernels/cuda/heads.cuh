@@ -17,8 +17,8 @@ class HeadPairs {
  public:
   /// `is_turned`: a query or a key, which are normalised if there is a norm, and rotated; a value is neither.
   ///
-  /// That is said, and not told by pointers that are null: ptxas 13.0 for sm_90a looked at such a pointer, zeroed by CS2R
-  /// and then perhaps set, a cycle before it was zero, and loaded from there.
+  /// That is said, and not told by pointers that are null: of those ptxas 13.0 made a load from address 0 (sm_90a,
+  /// docs/performance/h200-history.md).
   template <class X>
   void load(X x, int first, const bf16* norm, const f32* cosine, const f32* sine, bool is_turned, Epoch epoch) {
     is_turned_ = is_turned;
