@@ -1,14 +1,22 @@
 #include "megalith/task/bytes.h"
 
+#include <algorithm>
+#include <atomic>
 #include <concepts>
 #include <cstring>
+#include <exception>
+#include <thread>
 #include <type_traits>
 
 #include "megalith/base/error.h"
+#include "megalith/base/threads.h"
 
 namespace megalith::task {
 
 namespace {
+
+// Tasks that stand together as one text, which a thread reads by itself.
+constexpr size_t kBlockTasks = 1024;
 
 // Each struct's fields once, for both ways.
 template <class Bytes, class T>
@@ -55,6 +63,14 @@ class Writer {
   void write(const std::vector<T>& list) {
     write(static_cast<int64_t>(list.size()));
     for (const T& item : list) write(item);
+  }
+  void write(const std::vector<Task>& tasks) {
+    write(static_cast<int64_t>(tasks.size()));
+    for (size_t first = 0; first < tasks.size(); first += kBlockTasks) {
+      Writer block;
+      for (size_t t = first; t < std::min(first + kBlockTasks, tasks.size()); ++t) block.write(tasks[t]);
+      write(block.take());
+    }
   }
   template <class T>
   requires requires(Writer& writer, const T& value) { fields(writer, value); }
@@ -116,6 +132,33 @@ class Reader {
   void read(std::vector<T>& list) {
     list.resize(length());
     for (T& item : list) read(item);
+  }
+  void read(std::vector<Task>& tasks) {
+    tasks.resize(length());
+    std::vector<std::string_view> blocks((tasks.size() + kBlockTasks - 1) / kBlockTasks);
+    for (std::string_view& block : blocks) {
+      const size_t size = length();
+      block = rest_.substr(0, size);
+      rest_.remove_prefix(size);
+    }
+    std::vector<std::exception_ptr> errors(blocks.size());
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+      for (size_t b = next++; b < blocks.size(); b = next++) try {
+          Reader block(blocks[b]);
+          const size_t end = std::min((b + 1) * kBlockTasks, tasks.size());
+          for (size_t t = b * kBlockTasks; t < end; ++t) block.read(tasks[t]);
+          if (!block.at_end()) fail("have something behind a block of tasks");
+        } catch (...) { errors[b] = std::current_exception(); }
+    };
+    {
+      const size_t most = std::min<size_t>(std::thread::hardware_concurrency(), 8);
+      const auto helpers =
+          start_helpers(static_cast<int>(std::max<size_t>(std::min(most, blocks.size()), 1)) - 1, work);
+      work();
+    }
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
   }
   template <class T>
   requires requires(Reader& reader, T& value) { fields(reader, value); }

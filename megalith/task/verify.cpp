@@ -37,13 +37,12 @@ VerifyResult verify(const TaskGraph& graph) {
     if (findings.none()) {
       const verifier::Clocks clocks(graph, order);
       verifier::check_overrun(graph, clocks, findings);
-      const auto aside = graph.tasks.size() < verifier::kWorthAThread ? std::launch::deferred
-                                                                      : std::launch::async | std::launch::deferred;
       verifier::Findings of_shared;
-      auto shared = std::async(aside, [&] { return verifier::check_shared_bytes(graph, clocks, of_shared); });
+      auto shared =
+          std::async(verifier::aside(graph), [&] { return verifier::check_shared_bytes(graph, clocks, of_shared); });
       result.num_orders_checked = verifier::check_hazards(graph, clocks, findings);
       result.num_orders_checked += shared.get();
-      for (Finding& finding : of_shared.take()) findings.add(std::move(finding));
+      findings.add(of_shared);
     }
   }
   result.findings = findings.take();

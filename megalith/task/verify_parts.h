@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <span>
 #include <string>
 #include <tuple>
@@ -15,6 +16,11 @@ namespace megalith::task::verifier {
 
 /// Tasks of a graph for which threads are worth their start.
 constexpr size_t kWorthAThread = 4096;
+/// How std::async() runs what can be done beside the rest: by a thread, if one is worth it and to be had.
+inline std::launch aside(const TaskGraph& graph) {
+  const bool alone = graph.tasks.size() < kWorthAThread;
+  return alone ? std::launch::deferred : std::launch::async | std::launch::deferred;
+}
 
 class Findings {
  public:
@@ -23,6 +29,9 @@ class Findings {
   }
   void add(Finding finding) {
     if (!full()) list_.push_back(std::move(finding));
+  }
+  void add(Findings& others) {
+    for (Finding& finding : others.list_) add(std::move(finding));
   }
   bool none() const { return list_.empty(); }
   bool full() const { return list_.size() >= kMost; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,15 +19,18 @@ class Structure {
   Structure(const TaskGraph& graph, Findings& findings) : graph_(graph), findings_(findings) {}
 
   void check() {
-    check_names("task", graph_.tasks);
-    check_names("event", graph_.events);
-    check_names("buffer", graph_.buffers);
+    Findings of_names;
+    auto names = std::async(aside(graph_), [&] { check_names("task", graph_.tasks, of_names); });
+    check_names("event", graph_.events, findings_);
+    check_names("buffer", graph_.buffers, findings_);
     check_buffers();
     for (size_t t = 0; t < graph_.tasks.size(); ++t) check_task(static_cast<int>(t));
     check_arrivals();
     check_workers();
     if (graph_.gate && !in_range(*graph_.gate, graph_.events.size()))
       add({}, -1, -1, "the gate is event {} of {}", *graph_.gate, graph_.events.size());
+    names.get();
+    findings_.add(of_names);
   }
 
  private:
@@ -38,14 +42,15 @@ class Structure {
   static bool in_range(int64_t index, size_t size) { return index >= 0 && static_cast<uint64_t>(index) < size; }
 
   template <class Item>
-  void check_names(const char* what, const std::vector<Item>& items) {
+  static void check_names(const char* what, const std::vector<Item>& items, Findings& findings) {
+    const auto add = [&](std::string message) { findings.add(FindingKind::structure, {}, -1, -1, std::move(message)); };
     std::unordered_map<std::string_view, size_t> seen(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       const std::string& name = items[i].name;
-      if (name.empty()) add({}, -1, -1, "{} {} has no name", what, i);
+      if (name.empty()) add(fmt::format("{} {} has no name", what, i));
       auto [first, is_new] = seen.try_emplace(name, i);
       if (!is_new && !name.empty())
-        add({}, -1, -1, "{}s {} and {} are both named \"{}\"", what, first->second, i, name);
+        add(fmt::format("{}s {} and {} are both named \"{}\"", what, first->second, i, name));
     }
   }
 

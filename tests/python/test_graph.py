@@ -25,7 +25,7 @@ def test_a_graph_is_compiled_and_run():
     weights = [(random.standard_normal((512, 256)) / 16).astype(BF16) for _ in range(2)]
     y = np.zeros((8, 512), np.float32)
     arrays = {"x": x, "w_gate": weights[0], "w_up": weights[1], "y": y}
-    memory = {name: (array.ctypes.data, False, array.shape[0]) for name, array in arrays.items()}
+    memory = {name: (array.ctypes.data, False, array.shape[0], -1) for name, array in arrays.items()}
     runner = megalith.GraphRunner(graph, kernel, memory)
     runner.run()
     assert_right(y, reference.silu(reference.linear(x, weights[0])) * reference.linear(x, weights[1]), slack=512)
@@ -68,8 +68,8 @@ def test_memory_between_elements_is_refused():
     graph = mlp()
     kernel = megalith.compile(graph)
     array = np.zeros(8 * 512 * 4 + 64, np.int8)
-    memory = {name: (array.ctypes.data, False, 0) for name in ("x", "y", "w_gate", "w_up")}
-    memory["x"] = (array.ctypes.data + 1, False, 0)
+    memory = {name: (array.ctypes.data, False, 0, -1) for name in ("x", "y", "w_gate", "w_up")}
+    memory["x"] = (array.ctypes.data + 1, False, 0, -1)
     with pytest.raises(megalith.UserError, match='the tensor "x" begins at 0x.*, between two elements of f32'):
         megalith.GraphRunner(graph, kernel, memory)
 

@@ -196,7 +196,7 @@ def test_an_operator_may_be_declared_anew(bench):
     values = np.linspace(-2, 2, 128, dtype=np.float32).reshape(2, 64)
     arrays = {"x": values, "before_y": np.zeros_like(values), "after_y": np.zeros_like(values)}
     kernel = megalith.compile(graph)
-    megalith.GraphRunner(graph, kernel, {n: (a.ctypes.data, False, 0) for n, a in arrays.items()}).run()
+    megalith.GraphRunner(graph, kernel, {n: (a.ctypes.data, False, 0, -1) for n, a in arrays.items()}).run()
     assert_right(arrays["before_y"], 2 * gelu(values))
     assert_right(arrays["after_y"], 4 * gelu(values))
 
