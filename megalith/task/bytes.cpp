@@ -45,7 +45,7 @@ class Writer {
  private:
   // Seven bits a byte, the lowest first, the eighth if more follow; of numbers below 0 the complement, shifted.
   void write(int64_t value) {
-    uint64_t rest = static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
+    uint64_t rest = static_cast<uint64_t>(value) << 1 ^ (value < 0 ? ~uint64_t{0} : 0);
     for (; rest >= 128; rest >>= 7) bytes_.push_back(static_cast<char>(rest | 128));
     bytes_.push_back(static_cast<char>(rest));
   }

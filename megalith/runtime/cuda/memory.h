@@ -71,7 +71,8 @@ class CudaOwner {
     return *this;
   }
   ~CudaOwner() {
-    if (handle_ == Handle{} || !hold_.enter()) return;
+    const bool is_made = handle_ != Handle{};
+    if (!is_made || !hold_.enter()) return;
     (jit::CudaDriver::get().*kFree)(handle_);
     CudaContextHold::leave();
   }
