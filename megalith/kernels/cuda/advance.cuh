@@ -182,8 +182,8 @@ inline void advance_by_block(const Args& args) {
   if (copy.is_over != 0 || copy.has_room == 0) return;
   const int num_records = copy.num_records;
   const u32 first_record = copy.first_record;
-  each(num_records,
-       [&](int i) { runtime::mailbox_write(mailbox, first_record + static_cast<u32>(i), copy.records[i]); });
+  for (int i = thread(); i < num_records; i += kThreads)
+    runtime::mailbox_write(mailbox, first_record + static_cast<u32>(i), copy.records[i]);
   if (thread() != 0 || num_records == 0) return;
   next_mail() = {1, first_record + static_cast<u32>(num_records)};
   args.task->mail = mailbox;
