@@ -2,11 +2,14 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "megalith/base/error.h"
+#include "megalith/base/threads.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
 #include "megalith/graph/text.h"
+#include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/jit/plan_cache.h"
 #include "megalith/task/bytes.h"
 #include "megalith/task/json.h"
@@ -116,6 +119,8 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
       nullptr);
   kernel.kernel_of_node = graph::kernel_of_node(graph, target_family(options.target));
 
+  std::vector<std::jthread> opener;  // of NVRTC, 7 ms that pass while the plan is looked at
+  if (!options.plan_only && is_cuda_target(options.target)) opener = start_helpers(1, open_nvrtc);
   const KernelCache cache = KernelCache::from_environment();
   const PlanCache plans(cache,
                         fmt::format("{}\n{} workers{}\n{}\n{}", target_family(options.target), options.num_workers,

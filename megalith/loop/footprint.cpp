@@ -103,6 +103,8 @@ class Builder {
   std::set<std::string> seen_;  // accesses that differ in nothing
 
   void add(const Expr& expr, const Place& place, const TensorArgument& tensor) {
+    MEGALITH_CHECK(expr.args.size() <= kMaxRank, "{} {} has {} dimensions, want at most {}", prefix_, expr.name,
+                   expr.args.size(), kMaxRank);
     std::string key = (place.is_target ? "w" : "r") + print(expr);
     for (const std::string& iname : domains_->sorted(place.inames)) key += " " + iname;
     for (const Guard& guard : place.guards) key += (guard.holds ? "+" : "-") + print(*guard.condition);

@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "megalith/loop/corner.h"
 #include "megalith/loop/kernel.h"
 
 namespace megalith::loop {
 
 /// A half-open box lo <= index < hi per dimension; empty if any hi <= lo. A scalar's box has no dimensions.
 struct Box {
-  std::vector<int64_t> lo, hi;
+  Corner lo, hi;
 
   bool empty() const;
   bool intersects(const Box& other) const;

@@ -59,6 +59,10 @@ class Writer {
     bytes_ += text;
   }
   void write(const std::optional<int>& value) { write(value ? *value : int64_t{-1}); }
+  void write(const loop::Corner& corner) {
+    write(static_cast<int64_t>(corner.size()));
+    for (int64_t index : corner) write(index);
+  }
   template <class T>
   void write(const std::vector<T>& list) {
     write(static_cast<int64_t>(list.size()));
@@ -127,6 +131,9 @@ class Reader {
   void read(std::optional<int>& value) {
     const int64_t number = integer(-1, INT32_MAX);
     if (number >= 0) value = static_cast<int>(number);
+  }
+  void read(loop::Corner& corner) {
+    for (size_t rank = length(); rank > 0; --rank) corner.push_back(integer(INT64_MIN, INT64_MAX));
   }
   template <class T>
   void read(std::vector<T>& list) {

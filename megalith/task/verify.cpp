@@ -33,14 +33,16 @@ VerifyResult verify(const TaskGraph& graph) {
   verifier::Findings findings;
   verifier::check_structure(graph, findings);
   if (findings.none()) {
+    const std::launch aside = verifier::aside(graph);
+    auto accesses = std::async(aside, [&] { return verifier::Accesses(graph); });
     const std::vector<int> order = verifier::simulate(graph, findings);
     if (findings.none()) {
       const verifier::Clocks clocks(graph, order);
-      verifier::check_overrun(graph, clocks, findings);
       verifier::Findings of_shared;
-      auto shared =
-          std::async(verifier::aside(graph), [&] { return verifier::check_shared_bytes(graph, clocks, of_shared); });
-      result.num_orders_checked = verifier::check_hazards(graph, clocks, findings);
+      auto shared = std::async(aside, [&] { return verifier::check_shared_bytes(graph, clocks, of_shared); });
+      verifier::check_overrun(graph, clocks, findings);
+      verifier::Accesses ready = accesses.get();
+      result.num_orders_checked = verifier::check_hazards(graph, ready, clocks, findings);
       result.num_orders_checked += shared.get();
       findings.add(of_shared);
     }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <span>
 #include <string>
@@ -20,25 +19,10 @@ namespace megalith::task::verifier {
 
 namespace {
 
-struct Access {
-  int task;
-  bool writes;
-  const loop::Box* box;
-  int part = -1;  // of the buffer's History
-};
-
 // In the order of the program.
 bool later(const Instance& a, const Instance& b) {
   return std::tuple(a.iteration, a.task) > std::tuple(b.iteration, b.task);
 }
-
-// Lists one behind the other.
-struct Lists {
-  std::vector<size_t> begin = {0};
-  std::vector<int> items;
-
-  std::span<const int> operator[](size_t i) const { return {items.data() + begin[i], begin[i + 1] - begin[i]}; }
-};
 
 // What tasks have done to one buffer so far. The boxes that they name, each once, are its parts; they cut it into
 // cells, of which a part has some whole. A write is remembered by cell, the last one. A read is remembered by part, and
@@ -138,7 +122,7 @@ class History {
     cells_of_.items.reserve(static_cast<size_t>(num_visits));
     for (size_t p = 0; p < boxes.size(); ++p) {
       add_cells(cuts, std::span(ends).subspan(2 * rank * p, 2 * rank), 0);
-      cells_of_.begin.push_back(cells_of_.items.size());
+      cells_of_.end_list();
     }
     return true;
   }
@@ -150,18 +134,11 @@ class History {
   }
 
   void find_readers() {
-    std::vector<size_t>& begin = readers_of_.begin;
-    begin.assign(last_writes_.size() + 1, 0);
-    const auto each = [&](auto&& visit) {
+    readers_of_ = Lists::sorted(last_writes_.size(), [&](auto&& add) {
       for (int p = 0; p < static_cast<int>(parts_.size()); ++p)
         if (part(p).first_moment >= 0)
-          for (int cell : cells(p)) visit(static_cast<size_t>(cell), p);
-    };
-    each([&](size_t cell, int) { ++begin[cell + 1]; });
-    std::partial_sum(begin.begin(), begin.end(), begin.begin());
-    readers_of_.items.resize(begin.back());
-    std::vector<size_t> next(begin);
-    each([&](size_t cell, int p) { readers_of_.items[next[cell]++] = p; });
+          for (int cell : cells(p)) add(static_cast<size_t>(cell), p);
+    });
   }
 
   static constexpr size_t kMostCells = 1 << 22, kMostVisits = 1 << 24;
@@ -172,25 +149,6 @@ class History {
   std::vector<Instance> last_writes_;
   std::vector<int> reads_, writes_;
   bool affordable_ = false;
-};
-
-// What all tasks do to each buffer, in program order.
-struct Accesses {
-  std::vector<std::vector<Access>> of_buffer;
-  std::vector<std::vector<int>> writers;   // per buffer the tasks
-  std::vector<std::vector<int>> overlaps;  // per buffer those that share bytes with it
-
-  explicit Accesses(const TaskGraph& graph)
-      : of_buffer(graph.buffers.size()), writers(graph.buffers.size()), overlaps(find_overlaps(graph)) {
-    for (size_t t = 0; t < graph.tasks.size(); ++t)  // a task reads before it writes
-      for (bool writes : {false, true})
-        for (const Region& region : writes ? graph.tasks[t].writes : graph.tasks[t].reads)
-          if (!touches_nothing(region.box)) {
-            const size_t b = static_cast<size_t>(region.buffer);
-            of_buffer[b].push_back({static_cast<int>(t), writes, &region.box});
-            if (writes) writers[b].push_back(static_cast<int>(t));
-          }
-  }
 };
 
 // The hazards of one buffer. Each has its own, so they are looked at side by side.
@@ -419,8 +377,19 @@ class Hazards {
 
 }  // namespace
 
-int64_t check_hazards(const TaskGraph& graph, const Clocks& clocks, Findings& findings) {
-  Accesses accesses(graph);
+Accesses::Accesses(const TaskGraph& graph)
+    : of_buffer(graph.buffers.size()), writers(graph.buffers.size()), overlaps(find_overlaps(graph)) {
+  for (size_t t = 0; t < graph.tasks.size(); ++t)  // a task reads before it writes
+    for (bool writes : {false, true})
+      for (const Region& region : writes ? graph.tasks[t].writes : graph.tasks[t].reads) {
+        const size_t b = static_cast<size_t>(region.buffer);
+        if (graph.buffers[b].memory == Memory::constant || touches_nothing(region.box)) continue;
+        of_buffer[b].push_back({static_cast<int>(t), writes, &region.box});
+        if (writes) writers[b].push_back(static_cast<int>(t));
+      }
+}
+
+int64_t check_hazards(const TaskGraph& graph, Accesses& accesses, const Clocks& clocks, Findings& findings) {
   struct Result {
     std::vector<Finding> findings;
     int64_t num_checked = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -67,9 +68,9 @@ struct Gathers {
     int64_t writers = 0;
   };
   std::vector<Gather> gathers;
-  std::vector<std::vector<int>> waits, signals;  // per task
+  Lists waits, signals;  // per task
 
-  explicit Gathers(const TaskGraph& graph) : waits(graph.tasks.size()), signals(graph.tasks.size()) {
+  explicit Gathers(const TaskGraph& graph) {
     auto is_exchange = [&](const Region& region) {
       return graph.buffers[static_cast<size_t>(region.buffer)].memory == Memory::exchange &&
              !touches_nothing(region.box);
@@ -79,22 +80,35 @@ struct Gathers {
       for (const Region& region : graph.tasks[t].writes)
         if (is_exchange(region)) writers[region.buffer].add(static_cast<int>(t), region.box);
     for (auto& [buffer, of_buffer] : writers) of_buffer.sort();
-    std::vector<std::map<const loop::Box*, int, BoxOrder>> known(graph.buffers.size());
-    for (size_t t = 0; t < graph.tasks.size(); ++t)
-      for (const Region& region : graph.tasks[t].reads) {
+    struct Known {
+      std::map<const loop::Box*, int, BoxOrder> gathers;
+      const loop::Box* last = nullptr;  // most tasks read what the one before them reads
+      int last_gather = -1;
+    };
+    std::vector<Known> known(graph.buffers.size());
+    std::vector<std::pair<int, int>> signallers;  // (task, gather)
+    for (const Task& task : graph.tasks) {
+      for (const Region& region : task.reads) {
         if (!is_exchange(region)) continue;
-        const auto [entry, added] =
-            known[static_cast<size_t>(region.buffer)].try_emplace(&region.box, static_cast<int>(gathers.size()));
-        const int gather = entry->second;
-        if (added) {
-          gathers.push_back({region.buffer});
-          writers[region.buffer].visit(region.box, [&](int writer) {
-            signals[static_cast<size_t>(writer)].push_back(gather);
-            ++gathers.back().writers;
-          });
+        Known& of_buffer = known[static_cast<size_t>(region.buffer)];
+        if (!of_buffer.last || !(*of_buffer.last == region.box)) {
+          const auto [entry, added] = of_buffer.gathers.try_emplace(&region.box, static_cast<int>(gathers.size()));
+          of_buffer.last = entry->first, of_buffer.last_gather = entry->second;
+          if (added) {
+            gathers.push_back({region.buffer});
+            writers[region.buffer].visit(region.box, [&](int writer) {
+              signallers.emplace_back(writer, entry->second);
+              ++gathers.back().writers;
+            });
+          }
         }
-        waits[t].push_back(gather);
+        waits.items.push_back(of_buffer.last_gather);
       }
+      waits.end_list();
+    }
+    signals = Lists::sorted(graph.tasks.size(), [&](auto&& add) {
+      for (const auto& [task, gather] : signallers) add(static_cast<size_t>(task), gather);
+    });
   }
 };
 
@@ -208,7 +222,7 @@ class Simulation {
     const size_t counter = open_wait(graph_.workers[w][head_[w]]).counter, num_events = graph_.events.size();
     for (size_t t = 0; t < graph_.tasks.size(); ++t) {
       const bool is_event = counter < num_events;
-      const std::vector<int>& signals = is_event ? graph_.tasks[t].signals : gathers_.signals[t];
+      const std::span<const int> signals = is_event ? graph_.tasks[t].signals : gathers_.signals[t];
       const int wanted = static_cast<int>(is_event ? counter : counter - num_events);
       if (!done_[t] && std::find(signals.begin(), signals.end(), wanted) != signals.end()) return static_cast<int>(t);
     }
@@ -252,7 +266,7 @@ Clocks::Clocks(const TaskGraph& graph, const std::vector<int>& order)
       worker_(graph.tasks.size()),
       position_(graph.tasks.size()),
       length_(graph.workers.size()),
-      second_(graph.tasks.size() * stride_) {
+      second_(std::make_unique_for_overwrite<int[]>(graph.tasks.size() * stride_)) {
   for (size_t w = 0; w < graph.workers.size(); ++w) {
     length_[w] = static_cast<int>(graph.workers[w].size());
     for (size_t i = 0; i < graph.workers[w].size(); ++i) {
@@ -279,7 +293,7 @@ Clocks::Clocks(const TaskGraph& graph, const std::vector<int>& order)
       }
       mine[w] = moment(t, iteration);
       for (int event : task.signals) join(&events[iteration][static_cast<size_t>(event) * stride_], mine, stride_);
-      if (iteration == 1) std::copy_n(mine, stride_, &second_[static_cast<size_t>(t) * stride_]);
+      if (iteration == 1) std::copy_n(mine, stride_, second_.get() + static_cast<size_t>(t) * stride_);
     }
   }
 }

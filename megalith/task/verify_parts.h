@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <tuple>
@@ -42,6 +44,28 @@ class Findings {
   std::vector<Finding> list_;
 };
 
+/// Lists one behind the other.
+struct Lists {
+  std::vector<size_t> begin = {0};
+  std::vector<int> items;
+
+  std::span<const int> operator[](size_t i) const { return {items.data() + begin[i], begin[i + 1] - begin[i]}; }
+  /// The next list has all that was added to `items`.
+  void end_list() { begin.push_back(items.size()); }
+  /// `count` lists of what visit(add) adds, in its order, by add(list, item). It is called twice.
+  template <class Visit>
+  static Lists sorted(size_t count, Visit&& visit) {
+    Lists lists;
+    lists.begin.assign(count + 1, 0);
+    visit([&](size_t list, int) { ++lists.begin[list + 1]; });
+    std::partial_sum(lists.begin.begin(), lists.begin.end(), lists.begin.begin());
+    lists.items.resize(lists.begin.back());
+    std::vector<size_t> next(lists.begin);
+    visit([&](size_t list, int item) { lists.items[next[list]++] = item; });
+    return lists;
+  }
+};
+
 /// Indices, names, shapes, sizes, counts. The other parts rely on what it checks.
 void check_structure(const TaskGraph& graph, Findings& findings);
 
@@ -75,7 +99,7 @@ class Clocks {
     return position_[t] + iteration * length_[static_cast<size_t>(worker_[t])];
   }
   /// Per worker the last moment that precedes `task` of iteration 1.
-  const int* clock(int task) const { return second_.data() + static_cast<size_t>(task) * stride_; }
+  const int* clock(int task) const { return second_.get() + static_cast<size_t>(task) * stride_; }
   size_t num_workers() const { return stride_; }
   /// A worker whose moment does not precede `task` of iteration 1; -1 if all do.
   int late_worker(Moments moments, int task) const {
@@ -92,7 +116,7 @@ class Clocks {
   size_t stride_;
   std::vector<int> worker_, position_;  // per task
   std::vector<int> length_;             // per worker
-  std::vector<int> second_;             // (tasks, workers): clocks of iteration 1
+  std::unique_ptr<int[]> second_;       // (tasks, workers): clocks of iteration 1
 };
 
 /// What a worker does at a moment from 1.
@@ -105,9 +129,25 @@ inline Instance instance_at(const TaskGraph& graph, int worker, int moment) {
 /// No signal of the next iteration can stand in for one of this.
 void check_overrun(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
 
+struct Access {
+  int task;
+  bool writes;
+  const loop::Box* box;
+  int part = -1;  // for check_hazards() alone
+};
+
+/// What all tasks do to each buffer but constant ones, in program order.
+struct Accesses {
+  std::vector<std::vector<Access>> of_buffer;
+  std::vector<std::vector<int>> writers;   // per buffer the tasks
+  std::vector<std::vector<int>> overlaps;  // per buffer the other arena buffers with bytes in common
+
+  explicit Accesses(const TaskGraph& graph);
+};
+
 /// Accesses to the same elements of the same buffer are ordered as in the program, and no value that is read was
 /// overwritten through another buffer. Returns the number of ordered pairs looked at.
-int64_t check_hazards(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
+int64_t check_hazards(const TaskGraph& graph, Accesses& accesses, const Clocks& clocks, Findings& findings);
 
 /// Accesses to different arena buffers with bytes in common are ordered as in the program. Returns as above.
 int64_t check_shared_bytes(const TaskGraph& graph, const Clocks& clocks, Findings& findings);

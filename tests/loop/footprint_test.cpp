@@ -110,6 +110,10 @@ TEST(Footprint, Errors) {
             "[linear] there is no iname \"q\" to tile");
   EXPECT_EQ(error_of([] { Footprints(parse_kernel("kernel k\ny[0] = x[ids[0]]"), {}, {}); }),
             "[k] dimension 0 of x is indexed by data, so its shape must be declared");
+  EXPECT_EQ(error_of([] { Footprints(parse_kernel("kernel k\ny[0] = x[0, 1, 2, 3, 4, 5, 6, 7, 8]"), {}, {}); }),
+            "[k] x has 9 dimensions, want at most 8");
+  EXPECT_EQ(footprint_of("kernel k\ny[0] = x[0, 1, 2, 3, 4, 5, 6, 7]", {}, {}).at("x").reads[0].lo,
+            (Corner{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
 // Each thread has an isl context of its own, and footprints keep nothing of it.
@@ -226,9 +230,7 @@ class RandomKernel {
   }
 
   static void widen(std::optional<Box>& box, const Expr& access, const std::map<std::string, int64_t>& point) {
-    if (!box)
-      box =
-          Box{std::vector<int64_t>(access.args.size(), INT64_MAX), std::vector<int64_t>(access.args.size(), INT64_MIN)};
+    if (!box) box = Box{Corner(access.args.size(), INT64_MAX), Corner(access.args.size(), INT64_MIN)};
     for (size_t d = 0; d < access.args.size(); ++d) {
       const int64_t index = value_at(access.args[d], point);
       box->lo[d] = std::min(box->lo[d], index);

@@ -51,7 +51,7 @@ void for_each_element(const task::TaskGraph& graph, const StressMemory& memory, 
                       Visit visit) {
   const task::Buffer& buffer = graph.buffers[static_cast<size_t>(region.buffer)];
   const int64_t element_bytes = stress_bytes(buffer);
-  std::vector<int64_t> index = region.box.lo;
+  loop::Corner index = region.box.lo;
   for (size_t d = 0; d < index.size(); ++d)
     if (region.box.hi[d] <= region.box.lo[d]) return;
   for (;;) {

@@ -105,7 +105,7 @@ class OracleMemory {
   static void for_each_run(const std::vector<int64_t>& shape, const loop::Box& box, Visit visit) {
     for (size_t d = 0; d < box.lo.size(); ++d)
       if (box.lo[d] >= box.hi[d]) return;
-    std::vector<int64_t> at = box.lo;
+    loop::Corner at = box.lo;
     for (;;) {
       int64_t element = 0;
       for (size_t d = 0; d < at.size(); ++d) element = element * shape[d] + at[d];

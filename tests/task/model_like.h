@@ -131,7 +131,7 @@ class ModelLike {
   }
   task::Region whole(int b) const {
     const std::vector<int64_t>& shape = buffers[static_cast<size_t>(b)].shape;
-    return {b, {std::vector<int64_t>(shape.size(), 0), shape}};
+    return {b, {loop::Corner(shape.size(), 0), loop::Corner(shape)}};
   }
   void add(const std::string& name, const std::string& iname, int64_t begin, int64_t end,
            std::vector<task::Region> reads, std::vector<task::Region> writes, double cost_ns) {

@@ -107,6 +107,12 @@ std::string nvrtc_version() {
   return fmt::format("NVRTC {}.{} ({})", major, minor, nvrtc.library.file());
 }
 
+void open_nvrtc() noexcept {
+  try {
+    Nvrtc::get();
+  } catch (const std::exception&) {}
+}
+
 std::string nvrtc_identity() { return Nvrtc::get().library.identity(); }
 
 NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
