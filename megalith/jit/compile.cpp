@@ -83,13 +83,19 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
         return graph::parse_loops(text, graph::lower(graph, target_family(options.target)));
       },
       nullptr);
+  bool is_edited = false;  // tiles and regions of tasks made here are what they would be held against
   kernel.tasks = pipeline.stage(
       {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options); },
       [](const task::TaskGraph& tasks) { return task::to_json(tasks); },
-      [](const std::string& text) { return task::from_json(text); },
+      [&](const std::string& text) {
+        is_edited = true;
+        return task::from_json(text);
+      },
       [&](const task::TaskGraph& tasks) {
         check_tasks(tasks, graph, options);
+        if (!is_edited) return;
         task::check_tiles(tasks, graph, lowered);
+        task::check_regions(tasks, graph, lowered);
       });
   kernel.source = pipeline.stage(
       {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
@@ -97,8 +103,8 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
       [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
 }
 
-// The same from the cache; what is read is verified like anything else, but for tiles, which take lowering to check:
-// the entry has its hash, and the plan was checked when it was made.
+// The same from the cache; what is read is verified like anything else, but for tiles and their regions, which take
+// lowering to check: the entry has its hash, and the plan was checked when it was made.
 void take_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, Plan plan,
                CompiledKernel& kernel) {
   kernel.tasks = pipeline.stage(

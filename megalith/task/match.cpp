@@ -4,6 +4,8 @@
 
 #include "megalith/base/error.h"
 #include "megalith/task/partition.h"
+#include "megalith/task/region.h"
+#include "megalith/task/tile_regions.h"
 
 namespace megalith::task {
 
@@ -47,6 +49,40 @@ void check_gate(const TaskGraph& tasks, const graph::Graph& graph) {
            graph.nodes()[static_cast<size_t>(*node)].name);
 }
 
+int64_t total_elements(const std::vector<loop::Box>& boxes) {
+  int64_t elements = 0;
+  for (const loop::Box& box : boxes) elements += box_elements(box);
+  return elements;
+}
+
+std::string describe(const std::vector<std::string>& axes, const loop::Box& box) {
+  std::vector<std::string> ranges;
+  for (size_t a = 0; a < axes.size(); ++a) ranges.push_back(fmt::format("{}={}:{}", axes[a], box.lo[a], box.hi[a]));
+  return ranges.empty() ? "anything" : fmt::format("{}", fmt::join(ranges, ","));
+}
+
+std::string describe(const TaskGraph& tasks, const Region& region) {
+  std::vector<std::string> ranges;
+  for (size_t d = 0; d < region.box.lo.size(); ++d)
+    ranges.push_back(fmt::format("{}:{}", region.box.lo[d], region.box.hi[d]));
+  return fmt::format("\"{}\" [{}]", tasks.buffers[static_cast<size_t>(region.buffer)].name, fmt::join(ranges, ", "));
+}
+
+// A region too small hides a race from the verifier; one too large may say that old bytes were written anew.
+void check_same(const TaskGraph& tasks, const Task& task, const char* does, const std::vector<Region>& found,
+                const std::vector<Region>& wanted) {
+  auto has = [](const std::vector<Region>& regions, const Region& region) {
+    return std::ranges::any_of(
+        regions, [&](const Region& other) { return other.buffer == region.buffer && other.box == region.box; });
+  };
+  for (const Region& region : wanted)
+    if (!has(found, region))
+      fail("task \"{}\" {} {}, and they do not say so", task.name, does, describe(tasks, region));
+  for (const Region& region : found)
+    if (!has(wanted, region))
+      fail("they say that task \"{}\" {} {}, which is not what it touches", task.name, does, describe(tasks, region));
+}
+
 }  // namespace
 
 void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const std::string& target, int num_workers) {
@@ -54,38 +90,68 @@ void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const std:
     fail("they are for {} workers, want {}", tasks.workers.size(), num_workers);
   check_buffers(tasks, graph, target);
   const int num_nodes = static_cast<int>(graph.nodes().size());
-  for (const Task& task : tasks.tasks)
+  int last_node = 0;
+  for (const Task& task : tasks.tasks) {
     if (task.node < 0 || task.node >= num_nodes)
       fail("task \"{}\" belongs to node {}, want 0 to {}", task.name, task.node, num_nodes - 1);
+    // The verifier takes the tasks' order for the program's.
+    if (task.node < last_node)
+      fail("task \"{}\" of node {} stands behind one of node {}, want the nodes' order", task.name, task.node,
+           last_node);
+    last_node = task.node;
+  }
   check_gate(tasks, graph);
 }
 
 void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph::LoweredGraph& lowered) {
-  std::vector<std::vector<int64_t>> extents;
-  for (const graph::LoweredKernel& kernel : lowered.kernels) extents.push_back(axis_extents(kernel));
-  std::vector<int64_t> num_points(graph.nodes().size(), 0);
+  std::vector<std::vector<int64_t>> extents, grains;
+  for (const graph::LoweredKernel& kernel : lowered.kernels) {
+    extents.push_back(axis_extents(kernel));
+    grains.push_back(axis_grains(kernel));
+  }
+  std::vector<std::vector<loop::Box>> missing;  // of each node: what no tile has yet
+  for (const int kernel : lowered.kernel_of_node) {
+    const std::vector<int64_t>& extent = extents[static_cast<size_t>(kernel)];
+    missing.push_back({{std::vector<int64_t>(extent.size(), 0), extent}});
+  }
   for (const Task& task : tasks.tasks) {
     const auto node = static_cast<size_t>(task.node);
     const auto k = static_cast<size_t>(lowered.kernel_of_node[node]);
     const std::vector<std::string>& axes = lowered.kernels[k].tiled;
     if (task.tile.size() != axes.size())
       fail("task \"{}\" has {} ranges, want {} ({})", task.name, task.tile.size(), axes.size(), fmt::join(axes, ", "));
-    int64_t points = 1;
+    loop::Box tile;
     for (size_t a = 0; a < axes.size(); ++a) {
       const loop::Range& range = task.tile[a];
       if (range.iname != axes[a] || range.begin < 0 || range.begin > range.end || range.end > extents[k][a])
         fail("task \"{}\" has the range {}={}:{}, want {} within 0:{}", task.name, range.iname, range.begin, range.end,
              axes[a], extents[k][a]);
-      points *= range.end - range.begin;
+      if (range.begin % grains[k][a] != 0)
+        fail("task \"{}\" begins at {}={}, between two of {} that are laid out together", task.name, axes[a],
+             range.begin, grains[k][a]);
+      tile.lo.push_back(range.begin);
+      tile.hi.push_back(range.end);
     }
-    num_points[node] += points;
+    const int64_t before = total_elements(missing[node]);
+    box_subtract(missing[node], tile);
+    if (before - total_elements(missing[node]) != box_elements(tile))
+      fail("task \"{}\" does what another task of node \"{}\" does, too", task.name, graph.nodes()[node].name);
   }
-  // Tiles that lie over each other are two tasks that write the same, which the verifier orders.
-  for (size_t n = 0; n < num_points.size(); ++n) {
-    int64_t want = 1;
-    for (const int64_t extent : extents[static_cast<size_t>(lowered.kernel_of_node[n])]) want *= extent;
-    if (num_points[n] != want)
-      fail("the tiles of node \"{}\" have {} points, want {}", graph.nodes()[n].name, num_points[n], want);
+  for (size_t n = 0; n < missing.size(); ++n)
+    if (!missing[n].empty())
+      fail("no task of node \"{}\" does {}", graph.nodes()[n].name,
+           describe(lowered.kernels[static_cast<size_t>(lowered.kernel_of_node[n])].tiled, missing[n].front()));
+}
+
+void check_regions(const TaskGraph& tasks, const graph::Graph& graph, const graph::LoweredGraph& lowered) {
+  const TileRegions regions(graph, lowered);
+  Task want;
+  for (const Task& task : tasks.tasks) {
+    want.node = task.node;
+    want.tile = task.tile;
+    regions.fill(want);
+    check_same(tasks, task, "reads", task.reads, want.reads);
+    check_same(tasks, task, "writes", task.writes, want.writes);
   }
 }
 

@@ -11,13 +11,16 @@
 
 namespace megalith::task {
 
-/// UserError naming the first difference in workers, buffers (they are the graph's tensors, in order), nodes or the
-/// gate.
-/// `target`: "cpu" or "cuda".
+/// UserError naming the first difference in workers, buffers (they are the graph's tensors, in order), nodes, their
+/// order, or the gate. `target`: "cpu" or "cuda".
 void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const std::string& target, int num_workers);
 
-/// UserError naming the first task whose tile is none of its node's loop kernel, or the first node whose tiles are not
-/// all there. Behind check_matches().
+/// UserError naming the first task whose tile is none of its node's loop kernel or is another's as well, or the first
+/// node whose tiles are not all there. Behind check_matches().
 void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph::LoweredGraph& lowered);
+
+/// UserError naming the first task that says of itself that it reads or writes something else than its tile of the loop
+/// kernel does: the verifier believes what tasks say. Behind check_tiles().
+void check_regions(const TaskGraph& tasks, const graph::Graph& graph, const graph::LoweredGraph& lowered);
 
 }  // namespace megalith::task

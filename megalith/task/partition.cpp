@@ -9,6 +9,7 @@
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/loop/domain.h"
+#include "megalith/task/tile_regions.h"
 
 namespace megalith::task {
 
@@ -60,26 +61,35 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   return streamed.order(kernel.binding.sizes).group;
 }
 
-// The same of a tile that the user has chosen: what is laid out together cannot be cut apart, the rest is a matter of
-// taste.
-void check_tile(const Node& node, const LoweredKernel& kernel, const graph::TaskAxis& axis, int64_t tile,
-                int64_t extent) {
-  if (!kernel.body) return;
+// A row of streamed weights comes once, for all values of any other axis.
+bool comes_once(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
+  return kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname;
+}
+
+// How many values of the axis lie together in the layout of its weights and cannot be cut apart; the rest of a multiple
+// is a matter of taste.
+int64_t grain_of(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64_t extent) {
+  if (comes_once(axis, kernel)) return extent;
+  if (!kernel.body) return 1;
   const auto& packed = kernel.body->packed;
   const auto& streamed = kernel.body->streamed;
-  MEGALITH_CHECK(!streamed || streamed->axis == axis.iname || tile >= extent,
+  if (packed && packed->axis == axis.iname) return panel::kRows;
+  return streamed && streamed->step.empty() ? multiple_of(axis, kernel) : 1;
+}
+
+// A tile that the user has chosen.
+void check_tile(const Node& node, const LoweredKernel& kernel, const graph::TaskAxis& axis, int64_t tile,
+                int64_t extent) {
+  const int64_t grain = grain_of(axis, kernel, extent);
+  if (tile >= extent || tile % grain == 0) return;
+  MEGALITH_CHECK(!comes_once(axis, kernel),
                  "[{}] tiles of {} along \"{}\", but each row of its weights comes through a stream once, for all {}: "
                  "take {} or leave it out (node \"{}\")",
                  node.op->name, tile, axis.iname, extent, extent, node.name);
-  const bool is_packed = packed && packed->axis == axis.iname;
-  const bool is_streamed = streamed && streamed->axis == axis.iname && streamed->step.empty();
-  if (!is_packed && !is_streamed) return;
-  const int64_t together = is_packed ? int64_t{panel::kRows} : multiple_of(axis, kernel);
-  MEGALITH_CHECK(
-      tile % together == 0 || tile >= extent,
-      "[{}] tiles of {} along \"{}\", but {} rows of its weights lie together and cannot be cut apart: take a "
-      "multiple of {} (node \"{}\")",
-      node.op->name, tile, axis.iname, together, together, node.name);
+  throw UserError(fmt::format(
+      "[{}] tiles of {} along \"{}\", but {} rows of its weights lie together and cannot be cut apart: take "
+      "a multiple of {} (node \"{}\")",
+      node.op->name, tile, axis.iname, grain, grain, node.name));
 }
 
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.
@@ -90,9 +100,7 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel
   for (size_t i = 0; i < extents.size(); ++i) {
     const graph::TaskAxis& axis = node.op->axes[i];
     const auto chosen = node.tile.find(axis.iname);
-    // A row of streamed weights comes once, for all rows of activations.
-    const bool whole = kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname;
-    const int64_t tile = chosen != node.tile.end() ? chosen->second : whole ? extents[i] : 0;
+    const int64_t tile = chosen != node.tile.end() ? chosen->second : comes_once(axis, kernel) ? extents[i] : 0;
     if (chosen != node.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
     cuts.push_back(cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile));
     wanted = ceil_div(wanted, static_cast<int64_t>(cuts.back().size()) - 1);
@@ -126,11 +134,10 @@ constexpr double kGpuBytesPerNanosecond = 35, kGpuTaskNanoseconds = 500;
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const graph::LoweredGraph& lowered, int64_t num_workers)
-      : graph_(graph), lowered_(lowered), num_workers_(num_workers) {
+      : graph_(graph), lowered_(lowered), num_workers_(num_workers), regions_(graph, lowered) {
     for (const LoweredKernel& kernel : lowered.kernels) {
       extents_.push_back(axis_extents(kernel));
       one_row_extents_.push_back(one_row_extents(kernel));
-      footprints_.emplace_back(kernel.kernel, kernel.binding, kernel.tiled);
     }
   }
 
@@ -170,30 +177,9 @@ class Partitioner {
       spans.push_back(fmt::format("{}={}:{}", range.iname, range.begin, range.end));
     task.name = spans.empty() ? node.name : fmt::format("{}[{}]", node.name, fmt::join(spans, ","));
 
-    const auto footprint = footprints_[static_cast<size_t>(kernel)].of_tile(ranges);
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const auto found = footprint.find(node.op->operands[i].name);
-      if (found == footprint.end()) continue;
-      for (const loop::Box& box : found->second.writes) task.writes.push_back({node.operands[i], box});
-      for (const loop::Box& box : found->second.reads) {
-        // What a task writes itself it need not get from an exchange.
-        const bool own = std::ranges::any_of(found->second.writes, [&](const loop::Box& w) { return w.contains(box); });
-        if (own && lowered_.exchanged[static_cast<size_t>(node.operands[i])]) continue;
-        task.reads.push_back({node.operands[i], box});
-      }
-    }
-    for (const auto& [size, dynamic] : node.dynamic) {
-      const graph::DynamicSize& where = graph_.dynamic_sizes().at(dynamic);
-      add_once(task.reads, {where.tensor, loop::Box{{where.index}, {where.index + 1}}});
-    }
+    regions_.fill(task);
     task.cost_ns = cost_of(task, node, lowered_.kernels[static_cast<size_t>(kernel)], kernel);
     result_.tasks.push_back(std::move(task));
-  }
-
-  static void add_once(std::vector<Region>& regions, Region region) {
-    for (const Region& other : regions)
-      if (other.buffer == region.buffer && other.box.contains(region.box)) return;
-    regions.push_back(std::move(region));
   }
 
   double cost_of(const Task& task, const Node& node, const LoweredKernel& lowered, int kernel) const {
@@ -235,7 +221,7 @@ class Partitioner {
   const int64_t num_workers_;
   std::vector<std::vector<int64_t>> extents_;
   std::vector<std::map<std::string, int64_t>> one_row_extents_;
-  std::vector<loop::Footprints> footprints_;
+  const TileRegions regions_;
   Partitioned result_;
 };
 
@@ -259,6 +245,13 @@ std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
     extents.push_back(extent_of(domain, at - inames.begin()));
   }
   return extents;
+}
+
+std::vector<int64_t> axis_grains(const LoweredKernel& lowered) {
+  const std::vector<int64_t> extents = axis_extents(lowered);
+  std::vector<int64_t> grains;
+  for (size_t a = 0; a < extents.size(); ++a) grains.push_back(grain_of(lowered.op->axes[a], lowered, extents[a]));
+  return grains;
 }
 
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers) {

@@ -21,6 +21,10 @@ std::vector<Buffer> buffers_of(const graph::Graph& graph, const std::vector<bool
 /// How many values each task axis takes: the extent of its iname in the kernel's domain.
 std::vector<int64_t> axis_extents(const graph::LoweredKernel& lowered);
 
+/// How many values of each task axis belong together, so that tiles begin at multiples of it: rows of weights that are
+/// laid out as one panel or one group of a stream.
+std::vector<int64_t> axis_grains(const graph::LoweredKernel& lowered);
+
 /// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
 /// (a node's own tile sizes go first). Tiles are as equal as the axis's multiple allows.
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers);

@@ -119,7 +119,63 @@ TEST_F(TasksOverride, OfOtherNodesAndTilesAreRefused) {
   EXPECT_THAT(with([](task::Task& task) { task.tile[0].iname = "other"; }), HasSubstr("has the range other=0:"));
   EXPECT_THAT(with([](task::Task& task) { task.tile[0].end = 9999; }),
               AllOf(HasSubstr("=0:9999, want "), HasSubstr("within 0:")));
-  EXPECT_THAT(with([](task::Task& task) { task.tile[0].end -= 1; }), HasSubstr("the tiles of node \"add\" have "));
+  EXPECT_THAT(with([](task::Task& task) { task.tile[0].end -= 1; }), HasSubstr("no task of node \"add\" does "));
+}
+
+// A tile that is there twice, in the place of another one, has as many points as there ought to be.
+TEST_F(TasksOverride, WithATileTwiceAreRefused) {
+  task::TaskGraph tasks = plan(sum_graph(64));
+  ASSERT_EQ(tasks.tasks.size(), 2u);
+  tasks.tasks[1].tile = tasks.tasks[0].tile;
+  tasks.tasks[1].reads = tasks.tasks[0].reads;
+  tasks.tasks[1].writes = tasks.tasks[0].writes;
+  tasks.tasks[1].worker = tasks.tasks[0].worker;
+  tasks.workers[static_cast<size_t>(tasks.tasks[0].worker)] = {0, 1};
+  tasks.workers[static_cast<size_t>(1 - tasks.tasks[0].worker)] = {};
+  EXPECT_THAT(error_of(tasks), HasSubstr("does what another task of node \"add\" does, too"));
+}
+
+// Weights are laid out in panels of rows; a task that began within one would read another's.
+TEST_F(TasksOverride, ThatCutAPanelAreRefused) {
+  graph::Graph graph(ops::builtin(), "product");
+  const auto x = graph.state("x", DType::f32, {1, 64}), weight = graph.constant("weight", DType::bf16, {64, 64});
+  graph.add("linear", "linear", {x, weight}, {.outputs = {{"y", graph.state("y", DType::f32, {1, 64})}}});
+  task::TaskGraph tasks = plan(graph);
+  ASSERT_EQ(tasks.tasks.size(), 2u);
+  const auto n = std::ranges::find(tasks.tasks[0].tile, "n", &loop::Range::iname) - tasks.tasks[0].tile.begin();
+  ASSERT_EQ(tasks.tasks[0].tile[n].end, 32);
+  tasks.tasks[0].tile[n].end = tasks.tasks[1].tile[n].begin = 31;
+  EXPECT_THAT(error_of(tasks, graph), HasSubstr("begins at n=31, between two of 16 that are laid out together"));
+}
+
+TEST_F(TasksOverride, InAnotherOrderThanTheNodesAreRefused) {
+  graph::Graph graph = sum_graph(64);
+  graph.add("copy", "copy", {graph.find("x")}, {.outputs = {{"y", graph.state("z", DType::f32, {8, 64})}}});
+  task::TaskGraph tasks = plan(graph);
+  ASSERT_EQ(tasks.tasks.front().node, 0);
+  ASSERT_EQ(tasks.tasks.back().node, 1);
+  std::swap(tasks.tasks.front(), tasks.tasks.back());
+  EXPECT_THAT(error_of(tasks, graph), HasSubstr("of node 0 stands behind one of node 1, want the nodes' order"));
+}
+
+// The verifier believes what tasks say of themselves: with smaller regions it proves what is not so.
+TEST_F(TasksOverride, ThatTouchMoreOrLessThanTheySayAreRefused) {
+  const task::TaskGraph tasks = plan(sum_graph(64));
+  const auto with = [&](auto&& edit) {
+    task::TaskGraph edited = tasks;
+    edit(edited.tasks[0]);
+    return error_of(edited);
+  };
+  const std::string name = "task \"" + tasks.tasks[0].name + "\" ";
+  EXPECT_THAT(with([](task::Task& task) { task.reads.pop_back(); }),
+              AllOf(HasSubstr(name + "reads \"x\" ["), HasSubstr(", and they do not say so")));
+  EXPECT_THAT(with([](task::Task& task) { task.writes.clear(); }), HasSubstr(name + "writes \"y\" ["));
+  EXPECT_THAT(with([](task::Task& task) { task.writes[0].box.hi[1] -= 1; }), HasSubstr(name + "writes \"y\" ["));
+  EXPECT_THAT(with([](task::Task& task) {
+                task.reads.push_back(task.reads[0]);
+                task.reads.back().box.hi[0] = 1;
+              }),
+              AllOf(HasSubstr("they say that " + name + "reads"), HasSubstr("which is not what it touches")));
 }
 
 }  // namespace
