@@ -97,6 +97,7 @@ class Chat {
   void answer() {
     TextStream stream(vocabulary_, options_.sampling.stops);
     std::string text;
+    std::string trouble;
     bool is_cut = false;
     auto show = [&](const std::string& piece) {
       text += piece;
@@ -114,6 +115,7 @@ class Chat {
       show(stream.finish());
       statistics_ = generation_line(engine_, {request}, generation);
       tokens_ = static_cast<int64_t>(request.prompt.size() + generation.tokens[0].size());
+      trouble = engine_.logits_trouble(generation);
       is_cut = generation.reasons[0] == batch::kLengthLimit && !stream.is_stopped();
     } catch (const UserError& error) {
       messages_.pop_back();
@@ -121,7 +123,7 @@ class Chat {
       return note(fmt::format("{}\n/clear begins anew", error.what()));
     }
     print("\n");
-    if (const std::string trouble = engine_.logits_trouble(1); !trouble.empty()) log_warn("{}", trouble);
+    if (!trouble.empty()) log_warn("{}", trouble);
     if (is_cut) note(cut_note());
     messages_.push_back({"assistant", text});
   }

@@ -36,7 +36,7 @@ int run(const LogitsOptions& options) {
     request.prompt.push_back(static_cast<int>(token));
     engine.generate({request});
     logits.insert(logits.end(), engine.logits(), engine.logits() + vocab);
-    if (trouble.empty() && !(trouble = engine.logits_trouble(1)).empty())
+    if (trouble.empty() && !(trouble = engine.logits_trouble()).empty())
       trouble = fmt::format("from token {} of {} on, {}", request.prompt.size(), options.tokens.size(), trouble);
   }
   const WeightTensor tensor{.name = "logits",

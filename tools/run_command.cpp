@@ -111,7 +111,7 @@ int run(const RunOptions& options) {
     if (is_cut_by_context(engine, requests[r], generation, r) && !streams[r].is_stopped())
       note(fmt::format("[ {}cut: it fills all {} positions (--max-seq-len) ]",
                        stream ? "" : fmt::format("text {} ", r + 1), engine.decoder_options().max_seq_len));
-  if (const std::string trouble = engine.logits_trouble(requests.size()); !trouble.empty()) log_warn("{}", trouble);
+  if (const std::string trouble = engine.logits_trouble(generation); !trouble.empty()) log_warn("{}", trouble);
   note(generation_line(engine, requests, generation));
   return interrupted ? kExitInterrupt : kExitOk;
 }

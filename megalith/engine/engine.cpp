@@ -34,6 +34,14 @@ constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 bool is_scale(const graph::Tensor& tensor) { return tensor.name.ends_with(graph::quant_scale_name("")); }
 
+std::string trouble_text(const std::string& where) {
+  return fmt::format(
+      "the model's logits{} are NaN or infinite, so that what is made of them means nothing: its weights are damaged, "
+      "or "
+      "numbers outgrew their type",
+      where);
+}
+
 // From the launch to the moment the kernel posted a record; the host may take it in much later.
 double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_t posted_ns) {
   const auto posted = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(posted_ns));
@@ -145,6 +153,7 @@ Generation Engine::generate(const std::vector<Request>& requests,
   result.tokens.resize(requests.size());
   result.token_ms.resize(requests.size());
   result.logprobs.resize(requests.size());
+  result.unsound_from.resize(requests.size());
   result.reasons.resize(requests.size(), batch::kNotFinished);
   std::chrono::steady_clock::time_point start;
   auto take_in = [&](const runtime::MailRecord& record) {
@@ -156,6 +165,8 @@ Generation Engine::generate(const std::vector<Request>& requests,
       const double ms = milliseconds_between(start, record.posted_ns);
       if (result.first_token_ms == 0) result.first_token_ms = ms;
       result.last_token_ms = ms;
+      if (std::isnan(record.logprob) && !result.unsound_from[record.request])
+        result.unsound_from[record.request] = result.tokens[record.request].size();
       result.tokens[record.request].push_back(record.token);
       result.token_ms[record.request].push_back(ms);
       if (requests[record.request].logprobs) result.logprobs[record.request].push_back(record.logprob);
@@ -184,14 +195,19 @@ Generation Engine::generate(const std::vector<Request>& requests,
   return result;
 }
 
-std::string Engine::logits_trouble(size_t num_rows) const {
-  const std::span all(logits(), num_rows * static_cast<size_t>(config_.vocab_size));
-  const auto found = std::ranges::find_if(all, [](float logit) { return !std::isfinite(logit); });
-  if (found == all.end()) return "";
-  return fmt::format(
-      "the model's logits are {}, so that what is made of them means nothing: its weights are damaged, or numbers "
-      "outgrew their type",
-      std::isnan(*found) ? "NaN" : "infinite");
+std::string Engine::logits_trouble() const {
+  const std::span row(logits(), static_cast<size_t>(config_.vocab_size));
+  return std::ranges::all_of(row, [](float logit) { return std::isfinite(logit); }) ? "" : trouble_text("");
+}
+
+std::string Engine::logits_trouble(const Generation& generation) const {
+  const bool is_batch = generation.unsound_from.size() > 1;
+  std::vector<std::string> places;
+  for (size_t r = 0; r < generation.unsound_from.size(); ++r)
+    if (const std::optional<size_t> first = generation.unsound_from[r])
+      places.push_back(
+          fmt::format("{}from token {} on", is_batch ? fmt::format("of text {} ", r + 1) : "", *first + 1));
+  return places.empty() ? logits_trouble() : trouble_text(fmt::format(" {}", fmt::join(places, ", ")));
 }
 
 std::vector<std::string> Engine::make_up_cache() {

@@ -48,10 +48,11 @@ struct Generation {
   std::vector<std::vector<int>> tokens;  // new ones, per request
   std::vector<batch::FinishReason> reasons;
   bool cancelled = false;
-  std::vector<std::vector<float>> logprobs;   // likewise, of requests that asked for them
-  std::vector<std::vector<double>> token_ms;  // per request and token, from the launch until the kernel posted it
-  double first_token_ms = 0;                  // from the launch to the first token of any request
-  double last_token_ms = 0;                   // from the launch to the last token
+  std::vector<std::vector<float>> logprobs;         // likewise, of requests that asked for them
+  std::vector<std::vector<double>> token_ms;        // per request and token, from the launch until the kernel posted it
+  double first_token_ms = 0;                        // from the launch to the first token of any request
+  double last_token_ms = 0;                         // from the launch to the last token
+  std::vector<std::optional<size_t>> unsound_from;  // per request the first token made of NaN or infinite logits
 };
 
 /// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.
@@ -78,9 +79,11 @@ class Engine {
 
   /// Logits of the rows sampled in the last iteration, [samples, V] in the order of requests.
   const float* logits() const { return memory_.get<float>("logits"); }
-  /// What is wrong with the logits of the first `num_rows` of these rows: that some are NaN or infinite, whose texts
-  /// mean nothing. "" if all are numbers. A NaN in the middle of a text makes all that follow NaN.
-  std::string logits_trouble(size_t num_rows) const;
+  /// That some of the first row's logits are NaN or infinite, so that what is made of them means nothing; or "".
+  std::string logits_trouble() const;
+  /// The same of all that was generated just now, naming the texts and where it began in them, also in those that ended
+  /// early. If no text's whole rows are wrong, the last iteration's first row is looked at for what a damaged head does.
+  std::string logits_trouble(const Generation& generation) const;
 
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& decoder_options() const { return decoder_options_; }

@@ -113,7 +113,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
       token = static_cast<double>(sample(logits, wish, uniform));
     }
     arrays.at("logprob").values[static_cast<size_t>(r)] =
-        i32s[batch::kLogprobs] != 0 ? log_probability(row, vocabulary, static_cast<int64_t>(token)) : 0;
+        i32s[batch::kLogprobs] != 0 ? log_probability(row, vocabulary, static_cast<int64_t>(token)) : row[0] - row[0];
   }
 }
 
@@ -121,7 +121,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 
 /// A token per sample row: greedy, or by temperature, top-k, top-p, min-p and the request's seed, after the penalties
 /// of its text so far. Sorting is beyond a loop kernel, so this one only says what it touches; `heap` and `adjusted`
-/// are room to work in.
+/// are room to work in. A `logprob` that nobody asked for is 0, or NaN if the row's logits are NaN or infinite.
 graph::Operator sampling() {
   return operator_("sampling", "token[r] drawn from logits[r] as the request of row r asks")
       .input("logits", {"R", "V"})

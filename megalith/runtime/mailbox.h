@@ -27,7 +27,7 @@ struct MailRecord {
   i32 token;
   u32 kind;           // MailKind
   u32 reason;         // of `finished`; the engine's numbers
-  float logprob = 0;  // of `token`, if the request asked: the logarithm of its probability
+  float logprob = 0;  // of `token`, if the request asked: the logarithm of its probability; NaN if it has none
   u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() fills it in
 };
 

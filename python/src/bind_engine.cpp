@@ -116,11 +116,11 @@ void bind_engine(nb::module_& module) {
           [](Engine& engine, const std::vector<engine::Request>& requests,
              const std::function<void(int, int, bool, const char*)>& on_token) {
             nb::gil_scoped_release release;
-            engine.generate(requests, [&](const engine::TokenEvent& event) {
+            const engine::Generation generation = engine.generate(requests, [&](const engine::TokenEvent& event) {
               const nb::gil_scoped_acquire acquire;
               on_token(event.request, event.token, event.finished, reason_name(event.reason));
             });
-            const std::string trouble = engine.logits_trouble(requests.size());
+            const std::string trouble = engine.logits_trouble(generation);
             if (!trouble.empty()) log_warn("[generate] {}", trouble);
           },
           "requests"_a, "on_token"_a,

@@ -158,14 +158,14 @@ TEST_F(BadWeights, APipe) {
 TEST_F(BadWeights, ThatMakeNaNAreNeverSilent) {
   const std::array<size_t, 2> range = header_["model.norm.weight"]["data_offsets"];
   std::fill(data_.begin() + static_cast<ptrdiff_t>(range[0]), data_.begin() + static_cast<ptrdiff_t>(range[1]), '\xff');
-  constexpr const char* kWarning = "megalith: warning: the model's logits are NaN, so that what is made of them";
+  constexpr const char* kWarning = "megalith: warning: the model's logits from token 1 on are NaN or infinite, so that";
   EXPECT_THAT(run().err, HasSubstr(kWarning));
   const std::vector<std::string> chat = {"chat", model_.path(), "-c", "256", "-n", "4"};
   EXPECT_THAT(megalith_command(chat, {.stdin_text = "Hello\n"}).err, HasSubstr(kWarning));
   const CommandResult logits =
       megalith_command({"logits", model_.path(), "-c", "256", "--tokens", "5,6", "-o", model_ / "logits"});
   EXPECT_EQ(logits.code, 1);
-  EXPECT_THAT(logits.err, StartsWith("megalith: error: from token 1 of 2 on, the model's logits are NaN"));
+  EXPECT_THAT(logits.err, StartsWith("megalith: error: from token 1 of 2 on, the model's logits are NaN or infinite"));
 }
 
 // ---- the other files ---------------------------------------------------------------------------

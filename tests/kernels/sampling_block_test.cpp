@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -123,6 +124,22 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
   for (i64 r = 0; r < num_rows; ++r)
     EXPECT_NEAR(rows.logprob[r], logprobs[static_cast<size_t>(r)], 1e-6f * (1 + std::abs(rows.logprob[r]))) << r;
 }
+TEST(SamplingBlock, SaysOfWhichRowsTheLogitsMeanNothing) {
+  Rows rows(3, 20, 1);
+  std::fill_n(rows.logits + 20, 20, std::numeric_limits<f32>::quiet_NaN());
+  std::fill_n(rows.logits + 40, 20, std::numeric_limits<f32>::infinity());
+  const auto expect_told = [&] {
+    EXPECT_EQ(rows.logprob[0], 0.0f);
+    EXPECT_TRUE(std::isnan(rows.logprob[1]));
+    EXPECT_TRUE(std::isnan(rows.logprob[2]));
+  };
+  sample_rows(rows);
+  expect_told();
+  std::ranges::fill(rows.logprobs, 1.0f);
+  by_block([&] { sample_rows_by_block(rows); });
+  expect_told();
+}
+
 INSTANTIATE_TEST_SUITE_P(Rows, SamplingBlock,
                          ::testing::Combine(::testing::Values(1, 5, 333, 2500, 20000),
                                             ::testing::Values(Spread::wide, Spread::narrow, Spread::steps, Spread::flat,

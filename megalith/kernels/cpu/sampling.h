@@ -154,6 +154,10 @@ inline float log_probability(const float* logits, i32 vocabulary, i32 best, i32 
   return logits[token] - largest - log(static_cast<float>(total));
 }
 
+/// 0, or NaN if the row's logits mean nothing. What makes them NaN or infinite is the row that the head multiplies, which
+/// all of them share: the first one stands for all.
+inline float soundness(const float* logits) { return logits[0] - logits[0]; }
+
 /// The body of the operator `sampling`: one token per sample row.
 template <class Args>
 inline void sample_rows(const Args& a) {
@@ -181,8 +185,8 @@ inline void sample_rows(const Args& a) {
       a.token[r] = sample_row(logits, heap, vocabulary, best, f32s[batch::kTemperature],
                               {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]}, uniform);
     }
-    a.logprob[r] =
-        i32s[batch::kLogprobs] != 0 ? log_probability(a.logits + r * a.V, vocabulary, a.best[r], a.token[r]) : 0.0f;
+    a.logprob[r] = i32s[batch::kLogprobs] != 0 ? log_probability(a.logits + r * a.V, vocabulary, a.best[r], a.token[r])
+                                               : soundness(a.logits + r * a.V);
   }
 }
 

@@ -97,6 +97,7 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
     const auto& a = Args::of(task);
     const i64 request = a.sample_request[r];
     const i32 likeliest = likeliest_token(a, r);
+    logprob = soundness(a.logits + r * a.V);
     f32 f32s[batch::kSamplingFloats];
 #pragma unroll
     for (i32 i = 0; i < batch::kSamplingFloats; ++i) f32s[i] = a.sampling_f32[request * batch::kSamplingFloats + i];
