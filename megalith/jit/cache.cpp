@@ -18,6 +18,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/hash.h"
+#include "megalith/base/interruption.h"
 #include "megalith/base/json_reason.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
@@ -141,7 +142,12 @@ CacheLock KernelCache::lock_file(const std::string& key, bool wait) const {
     if (failed && errno == EWOULDBLOCK && wait) {
       if (!told) log_info("waiting for another process that compiles the same kernel");
       told = true;
-      while ((failed = ::flock(fd, LOCK_EX)) && errno == EINTR) {}
+      try {
+        while ((failed = ::flock(fd, LOCK_EX)) && errno == EINTR) interruption_check();
+      } catch (...) {
+        ::close(fd);
+        throw;
+      }
     }
     struct stat held, there;
     if (!failed && ::fstat(fd, &held) == 0 && ::stat(file.c_str(), &there) == 0 && held.st_ino == there.st_ino &&

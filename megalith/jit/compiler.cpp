@@ -81,7 +81,7 @@ std::vector<std::string> find_command() {
 std::string ask_version(const std::vector<std::string>& command) {
   std::vector<std::string> question = command;
   question.push_back("--version");
-  const ProcessResult answer = process_run(question, "/", kVersionTimeout);
+  const ProcessResult answer = process_run(question, "/", {.timeout = kVersionTimeout});
   if (!answer.ok())
     throw SystemError(fmt::format("[jit] {} {}; is it a C++ compiler? It said:\n{}", command_line(question),
                                   answer.ending(), answer.output));
@@ -148,7 +148,7 @@ std::vector<std::string> common_flags() {
 
 CompileResult compile_units(const Compiler& compiler, const std::vector<std::string>& flags,
                             const std::string& directory, const std::vector<std::string>& units,
-                            const std::string& output, Progress* progress, std::chrono::milliseconds timeout) {
+                            const std::string& output, Progress* progress, PatienceLimits limits) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::string> common = compiler.command;
   common.insert(common.end(), flags.begin(), flags.end());
@@ -180,7 +180,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
   auto work = [&] {
     for (size_t i; !failed && (i = next++) < compile.size();) {
       try {
-        results[i] = process_run(compile[i], directory, timeout);
+        results[i] = process_run(compile[i], directory, limits);
         if (!results[i].ok()) failed = true;
         if (progress) progress->advance();
       } catch (...) {
@@ -199,7 +199,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
     // A command that never ran has an exit code of -1 and no time.
     if (!results[i].ok() && results[i].ms > 0) return {results[i], compile[i], milliseconds_since(start)};
   }
-  result.process = process_run(link, directory, timeout);
+  result.process = process_run(link, directory, limits);
   result.command = link;
   for (const std::string& object : objects) ::unlink((directory + "/" + object).c_str());
   result.ms = milliseconds_since(start);

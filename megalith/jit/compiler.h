@@ -38,8 +38,6 @@ const std::string& cpu_features();
 /// (Zen 4: 220 beside 110 GFLOP/s a core); on Intel's it is the slower one (Sapphire Rapids: 86 beside 155).
 bool cpu_multiplies_pairs_faster();
 
-constexpr std::chrono::minutes kCompileTimeout{20};
-
 struct CompileResult {
   ProcessResult process;             // of the command that failed, or the last one
   std::vector<std::string> command;  // that one
@@ -50,7 +48,6 @@ struct CompileResult {
 /// parallel and one to link. All commands go to command.txt; `progress` advances with each unit.
 CompileResult compile_units(const Compiler& compiler, const std::vector<std::string>& flags,
                             const std::string& directory, const std::vector<std::string>& units,
-                            const std::string& output, Progress* progress = nullptr,
-                            std::chrono::milliseconds timeout = kCompileTimeout);
+                            const std::string& output, Progress* progress = nullptr, PatienceLimits limits = {});
 
 }  // namespace megalith::jit

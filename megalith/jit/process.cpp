@@ -21,8 +21,6 @@ namespace megalith::jit {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct SpawnSetup {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -55,6 +53,31 @@ void kill_tree(pid_t pid) {
   ::kill(pid, SIGKILL);
 }
 
+// Until it has ended: true, or until there is no more patience: false. Reads what it says from `end` of its pipe.
+bool wait_for(pid_t pid, int end, Patience& patience, int* status, std::string* output) {
+  // Normally the pipe's end comes with the process's. The slices are for a command that leaves a child behind which
+  // holds the pipe open, and for one that closes it and goes on.
+  constexpr int kSliceMs = 50, kSliceClosedMs = 1;
+  for (bool open = true;;) {
+    pollfd poll_for{end, POLLIN, 0};
+    const int ready = ::poll(&poll_for, open ? 1 : 0, open ? kSliceMs : kSliceClosedMs);
+    if (ready > 0) {
+      char buffer[1 << 14];
+      const ssize_t n = ::read(end, buffer, sizeof buffer);
+      if (n <= 0)
+        open = n < 0 && errno == EINTR;
+      else
+        output->append(buffer, std::min<size_t>(static_cast<size_t>(n), kProcessOutputLimit - output->size()));
+    }
+    const bool is_over = patience.is_over();  // asked also of one that has just ended, as of the same Ctrl-C
+    if (ready <= 0 || !open) {
+      const pid_t found = ::waitpid(pid, status, WNOHANG);
+      if (found == pid || (found < 0 && errno != EINTR)) return true;  // nobody hears of it where SIGCHLD is ignored
+    }
+    if (is_over) return false;  // also of one that never stops talking
+  }
+}
+
 }  // namespace
 
 std::string ProcessResult::ending() const {
@@ -64,8 +87,7 @@ std::string ProcessResult::ending() const {
 }
 
 ProcessResult process_run(const std::vector<std::string>& command, const std::string& directory,
-                          std::chrono::milliseconds timeout) {
-  const auto start = Clock::now();
+                          PatienceLimits limits) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw system_error("[jit] cannot create a pipe");
 
@@ -96,33 +118,21 @@ ProcessResult process_run(const std::vector<std::string>& command, const std::st
 
   ProcessResult result;
   int status = 0;
-  // Normally the pipe's end comes with the process's. The slices are for a command that leaves a child behind which
-  // holds the pipe open, and for one that closes it and goes on.
-  constexpr int kSliceMs = 50, kSliceClosedMs = 1;
-  for (bool open = true, ended = false; !ended;) {
-    pollfd poll_for{ends[0], POLLIN, 0};
-    const int ready = ::poll(&poll_for, open ? 1 : 0, open ? kSliceMs : kSliceClosedMs);
-    if (ready > 0) {
-      char buffer[1 << 14];
-      const ssize_t n = ::read(ends[0], buffer, sizeof buffer);
-      if (n <= 0)
-        open = n < 0 && errno == EINTR;
-      else
-        result.output.append(buffer,
-                             std::min<size_t>(static_cast<size_t>(n), kProcessOutputLimit - result.output.size()));
-    }
-    if (ready <= 0 || !open) {
-      const pid_t found = ::waitpid(pid, &status, WNOHANG);
-      ended = found == pid || (found < 0 && errno != EINTR);  // nobody hears of it where SIGCHLD is ignored
-    }
-    if (!ended && Clock::now() - start > timeout) {  // also of one that never stops talking
-      result.timed_out = ended = true;
-      kill_tree(pid);
-      while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    }
+  Patience patience(command[0], limits);
+  auto end_it = [&] {
+    kill_tree(pid);
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  };
+  try {
+    result.timed_out = !wait_for(pid, ends[0], patience, &status, &result.output);
+  } catch (...) {
+    end_it();
+    ::close(ends[0]);
+    throw;
   }
+  if (result.timed_out) end_it();
   ::close(ends[0]);
-  result.ms = milliseconds_since(start);
+  result.ms = patience.ms();
   if (result.timed_out) return result;
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);

@@ -1,9 +1,10 @@
 // Runs a command without a shell, captures what it says, and never waits for ever.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <vector>
+
+#include "megalith/jit/patience.h"
 
 namespace megalith::jit {
 
@@ -22,8 +23,8 @@ struct ProcessResult {
 constexpr size_t kProcessOutputLimit = 1 << 20;
 
 /// Runs `command` (its first word is a path) in `directory` with LC_ALL=C and no stdin. SystemError if it cannot start.
-ProcessResult process_run(const std::vector<std::string>& command, const std::string& directory,
-                          std::chrono::milliseconds timeout);
+/// It and its children are ended at the timeout, and when the wait for them is interrupted (base/interruption.h).
+ProcessResult process_run(const std::vector<std::string>& command, const std::string& directory, PatienceLimits limits);
 
 /// The command as a line for a shell, with quotes where they are needed.
 std::string command_line(const std::vector<std::string>& command);

@@ -2,6 +2,7 @@
 
 #include "megalith/base/dtype.h"
 #include "megalith/base/error.h"
+#include "megalith/base/interruption.h"
 #include "megalith/runtime/launcher.h"
 #include "python/src/bind.h"
 
@@ -40,6 +41,12 @@ void translate(const std::exception_ptr& pointer, void*) {
   }
 }
 
+// Python's handler of Ctrl-C only makes a note, which nobody reads while a compiler is waited for.
+void raise_signals() {
+  const nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 }  // namespace
 
 void bind_base(nb::module_& module) {
@@ -58,6 +65,8 @@ void bind_base(nb::module_& module) {
       new_exception(module, "HangError", "A kernel made no progress; the message says who waits for what.",
                     nb::make_tuple(nb::handle(exceptions.internal)));
   nb::register_exception_translator(translate);
+
+  interruption_check_set(&raise_signals);
 
   module.attr("__version__") = MEGALITH_VERSION;
   module.def(

@@ -312,6 +312,21 @@ TEST_F(BadSystem, KilledInTheMiddleOfACompilation) {
   EXPECT_EQ(again.code, 0) << again.out << again.err;
 }
 
+// NVRTC works in the command's own process, where nobody can end it but with all of that.
+TEST_F(BadSystem, CtrlCWhileNvrtcWorksForEver) {
+  const std::string started = folder_ / "started";
+  const CommandResult result = megalith_command({"compile", kStoryteller, "--target", "cuda:sm_90a"},
+                                                {.environment = {{"MEGALITH_CACHE_DIR", folder_ / "cache"},
+                                                                 {"MEGALITH_NVRTC", FAKE_NVRTC},
+                                                                 {"FAKE_NVRTC_STARTED", started}},
+                                                 .kill_once = [&] { return std::filesystem::exists(started); },
+                                                 .signal = SIGINT});
+  EXPECT_EQ(result.code, 128 + SIGINT) << result.err;
+  EXPECT_LT(result.ms_after_signal, 2000);
+  EXPECT_EQ(cached("kernel.cu"), "");
+  expect_well();
+}
+
 TEST_F(BadSystem, KilledAtAnyMoment) {
   for (int milliseconds = 0; milliseconds < 120; milliseconds += 12) {
     const auto start = std::chrono::steady_clock::now();

@@ -33,15 +33,16 @@ inline void write_text(const std::string& path, const std::string& text) {
 struct CommandResult {
   int code = -1;  // 128 + signal if one ended it, as shells say
   std::string out, err;
-  double ms = 0;            // of the whole process
-  double ms_after_int = 0;  // from the signal to the end, if one was sent
+  double ms = 0;               // of the whole process
+  double ms_after_signal = 0;  // from the signal to the end, if one was sent
 };
 
 struct CommandInput {
   std::string stdin_text;
   std::map<std::string, std::string> environment;
   size_t interrupt_after = 0;            // Ctrl-C once stdout has more bytes than this; 0: never
-  std::function<bool()> kill_once = {};  // kill -9 as soon as that is true
+  std::function<bool()> kill_once = {};  // a signal as soon as that is true
+  int signal = SIGKILL;                  // that one
 };
 
 /// All tests share a cache, so that a kernel is compiled once: the one that tools/run_tests.sh names for all programs,
@@ -58,12 +59,12 @@ class Command {
     if (child == 0) become(arguments, input, folder.path);
     CommandResult result;
     if (input.interrupt_after > 0) interrupt(child, folder / "out", input.interrupt_after);
-    if (input.kill_once) kill_child(child, input.kill_once);
+    if (input.kill_once) kill_child(child, input.kill_once, input.signal);
     const auto interrupted = std::chrono::steady_clock::now();
     int status = 0;
     waitpid(child, &status, 0);
     result.ms = milliseconds_since(start);
-    if (input.interrupt_after > 0) result.ms_after_int = milliseconds_since(interrupted);
+    if (input.interrupt_after > 0 || input.kill_once) result.ms_after_signal = milliseconds_since(interrupted);
     result.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     result.out = read_text(folder / "out");
     result.err = read_text(folder / "err");
@@ -96,9 +97,9 @@ class Command {
     kill(child, SIGINT);
   }
 
-  static void kill_child(pid_t child, const std::function<bool()>& condition) {
+  static void kill_child(pid_t child, const std::function<bool()>& condition, int signal) {
     while (!condition() && !is_over(child)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    kill(child, SIGKILL);
+    kill(child, signal);
   }
 
   [[noreturn]] static void become(const std::vector<std::string>& arguments, const CommandInput& input,

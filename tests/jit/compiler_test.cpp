@@ -31,14 +31,15 @@ constexpr int64_t kLarge = int64_t{1} << 30;
 
 TEST(Process, CapturesOutputAndCode) {
   TemporaryFolder folder;
-  const ProcessResult result = process_run({"/bin/sh", "-c", "pwd; echo bad >&2; exit 3"}, folder.path, 10s);
+  const ProcessResult result =
+      process_run({"/bin/sh", "-c", "pwd; echo bad >&2; exit 3"}, folder.path, {.timeout = 10s});
   EXPECT_EQ(result.output, folder.path + "\nbad\n");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.ending(), "exited with code 3");
 }
 
 TEST(Process, SaysWhichSignalEndedIt) {
-  const ProcessResult result = process_run({"/bin/sh", "-c", "kill -9 $$"}, "/", 10s);
+  const ProcessResult result = process_run({"/bin/sh", "-c", "kill -9 $$"}, "/", {.timeout = 10s});
   EXPECT_FALSE(result.ok());
   EXPECT_EQ(result.ending(), "was killed by signal 9 (Killed)");
 }
@@ -47,22 +48,23 @@ TEST(Process, ATimeoutEndsTheChildrenToo) {
   TemporaryFolder folder;
   const std::string note = folder / "child";
   const auto start = std::chrono::steady_clock::now();
-  const ProcessResult result = process_run({"/bin/sh", "-c", "sleep 60 & echo $! > child; wait"}, folder.path, 300ms);
+  const ProcessResult result =
+      process_run({"/bin/sh", "-c", "sleep 60 & echo $! > child; wait"}, folder.path, {.timeout = 300ms});
   EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
   EXPECT_TRUE(result.timed_out);
   EXPECT_THAT(result.ending(), StartsWith("did not finish within"));
   // The child belongs to init now, or is a zombie; in no case does it still sleep.
   const std::string state = "/proc/" + std::to_string(std::stoi(file_read(note))) + "/stat";
   for (int i = 0; i < 100 && file_exists(state) &&
-                  process_run({"/bin/cat", state}, "/", 10s).output.find(") S") != std::string::npos;
+                  process_run({"/bin/cat", state}, "/", {.timeout = 10s}).output.find(") S") != std::string::npos;
        ++i)
     usleep(10000);
-  EXPECT_THAT(process_run({"/bin/cat", state}, "/", 10s).output, testing::Not(HasSubstr(") S")));
+  EXPECT_THAT(process_run({"/bin/cat", state}, "/", {.timeout = 10s}).output, testing::Not(HasSubstr(") S")));
 }
 
 TEST(Process, ATimeoutEndsOneThatTalksAndOneThatHasClosedItsOutput) {
   for (const char* command : {"while :; do echo again; done", "exec >&- 2>&-; sleep 60"}) {
-    const ProcessResult result = process_run({"/bin/sh", "-c", command}, "/", 300ms);
+    const ProcessResult result = process_run({"/bin/sh", "-c", command}, "/", {.timeout = 300ms});
     EXPECT_TRUE(result.timed_out) << command;
     EXPECT_LT(result.ms, 5000) << command;
   }
@@ -70,22 +72,22 @@ TEST(Process, ATimeoutEndsOneThatTalksAndOneThatHasClosedItsOutput) {
 
 TEST(Process, DoesNotWaitForADaemonThatHoldsThePipe) {
   const auto start = std::chrono::steady_clock::now();
-  const ProcessResult result = process_run({"/bin/sh", "-c", "sleep 5 & echo done"}, "/", 60s);
+  const ProcessResult result = process_run({"/bin/sh", "-c", "sleep 5 & echo done"}, "/", {.timeout = 60s});
   EXPECT_LT(std::chrono::steady_clock::now() - start, 4s);
   EXPECT_TRUE(result.ok());
   EXPECT_EQ(result.output, "done\n");
 }
 
 TEST(Process, KeepsABoundedPartOfALongLog) {
-  const ProcessResult result = process_run({"/bin/sh", "-c", "yes | head -c 3000000"}, "/", 60s);
+  const ProcessResult result = process_run({"/bin/sh", "-c", "yes | head -c 3000000"}, "/", {.timeout = 60s});
   EXPECT_TRUE(result.ok());
   EXPECT_EQ(result.output.size(), kProcessOutputLimit);
 }
 
-TEST(Process, ReadsNoInput) { EXPECT_EQ(process_run({"/bin/cat"}, "/", 10s).output, ""); }
+TEST(Process, ReadsNoInput) { EXPECT_EQ(process_run({"/bin/cat"}, "/", {.timeout = 10s}).output, ""); }
 
 TEST(Process, AProgramThatIsNotThereIsAnError) {
-  EXPECT_EQ(message_of<SystemError>([] { process_run({"/no/such/program"}, "/", 1s); }),
+  EXPECT_EQ(message_of<SystemError>([] { process_run({"/no/such/program"}, "/", {.timeout = 1s}); }),
             "[jit] cannot start /no/such/program in /: No such file or directory");
 }
 
@@ -214,7 +216,8 @@ TEST(Compiler, TheUnitThatFailsIsTheOneReported) {
 TEST(Compiler, ACompilerThatHangsIsEnded) {
   TemporaryFolder folder;
   FakeCompiler fake(folder.path, "sleep 60");
-  const CompileResult result = compile_units({{fake.path}, ""}, {}, folder.path, {"a.cpp"}, "x.so", nullptr, 200ms);
+  const CompileResult result =
+      compile_units({{fake.path}, ""}, {}, folder.path, {"a.cpp"}, "x.so", nullptr, {.timeout = 200ms});
   EXPECT_TRUE(result.process.timed_out);
 }
 

@@ -2,7 +2,7 @@
 set(python_layers test_layers.py)
 set(python_attention test_attention.py test_operators.py test_profile.py)
 set(python_rest test_errors.py test_lifetime.py test_model.py test_examples.py test_graph.py test_docs.py test_cuda_compile.py test_token_loop.py
-                test_fake_gpu.py test_types.py)
+                test_fake_gpu.py test_interrupt.py test_types.py)
 foreach(part layers attention rest)
   list(TRANSFORM python_${part} PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/python/ OUTPUT_VARIABLE files)
   add_test(NAME python.${part} COMMAND ${Python_EXECUTABLE} -m pytest -q -p no:cacheprovider -rs ${files}
@@ -10,7 +10,7 @@ foreach(part layers attention rest)
   set_tests_properties(
     python.${part} PROPERTIES TIMEOUT ${seconds_a_program} COST 40
     ENVIRONMENT
-    "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1;FAKE_CUDA=$<TARGET_FILE:fake_cuda>")
+    "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1;FAKE_CUDA=$<TARGET_FILE:fake_cuda>;FAKE_NVRTC=$<TARGET_FILE:fake_nvrtc>")
 endforeach()
 # A file that no part names would never run.
 file(GLOB python_files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/python CONFIGURE_DEPENDS python/test_*.py)

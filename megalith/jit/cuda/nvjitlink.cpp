@@ -1,9 +1,12 @@
 #include "megalith/jit/cuda/nvjitlink.h"
 
+#include <memory>
+
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
 #include "megalith/jit/cuda/fetch.h"
 #include "megalith/jit/cuda/shared_library.h"
+#include "megalith/jit/patience.h"
 
 namespace megalith::jit {
 
@@ -54,7 +57,9 @@ struct NvJitLink {
 
 }  // namespace
 
-AssembledPtx nvjitlink_assemble(const std::string& ptx, const std::string& name, const std::string& architecture) {
+namespace {
+
+AssembledPtx assemble(const std::string& ptx, const std::string& name, const std::string& architecture) {
   const NvJitLink library;
   const std::string target = "-arch=" + architecture;
   const char* options[] = {target.c_str(), "-verbose"};
@@ -78,6 +83,14 @@ AssembledPtx nvjitlink_assemble(const std::string& ptx, const std::string& name,
                  architecture, cubin.size());
   return {.cubin = std::move(cubin),
           .resources = parse_resources(fetch(handle, library.info_log_size, library.info_log))};
+}
+
+}  // namespace
+
+AssembledPtx nvjitlink_assemble(const std::string& ptx, const std::string& name, const std::string& architecture) {
+  const auto result = std::make_shared<AssembledPtx>();
+  call_patiently(fmt::format("nvJitLink's work on \"{}\"", name), [=] { *result = assemble(ptx, name, architecture); });
+  return std::move(*result);
 }
 
 }  // namespace megalith::jit

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "megalith/base/error.h"
@@ -12,6 +13,7 @@
 #include "megalith/base/options.h"
 #include "megalith/jit/cuda/fetch.h"
 #include "megalith/jit/cuda/shared_library.h"
+#include "megalith/jit/patience.h"
 
 namespace megalith::jit {
 
@@ -115,8 +117,10 @@ void open_nvrtc() noexcept {
 
 std::string nvrtc_identity() { return Nvrtc::get().library.identity(); }
 
-NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
-                          const std::vector<std::string>& flags) {
+namespace {
+
+NvrtcResult compile(const std::string& source, const std::string& name, const std::string& architecture,
+                    const std::vector<std::string>& flags) {
   const Nvrtc& nvrtc = Nvrtc::get();
   Program program = nullptr;
   Code code = nvrtc.create(&program, source.c_str(), (name + ".cu").c_str(), 0, nullptr, nullptr);
@@ -149,6 +153,16 @@ NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, co
                     nvrtc_version(), name, architecture, result.cubin.size()));
   result.resources = parse_resources(result.log);
   return result;
+}
+
+}  // namespace
+
+NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
+                          const std::vector<std::string>& flags) {
+  const auto result = std::make_shared<NvrtcResult>();
+  call_patiently(fmt::format("NVRTC's work on \"{}\"", name),
+                 [=] { *result = compile(source, name, architecture, flags); });
+  return std::move(*result);
 }
 
 }  // namespace megalith::jit

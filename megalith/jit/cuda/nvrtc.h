@@ -25,7 +25,7 @@ struct NvrtcResult {
 };
 
 /// Compiles `source` for `architecture` ("sm_90a"). SystemError with the first lines of the log if that fails, or with
-/// the places where NVRTC was looked for if there is none.
+/// the places where NVRTC was looked for if there is none. As long as call_patiently() lets it.
 NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
                           const std::vector<std::string>& flags);
 
