@@ -12,6 +12,7 @@
 #include "megalith/base/log.h"
 #include "megalith/engine/operator_bench.h"
 #include "megalith/ops/registry.h"
+#include "megalith/task/partition.h"
 #include "tools/bench.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
@@ -140,7 +141,7 @@ Action declare(Arguments& arguments) {
   arguments.integer("-r,--repetitions", options->repetitions, "runs of each shape, whose median is told (100)", 1,
                     10000);
   arguments.integer("-t,--threads,--workers", options->workers, "workers (0: MEGALITH_THREADS, or every core)", 0,
-                    1024);
+                    task::kMostWorkers);
   arguments.choice("--target", options->target, {"cpu", "cuda"}, "cuda: the GPU of this machine (cpu)");
   arguments.choice("-o,--output", options->output, {"md", "json"}, "how results are written (md)");
   return [options] { return run(*options); };

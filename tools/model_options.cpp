@@ -9,6 +9,7 @@
 #include "megalith/engine/engine.h"
 #include "megalith/jit/cuda/build.h"
 #include "megalith/model/safetensors.h"
+#include "megalith/task/partition.h"
 #include "tools/command.h"
 
 namespace megalith::tools {
@@ -70,7 +71,7 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
                  "int8: matrices in eight bits, a scale for each 32 columns of a row; int8:128 for each 128 (none)");
   arguments.integer("-t,--threads,--workers", num_workers,
                     "workers of the kernel (0: MEGALITH_THREADS, or every core; on a GPU every multiprocessor)", 0,
-                    1024);
+                    task::kMostWorkers);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
   arguments.choice("--target", target,
                    {"cpu", "cuda", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_100a"},

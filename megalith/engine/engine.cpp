@@ -11,6 +11,7 @@
 #include "megalith/engine/batch_block.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/runtime/topology.h"
+#include "megalith/task/partition.h"
 
 namespace megalith::engine {
 
@@ -53,7 +54,8 @@ double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_
 int default_num_workers() {
   if (option_is_set("MEGALITH_THREADS")) {
     const int64_t threads = option_integer("MEGALITH_THREADS");
-    MEGALITH_CHECK(threads >= 1 && threads <= 1024, "MEGALITH_THREADS is {}, want 1 to 1024", threads);
+    MEGALITH_CHECK(threads >= 1 && threads <= task::kMostWorkers, "MEGALITH_THREADS is {}, want 1 to {}", threads,
+                   task::kMostWorkers);
     return static_cast<int>(threads);
   }
   return runtime::cpu_topology().num_usable();

@@ -81,13 +81,19 @@ void Graph::dynamic_size(const std::string& name, TensorId tensor, int64_t index
 }
 
 void Graph::make_constant(TensorId tensor) {
-  Tensor& t = tensors_.at(static_cast<size_t>(tensor));
+  const Tensor& t = this->tensor(tensor);
   MEGALITH_CHECK(t.kind != TensorKind::activation, "\"{}\" is an activation: a constant is bound from outside", t.name);
   for (const Node& node : nodes_)
     for (size_t i = 0; i < node.operands.size(); ++i)
       MEGALITH_CHECK(node.operands[i] != tensor || node.op->operands[i].role == loop::Role::input,
                      "[{}] writes \"{}\", which is to be a constant (node \"{}\")", node.op->name, t.name, node.name);
-  t.kind = TensorKind::constant;
+  tensors_[static_cast<size_t>(tensor)].kind = TensorKind::constant;
+}
+
+const Tensor& Graph::tensor(TensorId id) const {
+  MEGALITH_CHECK(id >= 0 && static_cast<size_t>(id) < tensors_.size(),
+                 "the graph \"{}\" has {} tensors, and none with the id {}", name_, tensors_.size(), id);
+  return tensors_[static_cast<size_t>(id)];
 }
 
 TensorId Graph::find(const std::string& name) const {

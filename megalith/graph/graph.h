@@ -113,7 +113,7 @@ class Graph {
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::map<std::string, DynamicSize>& dynamic_sizes() const { return dynamic_sizes_; }
-  const Tensor& tensor(TensorId id) const { return tensors_.at(static_cast<size_t>(id)); }
+  const Tensor& tensor(TensorId id) const;  // UserError if there is none
   bool has(const std::string& name) const { return by_name_.contains(name); }
   TensorId find(const std::string& name) const;  // UserError if there is none
   /// The node whose signal lets the next iteration begin: it decides when the loop stops.

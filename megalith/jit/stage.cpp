@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <new>
 
 #include "megalith/base/file.h"
 #include "megalith/base/log.h"
@@ -19,14 +20,15 @@ bool is_directory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// Adds `note` to an error that is ours, and to an exception of a foreign kind (out of memory, a library's), which
-// becomes ours: nobody else can do anything about it. What the user or the system did wrong is said well enough
-// already.
+// Adds `note` to an error that is ours, and to an exception of a foreign kind (a library's), which becomes ours: nobody
+// else can do anything about it. What the user or the system did wrong is said well enough already.
 [[noreturn]] void rethrow_with(const std::string& note) {
   try {
     throw;
   } catch (const UserError&) { throw; } catch (const SystemError&) {
     throw;
+  } catch (const std::bad_alloc&) {
+    throw SystemError(fmt::format("[jit] memory does not suffice ({})", note));
   } catch (const std::exception& error) { throw InternalError(fmt::format("{} ({})", error.what(), note)); }
 }
 

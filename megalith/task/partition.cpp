@@ -255,7 +255,8 @@ std::vector<int64_t> axis_grains(const LoweredKernel& lowered) {
 }
 
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers) {
-  MEGALITH_CHECK(num_workers >= 1, "{} workers, want at least 1", num_workers);
+  MEGALITH_CHECK(num_workers >= 1 && num_workers <= kMostWorkers, "{} workers, want 1 to {}", num_workers,
+                 kMostWorkers);
   return Partitioner(graph, lowered, num_workers).run();
 }
 

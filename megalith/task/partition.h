@@ -25,6 +25,9 @@ std::vector<int64_t> axis_extents(const graph::LoweredKernel& lowered);
 /// laid out as one panel or one group of a stream.
 std::vector<int64_t> axis_grains(const graph::LoweredKernel& lowered);
 
+/// More than any machine has. Tasks are as many, and planning takes memory and time for each.
+constexpr int kMostWorkers = 1024;
+
 /// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
 /// (a node's own tile sizes go first). Tiles are as equal as the axis's multiple allows.
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers);

@@ -8,6 +8,7 @@
 ``PersistentKernel`` builds a kernel layer by layer; ``Graph`` and ``compile`` are what it stands on.
 """
 
+from megalith import _megalith, signatures
 from megalith._megalith import (
     CompiledKernel,
     Error,
@@ -24,7 +25,6 @@ from megalith._megalith import (
     Tokenizer,
     UserError,
     __version__,
-    compile,
     cuda_devices,
 )
 from megalith.dtensor import DTensor
@@ -32,6 +32,9 @@ from megalith.model import Generation, Model, load
 from megalith.operators import operator
 from megalith.persistent_kernel import PersistentKernel, get_configurations_from_gpu
 from megalith.tensors import DeviceTensor, to_device
+
+compile = signatures.explained(_megalith.compile, "compile")
+signatures.explain(Graph, GraphRunner, Operator, Registry, Tokenizer)
 
 __all__ = [
     "CompiledKernel",

@@ -6,6 +6,9 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <type_traits>
+
+#include "megalith/base/error.h"
 
 namespace megalith::graph {
 class Registry;
@@ -15,6 +18,17 @@ namespace megalith::python {
 
 /// Megalith's operators and those that were declared from Python: what graphs take that name no registry.
 std::shared_ptr<graph::Registry> shared_registry();
+
+/// An argument of a constructor; UserError that says what is wanted. Those of functions and methods are taken as what
+/// they are, and python/megalith/signatures.py says what is wrong with them.
+template <class T>
+T argument(const char* where, const char* name, nanobind::handle value, const char* want) {
+  T result{};
+  bool fits = nanobind::try_cast(value, result);
+  if constexpr (std::is_pointer_v<T>) fits = fits && result;  // None is a null pointer
+  MEGALITH_CHECK(fits, "[{}] {} is {}, want {}", where, name, nanobind::repr(value).c_str(), want);
+  return result;
+}
 
 void bind_base(nanobind::module_& module);      // errors, dtypes, version
 void bind_operator(nanobind::module_& module);  // Operator, Registry, checks of operators

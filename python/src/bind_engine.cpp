@@ -25,8 +25,12 @@ namespace {
 // name -> (address, on a GPU?, rows, which GPU or -1)
 using Memory = std::map<std::string, std::tuple<uintptr_t, bool, int64_t, int>>;
 
-void make_runner(GraphRunner* self, const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                 const Memory& memory) {
+void make_runner(GraphRunner* self, nb::handle graph_like, nb::handle kernel_like, nb::handle memory_like) {
+  const char* const where = "GraphRunner";
+  const auto& graph = *argument<const graph::Graph*>(where, "graph", graph_like, "a Graph");
+  const auto& kernel = *argument<const jit::CompiledKernel*>(where, "kernel", kernel_like, "what compile() gave");
+  const auto memory = argument<Memory>(where, "memory", memory_like,
+                                       "a dict from names to (address, whether it is on a GPU, rows, which GPU or -1)");
   std::map<std::string, engine::TensorMemory> places;
   for (const auto& [name, place] : memory) {
     const auto& [address, on_device, rows, device] = place;
@@ -48,7 +52,10 @@ const char* reason_name(batch::FinishReason reason) {
 
 void bind_runner(nb::module_& module) {
   nb::class_<GraphRunner>(module, "GraphRunner", "A compiled graph, bound to memory of somebody else's.")
-      .def("__init__", &make_runner, "graph"_a, "kernel"_a, "memory"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+      .def("__init__", &make_runner, "graph"_a.none(), "kernel"_a.none(), "memory"_a.none(), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(),
+           nb::sig("def __init__(self, graph: Graph, kernel: CompiledKernel, memory: collections.abc.Mapping[str, "
+                   "tuple[int, bool, int, int]]) -> None"))
       .def("run", &GraphRunner::run, "iterations"_a = 1, nb::call_guard<nb::gil_scoped_release>(),
            "Runs so many iterations in one launch; a second thread waits for its turn.")
       .def(

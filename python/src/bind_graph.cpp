@@ -83,10 +83,13 @@ void bind_graph(nb::module_& module) {
   nb::class_<Graph>(module, "Graph", "Operators over named tensors, in program order. str() prints it.")
       .def(
           "__init__",
-          [](Graph* self, const std::string& name, std::shared_ptr<Registry> registry) {
-            new (self) Graph(registry ? std::move(registry) : shared_registry(), name);
+          [](Graph* self, nb::handle name, nb::handle registry) {
+            auto operators = argument<std::shared_ptr<Registry>>("Graph", "registry", registry, "a Registry or None");
+            const auto text = argument<std::string>("Graph", "name", name, "a text");
+            new (self) Graph(operators ? std::move(operators) : shared_registry(), text);
           },
-          "name"_a = "graph", nb::kw_only(), "registry"_a = nb::none(),
+          "name"_a.none() = "graph", nb::kw_only(), "registry"_a = nb::none(),
+          nb::sig("def __init__(self, name: str = 'graph', *, registry: Registry | None = None) -> None"),
           "`registry`: the operators that it may use; left out, those of Megalith and all that were declared.")
       .def(
           "constant",

@@ -153,6 +153,8 @@ TEST(Stage, ErrorsInAStageKeepTheirKind) {
   };
   EXPECT_EQ(message_of<UserError>([&] { fail_with(UserError("[linear] no")); }), "[linear] no");
   EXPECT_EQ(message_of<SystemError>([&] { fail_with(SystemError("[jit] no")); }), "[jit] no");
+  EXPECT_EQ(message_of<SystemError>([&] { fail_with(std::bad_alloc()); }),
+            "[jit] memory does not suffice (in stage \"count\" of \"toy\"; MEGALITH_DUMP=dir keeps the artifacts)");
   EXPECT_EQ(message_of<InternalError>([&] { fail_with(std::runtime_error("vector::at")); }),
             "vector::at (in stage \"count\" of \"toy\"; MEGALITH_DUMP=dir keeps the artifacts)");
 }
