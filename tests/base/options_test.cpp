@@ -34,10 +34,10 @@ TEST(Options, ADefaultUnlessSet) {
 }
 
 TEST(Options, ANumberThatIsNoneIsAnError) {
-  for (const char* text : {"1G", "-1", "x", " 1", "99999999999999999999"}) {
+  for (const char* text : {"1G", "-1", "x", " 1", "8796093022208", "99999999999999999999"}) {
     EnvironmentVariable limit("MEGALITH_CACHE_LIMIT_MB", text);
     EXPECT_EQ(message_of<UserError>([] { option_integer("MEGALITH_CACHE_LIMIT_MB"); }),
-              std::string("MEGALITH_CACHE_LIMIT_MB is \"") + text + "\", want a whole number");
+              std::string("MEGALITH_CACHE_LIMIT_MB is \"") + text + "\", want a whole number of 0 to 1099511627776");
   }
 }
 
