@@ -158,6 +158,13 @@ TEST(Run, LogFileGetsWhatStderrGets) {
   const CommandResult refused = story({"-p", "", "--log-file", folder / "log"});
   EXPECT_EQ(read_text(folder / "log"), result.err + refused.err);  // appended, errors too
   EXPECT_EQ(story({"-p", kPrompt, "--log-file", folder / "no/log"}).code, 1);
+  // A full disk takes the log and not the text, and says so once.
+  const CommandResult full = story({"-p", kPrompt, "-n", "4", "-v", "--log-file", "/dev/full"});
+  EXPECT_EQ(full.code, 0);
+  constexpr const char* kWarning =
+      "megalith: warning: cannot write the log file /dev/full: No space left on device; it ends here\n";
+  EXPECT_THAT(full.err, HasSubstr(kWarning));
+  EXPECT_EQ(full.err.find(kWarning), full.err.rfind(kWarning));
 }
 
 TEST(Run, QuietAndVerbose) {
