@@ -3,7 +3,32 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megalith/base/error.h"
+#include "megalith/base/format.h"
+#include "megalith/runtime/topology.h"
+
 namespace megalith::engine {
+
+namespace {
+
+// Before memory is touched that there is not: Linux would end the process, or others, for it.
+void check_memory(const graph::Graph& graph) {
+  int64_t bytes = 0, most_elements = 0;
+  for (const graph::Tensor& tensor : graph.tensors()) {
+    if (tensor.kind == graph::TensorKind::activation) continue;
+    bytes += tensor.bytes();
+    most_elements = std::max(most_elements, tensor.num_elements());
+  }
+  bytes += most_elements * static_cast<int64_t>(sizeof(double));  // random_values() of one after the other
+  const int64_t available = runtime::memory_available_bytes();
+  if (bytes > available)
+    throw SystemError(fmt::format(
+        "[memory] the operands of \"{}\" and their random values take {}, and {} are available: "
+        "take smaller sizes",
+        graph.name(), format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(available))));
+}
+
+}  // namespace
 
 std::vector<int64_t> shape_of(const graph::Tensor& tensor) {
   std::vector<int64_t> shape;
@@ -12,6 +37,7 @@ std::vector<int64_t> shape_of(const graph::Tensor& tensor) {
 }
 
 GraphMemory::GraphMemory(const graph::Graph& graph) : graph_(graph) {
+  check_memory(graph);
   for (const graph::Tensor& tensor : graph.tensors()) {
     if (tensor.kind == graph::TensorKind::activation) continue;
     // 64 spare bytes so that the start can be aligned as the runtime's own memory is.

@@ -16,7 +16,7 @@ namespace megalith::engine {
 std::vector<int64_t> shape_of(const graph::Tensor& tensor);
 
 /// Memory for every constant and state of a graph, zero to begin with, and its conversion to and from the interpreter's
-/// arrays. The graph must outlive it.
+/// arrays. The graph must outlive it. SystemError if the machine has not as much.
 class GraphMemory {
  public:
   explicit GraphMemory(const graph::Graph& graph);

@@ -190,6 +190,8 @@ TEST(BenchKernel, SaysWhatItCannotMeasure) {
   EXPECT_THAT(error({"rmsnom"}).err, HasSubstr("there is no operator \"rmsnom\"; known are"));
   EXPECT_THAT(error({"rmsnorm", "-s", "T=1"}).err, HasSubstr("[rmsnorm] the size H is missing"));
   EXPECT_THAT(error({"sampling"}).err, HasSubstr("[sampling]"));
+  EXPECT_THAT(error({"copy", "-s", "T=100000000,H=1000000"}).err,
+              HasSubstr("[memory] the operands of \"bench copy\" and their random values take "));
 }
 
 TEST(BenchLatency, PrintsLatenciesAsOthersDo) {

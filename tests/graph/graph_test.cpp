@@ -100,6 +100,18 @@ TEST(Graph, SaysWhatDoesNotFit) {
   EXPECT_TRUE(g.nodes().empty()) << "a refused node leaves nothing behind";
 }
 
+TEST(Graph, TensorsHaveAsManyElementsAsCanBeCounted) {
+  Graph graph(registry(), "large");
+  const int64_t side = int64_t{1} << 24;
+  EXPECT_EQ(graph.tensor(graph.state("most", DType::f32, {side, side})).num_elements(), side * side);
+  try {
+    graph.state("more", DType::f32, {side, side, side});
+    FAIL() << "2^72 elements were taken";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(), "tensor \"more\" has more than 281474976710656 elements");
+  }
+}
+
 TEST(Lower, LayersOfOneSignatureShareAKernel) {
   Graph g(registry());
   TensorId x = g.activation("x", DType::f32, {2, 16});
