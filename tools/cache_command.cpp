@@ -1,8 +1,10 @@
 // megalith cache: the compiled kernels on disk.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
+#include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/base/json_quote.h"
 #include "megalith/jit/cache.h"
@@ -35,6 +37,9 @@ void list(const jit::KernelCache& cache, bool json) {
 
 int run(const CacheOptions& options) {
   const jit::KernelCache cache = jit::KernelCache::from_environment();
+  const std::filesystem::path folder = cache.directory();
+  MEGALITH_CHECK(!std::filesystem::exists(folder) || std::filesystem::is_directory(folder),
+                 "the kernel cache {} is no directory (MEGALITH_CACHE_DIR)", folder.string());
   if (options.verb == "ls") list(cache, options.json);
   if (options.verb == "path")
     print(options.json ? fmt::format("{{\"directory\": {}}}\n", json_quote(cache.directory()))

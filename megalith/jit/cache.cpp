@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <mutex>
@@ -99,11 +100,14 @@ std::string damage(const std::string& directory) {
 struct TemporaryDirectory {
   std::string path;
   pid_t owner = ::getpid();
-  TemporaryDirectory() {
+  /// `why`: what to say if it cannot be made either.
+  explicit TemporaryDirectory(const std::string& why) {
     const char* const base = std::getenv("TMPDIR");
     path = std::string(base && *base ? base : "/tmp") + "/megalith-XXXXXX";
     if (!::mkdtemp(path.data()))
-      throw system_error(fmt::format("[jit] cannot create the temporary directory {}", path));
+      throw SystemError(fmt::format(
+          "[jit] {}: cannot create {}: {}; set MEGALITH_CACHE_DIR or TMPDIR to a directory that can be written", why,
+          path, std::strerror(errno)));
   }
   ~TemporaryDirectory() {
     if (owner == ::getpid()) delete_tree(path);
@@ -276,7 +280,9 @@ void KernelCache::trim_failed() const {
 }
 
 KernelCache KernelCache::temporary(const std::string& reason) const {
-  static TemporaryDirectory directory;
+  static TemporaryDirectory directory(
+      fmt::format("the kernel cache {} cannot be used ({}), nor can the temporary directory of this run",
+                  directory_.empty() ? "of this user" : directory_, reason));
   static std::mutex mutex;
   static std::set<std::string> warned;
   {

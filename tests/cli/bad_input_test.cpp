@@ -298,6 +298,17 @@ TEST_F(BadSystem, ACacheThatCannotBeWritten) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, kGood);
   EXPECT_THAT(result.err, HasSubstr("warning: the kernel cache /dev/null/cache cannot be used"));
+  const CommandResult neither = run({{"MEGALITH_CACHE_DIR", "/dev/null/cache"}, {"TMPDIR", "/dev/null"}});
+  expect_error(neither, "[jit] the kernel cache /dev/null/cache cannot be used (cannot create the directory");
+  EXPECT_THAT(neither.err, HasSubstr("nor can the temporary directory of this run: cannot create /dev/null/megalith-"));
+}
+
+TEST_F(BadSystem, ACacheThatIsAFile) {
+  write_text(folder_ / "file", "mine");
+  const std::map<std::string, std::string> environment = {{"MEGALITH_CACHE_DIR", folder_ / "file"}};
+  for (const char* action : {"ls", "size", "clear"})
+    expect_error(megalith_command({"cache", action}, {.environment = environment}),
+                 "the kernel cache " + (folder_ / "file") + " is no directory (MEGALITH_CACHE_DIR)");
 }
 
 TEST_F(BadSystem, KilledInTheMiddleOfACompilation) {
