@@ -136,8 +136,8 @@ def _is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def _numpy_memory(array: Any) -> Tuple[TensorMemory, Sequence[int]]:
     size = array.itemsize
     strides = [stride // size if stride % size == 0 else -1 for stride in array.strides]
-    writable = array.flags.writeable
-    return TensorMemory(array.ctypes.data, array.shape, array.dtype.name, "cpu", writable, array), strides
+    dtype = array.dtype.name if array.dtype.isnative else str(array.dtype)  # ">f4" is called float32 as well
+    return TensorMemory(array.ctypes.data, array.shape, dtype, "cpu", array.flags.writeable, array), strides
 
 
 def _is_numpy(tensor: Any) -> bool:

@@ -111,6 +111,11 @@ def a_tensor_of_booleans(b):
 
 
 @mistake
+def a_tensor_of_the_other_byte_order(b):
+    b.kernel.attach_input(np.ones((4, 8), ">f4"), name="x")
+
+
+@mistake
 def an_empty_tensor(b):
     b.attach("x", zeros(0, 8))
 
