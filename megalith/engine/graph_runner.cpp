@@ -223,6 +223,8 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
                          std::map<std::string, TensorMemory> memory)
     : graph_(graph), kernel_(kernel) {
   const bool is_cuda = !kernel.cuda.architecture.empty();
+  MEGALITH_CHECK(is_cuda || kernel.build.library, "the kernel \"{}\" was only planned: compile it without plan_only",
+                 graph.name());
   const std::optional<int> device = is_cuda ? std::optional(jit::cuda_device().ordinal) : std::nullopt;
   check_memory(graph, memory, device);
   std::map<std::string, std::vector<int64_t>> part_rows;
@@ -250,11 +252,19 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
 GraphRunner::~GraphRunner() = default;
 
 void GraphRunner::run(uint32_t iterations) {
+  MEGALITH_CHECK(iterations > 0 || graph_.stop_tensor(),
+                 "\"{}\" is to run until it stops, and has no stop word: say how "
+                 "many iterations",
+                 graph_.name());
   const std::scoped_lock lock(mutex_);
   target_->run(iterations);
 }
 
 void GraphRunner::read_activation(graph::TensorId tensor, void* to) {
+  const Tensor& read = graph_.tensor(tensor);
+  MEGALITH_CHECK(read.kind == TensorKind::activation,
+                 "\"{}\" is no activation: it lies in memory of whoever made the runner", read.name);
+  MEGALITH_CHECK(to, "there is no memory to copy \"{}\" to", read.name);
   const std::scoped_lock lock(mutex_);
   target_->read_activation(tensor, to);
 }

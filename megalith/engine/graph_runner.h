@@ -40,9 +40,10 @@ class GraphRunner {
   GraphRunner& operator=(const GraphRunner&) = delete;
 
   /// So many iterations in one launch; a second thread waits for its turn. InternalError (HangError) if the kernel
-  /// makes no progress.
+  /// makes no progress. 0: until the graph's stop word is set; UserError if it has none.
   void run(uint32_t iterations = 1);
   /// Copies an activation of the last run to `to`; whole only if activations were planned without reuse of the arena.
+  /// UserError for another tensor.
   void read_activation(graph::TensorId tensor, void* to);
   /// From now on workers write down when each task waited, ran and ended: the newest `iterations` of a run are kept;
   /// 0: no longer.

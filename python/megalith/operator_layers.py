@@ -25,6 +25,8 @@ class OperatorLayers(KernelTensors):
         cuts the operator's task axes, x the first one. UserError naming what is missing, unknown, or does not fit.
         """
         op = Registry.shared().get(operator) if isinstance(operator, str) else operator
+        if not isinstance(op, Operator):
+            raise UserError(f"[operator_layer] operator is {op!r}, want an Operator, or the name of one")
         kind = f"{op.name}_layer"
         layer = self._layer(kind, grid_dim, block_dim)
         names = [operand.name for operand in op.operands]

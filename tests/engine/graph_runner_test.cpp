@@ -84,6 +84,25 @@ TEST(GraphRunner, StacksConstantsOfTheirParts) {
             "the tensor \"b\" has no memory: attach it");
 }
 
+TEST(GraphRunner, SaysWhatItCannotRunOrRead) {
+  Counter counter;
+  GraphRunner runner(counter.graph, counter.kernel, counter.memory());
+  auto message_of = [](auto&& action) -> std::string {
+    try {
+      action();
+    } catch (const UserError& error) { return error.what(); }
+    return "";
+  };
+  EXPECT_EQ(message_of([&] { runner.run(0); }),
+            "\"counter\" is to run until it stops, and has no stop word: say how many iterations");
+  float out[64];
+  EXPECT_EQ(message_of([&] { runner.read_activation(counter.graph.find("x"), out); }),
+            "\"x\" is no activation: it lies in memory of whoever made the runner");
+  EXPECT_THAT(message_of([&] { runner.read_activation(99, out); }), HasSubstr("none with the id 99"));
+  EXPECT_EQ(message(counter.graph, jit::compile(counter.graph, {.plan_only = true}), counter.memory()),
+            "the kernel \"counter\" was only planned: compile it without plan_only");
+}
+
 // Workers once wrote to rings that a failed profile() had freed.
 TEST(GraphRunner, AProfileIsTurnedOffAgainAndAFailedOneIsOff) {
   Counter counter;

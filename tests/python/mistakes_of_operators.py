@@ -169,3 +169,8 @@ def a_layer_of_an_operator_of_another_dtype(b):
 def a_layer_of_an_operator_with_a_grid_that_does_not_divide(b):
     declare()
     b.kernel.double_it_layer(x=b.input("x", 2, 8)[0], y=b.output("y", 2, 8), grid_dim=(3, 1, 1))
+
+
+@mistake
+def a_layer_of_a_number(b):
+    b.kernel.operator_layer(3)
