@@ -112,7 +112,7 @@ void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph:
   std::vector<std::vector<loop::Box>> missing;  // of each node: what no tile has yet
   for (const int kernel : lowered.kernel_of_node) {
     const std::vector<int64_t>& extent = extents[static_cast<size_t>(kernel)];
-    missing.push_back({{std::vector<int64_t>(extent.size(), 0), extent}});
+    missing.push_back({{loop::Corner(extent.size(), 0), loop::Corner(extent)}});
   }
   for (const Task& task : tasks.tasks) {
     const auto node = static_cast<size_t>(task.node);

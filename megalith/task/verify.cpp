@@ -41,7 +41,7 @@ VerifyResult verify(const TaskGraph& graph) {
       verifier::Findings of_shared;
       auto shared = std::async(aside, [&] { return verifier::check_shared_bytes(graph, clocks, of_shared); });
       verifier::check_overrun(graph, clocks, findings);
-      verifier::Accesses ready = accesses.get();
+      const verifier::Accesses ready = accesses.get();
       result.num_orders_checked = verifier::check_hazards(graph, ready, clocks, findings);
       result.num_orders_checked += shared.get();
       findings.add(of_shared);

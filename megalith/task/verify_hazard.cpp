@@ -24,6 +24,17 @@ bool later(const Instance& a, const Instance& b) {
   return std::tuple(a.iteration, a.task) > std::tuple(b.iteration, b.task);
 }
 
+// The boxes that accesses name, each once, and each access's number among them.
+void find_boxes(std::vector<Access>& accesses, std::vector<const loop::Box*>& boxes) {
+  std::map<const loop::Box*, int, BoxOrder> numbers;
+  for (Access& access : accesses) {
+    const bool is_last = !boxes.empty() && *boxes.back() == *access.box;
+    access.part = is_last ? static_cast<int>(boxes.size()) - 1
+                          : numbers.try_emplace(access.box, static_cast<int>(boxes.size())).first->second;
+    if (access.part == static_cast<int>(boxes.size())) boxes.push_back(access.box);
+  }
+}
+
 // What tasks have done to one buffer so far. The boxes that they name, each once, are its parts; they cut it into
 // cells, of which a part has some whole. A write is remembered by cell, the last one. A read is remembered by part, and
 // of each worker the last one, since many tasks read the same: whoever comes after that one comes after all before it.
@@ -37,8 +48,9 @@ class History {
     int asker = -1;  // the last write that asked who reads it
   };
 
-  History(size_t rank, std::vector<Access>& accesses, size_t num_workers) : num_workers_(num_workers) {
-    const std::vector<const loop::Box*> boxes = find_parts(accesses);
+  History(size_t rank, const std::vector<Access>& accesses, const std::vector<const loop::Box*>& boxes,
+          size_t num_workers)
+      : num_workers_(num_workers), parts_(boxes.size()) {
     size_t num_readers = 0;
     for (const Access& access : accesses)
       if (int& first = part(access.part).first_moment; !access.writes && first < 0)
@@ -83,19 +95,6 @@ class History {
   }
 
  private:
-  std::vector<const loop::Box*> find_parts(std::vector<Access>& accesses) {
-    std::vector<const loop::Box*> boxes;
-    std::map<const loop::Box*, int, BoxOrder> parts;
-    for (Access& access : accesses) {
-      const bool is_last = !boxes.empty() && *boxes.back() == *access.box;
-      access.part = is_last ? static_cast<int>(boxes.size()) - 1
-                            : parts.try_emplace(access.box, static_cast<int>(boxes.size())).first->second;
-      if (access.part == static_cast<int>(boxes.size())) boxes.push_back(access.box);
-    }
-    parts_.resize(boxes.size());
-    return boxes;
-  }
-
   // The cells of each part; false if there are too many.
   bool cut(size_t rank, const std::vector<const loop::Box*>& boxes) {
     std::vector<std::vector<int64_t>> cuts(rank);
@@ -154,19 +153,20 @@ class History {
 // The hazards of one buffer. Each has its own, so they are looked at side by side.
 class Hazards {
  public:
-  Hazards(const TaskGraph& graph, const Clocks& clocks, Accesses& accesses, size_t buffer)
+  Hazards(const TaskGraph& graph, const Clocks& clocks, const Accesses& accesses, size_t buffer)
       : graph_(graph),
         clocks_(clocks),
         buffer_(graph.buffers[buffer]),
         b_(static_cast<int>(buffer)),
         accesses_(accesses.of_buffer[buffer]),
+        boxes_(accesses.boxes[buffer]),
         overlaps_(accesses.overlaps[buffer]),
         writers_(accesses.writers) {}
 
   void check() {
+    if (boxes_.empty()) return;
     const bool exchange = buffer_.memory == Memory::exchange;
-    if (accesses_.empty() || (!exchange && writers_[static_cast<size_t>(b_)].empty())) return;
-    History history(buffer_.shape.size(), accesses_, clocks_.num_workers());
+    History history(buffer_.shape.size(), accesses_, boxes_, clocks_.num_workers());
     if (history.affordable())
       check_history(history);
     else if (exchange)
@@ -366,7 +366,8 @@ class Hazards {
   const Clocks& clocks_;
   const Buffer& buffer_;
   const int b_;
-  std::vector<Access>& accesses_;
+  const std::vector<Access>& accesses_;
+  const std::vector<const loop::Box*>& boxes_;
   const std::vector<int>& overlaps_;
   const std::vector<std::vector<int>>& writers_;  // of all buffers
   Overwriter overwriter_;
@@ -378,7 +379,10 @@ class Hazards {
 }  // namespace
 
 Accesses::Accesses(const TaskGraph& graph)
-    : of_buffer(graph.buffers.size()), writers(graph.buffers.size()), overlaps(find_overlaps(graph)) {
+    : of_buffer(graph.buffers.size()),
+      boxes(graph.buffers.size()),
+      writers(graph.buffers.size()),
+      overlaps(find_overlaps(graph)) {
   for (size_t t = 0; t < graph.tasks.size(); ++t)  // a task reads before it writes
     for (bool writes : {false, true})
       for (const Region& region : writes ? graph.tasks[t].writes : graph.tasks[t].reads) {
@@ -387,9 +391,11 @@ Accesses::Accesses(const TaskGraph& graph)
         of_buffer[b].push_back({static_cast<int>(t), writes, &region.box});
         if (writes) writers[b].push_back(static_cast<int>(t));
       }
+  for (size_t b = 0; b < of_buffer.size(); ++b)
+    if (graph.buffers[b].memory == Memory::exchange || !writers[b].empty()) find_boxes(of_buffer[b], boxes[b]);
 }
 
-int64_t check_hazards(const TaskGraph& graph, Accesses& accesses, const Clocks& clocks, Findings& findings) {
+int64_t check_hazards(const TaskGraph& graph, const Accesses& accesses, const Clocks& clocks, Findings& findings) {
   struct Result {
     std::vector<Finding> findings;
     int64_t num_checked = 0;

@@ -133,21 +133,22 @@ struct Access {
   int task;
   bool writes;
   const loop::Box* box;
-  int part = -1;  // for check_hazards() alone
+  int part = -1;  // the box's number among those of the buffer
 };
 
 /// What all tasks do to each buffer but constant ones, in program order.
 struct Accesses {
   std::vector<std::vector<Access>> of_buffer;
-  std::vector<std::vector<int>> writers;   // per buffer the tasks
-  std::vector<std::vector<int>> overlaps;  // per buffer the other arena buffers with bytes in common
+  std::vector<std::vector<const loop::Box*>> boxes;  // per buffer, each once; none if there is no hazard
+  std::vector<std::vector<int>> writers;             // per buffer the tasks
+  std::vector<std::vector<int>> overlaps;            // per buffer the other arena buffers with bytes in common
 
   explicit Accesses(const TaskGraph& graph);
 };
 
 /// Accesses to the same elements of the same buffer are ordered as in the program, and no value that is read was
 /// overwritten through another buffer. Returns the number of ordered pairs looked at.
-int64_t check_hazards(const TaskGraph& graph, Accesses& accesses, const Clocks& clocks, Findings& findings);
+int64_t check_hazards(const TaskGraph& graph, const Accesses& accesses, const Clocks& clocks, Findings& findings);
 
 /// Accesses to different arena buffers with bytes in common are ordered as in the program. Returns as above.
 int64_t check_shared_bytes(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
