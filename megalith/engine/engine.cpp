@@ -37,9 +37,8 @@ bool is_scale(const graph::Tensor& tensor) { return tensor.name.ends_with(graph:
 
 std::string trouble_text(const std::string& where) {
   return fmt::format(
-      "the model's logits{} are NaN or infinite, so that what is made of them means nothing: its weights are damaged, "
-      "or "
-      "numbers outgrew their type",
+      "the model's logits{} are NaN or infinite, so that what is made of them means nothing: its weights are "
+      "damaged, or numbers outgrew their type",
       where);
 }
 
