@@ -253,8 +253,7 @@ GraphRunner::~GraphRunner() = default;
 
 void GraphRunner::run(uint32_t iterations) {
   MEGALITH_CHECK(iterations > 0 || graph_.stop_tensor(),
-                 "\"{}\" is to run until it stops, and has no stop word: say how many iterations",
-                 graph_.name());
+                 "\"{}\" is to run until it stops, and has no stop word: say how many iterations", graph_.name());
   const std::scoped_lock lock(mutex_);
   target_->run(iterations);
 }
