@@ -67,6 +67,7 @@ int run(const RunOptions& options) {
     requests.push_back(std::move(request));
   }
 
+  engine::check_requests(folder, options.model.engine(num_prompts), requests);
   engine::Engine engine(folder, options.model.engine(num_prompts));
   log_info("compiled for {}:\n{}", plural(engine.num_workers(), "worker"), engine.kernel().report.table());
 
@@ -74,7 +75,7 @@ int run(const RunOptions& options) {
   std::vector<std::string> texts = prompts;
   std::vector<TextStream> streams(prompts.size(), TextStream(vocabulary, options.sampling.stops));
   bool echoed = false;
-  auto echo = [&] {  // with the first token and not before, because a prompt may yet be refused
+  auto echo = [&] {  // with the first token and not before, because the run may yet fail
     if (stream && !echoed) print(prompts[0]);
     echoed = true;
   };

@@ -48,6 +48,52 @@ double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_
   return std::chrono::duration<double, std::milli>(posted - start).count();
 }
 
+void check(const std::vector<Request>& requests, const ModelConfig& config, const DecoderOptions& decoder,
+           bool dummy_weights) {
+  MEGALITH_CHECK(!requests.empty(), "there is no prompt to go on from");
+  MEGALITH_CHECK(static_cast<int64_t>(requests.size()) <= decoder.max_requests,
+                 "{} prompts in one batch, but the kernel was compiled for {} (--max-batch)", requests.size(),
+                 decoder.max_requests);
+  int64_t pages = 0;
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const Request& request = requests[r];
+    const auto length = static_cast<int64_t>(request.prompt.size());
+    MEGALITH_CHECK(length > 0, "prompt {} is empty: give at least one token", r + 1);
+    MEGALITH_CHECK(length < decoder.max_seq_len,
+                   "prompt {} has {} tokens, but a text may have {} (--max-seq-len) and needs room for one more", r + 1,
+                   length, decoder.max_seq_len);
+    MEGALITH_CHECK(request.max_new_tokens >= 1, "request {} asks for {} new tokens, want at least 1", r + 1,
+                   request.max_new_tokens);
+    MEGALITH_CHECK(request.cached_tokens == 0 || dummy_weights,
+                   "request {} takes {} tokens for cached without working through them, which makes sense only for "
+                   "dummy weights (--load-format dummy)",
+                   r + 1, request.cached_tokens);
+    MEGALITH_CHECK(request.cached_tokens >= 0 && request.cached_tokens < length,
+                   "request {} takes {} tokens for cached, want 0 to {}: the last one of the prompt is worked through",
+                   r + 1, request.cached_tokens, length - 1);
+    for (int token : request.prompt)
+      MEGALITH_CHECK(token >= 0 && token < config.vocab_size,
+                     "prompt {} contains the token {}, but the vocabulary has {} tokens", r + 1, token,
+                     config.vocab_size);
+    const Sampling& s = request.sampling;
+    MEGALITH_CHECK(s.temperature >= 0 && s.temperature < 100, "the temperature is {}, want 0 to 100", s.temperature);
+    MEGALITH_CHECK(s.top_p > 0 && s.top_p <= 1, "top-p is {}, want more than 0 and at most 1", s.top_p);
+    MEGALITH_CHECK(s.top_k >= 0, "top-k is {}, want 0 (all) or more", s.top_k);
+    MEGALITH_CHECK(s.min_p >= 0 && s.min_p <= 1, "min-p is {}, want 0 to 1", s.min_p);
+    MEGALITH_CHECK(s.repetition_penalty > 0 && s.repetition_penalty <= 100,
+                   "the repetition penalty is {}, want more than 0 and at most 100; 1 changes nothing",
+                   s.repetition_penalty);
+    for (const auto& [name, value] : {std::pair("presence", s.presence_penalty), {"frequency", s.frequency_penalty}})
+      MEGALITH_CHECK(value >= -100 && value <= 100, "the {} penalty is {}, want -100 to 100; 0 changes nothing", name,
+                     value);
+    pages += pages_needed(decoder, request);
+  }
+  MEGALITH_CHECK(pages <= decoder.num_pages(),
+                 "the prompts and what shall be made of them take {} KV pages of {} tokens, but there are {} "
+                 "(--num-pages): make fewer tokens, or give more pages",
+                 pages, decoder.page_size, decoder.num_pages());
+}
+
 }  // namespace
 
 int default_num_workers() {
@@ -69,6 +115,13 @@ int default_num_workers(const std::string& target) {
     if (target == "cuda") throw;
     return kOfAnH200;
   }
+}
+
+void check_requests(const std::string& folder, const EngineOptions& options, const std::vector<Request>& requests) {
+  const ModelConfig config = config_read(folder);
+  DecoderOptions decoder = options.decoder;
+  decoder.target = jit::target_with_architecture(options.target);
+  check(requests, config, decoder.resolved(config), options.dummy_weights);
 }
 
 Engine::Engine(const std::string& folder, const EngineOptions& options)
@@ -100,54 +153,9 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
                                                  : make_cpu_machine(*graph_, kernel_, memory_);
 }
 
-void Engine::check(const std::vector<Request>& requests) const {
-  MEGALITH_CHECK(!requests.empty(), "there is no prompt to go on from");
-  MEGALITH_CHECK(static_cast<int64_t>(requests.size()) <= decoder_options_.max_requests,
-                 "{} prompts in one batch, but the kernel was compiled for {} (--max-batch)", requests.size(),
-                 decoder_options_.max_requests);
-  int64_t pages = 0;
-  for (size_t r = 0; r < requests.size(); ++r) {
-    const Request& request = requests[r];
-    const auto length = static_cast<int64_t>(request.prompt.size());
-    MEGALITH_CHECK(length > 0, "prompt {} is empty: give at least one token", r + 1);
-    MEGALITH_CHECK(length < decoder_options_.max_seq_len,
-                   "prompt {} has {} tokens, but a text may have {} (--max-seq-len) and needs room for one more", r + 1,
-                   length, decoder_options_.max_seq_len);
-    MEGALITH_CHECK(request.max_new_tokens >= 1, "request {} asks for {} new tokens, want at least 1", r + 1,
-                   request.max_new_tokens);
-    MEGALITH_CHECK(request.cached_tokens == 0 || dummy_weights_,
-                   "request {} takes {} tokens for cached without working through them, which makes sense only for "
-                   "dummy weights (--load-format dummy)",
-                   r + 1, request.cached_tokens);
-    MEGALITH_CHECK(request.cached_tokens >= 0 && request.cached_tokens < length,
-                   "request {} takes {} tokens for cached, want 0 to {}: the last one of the prompt is worked through",
-                   r + 1, request.cached_tokens, length - 1);
-    for (int token : request.prompt)
-      MEGALITH_CHECK(token >= 0 && token < config_.vocab_size,
-                     "prompt {} contains the token {}, but the vocabulary has {} tokens", r + 1, token,
-                     config_.vocab_size);
-    const Sampling& s = request.sampling;
-    MEGALITH_CHECK(s.temperature >= 0 && s.temperature < 100, "the temperature is {}, want 0 to 100", s.temperature);
-    MEGALITH_CHECK(s.top_p > 0 && s.top_p <= 1, "top-p is {}, want more than 0 and at most 1", s.top_p);
-    MEGALITH_CHECK(s.top_k >= 0, "top-k is {}, want 0 (all) or more", s.top_k);
-    MEGALITH_CHECK(s.min_p >= 0 && s.min_p <= 1, "min-p is {}, want 0 to 1", s.min_p);
-    MEGALITH_CHECK(s.repetition_penalty > 0 && s.repetition_penalty <= 100,
-                   "the repetition penalty is {}, want more than 0 and at most 100; 1 changes nothing",
-                   s.repetition_penalty);
-    for (const auto& [name, value] : {std::pair("presence", s.presence_penalty), {"frequency", s.frequency_penalty}})
-      MEGALITH_CHECK(value >= -100 && value <= 100, "the {} penalty is {}, want -100 to 100; 0 changes nothing", name,
-                     value);
-    pages += pages_needed(decoder_options_, request);
-  }
-  MEGALITH_CHECK(pages <= decoder_options_.num_pages(),
-                 "the prompts and what shall be made of them take {} KV pages of {} tokens, but there are {} "
-                 "(--num-pages): make fewer tokens, or give more pages",
-                 pages, decoder_options_.page_size, decoder_options_.num_pages());
-}
-
 Generation Engine::generate(const std::vector<Request>& requests,
                             const std::function<void(const TokenEvent&)>& on_token) {
-  check(requests);
+  check(requests, config_, decoder_options_, dummy_weights_);
   batch_block_fill(*graph_, decoder_options_, stop_tokens_, requests, memory_);
 
   Generation result;

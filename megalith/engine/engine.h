@@ -60,6 +60,10 @@ int default_num_workers();
 /// Of any target: on a GPU one worker for each of its multiprocessors, or of an H200's if there is no GPU here.
 int default_num_workers(const std::string& target);
 
+/// What an Engine of these would refuse of `requests`, but before a model is compiled and read for them: UserError as
+/// from generate().
+void check_requests(const std::string& folder, const EngineOptions& options, const std::vector<Request>& requests);
+
 class Engine {
  public:
   Engine(const std::string& folder, const EngineOptions& options);
@@ -107,7 +111,6 @@ class Engine {
   int64_t kv_bytes() const;
 
  private:
-  void check(const std::vector<Request>& requests) const;
   /// Makes up a past for requests that begin with cached tokens: memory that was never written costs nothing to read.
   /// The states that changed, which are none the second time.
   std::vector<std::string> make_up_cache();

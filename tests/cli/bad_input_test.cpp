@@ -231,6 +231,13 @@ TEST(BadPrompt, TooLongOrEmptyOrNotThere) {
   expect_error(megalith_command({"run", kStoryteller, "-f", "/no/such/prompt"}), "cannot open /no/such/prompt");
 }
 
+TEST(BadPrompt, IsRefusedBeforeWeightsAreLookedAt) {
+  ModelCopy model;
+  std::filesystem::remove(model / "model.safetensors");
+  expect_error(run_model(model.path(), std::string(5000, 'a')), "but a text may have 256 (--max-seq-len)");
+  expect_error(run_model(model.path()), "model.safetensors");
+}
+
 TEST(BadPrompt, BytesThatAreNoText) {
   for (const std::string prompt : {"Once \xff\xfe upon", "\xc3", "\xf0\x9f\x98 a", "\xed\xa0\x80"}) {
     const CommandResult result = run_model(kStoryteller, prompt);
