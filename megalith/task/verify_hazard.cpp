@@ -133,7 +133,7 @@ class History {
   }
 
   void find_readers() {
-    readers_of_ = Lists::sorted(last_writes_.size(), [&](auto&& add) {
+    readers_of_ = Lists<>::sorted(last_writes_.size(), [&](auto&& add) {
       for (int p = 0; p < static_cast<int>(parts_.size()); ++p)
         if (part(p).first_moment >= 0)
           for (int cell : cells(p)) add(static_cast<size_t>(cell), p);
@@ -144,7 +144,7 @@ class History {
 
   const size_t num_workers_;
   std::vector<Part> parts_;
-  Lists cells_of_, readers_of_;
+  Lists<> cells_of_, readers_of_;
   std::vector<Instance> last_writes_;
   std::vector<int> reads_, writes_;
   bool affordable_ = false;

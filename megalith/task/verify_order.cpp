@@ -68,7 +68,7 @@ struct Gathers {
     int64_t writers = 0;
   };
   std::vector<Gather> gathers;
-  Lists waits, signals;  // per task
+  Lists<> waits, signals;  // per task
 
   explicit Gathers(const TaskGraph& graph) {
     auto is_exchange = [&](const Region& region) {
@@ -106,7 +106,7 @@ struct Gathers {
       }
       waits.end_list();
     }
-    signals = Lists::sorted(graph.tasks.size(), [&](auto&& add) {
+    signals = Lists<>::sorted(graph.tasks.size(), [&](auto&& add) {
       for (const auto& [task, gather] : signallers) add(static_cast<size_t>(task), gather);
     });
   }

@@ -45,11 +45,12 @@ class Findings {
 };
 
 /// Lists one behind the other.
+template <class Item = int>
 struct Lists {
   std::vector<size_t> begin = {0};
-  std::vector<int> items;
+  std::vector<Item> items;
 
-  std::span<const int> operator[](size_t i) const { return {items.data() + begin[i], begin[i + 1] - begin[i]}; }
+  std::span<const Item> operator[](size_t i) const { return {items.data() + begin[i], begin[i + 1] - begin[i]}; }
   /// The next list has all that was added to `items`.
   void end_list() { begin.push_back(items.size()); }
   /// `count` lists of what visit(add) adds, in its order, by add(list, item). It is called twice.
@@ -57,11 +58,11 @@ struct Lists {
   static Lists sorted(size_t count, Visit&& visit) {
     Lists lists;
     lists.begin.assign(count + 1, 0);
-    visit([&](size_t list, int) { ++lists.begin[list + 1]; });
+    visit([&](size_t list, const Item&) { ++lists.begin[list + 1]; });
     std::partial_sum(lists.begin.begin(), lists.begin.end(), lists.begin.begin());
     lists.items.resize(lists.begin.back());
     std::vector<size_t> next(lists.begin);
-    visit([&](size_t list, int item) { lists.items[next[list]++] = item; });
+    visit([&](size_t list, const Item& item) { lists.items[next[list]++] = item; });
     return lists;
   }
 };

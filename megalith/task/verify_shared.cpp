@@ -19,13 +19,12 @@ class SharedBytes {
         findings_(findings),
         overlaps_(find_overlaps(graph)),
         buffers_(graph.buffers.size()) {
-    touches_begin_.push_back(0);
     for (const Task& task : graph.tasks) {
       for (bool writes : {false, true})
         for (const Region& region : writes ? task.writes : task.reads)
           if (!overlaps_[static_cast<size_t>(region.buffer)].empty() && !touches_nothing(region.box))
-            touches_.push_back({region.buffer, writes});
-      touches_begin_.push_back(touches_.size());
+            touches_.items.push_back({region.buffer, writes});
+      touches_.end_list();
     }
     for (size_t b = 0; b < overlaps_.size(); ++b)
       if (!overlaps_[b].empty())
@@ -83,8 +82,7 @@ class SharedBytes {
 
   template <class Visit>
   void visit(int t, Visit&& visit) const {
-    for (size_t i = touches_begin_[static_cast<size_t>(t)]; i < touches_begin_[static_cast<size_t>(t) + 1]; ++i)
-      visit(touches_[i].buffer, touches_[i].writes);
+    for (const Touch& touch : touches_[static_cast<size_t>(t)]) visit(touch.buffer, touch.writes);
   }
 
   void check_before(int t, int b, bool writes) {
@@ -137,13 +135,12 @@ class SharedBytes {
   const Clocks& clocks_;
   Findings& findings_;
   const std::vector<std::vector<int>> overlaps_;
-  // What tasks do to buffers that share bytes, each task's from touches_begin_ of it: looked up once and walked often.
+  // What each task does to buffers that share bytes: looked up once and walked often.
   struct Touch {
     int buffer;
     bool writes;
   };
-  std::vector<Touch> touches_;
-  std::vector<size_t> touches_begin_;
+  Lists<Touch> touches_;
   std::vector<Shared> buffers_;
   int64_t num_checked_ = 0;
 };

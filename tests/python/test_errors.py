@@ -2,7 +2,8 @@
 
 import pathlib
 
-import mistakes_of_operators  # noqa: F401  they join the table
+import mistakes_of_arguments  # noqa: F401  they join the table
+import mistakes_of_operators  # noqa: F401
 import numpy as np
 import pytest
 from conftest import BF16, Bench

@@ -55,10 +55,6 @@ struct NvJitLink {
   }
 };
 
-}  // namespace
-
-namespace {
-
 AssembledPtx assemble(const std::string& ptx, const std::string& name, const std::string& architecture) {
   const NvJitLink library;
   const std::string target = "-arch=" + architecture;
