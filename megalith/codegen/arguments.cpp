@@ -157,8 +157,10 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   }
   for (const loop::Parameter& parameter : lowered.kernel.parameters) {
     if (!parameter.dynamic) continue;
-    text += fmt::format("  const i64 {} = clamp(*static_cast<const i32*>(task.operands[{}]), 0, {});\n", parameter.name,
-                        operand++, lowered.binding.sizes.at(parameter.name));
+    const std::string at = fmt::format("static_cast<const i32*>(task.operands[{}])", operand++);
+    text += fmt::format("  const i64 {} = clamp({}, 0, {});\n", parameter.name,
+                        is_tuned_for_cuda(lowered) ? "iteration_size(" + at + ")" : "*" + at,
+                        lowered.binding.sizes.at(parameter.name));
     fields += fmt::format("      .{0} = {0},\n", parameter.name);
   }
   for (size_t axis = 0; axis < lowered.tiled.size(); ++axis) {

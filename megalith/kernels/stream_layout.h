@@ -163,6 +163,9 @@ constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
   return 4 * kWideRows * wide_stride(turn_rows) * 4;
 }
 
+/// Where a residual is added, of 32 rows of weights: behind the sums it.
+[[maybe_unused]] constexpr long long wide_residual_bytes(long long rows) { return wide_bytes(32) + rows * 32 * 4; }
+
 /// Shared memory of a streaming multiplication: the sums, and activations of `rows` rows if they are there.
 constexpr long long scratch_bytes(long long rows, long long columns, bool splits) {
   if (activations(rows, columns, splits) != Activations::staged) return kSumsBytes;

@@ -197,10 +197,12 @@ TensorId DecoderBuilder::wide_best(TensorId x, TensorId logits) {
   const TensorId norm =
       graph_.apply("rmsnorm", "final_norm", {last, weight("model.norm.weight", {config_.hidden_size})},
                    {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
-  graph_.apply("linear", "lm_head", {norm, head()}, {.outputs = {{"y", logits}}});
-  const auto parts = graph_.add("argmax_partial", "argmax_partial", {logits},
-                                {.sizes = {{"C", ceil_div(config_.vocab_size, kArgmaxChunk)}, {"L", kArgmaxChunk}}});
-  return graph_.apply("argmax_reduce", "argmax", {parts[0], parts[1]});
+  const int64_t chunk = stream::wide_group(config_.vocab_size, 1);
+  const auto parts = graph_.add("linear_argmax", "lm_head", {norm, head()},
+                                {.sizes = {{"C", ceil_div(config_.vocab_size, chunk)}, {"L", chunk}},
+                                 .outputs = {{"logits", logits}},
+                                 .dtypes = {{"value", DType::f32}}});
+  return graph_.apply("argmax_reduce", "argmax", {parts[1], parts[2]});
 }
 
 TensorId DecoderBuilder::fused_best(TensorId x, TensorId logits) {

@@ -104,7 +104,8 @@ graph::Operator advance() {
                    return q.sizes.at("N") <= advance::kMostRequests && q.sizes.at("R") <= advance::kMostRequests &&
                           q.sizes.at("T") <= advance::kMostRows && q.sizes.at("E") <= advance::kMostStopTokens;
                  },
-             .area_bytes = [](const graph::BodyQuery&) { return int64_t{advance::area_bytes()}; }})
+             .area_bytes = [](const graph::BodyQuery&) { return int64_t{advance::area_bytes()}; },
+             .ahead = "advance_ahead"})
       .body("cuda", "opaque.cuh", "advance_by_one");
 }
 

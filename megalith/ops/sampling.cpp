@@ -154,7 +154,8 @@ graph::Operator sampling() {
                  [](const graph::BodyQuery& q) {
                    return q.dtypes.at("logits") == DType::f32 && q.sizes.at("V") <= sampling::kMostTokens;
                  },
-             .area_bytes = [](const graph::BodyQuery&) { return int64_t{sampling::area_bytes()}; }});
+             .area_bytes = [](const graph::BodyQuery&) { return int64_t{sampling::area_bytes()}; },
+             .ahead = "sampling_ahead"});
 }
 
 }  // namespace megalith::ops

@@ -86,6 +86,7 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .blocked = {"x", "y", "copy"},
           .area_bytes =
               [streamed](const graph::BodyQuery& q) {
+                if (q.sizes.contains("L")) return int64_t{stream::wide_residual_bytes(q.sizes.at("T"))};
                 return int64_t{
                     stream::wide_bytes(streamed.order(q.sizes).group * static_cast<int64_t>(streamed.operands.size()))};
               },

@@ -129,6 +129,7 @@ LaunchImage::LaunchImage(const task::TaskGraph& graph, ImageParts parts) : name_
   launch_.gate = graph.gate ? static_cast<u32>(*graph.gate) : kNone;
   launch_.gate_arrivals = graph.gate ? event_arrivals_[*graph.gate] : 0;
   launch_.stop = parts.stop;
+  launch_.sizes = parts.sizes;
   set_num_iterations(parts.num_iterations);
   reset();
 }

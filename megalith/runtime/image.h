@@ -21,10 +21,11 @@ struct ImageParts {
   std::vector<u32> first_chunks;    // per task: its first chunk of its worker's stream; empty without streams
   std::vector<u32> first_operands;  // per task: where its operands begin in `operands`
   std::vector<void*> operands;
-  u64 scratch_bytes = 0;      // per worker
-  u32 num_iterations = 1;     // 0: until *stop is set
-  const i32* stop = nullptr;  // the word that ends the token loop; must outlive the image
-  u32 stop_task = kNone;      // the task that writes *stop; kNone: the only one that signals the gate
+  u64 scratch_bytes = 0;       // per worker
+  u32 num_iterations = 1;      // 0: until *stop is set
+  const i32* stop = nullptr;   // the word that ends the token loop; must outlive the image
+  const i32* sizes = nullptr;  // as Launch has them; must outlive the image
+  u32 stop_task = kNone;       // the task that writes *stop; kNone: the only one that signals the gate
 };
 
 /// Move-only; launch() stays valid for as long as the image lives, also after a move.

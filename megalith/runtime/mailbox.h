@@ -59,23 +59,38 @@ inline void mailbox_ring(Mailbox* mailbox) {
   if (load_ordered(&mailbox->reader_sleeps) != 0) word_wake(&mailbox->bell);
 }
 
+/// What a writer knows of the mailbox without a look at it, which from a GPU is a trip to the host's memory.
+struct MailWriter {
+  MailRecord* records;
+  u32 capacity;
+  u32 head;  // where it goes on: M1, or further if others are yet to be published
+  u32 tail;  // M2 as it was seen last, so there is room for as many records at least
+
+  bool has_room(u32 count) const { return head - tail + count <= capacity; }
+};
+inline MailWriter mailbox_writer(Mailbox* mailbox) {
+  // acquire; pairs with the store of tail in mailbox_take()
+  return {mailbox->records, mailbox->capacity, load_relaxed(&mailbox->head), load_acquire(&mailbox->tail)};
+}
+
 /// Kernel side, in three steps, so that many records cost as few trips to the host's memory as one. First: waits until
-/// there is room for `count` of them from `head` on, at most the capacity. False: the run was aborted meanwhile.
-inline bool mailbox_reserve(Mailbox* mailbox, u32 head, u32 count, const u32* abort) {
-  for (;;) {
-    u32 tail = load_acquire(&mailbox->tail);  // acquire; pairs with the store of tail in mailbox_take()
-    if (head - tail + count <= mailbox->capacity) return true;
+/// there is room for `count` of them, at most the capacity. False: the run was aborted meanwhile.
+inline bool mailbox_reserve(Mailbox* mailbox, MailWriter& writer, u32 count, const u32* abort) {
+  while (!writer.has_room(count)) {
+    writer.tail = load_acquire(&mailbox->tail);  // acquire; pairs with the store of tail in mailbox_take()
+    if (writer.has_room(count)) break;
     if (load_relaxed(abort) != 0) return false;
     store_ordered(&mailbox->writer_sleeps, 1);  // with the load of tail: the other half is in mailbox_take()
-    tail = load_ordered(&mailbox->tail);
-    if (head - tail + count > mailbox->capacity) word_sleep(&mailbox->tail, tail, kMailboxSleepNanoseconds);
+    writer.tail = load_ordered(&mailbox->tail);
+    if (!writer.has_room(count)) word_sleep(&mailbox->tail, writer.tail, kMailboxSleepNanoseconds);
     store_ordered(&mailbox->writer_sleeps, 0);
   }
+  return true;
 }
-/// Then writes one of them, by whoever has it.
-inline void mailbox_write(Mailbox* mailbox, u32 at, MailRecord record) {
-  record.posted_ns = monotonic_ns();
-  mailbox->records[at & (mailbox->capacity - 1)] = record;
+/// Then writes number `i` of them, by whoever has it. `now`: monotonic_ns(), which a GPU takes a microsecond to tell.
+inline void mailbox_write(const MailWriter& writer, u32 i, MailRecord record, u64 now) {
+  record.posted_ns = now;
+  writer.records[(writer.head + i) & (writer.capacity - 1)] = record;
 }
 /// Then all of them are there, up to `head`: by one thread, behind all who wrote.
 inline void mailbox_publish(Mailbox* mailbox, u32 head) {
@@ -84,10 +99,10 @@ inline void mailbox_publish(Mailbox* mailbox, u32 head) {
 }
 /// The three steps for one record.
 inline bool mailbox_post(Mailbox* mailbox, MailRecord record, const u32* abort) {
-  const u32 head = load_relaxed(&mailbox->head);
-  if (!mailbox_reserve(mailbox, head, 1, abort)) return false;
-  mailbox_write(mailbox, head, record);
-  mailbox_publish(mailbox, head + 1);
+  MailWriter writer = mailbox_writer(mailbox);
+  if (!mailbox_reserve(mailbox, writer, 1, abort)) return false;
+  mailbox_write(writer, 0, record, monotonic_ns());
+  mailbox_publish(mailbox, writer.head + 1);
   return true;
 }
 

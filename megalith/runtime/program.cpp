@@ -57,6 +57,9 @@ ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& ker
   if (graph.stop_tensor()) {
     parts.num_iterations = 0;
     parts.stop = static_cast<const i32*>(addresses[static_cast<size_t>(*graph.stop_tensor())]);
+    if (const std::optional<graph::TensorId> sizes = graph.lasting_sizes())
+      if (graph.tensor(*sizes).num_elements() >= kIterationSizes)
+        parts.sizes = static_cast<const i32*>(addresses[static_cast<size_t>(*sizes)]);
   }
   return parts;
 }

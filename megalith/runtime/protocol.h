@@ -108,6 +108,9 @@ struct alignas(64) Control {
 /// A GPU's worker fetches tasks ahead into frames of fixed size: the most that a task may have there.
 [[maybe_unused]] constexpr u32 kFrameWaits = 8, kFrameSignals = 8, kFrameOperands = 24;
 
+/// Of the dynamic sizes those that a GPU's worker looks up once an iteration: the first ones of their tensor.
+[[maybe_unused]] constexpr u32 kIterationSizes = 4;
+
 /// The stream of a worker: the chunks of weights that its tasks take, in the order of its list, iteration after
 /// iteration (GPU; kernels/stream_layout.h).
 struct Stream {
@@ -138,6 +141,7 @@ struct Launch {
   u32 gate;            // event, or kNone
   u32 gate_arrivals;
   const i32* stop;         // nullptr without a token loop
+  const i32* sizes;        // kIterationSizes of them, or nullptr: they may change within an iteration
   u32 first_iteration;     // iterations are numbered from here; every counter starts at its arrivals * first_iteration
   const u8* streams;       // chunks of all workers; nullptr if there are none
   const Stream* stream;    // per worker

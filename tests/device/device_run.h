@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -60,8 +61,10 @@ class DeviceRun {
            });
   }
 
-  /// Task `index` ends the token loop in the iteration `iteration`, counted from 0.
+  /// Task `index` ends the token loop in the iteration `iteration`, counted from 0, and says what sizes the next one has.
   void stop_in(size_t index, u32 iteration) {
+    for (host::TaskBody& body : bodies_) body.sizes = sizes_.data();
+    for (u32 s = 0; s < kIterationSizes; ++s) sizes_[s] = host::TaskBody::size(0, s);
     bodies_[index].stop = &stop_;
     bodies_[index].stop_in = iteration;
     stop_task_ = static_cast<u32>(index);
@@ -154,6 +157,7 @@ class DeviceRun {
     parts.num_iterations = options_.num_iterations;
     if (stop_task_ != kNone) {
       parts.stop = &stop_;
+      parts.sizes = sizes_.data();
       parts.stop_task = stop_task_;
     }
     return parts;
@@ -203,6 +207,7 @@ class DeviceRun {
   std::vector<u32> first_chunks_;
   std::atomic<int> wrong_{0}, runs_{0};
   i32 stop_ = 0;
+  std::array<i32, kIterationSizes> sizes_ = {};
   u32 stop_task_ = kNone;
 };
 

@@ -307,9 +307,11 @@ struct TaskBody {
   std::atomic<int>*wrong = nullptr, *runs = nullptr;
   int* stop = nullptr;  // set in its iteration number `stop_in`
   uint32_t stop_in = 0;
+  int* sizes = nullptr;  // of each iteration others, written by the body that has `stop`
   void* mail = nullptr;  // a mailbox: gets the number of each iteration as a token
 
   uint64_t stamp(uint32_t i) const { return uint64_t{i} * num_tasks + index + 1; }
+  static int size(uint32_t i, uint32_t number) { return static_cast<int>(10 * i + number); }
 };
 inline uint32_t chunk_word(uint32_t stream_seed, uint32_t chunk, uint32_t at) {
   return (stream_seed * 0x9e3779b9u ^ chunk) * 0x85ebca6bu + at;

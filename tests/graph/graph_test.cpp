@@ -62,6 +62,29 @@ TEST(Graph, ADynamicSizeGoesThrough) {
   EXPECT_EQ(g.nodes()[0].dynamic.at("T"), "rows");
 }
 
+TEST(Graph, SizesLastAnIterationIfTheGateAloneWritesThem) {
+  // Rows are read before or behind the gate, and their number is counted by the gate's node or by another.
+  const auto sizes_last = [](bool is_behind, bool others_write) {
+    Graph g(registry());
+    const TensorId counts = g.state("counts", DType::i32, {4}), stop = g.state("stop", DType::i32, {1}),
+                   other = g.state("other", DType::i32, {4});
+    g.dynamic_size("rows", counts, 1);
+    const TensorId x = g.state("x", DType::f32, {Dim(8, "rows"), 3}), w = g.constant("w", DType::bf16, {7, 3});
+    const auto read = [&] { g.apply("linear", "y", {x, w}); };
+    if (!is_behind) read();
+    if (others_write)
+      g.add("count_up", "other_count", {counts}, {.outputs = {{"stop", g.state("s", DType::i32, {1})}}});
+    g.add("count_up", "count", {others_write ? other : counts}, {.outputs = {{"stop", stop}}});
+    EXPECT_FALSE(g.lasting_sizes()) << "without a gate nobody looks at them once an iteration";
+    g.set_gate("count", stop);
+    if (is_behind) read();
+    return g.lasting_sizes() == counts;
+  };
+  EXPECT_TRUE(sizes_last(false, false));
+  EXPECT_FALSE(sizes_last(true, false));
+  EXPECT_FALSE(sizes_last(false, true));
+}
+
 TEST(Graph, SaysWhatDoesNotFit) {
   Graph g(registry());
   const TensorId x = g.activation("x", DType::f32, {1, 4096});

@@ -22,6 +22,7 @@ namespace {
 
 /// The operands of a `sampling` of rows that each have a request of their own.
 struct Rows {
+  static constexpr i64 N = 45;  // requests: more than a warp has lanes
   const Rows* task = this;
   i64 r_begin = 0, r_end, R, V, S;
   std::vector<f32> logits_, f32s, logprobs, adjusted_;
@@ -35,18 +36,18 @@ struct Rows {
         V(vocabulary),
         S(length),
         logits_(static_cast<size_t>(rows * vocabulary)),
-        f32s(static_cast<size_t>(rows * batch::kSamplingFloats)),
+        f32s(static_cast<size_t>(N * batch::kSamplingFloats)),
         logprobs(static_cast<size_t>(rows)),
         adjusted_(logits_.size()),
         best_(static_cast<size_t>(rows)),
         request_(static_cast<size_t>(rows)),
-        fields(static_cast<size_t>(rows * batch::kRequestFields)),
-        texts(static_cast<size_t>(rows * length)),
-        i32s(static_cast<size_t>(rows * batch::kSamplingInts)),
+        fields(static_cast<size_t>(N * batch::kRequestFields)),
+        texts(static_cast<size_t>(N * length)),
+        i32s(static_cast<size_t>(N * batch::kSamplingInts)),
         tokens(static_cast<size_t>(rows), -1),
         heap_(logits_.size()) {
     bind();
-    for (i64 r = 0; r < rows; ++r) request_[static_cast<size_t>(r)] = static_cast<i32>(r);
+    for (i64 r = 0; r < rows; ++r) request_[static_cast<size_t>(r)] = static_cast<i32>((7 * r + 33) % N);
   }
   Rows(const Rows& other) = delete;
   static const Rows& of(const Rows& task) { return task; }
@@ -98,22 +99,23 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
   rows.find_best();
   const i32 all = static_cast<i32>(vocabulary);
   for (i64 r = 0; r < num_rows; ++r) {
-    f32* f32s = rows.sampling_f32 + r * batch::kSamplingFloats;
+    const i64 n = rows.sample_request[r];
+    f32* f32s = rows.sampling_f32 + n * batch::kSamplingFloats;
     f32s[batch::kTemperature] = one_of(random, {0.0f, 0.3f, 1.0f, 1.7f});
     f32s[batch::kTopP] = one_of(random, {1.0f, 0.95f, 0.5f, 0.01f, 0.0f});
     f32s[batch::kMinP] = one_of(random, {0.0f, 0.0f, 0.05f, 0.5f});
     f32s[batch::kRepetitionPenalty] = one_of(random, {1.0f, 1.0f, 0.0f, 1.3f, 0.8f});
     f32s[batch::kPresencePenalty] = one_of(random, {0.0f, 0.0f, 1.5f, -0.5f});
     f32s[batch::kFrequencyPenalty] = one_of(random, {0.0f, 0.0f, 0.25f});
-    i32* i32s = rows.sampling_i32 + r * batch::kSamplingInts;
+    i32* i32s = rows.sampling_i32 + n * batch::kSamplingInts;
     i32s[batch::kTopK] = one_of(random, {0, 0, 1, 3, 8, 20, 600, all - 1, all, all + 5});
     i32s[batch::kSeedLow] = static_cast<i32>(random());
     i32s[batch::kLogprobs] = static_cast<i32>(r % 2);
-    i32* fields = rows.requests + r * batch::kRequestFields;
+    i32* fields = rows.requests + n * batch::kRequestFields;
     fields[batch::kLength] = static_cast<i32>(1 + random() % length);
     fields[batch::kPrompt] = static_cast<i32>(random() % static_cast<u64>(fields[batch::kLength] + 1));
     for (i64 s = 0; s < length; ++s)
-      rows.history[r * length + s] = s % 5 == 0 ? rows.best[r] : static_cast<i32>(random() % static_cast<u64>(all));
+      rows.history[n * length + s] = s % 5 == 0 ? rows.best[r] : static_cast<i32>(random() % static_cast<u64>(all));
   }
   sample_rows(rows);
   const std::vector<i32> wanted = rows.tokens;

@@ -3,6 +3,7 @@
 // late, and in as wild an order as copies may come in. wide_short_ring_test.cpp does the same with fewer slots.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <random>
@@ -37,16 +38,17 @@ namespace {
 static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
               stream::wide_bytes(64) <= MEGALITH_AREA_BYTES);
 
-enum class Kind { plain, scaled, residual, gate_up };
+enum class Kind { plain, scaled, residual, gate_up, argmax };
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights.
 template <Kind kOf, i64 kMostRows, i64 kRowsOfWeights, i64 kColumns>
 struct Task {
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
-  static constexpr i64 T_largest = kMostRows, N = kRowsOfWeights, K = kColumns, L = 32;
+  static constexpr i64 T_largest = kMostRows, N = kRowsOfWeights, K = kColumns, V = N;
   static constexpr int kGroup = kKind == Kind::residual ? 32 : stream::wide_group(N, kMatrices);
-  static constexpr i64 C = kKind == Kind::residual ? N / L : 37;  // of squares
+  static constexpr i64 L = kGroup;  // of chunks, of the logits or of squares, of which there are C
+  static constexpr i64 C = kKind == Kind::residual || kKind == Kind::argmax ? (N + L - 1) / L : 37;
   static constexpr f32 eps = 1e-5f;
   static constexpr bool kInBlocks = K % row_blocks::kColumns == 0;
   std::conditional_t<kInBlocks, Blocked<const bf16, kMostRows, K>, const bf16*> x;
@@ -55,17 +57,26 @@ struct Task {
   const f32* residual;                                                    // (T, N)
   f32* y;                                                                 // (T, N)
   Blocked<bf16, kMostRows, kKind == Kind::residual ? N : 32> copy;        // (T, N)
-  i64 T, n_begin = kGroup, n_end = kKind == Kind::residual ? 3 * kGroup : 3 * kGroup + kGroup / 2;
-  i64 c_begin = 1, c_end = 3;
+  f32* logits;                                                            // (T, V)
+  f32* value;                                                             // (T, C)
+  i32* index;                                                             // (T, C)
+  i64 T, n_begin = kGroup,
+         n_end = kKind == Kind::residual ? 3 * kGroup
+                 : kKind == Kind::argmax ? min(4 * L, N)
+                                         : 3 * kGroup + kGroup / 2;
+  i64 c_begin = 1, c_end = kKind == Kind::argmax ? 4 : 3;
   static constexpr u64 kFirstChunk = 5;
-  RingPlace ring = ring_place(kFirstChunk);
+  RingPlace ring = RingPlace{0, 0}.any_further(kFirstChunk);
   Epoch epoch = {7, nullptr};
+  const Task* task = nullptr;  // as it was handed out
 
+  static const Task& of(const Task& task) { return task; }
   void run() const {
     if constexpr (kKind == Kind::plain) wide_linear(*this);
     if constexpr (kKind == Kind::scaled) wide_scaled_linear(*this);
     if constexpr (kKind == Kind::residual) wide_linear_residual_squares(*this);
     if constexpr (kKind == Kind::gate_up) wide_scaled_gate_up(*this);
+    if constexpr (kKind == Kind::argmax) wide_linear_argmax(*this);
   }
 };
 
@@ -77,6 +88,7 @@ class WideBlock : public ::testing::Test {
   bf16 one() { return to_bf16(std::normal_distribution<f32>()(random_)); }
   void make(i64 rows) {
     task_.T = rows;
+    task_.task = &task_;
     x_.assign(static_cast<size_t>(Of::T_largest) * K, bf16{0x7fc0});
     plain_ = x_;
     for (size_t i = 0; i < static_cast<size_t>(rows) * K; ++i) {
@@ -102,7 +114,10 @@ class WideBlock : public ::testing::Test {
     y_.assign(static_cast<size_t>(rows) * N, NAN);
     if (Of::kKind == Kind::residual) copy_.assign(static_cast<size_t>(Of::T_largest) * N, bf16{0x7fc0});
     task_.squares = squares_.data(), task_.norm = norm_.data(), task_.residual = residual_.data();
-    task_.y = y_.data(), task_.copy = {copy_.data()};
+    largest_.assign(static_cast<size_t>(rows * Of::C), NAN);
+    column_of_largest_.assign(largest_.size(), -1);
+    task_.y = task_.logits = y_.data(), task_.copy = {copy_.data()};
+    task_.value = largest_.data(), task_.index = column_of_largest_.data();
   }
   /// As a producer does, each chunk once its slot is free and all but the last few are in, but those in the wrong
   /// order.
@@ -178,7 +193,7 @@ class WideBlock : public ::testing::Test {
                        to_f32(weights_[(matrix * N + static_cast<size_t>(n)) * K + k]);
       result.value += term, result.size += std::abs(term);
     }
-    if (Of::kKind == Kind::plain || Of::kKind == Kind::residual) return result;
+    if (Of::kKind != Kind::scaled && Of::kKind != Kind::gate_up) return result;
     f64 squares = 0;
     for (i64 c = 0; c < Of::C; ++c) squares += squares_[static_cast<size_t>(t * Of::C + c)];
     const f64 scale = 1 / std::sqrt(squares / K + Of::eps);
@@ -188,11 +203,11 @@ class WideBlock : public ::testing::Test {
     for (i64 t = 0; t < task_.T; ++t)
       for (i64 n = 0; n < Of::N; ++n) {
         const size_t at = static_cast<size_t>(t) * N + static_cast<size_t>(n);
-        SCOPED_TRACE(testing::Message() << "row " << t << " of " << task_.T << ", column " << n);
         if (n < task_.n_begin || n >= task_.n_end) {
-          ASSERT_TRUE(std::isnan(y_[at])) << "of another task";
+          ASSERT_TRUE(std::isnan(y_[at])) << "row " << t << ", column " << n << " is another task's";
           continue;
         }
+        SCOPED_TRACE(testing::Message() << "row " << t << " of " << task_.T << ", column " << n);
         Sum wanted = sum(0, t, n);
         if (Of::kKind == Kind::residual) wanted.value += residual_[at];
         if (Of::kKind == Kind::gate_up) {
@@ -203,11 +218,27 @@ class WideBlock : public ::testing::Test {
         ASSERT_NEAR(y_[at], wanted.value, 1e-6 * wanted.size);
       }
     if constexpr (Of::kKind == Kind::residual) check_copy();
+    if constexpr (Of::kKind == Kind::argmax) check_largest();
     // Who has a chunk gives it back, for as many as the ring waits for.
     for (u64 s = 0; s < kRingSlots; ++s) {
       const u64 first = (s + kRingSlots - Of::kFirstChunk % kRingSlots) % kRingSlots;
       EXPECT_EQ(ring_barriers().empty[s], (num_chunks_ + kRingSlots - 1 - first) / kRingSlots * kWarps);
     }
+  }
+  void check_largest() const {
+    for (i64 t = 0; t < task_.T; ++t)
+      for (i64 c = 0; c < Of::C; ++c) {
+        const size_t at = static_cast<size_t>(t * Of::C + c);
+        SCOPED_TRACE(testing::Message() << "row " << t << " of " << task_.T << ", chunk " << c);
+        if (c < task_.c_begin || c >= task_.c_end) {
+          ASSERT_EQ(column_of_largest_[at], -1) << "of another task";
+          continue;
+        }
+        const auto row = y_.begin() + t * Of::N;
+        const auto largest = std::max_element(row + c * Of::L, row + min((c + 1) * Of::L, Of::N));
+        ASSERT_EQ(column_of_largest_[at], largest - row);
+        ASSERT_EQ(largest_[at], *largest);
+      }
   }
   void check_copy() const {
     for (i64 t = 0; t < task_.T; ++t)
@@ -237,7 +268,8 @@ class WideBlock : public ::testing::Test {
   std::atomic<bool> ready_{false};
   u64 num_chunks_ = 0;
   std::vector<bf16> x_, plain_, norm_, weights_, copy_;
-  std::vector<f32> squares_, residual_, y_;
+  std::vector<f32> squares_, residual_, y_, largest_;
+  std::vector<i32> column_of_largest_;
 };
 
 // Of 64, 48 and 32 rows of weights; of fewer chunks than there are warpgroups and of more; of up to 16, 64 and 128
@@ -246,7 +278,8 @@ using Tasks = ::testing::Types<
     Task<Kind::plain, 16, 32770, 168>, Task<Kind::plain, 64, 6150, 416>, Task<Kind::plain, 128, 200, 1312>,
     Task<Kind::scaled, 64, 6150, 832>, Task<Kind::scaled, 128, 200, 288>, Task<Kind::residual, 32, 128, 1312>,
     Task<Kind::residual, 128, 128, 768>, Task<Kind::residual, 16, 96, 2848>, Task<Kind::gate_up, 48, 12288, 672>,
-    Task<Kind::gate_up, 128, 3072, 352>, Task<Kind::gate_up, 64, 70, 264>>;
+    Task<Kind::gate_up, 128, 3072, 352>, Task<Kind::gate_up, 64, 70, 264>, Task<Kind::argmax, 64, 118, 416>,
+    Task<Kind::argmax, 48, 6150, 416>, Task<Kind::argmax, 128, 32770, 168>>;
 TYPED_TEST_SUITE(WideBlock, Tasks);
 
 TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {

@@ -48,13 +48,13 @@ TEST(Mailbox, EmptyTakesNothingAndFullTakesTurns) {
 TEST(Mailbox, RecordsWrittenTogetherComeTogether) {
   Ring ring(4, 0xfffffffe);  // over the end of the ring and of the counter
   MailRecord record{};
-  const u32 head = ring.mailbox.head;
-  ASSERT_TRUE(mailbox_reserve(&ring.mailbox, head, 3, &ring.abort));
-  for (u32 i = 3; i-- > 0;) mailbox_write(&ring.mailbox, head + i, token(static_cast<i32>(i)));
+  MailWriter writer = mailbox_writer(&ring.mailbox);
+  ASSERT_TRUE(mailbox_reserve(&ring.mailbox, writer, 3, &ring.abort));
+  for (u32 i = 3; i-- > 0;) mailbox_write(writer, i, token(static_cast<i32>(i)), monotonic_ns());
   EXPECT_FALSE(mailbox_take(&ring.mailbox, &record, 0)) << "nothing is there before it is published";
-  mailbox_publish(&ring.mailbox, head + 3);
+  mailbox_publish(&ring.mailbox, writer.head += 3);
   ring.abort = 1;
-  EXPECT_FALSE(mailbox_reserve(&ring.mailbox, head + 3, 2, &ring.abort)) << "there is room for one";
+  EXPECT_FALSE(mailbox_reserve(&ring.mailbox, writer, 2, &ring.abort)) << "there is room for one";
   for (i32 i = 0; i < 3; ++i) {
     ASSERT_TRUE(mailbox_take(&ring.mailbox, &record, 0));
     EXPECT_EQ(record.token, i);

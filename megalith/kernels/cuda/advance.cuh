@@ -6,6 +6,7 @@
 
 #include "megalith/kernels/advance_layout.h"
 #include "megalith/kernels/cpu/advance.h"
+#include "megalith/kernels/cuda/mail.cuh"
 #include "megalith/kernels/cuda/ring.cuh"
 #include "megalith/kernels/cuda/words.cuh"
 
@@ -18,8 +19,10 @@ struct AdvanceCopy {
   f32 logprob[advance::kMostRequests];
   i32 row_request[advance::kMostRows], row_position[advance::kMostRows], row_start[advance::kMostRows];
   i32 stop_tokens[advance::kMostStopTokens], counts[batch::kCountFields], num_records;
-  i32 taken[advance::kMostRequests];    // of each request the token that was just taken in, or -1
-  u32 is_over, has_room, first_record;  // after an abort; for the records in the mailbox; the first one's number
+  i32 taken[advance::kMostRequests];  // of each request the token that was just taken in, or -1
+  u32 is_over, has_room;              // after an abort; for the records in the mailbox
+  runtime::MailWriter writer;         // as it was before them
+  u64 now;
   alignas(16) runtime::MailRecord records[2 * advance::kMostRequests];
 };
 
@@ -112,6 +115,17 @@ inline void plan_rows_by_warp(const View& view) {
   view.counts[batch::kSamples] = samples;
 }
 
+/// Brings what the task reads into the L2, by a warp that is tasks ahead: since the last iteration all weights have
+/// passed through it.
+template <class Args>
+inline void advance_ahead(const Args& args) {
+  constexpr u32 kRequests = static_cast<u32>(Args::N);
+  prefetch_lines(args.requests, kRequests * batch::kRequestFields * 4);
+  prefetch_lines(args.sample_request, kRequests * 4);
+  prefetch_lines(args.stop_tokens, static_cast<u32>(Args::E) * 4);
+  prefetch_lines(args.abort, sizeof(*args.abort));
+}
+
 template <class Args>
 inline void advance_by_block(const Args& args) {
   static_assert(Args::N <= advance::kMostRequests && Args::R_largest <= Args::N &&
@@ -128,11 +142,13 @@ inline void advance_by_block(const Args& args) {
   runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
   if (warp() == kWarps - 1) {
-    // A token and the end of a text each.
     if (lane() == 0) {
-      copy.first_record = next_mail().is_known != 0 ? next_mail().record : load_relaxed(&mailbox->head);
-      copy.has_room =
-          runtime::mailbox_reserve(mailbox, copy.first_record, static_cast<u32>(2 * samples), args.abort) ? 1 : 0;
+      NextMail& next = next_mail();
+      if (next.is_known == 0) next = {runtime::mailbox_writer(mailbox), 1};
+      // A token and the end of a text each.
+      copy.has_room = runtime::mailbox_reserve(mailbox, next.writer, static_cast<u32>(2 * samples), args.abort) ? 1 : 0;
+      copy.writer = next.writer;
+      copy.now = runtime::monotonic_ns();
     }
   } else {
     each(N * batch::kRequestFields, [&](int i) { copy.requests[i] = args.requests[i]; });
@@ -181,13 +197,11 @@ inline void advance_by_block(const Args& args) {
   block_sync();
   if (copy.is_over != 0 || copy.has_room == 0) return;
   const int num_records = copy.num_records;
-  const u32 first_record = copy.first_record;
   for (int i = thread(); i < num_records; i += kThreads)
-    runtime::mailbox_write(mailbox, first_record + static_cast<u32>(i), copy.records[i]);
+    runtime::mailbox_write(copy.writer, static_cast<u32>(i), copy.records[i], copy.now);
   if (thread() != 0 || num_records == 0) return;
-  next_mail() = {1, first_record + static_cast<u32>(num_records)};
   args.task->mail = mailbox;
-  args.task->mail_head = next_mail().record;
+  args.task->mail_head = next_mail().writer.head += static_cast<u32>(num_records);
 }
 
 }  // namespace megalith::kernels

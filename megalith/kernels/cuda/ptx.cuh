@@ -19,8 +19,20 @@ namespace megalith::kernels {
 /// has 96 registers, since they are dealt to four warps at a time. With 8 warps Qwen3-0.6B took 6 % longer on an H200,
 /// and Qwen3-8B 0.6 % less.
 inline constexpr int kThreads = 512, kWarpLanes = 32, kWarps = kThreads / kWarpLanes;
-/// A block has three warps more, with duties of their own (runtime/cuda/worker.cuh).
-inline constexpr int kBlockThreads = kThreads + 3 * kWarpLanes;
+/// A block has three warps more, with duties of their own (runtime/cuda/worker.cuh), and one that makes them four: only
+/// so many give up registers together.
+inline constexpr int kBlockThreads = kThreads + 4 * kWarpLanes;
+
+/// The threads that run bodies take registers which those behind them give up: 104 and 64 instead of 96 each, in a block
+/// that has 640 x 96. Each is called once, by all its warps, and nothing behind the one comes behind the other; only so
+/// does the assembler deal them out (PTX ISA, setmaxnreg).
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && MEGALITH_STREAM_ROWS > 2
+inline void registers_give() { asm volatile("setmaxnreg.dec.sync.aligned.u32 64;"); }
+inline void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 104;"); }
+#else
+inline void registers_give() {}
+inline void registers_take() {}
+#endif
 
 /// Where weights stream, asked for again wherever it is used: what follows from it, of all bodies, the compiler else
 /// works out before the first task and keeps, where there are no registers for it, in local memory. In the attention of
@@ -323,7 +335,12 @@ inline u32 load_pair(const bf16* from) {
   return pair;
 }
 /// Into the L2, a line of 128 bytes.
-inline void prefetch_line(const bf16* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
+inline void prefetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
+/// All lines of `bytes` bytes, by a warp.
+inline void prefetch_lines(const void* from, u32 bytes) {
+  for (u32 at = static_cast<u32>(lane()) * 128; at < bytes; at += kWarpLanes * 128)
+    prefetch_line(static_cast<const u8*>(from) + at);
+}
 
 /// Of shared memory; `at`: shared_address().
 inline uint4 load_shared(u32 at) {
@@ -368,6 +385,10 @@ inline uint4 load_transposed(u32 row) {
 /// 16 bytes, or zeros in their place if `bytes` is 0.
 inline void copy_begin(u32 to, const bf16* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+/// Four values.
+inline void copy_four(f32* to, const f32* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared_address(to)), "l"(from) : "memory");
 }
 inline void copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 /// Until at most `kLeft` of what this thread committed are under way.

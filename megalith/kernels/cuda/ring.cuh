@@ -43,9 +43,5 @@ struct RingPlace {
     return {next % kRingBarriers, parity ^ (next / kRingBarriers & 1)};
   }
 };
-/// Of a chunk, counted from the launch.
-inline RingPlace ring_place(u64 chunk) {
-  return {static_cast<u32>(chunk % kRingBarriers), static_cast<u32>(chunk / kRingBarriers) & 1};
-}
 
 }  // namespace megalith::kernels

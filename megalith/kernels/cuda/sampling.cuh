@@ -50,6 +50,26 @@ inline f32 log_probability_by_block(const f32* logits, i32 vocabulary, i32 best,
   return logits[token] - largest - log(static_cast<f32>(sum));
 }
 
+/// Whether a request wants nothing but the likeliest token. All of them are asked for together, a request a lane, since
+/// whose row it is stands in memory, too. By all lanes of a warp.
+template <class Args>
+inline bool wants_likeliest(const Args& a, i64 request) {
+  constexpr i32 N = static_cast<i32>(Args::N);
+  bool wants = false;
+#pragma unroll
+  for (i32 first = 0; first < N; first += kWarpLanes) {
+    const i32 n = min(first + lane(), N - 1);
+    f32 f32s[batch::kSamplingFloats];
+#pragma unroll
+    for (i32 i = 0; i < batch::kSamplingFloats; ++i) f32s[i] = a.sampling_f32[n * batch::kSamplingFloats + i];
+    const bool wants_logprob = a.sampling_i32[n * batch::kSamplingInts + batch::kLogprobs] != 0;
+    const u32 of_lanes =
+        __ballot_sync(0xffffffffu, f32s[batch::kTemperature] <= 0.0f && !has_penalties(f32s) && !wants_logprob);
+    if (request / kWarpLanes * kWarpLanes == first) wants = (of_lanes >> request % kWarpLanes & 1) != 0;
+  }
+  return wants;
+}
+
 template <class Args>
 inline i32 likeliest_token(const Args& a, i64 r) {
   return min(max(a.best[r], 0), static_cast<i32>(a.V) - 1);  // after an abort it may be anything
@@ -98,11 +118,10 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
     const i64 request = a.sample_request[r];
     const i32 likeliest = likeliest_token(a, r);
     logprob = soundness(a.logits + r * a.V);
-    f32 f32s[batch::kSamplingFloats];
-#pragma unroll
-    for (i32 i = 0; i < batch::kSamplingFloats; ++i) f32s[i] = a.sampling_f32[request * batch::kSamplingFloats + i];
-    wants_logprob = a.sampling_i32[request * batch::kSamplingInts + batch::kLogprobs] != 0;
-    if (f32s[batch::kTemperature] <= 0.0f && !has_penalties(f32s)) token = likeliest;
+    if (wants_likeliest(a, request))
+      token = likeliest;
+    else
+      wants_logprob = a.sampling_i32[request * batch::kSamplingInts + batch::kLogprobs] != 0;
   }
   if (token < 0) token = drawn_token<Args>(task, r);
   if (wants_logprob) {
@@ -113,6 +132,15 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
   const auto& a = Args::of(task);
   a.token[r] = token;
   a.logprob[r] = logprob;
+}
+
+/// Brings what rows ask for into the L2, by a warp that is tasks ahead, as advance_ahead() does.
+template <class Args>
+inline void sampling_ahead(const Args& a) {
+  constexpr u32 kRequests = static_cast<u32>(Args::N);
+  prefetch_lines(a.sample_request, static_cast<u32>(a.R_largest) * 4);
+  prefetch_lines(a.sampling_f32, kRequests * batch::kSamplingFloats * 4);
+  prefetch_lines(a.sampling_i32, kRequests * batch::kSamplingInts * 4);
 }
 
 /// The body of the operator `sampling`: one token per sample row.

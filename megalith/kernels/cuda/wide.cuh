@@ -174,7 +174,8 @@ template <int kChunkRows, int kParts, class X>
 class ActivationsAhead {
  public:
   static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a chunk
-  static constexpr int kAhead = kBlocks > 5 ? kBlocks / 2 : kBlocks;  // with more of them it spills
+  /// With all of a chunk's the step is longer, though registers had room: they are asked for behind the copies under way.
+  static constexpr int kAhead = kBlocks > 5 ? kBlocks / 2 : kBlocks;
 
   ActivationsAhead(X x, int rows, int columns)
       : x_(x),
@@ -285,31 +286,38 @@ inline void find_scales(const Args& args) {
     wide_scales[row] = fast_rsqrt(fast_divide(total, static_cast<f32>(static_cast<int>(Args::K))) + Args::eps);
 }
 
-/// All turns of a task, of kGroup rows of each of kMatrices matrices: `put(row, place, column)` for each pair of
-/// results, places as wide_sum() counts them. `meanwhile()`: once, while the first activations are on their way.
-template <int kGroup, int kMatrices, class X, class Args, class Meanwhile, class Put>
-inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
-  constexpr int kChunkRows = kGroup * kMatrices, kParts = stream::wide_parts(Args::T_largest);
-  constexpr int K = static_cast<int>(Args::K), kPairs = kGroup / 2;
-  const int rows = static_cast<int>(args.T), n_begin = static_cast<int>(args.n_begin),
-            n_end = static_cast<int>(args.n_end);
+/// All turns of a task, of kChunkRows rows of weights, from `begin` in steps of `step` up to `end`: `finish(at)` when
+/// the sums of a turn are there. `meanwhile()`: once, while the first activations are on their way.
+template <int kChunkRows, class X, class Args, class Meanwhile, class Finish>
+inline void wide_turns(const Args& args, X x, int begin, int end, int step, Meanwhile meanwhile, Finish finish) {
+  constexpr int kParts = stream::wide_parts(Args::T_largest);
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
-  ActivationsAhead<kChunkRows, kParts, X> activations(x, rows, K);
+  ActivationsAhead<kChunkRows, kParts, X> activations(x, static_cast<int>(args.T), static_cast<int>(Args::K));
   meanwhile();
 #pragma unroll 1
-  for (int first = n_begin; first < n_end; first += kGroup) {
+  for (int at = begin; at < end; at += step) {
     WideSums<kChunkRows, kParts> sums;
     sums.multiply(ring, activations);
     ring = ring.any_further(static_cast<u32>(activations.count()));
-    if (first > n_begin) block_sync();  // those before were read
+    if (at > begin) block_sync();  // those before were read
     sums.put();
     block_sync();
+    finish(at);
+  }
+}
+/// The same of kGroup rows of each of kMatrices matrices: `put(row, place, column)` for each pair of results, places as
+/// wide_sum() counts them.
+template <int kGroup, int kMatrices, class X, class Args, class Meanwhile, class Put>
+inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
+  constexpr int kPairs = kGroup / 2;
+  const int rows = static_cast<int>(args.T), n_end = static_cast<int>(args.n_end);
+  wide_turns<kGroup * kMatrices>(args, x, static_cast<int>(args.n_begin), n_end, kGroup, meanwhile, [&](int first) {
     for (int i = thread(); i < rows * kPairs; i += kThreads) {
       const int row = i / kPairs, n = (i - row * kPairs) * 2;
       if (first + n < n_end) put(row, n, first + n);
     }
-  }
+  });
 }
 
 /// y = x weight^T.
@@ -322,44 +330,99 @@ inline void wide_linear(const Args& args) {
     put_pair(args.y, row * static_cast<int>(Args::N) + column, y.x, y.y, args.epoch);
   });
 }
-/// y = residual + x weight^T, with a copy that has the next norm's weight, and squares.
+/// logits = x weight^T, and the largest of each chunk of L columns with the lowest column that has it. A chunk is a
+/// turn; a warp looks after a few rows of activations together.
+template <class Args>
+inline void wide_linear_argmax(const Args& args) {
+  constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C),
+                kAtOnce = 4;
+  static_assert(L <= 2 * kWarpLanes);
+  const auto nothing = [] {};
+  const int rows = static_cast<int>(args.T);
+  wide_turns<L>(args, wide_rows(args, args.x), static_cast<int>(args.c_begin), static_cast<int>(args.c_end), 1, nothing,
+                [&](int c) {
+                  const int n = 2 * lane(), column = c * L + n;
+                  const bool has_pair = n < L && column < V;
+#pragma unroll 1
+                  for (int first = warp(); first < rows; first += kAtOnce * kWarps) {
+                    f32 best[kAtOnce];
+                    int at[kAtOnce];
+#pragma unroll
+                    for (int i = 0; i < kAtOnce; ++i) {
+                      const int row = first + i * kWarps;
+                      best[i] = -kInfinity;
+                      at[i] = 0x7fffffff;
+                      if (!has_pair || row >= rows) continue;
+                      const float2 y = wide_sum<L>(args, row, n);
+                      *reinterpret_cast<float2*>(args.logits + i64(row) * V + column) = y;
+                      best[i] = y.y > y.x ? y.y : y.x;
+                      at[i] = y.y > y.x ? column + 1 : column;
+                    }
+#pragma unroll
+                    for (int apart = kWarpLanes / 2; apart > 0; apart /= 2)
+#pragma unroll
+                      for (int i = 0; i < kAtOnce; ++i) {
+                        const f32 other = from_lane(best[i], apart);
+                        const int of_other = from_lane(at[i], apart);
+                        if (other > best[i] || (other == best[i] && of_other < at[i]))
+                          best[i] = other, at[i] = of_other;
+                      }
+#pragma unroll
+                    for (int i = 0; i < kAtOnce; ++i) {
+                      const int row = first + i * kWarps;
+                      if (lane() != 0 || row >= rows) continue;
+                      put(args.value, row * C + c, best[i], args.epoch);
+                      // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
+                      put(args.index, row * C + c, at[i] == 0x7fffffff ? c * L : at[i], args.epoch);
+                    }
+                  }
+                });
+}
+
+/// y = residual + x weight^T, with a copy that has the next norm's weight, and squares. What is not needed while it
+/// multiplies is looked up behind that: activations need the registers.
 template <class Args>
 inline void wide_linear_residual_squares(const Args& args) {
   constexpr int kGroup = static_cast<int>(Args::L), kPairs = kGroup / 2, K = static_cast<int>(Args::K);
   constexpr int kRowsAtOnce = kThreads / kPairs,
                 kPasses = (static_cast<int>(Args::T_largest) + kRowsAtOnce - 1) / kRowsAtOnce,
                 kParts = stream::wide_parts(Args::T_largest);
+  const auto of_task = [task = args.task] { return Args::of(*task); };
   const auto x = wide_rows(args, args.x);
-  const int rows = static_cast<int>(args.T), begin = static_cast<int>(args.c_begin), end = static_cast<int>(args.c_end);
-  const u32 me = keep(threadIdx.x);
-  const int first_row = static_cast<int>(me / kPairs), n = static_cast<int>(me % kPairs) * 2;
+  const int rows = static_cast<int>(args.T), end = static_cast<int>(args.c_end);
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
   ActivationsAhead<kGroup, kParts, decltype(x)> activations(x, rows, K);
+  // Behind the sums, (rows, kGroup).
+  f32* const before = wide_sums<kGroup, kParts>(kParts, 0);
 #pragma unroll 1
-  for (int c = begin; c < end; ++c) {
-    const int column = c * kGroup + n;
+  for (int c = static_cast<int>(args.c_begin); c < end; ++c) {
     // What is added to the sums is on its way while they are formed.
-    const u32 norm = *reinterpret_cast<const u32*>(args.norm + column);
-    float2 before[kPasses] = {};
-#pragma unroll
-    for (int i = 0; i < kPasses; ++i) {
-      const int row = first_row + i * kRowsAtOnce;
-      if (row < rows) before[i] = *reinterpret_cast<const float2*>(args.residual + row * (Args::C * Args::L) + column);
+    constexpr int kFours = kGroup / 4;
+#pragma unroll 1
+    for (int i = thread(); i < rows * kFours; i += kThreads) {
+      const int row = i / kFours, n = i % kFours * 4;
+      copy_four(before + row * kGroup + n, of_task().residual + row * (Args::C * Args::L) + c * kGroup + n);
     }
+    copy_commit();
     WideSums<kGroup, kParts> sums;
     sums.multiply(ring, activations);
     ring = ring.any_further(static_cast<u32>(activations.count()));
-    if (c > begin) block_sync();  // those before were read
     sums.put();
+    copy_wait<0>();
     block_sync();
+    const Args now = of_task();
+    const int first_row = thread() / kPairs, n = thread() % kPairs * 2, column = c * kGroup + n;
+    const u32 norm = *reinterpret_cast<const u32*>(now.norm + column);
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
       if (i * kRowsAtOnce >= rows) break;
       const int row = first_row + i * kRowsAtOnce;
-      const float2 y = wide_sum<kGroup>(args, row, n);
-      put_with_squares(args, row < rows, row, column, {before[i].x + y.x, before[i].y + y.y}, norm);
+      const float2 y = wide_sum<kGroup>(args, row, n),
+                   of_row = *reinterpret_cast<const float2*>(before + row * kGroup + n);
+      put_with_squares(now, row < rows, row, column, {of_row.x + y.x, of_row.y + y.y}, norm);
     }
+    if (c + 1 < end) block_sync();  // they were read
   }
 }
 

@@ -21,13 +21,6 @@ inline u32& stopped() { return shared_variable<u32, place::kStopped, place::kEnd
 /// Not 0 once the run is aborted.
 inline const u32*& abort_word() { return shared_variable<const u32*, place::kAbortWord, place::kStopped>(); }
 
-/// Which records the block's next mail to the host goes to, unless it had none in this run: the mailbox says so only
-/// when the herald has published what went before.
-struct NextMail {
-  u32 is_known, record;
-};
-inline NextMail& next_mail() { return shared_variable<NextMail, place::kNextMail, place::kEnd>(); }
-
 /// A tensor that is read, as the type of one that is written: one type for both in what all projections share.
 inline Words<f32> as_output(Words<f32> words) { return words; }
 inline f32* as_output(const f32* plain) { return const_cast<f32*>(plain); }

@@ -19,8 +19,10 @@
 // (runtime/cuda/launcher.h), so the path between two tasks never waits for the host's link.
 #pragma once
 
+#include "megalith/kernels/cuda/mail.cuh"
 #include "megalith/kernels/cuda/ring.cuh"
 #include "megalith/kernels/cuda/row_table.cuh"
+#include "megalith/kernels/cuda/sizes.cuh"
 #include "megalith/kernels/cuda/words.cuh"
 #include "megalith/runtime/cuda/sync.cuh"
 #include "megalith/runtime/mailbox.h"
@@ -107,10 +109,9 @@ template <class LookAhead>
 inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead look_ahead) {
   constexpr u32 kRecordWords = sizeof(TaskRecord) / sizeof(u32), kLanes = kernels::kWarpLanes,
                 kEach = (kRecordWords + kLanes - 1) / kLanes;
-  const u32 num_chunks = launch.streams == nullptr ? 0 : static_cast<u32>(launch.stream[worker].num_chunks);
   const u32 lane = static_cast<u32>(kernels::lane());
   u32 iteration = launch.first_iteration;
-  u64 chunk = 0;  // the iteration's first
+  kernels::RingPlace ring = {0, 0};  // of the iteration's first chunk
   const u32* const list = launch.list + launch.list_begin[worker];
   const u32 count = launch.list_begin[worker + 1] - launch.list_begin[worker];
   // A lane has its words of the next task's record, and knows which one comes after that.
@@ -135,28 +136,30 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
       if (lane + i * kLanes < kRecordWords)
         reinterpret_cast<u32*>(static_cast<TaskRecord*>(&frame))[lane + i * kLanes] = record[i];
     kernels::warp_sync();
-    const u32 *const waits = reinterpret_cast<const u32*>(launch.waits + frame.first_wait),
-                     *const signals = launch.signals + frame.first_signal,
-                     *const operands = reinterpret_cast<const u32*>(launch.operands + frame.first_operand);
-    const u32 wait_words = frame.num_waits * (sizeof(WaitRecord) / sizeof(u32)), signal_words = frame.num_signals,
-              operand_words = frame.num_operands * 2;
-    const u32 wait = lane < wait_words ? waits[lane] : 0, signal = lane < signal_words ? signals[lane] : 0,
-              operand = lane < operand_words ? operands[lane] : 0;
+    // Asked anew below, where a task has more of them than a lane each.
+    const auto waits = [&] { return reinterpret_cast<const u32*>(launch.waits + frame.first_wait); };
+    const auto signals = [&] { return launch.signals + frame.first_signal; };
+    const auto operands = [&] { return reinterpret_cast<const u32*>(launch.operands + frame.first_operand); };
+    const auto wait_words = [&] { return frame.num_waits * static_cast<u32>(sizeof(WaitRecord) / sizeof(u32)); };
+    const auto signal_words = [&] { return frame.num_signals; };
+    const auto operand_words = [&] { return frame.num_operands * 2; };
+    const u32 wait = lane < wait_words() ? waits()[lane] : 0, signal = lane < signal_words() ? signals()[lane] : 0,
+              operand = lane < operand_words() ? operands()[lane] : 0;
     fetch(next);
     const u32 after_next = list[at + 2 < count ? at + 2 : (at + 2) % count];
     if (lane == 0) {
       frame.head = {index, frame.body, frame.num_waits, at == 0 ? 1u : 0u};
       frame.iteration = iteration;
       frame.times = launch.profile != nullptr ? &frame.own_times : nullptr;
-      frame.ring = kernels::ring_place(chunk + frame.first_chunk);
+      frame.ring = ring.any_further(frame.first_chunk);
       frame.scratch = scratch;
       frame.mail = nullptr;
     }
-    const auto put_words = [&](void* to, const u32* from, u32 first_word, u32 num_words) {
+    const auto put_words = [&](void* to, auto from, u32 first_word, auto num_words) {
       u32* const words = static_cast<u32*>(to);
-      if (lane < num_words) words[lane] = first_word;
+      if (lane < num_words()) words[lane] = first_word;
 #pragma unroll 1
-      for (u32 i = lane + kLanes; i < num_words; i += kLanes) words[i] = from[i];
+      for (u32 i = lane + kLanes; i < num_words(); i += kLanes) words[i] = from()[i];
     };
     put_words(frame.waits, waits, wait, wait_words);
     put_words(frame.signals, signals, signal, signal_words);
@@ -169,7 +172,7 @@ inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead l
     if (++at == count) {
       at = 0;
       ++iteration;
-      chunk += num_chunks;
+      if (launch.streams != nullptr) ring = ring.any_further(static_cast<u32>(launch.stream[worker].num_chunks));
     }
     if (++slot == kFrames) {
       slot = 0;
@@ -336,7 +339,9 @@ inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
   if (has_stopped() || load_relaxed(&launch.control->abort) != 0) return Go::abort;
   if (launch.gate != kNone && !event_wait(launch, status, launch.gate, launch.gate_arrivals * iteration))
     return Go::abort;
-  return launch.stop != nullptr && *static_cast<const volatile i32*>(launch.stop) != 0 ? Go::stop : Go::run;
+  const i32 stop = launch.stop != nullptr ? *static_cast<const volatile i32*>(launch.stop) : 0;
+  kernels::look_up_sizes(launch.sizes);
+  return stop != 0 ? Go::stop : Go::run;
 }
 
 /// P0, P2 and P3, by the consumers, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All that a
@@ -415,13 +420,19 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
     ended() = kernels::stopped() = kernels::stream_idle() = 0;
     kernels::next_mail().is_known = 0;
     kernels::row_table().epoch = 0;
+    kernels::iteration_sizes().at = nullptr;
     kernels::abort_word() = &launch.control->abort;
   }
   kernels::whole_block_sync();
   const int warp = kernels::warp();
-  if (warp == kernels::kWarps) return producer_run(launch, worker);
-  if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch, look_ahead);
-  if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
+  if (warp >= kernels::kWarps) {
+    kernels::registers_give();
+    if (warp == kernels::kWarps) return producer_run(launch, worker);
+    if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch, look_ahead);
+    if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
+    return;
+  }
+  kernels::registers_take();
   const WorkerState end = consumers_run(launch, worker, run_task);
   if (kernels::thread() != 0) return;
   kernels::flag_set(&ended());

@@ -33,6 +33,8 @@ void run_body(u32, const Frame& frame) {
   host::dawdle();
   demand(frame.num_operands == body.operands.size());
   for (u32 o = 0; o < frame.num_operands; ++o) demand(frame.operands[o] == body.operands[o]);
+  for (u32 s = 0; body.sizes != nullptr && s < kIterationSizes; ++s)
+    demand(iteration_size(body.sizes + s) == host::TaskBody::size(i, s));
 
   for (size_t k = static_cast<size_t>(thread()); k < body.reads.size(); k += kThreads) {
     const host::Element& element = body.reads[k];
@@ -66,16 +68,20 @@ void run_body(u32, const Frame& frame) {
       host::store(element, body.stamp(i));
   }
   if (thread() != 0) return;
-  if (body.stop != nullptr && i == body.stop_in) *body.stop = 1;
+  if (body.stop != nullptr) {
+    if (i == body.stop_in) *body.stop = 1;
+    for (u32 s = 0; s < kIterationSizes; ++s) body.sizes[s] = host::TaskBody::size(i + 1, s);
+  }
   auto* const mail = static_cast<Mailbox*>(body.mail);
   if (mail != nullptr) {
     // As kernels/cuda/advance.cuh.
-    const u32 head = next_mail().is_known != 0 ? next_mail().record : load_relaxed(&mail->head);
-    if (mailbox_reserve(mail, head, 1, kernels::abort_word())) {
-      mailbox_write(mail, head, {.token = static_cast<i32>(i)});
-      next_mail() = {1, head + 1};
+    NextMail& next = next_mail();
+    if (next.is_known == 0) next = {mailbox_writer(mail), 1};
+    if (mailbox_reserve(mail, next.writer, 1, kernels::abort_word())) {
+      mailbox_write(next.writer, 0, {.token = static_cast<i32>(i)}, monotonic_ns());
+      next.writer.head += 1;
       frame.mail = mail;
-      frame.mail_head = head + 1;
+      frame.mail_head = next.writer.head;
     }
   }
   body.runs->fetch_add(1, std::memory_order_relaxed);

@@ -21,6 +21,8 @@ using Order = std::memory_order;
 
 inline constexpr int kThreads = host::kConsumers, kWarpLanes = host::kLanes, kWarps = host::kConsumerWarps;
 inline constexpr int kBlockThreads = host::kThreads;
+inline void registers_give() {}
+inline void registers_take() {}
 
 inline int thread() { return host::self.index; }
 inline int lane() { return thread() % kWarpLanes; }

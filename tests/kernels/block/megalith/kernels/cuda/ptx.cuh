@@ -200,7 +200,12 @@ inline u32 load_pair(const bf16* from) {
   return pair;
 }
 inline constexpr u32 kCopyLanes = 1;
-inline void prefetch_line(const bf16*) {}
+inline void prefetch_line(const void*) {}
+inline void prefetch_lines(const void*, u32) {}
+inline void copy_four(f32* to, const f32* from) { std::memcpy(to, from, 4 * sizeof(f32)); }
+inline void copy_commit() {}
+template <int>
+void copy_wait() {}
 inline uint4 load_shared(u32 at) { return *shared_at<uint4>(at); }
 inline u32 load_shared_pair(u32 at) { return *shared_at<u32>(at); }
 inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
