@@ -113,7 +113,7 @@ step_ours() {
     IFS=: read -r folder batch context <<<"$case"
     name=ours_$(basename "$folder")_b${batch}_c$context
     run "$name" 60 bash -c "'$megalith' bench '$root/$folder' --target cuda --load-format dummy --max-batch $batch -b $batch \
--p 0 -n $tokens -d $((context - tokens)) -r 3 -o json > '$out/$name.json'"
+-p 0 -n $tokens -d $((context - tokens)) -r 5 -o json > '$out/$name.json'"
   done
 }
 
