@@ -87,7 +87,7 @@ inline bool mailbox_reserve(Mailbox* mailbox, MailWriter& writer, u32 count, con
   }
   return true;
 }
-/// Then writes number `i` of them, by whoever has it. `now`: monotonic_ns(), which a GPU takes a microsecond to tell.
+/// Then writes number `i` of them, by whoever has it. `now`: monotonic_ns(), asked for once for all of them.
 inline void mailbox_write(const MailWriter& writer, u32 i, MailRecord record, u64 now) {
   record.posted_ns = now;
   writer.records[(writer.head + i) & (writer.capacity - 1)] = record;

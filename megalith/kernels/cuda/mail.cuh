@@ -1,6 +1,5 @@
-// Mail to the host by a block: what it knows of the mailbox stays in shared memory from one iteration to the next. To
-// ask for it each time took a third of the time between two tokens: three looks one after the other, over the host's
-// link.
+// Mail to the host by a block: what it knows of the mailbox stays in shared memory from one iteration to the next. Each
+// look at the mailbox is a trip over the host's link.
 #pragma once
 
 #include "megalith/kernels/cuda/shared.cuh"
