@@ -28,7 +28,7 @@ struct MailRecord {
   u32 kind;           // MailKind
   u32 reason;         // of `finished`; the engine's numbers
   float logprob = 0;  // of `token`, if the request asked: the logarithm of its probability; NaN if it has none
-  u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() fills it in
+  u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() is told
 };
 
 struct Mailbox {

@@ -9,7 +9,7 @@
 //   W2  Control::abort          set once a run by the host (cancel, watchdog); read by all workers, relaxed.
 //   W3  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
 //   W4  *Launch::stop           written by one task, which precedes the gate; read by every worker that passed the
-//                               gate.
+//                               gate. So is *Launch::sizes, by the same task (GPU; graph::Graph::lasting_sizes()).
 //   W5  a word of an exchange   (GPU) low half a payload of 4 bytes, high half the epoch, the iteration's number plus
 //                               1; 0 before a launch. Written once an iteration, by the task that makes the value;
 //                               read by the tasks that want it, again and again, until the epoch is theirs. Stored and
