@@ -11,6 +11,7 @@
 #include "megalith/graph/text.h"
 #include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/jit/plan_cache.h"
+#include "megalith/kernels/stream_layout.h"
 #include "megalith/task/bytes.h"
 #include "megalith/task/json.h"
 #include "megalith/task/match.h"
@@ -147,6 +148,10 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   }
   kernel.report = pipeline.finish();
   return kernel;
+}
+
+int CompiledKernel::ring_slots() const {
+  return stream::ring_slots(codegen::cuda_shared_bytes(cuda.architecture), area_bytes, stream_rows);
 }
 
 }  // namespace megalith::jit

@@ -33,6 +33,9 @@ struct CompiledKernel {
   Build build;                // the loaded kernel; empty with plan_only, and for a GPU
   CudaBuild cuda;             // a GPU's
   CompileReport report;
+
+  /// Of the ring through which weights stream, in the shared memory of the GPU that it was built for.
+  int ring_slots() const;
 };
 
 /// Compiles `graph`. UserError for a graph or an option that is wrong, SystemError if the compiler fails; a task graph

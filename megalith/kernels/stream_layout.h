@@ -73,6 +73,10 @@ constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long l
 /// a step with 16 chunks ahead, 6.68 with none.
 [[maybe_unused]] constexpr int chunks_ahead(long long rows) { return rows > kMostRows ? 0 : 16; }
 
+/// Whether warpgroups may have groups of their own, in a ring of so many slots: who asks for chunk n has had one of the
+/// kMostParts before it then, and as said above knows of all that came kMostCopies before that one.
+constexpr bool goes_abreast(long long slots) { return slots >= kMostParts + kMostCopies; }
+
 /// Of the four warpgroups each has 64 of at most `rows` rows of activations and a part of a chunk's columns.
 constexpr int kWideRows = 64;
 constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMostParts / 2 : kMostParts; }
@@ -80,20 +84,34 @@ constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMostParts 
 constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
 /// From eight rows of weights to the next.
 constexpr int wide_block_bytes(int chunk_rows) { return wide_columns(chunk_rows) * 16; }
+/// Groups of `group` of a matrix's `rows` rows that the busiest worker of a large GPU has.
+constexpr long long wide_busiest(long long rows, long long group) {
+  constexpr long long kWorkers = 132;
+  return ((rows + group - 1) / group + kWorkers - 1) / kWorkers;
+}
 /// Rows of a chunk, of each of `matrices` matrices of `rows` rows: those with which the busiest worker of a large GPU
 /// has the fewest. Of the same ones the longest, since every turn reads all activations.
 constexpr int wide_group(long long rows, int matrices) {
-  constexpr long long kWorkers = 132;
   int best = 0;
   long long fewest = 0;
   for (int chunk_rows = 64; chunk_rows >= 32; chunk_rows -= 16) {
-    const long long group = chunk_rows / matrices, groups = (rows + group - 1) / group;
-    const long long busiest = (groups + kWorkers - 1) / kWorkers * group;
+    const long long group = chunk_rows / matrices, busiest = wide_busiest(rows, group) * group;
     if (best != 0 && busiest >= fewest) continue;
     best = static_cast<int>(group);
     fewest = busiest;
   }
   return best;
+}
+/// Groups that are multiplied abreast, by a warpgroup each: none if the busiest worker had none for more than one of
+/// the warpgroups, who then share the chunks of one group.
+constexpr int wide_abreast(long long rows, long long group, long long activation_rows) {
+  const int parts = wide_parts(activation_rows);
+  return parts == kMostParts && wide_busiest(rows, group) >= kMostParts - 1 ? parts : 1;
+}
+/// Of `groups` groups those of the next turn, of at most `most`: all turns are alike to within one.
+constexpr int wide_turn(int groups, int most) {
+  const int turns = (groups + most - 1) / most;
+  return (groups + turns - 1) / turns;
 }
 
 /// What a matrix has of one chunk of a stream, for the kernel that lays it out: `num_rows` rows from `first_row` on,
@@ -143,7 +161,7 @@ constexpr long long groups_per_turn(long long rows) { return kSumsPerWarp / (gro
 /// groups together, part by part of the columns, within a part group by group.
 struct Order {
   int slices, group;             // as in PackRecord; rows of a chunk
-  long long chunks, part, turn;  // of a group; of them, those of a part; groups of a turn, 0: all
+  long long chunks, part, turn;  // of a group; of them, those of a part; most groups of a turn, 0: all
 };
 /// For few rows of activations; for many, in groups of `group` rows of each of `matrices`.
 constexpr Order order(long long rows, long long columns, bool splits) {
@@ -151,12 +169,13 @@ constexpr Order order(long long rows, long long columns, bool splits) {
   const long long chunks = chunks_per_group(columns, s), part = chunks_per_part(rows, columns, splits);
   return {s, group_rows(s), chunks, part, part < chunks ? groups_per_turn(rows) : 0};
 }
-constexpr Order wide_order(long long columns, int group, int matrices) {
+/// Chunk by chunk of the columns, group by group of a turn of `abreast`.
+constexpr Order wide_order(long long columns, int group, int matrices, int abreast) {
   const long long width = wide_columns(group * matrices);
-  return {0, group, (columns + width - 1) / width, 1, 1};
+  return {0, group, (columns + width - 1) / width, 1, abreast};
 }
 
-/// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights, of 64 rows
+/// Shared memory of a multiplication with many rows: what four warpgroups that share a turn's rows of weights sum, of 64 rows
 /// each. A row of sums is longer than it need be, so that neighbours are in different banks.
 constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
 [[maybe_unused]] constexpr long long wide_bytes(long long turn_rows) {

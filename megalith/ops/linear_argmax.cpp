@@ -36,7 +36,7 @@ graph::Operator linear_argmax() {
              .exchanged = {"value", "index"},
              .blocked = {"x"},
              .area_bytes = [](const graph::BodyQuery& q) { return int64_t{stream::wide_bytes(q.sizes.at("L"))}; },
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L"}})
+             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .abreast = true}})
       .test({{"T", 1}, {"V", 64}, {"K", 64}, {"C", 4}, {"L", 16}})
       .test({{"T", 3}, {"V", 77}, {"K", 129}, {"C", 3}, {"L", 32}})
       .test({{"T", 17}, {"V", 86}, {"K", 1000}, {"C", 3}, {"L", 32}})

@@ -14,14 +14,14 @@ namespace {
 
 // A decoder's streams, all tasks on one worker.
 struct Planned {
-  explicit Planned(int64_t max_rows)
+  explicit Planned(int64_t max_rows, int ring_slots = 9)
       : graph(build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-0.6B"),
                             {.max_rows = max_rows, .target = "cuda"})) {
     task::Partitioned partitioned = task::partition(graph, graph::lower(graph, "cuda"), 132);
     tasks = {.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
     tasks.workers.resize(1);
     for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
-    plan = plan_streams(graph, tasks);
+    plan = plan_streams(graph, tasks, ring_slots);
   }
   const std::vector<stream::PackRecord>& records(const std::string& name) const {
     for (const auto& [matrix, records] : plan.records)

@@ -40,15 +40,20 @@ static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
 
 enum class Kind { plain, scaled, residual, gate_up, argmax };
 
-/// The operands of a projection, and a task of two and a half groups of its rows of weights.
+/// The operands of a projection, and a task of two and a half groups of its rows of weights, or of as many as there are.
 template <Kind kOf, i64 kMostRows, i64 kRowsOfWeights, i64 kColumns>
 struct Task {
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
   static constexpr i64 T_largest = kMostRows, N = kRowsOfWeights, K = kColumns, V = N;
   static constexpr int kGroup = kKind == Kind::residual ? 32 : stream::wide_group(N, kMatrices);
+  static constexpr int kAbreast =
+      wide_most_groups(kKind == Kind::residual ? 1
+                       : kKind == Kind::argmax ? stream::wide_parts(kMostRows)
+                                               : stream::wide_abreast(N, kGroup, kMostRows));
   static constexpr i64 L = kGroup;  // of chunks, of the logits or of squares, of which there are C
   static constexpr i64 C = kKind == Kind::residual || kKind == Kind::argmax ? (N + L - 1) / L : 37;
+  static constexpr i64 kGroupsOfHead = C > 6 ? 5 : C - 1;
   static constexpr f32 eps = 1e-5f;
   static constexpr bool kInBlocks = K % row_blocks::kColumns == 0;
   std::conditional_t<kInBlocks, Blocked<const bf16, kMostRows, K>, const bf16*> x;
@@ -62,9 +67,9 @@ struct Task {
   i32* index;                                                             // (T, C)
   i64 T, n_begin = kGroup,
          n_end = kKind == Kind::residual ? 3 * kGroup
-                 : kKind == Kind::argmax ? min(4 * L, N)
+                 : kKind == Kind::argmax ? min((kGroupsOfHead + 1) * L, N)
                                          : 3 * kGroup + kGroup / 2;
-  i64 c_begin = 1, c_end = kKind == Kind::argmax ? 4 : 3;
+  i64 c_begin = 1, c_end = kKind == Kind::argmax ? kGroupsOfHead + 1 : 3;
   static constexpr u64 kFirstChunk = 5;
   RingPlace ring = RingPlace{0, 0}.any_further(kFirstChunk);
   Epoch epoch = {7, nullptr};
@@ -131,11 +136,18 @@ class WideBlock : public ::testing::Test {
     ready_ = true;
     ready_.notify_all();
     constexpr int kChunkRows = Of::kGroup * Of::kMatrices, kWidth = stream::wide_columns(kChunkRows);
-    constexpr u64 kPerGroup = (Of::K + kWidth - 1) / kWidth;
-    const u64 num_groups = static_cast<u64>((task_.n_end - task_.n_begin + Of::kGroup - 1) / Of::kGroup);
+    // As runtime/cuda/streams.cpp has them: of groups that are abreast a chunk each, in turn.
+    std::vector<std::pair<i64, u32>> chunks;  // first row, chunk of the columns
+    for (i64 row = task_.n_begin; row < task_.n_end;) {
+      const i64 left = (task_.n_end - row + Of::kGroup - 1) / Of::kGroup;
+      const int abreast = stream::wide_turn(static_cast<int>(left), Of::kAbreast);
+      for (u32 chunk = 0; chunk * kWidth < static_cast<u32>(Of::K); ++chunk)
+        for (int i = 0; i < abreast; ++i) chunks.emplace_back(row + i * Of::kGroup, chunk);
+      row += abreast * Of::kGroup;
+    }
     const auto slot_of = [](u64 chunk) { return (Of::kFirstChunk + chunk) % kRingSlots; };
     const auto come = [&](u64 chunk) {
-      const i64 row = task_.n_begin + static_cast<i64>(chunk / kPerGroup) * Of::kGroup;
+      const auto [row, column_chunk] = chunks[chunk];
       for (u32 matrix = 0; matrix < Of::kMatrices; ++matrix)
         pack_chunk(ring_slot(static_cast<u32>(slot_of(chunk))),
                    {.weights = &weights_[matrix * N * K].bits,
@@ -143,14 +155,14 @@ class WideBlock : public ::testing::Test {
                     .columns = K,
                     .first_row = static_cast<u64>(row),
                     .num_rows = static_cast<u32>(min(i64{Of::kGroup}, task_.n_end - row)),
-                    .column_chunk = static_cast<u32>(chunk % kPerGroup),
+                    .column_chunk = column_chunk,
                     .slices = 0,
                     .group = Of::kGroup,
                     .matrix = matrix,
                     .matrices = Of::kMatrices});
       __atomic_fetch_add(&barriers.full[slot_of(chunk)], 1, __ATOMIC_RELEASE);
     };
-    const u64 num_chunks = kPerGroup * num_groups;
+    const u64 num_chunks = chunks.size();
     const auto times_free = [&](u64 chunk) {
       return __atomic_load_n(&barriers.empty[slot_of(chunk)], __ATOMIC_ACQUIRE) / kWarps;
     };
@@ -272,7 +284,7 @@ class WideBlock : public ::testing::Test {
   std::vector<i32> column_of_largest_;
 };
 
-// Of 64, 48 and 32 rows of weights; of fewer chunks than there are warpgroups and of more; of up to 16, 64 and 128
+// Of 64, 48 and 32 rows of weights, abreast and not; of fewer chunks than there are warpgroups and of more; of up to 16, 64 and 128
 // rows.
 using Tasks = ::testing::Types<
     Task<Kind::plain, 16, 32770, 168>, Task<Kind::plain, 64, 6150, 416>, Task<Kind::plain, 128, 200, 1312>,

@@ -3,9 +3,16 @@
 // lane's share of 16 rows lies together (kernels/row_blocks.h). Weights are the second, read by the tensor cores out of
 // the ring: so neither passes through shared memory more often than once, which is what bounds other ways to do this.
 //
-// Of up to 64 rows the block's four warpgroups take turns with the chunks of a turn of rows of weights; of more, two
-// warpgroups do for each half of the rows. Of a warpgroup each warp has 16 rows. What they sum is added up in shared
-// memory when a turn is done; the order is that of the layout, so the same bits every run.
+// Of up to 64 rows of activations all four warpgroups of the block have all of them; of more, two have each half. Of a
+// warpgroup each warp has 16 rows. A turn of rows of weights is multiplied in one of two ways:
+//
+//   shared   a group of rows, of whose chunks the warpgroups have every fourth (or second) one. What they sum is added
+//            up in shared memory when the turn is done.
+//   abreast  as many groups as there are warpgroups, a group each, with chunks of the groups in turn in the stream. All
+//            of them want the same activations at about the same time, which come from the L2 once, and sums are
+//            complete in registers.
+//
+// Either way the order of sums is that of the layout, so the same bits every run.
 //
 // Norms are in parts here (kernels/cuda/norm.cuh): activations come with the norm's weight, and sums are scaled.
 //
@@ -137,7 +144,8 @@ inline auto wide_rows(const Args&, const bf16* x) {
   return RowByRow<Args::T_largest, Args::K>{x};
 }
 
-/// Of the activations which 16 rows a warp has, and which of a turn's chunks: every kParts-th from this one on.
+/// Of the activations which 16 rows a warp has; and which part of a turn: every kParts-th chunk from this one on, or
+/// which of the groups abreast.
 template <int kParts>
 inline int wide_row_tile() {
   return warp() / 4 / kParts * 4 + warp() % 4;
@@ -153,24 +161,28 @@ inline f32* wide_sums(int part, int row) {
   constexpr int kStride = static_cast<int>(stream::wide_stride(kChunkRows)), kRows = 4 / kParts * stream::kWideRows;
   return reinterpret_cast<f32*>(shared_area()) + (part * kRows + row) * kStride;
 }
-/// Of row `row` of activations with places n and n + 1 of the turn's rows of weights. After a barrier of the block
-/// behind WideSums::put().
-template <int kChunkRows, class Args>
-inline float2 wide_sum(const Args&, int row, int n) {
-  constexpr int kParts = stream::wide_parts(Args::T_largest);
-  float2 total = {0, 0};
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    const float2 of_part = *reinterpret_cast<const float2*>(wide_sums<kChunkRows, kParts>(part, row) + n);
-    total.x += of_part.x;
-    total.y += of_part.y;
-  }
-  return total;
-}
+/// How the warpgroups divide a turn's work, kParts of them for the same activations: the chunks of one group of rows, or
+/// as many groups.
+template <int kWarpgroups, bool kAreAbreast>
+struct Shares {
+  static constexpr int kParts = kWarpgroups;
+  static constexpr bool kAbreast = kAreAbreast;
+  /// Of a group's chunks the first one of a warpgroup, and how far it is from there to its next.
+  static int first() { return kAbreast ? 0 : wide_part<kParts>(); }
+  static constexpr int kStep = kAbreast ? 1 : kParts;
+
+  /// The group of a turn that a warp finishes, and rows of activations: abreast those that it multiplied.
+  static int group() { return kAbreast ? wide_part<kParts>() : 0; }
+  static constexpr int kRows = kAbreast ? row_blocks::kRows : 4 / kParts * stream::kWideRows / kWarps;
+  static int first_row() { return (kAbreast ? wide_row_tile<kParts>() : warp()) * kRows; }
+};
+/// Of turns of at most `kGroups` groups.
+template <class Args, int kGroups>
+using SharesOf = Shares<stream::wide_parts(Args::T_largest), (kGroups > 1)>;
 
 /// A warp's activations, a few blocks of columns ahead of those that it multiplies: of its chunks, and behind the last
 /// one of a turn those of the first one again, for the next turn.
-template <int kChunkRows, int kParts, class X>
+template <int kChunkRows, class Shares, class X>
 class ActivationsAhead {
  public:
   static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a chunk
@@ -179,18 +191,18 @@ class ActivationsAhead {
 
   ActivationsAhead(X x, int rows, int columns)
       : x_(x),
-        m_(min(wide_row_tile<kParts>(), max(rows - 1, 0) / row_blocks::kRows)),
+        m_(min(wide_row_tile<Shares::kParts>(), max(rows - 1, 0) / row_blocks::kRows)),
         last_((columns + row_blocks::kColumns - 1) / row_blocks::kColumns - 1),
-        next_(wide_part<kParts>()) {
+        next_(Shares::first()) {
 #pragma unroll
     for (int block = 0; block < kAhead; ++block) put(block, next_ * kBlocks + block);
   }
 
-  /// Chunks of a turn.
+  /// Chunks of a group.
   int count() const { return last_ / kBlocks + 1; }
-  /// Chunk `chunk` of a turn is multiplied.
+  /// Chunk `chunk` of a group is multiplied.
   void chunk_begins(int chunk) {
-    now_ = chunk, next_ = chunk + kParts < count() ? chunk + kParts : wide_part<kParts>();
+    now_ = chunk, next_ = chunk + Shares::kStep < count() ? chunk + Shares::kStep : Shares::first();
   }
   /// Of the chunk.
   const Quads& operator[](int block) const { return quads_[block % kAhead]; }
@@ -210,20 +222,22 @@ class ActivationsAhead {
 };
 
 /// Turn by turn the warp's share of the chunks from `ring` on, times the activations `x`.
-template <int kChunkRows, int kParts>
+template <int kChunkRows, class Shares>
 class WideSums {
-  static constexpr int kSums = kChunkRows / 2;
+  static constexpr int kSums = kChunkRows / 2, kParts = Shares::kParts;
 
  public:
+  /// Of a turn of `groups` groups.
   template <class X>
-  void multiply(RingPlace ring, ActivationsAhead<kChunkRows, kParts, X>& x) {
-    constexpr int kBlocks = ActivationsAhead<kChunkRows, kParts, X>::kBlocks;
+  void multiply(RingPlace ring, ActivationsAhead<kChunkRows, Shares, X>& x, int groups) {
+    constexpr int kBlocks = ActivationsAhead<kChunkRows, Shares, X>::kBlocks;
     const int chunks = x.count();
+    const u32 apart = static_cast<u32>(Shares::kAbreast ? groups : kParts);
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sum_[i] = 0;
     RingPlace place = ring.any_further(static_cast<u32>(wide_part<kParts>()));
 #pragma unroll 1
-    for (int chunk = wide_part<kParts>(); chunk < chunks; chunk += kParts) {
+    for (int chunk = Shares::first(); chunk < chunks; chunk += Shares::kStep) {
       x.chunk_begins(chunk);
       const u32 weights = shared_address(ring_slot(place.slot));
       while (!all_of_warp(barrier_passed(&ring_barriers().full[place.slot], place.parity))) {}
@@ -244,10 +258,10 @@ class WideSums {
       // A slot is free when kWarps have arrived, of which a chunk has 4 or 8 here.
       if (lane() < kParts) barrier_arrive(&ring_barriers().empty[place.slot]);
       x.replace(kBlocks - 1);
-      place = place.any_further(kParts);
+      place = place.any_further(apart);
     }
   }
-  /// To wide_sums<kChunkRows, kParts>().
+  /// To where sum() finds them, behind a barrier: of the warp if groups are abreast, else of the block.
   void put() const {
     const int first_row = wide_row_tile<kParts>() * row_blocks::kRows + lane() / 4;
 #pragma unroll
@@ -258,6 +272,21 @@ class WideSums {
         f32* const to = wide_sums<kChunkRows, kParts>(wide_part<kParts>(), first_row + 8 * half);
         *reinterpret_cast<float2*>(to + 8 * j + lane() % 4 * 2) = {of_tile[0], of_tile[1]};
       }
+  }
+  /// Of row `row` of activations with places n and n + 1 of the group's rows of weights.
+  static float2 sum(int row, int n) {
+    const auto of = [&](int part) {
+      return *reinterpret_cast<const float2*>(wide_sums<kChunkRows, kParts>(part, row) + n);
+    };
+    if (Shares::kAbreast) return of(wide_part<kParts>());
+    float2 total = {0, 0};
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const float2 of_part = of(part);
+      total.x += of_part.x;
+      total.y += of_part.y;
+    }
+    return total;
   }
 
  private:
@@ -286,97 +315,113 @@ inline void find_scales(const Args& args) {
     wide_scales[row] = fast_rsqrt(fast_divide(total, static_cast<f32>(static_cast<int>(Args::K))) + Args::eps);
 }
 
-/// All turns of a task, of kChunkRows rows of weights, from `begin` in steps of `step` up to `end`: `finish(at)` when
-/// the sums of a turn are there. `meanwhile()`: once, while the first activations are on their way.
-template <int kChunkRows, class X, class Args, class Meanwhile, class Finish>
+/// Most groups of a turn: those of `abreast`, or one where the ring is too short for that.
+constexpr int wide_most_groups(int abreast) { return stream::goes_abreast(kRingSlots) ? abreast : 1; }
+
+/// All turns of a task, of up to kGroups groups, each of kChunkRows rows of weights, from `begin` in steps of `step` up
+/// to `end`. `finish(at, first_row, last_row, sum)`: by each warp, for the rows of activations that are its own of the
+/// group at `at`, whose sums `sum(row, n)` tells. `meanwhile()`: once, by the block, while the first activations are on
+/// their way; what it leaves is there for `finish`.
+template <int kChunkRows, int kGroups, class X, class Args, class Meanwhile, class Finish>
 inline void wide_turns(const Args& args, X x, int begin, int end, int step, Meanwhile meanwhile, Finish finish) {
-  constexpr int kParts = stream::wide_parts(Args::T_largest);
+  using Mine = SharesOf<Args, kGroups>;
+  using Sums = WideSums<kChunkRows, Mine>;
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
-  ActivationsAhead<kChunkRows, kParts, X> activations(x, static_cast<int>(args.T), static_cast<int>(Args::K));
+  ActivationsAhead<kChunkRows, Mine, X> activations(x, static_cast<int>(args.T), static_cast<int>(Args::K));
   meanwhile();
 #pragma unroll 1
-  for (int at = begin; at < end; at += step) {
-    WideSums<kChunkRows, kParts> sums;
-    sums.multiply(ring, activations);
-    ring = ring.any_further(static_cast<u32>(activations.count()));
-    if (at > begin) block_sync();  // those before were read
-    sums.put();
-    block_sync();
-    finish(at);
+  for (int at = begin; at < end;) {
+    const int groups = stream::wide_turn((end - at + step - 1) / step, kGroups);
+    const bool has_group = Mine::group() < groups;
+    if (has_group) {
+      Sums sums;
+      sums.multiply(ring, activations, groups);
+      if (!Mine::kAbreast && at > begin) block_sync();  // those before were read
+      sums.put();
+    }
+    if (!Mine::kAbreast || at == begin)
+      block_sync();
+    else
+      warp_sync();
+    const int first_row = Mine::first_row(), last_row = min(first_row + Mine::kRows, static_cast<int>(args.T));
+    if (has_group) finish(at + Mine::group() * step, first_row, last_row, Sums::sum);
+    if (Mine::kAbreast) warp_sync();
+    ring = ring.any_further(static_cast<u32>(activations.count() * groups));
+    at += groups * step;
   }
 }
-/// The same of kGroup rows of each of kMatrices matrices: `put(row, place, column)` for each pair of results, places as
-/// wide_sum() counts them.
-template <int kGroup, int kMatrices, class X, class Args, class Meanwhile, class Put>
+/// All turns of a task that has a few rows of each of kMatrices matrices in a group: `put(row, column, y)` for each
+/// pair of results, `y` of each matrix.
+template <int kMatrices, class X, class Args, class Meanwhile, class Put>
 inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
-  constexpr int kPairs = kGroup / 2;
-  const int rows = static_cast<int>(args.T), n_end = static_cast<int>(args.n_end);
-  wide_turns<kGroup * kMatrices>(args, x, static_cast<int>(args.n_begin), n_end, kGroup, meanwhile, [&](int first) {
-    for (int i = thread(); i < rows * kPairs; i += kThreads) {
-      const int row = i / kPairs, n = (i - row * kPairs) * 2;
-      if (first + n < n_end) put(row, n, first + n);
-    }
-  });
+  constexpr int kGroup = stream::wide_group(Args::N, kMatrices), kPairs = kGroup / 2,
+                kGroups = wide_most_groups(stream::wide_abreast(Args::N, kGroup, Args::T_largest));
+  const int n_end = static_cast<int>(args.n_end);
+  wide_turns<kGroup * kMatrices, kGroups>(args, x, static_cast<int>(args.n_begin), n_end, kGroup, meanwhile,
+                                          [&](int first, int first_row, int last_row, auto sum) {
+                                            for (int i = lane(); i < (last_row - first_row) * kPairs; i += kWarpLanes) {
+                                              const int row = first_row + i / kPairs, n = i % kPairs * 2;
+                                              float2 y[kMatrices];
+#pragma unroll
+                                              for (int m = 0; m < kMatrices; ++m) y[m] = sum(row, m * kGroup + n);
+                                              if (first + n < n_end) put(row, first + n, y);
+                                            }
+                                          });
 }
 
 /// y = x weight^T.
 template <class Args>
 inline void wide_linear(const Args& args) {
-  constexpr int kGroup = stream::wide_group(Args::N, 1);
   const auto nothing = [] {};
-  wide_run<kGroup, 1>(args, wide_rows(args, args.x), nothing, [&](int row, int n, int column) {
-    const float2 y = wide_sum<kGroup>(args, row, n);
-    put_pair(args.y, row * static_cast<int>(Args::N) + column, y.x, y.y, args.epoch);
+  wide_run<1>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[1]) {
+    put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, args.epoch);
   });
 }
 /// logits = x weight^T, and the largest of each chunk of L columns with the lowest column that has it. A chunk is a
-/// turn; a warp looks after a few rows of activations together.
+/// group of rows of weights.
 template <class Args>
 inline void wide_linear_argmax(const Args& args) {
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C),
-                kAtOnce = 4;
+                kGroups = wide_most_groups(stream::wide_parts(Args::T_largest)), kAtOnce = 4;
   static_assert(L <= 2 * kWarpLanes);
   const auto nothing = [] {};
-  const int rows = static_cast<int>(args.T);
-  wide_turns<L>(args, wide_rows(args, args.x), static_cast<int>(args.c_begin), static_cast<int>(args.c_end), 1, nothing,
-                [&](int c) {
-                  const int n = 2 * lane(), column = c * L + n;
-                  const bool has_pair = n < L && column < V;
+  wide_turns<L, kGroups>(args, wide_rows(args, args.x), static_cast<int>(args.c_begin), static_cast<int>(args.c_end), 1,
+                         nothing, [&](int c, int first, int end, auto sum) {
+                           const int n = 2 * lane(), column = c * L + n;
+                           const bool has_pair = n < L && column < V;
 #pragma unroll 1
-                  for (int first = warp(); first < rows; first += kAtOnce * kWarps) {
-                    f32 best[kAtOnce];
-                    int at[kAtOnce];
+                           for (int row = first; row < end; row += kAtOnce) {
+                             f32 best[kAtOnce];
+                             int at[kAtOnce];
 #pragma unroll
-                    for (int i = 0; i < kAtOnce; ++i) {
-                      const int row = first + i * kWarps;
-                      best[i] = -kInfinity;
-                      at[i] = 0x7fffffff;
-                      if (!has_pair || row >= rows) continue;
-                      const float2 y = wide_sum<L>(args, row, n);
-                      *reinterpret_cast<float2*>(args.logits + i64(row) * V + column) = y;
-                      best[i] = y.y > y.x ? y.y : y.x;
-                      at[i] = y.y > y.x ? column + 1 : column;
-                    }
+                             for (int i = 0; i < kAtOnce; ++i) {
+                               best[i] = -kInfinity;
+                               at[i] = 0x7fffffff;
+                               if (!has_pair || row + i >= end) continue;
+                               const float2 y = sum(row + i, n);
+                               *reinterpret_cast<float2*>(args.logits + i64(row + i) * V + column) = y;
+                               best[i] = y.y > y.x ? y.y : y.x;
+                               at[i] = y.y > y.x ? column + 1 : column;
+                             }
 #pragma unroll
-                    for (int apart = kWarpLanes / 2; apart > 0; apart /= 2)
+                             for (int apart = kWarpLanes / 2; apart > 0; apart /= 2)
 #pragma unroll
-                      for (int i = 0; i < kAtOnce; ++i) {
-                        const f32 other = from_lane(best[i], apart);
-                        const int of_other = from_lane(at[i], apart);
-                        if (other > best[i] || (other == best[i] && of_other < at[i]))
-                          best[i] = other, at[i] = of_other;
-                      }
+                               for (int i = 0; i < kAtOnce; ++i) {
+                                 const f32 other = from_lane(best[i], apart);
+                                 const int of_other = from_lane(at[i], apart);
+                                 if (other > best[i] || (other == best[i] && of_other < at[i]))
+                                   best[i] = other, at[i] = of_other;
+                               }
 #pragma unroll
-                    for (int i = 0; i < kAtOnce; ++i) {
-                      const int row = first + i * kWarps;
-                      if (lane() != 0 || row >= rows) continue;
-                      put(args.value, row * C + c, best[i], args.epoch);
-                      // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
-                      put(args.index, row * C + c, at[i] == 0x7fffffff ? c * L : at[i], args.epoch);
-                    }
-                  }
-                });
+                             for (int i = 0; i < kAtOnce; ++i) {
+                               if (lane() != 0 || row + i >= end) continue;
+                               put(args.value, (row + i) * C + c, best[i], args.epoch);
+                               // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
+                               put(args.index, (row + i) * C + c, at[i] == 0x7fffffff ? c * L : at[i], args.epoch);
+                             }
+                           }
+                         });
 }
 
 /// y = residual + x weight^T, with a copy that has the next norm's weight, and squares. What is not needed while it
@@ -392,7 +437,8 @@ inline void wide_linear_residual_squares(const Args& args) {
   const int rows = static_cast<int>(args.T), end = static_cast<int>(args.c_end);
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
-  ActivationsAhead<kGroup, kParts, decltype(x)> activations(x, rows, K);
+  using Shared = SharesOf<Args, 1>;
+  ActivationsAhead<kGroup, Shared, decltype(x)> activations(x, rows, K);
   // Behind the sums, (rows, kGroup).
   f32* const before = wide_sums<kGroup, kParts>(kParts, 0);
 #pragma unroll 1
@@ -405,8 +451,8 @@ inline void wide_linear_residual_squares(const Args& args) {
       copy_four(before + row * kGroup + n, of_task().residual + row * (Args::C * Args::L) + c * kGroup + n);
     }
     copy_commit();
-    WideSums<kGroup, kParts> sums;
-    sums.multiply(ring, activations);
+    WideSums<kGroup, Shared> sums;
+    sums.multiply(ring, activations, 1);
     ring = ring.any_further(static_cast<u32>(activations.count()));
     sums.put();
     copy_wait<0>();
@@ -418,7 +464,7 @@ inline void wide_linear_residual_squares(const Args& args) {
     for (int i = 0; i < kPasses; ++i) {
       if (i * kRowsAtOnce >= rows) break;
       const int row = first_row + i * kRowsAtOnce;
-      const float2 y = wide_sum<kGroup>(args, row, n),
+      const float2 y = WideSums<kGroup, Shared>::sum(row, n),
                    of_row = *reinterpret_cast<const float2*>(before + row * kGroup + n);
       put_with_squares(now, row < rows, row, column, {of_row.x + y.x, of_row.y + y.y}, norm);
     }
@@ -429,23 +475,20 @@ inline void wide_linear_residual_squares(const Args& args) {
 /// y = x weight^T, scaled row by row.
 template <class Args>
 inline void wide_scaled_linear(const Args& args) {
-  constexpr int kGroup = stream::wide_group(Args::N, 1);
-  wide_run<kGroup, 1>(
+  wide_run<1>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
-      [&](int row, int n, int column) {
-        const float2 y = wide_sum<kGroup>(args, row, n);
+      [&](int row, int column, const float2(&y)[1]) {
         const f32 scale = wide_scales[row];
-        put_pair(args.y, row * static_cast<int>(Args::N) + column, y.x * scale, y.y * scale, args.epoch);
+        put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x * scale, y[0].y * scale, args.epoch);
       });
 }
 /// y = silu(x gate^T) * (x up^T), both scaled.
 template <class Args>
 inline void wide_scaled_gate_up(const Args& args) {
-  constexpr int kGroup = stream::wide_group(Args::N, 2);
-  wide_run<kGroup, 2>(
+  wide_run<2>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
-      [&](int row, int n, int column) {
-        const float2 gate = wide_sum<2 * kGroup>(args, row, n), up = wide_sum<2 * kGroup>(args, row, n + kGroup);
+      [&](int row, int column, const float2(&y)[2]) {
+        const float2 gate = y[0], up = y[1];
         const f32 scale = wide_scales[row];
         put_pair(args.y, row * static_cast<int>(Args::N) + column, silu(gate.x * scale) * (up.x * scale),
                  silu(gate.y * scale) * (up.y * scale), args.epoch);

@@ -25,7 +25,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
     : device_(jit::cuda_device()),
       memory_(memory),
       on_device_(std::move(on_device)),
-      streams_(plan_streams(graph, kernel.tasks)) {
+      streams_(plan_streams(graph, kernel.tasks, kernel.ring_slots())) {
   const CudaContextGuard context(device_.ordinal);
   place_tensors(graph, kernel, shared);
   ImageParts parts = image_parts(graph, kernel, addresses_);
@@ -186,8 +186,7 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   const auto num_workers = static_cast<int>(image_->launch().num_workers);
   // What the compiler has there, then the worker's variables (kernels/cuda/shared.cuh), which may be among that, the
   // ring, and the area (ring.cuh).
-  const int slots =
-      stream::ring_slots(codegen::cuda_shared_bytes(device_.architecture), kernel.area_bytes, kernel.stream_rows);
+  const int slots = kernel.ring_slots();
   constexpr int kVariables = stream::kStaticBytes + stream::kVariablesBytes;
   MEGALITH_CHECK(static_bytes <= kVariables, "a kernel's variables take {} bytes of shared memory, want at most {}",
                  static_bytes, kVariables);

@@ -26,7 +26,8 @@ Rows rows_of(const Node& node, const StreamedWeights& streamed, const task::Task
 
 class Planner {
  public:
-  Planner(const graph::Graph& graph, const task::TaskGraph& tasks) : graph_(graph), tasks_(tasks) {
+  Planner(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots)
+      : graph_(graph), tasks_(tasks), goes_abreast_(stream::goes_abreast(ring_slots)) {
     plan_.first_chunks.assign(tasks.tasks.size(), 0);
     plan_.read_in_place.assign(graph.tensors().size(), false);
     for (const Node& node : graph.nodes()) {
@@ -81,15 +82,20 @@ class Planner {
            .matrices = static_cast<u32>(matrices.size())});
     };
     const Rows rows = rows_of(node, *streamed, task, num_rows);
-    const int64_t turn = order.turn > 0 ? order.turn * order.group : rows.end - rows.begin;
     // As kernels/cuda/wide.cuh takes them, all matrices in a chunk; then as linear.cuh does.
     if (order.slices == 0) {
-      for (int64_t row = rows.begin; row < rows.end; row += order.group)
-        for (int64_t chunk = 0; chunk < order.chunks; ++chunk, ++plan_.num_chunks)
-          for (size_t matrix = 0; matrix < matrices.size(); ++matrix)
-            add(matrix, plan_.num_chunks, row, rows.end, chunk);
+      for (int64_t row = rows.begin; row < rows.end;) {
+        const int64_t left = (rows.end - row + order.group - 1) / order.group;
+        const int abreast = goes_abreast_ ? stream::wide_turn(static_cast<int>(left), static_cast<int>(order.turn)) : 1;
+        for (int64_t chunk = 0; chunk < order.chunks; ++chunk)
+          for (int i = 0; i < abreast; ++i, ++plan_.num_chunks)
+            for (size_t matrix = 0; matrix < matrices.size(); ++matrix)
+              add(matrix, plan_.num_chunks, row + i * order.group, rows.end, chunk);
+        row += abreast * order.group;
+      }
       return;
     }
+    const int64_t turn = order.turn > 0 ? order.turn * order.group : rows.end - rows.begin;
     for (int64_t first = rows.begin; first < rows.end; first += turn)
       for (int64_t begin = 0; begin < order.chunks; begin += order.part)
         for (int64_t row = first; row < std::min(first + turn, rows.end); row += order.group)
@@ -116,6 +122,7 @@ class Planner {
 
   const graph::Graph& graph_;
   const task::TaskGraph& tasks_;
+  const bool goes_abreast_;
   std::vector<const StreamedWeights*> streamed_;  // per node
   StreamPlan plan_;
 };
@@ -135,6 +142,8 @@ int64_t StreamPlan::largest_table() const {
   return static_cast<int64_t>(most * sizeof(stream::PackRecord));
 }
 
-StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks) { return Planner(graph, tasks).run(); }
+StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots) {
+  return Planner(graph, tasks, ring_slots).run();
+}
 
 }  // namespace megalith::runtime

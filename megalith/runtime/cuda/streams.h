@@ -31,7 +31,8 @@ struct StreamPlan {
   int64_t largest_table() const;
 };
 
-/// InternalError if a streamed matrix is not covered exactly once, which would be a mistake of the partition.
-StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks);
+/// For rings of `ring_slots` slots. InternalError if a streamed matrix is not covered exactly once, which would be a
+/// mistake of the partition.
+StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots);
 
 }  // namespace megalith::runtime
