@@ -36,6 +36,7 @@ class RowAttention {
   static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kCopied = kWarpLanes / kSide;  // positions at a time
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
+  using Head = HeadPairs<D, kNorm>;
   static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;      // of this iteration's rows
   static_assert(kAllCached<Args> || Args::T_largest <= 64);  // a RowSet
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
@@ -60,13 +61,25 @@ class RowAttention {
     // The warp's next tile of fresh rows, and its next one of the cache; and on which page the lane's position is of
     // the one after that, known a tile before it is used.
     int next_fresh = (kPartWarps - 1 - mine) * kPositions, at = mine * kPositions;
+    // What this iteration made is there and asked for first: behind tiles of the cache it would come when they do. Of
+    // many texts each has one row.
+    const bool makes_one = kQkvIsPlain && !kAllCached<Args> && num_fresh == 1 && next_fresh == 0;
+    Head query, key;
+    if constexpr (kQkvIsPlain) {
+      if (mine < M) load_query(query, mine);
+      if constexpr (!kAllCached<Args>)
+        if (makes_one) {
+          load_key(key, first_row(fresh));
+          copy_values(fresh, 1);
+        }
+    }
     Place next = locate(at, cached, page_at(at, cached, request));
     int page = page_at(at + kStep, cached, request);
     if (next_fresh >= num_fresh) {
       fetch(copied_, next, args().k_cache);
       fetch(copied_ + kTileBytes, next, args().v_cache);
     }
-    stage_queries();
+    stage_queries(query);
     part_sync();
     inputs_are_ready(args().epoch);
 #pragma unroll 1
@@ -74,7 +87,12 @@ class RowAttention {
       int count = cached - at;
       if (next_fresh < num_fresh) {
         count = num_fresh - next_fresh;
-        if constexpr (!kAllCached<Args>) make_tile(fresh, next_fresh, count);
+        if constexpr (!kAllCached<Args>) {
+          if (makes_one)
+            put_key(key, 0);
+          else
+            make_tile(fresh, next_fresh, count);
+        }
         next_fresh += kStep;
       } else {
         at += kStep;
@@ -152,14 +170,19 @@ class RowAttention {
     return rows;
   }
 
-  void stage_queries() const {
+  void load_query(Head& query, int m) const {
+    const Args args = this->args();
+    const bf16* norm = nullptr;
+    if constexpr (kNorm) norm = args.q_norm;
+    load_head(query, args, t_, row_table().position[t_], g_, m, norm, true);
+  }
+  /// `first`: that of the warp's first head, if it is under way.
+  void stage_queries(Head& first) const {
 #pragma unroll 1
     for (int m = warp() % kPartWarps; m < M; m += kPartWarps) {
-      const Args args = this->args();
-      const bf16* norm = nullptr;
-      if constexpr (kNorm) norm = args.q_norm;
+      if (!kQkvIsPlain || m >= kPartWarps) load_query(first, m);
       bf16* const to = staged(m);
-      each_qkv_pair<kNorm>(args, t_, row_table().position[t_], g_, m, norm, true, [&](int d, f32 a, f32 b) {
+      first.finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
         const Halves two = halves(a, b);
         *reinterpret_cast<u32*>(to + d) = two.rounded;
         *reinterpret_cast<u32*>(to + M * kStride + d) = two.rest;
@@ -175,29 +198,35 @@ class RowAttention {
     if constexpr (kQkvIsPlain) copy_values(fresh, here);
 #pragma unroll 1
     for (int done = 0; done < here; done += kKeysAtOnce) {
-      HeadPairs<D, kNorm> keys[kKeysAtOnce];
-      const Args args = this->args();
-      const bf16* norm = nullptr;
-      if constexpr (kNorm) norm = args.k_norm;
-        // Past the last one the one before is taken again, and not put anywhere.
+      Head keys[kKeysAtOnce];
+      // Past the last one the one before is taken again, and not put anywhere.
 #pragma unroll
       for (int i = 0; i < kKeysAtOnce; ++i) {
         const int row = first_row(fresh);
-        load_head(keys[i], args, row, row_table().position[row], g_, M, norm, true);
+        load_key(keys[i], row);
         if constexpr (!kQkvIsPlain) put_value(row, done + i);
         if (done + i + 1 < here) fresh &= fresh - 1;
       }
 #pragma unroll
       for (int i = 0; i < kKeysAtOnce; ++i) {
         if (done + i >= here) break;
-        keys[i].finish(head_eps<Args>(),
-                       [&](int d, f32 a, f32 b) { store_shared(tile() + in_tile(done + i, d), pack_bf16(a, b)); });
+        put_key(keys[i], done + i);
       }
     }
     // A weight of 0 takes no value that is none.
     if constexpr (!kQkvIsPlain)
       for (int n = here + lane() / 4; n < kPositions; n += 8)
         for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
+  }
+  void load_key(Head& key, int row) const {
+    const Args args = this->args();
+    const bf16* norm = nullptr;
+    if constexpr (kNorm) norm = args.k_norm;
+    load_head(key, args, row, row_table().position[row], g_, M, norm, true);
+  }
+  /// As position n of the tile.
+  void put_key(const Head& key, int n) const {
+    key.finish(head_eps<Args>(), [&](int d, f32 a, f32 b) { store_shared(tile() + in_tile(n, d), pack_bf16(a, b)); });
   }
   /// Of the first `here` of the rows that are left, as fetch() does those of the cache, and zeros behind them.
   void copy_values(RowSet fresh, int here) const {

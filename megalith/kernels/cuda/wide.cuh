@@ -181,7 +181,8 @@ template <class Args, int kGroups>
 using SharesOf = Shares<stream::wide_parts(Args::T_largest), (kGroups > 1)>;
 
 /// A warp's activations, a few blocks of columns ahead of those that it multiplies: of its chunks, and behind the last
-/// one of a turn those of the first one again, for the next turn.
+/// one of a turn those of the first one again, for the next turn. Behind the last turn nothing is asked of the L2, whom
+/// the next stage asks then: the last block is loaded again and again, which the first-level cache has.
 template <int kChunkRows, class Shares, class X>
 class ActivationsAhead {
  public:
@@ -200,9 +201,10 @@ class ActivationsAhead {
 
   /// Chunks of a group.
   int count() const { return last_ / kBlocks + 1; }
-  /// Chunk `chunk` of a group is multiplied.
-  void chunk_begins(int chunk) {
-    now_ = chunk, next_ = chunk + Shares::kStep < count() ? chunk + Shares::kStep : Shares::first();
+  /// Chunk `chunk` of a group is multiplied; `is_last`: in the last turn.
+  void chunk_begins(int chunk, bool is_last) {
+    now_ = chunk;
+    next_ = chunk + Shares::kStep < count() ? chunk + Shares::kStep : is_last ? count() : Shares::first();
   }
   /// Of the chunk.
   const Quads& operator[](int block) const { return quads_[block % kAhead]; }
@@ -229,7 +231,7 @@ class WideSums {
  public:
   /// Of a turn of `groups` groups.
   template <class X>
-  void multiply(RingPlace ring, ActivationsAhead<kChunkRows, Shares, X>& x, int groups) {
+  void multiply(RingPlace ring, ActivationsAhead<kChunkRows, Shares, X>& x, int groups, bool is_last) {
     constexpr int kBlocks = ActivationsAhead<kChunkRows, Shares, X>::kBlocks;
     const int chunks = x.count();
     const u32 apart = static_cast<u32>(Shares::kAbreast ? groups : kParts);
@@ -238,7 +240,7 @@ class WideSums {
     RingPlace place = ring.any_further(static_cast<u32>(wide_part<kParts>()));
 #pragma unroll 1
     for (int chunk = Shares::first(); chunk < chunks; chunk += Shares::kStep) {
-      x.chunk_begins(chunk);
+      x.chunk_begins(chunk, is_last);
       const u32 weights = shared_address(ring_slot(place.slot));
       while (!all_of_warp(barrier_passed(&ring_barriers().full[place.slot], place.parity))) {}
 #pragma unroll
@@ -336,7 +338,7 @@ inline void wide_turns(const Args& args, X x, int begin, int end, int step, Mean
     const bool has_group = Mine::group() < groups;
     if (has_group) {
       Sums sums;
-      sums.multiply(ring, activations, groups);
+      sums.multiply(ring, activations, groups, at + groups * step >= end);
       if (!Mine::kAbreast && at > begin) block_sync();  // those before were read
       sums.put();
     }
@@ -452,7 +454,7 @@ inline void wide_linear_residual_squares(const Args& args) {
     }
     copy_commit();
     WideSums<kGroup, Shared> sums;
-    sums.multiply(ring, activations, 1);
+    sums.multiply(ring, activations, 1, c + 1 >= end);
     ring = ring.any_further(static_cast<u32>(activations.count()));
     sums.put();
     copy_wait<0>();
