@@ -175,8 +175,9 @@ constexpr Order wide_order(long long columns, int group, int matrices, int abrea
   return {0, group, (columns + width - 1) / width, 1, abreast};
 }
 
-/// Shared memory of a multiplication with many rows: what four warpgroups that share a turn's rows of weights sum, of 64 rows
-/// each. A row of sums is longer than it need be, so that neighbours are in different banks.
+/// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights, with 64 rows
+/// of activations each, or each of a group of its own. A row of sums is longer than it need be, so that neighbours are
+/// in different banks.
 constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
 [[maybe_unused]] constexpr long long wide_bytes(long long turn_rows) {
   return 4 * kWideRows * wide_stride(turn_rows) * 4;

@@ -40,7 +40,7 @@ static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
 
 enum class Kind { plain, scaled, residual, gate_up, argmax };
 
-/// The operands of a projection, and a task of two and a half groups of its rows of weights, or of as many as there are.
+/// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
 template <Kind kOf, i64 kMostRows, i64 kRowsOfWeights, i64 kColumns>
 struct Task {
   static constexpr Kind kKind = kOf;
@@ -284,8 +284,8 @@ class WideBlock : public ::testing::Test {
   std::vector<i32> column_of_largest_;
 };
 
-// Of 64, 48 and 32 rows of weights, abreast and not; of fewer chunks than there are warpgroups and of more; of up to 16, 64 and 128
-// rows.
+// Of 64, 48 and 32 rows of weights, abreast and not; of fewer chunks than there are warpgroups and of more; of up to
+// 16, 64 and 128 rows.
 using Tasks = ::testing::Types<
     Task<Kind::plain, 16, 32770, 168>, Task<Kind::plain, 64, 6150, 416>, Task<Kind::plain, 128, 200, 1312>,
     Task<Kind::scaled, 64, 6150, 832>, Task<Kind::scaled, 128, 200, 288>, Task<Kind::residual, 32, 128, 1312>,

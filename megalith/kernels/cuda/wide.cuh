@@ -161,8 +161,8 @@ inline f32* wide_sums(int part, int row) {
   constexpr int kStride = static_cast<int>(stream::wide_stride(kChunkRows)), kRows = 4 / kParts * stream::kWideRows;
   return reinterpret_cast<f32*>(shared_area()) + (part * kRows + row) * kStride;
 }
-/// How the warpgroups divide a turn's work, kParts of them for the same activations: the chunks of one group of rows, or
-/// as many groups.
+/// How the warpgroups divide a turn's work, kParts of them for the same activations: the chunks of one group of rows,
+/// or as many groups.
 template <int kWarpgroups, bool kAreAbreast>
 struct Shares {
   static constexpr int kParts = kWarpgroups;
@@ -360,16 +360,16 @@ inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
   constexpr int kGroup = stream::wide_group(Args::N, kMatrices), kPairs = kGroup / 2,
                 kGroups = wide_most_groups(stream::wide_abreast(Args::N, kGroup, Args::T_largest));
   const int n_end = static_cast<int>(args.n_end);
-  wide_turns<kGroup * kMatrices, kGroups>(args, x, static_cast<int>(args.n_begin), n_end, kGroup, meanwhile,
-                                          [&](int first, int first_row, int last_row, auto sum) {
-                                            for (int i = lane(); i < (last_row - first_row) * kPairs; i += kWarpLanes) {
-                                              const int row = first_row + i / kPairs, n = i % kPairs * 2;
-                                              float2 y[kMatrices];
+  const auto finish = [&](int first, int first_row, int last_row, auto sum) {
+    for (int i = lane(); i < (last_row - first_row) * kPairs; i += kWarpLanes) {
+      const int row = first_row + i / kPairs, n = i % kPairs * 2;
+      float2 y[kMatrices];
 #pragma unroll
-                                              for (int m = 0; m < kMatrices; ++m) y[m] = sum(row, m * kGroup + n);
-                                              if (first + n < n_end) put(row, first + n, y);
-                                            }
-                                          });
+      for (int m = 0; m < kMatrices; ++m) y[m] = sum(row, m * kGroup + n);
+      if (first + n < n_end) put(row, first + n, y);
+    }
+  };
+  wide_turns<kGroup * kMatrices, kGroups>(args, x, static_cast<int>(args.n_begin), n_end, kGroup, meanwhile, finish);
 }
 
 /// y = x weight^T.
@@ -387,43 +387,45 @@ inline void wide_linear_argmax(const Args& args) {
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C),
                 kGroups = wide_most_groups(stream::wide_parts(Args::T_largest)), kAtOnce = 4;
   static_assert(L <= 2 * kWarpLanes);
+  const auto finish = [&](int c, int first_row, int last_row, auto sum) {
+    const int n = 2 * lane(), column = c * L + n;
+    const bool has_pair = n < L && column < V;
+#pragma unroll 1
+    for (int first = first_row; first < last_row; first += kAtOnce) {
+      f32 best[kAtOnce];
+      int at[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = first + i;
+        best[i] = -kInfinity;
+        at[i] = 0x7fffffff;
+        if (!has_pair || row >= last_row) continue;
+        const float2 y = sum(row, n);
+        *reinterpret_cast<float2*>(args.logits + i64(row) * V + column) = y;
+        best[i] = y.y > y.x ? y.y : y.x;
+        at[i] = y.y > y.x ? column + 1 : column;
+      }
+#pragma unroll
+      for (int apart = kWarpLanes / 2; apart > 0; apart /= 2)
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const f32 other = from_lane(best[i], apart);
+          const int of_other = from_lane(at[i], apart);
+          if (other > best[i] || (other == best[i] && of_other < at[i])) best[i] = other, at[i] = of_other;
+        }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = first + i;
+        if (lane() != 0 || row >= last_row) continue;
+        put(args.value, row * C + c, best[i], args.epoch);
+        // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
+        put(args.index, row * C + c, at[i] == 0x7fffffff ? c * L : at[i], args.epoch);
+      }
+    }
+  };
   const auto nothing = [] {};
   wide_turns<L, kGroups>(args, wide_rows(args, args.x), static_cast<int>(args.c_begin), static_cast<int>(args.c_end), 1,
-                         nothing, [&](int c, int first, int end, auto sum) {
-                           const int n = 2 * lane(), column = c * L + n;
-                           const bool has_pair = n < L && column < V;
-#pragma unroll 1
-                           for (int row = first; row < end; row += kAtOnce) {
-                             f32 best[kAtOnce];
-                             int at[kAtOnce];
-#pragma unroll
-                             for (int i = 0; i < kAtOnce; ++i) {
-                               best[i] = -kInfinity;
-                               at[i] = 0x7fffffff;
-                               if (!has_pair || row + i >= end) continue;
-                               const float2 y = sum(row + i, n);
-                               *reinterpret_cast<float2*>(args.logits + i64(row + i) * V + column) = y;
-                               best[i] = y.y > y.x ? y.y : y.x;
-                               at[i] = y.y > y.x ? column + 1 : column;
-                             }
-#pragma unroll
-                             for (int apart = kWarpLanes / 2; apart > 0; apart /= 2)
-#pragma unroll
-                               for (int i = 0; i < kAtOnce; ++i) {
-                                 const f32 other = from_lane(best[i], apart);
-                                 const int of_other = from_lane(at[i], apart);
-                                 if (other > best[i] || (other == best[i] && of_other < at[i]))
-                                   best[i] = other, at[i] = of_other;
-                               }
-#pragma unroll
-                             for (int i = 0; i < kAtOnce; ++i) {
-                               if (lane() != 0 || row + i >= end) continue;
-                               put(args.value, (row + i) * C + c, best[i], args.epoch);
-                               // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
-                               put(args.index, (row + i) * C + c, at[i] == 0x7fffffff ? c * L : at[i], args.epoch);
-                             }
-                           }
-                         });
+                         nothing, finish);
 }
 
 /// y = residual + x weight^T, with a copy that has the next norm's weight, and squares. What is not needed while it
