@@ -70,7 +70,7 @@ class Placer {
     std::stable_sort(level.begin(), level.end(), [&](int a, int b) { return cost(a) > cost(b); });
     std::fill(load_.begin(), load_.end(), 0.0);
     for (int t : level) {
-      const size_t worker = choose(t);
+      const size_t worker = choose(t, level.size() == 1);
       tasks_[static_cast<size_t>(t)].worker = static_cast<int>(worker);
       load_[worker] += cost(t);
       total_[worker] += cost(t);
@@ -83,13 +83,14 @@ class Placer {
   double affinity() const { return num_twins_ ? static_cast<double>(num_kept_) / static_cast<double>(num_twins_) : 1; }
 
  private:
-  size_t choose(int t) {
+  size_t choose(int t, bool is_alone) {
     // Least loaded in this level, by more than rounding; of those, least loaded so far. Ties go to the lowest number.
     const double least = *std::min_element(load_.begin(), load_.end()) + kLevelSlack * cost(t);
     size_t best = load_.size();
     for (size_t w = 0; w < load_.size(); ++w)
       if (load_[w] <= least && (best == load_.size() || total_[w] < total_[best])) best = w;
-    if (!warm_caches_) return best;
+    // Everybody waits for a task that is alone: an event less is worth more than who has done the least.
+    if (!warm_caches_) return is_alone && near_worker(t) >= 0 ? static_cast<size_t>(near_worker(t)) : best;
     // The twin goes first: its layer was placed near its producers, and so the whole layer is placed alike again.
     const int twin = twin_worker(t), near = near_worker(t);
     for (int warm : {twin, near})

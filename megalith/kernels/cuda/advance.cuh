@@ -34,18 +34,44 @@ struct AdvanceView {
   const i32* stop_tokens;
 };
 
-/// Of the values of all lanes what those before this one come to, and all.
+/// Of kCount values what a thread of kStep copies. Several such shares are loaded before one is put: a load stays behind
+/// a store that it might see, so one after the other each would be a trip to the L2.
+template <class T, int kCount, int kStep>
+class Share {
+ public:
+  explicit Share(const T* from) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) values_[i] = has(i) ? from[at(i)] : T{};
+  }
+  void put(T* to) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (has(i)) to[at(i)] = values_[i];
+  }
+
+ private:
+  static constexpr int kEach = (kCount + kStep - 1) / kStep;
+  static int at(int i) { return thread() + i * kStep; }
+  static bool has(int i) { return at(i) < kCount; }
+
+  T values_[kEach];
+};
+
+/// Of the values of all lanes what those before this one come to, and all. With room for kMost requests lanes behind
+/// as many have none.
 struct Lanes {
   int before, all;
 };
+template <int kMost>
 inline Lanes add_lanes(int value) {
+  constexpr int kLanes = kMost < kWarpLanes ? kMost : kWarpLanes;
   int sum = value;
 #pragma unroll
-  for (int apart = 1; apart < kWarpLanes; apart *= 2) {
+  for (int apart = 1; apart < kLanes; apart *= 2) {
     const int other = __shfl_sync(0xffffffffu, sum, max(lane() - apart, 0));
     if (lane() >= apart) sum += other;
   }
-  return {sum - value, __shfl_sync(0xffffffffu, sum, kWarpLanes - 1)};
+  return {sum - value, __shfl_sync(0xffffffffu, sum, kLanes - 1)};
 }
 
 /// take_in() of each sample, by a warp: no two are of one request. Records as one thread would post them.
@@ -64,7 +90,7 @@ inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
       });
       copy.taken[copy.sample_request[r]] = copy.token[r];
     }
-    const Lanes records = add_lanes(r < samples ? 1 + ends : 0);
+    const Lanes records = add_lanes<static_cast<int>(View::N)>(r < samples ? 1 + ends : 0);
     if (r < samples) copy.records[num_records + records.before] = token;
     if (ends) copy.records[num_records + records.before + 1] = end;
     num_records += records.all;
@@ -90,11 +116,12 @@ inline void plan_rows_by_warp(const View& view) {
     i32* const fields = view.requests + (counts ? n : 0) * batch::kRequestFields;
     const int start = fields[batch::kDone], length = fields[batch::kLength];
     const int waiting = counts ? length - start - 1 : 0;
-    const Lanes wanted = add_lanes(waiting);
+    const Lanes wanted = add_lanes<N>(waiting);
     const int new_rows = counts ? 1 + max(min(waiting, free_rows - wanted.before), 0) : 0;
     free_rows = max(free_rows - wanted.all, 0);
-    const Lanes of_lanes = add_lanes(new_rows);
+    const Lanes of_lanes = add_lanes<N>(new_rows);
     const int begin = rows + of_lanes.before;
+#pragma unroll 1
     for (int i = 0; i < new_rows; ++i) {
       view.row_request[begin + i] = n;
       view.row_position[begin + i] = start + i;
@@ -102,7 +129,7 @@ inline void plan_rows_by_warp(const View& view) {
     }
     if (counts) fields[batch::kDone] = start + new_rows;
     const bool is_sampled = counts && start + new_rows == length;
-    const Lanes sampled = add_lanes(is_sampled);
+    const Lanes sampled = add_lanes<N>(is_sampled);
     if (is_sampled) {
       view.sample_row[samples + sampled.before] = begin + new_rows - 1;
       view.sample_request[samples + sampled.before] = n;
@@ -136,6 +163,7 @@ inline void advance_by_block(const Args& args) {
   const int samples = static_cast<int>(args.R);
   constexpr int kOthers = kThreads - kWarpLanes;  // all warps but the last
   const auto each = [](int count, auto action) {
+#pragma unroll 1
     for (int i = thread(); i < count; i += kOthers) action(i);
   };
   const auto others_sync = [] { part_sync(0, kOthers); };
@@ -151,16 +179,20 @@ inline void advance_by_block(const Args& args) {
       copy.now = runtime::monotonic_ns();
     }
   } else {
-    each(N * batch::kRequestFields, [&](int i) { copy.requests[i] = args.requests[i]; });
-    each(N, [&](int i) { copy.taken[i] = -1; });
     // All there is room for, without a look at how many there are.
-    each(static_cast<int>(Args::R_largest), [&](int i) {
-      copy.token[i] = args.token[i];
-      copy.logprob[i] = args.logprob[i];
-      copy.sample_request[i] = args.sample_request[i];
-    });
-    each(E, [&](int i) { copy.stop_tokens[i] = args.stop_tokens[i]; });
-    if (thread() == 0) copy.is_over = load_relaxed(args.abort);
+    constexpr int R = static_cast<int>(Args::R_largest);
+    const Share<i32, N * batch::kRequestFields, kOthers> requests(args.requests);
+    const Share<i32, R, kOthers> token(args.token), sample_request(args.sample_request);
+    const Share<f32, R, kOthers> logprob(args.logprob);
+    const Share<i32, E, kOthers> stop_tokens(args.stop_tokens);
+    const u32 is_aborted = load_relaxed(args.abort);
+    requests.put(copy.requests);
+    token.put(copy.token);
+    sample_request.put(copy.sample_request);
+    logprob.put(copy.logprob);
+    stop_tokens.put(copy.stop_tokens);
+    each(N, [&](int i) { copy.taken[i] = -1; });
+    if (thread() == 0) copy.is_over = is_aborted;
     others_sync();
     const bool is_over = copy.is_over != 0;
     if (warp() == 0 && !is_over) {
@@ -197,6 +229,7 @@ inline void advance_by_block(const Args& args) {
   block_sync();
   if (copy.is_over != 0 || copy.has_room == 0) return;
   const int num_records = copy.num_records;
+#pragma unroll 1
   for (int i = thread(); i < num_records; i += kThreads)
     runtime::mailbox_write(copy.writer, static_cast<u32>(i), copy.records[i], copy.now);
   if (thread() != 0 || num_records == 0) return;

@@ -2,7 +2,8 @@
 //   by a thread   one term after the other (fold, argmax); of a sum 64 at a time, then what those come to, which keeps
 //                 the error of a long one small (sum_in_lanes)
 //   by a warp     lane l adds terms l, l + 32, l + 64, ...; then lanes 16, 8, 4, 2 and 1 apart are added
-//   by a block    thread t adds terms t, t + kThreads, ...; then each warp as above, then the warps in order
+//   by a block    thread t adds terms t, t + kThreads, ...; then each warp as above, then the warps in order, but for
+//                 what is the same in any order, the largest and the like
 // All threads of the level take part and all have the result: addition commutes, so both lanes of a pair get the same
 // bits. Which kind a sum is formed by follows from the loop kernel and never from a tile or the number of workers.
 #pragma once
@@ -46,9 +47,10 @@ struct Best {
 };
 template <class T>
 inline Best<T> better(Best<T> a, Best<T> b) {
-  if (a.at < 0) return b;
-  if (b.at < 0) return a;
-  return b.value > a.value || (b.value == a.value && b.at < a.at) ? b : a;
+  // All of it is looked at, without a branch: lanes differ.
+  const bool is_better = (b.value > a.value) | ((b.value == a.value) & (b.at < a.at));
+  const bool is_b = (a.at < 0) | ((b.at >= 0) & is_better);
+  return {is_b ? b.value : a.value, is_b ? b.at : a.at};
 }
 template <class Term, class Holds>
 inline auto best_of(i64 first, i64 end, i64 step, Term term, Holds holds) {
@@ -74,18 +76,21 @@ struct Add {
   }
 };
 struct Larger {
+  static constexpr bool kIsSameInAnyOrder = true;  // and however often a term is taken
   template <class T>
   T operator()(T a, T b) const {
     return max(a, b);
   }
 };
 struct Smaller {
+  static constexpr bool kIsSameInAnyOrder = true;
   template <class T>
   T operator()(T a, T b) const {
     return min(a, b);
   }
 };
 struct Better {
+  static constexpr bool kIsSameInAnyOrder = true;
   template <class T>
   Best<T> operator()(Best<T> a, Best<T> b) const {
     return better(a, b);
@@ -99,6 +104,15 @@ inline T from_lane(T value, int apart) {
 template <class T>
 inline Best<T> from_lane(Best<T> best, int apart) {
   return {from_lane(best.value, apart), from_lane(best.at, apart)};
+}
+
+template <class T>
+inline T of_first_lane(T value) {
+  return __shfl_sync(0xffffffffu, value, 0);
+}
+template <class T>
+inline Best<T> of_first_lane(Best<T> best) {
+  return {of_first_lane(best.value), of_first_lane(best.at)};
 }
 
 template <class T, class Combine>
@@ -118,7 +132,12 @@ inline T block_all(T value, Combine combine) {
   if (lane() == 0) of_warp[warp()] = value;
   block_sync();
   T result = of_warp[0];
-  for (int w = 1; w < kWarps; ++w) result = combine(result, of_warp[w]);
+  if constexpr (requires { Combine::kIsSameInAnyOrder; } && kWarps <= kWarpLanes) {
+    // Of a NaN lanes may think differently.
+    result = of_first_lane(warp_all(of_warp[min(lane(), kWarps - 1)], combine));
+  } else {
+    for (int w = 1; w < kWarps; ++w) result = combine(result, of_warp[w]);
+  }
   block_sync();  // before the next reduction writes there
   return result;
 }
