@@ -163,7 +163,6 @@ inline void advance_by_block(const Args& args) {
   const int samples = static_cast<int>(args.R);
   constexpr int kOthers = kThreads - kWarpLanes;  // all warps but the last
   const auto each = [](int count, auto action) {
-#pragma unroll 1
     for (int i = thread(); i < count; i += kOthers) action(i);
   };
   const auto others_sync = [] { part_sync(0, kOthers); };
