@@ -16,18 +16,19 @@ constexpr int kRunValues = 32;
 [[maybe_unused]] constexpr long long kMostHeads = 8;
 
 constexpr int runs(long long d) { return static_cast<int>(d) / kRunValues; }
-/// From one head of bf16 to the next: two of them side by side are in different banks.
-constexpr int stride(long long d) { return static_cast<int>(d % 64 == 0 ? d + kRunValues : d); }
+/// A query, of which each two values are followed by what rounding left of them, and as much more as puts the next one
+/// in other banks.
+constexpr int query_bytes(long long d) { return static_cast<int>(4 * d + 16); }
 
 /// Parts of a block that take a row each.
 constexpr int kParts = 4;
 /// A tile's keys, or its values, as a warp has them in shared memory: a position is so many bytes, whole lines of 128.
 constexpr int tile_row_bytes(long long d) { return static_cast<int>((d + 63) / 64) * 128; }
 constexpr int tile_bytes(long long d) { return kTilePositions * tile_row_bytes(d); }
-/// Of a part: for each warp a tile of keys and one of values, then queries twice; in their place what the warps sum.
+/// Of a part: for each warp a tile of keys and one of values, then queries; in their place what the warps sum.
 constexpr long long part_bytes(long long heads, long long d) {
   constexpr int kPartWarps = kWarps / kParts;
-  const long long staged = kPartWarps * 2 * tile_bytes(d) + 2 * heads * stride(d) * 2,
+  const long long staged = kPartWarps * 2 * tile_bytes(d) + heads * query_bytes(d),
                   joined = kPartWarps * heads * (d + 2) * 4;
   return ((staged > joined ? staged : joined) + 127) / 128 * 128;
 }
@@ -56,9 +57,6 @@ constexpr int joined_stride(long long rows, long long heads, long long d) {
 constexpr long long joined_bytes(long long rows, long long heads, long long d) {
   return 4 * joining_warps(rows) * joined_stride(rows, heads, d);
 }
-/// A query, of which each two values are followed by what rounding left of them, and as much more as puts the next one
-/// in other banks.
-constexpr int query_bytes(long long d) { return static_cast<int>(4 * d + 16); }
 /// What such a task works in: the above, then a row's queries, and of each row its key and its value.
 constexpr long long row_alone_bytes(long long rows, long long heads, long long d) {
   return joined_bytes(rows, heads, d) + heads * query_bytes(d) + rows * 2 * 2 * d;

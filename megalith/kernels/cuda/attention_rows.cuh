@@ -27,7 +27,7 @@ class RowAttention {
   static constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
   static constexpr bool kWhole = Chunks<Args>::kWhole, kManyRows = Args::T_largest > kWarpLanes;
   using RowSet = decltype(kManyRows ? u64(0) : u32(0));  // a bit each
-  static constexpr int kRuns = attention::runs(D), kStride = attention::stride(D);
+  static constexpr int kRuns = attention::runs(D);
   static constexpr int kPositions = attention::kTilePositions;
   static constexpr int kPartWarps = kWarps / attention::kParts, kPartThreads = kPartWarps * kWarpLanes;
   static constexpr u32 kRowBytes = attention::tile_row_bytes(D), kTileBytes = attention::tile_bytes(D);
@@ -144,10 +144,8 @@ class RowAttention {
   }
   /// From where a lane has something, to where it has the same i * kRunValues further.
   static u32 further(u32 at, int i) { return (at ^ i % 2 * 64) + i / 2 * 128; }
-  /// Behind the tiles M queries, then what rounding left of them; in place of all what the warps sum.
-  static bf16* staged(int head) {
-    return reinterpret_cast<bf16*>(area() + kPartWarps * 2 * kTileBytes) + head * kStride;
-  }
+  /// Behind the tiles M queries (attention::query_bytes()); in place of all what the warps sum.
+  static u8* staged(int head) { return area() + kPartWarps * 2 * kTileBytes + head * attention::query_bytes(D); }
   static f32* joined(int warp, int m) { return reinterpret_cast<f32*>(area()) + (warp * M + m) * (D + 2); }
   int result(int m) const { return (t_ * C + c_) * A + g_ * M + m; }
   Args args() const { return Args::of(*task_); }
@@ -181,11 +179,10 @@ class RowAttention {
 #pragma unroll 1
     for (int m = warp() % kPartWarps; m < M; m += kPartWarps) {
       if (!kQkvIsPlain || m >= kPartWarps) load_query(first, m);
-      bf16* const to = staged(m);
+      u8* const to = staged(m);
       first.finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
         const Halves two = halves(a, b);
-        *reinterpret_cast<u32*>(to + d) = two.rounded;
-        *reinterpret_cast<u32*>(to + M * kStride + d) = two.rest;
+        *reinterpret_cast<uint2*>(to + 4 * d) = make_uint2(two.rounded, two.rest);
       });
     }
   }
@@ -275,15 +272,14 @@ class RowAttention {
   /// Of a tile: of a head positions 2 (lane % 4) and the next. The head is lane / 4; of up to four each is there twice.
   float2 scores() const {
     const int row = lane() / 4, head = min(kRestBeside ? row % 4 : row, M - 1);
-    const bf16* const from = staged(head) + lane() % 4 * 8;
+    const u8* const from = staged(head) + lane() % 4 * 32;
     f32 even[4] = {}, odd[4] = {};
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
       const uint4 key = load_shared(further(share_, i));
-      const uint4 rounded = *reinterpret_cast<const uint4*>(from + i * attention::kRunValues);
-      const uint4 rest = *reinterpret_cast<const uint4*>(from + M * kStride + i * attention::kRunValues);
-      multiply_accumulate(even, {rounded.x, rest.x, rounded.y, rest.y}, key.x, key.y);
-      multiply_accumulate(odd, {rounded.z, rest.z, rounded.w, rest.w}, key.z, key.w);
+      const uint4* const query = reinterpret_cast<const uint4*>(from + i * attention::kRunValues * 4);
+      multiply_accumulate(even, query[0], key.x, key.y);
+      multiply_accumulate(odd, query[1], key.z, key.w);
     }
     return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
   }
