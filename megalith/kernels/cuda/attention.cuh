@@ -17,16 +17,11 @@ inline void attention_task(const Args& args) {
     attend_rows_alone<kNorm, Args>(args, task);
     return;
   }
-  int g = static_cast<int>(args.g_begin), c = 0;
-  if constexpr (!kWhole) c = static_cast<int>(args.c_begin);
-  for (;;) {
-    attend_rows<kNorm, Args>(task, g, c);
-    const Args bounds = Args::of(*task);
-    if constexpr (!kWhole) {
-      if (++c < bounds.c_end) continue;
-      c = static_cast<int>(bounds.c_begin);
-    }
-    if (++g >= bounds.g_end) return;
+  if constexpr (kWhole) {
+    attend_rows<kNorm, Args>(task, 0);
+  } else {
+#pragma unroll 1
+    for (int c = static_cast<int>(args.c_begin); c < Args::of(*task).c_end; ++c) attend_rows<kNorm, Args>(task, c);
   }
 }
 

@@ -393,15 +393,15 @@ class RowAttention {
   f32 top_ = -kInfinity, total_ = 0, sum_[2 * kRuns][4] = {};
 };
 
-/// The task's rows, for one group of heads and one chunk.
+/// The task's rows and groups of heads, for one chunk: a pair of them for each part of the block in turn.
 template <bool kNorm, class Args, class Task>
-inline void attend_rows(Task task, int g, int c) {
+inline void attend_rows(Task task, int c) {
   const Args args = Args::of(*task);
-  const int t_end = static_cast<int>(min(args.t_end, rows_of(args)));
+  const int t_begin = static_cast<int>(args.t_begin), t_end = static_cast<int>(min(args.t_end, rows_of(args))),
+            g_begin = static_cast<int>(args.g_begin), groups = static_cast<int>(args.g_end) - g_begin;
 #pragma unroll 1
-  for (int t = static_cast<int>(args.t_begin) + warp() / (kWarps / attention::kParts); t < t_end;
-       t += attention::kParts)
-    RowAttention<kNorm, Args>(task, t, g, c).run();
+  for (int i = warp() / (kWarps / attention::kParts); i < (t_end - t_begin) * groups; i += attention::kParts)
+    RowAttention<kNorm, Args>(task, t_begin + i / groups, g_begin + i % groups, c).run();
 }
 
 }  // namespace megalith::kernels

@@ -8,7 +8,11 @@
 #include <barrier>
 #include <cmath>
 #include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "megalith/kernels/cpu/prelude.h"
@@ -47,9 +51,17 @@ inline std::barrier<> block_barrier(kThreads);
 inline std::array<WarpBarrier, kWarps> warp_barriers;
 
 inline void block_sync() { block_barrier.arrive_and_wait(); }
-/// The one part that bodies here have: all warps but the last.
-inline std::barrier<> part_barrier(kThreads > kWarpLanes ? kThreads - kWarpLanes : 1);
-inline void part_sync(int, int) { part_barrier.arrive_and_wait(); }
+/// Of a part the threads are always as many.
+inline void part_sync(int part, int num_threads) {
+  struct Part {
+    std::once_flag is_made;
+    std::optional<std::barrier<>> barrier;
+  };
+  static std::array<Part, kWarps> parts;
+  Part& mine = parts[static_cast<size_t>(part)];
+  std::call_once(mine.is_made, [&] { mine.barrier.emplace(num_threads); });
+  mine.barrier->arrive_and_wait();
+}
 inline void warp_sync() { warp_barriers[static_cast<size_t>(warp())].arrive_and_wait(); }
 
 /// body(), by every thread of a block.
@@ -136,8 +148,8 @@ inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
 using Barrier = u64;
 bool barrier_passed(Barrier*, u32);  // of who includes this
 
-// Shared memory has addresses of 32 bits: how far from here something lies.
-inline u8 shared_origin;
+// Shared memory has addresses of 32 bits, as even as they are: how far from here something lies.
+alignas(1024) inline u8 shared_origin;
 inline u32 shared_address(const void* at) {
   return static_cast<u32>(reinterpret_cast<u64>(at) - reinterpret_cast<u64>(&shared_origin));
 }
@@ -181,6 +193,11 @@ inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
     d[i] = static_cast<f32>(sum);
   }
 }
+/// The same of m16n8k8: of the first operand register r has row g + 8 r, columns 2 t and the next, of the second rows 2 t
+/// and the next.
+inline void multiply_accumulate_half(f32 (&d)[4], u32 a0, u32 a1, u32 b) {
+  multiply_accumulate(d, {a0, a1, 0, 0}, b, 0);
+}
 inline u32 transposed(u32 pair) {
   const auto of_lanes = exchange(pair);
   const auto value = [&](int row) { return of_lanes[row * 4 + lane() / 8] >> lane() / 4 % 2 * 16 & 0xffff; };
@@ -202,12 +219,40 @@ inline u32 load_pair(const bf16* from) {
 inline constexpr u32 kCopyLanes = 1;
 inline void prefetch_line(const void*) {}
 inline void prefetch_lines(const void*, u32) {}
-inline void copy_four(f32* to, const f32* from) { std::memcpy(to, from, 4 * sizeof(f32)); }
-inline void copy_commit() {}
-template <int>
-void copy_wait() {}
+/// Copies past registers: made when they are waited for, as late as they may be.
+struct Copy {
+  void* to;
+  const void* from;  // nullptr: zeros
+};
+inline thread_local std::vector<Copy> not_committed;
+inline thread_local std::deque<std::vector<Copy>> under_way;
+inline void copy_four(f32* to, const f32* from) { not_committed.push_back({to, from}); }
+inline void copy_begin(u32 to, const bf16* from, u32 bytes) {
+  not_committed.push_back({shared_at<void>(to), bytes == 0 ? nullptr : from});
+}
+inline void copy_commit() { under_way.push_back(std::exchange(not_committed, {})); }
+template <size_t kLeft>
+void copy_wait() {
+  for (; under_way.size() > kLeft; under_way.pop_front())
+    for (const auto [to, from] : under_way.front())
+      if (from != nullptr)
+        std::memcpy(to, from, 16);
+      else
+        std::memset(to, 0, 16);
+}
 inline uint4 load_shared(u32 at) { return *shared_at<uint4>(at); }
 inline u32 load_shared_pair(u32 at) { return *shared_at<u32>(at); }
+inline void store_shared(u32 at, f32 value) { *shared_at<f32>(at) = value; }
+inline void store_shared(u32 at, u32 value) { *shared_at<u32>(at) = value; }
+/// ldmatrix with .trans (section 9.7.14.5.15): number j is where lanes 8 j to 8 j + 7 say.
+inline uint4 load_transposed(u32 row) {
+  const auto of_lanes = exchange(row);
+  const auto number = [&](int j) {
+    const auto value = [&](int r) { return shared_at<u16>(of_lanes[8 * j + r])[lane() / 4]; };
+    return value(lane() % 4 * 2) | static_cast<u32>(value(lane() % 4 * 2 + 1)) << 16;
+  };
+  return {number(0), number(1), number(2), number(3)};
+}
 inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
   if (puts) *shared_at<f32>(at) = (adds ? *shared_at<f32>(at) : 0) + sum;
 }
@@ -239,7 +284,9 @@ inline u32 __ballot_sync(u32, bool value) {
   return bits;
 }
 inline int __popc(u32 x) { return __builtin_popcount(x); }
+inline int __popcll(long long x) { return __builtin_popcountll(static_cast<u64>(x)); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<u32>(x)); }
 
 }  // namespace megalith::kernels

@@ -1,0 +1,238 @@
+// A GPU's attention of many rows (kernels/cuda/attention_rows.cuh) on a block of the host's threads, against f64. Copies
+// are made when they are waited for, not before.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+// What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
+#define megalith megalith_attention_rows
+#define MEGALITH_BLOCK_WARPS 16
+#define MEGALITH_BLOCK_LANES 32
+#define MEGALITH_SHARED_BYTES (136 << 10)
+#define MEGALITH_AREA_BYTES (112 << 10)
+#define MEGALITH_STREAM_ROWS 128
+#include "megalith/kernels/cuda/attention_rows.cuh"
+
+namespace megalith::kernels {
+__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+
+namespace {
+
+/// Heads of D values, of which kGroups groups of M share a key; at most kRows rows, of which a task has up to five and
+/// two groups.
+template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll, int kGroups, int kPage = 16>
+struct Shape {
+  static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll, G = kGroups, B = kPage;
+  static constexpr bool kNorm = kHasNorm;
+};
+
+/// The operands of an `attention_whole_qkv`; without `start` those of an `attention_whole_cached`.
+template <class Of>
+struct CachedTask {
+  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = 320 / B, T_largest = Of::kRows;
+  static constexpr f32 scale = 0.11f, eps = 1e-5f;
+  i64 T, t_begin, t_end, g_begin, g_end;
+  const bf16* qkv;                // (T, G, E, D)
+  const bf16 *q_norm, *k_norm;    // (D)
+  const f32 *cosine, *sine;       // (positions, H)
+  const bf16 *k_cache, *v_cache;  // (pages, B, G, D)
+  const i32* page_table;          // (requests, Q)
+  bf16* y;                        // (T, G, M, D)
+  Epoch epoch;
+  static CachedTask of(const CachedTask& task) { return task; }
+};
+template <class Of>
+struct Task : CachedTask<Of> {
+  const Task* task;
+  const i32* start;
+  static Task of(const Task& task) { return task; }
+};
+template <class Of>
+struct AllCachedTask : CachedTask<Of> {
+  const AllCachedTask* task;
+  static AllCachedTask of(const AllCachedTask& task) { return task; }
+};
+
+template <class Of>
+class AttentionRows : public ::testing::Test {
+ protected:
+  using Of_ = Task<Of>;
+  static constexpr size_t D = Of::D, H = D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = Of_::Q;
+  static constexpr size_t kRequests = 3;
+
+  f32 normal() { return std::normal_distribution<f32>()(random_); }
+  std::vector<bf16> some(size_t count, f32 size) {
+    std::vector<bf16> values(count);
+    for (bf16& value : values) value = to_bf16(size * normal());
+    return values;
+  }
+  size_t cached(size_t request, size_t position, size_t g) const {
+    return ((static_cast<size_t>(page_table_[request * Q + position / B]) * B + position % B) * G + g) * D;
+  }
+  f64 of_qkv(size_t row, size_t g, size_t e, size_t d) const { return to_f32(qkv_[((row * G + g) * E + e) * D + d]); }
+
+  /// Of each request how many positions are in the cache, and how many rows behind them: rows of requests in turn, so
+  /// that those of one are not side by side. What nobody may read is NaN.
+  void make(const std::vector<size_t>& starts, const std::vector<size_t>& rows, f32 size) {
+    starts_ = starts;
+    rows_.clear();
+    for (size_t i = 0; i < *std::ranges::max_element(rows); ++i)
+      for (size_t r = 0; r < rows.size(); ++r)
+        if (i < rows[r]) rows_.push_back({r, starts[r] + i});
+    ASSERT_LE(rows_.size(), size_t{Of::kRows});
+    qkv_ = some(rows_.size() * G * E * D, 1);
+    q_norm_ = some(D, 1), k_norm_ = some(D, 1);
+    cosine_.resize(Q * B * H), sine_.resize(cosine_.size());
+    for (size_t i = 0; i < cosine_.size(); ++i) {
+      const f32 angle = 3 * normal();
+      cosine_[i] = std::cos(angle), sine_[i] = std::sin(angle);
+    }
+    page_table_.resize(kRequests * Q);
+    for (size_t i = 0; i < page_table_.size(); ++i) page_table_[i] = static_cast<i32>(i);
+    std::ranges::shuffle(page_table_, random_);
+    k_cache_.assign(page_table_.size() * B * G * D, bf16{0x7fff});
+    v_cache_ = k_cache_;
+    for (size_t r = 0; r < starts.size(); ++r)
+      for (size_t p = 0; p < starts[r]; ++p)
+        for (size_t g = 0; g < G; ++g) {
+          std::ranges::copy(some(D, size), &k_cache_[cached(r, p, g)]);
+          std::ranges::copy(some(D, 1), &v_cache_[cached(r, p, g)]);
+        }
+    y_.assign(rows_.size() * G * M * D, bf16{0x7fff});
+    for (size_t t = 0; t < rows_.size(); ++t) {
+      row_table().request[t] = static_cast<int>(rows_[t].request);
+      row_table().start[t] = static_cast<int>(starts[rows_[t].request]);
+      row_table().position[t] = static_cast<int>(rows_[t].position);
+    }
+  }
+  /// As `kv_append` leaves the cache.
+  void append() {
+    for (size_t t = 0; t < rows_.size(); ++t)
+      for (size_t g = 0; g < G; ++g) {
+        const size_t at = cached(rows_[t].request, rows_[t].position, g);
+        const std::vector<f64> key = turned(t, g, M, k_norm_);
+        for (size_t d = 0; d < D; ++d) {
+          k_cache_[at + d] = to_bf16(static_cast<f32>(key[d]));
+          v_cache_[at + d] = to_bf16(static_cast<f32>(of_qkv(t, g, M + 1, d)));
+        }
+      }
+  }
+  /// By every thread of the block: tasks of a few rows and two groups, as far as there are any.
+  template <class OfTask>
+  void run() {
+    constexpr i64 kTaskRows = 5, kTaskGroups = 2;
+    for (i64 t = 0; t < static_cast<i64>(rows_.size()); t += kTaskRows)
+      for (i64 g = 0; g < static_cast<i64>(G); g += kTaskGroups) {
+        OfTask task = {};
+        task.task = &task, task.T = static_cast<i64>(rows_.size());
+        task.t_begin = t, task.t_end = t + kTaskRows;  // of more rows than there are
+        task.g_begin = g, task.g_end = std::min(g + kTaskGroups, static_cast<i64>(G));
+        task.qkv = qkv_.data(), task.y = y_.data();
+        task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
+        task.cosine = cosine_.data(), task.sine = sine_.data();
+        task.k_cache = k_cache_.data(), task.v_cache = v_cache_.data();
+        task.page_table = page_table_.data();
+        task.epoch = {1, nullptr};
+        attend_rows<Of::kNorm, OfTask>(&task, 0);
+        block_sync();
+      }
+  }
+
+  /// Head e of a row as the scores want it.
+  std::vector<f64> turned(size_t row, size_t g, size_t e, const std::vector<bf16>& norm) const {
+    f64 squares = 0;
+    for (size_t d = 0; d < D; ++d) squares += of_qkv(row, g, e, d) * of_qkv(row, g, e, d);
+    std::vector<f64> normed(D), result(D);
+    for (size_t d = 0; d < D; ++d)
+      normed[d] = of_qkv(row, g, e, d) * (Of::kNorm ? to_f32(norm[d]) / std::sqrt(squares / D + Of_::eps) : 1);
+    for (size_t h = 0; h < H; ++h) {
+      const f64 cosine = cosine_[rows_[row].position * H + h], sine = sine_[rows_[row].position * H + h];
+      result[h] = normed[h] * cosine - normed[H + h] * sine;
+      result[H + h] = normed[H + h] * cosine + normed[h] * sine;
+    }
+    return result;
+  }
+  /// Queries and weights are two bf16 each, so 2^-18 off at most, a score by that of its terms' sizes; a row's own keys
+  /// count as the cache will have them, and results are rounded.
+  void check() {
+    append();
+    for (size_t t = 0; t < rows_.size(); ++t)
+      for (size_t g = 0; g < G; ++g)
+        for (size_t m = 0; m < M; ++m) check_head(t, g, m);
+  }
+
+ private:
+  struct Row {
+    size_t request, position;
+  };
+
+  void check_head(size_t t, size_t g, size_t m) const {
+    const std::vector<f64> query = turned(t, g, m, q_norm_);
+    const auto [request, position] = rows_[t];
+    std::vector<f64> scores;
+    f64 size = 0;
+    for (size_t p = 0; p <= position; ++p) {
+      f64 score = 0, size_of_score = 0;
+      for (size_t d = 0; d < D; ++d) {
+        const f64 term = query[d] * to_f32(k_cache_[cached(request, p, g) + d]) * Of_::scale;
+        score += term;
+        size_of_score += std::abs(term);
+      }
+      scores.push_back(score);
+      size = std::max(size, size_of_score);
+    }
+    const f64 top = *std::ranges::max_element(scores);
+    f64 total = 0;
+    std::vector<f64> wanted(D);
+    for (size_t p = 0; p <= position; ++p) {
+      const f64 weight = std::exp(scores[p] - top);
+      total += weight;
+      for (size_t d = 0; d < D; ++d) wanted[d] += weight * to_f32(v_cache_[cached(request, p, g) + d]);
+    }
+    const f64 bound = 4 * (4 + 2 * size) / (1 << 18);
+    for (size_t d = 0; d < D; ++d) {
+      const f64 want = wanted[d] / total;
+      ASSERT_NEAR(to_f32(y_[((t * G + g) * M + m) * D + d]), want, bound + std::abs(want) / 256)
+          << "row " << t << ", group " << g << ", head " << m << ", value " << d;
+    }
+  }
+
+  std::mt19937 random_{1};
+  std::vector<Row> rows_;
+  std::vector<size_t> starts_;
+  std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_, y_;
+  std::vector<f32> cosine_, sine_;
+  std::vector<i32> page_table_;
+};
+
+using Shapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<64, 1, false, 16, 3>, Shape<96, 3, true, 32, 1, 5>,
+                                Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>>;
+TYPED_TEST_SUITE(AttentionRows, Shapes);
+
+// Requests with nothing in the cache, with less than a warp takes at once, and with more than all do; of one row and of
+// several, which then count for each other.
+TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
+  const auto poison = [] {
+    if (thread() == 0) std::memset(shared_area(), 0xff, MEGALITH_AREA_BYTES);
+    block_sync();
+  };
+  by_block([&] {
+    for (const f32 size : {1.0f, 4.0f}) {
+      if (thread() == 0) this->make({3, 0, 77}, {size == 1 ? 1u : 2u, size == 1 ? 2u : 9u, 1}, size);
+      poison();
+      this->template run<Task<TypeParam>>();
+      if (thread() == 0) this->check();  // which appends
+      poison();
+      this->template run<AllCachedTask<TypeParam>>();
+      if (thread() == 0) this->check();
+      block_sync();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace megalith::kernels
