@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
@@ -114,6 +116,22 @@ struct TemporaryDirectory {
   }
 };
 
+// As flock() says it. Who sees nothing happen for a while is told why.
+int wait_for_lock(int fd, const std::string& file) {
+  constexpr auto kLook = std::chrono::milliseconds(10), kPatience = std::chrono::milliseconds(2000);
+  const auto begin = std::chrono::steady_clock::now();
+  for (bool told = false;;) {
+    interruption_check();
+    if (!::flock(fd, LOCK_EX | LOCK_NB)) return 0;
+    if (errno != EWOULDBLOCK && errno != EINTR) return -1;
+    if (!told && std::chrono::steady_clock::now() - begin > kPatience) {
+      log_warn("waiting for another process, which compiles the same kernel and holds {}", file);
+      told = true;
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
 }  // namespace
 
 // ---- locks -----------------------------------------------------------------------------------
@@ -135,7 +153,6 @@ CacheLock::~CacheLock() {
 
 CacheLock KernelCache::lock_file(const std::string& key, bool wait) const {
   const std::string file = path("locks", key);
-  bool told = false;
   for (int attempt = 0;;) {
     std::error_code code;
     fs::create_directories(path("locks"), code);
@@ -144,10 +161,8 @@ CacheLock KernelCache::lock_file(const std::string& key, bool wait) const {
     if (fd < 0) return {};
     int failed = ::flock(fd, LOCK_EX | LOCK_NB);
     if (failed && errno == EWOULDBLOCK && wait) {
-      if (!told) log_info("waiting for another process that compiles the same kernel");
-      told = true;
       try {
-        while ((failed = ::flock(fd, LOCK_EX)) && errno == EINTR) interruption_check();
+        failed = wait_for_lock(fd, file);
       } catch (...) {
         ::close(fd);
         throw;

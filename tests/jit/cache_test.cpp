@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "base/temporary_folder.h"
@@ -142,6 +143,19 @@ TEST(Cache, ALockIsExclusiveAndLeavesNoFile) {
     });
   threads.clear();
   EXPECT_TRUE(fs::is_empty(folder / "locks"));
+}
+
+TEST(Cache, WhoWaitsLongForALockIsToldWhy) {
+  TemporaryFolder folder;
+  KernelCache cache(folder.path, kLarge);
+  const std::string key = hash_hex("a");
+  testing::internal::CaptureStderr();
+  CacheLock held = cache.lock(key);
+  std::jthread waits([&] { EXPECT_TRUE(cache.lock(key).held()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  held = {};
+  waits.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("locks/" + key));
 }
 
 // What a process leaves that is killed while it compiles.
