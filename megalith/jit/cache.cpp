@@ -121,9 +121,9 @@ int wait_for_lock(int fd, const std::string& file) {
   constexpr auto kLook = std::chrono::milliseconds(10), kPatience = std::chrono::milliseconds(2000);
   const auto begin = std::chrono::steady_clock::now();
   for (bool told = false;;) {
-    interruption_check();
     if (!::flock(fd, LOCK_EX | LOCK_NB)) return 0;
     if (errno != EWOULDBLOCK && errno != EINTR) return -1;
+    interruption_check();
     if (!told && std::chrono::steady_clock::now() - begin > kPatience) {
       log_warn("waiting for another process, which compiles the same kernel and holds {}", file);
       told = true;
@@ -159,14 +159,12 @@ CacheLock KernelCache::lock_file(const std::string& key, bool wait) const {
     const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0 && errno == ENOENT && ++attempt < kMostAttempts) continue;  // clear() took the folder meanwhile
     if (fd < 0) return {};
-    int failed = ::flock(fd, LOCK_EX | LOCK_NB);
-    if (failed && errno == EWOULDBLOCK && wait) {
-      try {
-        failed = wait_for_lock(fd, file);
-      } catch (...) {
-        ::close(fd);
-        throw;
-      }
+    int failed = 0;
+    try {
+      failed = wait ? wait_for_lock(fd, file) : ::flock(fd, LOCK_EX | LOCK_NB);
+    } catch (...) {
+      ::close(fd);
+      throw;
     }
     struct stat held, there;
     if (!failed && ::fstat(fd, &held) == 0 && ::stat(file.c_str(), &there) == 0 && held.st_ino == there.st_ino &&

@@ -3,7 +3,7 @@
 //
 // A warp takes a tile of kTilePositions positions at a time, all of their values, from the keys to the sum of the
 // values, and hands others nothing before the end. Of few rows a block has one at a time, and all its warps work on
-// that; of many, kParts of the block take a row each.
+// that; of many, kParts of the block take a row and a group of heads each.
 #pragma once
 
 namespace megalith::attention {
@@ -20,7 +20,7 @@ constexpr int runs(long long d) { return static_cast<int>(d) / kRunValues; }
 /// in other banks.
 constexpr int query_bytes(long long d) { return static_cast<int>(4 * d + 16); }
 
-/// Parts of a block that take a row each.
+/// Parts of a block that take a row and a group of heads each.
 constexpr int kParts = 4;
 /// A tile's keys, or its values, as a warp has them in shared memory: a position is so many bytes, whole lines of 128.
 constexpr int tile_row_bytes(long long d) { return static_cast<int>((d + 63) / 64) * 128; }

@@ -89,10 +89,11 @@ class Placer {
     size_t best = load_.size();
     for (size_t w = 0; w < load_.size(); ++w)
       if (load_[w] <= least && (best == load_.size() || total_[w] < total_[best])) best = w;
+    const int near = near_worker(t);
     // Everybody waits for a task that is alone: an event less is worth more than who has done the least.
-    if (!warm_caches_) return is_alone && near_worker(t) >= 0 ? static_cast<size_t>(near_worker(t)) : best;
+    if (!warm_caches_) return is_alone && near >= 0 ? static_cast<size_t>(near) : best;
     // The twin goes first: its layer was placed near its producers, and so the whole layer is placed alike again.
-    const int twin = twin_worker(t), near = near_worker(t);
+    const int twin = twin_worker(t);
     for (int warm : {twin, near})
       if (warm >= 0 && fits(t, static_cast<size_t>(warm), best)) {
         best = static_cast<size_t>(warm);

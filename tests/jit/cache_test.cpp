@@ -152,7 +152,7 @@ TEST(Cache, WhoWaitsLongForALockIsToldWhy) {
   testing::internal::CaptureStderr();
   CacheLock held = cache.lock(key);
   std::jthread waits([&] { EXPECT_TRUE(cache.lock(key).held()); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(3500));
   held = {};
   waits.join();
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("locks/" + key));

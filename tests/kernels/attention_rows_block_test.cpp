@@ -78,7 +78,6 @@ class AttentionRows : public ::testing::Test {
   /// Of each request how many positions are in the cache, and how many rows behind them: rows of requests in turn, so
   /// that those of one are not side by side. What nobody may read is NaN.
   void make(const std::vector<size_t>& starts, const std::vector<size_t>& rows, f32 size) {
-    starts_ = starts;
     rows_.clear();
     for (size_t i = 0; i < *std::ranges::max_element(rows); ++i)
       for (size_t r = 0; r < rows.size(); ++r)
@@ -102,7 +101,6 @@ class AttentionRows : public ::testing::Test {
           std::ranges::copy(some(D, size), &k_cache_[cached(r, p, g)]);
           std::ranges::copy(some(D, 1), &v_cache_[cached(r, p, g)]);
         }
-    y_.assign(rows_.size() * G * M * D, bf16{0x7fff});
     for (size_t t = 0; t < rows_.size(); ++t) {
       row_table().request[t] = static_cast<int>(rows_[t].request);
       row_table().start[t] = static_cast<int>(starts[rows_[t].request]);
@@ -121,9 +119,15 @@ class AttentionRows : public ::testing::Test {
         }
       }
   }
-  /// By every thread of the block: tasks of a few rows and two groups, as far as there are any.
+  /// By every thread of the block: tasks of a few rows and two groups, as far as there are any. What is not written
+  /// is NaN.
   template <class OfTask>
   void run() {
+    if (thread() == 0) {
+      y_.assign(rows_.size() * G * M * D, bf16{0x7fff});
+      std::memset(shared_area(), 0xff, MEGALITH_AREA_BYTES);
+    }
+    block_sync();
     constexpr i64 kTaskRows = 5, kTaskGroups = 2;
     for (i64 t = 0; t < static_cast<i64>(rows_.size()); t += kTaskRows)
       for (i64 g = 0; g < static_cast<i64>(G); g += kTaskGroups) {
@@ -203,7 +207,6 @@ class AttentionRows : public ::testing::Test {
 
   std::mt19937 random_{1};
   std::vector<Row> rows_;
-  std::vector<size_t> starts_;
   std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_, y_;
   std::vector<f32> cosine_, sine_;
   std::vector<i32> page_table_;
@@ -216,17 +219,13 @@ TYPED_TEST_SUITE(AttentionRows, Shapes);
 // Requests with nothing in the cache, with less than a warp takes at once, and with more than all do; of one row and of
 // several, which then count for each other.
 TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
-  const auto poison = [] {
-    if (thread() == 0) std::memset(shared_area(), 0xff, MEGALITH_AREA_BYTES);
-    block_sync();
-  };
   by_block([&] {
     for (const f32 size : {1.0f, 4.0f}) {
       if (thread() == 0) this->make({3, 0, 77}, {size == 1 ? 1u : 2u, size == 1 ? 2u : 9u, 1}, size);
-      poison();
+      block_sync();
       this->template run<Task<TypeParam>>();
       if (thread() == 0) this->check();  // which appends
-      poison();
+      block_sync();
       this->template run<AllCachedTask<TypeParam>>();
       if (thread() == 0) this->check();
       block_sync();

@@ -97,6 +97,18 @@ TEST(Place, WithoutWarmCachesLayersMakeUpForEachOther) {
   }
 }
 
+// One task after the other, of which everybody waits for the last: whoever has done the least would make events of it.
+TEST(Place, WithoutWarmCachesTasksThatAreAloneFollowEachOtherOnOneWorker) {
+  Small s;
+  const int x = s.buffer("x"), y = s.buffer("y"), z = s.buffer("z");
+  for (int64_t i = 0; i < 4; ++i) s.task("before" + std::to_string(i), {}, {s.part(x, 4 * i, 4 * i + 4)});
+  s.task("a", {s.part(x, 12, 16)}, {s.part(y, 0, 4)}, 10);
+  s.task("b", {s.part(y, 0, 4)}, {s.part(z, 0, 4)}, 10);
+  s.task("c", {s.part(z, 0, 4)}, {s.part(y, 8, 12)}, 10);
+  task::place(s.tasks, task::find_dependences(s.tasks, s.buffers), 4, false);
+  for (size_t t : {4, 5, 6}) EXPECT_EQ(s.tasks[t].worker, s.tasks[3].worker) << s.tasks[t].name;
+}
+
 TEST(Place, TasksWithoutEstimatesAreSpread) {
   Small s;
   const int x = s.buffer("x");
