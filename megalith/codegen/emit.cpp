@@ -149,22 +149,29 @@ extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::r
 }
 )";
 
-// Scratch is the shared area where it fits there; then the launch names none.
 constexpr const char* kCudaWorker = R"(
 extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1)
     megalith_worker(const __grid_constant__ megalith::runtime::Launch launch) {
   using namespace megalith;
-  runtime::u8* const area = kernels::shared_area();
-  runtime::u8* const scratch = launch.scratch == nullptr ? area : launch.scratch + blockIdx.x * launch.scratch_bytes;
   runtime::worker_run(
-      launch, blockIdx.x, scratch,
+      launch, blockIdx.x,
       [](runtime::u32 body, const runtime::Frame& frame) { kernels::run_task(body, frame); },
       [](const runtime::Frame& frame) { kernels::look_ahead(frame.body, frame); });
 }
 
 // Lays weights out as the stream has them, one block a chunk.
-extern "C" __global__ void megalith_pack(megalith::runtime::u8* streams, const megalith::stream::PackRecord* records) {
-  megalith::kernels::pack_chunk(streams, records[blockIdx.x]);
+extern "C" __global__ void megalith_pack(megalith::runtime::u8* streams, const megalith::stream::PackRecord* records,
+                                         bool on_sides) {
+  megalith::kernels::pack_chunk(streams, records[blockIdx.x], on_sides);
+}
+
+// How far a place in memory is from a multiprocessor.
+extern "C" __global__ void megalith_probe_pieces(megalith::runtime::u8* page, megalith::runtime::u32* cycles) {
+  megalith::kernels::probe_pieces(page, cycles);
+}
+extern "C" __global__ void megalith_probe_pages(megalith::runtime::u8* memory, megalith::runtime::u32 num_pages,
+                                                megalith::runtime::u32 mask, megalith::runtime::i32* differences) {
+  megalith::kernels::probe_pages(memory, num_pages, mask, differences);
 }
 )";
 

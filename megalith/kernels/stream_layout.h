@@ -24,6 +24,13 @@
 namespace megalith::stream {
 
 constexpr int kChunkBytes = 16384;
+/// Where streams are dealt to the two sides of the L2 (runtime/cuda/sides.h), memory is taken in blocks of two chunks,
+/// a chunk for each side: pieces 0, 3, 4 and 7 of a block, and 1, 2, 5 and 6.
+[[maybe_unused]] constexpr unsigned kPageBytes = 2 << 20;
+[[maybe_unused]] constexpr int kPieceBytes = 4096, kChunkPieces = kChunkBytes / kPieceBytes,
+                               kBlockBytes = 2 * kChunkBytes;
+/// Piece `index` of the half `half` of a block.
+constexpr int half_piece(int half, int index) { return 2 * index + ((index ^ half) & 1); }
 constexpr int kConsumerWarps = 16;
 /// Columns of one slice that a warp takes from a chunk.
 constexpr int kRunColumns = 32;
@@ -118,7 +125,7 @@ constexpr int wide_turn(int groups, int most) {
 /// over chunk `column_chunk` of the columns.
 struct PackRecord {
   const unsigned short* weights;  // [rows, columns] of bf16
-  unsigned long long chunk;       // counted from the start of all streams
+  unsigned long long chunk;       // counted from the start of all streams; on sides twice the block, and which half
   unsigned long long columns, first_row;
   unsigned int num_rows, column_chunk;
   unsigned int slices;                   // or 0: for many rows of activations,

@@ -114,8 +114,19 @@ struct alignas(64) Control {
 /// The stream of a worker: the chunks of weights that its tasks take, in the order of its list, iteration after
 /// iteration (GPU; kernels/stream_layout.h).
 struct Stream {
-  u64 first;  // chunk, counted from Launch::streams
+  u64 first;  // chunk, counted from Launch::streams; on sides its first block of two chunks
   u64 num_chunks;
+  u64 first_half;  // on sides: word of Sides::halves
+};
+
+/// How chunks are dealt to the two sides of a GPU's L2, and workers to its multiprocessors (runtime/cuda/sides.h).
+struct Sides {
+  const void* maps;   // for the copy engine: the half 0 of every block, then the half 1; nullptr: there are no sides
+  const u32* halves;  // of each worker a bit for each chunk: which half of its block it is
+  const u32* seats;   // which worker is for a multiprocessor
+  u32* taken;         // per worker: the last launch in which it was somebody
+  u32 num_seats;
+  u32 launch;  // counted from 1
 };
 
 struct ProfileRecord;  // runtime/profile.h
@@ -145,6 +156,7 @@ struct Launch {
   u32 first_iteration;     // iterations are numbered from here; every counter starts at its arrivals * first_iteration
   const u8* streams;       // chunks of all workers; nullptr if there are none
   const Stream* stream;    // per worker
+  Sides sides;
   u32 spin_rounds;         // looks at a counter before a waiter sleeps; small if workers share cores
   ProfileRecord* profile;  // profile_capacity per worker; nullptr: nothing is recorded
   u32 profile_capacity;    // a power of two

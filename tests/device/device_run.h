@@ -26,6 +26,7 @@ struct DeviceOptions {
   u32 first_iteration = 0;
   u32 most_chunks = 3;  // per task
   bool profiles = false;
+  bool on_sides = false;  // streams, and blocks on multiprocessors; for an even number of workers, half of kBlocks
   int abort_after_us = -1;  // never
 };
 
@@ -81,6 +82,16 @@ class DeviceRun {
     Launch launch = image.launch();
     launch.streams = chunks_.data();
     launch.stream = streams_.data();
+    std::vector<u32> seats, taken(graph_.workers.size());
+    std::array<host::HalfMap, 2> maps;
+    if (options_.on_sides) {
+      for (int half = 0; half < 2; ++half) {
+        maps[half].memory = chunks_.data();
+        for (int i = 0; i < stream::kChunkPieces; ++i) maps[half].pieces[i] = stream::half_piece(half, i);
+      }
+      for (u32 w = 0; w < graph_.workers.size(); ++w) seats.push_back(w ^ static_cast<u32>(random_() % 2));
+      launch.sides = {maps.data(), halves_.data(), seats.data(), taken.data(), static_cast<u32>(seats.size()), 1};
+    }
     std::vector<ProfileRecord> records;
     std::vector<ProfileClock> clocks(profile_clock_capacity(8) * graph_.workers.size());
     if (options_.profiles) {
@@ -134,13 +145,24 @@ class DeviceRun {
         body.stream_seed = static_cast<u32>(w);
         count += body.num_chunks;
       }
-      streams_.push_back({first, count});
-      chunks_.resize(size_t{first + count} * stream::kChunkBytes);
-      for (u32 c = 0; c < count; ++c)
+      // On sides each worker has blocks of its own, of which it takes one half or the other.
+      streams_.push_back({first, count, halves_.size()});
+      const size_t bytes_of_one = options_.on_sides ? stream::kBlockBytes : stream::kChunkBytes;
+      chunks_.resize((first + count) * bytes_of_one);
+      halves_.resize(halves_.size() + (count + 31) / 32);
+      for (u32 c = 0; c < count; ++c) {
+        const u32 half = random_() % 2;
+        halves_[streams_.back().first_half + c / 32] |= half << c % 32;
         for (u32 at = 0; at < stream::kChunkBytes / 4; ++at) {
           const u32 word = host::chunk_word(static_cast<u32>(w), c, at);
-          std::memcpy(&chunks_[size_t{first + c} * stream::kChunkBytes + at * 4], &word, 4);
+          size_t place = at * 4;
+          if (options_.on_sides)
+            place = stream::half_piece(static_cast<int>(half), static_cast<int>(place / stream::kPieceBytes)) *
+                        size_t{stream::kPieceBytes} +
+                    place % stream::kPieceBytes;
+          std::memcpy(&chunks_[(first + c) * bytes_of_one + place], &word, 4);
         }
+      }
       first += count;
     }
   }
@@ -169,7 +191,8 @@ class DeviceRun {
     std::vector<int> under_way(launch.num_workers);
     for (u32 w = 0; w < launch.num_workers; ++w) {
       host::Block& block = blocks[w];
-      host::block_code(static_cast<int>(w)).prepare(&block);
+      code_of(w).prepare(&block);
+      block.multiprocessor = static_cast<u32>(random_() % launch.num_workers);
       block.reset();
       const uint64_t seed = random_();
       engines.emplace_back(
@@ -177,7 +200,7 @@ class DeviceRun {
       for (int index = 0; index < host::kThreads; ++index)
         threads.emplace_back([&, w, index, random = random_()] {
           host::self = {&blocks[w], index, random};
-          host::block_code(static_cast<int>(w)).thread(&launch, w);
+          code_of(w).thread(&launch, w);
         });
     }
     if (options_.abort_after_us >= 0) {
@@ -188,6 +211,11 @@ class DeviceRun {
     for (host::Block& block : blocks) block.copies.stop();
     for (std::thread& engine : engines) engine.join();
     for (const int copies : under_way) wrong_ += copies;
+  }
+
+  // Only every second block copies by maps.
+  const host::BlockCode& code_of(u32 w) const {
+    return host::block_code(static_cast<int>(options_.on_sides ? 2 * w : w));
   }
 
   void strip_epochs(int buffer) {
@@ -204,6 +232,7 @@ class DeviceRun {
   std::deque<host::TaskBody> bodies_;
   std::vector<u8> chunks_;
   std::vector<Stream> streams_;
+  std::vector<u32> halves_;
   std::vector<u32> first_chunks_;
   std::atomic<int> wrong_{0}, runs_{0};
   i32 stop_ = 0;

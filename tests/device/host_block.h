@@ -204,6 +204,12 @@ class CopyEngine {
   std::atomic<bool> is_over_{false};
 };
 
+/// What a tensor map says to the copy engine: where the pieces of one half of each block are.
+struct HalfMap {
+  const unsigned char* memory;
+  int pieces[4];
+};
+
 // ---- a block and its threads -------------------------------------------------------------------
 
 struct Block {
@@ -214,6 +220,7 @@ struct Block {
     const void* end;
   };
   std::vector<Name> names;
+  unsigned multiprocessor = 0;  // that it is on
   Meeting whole, consumers;
   std::array<Meeting, kThreads / kLanes> warps;
   CopyEngine copies;

@@ -61,6 +61,17 @@ TEST(DeviceProtocol, RandomGraphs) {
               seconds);
 }
 
+// A block finds its worker by its multiprocessor, or another that is free, and its chunks in the halves of blocks.
+TEST(DeviceProtocol, StreamsAndWorkersOnSides) {
+  for_random_graphs(4 * kGraphs, {.max_tasks = 60, .exchange_probability = 0.3},
+                    [](const task::TaskGraph& graph, uint64_t seed) {
+                      if (graph.workers.size() != 2) return;
+                      DeviceRun run(graph, {.seed = seed, .on_sides = true});
+                      ASSERT_EQ(run.mismatches(), 0) << "seed " << seed;
+                      ASSERT_EQ(run.runs(), static_cast<int>(4 * graph.tasks.size()));
+                    });
+}
+
 TEST(DeviceProtocol, CountersThatWrap) {
   for_random_graphs(kGraphs / 4, {.max_tasks = 20}, [](const task::TaskGraph& graph, uint64_t seed) {
     ASSERT_EQ(DeviceRun(graph, {.seed = seed, .first_iteration = 0u - 2}).mismatches(), 0) << "seed " << seed;

@@ -128,6 +128,7 @@ void CudaDriver::bind_all() {
   library.bind(function_set_attribute, "cuFuncSetAttribute");
   library.bind(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   library.bind(launch, "cuLaunchKernelEx");
+  library.bind(tensor_map, "cuTensorMapEncodeTiled");
 }
 
 const CudaDriver& CudaDriver::get() {

@@ -80,6 +80,10 @@ struct CudaDriver {
   CudaCode (*function_set_attribute)(CudaFunction, int, int);
   CudaCode (*occupancy)(int*, CudaFunction, int, size_t);
   CudaCode (*launch)(const CudaLaunchConfig*, CudaFunction, void**, void**);
+  // map (128 bytes, at a multiple of 64), type, dimensions, address, sizes, strides in bytes, box, steps, interleaving,
+  // swizzling, promotion, filling
+  CudaCode (*tensor_map)(void*, int, unsigned, CudaAddress, const unsigned long long*, const unsigned long long*,
+                         const unsigned*, const unsigned*, int, int, int, int);
 
   /// Opens the driver that MEGALITH_CUDA_DRIVER names, or the system's, and starts it. Everyone uses get().
   CudaDriver();

@@ -37,15 +37,23 @@ inline uint4 pack_wide_piece(const stream::PackRecord& record, int columns, int 
           pack_pair(record, row, column + 24)};
 }
 
-inline void pack_chunk(u8* streams, const stream::PackRecord& record) {
-  uint4* const to = reinterpret_cast<uint4*>(streams + record.chunk * stream::kChunkBytes);
+/// `on_sides`: chunks are halves of blocks.
+inline void pack_chunk(u8* streams, const stream::PackRecord& record, bool on_sides) {
+  constexpr int kPiecesOf16 = stream::kPieceBytes / 16;
+  const auto put = [&](int at, uint4 piece) {
+    u64 place = record.chunk * stream::kChunkBytes + at * 16;
+    if (on_sides)
+      place = record.chunk / 2 * stream::kBlockBytes + at % kPiecesOf16 * 16 +
+              stream::half_piece(static_cast<int>(record.chunk % 2), at / kPiecesOf16) * stream::kPieceBytes;
+    *reinterpret_cast<uint4*>(streams + place) = piece;
+  };
   const int first = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x);
   if (record.slices == 0) {
     const int columns = stream::wide_columns(static_cast<int>(record.group * record.matrices)),
               pieces = static_cast<int>(record.group) / 8 * columns, before = static_cast<int>(record.matrix) * pieces;
-    for (int piece = first; piece < pieces; piece += step) to[before + piece] = pack_wide_piece(record, columns, piece);
+    for (int piece = first; piece < pieces; piece += step) put(before + piece, pack_wide_piece(record, columns, piece));
   } else {
-    for (int piece = first; piece < stream::kChunkBytes / 16; piece += step) to[piece] = pack_piece(record, piece);
+    for (int piece = first; piece < stream::kChunkBytes / 16; piece += step) put(piece, pack_piece(record, piece));
   }
 }
 

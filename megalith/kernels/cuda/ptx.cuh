@@ -111,6 +111,12 @@ inline u64 load_acquire(const u64* word) {
 inline void add_release(u64* word, u64 value) {
   asm volatile("red.release.gpu.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
+/// What was there. Relaxed.
+inline u32 exchange(u32* word, u32 value) {
+  u32 before;
+  asm volatile("atom.relaxed.gpu.global.exch.b32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
+  return before;
+}
 inline u64 load_relaxed(const u64* word) {
   u64 value;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
@@ -132,6 +138,13 @@ inline u32 flag_value(const u32* flag) { return *static_cast<const volatile u32*
 inline void flag_put(u32* flag, u32 value) { *static_cast<volatile u32*>(flag) = value; }
 inline bool flag_is_set(const u32* flag) { return flag_value(flag) != 0; }
 inline void flag_set(u32* flag) { flag_put(flag, 1); }
+
+/// Which multiprocessor the block runs on. From 0 on, of as many as there are, on all that are known.
+inline u32 multiprocessor() {
+  u32 number;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(number));
+  return number;
+}
 
 // ---- barriers in shared memory (mbarrier), and copies that complete on them --------------------
 
@@ -242,7 +255,40 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
 inline void prefetch(const void* from, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(bytes) : "memory");
 }
+/// The same of box `box` of a tensor map, `bytes` that need not lie side by side: cuTensorMapEncodeTiled()'s, of five
+/// dimensions, of which the last counts boxes.
+inline constexpr bool kCopiesByMap = true;
+inline constexpr u32 kMapBytes = 128;
+inline void copy_begin_by_map(void* to, const void* map, u32 box, u32 bytes, Barrier* full) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(full)), "r"(bytes)
+               : "memory");
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %2, %2, %2, %3}], [%4], %5;"
+      :
+      : "r"(shared_address(to)), "l"(map), "r"(0), "r"(box), "r"(shared_address(full)), "l"(policy)
+      : "memory");
+}
+inline void prefetch_by_map(const void* map, u32 box) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %1, %1, %1, %2}];"
+               :
+               : "l"(map), "r"(0), "r"(box)
+               : "memory");
+}
+/// Once, before a map that the host has written is used.
+inline void map_is_written(const void* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" : : "l"(map) : "memory");
+}
 #else
+inline constexpr bool kCopiesByMap = false;
+inline constexpr u32 kMapBytes = 128;
+inline void copy_begin_by_map(void*, const void*, u32, u32, Barrier*) {}
+inline void prefetch_by_map(const void*, u32) {}
+inline void map_is_written(const void*) {}
 inline constexpr u32 kCopyLanes = kWarpLanes;
 inline bool any_of_copy_lanes(bool value) { return any_of_warp(value); }
 /// Copies by the lanes of a warp, 16 bytes at a time; each arrives when its own have.

@@ -1,5 +1,9 @@
 #include "megalith/runtime/cuda/program.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/base/log.h"
@@ -17,6 +21,12 @@ using jit::CudaDriver;
 namespace {
 enum FunctionAttribute { kMaxThreads = 0, kStaticSharedBytes = 1, kDynamicSharedBytes = 8 };
 constexpr int kAttributeCooperative = 2;
+
+// As kCopiesByMap has it (kernels/cuda/ptx.cuh).
+bool copies_by_map(const std::string& architecture) {
+  constexpr int kHopper = 90;
+  return std::atoi(architecture.c_str() + std::strlen("sm_")) >= kHopper;
+}
 }  // namespace
 
 CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel,
@@ -47,6 +57,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   if (streams_.num_chunks > 0) {
     launch_.streams = stream_memory_.data<u8>();
     launch_.stream = copy(streams_.streams.data(), streams_.streams.size(), "the streams");
+    launch_.sides = sides_;
   }
   events_ = DeviceMemory(static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events(), "the events");
   status_ = DeviceMemory(static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers, "the workers' status");
@@ -121,6 +132,29 @@ void CudaProgram::check_frames(const LaunchImage& image) const {
   }
 }
 
+// On the sides of the L2, where it has any and every multiprocessor has a worker; else worker by worker.
+void CudaProgram::place_streams() {
+  const auto num_workers = static_cast<int>(streams_.streams.size());
+  const bool may_have_sides =
+      num_workers == device_.num_multiprocessors && num_workers % 2 == 0 && copies_by_map(device_.architecture);
+  const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
+  stream_memory_ = DeviceMemory(
+      std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes), "the streams of weights");
+  if (num_blocks == 0) return;
+  const std::optional<SideMap> sides =
+      find_sides(device_, module_.get(), stream_memory_.address(), stream_memory_.bytes());
+  if (!sides) return;
+  const std::vector<u32> halves = deal_to_sides(streams_, *sides), seats = sides->seats();
+  const std::vector<u8> maps = maps_of_halves(stream_memory_.address(), num_blocks);
+  taken_ = DeviceMemory(static_cast<int64_t>(sizeof(u32)) * num_workers, "the workers' seats");
+  sides_ = {.maps = copy(maps.data(), maps.size(), "the streams' maps"),
+            .halves = copy(halves.data(), halves.size(), "the halves of blocks"),
+            .seats = copy(seats.data(), seats.size(), "the workers' seats"),
+            .taken = taken_.data<u32>(),
+            .num_seats = static_cast<u32>(seats.size()),
+            .launch = 0};
+}
+
 // What is read in place goes straight there; then matrix by matrix into the streams.
 void CudaProgram::load_weights(const graph::Graph& graph) {
   const CudaDriver& driver = CudaDriver::get();
@@ -128,7 +162,7 @@ void CudaProgram::load_weights(const graph::Graph& graph) {
   for (size_t i = 0; i < graph.tensors().size(); ++i)
     if (graph.tensors()[i].kind == graph::TensorKind::constant) total += graph.tensors()[i].bytes();
   if (total == 0) return;
-  stream_memory_ = DeviceMemory(streams_.bytes(), "the streams of weights");
+  place_streams();
   const DeviceMemory raw(streams_.largest_packed(graph), "a matrix of weights"),
       table(streams_.largest_table(), "the chunks of a matrix");
   // The upload's stream waits for no other, and memory is still being cleared.
@@ -164,7 +198,8 @@ void CudaProgram::fill_streams(const graph::Graph& graph, StagedUpload& upload, 
     upload.fence();
     u8* to = stream_memory_.data<u8>();
     stream::PackRecord* from = table.data<stream::PackRecord>();
-    void* parameters[] = {&to, &from};
+    bool on_sides = sides_.maps != nullptr;
+    void* parameters[] = {&to, &from, &on_sides};
     const jit::CudaLaunchConfig config{
         static_cast<unsigned>(records.size()), 1, 1, 256, 1, 1, 0, upload.stream(), nullptr, 0};
     driver.check(driver.launch(&config, pack, parameters, nullptr), fmt::format("packing \"{}\"", tensor.name));
@@ -257,6 +292,7 @@ void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
   control_.upload(host.control, sizeof(Control));
   exchange_.clear();
   driver.check(driver.stream_synchronize(nullptr), "clearing the exchange");
+  ++launch_.sides.launch;
   launch_.first_iteration = host.first_iteration;
   launch_.num_iterations = host.num_iterations;
 

@@ -65,6 +65,7 @@ class CudaProgram {
   void place_exchange(const task::TaskGraph& tasks);
   void load(const jit::CompiledKernel& kernel);
   void check_frames(const LaunchImage& image) const;
+  void place_streams();
   void load_weights(const graph::Graph& graph);
   void fill_streams(const graph::Graph& graph, StagedUpload& upload, const DeviceMemory& raw,
                     const DeviceMemory& table);
@@ -76,7 +77,8 @@ class CudaProgram {
   const std::map<std::string, void*>& memory_;
   std::map<std::string, void*> on_device_;
   StreamPlan streams_;
-  DeviceMemory arena_, exchange_, stream_memory_;
+  DeviceMemory arena_, exchange_, stream_memory_, taken_;
+  Sides sides_{};
   std::map<std::string, DeviceMemory> tensors_;
   std::map<std::string, int64_t> bytes_;
   std::map<std::string, PinnedMemory> shared_;

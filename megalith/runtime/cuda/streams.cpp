@@ -46,7 +46,7 @@ class Planner {
         plan_.first_chunks[static_cast<size_t>(t)] = static_cast<u32>(plan_.num_chunks - first);
         add_task(tasks_.tasks[static_cast<size_t>(t)]);
       }
-      plan_.streams.push_back({first, plan_.num_chunks - first});
+      plan_.streams.push_back({first, plan_.num_chunks - first, 0});
     }
     check_covered();
     return std::move(plan_);
@@ -142,8 +142,39 @@ int64_t StreamPlan::largest_table() const {
   return static_cast<int64_t>(most * sizeof(stream::PackRecord));
 }
 
+u64 StreamPlan::num_blocks() const {
+  u64 blocks = 0;
+  for (size_t w = 0; w + 1 < streams.size(); w += 2)
+    blocks += std::max(streams[w].num_chunks, streams[w + 1].num_chunks);
+  return blocks;
+}
+
 StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots) {
   return Planner(graph, tasks, ring_slots).run();
+}
+
+std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides) {
+  constexpr u64 kBits = 32;
+  MEGALITH_ASSERT(plan.streams.size() % 2 == 0, "[streams] {} workers are no pairs", plan.streams.size());
+  std::vector<u32> halves;
+  std::vector<u64> places(plan.num_chunks);  // by chunk
+  u64 block = 0;
+  for (size_t w = 0; w < plan.streams.size(); ++w) {
+    Stream& mine = plan.streams[w];
+    const u64 first_chunk = mine.first;
+    mine.first = block;
+    mine.first_half = halves.size();
+    halves.resize(halves.size() + (mine.num_chunks + kBits - 1) / kBits);
+    for (u64 c = 0; c < mine.num_chunks; ++c) {
+      const u64 half = sides.of_block((block + c) * stream::kBlockBytes) ^ (w % 2);
+      halves[mine.first_half + c / kBits] |= static_cast<u32>(half << c % kBits);
+      places[first_chunk + c] = (block + c) * 2 + half;
+    }
+    if (w % 2 == 1) block += std::max(mine.num_chunks, plan.streams[w - 1].num_chunks);
+  }
+  for (auto& [matrix, records] : plan.records)
+    for (stream::PackRecord& record : records) record.chunk = places[record.chunk];
+  return halves;
 }
 
 }  // namespace megalith::runtime

@@ -9,7 +9,7 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/kernels/stream_layout.h"
-#include "megalith/runtime/protocol.h"
+#include "megalith/runtime/cuda/sides.h"
 #include "megalith/task/task_graph.h"
 
 namespace megalith::runtime {
@@ -22,6 +22,8 @@ struct StreamPlan {
   u64 num_chunks = 0;
 
   int64_t bytes() const { return static_cast<int64_t>(num_chunks) * stream::kChunkBytes; }
+  /// Blocks of two chunks, where workers 2 i and 2 i + 1 share those of the longer one's stream.
+  u64 num_blocks() const;
   /// Whether the tensor itself is on the card, beside its chunks if it has any.
   bool in_place(graph::TensorId tensor) const {
     return read_in_place[static_cast<size_t>(tensor)] || !records.contains(tensor);
@@ -34,5 +36,10 @@ struct StreamPlan {
 /// For rings of `ring_slots` slots. InternalError if a streamed matrix is not covered exactly once, which would be a
 /// mistake of the partition.
 StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots);
+
+/// Deals memory of num_blocks() blocks to the workers, of which there is an even number, by twos: chunk n of a stream is
+/// the half of block n of the two that is on the worker's side. Streams and records say where then. Returns
+/// Sides::halves.
+std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides);
 
 }  // namespace megalith::runtime

@@ -20,10 +20,11 @@
 #pragma once
 
 #include "megalith/kernels/cuda/mail.cuh"
-#include "megalith/kernels/cuda/ring.cuh"
 #include "megalith/kernels/cuda/row_table.cuh"
 #include "megalith/kernels/cuda/sizes.cuh"
 #include "megalith/kernels/cuda/words.cuh"
+#include "megalith/runtime/cuda/seat.cuh"
+#include "megalith/runtime/cuda/stream_source.cuh"
 #include "megalith/runtime/cuda/sync.cuh"
 #include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/profile.h"
@@ -106,7 +107,10 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
 /// P1, by the scout: each look into device memory is under way before the one before it is used. Then it has time to
 /// bring near what a task reads besides its stream.
 template <class LookAhead>
-inline void scout_run(const Launch& launch, u32 worker, u8* scratch, LookAhead look_ahead) {
+inline void scout_run(const Launch& launch, u32 worker, LookAhead look_ahead) {
+  // Where it fits there it is the shared area, and the launch names none.
+  u8* const scratch =
+      launch.scratch == nullptr ? kernels::shared_area() : launch.scratch + worker * launch.scratch_bytes;
   constexpr u32 kRecordWords = sizeof(TaskRecord) / sizeof(u32), kLanes = kernels::kWarpLanes,
                 kEach = (kRecordWords + kLanes - 1) / kLanes;
   const u32 lane = static_cast<u32>(kernels::lane());
@@ -190,17 +194,15 @@ constexpr u32 kMostAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
 
 class ChunksAhead {
  public:
-  ChunksAhead(const u8* first, u64 num_chunks)
-      : first_(first),
-        num_chunks_(num_chunks),
+  explicit ChunksAhead(u64 num_chunks)
+      : num_chunks_(num_chunks),
         most_(static_cast<u32>(kernels::min(static_cast<i64>(num_chunks), i64{kMostAhead}))) {}
 
   /// While the producer waits to copy chunk `chunk` of the stream.
-  void look(u64 chunk, u64 now) {
+  void look(const StreamSource& source, u64 chunk, u64 now) {
     if (next_ == 0 || now < next_ || count_ >= most_) return;
     const u64 later = chunk + count_;
-    kernels::prefetch(first_ + (later < num_chunks_ ? later : later - num_chunks_) * stream::kChunkBytes,
-                      stream::kChunkBytes);
+    source.prefetch(later < num_chunks_ ? later : later - num_chunks_);
     ++count_;
     next_ += kPace;
   }
@@ -214,7 +216,6 @@ class ChunksAhead {
   bool asks() const { return count_ > 0 && count_ < most_; }
 
  private:
-  const u8* const first_;
   const u64 num_chunks_;
   const u32 most_;
   u32 count_ = 0;  // chunks on their way, from the next one to be copied on
@@ -242,12 +243,12 @@ inline void producer_run(const Launch& launch, u32 worker) {
   if (launch.streams == nullptr || kernels::kRingSlots == 0) return;
   const Stream mine = launch.stream[worker];
   if (mine.num_chunks == 0 || kernels::lane() >= static_cast<int>(kernels::kCopyLanes)) return;
-  const u8* const first = launch.streams + mine.first * stream::kChunkBytes;
+  StreamSource source(launch, mine);
   const u32 few = few_copies(launch, worker);
   u32 slot = 0, parity = 1;
   u64 round = 0;  // times that the ring went round
   u32 idle = 0;   // as stream_idle has it
-  ChunksAhead ahead(first, mine.num_chunks);
+  ChunksAhead ahead(mine.num_chunks);
   for (u64 chunk = 0;; chunk = chunk + 1 == mine.num_chunks ? 0 : chunk + 1) {
     // The copy that was begun `count` ago is in; the slot `count` further on is free.
     const auto is_in = [&](u32 count) {
@@ -274,7 +275,7 @@ inline void producer_run(const Launch& launch, u32 worker) {
         if (is_idle && looked != 0) kernels::flag_put(&kernels::stream_idle(), idle += static_cast<u32>(now - looked));
         looked = is_idle ? now : 0;
       }
-      ahead.look(chunk, now);
+      ahead.look(source, chunk, now);
     }
     // In order: of those before the last kCopies none is left behind (stream::ring_slots()).
     while (!is_over && !(is_in(kCopies) && (is_in(few) || is_free(kernels::kRingBarriers - kEnough)))) {}
@@ -287,8 +288,7 @@ inline void producer_run(const Launch& launch, u32 worker) {
       }
       return;
     }
-    kernels::copy_begin(kernels::ring_slot(slot), first + chunk * stream::kChunkBytes, stream::kChunkBytes,
-                        &kernels::ring_barriers().full[slot]);
+    source.copy_begin(kernels::ring_slot(slot), chunk, &kernels::ring_barriers().full[slot]);
     if (++slot == kernels::kRingBarriers) {
       slot = 0;
       parity ^= 1;
@@ -347,7 +347,7 @@ inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
 /// P0, P2 and P3, by the consumers, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All that a
 /// thread keeps while a body runs is how many tasks were done: registers are the bodies'.
 template <class RunTask>
-inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_task) {
+inline WorkerState consumers_run(const Launch& launch, RunTask run_task) {
   const bool speaks = kernels::thread() == 0;
 #pragma unroll 1
   for (u32 done = 0;; ++done) {
@@ -358,7 +358,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
 
     // P0 gate
     if (head.is_first != 0) {
-      if (speaks) gate_says() = gate_pass(launch, launch.status[worker], frame.iteration);
+      if (speaks) gate_says() = gate_pass(launch, launch.status[worker_number()], frame.iteration);
       kernels::block_sync();
       if (gate_says() != Go::run) {
         // The herald leaves with this frame, so behind all signals.
@@ -370,7 +370,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
       }
     }
     if (speaks) {
-      store_relaxed(&launch.status[worker].task, head.index);
+      store_relaxed(&launch.status[worker_number()].task, head.index);
       if (launch.profile != nullptr) frame.own_times.begin_now();
     }
 
@@ -380,7 +380,7 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
 #pragma unroll 1
         for (u32 w = 0; w < head.num_waits; ++w) {
           const WaitRecord& wait = frame.waits[w];
-          if (event_wait(launch, launch.status[worker], wait.event,
+          if (event_wait(launch, launch.status[worker_number()], wait.event,
                          wait.arrivals * (frame.iteration - wait.lag) + wait.count))
             continue;
           kernels::flag_set(&kernels::stopped());
@@ -398,15 +398,12 @@ inline WorkerState consumers_run(const Launch& launch, u32 worker, RunTask run_t
   }
 }
 
-/// All threads of the block call it. `run_task(body, frame)` chooses the body and runs it, `look_ahead(frame)` is what
-/// they can fetch before their turn.
+/// All threads of block number `block` call it. `run_task(body, frame)` chooses the body and runs it, `look_ahead(frame)`
+/// is what they can fetch before their turn.
 template <class RunTask, class LookAhead>
-inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask run_task, LookAhead look_ahead) {
-  if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
-    if (kernels::thread() == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
-    return;
-  }
+inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAhead look_ahead) {
   if (kernels::thread() == 0) {
+    take_seat(launch, block);
     for (u32 i = 0; i < kFrames; ++i) {
       kernels::barrier_init(&frame_barriers().full[i], 1);
       kernels::barrier_init(&frame_barriers().done[i], 1);
@@ -424,19 +421,24 @@ inline void worker_run(const Launch& launch, u32 worker, u8* scratch, RunTask ru
     kernels::abort_word() = &launch.control->abort;
   }
   kernels::whole_block_sync();
+  const u32 worker = worker_number();
+  if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
+    if (kernels::thread() == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
+    return;
+  }
   const int warp = kernels::warp();
   if (warp >= kernels::kWarps) {
     kernels::registers_give();
     if (warp == kernels::kWarps) return producer_run(launch, worker);
-    if (warp == kernels::kWarps + 1) return scout_run(launch, worker, scratch, look_ahead);
+    if (warp == kernels::kWarps + 1) return scout_run(launch, worker, look_ahead);
     if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
     return;
   }
   kernels::registers_take();
-  const WorkerState end = consumers_run(launch, worker, run_task);
+  const WorkerState end = consumers_run(launch, run_task);
   if (kernels::thread() != 0) return;
   kernels::flag_set(&ended());
-  store_relaxed(&launch.status[worker].state, static_cast<u32>(end));
+  store_relaxed(&launch.status[worker_number()].state, static_cast<u32>(end));
 }
 
 }  // namespace megalith::runtime

@@ -284,6 +284,11 @@ Code cuModuleGetFunction(void** function, void*, const char* name) {
 }
 Code cuFuncGetAttribute(int* value, int, void*) { return *value = 0, 0; }
 Code cuFuncSetAttribute(void*, int, int) { return 0; }
+Code cuTensorMapEncodeTiled(void* map, int, unsigned, Address, const unsigned long long*, const unsigned long long*,
+                            const unsigned*, const unsigned*, int, int, int, int) {
+  FAKE("cuTensorMapEncodeTiled", false);
+  return std::memset(map, 0, 128), 0;
+}
 Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) { return *blocks = 1, 0; }
 #ifndef FAKE_CUDA_IS_OLD  // came with CUDA 11.8
 Code cuLaunchKernelEx(const void* config, void* function, void** parameters, void**) {

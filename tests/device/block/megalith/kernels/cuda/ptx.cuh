@@ -3,6 +3,7 @@
 
 #include "device/host_block.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/stream_layout.h"
 
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -131,6 +132,8 @@ inline bool barrier_passed(Barrier* barrier, u32 parity) {
 
 inline bool barrier_is_past(Barrier* barrier, u32 parity) { return barrier_passed(barrier, parity); }
 inline void prefetch(const void*, u32) {}
+inline u32 multiprocessor() { return host::self.block->multiprocessor; }
+inline u32 exchange(u32* word, u32 value) { return __atomic_exchange_n(word, value, __ATOMIC_RELAXED); }
 
 // Every second block is of the older kind, whose lanes copy and must be of one mind.
 #if MEGALITH_BLOCK % 2 == 0
@@ -141,7 +144,26 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
   host::PhaseBarrier::change(barrier_word(full), 1, bytes, std::memory_order_release);
   host::self.block->copies.begin(to, from, bytes, 0, barrier_word(full));
 }
+inline constexpr bool kCopiesByMap = true;
+/// A map is a host::HalfMap here.
+inline constexpr u32 kMapBytes = sizeof(host::HalfMap);
+inline void copy_begin_by_map(void* to, const void* map, u32 box, u32 bytes, Barrier* full) {
+  host::dawdle();
+  host::PhaseBarrier::change(barrier_word(full), 1, bytes, std::memory_order_release);
+  const auto& half = *static_cast<const host::HalfMap*>(map);
+  for (int i = 0; i < stream::kChunkPieces; ++i)
+    host::self.block->copies.begin(static_cast<u8*>(to) + i * stream::kPieceBytes,
+                                   half.memory + u64{box} * stream::kBlockBytes + half.pieces[i] * stream::kPieceBytes,
+                                   stream::kPieceBytes, 0, barrier_word(full));
+}
+inline void prefetch_by_map(const void*, u32) {}
+inline void map_is_written(const void*) {}
 #else
+inline constexpr bool kCopiesByMap = false;
+inline constexpr u32 kMapBytes = 0;
+inline void copy_begin_by_map(void*, const void*, u32, u32, Barrier*) {}
+inline void prefetch_by_map(const void*, u32) {}
+inline void map_is_written(const void*) {}
 inline constexpr u32 kCopyLanes = kWarpLanes;
 inline bool any_of_copy_lanes(bool value) { return host::self.block->any_of_lanes(value); }
 inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
