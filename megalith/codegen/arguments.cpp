@@ -59,6 +59,19 @@ std::string blocked_type(const graph::LoweredKernel& lowered, const loop::Tensor
                      fmt::join(extents, ", "));
 }
 
+// Or in pairs of pages (kernels/cuda/page_pairs.cuh).
+bool is_paired(const graph::LoweredKernel& lowered, size_t index) {
+  return index < lowered.paired.size() && lowered.paired[index];
+}
+std::string paired_type(const graph::LoweredKernel& lowered, const loop::TensorArgument& tensor) {
+  const loop::Kernel bound = loop::bind_sizes(lowered.kernel, lowered.binding);
+  std::vector<std::string> extents;
+  for (const loop::Expr& extent : bound.find_tensor(tensor.name)->shape)
+    extents.push_back(fmt::format("i64({})", loop::print(extent)));
+  return fmt::format("Paired<{}{}, {}>", tensor.role == loop::Role::input ? "const " : "", element_type(*tensor.dtype),
+                     fmt::join(extents, " * "));
+}
+
 // Bodies for a GPU get more of their worker than memory: its shared area, its place in the stream, the iteration.
 bool is_tuned_for_cuda(const graph::LoweredKernel& lowered) { return lowered.body && lowered.body->target == "cuda"; }
 // Bodies that read packed weights know which ones their worker reads next (runtime/weights_ahead.h).
@@ -106,6 +119,7 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   for (const loop::TensorArgument* tensor : operands_of(lowered)) {
     const std::string type = is_exchanged(lowered, operand) ? fmt::format("Words<{}>", element_type(*tensor->dtype))
                              : is_blocked(lowered, operand) ? blocked_type(lowered, *tensor)
+                             : is_paired(lowered, operand)  ? paired_type(lowered, *tensor)
                                                             : pointer_type(*tensor);
     ++operand;
     text += fmt::format("  {} {};  // {}\n", type, member_name(tensor->name), shape_text(*tensor));
@@ -150,7 +164,8 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   std::string fields;
   size_t operand = 0;
   for (const loop::TensorArgument* tensor : operands_of(lowered)) {
-    const bool words = is_exchanged(lowered, operand), wrapped = words || is_blocked(lowered, operand);
+    const bool words = is_exchanged(lowered, operand),
+               wrapped = words || is_blocked(lowered, operand) || is_paired(lowered, operand);
     fields += fmt::format("      .{} = {}static_cast<{}>(task.operands[{}]){},\n", member_name(tensor->name),
                           wrapped ? "{" : "", words ? "u64*" : pointer_type(*tensor), operand, wrapped ? "}" : "");
     ++operand;

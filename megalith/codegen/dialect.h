@@ -41,7 +41,7 @@ inline Dialect cuda_dialect() {
           "MEGALITH_INLINE",
           "",
           {"runtime/protocol.h", "runtime/cuda/worker.cuh", "kernels/cuda/prelude.cuh", "kernels/cuda/reduce.cuh",
-           "kernels/cuda/pack.cuh", "kernels/cuda/probe.cuh", "kernels/cuda/blocks.cuh"},
+           "kernels/cuda/pack.cuh", "kernels/cuda/probe.cuh", "kernels/cuda/blocks.cuh", "kernels/cuda/page_pairs.cuh"},
           {{"runtime/cpu/sync.h", "runtime/cuda/sync.cuh"}}};
 }
 

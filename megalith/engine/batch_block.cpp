@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "megalith/kernels/batch.h"
 
@@ -14,6 +15,29 @@ int64_t length_limit(const DecoderOptions& options, const Request& request) {
   const auto length = static_cast<int64_t>(request.prompt.size());
   return length + std::min(request.max_new_tokens, options.max_seq_len - length);
 }
+
+// Hands out the pages of the cache, one behind the other. Where pages are in pairs (kernels/page_pairs.h) the texts of
+// one task of attention get even ones, those of the next one odd ones, as long as there are any: a task's number and its
+// worker's are alike in that.
+class Pages {
+ public:
+  Pages(const graph::Graph& graph, const DecoderOptions& options) : count_(options.num_pages()) {
+    // In others they lie one behind the other, and it does not matter.
+    if (!options.wide() || options.appends_first()) return;
+    step_ = 2;
+    texts_of_task_ = options.attention_rows(graph.tensor(graph.find("layer.0.k_cache")).shape[2].size);
+  }
+  int32_t next(int64_t text) {
+    int64_t& mine = next_[text / texts_of_task_ % step_];
+    int64_t& taken = mine < count_ ? mine : next_[1 - text / texts_of_task_ % step_];
+    return static_cast<int32_t>(std::exchange(taken, taken + step_));
+  }
+
+ private:
+  const int64_t count_;
+  int64_t step_ = 1, texts_of_task_ = 1;
+  int64_t next_[2] = {0, 1};
+};
 
 }  // namespace
 
@@ -31,7 +55,7 @@ const std::vector<std::string>& batch_block_tensors() {
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory) {
   const int64_t max_seq_len = options.max_seq_len;
-  int64_t next_page = 0;
+  Pages free_pages(graph, options);
   for (const std::string& name : batch_block_tensors())
     std::memset(memory.get<void>(name), 0, static_cast<size_t>(graph.tensor(graph.find(name)).bytes()));
 
@@ -49,7 +73,7 @@ void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, 
     fields[batch::kPrompt] = static_cast<int32_t>(length);
     int32_t* pages = memory.get<int32_t>("page_table") + static_cast<int64_t>(r) * options.pages_per_request();
     for (int64_t page = 0; page < pages_needed(options, request); ++page)
-      pages[page] = static_cast<int32_t>(next_page++);
+      pages[page] = free_pages.next(static_cast<int64_t>(r));
     fields[batch::kIgnoreStop] = request.ignore_stop_tokens;
     std::copy(request.prompt.begin(), request.prompt.end(),
               memory.get<int32_t>("history") + static_cast<int64_t>(r) * max_seq_len);

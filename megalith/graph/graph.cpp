@@ -70,8 +70,10 @@ Graph::Quantized Graph::quantized(const std::string& name, int64_t rows, int64_t
   return {weight, constant(quant_scale_name(name), DType::bf16, {rows, (columns + group_columns - 1) / group_columns})};
 }
 
-TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape) {
-  return new_tensor(name, dtype, std::move(shape), TensorKind::state);
+TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout) {
+  const TensorId state = new_tensor(name, dtype, std::move(shape), TensorKind::state);
+  tensors_[static_cast<size_t>(state)].any_layout = any_layout;
+  return state;
 }
 
 TensorId Graph::activation(const std::string& name, DType dtype, std::vector<Dim> shape) {

@@ -44,6 +44,7 @@ struct Tensor {
   std::vector<std::string> parts = {};  // of a stacked constant: the tensors whose rows it has
   int64_t groups = 1;                   // ... dealt in so many rounds
   int64_t quant_columns = 0;            // of a quantised constant: columns that share a scale
+  bool any_layout = false;              // of a state: only nodes look at it, so bodies may lay it out as they like
 
   int64_t num_elements() const;
   int64_t bytes() const { return num_elements() * dtype_bytes(dtype); }
@@ -92,7 +93,8 @@ class Graph {
     TensorId weight, scale;
   };
   Quantized quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns);
-  TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape);
+  /// `any_layout`: nobody but the graph's nodes looks at it where it lies.
+  TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout = false);
   TensorId activation(const std::string& name, DType dtype, std::vector<Dim> shape);
   /// Makes a constant of a state that no node writes, so that bodies may lay it out as they like before anything runs.
   /// UserError naming the node that writes it.

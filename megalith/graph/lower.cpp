@@ -4,6 +4,7 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/kernels/page_pairs.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/loop/bind.h"
@@ -38,15 +39,16 @@ loop::Kernel parse_operator(const Operator& op, const Node& node) {
 
 // Per tensor, how it lies in memory where that is not row by row.
 struct Forms {
-  std::vector<bool> exchanged, packed, blocked;
+  std::vector<bool> exchanged, packed, blocked, paired;
 
   Forms(const Graph& graph, const std::string& target)
       : exchanged(exchanged_tensors(graph, target)),
         packed(packed_tensors(graph, target)),
-        blocked(blocked_tensors(graph, target)) {}
+        blocked(blocked_tensors(graph, target)),
+        paired(paired_tensors(graph, target)) {}
   const char* name(TensorId tensor) const {
     const auto t = static_cast<size_t>(tensor);
-    return exchanged[t] ? " words" : packed[t] ? " panels" : blocked[t] ? " blocks" : "";
+    return exchanged[t] ? " words" : packed[t] ? " panels" : blocked[t] ? " blocks" : paired[t] ? " pairs" : "";
   }
 };
 
@@ -100,6 +102,7 @@ LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string
     lowered.exchanged.push_back(forms.exchanged[static_cast<size_t>(operand)]);
     lowered.packed.push_back(forms.packed[static_cast<size_t>(operand)]);
     lowered.blocked.push_back(forms.blocked[static_cast<size_t>(operand)]);
+    lowered.paired.push_back(forms.paired[static_cast<size_t>(operand)]);
   }
   return lowered;
 }
@@ -177,6 +180,17 @@ std::vector<bool> blocked_tensors(const Graph& graph, const std::string& target)
                          tensor.shape.size() == 2 && tensor.shape[0].size > stream::kMostRowsOfWords &&
                          row_blocks::fits(tensor.shape[0].size, tensor.shape[1].size));
   return taken_by_all(graph, target, std::move(candidates), &TunedBody::blocked);
+}
+
+std::vector<bool> paired_tensors(const Graph& graph, const std::string& target) {
+  std::vector<bool> candidates;
+  for (const Tensor& tensor : graph.tensors()) {
+    const int64_t bytes = dtype_bytes(tensor.dtype);
+    candidates.push_back(tensor.any_layout && tensor.shape.size() == 4 &&
+                         page_pairs::fits(tensor.shape[0].size, tensor.num_elements() / tensor.shape[0].size * bytes,
+                                          tensor.shape[3].size * bytes));
+  }
+  return taken_by_all(graph, target, std::move(candidates), &TunedBody::paired);
 }
 
 std::vector<bool> packed_tensors(const Graph& graph, const std::string& target) {

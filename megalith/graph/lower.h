@@ -22,6 +22,7 @@ struct LoweredKernel {
   std::vector<bool> exchanged;      // per operand: its tensor is made of words that carry a flag (exchanged_tensors())
   std::vector<bool> packed;         // per operand: its tensor lies in panels (packed_tensors())
   std::vector<bool> blocked;        // per operand: its tensor lies in blocks (blocked_tensors())
+  std::vector<bool> paired;         // per operand: its tensor lies in pairs of pages (paired_tensors())
   // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter, by name (which is
   // the order of kernel.parameters), a pointer to its i32 value.
 };
@@ -46,6 +47,9 @@ std::vector<bool> packed_tensors(const Graph& graph, const std::string& target);
 /// Per tensor: whether it lies in blocks (kernels/row_blocks.h). So do activations of many rows whose every reader and
 /// writer can take them so.
 std::vector<bool> blocked_tensors(const Graph& graph, const std::string& target);
+/// Per tensor: whether it is a cache whose pages lie in pairs (kernels/page_pairs.h). So do those whose every reader and
+/// writer can take them so, and at which nobody else looks.
+std::vector<bool> paired_tensors(const Graph& graph, const std::string& target);
 /// Columns of a packed tensor that stand together for each row.
 int packed_together(DType dtype);
 

@@ -88,6 +88,7 @@ struct TunedBody {
   std::function<bool(const BodyQuery&)> applies;             // empty: always
   std::vector<std::string> exchanged = {};                   // operands that it can take as words that carry a flag
   std::vector<std::string> blocked = {};                     // operands that it can take in blocks (row_blocks.h)
+  std::vector<std::string> paired = {};                      // caches that it can take in pairs of pages (page_pairs.h)
   std::function<int64_t(const BodyQuery&)> area_bytes = {};  // shared memory that it works in; empty: none
   std::optional<StreamedWeights> streamed = {};
   std::optional<PackedWeights> packed = {};

@@ -38,6 +38,8 @@ struct DecoderOptions {
   bool appends_first() const;
   /// With every choice made and the limits checked against the model; UserError naming the option.
   DecoderOptions resolved(const ModelConfig& config) const;
+  /// Rows that a task of attention has in a wide decoder of so many groups of heads.
+  int64_t attention_rows(int64_t groups) const;
   int64_t pages_per_request() const;  // Q
   int64_t num_pages() const;          // P
 };

@@ -69,6 +69,8 @@ TensorId DecoderBuilder::fused_embed() {
                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::f32}}});
 }
 
+int64_t DecoderOptions::attention_rows(int64_t groups) const { return ceil_div(max_rows * groups, kAttentionTasks); }
+
 TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   const std::string at = fmt::format("layer.{}.", layer), names = layer_name(layer);
   const std::string self = names + "self_attn.";
@@ -87,8 +89,8 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
                                           {copy_, weight(names + kAttentionNorm, {hidden}), projection}, narrow);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, groups, d};
-  const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
-  const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape);
+  const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape, true);
+  const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape, true);
   const bool appends_first = options_.appends_first();
   std::vector<TensorId> inputs = {qkv};
   if (config_.qk_norm) inputs.push_back(weight(self + "q_norm.weight", {d}));
@@ -101,7 +103,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
                            .attributes = {{"scale", 1 / std::sqrt(static_cast<double>(d))}}};
   if (config_.qk_norm) attention.attributes["eps"] = config_.rms_norm_eps;
   if (options_.wide()) {
-    attention.tile = {{"g", 1}, {"t", ceil_div(options_.max_rows * groups, kAttentionTasks)}};
+    attention.tile = {{"g", 1}, {"t", options_.attention_rows(groups)}};
     const Fresh fresh = {layer, qkv, k_cache, v_cache};
     if (appends_first) {
       fresh_ = fresh;

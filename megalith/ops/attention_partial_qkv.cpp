@@ -63,10 +63,12 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole) {
           },
       .rounds_operands = true,
       .ahead = "attention_ahead"};
-  if (whole)
+  if (whole) {
     body.blocked = {"y"};
-  else
+    body.paired = {"k_cache", "v_cache"};
+  } else {
     body.exchanged = {"qkv", "part", "softmax"};
+  }
   op.body(body);
   if (whole)
     return op

@@ -28,7 +28,8 @@ graph::Operator kv_append_of(const std::string& name, bool norm) {
            .file = "append.cuh",
            .name = norm ? "append_norm" : "append_plain",
            .applies = heads_suit,
-           .exchanged = {"qkv"}});
+           .exchanged = {"qkv"},
+           .paired = {"k_cache", "v_cache"}});
   op.test({{"T", 1}, {"G", 2}, {"E", 4}, {"H", 32}, {"S", 64}, {"P", 4}, {"B", 16}, {"R", 1}, {"Q", 4}});
   op.test({{"T", 1}, {"G", 3}, {"E", 5}, {"H", 12}, {"S", 20}, {"P", 60}, {"B", 1}, {"R", 3}, {"Q", 20}});
   return op;

@@ -151,15 +151,15 @@ struct Launch {
   u32 num_iterations;  // 0: until *stop is set
   u32 gate;            // event, or kNone
   u32 gate_arrivals;
-  const i32* stop;         // nullptr without a token loop
-  const i32* sizes;        // kIterationSizes of them, or nullptr: they may change within an iteration
-  u32 first_iteration;     // iterations are numbered from here; every counter starts at its arrivals * first_iteration
-  const u8* streams;       // chunks of all workers; nullptr if there are none
-  const Stream* stream;    // per worker
+  const i32* stop;       // nullptr without a token loop
+  const i32* sizes;      // kIterationSizes of them, or nullptr: they may change within an iteration
+  u32 first_iteration;   // iterations are numbered from here; every counter starts at its arrivals * first_iteration
+  const u8* streams;     // chunks of all workers; nullptr if there are none
+  const Stream* stream;  // per worker
   Sides sides;
-  u32 spin_rounds;         // looks at a counter before a waiter sleeps; small if workers share cores
-  ProfileRecord* profile;  // profile_capacity per worker; nullptr: nothing is recorded
-  u32 profile_capacity;    // a power of two
+  u32 spin_rounds;               // looks at a counter before a waiter sleeps; small if workers share cores
+  ProfileRecord* profile;        // profile_capacity per worker; nullptr: nothing is recorded
+  u32 profile_capacity;          // a power of two
   ProfileClock* profile_clocks;  // profile_clock_capacity() per worker (GPU)
 };
 

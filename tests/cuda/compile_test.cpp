@@ -25,9 +25,10 @@ constexpr Architecture kHopper = {"sm_90a", 227 << 10};
 constexpr Architecture kOthers[] = {
     {"sm_80", 163 << 10}, {"sm_86", 99 << 10}, {"sm_89", 99 << 10}, {"sm_100a", 227 << 10}};
 
-graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows) {
+graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows,
+                           int64_t max_requests = 1) {
   const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
-  return build_decoder(config, {.max_rows = max_rows, .target = target});
+  return build_decoder(config, {.max_rows = max_rows, .max_requests = max_requests, .target = target});
 }
 
 bool is_fused(const std::string& folder, const std::string& target, int64_t max_rows) {
@@ -92,9 +93,11 @@ TEST_P(CudaCompile, EveryKernelOfTheModel) {
   expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), kHopper, Bodies::generated);
 }
 
-void expect_fused_compiles(const std::string& folder, const Architecture& architecture, int64_t rows) {
+void expect_fused_compiles(const std::string& folder, const Architecture& architecture, int64_t rows,
+                           int64_t requests = 1) {
   const std::string target = fmt::format("cuda:{}", architecture.name);
-  expect_compiles(decoder_graph(folder, target, rows), fmt::format("{}, {} rows", folder, rows), architecture,
+  expect_compiles(decoder_graph(folder, target, rows, requests),
+                  fmt::format("{}, {} rows, {} texts", folder, rows, requests), architecture,
                   !is_fused(folder, target, rows) ? Bodies::generated
                   : rows > stream::kMostRows      ? Bodies::many_rows
                                                   : Bodies::few_rows);
@@ -105,6 +108,7 @@ void expect_fused_compiles(const std::string& folder, const Architecture& archit
 TEST_P(CudaCompile, EveryFusedKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   for (const int64_t rows : {1, 4, 8, 64, 128}) expect_fused_compiles(GetParam(), kHopper, rows);
+  expect_fused_compiles(GetParam(), kHopper, 64, 64);  // whose caches lie in pairs of pages
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                          ::testing::Values("storyteller", "shapes/Qwen3-0.6B", "shapes/Llama-3.2-1B",
@@ -123,6 +127,7 @@ TEST(CudaCompile, TheOtherArchitectures) {
   for (const Architecture& architecture : kOthers) {
     expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", architecture, Bodies::generated);
     for (const int64_t rows : {4, 64, 128}) expect_fused_compiles("storyteller", architecture, rows);
+    expect_fused_compiles("storyteller", architecture, 64, 64);
     if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", architecture.name), 4))
       expect_fused_compiles("shapes/Qwen3-8B", architecture, 4);
   }

@@ -26,7 +26,7 @@ struct DeviceOptions {
   u32 first_iteration = 0;
   u32 most_chunks = 3;  // per task
   bool profiles = false;
-  bool on_sides = false;  // streams, and blocks on multiprocessors; for an even number of workers, half of kBlocks
+  bool on_sides = false;    // streams, and blocks on multiprocessors; for an even number of workers, half of kBlocks
   int abort_after_us = -1;  // never
 };
 

@@ -1,5 +1,5 @@
 // A GPU's attention of many rows (kernels/cuda/attention_rows.cuh) on a block of the host's threads, against f64. Copies
-// are made when they are waited for, not before.
+// are made when they are waited for, not before. And who writes the cache behind it (kernels/cuda/append.cuh).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #define MEGALITH_SHARED_BYTES (136 << 10)
 #define MEGALITH_AREA_BYTES (112 << 10)
 #define MEGALITH_STREAM_ROWS 128
+#include "megalith/kernels/cuda/append.cuh"
 #include "megalith/kernels/cuda/attention_rows.cuh"
 
 namespace megalith::kernels {
@@ -23,25 +24,39 @@ __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
 namespace {
 
 /// Heads of D values, of which kGroups groups of M share a key; at most kRows rows, of which a task has up to five and
-/// two groups.
-template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll, int kGroups, int kPage = 16>
+/// two groups. Pages of the cache lie one behind the other, or in pairs.
+template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll, int kGroups, int kPage = 16,
+          bool kInPairs = false>
 struct Shape {
   static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll, G = kGroups, B = kPage;
-  static constexpr bool kNorm = kHasNorm;
+  static constexpr bool kNorm = kHasNorm, kPaired = kInPairs;
+};
+constexpr int kRequests = 3, kPositions = 320;
+template <class Of, class T>
+struct CacheOf {
+  static constexpr i64 kElements = i64(kRequests) * kPositions * Of::G * Of::D;
+  using Type = T*;
+};
+template <class Of, class T>
+requires Of::kPaired struct CacheOf<Of, T> {
+  static constexpr i64 kElements = i64(kRequests) * kPositions * Of::G * Of::D;
+  using Type = Paired<T, kElements>;
+  static_assert(page_pairs::fits(kRequests * kPositions / Of::B, i64(Of::B) * Of::G * Of::D * 2, Of::D * 2));
 };
 
 /// The operands of an `attention_whole_qkv`; without `start` those of an `attention_whole_cached`.
 template <class Of>
 struct CachedTask {
-  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = 320 / B, T_largest = Of::kRows;
+  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = kPositions / B,
+                       T_largest = Of::kRows;
   static constexpr f32 scale = 0.11f, eps = 1e-5f;
   i64 T, t_begin, t_end, g_begin, g_end;
-  const bf16* qkv;                // (T, G, E, D)
-  const bf16 *q_norm, *k_norm;    // (D)
-  const f32 *cosine, *sine;       // (positions, H)
-  const bf16 *k_cache, *v_cache;  // (pages, B, G, D)
-  const i32* page_table;          // (requests, Q)
-  bf16* y;                        // (T, G, M, D)
+  const bf16* qkv;                                          // (T, G, E, D)
+  const bf16 *q_norm, *k_norm;                              // (D)
+  const f32 *cosine, *sine;                                 // (positions, H)
+  typename CacheOf<Of, const bf16>::Type k_cache, v_cache;  // (pages, B, G, D)
+  const i32* page_table;                                    // (requests, Q)
+  bf16* y;                                                  // (T, G, M, D)
   Epoch epoch;
   static CachedTask of(const CachedTask& task) { return task; }
 };
@@ -57,12 +72,24 @@ struct AllCachedTask : CachedTask<Of> {
   static AllCachedTask of(const AllCachedTask& task) { return task; }
 };
 
+/// Those of a `kv_append_qkv`.
+template <class Of>
+struct AppendTask {
+  static constexpr i64 H = Of::D / 2, E = Of::M + 2, G = Of::G, B = Of::B, Q = kPositions / B, T_largest = Of::kRows;
+  static constexpr f32 eps = 1e-5f;
+  i64 T, g_begin, g_end;
+  const bf16 *qkv, *k_norm;
+  const f32 *cosine, *sine;
+  const i32 *page_table, *request, *position;
+  typename CacheOf<Of, bf16>::Type k_cache, v_cache;
+  Epoch epoch;
+};
+
 template <class Of>
 class AttentionRows : public ::testing::Test {
  protected:
   using Of_ = Task<Of>;
   static constexpr size_t D = Of::D, H = D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = Of_::Q;
-  static constexpr size_t kRequests = 3;
 
   f32 normal() { return std::normal_distribution<f32>()(random_); }
   std::vector<bf16> some(size_t count, f32 size) {
@@ -70,8 +97,22 @@ class AttentionRows : public ::testing::Test {
     for (bf16& value : values) value = to_bf16(size * normal());
     return values;
   }
-  size_t cached(size_t request, size_t position, size_t g) const {
-    return ((static_cast<size_t>(page_table_[request * Q + position / B]) * B + position % B) * G + g) * D;
+  /// Where it is in the cache of keys or in that of values.
+  size_t cached(size_t request, size_t position, size_t g, bool is_value) const {
+    const auto page = static_cast<u32>(page_table_[request * Q + position / B]);
+    const size_t of_page = (position % B * G + g) * D;
+    if (!Of::kPaired) return page * B * G * D + of_page;
+    const u32 pair = page_pairs::pair_of(page, static_cast<u32>(of_page * 2), B * G * D * 2);
+    const u32* const table = table_ + is_value * page_pairs::kTableWords;
+    const u32 in_memory_page = pair % page_pairs::kPairsOfMemoryPage & table[page_pairs::kMaskWord];
+    const u32 turned = table[0] >> pair / page_pairs::kPairsOfMemoryPage & 1;  // no more than 32 memory pages here
+    const u32 first = (static_cast<u32>(__builtin_popcount(in_memory_page)) + turned) % 2;
+    return (2 * pair + (page % 2 + first) % 2) * size_t{2048} + of_page % 2048;
+  }
+  /// A cache for a task: its table is behind it.
+  template <class T>
+  static auto task_cache(std::vector<T>& cache) {
+    return typename CacheOf<Of, T>::Type{cache.data()};
   }
   f64 of_qkv(size_t row, size_t g, size_t e, size_t d) const { return to_f32(qkv_[((row * G + g) * E + e) * D + d]); }
 
@@ -95,11 +136,20 @@ class AttentionRows : public ::testing::Test {
     std::ranges::shuffle(page_table_, random_);
     k_cache_.assign(page_table_.size() * B * G * D, bf16{0x7fff});
     v_cache_ = k_cache_;
+    for (u32& word : table_) word = static_cast<u32>(random_());
+    for (const bool is_value : {false, true}) {
+      u32* const table = table_ + is_value * page_pairs::kTableWords;
+      table[page_pairs::kMaskWord] = table_[page_pairs::kMaskWord] % page_pairs::kPairsOfMemoryPage;  // one for both
+      const auto* const words = reinterpret_cast<const u16*>(table);
+      std::vector<bf16>& cache = is_value ? v_cache_ : k_cache_;
+      if (Of::kPaired)
+        for (size_t i = 0; i < 2 * page_pairs::kTableWords; ++i) cache.push_back(bf16{words[i]});
+    }
     for (size_t r = 0; r < starts.size(); ++r)
       for (size_t p = 0; p < starts[r]; ++p)
         for (size_t g = 0; g < G; ++g) {
-          std::ranges::copy(some(D, size), &k_cache_[cached(r, p, g)]);
-          std::ranges::copy(some(D, 1), &v_cache_[cached(r, p, g)]);
+          std::ranges::copy(some(D, size), &k_cache_[cached(r, p, g, false)]);
+          std::ranges::copy(some(D, 1), &v_cache_[cached(r, p, g, true)]);
         }
     for (size_t t = 0; t < rows_.size(); ++t) {
       row_table().request[t] = static_cast<int>(rows_[t].request);
@@ -111,12 +161,44 @@ class AttentionRows : public ::testing::Test {
   void append() {
     for (size_t t = 0; t < rows_.size(); ++t)
       for (size_t g = 0; g < G; ++g) {
-        const size_t at = cached(rows_[t].request, rows_[t].position, g);
+        const auto [request, position] = rows_[t];
+        const size_t key_at = cached(request, position, g, false), value_at = cached(request, position, g, true);
         const std::vector<f64> key = turned(t, g, M, k_norm_);
         for (size_t d = 0; d < D; ++d) {
-          k_cache_[at + d] = to_bf16(static_cast<f32>(key[d]));
-          v_cache_[at + d] = to_bf16(static_cast<f32>(of_qkv(t, g, M + 1, d)));
+          k_cache_[key_at + d] = to_bf16(static_cast<f32>(key[d]));
+          v_cache_[value_at + d] = to_bf16(static_cast<f32>(of_qkv(t, g, M + 1, d)));
         }
+      }
+  }
+  /// The same by the block's threads, into copies.
+  void run_append() {
+    if (thread() == 0) {
+      appended_keys_ = k_cache_, appended_values_ = v_cache_;
+      requests_.clear(), positions_.clear();
+      for (const Row& row : rows_) {
+        requests_.push_back(static_cast<i32>(row.request));
+        positions_.push_back(static_cast<i32>(row.position));
+      }
+    }
+    block_sync();
+    AppendTask<Of> task = {};
+    task.T = static_cast<i64>(rows_.size()), task.g_end = static_cast<i64>(G);
+    task.qkv = qkv_.data(), task.k_norm = k_norm_.data(), task.cosine = cosine_.data(), task.sine = sine_.data();
+    task.page_table = page_table_.data(), task.request = requests_.data(), task.position = positions_.data();
+    task.k_cache = task_cache(appended_keys_), task.v_cache = task_cache(appended_values_);
+    task.epoch = {1, nullptr};
+    append_heads<Of::kNorm>(task);
+    block_sync();
+  }
+  /// A key is off by a rounding of bf16 at most, where it fell to the other side.
+  void check_append() const {
+    for (const auto& [found, wanted] : {std::pair(&appended_keys_, &k_cache_), {&appended_values_, &v_cache_}})
+      for (size_t i = 0; i < wanted->size(); ++i) {
+        const f32 got = to_f32((*found)[i]), want = to_f32((*wanted)[i]);
+        if (std::isnan(want))
+          ASSERT_TRUE(std::isnan(got)) << i;
+        else
+          ASSERT_NEAR(got, want, std::abs(want) / 64 + 1e-6f) << i;
       }
   }
   /// By every thread of the block: tasks of a few rows and two groups, as far as there are any. What is not written
@@ -138,7 +220,7 @@ class AttentionRows : public ::testing::Test {
         task.qkv = qkv_.data(), task.y = y_.data();
         task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
         task.cosine = cosine_.data(), task.sine = sine_.data();
-        task.k_cache = k_cache_.data(), task.v_cache = v_cache_.data();
+        task.k_cache = {k_cache_.data()}, task.v_cache = {v_cache_.data()};
         task.page_table = page_table_.data();
         task.epoch = {1, nullptr};
         attend_rows<Of::kNorm, OfTask>(&task, 0);
@@ -182,7 +264,7 @@ class AttentionRows : public ::testing::Test {
     for (size_t p = 0; p <= position; ++p) {
       f64 score = 0, size_of_score = 0;
       for (size_t d = 0; d < D; ++d) {
-        const f64 term = query[d] * to_f32(k_cache_[cached(request, p, g) + d]) * Of_::scale;
+        const f64 term = query[d] * to_f32(k_cache_[cached(request, p, g, false) + d]) * Of_::scale;
         score += term;
         size_of_score += std::abs(term);
       }
@@ -195,7 +277,7 @@ class AttentionRows : public ::testing::Test {
     for (size_t p = 0; p <= position; ++p) {
       const f64 weight = std::exp(scores[p] - top);
       total += weight;
-      for (size_t d = 0; d < D; ++d) wanted[d] += weight * to_f32(v_cache_[cached(request, p, g) + d]);
+      for (size_t d = 0; d < D; ++d) wanted[d] += weight * to_f32(v_cache_[cached(request, p, g, true) + d]);
     }
     const f64 bound = 4 * (4 + 2 * size) / (1 << 18);
     for (size_t d = 0; d < D; ++d) {
@@ -207,13 +289,16 @@ class AttentionRows : public ::testing::Test {
 
   std::mt19937 random_{1};
   std::vector<Row> rows_;
-  std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_, y_;
+  std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_, appended_keys_, appended_values_, y_;
   std::vector<f32> cosine_, sine_;
-  std::vector<i32> page_table_;
+  std::vector<i32> page_table_, requests_, positions_;
+  u32 table_[2 * page_pairs::kTableWords];  // of keys, of values
 };
 
 using Shapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<64, 1, false, 16, 3>, Shape<96, 3, true, 32, 1, 5>,
-                                Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>>;
+                                Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>,
+                                Shape<128, 4, true, 64, 2, 16, true>, Shape<64, 2, false, 16, 2, 16, true>,
+                                Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 4, 4, true>>;
 TYPED_TEST_SUITE(AttentionRows, Shapes);
 
 // Requests with nothing in the cache, with less than a warp takes at once, and with more than all do; of one row and of
@@ -224,7 +309,11 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
       if (thread() == 0) this->make({3, 0, 77}, {size == 1 ? 1u : 2u, size == 1 ? 2u : 9u, 1}, size);
       block_sync();
       this->template run<Task<TypeParam>>();
-      if (thread() == 0) this->check();  // which appends
+      this->run_append();
+      if (thread() == 0) {
+        this->check();  // which appends
+        this->check_append();
+      }
       block_sync();
       this->template run<AllCachedTask<TypeParam>>();
       if (thread() == 0) this->check();

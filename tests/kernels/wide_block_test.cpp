@@ -148,10 +148,15 @@ class WideBlock : public ::testing::Test {
     const auto slot_of = [](u64 chunk) { return (Of::kFirstChunk + chunk) % kRingSlots; };
     const auto come = [&](u64 chunk) {
       const auto [row, column_chunk] = chunks[chunk];
+      // Each third one lies on a side of the L2: one half of a block or the other, of which the copy takes the pieces.
+      alignas(16) u8 block[stream::kBlockBytes];
+      const bool on_sides = chunk % 3 == 2;
+      const u64 half = chunk / 3 % 2;
+      u8* const slot = ring_slot(static_cast<u32>(slot_of(chunk)));
       for (u32 matrix = 0; matrix < Of::kMatrices; ++matrix)
-        pack_chunk(ring_slot(static_cast<u32>(slot_of(chunk))),
+        pack_chunk(on_sides ? block : slot,
                    {.weights = &weights_[matrix * N * K].bits,
-                    .chunk = 0,
+                    .chunk = on_sides ? half : 0,
                     .columns = K,
                     .first_row = static_cast<u64>(row),
                     .num_rows = static_cast<u32>(min(i64{Of::kGroup}, task_.n_end - row)),
@@ -159,7 +164,11 @@ class WideBlock : public ::testing::Test {
                     .slices = 0,
                     .group = Of::kGroup,
                     .matrix = matrix,
-                    .matrices = Of::kMatrices});
+                    .matrices = Of::kMatrices},
+                   on_sides);
+      for (int i = 0; on_sides && i < stream::kChunkPieces; ++i)
+        std::memcpy(slot + i * stream::kPieceBytes,
+                    block + stream::half_piece(static_cast<int>(half), i) * stream::kPieceBytes, stream::kPieceBytes);
       __atomic_fetch_add(&barriers.full[slot_of(chunk)], 1, __ATOMIC_RELEASE);
     };
     const u64 num_chunks = chunks.size();

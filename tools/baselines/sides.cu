@@ -187,8 +187,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         barrier_wait(&full[before % kSlots], before / kSlots & 1);
       }
       if (lane == 0)
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&full[slot])),
-                     "r"(kChunk)
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&full[slot])), "r"(kChunk)
                      : "memory");
       if (given.copies == Copies::one) {
         copy(to, line, kChunk, &full[slot]);
@@ -268,8 +267,8 @@ class Meter {
     if (!library) return;
     const auto init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
     const auto get = reinterpret_cast<int (*)(unsigned, void**)>(dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
-    energy_ = reinterpret_cast<int (*)(void*, unsigned long long*)>(
-        dlsym(library, "nvmlDeviceGetTotalEnergyConsumption"));
+    energy_ =
+        reinterpret_cast<int (*)(void*, unsigned long long*)>(dlsym(library, "nvmlDeviceGetTotalEnergyConsumption"));
     clock_ = reinterpret_cast<int (*)(void*, int, unsigned*)>(dlsym(library, "nvmlDeviceGetClockInfo"));
     if (!init || !get || !energy_ || !clock_ || init() != 0 || get(0, &device_) != 0) device_ = nullptr;
   }
@@ -288,9 +287,7 @@ class Meter {
   int (*clock_)(void*, int, unsigned*) = nullptr;
 };
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 template <class T>
 std::vector<T> fetch(const T* from, size_t count) {
@@ -387,8 +384,8 @@ int main(int count, char** arguments) {
     if (far[1 << bit] != far[0]) mask |= kPiece << bit;
   int wrong = 0;
   for (int i = 0; i < kProbes; ++i) wrong += (far[i] ^ far[0]) != (__builtin_popcount(i * kPiece & mask) & 1);
-  std::printf("far takes %.0f cycles more (at least %.0f); mask 0x%x, wrong for %d of %d pieces\n", gap, least_gap, mask,
-              wrong, kProbes);
+  std::printf("far takes %.0f cycles more (at least %.0f); mask 0x%x, wrong for %d of %d pieces\n", gap, least_gap,
+              mask, wrong, kProbes);
   probe_lines<<<1, 1>>>(data, cycles, 256);
   seen = fetch(cycles, 256);
   std::printf("lines of the first eight pieces, by one multiprocessor:");
@@ -448,7 +445,8 @@ int main(int count, char** arguments) {
   }
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found;
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found), "the driver");
+  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found),
+        "the driver");
   const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
   const auto map_of = [&](int first, uint64_t second, uint64_t block, uint64_t pair_of_pieces) {
     CUtensorMap map;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/heads.cuh"
+#include "megalith/kernels/cuda/page_pairs.cuh"
 
 namespace megalith::kernels {
 
@@ -32,8 +33,8 @@ inline void append_heads(const Args& args) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (i > 0 && number(i) == first) break;
-      bf16* const to =
-          (is_key ? args.k_cache : args.v_cache) + ((i64(pages[i]) * B + positions[i] % B) * Args::G + group(i)) * D;
+      bf16* const to = cached_head<B, static_cast<int>(Args::G), D>(is_key ? args.k_cache : args.v_cache, pages[i],
+                                                                    positions[i] % B, group(i));
       heads[i].finish(head_eps<Args>(),
                       [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
     }

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/attention_parts.cuh"
+#include "megalith/kernels/cuda/page_pairs.cuh"
 
 namespace megalith::kernels {
 
@@ -34,6 +35,8 @@ class RowAttention {
   // Lanes that copy side by side from one position: whole lines of memory, if all of a tile is on one page.
   static constexpr bool kOnePage = static_cast<int>(Args::B) % kPositions == 0 && L % kPositions == 0;
   static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kCopied = kWarpLanes / kSide;  // positions at a time
+  static constexpr int kPasses = kPositions / kCopied;  // of positions, until each has had a copy
+  static constexpr bool kPaired = kIsPaired<decltype(Args::k_cache)>;
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
   using Head = HeadPairs<D, kNorm>;
@@ -47,6 +50,7 @@ class RowAttention {
         t_(t),
         g_(g),
         c_(c),
+        sides_(word_of_tables()),
         copied_(keep(tile() + in_tile(lane() / kSide, lane() % kSide * 8))),
         share_(keep(tile() + in_tile(lane() / 4, lane() % 4 * 8))),
         turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
@@ -73,11 +77,11 @@ class RowAttention {
           copy_values(fresh, 1);
         }
     }
-    Place next = locate(at, cached, page_at(at, cached, request));
+    auto next = locate(at, cached, page_at(at, cached, request));
     int page = page_at(at + kStep, cached, request);
     if (next_fresh >= num_fresh) {
-      fetch(copied_, next, args().k_cache);
-      fetch(copied_ + kTileBytes, next, args().v_cache);
+      fetch(next, false);
+      fetch(next, true);
     }
     stage_queries(query);
     part_sync();
@@ -104,7 +108,7 @@ class RowAttention {
       warp_sync();
       const float2 score = scores();
       warp_sync();
-      if (fetches) fetch(copied_, next, args().k_cache);
+      if (fetches) fetch(next, false);
       const Halves columns = weigh(score, count);
       if (fetches)
         copy_wait<1>();
@@ -113,7 +117,7 @@ class RowAttention {
       warp_sync();
       add_values(columns);
       warp_sync();
-      if (fetches) fetch(copied_ + kTileBytes, next, args().v_cache);
+      if (fetches) fetch(next, true);
     }
     copy_wait<0>();
     part_sync();  // what was staged makes room for the sums
@@ -126,10 +130,23 @@ class RowAttention {
  private:
   static constexpr int kStep = kPartWarps * kPositions;
   /// Where in both caches the first position begins that the lane copies of a tile, and how many more there are.
-  struct Place {
+  struct InLine {
     i64 element;
     int left;
+
+    i64 at(int pass, bool) const { return element + i64(pass * kCopied) * (G * D); }
   };
+  /// In pairs of pages: of each pass, by 16 bytes, and what is to be turned round to get from keys to values.
+  struct InPairs {
+    static constexpr u32 kElements = 16 / sizeof(bf16), kOther = page_pairs::kPieceBytes / 16;
+    u32 of_pass[kPasses], to_values;
+    int left;
+
+    i64 at(int pass, bool is_value) const {
+      return i64(is_value ? of_pass[pass] ^ to_values : of_pass[pass]) * kElements;
+    }
+  };
+  static_assert(InPairs::kElements * sizeof(bf16) == 16);
 
   static int part() { return warp() / kPartWarps; }
   static int part_thread() { return thread() % kPartThreads; }
@@ -251,23 +268,55 @@ class RowAttention {
     const int n = max(min(kOnePage ? at : at + lane() / kSide, cached - 1), 0);
     return page_of(args(), request, cached_position<Args>(c_, n));
   }
-  Place locate(int at, int cached, int page) const {
-    const int n = at + lane() / kSide;
-    return {element_on_page<Args>(page, cached_position<Args>(c_, n), g_) + lane() % kSide * 8, cached - n};
+  auto locate(int at, int cached, int page) const {
+    const int n = at + lane() / kSide, position = cached_position<Args>(c_, n), left = cached - n;
+    if constexpr (!kPaired) {
+      return InLine{element_on_page<Args>(page, position, g_) + lane() % kSide * 8, left};
+    } else {
+      constexpr u32 kRow = D * sizeof(bf16), kPage = static_cast<u32>(Args::B) * G * kRow;
+      const u32 begin = (position % static_cast<int>(Args::B) * G + g_) * kRow,
+                memory = page_pairs::memory_page(page_pairs::pair_of(page, begin, kPage));
+      const u32 mask = of_tables(page_pairs::kMaskWord), keys = of_tables(memory / 32),
+                values = of_tables(page_pairs::kTableWords + memory / 32);
+      InPairs place;
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const u32 byte = begin + pass * kCopied * G * kRow, pair = page_pairs::pair_of(page, byte, kPage),
+                  piece = page_pairs::piece_of(page, pair, page_pairs::side_of_first(pair, mask, keys));
+        place.of_pass[pass] = (piece * page_pairs::kPieceBytes + byte % page_pairs::kPieceBytes) / 16 + lane() % kSide;
+      }
+      place.to_values = ((keys ^ values) >> memory % 32 & 1) * InPairs::kOther;
+      place.left = left;
+      return place;
+    }
   }
-  /// Begins to copy the lane's share of a tile.
-  static void fetch(u32 to, Place place, const bf16* cache) {
-    constexpr int kTurns = kPositions / kCopied;  // of one or two positions, then of what else they have
-    const bf16* const from = cache + place.element;
+  /// Begins to copy the lane's share of a tile, of its keys or its values.
+  template <class Place>
+  void fetch(const Place& place, bool is_value) const {
+    const u32 to = is_value ? copied_ + kTileBytes : copied_;
+    const Args args = this->args();
+    const bf16* const cache = cache_begin(is_value ? args.v_cache : args.k_cache);
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
-      const int position = i % kTurns * kCopied, run = i / kTurns * kSide;
+      const int pass = i % kPasses, position = pass * kCopied, run = i / kPasses * kSide;
       const bool is_there = position < place.left;
-      copy_begin(kTurns == 1 ? further(to, i) : (to ^ position * 8) + position * kRowBytes + run * 16,
-                 from + i64(position) * G * D + run * 8, is_there ? 16 : 0);
+      copy_begin(kPasses == 1 ? further(to, i) : (to ^ position * 8) + position * kRowBytes + run * 16,
+                 cache + place.at(pass, is_value) + run * 8, is_there ? 16 : 0);
     }
     copy_commit();
   }
+  /// Both caches' tables, a word a lane, asked for before anything else.
+  u32 word_of_tables() const {
+    if constexpr (!kPaired) {
+      return 0;
+    } else {
+      constexpr int kWords = page_pairs::kTableWords;
+      static_assert(2 * kWords == kWarpLanes);
+      const Args args = this->args();
+      return lane() < kWords ? args.k_cache.table()[lane()] : args.v_cache.table()[lane() - kWords];
+    }
+  }
+  u32 of_tables(u32 word) const { return __shfl_sync(0xffffffffu, sides_, static_cast<int>(word)); }
 
   /// Of a tile: of a head positions 2 (lane % 4) and the next. The head is lane / 4; of up to four each is there twice.
   float2 scores() const {
@@ -388,6 +437,7 @@ class RowAttention {
 
   const decltype(Args::task) task_;
   const int t_, g_, c_;
+  const u32 sides_;                    // of both tables, the lane's word
   const u32 copied_, share_, turned_;  // in the tiles: what the lane copies of keys, multiplies of keys and of values
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
   f32 top_ = -kInfinity, total_ = 0, sum_[2 * kRuns][4] = {};

@@ -43,8 +43,8 @@ inline void probe_pages(u8* memory, u32 num_pages, u32 mask, i32* differences) {
       // Each second one of the other parity, all over the page.
       u32 piece = i / 2 * (kPieces / (kOfPage / 2));
       if ((__popc(piece * stream::kPieceBytes & mask) & 1) != i % 2) piece += 1;
-      const auto cycles = static_cast<i32>(latency(reinterpret_cast<u32*>(
-          memory + u64{page} * stream::kPageBytes + piece * stream::kPieceBytes + i * 128)));
+      const auto cycles = static_cast<i32>(latency(
+          reinterpret_cast<u32*>(memory + u64{page} * stream::kPageBytes + piece * stream::kPieceBytes + i * 128)));
       difference += i % 2 == 1 ? cycles : -cycles;
     }
     differences[page * 2] = difference / i32{kOfPage / 2};

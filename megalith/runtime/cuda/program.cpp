@@ -67,14 +67,20 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   launch_.control = control_.data<Control>();
   launch_.scratch = scratch_.data<u8>();
   launch_.scratch_bytes = static_cast<u64>(scratch_.bytes()) / host.num_workers;
-  log_info("[cuda] {} on {}: {}, {} of streams, {} of exchange", image_->name(), device_.name, resources(),
-           format_bytes(streams_.bytes()), format_bytes(exchange_.bytes()));
+  log_info("[cuda] {} on {}: {}, {} of streams{}, {} of exchange", image_->name(), device_.name, resources(),
+           format_bytes(streams_.bytes()), is_on_sides() ? " on the two sides of the L2" : "",
+           format_bytes(exchange_.bytes()));
 }
 
 void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                                 const std::set<std::string>& shared) {
   arena_ = DeviceMemory(kernel.tasks.arena_bytes, "the arena of activations");
   place_exchange(kernel.tasks);
+  const std::vector<bool> paired = graph::paired_tensors(graph, "cuda");
+  for (size_t i = 0; i < paired.size(); ++i)
+    if (const graph::Tensor& tensor = graph.tensors()[i]; paired[i])
+      caches_.add(tensor.name, tensor.bytes(), tensor.bytes() / tensor.shape[0].size);
+  caches_.allocate();
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];
     const task::Buffer& buffer = kernel.tasks.buffers[i];
@@ -95,6 +101,10 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
     bytes_[tensor.name] = tensor.bytes();
     if (shared.contains(tensor.name)) {
       addresses_.push_back((shared_[tensor.name] = PinnedMemory(tensor.bytes(), tensor.name)).data());
+      continue;
+    }
+    if (caches_.contains(tensor.name)) {
+      addresses_.push_back(caches_.address(tensor.name));
       continue;
     }
     // Not all of a checkpoint's tensors are aligned in its file; here each begins where the driver likes it.
@@ -138,8 +148,8 @@ void CudaProgram::place_streams() {
   const bool may_have_sides =
       num_workers == device_.num_multiprocessors && num_workers % 2 == 0 && copies_by_map(device_.architecture);
   const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
-  stream_memory_ = DeviceMemory(
-      std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes), "the streams of weights");
+  stream_memory_ = DeviceMemory(std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes),
+                                "the streams of weights");
   if (num_blocks == 0) return;
   const std::optional<SideMap> sides =
       find_sides(device_, module_.get(), stream_memory_.address(), stream_memory_.bytes());
@@ -163,6 +173,7 @@ void CudaProgram::load_weights(const graph::Graph& graph) {
     if (graph.tensors()[i].kind == graph::TensorKind::constant) total += graph.tensors()[i].bytes();
   if (total == 0) return;
   place_streams();
+  if (sides_.maps != nullptr) caches_.find(device_, module_.get());
   const DeviceMemory raw(streams_.largest_packed(graph), "a matrix of weights"),
       table(streams_.largest_table(), "the chunks of a matrix");
   // The upload's stream waits for no other, and memory is still being cleared.
@@ -254,10 +265,12 @@ T* CudaProgram::copy(const T* from, size_t count, const char* what) {
 }
 
 void CudaProgram::upload(const std::string& tensor) {
+  if (caches_.contains(tensor)) return caches_.upload(tensor, memory_.at(tensor));
   tensors_.at(tensor).upload(memory_.at(tensor), bytes_.at(tensor));
 }
 
 void CudaProgram::download(const std::string& tensor) const {
+  if (caches_.contains(tensor)) return caches_.download(tensor, memory_.at(tensor));
   tensors_.at(tensor).download(memory_.at(tensor), bytes_.at(tensor));
 }
 
@@ -349,7 +362,7 @@ Profile CudaProgram::profile_take() const {
 }
 
 int64_t CudaProgram::bytes_held() const {
-  int64_t bytes = arena_.bytes() + exchange_.bytes() + stream_memory_.bytes();
+  int64_t bytes = arena_.bytes() + exchange_.bytes() + stream_memory_.bytes() + caches_.bytes();
   for (const auto& [name, memory] : tensors_) bytes += memory.bytes();
   return bytes;
 }

@@ -10,6 +10,7 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
+#include "megalith/runtime/cuda/caches.h"
 #include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/cuda/streams.h"
 #include "megalith/runtime/image.h"
@@ -57,6 +58,8 @@ class CudaProgram {
   const DeviceMemory& control() const { return control_; }
   /// Bytes of the card's memory for activations and for copies of what the host has: weights, streams, states.
   int64_t bytes_held() const;
+  /// Whether streams, and caches in pairs of pages, lie on the sides of the L2 (runtime/cuda/sides.h).
+  bool is_on_sides() const { return sides_.maps != nullptr; }
   /// "72 registers, ..., scratch of 1024 bytes in shared memory".
   std::string resources() const;
 
@@ -79,6 +82,7 @@ class CudaProgram {
   StreamPlan streams_;
   DeviceMemory arena_, exchange_, stream_memory_, taken_;
   Sides sides_{};
+  PairedCaches caches_;
   std::map<std::string, DeviceMemory> tensors_;
   std::map<std::string, int64_t> bytes_;
   std::map<std::string, PinnedMemory> shared_;

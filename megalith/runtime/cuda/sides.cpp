@@ -61,9 +61,7 @@ void run_on_all(const jit::CudaDeviceInfo& device, jit::CudaModule module, const
 
 }  // namespace
 
-u8 SideMap::of_block(u64 at) const {
-  return of_page[at / stream::kPageBytes] ^ parity(at % stream::kPageBytes & mask);
-}
+u8 SideMap::of_block(u64 at) const { return of_page[at / stream::kPageBytes] ^ parity(at % stream::kPageBytes & mask); }
 
 std::vector<u32> SideMap::seats() const {
   const auto count = static_cast<u32>(of_multiprocessor.size());
@@ -187,8 +185,9 @@ std::vector<u8> maps_of_halves(jit::CudaAddress memory, u64 num_blocks) {
     const u64 sizes[] = {kRow, 2, 2, 2, num_blocks};
     const u64 strides[] = {kRowBytes, piece(1) - piece(0), piece(2) - piece(0), stream::kBlockBytes};
     const unsigned box[] = {kRow, 2, 2, 2, 1}, steps[] = {1, 1, 1, 1, 1};
-    driver.check(driver.tensor_map(&map, kFloat64, kDimensions, memory + piece(0), sizes, strides, box, steps, 0, 0, 0, 0),
-                 "describing the streams to the copy engine");
+    driver.check(
+        driver.tensor_map(&map, kFloat64, kDimensions, memory + piece(0), sizes, strides, box, steps, 0, 0, 0, 0),
+        "describing the streams to the copy engine");
     maps.insert(maps.end(), map.bytes, map.bytes + kMapBytes);
   }
   return maps;

@@ -25,7 +25,8 @@ class StreamSource {
 
   /// Chunks are taken in order, round and round.
   void copy_begin(void* to, u64 chunk, kernels::Barrier* full) {
-    if (maps_ == nullptr) return kernels::copy_begin(to, chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes, full);
+    if (maps_ == nullptr)
+      return kernels::copy_begin(to, chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes, full);
     // The next word is asked for 32 chunks before its time.
     if (chunk % 32 == 0) {
       word_ = next_word_;

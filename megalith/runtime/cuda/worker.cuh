@@ -195,8 +195,7 @@ constexpr u32 kMostAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
 class ChunksAhead {
  public:
   explicit ChunksAhead(u64 num_chunks)
-      : num_chunks_(num_chunks),
-        most_(static_cast<u32>(kernels::min(static_cast<i64>(num_chunks), i64{kMostAhead}))) {}
+      : num_chunks_(num_chunks), most_(static_cast<u32>(kernels::min(static_cast<i64>(num_chunks), i64{kMostAhead}))) {}
 
   /// While the producer waits to copy chunk `chunk` of the stream.
   void look(const StreamSource& source, u64 chunk, u64 now) {

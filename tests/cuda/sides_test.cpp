@@ -1,0 +1,259 @@
+// The sides of a GPU's L2: found in latencies, and what is laid out by them. No GPU is needed but for the last test.
+#include "megalith/runtime/cuda/sides.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+#include <set>
+
+#include "cuda/skip.h"
+#include "megalith/engine/batch_block.h"
+#include "megalith/engine/memory_map.h"
+#include "megalith/graph/lower.h"
+#include "megalith/jit/compile.h"
+#include "megalith/model/decoder.h"
+#include "megalith/runtime/cuda/caches.h"
+#include "megalith/runtime/cuda/program.h"
+#include "megalith/runtime/cuda/streams.h"
+
+namespace megalith::runtime {
+namespace {
+
+constexpr u32 kMultiprocessors = 132, kPieces = 512, kMaskOfH200 = 0xab000;
+
+bool is_odd(u64 bits) { return __builtin_popcountll(bits) % 2 != 0; }
+
+// What each multiprocessor sees of each piece of a page: near ones some 310 cycles, far ones 220 more, with what differs
+// from slice to slice and from one multiprocessor to another. Sides are dealt by chance.
+struct Seen {
+  explicit Seen(u32 mask, u32 farther = 220, uint64_t seed = 1) : random(seed) {
+    for (u32 m = 0; m < kMultiprocessors; ++m) sides.push_back(m == 0 ? 0 : random() % 2);
+    for (u32 m = 0; m < kMultiprocessors; ++m) {
+      const u32 own = random() % 40;
+      for (u32 i = 0; i < kPieces; ++i)
+        cycles.push_back(290 + own + random() % 40 + farther * (is_odd(i * 4096 & mask) != sides[m]));
+    }
+  }
+  std::mt19937_64 random;
+  std::vector<u8> sides;
+  std::vector<u32> cycles;
+};
+
+TEST(Sides, AreFoundInLatencies) {
+  for (const u32 mask : {kMaskOfH200, 0xb3000u}) {  // of an H200 and an H100
+    const Seen seen(mask);
+    const std::optional<SideMap> found = sides_of_multiprocessors(seen.cycles, kMultiprocessors);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->of_multiprocessor, seen.sides);
+    EXPECT_EQ(found->mask, mask);
+  }
+}
+
+TEST(Sides, AreNotFoundWhereThereAreNone) {
+  EXPECT_FALSE(sides_of_multiprocessors(Seen(kMaskOfH200, 0).cycles, kMultiprocessors)) << "all are as near";
+  EXPECT_FALSE(sides_of_multiprocessors(std::vector<u32>(kMultiprocessors * kPieces), kMultiprocessors));
+  EXPECT_FALSE(sides_of_multiprocessors(Seen(0x1ef000).cycles, kMultiprocessors)) << "halves of blocks are on both";
+  Seen one_piece(kMaskOfH200);
+  for (u32 m = 0; m < kMultiprocessors; ++m) one_piece.cycles[m * kPieces + 100] = m % 3 * 100;
+  EXPECT_FALSE(sides_of_multiprocessors(one_piece.cycles, kMultiprocessors)) << "a piece that goes by no mask";
+  Seen disturbed(kMaskOfH200);
+  for (u32 i = 0; i < kPieces; ++i) disturbed.cycles[7 * kPieces + i] = 300 + disturbed.random() % 2000;
+  EXPECT_FALSE(sides_of_multiprocessors(disturbed.cycles, kMultiprocessors)) << "a multiprocessor that was disturbed";
+}
+
+SideMap some_sides(size_t pages, uint64_t seed = 1) {
+  Seen seen(kMaskOfH200, 220, seed);
+  SideMap sides = *sides_of_multiprocessors(seen.cycles, kMultiprocessors);
+  std::vector<PageProbe> probes;
+  std::vector<u8> wanted;
+  for (size_t i = 0; i < pages; ++i) {
+    const auto who = static_cast<i32>(seen.random() % kMultiprocessors);
+    wanted.push_back(seen.random() % 2);
+    // Its first piece is near to who is on its side; those of the other parity are farther then.
+    const bool is_near = wanted.back() == sides.of_multiprocessor[static_cast<size_t>(who)];
+    probes.push_back({is_near ? 200 : -200, who});
+  }
+  EXPECT_TRUE(add_sides_of_pages(sides, probes));
+  EXPECT_EQ(sides.of_page, wanted);
+  return sides;
+}
+
+TEST(Sides, OfPagesAreDoubtedIfTooManyAreUnclear) {
+  SideMap sides = some_sides(1);
+  std::vector<PageProbe> probes(100, {200, 3});
+  for (size_t i = 0; i < 4; ++i) probes[i].difference = 5;
+  EXPECT_TRUE(add_sides_of_pages(sides, probes));
+  for (size_t i = 0; i < 8; ++i) probes[i].difference = -5;
+  EXPECT_FALSE(add_sides_of_pages(sides, probes));
+  EXPECT_FALSE(add_sides_of_pages(sides, std::vector<PageProbe>{{200, 1000}})) << "nobody's";
+}
+
+// Everybody has a seat, and as many as can be are on the side that it is for.
+TEST(Sides, EveryMultiprocessorHasASeat) {
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    const SideMap sides = some_sides(1, seed);
+    const std::vector<u32> seats = sides.seats();
+    EXPECT_EQ(std::set<u32>(seats.begin(), seats.end()).size(), kMultiprocessors);
+    EXPECT_LT(*std::ranges::max_element(seats), kMultiprocessors);
+    size_t wrong = 0;
+    for (size_t m = 0; m < seats.size(); ++m) wrong += seats[m] % 2 != sides.of_multiprocessor[m];
+    const auto of_one = static_cast<size_t>(std::ranges::count(sides.of_multiprocessor, 1));
+    EXPECT_EQ(wrong, of_one > kMultiprocessors / 2 ? of_one - kMultiprocessors / 2 : kMultiprocessors / 2 - of_one);
+  }
+}
+
+// ---- streams -----------------------------------------------------------------------------------
+
+TEST(Sides, EveryChunkOfAStreamIsOnItsWorkersSide) {
+  // Workers with more and fewer chunks than their neighbours, and one with none.
+  const std::vector<u64> counts = {100, 97, 33, 0, 64, 65};
+  StreamPlan plan;
+  for (const u64 count : counts) {
+    plan.streams.push_back({plan.num_chunks, count, 0});
+    for (u64 c = 0; c < count; ++c) plan.records[0].push_back({.chunk = plan.num_chunks++});
+  }
+  const u64 blocks = 100 + 33 + 65;
+  ASSERT_EQ(plan.num_blocks(), blocks);
+  const SideMap sides = some_sides(blocks * stream::kBlockBytes / stream::kPageBytes + 1);
+  const std::vector<u32> halves = deal_to_sides(plan, sides);
+  std::set<u64> taken;
+  size_t record = 0;
+  for (size_t w = 0; w < counts.size(); ++w)
+    for (u64 c = 0; c < counts[w]; ++c, ++record) {
+      const Stream& mine = plan.streams[w];
+      const u64 half = halves.at(mine.first_half + c / 32) >> c % 32 & 1, chunk = plan.records[0][record].chunk;
+      EXPECT_EQ(chunk, (mine.first + c) * 2 + half) << "where it is packed is not where it is copied from";
+      EXPECT_TRUE(taken.insert(chunk).second);
+      EXPECT_LT(mine.first + c, blocks);
+      for (int i = 0; i < stream::kChunkPieces; ++i) {
+        const u64 at = (mine.first + c) * stream::kBlockBytes +
+                       static_cast<u64>(stream::half_piece(static_cast<int>(half), i)) * stream::kPieceBytes;
+        const bool side = is_odd(at % stream::kPageBytes & sides.mask) != (sides.of_page[at / stream::kPageBytes] != 0);
+        ASSERT_EQ(side, w % 2 != 0) << "worker " << w << ", chunk " << c << ", piece " << i;
+      }
+    }
+}
+
+// ---- caches ------------------------------------------------------------------------------------
+
+TEST(Sides, EveryPageOfACacheIsOnTheSideOfItsNumber) {
+  constexpr unsigned kPages = 200, kPageBytes = 32 << 10;  // more than three of the memory's pages
+  constexpr int64_t kBegin = 5 * int64_t{stream::kPageBytes}, kBytes = int64_t{kPages} * kPageBytes;
+  static_assert(page_pairs::fits(kPages, kPageBytes, 256));
+  const SideMap sides = some_sides(16);
+  const auto table = table_of_pairs(sides, kBegin, kBytes);
+  std::set<unsigned> taken;
+  for (unsigned page = 0; page < kPages; ++page)
+    for (unsigned byte = 0; byte < kPageBytes; byte += page_pairs::kPieceBytes) {
+      const unsigned pair = page_pairs::pair_of(page, byte, kPageBytes);
+      const unsigned first =
+          page_pairs::side_of_first(pair, table[page_pairs::kMaskWord], table[page_pairs::memory_page(pair) / 32]);
+      const unsigned piece = page_pairs::piece_of(page, pair, first);
+      EXPECT_TRUE(taken.insert(piece).second);
+      ASSERT_LT(piece, kBytes / page_pairs::kPieceBytes);
+      const u64 at = kBegin + u64{piece} * page_pairs::kPieceBytes;
+      const bool side = is_odd(at % stream::kPageBytes & sides.mask) != (sides.of_page[at / stream::kPageBytes] != 0);
+      ASSERT_EQ(side, page % 2 != 0) << "page " << page << ", byte " << byte;
+    }
+}
+
+TEST(Sides, CachesThatDoNotFitAreLeftAsTheyAre) {
+  EXPECT_TRUE(page_pairs::fits(3072, 32 << 10, 256));
+  EXPECT_TRUE(page_pairs::fits(2, 4096, 128));
+  EXPECT_FALSE(page_pairs::fits(3, 32 << 10, 256)) << "an odd page has no other half";
+  EXPECT_FALSE(page_pairs::fits(2, 2048, 128)) << "less than a piece";
+  EXPECT_FALSE(page_pairs::fits(2, 12 << 10, 256)) << "pages that two pages of memory share";
+  EXPECT_FALSE(page_pairs::fits(2, 4096, 192)) << "a head that two pieces share";
+  EXPECT_FALSE(page_pairs::fits(40000, 32 << 10, 256)) << "more than the table has bits";
+}
+
+// Texts that tasks of an even number attend have even pages, the others odd ones, and no page is two texts'.
+TEST(Sides, TextsHavePagesOfTheirTasks) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
+  const DecoderOptions options =
+      DecoderOptions{.max_rows = 64, .max_requests = 64, .max_seq_len = 256, .target = "cuda"}.resolved(config);
+  ModelConfig short_one = config;
+  short_one.num_layers = 1;
+  const graph::Graph graph = build_decoder(short_one, options);
+  engine::MemoryMap memory;
+  memory.bind_states(graph);
+  const auto fill = [&](size_t texts) {
+    const engine::Request request{.prompt = {5}, .max_new_tokens = 200};
+    engine::batch_block_fill(graph, options, {}, std::vector<engine::Request>(texts, request), memory);
+    std::vector<std::vector<i32>> pages;
+    for (size_t r = 0; r < texts; ++r) {
+      const auto* const mine = memory.get<i32>("page_table") + r * static_cast<size_t>(options.pages_per_request());
+      pages.emplace_back(mine, mine + engine::pages_needed(options, request));
+    }
+    return pages;
+  };
+  for (const size_t texts : {64, 5, 1}) {
+    std::set<i32> taken;
+    const auto all = fill(texts);
+    for (size_t r = 0; r < texts; ++r)
+      for (const i32 page : all[r]) {
+        EXPECT_TRUE(taken.insert(page).second);
+        EXPECT_LT(page, options.num_pages());
+        EXPECT_EQ(static_cast<size_t>(page) % 2, r / 4 % 2) << "text " << r << " of " << texts;
+      }
+  }
+}
+
+TEST(Sides, CachesOfManyTextsLieInPairsAndThoseOfPromptsDoNot) {
+  const auto paired = [](int64_t rows, int64_t requests, const char* target) {
+    const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
+    const graph::Graph graph =
+        build_decoder(config, {.max_rows = rows, .max_requests = requests, .max_seq_len = 512, .target = target});
+    const std::vector<bool> found = graph::paired_tensors(graph, "cuda");
+    std::set<std::string> names;
+    for (size_t i = 0; i < found.size(); ++i)
+      if (found[i]) names.insert(graph.tensors()[i].name);
+    return names.size();
+  };
+  EXPECT_EQ(paired(64, 64, "cuda"), 72u);
+  EXPECT_EQ(paired(16, 16, "cuda"), 72u);
+  EXPECT_EQ(paired(64, 1, "cuda"), 0u) << "all rows of a prompt look at the same pages";
+  EXPECT_EQ(paired(8, 8, "cuda"), 0u);
+  EXPECT_EQ(paired(64, 64, "cpu"), 0u);
+}
+
+// A task of attention of an even number is an even worker's: only so pages are near to who reads them.
+TEST(Sides, WorkersAttendPagesThatAreNear) {
+  ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
+  config.num_layers = 6;
+  const graph::Graph graph =
+      build_decoder(config, {.max_rows = 64, .max_requests = 64, .max_seq_len = 512, .target = "cuda:sm_90a"});
+  const jit::CompiledKernel kernel =
+      jit::compile(graph, {.target = "cuda:sm_90a", .num_workers = kMultiprocessors, .plan_only = true});
+  int near = 0, all = 0;
+  for (const task::Task& task : kernel.tasks.tasks) {
+    if (!graph.nodes()[static_cast<size_t>(task.node)].name.ends_with(".attention")) continue;
+    const auto rows = std::ranges::find_if(task.tile, [](const loop::Range& r) { return r.iname == "t"; });
+    near += rows->begin / 4 % 2 == task.worker % 2;
+    ++all;
+  }
+  EXPECT_EQ(all, 6 * 128);
+  EXPECT_EQ(near, all);
+}
+
+// ---- on a card ---------------------------------------------------------------------------------
+
+TEST(Sides, OfThisGpuAreFound) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  const jit::CudaDeviceInfo device = jit::cuda_device();
+  if (device.architecture != "sm_90a") GTEST_SKIP() << "[SKIP] they are known of Hopper only";
+  const graph::Graph graph = build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/storyteller"),
+                                           {.max_rows = 64, .max_requests = 64, .max_seq_len = 128, .target = "cuda"});
+  engine::MemoryMap memory;
+  memory.bind_states(graph);
+  memory.bind_random(graph, 7);
+  memory.bind_rope(graph, config_read(MEGALITH_SOURCE_DIR "/models/storyteller"));
+  for (const int workers : {device.num_multiprocessors, 100}) {
+    const CudaProgram program(graph, jit::compile(graph, {.target = "cuda", .num_workers = workers}),
+                              memory.addresses(), {"mailbox"});
+    EXPECT_EQ(program.is_on_sides(), workers == device.num_multiprocessors);
+  }
+}
+
+}  // namespace
+}  // namespace megalith::runtime
