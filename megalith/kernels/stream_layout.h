@@ -29,6 +29,7 @@ constexpr int kChunkBytes = 16384;
 [[maybe_unused]] constexpr unsigned kPageBytes = 2 << 20;
 [[maybe_unused]] constexpr int kPieceBytes = 4096, kChunkPieces = kChunkBytes / kPieceBytes,
                                kBlockBytes = 2 * kChunkBytes;
+[[maybe_unused]] constexpr int kShortBytes = 15360, kShortPieceBytes = kShortBytes / kChunkPieces;
 /// Piece `index` of the half `half` of a block.
 constexpr int half_piece(int half, int index) { return 2 * index + ((index ^ half) & 1); }
 constexpr int kConsumerWarps = 16;
@@ -91,6 +92,9 @@ constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMostParts 
 constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
 /// From eight rows of weights to the next.
 constexpr int wide_block_bytes(int chunk_rows) { return wide_columns(chunk_rows) * 16; }
+/// Whether a chunk is 15 KB of weights and a hole: of 48 rows whole blocks of columns fill no more. On the sides of the
+/// L2 the hole is not copied: its pieces have a sixteenth of it each at their end.
+constexpr bool is_short(int chunk_rows) { return chunk_rows / 8 * wide_block_bytes(chunk_rows) == kShortBytes; }
 /// Groups of `group` of a matrix's `rows` rows that the busiest worker of a large GPU has.
 constexpr long long wide_busiest(long long rows, long long group) {
   constexpr long long kWorkers = 132;

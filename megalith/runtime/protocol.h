@@ -116,13 +116,13 @@ struct alignas(64) Control {
 struct Stream {
   u64 first;  // chunk, counted from Launch::streams; on sides its first block of two chunks
   u64 num_chunks;
-  u64 first_half;  // on sides: word of Sides::halves
+  u64 first_bits;  // on sides: word of Sides::chunks
 };
 
 /// How chunks are dealt to the two sides of a GPU's L2, and workers to its multiprocessors (runtime/cuda/sides.h).
 struct Sides {
-  const void* maps;   // for the copy engine: the half 0 of every block, then the half 1; nullptr: there are no sides
-  const u32* halves;  // of each worker a bit for each chunk: which half of its block it is
+  const void* maps;  // for the copy engine, by kind of chunk: of the halves of every block; nullptr: there are no sides
+  const u32* chunks;  // of each worker two bits for each chunk, its kind: which half it is, + 2 if it is short
   const u32* seats;   // which worker is for a multiprocessor
   u32* taken;         // per worker: the last launch in which it was somebody
   u32 num_seats;

@@ -110,18 +110,22 @@ TEST(Sides, EveryChunkOfAStreamIsOnItsWorkersSide) {
   StreamPlan plan;
   for (const u64 count : counts) {
     plan.streams.push_back({plan.num_chunks, count, 0});
-    for (u64 c = 0; c < count; ++c) plan.records[0].push_back({.chunk = plan.num_chunks++});
+    for (u64 c = 0; c < count; ++c)  // each third one with a hole
+      plan.records[0].push_back(
+          {.chunk = plan.num_chunks++, .slices = 0, .group = c % 3 == 0 ? 48u : 64u, .matrices = 1});
   }
   const u64 blocks = 100 + 33 + 65;
   ASSERT_EQ(plan.num_blocks(), blocks);
   const SideMap sides = some_sides(blocks * stream::kBlockBytes / stream::kPageBytes + 1);
-  const std::vector<u32> halves = deal_to_sides(plan, sides);
+  const std::vector<u32> kinds = deal_to_sides(plan, sides);
   std::set<u64> taken;
   size_t record = 0;
   for (size_t w = 0; w < counts.size(); ++w)
     for (u64 c = 0; c < counts[w]; ++c, ++record) {
       const Stream& mine = plan.streams[w];
-      const u64 half = halves.at(mine.first_half + c / 32) >> c % 32 & 1, chunk = plan.records[0][record].chunk;
+      const u64 kind = kinds.at(mine.first_bits + c / 16) >> c % 16 * 2 & 3, half = kind % 2;
+      const u64 chunk = plan.records[0][record].chunk;
+      EXPECT_EQ(kind / 2, c % 3 == 0) << c;
       EXPECT_EQ(chunk, (mine.first + c) * 2 + half) << "where it is packed is not where it is copied from";
       EXPECT_TRUE(taken.insert(chunk).second);
       EXPECT_LT(mine.first + c, blocks);

@@ -83,14 +83,14 @@ class DeviceRun {
     launch.streams = chunks_.data();
     launch.stream = streams_.data();
     std::vector<u32> seats, taken(graph_.workers.size());
-    std::array<host::HalfMap, 2> maps;
+    std::array<host::ChunkMap, 4> maps;
     if (options_.on_sides) {
-      for (int half = 0; half < 2; ++half) {
-        maps[half].memory = chunks_.data();
-        for (int i = 0; i < stream::kChunkPieces; ++i) maps[half].pieces[i] = stream::half_piece(half, i);
+      for (int kind = 0; kind < 4; ++kind) {
+        maps[kind] = {chunks_.data(), kind < 2 ? stream::kPieceBytes : stream::kShortPieceBytes, {}};
+        for (int i = 0; i < stream::kChunkPieces; ++i) maps[kind].pieces[i] = stream::half_piece(kind % 2, i);
       }
       for (u32 w = 0; w < graph_.workers.size(); ++w) seats.push_back(w ^ static_cast<u32>(random_() % 2));
-      launch.sides = {maps.data(), halves_.data(), seats.data(), taken.data(), static_cast<u32>(seats.size()), 1};
+      launch.sides = {maps.data(), kinds_.data(), seats.data(), taken.data(), static_cast<u32>(seats.size()), 1};
     }
     std::vector<ProfileRecord> records;
     std::vector<ProfileClock> clocks(profile_clock_capacity(8) * graph_.workers.size());
@@ -143,23 +143,25 @@ class DeviceRun {
         body.num_chunks = random_() % 2 == 0 ? 0 : static_cast<u32>(random_() % (options_.most_chunks + 1));
         body.first_chunk = first_chunks_[static_cast<size_t>(t)] = count;
         body.stream_seed = static_cast<u32>(w);
+        body.on_sides = options_.on_sides;
         count += body.num_chunks;
       }
       // On sides each worker has blocks of its own, of which it takes one half or the other.
-      streams_.push_back({first, count, halves_.size()});
+      streams_.push_back({first, count, kinds_.size()});
       const size_t bytes_of_one = options_.on_sides ? stream::kBlockBytes : stream::kChunkBytes;
       chunks_.resize((first + count) * bytes_of_one);
-      halves_.resize(halves_.size() + (count + 31) / 32);
+      kinds_.resize(kinds_.size() + (count + 15) / 16);
       for (u32 c = 0; c < count; ++c) {
-        const u32 half = random_() % 2;
-        halves_[streams_.back().first_half + c / 32] |= half << c % 32;
-        for (u32 at = 0; at < stream::kChunkBytes / 4; ++at) {
+        const bool is_short = options_.on_sides && host::is_short(static_cast<u32>(w), c);
+        const u32 half = random_() % 2, piece_bytes = is_short ? stream::kShortPieceBytes : stream::kPieceBytes;
+        kinds_[streams_.back().first_bits + c / 16] |= (half + 2 * is_short) << c % 16 * 2;
+        for (u32 at = 0; at < piece_bytes; ++at) {  // four pieces of words of four bytes
           const u32 word = host::chunk_word(static_cast<u32>(w), c, at);
           size_t place = at * 4;
           if (options_.on_sides)
-            place = stream::half_piece(static_cast<int>(half), static_cast<int>(place / stream::kPieceBytes)) *
+            place = stream::half_piece(static_cast<int>(half), static_cast<int>(place / piece_bytes)) *
                         size_t{stream::kPieceBytes} +
-                    place % stream::kPieceBytes;
+                    place % piece_bytes;
           std::memcpy(&chunks_[(first + c) * bytes_of_one + place], &word, 4);
         }
       }
@@ -232,7 +234,7 @@ class DeviceRun {
   std::deque<host::TaskBody> bodies_;
   std::vector<u8> chunks_;
   std::vector<Stream> streams_;
-  std::vector<u32> halves_;
+  std::vector<u32> kinds_;
   std::vector<u32> first_chunks_;
   std::atomic<int> wrong_{0}, runs_{0};
   i32 stop_ = 0;

@@ -204,10 +204,10 @@ class CopyEngine {
   std::atomic<bool> is_over_{false};
 };
 
-/// What a tensor map says to the copy engine: where the pieces of one half of each block are.
-struct HalfMap {
+/// What a tensor map says to the copy engine: where the pieces of one half of each block are, and what is taken of each.
+struct ChunkMap {
   const unsigned char* memory;
-  int pieces[4];
+  int piece_bytes, pieces[4];
 };
 
 // ---- a block and its threads -------------------------------------------------------------------
@@ -314,14 +314,18 @@ struct TaskBody {
   std::atomic<int>*wrong = nullptr, *runs = nullptr;
   int* stop = nullptr;  // set in its iteration number `stop_in`
   uint32_t stop_in = 0;
-  int* sizes = nullptr;  // of each iteration others, written by the body that has `stop`
-  void* mail = nullptr;  // a mailbox: gets the number of each iteration as a token
+  int* sizes = nullptr;   // of each iteration others, written by the body that has `stop`
+  void* mail = nullptr;   // a mailbox: gets the number of each iteration as a token
+  bool on_sides = false;  // its chunks, of which some are short then
 
   uint64_t stamp(uint32_t i) const { return uint64_t{i} * num_tasks + index + 1; }
   static int size(uint32_t i, uint32_t number) { return static_cast<int>(10 * i + number); }
 };
 inline uint32_t chunk_word(uint32_t stream_seed, uint32_t chunk, uint32_t at) {
   return (stream_seed * 0x9e3779b9u ^ chunk) * 0x85ebca6bu + at;
+}
+inline bool is_short(uint32_t stream_seed, uint32_t chunk) {
+  return (chunk_word(stream_seed, chunk, 0) >> 16 & 1) != 0;
 }
 
 using U16 = uint16_t __attribute__((may_alias));

@@ -166,9 +166,10 @@ class WideBlock : public ::testing::Test {
                     .matrix = matrix,
                     .matrices = Of::kMatrices},
                    on_sides);
+      constexpr int kPieceBytes = stream::is_short(kChunkRows) ? stream::kShortPieceBytes : stream::kPieceBytes;
       for (int i = 0; on_sides && i < stream::kChunkPieces; ++i)
-        std::memcpy(slot + i * stream::kPieceBytes,
-                    block + stream::half_piece(static_cast<int>(half), i) * stream::kPieceBytes, stream::kPieceBytes);
+        std::memcpy(slot + i * kPieceBytes, block + stream::half_piece(static_cast<int>(half), i) * stream::kPieceBytes,
+                    kPieceBytes);
       __atomic_fetch_add(&barriers.full[slot_of(chunk)], 1, __ATOMIC_RELEASE);
     };
     const u64 num_chunks = chunks.size();

@@ -39,12 +39,13 @@ inline uint4 pack_wide_piece(const stream::PackRecord& record, int columns, int 
 
 /// `on_sides`: chunks are halves of blocks.
 inline void pack_chunk(u8* streams, const stream::PackRecord& record, bool on_sides) {
-  constexpr int kPiecesOf16 = stream::kPieceBytes / 16;
+  const bool is_short = record.slices == 0 && stream::is_short(static_cast<int>(record.group * record.matrices));
+  const int in_piece = (is_short ? stream::kShortPieceBytes : stream::kPieceBytes) / 16;
   const auto put = [&](int at, uint4 piece) {
     u64 place = record.chunk * stream::kChunkBytes + at * 16;
     if (on_sides)
-      place = record.chunk / 2 * stream::kBlockBytes + at % kPiecesOf16 * 16 +
-              stream::half_piece(static_cast<int>(record.chunk % 2), at / kPiecesOf16) * stream::kPieceBytes;
+      place = record.chunk / 2 * stream::kBlockBytes + at % in_piece * 16 +
+              stream::half_piece(static_cast<int>(record.chunk % 2), at / in_piece) * stream::kPieceBytes;
     *reinterpret_cast<uint4*>(streams + place) = piece;
   };
   const int first = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x);

@@ -154,11 +154,11 @@ void CudaProgram::place_streams() {
   const std::optional<SideMap> sides =
       find_sides(device_, module_.get(), stream_memory_.address(), stream_memory_.bytes());
   if (!sides) return;
-  const std::vector<u32> halves = deal_to_sides(streams_, *sides), seats = sides->seats();
-  const std::vector<u8> maps = maps_of_halves(stream_memory_.address(), num_blocks);
+  const std::vector<u32> chunks = deal_to_sides(streams_, *sides), seats = sides->seats();
+  const std::vector<u8> maps = maps_of_chunks(stream_memory_.address(), num_blocks);
   taken_ = DeviceMemory(static_cast<int64_t>(sizeof(u32)) * num_workers, "the workers' seats");
   sides_ = {.maps = copy(maps.data(), maps.size(), "the streams' maps"),
-            .halves = copy(halves.data(), halves.size(), "the halves of blocks"),
+            .chunks = copy(chunks.data(), chunks.size(), "the kinds of chunks"),
             .seats = copy(seats.data(), seats.size(), "the workers' seats"),
             .taken = taken_.data<u32>(),
             .num_seats = static_cast<u32>(seats.size()),

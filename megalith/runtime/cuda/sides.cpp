@@ -167,29 +167,32 @@ std::optional<SideMap> find_sides(const jit::CudaDeviceInfo& device, jit::CudaMo
   return sides;
 }
 
-std::vector<u8> maps_of_halves(jit::CudaAddress memory, u64 num_blocks) {
+std::vector<u8> maps_of_chunks(jit::CudaAddress memory, u64 num_blocks) {
   // Eight bytes an element, of which a box has at most 256 in a row: two rows a piece, two pieces, two pairs.
-  constexpr int kFloat64 = 8, kDimensions = 5;
-  constexpr unsigned kRow = 256;
-  constexpr u64 kRowBytes = kRow * 8, kPieceBytes = stream::kPieceBytes;
-  static_assert(2 * kRowBytes == kPieceBytes && stream::kChunkPieces == 4);
+  constexpr int kFloat64 = 8, kDimensions = 5, kElementBytes = 8;
+  static_assert(stream::kChunkPieces == 4 && stream::kPieceBytes <= 2 * 256 * kElementBytes);
   constexpr size_t kMapBytes = 128;
   struct alignas(64) Map {
     u8 bytes[kMapBytes];
   };
   std::vector<u8> maps;
   const CudaDriver& driver = CudaDriver::get();
-  for (int half = 0; half < 2; ++half) {
-    const auto piece = [&](int index) { return static_cast<u64>(stream::half_piece(half, index)) * kPieceBytes; };
-    Map map;
-    const u64 sizes[] = {kRow, 2, 2, 2, num_blocks};
-    const u64 strides[] = {kRowBytes, piece(1) - piece(0), piece(2) - piece(0), stream::kBlockBytes};
-    const unsigned box[] = {kRow, 2, 2, 2, 1}, steps[] = {1, 1, 1, 1, 1};
-    driver.check(
-        driver.tensor_map(&map, kFloat64, kDimensions, memory + piece(0), sizes, strides, box, steps, 0, 0, 0, 0),
-        "describing the streams to the copy engine");
-    maps.insert(maps.end(), map.bytes, map.bytes + kMapBytes);
-  }
+  for (const int piece_bytes : {stream::kPieceBytes, stream::kShortPieceBytes})
+    for (int half = 0; half < 2; ++half) {
+      const auto piece = [&](int index) {
+        return static_cast<u64>(stream::half_piece(half, index)) * stream::kPieceBytes;
+      };
+      const u64 row_bytes = static_cast<u64>(piece_bytes) / 2;
+      const auto row = static_cast<unsigned>(row_bytes / kElementBytes);
+      Map map;
+      const u64 sizes[] = {row, 2, 2, 2, num_blocks};
+      const u64 strides[] = {row_bytes, piece(1) - piece(0), piece(2) - piece(0), stream::kBlockBytes};
+      const unsigned box[] = {row, 2, 2, 2, 1}, steps[] = {1, 1, 1, 1, 1};
+      driver.check(
+          driver.tensor_map(&map, kFloat64, kDimensions, memory + piece(0), sizes, strides, box, steps, 0, 0, 0, 0),
+          "describing the streams to the copy engine");
+      maps.insert(maps.end(), map.bytes, map.bytes + kMapBytes);
+    }
   return maps;
 }
 

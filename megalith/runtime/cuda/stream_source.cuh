@@ -1,6 +1,6 @@
 // Where a worker's chunks come from. As a rule they lie one behind the other. Where streams are dealt to the sides of the
 // L2 (runtime/cuda/sides.h) chunk n is a half of block n of the worker's pair, the one that is next to the worker's
-// multiprocessor; which of the two that is, says a bit.
+// multiprocessor; which of the two that is, and whether there is a hole in it (stream::is_short()), say two bits.
 #pragma once
 
 #include "megalith/kernels/cuda/ring.cuh"
@@ -18,36 +18,39 @@ class StreamSource {
       chunks_ = launch.streams + first_ * stream::kChunkBytes;
       return;
     }
-    halves_ = launch.sides.halves + stream.first_half;
-    next_word_ = halves_[0];
-    for (u32 half = 0; half < 2; ++half) kernels::map_is_written(map(half));
+    kinds_ = launch.sides.chunks + stream.first_bits;
+    next_word_ = kinds_[0];
+    for (u32 kind = 0; kind < 4; ++kind) kernels::map_is_written(map(kind));
   }
 
   /// Chunks are taken in order, round and round.
   void copy_begin(void* to, u64 chunk, kernels::Barrier* full) {
     if (maps_ == nullptr)
       return kernels::copy_begin(to, chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes, full);
-    // The next word is asked for 32 chunks before its time.
-    if (chunk % 32 == 0) {
+    // The next word is asked for 16 chunks before its time.
+    if (chunk % kChunksOfWord == 0) {
       word_ = next_word_;
-      next_word_ = halves_[chunk + 32 < num_chunks_ ? chunk / 32 + 1 : 0];
+      next_word_ = kinds_[chunk + kChunksOfWord < num_chunks_ ? chunk / kChunksOfWord + 1 : 0];
     }
-    kernels::copy_begin_by_map(to, map(word_ >> chunk % 32 & 1), box(chunk), stream::kChunkBytes, full);
+    const u32 kind = kind_in(word_, chunk);
+    kernels::copy_begin_by_map(to, map(kind), box(chunk), kind < 2 ? stream::kChunkBytes : stream::kShortBytes, full);
   }
   /// Into the L2.
   void prefetch(u64 chunk) const {
     if (maps_ == nullptr) return kernels::prefetch(chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes);
-    kernels::prefetch_by_map(map(halves_[chunk / 32] >> chunk % 32 & 1), box(chunk));
+    kernels::prefetch_by_map(map(kind_in(kinds_[chunk / kChunksOfWord], chunk)), box(chunk));
   }
 
  private:
-  const u8* map(u32 half) const { return maps_ + half * kernels::kMapBytes; }
+  static constexpr u32 kChunksOfWord = 16;
+  static u32 kind_in(u32 word, u64 chunk) { return word >> chunk % kChunksOfWord * 2 & 3; }
+  const u8* map(u32 kind) const { return maps_ + kind * kernels::kMapBytes; }
   u32 box(u64 chunk) const { return static_cast<u32>(first_ + chunk); }
 
   const u8* const maps_;
   const u64 first_, num_chunks_;
   const u8* chunks_ = nullptr;
-  const u32* halves_ = nullptr;
+  const u32* kinds_ = nullptr;
   u32 word_ = 0, next_word_ = 0;
 };
 

@@ -154,27 +154,32 @@ StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks,
 }
 
 std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides) {
-  constexpr u64 kBits = 32;
+  constexpr u64 kChunksOfWord = 16;
   MEGALITH_ASSERT(plan.streams.size() % 2 == 0, "[streams] {} workers are no pairs", plan.streams.size());
-  std::vector<u32> halves;
+  std::vector<bool> is_short(plan.num_chunks);
+  for (const auto& [matrix, records] : plan.records)
+    for (const stream::PackRecord& record : records)
+      is_short[record.chunk] = record.slices == 0 && stream::is_short(static_cast<int>(record.group * record.matrices));
+  std::vector<u32> kinds;
   std::vector<u64> places(plan.num_chunks);  // by chunk
   u64 block = 0;
   for (size_t w = 0; w < plan.streams.size(); ++w) {
     Stream& mine = plan.streams[w];
     const u64 first_chunk = mine.first;
     mine.first = block;
-    mine.first_half = halves.size();
-    halves.resize(halves.size() + (mine.num_chunks + kBits - 1) / kBits);
+    mine.first_bits = kinds.size();
+    kinds.resize(kinds.size() + (mine.num_chunks + kChunksOfWord - 1) / kChunksOfWord);
     for (u64 c = 0; c < mine.num_chunks; ++c) {
       const u64 half = sides.of_block((block + c) * stream::kBlockBytes) ^ (w % 2);
-      halves[mine.first_half + c / kBits] |= static_cast<u32>(half << c % kBits);
+      const u64 kind = half + (is_short[first_chunk + c] ? 2 : 0);
+      kinds[mine.first_bits + c / kChunksOfWord] |= static_cast<u32>(kind << c % kChunksOfWord * 2);
       places[first_chunk + c] = (block + c) * 2 + half;
     }
     if (w % 2 == 1) block += std::max(mine.num_chunks, plan.streams[w - 1].num_chunks);
   }
   for (auto& [matrix, records] : plan.records)
     for (stream::PackRecord& record : records) record.chunk = places[record.chunk];
-  return halves;
+  return kinds;
 }
 
 }  // namespace megalith::runtime

@@ -39,7 +39,7 @@ StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks,
 
 /// Deals memory of num_blocks() blocks to the workers, of which there is an even number, by twos: chunk n of a stream is
 /// the half of block n of the two that is on the worker's side. Streams and records say where then. Returns
-/// Sides::halves.
+/// Sides::chunks.
 std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides);
 
 }  // namespace megalith::runtime

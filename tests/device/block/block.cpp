@@ -52,8 +52,10 @@ void run_body(u32, const Frame& frame) {
   for (u32 c = 0; c < body.num_chunks; ++c) {
     barrier_wait(&ring_barriers().full[ring.slot], ring.parity);
     const auto* const words = reinterpret_cast<const host::U32*>(ring_slot(ring.slot));
-    constexpr u32 kWords = stream::kChunkBytes / 4, kStep = 64 * kThreads;
-    for (u32 at = static_cast<u32>(thread()) * 64; at < kWords; at += kStep)
+    constexpr u32 kStep = 64 * kThreads;
+    const bool is_short = body.on_sides && host::is_short(body.stream_seed, body.first_chunk + c);
+    const u32 num_words = (is_short ? stream::kShortBytes : stream::kChunkBytes) / 4;
+    for (u32 at = static_cast<u32>(thread()) * 64; at < num_words; at += kStep)
       demand(words[at] == host::chunk_word(body.stream_seed, body.first_chunk + c, at));
     warp_sync();
     if (lane() == 0) barrier_arrive(&ring_barriers().empty[ring.slot]);

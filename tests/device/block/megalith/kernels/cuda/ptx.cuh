@@ -145,16 +145,17 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
   host::self.block->copies.begin(to, from, bytes, 0, barrier_word(full));
 }
 inline constexpr bool kCopiesByMap = true;
-/// A map is a host::HalfMap here.
-inline constexpr u32 kMapBytes = sizeof(host::HalfMap);
+/// A map is a host::ChunkMap here.
+inline constexpr u32 kMapBytes = sizeof(host::ChunkMap);
 inline void copy_begin_by_map(void* to, const void* map, u32 box, u32 bytes, Barrier* full) {
   host::dawdle();
   host::PhaseBarrier::change(barrier_word(full), 1, bytes, std::memory_order_release);
-  const auto& half = *static_cast<const host::HalfMap*>(map);
+  const auto& chunk = *static_cast<const host::ChunkMap*>(map);
   for (int i = 0; i < stream::kChunkPieces; ++i)
-    host::self.block->copies.begin(static_cast<u8*>(to) + i * stream::kPieceBytes,
-                                   half.memory + u64{box} * stream::kBlockBytes + half.pieces[i] * stream::kPieceBytes,
-                                   stream::kPieceBytes, 0, barrier_word(full));
+    host::self.block->copies.begin(
+        static_cast<u8*>(to) + i * chunk.piece_bytes,
+        chunk.memory + u64{box} * stream::kBlockBytes + chunk.pieces[i] * stream::kPieceBytes,
+        static_cast<u32>(chunk.piece_bytes), 0, barrier_word(full));
 }
 inline void prefetch_by_map(const void*, u32) {}
 inline void map_is_written(const void*) {}
