@@ -154,8 +154,9 @@ void CudaProgram::place_streams() {
   const std::optional<SideMap> sides =
       find_sides(device_, module_.get(), stream_memory_.address(), stream_memory_.bytes());
   if (!sides) return;
-  const std::vector<u32> chunks = deal_to_sides(streams_, *sides), seats = sides->seats();
   const std::vector<u8> maps = maps_of_chunks(stream_memory_.address(), num_blocks);
+  if (maps.empty()) return;
+  const std::vector<u32> chunks = deal_to_sides(streams_, *sides), seats = sides->seats();
   taken_ = DeviceMemory(static_cast<int64_t>(sizeof(u32)) * num_workers, "the workers' seats");
   sides_ = {.maps = copy(maps.data(), maps.size(), "the streams' maps"),
             .chunks = copy(chunks.data(), chunks.size(), "the kinds of chunks"),

@@ -52,7 +52,8 @@ bool add_sides_of_pages(SideMap& sides, std::span<const PageProbe> probes);
 std::optional<SideMap> find_sides(const jit::CudaDeviceInfo& device, jit::CudaModule module, jit::CudaAddress memory,
                                   int64_t bytes);
 
-/// The maps of `num_blocks` blocks at `memory`: 128 bytes for each kind of chunk, as Sides::maps has them.
+/// The maps of `num_blocks` blocks at `memory`: 128 bytes for each kind of chunk, as Sides::maps has them. None if the
+/// driver refuses them.
 std::vector<u8> maps_of_chunks(jit::CudaAddress memory, u64 num_blocks);
 
 }  // namespace megalith::runtime

@@ -37,8 +37,9 @@ struct Event {
   long ticket = 0;
 };
 std::set<Stream*> streams;
-constexpr long kNever = -1;  // a ticket
-char worker;                 // the function of that name
+constexpr long kNever = -1;              // a ticket
+char worker, probe_pieces, probe_pages;  // the functions of those names
+constexpr int kMultiprocessors = 4;
 
 void run_until(Stream& stream, long ticket) {
   while (!stream.work.empty() && stream.work.front().ticket <= ticket && stream.work.front().ticket != kNever) {
@@ -115,7 +116,7 @@ Code cuDeviceGet(int* device, int ordinal) {
 Code cuDeviceGetName(char* name, int bytes, int) { return std::strncpy(name, "Fake GPU", bytes), 0; }
 Code cuDeviceGetAttribute(int* value, int which, int) {
   switch (which) {
-    case 16: return *value = 4, 0;  // multiprocessors
+    case 16: return *value = kMultiprocessors, 0;
     case 75: return *value = 9, 0;  // compute capability 9.0
     case 95: return *value = state.launches_cooperatively, 0;
     case 97: return *value = 227 << 10, 0;  // shared memory of a block
@@ -154,7 +155,10 @@ Code cuMemGetInfo_v2(size_t* free, size_t* total) {
 Code cuMemAlloc_v2(Address* address, size_t bytes) {
   FAKE("cuMemAlloc_v2");
   if (bytes > state.total_bytes - state.used_bytes) return kOutOfMemory;
-  *address = reinterpret_cast<Address>(std::malloc(bytes));
+  // As a card has it, in pages of 2 MB.
+  constexpr size_t kPage = 2 << 20;
+  *address = reinterpret_cast<Address>(bytes < kPage ? std::malloc(bytes)
+                                                     : std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage));
   device_memory[*address] = bytes;
   state.used_bytes += bytes;
   return 0;
@@ -278,9 +282,10 @@ Code cuModuleUnload(void*) {
   return --state.num_owned, wait_for_all(), 0;
 }
 Code cuModuleGetFunction(void** function, void*, const char* name) {
-  return *function =
-             std::strcmp(name, "megalith_worker") == 0 ? static_cast<void*>(&worker) : static_cast<void*>(&state),
-         0;
+  static const std::map<std::string, void*> functions = {
+      {"megalith_worker", &worker}, {"megalith_probe_pieces", &probe_pieces}, {"megalith_probe_pages", &probe_pages}};
+  const auto found = functions.find(name);
+  return *function = found == functions.end() ? static_cast<void*>(&state) : found->second, 0;
 }
 Code cuFuncGetAttribute(int* value, int, void*) { return *value = 0, 0; }
 Code cuFuncSetAttribute(void*, int, int) { return 0; }
@@ -290,9 +295,33 @@ Code cuTensorMapEncodeTiled(void* map, int, unsigned, Address, const unsigned lo
   return std::memset(map, 0, 128), 0;
 }
 Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) { return *blocks = 1, 0; }
+
 #ifndef FAKE_CUDA_IS_OLD  // came with CUDA 11.8
+// What probes of a card with sides find: a piece is near to the multiprocessors that its address has the parity of.
+static Code measure(void* function, void** parameters) {
+  constexpr Address kPage = 2 << 20, kMask = 0xab000 | 5 * kPage;
+  const auto is_far = [](Address at, int multiprocessor) {
+    return (__builtin_popcountll(at & kMask) + multiprocessor) % 2 != 0;
+  };
+  const Address memory = *static_cast<Address*>(parameters[0]);
+  if (function == &probe_pieces) {
+    auto* const cycles = *static_cast<unsigned**>(parameters[1]);
+    for (int m = 0; m < kMultiprocessors; ++m)
+      for (unsigned i = 0; i < 512; ++i) cycles[m * 512 + i] = 300 + 7 * (i % 5) + 220 * is_far(memory + i * 4096, m);
+  } else {
+    const unsigned num_pages = *static_cast<unsigned*>(parameters[1]);
+    auto* const found = *static_cast<int**>(parameters[3]);
+    for (unsigned page = 0; page < num_pages; ++page) {
+      const int who = static_cast<int>(page) % kMultiprocessors;
+      found[2 * page] = is_far(memory + page * kPage, who) ? -220 : 220;  // by how much others are farther
+      found[2 * page + 1] = who;
+    }
+  }
+  return 0;
+}
 Code cuLaunchKernelEx(const void* config, void* function, void** parameters, void**) {
   FAKE("cuLaunchKernelEx");
+  if (state.has_sides && (function == &probe_pieces || function == &probe_pages)) return measure(function, parameters);
   if (function != &worker || !state.worker_never_ends) return 0;
   static_cast<Stream*>(static_cast<const megalith::jit::CudaLaunchConfig*>(config)->stream)
       ->work.push_back({kNever, nullptr, [] {}});
