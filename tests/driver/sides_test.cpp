@@ -37,6 +37,14 @@ TEST_F(SidesTest, OfTheCardAreUsed) {
   engine::MemoryMap memory;
   EXPECT_TRUE(program(memory)->is_on_sides());
   EXPECT_EQ(fake.calls["cuTensorMapEncodeTiled"], 4);
+  const test::EnvironmentVariable off("MEGALITH_SIDES", "0");
+  EXPECT_FALSE(program(memory)->is_on_sides());
+}
+
+TEST_F(SidesTest, NeedAWorkerOnEveryMultiprocessor) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  fake.has_sides = true;
+  engine::MemoryMap memory;
   EXPECT_FALSE(program(memory, 3)->is_on_sides()) << "no rule says on which multiprocessors";
 }
 

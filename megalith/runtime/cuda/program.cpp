@@ -7,6 +7,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/base/log.h"
+#include "megalith/base/options.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
 #include "megalith/kernels/row_blocks.h"
@@ -145,8 +146,8 @@ void CudaProgram::check_frames(const LaunchImage& image) const {
 // On the sides of the L2, where it has any and every multiprocessor has a worker; else worker by worker.
 void CudaProgram::place_streams() {
   const auto num_workers = static_cast<int>(streams_.streams.size());
-  const bool may_have_sides =
-      num_workers == device_.num_multiprocessors && num_workers % 2 == 0 && copies_by_map(device_.architecture);
+  const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && num_workers == device_.num_multiprocessors &&
+                              num_workers % 2 == 0 && copies_by_map(device_.architecture);
   const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
   stream_memory_ = DeviceMemory(std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes),
                                 "the streams of weights");
