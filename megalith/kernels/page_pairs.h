@@ -1,8 +1,9 @@
 // How the pages of a cache lie on the two sides of a GPU's L2 (runtime/cuda/sides.h): an even page on one, an odd one on
 // the other. Pages 2 i and 2 i + 1 share their memory: of each two pieces of 4 KB side by side, which always belong to
-// different sides, one is the even page's and the other the odd one's. Which is which follows from the address, within
-// a megabyte or two by a mask of its bits, the same everywhere, and from there to the next by a bit each; mask and bits
-// stand in a table behind the cache; the mask is the same in all. A table of zeros is as good as another: pages are in pairs then, and that is all.
+// different sides, one is the even page's and the other the odd one's. Which is which follows from the address: within a
+// page of the GPU's memory, 2 MB, from a mask of its bits, the same everywhere, and from page to page from a bit each.
+// Mask and bits stand in a table behind the cache. A table of zeros is as good as another: pages are in pairs then, and
+// that is all.
 //
 // Shared by the bodies, and by the host, which lays such a cache out and takes it apart.
 #pragma once

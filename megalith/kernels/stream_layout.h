@@ -24,11 +24,12 @@
 namespace megalith::stream {
 
 constexpr int kChunkBytes = 16384;
-/// Where streams are dealt to the two sides of the L2 (runtime/cuda/sides.h), memory is taken in blocks of two chunks,
-/// a chunk for each side: pieces 0, 3, 4 and 7 of a block, and 1, 2, 5 and 6.
+/// Where streams are dealt to the two sides of the L2 (runtime/cuda/sides.h), memory, of pages of 2 MB, is taken in
+/// blocks of two chunks, a chunk for each side: pieces 0, 3, 4 and 7 of a block, and 1, 2, 5 and 6.
 [[maybe_unused]] constexpr unsigned kPageBytes = 2 << 20;
 [[maybe_unused]] constexpr int kPieceBytes = 4096, kChunkPieces = kChunkBytes / kPieceBytes,
                                kBlockBytes = 2 * kChunkBytes;
+/// Of a chunk with a hole, and of each of its pieces, what is copied (is_short()).
 [[maybe_unused]] constexpr int kShortBytes = 15360, kShortPieceBytes = kShortBytes / kChunkPieces;
 /// Piece `index` of the half `half` of a block.
 constexpr int half_piece(int half, int index) { return 2 * index + ((index ^ half) & 1); }

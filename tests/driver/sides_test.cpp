@@ -65,6 +65,7 @@ TEST_F(SidesTest, CachesComeBackAsTheyWere) {
     fake.has_sides = has_sides;
     engine::MemoryMap memory;
     const auto made = program(memory);
+    const CudaContextGuard context(made->ordinal());
     std::mt19937 random(3);
     std::map<std::string, std::vector<uint16_t>> written;
     for (const char* name : {"layer.0.k_cache", "layer.3.v_cache"}) {
