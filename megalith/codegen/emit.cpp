@@ -7,6 +7,7 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/options.h"
 #include "megalith/codegen/arguments.h"
 #include "megalith/codegen/body.h"
 #include "megalith/codegen/dialect.h"
@@ -210,8 +211,11 @@ std::vector<std::string> cpu_compile_flags() {
 }
 
 std::vector<std::string> cuda_compile_flags(const std::string& architecture) {
-  return {"--std=c++20", "--device-as-default-execution-space", "--fmad=false", "--extra-device-vectorization",
-          fmt::format("--define-macro=MEGALITH_SHARED_BYTES={}", cuda_shared_bytes(architecture))};
+  std::vector<std::string> flags = {
+      "--std=c++20", "--device-as-default-execution-space", "--fmad=false", "--extra-device-vectorization",
+      fmt::format("--define-macro=MEGALITH_SHARED_BYTES={}", cuda_shared_bytes(architecture))};
+  if (option_integer("MEGALITH_RACECHECK") != 0) flags.push_back("--define-macro=MEGALITH_EVERY_THREAD_ARRIVES");
+  return flags;
 }
 
 // CUDA C++ Programming Guide, table of technical specifications: what a block may have, opted in.

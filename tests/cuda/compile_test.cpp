@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/temporary_folder.h"
 #include "cuda/skip.h"
 #include "megalith/base/log.h"
 #include "megalith/codegen/emit.h"
@@ -131,6 +132,16 @@ TEST(CudaCompile, TheOtherArchitectures) {
     if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", architecture.name), 4))
       expect_fused_compiles("shapes/Qwen3-8B", architecture, 4);
   }
+}
+
+TEST(CudaCompile, KernelsForRacecheck) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  const std::vector<std::string> usual = codegen::cuda_compile_flags(kHopper.name);
+  const test::EnvironmentVariable racecheck("MEGALITH_RACECHECK", "1");
+  EXPECT_EQ(codegen::cuda_compile_flags(kHopper.name).size(), usual.size() + 1);
+  for (const int64_t rows : {1, 4, 64})
+    expect_compiles(decoder_graph("storyteller", "cuda:sm_90a", rows), fmt::format("storyteller, {} rows", rows),
+                    kHopper, Bodies::generated);
 }
 
 // A kernel for each operator: a hundred bodies in one take twice as long. What differs between architectures shows in

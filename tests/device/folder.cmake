@@ -9,3 +9,5 @@ foreach(block RANGE 3)
   target_compile_options(device_block_${block} PRIVATE -fno-strict-aliasing -Wno-unknown-pragmas)
   target_link_libraries(test_device PRIVATE device_block_${block})
 endforeach()
+# One of them as compute-sanitizer's racecheck wants them all.
+target_compile_definitions(device_block_3 PRIVATE MEGALITH_EVERY_THREAD_ARRIVES)

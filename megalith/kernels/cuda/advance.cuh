@@ -113,8 +113,8 @@ inline void plan_rows_by_warp(const View& view) {
   for (int first = 0; first < N; first += kWarpLanes) {
     const int n = first + lane();
     const bool counts = is_active(n);
-    i32* const fields = view.requests + (counts ? n : 0) * batch::kRequestFields;
-    const int start = fields[batch::kDone], length = fields[batch::kLength];
+    i32* const fields = view.requests + n * batch::kRequestFields;
+    const int start = counts ? fields[batch::kDone] : 0, length = counts ? fields[batch::kLength] : 0;
     const int waiting = counts ? length - start - 1 : 0;
     const Lanes wanted = add_lanes<N>(waiting);
     const int new_rows = counts ? 1 + max(min(waiting, free_rows - wanted.before), 0) : 0;

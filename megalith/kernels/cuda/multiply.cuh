@@ -61,8 +61,9 @@ class RingCursor {
   /// Gives the slots back of chunks that all lanes have taken.
   template <u32 kCount>
   static void free(const u32 (&at)[kCount]) {
+    if (kEveryThreadArrives) fence_reads_before_copies();
     warp_sync();
-    if (threadIdx.x % kWarpLanes != 0) return;
+    if (!kEveryThreadArrives && threadIdx.x % kWarpLanes != 0) return;
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) barrier_arrive_at(at[i] + sizeof(ring_barriers().full));
   }
@@ -215,8 +216,13 @@ inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int 
         multiply_accumulate(sum, a[i][0], held[first + i].x, held[first + i].y);
         multiply_accumulate(sum, a[i][1], held[first + i].z, held[first + i].w);
       }
+      if (kEveryThreadArrives) fence_reads_before_copies();
       warp_sync();
-      if (me < kAtOnce && me < left) barrier_arrive_at(empty + (ring + me).slot * 8);
+      if (kEveryThreadArrives) {
+        for (u32 i = 0; i < kAtOnce && i < left; ++i) barrier_arrive_at(empty + (ring + i).slot * 8);
+      } else if (me < kAtOnce && me < left) {
+        barrier_arrive_at(empty + (ring + me).slot * 8);
+      }
       ring = ring + (left < kAtOnce ? left : kAtOnce);
     }
     if constexpr (kSlices == 2) {

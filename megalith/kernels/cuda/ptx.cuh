@@ -232,6 +232,14 @@ inline bool barrier_is_past(Barrier* barrier, u32 parity) {
   return passed != 0;
 }
 
+/// What this thread has read of shared memory, and what the copy engine writes there later (the async proxy, PTX ISA
+/// section 8.7).
+inline void fence_reads_before_copies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+#endif
+}
+
 #if __CUDA_ARCH__ >= 900
 /// Lanes of a warp that copy together; each arrives at `full`.
 inline constexpr u32 kCopyLanes = 1;

@@ -258,7 +258,11 @@ class WideSums {
       }
       wide_wait<0>();
       // A slot is free when kWarps have arrived, of which a chunk has 4 or 8 here.
-      if (lane() < kParts) barrier_arrive(&ring_barriers().empty[place.slot]);
+      if (kEveryThreadArrives) {
+        for (int i = 0; i < kParts; ++i) barrier_arrive(&ring_barriers().empty[place.slot]);
+      } else if (lane() < kParts) {
+        barrier_arrive(&ring_barriers().empty[place.slot]);
+      }
       x.replace(kBlocks - 1);
       place = place.any_further(apart);
     }

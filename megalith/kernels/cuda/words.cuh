@@ -17,9 +17,9 @@ struct Words {
 };
 
 /// Set once a waiter saw that the run was aborted: no body waits any more, and the block leaves at the next gate (P0).
-inline u32& stopped() { return shared_variable<u32, place::kStopped, place::kEnded>(); }
+inline u32& stopped() { return shared_variable<u32, place::kStopped, place::kGate>(); }
 /// Not 0 once the run is aborted.
-inline const u32*& abort_word() { return shared_variable<const u32*, place::kAbortWord, place::kStopped>(); }
+inline const u32*& abort_word() { return shared_variable<const u32*, place::kAbortWord, place::kEnded>(); }
 
 /// A tensor that is read, as the type of one that is written: one type for both in what all projections share.
 inline Words<f32> as_output(Words<f32> words) { return words; }

@@ -74,9 +74,9 @@ inline FrameBarriers& frame_barriers() {
 enum class Go : u32 { run, stop, abort };
 inline Go& gate_says() { return shared_variable<Go, place::kGate, place::kStreamIdle>(); }
 /// The consumers have left: producer and scout follow.
-inline u32& ended() { return shared_variable<u32, place::kEnded, place::kGate>(); }
+inline Barrier& ended() { return shared_variable<Barrier, place::kEnded, place::kStopped>(); }
 
-inline bool has_ended() { return kernels::flag_is_set(&ended()); }
+inline bool has_ended() { return kernels::barrier_is_past(&ended(), 0); }
 inline bool has_stopped() { return kernels::flag_is_set(&kernels::stopped()); }
 
 /// Whether `needed` arrivals are in. Acquire; pairs with P5.
@@ -169,7 +169,7 @@ inline void scout_run(const Launch& launch, u32 worker, LookAhead look_ahead) {
     put_words(frame.signals, signals, signal, signal_words);
     put_words(frame.operands, operands, operand, operand_words);
     kernels::warp_sync();
-    if (lane == 0) kernels::barrier_arrive(&frame_barriers().full[slot]);
+    kernels::warp_arrive(&frame_barriers().full[slot]);
     look_ahead(frame);
     index = next;
     next = after_next;
@@ -361,10 +361,8 @@ inline WorkerState consumers_run(const Launch& launch, RunTask run_task) {
       kernels::block_sync();
       if (gate_says() != Go::run) {
         // The herald leaves with this frame, so behind all signals.
-        if (speaks) {
-          frame.head.index = kNone;
-          kernels::barrier_arrive(&frame_barriers().done[done % kFrames]);
-        }
+        if (speaks) frame.head.index = kNone;
+        kernels::block_arrive(&frame_barriers().done[done % kFrames]);
         return gate_says() == Go::stop ? WorkerState::finished : WorkerState::aborted;
       }
     }
@@ -392,8 +390,9 @@ inline WorkerState consumers_run(const Launch& launch, RunTask run_task) {
     // P3 run
     run_task(head.body, frame);
     kernels::block_sync();
-    // Asked anew: kept over the body it would spill.
-    if (kernels::thread() == 0) kernels::barrier_arrive(&frame_barriers().done[done % kFrames]);
+    // Who is thread 0 is asked anew: kept over the body it would spill.
+    kernels::block_arrive(&frame_barriers().done[done % kFrames]);
+    if (kernels::kEveryThreadArrives) kernels::block_arrive(&frame_barriers().empty[done % kFrames]);
   }
 }
 
@@ -404,16 +403,18 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
   if (kernels::thread() == 0) {
     take_seat(launch, block);
     for (u32 i = 0; i < kFrames; ++i) {
-      kernels::barrier_init(&frame_barriers().full[i], 1);
-      kernels::barrier_init(&frame_barriers().done[i], 1);
-      kernels::barrier_init(&frame_barriers().empty[i], 1);
+      kernels::barrier_init(&frame_barriers().full[i], kernels::kArrivalsOfWarp);
+      kernels::barrier_init(&frame_barriers().done[i], kernels::kArrivalsOfBlock);
+      kernels::barrier_init(&frame_barriers().empty[i],
+                            kernels::kEveryThreadArrives ? kernels::kArrivalsOfBlock + 1 : 1);
     }
     for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
       kernels::barrier_init(&kernels::ring_barriers().full[i], kernels::kCopyLanes);
-      kernels::barrier_init(&kernels::ring_barriers().empty[i], kernels::kWarps);
+      kernels::barrier_init(&kernels::ring_barriers().empty[i], kernels::kWarps * kernels::kArrivalsOfWarp);
     }
+    kernels::barrier_init(&ended(), 1);
     kernels::barriers_are_made();
-    ended() = kernels::stopped() = kernels::stream_idle() = 0;
+    kernels::stopped() = kernels::stream_idle() = 0;
     kernels::next_mail().is_known = 0;
     kernels::row_table().epoch = 0;
     kernels::iteration_sizes().at = nullptr;
@@ -436,7 +437,7 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
   kernels::registers_take();
   const WorkerState end = consumers_run(launch, run_task);
   if (kernels::thread() != 0) return;
-  kernels::flag_set(&ended());
+  kernels::barrier_arrive(&ended());
   store_relaxed(&launch.status[worker_number()].state, static_cast<u32>(end));
 }
 

@@ -58,7 +58,7 @@ void run_body(u32, const Frame& frame) {
     for (u32 at = static_cast<u32>(thread()) * 64; at < num_words; at += kStep)
       demand(words[at] == host::chunk_word(body.stream_seed, body.first_chunk + c, at));
     warp_sync();
-    if (lane() == 0) barrier_arrive(&ring_barriers().empty[ring.slot]);
+    warp_arrive(&ring_barriers().empty[ring.slot]);
     ring = ring + 1;
   }
   block_sync();
@@ -98,6 +98,7 @@ void prepare(host::Block* block) {
   add("frame_empty", frame_barriers().empty);
   add("ring_barriers.full", kernels::ring_barriers().full);
   add("ring_barriers.empty", kernels::ring_barriers().empty);
+  block->names.push_back({"ended", &ended(), &ended() + 1});
 }
 
 void run_thread(const void* launch, unsigned worker) {

@@ -163,6 +163,7 @@ bool barriers_passed(const u32 (&)[kCount], const u32 (&)[kCount]) {
   return true;
 }
 inline void barrier_arrive(Barrier* barrier) { __atomic_fetch_add(barrier, 1, __ATOMIC_RELEASE); }
+inline void fence_reads_before_copies() {}
 inline void barrier_arrive_at(u32 at) { barrier_arrive(shared_at<Barrier>(at)); }
 
 // ---- calculations ------------------------------------------------------------------------------
