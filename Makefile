@@ -47,8 +47,8 @@ asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer, kerne
 	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tools/run_tests.sh build/asan
 
 # Threads live in the runtime, the engine, the kernel cache and the progress line, and test_device has a GPU's worker on
-# them; the rest is left to asan. Judges that
-# compute for minutes on one thread (the float64 interpreter, the mutation campaign) have nothing to show here.
+# them; the rest is left to asan. Judges that compute for minutes on one thread (the float64 interpreter, the mutation
+# campaign) have nothing to show here.
 tsan:  ## the tests with threads under ThreadSanitizer, kernels included
 	@tools/setup.sh test
 	@[ -f build/tsan/build.ninja ] || cmake --preset tsan
