@@ -9,7 +9,7 @@
 #                      [--sanitizer FILE] [--dry-run]
 #
 # --bin: where `megalith` and `test_cuda` are; without it they are built. --sanitizer: another compute-sanitizer than
-# that of the PATH; racecheck before 2026.1 reports hazards that are none. Leaves result.md and result.json in --out,
+# that of the PATH; racecheck before 2026.3 reports hazards that are none. Leaves result.md and result.json in --out,
 # beside the log of each step.
 set -u -o pipefail
 
@@ -128,7 +128,7 @@ step_prompt() {
 }
 
 step_torch() {
-  local arguments=() case limit=$(($(left) - 110))
+  local arguments=() case limit=$(($(left) - 170))
   wants sanitize || limit=$(left)
   [ -n "$dry" ] || [ "$limit" -ge 30 ] || limit=30
   for case in "${cases[@]}"; do arguments+=(--case "$root/$case"); done

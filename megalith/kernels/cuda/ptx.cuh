@@ -232,8 +232,8 @@ inline bool barrier_is_past(Barrier* barrier, u32 parity) {
   return passed != 0;
 }
 
-/// What this thread has read of shared memory, and what the copy engine writes there later (the async proxy, PTX ISA
-/// section 8.7).
+/// Between what this thread has read of shared memory and what the copy engine writes there later (PTX ISA, "Async
+/// proxy").
 inline void fence_reads_before_copies() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
