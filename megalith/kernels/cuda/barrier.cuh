@@ -4,7 +4,7 @@
 // compute-sanitizer's racecheck takes only who arrives himself for ordered, so it is given kernels in which all do
 // (MEGALITH_EVERY_THREAD_ARRIVES). Those have a proxy fence, too, between the last read of a slot of the ring and its
 // next copy, as the PTX ISA wants it between any two proxies; the others do without, since a read that has been made
-// cannot see what is written later.
+// cannot see what is written later (it would take Qwen3-0.6B on an H200 1.7 % longer).
 #pragma once
 
 #include "megalith/kernels/cuda/prelude.cuh"
