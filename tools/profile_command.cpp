@@ -20,7 +20,7 @@ namespace {
 
 struct ProfileOptions {
   ModelOptions model;
-  int64_t tokens = 32, depth = 0, warmup = 16;
+  int64_t tokens = 32, prompt = 0, depth = 0, warmup = 16;
   std::string output, page;
 };
 
@@ -93,11 +93,23 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
   return text;
 }
 
+/// Iterations that the prompts take. UsageError if there is none between two others, or none at all.
+int64_t chunks_of(const ProfileOptions& options, int64_t rows) {
+  const int64_t tokens = options.prompt * std::max<int64_t>(options.model.max_batch, 1),
+                chunks = (tokens + rows - 1) / rows;
+  if (chunks >= 2) return chunks;
+  throw UsageError{fmt::format("{} are worked on in one step of up to {}, and a step is looked at from its begin to the "
+                               "next one's: ask for a longer prompt (-p), or for shorter chunks (-b)",
+                               plural(tokens, "token"), rows)};
+}
+
 int run(const ProfileOptions& given) {
   ProfileOptions options = given;
   if (options.output == "-" && options.page == "-") throw UsageError{"--output or --page on stdout, not both"};
-  // Warm caches and a steady clock first: the newest iterations are kept.
-  const int64_t prompt = std::max<int64_t>(options.depth, 1), tokens = options.warmup + options.tokens + 1;
+  const int64_t prompt = options.prompt > 0 ? options.depth + options.prompt : std::max<int64_t>(options.depth, 1),
+                tokens = options.prompt > 0 ? 1 : options.warmup + options.tokens + 1;
+  if (options.prompt > 0 && options.depth > 0 && !options.model.dummy())
+    throw UsageError{"a prompt at a depth (-p with -d) is looked at on dummy weights only: add --load-format dummy"};
   const ModelConfig config = config_read(options.model.folder());
   options.model.max_seq_len = context_for(prompt + tokens, options.model, config);
   const OutputFile trace(options.output.empty() ? config.name + ".trace.json" : options.output), page(options.page);
@@ -109,12 +121,18 @@ int run(const ProfileOptions& given) {
     for (int64_t i = 0; i < prompt; ++i)
       request.prompt.push_back(
           static_cast<int>(((i + static_cast<int64_t>(number)) * 7919 + 13) % engine.config().vocab_size));
-    if (options.model.dummy()) request.cached_tokens = prompt - 1;
+    if (options.model.dummy()) request.cached_tokens = options.prompt > 0 ? options.depth : prompt - 1;
   }
   {
     const InterruptGuard guard([&] { engine.cancel(); });
-    engine.profile(static_cast<uint32_t>(options.tokens + 1));
-    engine.generate(requests);
+    // Warm caches and a steady clock first: the newest iterations are kept, of a prompt those of the second time.
+    if (options.prompt > 0) {
+      engine.generate(requests);
+      engine.profile(static_cast<uint32_t>(chunks_of(options, engine.decoder_options().max_rows)));
+    } else {
+      engine.profile(static_cast<uint32_t>(options.tokens + 1));
+    }
+    if (!guard.interrupted()) engine.generate(requests);
     if (guard.interrupted()) return kExitInterrupt;
   }
 
@@ -136,6 +154,7 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<ProfileOptions>();
   arguments.group("Profile");
   arguments.integer("-n,--n-gen", options->tokens, "tokens to look at (32)", 2, 1 << 16);
+  arguments.integer("-p,--n-prompt", options->prompt, "instead, a prompt of so many tokens, in chunks of -b", 1, 1 << 20);
   arguments.integer("-d,--n-depth", options->depth, "behind so many tokens (0); free with --load-format dummy", 0,
                     1 << 20);
   arguments.integer("--warmup", options->warmup, "tokens made before (16)", 0, 1 << 16);

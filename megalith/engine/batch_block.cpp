@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megalith/kernels/batch.h"
+#include "megalith/kernels/cpu/advance.h"
 
 namespace megalith::engine {
 
@@ -38,6 +39,32 @@ class Pages {
   int64_t step_ = 1, texts_of_task_ = 1;
   int64_t next_[2] = {0, 1};
 };
+
+// What `advance` does behind each iteration is done for the first one here: no kernel reads all weights once only to lay
+// out rows.
+struct Rows {
+  int64_t N, S, T_largest;
+  int32_t *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start, *sample_row,
+      *sample_request;
+};
+void lay_out_first_rows(const graph::Graph& graph, const MemoryMap& memory) {
+  const auto of = [&](const char* name) { return memory.get<int32_t>(name); };
+  const auto size = [&](const char* name, size_t d) { return graph.tensor(graph.find(name)).shape[d].size; };
+  const Rows rows = {size("requests", 0),
+                     size("history", 1),
+                     size("row_token", 0),
+                     of("requests"),
+                     of("history"),
+                     of("counts"),
+                     of("row_token"),
+                     of("row_request"),
+                     of("row_position"),
+                     of("row_start"),
+                     of("sample_row"),
+                     of("sample_request")};
+  const int32_t count = kernels::plan_rows(rows);
+  for (int32_t row = 0; row < count; ++row) rows.row_token[row] = kernels::row_token_of(rows, row);
+}
 
 }  // namespace
 
@@ -90,6 +117,7 @@ void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, 
     i32s[batch::kSeedLow] = static_cast<int32_t>(request.sampling.seed);
     i32s[batch::kSeedHigh] = static_cast<int32_t>(request.sampling.seed >> 32);
   }
+  lay_out_first_rows(graph, memory);
 }
 
 }  // namespace megalith::engine

@@ -34,7 +34,8 @@ struct Request {
 /// KV pages that the request fills, if it goes on to its limit.
 int64_t pages_needed(const DecoderOptions& options, const Request& request);
 
-/// Fills in the batch block for `requests`, which have been checked; every other place in it is cleared.
+/// Fills in the batch block for `requests`, which have been checked, with the rows of the first iteration; every other
+/// place in it is cleared.
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory);
 

@@ -226,6 +226,23 @@ TEST(Profile, NamesWhatBoundsTheStepAndWritesATrace) {
             "trace written to " + (folder / "trace.json") + ": open it at ui.perfetto.dev or chrome://tracing\n");
 }
 
+TEST(Profile, OfAPromptLooksAtItsChunks) {
+  const TemporaryFolder folder;
+  const auto profile = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"profile", kStoryteller, "-t", "2", "-o", folder / "trace.json", "-p"});
+    return megalith_command(arguments);
+  };
+  const CommandResult result = profile({"60", "-b", "16"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(StartsWith("bound by "), HasSubstr("\nrmsnorm_gate_up ")));
+  const CommandResult of_one = profile({"16", "-b", "16"});
+  EXPECT_EQ(of_one.code, 2);
+  EXPECT_THAT(of_one.err, HasSubstr("16 tokens are worked on in one step of up to 16"));
+  const CommandResult behind = profile({"60", "-b", "16", "-d", "5"});
+  EXPECT_EQ(behind.code, 2);
+  EXPECT_THAT(behind.err, HasSubstr("add --load-format dummy"));
+}
+
 TEST(BenchSoak, MakesTheSameTextsUntilThereAreEnoughSteps) {
   const CommandResult result =
       megalith_command({"bench", "soak", kStoryteller, "--steps", "50", "--output-len", "20", "-t", "2", "-c", "256"});

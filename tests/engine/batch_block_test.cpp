@@ -1,12 +1,20 @@
 // What the host writes for a kernel before a launch.
 #include "megalith/engine/batch_block.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "megalith/kernels/batch.h"
+#include "megalith/model/config.h"
 
 namespace megalith::engine {
 namespace {
+
+using ::testing::ElementsAre;
 
 TEST(BatchBlock, ARequestTakesThePagesOfItsLengthAtMost) {
   const DecoderOptions options{.max_requests = 2, .max_seq_len = 64, .page_size = 16};
@@ -22,6 +30,32 @@ TEST(BatchBlock, TheLargestNumberOfTokensIsAsManyAsThereIsRoomFor) {
   const DecoderOptions options{.max_requests = 2, .max_seq_len = 64, .page_size = 16};
   for (const int64_t most : {INT64_MAX, INT64_MAX - 10})
     EXPECT_EQ(pages_needed(options, {.prompt = std::vector<int>(20), .max_new_tokens = most}), 4);
+}
+
+// Of the first iteration there would be nothing but `advance`, and all weights read for it.
+TEST(BatchBlock, RowsOfTheFirstIterationAreLaidOut) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/storyteller");
+  const DecoderOptions options =
+      DecoderOptions{.max_rows = 8, .max_requests = 3, .max_seq_len = 64, .max_pages = 12}.resolved(config);
+  const graph::Graph graph = build_decoder(config, options);
+  MemoryMap memory;
+  memory.bind_states(graph);
+  std::vector<int> a(5), b(7);
+  std::iota(a.begin(), a.end(), 100);
+  std::iota(b.begin(), b.end(), 200);
+  batch_block_fill(graph, options, {}, {{.prompt = a}, {.prompt = b}}, memory);
+  const auto of = [&](const char* name, size_t count) {
+    const auto* const values = memory.get<int32_t>(name);
+    return std::vector<int32_t>(values, values + count);
+  };
+  // A row each, then the first prompt what it wants.
+  EXPECT_THAT(of("counts", 2), ElementsAre(8, 1));
+  EXPECT_THAT(of("row_token", 8), ElementsAre(100, 101, 102, 103, 104, 200, 201, 202));
+  EXPECT_THAT(of("row_request", 8), ElementsAre(0, 0, 0, 0, 0, 1, 1, 1));
+  EXPECT_THAT(of("row_position", 8), ElementsAre(0, 1, 2, 3, 4, 0, 1, 2));
+  EXPECT_THAT(of("sample_row", 1), ElementsAre(4));
+  EXPECT_THAT(of("sample_request", 1), ElementsAre(0));
+  EXPECT_EQ(memory.get<int32_t>("requests")[batch::kRequestFields + batch::kDone], 3);
 }
 
 }  // namespace

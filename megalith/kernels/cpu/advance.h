@@ -1,5 +1,6 @@
 // Advance: the last task of every iteration and the only one that changes the batch block (kernels/batch.h). It takes
-// in the sampled tokens, posts them to the host, ends requests, and lays out the next iteration's rows.
+// in the sampled tokens, posts them to the host, ends requests, and lays out the next iteration's rows. Those of the
+// first one the host lays out (engine/batch_block.cpp).
 //
 // Rows are given out so that nobody starves: every active request gets one row first (a decode step, or the next token
 // of its prompt), then prompts get what is left, in order. A request is sampled when its last known token is among its

@@ -95,8 +95,8 @@ inline void store_word(u64* at, u32 value, Epoch epoch) {
 inline f32 low_f32(u32 pair) { return __builtin_bit_cast(f32, pair << 16); }
 inline f32 high_f32(u32 pair) { return __builtin_bit_cast(f32, pair & 0xffff0000u); }
 
-/// Rows of activations to work out. With room for one it is that one, without a look at how many there are: only the
-/// first iteration of a run, which lays out rows and has none, computes it for nothing.
+/// Rows of activations to work out. With room for one it is that one, without a look at how many there are: an iteration
+/// that has none computes one for nothing.
 template <class Args>
 inline i64 rows_of(const Args& args) {
   if constexpr (Args::T_largest == 1)
