@@ -98,9 +98,10 @@ int64_t chunks_of(const ProfileOptions& options, int64_t rows) {
   const int64_t tokens = options.prompt * std::max<int64_t>(options.model.max_batch, 1),
                 chunks = (tokens + rows - 1) / rows;
   if (chunks >= 2) return chunks;
-  throw UsageError{fmt::format("{} are worked on in one step of up to {}, and a step is looked at from its begin to the "
-                               "next one's: ask for a longer prompt (-p), or for shorter chunks (-b)",
-                               plural(tokens, "token"), rows)};
+  throw UsageError{
+      fmt::format("{} are worked on in one step of up to {}, and a step is looked at from its begin to the "
+                  "next one's: ask for a longer prompt (-p), or for shorter chunks (-b)",
+                  plural(tokens, "token"), rows)};
 }
 
 int run(const ProfileOptions& given) {
@@ -154,7 +155,8 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<ProfileOptions>();
   arguments.group("Profile");
   arguments.integer("-n,--n-gen", options->tokens, "tokens to look at (32)", 2, 1 << 16);
-  arguments.integer("-p,--n-prompt", options->prompt, "instead, a prompt of so many tokens, in chunks of -b", 1, 1 << 20);
+  arguments.integer("-p,--n-prompt", options->prompt, "instead, a prompt of so many tokens, in chunks of -b", 1,
+                    1 << 20);
   arguments.integer("-d,--n-depth", options->depth, "behind so many tokens (0); free with --load-format dummy", 0,
                     1 << 20);
   arguments.integer("--warmup", options->warmup, "tokens made before (16)", 0, 1 << 16);

@@ -50,18 +50,9 @@ struct Rows {
 void lay_out_first_rows(const graph::Graph& graph, const MemoryMap& memory) {
   const auto of = [&](const char* name) { return memory.get<int32_t>(name); };
   const auto size = [&](const char* name, size_t d) { return graph.tensor(graph.find(name)).shape[d].size; };
-  const Rows rows = {size("requests", 0),
-                     size("history", 1),
-                     size("row_token", 0),
-                     of("requests"),
-                     of("history"),
-                     of("counts"),
-                     of("row_token"),
-                     of("row_request"),
-                     of("row_position"),
-                     of("row_start"),
-                     of("sample_row"),
-                     of("sample_request")};
+  const Rows rows = {size("requests", 0), size("history", 1), size("row_token", 0), of("requests"),
+                     of("history"),       of("counts"),       of("row_token"),      of("row_request"),
+                     of("row_position"),  of("row_start"),    of("sample_row"),     of("sample_request")};
   const int32_t count = kernels::plan_rows(rows);
   for (int32_t row = 0; row < count; ++row) rows.row_token[row] = kernels::row_token_of(rows, row);
 }

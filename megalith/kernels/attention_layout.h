@@ -32,6 +32,12 @@ constexpr long long part_bytes(long long heads, long long d) {
                   joined = kPartWarps * heads * (d + 2) * 4;
   return ((staged > joined ? staged : joined) + 127) / 128 * 128;
 }
+/// Where all positions are in the cache, rows of a text that look at them together, if there is room for their heads.
+constexpr int rows_together(long long heads) { return 2 * heads <= kMostHeads ? 2 : 1; }
+/// What a task of whole rows works in.
+[[maybe_unused]] constexpr long long whole_bytes(long long heads, long long d, bool all_cached) {
+  return kParts * part_bytes(all_cached ? rows_together(heads) * heads : heads, d);
+}
 
 /// Few rows have a way of their own: a whole block for each, with keys and values in registers. Longer heads have no
 /// room there, and go the way of many rows.

@@ -42,9 +42,8 @@ bool leaves_room(const ModelConfig& config, int64_t rows, int64_t requests, cons
   const int64_t linear = std::max({opening(rows), opening(std::min(rows, requests)),  // the last is for logits
                                    rows > stream::kMostRows ? 0 : stream::scratch_bytes(rows, closing, true)});
   const int64_t per_group = config.num_heads / config.num_kv_heads;
-  const int64_t attention = rows > stream::kMostRows
-                                ? attention::kParts * attention::part_bytes(per_group, config.head_dim)
-                                : attention::chunk_bytes(rows, per_group, config.head_dim);
+  const int64_t attention = rows > stream::kMostRows ? attention::whole_bytes(per_group, config.head_dim, true)
+                                                     : attention::chunk_bytes(rows, per_group, config.head_dim);
   return stream::ring_slots(codegen::cuda_shared_bytes(architecture), std::max(linear, attention), rows) > 0;
 }
 

@@ -58,8 +58,7 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole) {
       .area_bytes =
           [whole](const graph::BodyQuery& q) {
             const int64_t m = q.sizes.at("E") - 2, d = 2 * q.sizes.at("H");
-            return whole ? attention::kParts * attention::part_bytes(m, d)
-                         : attention::chunk_bytes(q.sizes.at("T"), m, d);
+            return whole ? attention::whole_bytes(m, d, false) : attention::chunk_bytes(q.sizes.at("T"), m, d);
           },
       .rounds_operands = true,
       .ahead = "attention_ahead"};

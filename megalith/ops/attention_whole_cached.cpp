@@ -29,7 +29,7 @@ graph::Operator attention_cached_of(const std::string& name, bool norm) {
            .blocked = {"y"},
            .area_bytes =
                [](const graph::BodyQuery& q) {
-                 return attention::kParts * attention::part_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
+                 return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), true);
                },
            .rounds_operands = true,
            .ahead = "attention_ahead"});

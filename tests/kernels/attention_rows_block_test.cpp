@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 #include <vector>
 
 // What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
@@ -204,18 +205,18 @@ class AttentionRows : public ::testing::Test {
   /// By every thread of the block: tasks of a few rows and two groups, as far as there are any. What is not written
   /// is NaN.
   template <class OfTask>
-  void run() {
+  void run(i64 task_rows = 5) {
     if (thread() == 0) {
       y_.assign(rows_.size() * G * M * D, bf16{0x7fff});
       std::memset(shared_area(), 0xff, MEGALITH_AREA_BYTES);
     }
     block_sync();
-    constexpr i64 kTaskRows = 5, kTaskGroups = 2;
-    for (i64 t = 0; t < static_cast<i64>(rows_.size()); t += kTaskRows)
+    constexpr i64 kTaskGroups = 2;
+    for (i64 t = 0; t < static_cast<i64>(rows_.size()); t += task_rows)
       for (i64 g = 0; g < static_cast<i64>(G); g += kTaskGroups) {
         OfTask task = {};
         task.task = &task, task.T = static_cast<i64>(rows_.size());
-        task.t_begin = t, task.t_end = t + kTaskRows;  // of more rows than there are
+        task.t_begin = t, task.t_end = t + task_rows;  // of more rows than there are
         task.g_begin = g, task.g_end = std::min(g + kTaskGroups, static_cast<i64>(G));
         task.qkv = qkv_.data(), task.y = y_.data();
         task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
@@ -249,6 +250,18 @@ class AttentionRows : public ::testing::Test {
     for (size_t t = 0; t < rows_.size(); ++t)
       for (size_t g = 0; g < G; ++g)
         for (size_t m = 0; m < M; ++m) check_head(t, g, m);
+  }
+  /// A row has the same bits whether it looks at positions together with another one or not.
+  template <class OfTask>
+  void check_alone() {
+    if (thread() == 0) together_ = y_;
+    block_sync();
+    run<OfTask>(1);
+    if (thread() == 0) {
+      const auto bits = [](const std::vector<bf16>& values) { return std::as_bytes(std::span(values)); };
+      EXPECT_TRUE(std::ranges::equal(bits(y_), bits(together_)));
+    }
+    block_sync();
   }
 
  private:
@@ -289,7 +302,7 @@ class AttentionRows : public ::testing::Test {
 
   std::mt19937 random_{1};
   std::vector<Row> rows_;
-  std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_, appended_keys_, appended_values_, y_;
+  std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_, appended_keys_, appended_values_, y_, together_;
   std::vector<f32> cosine_, sine_;
   std::vector<i32> page_table_, requests_, positions_;
   u32 table_[2 * page_pairs::kTableWords];  // of keys, of values
@@ -318,6 +331,7 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
       this->template run<AllCachedTask<TypeParam>>();
       if (thread() == 0) this->check();
       block_sync();
+      this->template check_alone<AllCachedTask<TypeParam>>();
     }
   });
 }

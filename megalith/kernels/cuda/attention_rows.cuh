@@ -12,7 +12,9 @@
 //
 // Keys and values of this iteration's rows come from `qkv`: they are tiles like others, which a warp makes itself,
 // before those of the cache. The last warp begins, since it has the fewest of those. Of a prompt's chunk each would be
-// made for every row behind it; there the cache is written first, and attention takes all from it.
+// made for every row behind it; there the cache is written first, and attention takes all from it. Two rows of a text
+// share what they look at then: their heads are those of one, each with an end of its own. A row that has no such
+// neighbour takes its place as well, so that its bits do not depend on who stands beside it.
 #pragma once
 
 #include "megalith/kernels/cuda/attention_parts.cuh"
@@ -20,11 +22,17 @@
 
 namespace megalith::kernels {
 
-/// One row t, group of heads g and chunk c, by the four warps of a part of the block. All of them call run().
+/// Rows that share what they look at.
+template <class Args>
+inline constexpr int kRowsTogether = kAllCached<Args> ? attention::rows_together(static_cast<int>(Args::E) - 2) : 1;
+
+/// One row t, or t and `last` of the same text, group of heads g and chunk c, by the four warps of a part of the block.
+/// All of them call run().
 template <bool kNorm, class Args>
 class RowAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G);
-  static constexpr int M = static_cast<int>(Args::E) - 2, A = G * M;
+  static constexpr int kHeads = static_cast<int>(Args::E) - 2, A = G * kHeads;
+  static constexpr int kTogether = kRowsTogether<Args>, M = kTogether * kHeads;
   static constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
   static constexpr bool kWhole = Chunks<Args>::kWhole, kManyRows = Args::T_largest > kWarpLanes;
   using RowSet = decltype(kManyRows ? u64(0) : u32(0));  // a bit each
@@ -45,9 +53,10 @@ class RowAttention {
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
 
  public:
-  RowAttention(decltype(Args::task) task, int t, int g, int c)
+  RowAttention(decltype(Args::task) task, int t, int last, int g, int c)
       : task_(task),
         t_(t),
+        last_(last),
         g_(g),
         c_(c),
         sides_(word_of_tables()),
@@ -55,9 +64,10 @@ class RowAttention {
         share_(keep(tile() + in_tile(lane() / 4, lane() % 4 * 8))),
         turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
 
-  void run() {
+  /// `is_first`: of the part's.
+  void run(bool is_first) {
     const int request = row_table().request[t_],
-              cached = kAllCached<Args> ? row_table().position[t_] + 1 : num_cached<Args>(row_table().start[t_], c_);
+              cached = kAllCached<Args> ? row_table().position[last_] + 1 : num_cached<Args>(row_table().start[t_], c_);
     const RowSet fresh = fresh_rows();
     const int num_fresh = num_rows(fresh), mine = warp() % kPartWarps;
     if constexpr (!kWhole)
@@ -85,7 +95,7 @@ class RowAttention {
     }
     stage_queries(query);
     part_sync();
-    inputs_are_ready(args().epoch);
+    if (is_first) inputs_are_ready(args().epoch);
 #pragma unroll 1
     while (next_fresh < num_fresh || at < cached) {
       int count = cached - at;
@@ -109,6 +119,8 @@ class RowAttention {
       const float2 score = scores();
       warp_sync();
       if (fetches) fetch(next, false);
+      // Of the earlier row the last ones do not count.
+      if (kTogether > 1 && scored_head() < kHeads) count -= row_table().position[last_] - row_table().position[t_];
       const Halves columns = weigh(score, count);
       if (fetches)
         copy_wait<1>();
@@ -164,7 +176,9 @@ class RowAttention {
   /// Behind the tiles M queries (attention::query_bytes()); in place of all what the warps sum.
   static u8* staged(int head) { return area() + kPartWarps * 2 * kTileBytes + head * attention::query_bytes(D); }
   static f32* joined(int warp, int m) { return reinterpret_cast<f32*>(area()) + (warp * M + m) * (D + 2); }
-  int result(int m) const { return (t_ * C + c_) * A + g_ * M + m; }
+  int row_of(int m) const { return kTogether > 1 && m >= kHeads ? last_ : t_; }
+  static int head_of(int m) { return kTogether > 1 && m >= kHeads ? m - kHeads : m; }
+  int result(int m) const { return (row_of(m) * C + c_) * A + g_ * kHeads + head_of(m); }
   Args args() const { return Args::of(*task_); }
 
   static int num_rows(u32 rows) { return __popc(rows); }
@@ -189,7 +203,8 @@ class RowAttention {
     const Args args = this->args();
     const bf16* norm = nullptr;
     if constexpr (kNorm) norm = args.q_norm;
-    load_head(query, args, t_, row_table().position[t_], g_, m, norm, true);
+    const int row = row_of(m);
+    load_head(query, args, row, row_table().position[row], g_, head_of(m), norm, true);
   }
   /// `first`: that of the warp's first head, if it is under way.
   void stage_queries(Head& first) const {
@@ -236,7 +251,7 @@ class RowAttention {
     const Args args = this->args();
     const bf16* norm = nullptr;
     if constexpr (kNorm) norm = args.k_norm;
-    load_head(key, args, row, row_table().position[row], g_, M, norm, true);
+    load_head(key, args, row, row_table().position[row], g_, kHeads, norm, true);
   }
   /// As position n of the tile.
   void put_key(const Head& key, int n) const {
@@ -249,7 +264,7 @@ class RowAttention {
     for (int i = 0; i < kPositions - 1; ++i)
       if (i < mine && i + 1 < here) fresh &= fresh - 1;
     const Args args = this->args();
-    const int head = (first_row(fresh) * G + g_) * static_cast<int>(Args::E) + M + 1;
+    const int head = (first_row(fresh) * G + g_) * static_cast<int>(Args::E) + kHeads + 1;
     const bf16* const from = args.qkv + i64(head) * D + lane() % 4 * 8;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i)
@@ -258,9 +273,9 @@ class RowAttention {
   }
   /// Of one row as position n.
   void put_value(int row, int n) const {
-    each_qkv_pair<false>(args(), row, row_table().position[row], g_, M + 1, nullptr, false, [&](int d, f32 a, f32 b) {
-      store_shared(tile() + kTileBytes + in_tile(n, d), pack_bf16(a, b));
-    });
+    each_qkv_pair<false>(
+        args(), row, row_table().position[row], g_, kHeads + 1, nullptr, false,
+        [&](int d, f32 a, f32 b) { store_shared(tile() + kTileBytes + in_tile(n, d), pack_bf16(a, b)); });
   }
 
   /// The page of the lane's position in a tile that begins at number `at`.
@@ -318,10 +333,11 @@ class RowAttention {
   }
   u32 of_tables(u32 word) const { return __shfl_sync(0xffffffffu, sides_, static_cast<int>(word)); }
 
-  /// Of a tile: of a head positions 2 (lane % 4) and the next. The head is lane / 4; of up to four each is there twice.
+  /// Whose scores a lane has. Of up to four heads each is there twice.
+  static int scored_head() { return min(kRestBeside ? lane() / 4 % 4 : lane() / 4, M - 1); }
+  /// Of a tile: of a head positions 2 (lane % 4) and the next.
   float2 scores() const {
-    const int row = lane() / 4, head = min(kRestBeside ? row % 4 : row, M - 1);
-    const u8* const from = staged(head) + lane() % 4 * 32;
+    const u8* const from = staged(scored_head()) + lane() % 4 * 32;
     f32 even[4] = {}, odd[4] = {};
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
@@ -333,8 +349,8 @@ class RowAttention {
     return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
   }
 
-  /// The weights of a tile of which the first `count` positions count, at least one; sums so far are made less by what
-  /// its largest score is more.
+  /// The weights of a tile of which the first `count` positions count; sums so far are made less by what its largest
+  /// score is more.
   Halves weigh(float2 score, int count) {
     const int of_lane = lane() % 4 * 2;
     score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
@@ -405,8 +421,9 @@ class RowAttention {
   /// A pair of a head's values a thread.
   void put_joined() const {
     constexpr int kPairs = D / 2;
+    const int heads = kTogether > 1 && last_ == t_ ? kHeads : M;
 #pragma unroll 1
-    for (int i = part_thread(); i < M * kPairs; i += kPartThreads) {
+    for (int i = part_thread(); i < heads * kPairs; i += kPartThreads) {
       const int m = i / kPairs, p = i % kPairs;
       float2 state[kPartWarps];
       f32 top = -1e30f, total = 0;
@@ -436,22 +453,35 @@ class RowAttention {
   }
 
   const decltype(Args::task) task_;
-  const int t_, g_, c_;
+  const int t_, last_, g_, c_;
   const u32 sides_;                    // of both tables, the lane's word
   const u32 copied_, share_, turned_;  // in the tiles: what the lane copies of keys, multiplies of keys and of values
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
-  f32 top_ = -kInfinity, total_ = 0, sum_[2 * kRuns][4] = {};
+  // Finite, since none of a tile's positions may count.
+  f32 top_ = -1e30f, total_ = 0, sum_[2 * kRuns][4] = {};
 };
 
 /// The task's rows and groups of heads, for one chunk: a pair of them for each part of the block in turn.
 template <bool kNorm, class Args, class Task>
 inline void attend_rows(Task task, int c) {
+  constexpr int kTogether = kRowsTogether<Args>;
   const Args args = Args::of(*task);
   const int t_begin = static_cast<int>(args.t_begin), t_end = static_cast<int>(min(args.t_end, rows_of(args))),
-            g_begin = static_cast<int>(args.g_begin), groups = static_cast<int>(args.g_end) - g_begin;
+            g_begin = static_cast<int>(args.g_begin), groups = static_cast<int>(args.g_end) - g_begin,
+            num = (t_end - t_begin + kTogether - 1) / kTogether * groups;
 #pragma unroll 1
-  for (int i = warp() / (kWarps / attention::kParts); i < (t_end - t_begin) * groups; i += attention::kParts)
-    RowAttention<kNorm, Args>(task, t_begin + i / groups, g_begin + i % groups, c).run();
+  for (int i = warp() / (kWarps / attention::kParts); i < num; i += attention::kParts) {
+    const int t = t_begin + i / groups * kTogether, g = g_begin + i % groups;
+    if constexpr (kTogether == 1) {
+      RowAttention<kNorm, Args>(task, t, t, g, c).run(i < attention::kParts);
+    } else {
+      const bool is_pair = t + 1 < t_end && row_table().request[t] == row_table().request[t + 1] &&
+                           row_table().position[t] < row_table().position[t + 1];
+#pragma unroll 1
+      for (int row = t; row < min(t + 2, t_end); row += is_pair ? 2 : 1)
+        RowAttention<kNorm, Args>(task, row, is_pair ? row + 1 : row, g, c).run(i < attention::kParts && row == t);
+    }
+  }
 }
 
 }  // namespace megalith::kernels
