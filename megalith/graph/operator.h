@@ -59,15 +59,19 @@ struct StreamedWeights {
   std::string columns = "K";
   bool splits = false;   // columns may be taken in parts, where activations would not fit otherwise
   bool abreast = false;  // with many rows of activations warpgroups have groups of their own, of `step` rows
+  // The task axis that counts stretches of `columns` columns of a row, one a task, and how many there are; "": a row is
+  // whole.
+  std::string stretch = {}, stretches = {};
 
-  /// For a node's sizes. With many rows of activations a group is what a value of the axis stands for, or what suits N.
+  /// For a node's sizes, of a row or a stretch of it. With many rows of activations a group is what a value of the axis
+  /// stands for, or what suits N.
   stream::Order order(const std::map<std::string, int64_t>& sizes) const {
     const int64_t rows = sizes.at(activations), k = sizes.at(columns);
     if (rows <= stream::kMostRows) return stream::order(rows, k, splits);
     const auto matrices = static_cast<int>(operands.size());
     if (!step.empty())
       return stream::wide_order(k, static_cast<int>(sizes.at(step)), matrices, abreast ? stream::wide_parts(rows) : 1);
-    const int64_t n = sizes.at("N");
+    const int64_t n = sizes.at("N") * (stretches.empty() ? 1 : sizes.at(stretches));
     const int group = stream::wide_group(n, matrices);
     return stream::wide_order(k, group, matrices, stream::wide_abreast(n, group, rows));
   }

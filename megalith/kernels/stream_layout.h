@@ -114,11 +114,11 @@ constexpr int wide_group(long long rows, int matrices) {
   }
   return best;
 }
-/// Groups that are multiplied abreast, by a warpgroup each: none if the busiest worker had none for more than one of
-/// the warpgroups, who then share the chunks of one group.
+/// Groups that are multiplied abreast, by as many parts of the block: none if the busiest worker had none for more than
+/// one of them, who then share the chunks of one group.
 constexpr int wide_abreast(long long rows, long long group, long long activation_rows) {
   const int parts = wide_parts(activation_rows);
-  return parts == kMostParts && wide_busiest(rows, group) >= kMostParts - 1 ? parts : 1;
+  return wide_busiest(rows, group) >= (parts == kMostParts ? kMostParts - 1 : parts) ? parts : 1;
 }
 /// Of `groups` groups those of the next turn, of at most `most`: all turns are alike to within one.
 constexpr int wide_turn(int groups, int most) {

@@ -87,6 +87,7 @@ class DecoderBuilder {
   graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
   graph::TensorId fused_best(graph::TensorId x, graph::TensorId logits);
   graph::TensorId scaled_mlp(int64_t layer, graph::TensorId x);
+  int64_t stretches_of(int64_t columns) const;
   graph::TensorId residual_squares(const std::string& name, graph::TensorId y, graph::TensorId matrix,
                                    graph::TensorId x, const std::string& next_norm);
   graph::TensorId wide_best(graph::TensorId x, graph::TensorId logits);

@@ -172,10 +172,36 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
   return fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
 }
 
+// With more than 64 rows of activations a worker of `o` or `down` would read all of them from the L2 for 32 rows of
+// weights. It has a few columns of more rows instead, of so many stretches of them: then sums are handed over, but
+// that costs less.
+int64_t DecoderBuilder::stretches_of(int64_t columns) const {
+  constexpr int64_t kRows = 128 * 128, kMost = 8;  // of weights, of all stretches: 128 a worker
+  if (options_.max_rows <= stream::kWideRows) return 1;
+  int64_t stretches = std::clamp(kRows / config_.hidden_size, int64_t{1}, kMost);
+  while (stretches > 1 &&
+         columns % (stretches * stream::wide_columns(stream::wide_group(config_.hidden_size * stretches, 1))) != 0)
+    stretches /= 2;
+  return stretches;
+}
+
 TensorId DecoderBuilder::residual_squares(const std::string& name, TensorId y, TensorId matrix, TensorId x,
                                           const std::string& next_norm) {
-  const auto all = graph_.add("linear_residual_squares", name, {y, matrix, x, weight(next_norm, {config_.hidden_size})},
-                              {.sizes = {{"L", squares_columns()}}, .dtypes = {{"copy", DType::bf16}}});
+  const TensorId norm = weight(next_norm, {config_.hidden_size});
+  NodeOptions options = {.sizes = {{"L", squares_columns()}}, .dtypes = {{"copy", DType::bf16}}};
+  const int64_t stretches = stretches_of(graph_.tensor(matrix).shape[1].size);
+  std::vector<TensorId> all;
+  if (stretches > 1) {
+    const int64_t rows = config_.hidden_size * stretches, group = stream::wide_group(rows, 1);
+    const TensorId part = graph_.apply("linear_part", name + "_part", {y, matrix},
+                                       {.sizes = {{"S", stretches}},
+                                        .tile = {{"n", stream::wide_busiest(rows, group) * group}, {"s", 1}},
+                                        .dtypes = {{"part", DType::f32}}});
+    options.tile = {{"t", options_.max_rows}};
+    all = graph_.add("add_parts_squares", name, {part, x, norm}, options);
+  } else {
+    all = graph_.add("linear_residual_squares", name, {y, matrix, x, norm}, options);
+  }
   copy_ = all[1];
   squares_ = all[2];
   return all[0];

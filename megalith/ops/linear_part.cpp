@@ -1,8 +1,23 @@
-#include "megalith/graph/operator.h"
+#include "megalith/ops/streamed.h"
 
 namespace megalith::ops {
 
 using graph::operator_;
+
+namespace {
+
+graph::StreamedWeights weights() {
+  return {.operands = {"weight"}, .axis = "n", .columns = "L", .stretch = "s", .stretches = "S"};
+}
+
+// A stretch is whole chunks.
+bool is_wide(const graph::BodyQuery& q) {
+  const int64_t rows = q.sizes.at("T");
+  return rows > stream::kMostRows && rows <= stream::kMostWideRows && all_are(q, {"x", "weight"}, DType::bf16) &&
+         q.sizes.at("N") % 2 == 0 && q.sizes.at("L") % stream::wide_columns(weights().order(q.sizes).group) == 0;
+}
+
+}  // namespace
 
 /// The sums of a linear over S stretches of L columns, each by itself: where there are fewer tiles of rows than
 /// workers. add_parts puts them together. How many stretches there are is part of the meaning, so the sums have one
@@ -19,8 +34,18 @@ graph::Operator linear_part() {
         part[s, t, n] = sum(k, f32(x[t, s * L + k]) * f32(weight[n, s * L + k]))
       )")
       .tasks({{"n", 16}, {"s", 1}})
+      .body({.target = "cuda",
+             .file = "wide.cuh",
+             .name = "wide_linear_part",
+             .applies = is_wide,
+             .blocked = {"x"},
+             .area_bytes =
+                 [](const graph::BodyQuery& q) { return int64_t{stream::wide_bytes(weights().order(q.sizes).group)}; },
+             .streamed = weights()})
       .test({{"T", 1}, {"N", 64}, {"S", 2}, {"L", 32}})
-      .test({{"T", 3}, {"N", 37}, {"S", 3}, {"L", 43}});
+      .test({{"T", 3}, {"N", 37}, {"S", 3}, {"L", 43}})
+      .test({{"T", 33}, {"N", 70}, {"S", 3}, {"L", 256}})
+      .test({{"T", 128}, {"N", 200}, {"S", 2}, {"L", 256}});
 }
 
 }  // namespace megalith::ops

@@ -61,9 +61,10 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   return streamed.order(kernel.binding.sizes).group;
 }
 
-// A row of streamed weights comes once, for all values of any other axis.
+// A row of streamed weights, or a stretch of it, comes once, for all values of any other axis.
 bool comes_once(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
-  return kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname;
+  return kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname &&
+         kernel.body->streamed->stretch != axis.iname;
 }
 
 // How many values of the axis lie together in the layout of its weights and cannot be cut apart; the rest of a multiple
@@ -74,7 +75,7 @@ int64_t grain_of(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64
   const auto& packed = kernel.body->packed;
   const auto& streamed = kernel.body->streamed;
   if (packed && packed->axis == axis.iname) return panel::kRows;
-  return streamed && streamed->step.empty() ? multiple_of(axis, kernel) : 1;
+  return streamed && streamed->step.empty() && streamed->axis == axis.iname ? multiple_of(axis, kernel) : 1;
 }
 
 // A tile that the user has chosen.

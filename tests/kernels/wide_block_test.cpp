@@ -38,20 +38,33 @@ namespace {
 static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
               stream::wide_bytes(64) <= MEGALITH_AREA_BYTES);
 
-enum class Kind { plain, scaled, residual, gate_up, argmax };
+enum class Kind { plain, scaled, residual, gate_up, argmax, part };
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
+template <Kind kOf>
+struct Stretches {
+  static constexpr i64 kStretches = 1, kStretch = 0;
+};
+/// The second of two stretches of columns.
+template <>
+struct Stretches<Kind::part> {
+  static constexpr i64 S = 2, kStretches = S, kStretch = 1;
+  f32* part;  // (S, T, N)
+  i64 s_begin = kStretch;
+};
 template <Kind kOf, i64 kMostRows, i64 kRowsOfWeights, i64 kColumns>
-struct Task {
+struct Task : Stretches<kOf> {
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
   static constexpr i64 T_largest = kMostRows, N = kRowsOfWeights, K = kColumns, V = N;
-  static constexpr int kGroup = kKind == Kind::residual ? 32 : stream::wide_group(N, kMatrices);
+  static constexpr int kGroup = kKind == Kind::residual ? 32 : stream::wide_group(N * Task::kStretches, kMatrices);
   static constexpr int kAbreast =
       wide_most_groups(kKind == Kind::residual ? 1
                        : kKind == Kind::argmax ? stream::wide_parts(kMostRows)
-                                               : stream::wide_abreast(N, kGroup, kMostRows));
-  static constexpr i64 L = kGroup;  // of chunks, of the logits or of squares, of which there are C
+                                               : stream::wide_abreast(N * Task::kStretches, kGroup, kMostRows));
+  static constexpr i64 kTaken = K / Task::kStretches;  // columns
+  // Of chunks, of the logits or of squares, of which there are C; or of a stretch.
+  static constexpr i64 L = kKind == Kind::part ? kTaken : i64{kGroup};
   static constexpr i64 C = kKind == Kind::residual || kKind == Kind::argmax ? (N + L - 1) / L : 37;
   static constexpr i64 kGroupsOfHead = C > 6 ? 5 : C - 1;
   static constexpr f32 eps = 1e-5f;
@@ -78,6 +91,7 @@ struct Task {
   static const Task& of(const Task& task) { return task; }
   void run() const {
     if constexpr (kKind == Kind::plain) wide_linear(*this);
+    if constexpr (kKind == Kind::part) wide_linear_part(*this);
     if constexpr (kKind == Kind::scaled) wide_scaled_linear(*this);
     if constexpr (kKind == Kind::residual) wide_linear_residual_squares(*this);
     if constexpr (kKind == Kind::gate_up) wide_scaled_gate_up(*this);
@@ -89,6 +103,7 @@ template <class Of>
 class WideBlock : public ::testing::Test {
  protected:
   static constexpr size_t K = Of::K, N = Of::N;
+  static constexpr size_t kBefore = static_cast<size_t>(Of::kStretch * Of::T_largest) * N;  // results of stretches
 
   bf16 one() { return to_bf16(std::normal_distribution<f32>()(random_)); }
   void make(i64 rows) {
@@ -116,7 +131,8 @@ class WideBlock : public ::testing::Test {
     norm_.clear(), residual_.clear();
     for (size_t n = 0; n < N; ++n) norm_.push_back(one());
     for (size_t i = 0; i < static_cast<size_t>(rows) * N; ++i) residual_.push_back(to_f32(one()));
-    y_.assign(static_cast<size_t>(rows) * N, NAN);
+    y_.assign(kBefore + static_cast<size_t>(rows) * N, NAN);
+    if constexpr (Of::kKind == Kind::part) task_.part = y_.data();
     if (Of::kKind == Kind::residual) copy_.assign(static_cast<size_t>(Of::T_largest) * N, bf16{0x7fc0});
     task_.squares = squares_.data(), task_.norm = norm_.data(), task_.residual = residual_.data();
     largest_.assign(static_cast<size_t>(rows * Of::C), NAN);
@@ -141,8 +157,9 @@ class WideBlock : public ::testing::Test {
     for (i64 row = task_.n_begin; row < task_.n_end;) {
       const i64 left = (task_.n_end - row + Of::kGroup - 1) / Of::kGroup;
       const int abreast = stream::wide_turn(static_cast<int>(left), Of::kAbreast);
-      for (u32 chunk = 0; chunk * kWidth < static_cast<u32>(Of::K); ++chunk)
-        for (int i = 0; i < abreast; ++i) chunks.emplace_back(row + i * Of::kGroup, chunk);
+      constexpr u32 kFirst = static_cast<u32>(Of::kStretch * Of::kTaken) / kWidth;
+      for (u32 chunk = 0; chunk * kWidth < static_cast<u32>(Of::kTaken); ++chunk)
+        for (int i = 0; i < abreast; ++i) chunks.emplace_back(row + i * Of::kGroup, kFirst + chunk);
       row += abreast * Of::kGroup;
     }
     const auto slot_of = [](u64 chunk) { return (Of::kFirstChunk + chunk) % kRingSlots; };
@@ -210,7 +227,7 @@ class WideBlock : public ::testing::Test {
   };
   Sum sum(size_t matrix, i64 t, i64 n) const {
     Sum result;
-    for (size_t k = 0; k < K; ++k) {
+    for (size_t k = Of::kStretch * Of::kTaken; k < (Of::kStretch + 1) * Of::kTaken; ++k) {
       const f64 term = f64(to_f32(plain_[static_cast<size_t>(t) * K + k])) *
                        to_f32(weights_[(matrix * N + static_cast<size_t>(n)) * K + k]);
       result.value += term, result.size += std::abs(term);
@@ -224,7 +241,7 @@ class WideBlock : public ::testing::Test {
   void check() const {
     for (i64 t = 0; t < task_.T; ++t)
       for (i64 n = 0; n < Of::N; ++n) {
-        const size_t at = static_cast<size_t>(t) * N + static_cast<size_t>(n);
+        const size_t at = kBefore + static_cast<size_t>(t) * N + static_cast<size_t>(n);
         if (n < task_.n_begin || n >= task_.n_end) {
           ASSERT_TRUE(std::isnan(y_[at])) << "row " << t << ", column " << n << " is another task's";
           continue;
@@ -301,7 +318,8 @@ using Tasks = ::testing::Types<
     Task<Kind::scaled, 64, 6150, 832>, Task<Kind::scaled, 128, 200, 288>, Task<Kind::residual, 32, 128, 1312>,
     Task<Kind::residual, 128, 128, 768>, Task<Kind::residual, 16, 96, 2848>, Task<Kind::gate_up, 48, 12288, 672>,
     Task<Kind::gate_up, 128, 3072, 352>, Task<Kind::gate_up, 64, 70, 264>, Task<Kind::argmax, 64, 118, 416>,
-    Task<Kind::argmax, 48, 6150, 416>, Task<Kind::argmax, 128, 32770, 168>>;
+    Task<Kind::argmax, 48, 6150, 416>, Task<Kind::argmax, 128, 32770, 168>, Task<Kind::gate_up, 128, 12288, 168>,
+    Task<Kind::part, 128, 8192, 768>, Task<Kind::part, 16, 600, 1536>>;
 TYPED_TEST_SUITE(WideBlock, Tasks);
 
 TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {

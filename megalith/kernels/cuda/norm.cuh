@@ -56,6 +56,43 @@ inline void put_with_squares(const Args& args, bool is_there, int row, int colum
   if (column % L == 0) put(args.squares, row * C + column / L, squares, args.epoch);
 }
 
+/// y = residual + the parts, its copy and its squares.
+template <class Args>
+inline void add_parts_squares_rows(const Args& args) {
+  constexpr int S = static_cast<int>(Args::S), C = static_cast<int>(Args::C), L = static_cast<int>(Args::L),
+                T = static_cast<int>(Args::T_largest), kPairs = L / 2, kRowsAtOnce = kThreads / kPairs,
+                kAtOnce = T <= kRowsAtOnce ? 1
+                          : S <= 4         ? 4
+                                           : 2;
+  const int n = thread() % kPairs * 2, end = static_cast<int>(min(args.t_end, i64(args.T)));
+#pragma unroll 1
+  for (int c = static_cast<int>(args.c_begin); c < static_cast<int>(args.c_end); ++c) {
+    const int column = c * L + n;
+    const u32 norm = *reinterpret_cast<const u32*>(args.norm + column);
+#pragma unroll 1
+    for (int first = static_cast<int>(args.t_begin) + thread() / kPairs; first - thread() / kPairs < end;
+         first += kAtOnce * kRowsAtOnce) {
+      float2 terms[kAtOnce][S + 1];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = min(first + i * kRowsAtOnce, T - 1);
+        terms[i][0] = *reinterpret_cast<const float2*>(args.residual + row * (C * L) + column);
+#pragma unroll
+        for (int s = 0; s < S; ++s)
+          terms[i][s + 1] = *reinterpret_cast<const float2*>(args.part + (s * T + row) * (C * L) + column);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        float2 sum = terms[i][1];
+#pragma unroll
+        for (int s = 1; s < S; ++s) sum = {sum.x + terms[i][s + 1].x, sum.y + terms[i][s + 1].y};
+        const int row = first + i * kRowsAtOnce;
+        put_with_squares(args, row < end, row, column, {terms[i][0].x + sum.x, terms[i][0].y + sum.y}, norm);
+      }
+    }
+  }
+}
+
 /// y = weight[ids], its copy and its squares.
 template <class Args>
 inline void embedding_squares_rows(const Args& args) {

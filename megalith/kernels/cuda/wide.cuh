@@ -143,6 +143,31 @@ template <class Args>
 inline auto wide_rows(const Args&, const bf16* x) {
   return RowByRow<Args::T_largest, Args::K>{x};
 }
+/// Rows of weights may be cut into stretches of columns: those of stretch `s`, of L columns each.
+template <class Args, i64 kRows, i64 kColumns>
+inline auto stretch_of_rows(const Args&, Blocked<const bf16, kRows, kColumns> x, int s) {
+  static_assert(Args::L % row_blocks::kColumns == 0);
+  return decltype(x){x.at + s * static_cast<int>(Args::L * kRows)};
+}
+template <class Args>
+inline auto stretch_of_rows(const Args&, const bf16* x, int s) {
+  return RowByRow<Args::T_largest, Args::S * Args::L>{x + s * static_cast<int>(Args::L)};
+}
+/// Columns that a task takes, and rows of weights that workers share, of all stretches.
+template <class Args>
+constexpr i64 columns_of_task() {
+  if constexpr (requires { Args::S; })
+    return Args::L;
+  else
+    return Args::K;
+}
+template <class Args>
+constexpr i64 rows_of_weights() {
+  if constexpr (requires { Args::S; })
+    return Args::S * Args::N;
+  else
+    return Args::N;
+}
 
 /// Of the activations which 16 rows a warp has; and which part of a turn: every kParts-th chunk from this one on, or
 /// which of the groups abreast.
@@ -334,7 +359,8 @@ inline void wide_turns(const Args& args, X x, int begin, int end, int step, Mean
   using Sums = WideSums<kChunkRows, Mine>;
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
-  ActivationsAhead<kChunkRows, Mine, X> activations(x, static_cast<int>(args.T), static_cast<int>(Args::K));
+  ActivationsAhead<kChunkRows, Mine, X> activations(x, static_cast<int>(args.T),
+                                                    static_cast<int>(columns_of_task<Args>()));
   meanwhile();
 #pragma unroll 1
   for (int at = begin; at < end;) {
@@ -361,8 +387,9 @@ inline void wide_turns(const Args& args, X x, int begin, int end, int step, Mean
 /// pair of results, `y` of each matrix.
 template <int kMatrices, class X, class Args, class Meanwhile, class Put>
 inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
-  constexpr int kGroup = stream::wide_group(Args::N, kMatrices), kPairs = kGroup / 2,
-                kGroups = wide_most_groups(stream::wide_abreast(Args::N, kGroup, Args::T_largest));
+  constexpr i64 kRows = rows_of_weights<Args>();
+  constexpr int kGroup = stream::wide_group(kRows, kMatrices), kPairs = kGroup / 2,
+                kGroups = wide_most_groups(stream::wide_abreast(kRows, kGroup, Args::T_largest));
   const int n_end = static_cast<int>(args.n_end);
   const auto finish = [&](int first, int first_row, int last_row, auto sum) {
     for (int i = lane(); i < (last_row - first_row) * kPairs; i += kWarpLanes) {
@@ -382,6 +409,18 @@ inline void wide_linear(const Args& args) {
   const auto nothing = [] {};
   wide_run<1>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[1]) {
     put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, args.epoch);
+  });
+}
+/// part[s] = x weight^T over the columns of a stretch: of every row that a worker multiplies it has fewer columns of the
+/// activations, all of which come from the L2.
+template <class Args>
+inline void wide_linear_part(const Args& args) {
+  static_assert(Args::L % stream::wide_columns(stream::wide_group(rows_of_weights<Args>(), 1)) == 0, "whole chunks");
+  const int s = static_cast<int>(args.s_begin);
+  const auto nothing = [] {};
+  wide_run<1>(args, stretch_of_rows(args, args.x, s), nothing, [&](int row, int column, const float2(&y)[1]) {
+    put_two(args.part, (s * static_cast<int>(Args::T_largest) + row) * static_cast<int>(Args::N) + column, y[0].x,
+            y[0].y, args.epoch);
   });
 }
 /// logits = x weight^T, and the largest of each chunk of L columns with the lowest column that has it. A chunk is a

@@ -24,6 +24,15 @@ Rows rows_of(const Node& node, const StreamedWeights& streamed, const task::Task
   return {axis->begin * step, std::min(axis->end * step, num_rows)};
 }
 
+// The first chunk of the columns of a task, of `chunks` chunks a stretch.
+int64_t first_chunk_of(const StreamedWeights& streamed, const task::Task& task, int64_t chunks) {
+  if (streamed.stretch.empty()) return 0;
+  const auto axis = std::ranges::find_if(task.tile, [&](const loop::Range& r) { return r.iname == streamed.stretch; });
+  MEGALITH_ASSERT(axis != task.tile.end() && axis->end == axis->begin + 1, "[streams] task \"{}\" has no stretch of {}",
+                  task.name, streamed.stretch);
+  return axis->begin * chunks;
+}
+
 class Planner {
  public:
   Planner(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots)
@@ -66,8 +75,9 @@ class Planner {
       for (size_t i = 0; i < node.operands.size(); ++i)
         if (node.op->operands[i].name == operand) matrices.push_back(node.operands[i]);
     const int64_t num_rows = graph_.tensor(matrices.front()).shape[0].size;
-    const int64_t columns = node.sizes.at(streamed->columns);
+    const int64_t columns = graph_.tensor(matrices.front()).shape[1].size;
     const stream::Order order = streamed->order(node.sizes);
+    const int64_t first_chunk = first_chunk_of(*streamed, task, order.chunks);
     auto add = [&](size_t matrix, u64 at, int64_t row, int64_t end, int64_t chunk) {
       plan_.records[matrices[matrix]].push_back(
           {.weights = nullptr,
@@ -75,7 +85,7 @@ class Planner {
            .columns = static_cast<u64>(columns),
            .first_row = static_cast<u64>(row),
            .num_rows = static_cast<u32>(std::min<int64_t>(order.group, end - row)),
-           .column_chunk = static_cast<u32>(chunk),
+           .column_chunk = static_cast<u32>(first_chunk + chunk),
            .slices = static_cast<u32>(order.slices),
            .group = static_cast<u32>(order.group),
            .matrix = static_cast<u32>(matrix),
