@@ -81,6 +81,10 @@ int64_t grain_of(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64
 // A tile that the user has chosen.
 void check_tile(const Node& node, const LoweredKernel& kernel, const graph::TaskAxis& axis, int64_t tile,
                 int64_t extent) {
+  MEGALITH_CHECK(!counts_stretches(axis.iname, kernel) || tile == 1,
+                 "[{}] tiles of {} along \"{}\", but a task takes one stretch of its weights: take 1 or leave it out "
+                 "(node \"{}\")",
+                 node.op->name, tile, axis.iname, node.name);
   const int64_t grain = grain_of(axis, kernel, extent);
   if (tile >= extent || tile % grain == 0) return;
   MEGALITH_CHECK(!comes_once(axis, kernel),
@@ -101,7 +105,10 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel
   for (size_t i = 0; i < extents.size(); ++i) {
     const graph::TaskAxis& axis = node.op->axes[i];
     const auto chosen = node.tile.find(axis.iname);
-    const int64_t tile = chosen != node.tile.end() ? chosen->second : comes_once(axis, kernel) ? extents[i] : 0;
+    const int64_t tile = chosen != node.tile.end()              ? chosen->second
+                         : comes_once(axis, kernel)             ? extents[i]
+                         : counts_stretches(axis.iname, kernel) ? 1
+                                                                : 0;
     if (chosen != node.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
     cuts.push_back(cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile));
     wanted = ceil_div(wanted, static_cast<int64_t>(cuts.back().size()) - 1);
@@ -232,6 +239,10 @@ std::vector<Buffer> buffers_of(const Graph& graph, const std::vector<bool>& exch
   std::vector<Buffer> buffers;
   for (size_t i = 0; i < graph.tensors().size(); ++i) buffers.push_back(buffer_of(graph.tensors()[i], exchanged[i]));
   return buffers;
+}
+
+bool counts_stretches(const std::string& axis, const LoweredKernel& lowered) {
+  return lowered.body && lowered.body->streamed && lowered.body->streamed->stretch == axis;
 }
 
 std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {

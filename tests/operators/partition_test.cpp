@@ -92,6 +92,26 @@ TEST(Partition, StreamedWeightsComeOnceForAllRows) {
   }
 }
 
+TEST(Partition, ATaskHasOneStretchOfStreamedWeights) {
+  const auto cut = [](std::map<std::string, int64_t> tile, int workers) {
+    Graph g(ops::builtin());
+    const auto x = g.activation("x", DType::bf16, {100, 1536});
+    g.apply("linear_part", "y", {x, g.constant("w", DType::bf16, {256, 1536})}, {.sizes = {{"S", 3}}, .tile = tile});
+    return partition(g, graph::lower(g, "cuda"), workers).tasks.size();
+  };
+  EXPECT_EQ(cut({}, 1), 3u);
+  EXPECT_EQ(cut({{"n", 128}}, 100), 6u);
+  try {
+    cut({{"s", 3}}, 1);
+    FAIL() << "a stream has one stretch behind the other";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "[linear_part] tiles of 3 along \"s\", but a task takes one stretch of its weights: take 1 or leave it out "
+        "(node \"y\")");
+  }
+}
+
 TEST(Partition, ANormThatIsWorkedOutIsReadInOrder) {
   Graph g(ops::builtin());
   EXPECT_NE(lower_rmsnorm_linear(g, g.constant("norm", DType::bf16, {40})).kernels.back().body, nullptr);
