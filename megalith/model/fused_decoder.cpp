@@ -172,12 +172,13 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
   return fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
 }
 
-// With more than 64 rows of activations a worker of `o` or `down` would read all of them from the L2 for 32 rows of
-// weights. It has a few columns of more rows instead, of so many stretches of them: then sums are handed over, but
-// that costs less.
+// With more than 64 rows of activations a worker of `down` would read all of them from the L2 for 32 rows of weights. It
+// has a few columns of more rows instead, of so many stretches of them: then sums are handed over, which costs less
+// where a row is long.
 int64_t DecoderBuilder::stretches_of(int64_t columns) const {
   constexpr int64_t kRows = 128 * 128, kMost = 8;  // of weights, of all stretches: 128 a worker
-  if (options_.max_rows <= stream::kWideRows) return 1;
+  constexpr int64_t kShort = 4096;
+  if (options_.max_rows <= stream::kWideRows || columns <= kShort) return 1;
   int64_t stretches = std::clamp(kRows / config_.hidden_size, int64_t{1}, kMost);
   while (stretches > 1 &&
          columns % (stretches * stream::wide_columns(stream::wide_group(config_.hidden_size * stretches, 1))) != 0)

@@ -60,8 +60,10 @@ struct Model {
   std::optional<graph::Graph> graph;
   engine::Request request{.prompt = {5}, .max_new_tokens = 24, .ignore_stop_tokens = true};
 
-  /// One row at a time, so that each step writes all of each buffer.
-  Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1) : config(config_read(folder)) {
+  /// One row at a time, so that each step writes all of each buffer. `intermediate`: another size of it, of a random one.
+  Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1, int64_t intermediate = 0)
+      : config(config_read(folder)) {
+    if (intermediate > 0) config.intermediate_size = intermediate;
     options = {.max_rows = rows, .max_requests = requests, .max_seq_len = 128, .target = "cuda:sm_90a"};
     if (!random) {
       weights = Weights::open(folder);
@@ -81,10 +83,13 @@ struct Model {
   }
 };
 
-/// The first difference of `num_steps` steps, with the step. The one before them only lays out the first row.
+bool has_stretches(const Model& model) {
+  return std::ranges::any_of(model.graph->nodes(), [](const auto& node) { return node.op->name == "linear_part"; });
+}
+
+/// The first difference of `num_steps` steps, with the step.
 std::string first_difference(DecoderSteps& found, DecoderSteps& wanted, int num_steps, double roundings) {
   double worst = 0;
-  wanted.run();
   for (int step = 0; step < num_steps; ++step) {
     found.take_states(wanted);
     wanted.run();
@@ -137,6 +142,13 @@ TEST(CudaBuffers, WithRoomForManyRowsToo) {
   }
 }
 
+TEST(CudaBuffers, WithRowsOfWeightsInStretchesToo) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  const Model model(kStoryteller, true, 128, 1, 6144);
+  ASSERT_TRUE(has_stretches(model));
+  expect_same_buffers(model);
+}
+
 TEST(CudaBuffers, WithoutFusionToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   Model model(kStoryteller, false, 144);
@@ -146,6 +158,22 @@ TEST(CudaBuffers, WithoutFusionToo) {
 
 // ---- that the parts of a fused decoder mean what they stand for, without a GPU ------------------
 
+// By how much a logit of two decoders on a CPU is off at most.
+double worst_logit(const Model& one, const Model& other) {
+  CpuDecoderSteps found(*one.graph, "cpu", 2), wanted(*other.graph, "cpu", 2);
+  one.bind(found);
+  other.bind(wanted);
+  double worst = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    found.run();
+    wanted.run();
+    const loop::Array a = found.array(one.graph->find("logits")), b = wanted.array(other.graph->find("logits"));
+    for (int64_t v = 0; v < one.config.vocab_size; ++v)
+      worst = std::max(worst, std::abs(a.values[static_cast<size_t>(v)] - b.values[static_cast<size_t>(v)]));
+  }
+  return worst;
+}
+
 // A decoder of few rows, of many, of many with their norm at the end, against the one that is not fused.
 TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
   constexpr double kRounding = 5e-2;  // of a logit, as for the GPU: activations travel in bf16
@@ -154,22 +182,22 @@ TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
   for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(4, 1), {16, 1}, {16, 16}}) {
     const Model fused(kStoryteller, false, rows, requests);
     ASSERT_TRUE(fused.options.fused);
-    CpuDecoderSteps found(*fused.graph, "cpu", 2), wanted(*parts.graph, "cpu", 2);
-    fused.bind(found);
-    parts.bind(wanted);
-    double worst = 0;
-    for (int step = 0; step < kSteps; ++step) {
-      found.run();
-      wanted.run();
-      const loop::Array a = found.array(fused.graph->find("logits")), b = wanted.array(parts.graph->find("logits"));
-      for (int64_t v = 0; v < parts.config.vocab_size; ++v)
-        worst = std::max(worst, std::abs(a.values[static_cast<size_t>(v)] - b.values[static_cast<size_t>(v)]));
-    }
+    const double worst = worst_logit(fused, parts);
     EXPECT_GT(worst, 0) << "the same bits: were these two decoders?";
     EXPECT_LT(worst, kRounding) << rows << " rows, " << requests << " texts";
     std::printf("%d rows, %d texts: no logit is off by more than %.4f\n", static_cast<int>(rows),
                 static_cast<int>(requests), worst);
   }
+}
+
+TEST(FusedDecoder, HasTheLogitsOfOneInStretches) {
+  const Model stretches(kStoryteller, true, 128, 1, 6144), whole(kStoryteller, true, 64, 1, 6144);
+  ASSERT_TRUE(has_stretches(stretches));
+  ASSERT_FALSE(has_stretches(whole));
+  const double worst = worst_logit(stretches, whole);
+  EXPECT_GT(worst, 0) << "the same bits: were these two decoders?";
+  EXPECT_LT(worst, 5e-2);
+  std::printf("no logit is off by more than %.4f\n", worst);
 }
 
 // ---- that the judge says no, without a GPU -----------------------------------------------------
