@@ -6,44 +6,37 @@
 
 namespace megalith::kernels {
 
-/// Writes the keys and values of this iteration's rows: a head a warp, of many rows several of them at a time. On which
-/// page each is, lanes find out before, side by side: one head after the other that would be two trips to the L2 each.
+/// Writes the keys and values of this iteration's rows: a head a warp, of many rows several of them at a time.
 template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
   constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
-  constexpr int kAtOnce = Args::T_largest > kWarps ? 4 : Args::T_largest > kWarps / 2 ? 2 : 1;
-  static_assert(kWarps % 2 == 0 && kWarpLanes % kAtOnce == 0);
+  constexpr int kAtOnce = Args::T_largest > kWarps / 2 ? 2 : 1;
+  static_assert(kWarps % 2 == 0);
   const bool is_key = warp() % 2 == 0;
   const bf16* norm = nullptr;
   if constexpr (kNorm) norm = args.k_norm;
   const int groups = static_cast<int>(args.g_end - args.g_begin), num_heads = 2 * static_cast<int>(args.T) * groups;
 #pragma unroll 1
-  for (int first = warp(); first < num_heads; first += kWarpLanes * kWarps) {
-    const auto row_of = [&](int number) { return number / (2 * groups); };
-    const int mine = row_of(min(first + lane() * kWarps, num_heads - 1)), my_position = args.position[mine],
-              my_page = args.page_table[args.request[mine] * static_cast<int>(Args::Q) + my_position / B];
-#pragma unroll 1
-    for (int done = 0; done < kWarpLanes && first + done * kWarps < num_heads; done += kAtOnce) {
-      HeadPairs<D, kNorm> heads[kAtOnce];
-      // Past the end the first one is taken again, and not written.
-      const auto place = [&](int i) { return first + (done + i) * kWarps < num_heads ? done + i : done; };
-      const auto group = [&](int i) {
-        return static_cast<int>(args.g_begin) + (first + place(i) * kWarps) / 2 % groups;
-      };
-      const auto position = [&](int i) { return __shfl_sync(0xffffffffu, my_position, place(i)); };
+  for (int first = warp(); first < num_heads; first += kAtOnce * kWarps) {
+    HeadPairs<D, kNorm> heads[kAtOnce];
+    int pages[kAtOnce], positions[kAtOnce];
+    // Past the end the first one is taken again, and not written.
+    const auto number = [&](int i) { return first + i * kWarps < num_heads ? first + i * kWarps : first; };
+    const auto group = [&](int i) { return static_cast<int>(args.g_begin) + number(i) / 2 % groups; };
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        load_head(heads[i], args, row_of(first + place(i) * kWarps), position(i), group(i), is_key ? M : M + 1, norm,
-                  is_key);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int t = number(i) / (2 * groups);
+      positions[i] = args.position[t];
+      pages[i] = args.page_table[args.request[t] * static_cast<int>(Args::Q) + positions[i] / B];
+      load_head(heads[i], args, t, positions[i], group(i), is_key ? M : M + 1, norm, is_key);
+    }
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (i > 0 && place(i) == done) break;
-        bf16* const to = cached_head<B, static_cast<int>(Args::G), D>(is_key ? args.k_cache : args.v_cache,
-                                                                      __shfl_sync(0xffffffffu, my_page, place(i)),
-                                                                      position(i) % B, group(i));
-        heads[i].finish(head_eps<Args>(),
-                        [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
-      }
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i > 0 && number(i) == first) break;
+      bf16* const to = cached_head<B, static_cast<int>(Args::G), D>(is_key ? args.k_cache : args.v_cache, pages[i],
+                                                                    positions[i] % B, group(i));
+      heads[i].finish(head_eps<Args>(),
+                      [&](int d, f32 a, f32 b) { *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b); });
     }
   }
 }
