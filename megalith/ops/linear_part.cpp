@@ -10,10 +10,11 @@ graph::StreamedWeights weights() {
   return {.operands = {"weight"}, .axis = "n", .columns = "L", .stretch = "s", .stretches = "S"};
 }
 
-// A stretch is whole chunks.
+// A stretch is whole chunks. Of fewer rows activations come from the L2 as fast as weights from memory, and tasks may be
+// cut as anybody likes.
 bool is_wide(const graph::BodyQuery& q) {
   const int64_t rows = q.sizes.at("T");
-  return rows > stream::kMostRows && rows <= stream::kMostWideRows && all_are(q, {"x", "weight"}, DType::bf16) &&
+  return rows > stream::kWideRows && rows <= stream::kMostWideRows && all_are(q, {"x", "weight"}, DType::bf16) &&
          q.sizes.at("N") % 2 == 0 && q.sizes.at("L") % stream::wide_columns(weights().order(q.sizes).group) == 0;
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 // A decoder's streams, all tasks on one worker.
 struct Planned {
-  explicit Planned(int64_t max_rows, int ring_slots = 9)
-      : graph(build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-0.6B"),
+  explicit Planned(int64_t max_rows, int ring_slots = 9, const std::string& shape = "Qwen3-0.6B")
+      : graph(build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/shapes/" + shape),
                             {.max_rows = max_rows, .target = "cuda"})) {
     task::Partitioned partitioned = task::partition(graph, graph::lower(graph, "cuda"), 132);
     tasks = {.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
@@ -38,12 +38,18 @@ constexpr const char *kGate = "model.layers.3.mlp.gate_proj.weight", *kUp = "mod
 
 // Every chunk is somebody's, and every piece of every matrix lies in one.
 TEST(Streams, HoldEveryPieceOnce) {
-  for (const int64_t rows : {1, 8, 64, 128}) {
-    const Planned planned(rows);
+  // The last one has rows of weights in stretches.
+  for (const auto& [rows, shape] : {std::pair(1, "Qwen3-0.6B"),
+                                    {8, "Qwen3-0.6B"},
+                                    {64, "Qwen3-0.6B"},
+                                    {128, "Qwen3-0.6B"},
+                                    {128, "Llama-3.2-1B"}}) {
+    const Planned planned(rows, 9, shape);
     std::vector<int> parts(planned.plan.num_chunks, 0);
     for (const auto& [matrix, records] : planned.plan.records) {
       const graph::Tensor& tensor = planned.graph.tensor(matrix);
       std::map<u32, int64_t> rows_of_chunk;  // by chunk of the columns
+      int64_t columns = 0;
       for (const stream::PackRecord& record : records) {
         parts.at(record.chunk) += record.slices == 0 ? 1 : static_cast<int>(record.matrices);
         rows_of_chunk[record.column_chunk] += record.num_rows;
@@ -51,10 +57,12 @@ TEST(Streams, HoldEveryPieceOnce) {
         const int64_t width = record.slices == 0 ? stream::wide_columns(chunk_rows)
                                                  : stream::chunk_columns(static_cast<int>(record.slices));
         EXPECT_LT(record.column_chunk * width, tensor.shape[1].size);
+        columns = std::max(columns, (record.column_chunk + 1) * width);
         EXPECT_LT(record.matrix, record.matrices);
       }
       for (const auto& [chunk, num_rows] : rows_of_chunk) EXPECT_EQ(num_rows, tensor.shape[0].size) << tensor.name;
       EXPECT_EQ(rows_of_chunk.size(), rows_of_chunk.rbegin()->first + 1u) << tensor.name;
+      EXPECT_GE(columns, tensor.shape[1].size) << tensor.name;
     }
     for (const auto& [matrix, records] : planned.plan.records)
       for (const stream::PackRecord& record : records)

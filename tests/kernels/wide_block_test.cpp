@@ -40,7 +40,6 @@ static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
 
 enum class Kind { plain, scaled, residual, gate_up, argmax, part };
 
-/// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
 template <Kind kOf>
 struct Stretches {
   static constexpr i64 kStretches = 1, kStretch = 0;
@@ -52,6 +51,8 @@ struct Stretches<Kind::part> {
   f32* part;  // (S, T, N)
   i64 s_begin = kStretch;
 };
+
+/// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
 template <Kind kOf, i64 kMostRows, i64 kRowsOfWeights, i64 kColumns>
 struct Task : Stretches<kOf> {
   static constexpr Kind kKind = kOf;
@@ -328,6 +329,61 @@ TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {
     this->run();
     this->check();
   }
+}
+
+/// The operands of an `add_parts_squares`, and a task of two chunks of columns and all but a few rows.
+template <i64 kStretches, i64 kMostRows>
+struct AddTask {
+  static constexpr i64 S = kStretches, T_largest = kMostRows, C = 4, L = 32;
+  const f32 *part, *residual;            // (S, T, C L), (T, C L)
+  const bf16* norm;                      // (C L)
+  f32* y;                                // (T, C L)
+  Blocked<bf16, kMostRows, C * L> copy;  // (T, C L)
+  f32* squares;                          // (T, C)
+  i64 T = kMostRows - 3, t_begin = 2, t_end = kMostRows, c_begin = 1, c_end = 3;
+  Epoch epoch = {7, nullptr};
+};
+template <class Of>
+void check_add() {
+  constexpr size_t kColumns = Of::C * Of::L, kRows = Of::T_largest;
+  std::mt19937 random(1);
+  const auto some = [&] { return std::normal_distribution<f32>()(random); };
+  std::vector<f32> part(Of::S * kRows * kColumns), residual(kRows * kColumns), y(residual.size(), NAN);
+  std::vector<f32> squares(kRows * Of::C, NAN);
+  std::vector<bf16> norm(kColumns), copy(residual.size(), bf16{0x7fc0});
+  for (f32& value : part) value = some();
+  for (f32& value : residual) value = some();
+  for (bf16& value : norm) value = to_bf16(some());
+  Of task = {};
+  task.part = part.data(), task.residual = residual.data(), task.norm = norm.data();
+  task.y = y.data(), task.copy = {copy.data()}, task.squares = squares.data();
+  by_block([&] { add_parts_squares_rows(task); });
+  for (size_t t = 0; t < kRows; ++t)
+    for (size_t c = 0; c < Of::C; ++c) {
+      SCOPED_TRACE(testing::Message() << "row " << t << ", chunk " << c);
+      const bool is_mine = i64(t) >= task.t_begin && i64(t) < task.T && i64(c) >= task.c_begin && i64(c) < task.c_end;
+      f64 sum = 0;
+      for (size_t n = c * Of::L; n < (c + 1) * Of::L; ++n) {
+        const f32 found = y[t * kColumns + n],
+                  of_copy = to_f32(copy[row_blocks::index(static_cast<u32>(t), static_cast<u32>(n), kRows)]);
+        ASSERT_EQ(std::isnan(found) && std::isnan(of_copy), !is_mine);
+        if (!is_mine) continue;
+        f64 wanted = residual[t * kColumns + n];
+        for (size_t s = 0; s < Of::S; ++s) wanted += part[(s * kRows + t) * kColumns + n];
+        ASSERT_NEAR(found, wanted, 1e-5);
+        ASSERT_EQ(of_copy, to_f32(to_bf16(found * to_f32(norm[n]))));
+        sum += f64(found) * found;
+      }
+      if (is_mine)
+        ASSERT_NEAR(squares[t * Of::C + c], sum, 1e-6 * sum);
+      else
+        ASSERT_TRUE(std::isnan(squares[t * Of::C + c]));
+    }
+}
+TEST(WideBlockAddParts, IsThatOfExactArithmetic) {
+  check_add<AddTask<2, 16>>();
+  check_add<AddTask<4, 128>>();
+  check_add<AddTask<8, 128>>();
 }
 
 }  // namespace

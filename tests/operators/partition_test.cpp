@@ -93,14 +93,15 @@ TEST(Partition, StreamedWeightsComeOnceForAllRows) {
 }
 
 TEST(Partition, ATaskHasOneStretchOfStreamedWeights) {
-  const auto cut = [](std::map<std::string, int64_t> tile, int workers) {
+  const auto cut = [](std::map<std::string, int64_t> tile, int workers, int64_t rows = 100) {
     Graph g(ops::builtin());
-    const auto x = g.activation("x", DType::bf16, {100, 1536});
+    const auto x = g.activation("x", DType::bf16, {rows, 1536});
     g.apply("linear_part", "y", {x, g.constant("w", DType::bf16, {256, 1536})}, {.sizes = {{"S", 3}}, .tile = tile});
     return partition(g, graph::lower(g, "cuda"), workers).tasks.size();
   };
   EXPECT_EQ(cut({}, 1), 3u);
   EXPECT_EQ(cut({{"n", 128}}, 100), 6u);
+  EXPECT_EQ(cut({{"n", 16}, {"s", 3}}, 100, 64), 16u) << "of fewer rows nothing is streamed";
   try {
     cut({{"s", 3}}, 1);
     FAIL() << "a stream has one stretch behind the other";

@@ -50,6 +50,17 @@ def test_dense_layers():
     assert "stream_rmsnorm_linear" in source or "linear_run" in source  # weights stream where there is a body for it
 
 
+@pytest.mark.parametrize("splits", [1, 2, 8])
+def test_splitk_with_a_fine_grid(splits):
+    b = Bench()
+    x, _ = b.input("x", 16, 1024)
+    w, _ = b.input("w", 128, 1024)
+    y = b.output("y", 16, 128)
+    b.kernel.tensor_init_layer(input=y, dummy_input=x, dummy_output=x, grid_dim=(16, 1, 1))
+    b.kernel.splitk_linear_layer(input=x, weight=w, output=y, grid_dim=(8, splits, 1))
+    compiled(b.kernel.graph)
+
+
 @pytest.mark.parametrize("size", [64, 128])
 def test_attention_layers(size):
     def make(**params):

@@ -61,17 +61,15 @@ template <class Args>
 inline void add_parts_squares_rows(const Args& args) {
   constexpr int S = static_cast<int>(Args::S), C = static_cast<int>(Args::C), L = static_cast<int>(Args::L),
                 T = static_cast<int>(Args::T_largest), kPairs = L / 2, kRowsAtOnce = kThreads / kPairs,
-                kAtOnce = T <= kRowsAtOnce ? 1
-                          : S <= 4         ? 4
-                                           : 2;
+                kMost = S <= 4 ? 4 : 2, kAtOnce = T <= kRowsAtOnce ? 1 : kMost;  // as there are registers for
   const int n = thread() % kPairs * 2, end = static_cast<int>(min(args.t_end, i64(args.T)));
 #pragma unroll 1
   for (int c = static_cast<int>(args.c_begin); c < static_cast<int>(args.c_end); ++c) {
     const int column = c * L + n;
     const u32 norm = *reinterpret_cast<const u32*>(args.norm + column);
 #pragma unroll 1
-    for (int first = static_cast<int>(args.t_begin) + thread() / kPairs; first - thread() / kPairs < end;
-         first += kAtOnce * kRowsAtOnce) {
+    for (int begin = static_cast<int>(args.t_begin); begin < end; begin += kAtOnce * kRowsAtOnce) {
+      const int first = begin + thread() / kPairs;
       float2 terms[kAtOnce][S + 1];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {

@@ -120,13 +120,19 @@ class Planner {
       int64_t readers = 0;
       for (size_t n = 0; n < graph_.nodes().size(); ++n)
         if (streamed_[n]) readers += std::ranges::count(graph_.nodes()[n].operands, matrix);
-      std::vector<int64_t> times(static_cast<size_t>(tensor.shape[0].size), 0);
-      for (const stream::PackRecord& record : records)
-        if (record.column_chunk == 0)
-          for (u64 row = record.first_row; row < record.first_row + record.num_rows; ++row) ++times.at(row);
-      for (size_t row = 0; row < times.size(); ++row)
-        MEGALITH_ASSERT(times[row] == readers, "[streams] row {} of \"{}\" is streamed {} times, want {}", row,
-                        tensor.name, times[row], readers);
+      const int64_t columns = tensor.shape[1].size;
+      std::vector<int64_t> streamed(static_cast<size_t>(tensor.shape[0].size), 0);
+      for (const stream::PackRecord& record : records) {
+        const int64_t width = record.slices == 0
+                                  ? stream::wide_columns(static_cast<int>(record.group * record.matrices))
+                                  : stream::chunk_columns(static_cast<int>(record.slices));
+        for (u64 row = record.first_row; row < record.first_row + record.num_rows; ++row)
+          streamed.at(row) += std::min(width, columns - record.column_chunk * width);
+      }
+      for (size_t row = 0; row < streamed.size(); ++row)
+        MEGALITH_ASSERT(streamed[row] == readers * columns,
+                        "[streams] of row {} of \"{}\" {} weights are streamed, want {}", row, tensor.name,
+                        streamed[row], readers * columns);
     }
   }
 
