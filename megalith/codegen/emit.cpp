@@ -13,6 +13,7 @@
 #include "megalith/codegen/dialect.h"
 #include "megalith/codegen/views.h"
 #include "megalith/kernels/embedded.h"
+#include "megalith/kernels/stream_order.h"
 #include "megalith/loop/bind.h"
 #include "megalith/loop/text.h"
 

@@ -7,6 +7,7 @@
 #include "megalith/kernels/page_pairs.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/row_blocks.h"
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/loop/bind.h"
 #include "megalith/loop/check.h"
 #include "megalith/loop/infer.h"

@@ -23,9 +23,12 @@
 #include <vector>
 
 #include "megalith/base/dtype.h"
-#include "megalith/kernels/stream_layout.h"
 #include "megalith/loop/interpret.h"
 #include "megalith/loop/kernel.h"
+
+namespace megalith::stream {
+struct Order;  // kernels/stream_order.h
+}
 
 namespace megalith::graph {
 
@@ -65,16 +68,7 @@ struct StreamedWeights {
 
   /// For a node's sizes, of a row or a stretch of it. With many rows of activations a group is what a value of the axis
   /// stands for, or what suits N.
-  stream::Order order(const std::map<std::string, int64_t>& sizes) const {
-    const int64_t rows = sizes.at(activations), k = sizes.at(columns);
-    if (rows <= stream::kMostRows) return stream::order(rows, k, splits);
-    const auto matrices = static_cast<int>(operands.size());
-    if (!step.empty())
-      return stream::wide_order(k, static_cast<int>(sizes.at(step)), matrices, abreast ? stream::wide_parts(rows) : 1);
-    const int64_t n = sizes.at("N") * (stretches.empty() ? 1 : sizes.at(stretches));
-    const int group = stream::wide_group(n, matrices);
-    return stream::wide_order(k, group, matrices, stream::wide_abreast(n, group, rows));
-  }
+  stream::Order order(const std::map<std::string, int64_t>& sizes) const;
 };
 
 /// Weights that a body reads in panels instead of row by row (kernels/panel_layout.h).

@@ -11,7 +11,7 @@
 #include "megalith/graph/text.h"
 #include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/jit/plan_cache.h"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/shared_budget.h"
 #include "megalith/task/bytes.h"
 #include "megalith/task/json.h"
 #include "megalith/task/match.h"

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::row_blocks {
 

@@ -8,9 +8,12 @@
 #include "megalith/codegen/emit.h"
 #include "megalith/kernels/attention_layout.h"
 #include "megalith/kernels/batch.h"
+#include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/row_blocks.h"
+#include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/mailbox.h"
 

@@ -11,7 +11,9 @@
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/row_blocks.h"
+#include "megalith/kernels/stream_layout.h"
 #include "megalith/model/decoder.h"
 
 namespace megalith {

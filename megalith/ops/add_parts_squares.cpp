@@ -1,3 +1,4 @@
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/ops/streamed.h"
 
 namespace megalith::ops {

@@ -1,3 +1,4 @@
+#include "megalith/kernels/gemm_layout.h"
 #include "megalith/ops/attention_qkv.h"
 
 namespace megalith::ops {

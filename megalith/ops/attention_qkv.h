@@ -13,6 +13,7 @@
 #include <string>
 
 #include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/ops/streamed.h"
 
 namespace megalith::ops {

@@ -1,3 +1,5 @@
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/ops/streamed.h"
 
 namespace megalith::ops {

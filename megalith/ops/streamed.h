@@ -6,7 +6,9 @@
 #include <string>
 
 #include "megalith/graph/operator.h"
+#include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::ops {
 

@@ -7,7 +7,7 @@
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/kernels/panel_layout.h"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_order.h"
 #include "megalith/loop/domain.h"
 #include "megalith/task/tile_regions.h"
 

@@ -11,6 +11,7 @@
 #include "megalith/engine/memory_map.h"
 #include "megalith/graph/lower.h"
 #include "megalith/jit/compile.h"
+#include "megalith/kernels/l2_layout.h"
 #include "megalith/model/decoder.h"
 #include "megalith/runtime/cuda/caches.h"
 #include "megalith/runtime/cuda/program.h"

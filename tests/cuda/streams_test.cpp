@@ -6,6 +6,9 @@
 #include <set>
 
 #include "megalith/graph/lower.h"
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/stream_layout.h"
 #include "megalith/model/decoder.h"
 #include "megalith/task/partition.h"
 

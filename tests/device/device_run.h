@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "device/host_block.h"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/shared_budget.h"
 #include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/profile.h"
 #include "runtime/stress_run.h"

@@ -16,6 +16,7 @@
 #define MEGALITH_AREA_BYTES (48 << 10)
 #define MEGALITH_STREAM_ROWS 1
 #include "megalith/kernels/cuda/attention_one.cuh"
+#include "megalith/kernels/shared_budget.h"
 
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];

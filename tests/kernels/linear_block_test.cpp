@@ -16,6 +16,10 @@
 #define MEGALITH_AREA_BYTES (26 << 10)
 #define MEGALITH_STREAM_ROWS 8
 #include "megalith/kernels/cuda/linear.cuh"
+#include "megalith/kernels/shared_budget.h"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
+#include "megalith/kernels/stream_order.h"
 
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];

@@ -23,6 +23,10 @@
 #define MEGALITH_STREAM_ROWS 128
 #include "megalith/kernels/cuda/pack.cuh"
 #include "megalith/kernels/cuda/wide.cuh"
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/shared_budget.h"
+#include "megalith/kernels/stream_order.h"
 
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];

@@ -4,7 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/shared_budget.h"
 
 namespace megalith::jit {
 

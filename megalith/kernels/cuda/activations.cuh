@@ -7,6 +7,8 @@
 #include "megalith/kernels/cuda/reduce.cuh"
 #include "megalith/kernels/cuda/ring.cuh"
 #include "megalith/kernels/cuda/words.cuh"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 

@@ -3,6 +3,7 @@
 
 #include "megalith/kernels/cuda/attention_one.cuh"
 #include "megalith/kernels/cuda/attention_rows.cuh"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 

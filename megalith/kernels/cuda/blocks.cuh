@@ -3,6 +3,7 @@
 
 #include "megalith/kernels/cuda/words.cuh"
 #include "megalith/kernels/row_blocks.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 

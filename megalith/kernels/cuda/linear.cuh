@@ -3,6 +3,8 @@
 #pragma once
 
 #include "megalith/kernels/cuda/multiply.cuh"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 

@@ -20,6 +20,8 @@
 #pragma once
 
 #include "megalith/kernels/cuda/activations.cuh"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 

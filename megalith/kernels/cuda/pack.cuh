@@ -3,6 +3,11 @@
 #pragma once
 
 #include "megalith/kernels/cuda/ring.cuh"
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
+#include "megalith/kernels/stream_order.h"
 
 namespace megalith::kernels {
 

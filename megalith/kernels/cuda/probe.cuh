@@ -4,7 +4,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/ptx.cuh"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/l2_layout.h"
 
 namespace megalith::kernels {
 

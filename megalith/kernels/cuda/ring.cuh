@@ -6,7 +6,8 @@
 
 #include "megalith/kernels/cuda/barrier.cuh"
 #include "megalith/kernels/cuda/shared.cuh"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/shared_budget.h"
+#include "megalith/kernels/stream_limits.h"
 
 // Of the architecture and of the bodies, given when a kernel is compiled (codegen/emit.cpp).
 #if !defined(MEGALITH_SHARED_BYTES) || !defined(MEGALITH_AREA_BYTES) || !defined(MEGALITH_STREAM_ROWS)

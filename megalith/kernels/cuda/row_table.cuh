@@ -3,7 +3,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/words.cuh"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 

@@ -6,7 +6,8 @@
 #pragma once
 
 #include "megalith/kernels/cuda/ptx.cuh"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/shared_budget.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 

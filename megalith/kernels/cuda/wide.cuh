@@ -25,6 +25,8 @@
 #include "megalith/kernels/cuda/blocks.cuh"
 #include "megalith/kernels/cuda/multiply.cuh"
 #include "megalith/kernels/cuda/norm.cuh"
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/shared_budget.h"
 
 namespace megalith::kernels {
 

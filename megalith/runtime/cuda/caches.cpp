@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/l2_layout.h"
 
 namespace megalith::runtime {
 

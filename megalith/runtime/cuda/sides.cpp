@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "megalith/base/log.h"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/l2_layout.h"
 #include "megalith/runtime/cuda/memory.h"
 
 namespace megalith::runtime {

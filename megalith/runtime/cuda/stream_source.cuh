@@ -4,6 +4,8 @@
 #pragma once
 
 #include "megalith/kernels/cuda/ring.cuh"
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/runtime/protocol.h"
 
 namespace megalith::runtime {

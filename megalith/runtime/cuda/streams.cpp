@@ -4,6 +4,11 @@
 
 #include "megalith/base/error.h"
 #include "megalith/graph/lower.h"
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/shared_budget.h"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_order.h"
 
 namespace megalith::runtime {
 

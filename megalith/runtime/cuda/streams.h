@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "megalith/graph/graph.h"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
+#include "megalith/kernels/stream_order.h"
 #include "megalith/runtime/cuda/sides.h"
 #include "megalith/task/task_graph.h"
 

@@ -23,6 +23,8 @@
 #include "megalith/kernels/cuda/row_table.cuh"
 #include "megalith/kernels/cuda/sizes.cuh"
 #include "megalith/kernels/cuda/words.cuh"
+#include "megalith/kernels/shared_budget.h"
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/runtime/cuda/seat.cuh"
 #include "megalith/runtime/cuda/stream_source.cuh"
 #include "megalith/runtime/cuda/sync.cuh"

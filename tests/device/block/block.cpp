@@ -10,6 +10,8 @@
 #define MEGALITH_AREA_BYTES 0
 #define MEGALITH_STREAM_ROWS 1
 
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/shared_budget.h"
 #include "megalith/runtime/cuda/worker.cuh"
 
 namespace megalith::kernels {

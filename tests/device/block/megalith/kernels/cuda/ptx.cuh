@@ -3,7 +3,8 @@
 
 #include "device/host_block.h"
 #include "megalith/kernels/cpu/prelude.h"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/shared_budget.h"
 
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))

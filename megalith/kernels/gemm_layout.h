@@ -1,0 +1,68 @@
+// How weights lie in a worker's stream with more than kMostRows rows of activations. Activations are the first operand of
+// a multiplication, 64 rows of it; weights are the second, read by the tensor cores where they lie in the ring (wgmma,
+// kernels/cuda/wide.cuh). A chunk has all rows that are multiplied at a time, 32, 48 or 64, of one matrix or as many of each of two; its columns
+// are taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Of two steps' 32
+// columns number 8 t + 4 (step % 2) + 2 k + i stands at place 2 t + i, which is where kernels/row_blocks.h has it in
+// the activations.
+#pragma once
+
+#include "megalith/kernels/shared_budget.h"
+#include "megalith/kernels/stream_order.h"
+
+namespace megalith::stream {
+
+/// Of the four warpgroups each has 64 of at most `rows` rows of activations and a part of a chunk's columns.
+constexpr int kWideRows = 64;
+constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMostParts / 2 : kMostParts; }
+/// Columns of a chunk of `chunk_rows` rows: whole blocks of activations (kernels/row_blocks.h).
+constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
+/// From eight rows of weights to the next.
+constexpr int wide_block_bytes(int chunk_rows) { return wide_columns(chunk_rows) * 16; }
+/// Groups of `group` of a matrix's `rows` rows that the busiest worker of a large GPU has.
+constexpr long long wide_busiest(long long rows, long long group) {
+  constexpr long long kWorkers = 132;
+  return ((rows + group - 1) / group + kWorkers - 1) / kWorkers;
+}
+/// Rows of a chunk, of each of `matrices` matrices of `rows` rows: those with which the busiest worker of a large GPU
+/// has the fewest. Of the same ones the longest, since every turn reads all activations.
+constexpr int wide_group(long long rows, int matrices) {
+  int best = 0;
+  long long fewest = 0;
+  for (int chunk_rows = 64; chunk_rows >= 32; chunk_rows -= 16) {
+    const long long group = chunk_rows / matrices, busiest = wide_busiest(rows, group) * group;
+    if (best != 0 && busiest >= fewest) continue;
+    best = static_cast<int>(group);
+    fewest = busiest;
+  }
+  return best;
+}
+/// Groups that are multiplied abreast, by as many parts of the block: none if the busiest worker had none for more than
+/// one of them, who then share the chunks of one group.
+constexpr int wide_abreast(long long rows, long long group, long long activation_rows) {
+  const int parts = wide_parts(activation_rows);
+  return wide_busiest(rows, group) >= (parts == kMostParts ? kMostParts - 1 : parts) ? parts : 1;
+}
+/// Of `groups` groups those of the next turn, of at most `most`: all turns are alike to within one.
+constexpr int wide_turn(int groups, int most) {
+  const int turns = (groups + most - 1) / most;
+  return (groups + turns - 1) / turns;
+}
+
+/// Chunk by chunk of the columns, group by group of a turn of `abreast`.
+constexpr Order wide_order(long long columns, int group, int matrices, int abreast) {
+  const long long width = wide_columns(group * matrices);
+  return {0, group, (columns + width - 1) / width, 1, abreast};
+}
+
+/// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights, with 64 rows
+/// of activations each, or each of a group of its own. A row of sums is longer than it need be, so that neighbours are
+/// in different banks.
+constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
+[[maybe_unused]] constexpr long long wide_bytes(long long turn_rows) {
+  return 4 * kWideRows * wide_stride(turn_rows) * 4;
+}
+
+/// Where a residual is added, of 32 rows of weights: behind the sums it.
+[[maybe_unused]] constexpr long long wide_residual_bytes(long long rows) { return wide_bytes(32) + rows * 32 * 4; }
+
+}  // namespace megalith::stream

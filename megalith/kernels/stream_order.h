@@ -1,0 +1,25 @@
+// In which order the weight tiles of a matrix come through a worker's stream, and what the kernel that packs them is told
+// of each. Shared by the host, which plans streams, and that kernel (kernels/cuda/pack.cuh).
+#pragma once
+
+namespace megalith::stream {
+
+/// How a matrix comes through a stream, and in which order: groups of rows, cut into chunks by columns; a turn of
+/// groups together, part by part of the columns, within a part group by group.
+struct Order {
+  int slices, group;             // as in PackRecord; rows of a chunk
+  long long chunks, part, turn;  // of a group; of them, those of a part; most groups of a turn, 0: all
+};
+
+/// What a matrix has of one chunk of a stream, for the kernel that lays it out: `num_rows` rows from `first_row` on,
+/// over chunk `column_chunk` of the columns.
+struct PackRecord {
+  const unsigned short* weights;  // [rows, columns] of bf16
+  unsigned long long chunk;       // counted from the start of all streams; on sides twice the block, and which half
+  unsigned long long columns, first_row;
+  unsigned int num_rows, column_chunk;
+  unsigned int slices;                   // or 0: for many rows of activations,
+  unsigned int group, matrix, matrices;  // ... so many rows of each of so many matrices, of which this is one
+};
+
+}  // namespace megalith::stream
