@@ -10,7 +10,6 @@
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/base/progress.h"
-#include "megalith/jit/build_id.h"
 
 namespace megalith::jit {
 
@@ -31,6 +30,7 @@ std::vector<std::string> flags_of(const BuildRequest& request) {
   return flags;
 }
 
+// Not the build-id of this program: all that a kernel shares with it, down to the layout of a launch, is in the source.
 std::string key_of(const BuildRequest& request, const Compiler& compiler) {
   // Lengths go before contents, so that no two different requests read the same.
   std::string text;
@@ -41,7 +41,6 @@ std::string key_of(const BuildRequest& request, const Compiler& compiler) {
   add(compiler.version);
   for (const std::string& flag : flags_of(request)) add(flag);
   add(cpu_features());
-  add(build_id());
   add(MEGALITH_VERSION);
   return hash_hex(text);
 }

@@ -43,7 +43,7 @@ Build build_shared_object(const BuildRequest& request, const KernelCache& cache 
 Build build_shared_object(Pipeline& pipeline, const BuildRequest& request,
                           const KernelCache& cache = KernelCache::from_environment());
 
-/// The cache key of a request on this machine: sources, compiler, flags, CPU, interface version, our own build.
+/// The cache key of a request on this machine: sources, compiler, flags, CPU, Megalith's version.
 std::string build_key(const BuildRequest& request, const KernelCache& cache = KernelCache::from_environment());
 
 }  // namespace megalith::jit

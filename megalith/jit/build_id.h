@@ -1,4 +1,4 @@
-// Which build of Megalith this is. Part of every cache key: a compiler that changed must not find its predecessor's
+// Which build of Megalith this is. Part of the key of every plan: a program that changed must not find its predecessor's
 // output.
 #pragma once
 

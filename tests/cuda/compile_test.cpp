@@ -11,7 +11,8 @@
 #include "megalith/base/log.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
-#include "megalith/kernels/stream_layout.h"
+#include "megalith/jit/cuda/build.h"
+#include "megalith/kernels/shared_budget.h"
 #include "megalith/model/decoder.h"
 #include "support/operator_cases.h"
 
@@ -46,8 +47,8 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
   const auto info = nlohmann::json::parse(codegen::source_info(source));
   const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
-  const jit::NvrtcResult result =
-      jit::nvrtc_compile(source, name, architecture.name, codegen::cuda_compile_flags(architecture.name));
+  // Found in the cache where neither this kernel nor the compiler has changed: what is checked is the same.
+  const jit::CudaBuild result = jit::compile_cubin(name, source, architecture.name);
   EXPECT_FALSE(result.cubin.empty());
   EXPECT_NE(result.ptx.find("megalith_worker"), std::string::npos);
   EXPECT_EQ(result.log.find("warning"), std::string::npos) << result.log;

@@ -9,7 +9,6 @@
 #include "megalith/base/options.h"
 #include "megalith/base/progress.h"
 #include "megalith/codegen/emit.h"
-#include "megalith/jit/build_id.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/jit/cuda/nvjitlink.h"
 
@@ -29,7 +28,6 @@ std::string key_of(const std::string& source, const std::string& architecture) {
   add(nvrtc_version());
   add(nvrtc_identity());  // it says 12.4 of each 12.4.x
   for (const std::string& flag : codegen::cuda_compile_flags(architecture)) add(flag);
-  add(build_id());
   add(MEGALITH_VERSION);
   return hash_hex(text);
 }
@@ -40,7 +38,8 @@ bool take(CudaBuild& build, const KernelCache& cache) {
   try {
     build.cubin = file_read(*entry + kCubin);
     build.ptx = file_read(*entry + kPtx);
-    build.resources = parse_resources(file_read(*entry + kLog));
+    build.log = file_read(*entry + kLog);
+    build.resources = parse_resources(build.log);
   } catch (const SystemError& error) {
     // Evicted by another process a moment ago, or stored without one of its files.
     log_info("{}; the kernel is made again", error.what());
@@ -96,24 +95,28 @@ std::string target_with_architecture(const std::string& target) {
   return is_cuda_target(target) ? "cuda:" + cuda_architecture(target) : target;
 }
 
-namespace {
-
-// From the cache, or from NVRTC into it.
-void compile(CudaBuild& build, const std::string& name, const std::string& source, const KernelCache& cache) {
+CudaBuild compile_cubin(const std::string& name, const std::string& source, const std::string& architecture,
+                        const KernelCache& cache) {
   const auto start = std::chrono::steady_clock::now();
-  build.key = key_of(source, build.architecture);
+  CudaBuild build;
+  build.architecture = architecture;
+  build.key = key_of(source, architecture);
   const bool look = option_integer("MEGALITH_ALWAYS_COMPILE") == 0;
-  if (look && take(build, cache)) return;
+  if (look && take(build, cache)) return build;
   const CacheLock lock = cache.lock(build.key);
-  if (look && take(build, cache)) return;
+  if (look && take(build, cache)) return build;
   const Progress progress("compiling " + name, 0);
-  NvrtcResult result = nvrtc_compile(source, name, build.architecture, codegen::cuda_compile_flags(build.architecture));
+  NvrtcResult result = nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
   build.compile_ms = milliseconds_since(start);
-  build.resources = result.resources;
   keep(build, result, name, source, cache);
+  build.resources = result.resources;
   build.ptx = std::move(result.ptx);
   build.cubin = std::move(result.cubin);
+  build.log = std::move(result.log);
+  return build;
 }
+
+namespace {
 
 void take_edited_ptx(CudaBuild& build, const std::string& name, const std::string& path) {
   const auto start = std::chrono::steady_clock::now();
@@ -152,7 +155,7 @@ CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::st
   if (edited_ptx)
     take_edited_ptx(build, name, *edited_ptx);
   else if (!edited_cubin)
-    compile(build, name, source, cache);
+    build = compile_cubin(name, source, architecture, cache);
   ptx_report.ms = milliseconds_since(start);
   ptx_report.from = edited_ptx ? StageFrom::override_file : build.cache_hit ? StageFrom::cache : StageFrom::computed;
   if (pipeline.wants_artifact(ptx_stage) && !build.ptx.empty()) pipeline.artifact(ptx_stage, build.ptx, ptx_report);

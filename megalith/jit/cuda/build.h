@@ -13,12 +13,17 @@ namespace megalith::jit {
 struct CudaBuild {
   std::string cubin, ptx;
   std::string architecture;   // "sm_90a"; "" if this is none
+  std::string log;            // of the compiler; "" where an edited file was taken
   KernelResources resources;  // nothing is known of an edited cubin's
   std::string key;            // "" if an edited file was taken
   std::string directory;      // of the cache entry: kernel.cu, kernel.ptx, kernel.cubin, log.txt, command.txt
   bool cache_hit = false;
   double compile_ms = 0;
 };
+
+/// Finds the cubin in the cache, or compiles and stores it.
+CudaBuild compile_cubin(const std::string& name, const std::string& source, const std::string& architecture,
+                        const KernelCache& cache = KernelCache::from_environment());
 
 /// The stages "ptx" (kernel.ptx) and "cubin" (kernel.cubin) of `pipeline`, which are one call of the compiler. An
 /// edited PTX is assembled by nvJitLink, an edited cubin is taken as it is; neither goes into the cache.
