@@ -20,6 +20,11 @@ failed=$(cat "$results"/*.xml 2>/dev/null | grep -A1 '<testcase ' | grep -c '<fa
 skipped=$(count 'result="skipped"')
 programs=$(find "$results" -name '*.xml' | wc -l)
 echo "tests: $((tests - failed - skipped)) passed, $failed failed, $skipped skipped, in $programs programs and $((SECONDS - start)) s"
+# What was skipped and why, in one line: gtest's programs say "[SKIP] reason", pytest "SKIPPED [2] file:12: reason".
+log=$build/Testing/Temporary/LastTest.log
+reasons=$({ sed -n 's/^\[SKIP\] //p' "$log"; awk 'sub(/^SKIPPED \[/, "") { n = $0 + 0; sub(/^[0-9]+\] [^ ]+ /, ""); while (n-- > 0) print }' "$log"; } 2>/dev/null |
+  sort | uniq -c | sort -rn | awk '{ n = $1; sub(/^ *[0-9]+ /, ""); printf "%s%d x %s", sep, n, substr($0, 1, 160); sep = "; " }')
+echo "skipped: ${reasons:-nothing}"
 ((code == 0 || failed > 0)) || echo "tests: a program crashed or ran out of time, see above" >&2
 ((tests > 0)) || { echo "tests: none ran" >&2; exit 1; }
 exit $code

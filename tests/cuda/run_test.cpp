@@ -188,7 +188,7 @@ TEST(Cuda, SampledTextsAreThoseOfTheCpu) {
 }
 
 TEST(CudaErrors, WithoutAGpuOneClearError) {
-  if (testing::missing_gpu().empty()) GTEST_SKIP() << "there is a GPU";
+  if (testing::missing_gpu().empty()) GTEST_SKIP() << "[SKIP] there is a GPU";
   try {
     engine::Engine engine(kModel, {.target = "cuda"});
     FAIL() << "it was made";

@@ -34,7 +34,7 @@ class OverrideTest : public ::testing::Test {
   size_t cached() const { return cache.list().size(); }
   void SetUp() override {
     directory_create(folder / "mine");
-    if (const std::string why = megalith::testing::missing_compiler(); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = megalith::testing::missing_compiler(); !why.empty()) GTEST_SKIP() << "[SKIP] " << why;
   }
 
   test::TemporaryFolder folder;
