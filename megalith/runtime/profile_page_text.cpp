@@ -23,7 +23,8 @@ const char* const kProfilePage = R"html(<!doctype html>
   .swatch { display: inline-block; width: 10px; height: 10px; margin-right: 6px; }
 </style>
 <h1 id="title"></h1>
-<div id="help">Wheel: zoom. Drag: move. Double click: all. A click on an operator or event shows it alone.</div>
+<div id="help">Wheel: zoom. Drag: move. Left and right arrow: the step before and after. Double click: all steps.
+A click on an operator or event shows it alone. <span id="step"></span></div>
 <h2 id="rate_title">Weights read, GB/s</h2>
 <canvas id="rate" height="90"></canvas>
 <h2>Workers</h2>
@@ -44,11 +45,26 @@ const ns = t => t >= 1e6 ? (t / 1e6).toFixed(3) + " ms" : (t / 1e3).toFixed(2) +
 let end = 1;
 for (const w of data.workers)
   for (let i = 0; i < w.length; i += FIELDS) end = Math.max(end, w[i + 2] + w[i + 3] + w[i + 4]);
-let from = 0, to = end;          // what is seen, in nanoseconds
 let chosen = null;               // {operator} or {event}
-const iterations = new Set();
-for (const w of data.workers) for (let i = 1; i < w.length; i += FIELDS) iterations.add(w[i]);
-at("title").textContent = `${data.name}: ${data.workers.length} workers, ${iterations.size} iterations, ${ns(end)}`;
+const spans = new Map();         // from when to when an iteration, which is a step, lasted
+for (const w of data.workers)
+  for (let i = 0; i < w.length; i += FIELDS) {
+    const span = spans.get(w[i + 1]) || {from: Infinity, to: 0};
+    span.from = Math.min(span.from, w[i + 2]);
+    span.to = Math.max(span.to, w[i + 2] + w[i + 3] + w[i + 4]);
+    spans.set(w[i + 1], span);
+  }
+const steps = [...spans.keys()].sort((a, b) => a - b);
+const length = step => spans.get(step).to - spans.get(step).from;
+// All steps at once are a wall of colour: the page opens on the one of median length.
+let step = [...steps].sort((a, b) => length(a) - length(b))[steps.length >> 1];
+let from, to;                    // what is seen, in nanoseconds
+function showStep() {
+  ({from, to} = spans.get(step));
+  at("step").textContent = `Step ${step}, ${ns(length(step))}, from the ${steps.length} that were recorded.`;
+}
+showStep();
+at("title").textContent = `${data.name}: ${data.workers.length} workers, ${steps.length} iterations, ${ns(end)}`;
 
 // ---- tables
 function table(id, heads, rows, pick) {
@@ -200,7 +216,14 @@ timeline.onmousemove = event => {
   to = dragged.to + held;
   draw();
 };
-timeline.ondblclick = () => { from = 0; to = end; draw(); };
+timeline.ondblclick = () => { from = 0; to = end; at("step").textContent = `All ${steps.length} steps.`; draw(); };
+window.onkeydown = event => {
+  const way = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+  if (!way) return;
+  step = steps[Math.max(0, Math.min(steps.length - 1, steps.indexOf(step) + way))];
+  showStep();
+  draw();
+};
 timeline.addEventListener("wheel", event => {
   event.preventDefault();
   const box = timeline.getBoundingClientRect(), part = (event.clientX - box.left) / box.width;
