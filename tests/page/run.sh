@@ -26,7 +26,7 @@ expect() { # expect WHAT PATTERN
 }
 expect "the script ended" 'data-ready="yes"'
 expect "the title" 'id="title">storyteller: 2 workers, '
-expect "one step is shown, not all" 'id="step">Step [0-9]*, [0-9.]* [um]s, from the [2-9] that were recorded'
+expect "one step is shown, not all" 'id="step">Step [0-9]*, [0-9.]* [um]s, from the [0-9][0-9]* that were recorded'
 expect "an operator that takes time" '</span>rmsnorm_gate_up</td><td>[0-9.]* [um]s</td>'
 expect "an event that is waited for" '<tr><td>layer\.[0-9]*\.'
 [[ $# -lt 2 ]] || open_page --screenshot="$2"
