@@ -1,5 +1,7 @@
 #include "megalith/graph/graph.h"
 
+#include <algorithm>
+
 #include "megalith/base/error.h"
 #include "megalith/graph/sizes.h"
 
@@ -183,13 +185,17 @@ std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& 
                    node_name);
     node.attributes[name] = value;
   }
-  for (const auto& [iname, tile] : options.tile) {
-    bool known = false;
-    for (const TaskAxis& axis : op.axes) known |= axis.iname == iname;
-    MEGALITH_CHECK(known && tile > 0, "[{}] cannot be cut along \"{}\" into tiles of {} (node \"{}\")", op_name, iname,
-                   tile, node_name);
-  }
+  const auto is_axis = [&](const std::string& iname) {
+    return std::any_of(op.axes.begin(), op.axes.end(), [&](const TaskAxis& axis) { return axis.iname == iname; });
+  };
+  for (const auto& [iname, tile] : options.tile)
+    MEGALITH_CHECK(is_axis(iname) && tile > 0, "[{}] cannot be cut along \"{}\" into tiles of {} (node \"{}\")",
+                   op_name, iname, tile, node_name);
+  for (const auto& [iname, pieces] : options.pieces)
+    MEGALITH_CHECK(is_axis(iname) && pieces > 0 && !options.tile.contains(iname),
+                   "[{}] cannot be cut along \"{}\" into {} pieces (node \"{}\")", op_name, iname, pieces, node_name);
   node.tile = options.tile;
+  node.pieces = options.pieces;
 
   std::vector<TensorId> outputs;
   for (const Operand* operand : made) {

@@ -60,7 +60,8 @@ struct Node {
   std::map<std::string, int64_t> sizes;        // every size of the operator, dynamic ones at their largest
   std::map<std::string, std::string> dynamic;  // size -> dynamic size it follows
   std::map<std::string, double> attributes;
-  std::map<std::string, int64_t> tile;  // iname -> tile size chosen by the user; the rest is chosen for them
+  std::map<std::string, int64_t> tile;    // iname -> tile size chosen by the user; the rest is chosen for them
+  std::map<std::string, int64_t> pieces;  // iname -> number of tasks along it, as a launch grid says it
 };
 
 /// Where the true value of a dynamic size is read: element `index` of the i32 state tensor.
@@ -76,6 +77,8 @@ struct NodeOptions {
   std::map<std::string, int64_t> tile;
   std::map<std::string, TensorId> outputs;  // existing tensors to write instead of new activations
   std::map<std::string, DType> dtypes;      // of new outputs
+  /// Instead of a tile: so many tasks along an iname, or as many as the layout of its weights allows.
+  std::map<std::string, int64_t> pieces = {};
 };
 
 class Graph {

@@ -75,6 +75,7 @@ std::string print(const Graph& graph) {
     text += fmt::format("{} = {}({})", fmt::join(outputs, ", "), node.op->name, fmt::join(inputs, ", "));
     for (const auto& [name, value] : node.attributes) text += fmt::format(" {}={:.9g}", name, value);
     for (const auto& [iname, tile] : node.tile) text += fmt::format(" tile.{}={}", iname, tile);
+    for (const auto& [iname, pieces] : node.pieces) text += fmt::format(" pieces.{}={}", iname, pieces);
     text += fmt::format("  # {}\n", node.name);
   }
   if (graph.gate_node())

@@ -97,6 +97,14 @@ void check_tile(const Node& node, const LoweredKernel& kernel, const graph::Task
       node.op->name, tile, axis.iname, grain, grain, node.name));
 }
 
+// Where an axis is cut for a user who wants so many pieces: that many, or fewer where the layout of weights does not
+// allow it.
+std::vector<int64_t> cut_pieces(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64_t extent,
+                                int64_t pieces) {
+  if (counts_stretches(axis.iname, kernel)) return cut_axis(extent, 1, extent, 0);
+  return cut_axis(extent, grain_of(axis, kernel, extent), pieces, 0);
+}
+
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.
 std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel& kernel,
                                            const std::vector<int64_t>& extents, int64_t num_workers) {
@@ -110,7 +118,9 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel
                          : counts_stretches(axis.iname, kernel) ? 1
                                                                 : 0;
     if (chosen != node.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
-    cuts.push_back(cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile));
+    const auto pieces = node.pieces.find(axis.iname);
+    cuts.push_back(pieces == node.pieces.end() ? cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile)
+                                               : cut_pieces(axis, kernel, extents[i], pieces->second));
     wanted = ceil_div(wanted, static_cast<int64_t>(cuts.back().size()) - 1);
   }
   return cuts;

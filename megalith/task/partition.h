@@ -32,7 +32,8 @@ std::vector<int64_t> axis_grains(const graph::LoweredKernel& lowered);
 constexpr int kMostWorkers = 1024;
 
 /// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
-/// (a node's own tile sizes go first). Tiles are as equal as the axis's multiple allows.
+/// (a node's own tile sizes and numbers of pieces go first). Tiles are as equal as the axis's multiple allows; pieces
+/// as equal as the layout of weights allows.
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers);
 
 }  // namespace megalith::task

@@ -57,8 +57,10 @@ const char* kind_name(graph::TensorKind kind) {
 std::vector<TensorId> add(Graph& graph, const std::string& op, const std::string& node,
                           const std::vector<TensorId>& inputs, std::map<std::string, int64_t> sizes,
                           std::map<std::string, double> attributes, std::map<std::string, int64_t> tile,
-                          std::map<std::string, TensorId> outputs, const std::map<std::string, std::string>& dtypes) {
-  graph::NodeOptions options{std::move(sizes), std::move(attributes), std::move(tile), std::move(outputs), {}};
+                          std::map<std::string, int64_t> pieces, std::map<std::string, TensorId> outputs,
+                          const std::map<std::string, std::string>& dtypes) {
+  graph::NodeOptions options{std::move(sizes), std::move(attributes), std::move(tile), std::move(outputs), {},
+                             std::move(pieces)};
   for (const auto& [output, dtype] : dtypes) options.dtypes[output] = dtype_parse(dtype);
   return graph.add(op, node, inputs, options);
 }
@@ -121,13 +123,17 @@ void bind_graph(nb::module_& module) {
            "Names a dynamic size, whose value is that element of an i32 state.")
       .def("add", &add, "op"_a, "node"_a, "inputs"_a, nb::kw_only(), "sizes"_a = std::map<std::string, int64_t>{},
            "attributes"_a = std::map<std::string, double>{}, "tile"_a = std::map<std::string, int64_t>{},
-           "outputs"_a = std::map<std::string, TensorId>{}, "dtypes"_a = std::map<std::string, std::string>{},
-           "Adds a node: the ids of its outputs. UserError naming node, tensor, found and wanted.")
+           "pieces"_a = std::map<std::string, int64_t>{}, "outputs"_a = std::map<std::string, TensorId>{},
+           "dtypes"_a = std::map<std::string, std::string>{},
+           "Adds a node: the ids of its outputs. `tile`: sizes of tiles by loop variable; `pieces`: numbers of tasks\n"
+           "instead, fewer where a layout does not allow as many. UserError naming node, tensor, found and wanted.")
       .def("set_gate", &Graph::set_gate, "node"_a, "stop"_a,
            "Makes a token loop: the next iteration begins after this node, until the i32 state `stop` is set.")
       .def("find", &Graph::find, "name"_a, "The id of the tensor of that name; UserError if there is none.")
       .def(
           "tensor", [](const Graph& g, TensorId id) { return g.tensor(id); }, "id"_a)
+      .def(
+          "copy", [](const Graph& g) { return Graph(g); }, "A graph of its own, to go on with.")
       .def_prop_ro("name", &Graph::name)
       .def_prop_ro("tensors", [](const Graph& g) { return g.tensors(); })
       .def_prop_ro("num_nodes", [](const Graph& g) { return g.nodes().size(); })

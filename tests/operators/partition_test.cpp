@@ -66,6 +66,55 @@ TEST(Partition, AUserMayChooseTheTiles) {
   EXPECT_EQ(p.tasks.back().tile, (std::vector<loop::Range>{{"n", 96, 100}, {"t", 2, 3}}));
 }
 
+// Where the pieces of an axis begin, one after the other.
+std::vector<int64_t> beginnings(const Partitioned& p, size_t axis) {
+  std::vector<int64_t> begins;
+  for (const Task& task : p.tasks) begins.push_back(task.tile[axis].begin);
+  std::sort(begins.begin(), begins.end());
+  begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
+  return begins;
+}
+
+TEST(Partition, AUserMayChooseHowManyPieces) {
+  const auto cut = [](int64_t n, std::map<std::string, int64_t> pieces) {
+    Graph g(ops::builtin());
+    const auto x = g.activation("x", DType::f32, {3, 40});
+    g.apply("linear", "y", {x, g.constant("w", DType::bf16, {n, 40})}, {.pieces = std::move(pieces)});
+    return partition(g, graph::lower(g, "cpu"), 2);
+  };
+  EXPECT_EQ(beginnings(cut(128, {{"n", 4}}), 0), (std::vector<int64_t>{0, 32, 64, 96}));
+  EXPECT_EQ(beginnings(cut(128, {{"n", 8}, {"t", 3}}), 1), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(beginnings(cut(72, {{"n", 3}}), 0), (std::vector<int64_t>{0, 16, 48})) << "panels of 16 stay whole";
+  EXPECT_EQ(beginnings(cut(72, {{"n", 72}}), 0), (std::vector<int64_t>{0, 16, 32, 48, 64}));
+  EXPECT_EQ(beginnings(cut(100, {{"n", 1}}), 0), (std::vector<int64_t>{0}));
+
+  Graph g(ops::builtin());
+  const auto x = g.activation("x", DType::f32, {3, 40});
+  g.apply("add", "y", {x, g.activation("z", DType::f32, {3, 40})}, {.pieces = {{"t", 1}, {"h", 7}}});
+  const Partitioned p = partition(g, graph::lower(g, "cpu"), 2);
+  EXPECT_EQ(p.tasks.size(), 7u) << "what no layout holds together is cut anywhere";
+}
+
+TEST(Partition, StreamedWeightsComeWholeWhateverThePieces) {
+  const auto cut = [](const std::string& op, std::vector<graph::TensorId> inputs, Graph& g,
+                      graph::NodeOptions options) {
+    options.dtypes = {{op == "linear_part" ? "part" : "y", op == "linear_part" ? DType::f32 : DType::bf16}};
+    g.add(op, "y", inputs, options);
+    return partition(g, graph::lower(g, "cuda"), 4);
+  };
+  Graph g(ops::builtin());
+  const auto x = g.activation("x", DType::bf16, {3, 40});
+  const Partitioned normed =
+      cut("rmsnorm_linear", {x, g.constant("norm", DType::bf16, {40}), g.constant("w", DType::bf16, {64, 40})}, g,
+          {.pieces = {{"n", 4}, {"t", 3}}});
+  EXPECT_EQ(beginnings(normed, 1), (std::vector<int64_t>{0}));
+  Graph h(ops::builtin());
+  const auto wide = h.activation("x", DType::bf16, {100, 1536});
+  const Partitioned parts = cut("linear_part", {wide, h.constant("w", DType::bf16, {256, 1536})}, h,
+                                {.sizes = {{"S", 3}}, .pieces = {{"n", 2}, {"s", 1}}});
+  EXPECT_EQ(beginnings(parts, 1), (std::vector<int64_t>{0, 1, 2})) << "a task has one stretch";
+}
+
 TEST(Partition, ATileDoesNotCutAPanel) {
   try {
     partition_linear(100, 2, {{"n", 30}});
