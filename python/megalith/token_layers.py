@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
+from megalith import partition
 from megalith._megalith import UserError
+from megalith.arguments import whole
 from megalith.dtensor import DTensor
 from megalith.kernel_tensors import KernelTensors
 from megalith.layer import Layer
@@ -19,16 +21,17 @@ class TokenLayers(KernelTensors):
     def argmax_layer(self, input: DTensor, output: DTensor, grid_dim: Dims = None, block_dim: Dims = None) -> None:
         """``output[t] = the lowest column with the largest value of row t``.
 
-        ``input``: (rows, vocabulary). ``output``: (rows, 1) or (rows,), i32 or i64. grid_dim.x cuts the vocabulary.
+        ``input``: (rows, vocabulary). ``output``: (rows, 1) or (rows,), i32 or i64. grid_dim.x cuts the vocabulary,
+        evenly or not.
         """
         layer = self._layer("argmax_layer", grid_dim, block_dim)
         input = layer.floats(input, "input")
         output = layer.integers(output, "output")
         rows, vocabulary = input.dims
         self._want_one_a_row(layer, output, rows)
-        tile = layer.tiles(x=columns_of("v", input))
-        chunks = vocabulary // tile["v"] if tile else 1
-        length = -(-vocabulary // chunks)
+        x = partition.check_triple("argmax_layer", "grid_dim", grid_dim)[0] if grid_dim is not None else 1
+        length = -(-vocabulary // x)
+        chunks = -(-vocabulary // length)
         layer.reads(input)
         layer.writes(output)
         value = layer.scratch("value", "f32", (rows, chunks))
@@ -56,11 +59,13 @@ class TokenLayers(KernelTensors):
         output: Tuple[DTensor, DTensor],
         grid_dim: Dims = None,
         block_dim: Dims = None,
+        vocab_size: Optional[int] = None,
     ) -> None:
         """The largest value of each chunk of columns, and its column.
 
         ``input``: (rows, vocabulary). ``output``: values (rows, chunks) and columns (rows, chunks), i32 or i64, counted
-        from the first column of ``input``. grid_dim.x is the number of chunks; y cuts rows.
+        from the first column of ``input``. Columns from ``vocab_size`` on are padding, which is not looked at.
+        grid_dim.x is the number of chunks; y cuts rows.
         """
         layer = self._layer("argmax_partial_layer", grid_dim, block_dim)
         if not isinstance(output, (tuple, list)) or len(output) != 2:
@@ -72,20 +77,24 @@ class TokenLayers(KernelTensors):
         chunks = value.dims[1]
         layer.want_dims(value, "output[0]", (rows, chunks), f'rows of "{input.name}", one column a chunk')
         layer.want_dims(index, "output[1]", value.dims, f'as output[0] "{value.name}"')
-        tile = layer.tiles(x=columns_of("v", input), y=rows_of("r", value))
-        if tile and vocabulary // tile["v"] != chunks:
+        pieces = layer.pieces(x=columns_of("v", input), y=rows_of("r", value))
+        if pieces and pieces["v"] != chunks:
             raise UserError(
                 f'[argmax_partial_layer] grid_dim is {tuple(grid_dim)!r}, but output[0] "{value.name}" has {chunks} '  # type: ignore[arg-type]
                 "chunks: x must be that"
             )
+        columns = vocabulary
+        if vocab_size is not None:
+            columns = whole("argmax_partial_layer", "vocab_size", vocab_size, 1, vocabulary)
         layer.reads(input)
         layer.writes(value, index)
+        sizes = {"C": chunks, "L": -(-vocabulary // chunks)}
         layer.node(
-            "argmax_partial",
+            "argmax_partial" if columns == vocabulary else "argmax_partial_padded",
             [layer.id(input)],
             {"value": layer.id(value), "index": layer.id(index)},
-            sizes={"C": chunks, "L": -(-vocabulary // chunks)},
-            tile={"c": 1, "r": tile["r"]} if tile else {},
+            sizes=sizes if columns == vocabulary else dict(sizes, W=columns),
+            pieces={"c": chunks, "r": pieces["r"]} if pieces else {},
         )
         layer.done(reads=[input], writes=[value, index])
 
@@ -108,10 +117,10 @@ class TokenLayers(KernelTensors):
         output = layer.integers(output, "output")
         layer.want_dims(index, "input[1]", value.dims, f'as input[0] "{value.name}"')
         self._want_one_a_row(layer, output, value.dims[0])
-        tile = layer.tiles(y=Axis("r", value.dims[0], f'the {value.dims[0]} rows of "{output.name}"'))
+        pieces = layer.pieces(y=Axis("r", value.dims[0], f'the {value.dims[0]} rows of "{output.name}"'))
         layer.reads(value, index)
         layer.writes(output)
-        layer.node("argmax_reduce", [layer.id(value), layer.id(index)], {"best": layer.flat(output)}, tile=tile)
+        layer.node("argmax_reduce", [layer.id(value), layer.id(index)], {"best": layer.flat(output)}, pieces=pieces)
         layer.done(reads=[value, index], writes=[output])
 
     def sampling_layer(
@@ -134,13 +143,13 @@ class TokenLayers(KernelTensors):
         self._want_one_a_row(layer, output, rows)
         if not -(2**31) <= int(seed) < 2**31:
             raise UserError(f"[sampling_layer] seed is {seed}, want a number of 32 bits")
-        tile = layer.tiles(x=Axis("r", rows, f'the {rows} rows of "{output.name}"'))
+        pieces = layer.pieces(x=Axis("r", rows, f'the {rows} rows of "{output.name}"'))
         layer.reads(logits)
         layer.writes(output)
         seeds = self._internal(f"{layer.name}.seed", [int(seed)])
         draw = self._internal(f"{layer.name}.draw", [0])
         token = layer.scratch("token", "i32", (rows,)) if output.dtype != "i32" else layer.flat(output)
-        layer.node("gumbel_argmax", [layer.id(logits), seeds, draw], {"token": token}, tile=tile)
+        layer.node("gumbel_argmax", [layer.id(logits), seeds, draw], {"token": token}, pieces=pieces)
         if output.dtype != "i32":
             layer.node("copy_tokens", [token], {"y": layer.flat(output)}, suffix="copy")
         layer.node("count_up", [draw], suffix="count")
