@@ -69,6 +69,7 @@ class AttentionLayers(KernelTensors):
         k_cache = layer.floats(k_cache, "k_cache", rank=4)
         v_cache = layer.floats(v_cache, "v_cache", rank=4)
         layer.want_dims(v_cache, "v_cache", k_cache.dims, f'as k_cache "{k_cache.name}"')
+        layer.apart(k_cache=k_cache, v_cache=v_cache)
         groups, size = k_cache.dims[2:]
         if num_q_heads < 1 or num_q_heads % groups != 0:
             raise UserError(
@@ -122,7 +123,7 @@ class AttentionLayers(KernelTensors):
             chunks = -(-positions // _CHUNK)
         return chunks, -(-positions // chunks)
 
-    def _attend(self, layer: Layer, o: _Operands, rows: _Rows, chunks: int, length: int, tile: Dict[str, int]):
+    def _attend(self, layer: Layer, o: _Operands, rows: _Rows, chunks: int, length: int, pieces: Dict[str, int]):
         """Nodes from the fused projection to the chunks' parts: their ids, and that of the rows' positions."""
         groups, per_group, size = o.heads
         num_heads = groups * per_group
@@ -158,7 +159,7 @@ class AttentionLayers(KernelTensors):
             suffix="part",
             sizes={"C": chunks, "L": length},
             attributes={"scale": 1 / math.sqrt(size)},
-            tile=tile,
+            pieces=pieces,
         )
 
     def _attention_reads(self, layer: Layer, o: _Operands, rows_read: List[DTensor]) -> List[DTensor]:
@@ -168,11 +169,11 @@ class AttentionLayers(KernelTensors):
         return [*reads, o.k_cache, o.v_cache]
 
     @staticmethod
-    def _attention_tile(layer: Layer, o: _Operands, x: Axis, chunks: Optional[int] = None) -> Dict[str, int]:
+    def _attention_pieces(layer: Layer, o: _Operands, x: Axis, chunks: Optional[int] = None) -> Dict[str, int]:
         """grid_dim.x cuts requests, which rows know only at run time; y cuts key heads; z chunks."""
         z = Axis("c", chunks, f"the {chunks} chunks of positions") if chunks is not None else None
         y = Axis("g", o.heads.groups, f'the {o.heads.groups} key heads of "{o.k_cache.name}"')
-        return layer.tiles(x=x, y=y, z=z)
+        return layer.pieces(x=x, y=y, z=z)
 
     # ---- a contiguous cache -----------------------------------------------------------------------------------
 
@@ -219,7 +220,7 @@ class AttentionLayers(KernelTensors):
                 f'"{o.input.name}" has '
                 f"{num_rows} rows: one a request"
             )
-        tile = self._attention_tile(layer, o, Axis("t", num_rows, f'the {num_rows} rows of "{o.input.name}"'))
+        pieces = self._attention_pieces(layer, o, Axis("t", num_rows, f'the {num_rows} rows of "{o.input.name}"'))
         chunks, length = self._chunks(positions)
         reads = self._attention_reads(layer, o, [step])
         layer.writes(output)
@@ -235,14 +236,13 @@ class AttentionLayers(KernelTensors):
             num_rows,
             [],
         )
-        part, top, total = self._attend(layer, o, rows, chunks, length, tile)
-        merge_tile = {"a": tile["g"] * o.heads.per_group, "t": tile["t"]} if tile else {}
+        part, top, total = self._attend(layer, o, rows, chunks, length, pieces)
         layer.node(
             "attention_merge",
             [part, top, total, rows.position],
             {"y": layer.id(output)},
             sizes={"L": length},
-            tile=merge_tile,
+            pieces={"a": pieces["g"], "t": pieces["t"]} if pieces else {},
         )
         layer.done(reads=reads, writes=[output, o.k_cache, o.v_cache])
         self._keep_caches_readable(o)
@@ -286,8 +286,6 @@ class AttentionLayers(KernelTensors):
                 name,
                 [layer.flat(meta) for meta in metas],
                 sizes={"B": page_size},
-                attributes={},
-                tile={},
                 outputs={"request": request, "position": position, "page_table": table},
             )
             self._paged[key] = (request, position, table, dim)
@@ -339,41 +337,43 @@ class AttentionLayers(KernelTensors):
             output, "output", (num_rows, o.heads.groups * o.heads.per_group * size), f'rows of "{o.input.name}"'
         )
         requests = self.max_num_batched_requests
-        tile = self._attention_tile(layer, o, Axis("", requests, f"the {requests} requests"))
+        pieces = self._attention_pieces(layer, o, Axis("", requests, f"the {requests} requests"))
         chunks, length = self._chunks(self.max_seq_length)
         rows = self._paged_rows(layer, o, chunks * length)
         reads = self._attention_reads(layer, o, rows.reads)
         layer.writes(output)
-        part, top, total = self._attend(layer, o, rows, chunks, length, tile)
+        part, top, total = self._attend(layer, o, rows, chunks, length, pieces)
         merged = layer.node(
             "attention_merge",
             [part, top, total, rows.position],
             {"y": layer.scratch("merged", "f32", (rows.dim, output.dims[1]))},
             suffix="merge",
             sizes={"L": length},
-            tile={"a": tile["g"] * o.heads.per_group} if tile else {},
+            pieces={"a": pieces["g"]} if pieces else {},
         )
         layer.node("copy_rows", merged, {"y": layer.id(output)})
         self._check_paged(o, self.max_seq_length)
         layer.done(reads=reads, writes=[output, o.k_cache, o.v_cache])
         self._keep_caches_readable(o)
 
-    def _check_chunk_dims(self, layer: Layer, lse: DTensor, part: DTensor, heads: _Heads, part_role: str) -> int:
-        """(rows, chunks * heads a group, groups) and (rows, chunks * heads a group * head_dim, groups): the chunks."""
+    @staticmethod
+    def _check_chunks(layer: Layer, lse: DTensor, part: DTensor, heads: _Heads, part_role: str, chunks: int) -> None:
+        """(rows, chunks * heads a group, groups) and (rows, chunks * heads a group * head_dim, groups)."""
         rows = part.dims[0]
-        chunks = max(1, lse.dims[1] // heads.per_group)
         why = f"{chunks} chunks of {heads.per_group} heads a group, {heads.groups} groups"
         layer.want_dims(lse, "lse", (rows, chunks * heads.per_group, heads.groups), why)
         layer.want_dims(part, part_role, (rows, chunks * heads.per_group * heads.size, heads.groups), why)
-        return chunks
 
     @staticmethod
-    def _attention_params(layer: Layer, attention_params: object) -> Tuple[int, int]:
+    def _attention_params(layer: Layer, attention_params: object, second: str) -> Tuple[int, int]:
+        """(query heads, ``second``), as MPK's tasks have them."""
         pair = attention_params[:2] if isinstance(attention_params, (tuple, list)) else ()
-        if len(pair) != 2 or not all(hasattr(value, "__index__") for value in pair):
-            raise UserError(f"[{layer.kind}] attention_params is {attention_params!r}, want (query heads, head_dim)")
-        num_q_heads, head_dim = (int(value) for value in pair)
-        return num_q_heads, head_dim
+        if len(pair) != 2 or not all(hasattr(value, "__index__") and int(value) > 0 for value in pair):
+            raise UserError(
+                f"[{layer.kind}] attention_params is {attention_params!r}, want two whole numbers: (query heads, "
+                f"{second})"
+            )
+        return int(pair[0]), int(pair[1])
 
     def paged_attention_split_kv_layer(
         self,
@@ -392,44 +392,44 @@ class AttentionLayers(KernelTensors):
     ) -> None:
         """The first half of paged_attention_layer: each chunk of positions by itself.
 
-        As paged_attention_layer, but for: ``attention_params``: (query heads, head_dim). ``lse``: (rows, chunks * query
+        As paged_attention_layer, but for: ``attention_params``: (query heads, chunks). ``lse``: (rows, chunks * query
         heads a key head, key heads), the logarithm of each chunk's total weight; -inf where a chunk is empty.
         ``output``: (rows, chunks * query heads a key head * head_dim, key heads), each chunk's result. Both are what
-        paged_attention_split_kv_merge_layer takes. grid_dim.x cuts requests, y key heads, z chunks.
+        paged_attention_split_kv_merge_layer takes. The chunks are of one length, max_seq_length over their number.
+        grid_dim.x cuts requests, y key heads, z chunks.
         """
         layer = self._layer("paged_attention_split_kv_layer", grid_dim, block_dim)
         lse = layer.floats(lse, "lse", rank=3)
         output = layer.floats(output, "output", rank=3)
-        num_q_heads, head_dim = self._attention_params(layer, attention_params)
+        num_q_heads, chunks = self._attention_params(layer, attention_params, "chunks of the positions")
+        if chunks > self.max_seq_length:
+            raise UserError(
+                f"[{layer.kind}] attention_params has {chunks} chunks, want 1 to {self.max_seq_length}: max_seq_length"
+            )
         o = self._attention_operands(
             layer, input, k_cache, v_cache, q_norm, k_norm, cos_pos_embed, sin_pos_embed, num_q_heads
         )
-        if head_dim != o.heads.size:
-            raise UserError(
-                f"[{layer.kind}] attention_params says heads of {head_dim}, but those of k_cache "
-                f'"{o.k_cache.name}" have '
-                f"{o.heads.size}"
-            )
         self._paged_cache(layer, o)
-        chunks = self._check_chunk_dims(layer, lse, output, o.heads, "output")
+        self._check_chunks(layer, lse, output, o.heads, "output", chunks)
+        layer.apart(lse=lse, output=output)
         if output.dims[0] != o.input.dims[0]:
             raise UserError(
                 f'[{layer.kind}] output "{output.name}" has {output.dims[0]} rows, input "{o.input.name}" '
                 f"{o.input.dims[0]}"
             )
         requests = self.max_num_batched_requests
-        tile = self._attention_tile(layer, o, Axis("", requests, f"the {requests} requests"), chunks)
+        pieces = self._attention_pieces(layer, o, Axis("", requests, f"the {requests} requests"), chunks)
         chunks, length = self._chunks(self.max_seq_length, chunks)
         rows = self._paged_rows(layer, o, chunks * length)
         reads = self._attention_reads(layer, o, rows.reads)
         layer.writes(lse, output)
-        part, top, total = self._attend(layer, o, rows, chunks, length, tile)
+        part, top, total = self._attend(layer, o, rows, chunks, length, pieces)
         layer.node(
             "attention_chunks_out",
             [part, top, total, rows.position],
             {"lse": layer.id(lse), "y": layer.id(output)},
             sizes={"L": length, "M": o.heads.per_group},
-            tile=tile,
+            pieces=pieces,
         )
         self._check_paged(o, self.max_seq_length)
         layer.done(reads=reads, writes=[lse, output, o.k_cache, o.v_cache])
@@ -453,15 +453,16 @@ class AttentionLayers(KernelTensors):
         lse = layer.floats(lse, "lse", rank=3)
         part = layer.floats(output_tmp, "output_tmp", rank=3)
         output = layer.floats(output, "output")
-        num_q_heads, head_dim = self._attention_params(layer, attention_params)
+        num_q_heads, head_dim = self._attention_params(layer, attention_params, "head_dim")
         groups = lse.dims[2]
         if num_q_heads % groups != 0:
             raise UserError(f'[{layer.kind}] {num_q_heads} query heads in the {groups} groups of lse "{lse.name}"')
         heads = _Heads(groups, num_q_heads // groups, head_dim)
-        chunks = self._check_chunk_dims(layer, lse, part, heads, "output_tmp")
+        chunks = max(1, lse.dims[1] // heads.per_group)
+        self._check_chunks(layer, lse, part, heads, "output_tmp", chunks)
         layer.want_dims(output, "output", (part.dims[0], num_q_heads * head_dim), f'rows of "{part.name}"')
         requests = self.max_num_batched_requests
-        tile = layer.tiles(
+        pieces = layer.pieces(
             x=Axis("", requests, f"the {requests} requests"),
             y=Axis("g", groups, f'the {groups} groups of "{lse.name}"'),
         )
@@ -472,6 +473,6 @@ class AttentionLayers(KernelTensors):
             [layer.id(lse), layer.id(part)],
             {"y": layer.id(output)},
             sizes={"C": chunks, "M": heads.per_group},
-            tile=tile,
+            pieces=pieces,
         )
         layer.done(reads=[lse, part], writes=[output])

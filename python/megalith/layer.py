@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 from megalith import partition
 from megalith._megalith import UserError
 from megalith.dtensor import DTensor
-from megalith.partition import Axis
+from megalith.partition import Axis, columns_of, rows_of
 
 if TYPE_CHECKING:
     from megalith.kernel_tensors import KernelTensors
@@ -28,7 +28,8 @@ class Layer:
         kernel._check_building(kind)
         self.name = f"{kind}_{kernel._num_layers}"
         kernel._num_layers += 1
-        partition.check_block(kind, block_dim, kernel.block_dim)
+        if block_dim is not None:  # how many threads a body has is its own business
+            partition.check_triple(kind, "block_dim", block_dim)
 
     # ---- operands: each gives the tensor back -----------------------------------------------------------------
 
@@ -73,18 +74,29 @@ class Layer:
         if tensor.dims != tuple(dims):
             raise UserError(f'[{self.kind}] {role} "{tensor.name}" is {list(tensor.dims)}, want {list(dims)}: {why}')
 
+    def apart(self, **roles: DTensor) -> None:
+        """Tensors that the layer writes must not be one and the same, under one name or two."""
+        owners: Dict[int, str] = {}
+        for role, tensor in roles.items():
+            other = owners.setdefault(id(tensor._storage), role)
+            if other != role:
+                raise UserError(
+                    f'[{self.kind}] {other} "{roles[other].name}" and {role} "{tensor.name}" are one tensor, and both '
+                    "are written: take one for each"
+                )
+
     # ---- the partition ----------------------------------------------------------------------------------------
 
-    def tiles(self, **axes: Optional[Axis]) -> Dict[str, int]:
-        return partition.tiles(self.kind, self.grid_dim, axes)
+    def pieces(self, **axes: Optional[Axis]) -> Dict[str, int]:
+        return partition.pieces(self.kind, self.grid_dim, axes)
 
     def rows_or_columns(self, output: DTensor, rows: str, columns: str) -> Dict[str, int]:
-        """grid_dim.x cuts the rows of an output if it divides them, else its columns; y the other."""
-        across, down = output.dims[1], output.dims[0]
-        row_axis = Axis(rows, down, f'the {down} rows of "{output.name}"')
-        column_axis = Axis(columns, across, f'the {across} columns of "{output.name}"')
-        x = partition.check_triple(self.kind, "grid_dim", self.grid_dim)[0] if self.grid_dim is not None else 1
-        return self.tiles(x=row_axis, y=column_axis) if down % x == 0 else self.tiles(x=column_axis, y=row_axis)
+        """grid_dim.x cuts the rows of an output if it divides them, else its columns; y the other, if it divides it."""
+        first, second = rows_of(rows, output), columns_of(columns, output)
+        grid = partition.check_triple(self.kind, "grid_dim", self.grid_dim) if self.grid_dim is not None else (1, 1, 1)
+        if first.extent % grid[0] != 0:
+            first, second = second, first
+        return self.pieces(x=first, y=second if second.extent % grid[1] == 0 else None)
 
     # ---- nodes ------------------------------------------------------------------------------------------------
 
@@ -153,7 +165,7 @@ class Layer:
         suffix: str = "",
         sizes: Optional[Dict[str, int]] = None,
         attributes: Optional[Dict[str, float]] = None,
-        tile: Optional[Dict[str, int]] = None,
+        pieces: Optional[Dict[str, int]] = None,
     ) -> List[int]:
         return self.kernel._graph.add(
             op,
@@ -161,7 +173,7 @@ class Layer:
             list(inputs),
             sizes=sizes or {},
             attributes=attributes or {},
-            tile=tile or {},
+            pieces=pieces or {},
             outputs=outputs or {},
         )
 

@@ -46,9 +46,9 @@ class DenseLayers(KernelTensors):
         rows = output.dims[0]
         x = partition.check_triple("embed_layer", "grid_dim", grid_dim)[0] if grid_dim is not None else 1
         if output.dims[1] % x == 0:
-            tile = layer.tiles(x=columns_of("h", output), y=rows_of("t", output))
+            pieces = layer.pieces(x=columns_of("h", output), y=rows_of("t", output))
         else:
-            tile = layer.tiles(x=rows_of("t", output), y=columns_of("h", output))
+            pieces = layer.pieces(x=rows_of("t", output), y=columns_of("h", output))
         reads = [ids]
         if input_source == 1:
             if ids.num_elements != rows:
@@ -80,7 +80,7 @@ class DenseLayers(KernelTensors):
                 suffix="tokens",
                 sizes={"B": tokens.num_elements - rows + 1},
             )[0]
-        layer.node("embedding", [token_ids, layer.id(weight)], {"y": layer.id(output)}, tile=tile)
+        layer.node("embedding", [token_ids, layer.id(weight)], {"y": layer.id(output)}, pieces=pieces)
         layer.constants(weight)
         layer.done(reads=reads, writes=[output], weights=[weight])
 
@@ -108,7 +108,7 @@ class DenseLayers(KernelTensors):
                 f"{list(input.dims)} has columns"
             )
         layer.want_dims(output, "output", input.dims, f'as "{input.name}"')
-        tile = layer.tiles(x=rows_of("t", output))
+        pieces = layer.pieces(x=rows_of("t", output))
         layer.reads(input)
         layer.writes(output)
         layer.node(
@@ -116,7 +116,7 @@ class DenseLayers(KernelTensors):
             [layer.id(input), layer.flat(weight)],
             {"y": layer.id(output)},
             attributes={"eps": eps},
-            tile=tile,
+            pieces=pieces,
         )
         layer.constants(weight)
         layer.done(reads=[input], writes=[output], weights=[weight])
@@ -169,7 +169,7 @@ class DenseLayers(KernelTensors):
                 f"[{input.dims[1]}]: are the "
                 "weights in the right order?"
             )
-        tile = layer.tiles(x=columns_of("n", output))
+        pieces = layer.pieces(x=columns_of("n", output))
         layer.reads(input)
         layer.writes(output)
         layer.node(
@@ -177,7 +177,7 @@ class DenseLayers(KernelTensors):
             [layer.id(input), layer.flat(norm), layer.id(weight)],
             {"y": layer.id(output)},
             attributes={"eps": eps},
-            tile=tile,
+            pieces=pieces,
         )
         layer.constants(norm, weight)
         layer.done(reads=[input], writes=[output], weights=[norm, weight])
@@ -195,10 +195,10 @@ class DenseLayers(KernelTensors):
         weight = layer.weight(weight, "weight")
         output = layer.floats(output, "output")
         self._check_linear(layer, input, weight, output)
-        tile = layer.tiles(x=columns_of("n", output))
+        pieces = layer.pieces(x=columns_of("n", output))
         layer.reads(input)
         layer.writes(output)
-        layer.node("linear", [layer.id(input), layer.id(weight)], {"y": layer.id(output)}, tile=tile)
+        layer.node("linear", [layer.id(input), layer.id(weight)], {"y": layer.id(output)}, pieces=pieces)
         layer.constants(weight)
         layer.done(reads=[input], writes=[output], weights=[weight])
         self._deal(output, weight)
@@ -223,26 +223,34 @@ class DenseLayers(KernelTensors):
         output = layer.floats(output, "output")
         self._check_linear(layer, input, weight, output)
         layer.want_dims(residual, "residual", output.dims, f'as output "{output.name}"')
-        tile = layer.tiles(x=columns_of("n", output))
+        pieces = layer.pieces(x=columns_of("n", output))
         layer.reads(input, residual)
         layer.writes(output, fresh=output._storage is not residual._storage)
         layer.node(
             "linear_with_residual",
             [layer.id(input), layer.id(weight), layer.id(residual)],
             {"y": layer.id(output)},
-            tile=tile,
+            pieces=pieces,
         )
         layer.constants(weight)
         layer.done(reads=[input, residual], writes=[output], weights=[weight])
 
     def splitk_linear_layer(
-        self, input: DTensor, weight: DTensor, output: DTensor, grid_dim: Dims = None, block_dim: Dims = None
+        self,
+        input: DTensor,
+        weight: DTensor,
+        output: DTensor,
+        grid_dim: Dims = None,
+        block_dim: Dims = None,
+        *,
+        accumulate: bool = True,
     ) -> None:
         """``output = output + input weight^T``, K cut into parts that work side by side.
 
-        ``input``: (rows, K). ``weight``: (N, K). ``output``: (rows, N), which must hold something to add to: call
-        tensor_init_layer first. grid_dim.x cuts N, y cuts K (left out: 4 parts where they divide). The parts are added
-        in f32 and in one order, so the result does not depend on who is faster.
+        ``input``: (rows, K). ``weight``: (N, K). ``output``: (rows, N), with whatever it holds by then: a new tensor
+        must have been written before, by tensor_init_layer for example. ``accumulate=False`` takes 0 instead of what is
+        there. grid_dim.x cuts N, y cuts K (left out: 4 parts where they divide). The parts are added in f32 and in one
+        order, so the result does not depend on who is faster.
         """
         layer = self._layer("splitk_linear_layer", grid_dim, block_dim)
         input = layer.floats(input, "input")
@@ -250,30 +258,31 @@ class DenseLayers(KernelTensors):
         output = layer.floats(output, "output")
         self._check_linear(layer, input, weight, output)
         columns = input.dims[1]
-        tile = layer.tiles(
+        pieces = layer.pieces(
             x=columns_of("n", output), y=Axis("", columns, f'the {columns} columns of input "{input.name}"')
         )
         splits = int(grid_dim[1]) if grid_dim is not None else next(s for s in (4, 2, 1) if columns % s == 0)
         layer.reads(input)
-        if output._storage.writer is None:
+        if accumulate and output._storage.memory is None and output._storage.writer is None:
             raise UserError(
-                f'[splitk_linear_layer] output "{output.name}" is added to, but no layer wrote it before: call '
-                "tensor_init_layer on it first"
+                f'[splitk_linear_layer] output "{output.name}" is added to, but it is a new tensor that no layer wrote '
+                "before: call tensor_init_layer on it first, or pass accumulate=False"
             )
-        layer.writes(output, fresh=False)
+        layer.writes(output, fresh=not accumulate)
         part = layer.scratch("part", "f32", (splits, *output.dims))
-        part_tile = dict(tile, s=1) if tile else {}
         layer.node(
             "linear_part",
             [layer.id(input), layer.id(weight)],
             {"part": part},
             suffix="part",
             sizes={"S": splits},
-            tile=part_tile,
+            pieces=dict(pieces, s=splits) if pieces else {},
         )
-        layer.node("add_parts", [part, layer.id(output)], tile=tile)
+        if not accumulate:  # not before the parts: the output may be the input
+            layer.node("fill", [], {"y": layer.id(output)}, suffix="init")
+        layer.node("add_parts", [part, layer.id(output)], pieces=pieces)
         layer.constants(weight)
-        layer.done(reads=[input, output], writes=[output], weights=[weight])
+        layer.done(reads=[input], writes=[output], weights=[weight])
 
     def _silu_groups(self, layer: Layer, input: DTensor, pieces: Optional[int]) -> int:
         """How gates and ups take turns in ``input``: as the weights were stacked that made it; if nobody knows, one
@@ -302,26 +311,14 @@ class DenseLayers(KernelTensors):
                 f'[silu_mul_layer] input "{input.name}" is {list(input.dims)}, want [{output.dims[0]}, '
                 f'{2 * output.dims[1]}]: gates and ups for output "{output.name}" {list(output.dims)}'
             )
-        tile = layer.tiles(x=columns_of("i", output))
-        pieces = output.dims[1] // tile["i"] if tile else None
-        groups = self._silu_groups(layer, input, pieces)
+        count = layer.pieces(x=columns_of("i", output)).get("i")
+        groups = self._silu_groups(layer, input, count)
         if output.dims[1] % groups != 0:
             raise UserError(f'[silu_mul_layer] {groups} groups do not divide the columns of "{output.name}"')
-        length = output.dims[1] // groups
-        if pieces is None:
-            group_tile = {}
-        elif groups % pieces == 0:
-            group_tile = {"g": groups // pieces, "l": length}
-        elif pieces % groups == 0:
-            group_tile = {"g": 1, "l": length // (pieces // groups)}
-        else:
-            raise UserError(
-                f"[silu_mul_layer] grid_dim is {tuple(grid_dim)!r}, but gates and ups take turns in {groups} groups: x "  # type: ignore[arg-type]
-                f"must divide {groups}, or be a multiple of it"
-            )
+        pieces = {"g": min(count, groups), "l": -(-count // groups)} if count is not None else {}
         layer.reads(input)
         layer.writes(output)
-        layer.node("silu_mul_groups", [layer.id(input)], {"y": layer.id(output)}, sizes={"G": groups}, tile=group_tile)
+        layer.node("silu_mul_groups", [layer.id(input)], {"y": layer.id(output)}, sizes={"G": groups}, pieces=pieces)
         layer.done(reads=[input], writes=[output])
 
     def silu_mul_linear_with_residual_layer(
@@ -352,7 +349,7 @@ class DenseLayers(KernelTensors):
         rows = input.dims[0]
         layer.want_dims(output, "output", (rows, weight.dims[0]), f'rows of "{input.name}", outputs of "{weight.name}"')
         layer.want_dims(residual, "residual", output.dims, f'as output "{output.name}"')
-        tile = layer.tiles(x=columns_of("n", output))
+        pieces = layer.pieces(x=columns_of("n", output))
         groups = self._silu_groups(layer, input, None)
         layer.reads(input, residual)
         layer.writes(output, fresh=output._storage is not residual._storage)
@@ -362,7 +359,7 @@ class DenseLayers(KernelTensors):
             "linear_with_residual",
             [gated, layer.id(weight), layer.id(residual)],
             {"y": layer.id(output)},
-            tile=tile,
+            pieces=pieces,
         )
         layer.constants(weight)
         layer.done(reads=[input, residual], writes=[output], weights=[weight])
@@ -378,10 +375,10 @@ class DenseLayers(KernelTensors):
         output = layer.floats(output, "output")
         layer.want_dims(input_b, "input_b", input_a.dims, f'as input_a "{input_a.name}"')
         layer.want_dims(output, "output", input_a.dims, f'as input_a "{input_a.name}"')
-        tile = layer.rows_or_columns(output, "t", "h")
+        pieces = layer.rows_or_columns(output, "t", "h")
         layer.reads(input_a, input_b)
         layer.writes(output, fresh=output._storage not in (input_a._storage, input_b._storage))
-        layer.node("add", [layer.id(input_a), layer.id(input_b)], {"y": layer.id(output)}, tile=tile)
+        layer.node("add", [layer.id(input_a), layer.id(input_b)], {"y": layer.id(output)}, pieces=pieces)
         layer.done(reads=[input_a, input_b], writes=[output])
 
     def identity_layer(
@@ -404,10 +401,10 @@ class DenseLayers(KernelTensors):
             layer.floats(dependent_tensor, "dependent_tensor", rank=None)
         across = input.dims[-1]
         matrix = (input.num_elements // across, across)
-        tile = layer.tiles(x=Axis("h", across, f'the {across} columns of "{output.name}"'))
+        pieces = layer.pieces(x=Axis("h", across, f'the {across} columns of "{output.name}"'))
         layer.reads(input)
         layer.writes(output)
-        layer.node("copy", [layer.id(input, matrix)], {"y": layer.id(output, matrix)}, tile=tile)
+        layer.node("copy", [layer.id(input, matrix)], {"y": layer.id(output, matrix)}, pieces=pieces)
         layer.done(reads=[input], writes=[output])
         output._dealt = input._dealt
 
@@ -429,7 +426,7 @@ class DenseLayers(KernelTensors):
         for role, dummy in (("dummy_input", dummy_input), ("dummy_output", dummy_output)):
             if dummy is not None:
                 layer.floats(dummy, role, rank=None)
-        tile = layer.rows_or_columns(output, "t", "h")
+        pieces = layer.rows_or_columns(output, "t", "h")
         layer.writes(output)
-        layer.node("fill", [], {"y": layer.id(output)}, tile=tile)
+        layer.node("fill", [], {"y": layer.id(output)}, pieces=pieces)
         layer.done(writes=[output])

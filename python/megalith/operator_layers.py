@@ -62,7 +62,7 @@ class OperatorLayers(KernelTensors):
             direction: Axis(iname, extents[iname], f'the {extents[iname]} values of "{iname}"')
             for direction, iname in zip("xyz", op.axes)
         }
-        tile = partition.tiles(kind, grid_dim, dict(axes))
+        pieces = partition.pieces(kind, grid_dim, dict(axes))
         layer.reads(*reads)
         for operand in op.operands:
             if operand.role != "input":
@@ -73,7 +73,7 @@ class OperatorLayers(KernelTensors):
             {name: layer.id(tensors[name]) for name in op.outputs},
             sizes=sizes,
             attributes=attributes,
-            tile=tile,
+            pieces=pieces,
         )
         weights = [tensors[name] for name in op.laid_out]
         layer.constants(*weights)

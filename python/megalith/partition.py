@@ -37,14 +37,6 @@ def check_triple(layer: str, what: str, value: object) -> Grid:
     return x, y, z
 
 
-def check_block(layer: str, block_dim: object, wanted: Grid) -> None:
-    """Bodies decide themselves how many threads they have; what a script believes must at least be true."""
-    if block_dim is not None and check_triple(layer, "block_dim", block_dim) != wanted:
-        raise UserError(
-            f"[{layer}] block_dim is {tuple(block_dim)!r}, but a worker has {wanted}: take that, or leave block_dim out"  # type: ignore[arg-type]
-        )
-
-
 def near_divisors(extent: int, wanted: int) -> str:
     """The divisors of ``extent`` next to ``wanted``, in words."""
     below = next(d for d in range(min(wanted, extent), 0, -1) if extent % d == 0)
@@ -52,25 +44,22 @@ def near_divisors(extent: int, wanted: int) -> str:
     return str(below) if below == above else f"{below} or {above}"
 
 
-def tiles(layer: str, grid_dim: object, axes: Dict[str, Optional[Axis]]) -> Dict[str, int]:
-    """The tile sizes that a grid asks for; none where it is left out. UserError where the grid does not divide."""
+def pieces(layer: str, grid_dim: object, axes: Dict[str, Optional[Axis]]) -> Dict[str, int]:
+    """Into how many pieces a grid cuts each loop variable; none where it is left out. UserError where the grid does not
+    divide. A direction that cuts nothing repeats tasks in MPK: here each is done once, whatever its number is."""
     if grid_dim is None:
         return {}
     grid = check_triple(layer, "grid_dim", grid_dim)
     result: Dict[str, int] = {}
-    for direction, pieces in zip("xyz", grid):
+    for direction, count in zip("xyz", grid):
         axis = axes.get(direction)
         if axis is None:
-            if pieces != 1:
-                raise UserError(
-                    f"[{layer}] grid_dim is {grid}, but {direction} cuts nothing in this layer: it must be 1"
-                )
             continue
-        if axis.extent % pieces != 0:
+        if axis.extent % count != 0:
             raise UserError(
-                f"[{layer}] grid_dim is {grid}, but {direction} cuts {axis.what}, and {pieces} does not divide "
-                f"{axis.extent}: try {near_divisors(axis.extent, pieces)}, or leave grid_dim out"
+                f"[{layer}] grid_dim is {grid}, but {direction} cuts {axis.what}, and {count} does not divide "
+                f"{axis.extent}: try {near_divisors(axis.extent, count)}, or leave grid_dim out"
             )
         if axis.iname:
-            result[axis.iname] = axis.extent // pieces
+            result[axis.iname] = count
     return result
