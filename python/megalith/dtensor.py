@@ -29,19 +29,38 @@ class Storage:
 
 
 class DTensor:
-    """A tensor of a PersistentKernel: ``name``, ``dims``, ``dtype``. Made by attach_input(), new_tensor(),
-    fuse_tensors() and shuffle_tensors(); given to layers."""
+    """A tensor of a PersistentKernel: ``name``, ``dims``, ``dtype``, which do not change. Made by attach_input(),
+    new_tensor(), fuse_tensors() and shuffle_tensors(); given to layers."""
 
-    __slots__ = ("name", "dims", "dtype", "_kernel", "_storage", "_dealt")
+    __slots__ = ("_name", "_dims", "_kernel", "_storage", "_dealt")
 
     def __init__(self, kernel: object, name: str, dims: Sequence[int], storage: Storage):
-        self.name = name
-        self.dims: Tuple[int, ...] = tuple(dims)
-        self.dtype = storage.dtype
+        self._name = name
+        self._dims: Tuple[int, ...] = tuple(dims)
         self._kernel = kernel
         self._storage = storage
         # Of how many stacked weights its columns come, and in how many groups; None if nobody knows.
         self._dealt: Optional[Tuple[int, int]] = None
+
+    def __setattr__(self, attribute: str, value: object) -> None:
+        if not attribute.startswith("_"):
+            raise UserError(
+                f'[DTensor] {attribute} of "{self.name}" cannot be changed: a tensor stays what attach_input(), '
+                "new_tensor(), fuse_tensors() or shuffle_tensors() made it"
+            )
+        object.__setattr__(self, attribute, value)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def dims(self) -> Tuple[int, ...]:
+        return self._dims
+
+    @property
+    def dtype(self) -> str:
+        return self._storage.dtype
 
     @property
     def num_dims(self) -> int:

@@ -9,7 +9,9 @@ from megalith import _megalith
 from megalith._megalith import UserError
 from megalith.dtensor import DTensor, Storage, check_dims
 from megalith.layer import Layer
+from megalith.meta_tensors import MetaTensors
 from megalith.parameters import whole
+from megalith.strides import check_strides
 from megalith.tensors import TensorMemory, dtype_name, memory_of
 
 
@@ -25,6 +27,7 @@ def _gpu_generation() -> int:
 class KernelTensors:
     """Attached and new tensors, by name and by the memory that they share; the graph, in the order of the layers."""
 
+    meta_tensors: MetaTensors
     max_seq_length: int
     max_num_batched_requests: int
     max_num_batched_tokens: int
@@ -37,7 +40,6 @@ class KernelTensors:
         self._tensors: Dict[str, DTensor] = {}
         self._places: Dict[Tuple[int, Tuple[int, ...], str], Storage] = {}
         self._internals: Dict[str, Any] = {}
-        self._meta_tensors: Dict[str, Any] = {}
         self._num_layers = 0
         # What meta tensors may hold, as the layers need it (meta.py).
         self._paged: Dict[Tuple[int, int, int], Tuple[int, int, int, Any]] = {}
@@ -57,7 +59,7 @@ class KernelTensors:
 
     @property
     def block_dim(self) -> Tuple[int, int, int]:
-        """What ``block_dim`` must be where a script gives it."""
+        """What scripts for MPK give as ``block_dim`` on this GPU."""
         return (256, 1, 1) if self.target_cc >= 90 else (128, 1, 1)
 
     @property
@@ -73,6 +75,7 @@ class KernelTensors:
         self._check_alive(what)
         if self._compiled is not None:
             raise UserError(f"[{what}] the kernel is compiled: add tensors and layers before compile()")
+        self.meta_tensors.follow()
 
     # ---- tensors ----------------------------------------------------------------------------------------------
 
@@ -83,8 +86,8 @@ class KernelTensors:
             raise UserError(f'[{what}] there is a tensor "{name}" already: take another name')
         return name
 
-    def _place(self, memory: TensorMemory, name: str, what: str) -> Storage:
-        """The storage of a piece of memory: the same one, if that memory was attached before."""
+    def _check_side(self, memory: TensorMemory, name: str, what: str) -> None:
+        """A kernel runs on one side, that of its first tensor if nobody says which."""
         if self._target is None:
             self._target = memory.device
         if memory.device != self._target.partition(":")[0]:
@@ -96,6 +99,10 @@ class KernelTensors:
                 f'[{what}] the tensor "{name}" lies in {side[memory.device]}, but the kernel is for '
                 f"{self._target}: {move}"
             )
+
+    def _place(self, memory: TensorMemory, name: str, what: str) -> Storage:
+        """The storage of a piece of memory: the same one, if that memory was attached before."""
+        self._check_side(memory, name, what)
         key = (memory.address, memory.shape, memory.dtype)
         storage = self._places.get(key)
         if storage is None:
@@ -123,7 +130,8 @@ class KernelTensors:
         name: Optional[str] = None,
         io_category: str = "cuda_tensor",
     ) -> DTensor:
-        """A tensor that lives within a run, in memory that the kernel finds for it. Row-major."""
+        """A tensor that lives within a run. The kernel finds memory for it and lays it out as it likes: ``strides`` may
+        be any with which no two elements overlap, and change nothing."""
         self._check_building("new_tensor")
         name = self._new_name("new_tensor", name)
         shape = check_dims(f'[new_tensor] the tensor "{name}"', dims)
@@ -135,13 +143,7 @@ class KernelTensors:
         if io_category != "cuda_tensor":
             raise UserError(f'[new_tensor] "{name}": io_category is {io_category!r}, want cuda_tensor')
         if strides is not None:
-            want = [1] * len(shape)
-            for d in range(len(shape) - 2, -1, -1):
-                want[d] = want[d + 1] * shape[d + 1]
-            if list(strides) != want:
-                raise UserError(
-                    f'[new_tensor] "{name}" is to have the strides {tuple(strides)}, want {tuple(want)}: row-major'
-                )
+            check_strides(f'[new_tensor] the tensor "{name}"', shape, strides)
         try:
             storage = Storage(name, dtype_name(dtype), None)
         except UserError as error:
@@ -230,26 +232,69 @@ class KernelTensors:
         """A small i32 table of the kernel's own, as a state of the graph."""
         import numpy
 
-        return self._internal_table(name, numpy.array(values, numpy.int32).reshape(shape or (-1,)))
-
-    def _internal_table(self, name: str, table: Any) -> int:
-        self._internals[name] = table
+        table = self._internals[name] = numpy.array(values, numpy.int32).reshape(shape or (-1,))
         return self._graph.state(name, "i32", list(table.shape))
 
     def _meta(self, name: str, what: str) -> DTensor:
         """A meta tensor that a layer cannot do without."""
         key = f"meta.{name}"
         if key not in self._tensors:
-            if self._meta_tensors.get(name) is None:
+            if self.meta_tensors.get(name) is None:
                 raise UserError(
                     f'[{what}] the meta tensor "{name}" is missing: pass meta_tensors={{"{name}": ...}} to '
                     "PersistentKernel"
                 )
-            memory = memory_of(self._meta_tensors[name], name)
-            if memory.dtype not in ("i32", "i64"):
-                raise UserError(f'[{what}] the meta tensor "{name}" is {memory.dtype}, want i32 or i64')
+            memory = self._meta_memory(name, self.meta_tensors[name], what)
             self._tensors[key] = DTensor(self, name, memory.shape, self._place(memory, key, what))
         return self._tensors[key]
+
+    @staticmethod
+    def _meta_memory(name: str, tensor: Any, what: str) -> TensorMemory:
+        memory = memory_of(tensor, name)
+        if memory.dtype not in ("i32", "i64"):
+            raise UserError(f'[{what}] the meta tensor "{name}" is {memory.dtype}, want i32 or i64')
+        return memory
+
+    def _meta_changed(self) -> None:
+        """Called when a meta tensor came or was replaced."""
+
+    def _replace_meta(self, name: str, tensor: Any) -> None:
+        """Another tensor takes the place of a meta tensor: before anything uses that, and before compile() if only
+        layers and the token loop do, which know it by name. UserError where it would have no effect."""
+        what = "meta_tensors"
+        self._check_alive(what)
+        used = self._tensors.get(f"meta.{name}")
+        if used is None:
+            return
+        storage = used._storage
+        assert storage.memory is not None
+        if self._compiled is not None:
+            raise UserError(
+                f'[{what}] "{name}" is in use by a compiled kernel: write into the tensor that is there, or make a new '
+                "PersistentKernel"
+            )
+        if tensor is None:
+            raise UserError(f'[{what}] "{name}" is in use by a layer or the token loop: it cannot be taken away')
+        memory = self._meta_memory(name, tensor, what)
+        self._check_side(memory, name, what)
+        if memory.shape != storage.memory.shape or memory.dtype != storage.dtype:
+            raise UserError(
+                f'[{what}] "{name}" is in use by a layer or the token loop as {storage.dtype} {list(used.dims)}, and '
+                f"the new one is {memory.dtype} {list(memory.shape)}: pass it to PersistentKernel"
+            )
+        key, old = (memory.address, memory.shape, memory.dtype), storage.memory
+        shared = (storage, self._places.get(key))
+        attached = [t.name for t in self._tensors.values() if t is not used and t._storage in shared]
+        if attached and memory.address != old.address:
+            raise UserError(
+                f'[{what}] "{name}" is in use by a layer or the token loop, and attached as "{attached[0]}", too: '
+                "replace it before attach_input()"
+            )
+        if storage.writer is not None and not memory.writable:
+            raise UserError(f'[{what}] the new "{name}" is read-only, but {storage.writer} writes it')
+        del self._places[(old.address, old.shape, old.dtype)]
+        self._places[key] = storage
+        storage.memory = memory
 
     def _check_step(self, step: DTensor, limit: int) -> None:
         self._step_limits.append((step, limit))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+import operator
+from typing import Any, Dict
 
 from megalith._megalith import UserError
 
@@ -32,21 +33,30 @@ DEFAULTS: Dict[str, Any] = {
     "eos_token_id": -1,
 }
 
+# Attributes of a kernel: those that are settled when it is made, and those that compile() takes up. eos_token_id and
+# trace_name count in the next run.
+SETTLED = (
+    "mode", "world_size", "mpi_rank", "max_seq_length", "max_num_batched_requests", "max_num_batched_tokens",
+    "max_num_pages", "page_size", "meta_tensors", "spec_decode_config", "test_mode",
+)  # fmt: skip
+UNTIL_COMPILE = (
+    "num_workers", "num_local_schedulers", "num_remote_schedulers", "profiler_tensor", "use_cutlass_kernel", "profile",
+)  # fmt: skip
+LEAST = {
+    "num_workers": 1, "num_local_schedulers": 0, "num_remote_schedulers": 0, "max_seq_length": 1,
+    "max_num_batched_requests": 1, "max_num_batched_tokens": 1, "max_num_pages": 1, "page_size": 1,
+    "eos_token_id": -(2**31),
+}  # fmt: skip
+
 
 def whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
-        raise UserError(f"[PersistentKernel] {name} is {value!r}, want a whole number of at least {least}")
-    return int(value)
-
-
-def check_meta(meta_tensors: Optional[Dict[str, Any]]) -> Dict[str, Any]:
-    if meta_tensors is None:
-        return {}
-    if not isinstance(meta_tensors, dict):
-        raise UserError(
-            f"[PersistentKernel] meta_tensors is a {type(meta_tensors).__name__}, want a dict of tensors by name"
-        )
-    for name in meta_tensors:
-        if name not in META:
-            raise UserError(f'[PersistentKernel] there is no meta tensor "{name}"; there are {", ".join(META)}')
-    return dict(meta_tensors)
+    number = None
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)
+        except TypeError:  # arrays have __index__, too, and refuse
+            pass
+    if number is None or not least <= number < 2**31:
+        at_least = f" of at least {least}" if least >= 0 else ""
+        raise UserError(f"[PersistentKernel] {name} is {value!r}, want a whole number{at_least}")
+    return number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 from typing import Any, Dict, List, Optional, Tuple
@@ -14,8 +13,11 @@ from megalith.attention_layers import AttentionLayers
 from megalith.dtensor import DTensor
 from megalith.kernel_tensors import KernelTensors
 from megalith.layers import DenseLayers
+from megalith.meta_tensors import MetaTensors
+from megalith.missing_layers import MissingLayers
+from megalith.mpk_graph import KNGraph, check_saved, save
 from megalith.operator_layers import OperatorLayers
-from megalith.parameters import DEFAULTS, MODES, SINGLE_PASS, check_meta, whole
+from megalith.parameters import DEFAULTS, LEAST, MODES, SETTLED, SINGLE_PASS, UNTIL_COMPILE, whole
 from megalith.tensors import numpy_dtype
 from megalith.token_layers import TokenLayers
 from megalith.token_loop import LOOP_META, TokenLoop
@@ -36,7 +38,7 @@ class _Bound:
         self._owners = owners
 
 
-class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers):
+class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers, MissingLayers):
     """A graph of layers that becomes one persistent kernel.
 
     Attach tensors, call layers, compile, run::
@@ -99,31 +101,45 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         self.mode = mode
         self.world_size = 1
         self.mpi_rank = 0
-        self.num_workers = whole("num_workers", num_workers, 1)
-        self.num_local_schedulers = whole("num_local_schedulers", num_local_schedulers, 0)
-        self.num_remote_schedulers = whole("num_remote_schedulers", num_remote_schedulers, 0)
-        self.max_seq_length = whole("max_seq_length", max_seq_length, 1)
-        self.max_num_batched_requests = whole("max_num_batched_requests", max_num_batched_requests, 1)
-        self.max_num_batched_tokens = whole("max_num_batched_tokens", max_num_batched_tokens, 1)
-        self.max_num_pages = whole("max_num_pages", max_num_pages, 1)
-        self.page_size = whole("page_size", page_size, 1)
+        self.num_workers = num_workers
+        self.num_local_schedulers = num_local_schedulers
+        self.num_remote_schedulers = num_remote_schedulers
+        self.max_seq_length = max_seq_length
+        self.max_num_batched_requests = max_num_batched_requests
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self.max_num_pages = max_num_pages
+        self.page_size = page_size
         self.trace_name = trace_name
-        self.profile = bool(profile) or profiler_tensor is not None
+        self.profiler_tensor = profiler_tensor
+        self.profile = bool(profile)
+        self.spec_decode_config = None
         self.use_cutlass_kernel = bool(use_cutlass_kernel)
-        self.eos_token_id = int(eos_token_id)
+        self.eos_token_id = eos_token_id
         self.test_mode = bool(test_mode)
 
         KernelTensors.__init__(self, target)
         self._runner: Optional[_Bound] = None
-        self._meta_tensors = check_meta(meta_tensors)
-        self.meta_tensors: Dict[str, Any] = dict(self._meta_tensors)
-        # Scripts that run their kernel step by step need not have all of it.
         self._loop: Optional[TokenLoop] = None
-        if not self.test_mode and mode not in SINGLE_PASS and not self._missing_for_loop():
+        self.meta_tensors = MetaTensors(self, meta_tensors)
+        self._meta_changed()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """An attribute that is changed counts, or is refused."""
+        if name in SETTLED and name in self.__dict__:
+            raise UserError(
+                f"[PersistentKernel] {name} is settled when the kernel is made: pass {name}=... to PersistentKernel"
+            )
+        if name in UNTIL_COMPILE and self.__dict__.get("_compiled") is not None:
+            raise UserError(f"[PersistentKernel] the kernel is compiled: change {name} before compile()")
+        object.__setattr__(self, name, whole(name, value, LEAST[name]) if name in LEAST else value)
+
+    def _meta_changed(self) -> None:
+        """Makes the token loop once all of its tables are there: scripts that run step by step need not have them."""
+        if self._loop is None and not self.test_mode and self.mode not in SINGLE_PASS and not self._missing_for_loop():
             self._loop = TokenLoop(self)
 
     def _missing_for_loop(self) -> List[str]:
-        return [name for name in LOOP_META if self._meta_tensors.get(name) is None]
+        return [name for name in LOOP_META if self.meta_tensors.get(name) is None]
 
     @classmethod
     def get_default_init_parameters(cls) -> Dict[str, Any]:
@@ -144,30 +160,55 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         unknown = set(kwargs) - {"eos_token_id"}
         if unknown:
             raise UserError(f"[compile] there is no option {min(unknown)!r}; there are output_dir and eos_token_id")
-        self.eos_token_id = int(kwargs.get("eos_token_id", self.eos_token_id))
-        if self._graph.num_nodes == 0:
-            raise UserError("[compile] the kernel has no layers: call some first")
-        if self._loop is not None:
-            self._loop.finish()
-        self._check_overlaps()
-        compiled = _megalith.compile(
-            self._graph, target=self.target, num_workers=self.num_workers, reuse_arena=not self.test_mode
-        )
+        self.eos_token_id = kwargs.get("eos_token_id", self.eos_token_id)
+        graph = self._whole_graph("compile")
+        compiled = self._compile(graph)
         if output_dir is not None:
-            os.makedirs(output_dir, exist_ok=True)
-            source = "test_rank0.cu" if compiled.is_cuda else "test_rank0.cpp"
-            with open(os.path.join(output_dir, source), "w", encoding="utf-8") as file:
-                file.write(compiled.source)
-            with open(os.path.join(output_dir, "task_graph_rank0.json"), "w", encoding="utf-8") as file:
-                file.write(compiled.tasks.to_json())
+            save(output_dir, compiled)
         memory = self._memory()
-        runner = _megalith.GraphRunner(self._graph, compiled, memory)
-        if self.profile:
+        runner = _megalith.GraphRunner(graph, compiled, memory)
+        if self._is_profiled():
             runner.profile(_PROFILED_ITERATIONS)
         if self._loop is not None:
             self._loop.bind(memory)
-        self._runner = _Bound(runner, [*self._places.values(), *self._internals.values()])
+        self._runner = _Bound(runner, [graph, *self._places.values(), *self._internals.values()])
+        self._graph = graph
         self._compiled = compiled
+
+    def _whole_graph(self, what: str) -> _megalith.Graph:
+        """The layers and, in a token loop, its node: a graph of its own, so that layers may still follow."""
+        if self._graph.num_nodes == 0:
+            raise UserError(f"[{what}] the kernel has no layers: call some first")
+        if self._loop is None:
+            graph = self._graph.copy()
+        else:
+            graph = self._loop.finish(what)
+        self._check_overlaps()
+        return graph
+
+    def _compile(self, graph: _megalith.Graph, plan_only: bool = False) -> _megalith.CompiledKernel:
+        return _megalith.compile(
+            graph,
+            target=self.target,
+            num_workers=self.num_workers,
+            plan_only=plan_only,
+            reuse_arena=not self.test_mode,
+        )
+
+    def load_mpk_kernel(self, output_dir: str, **kwargs: Any) -> None:
+        """compile() for a kernel that was written to ``output_dir`` before: UserError if these layers make another one
+        (``skip_validation=True`` does not look). Machine code is found in the cache, as always. ``eos_token_id`` is
+        compile()'s."""
+        self._check_building("load_mpk_kernel")
+        unknown = set(kwargs) - {"eos_token_id", "skip_validation"}
+        if unknown:
+            raise UserError(
+                f"[load_mpk_kernel] there is no option {min(unknown)!r}; there are output_dir, skip_validation and "
+                "eos_token_id"
+            )
+        if not kwargs.pop("skip_validation", False):
+            check_saved(output_dir, self._compile(self._whole_graph("load_mpk_kernel"), plan_only=True))
+        self.compile(**kwargs)
 
     # ---- running ----------------------------------------------------------------------------------------------
 
@@ -175,6 +216,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         self._check_alive(what)
         if self._runner is None:
             raise UserError(f"[{what}] the kernel is not compiled: call compile() first")
+        self.meta_tensors.follow()
         return self._runner
 
     def _finish_earlier_work(self, stream: Any) -> None:
@@ -227,8 +269,11 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
                 runner.run(0)
             self._write_profiles(runner)
 
+    def _is_profiled(self) -> bool:
+        return self.profile or self.profiler_tensor is not None
+
     def _write_profiles(self, runner: _Bound) -> None:
-        if self.profile:
+        if self._is_profiled():
             self._write_profile(".perfetto-trace", runner.trace())
             self._write_profile(".profile.html", runner.page())
 
@@ -271,7 +316,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         self._paged_limits.clear()
         self._step_limits.clear()
         self._token_limits.clear()
-        self._meta_tensors.clear()
+        self.meta_tensors.let_go()
 
     def __enter__(self) -> "PersistentKernel":
         return self
@@ -293,11 +338,30 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         assert self._compiled is not None
         return self._compiled
 
+    @property
+    def kn_graph(self) -> KNGraph:
+        """For scripts that write the task graph and the source to files themselves."""
+        return KNGraph(self)
+
+    @property
+    def total_num_requests(self) -> int:
+        """Requests that the token loop works through: the rows of the meta tensor ``tokens``."""
+        tokens = self.meta_tensors.get("tokens")
+        return self.max_num_batched_requests if tokens is None else int(tokens.shape[0])
+
+    def init_func(self, *_: Any, **__: Any) -> None:
+        """Nothing is to be prepared between runs: each begins with what the meta tensors say."""
+        self._ready("init_func")
+
+    init_request_func = init_func
+
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_layer"):
             if name[: -len("_layer")] in _megalith.Registry.shared():
                 return functools.partial(self.operator_layer, name[: -len("_layer")])
-            layers = sorted(n for n in dir(type(self)) if n.endswith("_layer") and not n.startswith("_"))
+            layers = sorted(
+                n for n in dir(type(self)) if n.endswith("_layer") and n[0] != "_" and not hasattr(MissingLayers, n)
+            )
             raise AttributeError(f"PersistentKernel has no {name} yet; there are {', '.join(layers)}")
         raise AttributeError(f"PersistentKernel has no attribute {name!r}")
 
@@ -306,15 +370,22 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         return f"<PersistentKernel for {self.target}, {state}: {self._graph.num_nodes} nodes>"
 
 
+# Scripts for MPK cut the columns of their padded vocabulary into a task a worker.
+_PADDED_VOCABULARY = 153600
+
+
 def get_configurations_from_gpu(rank: int = 0) -> Tuple[int, int]:
-    """(workers, schedulers) for the GPU of that rank: one worker for each of its multiprocessors, no schedulers.
-    Without a GPU: a worker for each usable core."""
+    """(workers, schedulers) for the GPU of that rank, or for the usable cores without a GPU: as many workers as there
+    are multiprocessors or cores, but no more than divide 153,600, to which scripts for MPK pad the vocabulary (128 of
+    an H100's 132); no schedulers."""
     try:
         devices = _megalith.cuda_devices()
     except _megalith.SystemError:
         devices = []
     if not devices:
-        return _megalith.default_num_workers("cpu"), 0
-    if not 0 <= rank < len(devices):
+        most = _megalith.default_num_workers("cpu")
+    elif not 0 <= rank < len(devices):
         raise UserError(f"[get_configurations_from_gpu] there is no GPU {rank}: there are {len(devices)}")
-    return devices[rank].num_multiprocessors, 0
+    else:
+        most = devices[rank].num_multiprocessors
+    return next(n for n in range(most, 0, -1) if _PADDED_VOCABULARY % n == 0), 0

@@ -49,7 +49,7 @@ class TokenLoop:
                         f'[PersistentKernel] the meta tensor "{name}" is read-only, but the token loop writes it'
                     )
                 tensor._storage.writer, tensor._storage.is_read = "the token loop", True
-        if kernel._meta_tensors.get("num_new_tokens") is not None:
+        if kernel.meta_tensors.get("num_new_tokens") is not None:
             self.tensors["num_new_tokens"] = kernel._meta("num_new_tokens", "PersistentKernel")
             self._want(self.tensors["num_new_tokens"], slots, "max_num_batched_requests")
         config = [_NO_TOKEN, kernel.max_seq_length, kernel.page_size, self.pages_per_slot, 0, 0, 0, 0]
@@ -64,22 +64,25 @@ class TokenLoop:
     def _add(self, graph: _megalith.Graph, ids: Dict[str, int]) -> None:
         graph.add(_NODE, _NODE, [ids[name] for name in _OPERANDS])
 
-    def finish(self) -> None:
-        """Ends the kernel's graph; called when all layers stand."""
+    def finish(self, what: str) -> _megalith.Graph:
+        """A copy of the kernel's graph with the loop's node behind its layers."""
         output = self.tensors["output_tokens"]
         if output._storage.writer is None:
             raise UserError(
-                '[compile] no layer writes the meta tensor "output_tokens", which the token loop takes in: '
+                f'[{what}] no layer writes the meta tensor "output_tokens", which the token loop takes in: '
                 "attach it and "
                 "end with argmax_layer, argmax_reduce_layer or sampling_layer on it"
             )
         kernel = self.kernel
         ids = {name: kernel._graph_tensor(t, (t.num_elements,)) for name, t in self.tensors.items()}
+        graph = kernel._graph.copy()
         for name, table in self.tables.items():
             if name not in ids:
-                ids[name] = kernel._internal_table(name, table)
-        self._add(kernel._graph, ids)
-        kernel._graph.set_gate(_NODE, ids["stop"])
+                kernel._internals[name] = table
+                ids[name] = graph.state(name, "i32", list(table.shape))
+        self._add(graph, ids)
+        graph.set_gate(_NODE, ids["stop"])
+        return graph
 
     def bind(self, memory: Dict[str, Tuple[int, bool, int, int]]) -> None:
         """Makes the kernel that lays out the first rows, on the same memory."""

@@ -131,8 +131,8 @@ def a_new_tensor_of_no_rows(b):
 
 
 @mistake
-def a_new_tensor_by_columns(b):
-    b.kernel.new_tensor(dims=(2, 4), strides=(1, 2), name="x")
+def a_new_tensor_whose_rows_overlap(b):
+    b.kernel.new_tensor(dims=(2, 4), strides=(3, 1), name="x")
 
 
 @mistake
@@ -226,12 +226,6 @@ def a_grid_that_does_not_divide(b):
 
 
 @mistake
-def a_grid_in_a_direction_that_cuts_nothing(b):
-    x, w, y = linear(b)
-    b.kernel.linear_layer(input=x, weight=w, output=y, grid_dim=(8, 2, 1))
-
-
-@mistake
 def a_grid_of_two_numbers(b):
     x, w, y = linear(b)
     b.kernel.linear_layer(input=x, weight=w, output=y, grid_dim=(8, 1))
@@ -245,15 +239,28 @@ def a_grid_of_zero_tasks(b):
 
 @mistake
 def tiles_within_a_panel_of_weights(b):
-    x, w, y = linear(b)
-    b.kernel.linear_layer(input=x, weight=w, output=y, grid_dim=(16, 1, 1))
-    b.kernel.compile()
+    g = megalith.Graph("g")
+    g.add("linear", "y", [g.state("x", "f32", [4, 64]), g.constant("w", "bf16", [128, 64])], tile={"n": 8})
+    megalith.compile(g)
 
 
 @mistake
-def a_wrong_block(b):
+def pieces_along_nothing(b):
+    g = megalith.Graph("g")
+    g.add("linear", "y", [g.state("x", "f32", [4, 64]), g.constant("w", "bf16", [128, 64])], pieces={"k": 8})
+
+
+@mistake
+def a_tile_and_pieces(b):
+    g = megalith.Graph("g")
+    x, w = g.state("x", "f32", [4, 64]), g.constant("w", "bf16", [128, 64])
+    g.add("linear", "y", [x, w], tile={"n": 16}, pieces={"n": 8})
+
+
+@mistake
+def a_block_of_no_threads(b):
     x, w, y = linear(b)
-    b.kernel.linear_layer(input=x, weight=w, output=y, grid_dim=(8, 1, 1), block_dim=(128, 1, 1))
+    b.kernel.linear_layer(input=x, weight=w, output=y, grid_dim=(8, 1, 1), block_dim=(0, 1, 1))
 
 
 @mistake
@@ -307,8 +314,10 @@ def a_read_only_output(b):
 
 @mistake
 def split_k_without_something_to_add_to(b):
-    x, w, y = linear(b)
-    b.kernel.splitk_linear_layer(input=x, weight=w, output=y, grid_dim=(8, 4, 1))
+    x, w, _ = linear(b)
+    b.kernel.splitk_linear_layer(
+        input=x, weight=w, output=b.kernel.new_tensor(dims=(4, 128), name="z"), grid_dim=(8, 4, 1)
+    )
 
 
 @mistake
@@ -359,7 +368,12 @@ def addends_of_different_shapes(b):
 
 @mistake
 def an_unknown_layer(b):
-    b.kernel.linear_fp8_layer()
+    b.kernel.linear_fp4_layer()
+
+
+@mistake
+def a_layer_of_mpk_that_is_not_built(b):
+    b.kernel.linear_fp8_layer(output=None)
 
 
 @mistake
@@ -487,6 +501,21 @@ def an_input_of_other_heads(b):
 @mistake
 def caches_of_different_shapes(b):
     paged(v_cache=(4, 16, 1, 32))
+
+
+@mistake
+def one_cache_for_keys_and_values(b):
+    b = Bench(meta_tensors=paged_meta(), **PAGED)
+    x, y, cache = b.attach("x", zeros(2, 256)), b.attach("y", zeros(2, 128)), b.attach("cache", zeros(4, 16, 1, 64))
+    b.kernel.paged_attention_layer(x, cache, cache, None, None, None, None, y)
+
+
+@mistake
+def one_tensor_for_parts_and_their_weights(b):
+    b = Bench(meta_tensors=paged_meta(), **PAGED)
+    x, k, v = b.attach("x", zeros(2, 3)), b.attach("k", zeros(4, 16, 1, 1)), b.attach("v", zeros(4, 16, 1, 1))
+    part = b.attach("part", zeros(2, 2, 1))
+    b.kernel.paged_attention_split_kv_layer(x, k, v, None, None, None, None, part, part, (1, 2))
 
 
 @mistake

@@ -144,12 +144,12 @@ def test_paged_in_chunks(bench, chunks):
     lse = b.output("lse", 6, chunks * per_group, groups, dtype=np.float32)
     part = b.output("part", 6, chunks * per_group * size, groups, dtype=np.float32)
     y = b.output("y", 6, groups * per_group * size)
-    params = (groups * per_group, size)
+    heads_in_all = groups * per_group
     b.kernel.paged_attention_split_kv_layer(
-        **tensors, lse=lse, output=part, attention_params=params, grid_dim=(3, groups, chunks)
+        **tensors, lse=lse, output=part, attention_params=(heads_in_all, chunks), grid_dim=(3, groups, chunks)
     )
     b.kernel.paged_attention_split_kv_merge_layer(
-        lse=lse, output_tmp=part, output=y, attention_params=params, grid_dim=(3, groups, 1)
+        lse=lse, output_tmp=part, output=y, attention_params=(heads_in_all, size), grid_dim=(3, groups, 1)
     )
     b.run()
     assert_right(b.value("y")[:4], expected, slack=512)

@@ -74,8 +74,24 @@ def test_attention_layers(size):
     lse = b.output("lse", 4, 2 * 2, 2, dtype=np.float32)
     part = b.output("part", 4, 2 * 2 * size, 2, dtype=np.float32)
     z = b.output("z", 4, 4 * size)
-    b.kernel.paged_attention_split_kv_layer(**tensors, lse=lse, output=part, attention_params=(4, size))
+    b.kernel.paged_attention_split_kv_layer(**tensors, lse=lse, output=part, attention_params=(4, 2))
     b.kernel.paged_attention_split_kv_merge_layer(lse=lse, output_tmp=part, output=z, attention_params=(4, size))
+    compiled(b.kernel.graph)
+
+
+def test_grids_of_any_size():
+    """Streams of weights do not come apart wherever a grid says so."""
+    b = Bench()
+    x, _ = b.input("x", 8, 512)
+    n, _ = b.input("n", 512)
+    mid, y = (b.kernel.new_tensor(dims=(8, 1152), name=name) for name in ("mid", "y"))
+    w, _ = b.input("w", 1152, 512)
+    b.kernel.linear_layer(input=x, weight=w, output=mid, grid_dim=(128, 2, 1), block_dim=(128, 1, 1))
+    b.kernel.rmsnorm_linear_layer(input=x, weight_norm=n, weight_linear=w, output=y, grid_dim=(96, 1, 1))
+    b.kernel.splitk_linear_layer(input=x, weight=w, output=mid, grid_dim=(64, 8, 1))
+    b.kernel.elementwise_add_layer(input_a=mid, input_b=y, output=b.output("z", 8, 1152), grid_dim=(8, 1, 1))
+    best = b.output("value", 8, 64), b.output("index", 8, 64, dtype=np.int64)
+    b.kernel.argmax_partial_layer(input=mid, output=best, grid_dim=(64, 1, 1), vocab_size=1000)
     compiled(b.kernel.graph)
 
 

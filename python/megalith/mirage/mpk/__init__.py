@@ -1,6 +1,17 @@
 """``mirage.mpk``: persistent kernels."""
 
-from megalith.mirage.mpk import persistent_kernel
+from megalith.mirage.mpk import base_dynamic_shard_loader, persistent_kernel, speculative
+from megalith.mirage.mpk.mpk import MPK, MirageModelConfig, MPKMetadata
 from megalith.mirage.mpk.persistent_kernel import PersistentKernel
+from megalith.mirage.mpk.speculative import spec_decode_class
 
-__all__ = ["PersistentKernel", "persistent_kernel"]
+__all__ = [
+    "MPK",
+    "MPKMetadata",
+    "MirageModelConfig",
+    "PersistentKernel",
+    "base_dynamic_shard_loader",
+    "persistent_kernel",
+    "spec_decode_class",
+    "speculative",
+]

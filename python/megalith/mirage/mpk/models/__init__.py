@@ -1,0 +1,1 @@
+"""``mirage.mpk.models``: builders of whole models, not built yet."""

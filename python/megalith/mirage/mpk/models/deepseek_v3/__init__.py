@@ -1,0 +1,1 @@
+"""``mirage.mpk.models.deepseek_v3``."""

@@ -1,0 +1,40 @@
+"""``mirage.mpk.speculative``: how tokens are to be guessed. A PersistentKernel takes None alone, so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from megalith._megalith import UserError
+
+
+@dataclass
+class SpecDecodeConfig:
+    method: str
+
+
+@dataclass
+class LookaheadConfig(SpecDecodeConfig):
+    method: str = "lookahead"
+    spec_length: int = 7
+
+
+@dataclass
+class PromptLookupConfig(SpecDecodeConfig):
+    method: str = "promptlookup"
+    ngram_size: int = 3
+    spec_length: int = 5
+
+
+def spec_decode_class(
+    spec_decode: Optional[str], ngram_size: int = 3, spec_length: int = 5
+) -> Optional[SpecDecodeConfig]:
+    """What a PersistentKernel takes as spec_decode_config: None for None, which is all that it takes until speculative
+    decoding is built."""
+    if spec_decode is None:
+        return None
+    if spec_decode == "lookahead":
+        return LookaheadConfig(spec_length=spec_length)
+    if spec_decode == "promptlookup":
+        return PromptLookupConfig(ngram_size=ngram_size, spec_length=spec_length)
+    raise UserError(f"[spec_decode_class] spec_decode is {spec_decode!r}, want None, promptlookup or lookahead")

@@ -1,0 +1,614 @@
+"""What scripts for MPK may write, line by line: grids, blocks, strides, names, and changes after the fact."""
+
+import importlib
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import reference
+from conftest import BF16, Bench, assert_right
+from test_attention import paged_case
+from test_token_loop import PROMPTS, Decoder, step_by_step, tables
+
+import megalith
+import megalith.persistent_kernel
+from megalith.mirage.mpk.persistent_kernel import PersistentKernel
+
+# ---- grids and blocks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block,y,z", [((128, 1, 1), 1, 1), ((256, 1, 1), 2, 1), ((64, 2, 1), 7, 3), ((1024, 1, 1), 1, 4), ((7, 1, 1), 5, 1)]
+)
+def test_a_block_and_a_direction_that_cuts_nothing_change_nothing(bench, block, y, z):
+    b = bench()
+    x, xv = b.input("x", 3, 64)
+    n, nv = b.input("n", 64)
+    w, wv = b.input("w", 96, 64, scale=1 / 8)
+    g, gv = b.input("g", 96, 48, scale=1 / 8)
+    r, rv = b.input("r", 3, 96)
+    outputs = {name: b.output(name, 3, 96) for name in ("linear", "residual", "norm_linear", "silu_linear", "sum")}
+    grid = {"grid_dim": (6, y, z), "block_dim": block}
+    rows = {"grid_dim": (3, y, z), "block_dim": block}
+    b.kernel.rmsnorm_layer(input=x, weight=n, output=b.output("norm", 3, 64), **rows)
+    b.kernel.linear_layer(input=x, weight=w, output=outputs["linear"], **grid)
+    b.kernel.linear_with_residual_layer(input=x, weight=w, residual=r, output=outputs["residual"], **grid)
+    b.kernel.rmsnorm_linear_layer(input=x, weight_norm=n, weight_linear=w, output=outputs["norm_linear"], **grid)
+    b.kernel.silu_mul_layer(input=r, output=b.output("silu", 3, 48), **grid)
+    b.kernel.silu_mul_linear_with_residual_layer(input=r, weight=g, residual=r, output=outputs["silu_linear"], **grid)
+    b.kernel.elementwise_add_layer(input_a=r, input_b=r, output=outputs["sum"], **rows)
+    b.kernel.identity_layer(input=r, output=b.output("same", 3, 96), **grid)
+    b.kernel.tensor_init_layer(input=b.output("zero", 3, 96), **rows)
+    b.kernel.argmax_layer(input=r, output=b.output("best", 3, 1, dtype=np.int64), **grid)
+    b.run()
+    linear, silu = reference.linear(xv, wv), reference.silu_mul(rv, 6)
+    roundings = 4 if b.target == "cuda" else 1
+    assert_right(b.value("norm"), reference.rmsnorm(xv, nv))
+    assert_right(b.value("linear"), linear, slack=256)
+    assert_right(b.value("residual"), reference.f64(rv) + linear, slack=256)
+    assert_right(
+        b.value("norm_linear"), reference.linear(reference.rmsnorm(xv, nv), wv), slack=256, roundings=roundings
+    )
+    assert_right(b.value("silu"), silu)
+    expected = reference.f64(rv) + reference.linear(reference.silu_mul(rv), gv)
+    assert_right(b.value("silu_linear"), expected, slack=256)
+    assert_right(b.value("sum"), 2 * reference.f64(rv))
+    assert np.array_equal(b.value("same"), rv) and not b.value("zero").astype(np.float32).any()
+    assert np.array_equal(b.value("best")[:, 0], np.argmax(rv.astype(np.float32), -1))
+
+
+@pytest.mark.parametrize("block", [(128,), (0, 1, 1), "256", (256.5, 1, 1)])
+def test_a_block_is_three_numbers(block):
+    b = Bench()
+    x, _ = b.input("x", 2, 16)
+    with pytest.raises(megalith.UserError, match="three whole numbers"):
+        b.kernel.tensor_init_layer(input=x, block_dim=block)
+
+
+@pytest.mark.parametrize(
+    "outputs,tasks", [(72, 9), (72, 24), (72, 72), (100, 20), (150, 50), (200, 8), (37, 37), (37, 1)]
+)
+def test_tiles_of_any_size(bench, outputs, tasks):
+    """Panels of weights lie together, so there may be fewer tasks; never another result."""
+    b = bench()
+    x, xv = b.input("x", 3, 200)
+    n, nv = b.input("n", 200)
+    w, wv = b.input("w", outputs, 200, scale=200**-0.5)
+    r, rv = b.input("r", 3, outputs)
+    init = b.normal(3, outputs, dtype=np.float32)
+    y, z, s = b.output("y", 3, outputs), b.output("z", 3, outputs), b.attach("s", init.copy())
+    grid = (tasks, 1, 1)
+    b.kernel.linear_layer(input=x, weight=w, output=y, grid_dim=grid)
+    b.kernel.linear_with_residual_layer(input=x, weight=w, residual=r, output=z, grid_dim=grid)
+    b.kernel.splitk_linear_layer(input=x, weight=w, output=s, grid_dim=(tasks, 8, 1))  # 25 columns each
+    b.kernel.rmsnorm_linear_layer(
+        input=x, weight_norm=n, weight_linear=w, output=b.output("m", 3, outputs), grid_dim=grid
+    )
+    b.run()
+    linear = reference.linear(xv, wv)
+    assert_right(b.value("y"), linear, slack=256)
+    assert_right(b.value("z"), reference.f64(rv) + linear, slack=256)
+    assert_right(b.value("s"), reference.f64(init) + linear, slack=256)
+    expected = reference.linear(reference.rmsnorm(xv, nv), wv)
+    assert_right(b.value("m"), expected, slack=256, roundings=4 if b.target == "cuda" else 1)
+
+
+def test_a_grid_of_whole_panels_is_followed():
+    for outputs, tasks, found in ((128, 8, 8), (128, 16, 8), (72, 9, 5), (72, 3, 3), (100, 2, 2)):
+        b = Bench()
+        x, _ = b.input("x", 2, 64)
+        w, _ = b.input("w", outputs, 64)
+        b.kernel.linear_layer(input=x, weight=w, output=b.output("y", 2, outputs), grid_dim=(tasks, 1, 1))
+        b.kernel.compile()
+        names = [task["name"] for task in json.loads(b.kernel.compiled.tasks.to_json())["tasks"]]
+        assert len({name.partition("n=")[2].partition(",")[0] for name in names}) == found, names
+
+
+@pytest.mark.parametrize("groups,tasks", [(6, 4), (6, 12), (4, 6), (48, 36), (5, 2), (3, 9)])
+def test_gates_and_ups_whatever_the_grid(bench, groups, tasks):
+    """The weights say how they take turns; a grid need not fit that."""
+    inner = groups * tasks * 2
+    b = bench()
+    x, xv = b.input("x", 3, 64)
+    gate, gv = b.input("gate", inner, 64, scale=1 / 8)
+    up, uv = b.input("up", inner, 64, scale=1 / 8)
+    w = b.kernel.shuffle_tensors([gate, up], 0, groups, name="w")
+    mid = b.output("mid", 3, 2 * inner, dtype=np.float32)
+    b.kernel.linear_layer(input=x, weight=w, output=mid)
+    b.kernel.silu_mul_layer(input=mid, output=b.output("y", 3, inner), grid_dim=(tasks, 1, 1))
+    b.run()
+    assert_right(b.value("y"), reference.silu(reference.linear(xv, gv)) * reference.linear(xv, uv), slack=256)
+
+
+@pytest.mark.parametrize("vocabulary,tasks", [(100, 7), (10, 8), (9, 6), (64, 64), (7, 100)])
+def test_argmax_of_chunks_that_do_not_come_out(bench, vocabulary, tasks):
+    b = bench()
+    x, xv = b.input("x", 5, vocabulary)
+    b.kernel.argmax_layer(input=x, output=b.output("y", 5, 1, dtype=np.int32), grid_dim=(tasks, 1, 1))
+    b.run()
+    assert np.array_equal(b.value("y")[:, 0], np.argmax(xv.astype(np.float32), -1))
+
+
+@pytest.mark.parametrize("vocabulary,chunks", [(100, 4), (75, 4), (50, 4), (1, 4), (100, 1), (51, 20)])
+def test_argmax_does_not_look_at_padding(bench, vocabulary, chunks):
+    b = bench()
+    logits = -1 - np.abs(b.normal(5, 100))
+    logits[:, vocabulary:] = 1  # what would win
+    x = b.attach("x", logits.astype(BF16))
+    value, index = b.output("value", 5, chunks), b.output("index", 5, chunks, dtype=np.int64)
+    b.kernel.argmax_partial_layer(
+        input=x, output=(value, index), grid_dim=(chunks, 1, 1), block_dim=(128, 1, 1), vocab_size=vocabulary
+    )
+    b.kernel.argmax_reduce_layer(input=(value, index), output=b.output("y", 5, 1, dtype=np.int64), grid_dim=(1, 1, 1))
+    b.run()
+    assert np.array_equal(b.value("y")[:, 0], np.argmax(logits[:, :vocabulary].astype(np.float32), -1))
+
+
+@pytest.mark.parametrize("size", [0, 101, "all"])
+def test_a_vocabulary_is_no_wider_than_its_columns(size):
+    b = Bench()
+    outputs = b.output("v", 2, 4), b.output("i", 2, 4, dtype=np.int32)
+    with pytest.raises(megalith.UserError, match=r"\[argmax_partial_layer\] vocab_size is"):
+        b.kernel.argmax_partial_layer(input=b.input("x", 2, 100)[0], output=outputs, vocab_size=size)
+
+
+def test_workers_divide_the_padded_vocabulary(monkeypatch):
+    class Device:
+        def __init__(self, count):
+            self.num_multiprocessors = count
+
+    def no_gpu():
+        raise megalith.SystemError("none")
+
+    found = {}
+    for count in range(1, 200):
+        monkeypatch.setattr(megalith._megalith, "cuda_devices", lambda count=count: [Device(count)])
+        found[count], schedulers = megalith.get_configurations_from_gpu(0)
+        assert 153600 % found[count] == 0 and count / 2 < found[count] <= count and schedulers == 0
+    assert found[132] == 128 and found[108] == 100 and found[148] == 128
+    monkeypatch.setattr(megalith._megalith, "cuda_devices", no_gpu)
+    monkeypatch.setattr(megalith._megalith, "default_num_workers", lambda target: 7)
+    assert megalith.get_configurations_from_gpu() == (6, 0)
+
+
+# ---- new tensors ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dims,strides",
+    [
+        ((3, 64), (64, 1)),
+        ((3, 64), (1, 3)),
+        ((3, 64), (80, 1)),
+        ((3, 64), (2, 7)),
+        ((1, 64), (5, 1)),
+        ((2, 3, 16), (48, 1, 3)),
+        ((2, 3, 16), (1, 32, 2)),
+        ((2, 3, 16), (100, 17, 1)),
+        ((2, 1, 3, 16), (1, 7, 2, 6)),
+        ((2, 3), (3, 2)),
+        ([2, 3], [np.int64(1), 2]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_strides_of_a_new_tensor_change_nothing(dims, strides, dtype):
+    b = Bench()
+    x, xv = b.input("x", *dims)
+    mid = b.kernel.new_tensor(dims=dims, strides=strides, dtype=dtype, name="mid")
+    y = b.output("y", *dims)
+    b.kernel.identity_layer(input=x, output=mid)
+    b.kernel.identity_layer(input=mid, output=y)
+    b.run()
+    assert np.array_equal(b.value("y"), xv)
+    assert np.array_equal(b.kernel.read(mid).astype(np.float32), xv.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "dims,strides",
+    [
+        ((4, 8), (1, 1)),
+        ((4, 8), (4, 1)),
+        ((4, 8), (0, 1)),
+        ((4, 8), (8, 0)),
+        ((4, 8), (3, 2)),
+        ((2, 3, 4), (12, 2, 1)),
+        ((2, 3, 4), (1, 1, 6)),
+        ((2, 4, 3), (4, 1, 4)),
+        ((8, 8, 8, 8), (512, 64, 8, 4)),
+    ],
+)
+def test_strides_that_overlap_are_refused_by_name(dims, strides):
+    b = Bench()
+    with pytest.raises(megalith.UserError, match=r'"mid" has the strides .* overlap'):
+        b.kernel.new_tensor(dims=dims, strides=strides, name="mid")
+    b.kernel.new_tensor(dims=dims, name="mid")  # the name is free
+
+
+@pytest.mark.parametrize("strides", [(8,), (8, 1, 1), (8, -1), (8.5, 1), "81", 8])
+def test_strides_are_a_number_a_dimension(strides):
+    with pytest.raises(megalith.UserError, match=r'"mid" has the strides .* want 2 whole numbers'):
+        Bench().kernel.new_tensor(dims=(4, 8), strides=strides, name="mid")
+
+
+# ---- layers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32])
+@pytest.mark.parametrize("grid", [None, (2, 4, 1), (8, 1, 1), (3, 16, 2)])
+def test_splitk_adds_to_what_a_tensor_holds(bench, dtype, grid):
+    b = bench()
+    x, xv = b.input("x", 2, 64)
+    w, wv = b.input("w", 48, 64, scale=1 / 8)
+    before = b.normal(2, 48, dtype=dtype)
+    y = b.attach("y", before.copy())
+    b.kernel.splitk_linear_layer(input=x, weight=w, output=y, grid_dim=grid)
+    b.run()
+    once = b.value("y").copy()
+    assert_right(once, reference.f64(before) + reference.linear(xv, wv), slack=256)
+    b.kernel.run_test_mode()
+    assert_right(b.value("y"), reference.f64(once) + reference.linear(xv, wv), slack=256)
+
+
+def test_splitk_adds_to_the_residual(bench):
+    """What a layer made, and what others still read."""
+    b = bench()
+    x, xv = b.input("x", 3, 64)
+    w, wv = b.input("w", 64, 64, scale=1 / 8)
+    h = b.kernel.new_tensor(dims=(3, 64), dtype="f32", name="h")
+    b.kernel.elementwise_add_layer(input_a=x, input_b=x, output=h)
+    b.kernel.identity_layer(input=h, output=b.output("before", 3, 64, dtype=np.float32))
+    b.kernel.splitk_linear_layer(input=x, weight=w, output=h, grid_dim=(4, 2, 1))
+    b.kernel.identity_layer(input=h, output=b.output("after", 3, 64, dtype=np.float32))
+    b.run()
+    assert_right(b.value("before"), 2 * reference.f64(xv))
+    assert_right(b.value("after"), 2 * reference.f64(xv) + reference.linear(xv, wv), slack=256)
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_splitk_may_begin_at_zero(bench, attached):
+    b = bench()
+    x, xv = b.input("x", 3, 64)
+    h, hv = b.input("h", 3, 64)
+    before = hv.copy()
+    w, wv = b.input("w", 64, 64, scale=1 / 8)
+    y = b.output("y", 3, 64) if attached else b.kernel.new_tensor(dims=(3, 64), name="y")
+    b.kernel.splitk_linear_layer(input=x, weight=w, output=y, grid_dim=(4, 2, 1), accumulate=False)
+    b.kernel.splitk_linear_layer(input=h, weight=w, output=h, grid_dim=(4, 2, 1), accumulate=False)  # in place
+    b.run()
+    found = b.value("y") if attached else b.kernel.read(y)
+    assert_right(found, reference.linear(xv, wv), slack=256)
+    assert_right(b.value("h"), reference.linear(before, wv), slack=256)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 5, 8])
+def test_split_kv_takes_its_chunks_from_attention_params(bench, chunks):
+    b, tensors, expected, _, (groups, per_group, size) = paged_case(
+        bench, 64, [1, 3, 0], [1, 200, 0], 6, 256, 16, with_norm=True, with_rope=True, heads=(2, 3, 32)
+    )
+    heads = groups * per_group
+    lse = b.kernel.new_tensor(
+        dims=(6, chunks * per_group, groups), strides=(chunks * heads, 1, chunks * per_group), dtype="f32", name="lse"
+    )
+    width = chunks * per_group * size
+    part = b.kernel.new_tensor(dims=(6, width, groups), strides=(groups * width, 1, width), dtype="f32", name="part")
+    y = b.output("y", 6, heads * size)
+    b.kernel.paged_attention_split_kv_layer(
+        **tensors, lse=lse, output=part, attention_params=(heads, chunks), grid_dim=(3, groups, chunks)
+    )
+    b.kernel.paged_attention_split_kv_merge_layer(
+        lse=lse, output_tmp=part, output=y, attention_params=[heads, size], grid_dim=(3, groups, 1)
+    )
+    b.run()
+    assert_right(b.value("y")[:4], expected, slack=512)
+
+
+@pytest.mark.parametrize(
+    "params,message",
+    [
+        ((6, 3), r'lse "lse" is \[6, 6, 2\], want \[6, 9, 2\]: 3 chunks of 3 heads'),
+        ((6, 32), r'lse "lse" is .* want \[6, 96, 2\]'),  # not head_dim
+        ((6, 300), "300 chunks, want 1 to 256"),
+        ((5, 2), "5 query heads cannot be shared"),
+        ((6,), r"want two whole numbers: \(query heads, chunks of the positions\)"),
+        ((6, 0), "want two whole numbers"),
+        (("6", 2), "want two whole numbers"),
+        (None, "want two whole numbers"),
+    ],
+)
+def test_wrong_attention_params_are_named(params, message):
+    b, tensors, _, _, _ = paged_case(
+        lambda **kind: Bench(**kind), 64, [1], [1], 6, 256, 16, with_norm=False, with_rope=False, heads=(2, 3, 32)
+    )
+    lse = b.kernel.new_tensor(dims=(6, 6, 2), dtype="f32", name="lse")
+    part = b.kernel.new_tensor(dims=(6, 6 * 32, 2), name="part")
+    with pytest.raises(megalith.UserError, match=message):
+        b.kernel.paged_attention_split_kv_layer(**tensors, lse=lse, output=part, attention_params=params)
+
+
+MISSING = """
+    moe_topk_softmax_routing_layer moe_topk_sigmoid_routing_layer moe_w13_linear_layer moe_w2_linear_layer
+    moe_w13_fp8_layer moe_w2_fp8_layer moe_silu_mul_layer moe_mul_sum_add_layer mla_kv_gather_layer
+    mla_kv_gather_split_layer mla_decode_layer mla_reduce_layer mla_prefill_layer mla_prefill_tp8_layer
+    mla_mtp_decode_layer mla_mtp_decode_tp2_layer mla_mtp_decode_tp4_layer mla_mtp_decode_tp8_layer
+    mla_mtp_decode_tp2_reduce_layer mla_mtp_decode_tp4_reduce_layer mla_mtp_decode_tp8_reduce_layer
+    single_batch_extend_attention_layer find_ngram_partial_layer find_ngram_global_layer prompt_lookup_spec_handler
+    draft_forward_layer_dispatcher target_verify_greedy_layer prompt_lookup_verify_handler verify_layer_dispatcher
+    mtp_token_scatter_layer mtp_prepare_verify_layer mtp_build_embed_input_layer softmax_gather_layer
+    mtp_float_scatter_layer prob_scatter_layer prob_extract_layer mtp_verify_probabilistic_layer
+    mtp_verify_strict_layer mtp_accept_commit_layer allreduce_layer linear_fp8_layer linear_fp8_with_residual_layer
+    quantize_fp8_layer
+""".split()
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_layer_that_is_not_built_says_so_by_name(name):
+    kernel = Bench().kernel
+    assert hasattr(kernel, name)
+    with pytest.raises(megalith.UserError, match=rf"^\[{name}\] this layer of MPK is not built yet"):
+        getattr(kernel, name)(1, grid_dim=(1, 1, 1), block_dim=(128, 1, 1), output=None)
+    x = kernel.attach_input(np.ones((2, 16), BF16), name="x")
+    kernel.tensor_init_layer(input=x)
+    kernel.compile()  # the refused layer left nothing behind
+
+
+def test_configurations_of_speculation_are_made_and_not_taken():
+    for method, length in (("promptlookup", 4), ("lookahead", 6)):
+        config = megalith.mirage.mpk.spec_decode_class(method, ngram_size=2, spec_length=length)
+        assert config.method == method and config.spec_length == length
+        with pytest.raises(megalith.UserError, match="speculative decoding is not built yet"):
+            PersistentKernel(spec_decode_config=config)
+    with pytest.raises(megalith.UserError, match="spec_decode is 'eagle', want"):
+        megalith.mirage.speculative.spec_decode_class("eagle")
+
+
+@pytest.mark.parametrize(
+    "module,name",
+    [
+        ("mirage", "MPK"),
+        ("mirage.mpk", "MPKMetadata"),
+        ("mirage.mpk.mpk", "MPK"),
+        ("mirage.mpk.mpk", "MirageModelConfig"),
+        ("mirage.mpk.models.graph_builder", "MirageModelConfig"),
+        ("mirage.mpk.models.deepseek_v3.builder", "DeepSeekV3Builder"),
+        ("mirage.mpk.base_dynamic_shard_loader", "BaseDynamicShardLoader"),
+        ("mirage", "new_kernel_graph"),
+    ],
+)
+def test_what_scripts_import_says_that_it_is_not_built(module, name):
+    found = getattr(importlib.import_module(f"megalith.{module}"), name)
+    with pytest.raises(megalith.UserError, match=rf"^\[{name}\] .* not built"):
+        found(mode="offline")
+
+
+# ---- the kernel object ----------------------------------------------------------------------------------------------
+
+
+def test_the_attributes_that_scripts_read():
+    meta = tables(3, 2, 5)
+    profiler = np.zeros(8, np.uint64)
+    kernel = PersistentKernel(
+        meta_tensors=meta, num_workers=2, num_local_schedulers=16, max_seq_length=40, max_num_batched_requests=2,
+        max_num_batched_tokens=5, max_num_pages=10, page_size=8, profiler_tensor=profiler, trace_name="t",
+        eos_token_id=7,
+    )  # fmt: skip
+    assert (kernel.mode, kernel.world_size, kernel.mpi_rank, kernel.test_mode) == ("offline", 1, 0, False)
+    assert (kernel.num_workers, kernel.num_local_schedulers, kernel.num_remote_schedulers) == (2, 16, 0)
+    assert (kernel.max_seq_length, kernel.max_num_batched_requests, kernel.max_num_batched_tokens) == (40, 2, 5)
+    assert (kernel.max_num_pages, kernel.page_size, kernel.eos_token_id, kernel.trace_name) == (10, 8, 7, "t")
+    assert kernel.total_num_requests == 3 and kernel.spec_decode_config is None and kernel.profiler_tensor is profiler
+    assert dict(kernel.meta_tensors) == meta and kernel.meta_tensors["step"] is meta["step"]
+    assert kernel.target_cc in (80, 86, 89, 90, 100)
+
+
+def test_a_task_graph_before_all_layers_stand():
+    b = Bench()
+    x, xv = b.input("x", 2, 64)
+    w, wv = b.input("w", 64)
+    y, z = b.output("y", 2, 64), b.output("z", 2, 64)
+    with pytest.raises(megalith.UserError, match=r"^\[generate_task_graph\] the kernel has no layers"):
+        b.kernel.kn_graph.generate_task_graph(num_gpus=1, my_gpu_id=0)
+    b.kernel.rmsnorm_layer(input=x, weight=w, output=y)
+    first = b.kernel.kn_graph.generate_task_graph(num_gpus=1, my_gpu_id=0)
+    b.kernel.identity_layer(input=y, output=z)
+    second = b.kernel.kn_graph.generate_task_graph()
+    assert len(json.loads(second["json_file"])["tasks"]) > len(json.loads(first["json_file"])["tasks"])
+    b.run()
+    assert np.array_equal(b.value("z"), b.value("y")) and b.kernel.kn_graph.generate_task_graph() == second
+    with pytest.raises(megalith.UserError, match="several GPUs are not built yet"):
+        b.kernel.kn_graph.generate_task_graph(num_gpus=2, my_gpu_id=0)
+
+
+def test_a_saved_kernel_is_loaded_if_it_is_the_same(tmp_path):
+    def made(columns=64, rows=2):
+        b = Bench()
+        x, b.xv = b.input("x", rows, columns)
+        w, b.wv = b.input("w", columns)
+        b.kernel.rmsnorm_layer(input=x, weight=w, output=b.output("y", rows, columns))
+        return b
+
+    with pytest.raises(megalith.UserError, match="cannot be read"):
+        made().kernel.load_mpk_kernel(str(tmp_path))
+    made().kernel.compile(output_dir=str(tmp_path))
+    b = made()
+    b.kernel.load_mpk_kernel(output_dir=str(tmp_path))
+    assert b.kernel.compiled.report.cache_hit or b.kernel.compiled.directory == ""
+    b.kernel.init_request_func()
+    b.kernel.run_test_mode()
+    assert_right(b.value("y"), reference.rmsnorm(b.xv, b.wv))
+    for other in (made(columns=128), made(rows=3)):
+        with pytest.raises(ValueError, match="is of another kernel"):
+            other.kernel.load_mpk_kernel(output_dir=str(tmp_path))
+        other.kernel.load_mpk_kernel(output_dir=str(tmp_path), skip_validation=True)
+        other.kernel.run_test_mode()
+        assert_right(other.value("y"), reference.rmsnorm(other.xv, other.wv))
+
+
+# ---- changes after the fact -----------------------------------------------------------------------------------------
+
+
+def embedding(b):
+    ids = b.attach("ids", np.zeros((4, 1), np.int64))
+    w, wv = b.input("w", 50, 64)
+    b.kernel.embed_layer(input=ids, weight=w, output=b.output("y", 4, 64))
+    return wv
+
+
+def texts(*tokens):
+    return np.array([tokens], np.int64)
+
+
+@pytest.mark.parametrize("of_whom", ["the kernel", "the caller"])
+@pytest.mark.parametrize("when", ["before layers", "before compile"])
+def test_a_meta_tensor_that_is_replaced_in_time_takes_effect(of_whom, when):
+    meta = {"tokens": texts(1, 2, 3, 4, 5, 6), "step": np.array([0], np.int32)}
+    kernel_meta = {}
+    b = Bench(max_seq_length=6)
+    b.kernel = PersistentKernel(test_mode=True, num_workers=2, meta_tensors=meta, max_seq_length=6)
+    kernel_meta = b.kernel.meta_tensors if of_whom == "the kernel" else meta
+
+    def replace():
+        kernel_meta["tokens"] = texts(9, 8, 7, 6, 5, 4)
+        kernel_meta["step"] = np.array([2], np.int32)
+
+    if when == "before layers":
+        replace()
+    wv = embedding(b)
+    if when == "before compile":
+        replace()
+    b.run()
+    assert np.array_equal(b.value("y"), wv[[7, 6, 5, 4]])
+
+
+@pytest.mark.parametrize("of_whom", ["the kernel", "the caller"])
+def test_a_meta_tensor_that_is_replaced_too_late_is_refused(of_whom):
+    meta = {"tokens": texts(1, 2, 3, 4), "step": np.array([0], np.int32)}
+    b = Bench(max_seq_length=4)
+    b.kernel = PersistentKernel(test_mode=True, num_workers=2, meta_tensors=meta, max_seq_length=4)
+    wv = embedding(b)
+    b.run()
+    kernel_meta = b.kernel.meta_tensors if of_whom == "the kernel" else meta
+    old = meta["step"]
+    with pytest.raises(megalith.UserError, match=r'^\[meta_tensors\] "step" is in use by a compiled kernel'):
+        kernel_meta["step"] = np.array([1], np.int32)
+        b.kernel.run_test_mode()
+    kernel_meta["step"] = old
+    b.kernel.run_test_mode()
+    assert np.array_equal(b.value("y"), wv[[1, 2, 3, 4]])
+
+
+def test_what_replaces_a_meta_tensor_must_fit():
+    meta = {"tokens": texts(1, 2, 3, 4), "step": np.array([0], np.int32)}
+    b = Bench(meta_tensors=meta, max_seq_length=4)
+    with pytest.raises(megalith.UserError, match='no meta tensor "steps"'):
+        b.kernel.meta_tensors["steps"] = np.array([0], np.int32)
+    embedding(b)
+    for wrong in (np.array([0, 0], np.int32), np.array([0], np.int64), np.array([0], np.float32), [0]):
+        with pytest.raises(megalith.UserError, match="step"):
+            b.kernel.meta_tensors["step"] = wrong
+    for remove in (b.kernel.meta_tensors.clear, lambda: b.kernel.meta_tensors.pop("step")):
+        with pytest.raises(megalith.UserError, match="is in use by a layer or the token loop"):
+            remove()
+    b.kernel.attach_input(b.kernel.meta_tensors["step"], name="s")
+    with pytest.raises(megalith.UserError, match='attached as "s"'):
+        b.kernel.meta_tensors["step"] = np.array([0], np.int32)
+
+
+def test_the_token_loop_takes_replaced_meta_tensors():
+    """One that it knows from the start, and one that came later."""
+    meta = tables(1, 1, 1)
+    meta["tokens"][0, :5] = PROMPTS[0]
+    late = meta.pop("prompt_lengths")
+    fresh = np.zeros_like(meta["tokens"])
+    fresh[0, :1] = PROMPTS[1]
+
+    class Late(Decoder):
+        def __init__(self):
+            original = PersistentKernel.compile
+
+            def compile_later(kernel):
+                kernel.meta_tensors["prompt_lengths"] = late
+                kernel.meta_tensors["tokens"] = fresh
+                original(kernel)
+
+            PersistentKernel.compile = compile_later
+            try:
+                super().__init__(meta, 1, 1, lambda array: array)
+            finally:
+                PersistentKernel.compile = original
+
+    late[0] = 1
+    decoder = Late()
+    decoder.kernel()
+    assert list(fresh[0]) == step_by_step(PROMPTS[1], -1) and not meta["tokens"][0, 5:].any()
+
+
+@pytest.mark.parametrize(
+    "name,value",
+    [
+        ("mode", "onepass"), ("world_size", 1), ("mpi_rank", 0), ("max_seq_length", 5), ("max_num_batched_requests", 2),
+        ("max_num_batched_tokens", 2), ("max_num_pages", 2), ("page_size", 2), ("test_mode", False),
+        ("meta_tensors", {}), ("spec_decode_config", object()),
+    ],
+)  # fmt: skip
+def test_a_settled_attribute_is_not_changed(name, value):
+    kernel = Bench().kernel
+    before = getattr(kernel, name)
+    with pytest.raises(megalith.UserError, match=rf"{name} is settled when the kernel is made"):
+        setattr(kernel, name, value)
+    assert getattr(kernel, name) is before
+
+
+@pytest.mark.parametrize(
+    "name,value",
+    [
+        ("num_workers", 1),
+        ("num_local_schedulers", 8),
+        ("use_cutlass_kernel", True),
+        ("profile", True),
+        ("profiler_tensor", 1),
+    ],
+)
+def test_an_attribute_counts_until_compile(name, value, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    b = Bench()
+    b.kernel.tensor_init_layer(input=b.output("y", 64, 64))
+    setattr(b.kernel, name, value)
+    b.run()
+    assert len(b.kernel.compiled.tasks.workers) == (1 if name == "num_workers" else 2)
+    assert (tmp_path / "mirage_0.perfetto-trace").exists() == name.startswith("profile")
+    with pytest.raises(megalith.UserError, match=rf"change {name} before compile\(\)"):
+        setattr(b.kernel, name, value)
+
+
+@pytest.mark.parametrize("name", ["num_workers", "eos_token_id", "num_local_schedulers"])
+@pytest.mark.parametrize("value", [None, "two", 1.5, [1, 2], True, 2**40])
+def test_a_number_stays_a_number(name, value):
+    for change in (lambda: setattr(Bench().kernel, name, value), lambda: PersistentKernel(**{name: value})):
+        with pytest.raises(megalith.UserError, match=rf"\[PersistentKernel\] {name} is .*, want a whole number"):
+            change()
+
+
+@pytest.mark.parametrize("name,value", [("dims", (8, 2)), ("name", "z"), ("dtype", "f32"), ("shape", (1,))])
+def test_a_tensor_is_not_changed(name, value):
+    b = Bench()
+    x, _ = b.input("x", 2, 8)
+    with pytest.raises(megalith.UserError, match=rf'{name} of "x" cannot be changed'):
+        setattr(x, name, value)
+    assert (x.name, x.dims, x.dtype) == ("x", (2, 8), "bf16")
+
+
+@pytest.mark.parametrize("paged", [True, False])
+@pytest.mark.parametrize("names", [("k_cache", "k_cache"), ("k_cache", "v_cache")])
+def test_one_tensor_is_not_both_caches(paged, names):
+    """Under one name or two."""
+    b = Bench(
+        meta_tensors=dict(tables(1, 1, 1), step=np.zeros(1, np.int32)), max_seq_length=40, max_num_pages=5, page_size=8
+    )
+    memory = np.zeros((5 if paged else 1, 8, 1, 32), ml_dtypes.bfloat16)
+    attached = {name: b.kernel.attach_input(memory, name=name) for name in set(names)}
+    layer = b.kernel.paged_attention_layer if paged else b.kernel.attention_layer
+    with pytest.raises(megalith.UserError, match=rf'k_cache "{names[0]}" and v_cache "{names[1]}" are one tensor'):
+        layer(
+            b.input("x", 1, 96)[0], attached[names[0]], attached[names[1]], None, None, None, None, b.output("y", 1, 32)
+        )
