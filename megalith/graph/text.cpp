@@ -60,6 +60,7 @@ std::string print(const Graph& graph) {
                         shape_text(tensor));
     if (!tensor.parts.empty())
       text += fmt::format(" = stacked({}) in {} groups", fmt::join(tensor.parts, ", "), tensor.groups);
+    if (tensor.any_layout) text += " in any layout";
     text += "\n";
   }
   for (const auto& [name, where] : graph.dynamic_sizes())
@@ -73,6 +74,7 @@ std::string print(const Graph& graph) {
         outputs.push_back(fmt::format("{}: {}", tensor.name, shape_text(tensor)));
     }
     text += fmt::format("{} = {}({})", fmt::join(outputs, ", "), node.op->name, fmt::join(inputs, ", "));
+    for (const std::string& size : node.op->extra_sizes) text += fmt::format(" {}={}", size, node.sizes.at(size));
     for (const auto& [name, value] : node.attributes) text += fmt::format(" {}={:.9g}", name, value);
     for (const auto& [iname, tile] : node.tile) text += fmt::format(" tile.{}={}", iname, tile);
     for (const auto& [iname, pieces] : node.pieces) text += fmt::format(" pieces.{}={}", iname, pieces);

@@ -9,7 +9,7 @@
 namespace megalith::graph {
 
 /// One line a tensor, then one line a node: `layer.0.q: f32[rows<=64, 256] = rmsnorm_linear(x, norm, weight)
-/// eps=1e-06`.
+/// eps=1e-06`. All that compiling depends on is in it, but for the operators' definitions: plans are kept by this text.
 std::string print(const Graph& graph);
 
 /// Every lowered kernel as loop-kernel text, each under a comment that says where it is used and by what body.

@@ -80,3 +80,23 @@ def test_a_state_that_is_written_is_no_constant():
         graph.make_constant(graph.find("y"))
     graph.make_constant(graph.find("x"))
     assert graph.tensor(graph.find("x")).kind == "constant"
+
+
+def test_sizes_that_no_shape_tells_tell_graphs_apart():
+    """The second of two graphs with the same shapes must not find the plan of the first."""
+    sources = set()
+    for groups in (1, 2, 8):
+        graph = megalith.Graph("groups")
+        x = graph.state("x", "f32", [3, 128])
+        graph.add("silu_mul_groups", "y", [x], sizes={"G": groups})
+        assert f" G={groups} " in str(graph)
+        for _ in range(2):
+            sources.add(megalith.compile(graph, plan_only=True).source)
+    assert len(sources) == 3
+
+
+def test_a_copy_of_a_graph_goes_its_own_way():
+    graph = mlp()
+    copy = graph.copy()
+    copy.add("copy", "again", [copy.find("y")])
+    assert (graph.num_nodes, copy.num_nodes) == (3, 4) and str(copy).startswith(str(graph))
