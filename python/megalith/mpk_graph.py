@@ -51,6 +51,11 @@ class KNGraph:
     def __init__(self, kernel: "PersistentKernel"):
         self._kernel = kernel
 
+    def __getattr__(self, name: str) -> None:
+        raise AttributeError(
+            f"kn_graph has no {name}: layers are methods of the kernel; there is generate_task_graph()"
+        )
+
     def generate_task_graph(self, num_gpus: int = 1, my_gpu_id: int = 0) -> Dict[str, str]:
         """The task graph ("json_file") and the source ("cuda_code", C++ for a CPU) of the layers so far, as compile()
         would make them now. More layers may follow."""

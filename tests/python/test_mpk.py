@@ -1,15 +1,13 @@
-"""What scripts for MPK may write, line by line: grids, blocks, strides, names, and changes after the fact."""
+"""What scripts for MPK may write, line by line: grids, blocks, strides, layers and names."""
 
 import importlib
 import json
 
-import ml_dtypes
 import numpy as np
 import pytest
 import reference
 from conftest import BF16, Bench, assert_right
 from test_attention import paged_case
-from test_token_loop import PROMPTS, Decoder, step_by_step, tables
 
 import megalith
 import megalith.persistent_kernel
@@ -66,32 +64,33 @@ def test_a_block_is_three_numbers(block):
         b.kernel.tensor_init_layer(input=x, block_dim=block)
 
 
-@pytest.mark.parametrize(
-    "outputs,tasks", [(72, 9), (72, 24), (72, 72), (100, 20), (150, 50), (200, 8), (37, 37), (37, 1)]
-)
-def test_tiles_of_any_size(bench, outputs, tasks):
+def test_tiles_of_any_size(bench):
     """Panels of weights lie together, so there may be fewer tasks; never another result."""
     b = bench()
+    cases = []
+    roundings = 4 if b.target == "cuda" else 1
     x, xv = b.input("x", 3, 200)
     n, nv = b.input("n", 200)
-    w, wv = b.input("w", outputs, 200, scale=200**-0.5)
-    r, rv = b.input("r", 3, outputs)
-    init = b.normal(3, outputs, dtype=np.float32)
-    y, z, s = b.output("y", 3, outputs), b.output("z", 3, outputs), b.attach("s", init.copy())
-    grid = (tasks, 1, 1)
-    b.kernel.linear_layer(input=x, weight=w, output=y, grid_dim=grid)
-    b.kernel.linear_with_residual_layer(input=x, weight=w, residual=r, output=z, grid_dim=grid)
-    b.kernel.splitk_linear_layer(input=x, weight=w, output=s, grid_dim=(tasks, 8, 1))  # 25 columns each
-    b.kernel.rmsnorm_linear_layer(
-        input=x, weight_norm=n, weight_linear=w, output=b.output("m", 3, outputs), grid_dim=grid
-    )
+    for outputs, tasks in ((72, 9), (72, 24), (72, 72), (100, 20), (150, 50), (200, 8), (37, 37), (37, 1)):
+        i = f"{outputs}_{tasks}"
+        w, wv = b.input(f"w{i}", outputs, 200, scale=200**-0.5)
+        r, rv = b.input(f"r{i}", 3, outputs)
+        init = b.normal(3, outputs, dtype=np.float32)
+        y, z, m = (b.output(f"{name}{i}", 3, outputs) for name in "yzm")
+        s = b.attach(f"s{i}", init.copy())
+        grid = (tasks, 1, 1)
+        b.kernel.linear_layer(input=x, weight=w, output=y, grid_dim=grid)
+        b.kernel.linear_with_residual_layer(input=x, weight=w, residual=r, output=z, grid_dim=grid)
+        b.kernel.splitk_linear_layer(input=x, weight=w, output=s, grid_dim=(tasks, 8, 1))  # 25 columns each
+        b.kernel.rmsnorm_linear_layer(input=x, weight_norm=n, weight_linear=w, output=m, grid_dim=grid)
+        linear = reference.linear(xv, wv)
+        cases.append((y.name, linear, 1))
+        cases.append((z.name, reference.f64(rv) + linear, 1))
+        cases.append((s.name, reference.f64(init) + linear, 1))
+        cases.append((m.name, reference.linear(reference.rmsnorm(xv, nv), wv), roundings))
     b.run()
-    linear = reference.linear(xv, wv)
-    assert_right(b.value("y"), linear, slack=256)
-    assert_right(b.value("z"), reference.f64(rv) + linear, slack=256)
-    assert_right(b.value("s"), reference.f64(init) + linear, slack=256)
-    expected = reference.linear(reference.rmsnorm(xv, nv), wv)
-    assert_right(b.value("m"), expected, slack=256, roundings=4 if b.target == "cuda" else 1)
+    for name, expected, rounded in cases:
+        assert_right(b.value(name), expected, slack=256, roundings=rounded)
 
 
 def test_a_grid_of_whole_panels_is_followed():
@@ -105,44 +104,55 @@ def test_a_grid_of_whole_panels_is_followed():
         assert len({name.partition("n=")[2].partition(",")[0] for name in names}) == found, names
 
 
-@pytest.mark.parametrize("groups,tasks", [(6, 4), (6, 12), (4, 6), (48, 36), (5, 2), (3, 9)])
-def test_gates_and_ups_whatever_the_grid(bench, groups, tasks):
+def test_gates_and_ups_whatever_the_grid(bench):
     """The weights say how they take turns; a grid need not fit that."""
-    inner = groups * tasks * 2
     b = bench()
+    cases = []
     x, xv = b.input("x", 3, 64)
-    gate, gv = b.input("gate", inner, 64, scale=1 / 8)
-    up, uv = b.input("up", inner, 64, scale=1 / 8)
-    w = b.kernel.shuffle_tensors([gate, up], 0, groups, name="w")
-    mid = b.output("mid", 3, 2 * inner, dtype=np.float32)
-    b.kernel.linear_layer(input=x, weight=w, output=mid)
-    b.kernel.silu_mul_layer(input=mid, output=b.output("y", 3, inner), grid_dim=(tasks, 1, 1))
+    for groups, tasks in ((6, 4), (6, 12), (4, 6), (48, 36), (5, 2), (3, 9)):
+        i, inner = f"{groups}_{tasks}", groups * tasks * 2
+        gate, gv = b.input(f"gate{i}", inner, 64, scale=1 / 8)
+        up, uv = b.input(f"up{i}", inner, 64, scale=1 / 8)
+        w = b.kernel.shuffle_tensors([gate, up], 0, groups, name=f"w{i}")
+        mid, y = b.output(f"mid{i}", 3, 2 * inner, dtype=np.float32), b.output(f"y{i}", 3, inner)
+        b.kernel.linear_layer(input=x, weight=w, output=mid)
+        b.kernel.silu_mul_layer(input=mid, output=y, grid_dim=(tasks, 1, 1))
+        cases.append((y.name, reference.silu(reference.linear(xv, gv)) * reference.linear(xv, uv)))
     b.run()
-    assert_right(b.value("y"), reference.silu(reference.linear(xv, gv)) * reference.linear(xv, uv), slack=256)
+    for name, expected in cases:
+        assert_right(b.value(name), expected, slack=256)
 
 
-@pytest.mark.parametrize("vocabulary,tasks", [(100, 7), (10, 8), (9, 6), (64, 64), (7, 100)])
-def test_argmax_of_chunks_that_do_not_come_out(bench, vocabulary, tasks):
+def test_argmax_of_chunks_that_do_not_come_out(bench):
     b = bench()
-    x, xv = b.input("x", 5, vocabulary)
-    b.kernel.argmax_layer(input=x, output=b.output("y", 5, 1, dtype=np.int32), grid_dim=(tasks, 1, 1))
+    cases = []
+    for vocabulary, tasks in ((100, 7), (10, 8), (9, 6), (64, 64), (7, 100)):
+        x, xv = b.input(f"x{vocabulary}", 5, vocabulary)
+        y = b.output(f"y{vocabulary}", 5, 1, dtype=np.int32)
+        b.kernel.argmax_layer(input=x, output=y, grid_dim=(tasks, 1, 1))
+        cases.append((y.name, xv))
     b.run()
-    assert np.array_equal(b.value("y")[:, 0], np.argmax(xv.astype(np.float32), -1))
+    for name, xv in cases:
+        assert np.array_equal(b.value(name)[:, 0], np.argmax(xv.astype(np.float32), -1))
 
 
-@pytest.mark.parametrize("vocabulary,chunks", [(100, 4), (75, 4), (50, 4), (1, 4), (100, 1), (51, 20)])
-def test_argmax_does_not_look_at_padding(bench, vocabulary, chunks):
+def test_argmax_does_not_look_at_padding(bench):
     b = bench()
-    logits = -1 - np.abs(b.normal(5, 100))
-    logits[:, vocabulary:] = 1  # what would win
-    x = b.attach("x", logits.astype(BF16))
-    value, index = b.output("value", 5, chunks), b.output("index", 5, chunks, dtype=np.int64)
-    b.kernel.argmax_partial_layer(
-        input=x, output=(value, index), grid_dim=(chunks, 1, 1), block_dim=(128, 1, 1), vocab_size=vocabulary
-    )
-    b.kernel.argmax_reduce_layer(input=(value, index), output=b.output("y", 5, 1, dtype=np.int64), grid_dim=(1, 1, 1))
+    cases = []
+    for vocabulary, chunks in ((100, 4), (75, 4), (50, 4), (1, 4), (100, 1), (51, 20)):
+        i = f"{vocabulary}_{chunks}"
+        logits = -1 - np.abs(b.normal(5, 100))
+        logits[:, vocabulary:] = 1  # what would win
+        x, y = b.attach(f"x{i}", logits.astype(BF16)), b.output(f"y{i}", 5, 1, dtype=np.int64)
+        value, index = b.output(f"value{i}", 5, chunks), b.output(f"index{i}", 5, chunks, dtype=np.int64)
+        b.kernel.argmax_partial_layer(
+            input=x, output=(value, index), grid_dim=(chunks, 1, 1), block_dim=(128, 1, 1), vocab_size=vocabulary
+        )
+        b.kernel.argmax_reduce_layer(input=(value, index), output=y, grid_dim=(1, 1, 1))
+        cases.append((y.name, logits[:, :vocabulary].astype(np.float32)))
     b.run()
-    assert np.array_equal(b.value("y")[:, 0], np.argmax(logits[:, :vocabulary].astype(np.float32), -1))
+    for name, logits in cases:
+        assert np.array_equal(b.value(name)[:, 0], np.argmax(logits, -1))
 
 
 @pytest.mark.parametrize("size", [0, 101, "all"])
@@ -175,9 +185,10 @@ def test_workers_divide_the_padded_vocabulary(monkeypatch):
 # ---- new tensors ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "dims,strides",
-    [
+def test_strides_of_a_new_tensor_change_nothing():
+    b = Bench()
+    cases = []
+    for dims, strides in (
         ((3, 64), (64, 1)),
         ((3, 64), (1, 3)),
         ((3, 64), (80, 1)),
@@ -189,19 +200,19 @@ def test_workers_divide_the_padded_vocabulary(monkeypatch):
         ((2, 1, 3, 16), (1, 7, 2, 6)),
         ((2, 3), (3, 2)),
         ([2, 3], [np.int64(1), 2]),
-    ],
-)
-@pytest.mark.parametrize("dtype", ["bf16", "f32"])
-def test_strides_of_a_new_tensor_change_nothing(dims, strides, dtype):
-    b = Bench()
-    x, xv = b.input("x", *dims)
-    mid = b.kernel.new_tensor(dims=dims, strides=strides, dtype=dtype, name="mid")
-    y = b.output("y", *dims)
-    b.kernel.identity_layer(input=x, output=mid)
-    b.kernel.identity_layer(input=mid, output=y)
+    ):
+        for dtype in ("bf16", "f32"):
+            i = len(cases)
+            x, xv = b.input(f"x{i}", *dims)
+            mid = b.kernel.new_tensor(dims=dims, strides=strides, dtype=dtype, name=f"mid{i}")
+            y = b.output(f"y{i}", *dims)
+            b.kernel.identity_layer(input=x, output=mid)
+            b.kernel.identity_layer(input=mid, output=y)
+            cases.append((y.name, mid, xv))
     b.run()
-    assert np.array_equal(b.value("y"), xv)
-    assert np.array_equal(b.kernel.read(mid).astype(np.float32), xv.astype(np.float32))
+    for name, mid, xv in cases:
+        assert np.array_equal(b.value(name), xv)
+        assert np.array_equal(b.kernel.read(mid).astype(np.float32), xv.astype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -234,20 +245,23 @@ def test_strides_are_a_number_a_dimension(strides):
 # ---- layers ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32])
-@pytest.mark.parametrize("grid", [None, (2, 4, 1), (8, 1, 1), (3, 16, 2)])
-def test_splitk_adds_to_what_a_tensor_holds(bench, dtype, grid):
+def test_splitk_adds_to_what_a_tensor_holds(bench):
     b = bench()
+    cases = []
     x, xv = b.input("x", 2, 64)
     w, wv = b.input("w", 48, 64, scale=1 / 8)
-    before = b.normal(2, 48, dtype=dtype)
-    y = b.attach("y", before.copy())
-    b.kernel.splitk_linear_layer(input=x, weight=w, output=y, grid_dim=grid)
+    for dtype in (BF16, np.float16, np.float32):
+        for grid in (None, (2, 4, 1), (8, 1, 1), (3, 16, 2)):
+            before = b.normal(2, 48, dtype=dtype)
+            y = b.attach(f"y{len(cases)}", before.copy())
+            b.kernel.splitk_linear_layer(input=x, weight=w, output=y, grid_dim=grid)
+            cases.append((y.name, before))
     b.run()
-    once = b.value("y").copy()
-    assert_right(once, reference.f64(before) + reference.linear(xv, wv), slack=256)
+    once = {name: b.value(name).copy() for name, _ in cases}
     b.kernel.run_test_mode()
-    assert_right(b.value("y"), reference.f64(once) + reference.linear(xv, wv), slack=256)
+    for name, before in cases:
+        assert_right(once[name], reference.f64(before) + reference.linear(xv, wv), slack=256)
+        assert_right(b.value(name), reference.f64(once[name]) + reference.linear(xv, wv), slack=256)
 
 
 def test_splitk_adds_to_the_residual(bench):
@@ -379,236 +393,3 @@ def test_what_scripts_import_says_that_it_is_not_built(module, name):
     found = getattr(importlib.import_module(f"megalith.{module}"), name)
     with pytest.raises(megalith.UserError, match=rf"^\[{name}\] .* not built"):
         found(mode="offline")
-
-
-# ---- the kernel object ----------------------------------------------------------------------------------------------
-
-
-def test_the_attributes_that_scripts_read():
-    meta = tables(3, 2, 5)
-    profiler = np.zeros(8, np.uint64)
-    kernel = PersistentKernel(
-        meta_tensors=meta, num_workers=2, num_local_schedulers=16, max_seq_length=40, max_num_batched_requests=2,
-        max_num_batched_tokens=5, max_num_pages=10, page_size=8, profiler_tensor=profiler, trace_name="t",
-        eos_token_id=7,
-    )  # fmt: skip
-    assert (kernel.mode, kernel.world_size, kernel.mpi_rank, kernel.test_mode) == ("offline", 1, 0, False)
-    assert (kernel.num_workers, kernel.num_local_schedulers, kernel.num_remote_schedulers) == (2, 16, 0)
-    assert (kernel.max_seq_length, kernel.max_num_batched_requests, kernel.max_num_batched_tokens) == (40, 2, 5)
-    assert (kernel.max_num_pages, kernel.page_size, kernel.eos_token_id, kernel.trace_name) == (10, 8, 7, "t")
-    assert kernel.total_num_requests == 3 and kernel.spec_decode_config is None and kernel.profiler_tensor is profiler
-    assert dict(kernel.meta_tensors) == meta and kernel.meta_tensors["step"] is meta["step"]
-    assert kernel.target_cc in (80, 86, 89, 90, 100)
-
-
-def test_a_task_graph_before_all_layers_stand():
-    b = Bench()
-    x, xv = b.input("x", 2, 64)
-    w, wv = b.input("w", 64)
-    y, z = b.output("y", 2, 64), b.output("z", 2, 64)
-    with pytest.raises(megalith.UserError, match=r"^\[generate_task_graph\] the kernel has no layers"):
-        b.kernel.kn_graph.generate_task_graph(num_gpus=1, my_gpu_id=0)
-    b.kernel.rmsnorm_layer(input=x, weight=w, output=y)
-    first = b.kernel.kn_graph.generate_task_graph(num_gpus=1, my_gpu_id=0)
-    b.kernel.identity_layer(input=y, output=z)
-    second = b.kernel.kn_graph.generate_task_graph()
-    assert len(json.loads(second["json_file"])["tasks"]) > len(json.loads(first["json_file"])["tasks"])
-    b.run()
-    assert np.array_equal(b.value("z"), b.value("y")) and b.kernel.kn_graph.generate_task_graph() == second
-    with pytest.raises(megalith.UserError, match="several GPUs are not built yet"):
-        b.kernel.kn_graph.generate_task_graph(num_gpus=2, my_gpu_id=0)
-
-
-def test_a_saved_kernel_is_loaded_if_it_is_the_same(tmp_path):
-    def made(columns=64, rows=2):
-        b = Bench()
-        x, b.xv = b.input("x", rows, columns)
-        w, b.wv = b.input("w", columns)
-        b.kernel.rmsnorm_layer(input=x, weight=w, output=b.output("y", rows, columns))
-        return b
-
-    with pytest.raises(megalith.UserError, match="cannot be read"):
-        made().kernel.load_mpk_kernel(str(tmp_path))
-    made().kernel.compile(output_dir=str(tmp_path))
-    b = made()
-    b.kernel.load_mpk_kernel(output_dir=str(tmp_path))
-    assert b.kernel.compiled.report.cache_hit or b.kernel.compiled.directory == ""
-    b.kernel.init_request_func()
-    b.kernel.run_test_mode()
-    assert_right(b.value("y"), reference.rmsnorm(b.xv, b.wv))
-    for other in (made(columns=128), made(rows=3)):
-        with pytest.raises(ValueError, match="is of another kernel"):
-            other.kernel.load_mpk_kernel(output_dir=str(tmp_path))
-        other.kernel.load_mpk_kernel(output_dir=str(tmp_path), skip_validation=True)
-        other.kernel.run_test_mode()
-        assert_right(other.value("y"), reference.rmsnorm(other.xv, other.wv))
-
-
-# ---- changes after the fact -----------------------------------------------------------------------------------------
-
-
-def embedding(b):
-    ids = b.attach("ids", np.zeros((4, 1), np.int64))
-    w, wv = b.input("w", 50, 64)
-    b.kernel.embed_layer(input=ids, weight=w, output=b.output("y", 4, 64))
-    return wv
-
-
-def texts(*tokens):
-    return np.array([tokens], np.int64)
-
-
-@pytest.mark.parametrize("of_whom", ["the kernel", "the caller"])
-@pytest.mark.parametrize("when", ["before layers", "before compile"])
-def test_a_meta_tensor_that_is_replaced_in_time_takes_effect(of_whom, when):
-    meta = {"tokens": texts(1, 2, 3, 4, 5, 6), "step": np.array([0], np.int32)}
-    kernel_meta = {}
-    b = Bench(max_seq_length=6)
-    b.kernel = PersistentKernel(test_mode=True, num_workers=2, meta_tensors=meta, max_seq_length=6)
-    kernel_meta = b.kernel.meta_tensors if of_whom == "the kernel" else meta
-
-    def replace():
-        kernel_meta["tokens"] = texts(9, 8, 7, 6, 5, 4)
-        kernel_meta["step"] = np.array([2], np.int32)
-
-    if when == "before layers":
-        replace()
-    wv = embedding(b)
-    if when == "before compile":
-        replace()
-    b.run()
-    assert np.array_equal(b.value("y"), wv[[7, 6, 5, 4]])
-
-
-@pytest.mark.parametrize("of_whom", ["the kernel", "the caller"])
-def test_a_meta_tensor_that_is_replaced_too_late_is_refused(of_whom):
-    meta = {"tokens": texts(1, 2, 3, 4), "step": np.array([0], np.int32)}
-    b = Bench(max_seq_length=4)
-    b.kernel = PersistentKernel(test_mode=True, num_workers=2, meta_tensors=meta, max_seq_length=4)
-    wv = embedding(b)
-    b.run()
-    kernel_meta = b.kernel.meta_tensors if of_whom == "the kernel" else meta
-    old = meta["step"]
-    with pytest.raises(megalith.UserError, match=r'^\[meta_tensors\] "step" is in use by a compiled kernel'):
-        kernel_meta["step"] = np.array([1], np.int32)
-        b.kernel.run_test_mode()
-    kernel_meta["step"] = old
-    b.kernel.run_test_mode()
-    assert np.array_equal(b.value("y"), wv[[1, 2, 3, 4]])
-
-
-def test_what_replaces_a_meta_tensor_must_fit():
-    meta = {"tokens": texts(1, 2, 3, 4), "step": np.array([0], np.int32)}
-    b = Bench(meta_tensors=meta, max_seq_length=4)
-    with pytest.raises(megalith.UserError, match='no meta tensor "steps"'):
-        b.kernel.meta_tensors["steps"] = np.array([0], np.int32)
-    embedding(b)
-    for wrong in (np.array([0, 0], np.int32), np.array([0], np.int64), np.array([0], np.float32), [0]):
-        with pytest.raises(megalith.UserError, match="step"):
-            b.kernel.meta_tensors["step"] = wrong
-    for remove in (b.kernel.meta_tensors.clear, lambda: b.kernel.meta_tensors.pop("step")):
-        with pytest.raises(megalith.UserError, match="is in use by a layer or the token loop"):
-            remove()
-    b.kernel.attach_input(b.kernel.meta_tensors["step"], name="s")
-    with pytest.raises(megalith.UserError, match='attached as "s"'):
-        b.kernel.meta_tensors["step"] = np.array([0], np.int32)
-
-
-def test_the_token_loop_takes_replaced_meta_tensors():
-    """One that it knows from the start, and one that came later."""
-    meta = tables(1, 1, 1)
-    meta["tokens"][0, :5] = PROMPTS[0]
-    late = meta.pop("prompt_lengths")
-    fresh = np.zeros_like(meta["tokens"])
-    fresh[0, :1] = PROMPTS[1]
-
-    class Late(Decoder):
-        def __init__(self):
-            original = PersistentKernel.compile
-
-            def compile_later(kernel):
-                kernel.meta_tensors["prompt_lengths"] = late
-                kernel.meta_tensors["tokens"] = fresh
-                original(kernel)
-
-            PersistentKernel.compile = compile_later
-            try:
-                super().__init__(meta, 1, 1, lambda array: array)
-            finally:
-                PersistentKernel.compile = original
-
-    late[0] = 1
-    decoder = Late()
-    decoder.kernel()
-    assert list(fresh[0]) == step_by_step(PROMPTS[1], -1) and not meta["tokens"][0, 5:].any()
-
-
-@pytest.mark.parametrize(
-    "name,value",
-    [
-        ("mode", "onepass"), ("world_size", 1), ("mpi_rank", 0), ("max_seq_length", 5), ("max_num_batched_requests", 2),
-        ("max_num_batched_tokens", 2), ("max_num_pages", 2), ("page_size", 2), ("test_mode", False),
-        ("meta_tensors", {}), ("spec_decode_config", object()),
-    ],
-)  # fmt: skip
-def test_a_settled_attribute_is_not_changed(name, value):
-    kernel = Bench().kernel
-    before = getattr(kernel, name)
-    with pytest.raises(megalith.UserError, match=rf"{name} is settled when the kernel is made"):
-        setattr(kernel, name, value)
-    assert getattr(kernel, name) is before
-
-
-@pytest.mark.parametrize(
-    "name,value",
-    [
-        ("num_workers", 1),
-        ("num_local_schedulers", 8),
-        ("use_cutlass_kernel", True),
-        ("profile", True),
-        ("profiler_tensor", 1),
-    ],
-)
-def test_an_attribute_counts_until_compile(name, value, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    b = Bench()
-    b.kernel.tensor_init_layer(input=b.output("y", 64, 64))
-    setattr(b.kernel, name, value)
-    b.run()
-    assert len(b.kernel.compiled.tasks.workers) == (1 if name == "num_workers" else 2)
-    assert (tmp_path / "mirage_0.perfetto-trace").exists() == name.startswith("profile")
-    with pytest.raises(megalith.UserError, match=rf"change {name} before compile\(\)"):
-        setattr(b.kernel, name, value)
-
-
-@pytest.mark.parametrize("name", ["num_workers", "eos_token_id", "num_local_schedulers"])
-@pytest.mark.parametrize("value", [None, "two", 1.5, [1, 2], True, 2**40])
-def test_a_number_stays_a_number(name, value):
-    for change in (lambda: setattr(Bench().kernel, name, value), lambda: PersistentKernel(**{name: value})):
-        with pytest.raises(megalith.UserError, match=rf"\[PersistentKernel\] {name} is .*, want a whole number"):
-            change()
-
-
-@pytest.mark.parametrize("name,value", [("dims", (8, 2)), ("name", "z"), ("dtype", "f32"), ("shape", (1,))])
-def test_a_tensor_is_not_changed(name, value):
-    b = Bench()
-    x, _ = b.input("x", 2, 8)
-    with pytest.raises(megalith.UserError, match=rf'{name} of "x" cannot be changed'):
-        setattr(x, name, value)
-    assert (x.name, x.dims, x.dtype) == ("x", (2, 8), "bf16")
-
-
-@pytest.mark.parametrize("paged", [True, False])
-@pytest.mark.parametrize("names", [("k_cache", "k_cache"), ("k_cache", "v_cache")])
-def test_one_tensor_is_not_both_caches(paged, names):
-    """Under one name or two."""
-    b = Bench(
-        meta_tensors=dict(tables(1, 1, 1), step=np.zeros(1, np.int32)), max_seq_length=40, max_num_pages=5, page_size=8
-    )
-    memory = np.zeros((5 if paged else 1, 8, 1, 32), ml_dtypes.bfloat16)
-    attached = {name: b.kernel.attach_input(memory, name=name) for name in set(names)}
-    layer = b.kernel.paged_attention_layer if paged else b.kernel.attention_layer
-    with pytest.raises(megalith.UserError, match=rf'k_cache "{names[0]}" and v_cache "{names[1]}" are one tensor'):
-        layer(
-            b.input("x", 1, 96)[0], attached[names[0]], attached[names[1]], None, None, None, None, b.output("y", 1, 32)
-        )

@@ -1,9 +1,10 @@
 # The tests of the Python package, in parts that take about as long. They take the package as it was built.
-set(python_layers test_layers.py test_mpk_script.py)
+set(python_layers test_layers.py)
+set(python_mpk test_mpk.py test_mpk_kernel.py test_mpk_script.py)
 set(python_attention test_attention.py test_operators.py test_profile.py)
 set(python_rest test_errors.py test_lifetime.py test_model.py test_examples.py test_graph.py test_docs.py test_cuda_compile.py test_token_loop.py
-                test_fake_gpu.py test_interrupt.py test_types.py test_mpk.py)
-foreach(part layers attention rest)
+                test_fake_gpu.py test_interrupt.py test_types.py)
+foreach(part layers mpk attention rest)
   list(TRANSFORM python_${part} PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/python/ OUTPUT_VARIABLE files)
   add_test(NAME python.${part} COMMAND ${Python_EXECUTABLE} -m pytest -q -p no:cacheprovider -rs ${files}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -14,7 +15,7 @@ foreach(part layers attention rest)
 endforeach()
 # A file that no part names would never run.
 file(GLOB python_files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/python CONFIGURE_DEPENDS python/test_*.py)
-list(REMOVE_ITEM python_files ${python_layers} ${python_attention} ${python_rest})
+list(REMOVE_ITEM python_files ${python_layers} ${python_mpk} ${python_attention} ${python_rest})
 if(python_files)
   message(FATAL_ERROR "tests/python/tests.cmake runs no ${python_files}")
 endif()
