@@ -1,6 +1,8 @@
 // Threads that help with work which one thread could do alone.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -10,5 +12,11 @@ namespace megalith {
 /// Up to `count` threads that run `work`. Where the system gives no more (a limit of processes, memory for stacks),
 /// fewer or none: the work takes longer then, and a warning says so. They are joined when the vector goes.
 std::vector<std::jthread> start_helpers(int count, const std::function<void()>& work);
+
+/// Calls work(i, is_over) for i from 0 to count - 1, each once, on this thread and up to num_threads - 1 helpers. The first
+/// exception, of `work` or of interruption_check(), which this thread asks every few tens of milliseconds, comes out when all
+/// have ended: what has not begun then is left out, and what takes long looks at `is_over`.
+void for_each_index(size_t count, int num_threads,
+                    const std::function<void(size_t i, const std::atomic<bool>& is_over)>& work);
 
 }  // namespace megalith

@@ -40,13 +40,11 @@ const graph::Tensor* scaled_by(const graph::Graph& graph, const graph::Tensor& t
 
 // The rows of a matrix, a stretch at a time, on every core that this process may use.
 void for_rows(int64_t num_rows, int64_t step, const std::function<void(int64_t begin, int64_t end)>& work) {
-  std::atomic<int64_t> next = 0;
-  auto run = [&] {
-    for (int64_t begin = next.fetch_add(step); begin < num_rows; begin = next.fetch_add(step))
-      work(begin, std::min(begin + step, num_rows));
-  };
-  const auto helpers = start_helpers(runtime::cpu_topology().num_usable() - 1, run);
-  run();
+  for_each_index(static_cast<size_t>((num_rows + step - 1) / step), runtime::cpu_topology().num_usable(),
+                 [&](size_t i, const std::atomic<bool>&) {
+                   const int64_t begin = static_cast<int64_t>(i) * step;
+                   work(begin, std::min(begin + step, num_rows));
+                 });
 }
 
 // Uniform in [centre - spread, centre + spread); cheap, since an 8-billion-parameter model is filled with it.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/interruption.h"
 #include "megalith/kernels/page_pairs.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/row_blocks.h"
@@ -231,6 +232,7 @@ LoweredGraph lower(const Graph& graph, const std::string& target) {
   std::map<std::string, int> used_names;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     if (result.kernel_of_node[n] < static_cast<int>(result.kernels.size())) continue;
+    interruption_check();
     const Node& node = graph.nodes()[n];
     LoweredKernel lowered;
     try {

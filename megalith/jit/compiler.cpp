@@ -174,28 +174,17 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
 
   // Commands that are left after a failure are not started.
   std::vector<ProcessResult> results(compile.size());
-  std::vector<std::exception_ptr> errors(compile.size());
-  std::atomic<size_t> next = 0;
   std::atomic<bool> failed = false;
-  auto work = [&] {
-    for (size_t i; !failed && (i = next++) < compile.size();) {
-      try {
-        results[i] = process_run(compile[i], directory, limits);
-        if (!results[i].ok()) failed = true;
-        if (progress) progress->advance();
-      } catch (...) {
-        errors[i] = std::current_exception();
-        failed = true;
-      }
-    }
-  };
-  {
-    const auto helpers = start_helpers(static_cast<int>(std::min(compile.size(), usable_cores())) - 1, work);
-    work();
-  }
+  for_each_index(compile.size(), static_cast<int>(usable_cores()), [&](size_t i, const std::atomic<bool>& is_over) {
+    if (failed) return;
+    PatienceLimits mine = limits;
+    mine.is_over = &is_over;
+    results[i] = process_run(compile[i], directory, mine);
+    if (!results[i].ok()) failed = true;
+    if (progress) progress->advance();
+  });
   CompileResult result;
   for (size_t i = 0; i < compile.size(); ++i) {
-    if (errors[i]) std::rethrow_exception(errors[i]);
     // A command that never ran has an exit code of -1 and no time.
     if (!results[i].ok() && results[i].ms > 0) return {results[i], compile[i], milliseconds_since(start)};
   }

@@ -45,6 +45,7 @@ double Patience::ms() const { return milliseconds_since(start_); }
 
 bool Patience::is_over() {
   interruption_check();
+  if (limits_.is_over && *limits_.is_over) return true;
   const auto spent = std::chrono::steady_clock::now() - start_;
   if (!told_ && spent >= limits_.notice) {
     told_ = true;

@@ -1,6 +1,7 @@
 // How long to wait for a compiler, be it a process or a library in this one, and what a user hears meanwhile.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -14,6 +15,8 @@ struct PatienceLimits {
   std::chrono::milliseconds timeout = kCompileTimeout;
   /// Most kernels take less; whoever waits longer wants to know for what.
   std::chrono::milliseconds notice = std::chrono::seconds(60);
+  /// Where it is part of something larger: set when that is over, and this as well.
+  const std::atomic<bool>* is_over = nullptr;
 };
 
 /// Looked at every few tens of milliseconds by whoever waits.

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "megalith/base/file.h"
+#include "megalith/base/interruption.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 
@@ -89,6 +90,7 @@ std::string Pipeline::dump_path() const {
 }
 
 void Pipeline::stage_begin(const StageSpec& spec) {
+  interruption_check();
   if (!spec.file.empty()) files_seen_.push_back(spec.file);
   if (options_.listener.stage_begins) options_.listener.stage_begins(kernel(), spec);
 }

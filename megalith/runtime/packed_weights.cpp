@@ -50,18 +50,13 @@ std::vector<Piece> pieces_of(const graph::Tensor& tensor, std::byte* to, const s
 }
 
 void pack_all(const std::vector<Piece>& pieces, const PackOptions& options, Progress& progress) {
-  std::atomic<size_t> next = 0;
-  auto work = [&] {
-    for (size_t i = next++; i < pieces.size(); i = next++) {
-      const Piece& piece = pieces[i];
-      const int64_t bytes = piece.num_rows * row_bytes(*piece.tensor);
-      pack_rows(*piece.tensor, piece.to, piece.from, piece.row, piece.num_rows);
-      if (options.release) options.release(piece.from + piece.row * row_bytes(*piece.tensor), bytes);
-      progress.advance(bytes);
-    }
-  };
-  const auto helpers = start_helpers(std::min(options.num_threads, static_cast<int>(pieces.size())) - 1, work);
-  work();
+  for_each_index(pieces.size(), options.num_threads, [&](size_t i, const std::atomic<bool>&) {
+    const Piece& piece = pieces[i];
+    const int64_t bytes = piece.num_rows * row_bytes(*piece.tensor);
+    pack_rows(*piece.tensor, piece.to, piece.from, piece.row, piece.num_rows);
+    if (options.release) options.release(piece.from + piece.row * row_bytes(*piece.tensor), bytes);
+    progress.advance(bytes);
+  });
 }
 
 }  // namespace

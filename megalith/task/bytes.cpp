@@ -4,7 +4,6 @@
 #include <atomic>
 #include <concepts>
 #include <cstring>
-#include <exception>
 #include <thread>
 #include <type_traits>
 
@@ -148,24 +147,13 @@ class Reader {
       block = rest_.substr(0, size);
       rest_.remove_prefix(size);
     }
-    std::vector<std::exception_ptr> errors(blocks.size());
-    std::atomic<size_t> next = 0;
-    const auto work = [&] {
-      for (size_t b = next++; b < blocks.size(); b = next++) try {
-          Reader block(blocks[b]);
-          const size_t end = std::min((b + 1) * kBlockTasks, tasks.size());
-          for (size_t t = b * kBlockTasks; t < end; ++t) block.read(tasks[t]);
-          if (!block.at_end()) fail("have something behind a block of tasks");
-        } catch (...) { errors[b] = std::current_exception(); }
-    };
-    {
-      const size_t most = std::min<size_t>(std::thread::hardware_concurrency(), 8);
-      const auto helpers =
-          start_helpers(static_cast<int>(std::max<size_t>(std::min(most, blocks.size()), 1)) - 1, work);
-      work();
-    }
-    for (const std::exception_ptr& error : errors)
-      if (error) std::rethrow_exception(error);
+    const unsigned most = std::min(std::thread::hardware_concurrency(), 8u);
+    for_each_index(blocks.size(), static_cast<int>(most), [&](size_t b, const std::atomic<bool>&) {
+      Reader block(blocks[b]);
+      const size_t end = std::min((b + 1) * kBlockTasks, tasks.size());
+      for (size_t t = b * kBlockTasks; t < end; ++t) block.read(tasks[t]);
+      if (!block.at_end()) fail("have something behind a block of tasks");
+    });
   }
   template <class T>
   requires requires(Reader& reader, T& value) { fields(reader, value); }

@@ -6,6 +6,7 @@
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
+#include "megalith/base/interruption.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/loop/domain.h"
@@ -161,7 +162,10 @@ class Partitioner {
 
   Partitioned run() {
     result_.buffers = buffers_of(graph_, lowered_.exchanged);
-    for (size_t n = 0; n < graph_.nodes().size(); ++n) add_node(static_cast<int>(n));
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) {
+      interruption_check();
+      add_node(static_cast<int>(n));
+    }
     return std::move(result_);
   }
 
