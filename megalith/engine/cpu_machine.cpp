@@ -32,7 +32,7 @@ class CpuMachine : public Machine {
     program_.profile_begin();
     launcher_.start();
   }
-  bool finished() const override { return launcher_.finished(); }
+  bool finished() const override { return launcher_.is_over(); }
   runtime::RunEnd wait() override { return launcher_.wait(); }
   void cancel() noexcept override { launcher_.cancel(); }
   bool take(runtime::MailRecord* record) override {

@@ -25,6 +25,7 @@ class Machine {
   virtual ~Machine() = default;
   /// Starts a run. `changed`: states whose bytes in the memory map the caller has changed since the last one.
   virtual void start(const std::vector<std::string>& changed) = 0;
+  /// Whether wait() will not block.
   virtual bool finished() const = 0;
   virtual runtime::RunEnd wait() = 0;
   virtual void cancel() noexcept = 0;

@@ -1,9 +1,15 @@
 #include "megalith/runtime/launcher.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <system_error>
+#include <thread>
 
+#include "megalith/base/interruption.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/runtime/cpu/worker.h"
@@ -26,9 +32,22 @@ constexpr u32 kSpinRoundsShared = 32;
 /// How long a run that was told to stop may take before the watchdog gives up on its workers.
 constexpr milliseconds kGrace(2000);
 
+/// How often whoever waits for a run looks whether it shall be interrupted.
+constexpr milliseconds kLook(20);
+
 enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
 
 }  // namespace
+
+/// The threads of a run, and what they wait on. They are their process's own: a fork has none of them, and no way to take
+/// down what they waited on.
+struct Launcher::Threads {
+  const pid_t process = ::getpid();
+  std::vector<std::thread> workers;
+  std::thread watchdog;
+  std::mutex mutex;              // only for the condition variable
+  std::condition_variable done;  // is_over()
+};
 
 Launcher::Launcher(WorkerEntry entry, LaunchImage& image, LaunchOptions options)
     : entry_(entry), image_(image), options_(options) {
@@ -45,6 +64,7 @@ Launcher::Launcher(WorkerEntry entry, LaunchImage& image, LaunchOptions options)
 }
 
 Launcher::~Launcher() {
+  leave_threads_of_another_process();
   cancel();
   join();
 }
@@ -55,6 +75,7 @@ RunEnd Launcher::run(u32 first_iteration) {
 }
 
 void Launcher::start(u32 first_iteration) {
+  leave_threads_of_another_process();
   MEGALITH_ASSERT(finished(), "[launch] {} is still running", image_.name());
   join();
   const u32 num_workers = image_.launch().num_workers;
@@ -62,18 +83,20 @@ void Launcher::start(u32 first_iteration) {
   if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
 
   hang_.clear();
+  has_given_up_.store(false, std::memory_order_relaxed);
+  threads_ = std::make_unique<Threads>();
   num_running_.store(num_workers, std::memory_order_relaxed);  // made visible by the threads' creation
   u32 started = 0;
   try {
     for (; started < num_workers; ++started) {
       const int core = cores_.empty() ? -1 : cores_[started];
-      workers_.emplace_back([this, worker = started, core] {
+      threads_->workers.emplace_back([this, worker = started, core] {
         if (core >= 0 && !pin_this_thread(core))
           log_debug("[launch] cannot pin a worker to core {}; it runs unpinned", core);
         worker_main(worker);
       });
     }
-    watchdog_ = std::thread([this] { watch(); });
+    threads_->watchdog = std::thread([this] { watch(); });
   } catch (const std::system_error& error) {
     cancel();
     num_running_.fetch_sub(num_workers - started, std::memory_order_acq_rel);
@@ -84,17 +107,44 @@ void Launcher::start(u32 first_iteration) {
 }
 
 RunEnd Launcher::wait() {
-  // The watchdog's thread ends when the workers have, or when it has given up on them.
-  if (watchdog_.joinable()) watchdog_.join();
-  if (!hang_.empty()) {
-    if (finished()) join();
-    throw HangError(hang_);
-  }
-  join();
+  leave_threads_of_another_process();
+  if (threads_) wait_for_threads();
   // A cancel that came after the last task changes nothing: the run is complete.
   for (u32 w = 0; w < image_.launch().num_workers; ++w)
     if (image_.launch().status[w].state == static_cast<u32>(WorkerState::aborted)) return RunEnd::cancelled;
   return RunEnd::finished;
+}
+
+void Launcher::wait_for_threads() {
+  std::unique_lock lock(threads_->mutex);
+  while (!threads_->done.wait_for(lock, kLook, [this] { return is_over(); })) {
+    if (load_relaxed(&image_.launch().control->abort) != 0) continue;  // it ends soon as it is
+    lock.unlock();
+    try {
+      interruption_check();
+    } catch (...) {
+      cancel();
+      lock.lock();
+      threads_->done.wait(lock, [this] { return is_over(); });
+      lock.unlock();
+      if (finished()) join();
+      throw;
+    }
+    lock.lock();
+  }
+  lock.unlock();
+  // The watchdog's thread ends when the workers have, or when it has given up on them.
+  if (threads_->watchdog.joinable()) threads_->watchdog.join();
+  const bool is_hang = !hang_.empty();
+  if (finished()) join();
+  if (is_hang) throw HangError(hang_);
+}
+
+void Launcher::leave_threads_of_another_process() noexcept {
+  if (!threads_ || threads_->process == ::getpid()) return;
+  threads_.release();  // NOLINT: see Threads
+  num_running_.store(0, std::memory_order_relaxed);
+  has_given_up_.store(false, std::memory_order_relaxed);
 }
 
 void Launcher::cancel() noexcept {
@@ -104,20 +154,21 @@ void Launcher::cancel() noexcept {
 
 void Launcher::worker_main(u32 worker) {
   entry_(&image_.launch(), worker);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(threads_->mutex);
   // release; pairs with the acquire in finished(): the caller may read the buffers then
   if (num_running_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    done_.notify_all();
+    threads_->done.notify_all();
     if (options_.mailbox != nullptr) mailbox_close(options_.mailbox);
   }
 }
 
 void Launcher::join() {
-  if (watchdog_.joinable()) watchdog_.join();
+  if (!threads_) return;
+  if (threads_->watchdog.joinable()) threads_->watchdog.join();
   if (!finished() && !hang_.empty())
     log_warn("[launch] {}: waiting for a worker that does not return from its task", image_.name());
-  for (std::thread& worker : workers_) worker.join();
-  workers_.clear();
+  for (std::thread& worker : threads_->workers) worker.join();
+  threads_.reset();
 }
 
 /// Counts quiet ticks instead of reading a clock, so that a stopped process (Ctrl-Z, a debugger, a suspended machine)
@@ -130,8 +181,8 @@ void Launcher::watch() {
 
   u32 last_sum = 0;
   int64_t idle_ms = 0;
-  std::unique_lock lock(mutex_);
-  while (!done_.wait_for(lock, tick, all_done)) {
+  std::unique_lock lock(threads_->mutex);
+  while (!threads_->done.wait_for(lock, tick, all_done)) {
     if (limit_ms == 0) continue;
     u32 sum = 0;
     for (u32 w = 0; w < launch.num_workers; ++w) sum += load_relaxed(&launch.status[w].tasks_done);
@@ -143,8 +194,11 @@ void Launcher::watch() {
     hang_ =
         hang_report(image_, launch.status, launch.events, idle_ms);  // before the abort changes what there is to see
     store_relaxed(&launch.control->abort, kAbortWatchdog);
-    if (!done_.wait_for(lock, kGrace, all_done))
+    if (!threads_->done.wait_for(lock, kGrace, all_done)) {
       hang_ += "\n  a worker does not return from its task; its thread ends with it, or with the process";
+      has_given_up_.store(true, std::memory_order_release);
+      threads_->done.notify_all();
+    }
     return;
   }
 }

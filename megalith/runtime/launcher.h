@@ -8,11 +8,9 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "megalith/base/error.h"
@@ -39,7 +37,7 @@ class Launcher {
  public:
   /// `image` must outlive the launcher; one launcher at a time runs it.
   Launcher(WorkerEntry entry, LaunchImage& image, LaunchOptions options = {});
-  /// Cancels a run in progress and waits for its threads.
+  /// Cancels a run in progress and waits for its threads; in a process forked meanwhile there are none to wait for.
   ~Launcher();
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -48,29 +46,34 @@ class Launcher {
   RunEnd run(u32 first_iteration = 0);
   /// Resets the image's counters and starts the workers. SystemError if a thread cannot be made.
   void start(u32 first_iteration = 0);
-  /// Until all workers have returned. HangError if the watchdog had to end the run.
+  /// Until all workers have returned. HangError if the watchdog had to end the run. What interruption_check() throws
+  /// meanwhile ends the run as cancel() does, and comes out when the workers have returned.
   RunEnd wait();
-  /// True once all workers have returned (or none was started): wait() will not block.
+  /// True once all workers have returned (or none was started).
   bool finished() const { return num_running_.load(std::memory_order_acquire) == 0; }
+  /// The same, or the watchdog has given up on one: wait() will not block.
+  bool is_over() const { return finished() || has_given_up_.load(std::memory_order_acquire); }
   /// Ends the run in progress within 100 ms plus what the longest task takes. From any thread, and from a signal
   /// handler.
   void cancel() noexcept;
 
  private:
+  struct Threads;
+
   void worker_main(u32 worker);
   void watch();
+  void wait_for_threads();
   void join();
+  void leave_threads_of_another_process() noexcept;
 
   WorkerEntry entry_;
   LaunchImage& image_;
   LaunchOptions options_;
   std::vector<int> cores_;  // one per worker to pin it to; empty if workers share cores
-  std::vector<std::thread> workers_;
-  std::thread watchdog_;
   std::atomic<u32> num_running_{0};
-  std::mutex mutex_;              // only for the condition variable
-  std::condition_variable done_;  // num_running_ reached 0
-  std::string hang_;              // the watchdog's report; read after it was joined
+  std::atomic<bool> has_given_up_{false};
+  std::unique_ptr<Threads> threads_;
+  std::string hang_;  // the watchdog's report; read after it was joined
 };
 
 }  // namespace megalith::runtime

@@ -2,15 +2,20 @@
 // promise.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "megalith/base/interruption.h"
 #include "runtime/test_kernel.h"
 
 namespace megalith::runtime {
@@ -79,6 +84,47 @@ TEST(Cancel, FromASignalHandler) {
   EXPECT_EQ(launcher.wait(), RunEnd::cancelled);
   EXPECT_LT(milliseconds_since(begin), 5000);
   std::signal(SIGUSR1, old);
+}
+
+// Ctrl-C in a host that takes signals itself; the launcher runs again afterwards.
+TEST(Cancel, AnInterruptionEndsTheWait) {
+  struct Interrupted {};
+  Endless endless;
+  LaunchImage image = endless.kernel.build();
+  Launcher launcher(test_entry, image);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    interruption_check_set([] { throw Interrupted(); });
+    const auto begin = Clock::now();
+    EXPECT_THROW(launcher.run(), Interrupted);
+    EXPECT_LT(milliseconds_since(begin), 5000);
+    EXPECT_TRUE(launcher.finished());
+    interruption_check_set(nullptr);
+  }
+}
+
+// A fork has none of the workers: nothing there waits for them, and runs of its own are right.
+TEST(Cancel, AForkDuringARunGoesOnWithoutIt) {
+  Endless endless;
+  LaunchImage image = endless.kernel.build();
+  auto launcher = std::make_unique<Launcher>(test_entry, image);
+  launcher->start();
+  while (endless.ran < 10) std::this_thread::yield();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const bool is_cancelled = launcher->wait() == RunEnd::finished;  // as far as the fork can see, it has no workers
+    launcher->start();
+    launcher->cancel();
+    launcher->wait();
+    launcher->start();
+    launcher.reset();
+    std::_Exit(is_cancelled ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  launcher->cancel();
+  EXPECT_EQ(launcher->wait(), RunEnd::cancelled);
 }
 
 TEST(Cancel, DestructorEndsARun) {
