@@ -1,6 +1,9 @@
 #include "megalith/jit/cuda/driver.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
@@ -74,6 +77,8 @@ constexpr Advice kAdvice[] = {
     {999, 999, kCardAdvice},
 };
 
+std::atomic<pid_t> opened_in{0};  // the process that started the driver
+
 }  // namespace
 
 CudaDriver::CudaDriver() : library(open_driver()) {
@@ -85,6 +90,7 @@ CudaDriver::CudaDriver() : library(open_driver()) {
         fmt::format("{} (this driver is for CUDA {}, Megalith wants one for 12.0 or newer)", error.what(), version()));
   }
   check(init(0), "starting the driver (cuInit)");
+  opened_in.store(::getpid(), std::memory_order_relaxed);
 }
 
 void CudaDriver::bind_all() {
@@ -105,6 +111,7 @@ void CudaDriver::bind_all() {
   library.bind(memory_allocate, "cuMemAlloc_v2");
   library.bind(memory_free, "cuMemFree_v2");
   library.bind(memory_set, "cuMemsetD8_v2");
+  library.bind(pointer_attribute, "cuPointerGetAttribute");
   library.bind(host_allocate, "cuMemHostAlloc");
   library.bind(host_free, "cuMemFreeHost");
   library.bind(copy_to_device, "cuMemcpyHtoD_v2");
@@ -133,7 +140,16 @@ void CudaDriver::bind_all() {
 
 const CudaDriver& CudaDriver::get() {
   static const CudaDriver driver;
+  if (is_of_another_process())
+    throw SystemError(
+        "[cuda] this process was forked from one that had opened the GPU, which a fork cannot use: load or compile "
+        "after the fork, or start processes with \"spawn\" (multiprocessing.set_start_method)");
   return driver;
+}
+
+bool CudaDriver::is_of_another_process() {
+  const pid_t process = opened_in.load(std::memory_order_relaxed);
+  return process != 0 && process != ::getpid();
 }
 
 void CudaDriver::check(CudaCode code, const std::string& what) const {

@@ -35,7 +35,7 @@ struct CudaLaunchConfig {
   unsigned num_attributes;
 };
 
-constexpr CudaCode kCudaOutOfMemory = 2, kCudaNotReady = 600;
+constexpr CudaCode kCudaInvalidValue = 1, kCudaOutOfMemory = 2, kCudaNotReady = 600;
 
 struct CudaDriver {
   SharedLibrary library;
@@ -57,6 +57,7 @@ struct CudaDriver {
   CudaCode (*memory_allocate)(CudaAddress*, size_t);
   CudaCode (*memory_free)(CudaAddress);
   CudaCode (*memory_set)(CudaAddress, unsigned char, size_t);
+  CudaCode (*pointer_attribute)(void*, int, CudaAddress);
   CudaCode (*host_allocate)(void**, size_t, unsigned);
   CudaCode (*host_free)(void*);
   CudaCode (*copy_to_device)(CudaAddress, const void*, size_t);
@@ -88,8 +89,10 @@ struct CudaDriver {
   /// Opens the driver that MEGALITH_CUDA_DRIVER names, or the system's, and starts it. Everyone uses get().
   CudaDriver();
   /// SystemError if there is no driver (with the places where it was looked for), or if it is too old or does not
-  /// start.
+  /// start; and in a process that was forked after it was opened, where it does not work.
   static const CudaDriver& get();
+  /// Whether this is such a process.
+  static bool is_of_another_process();
   /// SystemError "[cuda] WHAT failed: CUDA_ERROR_... (words); what to try" unless `code` is success.
   void check(CudaCode code, const std::string& what) const;
   /// "13.0": the newest CUDA that the driver knows.

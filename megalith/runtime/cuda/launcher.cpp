@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/base/interruption.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/runtime/cpu/sync.h"
@@ -23,6 +27,8 @@ constexpr milliseconds kTick(1);
 /// How long it looks without a pause first, if nobody reads a mailbox meanwhile: a few runs of one graph take less, and
 /// whoever waits for them, or times them, should not wait for a tick.
 constexpr milliseconds kBusy(20);
+/// How often whoever waits for a run looks whether it shall be interrupted.
+constexpr milliseconds kLook(20);
 /// How often it counts the tasks done; a copy of a few KB.
 constexpr int64_t kCountEveryMs = 250;
 /// How long a run that was told to stop may make no progress before nobody waits for it any more: its workers run the
@@ -33,8 +39,20 @@ enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
 
 }  // namespace
 
+/// The thread that looks after a run, and what others wait on for its end. A forked process has neither, and cannot take
+/// them down.
+struct CudaLauncher::Watcher {
+  std::thread thread;
+  std::mutex mutex;               // only for the condition variable
+  std::condition_variable ended;  // running_ became false
+
+  void join() {
+    if (thread.joinable()) thread.join();
+  }
+};
+
 CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options)
-    : program_(program), options_(options), context_(program.ordinal()) {
+    : program_(program), options_(options), context_(program.ordinal()), watcher_(std::make_unique<Watcher>()) {
   if (options_.watchdog_ms < 0) options_.watchdog_ms = option_integer("MEGALITH_WATCHDOG_MS");
   const CudaDriver& driver = CudaDriver::get();
   driver.check(driver.stream_create(&run_stream_, kNonBlocking), "making a stream");
@@ -46,7 +64,11 @@ CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options)
 
 CudaLauncher::~CudaLauncher() {
   cancel();
-  if (watcher_.joinable()) watcher_.join();
+  if (CudaDriver::is_of_another_process()) {
+    watcher_.release();  // NOLINT: left behind
+    return;
+  }
+  watcher_->join();
   if (gpu_is_abandoned()) return;
   const CudaDriver& driver = CudaDriver::get();
   driver.stream_destroy(side_stream_);
@@ -60,7 +82,7 @@ RunEnd CudaLauncher::run(u32 first_iteration) {
 
 void CudaLauncher::start(u32 first_iteration) {
   MEGALITH_ASSERT(finished(), "[cuda] {} is still running", program_.image().name());
-  if (watcher_.joinable()) watcher_.join();
+  watcher_->join();
   hang_.clear();
   failure_.clear();
   cancel_.store(false, std::memory_order_relaxed);
@@ -68,17 +90,36 @@ void CudaLauncher::start(u32 first_iteration) {
   if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
   program_.launch(run_stream_, first_iteration);
   running_.store(true, std::memory_order_release);
-  watcher_ = std::thread([this] { watch(); });
+  watcher_->thread = std::thread([this] { watch(); });
 }
 
 RunEnd CudaLauncher::wait() {
-  if (watcher_.joinable()) watcher_.join();
+  if (CudaDriver::is_of_another_process()) return RunEnd::cancelled;
+  wait_for_end();
   if (!hang_.empty()) throw HangError(hang_);
   if (!failure_.empty()) throw SystemError(failure_);
   const auto* status = status_.data<WorkerStatus>();
   for (u32 w = 0; w < program_.image().launch().num_workers; ++w)
     if (status[w].state == static_cast<u32>(WorkerState::aborted)) return RunEnd::cancelled;
   return RunEnd::finished;
+}
+
+void CudaLauncher::wait_for_end() {
+  std::unique_lock lock(watcher_->mutex);
+  while (!watcher_->ended.wait_for(lock, kLook, [this] { return finished(); })) {
+    if (cancel_.load(std::memory_order_relaxed)) continue;  // it ends soon as it is
+    lock.unlock();
+    try {
+      interruption_check();
+    } catch (...) {
+      cancel();
+      watcher_->join();
+      throw;
+    }
+    lock.lock();
+  }
+  lock.unlock();
+  watcher_->join();
 }
 
 void CudaLauncher::send_abort(u32 reason) {
@@ -166,7 +207,11 @@ void CudaLauncher::watch() {
     }
     if (failure_.empty()) fetch_status();
   } catch (const std::exception& error) { failure_ = error.what(); }
-  running_.store(false, std::memory_order_release);
+  {
+    const std::lock_guard lock(watcher_->mutex);
+    running_.store(false, std::memory_order_release);
+    watcher_->ended.notify_all();
+  }
   if (options_.mailbox != nullptr) mailbox_close(options_.mailbox);
 }
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
-#include <thread>
 
 #include "megalith/runtime/cuda/program.h"
 #include "megalith/runtime/launcher.h"
@@ -23,14 +23,18 @@ class CudaLauncher {
 
   RunEnd run(u32 first_iteration = 0);
   void start(u32 first_iteration = 0);
-  /// Until all workers have returned. HangError if the watchdog had to end the run, SystemError if the GPU did.
+  /// Until all workers have returned. HangError if the watchdog had to end the run, SystemError if the GPU did. What
+  /// interruption_check() throws meanwhile ends the run as cancel() does.
   RunEnd wait();
   bool finished() const { return !running_.load(std::memory_order_acquire); }
   /// From any thread, and from a signal handler: the thread that looks after the run passes it on within milliseconds.
   void cancel() noexcept { cancel_.store(true, std::memory_order_relaxed); }
 
  private:
+  struct Watcher;
+
   void watch();
+  void wait_for_end();
   void send_abort(u32 reason);
   void fetch_status();
   struct Progress {
@@ -45,7 +49,7 @@ class CudaLauncher {
   jit::CudaStream run_stream_ = nullptr, side_stream_ = nullptr;  // copies pass the running kernel on the second
   PinnedMemory status_, events_, abort_;                          // the host's copies
   std::atomic<bool> running_{false}, cancel_{false};
-  std::thread watcher_;
+  std::unique_ptr<Watcher> watcher_;
   std::string hang_, failure_;  // read after the watcher was joined
 };
 

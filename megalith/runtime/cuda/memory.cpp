@@ -29,7 +29,7 @@ void abandon_gpu(const std::string& why) {
   is_abandoned.store(true, std::memory_order_release);
 }
 
-bool gpu_is_abandoned() { return is_abandoned.load(std::memory_order_acquire); }
+bool gpu_is_abandoned() { return is_abandoned.load(std::memory_order_acquire) || CudaDriver::is_of_another_process(); }
 
 CudaContextHold::CudaContextHold(jit::CudaDevice device) : device_(device) {
   const CudaDriver& driver = CudaDriver::get();
@@ -61,12 +61,13 @@ bool CudaContextHold::enter() const noexcept {
 }
 
 void CudaContextHold::leave() noexcept {
+  if (CudaDriver::is_of_another_process()) return;
   jit::CudaContext popped = nullptr;
   CudaDriver::get().context_pop(&popped);
 }
 
 CudaContextGuard::CudaContextGuard(int ordinal) {
-  if (gpu_is_abandoned()) {
+  if (is_abandoned.load(std::memory_order_acquire)) {
     const std::lock_guard guard(why_mutex);
     throw SystemError(why_abandoned);
   }

@@ -14,7 +14,7 @@ namespace megalith::runtime {
 /// is freed before the process ends, which frees all of it, and no new context is taken. `why`: what whoever wants one
 /// is told.
 void abandon_gpu(const std::string& why);
-/// Whether that has happened.
+/// Whether that has happened, or this process was forked from the one that opened the GPU.
 bool gpu_is_abandoned();
 
 /// Keeps a GPU's context: it is there for as long as anybody does. Move-only.

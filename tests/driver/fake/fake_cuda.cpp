@@ -176,6 +176,13 @@ Code cuMemsetD8_v2(Address address, unsigned char value, size_t bytes) {
   FAKE("cuMemsetD8_v2");
   return std::memset(reinterpret_cast<void*>(address), value, bytes), 0;
 }
+Code cuPointerGetAttribute(void* value, int, Address address) {
+  FAKE("cuPointerGetAttribute");
+  constexpr unsigned kOfDevice = 2;
+  for (const auto& [begin, bytes] : device_memory)
+    if (address >= begin && address < begin + bytes) return *static_cast<unsigned*>(value) = kOfDevice, 0;
+  return kInvalidValue;
+}
 Code cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
   FAKE("cuMemHostAlloc");
   *memory = std::malloc(bytes);
