@@ -1,8 +1,10 @@
 #include "megalith/engine/graph_runner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "megalith/base/error.h"
@@ -10,8 +12,10 @@
 #include "megalith/engine/profiled_nodes.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
+#include "megalith/runtime/mapped_memory.h"
 #include "megalith/runtime/profile_summary.h"
 #include "megalith/runtime/program.h"
+#include "megalith/task/match.h"
 
 namespace megalith::engine {
 
@@ -64,10 +68,16 @@ std::vector<std::string> wanted_names(const Tensor& tensor) {
   return tensor.parts.empty() ? std::vector{tensor.name} : tensor.parts;
 }
 
+// Bytes of a tensor, or of a part of a stacked one.
+int64_t bytes_of(const Tensor& tensor, const TensorMemory& where) {
+  return tensor.parts.empty() ? tensor.bytes() : tensor.bytes() / tensor.shape[0].size * where.rows;
+}
+
 // Of what lies on a GPU. Kernels load 16 bytes at once, where a tensor has that many; parts of a stacked constant are
 // copied to where they may.
 void check_device_memory(const Tensor& tensor, const std::string& name, const TensorMemory& where, int used) {
   constexpr int64_t kAlignment = 16;
+  constexpr int kMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(where.address));
   MEGALITH_CHECK(where.device < 0 || where.device == used,
                  "the tensor \"{}\" lies on GPU {}, but kernels run on GPU {}: bring one that lies there, or let "
@@ -77,23 +87,68 @@ void check_device_memory(const Tensor& tensor, const std::string& name, const Te
                  "the tensor \"{}\" begins at {:#x} of the GPU's memory, and kernels load {} bytes at once, from "
                  "multiples of that: bring a copy of its own (torch's .clone()) instead of a piece of a larger tensor",
                  name, address, kAlignment);
+  for (const int64_t at : {address, address + std::max<int64_t>(bytes_of(tensor, where), 1) - 1}) {
+    unsigned type = 0;
+    const auto code = jit::CudaDriver::get().pointer_attribute(&type, kMemoryType, static_cast<jit::CudaAddress>(at));
+    MEGALITH_CHECK(code != jit::kCudaInvalidValue,
+                   "the memory of the tensor \"{}\", {} at {:#x}, is no memory of a GPU: what it came from is wrong "
+                   "about it",
+                   name, format_bytes(bytes_of(tensor, where)), address);
+  }
 }
 
-// `device`: the GPU that the kernel runs on, if it is for one.
-void check_memory(const graph::Graph& graph, const MemoryByName& memory, std::optional<int> device) {
-  for (const Tensor& tensor : graph.tensors())
+std::set<graph::TensorId> written_tensors(const graph::Graph& graph) {
+  std::set<graph::TensorId> written;
+  for (const graph::Node& node : graph.nodes())
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (node.op->operands[i].role != loop::Role::input) written.insert(node.operands[i]);
+  return written;
+}
+
+// Of what lies in the host's memory. An address that comes from outside may be anything.
+void check_host_memory(const Tensor& tensor, const std::string& name, const TensorMemory& where, bool is_written,
+                       const runtime::MappedMemory& mapped) {
+  const int64_t bytes = bytes_of(tensor, where);
+  const std::string trouble = mapped.trouble(where.address, bytes, is_written);
+  MEGALITH_CHECK(trouble.empty(),
+                 "the memory of the tensor \"{}\", {} at {:#x}, {}: what it came from is wrong about it", name,
+                 format_bytes(bytes), reinterpret_cast<uintptr_t>(where.address), trouble);
+}
+
+// `device`: the GPU that the kernel runs on, or -1 if it is for a CPU.
+void check_memory(const graph::Graph& graph, const MemoryByName& memory, int device) {
+  const std::set<graph::TensorId> written = written_tensors(graph);
+  const auto mapped = runtime::MappedMemory::of_this_process();
+  for (size_t id = 0; id < graph.tensors().size(); ++id) {
+    const Tensor& tensor = graph.tensors()[id];
     for (const std::string& name : wanted_names(tensor)) {
       const TensorMemory& where = memory_of(memory, name);
       const auto address = reinterpret_cast<uintptr_t>(where.address);
-      MEGALITH_CHECK(!where.on_device || device,
+      MEGALITH_CHECK(!where.on_device || device >= 0,
                      "the tensor \"{}\" lies on a GPU, but the kernel is for the CPU: bring a tensor in the host's "
                      "memory, or compile for cuda",
                      name);
       MEGALITH_CHECK(address % static_cast<uintptr_t>(dtype_bytes(tensor.dtype)) == 0,
                      "the tensor \"{}\" begins at {:#x}, between two elements of {}", name, address,
                      dtype_name(tensor.dtype));
-      if (where.on_device) check_device_memory(tensor, name, where, *device);
+      if (where.on_device)
+        check_device_memory(tensor, name, where, device);
+      else
+        check_host_memory(tensor, name, where, written.contains(static_cast<int>(id)), mapped);
     }
+  }
+}
+
+// A kernel of another graph, or of what this one was before it got more nodes, would take tensors for each other.
+void check_kernel(const graph::Graph& graph, const jit::CompiledKernel& kernel) {
+  const char* const target = kernel.cuda.architecture.empty() ? "cpu" : "cuda";
+  try {
+    task::check_matches(kernel.tasks, graph, target, static_cast<int>(kernel.tasks.workers.size()));
+  } catch (const UserError& error) {
+    throw UserError(
+        fmt::format("the kernel \"{}\" was not compiled from the graph \"{}\" as it is now: compile it again ({})",
+                    kernel.tasks.name, graph.name(), error.what()));
+  }
 }
 
 class CpuTarget : public GraphRunner::Target {
@@ -225,7 +280,10 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
   const bool is_cuda = !kernel.cuda.architecture.empty();
   MEGALITH_CHECK(is_cuda || kernel.build.library, "the kernel \"{}\" was only planned: compile it without plan_only",
                  graph.name());
-  const std::optional<int> device = is_cuda ? std::optional(jit::cuda_device().ordinal) : std::nullopt;
+  check_kernel(graph, kernel);
+  const int device = is_cuda ? jit::cuda_device().ordinal : -1;
+  std::optional<runtime::CudaContextGuard> context;
+  if (is_cuda) context.emplace(device);
   check_memory(graph, memory, device);
   std::map<std::string, std::vector<int64_t>> part_rows;
   for (const Tensor& tensor : graph.tensors()) {
@@ -241,12 +299,10 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
     MEGALITH_CHECK(tensor.parts.empty() || all_rows == tensor.shape[0].size,
                    "the parts of \"{}\" have {} rows together, want {}", tensor.name, all_rows, tensor.shape[0].size);
   }
-  if (!device) {
-    target_ = std::make_unique<CpuTarget>(graph, kernel, memory, part_rows);
-    return;
-  }
-  const runtime::CudaContextGuard context(*device);
-  target_ = std::make_unique<CudaTarget>(graph, kernel, memory, part_rows);
+  if (is_cuda)
+    target_ = std::make_unique<CudaTarget>(graph_, kernel, memory, part_rows);
+  else
+    target_ = std::make_unique<CpuTarget>(graph_, kernel, memory, part_rows);
 }
 
 GraphRunner::~GraphRunner() = default;
@@ -254,7 +310,7 @@ GraphRunner::~GraphRunner() = default;
 void GraphRunner::run(uint32_t iterations) {
   MEGALITH_CHECK(iterations > 0 || graph_.stop_tensor(),
                  "\"{}\" is to run until it stops, and has no stop word: say how many iterations", graph_.name());
-  const std::scoped_lock lock(mutex_);
+  const TurnGuard turn(turn_, "run");
   target_->run(iterations);
 }
 
@@ -262,20 +318,22 @@ void GraphRunner::read_activation(graph::TensorId tensor, void* to) {
   const Tensor& read = graph_.tensor(tensor);
   MEGALITH_CHECK(read.kind == TensorKind::activation,
                  "\"{}\" is no activation: it lies in memory of whoever made the runner", read.name);
-  MEGALITH_CHECK(to, "there is no memory to copy \"{}\" to", read.name);
-  const std::scoped_lock lock(mutex_);
+  const std::string trouble = runtime::MappedMemory::of_this_process().trouble(to, read.bytes(), true);
+  MEGALITH_CHECK(trouble.empty(), "the memory that \"{}\" is to be copied to, {} at {:#x}, {}", read.name,
+                 format_bytes(read.bytes()), reinterpret_cast<uintptr_t>(to), trouble);
+  const TurnGuard turn(turn_, "read_activation");
   target_->read_activation(tensor, to);
 }
 
 void GraphRunner::profile(uint32_t iterations) {
-  const std::scoped_lock lock(mutex_);
+  const TurnGuard turn(turn_, "profile");
   is_profiled_ = false;  // unless there is memory for it
   target_->profile(iterations);
   is_profiled_ = iterations > 0;
 }
 
 runtime::Profile GraphRunner::take_profile() {
-  const std::scoped_lock lock(mutex_);
+  const TurnGuard turn(turn_, "profile");
   MEGALITH_CHECK(is_profiled_, "nothing was written down of \"{}\": profile it before it runs", graph_.name());
   return target_->profile_take();
 }

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "megalith/base/turn.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
 #include "megalith/runtime/profile_rings.h"
@@ -29,18 +29,19 @@ struct TensorMemory {
 
 class GraphRunner {
  public:
-  /// `memory`: of every constant and state by name, but of a stacked constant its parts instead. `graph` and `kernel`
-  /// must outlive the runner. Weights are laid out now: later changes of constants need not be seen. UserError naming a
-  /// tensor that is missing, lies on the wrong side or another GPU, or starts between elements (on a GPU: where no 16
-  /// bytes can be loaded at once); SystemError if memory does not
-  /// suffice.
+  /// `memory`: of every constant and state by name, but of a stacked constant its parts instead. `kernel` must
+  /// outlive the runner. Weights are laid out now: later changes of constants need not be seen. UserError naming a
+  /// tensor that is missing, lies on the wrong side or another GPU, is not mapped or not writable though a node writes it,
+  /// or starts between elements (on a GPU: where no 16 bytes can be loaded at once), and where the kernel is not one of
+  /// that graph; SystemError if memory does not suffice.
   GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& kernel, std::map<std::string, TensorMemory> memory);
   ~GraphRunner();
   GraphRunner(const GraphRunner&) = delete;
   GraphRunner& operator=(const GraphRunner&) = delete;
 
-  /// So many iterations in one launch; a second thread waits for its turn. InternalError (HangError) if the kernel
-  /// makes no progress. 0: until the graph's stop word is set; UserError if it has none.
+  /// So many iterations in one launch; a second thread waits for its turn (base/turn.h). InternalError (HangError) if the
+  /// kernel makes no progress. 0: until the graph's stop word is set; UserError if it has none. What interruption_check()
+  /// throws ends the run first.
   void run(uint32_t iterations = 1);
   /// Copies an activation of the last run to `to`; whole only if activations were planned without reuse of the arena.
   /// UserError for another tensor.
@@ -62,9 +63,9 @@ class GraphRunner {
  private:
   runtime::Profile take_profile();
 
-  const graph::Graph& graph_;
+  const graph::Graph graph_;  // as it was: its maker may add to it
   const jit::CompiledKernel& kernel_;
-  std::mutex mutex_;
+  Turn turn_{"kernel"};
   bool is_profiled_ = false;
   std::unique_ptr<Target> target_;
 };
