@@ -1,7 +1,6 @@
 #include "megalith/engine/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
+#include "megalith/engine/token_stream.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/runtime/topology.h"
 #include "megalith/task/partition.h"
@@ -42,14 +42,8 @@ std::string trouble_text(const std::string& where) {
       where);
 }
 
-// From the launch to the moment the kernel posted a record; the host may take it in much later.
-double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_t posted_ns) {
-  const auto posted = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(posted_ns));
-  return std::chrono::duration<double, std::milli>(posted - start).count();
-}
-
-void check(const std::vector<Request>& requests, const ModelConfig& config, const DecoderOptions& decoder,
-           bool dummy_weights) {
+void check_all(const std::vector<Request>& requests, const ModelConfig& config, const DecoderOptions& decoder,
+               bool dummy_weights) {
   MEGALITH_CHECK(!requests.empty(), "there is no prompt to go on from");
   MEGALITH_CHECK(static_cast<int64_t>(requests.size()) <= decoder.max_requests,
                  "{} prompts in one batch, but the kernel was compiled for {} (--max-batch)", requests.size(),
@@ -121,7 +115,7 @@ void check_requests(const std::string& folder, const EngineOptions& options, con
   const ModelConfig config = config_read(folder);
   DecoderOptions decoder = options.decoder;
   decoder.target = jit::target_with_architecture(options.target);
-  check(requests, config, decoder.resolved(config), options.dummy_weights);
+  check_all(requests, config, decoder.resolved(config), options.dummy_weights);
 }
 
 Engine::Engine(const std::string& folder, const EngineOptions& options)
@@ -153,55 +147,26 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
                                                  : make_cpu_machine(*graph_, kernel_, memory_);
 }
 
-Generation Engine::generate(const std::vector<Request>& requests,
-                            const std::function<void(const TokenEvent&)>& on_token) {
-  check(requests, config_, decoder_options_, dummy_weights_);
+void Engine::check(const std::vector<Request>& requests) const {
+  check_all(requests, config_, decoder_options_, dummy_weights_);
+}
+
+std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests) {
   batch_block_fill(*graph_, decoder_options_, stop_tokens_, requests, memory_);
-
-  Generation result;
-  result.tokens.resize(requests.size());
-  result.token_ms.resize(requests.size());
-  result.logprobs.resize(requests.size());
-  result.unsound_from.resize(requests.size());
-  result.reasons.resize(requests.size(), batch::kNotFinished);
-  std::chrono::steady_clock::time_point start;
-  auto take_in = [&](const runtime::MailRecord& record) {
-    TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished, record.logprob};
-    if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
-      event.finished = true;
-      event.reason = result.reasons[record.request] = static_cast<batch::FinishReason>(record.reason);
-    } else {
-      const double ms = milliseconds_between(start, record.posted_ns);
-      if (result.first_token_ms == 0) result.first_token_ms = ms;
-      result.last_token_ms = ms;
-      if (std::isnan(record.logprob) && !result.unsound_from[record.request])
-        result.unsound_from[record.request] = result.tokens[record.request].size();
-      result.tokens[record.request].push_back(record.token);
-      result.token_ms[record.request].push_back(ms);
-      if (requests[record.request].logprobs) result.logprobs[record.request].push_back(record.logprob);
-    }
-    if (on_token) on_token(event);
-  };
-
   std::vector<std::string> changed = batch_block_tensors();
   for (const Request& request : requests)
     if (request.cached_tokens > 0)
       for (std::string& state : make_up_cache()) changed.push_back(std::move(state));
-  start = std::chrono::steady_clock::now();
-  machine_->start(changed);
-  try {
-    runtime::MailRecord record;
-    while (!machine_->finished())
-      if (machine_->take(&record)) take_in(record);
-    while (machine_->take_now(&record)) take_in(record);
-  } catch (...) {  // on_token threw: the kernel must not run on without a reader
-    machine_->cancel();
-    machine_->wait();
-    throw;
-  }
-  result.cancelled = machine_->wait() == runtime::RunEnd::cancelled;
-  machine_->fetch("logits");
-  return result;
+  return changed;
+}
+
+Generation Engine::generate(const std::vector<Request>& requests,
+                            const std::function<void(const TokenEvent&)>& on_token) {
+  TokenStream stream(*this, requests);
+  stream.start();
+  while (const std::optional<TokenEvent> event = stream.next())
+    if (on_token) on_token(*event);
+  return stream.finish();
 }
 
 std::string Engine::logits_trouble() const {

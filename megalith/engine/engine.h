@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/base/turn.h"
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/machine.h"
 #include "megalith/engine/memory_map.h"
@@ -68,8 +69,9 @@ class Engine {
  public:
   Engine(const std::string& folder, const EngineOptions& options);
 
-  /// Runs all requests as one batch until each has ended. `on_token` is called on this thread as tokens are made.
-  /// UserError for an empty or too long prompt, a token outside the vocabulary, more requests than max_requests.
+  /// Runs all requests as one batch until each has ended. `on_token` is called on this thread as tokens are made; what it
+  /// throws ends the run. Threads that call at once take turns. UserError for an empty or too long prompt, a token outside
+  /// the vocabulary, more requests than max_requests.
   Generation generate(const std::vector<Request>& requests,
                       const std::function<void(const TokenEvent&)>& on_token = {});
   /// Ends a generate() in progress within 100 ms plus the longest task. From any thread, and from a signal handler.
@@ -111,6 +113,11 @@ class Engine {
   int64_t kv_bytes() const;
 
  private:
+  friend class TokenStream;  // one run of the machine
+
+  void check(const std::vector<Request>& requests) const;
+  /// Readies the batch block for a run. The states that changed.
+  std::vector<std::string> fill_block(const std::vector<Request>& requests);
   /// Makes up a past for requests that begin with cached tokens: memory that was never written costs nothing to read.
   /// The states that changed, which are none the second time.
   std::vector<std::string> make_up_cache();
@@ -125,6 +132,7 @@ class Engine {
   jit::CompiledKernel kernel_;
   MemoryMap memory_;
   std::unique_ptr<Machine> machine_;
+  Turn turn_{"model"};
   bool cache_made_up_ = false;
 };
 

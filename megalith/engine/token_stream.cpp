@@ -1,0 +1,93 @@
+#include "megalith/engine/token_stream.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "megalith/base/interruption.h"
+#include "megalith/base/log.h"
+#include "megalith/engine/batch_block.h"
+
+namespace megalith::engine {
+
+namespace {
+
+// From the launch to the moment the kernel posted a record; the host may take it in much later.
+double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_t posted_ns) {
+  const auto posted = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(posted_ns));
+  return std::chrono::duration<double, std::milli>(posted - start).count();
+}
+
+}  // namespace
+
+TokenStream::TokenStream(Engine& engine, std::vector<Request> requests)
+    : engine_(engine), requests_(std::move(requests)) {
+  engine_.check(requests_);
+  result_.tokens.resize(requests_.size());
+  result_.token_ms.resize(requests_.size());
+  result_.logprobs.resize(requests_.size());
+  result_.unsound_from.resize(requests_.size());
+  result_.reasons.resize(requests_.size(), batch::kNotFinished);
+}
+
+TokenStream::~TokenStream() { end(); }
+
+void TokenStream::start(std::string_view where, Turn::For use) {
+  engine_.turn_.take(where, use);
+  has_turn_ = true;
+  const std::vector<std::string> changed = engine_.fill_block(requests_);
+  start_ = std::chrono::steady_clock::now();
+  engine_.machine_->start(changed);
+  is_running_ = true;
+}
+
+std::optional<TokenEvent> TokenStream::next() {
+  if (!is_running_) return std::nullopt;
+  engine_.turn_.pass_on("generate");
+  Machine& machine = *engine_.machine_;
+  runtime::MailRecord record;
+  while (!machine.finished()) {
+    if (machine.take(&record)) return note(record);
+    interruption_check();
+  }
+  if (machine.take_now(&record)) return note(record);
+  return std::nullopt;
+}
+
+TokenEvent TokenStream::note(const runtime::MailRecord& record) {
+  TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished, record.logprob};
+  if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
+    event.finished = true;
+    event.reason = result_.reasons[record.request] = static_cast<batch::FinishReason>(record.reason);
+    return event;
+  }
+  const double ms = milliseconds_between(start_, record.posted_ns);
+  if (result_.first_token_ms == 0) result_.first_token_ms = ms;
+  result_.last_token_ms = ms;
+  if (std::isnan(record.logprob) && !result_.unsound_from[record.request])
+    result_.unsound_from[record.request] = result_.tokens[record.request].size();
+  result_.tokens[record.request].push_back(record.token);
+  result_.token_ms[record.request].push_back(ms);
+  if (requests_[record.request].logprobs) result_.logprobs[record.request].push_back(record.logprob);
+  return event;
+}
+
+Generation TokenStream::finish() {
+  if (std::exchange(is_running_, false)) {
+    result_.cancelled = engine_.machine_->wait() == runtime::RunEnd::cancelled;
+    engine_.machine_->fetch("logits");
+  }
+  return result_;
+}
+
+void TokenStream::end() noexcept {
+  if (std::exchange(is_running_, false)) {
+    engine_.machine_->cancel();
+    try {
+      engine_.machine_->wait();
+    } catch (const std::exception& error) { log_warn("{}", error.what()); }
+  }
+  if (std::exchange(has_turn_, false)) engine_.turn_.give_back();
+}
+
+}  // namespace megalith::engine
