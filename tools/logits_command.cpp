@@ -27,10 +27,14 @@ int run(const LogitsOptions& options) {
   if (options.tokens.empty()) throw UsageError{"which tokens? give their ids with --tokens"};
   if (options.output.empty()) throw UsageError{"where to? give a file with -o"};
   const OutputFile output(options.output);
+  engine::Request request{.max_new_tokens = 1, .ignore_stop_tokens = true};
+  for (const int64_t token : options.tokens) request.prompt.push_back(static_cast<int>(token));
+  // All of them, and before anything is compiled or worked through.
+  engine::check_requests(options.model.folder(), options.model.engine(1), {request});
   engine::Engine engine(options.model.folder(), options.model.engine(1));
   const auto vocab = static_cast<size_t>(engine.config().vocab_size);
   std::vector<float> logits;
-  engine::Request request{.max_new_tokens = 1, .ignore_stop_tokens = true};
+  request.prompt.clear();
   std::string trouble;
   for (const int64_t token : options.tokens) {
     request.prompt.push_back(static_cast<int>(token));

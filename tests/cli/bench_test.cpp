@@ -280,6 +280,14 @@ TEST(Logits, SayWhatIsMissing) {
   const CommandResult result = megalith_command({"logits", kStoryteller, "--tokens", "999999", "-o", "/tmp/x"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("999999"));
+  // All tokens are looked at before anything is worked through, the last one as well.
+  const CommandResult last = megalith_command({"logits", kStoryteller, "--tokens", "5,6,999999", "-o", "/tmp/x"});
+  EXPECT_EQ(last.code, 1);
+  EXPECT_EQ(last.err, "megalith: error: prompt 1 contains the token 999999, but the vocabulary has 4096 tokens\n");
+  const CommandResult many =
+      megalith_command({"logits", kStoryteller, "-c", "4", "--tokens", "1,2,3,4,5,6", "-o", "/tmp/x"});
+  EXPECT_EQ(many.code, 1);
+  EXPECT_THAT(many.err, HasSubstr("prompt 1 has 6 tokens, but a text may have 4 (--max-seq-len)"));
   // One beyond 32 bits was taken for the token that its last 32 bits are.
   const CommandResult wide = megalith_command({"logits", kStoryteller, "--tokens", "4294967297", "-o", "/tmp/x"});
   EXPECT_EQ(wide.code, 2);
