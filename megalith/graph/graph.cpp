@@ -1,6 +1,8 @@
 #include "megalith/graph/graph.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "megalith/base/error.h"
 #include "megalith/graph/sizes.h"
@@ -182,6 +184,10 @@ std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& 
   for (const loop::Attribute& attribute : op.attributes) node.attributes[attribute.name] = attribute.value;
   for (const auto& [name, value] : options.attributes) {
     MEGALITH_CHECK(node.attributes.contains(name), "[{}] has no attribute \"{}\" (node \"{}\")", op_name, name,
+                   node_name);
+    // It becomes a constant of f32 in the generated source.
+    MEGALITH_CHECK(std::abs(value) <= std::numeric_limits<float>::max(),
+                   "[{}] the attribute \"{}\" is {}, want a finite number (node \"{}\")", op_name, name, value,
                    node_name);
     node.attributes[name] = value;
   }

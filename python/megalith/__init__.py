@@ -34,7 +34,7 @@ from megalith.persistent_kernel import PersistentKernel, get_configurations_from
 from megalith.tensors import DeviceTensor, to_device
 
 compile = signatures.explained(_megalith.compile, "compile")
-signatures.explain(Graph, GraphRunner, Operator, Registry, Tokenizer)
+signatures.explain(Graph, GraphRunner, Operator, Registry, Tokenizer, _megalith.TaskGraph)
 
 __all__ = [
     "CompiledKernel",

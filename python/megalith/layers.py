@@ -11,6 +11,7 @@ from typing import Optional, Tuple
 
 from megalith import partition
 from megalith._megalith import UserError
+from megalith.arguments import as_whole, flag, number, shown
 from megalith.dtensor import DTensor
 from megalith.kernel_tensors import KernelTensors
 from megalith.layer import Layer
@@ -38,8 +39,8 @@ class DenseLayers(KernelTensors):
         is not read. grid_dim.x cuts columns (or rows, if only those divide), y rows.
         """
         layer = self._layer("embed_layer", grid_dim, block_dim)
-        if input_source not in (0, 1):
-            raise UserError(f"[embed_layer] input_source is {input_source}, want 0 (tokens) or 1 (input)")
+        if as_whole(input_source) not in (0, 1):
+            raise UserError(f"[embed_layer] input_source is {shown(input_source)}, want 0 (tokens) or 1 (input)")
         weight = layer.weight(weight, "weight")
         output = layer.floats(output, "output")
         ids = layer.integers(input, "input")
@@ -98,6 +99,7 @@ class DenseLayers(KernelTensors):
         ``input``, ``output``: (rows, hidden). ``weight``: (hidden,). grid_dim.x cuts rows.
         """
         layer = self._layer("rmsnorm_layer", grid_dim, block_dim)
+        eps = number(layer.kind, "eps", eps, 0)
         input = layer.floats(input, "input")
         weight = layer.weight(weight, "weight", rank=None)
         output = layer.floats(output, "output")
@@ -158,6 +160,7 @@ class DenseLayers(KernelTensors):
         N.
         """
         layer = self._layer("rmsnorm_linear_layer", grid_dim, block_dim)
+        eps = number(layer.kind, "eps", eps, 0)
         input = layer.floats(input, "input")
         norm = layer.weight(weight_norm, "weight_norm", rank=None)
         weight = layer.weight(weight_linear, "weight_linear")
@@ -262,6 +265,7 @@ class DenseLayers(KernelTensors):
             x=columns_of("n", output), y=Axis("", columns, f'the {columns} columns of input "{input.name}"')
         )
         splits = int(grid_dim[1]) if grid_dim is not None else next(s for s in (4, 2, 1) if columns % s == 0)
+        accumulate = flag(layer.kind, "accumulate", accumulate)
         layer.reads(input)
         if accumulate and output._storage.memory is None and output._storage.writer is None:
             raise UserError(

@@ -6,6 +6,7 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
 
 from megalith._megalith import UserError
+from megalith.arguments import shown
 from megalith.parameters import META
 
 if TYPE_CHECKING:
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def check_name(name: object) -> None:
-    if name not in META:
-        raise UserError(f'[PersistentKernel] there is no meta tensor "{name}"; there are {", ".join(META)}')
+    if not isinstance(name, str) or name not in META:
+        called = shown(name).strip("'")
+        raise UserError(f'[PersistentKernel] there is no meta tensor "{called}"; there are {", ".join(META)}')
 
 
 class MetaTensors(MutableMapping):
@@ -38,7 +40,7 @@ class MetaTensors(MutableMapping):
         given, seen = self._given, self._seen
         if given is None:
             return
-        for name in [*seen, *(name for name in given if name not in seen)]:
+        for name in [*seen, *(name for name in list(given) if name not in seen)]:
             if given.get(name) is not seen.get(name):
                 self[name] = given.get(name)
                 seen[name] = given.get(name)

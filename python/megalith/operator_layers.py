@@ -6,6 +6,7 @@ from typing import Any, Dict, Optional, Tuple, Union
 
 from megalith import partition
 from megalith._megalith import Operator, Registry, UserError
+from megalith.arguments import number, shown, text, whole
 from megalith.dtensor import DTensor
 from megalith.kernel_tensors import KernelTensors
 from megalith.partition import Axis
@@ -24,9 +25,10 @@ class OperatorLayers(KernelTensors):
         Operands, attributes, and sizes that no shape tells are given by their names: ``x=x, y=y, eps=1e-5``. grid_dim
         cuts the operator's task axes, x the first one. UserError naming what is missing, unknown, or does not fit.
         """
-        op = Registry.shared().get(operator) if isinstance(operator, str) else operator
+        named = isinstance(operator, str)
+        op = Registry.shared().get(text("operator_layer", "operator", operator)) if named else operator
         if not isinstance(op, Operator):
-            raise UserError(f"[operator_layer] operator is {op!r}, want an Operator, or the name of one")
+            raise UserError(f"[operator_layer] operator is {shown(op)}, want an Operator, or the name of one")
         kind = f"{op.name}_layer"
         layer = self._layer(kind, grid_dim, block_dim)
         names = [operand.name for operand in op.operands]
@@ -54,8 +56,8 @@ class OperatorLayers(KernelTensors):
             if len(shared) > 1:
                 raise UserError(f'[{kind}] {" and ".join(shared)} are one tensor, "{output.name}": take one for each')
 
-        sizes = {name: given[name] for name in op.sizes}
-        attributes = {name: float(given[name]) for name in op.attributes if name in given}
+        sizes = {name: whole(kind, name, given[name], 1) for name in op.sizes}
+        attributes = {name: number(kind, name, given[name]) for name in op.attributes if name in given}
         like = {name: (tensor.name, tensor.dtype, list(tensor.dims)) for name, tensor in tensors.items()}
         extents = op.extents(layer.name, like, sizes, attributes)
         axes = {

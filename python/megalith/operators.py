@@ -22,37 +22,68 @@ import os
 import pathlib
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
+from megalith import arguments
 from megalith._megalith import Operator, Registry, UserError
 
 Source = Union[str, "os.PathLike[str]"]
 Axis = Union[str, Tuple[str, int]]
+_MOST = 1000  # tests, or loop variables
 
 
 def _body(name: str, target: str, source: Source) -> str:
     """The text of a body: itself, or that of the file that a path names."""
     if isinstance(source, str):
-        return source
+        return arguments.text(name, f"the body for {target}", source)
     if not isinstance(source, os.PathLike):
         raise UserError(
             f"[{name}] the body for {target} is a {type(source).__name__}, want its text, or a pathlib.Path to a file"
         )
-    path = pathlib.Path(source)
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f'[{name}] the body for {target} cannot be read from "{path}": {error}') from None
+        return pathlib.Path(source).read_text(encoding="utf-8")
+    except Exception as error:  # of the system, of what is not in UTF-8, and of names with a NUL
+        raise UserError(
+            f"[{name}] the body for {target} cannot be read from {arguments.shown(source)}: {error}"
+        ) from None
 
 
 def _axes(name: str, tasks: Sequence[Axis]) -> List[Tuple[str, int]]:
     if isinstance(tasks, str):
         tasks = [tasks]
     axes = []
-    for axis in tasks:
+    for axis in arguments.many(name, "tasks", tasks, _MOST, "a list of loop variables"):
         pair = (axis, 1) if isinstance(axis, str) else axis
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], int)):
-            raise UserError(f'[{name}] tasks has {axis!r}, want the name of a loop variable, or ("n", 16): with multiples')
-        axes.append(pair)
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise UserError(
+                f'[{name}] tasks has {arguments.shown(axis)}, want the name of a loop variable, or ("n", 16): with '
+                "multiples"
+            )
+        iname = arguments.text(name, "a loop variable of tasks", pair[0])
+        axes.append((iname, arguments.whole(name, f'the multiple of "{iname}"', pair[1], 1)))
     return axes
+
+
+def _sizes(name: str, tests: Sequence[Dict[str, int]]) -> List[Dict[str, int]]:
+    result = []
+    for test in arguments.many(name, "tests", tests, _MOST, "a list of dicts from names of sizes to sizes"):
+        if not isinstance(test, dict):
+            raise UserError(f"[{name}] tests has {arguments.shown(test)}, want a dict from names of sizes to sizes")
+        sizes = {}
+        for size, value in test.items():
+            size = arguments.text(name, "a size of tests", size)
+            sizes[size] = arguments.whole(name, f"the size {size} of tests", value, 1)
+        result.append(sizes)
+    return result
+
+
+def _index(name: str, index: Optional[Dict[str, str]]) -> Dict[str, str]:
+    if index is None:
+        return {}
+    if not isinstance(index, dict):
+        raise UserError(f"[{name}] index is {arguments.shown(index)}, want a dict from inputs to sizes")
+    return {
+        arguments.text(name, "an input of index", operand): arguments.text(name, f"index[{operand!r}]", size)
+        for operand, size in index.items()
+    }
 
 
 def operator(
@@ -89,26 +120,32 @@ def operator(
         raise UserError("[operator] it takes arguments, tests at the least: @megalith.operator(tests=[...])")
 
     def declare(made: Callable[[], str]) -> Operator:
+        if not callable(made) or not isinstance(getattr(made, "__name__", None), str):
+            raise UserError(f"[operator] it decorates {arguments.shown(made)}, want a function")
         name = made.__name__
         text = made()
         if not isinstance(text, str):
             raise UserError(f"[{name}] returns a {type(text).__name__}, want the text of its loop kernel")
+        arguments.text(name, "the loop kernel", text)
         bodies = []
         if cpu is not None:
             bodies.append(("cpu", _body(name, "cpu", cpu), 0))
+        shared = arguments.whole(name, "shared_bytes", shared_bytes, 0)
         if cuda is not None:
-            bodies.append(("cuda", _body(name, "cuda", cuda), shared_bytes))
-        declared = (registry or Registry.shared()).declare(
+            bodies.append(("cuda", _body(name, "cuda", cuda), shared))
+        if registry is not None and not isinstance(registry, Registry):
+            raise UserError(f"[{name}] registry is {arguments.shown(registry)}, want a megalith.Registry")
+        declared = (Registry.shared() if registry is None else registry).declare(
             name,
             inspect.getdoc(made) or "",
             inspect.cleandoc(text) + "\n",
             tasks=_axes(name, tasks),
-            index=index or {},
-            tests=[dict(test) for test in tests],
-            any_sizes=any_sizes,
+            index=_index(name, index),
+            tests=_sizes(name, tests),
+            any_sizes=arguments.flag(name, "any_sizes", any_sizes),
             bodies=bodies,
         )
-        if test_mode:
+        if arguments.flag(name, "test_mode", test_mode):
             declared.check()
         return declared
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from megalith._megalith import UserError
+from megalith.arguments import as_whole, shown
 from megalith.dtensor import DTensor
 
 Grid = Tuple[int, int, int]
@@ -29,11 +30,10 @@ def columns_of(iname: str, tensor: DTensor) -> Axis:
 def check_triple(layer: str, what: str, value: object) -> Grid:
     """``value`` as three whole numbers of at least 1."""
     if not isinstance(value, (tuple, list)) or len(value) != 3:
-        raise UserError(f"[{layer}] {what} is {value!r}, want three whole numbers like (8, 1, 1)")
-    for size in value:
-        if isinstance(size, bool) or not hasattr(size, "__index__") or int(size) < 1:
-            raise UserError(f"[{layer}] {what} is {tuple(value)!r}, want three whole numbers of at least 1")
-    x, y, z = (int(size) for size in value)
+        raise UserError(f"[{layer}] {what} is {shown(value)}, want three whole numbers like (8, 1, 1)")
+    x, y, z = (as_whole(size) or 0 for size in value)
+    if min(x, y, z) < 1:
+        raise UserError(f"[{layer}] {what} is {shown(tuple(value))}, want three whole numbers of at least 1")
     return x, y, z
 
 

@@ -12,9 +12,11 @@ import inspect
 from typing import Any, Callable, Iterator, List, TypeVar
 
 from megalith._megalith import UserError
+from megalith.arguments import shown
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_LONGEST = 2**20  # range that is taken for a list
 _WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
 _MANY = {"str": "texts", "int": "whole numbers", "float": "numbers"}
 
@@ -84,24 +86,24 @@ def _wrong(place: str, value: Any, annotation: ast.expr) -> Iterator[str]:
         if fits and kind == "Mapping":
             for key, item in value.items():
                 yield from _wrong(f"a key of {place}", key, parts[0])
-                yield from _wrong(f"{place}[{key!r}]", item, parts[1])
+                yield from _wrong(f"{place}[{shown(key)}]", item, parts[1])
         elif fits:
             for i, item in enumerate(value):
                 yield from _wrong(f"{place}[{i}]", item, parts[i if kind == "tuple" else 0])
     if not fits:
-        yield f"{place} is {value!r}, want {_words(annotation)}"
+        yield f"{place} is {shown(value)}, want {_words(annotation)}"
 
 
 def _numbers(place: str, value: Any) -> Iterator[str]:
     """The numbers in a value that the extension may not take, if they are all that is left."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _numbers(f"{place}[{key!r}]", item)
+            yield from _numbers(f"{place}[{shown(key)}]", item)
     elif isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
             yield from _numbers(f"{place}[{i}]", item)
     elif isinstance(value, int) and not 0 <= value < 2**31:
-        yield f"{place} is {value}, which is too {'small' if value < 0 else 'large'}"
+        yield f"{place} is {shown(value)}, which is too {'small' if value < 0 else 'large'}"
 
 
 def _explain(function: Any, where: str, args: Any, kwargs: Any) -> Exception:
@@ -138,6 +140,9 @@ def explained(function: _Function, where: str) -> _Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if type(value) is range and value.stop > _LONGEST:  # it would be made a list of
+                raise UserError(f"[{where}] {shown(value)} has more items than anybody wants")
         try:
             return function(*args, **kwargs)
         except TypeError as error:

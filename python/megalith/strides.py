@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from megalith._megalith import UserError
+from megalith.arguments import as_whole, many, shown
 
 _log = logging.getLogger("megalith")
+_MOST_STEPS = 50_000  # of the search; strides that scripts have take a few
+
+
+class _TooInvolved(Exception):
+    """The search did not come to an end."""
 
 
 def row_major(dims: Sequence[int]) -> Tuple[int, ...]:
@@ -22,21 +28,28 @@ def check_strides(what: str, dims: Sequence[int], strides: object) -> None:
     """Strides may be in any order and with any padding. UserError naming ``what`` if they are no whole numbers, one a
     dimension, or if two elements would share a place."""
     try:
-        result = tuple(int(stride.__index__()) for stride in strides)  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):
-        result = ()
-    if len(result) != len(dims) or any(stride < 0 for stride in result):
+        given = [as_whole(stride) for stride in many(what, "strides", strides, len(dims), "")]
+    except UserError:
+        given = []
+    result = tuple(stride for stride in given if stride is not None and stride >= 0)
+    if len(result) != len(dims) or len(given) != len(dims):
         raise UserError(
-            f"{what} has the strides {strides!r}, want {len(dims)} whole numbers, one for each of the dims "
-            f"{tuple(dims)}"
+            f"{what} has the strides {shown(strides)}, want {len(dims)} whole numbers, one for each of the dims "
+            f"{shown(tuple(dims))}"
         )
-    shared = _shared_place(dims, result)
+    try:
+        shared = _shared_place(dims, result)
+    except _TooInvolved:
+        raise UserError(
+            f"{what} has the strides {shown(result)}, and whether elements overlap takes too long to find out, as its "
+            f"dims are {shown(tuple(dims))}: try {shown(row_major(dims))}, or leave strides out"
+        ) from None
     if shared is not None and _are_parts(dims, result):
         _log.warning("%s has the row stride %d, taken as %d: whole rows", what, result[0], dims[1] * dims[2])
     elif shared is not None:
         raise UserError(
-            f"{what} has the strides {result}, with which its elements {list(shared[0])} and {list(shared[1])} "
-            f"overlap, as its dims are {tuple(dims)}: try {row_major(dims)}, or leave strides out"
+            f"{what} has the strides {shown(result)}, with which its elements {list(shared[0])} and {list(shared[1])} "
+            f"overlap, as its dims are {shown(tuple(dims))}: try {shown(row_major(dims))}, or leave strides out"
         )
 
 
@@ -56,7 +69,7 @@ def _shared_place(dims: Sequence[int], strides: Sequence[int]) -> Optional[Tuple
         if stride == 0 and dims[d] > 1:
             return (0,) * len(dims), tuple(int(i == d) for i in range(len(dims)))
     order = sorted((d for d in range(len(dims)) if dims[d] > 1), key=lambda d: -strides[d])
-    steps = _way_back([(strides[d], dims[d] - 1) for d in order], 0, False)
+    steps = _way_back([(strides[d], dims[d] - 1) for d in order], 0, False, iter(range(_MOST_STEPS)))
     if steps is None:
         return None
     first, second = [0] * len(dims), [0] * len(dims)
@@ -65,9 +78,12 @@ def _shared_place(dims: Sequence[int], strides: Sequence[int]) -> Optional[Tuple
     return tuple(first), tuple(second)
 
 
-def _way_back(axes: List[Tuple[int, int]], place: int, moved: bool) -> Optional[List[int]]:
+def _way_back(
+    axes: List[Tuple[int, int]], place: int, moved: bool, attempts: Iterator[int]
+) -> Optional[List[int]]:
     """Steps along (stride, most steps), longest strides first, that lead from ``place`` to 0 and are not all 0 unless
-    ``moved``. The last two axes are solved at once, so what is tried is few even where strides interleave."""
+    ``moved``. The last two axes are solved at once, so what is tried is few even where strides interleave.
+    _TooInvolved when there are no ``attempts`` left."""
     if not axes:
         return [] if place == 0 and moved else None
     if len(axes) == 2:
@@ -78,7 +94,9 @@ def _way_back(axes: List[Tuple[int, int]], place: int, moved: bool) -> Optional[
     high = min(most, (reach - place) // stride)
     # The first step is not negative: the way back of a way back is one as well.
     for step in range(low if moved else max(low, 0), high + 1):
-        rest = _way_back(axes[1:], place + step * stride, moved or step != 0)
+        if next(attempts, None) is None:
+            raise _TooInvolved
+        rest = _way_back(axes[1:], place + step * stride, moved or step != 0, attempts)
         if rest is not None:
             return [step, *rest]
     return None

@@ -141,12 +141,11 @@ class TokenLayers(KernelTensors):
         output = layer.integers(output, "output")
         rows = logits.dims[0]
         self._want_one_a_row(layer, output, rows)
-        if not -(2**31) <= int(seed) < 2**31:
-            raise UserError(f"[sampling_layer] seed is {seed}, want a number of 32 bits")
+        seed = whole("sampling_layer", "seed", seed, -(2**31), 2**31 - 1)
         pieces = layer.pieces(x=Axis("r", rows, f'the {rows} rows of "{output.name}"'))
         layer.reads(logits)
         layer.writes(output)
-        seeds = self._internal(f"{layer.name}.seed", [int(seed)])
+        seeds = self._internal(f"{layer.name}.seed", [seed])
         draw = self._internal(f"{layer.name}.draw", [0])
         token = layer.scratch("token", "i32", (rows,)) if output.dtype != "i32" else layer.flat(output)
         layer.node("gumbel_argmax", [layer.id(logits), seeds, draw], {"token": token}, pieces=pieces)

@@ -100,3 +100,16 @@ def test_a_copy_of_a_graph_goes_its_own_way():
     copy = graph.copy()
     copy.add("copy", "again", [copy.find("y")])
     assert (graph.num_nodes, copy.num_nodes) == (3, 4) and str(copy).startswith(str(graph))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e39])
+def test_an_attribute_is_a_finite_number(value):
+    """It becomes a constant of the generated source, where nan is no number."""
+    graph = megalith.Graph("g")
+    x, w = graph.state("x", "f32", [8, 64]), graph.constant("w", "bf16", [64])
+    with pytest.raises(megalith.UserError, match=r'\[rmsnorm\] the attribute "eps" is .*, want a finite number'):
+        graph.add("rmsnorm", "n", [x, w], attributes={"eps": value})
+    kernel = megalith.PersistentKernel(test_mode=True)
+    tensors = {name: kernel.attach_input(np.zeros((4, 64), np.float32), name=name) for name in ("input", "output")}
+    with pytest.raises(megalith.UserError, match=r"\[rmsnorm_layer\] eps is .*, (want a finite number|which is too large)"):
+        kernel.rmsnorm_layer(**tensors, weight=kernel.attach_input(np.ones(64, np.float32), name="weight"), eps=value)

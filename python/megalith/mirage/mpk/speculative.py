@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from megalith._megalith import UserError
+from megalith.arguments import shown, whole
 
 
 @dataclass
@@ -33,8 +34,11 @@ def spec_decode_class(
     decoding is built."""
     if spec_decode is None:
         return None
-    if spec_decode == "lookahead":
+    ngram_size = whole("spec_decode_class", "ngram_size", ngram_size, 1)
+    spec_length = whole("spec_decode_class", "spec_length", spec_length, 1)
+    kind = spec_decode if isinstance(spec_decode, str) else ""
+    if kind == "lookahead":
         return LookaheadConfig(spec_length=spec_length)
-    if spec_decode == "promptlookup":
+    if kind == "promptlookup":
         return PromptLookupConfig(ngram_size=ngram_size, spec_length=spec_length)
-    raise UserError(f"[spec_decode_class] spec_decode is {spec_decode!r}, want None, promptlookup or lookahead")
+    raise UserError(f"[spec_decode_class] spec_decode is {shown(spec_decode)}, want None, promptlookup or lookahead")
