@@ -6,6 +6,7 @@ import math
 from typing import List, Optional, Sequence, Tuple
 
 from megalith._megalith import UserError
+from megalith.arguments import whole
 from megalith.tensors import TensorMemory
 
 
@@ -72,7 +73,7 @@ class DTensor:
 
     def dim(self, index: int) -> int:
         """The size of dimension ``index``."""
-        return self.dims[index]
+        return self.dims[whole("dim", "index", index, -self.num_dims, self.num_dims - 1)]
 
     @property
     def num_elements(self) -> int:
@@ -80,14 +81,3 @@ class DTensor:
 
     def __repr__(self) -> str:
         return f"<DTensor {self.name}: {self.dtype}{list(self.dims)}>"
-
-
-def check_dims(what: str, dims: Sequence[int]) -> Tuple[int, ...]:
-    """``dims`` as whole numbers of at least 1; UserError naming ``what``."""
-    try:
-        result = tuple(int(size.__index__()) for size in dims)
-    except (AttributeError, TypeError):
-        raise UserError(f"{what} has the dims {dims!r}, want whole numbers like (8, 4096)") from None
-    if not result or any(size < 1 for size in result):
-        raise UserError(f"{what} has the dims {result}, want at least one, and none smaller than 1")
-    return result

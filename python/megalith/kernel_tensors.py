@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from megalith import _megalith
+from megalith import _megalith, arguments, sources
 from megalith._megalith import UserError
-from megalith.dtensor import DTensor, Storage, check_dims
+from megalith.dims import check_dims
+from megalith.dtensor import DTensor, Storage
 from megalith.layer import Layer
 from megalith.meta_tensors import MetaTensors
 from megalith.parameters import whole
@@ -48,6 +49,7 @@ class KernelTensors:
         self._token_limits: List[Tuple[DTensor, int, Optional[DTensor], Optional[int]]] = []
         self._vocabulary = 2**31 - 1  # of the embedding that tokens go through
         self._compiled: Optional[_megalith.CompiledKernel] = None
+        self._is_compiling = False
         self._finalized = False
 
     # ---- the state that it is in ------------------------------------------------------------------------------
@@ -73,6 +75,8 @@ class KernelTensors:
 
     def _check_building(self, what: str) -> None:
         self._check_alive(what)
+        if self._is_compiling:
+            raise UserError(f"[{what}] the kernel is being compiled: wait until compile() has returned")
         if self._compiled is not None:
             raise UserError(f"[{what}] the kernel is compiled: add tensors and layers before compile()")
         self.meta_tensors.follow()
@@ -82,6 +86,7 @@ class KernelTensors:
     def _new_name(self, what: str, name: Optional[str]) -> str:
         if not isinstance(name, str) or not name:
             raise UserError(f"[{what}] the tensor needs a name: pass name=")
+        arguments.text(what, "name", name)
         if name in self._tensors:
             raise UserError(f'[{what}] there is a tensor "{name}" already: take another name')
         return name
@@ -135,13 +140,13 @@ class KernelTensors:
         self._check_building("new_tensor")
         name = self._new_name("new_tensor", name)
         shape = check_dims(f'[new_tensor] the tensor "{name}"', dims)
-        if io_category == "nvshmem_tensor":
+        if isinstance(io_category, str) and io_category == "nvshmem_tensor":
             raise UserError(
                 f'[new_tensor] "{name}": io_category is nvshmem_tensor, but several GPUs are not built yet, '
                 "want cuda_tensor"
             )
-        if io_category != "cuda_tensor":
-            raise UserError(f'[new_tensor] "{name}": io_category is {io_category!r}, want cuda_tensor')
+        if not isinstance(io_category, str) or io_category != "cuda_tensor":
+            raise UserError(f'[new_tensor] "{name}": io_category is {arguments.shown(io_category)}, want cuda_tensor')
         if strides is not None:
             check_strides(f'[new_tensor] the tensor "{name}"', shape, strides)
         try:
@@ -154,14 +159,15 @@ class KernelTensors:
     def _stack(self, what: str, inputs: Sequence[DTensor], dim: int, num_groups: int, name: Optional[str]) -> DTensor:
         self._check_building(what)
         name = self._new_name(what, name)
-        if dim != 0:
-            raise UserError(f'[{what}] "{name}" is to be put together along dimension {dim}, want 0')
+        if arguments.as_whole(dim) != 0:
+            raise UserError(f'[{what}] "{name}" is to be put together along dimension {arguments.shown(dim)}, want 0')
+        inputs = arguments.many(what, "inputs", inputs, len(self._tensors), "a list of tensors")
         if not inputs:
             raise UserError(f'[{what}] "{name}" is to be made of no tensors')
         groups = whole("num_groups", num_groups, 1)
         for part in inputs:
             if not isinstance(part, DTensor) or part._kernel is not self:
-                raise UserError(f'[{what}] "{name}": {part!r} is no tensor of this kernel')
+                raise UserError(f'[{what}] "{name}": {arguments.shown(part)} is no tensor of this kernel')
             if part._storage.memory is None or part._storage.writer is not None:
                 raise UserError(f'[{what}] "{name}": "{part.name}" is not an attached tensor that no layer writes')
             if part.dtype != inputs[0].dtype or part.dims[1:] != inputs[0].dims[1:] or part.num_dims != 2:
@@ -324,6 +330,11 @@ class KernelTensors:
                         f'"{written.name}": attach tensors that lie apart'
                     )
             reaching.append((memory, second))
+
+    def _sources(self) -> sources.Sources:
+        """What may move the memory that the kernel runs on."""
+        memories = [(s.name.replace("meta.", "", 1), s.memory) for s in self._places.values() if s.memory is not None]
+        return sources.distinct((name, m.source) for name, m in memories if m.source is not None)
 
     def _memory(self) -> Dict[str, Tuple[int, bool, int, int]]:
         memory = {name: (array.ctypes.data, False, 0, -1) for name, array in self._internals.items()}

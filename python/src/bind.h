@@ -6,6 +6,7 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <string>
 #include <type_traits>
 
 #include "megalith/base/error.h"
@@ -19,6 +20,11 @@ namespace megalith::python {
 /// Megalith's operators and those that were declared from Python: what graphs take that name no registry.
 std::shared_ptr<graph::Registry> shared_registry();
 
+/// A value as messages show it (python/megalith/arguments.py).
+inline std::string shown(nanobind::handle value) {
+  return nanobind::str(nanobind::module_::import_("megalith.arguments").attr("shown")(value)).c_str();
+}
+
 /// An argument of a constructor; UserError that says what is wanted. Those of functions and methods are taken as what
 /// they are, and python/megalith/signatures.py says what is wrong with them.
 template <class T>
@@ -26,7 +32,7 @@ T argument(const char* where, const char* name, nanobind::handle value, const ch
   T result{};
   bool fits = nanobind::try_cast(value, result);
   if constexpr (std::is_pointer_v<T>) fits = fits && result;  // None is a null pointer
-  MEGALITH_CHECK(fits, "[{}] {} is {}, want {}", where, name, nanobind::repr(value).c_str(), want);
+  MEGALITH_CHECK(fits, "[{}] {} is {}, want {}", where, name, shown(value), want);
   return result;
 }
 
@@ -35,7 +41,8 @@ void bind_operator(nanobind::module_& module);  // Operator, Registry, checks of
 void bind_graph(nanobind::module_& module);     // Graph
 void bind_task(nanobind::module_& module);      // TaskGraph
 void bind_jit(nanobind::module_& module);       // compile(), CompiledKernel
-void bind_runtime(nanobind::module_& module);   // TensorView, DeviceArray, devices
+void bind_tensors(nanobind::module_& module);   // TensorView
+void bind_runtime(nanobind::module_& module);   // DeviceArray, devices
 void bind_model(nanobind::module_& module);     // Tokenizer
 void bind_engine(nanobind::module_& module);    // GraphRunner, Engine
 

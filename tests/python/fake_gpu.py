@@ -1,6 +1,7 @@
 """What test_fake_gpu.py runs in a process of its own: kernels for a GPU whose driver is a stand-in. It copies, and
 launches nothing, so all but the kernel's own work is as on a GPU."""
 
+import gc
 import json
 import os
 import tempfile
@@ -75,6 +76,10 @@ def the_gpu_and_the_address_are_looked_at():
     run(Tensor(memory, 0))
     expect('the tensor "x" lies on GPU 1, but kernels run on GPU 0', run, Tensor(memory, 1))
     expect("kernels load 16 bytes at once", run, Tensor(memory, 0, 2))
+    expect('the memory of the tensor "x", 256 B at', run, Tensor(memory, 0, 128))  # half of it lies behind
+    host = np.zeros((4, 32), BF16)
+    host_tensor = Tensor(memory, 0, host.ctypes.data - memory.address)
+    expect("is no memory of a GPU: what it came from is wrong about it", run, host_tensor)
 
 
 def a_kernel_with_everything():
@@ -141,6 +146,27 @@ def a_profiled_kernel():
         assert names == ["megalith test", "worker 0", "worker 1"], names  # and no tasks, since none ran
 
 
+def a_fork_is_told():
+    """A fork cannot use the GPU, and ends without touching it."""
+    b = Bench("cuda")
+    b.kernel.identity_layer(input=b.input("x", 4, 32)[0], output=b.output("y", 4, 32))
+    b.run()
+    tensor = megalith.to_device(np.zeros((2, 2), np.float32))
+    child = os.fork()
+    if child == 0:
+        for call in (b.kernel.run_test_mode, tensor.numpy, lambda: megalith.to_device(np.zeros((2, 2), np.float32))):
+            try:
+                call()
+                os._exit(1)
+            except megalith.SystemError as error:
+                assert "forked from one that had opened the GPU" in str(error), error
+        del b, tensor
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    b.kernel.run_test_mode()
+
+
 if __name__ == "__main__":
     assert [gpu.name for gpu in megalith.cuda_devices()] == ["Fake GPU"]
     assert megalith.get_configurations_from_gpu(0) == (4, 0)
@@ -152,4 +178,5 @@ if __name__ == "__main__":
     tables_on_the_gpu_are_looked_at()
     an_operator_of_ones_own()
     a_profiled_kernel()
+    a_fork_is_told()
     print("as on a GPU")
