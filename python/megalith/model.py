@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import queue
-import threading
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from megalith import _megalith, arguments
 from megalith._megalith import UserError
 
 Prompt = Union[str, Sequence[int]]
+_MOST_TOKENS = 2**24  # that an iterator may give
 
 
 class Generation(NamedTuple):
@@ -34,13 +33,11 @@ class Piece(str):
         return piece
 
 
-def _is_ids(prompt: Any) -> bool:
-    return not isinstance(prompt, (str, bytes)) and all(hasattr(token, "__index__") for token in prompt)
+_TEXT_OR_IDS = "a text or a list of token ids"
 
 
-def _is_one(prompt: Any) -> bool:
-    """Whether it is one prompt, and not a list of them."""
-    return isinstance(prompt, (str, bytes)) or not hasattr(prompt, "__iter__") or _is_ids(prompt)
+def _is_text(prompt: Any) -> bool:
+    return isinstance(prompt, (str, bytes, bytearray))
 
 
 class Model:
@@ -50,12 +47,12 @@ class Model:
     """
 
     def __init__(self, folder: str, target: str, engine: _megalith.Engine, tokenizer: Optional[_megalith.Tokenizer]):
+        if not isinstance(engine, _megalith.Engine):
+            raise UserError("[Model] a model is made by megalith.load")
         self.folder = folder
         self._target = target
         self.tokenizer = tokenizer
         self._engine = engine
-        self._lock = threading.Lock()  # one generation at a time: another thread waits
-        self._streaming: Optional[int] = None  # the thread that reads a stream
 
     # ---- generating -------------------------------------------------------------------------------------------
 
@@ -65,28 +62,34 @@ class Model:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of token ids."""
-        if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__iter__"):
-            raise UserError(f"[decode] tokens is {tokens!r}, want a list of token ids")
-        ids = [arguments.whole("decode", "a token", token) for token in tokens]
-        return self._need_tokenizer("decode").decode(ids)
+        tokenizer = self._need_tokenizer("decode")
+        ids = arguments.many("decode", "tokens", tokens, _MOST_TOKENS, "a list of token ids")
+        return tokenizer.decode([arguments.whole("decode", f"tokens[{i}]", token, 0) for i, token in enumerate(ids)])
 
     def _need_tokenizer(self, what: str) -> _megalith.Tokenizer:
         if self.tokenizer is None:
             raise UserError(f"[{what}] {self.folder} has no tokenizer.json: give token ids instead of text")
         return self.tokenizer
 
-    def _turn(self) -> threading.Lock:
-        """The lock to generate under. Who waited for a stream of his own would wait for ever."""
-        if self._streaming == threading.get_ident():
-            raise UserError("[generate] a stream of this model is not read to its end: read it, or close() it")
-        return self._lock
-
-    def _ids(self, prompt: Any) -> List[int]:
+    def _ids(self, where: str, name: str, prompt: Any) -> List[int]:
+        """The token ids of one prompt, called ``name`` in messages."""
         if isinstance(prompt, str):
-            return self._need_tokenizer("generate").encode(arguments.text("generate", "the prompt", prompt))
-        if not hasattr(prompt, "__iter__") or not _is_ids(prompt):
-            raise UserError(f"[generate] the prompt is {prompt!r}, want a text or a list of token ids")
-        return [arguments.whole("generate", "a token of the prompt", token) for token in prompt]
+            return self._need_tokenizer(where).encode(arguments.text(where, name, prompt))
+        ids = arguments.many(where, name, prompt, self.max_seq_len, _TEXT_OR_IDS)
+        for token in ids:
+            if arguments.as_whole(token) is None:
+                raise UserError(f"[{where}] {name} has {arguments.shown(token)} in it, want {_TEXT_OR_IDS}")
+        return [arguments.whole(where, f"a token of {name}", token) for token in ids]
+
+    def _prompts(self, prompt: Any) -> Tuple[List[List[int]], bool]:
+        """The token ids of each prompt, and whether there was a list of them."""
+        if _is_text(prompt):
+            return [self._ids("generate", "the prompt", prompt)], False
+        most = max(self.max_batch, self.max_seq_len)
+        items = arguments.many("generate", "the prompt", prompt, most, f"{_TEXT_OR_IDS}, or a list of such")
+        if all(arguments.as_whole(item) is not None for item in items):
+            return [self._ids("generate", "the prompt", items)], False
+        return [self._ids("generate", f"prompt {i + 1}", item) for i, item in enumerate(items)], True
 
     def generate(
         self,
@@ -111,8 +114,7 @@ class Model:
         the likeliest token. The same seed makes the same text. UserError for an empty or too long prompt, a token that
         the vocabulary does not have, more prompts than ``max_batch``.
         """
-        is_list = not _is_one(prompt)
-        prompts: List[Any] = list(prompt) if is_list else [prompt]
+        prompts, is_list = self._prompts(prompt)
         sampling = _megalith.Sampling()
         for name, value in (
             ("temperature", temperature),
@@ -126,80 +128,50 @@ class Model:
         sampling.top_k = arguments.whole("generate", "top_k", top_k)
         seed = arguments.whole("generate", "seed", seed, 0, 2**64 - 1)
         max_new_tokens = arguments.whole("generate", "max_new_tokens", max_new_tokens)
+        ignore_stop_tokens = arguments.flag("generate", "ignore_stop_tokens", ignore_stop_tokens)
+        stream = arguments.flag("generate", "stream", stream)
         requests = []
-        for i, one in enumerate(prompts):
+        for i, ids in enumerate(prompts):
             request = _megalith.Request()
-            request.prompt = self._ids(one)
+            request.prompt = ids
             request.max_new_tokens = max_new_tokens
             sampling.seed = (seed + i) % 2**64  # the same prompt given twice makes two texts
             request.sampling = sampling
-            request.ignore_stop_tokens = bool(ignore_stop_tokens)
+            request.ignore_stop_tokens = ignore_stop_tokens
             requests.append(request)
+        made = _megalith.TokenStream(self._engine, requests, is_stream=stream)
         if stream:
-            return self._stream(requests)
+            return self._stream(made, len(requests))
         tokens: List[List[int]] = [[] for _ in requests]
         reasons = ["none"] * len(requests)
-
-        def on_token(request: int, token: int, finished: bool, reason: str) -> None:
-            if finished:
-                reasons[request] = reason
-            else:
-                tokens[request].append(token)
-
-        with self._turn():
-            self._engine.generate(requests, on_token)
+        with made:
+            for r, token, finished, reason in iter(made.next, None):
+                if finished:
+                    reasons[r] = reason
+                else:
+                    tokens[r].append(token)
         results = [
             Generation(self.tokenizer.decode(ids) if self.tokenizer else "", ids, reason)
             for ids, reason in zip(tokens, reasons)
         ]
         return results if is_list else results[0]
 
-    def _stream(self, requests: List[_megalith.Request]) -> Iterator[Piece]:
-        events: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
-
-        def work() -> None:
-            try:
-                self._engine.generate(requests, lambda *event: events.put(event))
-                events.put(None)
-            except BaseException as error:  # handed to whoever iterates
-                events.put(error)
-
-        with self._turn():
-            self._streaming = threading.get_ident()
-            thread = threading.Thread(target=work, name="megalith.generate", daemon=True)
-            thread.start()
-            decoders = [_megalith.StreamDecoder(self.tokenizer) for _ in requests] if self.tokenizer else None
-            try:
-                while True:
-                    event = events.get()
-                    if event is None:
-                        return
-                    if isinstance(event, BaseException):
-                        raise event
-                    request, token, finished, _ = event
-                    text = ""
-                    if decoders:
-                        text = decoders[request].finish() if finished else decoders[request].push(token)
-                    if not finished or text:
-                        yield Piece(text, token, request)
-            finally:
-                if thread.is_alive():
-                    self._engine.cancel()
-                thread.join()
-                self._streaming = None
+    def _stream(self, tokens: _megalith.TokenStream, num_requests: int) -> Iterator[Piece]:
+        decoders = [_megalith.StreamDecoder(self.tokenizer) for _ in range(num_requests)] if self.tokenizer else None
+        with tokens:
+            for request, token, finished, _ in iter(tokens.next, None):
+                text = ""
+                if decoders:
+                    text = decoders[request].finish() if finished else decoders[request].push(token)
+                if not finished or text:
+                    yield Piece(text, token, request)
 
     def logits(self, prompt: Prompt) -> Any:
         """The logits behind the last token of a prompt: a numpy array, f32 (vocabulary,)."""
         import numpy
 
-        request = _megalith.Request()
-        request.prompt = self._ids(prompt)
-        request.max_new_tokens = 1
-        request.ignore_stop_tokens = True
         result = numpy.empty((self.vocab_size,), numpy.float32)
-        with self._turn():
-            self._engine.generate([request], lambda *_: None)
-            self._engine.read_logits(1, result.ctypes.data)
+        self._engine.logits(self._ids("logits", "the prompt", prompt), result.ctypes.data)
         return result
 
     # ---- looking at it ----------------------------------------------------------------------------------------
@@ -257,12 +229,17 @@ class Model:
 
 
 def _quant_columns(quantization: Optional[str]) -> int:
-    if quantization in (None, "none"):
+    if quantization is None:
         return 0
-    kind, _, columns = str(quantization).partition(":")
-    if kind == "int8" and (not columns or (columns.isdecimal() and 0 < int(columns) < 2**31)):
+    text = quantization if isinstance(quantization, str) else ""
+    if text == "none":
+        return 0
+    kind, _, columns = text.partition(":")
+    if kind == "int8" and (not columns or (len(columns) < 10 and columns.isdecimal() and int(columns) > 0)):
         return int(columns or 32)
-    raise UserError(f"[load] quantization is {quantization!r}, want None, int8, or int8:N for N columns to a scale")
+    raise UserError(
+        f"[load] quantization is {arguments.shown(quantization)}, want None, int8, or int8:N for N columns to a scale"
+    )
 
 
 def load(
@@ -287,11 +264,13 @@ def load(
     """
     try:
         path = arguments.text("load", "the folder", os.fsdecode(folder))
-    except TypeError:
-        raise UserError(f"[load] the folder is {folder!r}, want a path") from None
+    except UserError:
+        raise
+    except Exception:
+        raise UserError(f"[load] the folder is {arguments.shown(folder)}, want a path") from None
     target = arguments.text("load", "target", target)
-    if load_format not in ("auto", "dummy"):
-        raise UserError(f"[load] load_format is {load_format!r}, want auto or dummy")
+    if not isinstance(load_format, str) or load_format not in ("auto", "dummy"):
+        raise UserError(f"[load] load_format is {arguments.shown(load_format)}, want auto or dummy")
     engine = _megalith.Engine(
         path,
         target=target,

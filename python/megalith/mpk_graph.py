@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Dict
+from typing import TYPE_CHECKING, Any, Dict
 
 from megalith import _megalith
 from megalith._megalith import UserError
+from megalith.arguments import shown, whole
 
 if TYPE_CHECKING:
     from megalith.persistent_kernel import PersistentKernel
@@ -19,29 +20,33 @@ def _files(compiled: _megalith.CompiledKernel) -> Dict[str, str]:
     return {source: compiled.source, _TASK_GRAPH: compiled.tasks.to_json()}
 
 
-def save(folder: str, compiled: _megalith.CompiledKernel) -> None:
+def save(where: str, output_dir: Any, compiled: _megalith.CompiledKernel) -> None:
     """Writes both into a folder, made if need be."""
-    os.makedirs(folder, exist_ok=True)
-    for name, text in _files(compiled).items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+    try:
+        folder = os.fsdecode(output_dir)
+        os.makedirs(folder, exist_ok=True)
+        for name, text in _files(compiled).items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+    except Exception as error:  # of the system, and of what is no path or has a NUL
+        raise UserError(f"[{where}] output_dir {shown(output_dir)} cannot be written to: {error}") from None
 
 
-def check_saved(folder: str, compiled: _megalith.CompiledKernel) -> None:
+def check_saved(output_dir: Any, compiled: _megalith.CompiledKernel) -> None:
     """UserError unless save() would write what is in the folder."""
     for name, text in _files(compiled).items():
-        path = os.path.join(folder, name)
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(os.path.join(os.fsdecode(output_dir), name), encoding="utf-8") as file:
                 saved = file.read()
-        except (OSError, UnicodeDecodeError) as error:
+        except Exception as error:  # as in save()
             raise UserError(
-                f'[load_mpk_kernel] "{path}" cannot be read: {error}: call compile(output_dir={folder!r}) first'
+                f'[load_mpk_kernel] "{name}" in {shown(output_dir)} cannot be read: {error}: call '
+                "compile(output_dir=...) first"
             ) from None
         if saved != text:
             raise UserError(
-                f'[load_mpk_kernel] "{path}" is of another kernel than these layers and parameters make: call '
-                "compile() instead"
+                f'[load_mpk_kernel] "{name}" in {shown(output_dir)} is of another kernel than these layers and parameters '
+                "make: call compile() instead"
             )
 
 
@@ -60,6 +65,8 @@ class KNGraph:
         """The task graph ("json_file") and the source ("cuda_code", C++ for a CPU) of the layers so far, as compile()
         would make them now. More layers may follow."""
         kernel = self._kernel
+        num_gpus = whole("generate_task_graph", "num_gpus", num_gpus)
+        my_gpu_id = whole("generate_task_graph", "my_gpu_id", my_gpu_id)
         if num_gpus != kernel.world_size or my_gpu_id != kernel.mpi_rank:
             raise UserError(
                 f"[generate_task_graph] it is to be for GPU {my_gpu_id} of {num_gpus}, but several GPUs are not built "

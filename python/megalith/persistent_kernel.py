@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from typing import Any, Dict, List, Optional, Tuple
 
-from megalith import _megalith, meta
+from megalith import _megalith, arguments, meta, sources
 from megalith._megalith import UserError
 from megalith.attention_layers import AttentionLayers
 from megalith.dtensor import DTensor
@@ -17,8 +16,8 @@ from megalith.meta_tensors import MetaTensors
 from megalith.missing_layers import MissingLayers
 from megalith.mpk_graph import KNGraph, check_saved, save
 from megalith.operator_layers import OperatorLayers
-from megalith.parameters import DEFAULTS, LEAST, MODES, SETTLED, SINGLE_PASS, UNTIL_COMPILE, whole
-from megalith.tensors import numpy_dtype
+from megalith.parameters import DEFAULTS, MODES, SETTLED, SINGLE_PASS, UNTIL_COMPILE, checked, last_tokens, whole
+from megalith.tensors import memory_of, numpy_dtype
 from megalith.token_layers import TokenLayers
 from megalith.token_loop import LOOP_META, TokenLoop
 
@@ -30,11 +29,12 @@ class _Bound:
     """A compiled kernel and all that it runs on. Whoever runs it holds it, so that a finalize() elsewhere frees nothing
     that is in use."""
 
-    def __init__(self, runner: _megalith.GraphRunner, owners: List[Any]):
+    def __init__(self, runner: _megalith.GraphRunner, owners: List[Any], watched: sources.Sources):
         self.run = runner.run
         self.trace, self.page = runner.trace, runner.page
         self.read_activation = runner.read_activation
-        self.lock = threading.Lock()  # looking at tables, laying out rows and running belong together
+        self.turn = _megalith.Turn("kernel")  # looking at tables, laying out rows and running belong together
+        self.sources = watched
         self._owners = owners
 
 
@@ -82,22 +82,22 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         trace_name: str = "",
         spec_decode_config: Any = None,
         use_cutlass_kernel: bool = False,
-        eos_token_id: int = -1,
+        eos_token_id: Any = -1,
         test_mode: bool = False,
         *,
         target: Optional[str] = None,
         profile: bool = False,
     ):
-        if mode not in MODES:
-            raise UserError(f"[PersistentKernel] mode is {mode!r}, want one of {', '.join(MODES)}")
+        if not isinstance(mode, str) or mode not in MODES:
+            raise UserError(f"[PersistentKernel] mode is {arguments.shown(mode)}, want one of {', '.join(MODES)}")
         if whole("world_size", world_size, 1) != 1:
             raise UserError(f"[PersistentKernel] world_size is {world_size}: several GPUs are not built yet, want 1")
         if whole("mpi_rank", mpi_rank, 0) != 0:
             raise UserError(f"[PersistentKernel] mpi_rank is {mpi_rank}, want 0: world_size is 1")
         if spec_decode_config is not None:
             raise UserError("[PersistentKernel] spec_decode_config: speculative decoding is not built yet, want None")
-        if target is not None and target != "cpu" and not target.startswith("cuda"):
-            raise UserError(f"[PersistentKernel] target is {target!r}, want cpu or cuda")
+        if target is not None and not (isinstance(target, str) and (target == "cpu" or target.startswith("cuda"))):
+            raise UserError(f"[PersistentKernel] target is {arguments.shown(target)}, want cpu or cuda")
         self.mode = mode
         self.world_size = 1
         self.mpi_rank = 0
@@ -111,11 +111,11 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         self.page_size = page_size
         self.trace_name = trace_name
         self.profiler_tensor = profiler_tensor
-        self.profile = bool(profile)
+        self.profile = profile
         self.spec_decode_config = None
-        self.use_cutlass_kernel = bool(use_cutlass_kernel)
+        self.use_cutlass_kernel = use_cutlass_kernel
         self.eos_token_id = eos_token_id
-        self.test_mode = bool(test_mode)
+        self.test_mode = test_mode
 
         KernelTensors.__init__(self, target)
         self._runner: Optional[_Bound] = None
@@ -131,12 +131,23 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
             )
         if name in UNTIL_COMPILE and self.__dict__.get("_compiled") is not None:
             raise UserError(f"[PersistentKernel] the kernel is compiled: change {name} before compile()")
-        object.__setattr__(self, name, whole(name, value, LEAST[name]) if name in LEAST else value)
+        object.__setattr__(self, name, checked(name, value))
 
     def _meta_changed(self) -> None:
         """Makes the token loop once all of its tables are there: scripts that run step by step need not have them."""
         if self._loop is None and not self.test_mode and self.mode not in SINGLE_PASS and not self._missing_for_loop():
             self._loop = TokenLoop(self)
+
+    @property
+    def eos_token_id(self) -> Any:
+        """What ends a sequence in a token loop: a token, or a list of up to 16; -1: none. It may be set between runs."""
+        return self._eos_token_id
+
+    @eos_token_id.setter
+    def eos_token_id(self, value: Any) -> None:
+        self._last_tokens = last_tokens("PersistentKernel", value)
+        is_one = value is None or arguments.as_whole(value) is not None
+        self._eos_token_id = value if is_one else list(self._last_tokens)  # of an iterator nothing would be left
 
     def _missing_for_loop(self) -> List[str]:
         return [name for name in LOOP_META if self.meta_tensors.get(name) is None]
@@ -161,19 +172,27 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         if unknown:
             raise UserError(f"[compile] there is no option {min(unknown)!r}; there are output_dir and eos_token_id")
         self.eos_token_id = kwargs.get("eos_token_id", self.eos_token_id)
+        try:
+            self._is_compiling = True
+            self._compile_and_bind(output_dir)
+        finally:
+            self._is_compiling = False
+
+    def _compile_and_bind(self, output_dir: Any) -> None:
         graph = self._whole_graph("compile")
         compiled = self._compile(graph)
         if output_dir is not None:
-            save(output_dir, compiled)
+            save("compile", output_dir, compiled)
         memory = self._memory()
-        runner = _megalith.GraphRunner(graph, compiled, memory)
-        if self._is_profiled():
-            runner.profile(_PROFILED_ITERATIONS)
-        if self._loop is not None:
-            self._loop.bind(memory)
-        self._runner = _Bound(runner, [graph, *self._places.values(), *self._internals.values()])
-        self._graph = graph
-        self._compiled = compiled
+        watched = self._sources()
+        with sources.in_place("compile", watched):
+            runner = _megalith.GraphRunner(graph, compiled, memory)
+            if self._is_profiled():
+                runner.profile(_PROFILED_ITERATIONS)
+            if self._loop is not None:
+                self._loop.bind(memory)
+        self._runner = _Bound(runner, [*self._places.values(), *self._internals.values()], watched)
+        self._graph, self._compiled = graph, compiled
 
     def _whole_graph(self, what: str) -> _megalith.Graph:
         """The layers and, in a token loop, its node: a graph of its own, so that layers may still follow."""
@@ -206,7 +225,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
                 f"[load_mpk_kernel] there is no option {min(unknown)!r}; there are output_dir, skip_validation and "
                 "eos_token_id"
             )
-        if not kwargs.pop("skip_validation", False):
+        if not arguments.flag("load_mpk_kernel", "skip_validation", kwargs.pop("skip_validation", False)):
             check_saved(output_dir, self._compile(self._whole_graph("load_mpk_kernel"), plan_only=True))
         self.compile(**kwargs)
 
@@ -235,7 +254,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         if not self.test_mode:
             raise UserError("[run_test_mode] the kernel was made without test_mode=True")
         self._finish_earlier_work(None)
-        with runner.lock:
+        with runner.turn("run_test_mode"), sources.in_place("run_test_mode", runner.sources):
             meta.check(self)
             runner.run(1)
             self._write_profiles(runner)
@@ -260,7 +279,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
             )
         loop = self._loop
         self._finish_earlier_work(default_stream)
-        with runner.lock:
+        with runner.turn("kernel()"), sources.in_place("kernel()", runner.sources):
             meta.check(self)
             if loop is None:
                 runner.run(1)
@@ -282,7 +301,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         try:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a NUL in it
             raise UserError(f'[trace_name] the trace cannot be written to "{path}": {error}') from None
 
     def read(self, tensor: DTensor) -> Any:
@@ -292,7 +311,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
 
         runner = self._ready("read")
         if not isinstance(tensor, DTensor) or tensor._kernel is not self:
-            raise UserError(f"[read] {tensor!r} is no tensor of this kernel")
+            raise UserError(f"[read] {arguments.shown(tensor)} is no tensor of this kernel")
         storage = tensor._storage
         if storage.memory is not None or storage.parts or storage.graph_id is None:
             raise UserError(f'[read] "{tensor.name}" is no new tensor that a layer writes: look at what you attached')
@@ -347,7 +366,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
     def total_num_requests(self) -> int:
         """Requests that the token loop works through: the rows of the meta tensor ``tokens``."""
         tokens = self.meta_tensors.get("tokens")
-        return self.max_num_batched_requests if tokens is None else int(tokens.shape[0])
+        return self.max_num_batched_requests if tokens is None else memory_of(tokens, "tokens").shape[0]
 
     def init_func(self, *_: Any, **__: Any) -> None:
         """Nothing is to be prepared between runs: each begins with what the meta tensors say."""
@@ -378,13 +397,14 @@ def get_configurations_from_gpu(rank: int = 0) -> Tuple[int, int]:
     """(workers, schedulers) for the GPU of that rank, or for the usable cores without a GPU: as many workers as there
     are multiprocessors or cores, but no more than divide 153,600, to which scripts for MPK pad the vocabulary (128 of
     an H100's 132); no schedulers."""
+    rank = arguments.whole("get_configurations_from_gpu", "rank", rank, 0)
     try:
         devices = _megalith.cuda_devices()
     except _megalith.SystemError:
         devices = []
     if not devices:
         most = _megalith.default_num_workers("cpu")
-    elif not 0 <= rank < len(devices):
+    elif rank >= len(devices):
         raise UserError(f"[get_configurations_from_gpu] there is no GPU {rank}: there are {len(devices)}")
     else:
         most = devices[rank].num_multiprocessors

@@ -36,7 +36,7 @@ T argument(const char* where, const char* name, nanobind::handle value, const ch
   return result;
 }
 
-void bind_base(nanobind::module_& module);      // errors, dtypes, version
+void bind_base(nanobind::module_& module);      // errors, dtypes, version, turns
 void bind_operator(nanobind::module_& module);  // Operator, Registry, checks of operators
 void bind_graph(nanobind::module_& module);     // Graph
 void bind_task(nanobind::module_& module);      // TaskGraph
@@ -44,6 +44,7 @@ void bind_jit(nanobind::module_& module);       // compile(), CompiledKernel
 void bind_tensors(nanobind::module_& module);   // TensorView
 void bind_runtime(nanobind::module_& module);   // DeviceArray, devices
 void bind_model(nanobind::module_& module);     // Tokenizer
-void bind_engine(nanobind::module_& module);    // GraphRunner, Engine
+void bind_runner(nanobind::module_& module);    // GraphRunner
+void bind_engine(nanobind::module_& module);    // Engine, TokenStream
 
 }  // namespace megalith::python

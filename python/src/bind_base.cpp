@@ -1,12 +1,20 @@
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+
+#include <new>
+#include <stdexcept>
 
 #include "megalith/base/dtype.h"
 #include "megalith/base/error.h"
-#include "megalith/base/interruption.h"
+#include "megalith/base/format.h"
+#include "megalith/base/turn.h"
 #include "megalith/runtime/launcher.h"
+#include "megalith/runtime/topology.h"
 #include "python/src/bind.h"
+#include "python/src/interpreter.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace megalith::python {
 
@@ -26,6 +34,13 @@ PyObject* new_exception(nb::module_& module, const char* name, const char* doc, 
   return type;
 }
 
+std::string no_memory() {
+  return fmt::format(
+      "[memory] there is not enough memory ({} available, less if a limit is set: ulimit -v): a size is too large, or "
+      "something else must be closed",
+      format_bytes(runtime::memory_available_bytes()));
+}
+
 // The narrowest kind first: each is also what stands below it.
 void translate(const std::exception_ptr& pointer, void*) {
   try {
@@ -38,13 +53,33 @@ void translate(const std::exception_ptr& pointer, void*) {
     PyErr_SetString(exceptions.user, error.what());
   } catch (const SystemError& error) { PyErr_SetString(exceptions.system, error.what()); } catch (const Error& error) {
     PyErr_SetString(exceptions.error, error.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_SetString(exceptions.system, no_memory().c_str());
+  } catch (const std::length_error&) {  // of a container that was to be larger than memory can be
+    PyErr_SetString(exceptions.system, no_memory().c_str());
   }
 }
 
-// Python's handler of Ctrl-C only makes a note, which nobody reads while a compiler is waited for.
-void raise_signals() {
-  const nb::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+// A turn as a context manager. Its methods are C++: no signal handler comes in between the turn and Python's taking note.
+struct TurnScope {
+  std::shared_ptr<Turn> turn;
+  std::string where;
+};
+
+void bind_turn(nb::module_& module) {
+  nb::class_<TurnScope>(module, "TurnScope")
+      .def(
+          "__enter__", [](const TurnScope& scope) { scope.turn->take(scope.where); }, nb::call_guard<Unlocked>())
+      .def("__exit__", [](const TurnScope& scope, nb::args) { scope.turn->give_back(); });
+  nb::class_<Turn>(module, "Turn", "Turns at something that one caller uses at a time.")
+      .def(
+          "__init__", [](Turn* self, const std::string& what) { new (self) Turn(what); }, "what"_a)
+      .def(
+          "__call__",
+          [](const std::shared_ptr<Turn>& turn, const std::string& where) {
+            return TurnScope{turn, where};
+          },
+          "where"_a, "A context in which the call `where` has the turn.");
 }
 
 }  // namespace
@@ -66,8 +101,7 @@ void bind_base(nb::module_& module) {
                     nb::make_tuple(nb::handle(exceptions.internal)));
   nb::register_exception_translator(translate);
 
-  interruption_check_set(&raise_signals);
-
+  bind_turn(module);
   module.attr("__version__") = MEGALITH_VERSION;
   module.def(
       "dtype_bytes", [](const std::string& name) { return dtype_bytes(dtype_parse(name)); }, nb::arg("dtype"),

@@ -1,5 +1,3 @@
-#include <nanobind/stl/function.h>
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -9,8 +7,9 @@
 
 #include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
-#include "megalith/engine/graph_runner.h"
+#include "megalith/engine/token_stream.h"
 #include "python/src/bind.h"
+#include "python/src/interpreter.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -18,28 +17,8 @@ using namespace nb::literals;
 namespace megalith::python {
 
 using engine::Engine;
-using engine::GraphRunner;
 
 namespace {
-
-// name -> (address, on a GPU?, rows, which GPU or -1)
-using Memory = std::map<std::string, std::tuple<uintptr_t, bool, int64_t, int>>;
-
-void make_runner(GraphRunner* self, nb::handle graph_like, nb::handle kernel_like, nb::handle memory_like) {
-  const char* const where = "GraphRunner";
-  const auto& graph = *argument<const graph::Graph*>(where, "graph", graph_like, "a Graph");
-  const auto& kernel = *argument<const jit::CompiledKernel*>(where, "kernel", kernel_like, "what compile() gave");
-  const auto memory = argument<Memory>(where, "memory", memory_like,
-                                       "a dict from names to (address, whether it is on a GPU, rows, which GPU or -1)");
-  std::map<std::string, engine::TensorMemory> places;
-  for (const auto& [name, place] : memory) {
-    const auto& [address, on_device, rows, device] = place;
-    places[name] = {reinterpret_cast<void*>(address), on_device, rows,
-                    device};  // NOLINT: an address came through Python
-  }
-  nb::gil_scoped_release release;
-  new (self) GraphRunner(graph, kernel, std::move(places));
-}
 
 const char* reason_name(batch::FinishReason reason) {
   switch (reason) {
@@ -50,29 +29,52 @@ const char* reason_name(batch::FinishReason reason) {
   return "none";
 }
 
-void bind_runner(nb::module_& module) {
-  nb::class_<GraphRunner>(module, "GraphRunner", "A compiled graph, bound to memory of somebody else's.")
-      .def("__init__", &make_runner, "graph"_a.none(), "kernel"_a.none(), "memory"_a.none(), nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 3>(),
-           nb::sig("def __init__(self, graph: Graph, kernel: CompiledKernel, memory: collections.abc.Mapping[str, "
-                   "tuple[int, bool, int, int]]) -> None"))
-      .def("run", &GraphRunner::run, "iterations"_a = 1, nb::call_guard<nb::gil_scoped_release>(),
-           "Runs so many iterations in one launch; a second thread waits for its turn.")
-      .def(
-          "read_activation",
-          [](GraphRunner& runner, graph::TensorId tensor, uintptr_t to) {
-            runner.read_activation(tensor, reinterpret_cast<void*>(to));  // NOLINT: an address came through Python
-          },
-          "tensor"_a, "address"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Copies an activation of the last run to memory of its size.")
-      .def("profile", &GraphRunner::profile, "iterations"_a,
-           "From now on workers write down when each task waited, ran and ended; the newest iterations of a run are "
-           "kept.")
-      .def("trace", &GraphRunner::trace, nb::call_guard<nb::gil_scoped_release>(),
-           "The last run, in Chrome's trace event format, which Perfetto opens.")
-      .def("page", &GraphRunner::page, nb::call_guard<nb::gil_scoped_release>(), "The last run, as an HTML page.")
-      .def_prop_ro("bytes_held", &GraphRunner::bytes_held);
+void logits(Engine& engine, const std::vector<int>& prompt, uintptr_t to) {
+  const Unlocked unlocked;
+  engine::TokenStream stream(engine, {{.prompt = prompt, .max_new_tokens = 1, .ignore_stop_tokens = true}});
+  stream.start("logits");
+  while (stream.next()) {}
+  stream.finish();
+  std::memcpy(reinterpret_cast<void*>(to), engine.logits(),  // NOLINT: an address came through Python
+              static_cast<size_t>(engine.config().vocab_size) * sizeof(float));
 }
+
+// A generation that is read from Python, and cancelled when that ends.
+struct Tokens {
+  Engine& engine;
+  engine::TokenStream stream;
+  Turn::For use;
+  bool is_open = false;
+  EndsWithInterpreter ends{[this] {
+    if (is_open) engine.cancel();
+  }};
+
+  Tokens(Engine& engine_, std::vector<engine::Request> requests, bool is_stream)
+      : engine(engine_), stream(engine_, std::move(requests)), use(is_stream ? Turn::For::stream : Turn::For::call) {}
+
+  void enter() {
+    {
+      const Unlocked unlocked;
+      stream.start("generate", use);
+    }
+    is_open = true;
+  }
+  // (request, token, whether it has finished, and why); None at the end.
+  std::optional<std::tuple<int, int, bool, const char*>> next() {
+    const Unlocked unlocked;
+    if (const std::optional<engine::TokenEvent> event = stream.next())
+      return std::tuple(event->request, event->token, event->finished, reason_name(event->reason));
+    const engine::Generation generation = stream.finish();
+    const std::string trouble = engine.logits_trouble(generation);
+    if (!trouble.empty()) log_warn("[generate] {}", trouble);
+    return std::nullopt;
+  }
+  void exit() {
+    is_open = false;
+    const Unlocked unlocked(Unlocked::For::cleaning_up);
+    stream.end();
+  }
+};
 
 void bind_requests(nb::module_& module) {
   nb::class_<engine::Sampling>(module, "Sampling", "How a text goes on; temperature 0 takes the likeliest token.")
@@ -93,10 +95,19 @@ void bind_requests(nb::module_& module) {
       .def_rw("ignore_stop_tokens", &engine::Request::ignore_stop_tokens);
 }
 
+void bind_stream(nb::module_& module) {
+  nb::class_<Tokens>(module, "TokenStream", "A generation that is read token by token, within a `with`.")
+      .def(nb::init<Engine&, std::vector<engine::Request>, bool>(), "engine"_a, "requests"_a, nb::kw_only(),
+           "is_stream"_a, nb::keep_alive<1, 2>(),
+           "`is_stream`: other calls of the thread may come between two tokens, and are told that it is open.")
+      .def("__enter__", &Tokens::enter)
+      .def("__exit__", [](Tokens& tokens, nb::args) { tokens.exit(); })
+      .def("next", &Tokens::next, "(request, token, whether it has finished, and why); None when all have.");
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
-  bind_runner(module);
   bind_requests(module);
 
   nb::class_<Engine>(module, "Engine", "A model's folder, compiled and loaded.")
@@ -113,33 +124,13 @@ void bind_engine(nb::module_& module) {
             options.decoder.max_rows = max_batched_tokens;
             options.decoder.page_size = page_size;
             options.decoder.quant_columns = quant_columns;
-            nb::gil_scoped_release release;
+            const Unlocked unlocked;
             new (self) Engine(folder, options);
           },
           "folder"_a, nb::kw_only(), "target"_a, "num_workers"_a, "max_seq_len"_a, "max_batch"_a,
           "max_batched_tokens"_a, "page_size"_a, "quant_columns"_a, "dummy"_a)
-      .def(
-          "generate",
-          [](Engine& engine, const std::vector<engine::Request>& requests,
-             const std::function<void(int, int, bool, const char*)>& on_token) {
-            nb::gil_scoped_release release;
-            const engine::Generation generation = engine.generate(requests, [&](const engine::TokenEvent& event) {
-              const nb::gil_scoped_acquire acquire;
-              on_token(event.request, event.token, event.finished, reason_name(event.reason));
-            });
-            const std::string trouble = engine.logits_trouble(generation);
-            if (!trouble.empty()) log_warn("[generate] {}", trouble);
-          },
-          "requests"_a, "on_token"_a,
-          "Runs all requests as one batch; calls on_token(request, token, finished, reason) as tokens are made.")
-      .def("cancel", &Engine::cancel)
-      .def(
-          "read_logits",
-          [](const Engine& engine, int64_t samples, uintptr_t to) {
-            const auto bytes = static_cast<size_t>(samples * engine.config().vocab_size) * sizeof(float);
-            std::memcpy(reinterpret_cast<void*>(to), engine.logits(), bytes);  // NOLINT: an address from Python
-          },
-          "samples"_a, "address"_a, "Copies f32 [samples, vocab_size] of the last iteration.")
+      .def("logits", &logits, "prompt"_a, "address"_a,
+           "Copies the logits behind a prompt, f32 [vocab_size], to memory.")
       .def_prop_ro("graph", &Engine::graph, nb::rv_policy::reference_internal)
       .def_prop_ro("kernel", &Engine::kernel, nb::rv_policy::reference_internal)
       .def_prop_ro("num_workers", &Engine::num_workers)
@@ -148,6 +139,7 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("max_seq_len", [](const Engine& engine) { return engine.decoder_options().max_seq_len; })
       .def_prop_ro("num_parameters", &Engine::num_parameters)
       .def_prop_ro("weight_bytes", &Engine::weight_bytes);
+  bind_stream(module);
 }
 
 }  // namespace megalith::python

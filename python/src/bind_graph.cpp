@@ -11,6 +11,7 @@
 #include "megalith/graph/text.h"
 #include "megalith/jit/cuda/build.h"
 #include "python/src/bind.h"
+#include "python/src/interpreter.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -146,8 +147,11 @@ void bind_graph(nb::module_& module) {
       .def(
           "loops",
           [](const Graph& g, const std::string& target) {
-            nb::gil_scoped_release release;
-            return graph::print(g, graph::lower(g, jit::target_family(target)));
+            MEGALITH_CHECK(target == "cpu" || jit::is_cuda_target(target),
+                           "there is no target \"{}\"; known are cpu, cuda and cuda:sm_90a and the like", target);
+            const Graph copy(g);  // another thread may add to it meanwhile
+            const Unlocked unlocked;
+            return graph::print(copy, graph::lower(copy, jit::target_family(target)));
           },
           "target"_a = "cpu", "The loop kernels of all nodes, as text.")
       .def("__str__", [](const Graph& g) { return graph::print(g); })

@@ -3,6 +3,7 @@
 
 #include "megalith/jit/compile.h"
 #include "python/src/bind.h"
+#include "python/src/interpreter.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -48,12 +49,13 @@ void bind_jit(nb::module_& module) {
   module.def(
       "compile",
       [](const graph::Graph& graph, const std::string& target, int num_workers, bool plan_only, bool reuse_arena) {
-        nb::gil_scoped_release release;
-        return jit::compile(graph, {.target = target,
-                                    .num_workers = num_workers,
-                                    .plan_only = plan_only,
-                                    .reuse_arena = reuse_arena,
-                                    .pipeline = jit::PipelineOptions::from_environment()});
+        const graph::Graph copy(graph);  // another thread may add to it meanwhile
+        const Unlocked unlocked;
+        return jit::compile(copy, {.target = target,
+                                   .num_workers = num_workers,
+                                   .plan_only = plan_only,
+                                   .reuse_arena = reuse_arena,
+                                   .pipeline = jit::PipelineOptions::from_environment()});
       },
       "graph"_a, nb::kw_only(), "target"_a = "cpu", "num_workers"_a = 1, "plan_only"_a = false, "reuse_arena"_a = true,
       "Compiles a graph: proves its task graph, writes source, calls the compiler. With `plan_only` it stops before\n"

@@ -19,6 +19,7 @@
 #include "megalith/ops/registry.h"
 #include "megalith/task/partition.h"
 #include "python/src/bind.h"
+#include "python/src/interpreter.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -77,7 +78,10 @@ std::map<std::string, int64_t> extents(const Operator& op, const std::string& no
   std::vector<graph::TensorId> inputs;
   graph::NodeOptions options{.sizes = sizes, .attributes = attributes};
   for (const Operand& operand : op.operands) {
-    const auto& [name, dtype, dims] = tensors.at(operand.name);
+    const auto found = tensors.find(operand.name);
+    MEGALITH_CHECK(found != tensors.end(), "[{}] there is no tensor for \"{}\" in tensors (node \"{}\")", op.name,
+                   operand.name, node);
+    const auto& [name, dtype, dims] = found->second;
     const graph::TensorId id =
         graph.has(name) ? graph.find(name)
                         : graph.state(name, dtype_parse(dtype), std::vector<graph::Dim>(dims.begin(), dims.end()));
@@ -95,7 +99,7 @@ std::map<std::string, int64_t> extents(const Operator& op, const std::string& no
 }
 
 std::vector<engine::OperatorCheck> check(const Operator& op, const std::optional<std::string>& target) {
-  const nb::gil_scoped_release release;
+  const Unlocked unlocked;
   std::vector<std::string> targets = {"cpu"};
   if (target) {
     targets = {*target};
@@ -119,7 +123,7 @@ std::vector<Timing> bench(const Operator& op, const std::vector<Sizes>& shapes, 
                           int num_workers, const std::string& dtype) {
   MEGALITH_CHECK(runs >= 1, "[bench] runs is {}, want 1 or more", runs);
   const engine::OperatorBench options{target, num_workers, runs, dtype_parse(dtype)};
-  const nb::gil_scoped_release release;
+  const Unlocked unlocked;
   const engine::OperatorBenchResult result =
       engine::bench_operator(op, shapes.empty() ? engine::bench_shapes(op) : shapes, options);
   std::vector<Timing> timings;

@@ -8,6 +8,7 @@
 #include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/topology.h"
 #include "python/src/bind.h"
+#include "python/src/interpreter.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -46,8 +47,8 @@ void bind_runtime(nb::module_& module) {
       .def(nb::init<int64_t>(), "nbytes"_a)
       .def_prop_ro("address", &DeviceArray::address)
       .def_prop_ro("nbytes", &DeviceArray::bytes)
-      .def("upload", &DeviceArray::upload, "address"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("download", &DeviceArray::download, "address"_a, nb::call_guard<nb::gil_scoped_release>());
+      .def("upload", &DeviceArray::upload, "address"_a, nb::call_guard<Unlocked>())
+      .def("download", &DeviceArray::download, "address"_a, nb::call_guard<Unlocked>());
 
   module.def(
       "copy_from_device",
@@ -56,7 +57,7 @@ void bind_runtime(nb::module_& module) {
         const jit::CudaDriver& driver = jit::CudaDriver::get();
         driver.check(driver.copy_to_host(reinterpret_cast<void*>(to), from, bytes), "copying from the GPU");  // NOLINT
       },
-      "address"_a, "to"_a, "nbytes"_a, nb::call_guard<nb::gil_scoped_release>());
+      "address"_a, "to"_a, "nbytes"_a, nb::call_guard<Unlocked>());
 
   nb::class_<jit::CudaDeviceInfo>(module, "CudaDevice", "A GPU.")
       .def_ro("ordinal", &jit::CudaDeviceInfo::ordinal)
