@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 
 #include "megalith/graph/operator.h"
 
@@ -14,8 +15,10 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
   auto at = [&](const char* name, int64_t i) -> double& { return values(name)[static_cast<size_t>(i)]; };
   const int64_t num_requests = binding.sizes.at("N"), num_slots = binding.sizes.at("R"), room = binding.sizes.at("T"),
                 text = binding.sizes.at("W") / num_requests;
-  const double last_token = at("config", 0), longest = at("config", 1), page_size = at("config", 2),
-               pages_per_slot = at("config", 3), vocabulary = at("config", 4);
+  const double longest = at("config", 0), page_size = at("config", 1), pages_per_slot = at("config", 2),
+               vocabulary = at("config", 3);
+  const std::vector<double>& config = values("config");
+  const auto last_tokens = std::ranges::subrange(config.begin() + 4, config.end());
   double &next_request = at("slots", num_slots), &has_begun = at("slots", num_slots + 1);
 
   for (int64_t r = 0; r < num_slots && has_begun != 0; ++r) {
@@ -26,7 +29,9 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     if (rows == 0 || step < at("prompt_length", request)) continue;
     const double token = at("output", static_cast<int64_t>(at("first_row", r + 1)) - 1);
     at("tokens", request * text + static_cast<int64_t>(step)) = token;
-    if (token == last_token || token < 0 || token >= vocabulary || step + 1 >= longest) at("slots", r) = -1;
+    if (std::ranges::find(last_tokens, token) != last_tokens.end() || token < 0 || token >= vocabulary ||
+        step + 1 >= longest)
+      at("slots", r) = -1;
   }
   has_begun = 1;
   int64_t spare = room;
@@ -71,7 +76,7 @@ graph::Operator next_batch() {
   return operator_("next_batch", "takes in the made tokens, ends and admits requests, lays out the rows")
       .input("output", {"T"}, DType::i32)
       .input("prompt_length", {"N"}, DType::i32)
-      .input("config", {"8"}, DType::i32)
+      .input("config", {"20"}, DType::i32)
       .inout("tokens", {"W"}, DType::i32)
       .inout("step", {"N"}, DType::i32)
       .inout("slots", {"V"}, DType::i32)
@@ -83,7 +88,7 @@ graph::Operator next_batch() {
       .inout("num_new", {"R"}, DType::i32)
       .inout("stop", {"1"}, DType::i32)
       .loops(R"(
-        { [t, n, c, w, v, i, p, r] : 0 <= t < T and 0 <= n < N and 0 <= c < 8 and 0 <= w < W and 0 <= v < V and 0 <= i < I and 0 <= p < P and 0 <= r < R }
+        { [t, n, c, w, v, i, p, r] : 0 <= t < T and 0 <= n < N and 0 <= c < 20 and 0 <= w < W and 0 <= v < V and 0 <= i < I and 0 <= p < P and 0 <= r < R }
         tokens[w]      = tokens[w] + sum(t, output[t]) + sum(n, prompt_length[n]) + sum(c, config[c])
         step[n]        = step[n]
         slots[v]       = slots[v]

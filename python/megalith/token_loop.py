@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from megalith import _megalith
 from megalith._megalith import UserError
 from megalith.dtensor import DTensor
+from megalith.parameters import MAX_LAST_TOKENS
 
 if TYPE_CHECKING:
     from megalith.persistent_kernel import PersistentKernel
@@ -26,8 +27,7 @@ _OPERANDS = (
     "paged_kv_indptr_buffer", "paged_kv_indices_buffer", "paged_kv_last_page_len_buffer", "num_new_tokens", "stop",
 )  # fmt: skip
 # Places in the table `config` (kernels/cpu/next_batch.h).
-_LAST_TOKEN, _VOCABULARY = 0, 4
-_NO_TOKEN = -1
+_VOCABULARY, _LAST_TOKENS = 3, 4
 
 
 class TokenLoop:
@@ -52,7 +52,7 @@ class TokenLoop:
         if kernel.meta_tensors.get("num_new_tokens") is not None:
             self.tensors["num_new_tokens"] = kernel._meta("num_new_tokens", "PersistentKernel")
             self._want(self.tensors["num_new_tokens"], slots, "max_num_batched_requests")
-        config = [_NO_TOKEN, kernel.max_seq_length, kernel.page_size, self.pages_per_slot, 0, 0, 0, 0]
+        config = [kernel.max_seq_length, kernel.page_size, self.pages_per_slot, 0] + [-1] * MAX_LAST_TOKENS
         self.tables: Dict[str, Any] = {
             "config": numpy.array(config, numpy.int32),
             "slots": numpy.array([-1] * slots + [0, 0], numpy.int32),
@@ -155,7 +155,8 @@ class TokenLoop:
                         f"{kernel._vocabulary}"
                     )
         tables = self.tables
-        tables["config"][_LAST_TOKEN] = kernel.eos_token_id
+        last = kernel._last_tokens
+        tables["config"][_LAST_TOKENS:] = last + [-1] * (MAX_LAST_TOKENS - len(last))
         tables["config"][_VOCABULARY] = kernel._vocabulary
         tables["slots"][:-2] = -1
         tables["slots"][-2:] = 0

@@ -54,7 +54,7 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
   graph::Graph graph(ops::builtin(), "next_batch");
   const std::vector<TensorId> inputs = {graph.state("output", DType::i64, {s.rows}),
                                         graph.state("prompt_length", DType::i32, {s.requests}),
-                                        graph.state("config", DType::i32, {8}),
+                                        graph.state("config", DType::i32, {20}),
                                         graph.state("tokens", DType::i64, {s.requests * s.longest}),
                                         graph.state("step", DType::i32, {s.requests}),
                                         graph.state("slots", DType::i32, {s.slots + 2}),
@@ -76,8 +76,14 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
   slots.insert(slots.end(), {0, 0});
   memory.set("prompt_length", prompts);
   memory.set("slots", slots);
-  memory.set("config", {7, static_cast<double>(s.longest), static_cast<double>(s.page_size),
-                        static_cast<double>(pages_per_slot), 50});
+  std::vector<double> config = {static_cast<double>(s.longest),
+                                static_cast<double>(s.page_size),
+                                static_cast<double>(pages_per_slot),
+                                50,
+                                7,
+                                11};  // 7 and 11 end a text
+  config.resize(20, -1);
+  memory.set("config", config);
   memory.set("tokens", testing::random_values(s.requests * s.longest, DType::i64, 50, random));
 
   loop::Arrays expected = memory.arrays();
@@ -106,7 +112,7 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
     const double step = memory.array("step").values[static_cast<size_t>(n)];
     const double last = memory.array("tokens").values[static_cast<size_t>(n * s.longest + static_cast<int64_t>(step))];
     EXPECT_GE(step, prompts[static_cast<size_t>(n)]);
-    EXPECT_TRUE(step + 1 == static_cast<double>(s.longest) || last == 7 || last == 50) << "request " << n;
+    EXPECT_TRUE(step + 1 == static_cast<double>(s.longest) || last == 7 || last == 11 || last == 50) << "request " << n;
   }
 }
 

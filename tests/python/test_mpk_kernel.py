@@ -210,7 +210,7 @@ def test_an_attribute_counts_until_compile(name, value, tmp_path, monkeypatch):
         setattr(b.kernel, name, value)
 
 
-@pytest.mark.parametrize("name", ["num_workers", "eos_token_id", "num_local_schedulers"])
+@pytest.mark.parametrize("name", ["num_workers", "num_local_schedulers"])
 @pytest.mark.parametrize("value", [None, "two", 1.5, [1, 2], True, 2**40])
 def test_a_number_stays_a_number(name, value):
     for change in (lambda: setattr(Bench().kernel, name, value), lambda: PersistentKernel(**{name: value})):

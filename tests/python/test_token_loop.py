@@ -44,7 +44,7 @@ def tables(requests, slots, rows):
 class Decoder:
     """One layer and a head; ``place`` puts arrays where it runs."""
 
-    def __init__(self, meta, slots, rows, place, **params):
+    def __init__(self, meta, slots, rows, place, is_compiled=True, **params):
         pages = slots * -(-LONGEST // PAGE)
         self.meta = {name: place(table) for name, table in meta.items()}
         self.kernel = k = PersistentKernel(
@@ -65,7 +65,8 @@ class Decoder:
         k.linear_with_residual_layer(input=out, weight=w["o"], residual=x, output=y)
         k.rmsnorm_linear_layer(input=y, weight_norm=w["norm"], weight_linear=w["head"], output=logits)
         k.argmax_layer(input=logits, output=best, grid_dim=(4, 1, 1))
-        k.compile()
+        if is_compiled:
+            k.compile()
 
 
 def step_by_step(prompt, eos):
@@ -115,6 +116,70 @@ def test_the_loop_makes_the_same_texts(target, texts, slots, rows, ends):
     for r, text in enumerate(texts[eos]):
         assert list(found["tokens"][r, : found["step"][r] + 1]) == text
     assert not ends or any(len(text) < LONGEST for text in texts[eos])
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array, lambda ids: (i for i in ids), lambda ids: [*ids, -1] * 5])
+def test_any_of_several_tokens_ends_a_text(texts, make):
+    """As generation_config.json has them: models of many makers end with one of two or three."""
+    whole = texts[-1][0]
+    first, second = whole[14], whole[9]
+    ends = next(i for i in range(len(PROMPTS[0]), LONGEST) if whole[i] in (first, second))
+    meta = tables(1, 1, 4)
+    meta["tokens"][0, :5], meta["prompt_lengths"][0] = PROMPTS[0], 5
+    decoder = Decoder(meta, 1, 4, lambda array: array, eos_token_id=make([first, second]))
+    decoder.kernel()
+    step = int(meta["step"][0])
+    assert (step, list(meta["tokens"][0, : step + 1])) == (ends, whole[: ends + 1]) and ends < LONGEST - 1
+
+
+@pytest.mark.parametrize("none", [None, -1, [], [-1], np.int64(-1)])
+def test_no_token_ends_a_text(texts, none):
+    meta = tables(1, 1, 4)
+    meta["tokens"][0, :5], meta["prompt_lengths"][0] = PROMPTS[0], 5
+    decoder = Decoder(meta, 1, 4, lambda array: array, eos_token_id=VOCABULARY - 1)
+    decoder.kernel.eos_token_id = none
+    decoder.kernel()
+    assert list(meta["tokens"][0]) == texts[-1][0]
+
+
+@pytest.mark.parametrize(
+    "value,message",
+    [
+        ("two", "is 'two', want a token id, or a list of them"),
+        (1.5, "is 1.5, want a token id, or a list of them"),
+        (True, "is True, want a whole number"),
+        ([1, "two"], "is 'two', want a whole number"),
+        ([[1]], r"is \[1\], want a whole number"),
+        (2**40, "is 1099511627776, want at most 2147483647"),
+        (list(range(17)), "has 17 tokens, want at most 16"),
+        ({1: 2}, "is {1: 2}, want a token id, or a list of them"),
+    ],
+)
+def test_what_ends_no_text_is_refused(value, message):
+    kernel = PersistentKernel(test_mode=True)
+    for change in (lambda: setattr(kernel, "eos_token_id", value), lambda: PersistentKernel(eos_token_id=value)):
+        with pytest.raises(megalith.UserError, match=rf"\[PersistentKernel\] eos_token_id {message}"):
+            change()
+    assert kernel.eos_token_id == -1
+
+
+def test_a_loop_compiles_again_after_a_compile_that_failed(texts, tmp_path, monkeypatch):
+    meta = tables(1, 1, 4)
+    meta["tokens"][0, :5], meta["prompt_lengths"][0] = PROMPTS[0], 5
+    monkeypatch.setenv("MEGALITH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("MEGALITH_CXX", str(tmp_path / "none"))
+    decoder = Decoder(meta, 1, 4, lambda array: array, is_compiled=False)
+    for _ in range(2):
+        with pytest.raises(megalith.UserError, match="MEGALITH_CXX is .*which is no program"):
+            decoder.kernel.compile()
+    with pytest.raises(megalith.UserError, match="is not compiled"):
+        decoder.kernel()
+    monkeypatch.undo()
+    with pytest.raises(megalith.UserError, match="cannot be written to"):
+        decoder.kernel.compile(output_dir="/dev/null/x")
+    decoder.kernel.compile()
+    decoder.kernel()
+    assert list(meta["tokens"][0]) == texts[-1][0]
 
 
 def test_a_conversation_goes_on():

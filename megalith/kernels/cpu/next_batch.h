@@ -8,10 +8,18 @@
 
 namespace megalith::kernels {
 
-/// What `config` holds.
-enum NextBatchConfig { kLastToken, kLongest, kPageSize, kPagesPerSlot, kVocabulary, kNextBatchConfig = 8 };
+/// What `config` holds; at kLastTokens the tokens that end a text, up to kMaxLastTokens and -1 behind them.
+constexpr i64 kMaxLastTokens = 16;
+enum NextBatchConfig { kLongest, kPageSize, kPagesPerSlot, kVocabulary, kLastTokens, kNextBatchConfig = 20 };
 /// `slots` has for each slot its request or -1, then these.
 enum NextBatchState { kNextRequest, kHasBegun, kNextBatchState };
+
+template <class Args>
+inline bool ends_text(const Args& a, i64 token) {
+  for (i64 i = 0; i < kMaxLastTokens && a.config[kLastTokens + i] >= 0; ++i)
+    if (token == a.config[kLastTokens + i]) return true;
+  return token < 0 || token >= a.config[kVocabulary];
+}
 
 /// The request of slot `r` goes on by the rows that it had; false if it has ended.
 template <class Args>
@@ -21,7 +29,7 @@ inline bool goes_on(const Args& a, i64 r, i64 request) {
   if (rows == 0 || step < a.prompt_length[request]) return true;
   const i64 token = a.output[a.first_row[r + 1] - 1];
   a.tokens[request * (a.W / a.N) + step] = static_cast<i32>(token);
-  return token != a.config[kLastToken] && token >= 0 && token < a.config[kVocabulary] && step + 1 < a.config[kLongest];
+  return !ends_text(a, token) && step + 1 < a.config[kLongest];
 }
 
 /// The body of the operator `next_batch`.
