@@ -12,6 +12,7 @@ import math
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from megalith._megalith import UserError
+from megalith.arguments import as_whole, shown
 from megalith.dtensor import DTensor
 from megalith.kernel_tensors import KernelTensors
 from megalith.layer import Layer
@@ -299,6 +300,10 @@ class AttentionLayers(KernelTensors):
                     f"heads, head_dim) with dimension {index} equal to {name}, which is {value}"
                 )
 
+    def _longest(self, o: _Operands) -> int:
+        """Positions that a request may have: what all pages of the cache hold, even if max_seq_length is larger."""
+        return min(self.max_seq_length, o.k_cache.dims[0] * o.k_cache.dims[1])
+
     def _check_paged(self, o: _Operands, positions: int) -> None:
         limit = min(positions, o.tables[0].dims[0]) if o.tables else positions
         self._paged_limits.append((o.input.dims[0], o.k_cache.dims[0], limit))
@@ -338,7 +343,7 @@ class AttentionLayers(KernelTensors):
         )
         requests = self.max_num_batched_requests
         pieces = self._attention_pieces(layer, o, Axis("", requests, f"the {requests} requests"))
-        chunks, length = self._chunks(self.max_seq_length)
+        chunks, length = self._chunks(self._longest(o))
         rows = self._paged_rows(layer, o, chunks * length)
         reads = self._attention_reads(layer, o, rows.reads)
         layer.writes(output)
@@ -352,7 +357,7 @@ class AttentionLayers(KernelTensors):
             pieces={"a": pieces["g"]} if pieces else {},
         )
         layer.node("copy_rows", merged, {"y": layer.id(output)})
-        self._check_paged(o, self.max_seq_length)
+        self._check_paged(o, self._longest(o))
         layer.done(reads=reads, writes=[output, o.k_cache, o.v_cache])
         self._keep_caches_readable(o)
 
@@ -368,9 +373,9 @@ class AttentionLayers(KernelTensors):
     def _attention_params(layer: Layer, attention_params: object, second: str) -> Tuple[int, int]:
         """(query heads, ``second``), as MPK's tasks have them."""
         pair = attention_params[:2] if isinstance(attention_params, (tuple, list)) else ()
-        if len(pair) != 2 or not all(hasattr(value, "__index__") and int(value) > 0 for value in pair):
+        if len(pair) != 2 or not all((as_whole(value) or 0) > 0 for value in pair):
             raise UserError(
-                f"[{layer.kind}] attention_params is {attention_params!r}, want two whole numbers: (query heads, "
+                f"[{layer.kind}] attention_params is {shown(attention_params)}, want two whole numbers: (query heads, "
                 f"{second})"
             )
         return int(pair[0]), int(pair[1])
@@ -395,8 +400,8 @@ class AttentionLayers(KernelTensors):
         As paged_attention_layer, but for: ``attention_params``: (query heads, chunks). ``lse``: (rows, chunks * query
         heads a key head, key heads), the logarithm of each chunk's total weight; -inf where a chunk is empty.
         ``output``: (rows, chunks * query heads a key head * head_dim, key heads), each chunk's result. Both are what
-        paged_attention_split_kv_merge_layer takes. The chunks are of one length, max_seq_length over their number.
-        grid_dim.x cuts requests, y key heads, z chunks.
+        paged_attention_split_kv_merge_layer takes. The chunks are of one length: max_seq_length, or what the cache
+        holds if that is less, over their number. grid_dim.x cuts requests, y key heads, z chunks.
         """
         layer = self._layer("paged_attention_split_kv_layer", grid_dim, block_dim)
         lse = layer.floats(lse, "lse", rank=3)
@@ -419,7 +424,7 @@ class AttentionLayers(KernelTensors):
             )
         requests = self.max_num_batched_requests
         pieces = self._attention_pieces(layer, o, Axis("", requests, f"the {requests} requests"), chunks)
-        chunks, length = self._chunks(self.max_seq_length, chunks)
+        chunks, length = self._chunks(self._longest(o), chunks)
         rows = self._paged_rows(layer, o, chunks * length)
         reads = self._attention_reads(layer, o, rows.reads)
         layer.writes(lse, output)
@@ -431,7 +436,7 @@ class AttentionLayers(KernelTensors):
             sizes={"L": length, "M": o.heads.per_group},
             pieces=pieces,
         )
-        self._check_paged(o, self.max_seq_length)
+        self._check_paged(o, self._longest(o))
         layer.done(reads=reads, writes=[lse, output, o.k_cache, o.v_cache])
         self._keep_caches_readable(o)
 

@@ -58,8 +58,8 @@ def _check_paged(kernel: "PersistentKernel", rows: int, pages: int, positions: i
             )
         if length > positions:
             raise UserError(
-                f"request {r} is {length} positions long, but max_seq_length and the tables of positions allow "
-                f"{positions}"
+                f"request {r} is {length} positions long, but max_seq_length, the cache and the tables of positions "
+                f"allow {positions}"
             )
     for i in range(first_page[0], first_page[-1]):
         if not 0 <= indices[i] < pages:

@@ -182,6 +182,26 @@ def test_a_loop_compiles_again_after_a_compile_that_failed(texts, tmp_path, monk
     assert list(meta["tokens"][0]) == texts[-1][0]
 
 
+def test_a_huge_max_seq_length_costs_nothing():
+    """No request is longer than what the pages hold."""
+    meta = {name: table for name, table in tables(1, 1, 4).items() if name.startswith(("qo", "paged"))}
+    kernel = PersistentKernel(
+        test_mode=True, meta_tensors=meta, max_seq_length=2**31 - 1, max_num_batched_tokens=4, max_num_pages=5,
+        page_size=PAGE,
+    )  # fmt: skip
+    x, y = np.zeros((4, 4 * SIZE), BF16), np.ones((4, 2 * SIZE), BF16)
+    k, v = (np.zeros((5, PAGE, 1, SIZE), BF16) for _ in range(2))
+    attached = [kernel.attach_input(a, name=n) for a, n in ((x, "x"), (k, "k"), (v, "v"), (y, "y"))]
+    kernel.paged_attention_layer(*attached[:3], None, None, None, None, attached[3])
+    kernel.compile()
+    meta["qo_indptr_buffer"][:], meta["paged_kv_indptr_buffer"][:] = [0, 4], [0, 1]
+    meta["paged_kv_last_page_len_buffer"][0] = 4
+    kernel.run_test_mode()
+    assert not np.any(y)
+    with pytest.raises(megalith.UserError, match="want a whole number of at least 1"):
+        PersistentKernel(max_seq_length=2**31)
+
+
 def test_a_conversation_goes_on():
     """A second launch begins where the first one ended, with more of a prompt; the cache is kept."""
     meta = tables(1, 1, 4)
