@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/model/chat_reasoning.h"
 #include "megalith/model/json.h"
 #include "megalith/model/template_eval.h"
 #include "megalith/model/template_parse.h"
@@ -129,9 +130,8 @@ std::vector<TextSegment> ChatTemplate::render(std::span<const ChatMessage> messa
 }
 
 std::vector<TextSegment> ChatTemplate::render(const TemplateValue& messages, const ChatOptions& options) const {
-  MEGALITH_CHECK(messages.is(TemplateValue::Kind::list), "the messages are {}, want a list", messages.kind_name());
   Variables variables = impl_->variables;
-  variables.emplace_back("messages", messages);
+  variables.emplace_back("messages", chat_alias_reasoning(messages));
   variables.emplace_back("tools", options.tools.value_or(TemplateValue::none()));
   variables.emplace_back("documents", TemplateValue::none());
   variables.emplace_back("add_generation_prompt", options.add_generation_prompt);

@@ -1,82 +1,72 @@
 #include "megalith/model/template_eval.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <map>
 
 #include "megalith/base/error.h"
-#include "megalith/model/template_context.h"
+#include "megalith/model/template_eval_expression.h"
+#include "megalith/model/template_function.h"
 #include "megalith/model/template_lex.h"
+#include "megalith/model/template_loop.h"
 
 namespace megalith {
 
 namespace {
 
-struct Scope {
-  std::shared_ptr<Scope> parent;
-  std::unordered_map<std::string, TemplateValue> variables;
-};
-using ScopePtr = std::shared_ptr<Scope>;
-
-}  // namespace
-
-/// A macro with the scope in which it was defined.
-struct TemplateMacro {
-  std::shared_ptr<const TemplateMacroTree> tree;
-  ScopePtr scope;
-};
-
-namespace {
-
 using Kind = TemplateValue::Kind;
-using Expression = TemplateExpression;
 using Statement = TemplateStatement;
+using ScopePtr = TemplateScopePtr;
 
-// Of expressions and statements in each other, through calls of macros too. Each takes some hundred bytes of stack,
-// with sanitizers a few thousand.
-constexpr int kMostLevels = 600;
+class Evaluator;
 
-class Evaluator {
+/// A macro, or the body of a call block, with the scope in which it was defined.
+class Macro : public TemplateObject {
  public:
-  Evaluator(const std::string& template_name, std::optional<std::time_t> now) : context_(template_name, now) {}
+  Macro(Evaluator& evaluator, std::shared_ptr<const TemplateMacroTree> tree, ScopePtr scope)
+      : evaluator_(evaluator), tree_(std::move(tree)), scope_(std::move(scope)) {}
+  std::string kind_name() const override { return "a macro"; }
+  bool is_callable() const override { return true; }
+  TemplateValue call(const TemplateCall& call) override;
+  std::optional<TemplateValue> attribute(std::string_view name) override;
+  MarkedText repr() override {
+    return {tree_->name.empty() ? "<Macro anonymous>" : fmt::format("<Macro '{}'>", tree_->name)};
+  }
 
-  // Macros hold their scopes and scopes their macros, namespaces may hold themselves: nobody else would free them.
+ private:
+  Evaluator& evaluator_;
+  std::shared_ptr<const TemplateMacroTree> tree_;
+  ScopePtr scope_;
+};
+
+class Evaluator : public TemplateExpressionEvaluator {
+ public:
+  using TemplateExpressionEvaluator::TemplateExpressionEvaluator;
+
+  // Macros hold their scopes and scopes their macros: nobody else would free them.
   ~Evaluator() {
     for (const ScopePtr& scope : scopes_) scope->variables.clear();
-    for (const auto& space : namespaces_) space->members.clear();
   }
 
   MarkedText run(const TemplateBody& body, std::vector<std::pair<std::string, TemplateValue>> variables) {
-    enter();
-    for (std::string_view name : template_functions())
-      set(std::string(name), TemplateValue::function(std::string(name)));
-    for (auto& [name, value] : variables) set(name, std::move(value));
-    enter();
-    MarkedText out;
+    Out out;
     try {
+      scopes_.push_back(scope_ = inner());
+      for (auto& [name, value] : template_globals()) set(name, std::move(value));
+      for (auto& [name, value] : variables) set(name, std::move(value));
+      enter(body);
+      scopes_.push_back(scope_);
+      root_ = scope_;
       execute(body, out);
     } catch (const TemplateError&) { throw; } catch (const UserError& error) {
       context_.fail(error.what());
     }
-    return out;
+    return out.take();
   }
+
+  TemplateValue call_macro(const TemplateMacroTree& tree, const ScopePtr& scope, const TemplateCall& call);
 
  private:
   enum class Flow { next, break_, continue_ };
-
-  class Deeper {
-   public:
-    explicit Deeper(Evaluator& evaluator) : evaluator_(evaluator) {
-      if (++evaluator_.levels_ > kMostLevels) {
-        --evaluator_.levels_;
-        evaluator_.context_.fail(
-            fmt::format("the template nests deeper than {} levels: a macro may call itself", kMostLevels));
-      }
-    }
-    ~Deeper() { --evaluator_.levels_; }
-
-   private:
-    Evaluator& evaluator_;
-  };
 
   // Makes `scope` the current one, and the former one again at the end.
   class Within {
@@ -92,337 +82,282 @@ class Evaluator {
   };
 
   ScopePtr inner() const { return std::make_shared<Scope>(Scope{scope_, {}}); }
-  void enter() { scopes_.push_back(scope_ = inner()); }
   void set(const std::string& name, TemplateValue value) { scope_->variables.insert_or_assign(name, std::move(value)); }
-
-  TemplateValue look_up(const std::string& name) {
-    for (const Scope* scope = scope_.get(); scope; scope = scope->parent.get())
-      if (const auto entry = scope->variables.find(name); entry != scope->variables.end()) return entry->second;
-    return TemplateValue::undefined(name);
+  // A scope for `body`, with what it sets later.
+  void enter(const TemplateBody& body) {
+    scope_ = inner();
+    begin(body);
+  }
+  void begin(const TemplateBody& body) {
+    context_.charge(4 * std::ssize(body.unset));
+    for (const std::string& name : body.unset) set(name, TemplateValue::undefined(name));
   }
 
-  void print(MarkedText& out, const MarkedView& text) {
-    context_.check_length(out.text.size() + text.text.size());
-    context_.charge_text(text.text.size());
-    out.append(text);
-  }
-
-  Flow execute(const TemplateBody& body, MarkedText& out) {
+  Flow execute(const TemplateBody& body, Out& out) {
     const Deeper deeper(*this);
-    for (const auto& statement : body)
+    for (const auto& statement : body.statements)
       if (const Flow flow = execute(*statement, out); flow != Flow::next) return flow;
     return Flow::next;
   }
 
-  MarkedText captured(const TemplateBody& body) {
-    MarkedText text;
-    execute(body, text);
-    return text;
+  // In a scope of its own.
+  Flow execute_within(const TemplateBody& body, Out& out) {
+    const Within within(*this, inner());
+    begin(body);
+    return execute(body, out);
   }
 
-  Flow execute(const Statement& statement, MarkedText& out) {
+  Flow execute(const Statement& statement, Out& out) {
     context_.at_line(statement.line);
     context_.charge(1);
     switch (statement.kind) {
-      case Statement::Kind::text: print(out, {statement.text}); return Flow::next;
-      case Statement::Kind::output: print(out, evaluate(*statement.expression).to_text().view()); return Flow::next;
-      case Statement::Kind::for_: return loop(statement, out);
+      case Statement::Kind::text:
+        context_.charge_text(statement.text.size());
+        out.append(statement.text);
+        return Flow::next;
+      case Statement::Kind::output:
+        for (const auto& value : statement.values) print(out, evaluate(*value));
+        return Flow::next;
+      case Statement::Kind::for_: return for_(statement, out);
       case Statement::Kind::if_:
         for (const auto& [condition, body] : statement.branches)
           if (evaluate(*condition).truth()) return execute(body, out);
         return execute(statement.other, out);
-      case Statement::Kind::set: assign(*statement.targets[0], evaluate(*statement.expression)); return Flow::next;
-      case Statement::Kind::set_block: {
-        TemplateValue value;
-        {
-          const Within within(*this, inner());
-          value = filtered(statement);
-        }
-        assign(*statement.targets[0], std::move(value));
+      case Statement::Kind::set:
+        check_namespaces(*statement.targets[0]);
+        assign(*statement.targets[0], evaluate(*statement.expression));
         return Flow::next;
-      }
-      case Statement::Kind::macro:
-        scopes_.push_back(scope_);
-        set(statement.macro->name,
-            TemplateValue::of(std::make_shared<const TemplateMacro>(TemplateMacro{statement.macro, scope_})));
-        return Flow::next;
+      case Statement::Kind::set_block: return captured(statement, out);
+      case Statement::Kind::macro: set(statement.macro->name, macro(statement)); return Flow::next;
       case Statement::Kind::call: {
-        scopes_.push_back(scope_);
-        const TemplateValue caller =
-            TemplateValue::of(std::make_shared<const TemplateMacro>(TemplateMacro{statement.macro, scope_}));
-        print(out, call(*statement.expression, &caller).to_text().view());
+        const TemplateValue caller = macro(statement);
+        print(out, call(*statement.expression, &caller));
         return Flow::next;
       }
-      case Statement::Kind::filter: {
-        const Within within(*this, inner());
-        print(out, filtered(statement).to_text().view());
+      case Statement::Kind::filter: return captured(statement, out);
+      case Statement::Kind::with: return with(statement, out);
+      case Statement::Kind::generation:
+        print(out, call_macro(*statement.macro, scope_, TemplateCall(context_, "", "generation")));
         return Flow::next;
+      case Statement::Kind::autoescape:
+        if (evaluate(*statement.expression).truth())
+          context_.fail("{% autoescape %} is not supported: prompts are no HTML");
+        return execute_within(statement.body, out);
+      case Statement::Kind::block: {
+        const Within within(*this, statement.is_scoped ? scope_ : root_);
+        return execute_within(statement.body, out);
       }
-      case Statement::Kind::with: {
-        const ScopePtr scope = inner();
-        std::vector<TemplateValue> values;
-        for (const auto& value : statement.values) values.push_back(evaluate(*value));
-        const Within within(*this, scope);
-        for (size_t i = 0; i < values.size(); ++i) assign(*statement.targets[i], std::move(values[i]));
-        return execute(statement.body, out);
-      }
-      case Statement::Kind::block: return execute(statement.body, out);
       case Statement::Kind::break_: return Flow::break_;
       case Statement::Kind::continue_: return Flow::continue_;
+      case Statement::Kind::refused: context_.fail(statement.text);
     }
     return Flow::next;
   }
 
-  // The body's text through the filters, which stand on the name "".
-  TemplateValue filtered(const Statement& statement) {
-    MarkedText text = captured(statement.body);
-    if (!statement.expression) return text;
-    set("", std::move(text));
-    return evaluate(*statement.expression);
-  }
-
-  Flow loop(const Statement& statement, MarkedText& out) {
-    std::vector<TemplateValue> elements = template_elements(context_, evaluate(*statement.expression));
-    if (statement.condition) {
-      std::vector<TemplateValue> kept;
-      for (TemplateValue& element : elements) {
-        const Within within(*this, inner());
-        assign(*statement.targets[0], element);
-        if (evaluate(*statement.condition).truth()) kept.push_back(std::move(element));
+  // The text of a block through its filters, which stand on the name "": printed, or set.
+  Flow captured(const Statement& statement, Out& out) {
+    TemplateValue value;
+    {
+      const Within within(*this, inner());
+      begin(statement.body);
+      Out text;
+      if (const Flow flow = execute(statement.body, text); flow != Flow::next) return flow;
+      value = text.take();
+      if (statement.expression) {
+        set("", std::move(value));
+        value = evaluate(*statement.expression);
       }
-      elements = std::move(kept);
     }
-    if (elements.empty()) {
-      const Within within(*this, inner());
-      return execute(statement.other, out);
-    }
-    for (size_t i = 0; i < elements.size(); ++i) {
-      const Within within(*this, inner());
-      context_.charge(1);
-      assign(*statement.targets[0], elements[i]);
-      if (statement.uses_loop) set("loop", loop_variable(elements, i));
-      if (execute(statement.body, out) == Flow::break_) break;
-    }
+    if (statement.kind == Statement::Kind::set_block)
+      assign(*statement.targets[0], std::move(value));
+    else
+      print(out, value);
     return Flow::next;
   }
 
-  TemplateValue loop_variable(const std::vector<TemplateValue>& elements, size_t index) {
-    context_.charge(10);
-    const auto i = static_cast<int64_t>(index), length = std::ssize(elements);
-    std::vector<std::pair<TemplateValue, TemplateValue>> members = {{"index", i + 1},
-                                                                    {"index0", i},
-                                                                    {"revindex", length - i},
-                                                                    {"revindex0", length - i - 1},
-                                                                    {"first", i == 0},
-                                                                    {"last", i + 1 == length},
-                                                                    {"length", length},
-                                                                    {"depth", 1},
-                                                                    {"depth0", 0}};
-    if (i > 0) members.emplace_back("previtem", elements[index - 1]);
-    if (i + 1 < length) members.emplace_back("nextitem", elements[index + 1]);
-    return TemplateValue::dict(std::move(members));
+  Flow with(const Statement& statement, Out& out) {
+    std::vector<TemplateValue> values;
+    for (const auto& value : statement.values) values.push_back(evaluate(*value));
+    const Within within(*this, inner());
+    begin(statement.body);
+    for (size_t i = 0; i < values.size(); ++i) assign(*statement.targets[i], std::move(values[i]));
+    return execute(statement.body, out);
+  }
+
+  TemplateValue macro(const Statement& statement) {
+    scopes_.push_back(scope_);
+    return TemplateValue::of(std::make_shared<Macro>(*this, statement.macro, scope_));
+  }
+
+  // The elements for which a loop's condition holds.
+  struct Filtered : TemplateIterator {
+    Filtered(Evaluator& from, const Statement& of, std::unique_ptr<TemplateIterator> all)
+        : evaluator(from), statement(of), scope(from.scope_), elements(std::move(all)) {}
+    std::optional<TemplateValue> next() override {
+      while (std::optional<TemplateValue> element = elements->next()) {
+        const Within within(evaluator, std::make_shared<Scope>(Scope{scope, {}}));
+        evaluator.assign(*statement.targets[0], *element);
+        if (evaluator.evaluate(*statement.condition).truth()) return element;
+      }
+      return std::nullopt;
+    }
+    Evaluator& evaluator;
+    const Statement& statement;
+    ScopePtr scope;
+    std::unique_ptr<TemplateIterator> elements;
+  };
+
+  Flow for_(const Statement& statement, Out& out) {
+    const TemplateValue elements = evaluate(*statement.expression);
+    if (!statement.is_recursive) return loop(statement, elements, out, 0, nullptr);
+    out.append(recursive_loop(statement, scope_, elements, 0).string().view());
+    return Flow::next;
+  }
+
+  // A loop that may run itself again, on other elements: in the scope around it, into a text of its own.
+  TemplateValue recursive_loop(const Statement& statement, const ScopePtr& scope, const TemplateValue& elements,
+                               int64_t depth) {
+    const Within within(*this, scope);
+    Out text;
+    loop(statement, elements, text, depth,
+         [this, &statement, scope](const TemplateValue& inner_elements, int64_t level) {
+           return recursive_loop(statement, scope, inner_elements, level);
+         });
+    return text.take();
+  }
+
+  Flow loop(const Statement& statement, const TemplateValue& all, Out& out, int64_t depth, TemplateLoop::Again again) {
+    std::unique_ptr<TemplateIterator> elements = template_iterate(context_, all);
+    std::optional<int64_t> length = template_length_of(all);
+    if (statement.condition) {
+      elements = std::make_unique<Filtered>(*this, statement, std::move(elements));
+      length = std::nullopt;
+    }
+    const auto variable =
+        std::make_shared<TemplateLoop>(context_, std::move(elements), length, std::move(again), depth);
+    struct Clear {
+      TemplateLoop& loop;
+      ~Clear() { loop.clear(); }
+    } clear{*variable};
+    // Jinja's loop counts as empty unless an iteration came to its end.
+    bool is_empty = true;
+    while (std::optional<TemplateValue> element = variable->next()) {
+      context_.charge(2);
+      const Within within(*this, inner());
+      begin(statement.body);
+      assign(*statement.targets[0], std::move(*element));
+      if (statement.uses_loop) set("loop", TemplateValue::of(variable));
+      const Flow flow = execute(statement.body, out);
+      if (flow == Flow::break_) break;
+      if (flow == Flow::next) is_empty = false;
+    }
+    return is_empty && !statement.other.statements.empty() ? execute_within(statement.other, out) : Flow::next;
+  }
+
+  // Before the value is worked out, as Jinja has it.
+  void check_namespaces(const Expression& target) {
+    for (const auto& part : target.parts)
+      if (target.kind == Expression::Kind::tuple) check_namespaces(*part);
+    if (target.kind != Expression::Kind::attribute) return;
+    const std::string& name = target.parts[0]->name;
+    const TemplateValue object = look_up(name);
+    if (!object.as<TemplateNamespace>())
+      context_.fail(fmt::format("\"{}.{}\" is assigned to, but \"{}\" is {}: only namespaces can be assigned to", name,
+                                target.name, name, object.kind_name()));
   }
 
   void assign(const Expression& target, TemplateValue value) {
     if (target.kind == Expression::Kind::name) return set(target.name, std::move(value));
-    if (target.kind == Expression::Kind::attribute) {
-      const TemplateValue object = look_up(target.parts[0]->name);
-      if (!object.is(Kind::namespace_))
-        context_.fail(fmt::format("\"{}.{}\" is assigned to, but \"{}\" is {}: only namespaces can be assigned to",
-                                  target.parts[0]->name, target.name, target.parts[0]->name, object.kind_name()));
-      if (TemplateValue* member = object.space()->find(target.name))
-        *member = std::move(value);
-      else
-        object.space()->members.emplace_back(target.name, std::move(value));
-      context_.charge(std::ssize(object.space()->members));
-      return;
-    }
+    if (target.kind == Expression::Kind::attribute)
+      return look_up(target.parts[0]->name).as<TemplateNamespace>()->set(target.name, std::move(value));
     std::vector<TemplateValue> elements = template_elements(context_, value);
     if (elements.size() != target.parts.size())
       context_.fail(fmt::format("{} values are assigned to {} names", elements.size(), target.parts.size()));
     for (size_t i = 0; i < elements.size(); ++i) assign(*target.parts[i], std::move(elements[i]));
   }
 
-  TemplateValue evaluate(const Expression& e) {
-    const Deeper deeper(*this);
-    context_.at_line(e.line);
-    context_.charge(1);
-    auto part = [&](size_t i) { return evaluate(*e.parts[i]); };
-    switch (e.kind) {
-      case Expression::Kind::constant: return e.constant;
-      case Expression::Kind::name: return look_up(e.name);
-      case Expression::Kind::list:
-      case Expression::Kind::tuple: return TemplateValue::list(parts(e, 0), e.kind == Expression::Kind::tuple);
-      case Expression::Kind::dict: {
-        std::vector<std::pair<TemplateValue, TemplateValue>> members;
-        for (size_t i = 0; i < e.parts.size(); i += 2) {
-          TemplateValue key = part(i);
-          members.emplace_back(std::move(key), part(i + 1));
-        }
-        return TemplateValue::dict(std::move(members));
-      }
-      case Expression::Kind::attribute: return template_attribute(context_, part(0), e.name);
-      case Expression::Kind::subscript: {
-        const TemplateValue object = part(0);
-        return template_subscript(context_, object, part(1));
-      }
-      case Expression::Kind::slice: return slice(e);
-      case Expression::Kind::call: return call(e, nullptr);
-      case Expression::Kind::filter: {
-        const TemplateValue value = part(0);
-        return template_filter(e.name, value, arguments(e, fmt::format("the filter \"{}\"", e.name)));
-      }
-      case Expression::Kind::test: {
-        const TemplateValue value = part(0);
-        return template_test(e.name, value, arguments(e, fmt::format("the test \"{}\"", e.name)));
-      }
-      case Expression::Kind::unary:
-        if (e.name == "not") return !part(0).truth();
-        return template_binary(context_, e.name, 0, part(0));
-      case Expression::Kind::binary: {
-        TemplateValue left = part(0);
-        if (e.name == "and") return left.truth() ? part(1) : left;
-        if (e.name == "or") return left.truth() ? left : part(1);
-        return template_binary(context_, e.name, left, part(1));
-      }
-      case Expression::Kind::compare: {
-        TemplateValue left = part(0);
-        for (size_t i = 0; i < e.operators.size(); ++i) {
-          TemplateValue right = part(i + 1);
-          if (!template_compare(context_, e.operators[i], left, right)) return false;
-          left = std::move(right);
-        }
-        return true;
-      }
-      case Expression::Kind::join: {
-        MarkedText text;
-        for (size_t i = 0; i < e.parts.size(); ++i) { print(text, part(i).to_text().view()); }
-        return text;
-      }
-      case Expression::Kind::condition:
-        if (part(0).truth()) return part(1);
-        return e.parts[2] ? part(2) : TemplateValue::undefined("the other side of a condition");
-    }
-    return {};
-  }
-
-  TemplateValue slice(const Expression& e) {
-    const TemplateValue object = evaluate(*e.parts[0]);
-    TemplateValue bounds[3];
-    for (size_t i = 0; i < 3; ++i)
-      if (e.parts[i + 1]) bounds[i] = evaluate(*e.parts[i + 1]);
-    auto bound = [&](size_t i) { return e.parts[i + 1] ? &bounds[i] : nullptr; };
-    return template_slice_of(context_, object, bound(0), bound(1), bound(2));
-  }
-
-  std::vector<TemplateValue> parts(const Expression& e, size_t first) {
-    std::vector<TemplateValue> values;
-    for (size_t i = first; i < e.parts.size(); ++i) values.push_back(evaluate(*e.parts[i]));
-    return values;
-  }
-
-  TemplateCall arguments(const Expression& e, std::string what) {
-    std::vector<TemplateValue> positional = parts(e, 1);
-    TemplateCall::Named named;
-    for (const auto& [name, expression] : e.keywords) {
-      TemplateValue value = evaluate(*expression);
-      if (name == "*") {
-        for (TemplateValue& element : template_elements(context_, value)) positional.push_back(std::move(element));
-      } else if (name == "**") {
-        if (!value.is(Kind::dict))
-          context_.fail(fmt::format("{} is given as \"**\", want a dictionary", value.describe()));
-        for (const auto& [key, member] : value.dict().members) named.emplace_back(key.to_text().text, member);
-      } else {
-        named.emplace_back(name, std::move(value));
-      }
-    }
-    context_.at_line(e.line);
-    return TemplateCall(context_, std::move(what), std::move(positional), std::move(named));
-  }
-
-  TemplateValue call(const Expression& e, const TemplateValue* caller) {
-    const TemplateValue callee = evaluate(*e.parts[0]);
-    switch (callee.kind()) {
-      case Kind::macro:
-        return call_macro(*callee.macro(), arguments(e, fmt::format("the macro \"{}\"", callee.macro()->tree->name)),
-                          caller);
-      case Kind::method:
-        return template_method(callee.method().name, callee.method().object,
-                               arguments(e, fmt::format("the method \"{}\"", callee.method().name)));
-      case Kind::function: {
-        const TemplateCall what = arguments(e, fmt::format("{}()", callee.name()));
-        return callee.name() == "namespace" ? make_namespace(what) : template_function(callee.name(), what);
-      }
-      default: context_.at_line(e.line); context_.fail(fmt::format("{} is called", callee.describe()));
-    }
-  }
-
-  TemplateValue make_namespace(const TemplateCall& call) {
-    auto space = std::make_shared<TemplateNamespace>();
-    namespaces_.push_back(space);
-    if (call.positional().size() > 1) call.fail("got more than one dictionary");
-    if (!call.positional().empty()) {
-      if (!call.at(0).is(Kind::dict)) call.fail(fmt::format("got {}, want a dictionary", call.at(0).describe()));
-      for (const auto& [key, value] : call.at(0).dict().members) space->members.emplace_back(key.to_text().text, value);
-    }
-    for (const auto& [name, value] : call.named()) {
-      if (TemplateValue* member = space->find(name))
-        *member = value;
-      else
-        space->members.emplace_back(name, value);
-    }
-    return TemplateValue::of(std::move(space));
-  }
-
-  TemplateValue call_macro(const TemplateMacro& macro, const TemplateCall& call, const TemplateValue* caller) {
-    const Deeper deeper(*this);
-    const TemplateMacroTree& tree = *macro.tree;
-    const size_t count = tree.parameters.size();
-    if (call.positional().size() > count && !tree.uses_varargs)
-      call.fail(fmt::format("got {} arguments, want at most {}", call.positional().size(), count));
-    const Within within(*this, std::make_shared<Scope>(Scope{macro.scope, {}}));
-    std::vector<std::pair<TemplateValue, TemplateValue>> others;
-    for (const auto& [name, value] : call.named()) {
-      const auto at = std::find_if(tree.parameters.begin(), tree.parameters.end(),
-                                   [key = std::string_view(name)](const auto& p) { return p.name == key; });
-      if (at == tree.parameters.end()) {
-        if (!tree.uses_kwargs && name != "caller")
-          call.fail(fmt::format("got the argument \"{}\", which it does not have", name));
-        others.emplace_back(name, value);
-      } else if (static_cast<size_t>(at - tree.parameters.begin()) < call.positional().size()) {
-        call.fail(fmt::format("got the argument \"{}\" twice", name));
-      }
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const TemplateParameter& parameter = tree.parameters[i];
-      if (const TemplateValue* value = call.find(i, parameter.name))
-        set(parameter.name, *value);
-      else
-        set(parameter.name, parameter.absent ? evaluate(*parameter.absent) : TemplateValue::undefined(parameter.name));
-    }
-    if (tree.uses_varargs) {
-      const auto begin =
-          call.positional().begin() + static_cast<std::ptrdiff_t>(std::min(count, call.positional().size()));
-      set("varargs", TemplateValue::list({begin, call.positional().end()}, true));
-    }
-    if (caller && !tree.uses_caller) call.fail("got the body of a call block, but does not call caller()");
-    if (caller) set("caller", *caller);
-    if (tree.uses_kwargs) set("kwargs", TemplateValue::dict(std::move(others)));
-    return captured(tree.body);
-  }
-
-  TemplateContext context_;
-  ScopePtr scope_;
+  ScopePtr root_;
   std::vector<ScopePtr> scopes_;  // those that macros hold
-  std::vector<std::shared_ptr<TemplateNamespace>> namespaces_;
-  int levels_ = 0;
 };
+
+TemplateValue Macro::call(const TemplateCall& call) {
+  return evaluator_.call_macro(*tree_, scope_, call.of("the macro", tree_->name.empty() ? "caller" : tree_->name));
+}
+
+std::optional<TemplateValue> Macro::attribute(std::string_view name) {
+  if (name == "name") return tree_->name.empty() ? TemplateValue::none() : TemplateValue(tree_->name);
+  if (name == "catch_kwargs") return tree_->uses_kwargs;
+  if (name == "catch_varargs") return tree_->uses_varargs;
+  if (name == "caller") return tree_->uses_caller;
+  std::vector<TemplateValue> names;
+  for (const TemplateParameter& parameter : tree_->parameters) names.emplace_back(parameter.name);
+  if (name == "arguments") return TemplateValue::tuple(std::move(names));
+  if (name == "explicit_caller") {
+    const TemplateValue caller("caller");
+    return std::find(names.begin(), names.end(), caller) != names.end();
+  }
+  return std::nullopt;
+}
+
+TemplateValue Evaluator::call_macro(const TemplateMacroTree& tree, const ScopePtr& scope, const TemplateCall& call) {
+  const size_t count = tree.parameters.size(), given = std::min(count, call.positional().size());
+  const Within within(*this, std::make_shared<Scope>(Scope{scope, {}}));
+  context_.charge(static_cast<int64_t>(count + call.positional().size() + call.named().size()));
+  begin(tree.body);
+  std::map<std::string, TemplateValue> named(call.named().begin(), call.named().end());
+  auto take = [&](const std::string& name) {
+    const auto entry = named.find(name);
+    if (entry == named.end()) return false;
+    set(name, std::move(entry->second));
+    named.erase(entry);
+    return true;
+  };
+  std::vector<const TemplateParameter*> absent;
+  bool has_caller = given == count;
+  for (size_t i = 0; i < count; ++i) {
+    const TemplateParameter& parameter = tree.parameters[i];
+    if (i < given) {
+      set(parameter.name, call.positional()[i]);
+    } else {
+      has_caller |= parameter.name == "caller";
+      if (take(parameter.name)) continue;
+      set(parameter.name, TemplateValue::undefined(parameter.name));
+      absent.push_back(&parameter);
+    }
+  }
+  if (given == count)
+    has_caller = std::any_of(tree.parameters.begin(), tree.parameters.end(),
+                             [](const TemplateParameter& parameter) { return parameter.name == "caller"; });
+  if (tree.uses_caller && !has_caller && !take("caller")) set("caller", TemplateValue::undefined("caller"));
+  if (tree.uses_kwargs) {
+    // In the order in which they were given.
+    TemplateValue::Members others;
+    for (const auto& [name, value] : call.named())
+      if (named.contains(name)) others.emplace_back(name, value);
+    set("kwargs", TemplateValue::dict(std::move(others)));
+  } else if (named.contains("caller")) {
+    call.fail("got the body of a call block, but does not call caller()");
+  } else if (!named.empty()) {
+    call.fail(fmt::format("got the argument \"{}\", which it does not have", named.begin()->first));
+  }
+  if (tree.uses_varargs)
+    set("varargs", TemplateValue::tuple(
+                       {call.positional().begin() + static_cast<std::ptrdiff_t>(given), call.positional().end()}));
+  else if (call.positional().size() > count)
+    call.fail(fmt::format("got {} arguments, want at most {}", call.positional().size(), count));
+  for (const TemplateParameter* parameter : absent)
+    if (parameter->absent) set(parameter->name, evaluate(*parameter->absent));
+  Out text;
+  execute(tree.body, text);
+  return text.take();
+}
 
 }  // namespace
 
 MarkedText template_render(const TemplateBody& body, const std::string& template_name,
                            std::vector<std::pair<std::string, TemplateValue>> variables,
                            std::optional<std::time_t> now) {
+  const TemplateMemory memory;
   return Evaluator(template_name, now).run(body, std::move(variables));
 }
 

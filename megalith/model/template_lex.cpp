@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megalith/model/template_text.h"
+#include "megalith/model/unicode_property.h"
 #include "megalith/model/utf8.h"
 
 namespace megalith {
@@ -12,21 +13,36 @@ using Kind = TemplateTokenKind;
 namespace {
 
 // The longest published template has some 20 KB.
-constexpr size_t kMostBytes = 1 << 20;
+constexpr size_t kMaxBytes = 1 << 20;
+// Each scope of a rendering has names of its own.
+constexpr size_t kMaxNameBytes = 1000;
 
-bool is_name_start(char c) { return isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
+bool is_binary(char c) { return c == '0' || c == '1'; }
+bool is_octal(char c) { return c >= '0' && c <= '7'; }
+bool is_hex(char c) { return isxdigit(static_cast<unsigned char>(c)); }
+bool is_zero(char c) { return c == '0'; }
+
+// Digits with single underscores between them: their length, 0 if there are none. `leading`: one may stand in front.
+size_t digits_at(std::string_view text, size_t begin, bool (*is)(char), bool leading = false) {
+  size_t at = begin;
+  for (;;) {
+    const bool underscore = (at > begin || leading) && at < text.size() && text[at] == '_';
+    if (at + underscore >= text.size() || !is(text[at + underscore])) return at - begin;
+    at += underscore + 1;
+  }
+}
 
 size_t last_line(std::string_view text) {
   const size_t newline = text.rfind('\n');
   return newline == text.npos ? 0 : newline + 1;
 }
 bool is_blank(std::string_view text) {
-  return template_strip({std::string(text)}, std::nullopt, true, true).text.empty();
+  const TextRange bare = template_strip(text, std::nullopt, true, true);
+  return bare.begin == bare.end;
 }
-std::string without_end_space(std::string_view text) {
-  return template_strip({std::string(text)}, std::nullopt, false, true).text;
+std::string_view without_end_space(std::string_view text) {
+  return text.substr(0, template_strip(text, std::nullopt, false, true).end);
 }
 
 class Lexer {
@@ -88,14 +104,14 @@ class Lexer {
   }
 
   void emit_text(std::string_view text, char sign, bool is_block) {
-    std::string kept(text);
+    std::string_view kept = text;
     if (sign == '-') {
       kept = without_end_space(text);
     } else if (sign != '+' && is_block) {
       const size_t line = last_line(text);
       if ((line > 0 || at_line_start_) && is_blank(text.substr(line))) kept = text.substr(0, line);
     }
-    if (!kept.empty()) push(Kind::text, std::move(kept));
+    if (!kept.empty()) push(Kind::text, std::string(kept));
   }
 
   void comment() {
@@ -168,9 +184,9 @@ class Lexer {
 
   void token(std::string& open) {
     const char c = rest_.front();
-    if (is_name_start(c)) {
-      const auto end = std::find_if_not(rest_.begin(), rest_.end(), is_name_part);
-      return push_and_take(Kind::name, static_cast<size_t>(end - rest_.begin()));
+    if (const size_t bytes = name()) {
+      if (bytes > kMaxNameBytes) fail(fmt::format("a name has {} bytes, want at most {}", bytes, kMaxNameBytes));
+      return push_and_take(Kind::name, bytes);
     }
     if (is_digit(c)) return number();
     if (c == '"' || c == '\'') return string(c);
@@ -195,31 +211,43 @@ class Lexer {
     take(bytes);
   }
 
-  void number() {
+  // The bytes of the name that begins here; 0: none does.
+  size_t name() const {
     size_t at = 0;
-    auto digits = [&] {
-      while (at < rest_.size() && (is_digit(rest_[at]) || rest_[at] == '_')) ++at;
-    };
-    digits();
-    Kind kind = Kind::integer;
-    if (at + 1 < rest_.size() && rest_[at] == '.' && is_digit(rest_[at + 1])) {
-      kind = Kind::number;
-      ++at;
-      digits();
+    while (at < rest_.size()) {
+      const std::string_view more = rest_.substr(at);
+      const char32_t c = utf8_code_point(more);
+      if (!(at == 0 ? unicode_is_identifier_start(c) : unicode_is_identifier_part(c))) break;
+      at += static_cast<size_t>(utf8_next(more));
     }
-    if (at < rest_.size() && (rest_[at] == 'e' || rest_[at] == 'E')) {
-      size_t exponent = at + 1;
-      if (exponent < rest_.size() && (rest_[exponent] == '+' || rest_[exponent] == '-')) ++exponent;
-      if (exponent < rest_.size() && is_digit(rest_[exponent])) {
-        kind = Kind::number;
-        at = exponent;
-        digits();
+    return at;
+  }
+
+  // 0x1f, 0b1, 0o7, 1_000, 1.5, 1e10. Behind a point there are no fractions: "list.0.1" has two places.
+  void number() {
+    const bool is_place = rest_.data() != source_.data() && *(rest_.data() - 1) == '.';
+    size_t at = digits_at(rest_, 0, is_digit);
+    bool is_float = false;
+    if (at < rest_.size() && rest_[at] == '.') {
+      if (const size_t fraction = digits_at(rest_, at + 1, is_digit)) {
+        is_float = true;
+        at += 1 + fraction;
       }
     }
-    std::string text(rest_.substr(0, at));
-    std::erase(text, '_');
-    push(kind, text);
-    take(at);
+    if (at < rest_.size() && (rest_[at] == 'e' || rest_[at] == 'E')) {
+      const bool sign = at + 1 < rest_.size() && (rest_[at + 1] == '+' || rest_[at + 1] == '-');
+      if (const size_t exponent = digits_at(rest_, at + 1 + sign, is_digit)) {
+        is_float = true;
+        at += 1 + sign + exponent;
+      }
+    }
+    if (is_float && !is_place) return push_and_take(Kind::number, at);
+    const char base = rest_.size() > 1 && rest_[0] == '0' ? static_cast<char>(rest_[1] | 0x20) : '\0';
+    const size_t coded = base == 'x'   ? digits_at(rest_, 2, is_hex, true)
+                         : base == 'o' ? digits_at(rest_, 2, is_octal, true)
+                         : base == 'b' ? digits_at(rest_, 2, is_binary, true)
+                                       : 0;
+    push_and_take(Kind::integer, coded ? 2 + coded : digits_at(rest_, 0, rest_[0] == '0' ? is_zero : is_digit));
   }
 
   void string(char quote) {
@@ -228,7 +256,7 @@ class Lexer {
     auto hex = [&](size_t count) {
       uint32_t value = 0;
       for (size_t i = 0; i < count; ++i, ++at) {
-        if (at >= rest_.size() || !isxdigit(static_cast<unsigned char>(rest_[at])))
+        if (at >= rest_.size() || !is_hex(rest_[at]))
           fail(fmt::format("a string has an escape with fewer than {} hexadecimal digits", count));
         value =
             value * 16 + static_cast<uint32_t>(is_digit(rest_[at]) ? rest_[at] - '0' : (rest_[at] | 0x20) - 'a' + 10);
@@ -262,13 +290,19 @@ class Lexer {
         case 'U': hex(8); break;
         case 'N': fail("a string names a character with \\N, which is not supported");
         default: {
-          if (escaped < '0' || escaped > '7') {
+          if (!is_octal(escaped)) {
             text += '\\';
             text += escaped;
+            if (static_cast<signed char>(escaped) < 0) {  // Python's way leaves the escape that it makes of it
+              const size_t length = static_cast<size_t>(utf8_next(rest_.substr(at - 1)));
+              text.pop_back();
+              text += template_ascii({rest_.substr(at - 1, length)}).text.substr(1);
+              at += length - 1;
+            }
             break;
           }
           uint32_t value = static_cast<uint32_t>(escaped - '0');
-          for (int i = 0; i < 2 && at < rest_.size() && rest_[at] >= '0' && rest_[at] <= '7'; ++i)
+          for (int i = 0; i < 2 && at < rest_.size() && is_octal(rest_[at]); ++i)
             value = value * 8 + static_cast<uint32_t>(rest_[at++] - '0');
           utf8_append(text, value);
         }
@@ -293,8 +327,8 @@ void template_fail(const std::string& template_name, int line, const std::string
 }
 
 std::vector<TemplateToken> template_lex(std::string_view source, const std::string& template_name) {
-  MEGALITH_CHECK(source.size() <= kMostBytes, "{} has {} bytes, want at most {}", template_name, source.size(),
-                 kMostBytes);
+  MEGALITH_CHECK(source.size() <= kMaxBytes, "{} has {} bytes, want at most {}", template_name, source.size(),
+                 kMaxBytes);
   // Newlines of every system are \n, and the one at the end of the file is not the template's.
   std::string text;
   for (const char c : utf8_repair(source)) {

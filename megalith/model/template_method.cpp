@@ -1,277 +1,252 @@
-// Methods of Python's strings, lists and dictionaries that chat templates call, and the functions that they find.
-#include <utf8proc.h>
+#include "megalith/model/template_method.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "megalith/base/error.h"
-#include "megalith/model/template_context.h"
+#include "megalith/model/template_number.h"
+#include "megalith/model/template_object.h"
+#include "megalith/model/template_operator.h"
 #include "megalith/model/template_text.h"
-#include "megalith/model/utf8.h"
 
 namespace megalith {
 
 using Kind = TemplateValue::Kind;
+using Row = TemplateMethodRow;
 
 namespace {
 
-using Method = TemplateValue (*)(const TemplateValue& object, const TemplateCall& call);
-
-template <bool left, bool right>
-TemplateValue strip(const TemplateValue& object, const TemplateCall& call) {
-  call.check(1);
-  const TemplateValue* chars = call.find(0);
-  if (!chars || chars->is(Kind::none)) return template_strip(object.string(), std::nullopt, left, right);
-  return template_strip(object.string(), call.string(0).text, left, right);
+TemplateValue same(const TemplateValue& object, const TemplateCall& call) {
+  call.check(0);
+  return object.is(Kind::boolean) ? TemplateValue(object.integer()) : object;
 }
 
-template <bool from_right>
-TemplateValue split(const TemplateValue& object, const TemplateCall& call) {
-  call.check(2, {"sep", "maxsplit"});
-  const TemplateValue* separator = call.find(0, "sep");
-  std::optional<std::string_view> at;
-  if (separator && !separator->is(Kind::none)) {
-    at = call.string(0, "sep").text;
-    if (at->empty()) call.fail("got an empty separator");
-  }
-  std::vector<TemplateValue> parts;
-  for (MarkedText& part : template_split(object.string(), at, call.integer(1, "maxsplit", -1), from_right))
-    parts.emplace_back(std::move(part));
-  call.context().charge(std::ssize(parts));
-  return TemplateValue::list(std::move(parts));
+TemplateValue integer_ratio(const TemplateValue& object, const TemplateCall& call) {
+  call.check(0);
+  if (object.is_integer()) return TemplateValue::tuple({template_to_mpz(object), 1});
+  if (!std::isfinite(object.number())) call.fail(fmt::format("is asked of {}", object.describe()));
+  mpq_class ratio(object.number());
+  return TemplateValue::tuple({mpz_class(ratio.get_num()), mpz_class(ratio.get_den())});
 }
 
-// startswith and endswith, with one string or a tuple of them.
-template <bool at_start>
-TemplateValue starts_or_ends(const TemplateValue& object, const TemplateCall& call) {
+TemplateValue hex(const TemplateValue& object, const TemplateCall& call) {
+  call.check(0);
+  const double value = object.number();
+  if (!std::isfinite(value)) return template_number(value);
+  const char* sign = std::signbit(value) ? "-" : "";
+  if (value == 0) return fmt::format("{}0x0.0p+0", sign);
+  constexpr int kLeast = -1022;  // the exponent of the smallest number with a leading one
+  int exponent = std::max(std::ilogb(value), kLeast);
+  const auto digits = static_cast<uint64_t>(std::ldexp(std::abs(value), 52 - exponent));
+  return fmt::format("{}0x{}.{:013x}p{:+}", sign, digits >> 52, digits & ((uint64_t{1} << 52) - 1), exponent);
+}
+
+constexpr Row kIntegerMethods[] = {
+    {"as_integer_ratio", Row::Access::method, integer_ratio},
+    {"bit_count", Row::Access::method,
+     [](const TemplateValue& object, const TemplateCall& call) -> TemplateValue {
+       call.check(0);
+       return static_cast<int64_t>(mpz_popcount(mpz_class(abs(template_to_mpz(object))).get_mpz_t()));
+     }},
+    {"bit_length", Row::Access::method,
+     [](const TemplateValue& object, const TemplateCall& call) -> TemplateValue {
+       call.check(0);
+       return template_bits(object);
+     }},
+    {"conjugate", Row::Access::method, same},
+    {"denominator", Row::Access::property,
+     [](const TemplateValue&, const TemplateCall&) -> TemplateValue { return 1; }},
+    {"from_bytes", Row::Access::unsupported},
+    {"imag", Row::Access::property, [](const TemplateValue&, const TemplateCall&) -> TemplateValue { return 0; }},
+    {"is_integer", Row::Access::method,
+     [](const TemplateValue&, const TemplateCall& call) -> TemplateValue {
+       call.check(0);
+       return true;
+     }},
+    {"numerator", Row::Access::property, same},
+    {"real", Row::Access::property, same},
+    {"to_bytes", Row::Access::unsupported},
+};
+
+constexpr Row kNumberMethods[] = {
+    {"as_integer_ratio", Row::Access::method, integer_ratio},
+    {"conjugate", Row::Access::method, same},
+    {"fromhex", Row::Access::unsupported},
+    {"hex", Row::Access::method, hex},
+    {"imag", Row::Access::property, [](const TemplateValue&, const TemplateCall&) -> TemplateValue { return 0.0; }},
+    {"is_integer", Row::Access::method,
+     [](const TemplateValue& object, const TemplateCall& call) -> TemplateValue {
+       call.check(0);
+       return std::isfinite(object.number()) && object.number() == std::floor(object.number());
+     }},
+    {"real", Row::Access::property, same},
+};
+
+TemplateValue list_count(const TemplateValue& object, const TemplateCall& call) {
   call.check(1);
-  auto matches = [&](const TemplateValue& part) {
-    if (!part.is(Kind::string)) call.fail(fmt::format("got {}, want a string", part.describe()));
-    return at_start ? object.text().starts_with(part.text()) : object.text().ends_with(part.text());
+  const auto& all = object.list().elements;
+  call.context().charge_walk(object);
+  return static_cast<int64_t>(std::count(all.begin(), all.end(), call.at(0)));
+}
+
+TemplateValue list_index(const TemplateValue& object, const TemplateCall& call) {
+  call.check(3);
+  const auto& all = object.list().elements;
+  const auto length = std::ssize(all);
+  auto bound = [&](size_t position, int64_t absent) {
+    const int64_t value = call.integer(position, "", absent);
+    return std::clamp<int64_t>(value < 0 ? value + length : value, 0, length);
   };
-  const TemplateValue& what = call.at(0);
-  if (!what.is(Kind::list)) return matches(what);
-  return std::any_of(what.list().elements.begin(), what.list().elements.end(), matches);
+  call.context().charge_walk(object);
+  for (int64_t i = bound(1, 0), end = bound(2, length); i < end; ++i)
+    if (all[static_cast<size_t>(i)] == call.at(0)) return i;
+  call.fail(fmt::format("looks for {}, which is not there", call.at(0).describe()));
 }
 
-template <TemplateCase how>
-TemplateValue in_case(const TemplateValue& object, const TemplateCall& call) {
-  call.check(0);
-  return template_case(object.string(), how);
-}
-
-TemplateValue replace(const TemplateValue& object, const TemplateCall& call) {
-  call.check(3, {"old", "new", "count"});
-  const MarkedText &text = object.string(), &from = call.string(0, "old"), &to = call.string(1, "new");
-  if (to.text.size() > std::max<size_t>(from.text.size(), 1))
-    call.context().charge_text(text.text.size() / std::max<size_t>(from.text.size(), 1) * to.text.size());
-  return template_replace(text, from.text, to, call.integer(2, "count", -1));
-}
-
-// In characters; -1 if it is not there.
-template <bool last>
-TemplateValue find(const TemplateValue& object, const TemplateCall& call) {
-  call.check(1);
-  const std::string_view text = object.text(), what = call.string(0).text;
-  const size_t at = last ? text.rfind(what) : text.find(what);
-  return at == text.npos ? int64_t{-1} : template_length(text.substr(0, at));
-}
-
-TemplateValue count(const TemplateValue& object, const TemplateCall& call) {
-  call.check(1);
-  if (object.is(Kind::list)) {
-    const auto& all = object.list().elements;
-    call.context().charge(object.weight());
-    return static_cast<int64_t>(std::count(all.begin(), all.end(), call.at(0)));
-  }
-  const MarkedText& what = call.string(0);
-  if (what.text.empty()) return template_length(object.text()) + 1;
-  return std::ssize(template_split(object.string(), what.text, -1, false)) - 1;
-}
-
-TemplateValue join(const TemplateValue& object, const TemplateCall& call) {
-  call.check(1);
-  MarkedText result;
-  bool is_first = true;
-  for (const TemplateValue& element : template_elements(call.context(), call.at(0))) {
-    if (!element.is(Kind::string)) call.fail(fmt::format("got {} in the list, want strings", element.describe()));
-    if (!std::exchange(is_first, false)) result.append(object.string().view());
-    result.append(element.string().view());
-    call.context().check_length(result.text.size());
-  }
-  call.context().charge_text(result.text.size());
-  return result;
-}
-
-TemplateValue partition(const TemplateValue& object, const TemplateCall& call) {
-  call.check(1);
-  const MarkedText& separator = call.string(0);
-  if (separator.text.empty()) call.fail("got an empty separator");
-  std::vector<MarkedText> parts = template_split(object.string(), separator.text, 1, false);
-  if (parts.size() < 2) return TemplateValue::list({object, "", ""}, true);
-  return TemplateValue::list({std::move(parts[0]), separator, std::move(parts[1])}, true);
-}
-
-template <bool prefix>
-TemplateValue remove(const TemplateValue& object, const TemplateCall& call) {
-  call.check(1);
-  const std::string_view text = object.text(), part = call.string(0).text;
-  if (!(prefix ? text.starts_with(part) : text.ends_with(part))) return object;
-  MarkedText result;
-  result.append(prefix ? object.string().view().part(part.size(), text.size())
-                       : object.string().view().part(0, text.size() - part.size()));
-  return result;
-}
-
-// Whether there are characters, and all are of these categories.
-bool all_of_category(const TemplateValue& object, const TemplateCall& call, std::string_view first_letters) {
-  call.check(0);
-  std::string_view rest = object.text();
-  if (rest.empty()) return false;
-  for (; !rest.empty(); rest.remove_prefix(static_cast<size_t>(utf8_next(rest)))) {
-    const std::string category = utf8proc_category_string(static_cast<utf8proc_int32_t>(utf8_code_point(rest)));
-    if (first_letters.find(category[0]) == std::string_view::npos) return false;
-  }
-  return true;
-}
-
-TemplateValue dict_pairs(const TemplateValue& object, const TemplateCall& call) {
-  call.check(0);
-  std::vector<TemplateValue> pairs;
-  for (const auto& [key, value] : object.dict().members) pairs.push_back(TemplateValue::list({key, value}, true));
-  call.context().charge(std::ssize(pairs));
-  return TemplateValue::list(std::move(pairs));
-}
-
-TemplateValue dict_get(const TemplateValue& object, const TemplateCall& call) {
-  call.check(2, {"key", "default"});
-  if (const TemplateValue* value = object.dict().find(call.at(0, "key"))) return *value;
-  const TemplateValue* absent = call.find(1, "default");
-  return absent ? *absent : TemplateValue::none();
-}
-
-// loop.cycle; the variable "loop" is a dictionary with "index0".
-TemplateValue cycle(const TemplateValue& object, const TemplateCall& call) {
-  const TemplateValue* index = object.dict().find("index0");
-  if (!index) call.fail("is asked of a dictionary, only \"loop\" has it");
-  if (call.positional().empty()) call.fail("got nothing to choose from");
-  return call.positional()[static_cast<size_t>(index->integer()) % call.positional().size()];
-}
-
-struct Row {
-  Kind kind;
-  std::string_view name;
-  Method method;  // null: Python has it, but in templates it is not allowed or not supported
-};
-constexpr Row kMethods[] = {
-    {Kind::string, "strip", strip<true, true>},
-    {Kind::string, "lstrip", strip<true, false>},
-    {Kind::string, "rstrip", strip<false, true>},
-    {Kind::string, "split", split<false>},
-    {Kind::string, "rsplit", split<true>},
-    {Kind::string, "splitlines",
-     [](const TemplateValue& object, const TemplateCall& call) {
-       call.check(1, {"keepends"});
-       std::vector<TemplateValue> lines;
-       for (MarkedText& line : template_splitlines(object.string(), call.flag(0, "keepends", false)))
-         lines.emplace_back(std::move(line));
-       call.context().charge(std::ssize(lines));
-       return TemplateValue::list(std::move(lines));
-     }},
-    {Kind::string, "startswith", starts_or_ends<true>},
-    {Kind::string, "endswith", starts_or_ends<false>},
-    {Kind::string, "upper", in_case<TemplateCase::upper>},
-    {Kind::string, "lower", in_case<TemplateCase::lower>},
-    {Kind::string, "title", in_case<TemplateCase::title>},
-    {Kind::string, "capitalize", in_case<TemplateCase::capitalize>},
-    {Kind::string, "replace", replace},
-    {Kind::string, "find", find<false>},
-    {Kind::string, "rfind", find<true>},
-    {Kind::string, "count", count},
-    {Kind::string, "join", join},
-    {Kind::string, "partition", partition},
-    {Kind::string, "removeprefix", remove<true>},
-    {Kind::string, "removesuffix", remove<false>},
-    {Kind::string, "isalpha",
-     [](const TemplateValue& object, const TemplateCall& call) -> TemplateValue {
-       return all_of_category(object, call, "L");
-     }},
-    {Kind::string, "isalnum",
-     [](const TemplateValue& object, const TemplateCall& call) -> TemplateValue {
-       return all_of_category(object, call, "LN");
-     }},
-    {Kind::string, "isdigit",
-     [](const TemplateValue& object, const TemplateCall& call) -> TemplateValue {
-       call.check(0);
-       return !object.text().empty() && object.text().find_first_not_of("0123456789") == std::string_view::npos;
-     }},
-    {Kind::string, "isspace",
-     [](const TemplateValue& object, const TemplateCall& call) -> TemplateValue {
-       call.check(0);
-       return !object.text().empty() && template_strip(object.string(), std::nullopt, true, true).text.empty();
-     }},
-    {Kind::string, "format", nullptr},
-    {Kind::string, "encode", nullptr},
-    {Kind::string, "index", nullptr},
-    {Kind::string, "zfill", nullptr},
-    {Kind::list, "count", count},
-    {Kind::list, "append", nullptr},
-    {Kind::list, "extend", nullptr},
-    {Kind::list, "insert", nullptr},
-    {Kind::list, "index", nullptr},
-    {Kind::list, "pop", nullptr},
-    {Kind::list, "remove", nullptr},
-    {Kind::list, "reverse", nullptr},
-    {Kind::list, "sort", nullptr},
-    {Kind::dict, "items", dict_pairs},
-    {Kind::dict, "keys",
-     [](const TemplateValue& object, const TemplateCall& call) {
-       call.check(0);
-       return TemplateValue::list(template_elements(call.context(), object));
-     }},
-    {Kind::dict, "values",
-     [](const TemplateValue& object, const TemplateCall& call) {
-       call.check(0);
-       std::vector<TemplateValue> values;
-       for (const auto& [key, value] : object.dict().members) values.push_back(value);
-       call.context().charge(std::ssize(values));
-       return TemplateValue::list(std::move(values));
-     }},
-    {Kind::dict, "get", dict_get},
-    {Kind::dict, "copy",
-     [](const TemplateValue& object, const TemplateCall& call) {
-       call.check(0);
-       return object;
-     }},
-    {Kind::dict, "clear", nullptr},
-    {Kind::dict, "pop", nullptr},
-    {Kind::dict, "popitem", nullptr},
-    {Kind::dict, "setdefault", nullptr},
-    {Kind::dict, "update", nullptr},
+constexpr Row kListMethods[] = {
+    {"append", Row::Access::changes},    {"clear", Row::Access::changes},
+    {"copy", Row::Access::method, same}, {"count", Row::Access::method, list_count},
+    {"extend", Row::Access::changes},    {"index", Row::Access::method, list_index},
+    {"insert", Row::Access::changes},    {"pop", Row::Access::changes},
+    {"remove", Row::Access::changes},    {"reverse", Row::Access::changes},
+    {"sort", Row::Access::changes},
 };
 
-const Row* find_method(const TemplateValue& object, std::string_view name) {
-  for (const Row& row : kMethods)
-    if (row.kind == object.kind() && row.name == name) return &row;
-  return nullptr;
+template <size_t place>
+TemplateValue group_element(const TemplateValue& object, const TemplateCall&) {
+  return object.list().elements[place];
 }
+
+constexpr Row kTupleMethods[] = {
+    {"count", Row::Access::method, list_count},
+    {"index", Row::Access::method, list_index},
+};
+
+constexpr Row kGroupMethods[] = {
+    {"count", Row::Access::method, list_count},
+    {"grouper", Row::Access::property, group_element<0>},
+    {"index", Row::Access::method, list_index},
+    {"list", Row::Access::property, group_element<1>},
+};
+
+template <TemplateViewKind kind>
+TemplateValue view(const TemplateValue& object, const TemplateCall& call) {
+  call.check(0);
+  return template_view(object, kind);
+}
+
+constexpr Row kDictMethods[] = {
+    {"clear", Row::Access::changes},
+    {"copy", Row::Access::method, same},
+    {"fromkeys", Row::Access::method,
+     [](const TemplateValue&, const TemplateCall& call) { return template_dict_from_keys(call); }},
+    {"get", Row::Access::method,
+     [](const TemplateValue& object, const TemplateCall& call) -> TemplateValue {
+       call.check(2);
+       call.context().charge_walk(call.at(0));
+       if (const TemplateValue* value = object.dict().find(call.at(0))) return *value;
+       const TemplateValue* absent = call.find(1);
+       return absent ? *absent : TemplateValue::none();
+     }},
+    {"items", Row::Access::method, view<TemplateViewKind::items>},
+    {"keys", Row::Access::method, view<TemplateViewKind::keys>},
+    {"pop", Row::Access::changes},
+    {"popitem", Row::Access::changes},
+    {"setdefault", Row::Access::changes},
+    {"update", Row::Access::changes},
+    {"values", Row::Access::method, view<TemplateViewKind::values>},
+};
+
+std::span<const Row> rows_of(const TemplateValue& object) {
+  switch (object.kind()) {
+    case Kind::boolean:
+    case Kind::integer: return kIntegerMethods;
+    case Kind::number: return kNumberMethods;
+    case Kind::string: return template_text_methods();
+    case Kind::list: return kListMethods;
+    case Kind::tuple: return object.list().is_group ? std::span<const Row>(kGroupMethods) : kTupleMethods;
+    case Kind::dict: return kDictMethods;
+    default: return {};
+  }
+}
+
+const Row* find_row(std::span<const Row> rows, std::string_view name) {
+  const auto entry = std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.name == name; });
+  return entry == rows.end() ? nullptr : &*entry;
+}
+
+TemplateValue as_markup(const TemplateValue& value) {
+  if (value.is(Kind::string)) return TemplateValue(value.string(), true);
+  if (!value.is_sequence()) return value;
+  std::vector<TemplateValue> elements;
+  for (const TemplateValue& element : value.list().elements) elements.push_back(as_markup(element));
+  return value.is(Kind::tuple) ? TemplateValue::tuple(std::move(elements)) : TemplateValue::list(std::move(elements));
+}
+
+// A method that was named, but not called yet.
+class Method : public TemplateObject {
+ public:
+  Method(TemplateValue object, const Row& row)
+      : object_(std::move(object)), row_(row), levels_(template_levels_above(object_.levels())) {}
+  std::string kind_name() const override {
+    return fmt::format("the method \"{}\" of {}", row_.name, object_.kind_name());
+  }
+  bool is_callable() const override { return true; }
+  int levels() const override { return levels_; }
+  int64_t weight() const override { return object_.weight(); }
+  bool equals(const TemplateObject& other) const override {
+    const auto* method = dynamic_cast<const Method*>(&other);
+    return method && &method->row_ == &row_ && method->object_.is_same(object_);
+  }
+  TemplateValue call(const TemplateCall& call) override {
+    if (row_.access == Row::Access::unsupported) call.context().fail(kind_name() + " is not supported");
+    if (object_.is(Kind::string)) call.context().charge_characters(object_.text());
+    TemplateValue result = row_.method(object_, call.of("the method", std::string(row_.name)));
+    return row_.access == Row::Access::markup && object_.is_markup() ? as_markup(result) : result;
+  }
+
+ private:
+  TemplateValue object_;
+  const Row& row_;
+  int levels_;
+};
 
 }  // namespace
 
-bool template_has_method(const TemplateValue& object, std::string_view name) {
-  if (object.is(Kind::dict) && name == "cycle") return object.dict().find("revindex0");
-  return find_method(object, name);
+std::optional<TemplateValue> template_own_attribute(TemplateContext& context, const TemplateValue& object,
+                                                    std::string_view name) {
+  if (name.starts_with("__") && name.ends_with("__")) {
+    // Every object has some of these, and templates may use none.
+    static constexpr std::string_view kHidden[] = {
+        "__class__", "__delattr__",      "__dir__",    "__doc__",  "__eq__",          "__format__",
+        "__ge__",    "__getattribute__", "__gt__",     "__hash__", "__init__",        "__init_subclass__",
+        "__le__",    "__lt__",           "__ne__",     "__new__",  "__reduce__",      "__reduce_ex__",
+        "__repr__",  "__setattr__",      "__sizeof__", "__str__",  "__subclasshook__"};
+    if (std::find(std::begin(kHidden), std::end(kHidden), name) != std::end(kHidden))
+      return TemplateValue::unsafe(
+          fmt::format("the attribute \"{}\" of {}, which templates may not use", name, object.kind_name()));
+  }
+  if (object.is(Kind::object)) return object.object().attribute(name);
+  const Row* found = find_row(rows_of(object), name);
+  if (!found && object.is_markup()) found = find_row(template_markup_methods(), name);
+  if (!found) return std::nullopt;
+  if (found->access == Row::Access::changes)
+    return TemplateValue::unsafe(fmt::format(
+        "the method \"{}\" of {}, which templates may not use: it changes the object", name, object.kind_name()));
+  if (found->access == Row::Access::property)
+    return found->method(object, TemplateCall(context, "the attribute", std::string(name)));
+  return TemplateValue::of(std::make_shared<Method>(object, *found));
 }
 
-TemplateValue template_method(const std::string& name, const TemplateValue& object, const TemplateCall& call) {
-  if (object.is(Kind::string)) call.context().charge_text(object.text().size());
-  if (object.is(Kind::dict) && name == "cycle") return cycle(object, call);
-  const Row* row = find_method(object, name);
-  if (row && row->method) return row->method(object, call);
-  std::vector<std::string_view> known;
-  for (const Row& other : kMethods)
-    if (other.kind == object.kind() && other.method) known.push_back(other.name);
-  call.context().fail(
-      fmt::format("found the method \"{}\" of {}, supported are {}", name, object.kind_name(), fmt::join(known, ", ")));
+TemplateValue template_dict_from_keys(const TemplateCall& call) {
+  call.check(2);
+  const TemplateValue* value = call.find(1);
+  TemplateValue::Members members;
+  for (TemplateValue& key : template_elements(call.context(), call.at(0))) {
+    call.context().charge_walk(key);
+    members.emplace_back(std::move(key), value ? *value : TemplateValue::none());
+  }
+  return TemplateValue::dict(std::move(members));
 }
 
 }  // namespace megalith

@@ -1,10 +1,12 @@
 #include "megalith/model/template_parse.h"
 
 #include <algorithm>
+#include <set>
 
 #include "megalith/base/error.h"
 #include "megalith/model/template_lex.h"
 #include "megalith/model/template_parse_expression.h"
+#include "megalith/model/template_scope.h"
 
 namespace megalith {
 
@@ -13,7 +15,7 @@ using Token = TemplateTokenKind;
 namespace {
 
 // Published templates nest some ten statements.
-constexpr int kMostStatementLevels = 60;
+constexpr int kMaxStatementLevels = 60;
 
 class Parser : public TemplateExpressionParser {
  public:
@@ -35,28 +37,29 @@ class Parser : public TemplateExpressionParser {
 
   // Up to a tag that begins with one of `ends`, or with a name that only ends something.
   TemplateBody statements(const std::vector<std::string_view>& ends) {
-    static constexpr std::string_view kEnds[] = {"else",    "elif",   "endfor",    "endif",   "endmacro",
-                                                 "endcall", "endset", "endfilter", "endwith", "endgeneration"};
-    if (++levels_ > kMostStatementLevels)
-      fail(fmt::format("statements nest deeper than {} levels", kMostStatementLevels));
+    static constexpr std::string_view kEnds[] = {"else",     "elif",     "endfor",        "endif",
+                                                 "endmacro", "endcall",  "endset",        "endfilter",
+                                                 "endwith",  "endblock", "endgeneration", "endautoescape"};
+    if (++levels_ > kMaxStatementLevels)
+      fail(fmt::format("statements nest deeper than {} levels", kMaxStatementLevels));
     const int begin = line();
     TemplateBody body;
     while (!at_end()) {
       if (is(Token::text)) {
         StatementPtr text = make(Statement::Kind::text);
         text->text = next().text;
-        body.push_back(std::move(text));
+        body.statements.push_back(std::move(text));
       } else if (is(Token::output_begin)) {
         next();
         StatementPtr output = make(Statement::Kind::output);
-        output->expression = tuple();
+        output->values.push_back(tuple());
         expect(Token::output_end);
-        body.push_back(std::move(output));
+        body.statements.push_back(std::move(output));
       } else {
         const std::string& name = peek(1).text;
         if (std::find(std::begin(kEnds), std::end(kEnds), name) != std::end(kEnds)) break;
         next();
-        body.push_back(statement());
+        body.statements.push_back(statement());
       }
     }
     if (!ends.empty()) {
@@ -67,6 +70,21 @@ class Parser : public TemplateExpressionParser {
         fail(fmt::format("found {{% {} %}}, want {{% {} %}}", peek(1).text, ends.back()));
     }
     --levels_;
+    return body;
+  }
+
+  // The end of the tag that begins a body, which may have a colon as in Python.
+  void begin_body() {
+    take_symbol(":");
+    expect(Token::block_end);
+  }
+  TemplateBody body_until(const std::vector<std::string_view>& ends) {
+    begin_body();
+    return statements(ends);
+  }
+  TemplateBody whole_body(std::string_view end_name) {
+    TemplateBody body = body_until({end_name});
+    end(end_name);
     return body;
   }
 
@@ -87,7 +105,10 @@ class Parser : public TemplateExpressionParser {
     if (name == "call") return call();
     if (name == "filter") return filter_block();
     if (name == "with") return with();
+    if (name == "print") return print();
+    if (name == "block") return block();
     if (name == "generation") return generation();
+    if (name == "autoescape") return autoescape();
     if (name == "break" || name == "continue") {
       if (loops_ == 0) fail(fmt::format("{{% {} %}} stands outside of a loop", name));
       StatementPtr result = make(name == "break" ? Statement::Kind::break_ : Statement::Kind::continue_);
@@ -95,32 +116,40 @@ class Parser : public TemplateExpressionParser {
       expect(Token::block_end);
       return result;
     }
-    fail(
-        fmt::format("found the statement \"{}\", supported are for, if, set, macro, call, filter, with, break, "
-                    "continue, generation, raw",
-                    name));
+    const std::string message = fmt::format(
+        "found the statement \"{}\", supported are for, if, set, macro, call, filter, with, break, continue, "
+        "generation, raw, print, block, autoescape",
+        name);
+    if (name != "include" && name != "import" && name != "from" && name != "extends") fail(message);
+    // What it is told does not matter: there are no other files.
+    StatementPtr result = make(Statement::Kind::refused);
+    result->text = message + ": a chat template has no other files";
+    while (!is(Token::block_end) && !at_end()) next();
+    expect(Token::block_end);
+    return result;
   }
 
   StatementPtr for_() {
     StatementPtr result = make(Statement::Kind::for_);
     next();
+    ++within_loops_;
     result->targets.push_back(target(false));
+    refuse_loop(*result->targets[0]);
     expect_name("in");
-    result->expression = tuple(false);
+    result->expression = tuple(false, "recursive");
     if (take_name("if")) result->condition = expression();
-    if (is_name("recursive")) fail("recursive loops are not supported: use a macro");
-    expect(Token::block_end);
+    result->is_recursive = take_name("recursive");
     ++loops_;
-    const bool outer_uses_loop = std::exchange(names_used_.loop, false);
-    result->body = statements({"else", "endfor"});
-    result->uses_loop = names_used_.loop;
-    names_used_.loop |= outer_uses_loop;
+    result->body = body_until({"else", "endfor"});
     --loops_;
-    if (peek(1).text == "else") {
-      end("else");
-      result->other = statements({"endfor"});
+    expect(Token::block_begin);
+    if (next().text == "else") {
+      result->other = body_until({"endfor"});
+      expect(Token::block_begin);
+      expect_name("endfor");
     }
-    end("endfor");
+    expect(Token::block_end);
+    --within_loops_;
     return result;
   }
 
@@ -129,141 +158,170 @@ class Parser : public TemplateExpressionParser {
     next();
     for (;;) {
       TemplateExpressionPtr condition = tuple(false);
-      expect(Token::block_end);
-      TemplateBody body = statements({"elif", "else", "endif"});
+      TemplateBody body = body_until({"elif", "else", "endif"});
       result->branches.emplace_back(std::move(condition), std::move(body));
-      if (peek(1).text != "elif") break;
-      next();
-      next();
+      expect(Token::block_begin);
+      const std::string name = next().text;
+      if (name == "elif") continue;
+      if (name == "else") {
+        result->other = body_until({"endif"});
+        expect(Token::block_begin);
+        expect_name("endif");
+      }
+      expect(Token::block_end);
+      return result;
     }
-    if (peek(1).text == "else") {
-      end("else");
-      result->other = statements({"endif"});
-    }
-    end("endif");
-    return result;
   }
 
   StatementPtr set() {
     StatementPtr result = make(Statement::Kind::set);
     next();
     result->targets.push_back(target(true));
+    refuse_loop(*result->targets[0]);
     if (take_symbol("=")) {
       result->expression = tuple();
       expect(Token::block_end);
       return result;
     }
     result->kind = Statement::Kind::set_block;
-    if (is_symbol("|")) result->expression = filters(name_expression(""));
-    expect(Token::block_end);
-    result->body = statements({"endset"});
-    end("endset");
+    if (is_symbol("|")) result->expression = block_filters(false);
+    result->body = whole_body("endset");
     return result;
   }
 
-  // A signature in parentheses, and the body up to `end_name`.
-  std::shared_ptr<TemplateMacroTree> callable(std::string name, std::string_view end_name, bool has_signature) {
-    auto tree = std::make_shared<TemplateMacroTree>();
-    tree->name = std::move(name);
-    if (has_signature) {
-      expect_symbol("(");
-      while (!take_symbol(")")) {
-        if (!tree->parameters.empty()) expect_symbol(",");
-        TemplateParameter parameter{expect(Token::name).text, nullptr};
-        if (take_symbol("="))
-          parameter.absent = expression();
-        else if (!tree->parameters.empty() && tree->parameters.back().absent)
-          fail(fmt::format("the parameter \"{}\" has no value, but stands behind one that has", parameter.name));
-        tree->parameters.push_back(std::move(parameter));
-      }
-    }
-    return finish_callable(std::move(tree), end_name);
+  // "loop" is the loop's own.
+  void refuse_loop(const TemplateExpression& at) const {
+    if (within_loops_ && at.kind == TemplateExpression::Kind::name && at.name == "loop")
+      fail("\"loop\" cannot be assigned to within a loop");
+    if (at.kind == TemplateExpression::Kind::tuple)
+      for (const auto& part : at.parts) refuse_loop(*part);
   }
 
-  std::shared_ptr<TemplateMacroTree> finish_callable(std::shared_ptr<TemplateMacroTree> tree,
-                                                     std::string_view end_name) {
-    expect(Token::block_end);
-    const NamesUsed outer = std::exchange(names_used_, {});
-    const int outer_loops = std::exchange(loops_, 0);
-    tree->body = statements({end_name});
-    tree->uses_varargs = names_used_.varargs;
-    tree->uses_kwargs = names_used_.kwargs;
-    tree->uses_caller = names_used_.caller;
-    names_used_ = outer;
-    loops_ = outer_loops;
-    end(end_name);
-    return tree;
+  void signature(TemplateMacroTree& tree) {
+    expect_symbol("(");
+    while (!take_symbol(")")) {
+      if (!tree.parameters.empty()) expect_symbol(",");
+      TemplateParameter parameter{expect(Token::name).text, nullptr};
+      for (const TemplateParameter& other : tree.parameters)
+        if (other.name == parameter.name) fail(fmt::format("the parameter \"{}\" is there twice", parameter.name));
+      if (take_symbol("="))
+        parameter.absent = expression();
+      else if (!tree.parameters.empty() && tree.parameters.back().absent)
+        fail(fmt::format("the parameter \"{}\" has no value, but stands behind one that has", parameter.name));
+      constexpr size_t kMaxParameters = 250;
+      if (tree.parameters.size() == kMaxParameters)
+        fail(fmt::format("there are more than {} parameters", kMaxParameters));
+      tree.parameters.push_back(std::move(parameter));
+    }
+  }
+
+  // What is run by a call: a loop around it is none of its own.
+  TemplateBody callable_body(std::string_view end_name) {
+    const int outer = std::exchange(loops_, 0);
+    TemplateBody body = whole_body(end_name);
+    loops_ = outer;
+    return body;
   }
 
   StatementPtr macro() {
     StatementPtr result = make(Statement::Kind::macro);
     next();
-    std::string name = expect(Token::name).text;
-    result->macro = callable(std::move(name), "endmacro", true);
+    result->macro =
+        std::make_shared<TemplateMacroTree>(TemplateMacroTree{.name = expect(Token::name).text, .line = line()});
+    signature(*result->macro);
+    result->macro->body = callable_body("endmacro");
     return result;
   }
 
   StatementPtr call() {
     StatementPtr result = make(Statement::Kind::call);
     next();
-    auto tree = std::make_shared<TemplateMacroTree>();
-    tree->name = "caller";
-    if (is_symbol("(")) {
-      expect_symbol("(");
-      while (!take_symbol(")")) {
-        if (!tree->parameters.empty()) expect_symbol(",");
-        tree->parameters.push_back({expect(Token::name).text, take_symbol("=") ? expression() : nullptr});
-      }
-    }
+    result->macro = std::make_shared<TemplateMacroTree>(TemplateMacroTree{.name = "", .line = line()});
+    if (is_symbol("(")) signature(*result->macro);
     result->expression = expression();
     if (result->expression->kind != TemplateExpression::Kind::call) fail("{% call %} wants a call of a macro");
-    result->macro = finish_callable(std::move(tree), "endcall");
+    result->macro->body = callable_body("endcall");
     return result;
   }
 
   StatementPtr filter_block() {
     StatementPtr result = make(Statement::Kind::filter);
     next();
-    result->expression = filters(name_expression(""), true);
-    expect(Token::block_end);
-    result->body = statements({"endfilter"});
-    end("endfilter");
+    result->expression = block_filters(true);
+    result->body = whole_body("endfilter");
     return result;
   }
 
   StatementPtr with() {
     StatementPtr result = make(Statement::Kind::with);
     next();
-    while (!is(Token::block_end)) {
+    while (!is(Token::block_end) && !is_symbol(":")) {
       if (!result->targets.empty()) expect_symbol(",");
       result->targets.push_back(target(false));
       expect_symbol("=");
       result->values.push_back(expression());
     }
-    next();
-    result->body = statements({"endwith"});
-    end("endwith");
+    result->body = whole_body("endwith");
     return result;
   }
 
-  // transformers' marks of what an assistant wrote; they print what is between.
-  StatementPtr generation() {
+  StatementPtr print() {
+    StatementPtr result = make(Statement::Kind::output);
+    next();
+    while (!is(Token::block_end)) {
+      if (!result->values.empty()) expect_symbol(",");
+      result->values.push_back(expression());
+    }
+    next();
+    return result;
+  }
+
+  StatementPtr block() {
     StatementPtr result = make(Statement::Kind::block);
     next();
+    const std::string name = expect(Token::name).text;
+    if (!blocks_.insert(name).second) fail(fmt::format("the block \"{}\" is there twice", name));
+    result->is_scoped = take_name("scoped");
+    if (take_name("required")) fail(fmt::format("the block \"{}\" is required from another template", name));
+    begin_body();
+    const int outer = std::exchange(loops_, 0);
+    result->body = statements({"endblock"});
+    loops_ = outer;
+    expect(Token::block_begin);
+    expect_name("endblock");
+    take_name(name);
     expect(Token::block_end);
-    result->body = statements({"endgeneration"});
-    end("endgeneration");
+    return result;
+  }
+
+  StatementPtr generation() {
+    StatementPtr result = make(Statement::Kind::generation);
+    next();
+    result->macro = std::make_shared<TemplateMacroTree>(TemplateMacroTree{.name = "", .line = line()});
+    result->macro->body = callable_body("endgeneration");
+    return result;
+  }
+
+  StatementPtr autoescape() {
+    StatementPtr result = make(Statement::Kind::autoescape);
+    next();
+    result->expression = expression();
+    result->body = whole_body("endautoescape");
     return result;
   }
 
   int levels_ = 0;
-  int loops_ = 0;
+  int loops_ = 0;         // that {% break %} may end
+  int within_loops_ = 0;  // be it in a macro
+  std::set<std::string> blocks_;
 };
 
 }  // namespace
 
 TemplateBody template_parse(std::string_view source, const std::string& template_name) {
-  return Parser(template_lex(source, template_name), template_name).run();
+  TemplateBody body = Parser(template_lex(source, template_name), template_name).run();
+  template_resolve(body, template_name);
+  return body;
 }
 
 }  // namespace megalith

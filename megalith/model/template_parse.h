@@ -1,5 +1,5 @@
 // From the text of a chat template to its tree: the grammar of Jinja 3.1, with the loop controls and {% generation %}
-// that transformers adds, and without what needs other files (include, import, extends, block).
+// that transformers adds. What needs other files (include, import, extends) is an error when it is reached.
 #pragma once
 
 #include <string>

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <set>
+
+#include "megalith/model/template_number.h"
 
 namespace megalith {
 
@@ -14,7 +16,7 @@ namespace {
 
 // Of brackets and signs in each other, and of operators after each other: "a + b + c" nests to the left. Published
 // templates stay below thirty.
-constexpr int kMostLevels = 200;
+constexpr int kMaxLevels = 200;
 
 }  // namespace
 
@@ -22,9 +24,9 @@ constexpr int kMostLevels = 200;
 class TemplateExpressionParser::Deeper {
  public:
   explicit Deeper(TemplateExpressionParser& parser) : parser_(parser) {
-    if (++parser_.levels_ > kMostLevels) {
+    if (++parser_.levels_ > kMaxLevels) {
       --parser_.levels_;
-      parser_.fail(fmt::format("an expression nests deeper than {} levels", kMostLevels));
+      parser_.fail(fmt::format("an expression nests deeper than {} levels", kMaxLevels));
     }
   }
   ~Deeper() { --parser_.levels_; }
@@ -72,16 +74,8 @@ TemplateExpressionPtr TemplateExpressionParser::finish(Ptr expression) const {
     if (part) levels = std::max(levels, part->levels);
   for (const auto& [name, part] : expression->keywords) levels = std::max(levels, part->levels);
   expression->levels = levels + 1;
-  if (expression->levels > kMostLevels) fail(fmt::format("an expression nests deeper than {} levels", kMostLevels));
+  if (expression->levels > kMaxLevels) fail(fmt::format("an expression nests deeper than {} levels", kMaxLevels));
   return expression;
-}
-
-TemplateExpressionPtr TemplateExpressionParser::name_expression(std::string name) {
-  names_used_.varargs |= name == "varargs";
-  names_used_.kwargs |= name == "kwargs";
-  names_used_.caller |= name == "caller";
-  names_used_.loop |= name == "loop";
-  return make(Kind::name, std::move(name));
 }
 
 TemplateExpressionPtr TemplateExpressionParser::binary(Ptr left, std::string name, Ptr right) {
@@ -91,13 +85,14 @@ TemplateExpressionPtr TemplateExpressionParser::binary(Ptr left, std::string nam
   return finish(std::move(result));
 }
 
-TemplateExpressionPtr TemplateExpressionParser::tuple(bool with_condition) {
+TemplateExpressionPtr TemplateExpressionParser::tuple(bool with_condition, std::string_view end_name) {
   Ptr first = with_condition ? expression() : either();
   if (!is_symbol(",")) return first;
   Ptr result = make(Kind::tuple);
   result->parts.push_back(std::move(first));
   while (take_symbol(",")) {
     if (is(Token::block_end) || is(Token::output_end) || is_symbol(")")) break;
+    if (!end_name.empty() && is_name(end_name)) break;
     result->parts.push_back(with_condition ? expression() : either());
   }
   return finish(std::move(result));
@@ -210,50 +205,43 @@ TemplateExpressionPtr TemplateExpressionParser::unary(bool with_filter) {
 }
 
 TemplateExpressionPtr TemplateExpressionParser::primary() {
+  if (is(Token::symbol)) return bracketed();
+  if (!is(Token::name)) return constant();
   Ptr result = make(Kind::constant);
-  const std::string& text = peek().text;
-  switch (peek().kind) {
-    case Token::name: {
-      std::string name = text;
-      if (name == "true" || name == "True") {
-        result->constant = true;
-      } else if (name == "false" || name == "False") {
-        result->constant = false;
-      } else if (name == "none" || name == "None") {
-        result->constant = TemplateValue::none();
-      } else {
-        result = name_expression(std::move(name));
-      }
-      next();
-      return result;
-    }
-    case Token::string: {
-      std::string all;
-      while (is(Token::string)) all += next().text;
-      result->constant = all;
-      return result;
-    }
-    case Token::integer: {
-      int64_t value = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (error != std::errc() || end != text.data() + text.size())
-        fail(fmt::format("the number {} is too large", text));
-      result->constant = value;
-      next();
-      return result;
-    }
-    case Token::number: {
-      double value = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (error != std::errc() || end != text.data() + text.size())
-        fail(fmt::format("the number {} is too large", text));
-      result->constant = value;
-      next();
-      return result;
-    }
-    case Token::symbol: return bracketed();
-    default: fail(fmt::format("found {}, want an expression", describe()));
+  std::string name = next().text;
+  if (name == "true" || name == "True")
+    result->constant = true;
+  else if (name == "false" || name == "False")
+    result->constant = false;
+  else if (name == "none" || name == "None")
+    result->constant = TemplateValue::none();
+  else {
+    result->kind = Kind::name;
+    result->name = std::move(name);
   }
+  return result;
+}
+
+TemplateExpressionPtr TemplateExpressionParser::constant() {
+  Ptr result = make(Kind::constant);
+  if (is(Token::string)) {
+    std::string all;
+    while (is(Token::string)) all += next().text;
+    result->constant = all;
+    return result;
+  }
+  if (!is(Token::integer) && !is(Token::number)) fail(fmt::format("found {}, want an expression", describe()));
+  std::string digits = peek().text;
+  std::erase(digits, '_');
+  if (is(Token::number)) {
+    result->constant = template_parse_number(digits).value();
+  } else {
+    const std::optional<TemplateValue> value = template_parse_integer(digits, 0);
+    if (!value) fail(fmt::format("the number {}... is too large", digits.substr(0, 40)));
+    result->constant = *value;
+  }
+  next();
+  return result;
 }
 
 TemplateExpressionPtr TemplateExpressionParser::bracketed() {
@@ -316,13 +304,30 @@ TemplateExpressionPtr TemplateExpressionParser::subscript(Ptr base) {
   Ptr result = make(Kind::subscript);
   expect_symbol("[");
   result->parts.push_back(std::move(base));
-  result->parts.push_back(is_symbol(":") ? nullptr : expression());
+  std::vector<Ptr> keys;
+  for (bool first = true; !is_symbol("]"); first = false) {
+    if (!first) expect_symbol(",");
+    if (first && is_symbol(":")) {
+      keys.push_back(nullptr);
+      break;
+    }
+    keys.push_back(expression());
+    if (is_symbol(":")) break;
+  }
   if (is_symbol(":")) {
+    if (keys.size() > 1) fail("found \":\" behind several keys, want \"]\"");
     result->kind = Kind::slice;
+    result->parts.push_back(std::move(keys[0]));
     for (int part = 2; part <= 3; ++part) {
       const bool there = take_symbol(":");
       result->parts.push_back(there && !is_symbol(":") && !is_symbol("]") ? expression() : nullptr);
     }
+  } else if (keys.size() == 1) {
+    result->parts.push_back(std::move(keys[0]));
+  } else {  // a tuple of keys
+    Ptr key = make(Kind::tuple);
+    key->parts = std::move(keys);
+    result->parts.push_back(finish(std::move(key)));
   }
   expect_symbol("]");
   return finish(std::move(result));
@@ -337,26 +342,44 @@ TemplateExpressionPtr TemplateExpressionParser::call(Ptr base) {
 
 void TemplateExpressionParser::arguments(Expression& call) {
   expect_symbol("(");
+  std::set<std::string> names;
+  auto refuse_behind = [&](std::initializer_list<const char*> stars) {
+    for (const char* star : stars)
+      if (names.contains(star)) fail(fmt::format("found {} behind an argument with {}", describe(), star));
+  };
   bool first = true;
   while (!take_symbol(")")) {
     if (!std::exchange(first, false)) expect_symbol(",");
     if (take_symbol(")")) break;
-    if (is_symbol("*") || is_symbol("**")) {
-      std::string star = next().text;
-      call.keywords.emplace_back(std::move(star), expression());
-    } else if (is(Token::name) && peek(1).kind == Token::symbol && peek(1).text == "=") {
-      std::string name = next().text;
-      next();
-      call.keywords.emplace_back(std::move(name), expression());
-    } else {
-      if (!call.keywords.empty()) fail(fmt::format("found {} behind arguments with names, want another", describe()));
+    const bool is_named = is(Token::name) && peek(1).kind == Token::symbol && peek(1).text == "=";
+    if (!is_named && !is_symbol("*") && !is_symbol("**")) {
+      if (!names.empty()) fail(fmt::format("found {} behind arguments with names, want another", describe()));
       call.parts.push_back(expression());
+      continue;
     }
+    refuse_behind({"**"});
+    if (is_symbol("*")) refuse_behind({"*"});
+    std::string name = next().text;
+    if (!names.insert(name).second) fail(fmt::format("the argument \"{}\" is there twice", name));
+    if (is_named) next();
+    call.keywords.emplace_back(std::move(name), expression());
   }
 }
 
-TemplateExpressionPtr TemplateExpressionParser::filters(Ptr base, bool begins_with_name) {
+std::string TemplateExpressionParser::dotted_name() {
+  std::string name = expect(Token::name).text;
+  while (take_symbol(".")) name += "." + expect(Token::name).text;
+  return name;
+}
+
+TemplateExpressionPtr TemplateExpressionParser::block_filters(bool begins_with_name) {
+  Ptr base = make(Kind::name);  // of no name: the text of the block
   if (begins_with_name) base = filter(std::move(base));
+  while (take_symbol("|")) base = filter(std::move(base));
+  return base;
+}
+
+TemplateExpressionPtr TemplateExpressionParser::filters(Ptr base) {
   for (;;) {
     if (take_symbol("|")) {
       base = filter(std::move(base));
@@ -372,7 +395,7 @@ TemplateExpressionPtr TemplateExpressionParser::filters(Ptr base, bool begins_wi
 
 TemplateExpressionPtr TemplateExpressionParser::filter(Ptr base) {
   Ptr result = make(Kind::filter);
-  result->name = expect(Token::name).text;
+  result->name = dotted_name();
   result->parts.push_back(std::move(base));
   if (is_symbol("(")) arguments(*result);
   return finish(std::move(result));
@@ -382,7 +405,7 @@ TemplateExpressionPtr TemplateExpressionParser::test(Ptr base) {
   expect_name("is");
   const bool negated = take_name("not");
   Ptr result = make(Kind::test);
-  result->name = expect(Token::name).text;
+  result->name = dotted_name();
   result->parts.push_back(std::move(base));
   if (is_symbol("(")) {
     arguments(*result);
@@ -425,7 +448,7 @@ TemplateExpressionPtr TemplateExpressionParser::target(bool allow_attribute) {
   Ptr result = make(Kind::tuple);
   result->parts.push_back(std::move(first));
   while (take_symbol(",")) {
-    if (is_name("in") || is_symbol("=") || is_symbol(")")) break;
+    if (is_name("in") || is(Token::block_end) || is_symbol(")")) break;
     result->parts.push_back(one());
   }
   return result;

@@ -18,10 +18,6 @@ class TemplateExpressionParser {
  protected:
   using Expression = TemplateExpression;
   using Ptr = TemplateExpressionPtr;
-  // Names that mean something in a macro.
-  struct NamesUsed {
-    bool varargs = false, kwargs = false, caller = false, loop = false;
-  };
 
   // Tokens.
   const TemplateToken& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
@@ -41,19 +37,18 @@ class TemplateExpressionParser {
   [[noreturn]] void fail(const std::string& message) const;
 
   // Expressions, from the loosest binding to the tightest.
-  Ptr tuple(bool with_condition = true);  // one, or several with commas
-  Ptr expression();                       // a if b else c
-  Ptr filters(Ptr base, bool begins_with_name = false);
-  Ptr target(bool allow_attribute);  // of an assignment
-  Ptr name_expression(std::string name);
-
-  NamesUsed names_used_;
+  Ptr tuple(bool with_condition = true, std::string_view end_name = "");  // one, or several with commas
+  Ptr expression();                                                       // a if b else c
+  Ptr block_filters(bool begins_with_name);                               // of {% filter a | b %} and {% set x | a %}
+  Ptr target(bool allow_attribute);                                       // of an assignment
 
  private:
   class Deeper;
   Ptr make(Expression::Kind kind, std::string name = "") const;
   Ptr finish(Ptr expression) const;  // counts its levels
   Ptr binary(Ptr left, std::string name, Ptr right);
+  Ptr constant();
+  std::string dotted_name();
   Ptr either();
   Ptr both();
   Ptr negation();
@@ -68,6 +63,7 @@ class TemplateExpressionParser {
   Ptr postfix(Ptr base);
   Ptr subscript(Ptr base);
   Ptr call(Ptr base);
+  Ptr filters(Ptr base);
   Ptr filter(Ptr base);
   Ptr test(Ptr base);
   void arguments(Expression& call);

@@ -1,284 +1,316 @@
 #include "megalith/model/template_text.h"
 
 #include <fmt/format.h>
-#include <utf8proc.h>
+#include <string.h>
 
-#include <cmath>
+#include <algorithm>
 
-#include "megalith/base/json_quote.h"
-#include "megalith/model/unicode_form.h"
+#include "megalith/base/error.h"
+#include "megalith/model/unicode_property.h"
 #include "megalith/model/utf8.h"
 
 namespace megalith {
 
 namespace {
 
-// Where the character `count` begins; the end if there are fewer.
-size_t place_of(std::string_view text, int64_t count) {
-  size_t at = 0;
-  for (; count > 0 && at < text.size(); --count) at += utf8_next(text.substr(at));
-  return at;
-}
-
-MarkedText part(const MarkedText& text, size_t begin, size_t end) {
-  MarkedText result;
-  result.append(text.view().part(begin, end));
-  return result;
-}
-
-// str.isspace: White_Space and the four separators of ASCII.
-bool is_space(char32_t c) { return unicode_is_space(c) || (c >= 0x1C && c <= 0x1F); }
-
-bool is_cased_letter(char32_t c) {
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
-}
-
-// The first letter of a word, or every one.
-std::string uppercase(char32_t c, bool is_first) {
-  if (c == 0xDF) return is_first ? "Ss" : "SS";
-  std::string result;
-  utf8_append(result, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
-  return result;
-}
-
-bool is_printable(char32_t c) {
-  if (c == ' ') return true;
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP: return false;
-    default: return true;
-  }
-}
-
-// Goes through the characters of valid text: visit(begin, end, code point).
-template <class Visit>
-void each_character(std::string_view text, Visit visit) {
-  for (size_t begin = 0; begin < text.size();) {
-    const std::string_view rest = text.substr(begin);
-    const size_t end = begin + static_cast<size_t>(utf8_next(rest));
-    visit(begin, end, utf8_code_point(rest));
-    begin = end;
-  }
-}
+// A million tokens are some 4 MB.
+constexpr size_t kMaxTextBytes = 64 << 20;
+// As many as a list may have.
+constexpr size_t kMaxParts = 4'000'000;
 
 // The white space at `at`: its length in bytes, 0 if there is none.
 size_t space_at(std::string_view text, size_t at) {
-  return is_space(utf8_code_point(text.substr(at))) ? static_cast<size_t>(utf8_next(text.substr(at))) : 0;
+  const std::string_view rest = text.substr(at);
+  return unicode_is_python_space(utf8_code_point(rest)) ? static_cast<size_t>(utf8_next(rest)) : 0;
 }
 
-std::vector<MarkedText> split_space(const MarkedText& text, int64_t most) {
-  std::vector<MarkedText> parts;
-  const std::string_view all = text.text;
+void add(std::vector<TextRange>& parts, size_t begin, size_t end) {
+  MEGALITH_CHECK(parts.size() < kMaxParts, "a text is cut into more than {} parts", kMaxParts);
+  parts.push_back({begin, end});
+}
+
+std::vector<TextRange> split_space(std::string_view text, int64_t most) {
+  std::vector<TextRange> parts;
   for (size_t at = 0;;) {
-    while (at < all.size() && space_at(all, at)) at += space_at(all, at);
-    if (at == all.size()) return parts;
+    for (size_t space; at < text.size() && (space = space_at(text, at)); at += space) continue;
+    if (at == text.size()) return parts;
     if (most >= 0 && std::ssize(parts) == most) {
-      parts.push_back(part(text, at, all.size()));
+      add(parts, at, text.size());
       return parts;
     }
     size_t end = at;
-    while (end < all.size() && !space_at(all, end)) end += static_cast<size_t>(utf8_next(all.substr(end)));
-    parts.push_back(part(text, at, end));
+    while (end < text.size() && !space_at(text, end)) end += static_cast<size_t>(utf8_next(text.substr(end)));
+    add(parts, at, end);
     at = end;
   }
 }
 
-std::vector<MarkedText> rsplit_space(const MarkedText& text, int64_t most) {
-  std::vector<MarkedText> parts;
-  const std::string_view all = text.text;
-  for (size_t end = all.size();;) {
-    auto last = [&](size_t before) { return utf8_last(all.substr(0, before)); };
-    while (end > 0 && space_at(all, last(end))) end = last(end);
+std::vector<TextRange> rsplit_space(std::string_view text, int64_t most) {
+  std::vector<TextRange> parts;
+  const auto last = [&](size_t before) { return utf8_last(text.substr(0, before)); };
+  for (size_t end = text.size();;) {
+    while (end > 0 && space_at(text, last(end))) end = last(end);
     if (end == 0) break;
     if (most >= 0 && std::ssize(parts) == most) {
-      parts.push_back(part(text, 0, end));
+      add(parts, 0, end);
       break;
     }
     size_t begin = end;
-    while (begin > 0 && !space_at(all, last(begin))) begin = last(begin);
-    parts.push_back(part(text, begin, end));
+    while (begin > 0 && !space_at(text, last(begin))) begin = last(begin);
+    add(parts, begin, end);
     end = begin;
   }
   return {parts.rbegin(), parts.rend()};
 }
 
+// A backslash and what follows it: "\\n", "\\x1f".
+struct Escaped {
+  char text[12];
+  size_t length = 0;
+
+  std::string_view view() const { return {text, length}; }
+  static Escaped letter(char c) { return {{'\\', c}, 2}; }
+  static Escaped hex(char32_t c, int digits) {
+    Escaped result{{'\\', digits == 2 ? 'x' : digits == 4 ? 'u' : 'U'}, 2};
+    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
+      result.text[result.length++] = "0123456789abcdef"[c >> shift & 15];
+    return result;
+  }
+  Escaped then(const Escaped& next) const {
+    Escaped result = *this;
+    for (const char c : next.view()) result.text[result.length++] = c;
+    return result;
+  }
+};
+
+bool ends_line(char32_t c) {
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
+
 }  // namespace
+
+void template_check_text(size_t bytes) {
+  MEGALITH_CHECK(bytes <= kMaxTextBytes, "a text has more than {} bytes", kMaxTextBytes);
+}
+
+void TemplateTextBuilder::append(const MarkedView& part) {
+  template_check_text(text_.text.size() + part.text.size());
+  text_.append(part);
+}
+
+void TemplateTextBuilder::append(const MarkedView& part, int64_t count) {
+  if (part.text.empty() || count <= 0) return;
+  template_check_text(static_cast<size_t>(count));
+  const size_t bytes = part.text.size() * static_cast<size_t>(count);
+  template_check_text(text_.text.size() + bytes);
+  const bool has_marks = !part.marks.empty() || !text_.marks.empty();
+  if (has_marks) text_.marks.resize(text_.text.size(), '\0');
+  // Doubled until it is enough: a character may be wanted a million times.
+  const size_t begin = text_.text.size(), end = begin + bytes;
+  text_.text.reserve(end);
+  text_.text += part.text;
+  while (text_.text.size() < end)
+    text_.text.append(text_.text, begin, std::min(text_.text.size() - begin, end - text_.text.size()));
+  if (!has_marks) return;
+  if (part.marks.empty()) return text_.marks.resize(end, '\0');
+  text_.marks += part.marks;
+  while (text_.marks.size() < end)
+    text_.marks.append(text_.marks, begin, std::min(text_.marks.size() - begin, end - text_.marks.size()));
+}
+
+void TemplateTextBuilder::append_for(bool is_marked, std::string_view part) {
+  append(part);
+  if (!is_marked) return;
+  text_.marks.resize(text_.text.size() - part.size(), '\0');
+  text_.marks.append(part.size(), '\1');
+}
 
 int64_t template_length(std::string_view text) {
   int64_t length = 0;
-  for (char c : text) length += (c & 0xC0) != 0x80;
+  for (const char c : text) length += (c & 0xC0) != 0x80;
   return length;
 }
 
-MarkedText template_slice(const MarkedText& text, int64_t begin, int64_t end) {
-  if (end <= begin) return {};
-  const size_t first = place_of(text.text, begin);
-  return part(text, first, first + place_of(std::string_view(text.text).substr(first), end - begin));
+size_t template_place(std::string_view text, int64_t count) {
+  size_t at = 0;
+  for (; count > 0 && at < text.size(); --count) at += static_cast<size_t>(utf8_next(text.substr(at)));
+  return at;
 }
 
-std::vector<MarkedText> template_characters(const MarkedText& text) {
-  std::vector<MarkedText> result;
-  each_character(text.text, [&](size_t begin, size_t end, char32_t) { result.push_back(part(text, begin, end)); });
+MarkedText template_part(const MarkedView& text, size_t begin, size_t end) {
+  MarkedText result;
+  result.append(text.part(begin, end));
   return result;
 }
 
-MarkedText template_strip(const MarkedText& text, std::optional<std::string_view> chars, bool left, bool right) {
-  auto taken = [&](size_t begin, size_t end) {
-    const std::string_view character = std::string_view(text.text).substr(begin, end - begin);
-    return chars ? chars->find(character) != std::string_view::npos : is_space(utf8_code_point(character));
-  };
-  const std::string_view all = text.text;
-  size_t begin = 0, end = all.size();
-  for (size_t next; left && begin < end; begin = next) {
-    next = begin + static_cast<size_t>(utf8_next(all.substr(begin)));
-    if (!taken(begin, next)) break;
-  }
-  for (size_t last; right && begin < end; end = last) {
-    last = utf8_last(all.substr(0, end));
-    if (!taken(last, end)) break;
-  }
-  return part(text, begin, end);
+MarkedText template_slice(const MarkedView& text, int64_t begin, int64_t end) {
+  if (end <= begin) return {};
+  const size_t first = template_place(text.text, begin);
+  return template_part(text, first, first + template_place(text.text.substr(first), end - begin));
 }
 
-std::vector<MarkedText> template_split(const MarkedText& text, std::optional<std::string_view> separator, int64_t most,
-                                       bool from_right) {
+size_t template_find(std::string_view text, std::string_view what, size_t from) {
+  if (from > text.size()) return text.npos;
+  if (what.empty()) return from;
+  if (what.size() == 1) return text.find(what[0], from);
+  // Of linear time, as string_view::find is not.
+  const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());
+  return found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : text.npos;
+}
+
+size_t template_rfind(std::string_view text, std::string_view what) {
+  const std::string reversed(text.rbegin(), text.rend()), wanted(what.rbegin(), what.rend());
+  const size_t at = template_find(reversed, wanted);
+  return at == text.npos ? at : text.size() - at - what.size();
+}
+
+int64_t template_count(std::string_view text, std::string_view what) {
+  if (what.empty()) return template_length(text) + 1;
+  int64_t count = 0;
+  for (size_t at = 0; (at = template_find(text, what, at)) != text.npos; at += what.size()) ++count;
+  return count;
+}
+
+TextRange template_strip(std::string_view text, std::optional<std::string_view> chars, bool left, bool right) {
+  std::u32string set;
+  if (chars) {
+    template_each_character(*chars, [&](size_t, size_t, char32_t c) { set += c; });
+    std::sort(set.begin(), set.end());
+  }
+  auto taken = [&](size_t at) {
+    const char32_t c = utf8_code_point(text.substr(at));
+    return chars ? std::binary_search(set.begin(), set.end(), c) : unicode_is_python_space(c);
+  };
+  size_t begin = 0, end = text.size();
+  while (left && begin < end && taken(begin)) begin += static_cast<size_t>(utf8_next(text.substr(begin)));
+  for (size_t last; right && begin < end && taken(last = utf8_last(text.substr(0, end))); end = last) continue;
+  return {begin, end};
+}
+
+std::vector<TextRange> template_split(std::string_view text, std::optional<std::string_view> separator, int64_t most,
+                                      bool from_right) {
   if (!separator) return from_right ? rsplit_space(text, most) : split_space(text, most);
-  std::vector<MarkedText> parts;
-  const std::string_view all = text.text;
-  if (!from_right) {
-    size_t done = 0;
-    for (size_t at; (most < 0 || std::ssize(parts) < most) && (at = all.find(*separator, done)) != all.npos;
-         done = at + separator->size())
-      parts.push_back(part(text, done, at));
-    parts.push_back(part(text, done, all.size()));
+  if (from_right) {
+    // The same from the left of the text reversed: the separators that are found do not overlap.
+    const std::string reversed(text.rbegin(), text.rend()), wanted(separator->rbegin(), separator->rend());
+    std::vector<TextRange> parts = template_split(reversed, wanted, most, false);
+    std::reverse(parts.begin(), parts.end());
+    for (TextRange& part : parts) part = {text.size() - part.end, text.size() - part.begin};
     return parts;
   }
-  size_t end = all.size();
-  while (most < 0 || std::ssize(parts) < most) {
-    if (end < separator->size()) break;
-    const size_t at = all.rfind(*separator, end - separator->size());
-    if (at == all.npos) break;
-    parts.push_back(part(text, at + separator->size(), end));
-    end = at;
-  }
-  parts.push_back(part(text, 0, end));
-  return {parts.rbegin(), parts.rend()};
+  std::vector<TextRange> parts;
+  size_t done = 0;
+  for (size_t at; (most < 0 || std::ssize(parts) < most) && (at = template_find(text, *separator, done)) != text.npos;
+       done = at + separator->size())
+    add(parts, done, at);
+  add(parts, done, text.size());
+  return parts;
 }
 
-std::vector<MarkedText> template_splitlines(const MarkedText& text, bool keep_ends) {
-  std::vector<MarkedText> lines;
+std::vector<TextRange> template_splitlines(std::string_view text, bool keep_ends) {
+  std::vector<TextRange> lines;
   size_t done = 0, skip = 0;
-  const std::string_view all = text.text;
-  each_character(all, [&](size_t begin, size_t end, char32_t c) {
-    if (begin < skip) return;
-    const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
-    if (!ends) return;
-    if (c == '\r' && end < all.size() && all[end] == '\n') ++end;
-    lines.push_back(part(text, done, keep_ends ? end : begin));
+  template_each_character(text, [&](size_t begin, size_t end, char32_t c) {
+    if (begin < skip || !ends_line(c)) return;
+    if (c == '\r' && end < text.size() && text[end] == '\n') ++end;
+    add(lines, done, keep_ends ? end : begin);
     done = skip = end;
   });
-  if (done < all.size()) lines.push_back(part(text, done, all.size()));
+  if (done < text.size()) add(lines, done, text.size());
   return lines;
 }
 
-MarkedText template_replace(const MarkedText& text, std::string_view from, const MarkedText& to, int64_t most) {
-  MarkedText result;
-  const std::string_view all = text.text;
+MarkedText template_replace(const MarkedView& text, std::string_view from, const MarkedView& to, int64_t most,
+                            size_t* replaced) {
+  TemplateTextBuilder result;
+  *replaced = 0;
   if (from.empty()) {  // Python puts `to` around every character
-    int64_t count = 0;
-    each_character(all, [&](size_t begin, size_t end, char32_t) {
-      if (most < 0 || count++ < most) result.append(to.view());
-      result.append(text.view().part(begin, end));
+    auto put = [&] {
+      if (most >= 0 && static_cast<int64_t>(*replaced) >= most) return;
+      result.append(to);
+      ++*replaced;
+    };
+    template_each_character(text.text, [&](size_t begin, size_t end, char32_t) {
+      put();
+      result.append(text.part(begin, end));
     });
-    if (most < 0 || count < most) result.append(to.view());
-    return result;
+    put();
+    return result.take();
   }
   size_t done = 0;
-  for (size_t at; most != 0 && (at = all.find(from, done)) != all.npos; done = at + from.size(), --most) {
-    result.append(text.view().part(done, at));
-    result.append(to.view());
+  for (size_t at; (most < 0 || static_cast<int64_t>(*replaced) < most) &&
+                  (at = template_find(text.text, from, done)) != text.text.npos;
+       done = at + from.size()) {
+    result.append(text.part(done, at));
+    result.append(to);
+    ++*replaced;
   }
-  result.append(text.view().part(done, all.size()));
-  return result;
+  result.append(text.part(done, text.text.size()));
+  return result.take();
 }
 
-MarkedText template_case(const MarkedText& text, TemplateCase how) {
-  MarkedText result;
-  bool within = false;  // a word, or anywhere but at the start
-  each_character(text.text, [&](size_t begin, size_t end, char32_t c) {
-    const bool up = how == TemplateCase::upper || (how != TemplateCase::lower && !within);
-    MarkedText one{up ? uppercase(c, how != TemplateCase::upper) : unicode_lowercase(c), {}};
-    if (text.view().is_marked(begin, end)) one.marks.assign(one.text.size(), '\1');
-    result.append(one.view());
-    within = how != TemplateCase::title || is_cased_letter(c);
+namespace {
+
+// `text` with some characters replaced: escape(code point) is what stands for one, "" for what stays as it is.
+template <class Escape>
+void append_escaped(TemplateTextBuilder& out, const MarkedView& text, Escape escape) {
+  size_t done = 0;
+  template_each_character(text.text, [&](size_t begin, size_t end, char32_t c) {
+    const Escaped instead = escape(c);
+    if (instead.length == 0) return;
+    if (done < begin) out.append(text.part(done, begin));
+    out.append_for(text.is_marked(begin, end), instead.view());
+    done = end;
   });
-  return result;
+  out.append(text.part(done, text.text.size()));
 }
 
-MarkedText template_quote(const MarkedText& text) {
-  const bool has_single = text.text.find('\'') != std::string::npos,
-             has_double = text.text.find('"') != std::string::npos;
+}  // namespace
+
+MarkedText template_quote(const MarkedView& text) {
+  const bool has_single = text.text.find('\'') != text.text.npos, has_double = text.text.find('"') != text.text.npos;
   const char quote = has_single && !has_double ? '"' : '\'';
-  MarkedText result;
-  const std::string edge(1, quote);
-  result.append({edge});
-  each_character(text.text, [&](size_t begin, size_t end, char32_t c) {
-    std::string escaped;
-    if (c == '\\' || c == static_cast<char32_t>(quote)) {
-      escaped = fmt::format("\\{}", static_cast<char>(c));
-    } else if (c == '\n' || c == '\r' || c == '\t') {
-      escaped = c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
-    } else if (is_printable(c)) {
-      escaped = text.text.substr(begin, end - begin);
-    } else {
-      const auto code = static_cast<uint32_t>(c);
-      escaped = code < 0x100     ? fmt::format("\\x{:02x}", code)
-                : code < 0x10000 ? fmt::format("\\u{:04x}", code)
-                                 : fmt::format("\\U{:08x}", code);
-    }
-    MarkedText one{escaped, {}};
-    if (text.view().is_marked(begin, end)) one.marks.assign(one.text.size(), '\1');
-    result.append(one.view());
+  TemplateTextBuilder result;
+  const std::string_view edge(&quote, 1);
+  result.append(edge);
+  append_escaped(result, text, [&](char32_t c) {
+    if (c == '\\' || c == static_cast<char32_t>(quote)) return Escaped::letter(static_cast<char>(c));
+    if (c == '\n' || c == '\r' || c == '\t') return Escaped::letter(c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+    return unicode_is_printable(c) ? Escaped{} : Escaped::hex(c, c < 0x100 ? 2 : c < 0x10000 ? 4 : 8);
   });
-  result.append({edge});
-  return result;
+  result.append(edge);
+  return result.take();
 }
 
-MarkedText template_json_quote(const MarkedText& text) {
-  MarkedText result{"\"", {}};
-  each_character(text.text, [&](size_t begin, size_t end, char32_t c) {
-    MarkedText one;
+MarkedText template_ascii(const MarkedView& repr) {
+  TemplateTextBuilder result;
+  append_escaped(result, repr, [](char32_t c) {
+    return c < 0x80 ? Escaped{} : Escaped::hex(c, c < 0x100 ? 2 : c < 0x10000 ? 4 : 8);
+  });
+  return result.take();
+}
+
+MarkedText template_json_quote(const MarkedView& text, bool ascii) {
+  TemplateTextBuilder result;
+  result.append("\"");
+  append_escaped(result, text, [&](char32_t c) {
+    if (c >= 0x20 && c != '"' && c != '\\' && (!ascii || c < 0x7F)) return Escaped{};
     switch (c) {
-      case '"': one.text = "\\\""; break;
-      case '\\': one.text = "\\\\"; break;
-      case '\n': one.text = "\\n"; break;
-      case '\r': one.text = "\\r"; break;
-      case '\t': one.text = "\\t"; break;
-      case '\b': one.text = "\\b"; break;
-      case '\f': one.text = "\\f"; break;
-      default:
-        one.text = c < 0x20 ? fmt::format("\\u{:04x}", static_cast<uint32_t>(c)) : text.text.substr(begin, end - begin);
+      case '"':
+      case '\\': return Escaped::letter(static_cast<char>(c));
+      case '\n': return Escaped::letter('n');
+      case '\r': return Escaped::letter('r');
+      case '\t': return Escaped::letter('t');
+      case '\b': return Escaped::letter('b');
+      case '\f': return Escaped::letter('f');
+      default: break;
     }
-    if (text.view().is_marked(begin, end)) one.marks.assign(one.text.size(), '\1');
-    result.append(one.view());
+    if (c < 0x10000) return Escaped::hex(c, 4);
+    const char32_t above = c - 0x10000;  // as two surrogates
+    return Escaped::hex(0xD800 + (above >> 10), 4).then(Escaped::hex(0xDC00 + (above & 0x3FF), 4));
   });
-  result.append({"\""});
-  return result;
-}
-
-std::string template_number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
+  result.append("\"");
+  return result.take();
 }
 
 }  // namespace megalith

@@ -110,7 +110,7 @@ TEST_F(DamageTest, ChatTemplate) {
   const std::string good = golden["messages"]["odd"].dump();
   auto any = [&] { return sources[random_() % sources.size()]; };
   int rendered = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 4000; ++round) {
     std::string source = any(), other = any();
     if (round % 3 == 1) source.insert(random_() % (source.size() + 1), other.substr(random_() % (other.size() + 1)));
     if (round % 3 == 2) source += other;
