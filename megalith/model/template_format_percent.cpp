@@ -67,7 +67,7 @@ class Percent {
   int64_t starred() {
     const TemplateValue count = value();
     if (!count.is_integer() || count.is_big()) fail(fmt::format("has {} for a *, want an integer", count.describe()));
-    return std::clamp<int64_t>(count.integer(), -1 << 30, 1 << 30);
+    return std::clamp<int64_t>(count.integer(), -(1 << 30), 1 << 30);
   }
 
   int64_t integer(char& c) {
