@@ -199,19 +199,24 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   size_ = regular_size(file.fd, path);
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (data == MAP_FAILED) throw system_error(fmt::format("cannot map {}", path));
+  if (data == MAP_FAILED) throw system_error(fmt::format("cannot map {}, {} bytes", path, size_));
   data_ = static_cast<const std::byte*>(data);
+  guard_ = CutGuard(data_, size_);
   const std::unique_lock guard(mappings().mutex);
   mappings().by_begin[data_] = {size_, std::exchange(file.fd, -1), path};
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      guard_(std::move(other.guard_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(guard_, other.guard_);
   return *this;
 }
 
@@ -223,7 +228,22 @@ MappedFile::~MappedFile() {
     ::close(found->second.fd);
     mappings().by_begin.erase(found);
   }
+  guard_ = CutGuard();
   ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::check_whole() const {
+  if (!data_) return;
+  size_t size = 0;
+  {
+    const std::shared_lock guard(mappings().mutex);
+    size = regular_size(mappings().by_begin.at(data_).fd, path_);
+  }
+  if (size < size_ || guard_.has_read_zeros())
+    throw SystemError(
+        fmt::format("{} has become shorter while it was in use: it had {} bytes, and has {}; load the "
+                    "model again once the file is whole",
+                    path_, size_, size));
 }
 
 void mapped_copy(void* to, const void* from, size_t bytes) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "megalith/base/cut_file.h"
+
 namespace megalith {
 
 /// The whole file as bytes; SystemError naming path and reason if it cannot be read. Only regular files: a pipe in a
@@ -30,7 +32,8 @@ bool file_is_named(const std::string& path);
 /// Creates the directory and its parents; SystemError if that fails.
 void directory_create(const std::string& path);
 
-/// A file mapped read-only for as long as this object lives. Move-only.
+/// A file mapped read-only for as long as this object lives. If another process cuts it short meanwhile, the bytes that
+/// are gone read as zeros. Move-only.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -39,12 +42,15 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// SystemError if the file has become shorter: what was read of it may be zeros.
+  void check_whole() const;
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  CutGuard guard_;
 };
 
 }  // namespace megalith
