@@ -1,11 +1,13 @@
 #include "megalith/model/json.h"
 
 #include <filesystem>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/json_reason.h"
+#include "megalith/runtime/memory.h"
 
 namespace megalith {
 
@@ -75,7 +77,11 @@ JsonFile JsonFile::read(const std::string& path, size_t most_bytes) {
   const uintmax_t bytes = std::filesystem::file_size(path, code);
   // What has no size, file_read() refuses by its name.
   MEGALITH_CHECK(code || bytes <= most_bytes, "{} has {} bytes, want at most {}", path, bytes, most_bytes);
-  return parse(file_read(path), path);
+  try {
+    return parse(file_read(path), path);
+  } catch (const std::bad_alloc&) {
+    runtime::throw_out_of_memory("reading " + path, static_cast<int64_t>(code ? 0 : bytes));
+  }
 }
 
 JsonFile JsonFile::parse(std::string_view text, std::string name) {

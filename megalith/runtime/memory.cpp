@@ -1,6 +1,7 @@
 #include "megalith/runtime/memory.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,18 @@ constexpr int64_t kHugePageBytes = 2 << 20;
                   format_bytes(bytes), what, reason, format_bytes(memory_available_bytes())));
 }
 }  // namespace
+
+void throw_out_of_memory(const std::string& doing, int64_t bytes) {
+  struct rlimit limit;
+  const bool is_limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  throw SystemError(fmt::format(
+      "[memory] {} ran out of memory{}: {} are available{}", doing,
+      bytes > 0 ? fmt::format(" ({})", format_bytes(bytes)) : "", format_bytes(memory_available_bytes()),
+      is_limited ? fmt::format(", since this process may have {} in all; raise its limit (ulimit -v), or use a smaller "
+                               "model or a shorter context",
+                               format_bytes(static_cast<int64_t>(limit.rlim_cur)))
+                 : "; close something, or use a smaller model or a shorter context"));
+}
 
 Mapping::Mapping(int64_t bytes, const std::string& what) : bytes_(bytes) {
   MEGALITH_ASSERT(bytes >= 0, "[memory] {} bytes wanted for {}", bytes, what);

@@ -28,4 +28,8 @@ class Mapping {
   int64_t bytes_ = 0;
 };
 
+/// For code that catches std::bad_alloc, which says nothing: SystemError that `doing` ("reading x.json") ran out of
+/// memory, with the bytes that it is about (0: unknown), what the process has, and which limit it ran into.
+[[noreturn]] void throw_out_of_memory(const std::string& doing, int64_t bytes = 0);
+
 }  // namespace megalith::runtime
