@@ -8,7 +8,7 @@
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/jit/cuda/build.h"
-#include "megalith/model/safetensors.h"
+#include "megalith/model/weight_names.h"
 #include "megalith/task/partition.h"
 #include "tools/command.h"
 
@@ -128,7 +128,7 @@ ModelGraph model_graph(const ModelOptions& options) {
   DecoderOptions decoder = options.decoder(1);
   decoder.target = target_of(decoder.target);
   if (!options.dummy() && has_weights(folder))
-    decoder.weight_dtypes = weight_dtypes(Weights::open(folder), config.dtype);
+    decoder.weight_dtypes = weight_dtypes(open_weights(folder, config), config.dtype);
   decoder = decoder.resolved(config);
   graph::Graph graph = build_decoder(config, decoder);
   return {std::move(config), std::move(decoder), std::move(graph)};

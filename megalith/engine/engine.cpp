@@ -10,6 +10,7 @@
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
 #include "megalith/jit/cuda/driver.h"
+#include "megalith/model/weight_names.h"
 #include "megalith/runtime/topology.h"
 #include "megalith/task/partition.h"
 
@@ -132,7 +133,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
   decoder_options_ = options.decoder;
   decoder_options_.target = jit::target_with_architecture(options.target);  // what is fused depends on it
   if (!options.dummy_weights) {
-    weights_ = Weights::open(folder);
+    weights_ = open_weights(folder, config_);
     decoder_options_.weight_dtypes = weight_dtypes(*weights_, config_.dtype);
   }
   decoder_options_ = decoder_options_.resolved(config_);

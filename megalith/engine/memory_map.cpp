@@ -63,34 +63,17 @@ void fill_random(void* data, DType dtype, int64_t begin, int64_t end, float cent
   }
 }
 
-// What older exports wrote and every implementation computes for itself.
-bool is_leftover(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
-
-// Whether an output projection is the embedding once more, as some exports of tied models have it. A megabyte is enough
-// to tell: two that were trained apart differ everywhere.
-bool is_embedding_again(const Weights& weights, std::string_view name) {
-  constexpr size_t kEnough = 1 << 20;
-  const WeightTensor* const embedding = weights.find("model.embed_tokens.weight");
-  const WeightTensor* const head = weights.find(name);
-  if (!embedding || head->dtype != embedding->dtype || head->shape != embedding->shape) return false;
-  const size_t bytes = std::min(head->bytes.size(), kEnough);
-  return std::ranges::equal(head->bytes.first(bytes), embedding->bytes.first(bytes));
-}
-
 void refuse_surplus(const Weights& weights, const std::set<std::string>& used) {
   std::vector<std::string> surplus;
-  for (const std::string& name : weights.names()) {
-    if (used.contains(name) || is_leftover(name)) continue;
-    if (name == "lm_head.weight" && is_embedding_again(weights, name)) continue;
-    if (name.starts_with("model.") || name.starts_with("lm_head.")) surplus.push_back(fmt::format("\"{}\"", name));
-  }
+  for (const std::string& name : weights.names())
+    if (!used.contains(name)) surplus.push_back(fmt::format("\"{}\"", name));
   if (surplus.empty()) return;
   constexpr size_t kShown = 3;
   const size_t count = surplus.size();
   surplus.resize(std::min(count, kShown));
   throw UserError(fmt::format(
       "the model that config.json describes has no use for {} of the tensors in {}: {}{}; \"architectures\", "
-      "\"num_hidden_layers\" and \"tie_word_embeddings\" must be those of the weights",
+      "\"num_hidden_layers\", \"tie_word_embeddings\" and the biases must be those of the weights",
       count, weights.path(), fmt::join(surplus, ", "), count > kShown ? ", ..." : ""));
 }
 
