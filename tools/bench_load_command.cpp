@@ -107,7 +107,7 @@ int bench_load(const BenchLoadOptions& options) {
     weights = open_weights(options.model.folder(), config);
     memory.bind_weights(model.graph, *weights);
   }
-  memory.bind_rope(model.graph, model.config);
+  memory.bind_rope(model.graph, model.config, model.options.max_seq_len);
 
   const runtime::CudaContextGuard context(device.ordinal);
   Rates rates;

@@ -113,9 +113,7 @@ engine::EngineOptions ModelOptions::engine(int64_t num_requests) const {
 
 int64_t context_for(int64_t positions, const ModelOptions& options, const ModelConfig& config) {
   const bool given = options.max_seq_len > 0;
-  const int64_t most =
-      given ? options.max_seq_len
-            : std::min(config.max_position_embeddings, config.sliding_window.value_or(config.max_position_embeddings));
+  const int64_t most = given ? options.max_seq_len : config.longest_sequence();
   MEGALITH_CHECK(positions <= most, "the tests need {} positions, but a text may have {} ({})", positions, most,
                  given ? "--max-seq-len" : "as config.json says");
   const int64_t chunk = DecoderOptions{}.split_len;

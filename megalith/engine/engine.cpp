@@ -10,6 +10,7 @@
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
 #include "megalith/jit/cuda/driver.h"
+#include "megalith/model/rope.h"
 #include "megalith/model/weight_names.h"
 #include "megalith/runtime/topology.h"
 #include "megalith/task/partition.h"
@@ -29,7 +30,7 @@ std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& 
 }
 
 bool is_weight(const graph::Tensor& tensor) {
-  return tensor.kind == graph::TensorKind::constant && tensor.name != "rope.cos" && tensor.name != "rope.sin";
+  return tensor.kind == graph::TensorKind::constant && !is_rope_table(tensor);
 }
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
@@ -142,7 +143,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
     memory_.bind_weights(*graph_, *weights_);
   else
     memory_.bind_random(*graph_, options.dummy_seed);
-  memory_.bind_rope(*graph_, config_);
+  memory_.bind_rope(*graph_, config_, decoder_options_.max_seq_len);
   kernel_ =
       jit::compile(*graph_, {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
   memory_.bind_states(*graph_, !jit::is_cuda_target(options.target));
@@ -188,6 +189,7 @@ Generation Engine::generate(const std::vector<Request>& requests,
   for (const Request& request : requests)
     if (request.cached_tokens > 0)
       for (std::string& state : make_up_cache()) changed.push_back(std::move(state));
+  for (std::string& table : fit_rope(requests)) changed.push_back(std::move(table));
   start = std::chrono::steady_clock::now();
   machine_->start(changed);
   try {
@@ -218,6 +220,16 @@ std::string Engine::logits_trouble(const Generation& generation) const {
       places.push_back(
           fmt::format("{}from token {} on", is_batch ? fmt::format("of text {} ", r + 1) : "", *first + 1));
   return places.empty() ? logits_trouble() : trouble_text(fmt::format(" {}", fmt::join(places, ", ")));
+}
+
+// Of a batch the longest prompt counts, as in transformers.
+std::vector<std::string> Engine::fit_rope(const std::vector<Request>& requests) {
+  size_t longest = 0;
+  for (const Request& request : requests) longest = std::max(longest, request.prompt.size());
+  const int64_t prompt = rope_prompt(config_, static_cast<int64_t>(longest));
+  if (prompt == std::exchange(rope_prompt_, prompt)) return {};
+  memory_.bind_rope(*graph_, config_, decoder_options_.max_seq_len, prompt);
+  return {"rope.cos", "rope.sin"};
 }
 
 std::vector<std::string> Engine::make_up_cache() {

@@ -111,6 +111,8 @@ class Engine {
   int64_t kv_bytes() const;
 
  private:
+  /// Fills the tables of RoPE again if these prompts want others. The tensors that changed.
+  std::vector<std::string> fit_rope(const std::vector<Request>& requests);
   /// Makes up a past for requests that begin with cached tokens: memory that was never written costs nothing to read.
   /// The states that changed, which are none the second time.
   std::vector<std::string> make_up_cache();
@@ -126,6 +128,7 @@ class Engine {
   MemoryMap memory_;
   std::unique_ptr<Machine> machine_;
   bool cache_made_up_ = false;
+  int64_t rope_prompt_ = 0;  // what the tables of RoPE were filled for
 };
 
 }  // namespace megalith::engine

@@ -27,8 +27,6 @@ namespace {
 // Of a file that is being read, so much at a time.
 constexpr int64_t kStretchBytes = 4 << 20;
 
-bool is_rope_table(const graph::Tensor& tensor) { return tensor.name == "rope.cos" || tensor.name == "rope.sin"; }
-
 // The quantised matrix whose scales these are, or nullptr.
 const graph::Tensor* scaled_by(const graph::Graph& graph, const graph::Tensor& tensor) {
   const std::string ending = graph::quant_scale_name("");
@@ -83,6 +81,8 @@ bool is_kv_cache(const graph::Tensor& tensor) {
   return tensor.kind == graph::TensorKind::state &&
          (tensor.name.ends_with(".k_cache") || tensor.name.ends_with(".v_cache"));
 }
+
+bool is_rope_table(const graph::Tensor& tensor) { return tensor.name == "rope.cos" || tensor.name == "rope.sin"; }
 
 void* MemoryMap::allocate(int64_t bytes, const std::string& what) {
   mappings_.emplace_back(bytes, what);
@@ -183,15 +183,15 @@ void MemoryMap::bind_random(const graph::Graph& graph, uint64_t seed) {
   }
 }
 
-void MemoryMap::bind_rope(const graph::Graph& graph, const ModelConfig& config) {
-  const graph::Tensor& tensor = graph.tensor(graph.find("rope.cos"));
-  const int64_t positions = std::min(tensor.shape[0].size, config.max_position_embeddings);
-  const RopeTable table = rope_table(config, positions);
-  for (const char* name : {"rope.cos", "rope.sin"}) {
-    const std::vector<float>& values = std::strcmp(name, "rope.cos") == 0 ? table.cos : table.sin;
-    addresses_[name] = allocate(tensor.bytes(), "the rope tables");
-    std::memcpy(addresses_[name], values.data(), values.size() * sizeof(float));
-  }
+void MemoryMap::bind_rope(const graph::Graph& graph, const ModelConfig& config, int64_t max_seq_len,
+                          int64_t prompt_tokens) {
+  auto table = [&](const char* name) {
+    const graph::Tensor& tensor = graph.tensor(graph.find(name));
+    if (!addresses_.contains(name)) addresses_[name] = allocate(tensor.bytes(), "the rope tables");
+    return std::span(get<float>(name), static_cast<size_t>(tensor.num_elements()));
+  };
+  const std::span<float> cos = table("rope.cos"), sin = table("rope.sin");
+  rope_fill(cos, sin, config, max_seq_len, prompt_tokens);
 }
 
 void MemoryMap::bind_states(const graph::Graph& graph, bool written) {
