@@ -153,11 +153,18 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
                  decoder_options_.max_stop_tokens);
   machine_ = jit::is_cuda_target(options.target) ? make_cuda_machine(*graph_, decoder_options_, kernel_, memory_)
                                                  : make_cpu_machine(*graph_, kernel_, memory_);
+  if (weights_) weights_->check_files();
+}
+
+// A CPU reads some weights where they are mapped; a GPU has its copy.
+void Engine::check_weights() const {
+  if (weights_ && !jit::is_cuda_target(decoder_options_.target)) weights_->check_files();
 }
 
 Generation Engine::generate(const std::vector<Request>& requests,
                             const std::function<void(const TokenEvent&)>& on_token) {
   check(requests, config_, decoder_options_, dummy_weights_);
+  check_weights();
   batch_block_fill(*graph_, decoder_options_, stop_tokens_, requests, memory_);
 
   Generation result;
@@ -168,6 +175,7 @@ Generation Engine::generate(const std::vector<Request>& requests,
   result.reasons.resize(requests.size(), batch::kNotFinished);
   std::chrono::steady_clock::time_point start;
   auto take_in = [&](const runtime::MailRecord& record) {
+    check_weights();
     TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished, record.logprob};
     if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
       event.finished = true;
@@ -203,6 +211,7 @@ Generation Engine::generate(const std::vector<Request>& requests,
     throw;
   }
   result.cancelled = machine_->wait() == runtime::RunEnd::cancelled;
+  check_weights();
   machine_->fetch("logits");
   return result;
 }

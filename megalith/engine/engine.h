@@ -69,7 +69,8 @@ class Engine {
   Engine(const std::string& folder, const EngineOptions& options);
 
   /// Runs all requests as one batch until each has ended. `on_token` is called on this thread as tokens are made.
-  /// UserError for an empty or too long prompt, a token outside the vocabulary, more requests than max_requests.
+  /// UserError for an empty or too long prompt, a token outside the vocabulary, more requests than max_requests;
+  /// SystemError if the checkpoint's files have become shorter meanwhile.
   Generation generate(const std::vector<Request>& requests,
                       const std::function<void(const TokenEvent&)>& on_token = {});
   /// Ends a generate() in progress within 100 ms plus the longest task. From any thread, and from a signal handler.
@@ -111,6 +112,8 @@ class Engine {
   int64_t kv_bytes() const;
 
  private:
+  /// SystemError if a file that weights are read from has become shorter.
+  void check_weights() const;
   /// Fills the tables of RoPE again if these prompts want others. The tensors that changed.
   std::vector<std::string> fit_rope(const std::vector<Request>& requests);
   /// Makes up a past for requests that begin with cached tokens: memory that was never written costs nothing to read.
