@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <new>
 #include <span>
 #include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
+#include "megalith/engine/memory_report.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/model/rope.h"
 #include "megalith/model/weight_names.h"
+#include "megalith/runtime/memory.h"
 #include "megalith/runtime/topology.h"
 #include "megalith/task/partition.h"
 
@@ -31,6 +34,13 @@ std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& 
 
 bool is_weight(const graph::Tensor& tensor) {
   return tensor.kind == graph::TensorKind::constant && !is_rope_table(tensor);
+}
+
+// Before anything is compiled, read or allocated. A GPU's own check comes with its plan (make_cuda_machine).
+void check_memory(const graph::Graph& graph, const DecoderOptions& options, bool made_up) {
+  const std::string report =
+      memory_report(host_memory_needs(graph, options, made_up), runtime::memory_available_bytes());
+  if (!report.empty()) throw SystemError(fmt::format("[memory] {}", report));
 }
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
@@ -126,7 +136,7 @@ void check_requests(const std::string& folder, const EngineOptions& options, con
   check(requests, config, decoder.resolved(config), options.dummy_weights);
 }
 
-Engine::Engine(const std::string& folder, const EngineOptions& options)
+Engine::Engine(const std::string& folder, const EngineOptions& options) try
     : dummy_weights_(options.dummy_weights),
       config_(config_read(folder)),
       stop_tokens_(find_stop_tokens(folder, config_, options)),
@@ -139,6 +149,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
   }
   decoder_options_ = decoder_options_.resolved(config_);
   graph_ = std::make_unique<graph::Graph>(build_decoder(config_, decoder_options_));
+  if (!jit::is_cuda_target(options.target)) check_memory(*graph_, decoder_options_, dummy_weights_);
   if (weights_)
     memory_.bind_weights(*graph_, *weights_);
   else
@@ -154,7 +165,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
   machine_ = jit::is_cuda_target(options.target) ? make_cuda_machine(*graph_, decoder_options_, kernel_, memory_)
                                                  : make_cpu_machine(*graph_, kernel_, memory_);
   if (weights_) weights_->check_files();
-}
+} catch (const std::bad_alloc&) { runtime::throw_out_of_memory(fmt::format("loading {}", folder)); }
 
 // A CPU reads some weights where they are mapped; a GPU has its copy.
 void Engine::check_weights() const {
