@@ -36,9 +36,18 @@ std::optional<int> gate_task(const graph::Graph& graph, const task::Partitioned&
   return gate;
 }
 
+// To order tasks takes, of each, how far it knows every worker to be: a gigabyte here, and some seconds. Qwen3-8B on a
+// GPU of 132 workers has 3 million.
+constexpr int64_t kMostClocks = int64_t{1} << 28;
+
 task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered,
                            const CompileOptions& options) {
   task::Partitioned partitioned = task::partition(graph, lowered, options.num_workers);
+  const auto num_tasks = static_cast<int64_t>(partitioned.tasks.size());
+  MEGALITH_CHECK(num_tasks * options.num_workers <= kMostClocks,
+                 "\"{}\" comes to {} tasks for {} workers, and a plan is made and proved for up to {} of their "
+                 "products: use at most {} workers (-t), or a model with fewer layers",
+                 graph.name(), num_tasks, options.num_workers, kMostClocks, kMostClocks / num_tasks);
   const std::optional<int> gate = gate_task(graph, partitioned);
   return task::plan(std::move(partitioned.tasks), std::move(partitioned.buffers),
                     {.name = graph.name(),

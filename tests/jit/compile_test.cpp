@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "base/temporary_folder.h"
+#include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/ops/registry.h"
 #include "megalith/task/json.h"
@@ -176,6 +177,19 @@ TEST_F(TasksOverride, ThatTouchMoreOrLessThanTheySayAreRefused) {
                 task.reads.back().box.hi[0] = 1;
               }),
               AllOf(HasSubstr("they say that " + name + "reads"), HasSubstr("which is not what it touches")));
+}
+
+// What a plan takes grows with the product of both, so that sizes of a hostile model must not choose it.
+TEST(Plan, OfTooManyTasksForTooManyWorkersIsRefused) {
+  graph::Graph graph(ops::builtin(), "long");
+  graph::TensorId x = graph.state("x", DType::f32, {1024, 16});
+  for (int i = 0; i < 260; ++i) x = graph.apply("copy", fmt::format("copy.{}", i), {x});
+  graph.add("copy", "last", {x}, {.outputs = {{"y", graph.state("y", DType::f32, {1024, 16})}}});
+  EXPECT_EQ(
+      message_of<UserError>(
+          [&] { compile(graph, {.target = "cpu", .num_workers = 1024, .plan_only = true, .pipeline = {}}); }),
+      "\"long\" comes to 267264 tasks for 1024 workers, and a plan is made and proved for up to 268435456 of their "
+      "products: use at most 1004 workers (-t), or a model with fewer layers");
 }
 
 }  // namespace
