@@ -98,11 +98,20 @@ std::string view_model(const InspectOptions& options) {
   return view_tasks(options, kernel.tasks, &model.graph);
 }
 
+// Names of a file must not look like lines of ours.
+void make_printable(task::TaskGraph& tasks) {
+  tasks.name = printable_line(tasks.name);
+  for (task::Task& task : tasks.tasks) task.name = printable_line(task.name);
+  for (task::Event& event : tasks.events) event.name = printable_line(event.name);
+  for (task::Buffer& buffer : tasks.buffers) buffer.name = printable_line(buffer.name);
+}
+
 // A task graph's file has its tasks and nothing else.
 std::string view_file(const InspectOptions& options, const std::string& path) {
   if (!options.stage.empty() && options.stage != "tasks" && options.stage != "placement")
     throw UsageError{fmt::format("{} is a task graph: --stage is tasks or placement, not {}", path, options.stage)};
-  const task::TaskGraph tasks = read_task_graph(path);
+  task::TaskGraph tasks = read_task_graph(path);
+  if (!options.json) make_printable(tasks);
   // The views follow indices; what is wrong beyond that may be looked at.
   for (const task::Finding& finding : task::verify(tasks).findings)
     MEGALITH_CHECK(finding.kind != task::FindingKind::structure, "{}: {}", path, finding.message);
@@ -125,7 +134,8 @@ int run(InspectOptions options) {
   if (options.json && options.dot) throw UsageError{"--json or --dot, not both"};
   if (options.dot && (one || (!options.stage.empty() && options.stage != "graph" && options.stage != "tasks")))
     throw UsageError{"--dot draws --stage graph or tasks"};
-  print(printable(is_task_graph(model) ? view_file(options, model) : view_model(options)));
+  const std::string view = is_task_graph(model) ? view_file(options, model) : view_model(options);
+  print(options.json ? view : printable(view));  // JSON escapes what has to be
   return kExitOk;
 }
 

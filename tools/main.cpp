@@ -10,7 +10,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/base/log_file.h"
-#include "megalith/base/printable.h"
+#include "megalith/base/message.h"
 #include "megalith/model/near_names.h"
 #include "tools/command.h"
 
@@ -18,15 +18,16 @@ namespace megalith::tools {
 
 namespace {
 
+// `message` is fit to be shown.
 int fail(int code, const std::string& message) {
-  const std::string line = fmt::format("megalith: error: {}\n", printable(message));
+  const std::string line = fmt::format("megalith: error: {}\n", message);
   std::fputs(line.c_str(), stderr);
   log_file_line(line);
   return code;
 }
 
 int fail_usage(const std::string& message, const std::string& command) {
-  fail(kExitUsage, message);
+  fail(kExitUsage, message_text(message));
   std::fputs(fmt::format("try: megalith {}{}--help\n", command, command.empty() ? "" : " ").c_str(), stderr);
   return kExitUsage;
 }
@@ -175,7 +176,7 @@ int guarded_main(int argc, char** argv) {
   } catch (const Error& error) { return fail(kExitError, error.what()); } catch (const std::bad_alloc&) {
     return fail(kExitError, "out of memory");
   } catch (const std::exception& error) {
-    return fail(kExitError, fmt::format("{}\nmegalith: this is a fault in Megalith", error.what()));
+    return fail(kExitError, fmt::format("{}\nmegalith: this is a fault in Megalith", message_text(error.what())));
   }
 }
 

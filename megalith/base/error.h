@@ -3,6 +3,8 @@
 //
 // A message names the thing, shows what was found and what was wanted, and ends with what to try:
 //   [linear] inner dimensions differ: x is [1, 4096], weight is [6144, 4095] (node "layer.3.qkv")
+//
+// Messages quote names from files, which may be hostile: an error's message is made fit to be shown (message.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -10,12 +12,15 @@
 #include <stdexcept>
 #include <string>
 
+#include "megalith/base/message.h"
+
 namespace megalith {
 
-/// Base of all errors thrown by the library; what() is one readable message.
+/// Base of all errors thrown by the library; what() is one readable message, printable and valid UTF-8.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& message);
+  explicit Error(const Lines& message);
 };
 
 /// The input is wrong: a file, a flag, a shape, a loop kernel.

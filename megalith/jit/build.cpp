@@ -9,6 +9,7 @@
 #include "megalith/base/hash.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 #include "megalith/base/progress.h"
 
 namespace megalith::jit {
@@ -67,11 +68,11 @@ bool says_disk_is_full(const std::string& log) {
     // The error to tell is the compiler's.
   }
   const std::string place = cache.keep_failed(key, workspace);
-  throw SystemError(
+  throw SystemError(Lines{
       fmt::format("[jit] compiling \"{}\" failed: {} {}\n{}the source is {}/{}, the whole log log.txt beside it; to "
                   "repeat: cd {} && {}",
-                  request.name, result.command[0], what, first_lines(log, kLogLinesShown), place, kSource, place,
-                  command_line(result.command)));
+                  printable_line(request.name), result.command[0], what, first_lines(log, kLogLinesShown),
+                  printable_line(place), kSource, printable_line(place), command_line(result.command))});
 }
 
 // Writes the sources, compiles and stores; returns the entry's directory. Anything that the file system refuses makes
@@ -109,7 +110,9 @@ std::string compile_into(const KernelCache& cache, const BuildRequest& request, 
         request, cache, key, workspace, result,
         fmt::format("exited with code 0, but wrote no {}: is it a C++ compiler (MEGALITH_CXX says which is taken)?",
                     kObject));
-  if (!result.process.output.empty()) log_debug("compiling \"{}\":\n{}", request.name, result.process.output);
+  if (!result.process.output.empty())
+    log_line(LogLevel::debug,
+             Lines{fmt::format("compiling \"{}\":\n{}", printable_line(request.name), result.process.output)});
   return in_cache([&] { return cache.store(key, request.name, workspace); });
 }
 

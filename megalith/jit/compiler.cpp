@@ -12,6 +12,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/first_lines.h"
 #include "megalith/base/hash.h"
 #include "megalith/base/options.h"
 #include "megalith/base/threads.h"
@@ -83,8 +84,8 @@ std::string ask_version(const std::vector<std::string>& command) {
   question.push_back("--version");
   const ProcessResult answer = process_run(question, "/", {.timeout = kVersionTimeout});
   if (!answer.ok())
-    throw SystemError(fmt::format("[jit] {} {}; is it a C++ compiler? It said:\n{}", command_line(question),
-                                  answer.ending(), answer.output));
+    throw SystemError(Lines{fmt::format("[jit] {} {}; is it a C++ compiler? It said:\n{}", command_line(question),
+                                        answer.ending(), first_lines(answer.output, 20))});
   return answer.output.substr(0, answer.output.find('\n'));
 }
 

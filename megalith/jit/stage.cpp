@@ -10,6 +10,7 @@
 #include "megalith/base/file.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 
 namespace megalith::jit {
 
@@ -124,7 +125,8 @@ CompileReport Pipeline::finish() {
              kernel(), fmt::join(files_seen_, ", "));
   report_.total_ms = milliseconds_since(start_);
   report_.cache_hit = !report_.stages.empty() && report_.stages.back().from == StageFrom::cache;
-  log_debug("compiled \"{}\"\n{}", kernel(), report_.table());
+  if (log_level() >= LogLevel::debug)
+    log_line(LogLevel::debug, Lines{fmt::format("compiled \"{}\"\n{}", printable_line(kernel()), report_.table())});
   if (options_.listener.finished) options_.listener.finished(report_);
   return report_;
 }

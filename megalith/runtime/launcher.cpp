@@ -88,7 +88,7 @@ RunEnd Launcher::wait() {
   if (watchdog_.joinable()) watchdog_.join();
   if (!hang_.empty()) {
     if (finished()) join();
-    throw HangError(hang_);
+    throw HangError(Lines{hang_});
   }
   join();
   // A cancel that came after the last task changes nothing: the run is complete.

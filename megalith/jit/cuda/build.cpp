@@ -7,6 +7,7 @@
 #include "megalith/base/hash.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 #include "megalith/base/progress.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/jit/cuda/driver.h"
@@ -126,7 +127,8 @@ void take_edited_ptx(CudaBuild& build, const std::string& name, const std::strin
     build.cubin = std::move(assembled.cubin);
     build.resources = assembled.resources;
   } catch (const UserError& error) {
-    throw UserError(fmt::format("[jit] the override {} of stage \"ptx\" is wrong: {}", path, error.what()));
+    throw UserError(
+        Lines{fmt::format("[jit] the override {} of stage \"ptx\" is wrong: {}", printable_line(path), error.what())});
   }
   build.compile_ms = milliseconds_since(start);
 }

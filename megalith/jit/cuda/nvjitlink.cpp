@@ -72,8 +72,9 @@ AssembledPtx assemble(const std::string& ptx, const std::string& name, const std
 
   Code code = library.add(handle, kInputPtx, ptx.data(), ptx.size(), (name + ".ptx").c_str());
   if (code == 0) code = library.complete(handle);
-  MEGALITH_CHECK(code == 0, "it does not assemble for {} (error {})\n{}", architecture, code,
-                 fetch(handle, library.error_log_size, library.error_log).substr(0, kLogShown).c_str());
+  if (code != 0)
+    throw UserError(Lines{fmt::format("it does not assemble for {} (error {})\n{}", architecture, code,
+                                      fetch(handle, library.error_log_size, library.error_log).substr(0, kLogShown))});
   std::string cubin = fetch(handle, library.cubin_size, library.cubin);
   MEGALITH_CHECK(is_cubin(cubin), "it assembles for {} without an error, but to no machine code ({} bytes)",
                  architecture, cubin.size());

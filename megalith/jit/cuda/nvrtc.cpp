@@ -11,6 +11,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/first_lines.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 #include "megalith/jit/cuda/fetch.h"
 #include "megalith/jit/cuda/shared_library.h"
 #include "megalith/jit/patience.h"
@@ -141,8 +142,8 @@ NvrtcResult compile(const std::string& source, const std::string& name, const st
   NvrtcResult result;
   result.log = fetch(program, nvrtc.log_size, nvrtc.log);
   if (code != 0)
-    throw SystemError(fmt::format("[cuda] NVRTC does not compile \"{}\" for {}: {}\n{}", name, architecture,
-                                  nvrtc.error_string(code), first_lines(result.log, 20)));
+    throw SystemError(Lines{fmt::format("[cuda] NVRTC does not compile \"{}\" for {}: {}\n{}", printable_line(name),
+                                        architecture, nvrtc.error_string(code), first_lines(result.log, 20))});
   result.ptx = fetch(program, nvrtc.ptx_size, nvrtc.ptx);
   while (!result.ptx.empty() && result.ptx.back() == '\0') result.ptx.pop_back();
   result.cubin = fetch(program, nvrtc.cubin_size, nvrtc.cubin);

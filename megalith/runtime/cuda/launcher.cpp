@@ -73,7 +73,7 @@ void CudaLauncher::start(u32 first_iteration) {
 
 RunEnd CudaLauncher::wait() {
   if (watcher_.joinable()) watcher_.join();
-  if (!hang_.empty()) throw HangError(hang_);
+  if (!hang_.empty()) throw HangError(Lines{hang_});
   if (!failure_.empty()) throw SystemError(failure_);
   const auto* status = status_.data<WorkerStatus>();
   for (u32 w = 0; w < program_.image().launch().num_workers; ++w)
