@@ -16,7 +16,7 @@ cache=$(command -v ccache || true)
 build=build/fuzz
 mkdir -p $build/found
 flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
-       -DMEGALITH_VERSION=\"fuzz\" -I.)
+       -DMEGALITH_VERSION=\"fuzz\" -DMEGALITH_SOURCE_DIR=\".\" -I.)
 
 # What the targets need: all but the decoders, which would need the operators and the runtime.
 mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/model/*.cpp \
@@ -43,6 +43,7 @@ seeds() {  # for one target, as a folder of files
   mkdir -p "$folder"
   case $1 in
     config) cp models/storyteller/config.json "$folder"; for f in models/shapes/*/config.json; do cp "$f" "$folder/$(basename "$(dirname "$f")")"; done ;;
+    special_tokens) cp models/storyteller/tokenizer_config.json "$folder" ;;
     tokenizer) cp tests/golden/tokenizers/*.tokenizer.json "$folder" ;;
     chat_template)
       cp models/storyteller/chat_template.jinja "$folder"
