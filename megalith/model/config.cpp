@@ -144,25 +144,6 @@ DType read_dtype(const JsonValue& root) {
   name->fail(fmt::format("is {}, supported are \"bfloat16\", \"float16\" and \"float32\"", name->excerpt()));
 }
 
-std::optional<int> read_token_id(const JsonValue& root, const char* key, int64_t vocab_size) {
-  auto value = root.find(key);
-  if (!value) return std::nullopt;
-  return static_cast<int>(value->integer(0, vocab_size - 1));
-}
-
-// One id or a list of them.
-std::vector<int> read_token_ids(const JsonValue& root, const char* key, int64_t vocab_size) {
-  auto value = root.find(key);
-  if (!value) return {};
-  std::vector<int> ids;
-  if (value->is_array()) {
-    value->each_element([&](const JsonValue& id) { ids.push_back(static_cast<int>(id.integer(0, vocab_size - 1))); });
-  } else {
-    ids.push_back(static_cast<int>(value->integer(0, vocab_size - 1)));
-  }
-  return ids;
-}
-
 void read_heads(ModelConfig& config, const JsonValue& root, const Architecture& architecture) {
   config.num_heads = root.at("num_attention_heads").integer(1, kMostHeads);
   const auto kv_heads =
@@ -212,43 +193,6 @@ ModelConfig read_config(const JsonValue& root) {
   return config;
 }
 
-// What changes a text unless it has the value that leaves it as it is.
-std::vector<std::string> read_unsupported(const JsonValue& root) {
-  struct Setting {
-    const char* name;
-    double neutral;
-  };
-  constexpr Setting kNumbers[] = {{"num_beams", 1},      {"no_repeat_ngram_size", 0}, {"typical_p", 1},
-                                  {"epsilon_cutoff", 0}, {"eta_cutoff", 0},           {"penalty_alpha", 0},
-                                  {"guidance_scale", 1}, {"min_length", 0},           {"min_new_tokens", 0}};
-  constexpr const char* kLists[] = {"bad_words_ids", "force_words_ids", "suppress_tokens", "begin_suppress_tokens",
-                                    "sequence_bias"};
-  std::vector<std::string> found;
-  for (const Setting& setting : kNumbers)
-    if (auto value = root.find(setting.name); value && value->number(-1e18, 1e18) != setting.neutral)
-      found.push_back(fmt::format("\"{}\" ({})", setting.name, value->excerpt()));
-  for (const char* name : kLists)
-    if (auto value = root.find(name); value && value->size() > 0) found.push_back(fmt::format("\"{}\"", name));
-  return found;
-}
-
-GenerationConfig read_generation_config(const JsonValue& root) {
-  GenerationConfig config;
-  if (auto value = root.find("do_sample")) config.do_sample = value->boolean();
-  if (auto value = root.find("temperature")) config.temperature = value->number(0, 1e3);
-  if (auto value = root.find("top_k")) config.top_k = value->integer(0, kMostVocab);
-  if (auto value = root.find("top_p")) config.top_p = value->number(0, 1);
-  if (auto value = root.find("min_p")) config.min_p = value->number(0, 1);
-  if (auto value = root.find("repetition_penalty")) config.repetition_penalty = value->number(1e-3, 1e3);
-  if (auto value = root.find("presence_penalty")) config.presence_penalty = value->number(-2, 2);
-  if (auto value = root.find("frequency_penalty")) config.frequency_penalty = value->number(-2, 2);
-  config.eos_token_ids = read_token_ids(root, "eos_token_id", kMostVocab);
-  config.bos_token_id = read_token_id(root, "bos_token_id", kMostVocab);
-  config.pad_token_id = read_token_id(root, "pad_token_id", kMostVocab);
-  config.unsupported = read_unsupported(root);
-  return config;
-}
-
 }  // namespace
 
 ModelConfig config_read(const std::string& folder) {
@@ -261,16 +205,6 @@ ModelConfig config_read(const std::string& folder) {
 
 ModelConfig config_parse(std::string_view json, const std::string& name) {
   return read_config(JsonFile::parse(json, name).root());
-}
-
-GenerationConfig generation_config_read(const std::string& folder) {
-  const std::string path = folder + "/generation_config.json";
-  if (!file_is_named(path)) return {};
-  return read_generation_config(JsonFile::read(path, kMostConfigBytes).root());
-}
-
-GenerationConfig generation_config_parse(std::string_view json, const std::string& name) {
-  return read_generation_config(JsonFile::parse(json, name).root());
 }
 
 }  // namespace megalith

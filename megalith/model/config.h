@@ -1,4 +1,4 @@
-// What config.json and generation_config.json of a Hugging Face folder say, checked, in one vocabulary.
+// What config.json of a Hugging Face folder says, checked, in one vocabulary; generation_config.h has its neighbour.
 //
 // A configuration is read only if Megalith computes exactly what it asks for. Whatever would change the result and is
 // not supported (another activation, other biases, quantized weights, an unknown RoPE) is refused by its name; keys
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "megalith/base/dtype.h"
+#include "megalith/model/generation_config.h"
 
 namespace megalith {
 
@@ -51,25 +52,5 @@ struct ModelConfig {
 ModelConfig config_read(const std::string& folder);
 /// The same from the file's text; `name` stands for the file in messages.
 ModelConfig config_parse(std::string_view json, const std::string& name);
-
-/// How its makers want a model sampled. The defaults are those of transformers.
-struct GenerationConfig {
-  bool do_sample = false;
-  double temperature = 1;
-  int64_t top_k = 50;
-  double top_p = 1;
-  double min_p = 0;
-  double repetition_penalty = 1;   // logits of tokens that occurred are divided by it (if positive) or multiplied
-  double presence_penalty = 0;     // subtracted from the logits of tokens that were generated
-  double frequency_penalty = 0;    // the same, times how often each was
-  std::vector<int> eos_token_ids;  // empty: those of ModelConfig count
-  std::optional<int> bos_token_id;
-  std::optional<int> pad_token_id;
-  std::vector<std::string> unsupported;  // settings that would change texts and do not: "\"num_beams\" (4)"
-};
-
-/// Reads `folder`/generation_config.json; the defaults if nothing has that name.
-GenerationConfig generation_config_read(const std::string& folder);
-GenerationConfig generation_config_parse(std::string_view json, const std::string& name);
 
 }  // namespace megalith
