@@ -19,9 +19,14 @@ namespace {
 
 std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& config, const EngineOptions& options) {
   std::vector<int> ids = config.eos_token_ids;
-  ids.insert(ids.end(), options.stop_tokens.begin(), options.stop_tokens.end());
   if (!options.dummy_weights)
     for (int id : generation_config_read(folder).eos_token_ids) ids.push_back(id);
+  // Files and tokenizers may name more tokens than the model has; it never makes them.
+  const auto is_unknown = [&](int id) { return id < 0 || id >= config.vocab_size; };
+  std::erase_if(ids, is_unknown);
+  if (ids.empty() && options.end_token) ids.push_back(*options.end_token);
+  ids.insert(ids.end(), options.stop_tokens.begin(), options.stop_tokens.end());
+  std::erase_if(ids, is_unknown);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;

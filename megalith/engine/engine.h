@@ -33,6 +33,7 @@ struct EngineOptions {
   bool dummy_weights = false;  // random weights; only config.json is needed
   uint64_t dummy_seed = 0;
   std::vector<int> stop_tokens = {};  // end a text, beside those that the model's files name
+  std::optional<int> end_token = {};  // ends one if neither config.json nor generation_config.json names an end
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
 };
 
@@ -74,6 +75,9 @@ class Engine {
                       const std::function<void(const TokenEvent&)>& on_token = {});
   /// Ends a generate() in progress within 100 ms plus the longest task. From any thread, and from a signal handler.
   void cancel() noexcept;
+
+  /// Those that end a text, by their ids.
+  const std::vector<int>& stop_tokens() const { return stop_tokens_; }
 
   /// Makes the next calls of generate() record when each task ran, for their newest `iterations` at least; 0: no
   /// longer. UserError where the target cannot.
