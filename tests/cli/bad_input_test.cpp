@@ -196,7 +196,7 @@ TEST(BadFiles, ABrokenTokenizer) {
 
 TEST(BadFiles, ABrokenGenerationConfig) {
   ModelCopy model;
-  model.replace("generation_config.json", R"({"top_p": "much"})");
+  model.replace("generation_config.json", R"({"do_sample": true, "top_p": "much"})");
   expect_error(run_model(model.path()), "generation_config.json: \"top_p\" is \"much\"");
   std::filesystem::remove(model / "generation_config.json");
   std::filesystem::create_symlink("gone", model / "generation_config.json");
