@@ -101,15 +101,19 @@ class Model:
         presence_penalty: float = 0.0,
         frequency_penalty: float = 0.0,
         seed: int = 0,
+        stop: Union[None, str, Sequence[str]] = None,
         ignore_stop_tokens: bool = False,
+        show_special: bool = False,
         stream: bool = False,
     ) -> Any:
         """Goes on from a prompt: a text, or token ids; or from a list of such, as one batch.
 
         Gives a Generation, or a list of them for a list. With ``stream``: an iterator of pieces of text as they are
         made (Piece: a str with ``.token`` and ``.request``); leaving it early ends the generation. Temperature 0 takes
-        the likeliest token. The same seed makes the same text. UserError for an empty or too long prompt, a token that
-        the vocabulary does not have, more prompts than ``max_batch``.
+        the likeliest token. ``max_new_tokens`` and ``top_k`` of -1 are no limit. The same seed makes the same text.
+        ``stop``: texts that end one, before they come; None: those of generation_config.json. ``show_special``: special
+        tokens are part of the text. UserError for an empty or too long prompt, a token that the vocabulary does not
+        have, more prompts than ``max_batch``.
         """
         is_list = not _is_one(prompt)
         prompts: List[Any] = list(prompt) if is_list else [prompt]
@@ -123,9 +127,11 @@ class Model:
             ("frequency_penalty", frequency_penalty),
         ):
             setattr(sampling, name, arguments.real("generate", name, value))
-        sampling.top_k = arguments.whole("generate", "top_k", top_k)
+        sampling.top_k = max(arguments.whole("generate", "top_k", top_k, -1), 0)
         seed = arguments.whole("generate", "seed", seed, 0, 2**64 - 1)
         max_new_tokens = arguments.whole("generate", "max_new_tokens", max_new_tokens)
+        if max_new_tokens == -1:
+            max_new_tokens = self.max_seq_len
         requests = []
         for i, one in enumerate(prompts):
             request = _megalith.Request()
@@ -135,26 +141,51 @@ class Model:
             request.sampling = sampling
             request.ignore_stop_tokens = bool(ignore_stop_tokens)
             requests.append(request)
+        texts = self._texts(len(requests), stop, bool(ignore_stop_tokens), bool(show_special))
         if stream:
-            return self._stream(requests)
+            return self._stream(requests, texts)
         tokens: List[List[int]] = [[] for _ in requests]
         reasons = ["none"] * len(requests)
+        pieces: List[List[str]] = [[] for _ in requests]
 
         def on_token(request: int, token: int, finished: bool, reason: str) -> None:
+            if texts and texts[request].is_over:  # goes on unseen until all have ended
+                return
             if finished:
                 reasons[request] = reason
             else:
                 tokens[request].append(token)
+            if texts:
+                pieces[request].append(texts[request].finish() if finished else texts[request].push(token))
+                if texts[request].is_stopped:
+                    reasons[request] = "stop"
+                if all(text.is_over for text in texts):
+                    self._engine.cancel()
 
         with self._turn():
             self._engine.generate(requests, on_token)
-        results = [
-            Generation(self.tokenizer.decode(ids) if self.tokenizer else "", ids, reason)
-            for ids, reason in zip(tokens, reasons)
-        ]
+        results = [Generation("".join(text), ids, reason) for text, ids, reason in zip(pieces, tokens, reasons)]
         return results if is_list else results[0]
 
-    def _stream(self, requests: List[_megalith.Request]) -> Iterator[Piece]:
+    def _texts(self, count: int, stop: Any, ignore_stop_tokens: bool, show_special: bool) -> List[_megalith.TextStream]:
+        """A text for each request; none if there is no tokenizer."""
+        if stop is None:
+            stops = [] if ignore_stop_tokens or not self.tokenizer else _megalith.stop_strings(self.folder)
+        elif isinstance(stop, (str, bytes)) or not hasattr(stop, "__iter__"):
+            stops = [arguments.text("generate", "stop", stop)]
+        else:
+            stops = [arguments.text("generate", "a stop string", text) for text in stop]
+        if not self.tokenizer:
+            if stops:
+                self._need_tokenizer("generate")
+            return []
+        stop_tokens = [] if ignore_stop_tokens else self._engine.stop_tokens
+        return [
+            _megalith.TextStream(self.tokenizer, stops=stops, stop_tokens=stop_tokens, show_special=show_special)
+            for _ in range(count)
+        ]
+
+    def _stream(self, requests: List[_megalith.Request], texts: List[_megalith.TextStream]) -> Iterator[Piece]:
         events: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
 
         def work() -> None:
@@ -168,7 +199,6 @@ class Model:
             self._streaming = threading.get_ident()
             thread = threading.Thread(target=work, name="megalith.generate", daemon=True)
             thread.start()
-            decoders = [_megalith.StreamDecoder(self.tokenizer) for _ in requests] if self.tokenizer else None
             try:
                 while True:
                     event = events.get()
@@ -178,10 +208,14 @@ class Model:
                         raise event
                     request, token, finished, _ = event
                     text = ""
-                    if decoders:
-                        text = decoders[request].finish() if finished else decoders[request].push(token)
+                    if texts:
+                        if texts[request].is_over:  # by a stop string: it goes on unseen until all have ended
+                            continue
+                        text = texts[request].finish() if finished else texts[request].push(token)
                     if not finished or text:
                         yield Piece(text, token, request)
+                    if texts and all(text.is_over for text in texts):
+                        self._engine.cancel()
             finally:
                 if thread.is_alive():
                     self._engine.cancel()
@@ -281,8 +315,8 @@ def load(
 
     ``target``: "cpu" or "cuda". ``num_workers``: threads or multiprocessors (0: all). ``max_seq_len``: tokens of the
     longest text (0: the model's, at most 4096). ``max_batch``: prompts at a time. ``max_batched_tokens``: tokens worked
-    on at a time (0: chosen). ``page_size``: positions a page of the cache. ``quantization``: None, "int8" or "int8:N".
-    ``load_format``: "auto", or "dummy" for random weights. UserError for a folder that does not hold such a model,
+    on at a time (0: chosen). -1 is the same as 0. ``page_size``: positions a page of the cache. ``quantization``: None,
+    "int8" or "int8:N". ``load_format``: "auto", or "dummy" for random weights. UserError for a folder that does not hold such a model,
     SystemError if memory, compiler or GPU are wanting.
     """
     try:
@@ -292,16 +326,18 @@ def load(
     target = arguments.text("load", "target", target)
     if load_format not in ("auto", "dummy"):
         raise UserError(f"[load] load_format is {load_format!r}, want auto or dummy")
+    has_tokenizer = os.path.exists(os.path.join(path, "tokenizer.json"))
+    tokenizer = _megalith.Tokenizer.open(path) if has_tokenizer else None
     engine = _megalith.Engine(
         path,
         target=target,
-        num_workers=arguments.whole("load", "num_workers", num_workers, 0),
-        max_seq_len=arguments.whole("load", "max_seq_len", max_seq_len, 0),
+        num_workers=max(arguments.whole("load", "num_workers", num_workers, -1), 0),
+        max_seq_len=max(arguments.whole("load", "max_seq_len", max_seq_len, -1), 0),
         max_batch=arguments.whole("load", "max_batch", max_batch, 1),
-        max_batched_tokens=arguments.whole("load", "max_batched_tokens", max_batched_tokens, 0),
+        max_batched_tokens=max(arguments.whole("load", "max_batched_tokens", max_batched_tokens, -1), 0),
         page_size=arguments.whole("load", "page_size", page_size, 1),
         quant_columns=_quant_columns(quantization),
         dummy=load_format == "dummy",
+        end_token=tokenizer.end_token if tokenizer else None,
     )
-    has_tokenizer = os.path.exists(os.path.join(path, "tokenizer.json"))
-    return Model(path, target, engine, _megalith.Tokenizer.open(path) if has_tokenizer else None)
+    return Model(path, target, engine, tokenizer)
