@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "megalith/base/limits.h"
+
 namespace megalith {
 
 void throw_internal_error(const char* file, int line, const char* condition, const std::string& message) {
@@ -10,6 +12,18 @@ void throw_internal_error(const char* file, int line, const char* condition, con
       fmt::format("{} (internal error at {}:{}: {} does not hold; please report it)", message, file, line, condition));
 }
 
-SystemError system_error(const std::string& what) { return SystemError(fmt::format("{}: {}", what, strerror(errno))); }
+SystemError system_error(const std::string& what) {
+  const int error = errno;
+  // Reads and writes that find nothing to do say EAGAIN as well as a process that may start no thread does.
+  return SystemError(fmt::format("{}: {}", what, error == EAGAIN ? strerror(error) : error_text(error)));
+}
+
+SystemError system_error(const std::system_error& error) {
+  const bool is_errno =
+      error.code().category() == std::generic_category() || error.code().category() == std::system_category();
+  const std::string limit = is_errno ? limit_text(error.code().value()) : "";
+  return SystemError(limit.empty() ? fmt::format("the system refused: {}", error.what())
+                                   : fmt::format("the system refused: {} ({})", error.what(), limit));
+}
 
 }  // namespace megalith

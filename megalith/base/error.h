@@ -9,6 +9,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace megalith {
 
@@ -38,8 +39,11 @@ class SystemError : public Error {
 
 [[noreturn]] void throw_internal_error(const char* file, int line, const char* condition, const std::string& message);
 
-/// "what: reason" for the errno of the call that just failed, e.g. system_error("cannot open models/x").
+/// "what: reason" for the errno of the call that just failed, e.g. system_error("cannot open models/x"). If the reason is
+/// a limit, with its value and what to do (base/limits.h).
 SystemError system_error(const std::string& what);
+/// The same for what the standard library throws, e.g. when it cannot start a thread.
+SystemError system_error(const std::system_error& error);
 
 }  // namespace megalith
 

@@ -181,7 +181,10 @@ struct Progress::Display {
 };
 
 Progress::Progress(std::string message, int64_t total, ProgressUnit unit, int fd) {
-  if (can_draw(fd)) display_ = std::make_unique<Display>(std::move(message), total, unit, fd, done_);
+  if (!can_draw(fd)) return;
+  try {
+    display_ = std::make_unique<Display>(std::move(message), total, unit, fd, done_);
+  } catch (const std::system_error&) {}  // no thread for it: what is done is done without a line
 }
 
 Progress::~Progress() = default;

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "megalith/base/file.h"
 #include "megalith/base/log.h"
@@ -29,6 +30,8 @@ bool is_directory(const std::string& path) {
     throw;
   } catch (const std::bad_alloc&) {
     throw SystemError(fmt::format("[jit] memory does not suffice ({})", note));
+  } catch (const std::system_error& error) {
+    throw SystemError(fmt::format("{} ({})", system_error(error).what(), note));
   } catch (const std::exception& error) { throw InternalError(fmt::format("{} ({})", error.what(), note)); }
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "megalith/base/limits.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/runtime/cpu/worker.h"
@@ -79,7 +80,7 @@ void Launcher::start(u32 first_iteration) {
     num_running_.fetch_sub(num_workers - started, std::memory_order_acq_rel);
     join();
     throw SystemError(fmt::format("[launch] cannot start thread {} of {}: {}; use fewer (MEGALITH_THREADS)",
-                                  started + 1, num_workers + 1, error.what()));
+                                  started + 1, num_workers + 1, error_text(error.code().value())));
   }
 }
 

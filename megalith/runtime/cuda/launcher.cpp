@@ -7,6 +7,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/threads.h"
 #include "megalith/runtime/cpu/sync.h"
 #include "megalith/runtime/hang_report.h"
 
@@ -68,7 +69,13 @@ void CudaLauncher::start(u32 first_iteration) {
   if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
   program_.launch(run_stream_, first_iteration);
   running_.store(true, std::memory_order_release);
-  watcher_ = std::thread([this] { watch(); });
+  try {
+    watcher_ = start_thread("the GPU's watchdog", [this] { watch(); });
+  } catch (...) {
+    cancel();
+    watch();  // until it has ended
+    throw;
+  }
 }
 
 RunEnd CudaLauncher::wait() {
