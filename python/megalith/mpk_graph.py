@@ -23,8 +23,7 @@ def save(folder: str, compiled: _megalith.CompiledKernel) -> None:
     """Writes both into a folder, made if need be."""
     os.makedirs(folder, exist_ok=True)
     for name, text in _files(compiled).items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+        _megalith.write_file(os.path.join(folder, name), text)
 
 
 def check_saved(folder: str, compiled: _megalith.CompiledKernel) -> None:

@@ -280,9 +280,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
     def _write_profile(self, ending: str, text: str) -> None:
         path = f"{self.trace_name or 'mirage_0'}{ending}"
         try:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
+            _megalith.write_file(path, text)
+        except _megalith.SystemError as error:
             raise UserError(f'[trace_name] the trace cannot be written to "{path}": {error}') from None
 
     def read(self, tensor: DTensor) -> Any:
