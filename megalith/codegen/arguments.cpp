@@ -8,6 +8,7 @@
 #include "megalith/base/error.h"
 #include "megalith/codegen/expression.h"
 #include "megalith/codegen/place.h"
+#include "megalith/codegen/source_text.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/text.h"
 #include "megalith/runtime/protocol.h"
@@ -93,7 +94,8 @@ TileRange tile_range(const loop::Domains& domains, const std::string& iname, siz
   return range;
 }
 
-std::string attribute_literal(double value) {
+std::string attribute_literal(const std::string& kernel, const loop::Attribute& attribute, double value) {
+  MEGALITH_CHECK(!std::isnan(value), "[{}] the attribute {} is not a number", kernel, attribute.name);
   const auto narrow = static_cast<float>(value);
   if (std::isinf(narrow)) return narrow > 0 ? "kInfinity" : "-kInfinity";
   const std::string text = fmt::format("{}", narrow);
@@ -103,14 +105,8 @@ std::string attribute_literal(double value) {
 }  // namespace
 
 std::string member_name(const std::string& tensor) {
-  static const std::set<std::string> words = {
-      "auto",     "bool",     "break",    "case",   "char",     "class",  "const",   "continue",  "default",   "delete",
-      "do",       "double",   "else",     "enum",   "explicit", "export", "extern",  "false",     "float",     "for",
-      "friend",   "goto",     "if",       "inline", "int",      "long",   "mutable", "namespace", "new",       "not",
-      "operator", "or",       "private",  "public", "register", "return", "short",   "signed",    "static",    "struct",
-      "switch",   "template", "this",     "throw",  "true",     "try",    "typedef", "union",     "unsigned",  "using",
-      "virtual",  "void",     "volatile", "while",  "and",      "xor",    "scratch", "abort",     "iteration", "ahead"};
-  return words.contains(tensor) ? tensor + "_" : tensor;
+  const bool is_taken = tensor == "scratch" || tensor == "abort" || tensor == "iteration" || tensor == "ahead";
+  return is_taken || is_word_of_cpp(tensor) ? tensor + "_" : tensor;
 }
 
 std::string write_arguments_struct(const graph::LoweredKernel& lowered, const loop::Kernel& bound) {
@@ -141,7 +137,8 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   for (const loop::Attribute& attribute : lowered.kernel.attributes) {
     const auto given = lowered.binding.attributes.find(attribute.name);
     const double value = given == lowered.binding.attributes.end() ? attribute.value : given->second;
-    text += fmt::format("  static constexpr f32 {} = {};\n", attribute.name, attribute_literal(value));
+    text += fmt::format("  static constexpr f32 {} = {};\n", attribute.name,
+                        attribute_literal(lowered.name, attribute, value));
   }
   for (const std::string& iname : lowered.tiled) text += fmt::format("  i64 {0}_begin, {0}_end;\n", iname);
   text += "  u8* scratch;\n";

@@ -9,6 +9,7 @@
 #include "megalith/codegen/arguments.h"
 #include "megalith/codegen/block.h"
 #include "megalith/codegen/columns.h"
+#include "megalith/codegen/source_text.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/text.h"
 
@@ -90,9 +91,9 @@ bool has_reduce(const Expr& expr) {
 
 // The instruction as the loop kernel has it, in its own words.
 std::string comment_of(const Instruction& instruction) {
-  std::string text = fmt::format("// {} = {}", loop::print(instruction.target), loop::print(instruction.value));
+  std::string text = fmt::format("{} = {}", loop::print(instruction.target), loop::print(instruction.value));
   if (instruction.condition) text += fmt::format("  {{if={}}}", loop::print(*instruction.condition));
-  return text;
+  return "// " + comment_text(text);
 }
 
 void append_indented(std::vector<std::string>& to, const std::vector<std::string>& lines) {

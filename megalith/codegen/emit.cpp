@@ -11,6 +11,7 @@
 #include "megalith/codegen/arguments.h"
 #include "megalith/codegen/body.h"
 #include "megalith/codegen/dialect.h"
+#include "megalith/codegen/source_text.h"
 #include "megalith/codegen/views.h"
 #include "megalith/kernels/embedded.h"
 #include "megalith/kernels/stream_order.h"
@@ -52,16 +53,6 @@ class Embedder {
   std::set<std::string> done_;
   std::string text_;
 };
-
-std::string commented(const std::string& text) {
-  std::string result = "// ";
-  for (size_t i = 0; i < text.size(); ++i) {
-    result += text[i];
-    if (text[i] == '\n' && i + 1 < text.size()) result += "// ";
-  }
-  if (result.back() != '\n') result += '\n';
-  return result;
-}
 
 // What a task gets from the worker loop, in one hand.
 constexpr const char* kCpuTask = R"(struct Task {
@@ -241,6 +232,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
   std::map<const graph::TunedBody*, std::string> texts;  // the namespaces of those that came with operators
   bool watches = false;
   for (const graph::LoweredKernel& lowered : kernels) {
+    check_names(lowered);
     names.push_back(lowered.name);
     const loop::Kernel bound = loop::bind(lowered.kernel, lowered.binding);
     MEGALITH_CHECK(lowered.body || !lowered.kernel.opaque,
@@ -250,10 +242,10 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
     contents += fmt::format("//   {:<24} {}\n", lowered.name,
                             !lowered.body                ? "generated"
                             : lowered.body->text.empty() ? "kernels/" + dialect.target + "/" + lowered.body->file
-                                                         : lowered.body->file);
+                                                         : comment_text(lowered.body->file));
     bodies += fmt::format("// ---- {} {:->{}}\n", lowered.name, "",
                           std::max<int>(4, 110 - static_cast<int>(lowered.name.size())));
-    bodies += commented(loop::print(lowered.kernel));
+    bodies += comment_lines(loop::print(lowered.kernel));
     bodies += write_arguments_struct(lowered, bound) + "\n" + write_arguments_function(lowered, bound) + "\n";
     if (lowered.body) {
       const bool comes_as_text = !lowered.body->text.empty();
@@ -289,7 +281,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
   result.text = fmt::format("// A persistent kernel written by Megalith " MEGALITH_VERSION
                             ": {}\n//\n// Bodies, in the order of the switch at "
                             "the end:\n{}//\n// To compile by hand: {}\n\n",
-                            commented(title).substr(3, commented(title).size() - 4), contents, compile_command);
+                            comment_text(title), contents, compile_command);
   if (dialect.worker == Level::block) {
     take_scratch_into_area(result);
     result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n#define MEGALITH_STREAM_ROWS {}\n\n", result.area_bytes,

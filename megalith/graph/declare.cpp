@@ -5,6 +5,7 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/plain_text.h"
 #include "megalith/graph/graph.h"
 #include "megalith/graph/lower.h"
 #include "megalith/graph/sizes.h"
@@ -14,12 +15,6 @@
 namespace megalith::graph {
 
 namespace {
-
-bool is_identifier(const std::string& name) {
-  auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  return !name.empty() && is_letter(name[0]) &&
-         std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
-}
 
 // Of a text the lines that are no declarations of a signature: lowering puts those in front itself.
 std::string without_signature(const std::string& text) {

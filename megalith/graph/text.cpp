@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
+#include "megalith/base/plain_text.h"
 #include "megalith/loop/bind.h"
 #include "megalith/loop/check.h"
 #include "megalith/loop/infer.h"
@@ -12,10 +13,20 @@ namespace megalith::graph {
 
 namespace {
 
+// A name such that no other text has it, and that ends where it seems to: the listing is what plans are found by.
+std::string name_text(const std::string& name) { return plain_text(name, " ,()"); }
+
+std::vector<std::string> name_texts(const std::vector<std::string>& names) {
+  std::vector<std::string> texts;
+  for (const std::string& name : names) texts.push_back(name_text(name));
+  return texts;
+}
+
 std::string shape_text(const Tensor& tensor) {
   std::vector<std::string> dims;
   for (const Dim& dim : tensor.shape)
-    dims.push_back(dim.dynamic.empty() ? fmt::format("{}", dim.size) : fmt::format("{}<={}", dim.dynamic, dim.size));
+    dims.push_back(dim.dynamic.empty() ? fmt::format("{}", dim.size)
+                                       : fmt::format("{}<={}", name_text(dim.dynamic), dim.size));
   return fmt::format("{}[{}]", dtype_name(tensor.dtype), fmt::join(dims, ", "));
 }
 
@@ -53,41 +64,42 @@ void replace_kernel(LoweredKernel& lowered, loop::Kernel kernel) {
 }  // namespace
 
 std::string print(const Graph& graph) {
-  std::string text = fmt::format("graph {}\n", graph.name());
+  std::string text = fmt::format("graph {}\n", name_text(graph.name()));
   for (const Tensor& tensor : graph.tensors()) {
     if (tensor.kind == TensorKind::activation) continue;
-    text += fmt::format("{} {}: {}", tensor.kind == TensorKind::constant ? "constant" : "state", tensor.name,
+    text += fmt::format("{} {}: {}", tensor.kind == TensorKind::constant ? "constant" : "state", name_text(tensor.name),
                         shape_text(tensor));
     if (!tensor.parts.empty())
-      text += fmt::format(" = stacked({}) in {} groups", fmt::join(tensor.parts, ", "), tensor.groups);
+      text += fmt::format(" = stacked({}) in {} groups", fmt::join(name_texts(tensor.parts), ", "), tensor.groups);
     if (tensor.any_layout) text += " in any layout";
     text += "\n";
   }
   for (const auto& [name, where] : graph.dynamic_sizes())
-    text += fmt::format("dynamic {} = {}[{}]\n", name, graph.tensor(where.tensor).name, where.index);
+    text +=
+        fmt::format("dynamic {} = {}[{}]\n", name_text(name), name_text(graph.tensor(where.tensor).name), where.index);
   for (const Node& node : graph.nodes()) {
     std::vector<std::string> inputs, outputs;
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const Tensor& tensor = graph.tensor(node.operands[i]);
-      if (node.op->operands[i].role != loop::Role::output) inputs.push_back(tensor.name);
+      if (node.op->operands[i].role != loop::Role::output) inputs.push_back(name_text(tensor.name));
       if (node.op->operands[i].role != loop::Role::input)
-        outputs.push_back(fmt::format("{}: {}", tensor.name, shape_text(tensor)));
+        outputs.push_back(fmt::format("{}: {}", name_text(tensor.name), shape_text(tensor)));
     }
     text += fmt::format("{} = {}({})", fmt::join(outputs, ", "), node.op->name, fmt::join(inputs, ", "));
     for (const std::string& size : node.op->extra_sizes) text += fmt::format(" {}={}", size, node.sizes.at(size));
     for (const auto& [name, value] : node.attributes) text += fmt::format(" {}={:.9g}", name, value);
     for (const auto& [iname, tile] : node.tile) text += fmt::format(" tile.{}={}", iname, tile);
     for (const auto& [iname, pieces] : node.pieces) text += fmt::format(" pieces.{}={}", iname, pieces);
-    text += fmt::format("  # {}\n", node.name);
+    text += fmt::format("  # {}\n", name_text(node.name));
   }
   if (graph.gate_node())
-    text += fmt::format("gate {}, stop {}\n", graph.nodes()[static_cast<size_t>(*graph.gate_node())].name,
-                        graph.tensor(*graph.stop_tensor()).name);
+    text += fmt::format("gate {}, stop {}\n", name_text(graph.nodes()[static_cast<size_t>(*graph.gate_node())].name),
+                        name_text(graph.tensor(*graph.stop_tensor()).name));
   return text;
 }
 
 std::string print(const Graph& graph, const LoweredGraph& lowered) {
-  std::string text = fmt::format("# {}: the loop kernels, one for each distinct signature\n", graph.name());
+  std::string text = fmt::format("# {}: the loop kernels, one for each distinct signature\n", plain_text(graph.name()));
   for (size_t k = 0; k < lowered.kernels.size(); ++k) {
     const LoweredKernel& kernel = lowered.kernels[k];
     const auto users = std::count(lowered.kernel_of_node.begin(), lowered.kernel_of_node.end(), static_cast<int>(k));

@@ -10,7 +10,8 @@ std::string escaped(const std::string& text) {
   std::string result;
   for (char c : text) {
     if (c == '"' || c == '\\') result += '\\';
-    result += c == '\n' ? ' ' : c;
+    const auto byte = static_cast<unsigned char>(c);
+    result += byte < 0x20 || byte == 0x7F ? ' ' : c;  // pictures are XML, which has no such characters
   }
   return result;
 }

@@ -5,6 +5,7 @@
 
 #include "megalith/base/first_lines.h"
 #include "megalith/base/json_reason.h"
+#include "megalith/base/plain_text.h"
 #include "megalith/base/printable.h"
 
 namespace megalith {
@@ -32,6 +33,21 @@ TEST(Printable, ShowsControlCharactersAndLeavesTheRest) {
                       "31m"),
             "König \\x9b31m");
   EXPECT_EQ(printable(std::string("\0x\xff\xc2", 4)), "\\x00x\xff\xc2");  // bytes that are no text do no harm
+}
+
+TEST(PlainText, IsOneLineOfAsciiThatTellsNamesApart) {
+  EXPECT_EQ(plain_text("Qwen3-8B (bf16)"), "Qwen3-8B (bf16)");
+  EXPECT_EQ(plain_text("a\rb\nc\\"), "a\\x0db\\x0ac\\x5c");
+  EXPECT_EQ(plain_text("\xe2\x80\xa8\f\v\x7f"), "\\xe2\\x80\\xa8\\x0c\\x0b\\x7f");
+  EXPECT_EQ(plain_text(std::string_view("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(plain_text("x y", " "), "x\\x20y");
+  EXPECT_NE(plain_text("a\nb"), plain_text("a\\x0ab"));
+}
+
+TEST(Identifier, IsANameInAnyLanguage) {
+  for (const char* name : {"x", "_", "layer_3", "X9"}) EXPECT_TRUE(is_identifier(name)) << name;
+  for (const char* name : {"", "3x", "a b", "a-b", "a\n", "\xc3\xa9", "a;b", "a\rb"})
+    EXPECT_FALSE(is_identifier(name)) << name;
 }
 
 TEST(FirstLines, SayHowManyMoreThereAre) {

@@ -370,5 +370,23 @@ TEST_F(BadSystem, ATruncatedCacheEntry) {
   }
 }
 
+// ---- names that are meant to become code -----------------------------------------------------------
+
+// A folder's name stands in the source of the kernel. What runs when that is loaded would write a file.
+TEST(HostileFolder, ItsNameIsNotCompiled) {
+  const TemporaryFolder folder;
+  const std::string planted = "planted-by-a-name";  // where the test runs: a name has no slashes
+  std::filesystem::remove(planted);
+  for (const std::string end : {"\r", "\\\n", "\n"}) {
+    const std::string name = "x" + end + "extern \"C\" int creat(const char*, unsigned);" + end +
+                             "static int planted = creat(\"" + planted + "\", 0600);" + end;
+    std::filesystem::create_directory_symlink(kStoryteller, folder / name);
+    const CommandResult result = run_model(folder / name);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, kGood);
+    EXPECT_FALSE(std::filesystem::exists(planted)) << "it was compiled and run";
+  }
+}
+
 }  // namespace
 }  // namespace megalith::test

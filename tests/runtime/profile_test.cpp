@@ -321,6 +321,30 @@ TEST(ProfilePage, HasTheNewestWholeIterations) {
   EXPECT_THROW(profile_page({{{}, {}}}, hand.graph, {{"make"}, {"halve"}, {"end"}}), UserError);
 }
 
+// Whatever a task, an event, an operator or the graph is called, it stays within its text.
+TEST(ProfilePage, NamesDoNotBecomePartOfThePage) {
+  const std::string usual = [] {
+    const Graph hand;
+    return profile_page(hand.profile(2), hand.graph, {{"make"}, {"halve"}, {"end"}});
+  }();
+  for (const std::string name :
+       {"</script><script>alert(1)</script>", "<!--<script>", "]]>", "\"];alert(1);//", "\\\"", "a\rb\nc",
+        "\xe2\x80\xa8\xe2\x80\xa9", "\xff\xfe", "${alert(1)}", "PROFILE_DATA", "<img src=x onerror=alert(1)>"}) {
+    Graph hand;
+    hand.graph.name = hand.graph.tasks[0].name = hand.graph.events[0].name = name;
+    const std::string page = profile_page(hand.profile(2), hand.graph, {{"make"}, {name}, {"end"}});
+    EXPECT_EQ(std::ranges::count(page, '<'), std::ranges::count(usual, '<')) << name;
+    const std::string begin = "type=\"application/json\">";
+    const size_t at = page.find(begin) + begin.size();
+    const auto data = nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+    const auto trace = nlohmann::json::parse(profile_trace(hand.profile(2), hand.graph, {"make", name, "end"}));
+    if (name == "\xff\xfe") continue;  // no text: it is replaced
+    EXPECT_EQ(data.at("name"), name);
+    EXPECT_EQ(data.at("tasks")[0], name);
+    EXPECT_EQ(trace.at("traceEvents")[0].at("args").at("name"), "megalith " + name);
+  }
+}
+
 TEST(ProfileTrace, IsWhatPerfettoReads) {
   const Graph hand;
   const auto trace = nlohmann::json::parse(profile_trace(hand.profile(2), hand.graph, hand.operators));

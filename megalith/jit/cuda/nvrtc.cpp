@@ -14,6 +14,7 @@
 #include "megalith/jit/cuda/fetch.h"
 #include "megalith/jit/cuda/shared_library.h"
 #include "megalith/jit/patience.h"
+#include "megalith/jit/stage.h"
 
 namespace megalith::jit {
 
@@ -123,7 +124,7 @@ NvrtcResult compile(const std::string& source, const std::string& name, const st
                     const std::vector<std::string>& flags) {
   const Nvrtc& nvrtc = Nvrtc::get();
   Program program = nullptr;
-  Code code = nvrtc.create(&program, source.c_str(), (name + ".cu").c_str(), 0, nullptr, nullptr);
+  Code code = nvrtc.create(&program, source.c_str(), (file_name_of(name) + ".cu").c_str(), 0, nullptr, nullptr);
   if (code != 0)
     throw SystemError(fmt::format("[cuda] NVRTC makes no program of \"{}\": {}", name, nvrtc.error_string(code)));
   struct Destroyer {
