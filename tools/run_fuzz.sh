@@ -20,7 +20,8 @@ flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=und
 
 # What the targets need: all but the decoders, which would need the operators and the runtime.
 mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/model/*.cpp \
-  megalith/task/{json,verify,verify_hazard,verify_order,verify_structure}.cpp)
+  megalith/task/{bytes,json,verify,verify_hazard,verify_order,verify_shared,verify_structure}.cpp \
+  megalith/jit/{cache_entry,trust}.cpp)
 export cxx cache build
 export flags_text="${flags[*]}"
 compile() {
@@ -51,6 +52,7 @@ for i, case in enumerate(json.load(open("tests/golden/chat.json"))["cases"]):
     open(f"{sys.argv[1]}/{i}", "w").write(case["template"])' "$folder" ;;
     safetensors) cp tests/golden/tiny/*/logits.safetensors --backup=numbered "$folder" ;;
     loop_kernel) for f in megalith/ops/*.cpp; do sed -n '/R"($/,/)"/p' "$f" | sed '1d;$d' > "$folder/$(basename "$f" .cpp)"; done ;;
+    cache_entry) printf '{"name": "x", "key": "k", "created": 1, "files": {"kernel.so": {"bytes": 1, "hash": "h"}}}' > "$folder/tiny" ;;
     task_graph) awk '/^```json/ {on = 1; next} /^```/ {on = 0} on' docs/task-graph.md > "$folder/tiny" ;;
   esac
   [[ ! -d tests/fuzz/inputs/$1 ]] || cp tests/fuzz/inputs/"$1"/* "$folder"
