@@ -22,9 +22,12 @@ struct ProcessResult {
 
 constexpr size_t kProcessOutputLimit = 1 << 20;
 
-/// Runs `command` (its first word is a path) in `directory` with LC_ALL=C and no stdin. SystemError if it cannot start.
-/// It and its children are ended at the timeout, and when the wait for them is interrupted (base/interruption.h).
-ProcessResult process_run(const std::vector<std::string>& command, const std::string& directory, PatienceLimits limits);
+/// Runs `command` (its first word is a path) in `directory` with LC_ALL=C and no stdin, in a process group of its own.
+/// SystemError if it cannot start. It and all that it started are ended at the timeout, when the wait for them is
+/// interrupted (base/interruption.h), when the command ends, and when this process ends, be it by SIGKILL. `temporary`:
+/// where it puts temporary files.
+ProcessResult process_run(const std::vector<std::string>& command, const std::string& directory, PatienceLimits limits,
+                          const std::string& temporary = "");
 
 /// The command as a line for a shell, with quotes where they are needed.
 std::string command_line(const std::vector<std::string>& command);
