@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_reason.h"
+#include "megalith/base/log.h"
 #include "megalith/base/threads.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
@@ -54,11 +56,24 @@ void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const 
   if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
 }
 
+// What a source or a library says of itself, which may have been edited.
 void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
-  const auto info = nlohmann::json::parse(kernel_info);
-  kernel.scratch_bytes = info.at("scratch_bytes").get<int64_t>();
-  kernel.area_bytes = info.at("area_bytes").get<int64_t>();
-  kernel.stream_rows = info.at("stream_rows").get<int64_t>();
+  constexpr int64_t kMost = int64_t{1} << 40;
+  try {
+    const auto info = nlohmann::json::parse(kernel_info);
+    auto number = [&](const char* name) {
+      const auto& value = info.at(name);
+      MEGALITH_CHECK(value.is_number_integer() && value >= 0 && value <= kMost,
+                     "its megalith_kernel_info has {} = {}, want 0 to {}", name, value.dump(), kMost);
+      return value.get<int64_t>();
+    };
+    kernel.scratch_bytes = number("scratch_bytes");
+    kernel.area_bytes = number("area_bytes");
+    kernel.stream_rows = number("stream_rows");
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError(
+        fmt::format("[jit] the kernel's megalith_kernel_info is not what was written: {}", json_reason(error.what())));
+  }
 }
 
 // Of the operators that the graph uses: those that a user declared are not part of our own build.
@@ -67,6 +82,14 @@ std::string definitions(const graph::Graph& graph) {
   std::string text;
   for (const graph::Node& node : graph.nodes())
     if (operators.insert(node.op).second) text += graph::definition(*node.op) + "\n";
+  return text;
+}
+
+// What a plan depends on and a listing does not tell.
+std::string layouts(const graph::Graph& graph) {
+  std::string text;
+  for (const graph::Tensor& tensor : graph.tensors())
+    text += fmt::format("{}{} ", tensor.any_layout ? "any " : "", tensor.quant_columns);
   return text;
 }
 
@@ -105,7 +128,7 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
 }
 
 // The same from the cache; what is read is verified like anything else, but for tiles and their regions, which take
-// lowering to check: the entry has its hash, and the plan was checked when it was made.
+// lowering to check: nobody else can have written the entry, and the plan was checked when it was made.
 void take_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, Plan plan,
                CompiledKernel& kernel) {
   kernel.tasks = pipeline.stage(
@@ -129,13 +152,20 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   std::vector<std::jthread> opener;  // of NVRTC, 7 ms that pass while the plan is looked at
   if (!options.plan_only && is_cuda_target(options.target)) opener = start_helpers(1, open_nvrtc);
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache,
-                        fmt::format("{}\n{} workers{}\n{}\n{}", target_family(options.target), options.num_workers,
-                                    options.reuse_arena ? "" : ", each buffer by itself", text, definitions(graph)));
+  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}\n{}\n{}", target_family(options.target),
+                                           options.num_workers, options.reuse_arena ? "" : ", each buffer by itself",
+                                           layouts(graph), text, definitions(graph)));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
-    take_plan(pipeline, graph, options, std::move(*plan), kernel);
-  } else {
+    try {
+      take_plan(pipeline, graph, options, std::move(*plan), kernel);
+    } catch (const Error& error) {
+      log_warn("the plan of {} in the cache is of no use ({}); it is made again", graph.name(), error.what());
+      plans.remove();
+      plan.reset();
+    }
+  }
+  if (!plan) {
     make_plan(pipeline, graph, options, kernel);
     if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_bytes(kernel.tasks), kernel.source});
   }
