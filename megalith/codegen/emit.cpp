@@ -198,8 +198,17 @@ std::string kernel_info(const Dialect& dialect, const EmittedSource& source, con
 }  // namespace
 
 std::vector<std::string> cpu_compile_flags() {
-  return {"-std=c++20",        "-O3", "-fPIC", "-shared", "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno",
-          "-fno-trapping-math"};
+  // An array that would jump over the end of the stack stops there; tables of addresses cannot be written to.
+  return {"-std=c++20",
+          "-O3",
+          "-fPIC",
+          "-shared",
+          "-fopenmp-simd",
+          "-ffp-contract=off",
+          "-fno-math-errno",
+          "-fno-trapping-math",
+          "-fstack-clash-protection",
+          "-Wl,-z,relro,-z,now,-z,noexecstack"};
 }
 
 std::vector<std::string> cuda_compile_flags(const std::string& architecture) {
