@@ -64,12 +64,13 @@ std::string distrust_of_folder(const std::string& path) {
       if (std::string reason = owner_reason(at, info); !reason.empty()) return reason;
       std::error_code code;
       const std::string target = std::filesystem::read_symlink(at, code).string();
-      if (code || ++links > kMostLinks) return "";  // leads nowhere: whoever uses it hears of that
+      if (code || ++links > kMostLinks) return "";  // leads nowhere
       at = target.starts_with('/') ? "/" : std::filesystem::path(at).parent_path().string();
       const std::deque<std::string> parts = parts_of(target);
       left.insert(left.begin(), parts.begin(), parts.end());
       if (::lstat(at.c_str(), &info) != 0) return "";
     }
+    if (!S_ISDIR(info.st_mode)) return "";  // whoever uses it hears of that
     if (left.empty()) {  // the folder itself
       std::string reason = owner_reason(at, info);
       return reason.empty() && is_open(info) ? mode_reason(at, info) : reason;

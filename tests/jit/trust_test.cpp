@@ -192,6 +192,7 @@ TEST_F(TrustTest, LinksOnTheWay) {
   for (const char* way : {"far/cache", "real/up/cache", "near/up/none"})
     EXPECT_THAT(distrust_of_folder(folder / way), HasSubstr("/open (mode 0777)")) << way;
   EXPECT_EQ(distrust_of_folder(folder / "loop/cache"), "") << "nothing is there";
+  EXPECT_EQ(distrust_of_folder("/dev/null/cache"), "") << "no folder";
   if (::geteuid() != 0) return;
   change_owner(folder / "near");
   EXPECT_THAT(distrust_of_folder(folder / "near/cache"), HasSubstr("/near belongs to user 12345"));
