@@ -58,10 +58,16 @@ void check_names(const graph::LoweredKernel& lowered) {
     MEGALITH_CHECK(is_identifier(name), "[{}] a {} is called \"{}\", want letters, digits and _",
                    plain_text(kernel.name), what, plain_text(name));
   };
-  check(lowered.name, "kernel");
+  // Those that stand there as they are; tensors and inames may get another name.
+  auto check_kept = [&](const std::string& name, const char* what) {
+    check(name, what);
+    MEGALITH_CHECK(!is_word_of_cpp(name), "[{}] the {} \"{}\" has a meaning in generated code: give it another name",
+                   kernel.name, what, name);
+  };
+  check_kept(lowered.name, "kernel");
   for (const loop::TensorArgument& tensor : kernel.tensors) check(tensor.name, "tensor");
-  for (const loop::Parameter& parameter : kernel.parameters) check(parameter.name, "size");
-  for (const loop::Attribute& attribute : kernel.attributes) check(attribute.name, "attribute");
+  for (const loop::Parameter& parameter : kernel.parameters) check_kept(parameter.name, "size");
+  for (const loop::Attribute& attribute : kernel.attributes) check_kept(attribute.name, "attribute");
   for (const std::string& iname : kernel.inames()) check(iname, "iname");
   for (const std::string& iname : lowered.tiled) check(iname, "task axis");
 }

@@ -189,6 +189,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
       std::filesystem::remove_all(path, code);
     }
   } const temporary{directory + "/tmp"};
+  const ProcessFolders folders{.temporary = temporary.path, .unfinished = directory};
   std::string commands;
   for (const auto& command : compile) commands += command_line(command) + "\n";
   try {
@@ -204,7 +205,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
   auto work = [&] {
     for (size_t i; !failed && (i = next++) < compile.size();) {
       try {
-        results[i] = process_run(compile[i], directory, limits, temporary.path);
+        results[i] = process_run(compile[i], directory, limits, folders);
         if (!results[i].ok()) failed = true;
         if (progress) progress->advance();
       } catch (...) {
@@ -223,7 +224,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
     // A command that never ran has an exit code of -1 and no time.
     if (!results[i].ok() && results[i].ms > 0) return {results[i], compile[i], milliseconds_since(start)};
   }
-  result.process = process_run(link, directory, limits, temporary.path);
+  result.process = process_run(link, directory, limits, folders);
   result.command = link;
   for (const std::string& object : objects) ::unlink((directory + "/" + object).c_str());
   result.ms = milliseconds_since(start);

@@ -53,7 +53,7 @@ struct CompileResult {
 
 /// Compiles `units` (.cpp files in `directory`) to `output` there: one command for one unit, else one for each unit in
 /// parallel and one to link. All commands go to command.txt; `progress` advances with each unit. WorkspaceError if the
-/// directory cannot be written.
+/// directory cannot be written. If this process ends meanwhile, the directory is deleted.
 CompileResult compile_units(const Compiler& compiler, const std::vector<std::string>& flags,
                             const std::string& directory, const std::vector<std::string>& units,
                             const std::string& output, Progress* progress = nullptr, PatienceLimits limits = {});

@@ -100,10 +100,11 @@ void wait_for_end(pid_t pid) {
 
 // A process group in which a command runs, so that it ends together with all that it started. Its first member is a
 // shell that waits for the end of a pipe whose other end we alone hold: when this process ends, however it ends, the
-// shell ends the group. Where there is no shell, the group is the command's own, and outlives us.
+// shell ends the group and deletes what is unfinished. Where there is no shell, the group is the command's own, and outlives
+// us.
 class Group {
  public:
-  Group() {
+  explicit Group(const std::string& unfinished) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return;
     lifeline_ = ends[1];
@@ -111,7 +112,10 @@ class Group {
     ::posix_spawn_file_actions_adddup2(&spawn.actions, ends[0], 0);
     for (const int out : {1, 2}) ::posix_spawn_file_actions_addopen(&spawn.actions, out, "/dev/null", O_WRONLY, 0);
     char* nothing[] = {nullptr};
-    if (spawn.start(&shell_, {"/bin/sh", "-c", "read -r _; kill -KILL 0"}, nothing) != 0) shell_ = 0;
+    // The second kill is for what does not mind the first, and for the shell itself.
+    constexpr const char* kScript =
+        "read -r _; trap '' TERM; kill -TERM 0; [ -z \"$1\" ] || rm -rf -- \"$1\"; kill -KILL 0";
+    if (spawn.start(&shell_, {"/bin/sh", "-c", kScript, "sh", unfinished}, nothing) != 0) shell_ = 0;
     ::close(ends[0]);
   }
   /// Nothing of it is left then.
@@ -175,7 +179,7 @@ std::string ProcessResult::ending() const {
 }
 
 ProcessResult process_run(const std::vector<std::string>& command, const std::string& directory, PatienceLimits limits,
-                          const std::string& temporary) {
+                          const ProcessFolders& folders) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw system_error("[jit] cannot create a pipe");
   struct Closer {
@@ -183,14 +187,14 @@ ProcessResult process_run(const std::vector<std::string>& command, const std::st
     ~Closer() { ::close(fd); }
   } const reading{ends[0]};
 
-  Group group;
+  Group group(folders.unfinished);
   Spawn spawn(group.id());
   ::posix_spawn_file_actions_addopen(&spawn.actions, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&spawn.actions, ends[1], 1);
   ::posix_spawn_file_actions_adddup2(&spawn.actions, ends[1], 2);
   ::posix_spawn_file_actions_addchdir_np(&spawn.actions, directory.c_str());
   pid_t pid = -1;
-  const int code = spawn.start(&pid, command, Environment(temporary).entries());
+  const int code = spawn.start(&pid, command, Environment(folders.temporary).entries());
   ::close(ends[1]);
   if (code != 0)
     throw SystemError(fmt::format("[jit] cannot start {} in {}: {}", command[0], directory, error_text(code)));

@@ -71,7 +71,7 @@ std::string distrust_of_folder(const std::string& path) {
       if (::lstat(at.c_str(), &info) != 0) return "";
     }
     if (!S_ISDIR(info.st_mode)) return "";  // whoever uses it hears of that
-    if (left.empty()) {  // the folder itself
+    if (left.empty()) {                     // the folder itself
       std::string reason = owner_reason(at, info);
       return reason.empty() && is_open(info) ? mode_reason(at, info) : reason;
     }

@@ -84,7 +84,8 @@ void bind_base(nb::module_& module) {
         file_write_atomic({name.c_str(), name.size()}, text);
       },
       nb::arg("path"), nb::arg("text"),
-      "Writes a file such that a reader sees the old one or the new one, never a part. A link that another user has put "
+      "Writes a file such that a reader sees the old one or the new one, never a part. A link that another user has "
+      "put "
       "in its place is not followed. SystemError if that fails.");
 }
 

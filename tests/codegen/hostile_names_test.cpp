@@ -150,6 +150,22 @@ TEST(HostileNames, ThatMeanSomethingInCppAreNotGivenToVariables) {
   for (const char* name : {"x", "K", "ss", "my__own", "_x"}) EXPECT_FALSE(is_taken_name(name)) << name;
 }
 
+// Else it is the compiler who says so, in words that nobody understands.
+TEST(HostileNames, ThatMeanSomethingInCppAreRefusedWhereTheyCannotBeChanged) {
+  for (const std::string name : {"int", "register", "__FILE__", "MEGALITH_INLINE"}) {
+    auto message = [&](const std::function<void(graph::LoweredKernel&)>& edit) {
+      graph::LoweredKernel lowered = lower(all_specs()[2]);
+      edit(lowered);
+      return test::message_of<UserError>([&] { emit("cpu", {lowered}, "x"); });
+    };
+    const std::string end = " \"" + name + "\" has a meaning in generated code: give it another name";
+    EXPECT_THAT(message([&](graph::LoweredKernel& l) { l.name = name; }), HasSubstr("the kernel" + end));
+    EXPECT_THAT(message([&](graph::LoweredKernel& l) { l.kernel.parameters[0].name = name; }), HasSubstr("the size" + end));
+    EXPECT_THAT(message([&](graph::LoweredKernel& l) { l.kernel.attributes[0].name = name; }),
+                HasSubstr("the attribute" + end));
+  }
+}
+
 TEST(CommentText, IsOneLineThatEndsNothing) {
   EXPECT_EQ(comment_text("Qwen3-8B, 4 workers // ok?"), "Qwen3-8B, 4 workers // ok?");
   EXPECT_EQ(comment_text("a*/b/*c"), "a*\\x2fb/\\x2ac");

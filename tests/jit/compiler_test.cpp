@@ -72,18 +72,22 @@ int alive_in_the_end(const std::string& note) {
 }
 
 // A command with children and their children, as a compiler's driver has, that writes down all their numbers.
-const std::string kFamily = "echo $$ >> pids; sh -c 'echo $$ >> pids; sleep 600 & echo $! >> pids; wait' & wait";
+const std::string kFamily =
+    "echo $$ >> pids; sh -c 'trap \"\" TERM; echo $$ >> pids; sleep 600 & echo $! >> pids; wait' & wait";
 
 class ProcessEnd : public testing::TestWithParam<int> {};
 
-// However the process ends that waits for a compiler, nothing goes on.
+// However the process ends that waits for a compiler, nothing goes on, and nothing half made is left.
 TEST_P(ProcessEnd, LeavesNoCommandBehind) {
   TemporaryFolder folder;
+  const std::string unfinished = folder / "half an\n$(entry)";
+  directory_create(unfinished + "/tmp");
+  file_write_atomic(unfinished + "/tmp/x", "x");
   const pid_t child = fork();
   if (child == 0) {
     ::signal(SIGHUP, SIG_DFL);
     try {
-      process_run({"/bin/sh", "-c", kFamily}, folder.path, {.timeout = 60s});
+      process_run({"/bin/sh", "-c", kFamily}, folder.path, {.timeout = 60s}, {.unfinished = unfinished});
     } catch (const std::exception& error) { fprintf(stderr, "child: %s\n", error.what()); }
     _exit(1);
   }
@@ -97,14 +101,20 @@ TEST_P(ProcessEnd, LeavesNoCommandBehind) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == GetParam());
   EXPECT_EQ(alive_in_the_end(folder / "pids"), 0);
+  for (int i = 0; i < 1000 && file_exists(unfinished); ++i) usleep(10000);
+  EXPECT_FALSE(file_exists(unfinished));
+  EXPECT_TRUE(file_exists(folder / "pids")) << "that was not said to be unfinished";
 }
 INSTANTIATE_TEST_SUITE_P(Signals, ProcessEnd, testing::Values(SIGKILL, SIGTERM, SIGHUP, SIGINT),
                          [](const auto& signal) { return std::string("signal_") + std::to_string(signal.param); });
 
 TEST(Process, WhatACommandLeavesBehindEndsWithIt) {
   TemporaryFolder folder;
-  EXPECT_TRUE(process_run({"/bin/sh", "-c", "sleep 600 & echo $! > pids"}, folder.path, {.timeout = 60s}).ok());
+  EXPECT_TRUE(process_run({"/bin/sh", "-c", "sleep 600 & echo $! > pids"}, folder.path, {.timeout = 60s},
+                          {.unfinished = folder.path})
+                  .ok());
   EXPECT_EQ(alive_in_the_end(folder / "pids"), 0);
+  EXPECT_TRUE(file_exists(folder / "pids")) << "it had finished";
 }
 
 TEST(Process, IgnoredSignalsAndBlockedOnesAreNotInherited) {
@@ -125,7 +135,7 @@ TEST(Process, VariablesThatChangeWhatACompilerMakesAreLeftOut) {
   EnvironmentVariable preload("LD_PRELOAD", "/no/such/library.so"), path("LD_RUN_PATH", "/somewhere");
   EnvironmentVariable outputs("DEPENDENCIES_OUTPUT", "/tmp/dependencies"), options("CCC_OVERRIDE_OPTIONS", "+-O0");
   EnvironmentVariable language("LC_ALL", "de_DE.UTF-8"), kept("MEGALITH_TEST_KEPT", "yes");
-  const std::string output = process_run({"/usr/bin/env"}, "/", {.timeout = 10s}, "/some/place").output;
+  const std::string output = process_run({"/usr/bin/env"}, "/", {.timeout = 10s}, {.temporary = "/some/place"}).output;
   for (const char* name : {"LD_PRELOAD", "LD_RUN_PATH", "DEPENDENCIES_OUTPUT", "CCC_OVERRIDE_OPTIONS", "de_DE"})
     EXPECT_THAT(output, testing::Not(HasSubstr(name)));
   for (const char* line : {"LC_ALL=C\n", "TMPDIR=/some/place\n", "MEGALITH_TEST_KEPT=yes\n"})
