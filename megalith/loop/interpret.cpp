@@ -9,6 +9,7 @@
 #include "megalith/base/error.h"
 #include "megalith/loop/evaluate.h"
 #include "megalith/loop/infer.h"
+#include "megalith/loop/isl_limit.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/text.h"
@@ -63,18 +64,20 @@ class Interpreter {
         prefix_(message_prefix(kernel.name)),
         arrays_(arrays) {}
 
-  void run() {
+  /// All is compiled before any of it runs: a kernel with a mistake changes nothing.
+  void prepare() {
     MEGALITH_CHECK(!kernel_.opaque, "{} is opaque: it states what it touches, not what it computes", prefix_);
     for (const Parameter& parameter : kernel_.parameters)
       throw UserError(fmt::format("{} the parameter \"{}\" has no value", prefix_, parameter.name));
     domains_.emplace(kernel_);
     for (TensorArgument& tensor : kernel_.tensors) prepare(tensor);
 
-    std::vector<int64_t> slots(domains_->inames().size());
     const isl::set start = parameter_context(kernel_);
-    std::vector<Step> steps;  // all compiled before any runs: a kernel with a mistake changes nothing
-    for (const NestNode& node : build_nest(kernel_)) steps.push_back(compile(node, {}, start));
-    for (const Step& step : steps) step.run(slots.data());
+    for (const NestNode& node : build_nest(kernel_)) steps_.push_back(compile(node, {}, start));
+  }
+  void run() {
+    std::vector<int64_t> slots(domains_->inames().size());
+    for (const Step& step : steps_) step.run(slots.data());
   }
 
  private:
@@ -86,6 +89,7 @@ class Interpreter {
   Arrays temporaries_;
   std::map<std::string, Array*> visible_;  // what instructions see
   std::optional<Domains> domains_;
+  std::vector<Step> steps_;
 
   void prepare(TensorArgument& tensor) {
     const auto given = tensor.role == Role::temporary ? arrays_.end() : arrays_.find(tensor.name);
@@ -180,7 +184,9 @@ Array Array::zeros(std::vector<int64_t> shape) {
 }
 
 void interpret(const Kernel& kernel, const Binding& binding, Arrays& arrays) {
-  Interpreter(kernel, binding, arrays).run();
+  Interpreter interpreter(kernel, binding, arrays);
+  with_isl_limit(kernel.name, [&] { interpreter.prepare(); });
+  interpreter.run();
 }
 
 }  // namespace megalith::loop

@@ -1,0 +1,50 @@
+#include "megalith/loop/isl_limit.h"
+
+#include <isl/cpp.h>
+#include <isl/ctx.h>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/domain.h"
+#include "megalith/loop/lex.h"
+
+namespace megalith::loop {
+
+namespace {
+
+// Steps of isl's solvers, some seconds of them. The operators that come with Megalith take a hundredth of it or less.
+constexpr unsigned long kMostSteps = 20'000'000;
+
+class Limit {
+ public:
+  explicit Limit(isl_ctx* context) : context_(context) {
+    isl_ctx_reset_operations(context);
+    isl_ctx_set_max_operations(context, kMostSteps);
+  }
+  ~Limit() {
+    isl_ctx_set_max_operations(context_, 0);
+    isl_ctx_reset_operations(context_);
+  }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+
+ private:
+  isl_ctx* context_;
+};
+
+}  // namespace
+
+void with_isl_limit(const std::string& kernel, const std::function<void()>& work) {
+  isl_ctx* const context = isl_context().get();
+  if (isl_ctx_get_max_operations(context) != 0) return work();
+  const Limit limit(context);
+  try {
+    work();
+  } catch (const isl::exception_quota&) {
+    throw UserError(
+        fmt::format("{} isl gave up on this loop kernel after {} steps: give it fewer loop variables and conditions in "
+                    "one domain, less of //, mod, or and not in domains and subscripts, and smaller numbers beside them",
+                    message_prefix(kernel), kMostSteps));
+  }
+}
+
+}  // namespace megalith::loop
