@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "megalith/base/error.h"
@@ -15,6 +16,7 @@
 #include "megalith/kernels/embedded.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/loop/bind.h"
+#include "megalith/loop/isl_limit.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::codegen {
@@ -254,13 +256,16 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
     bodies += fmt::format("// ---- {} {:->{}}\n", lowered.name, "",
                           std::max<int>(4, 110 - static_cast<int>(lowered.name.size())));
     bodies += commented(loop::print(lowered.kernel));
-    bodies += write_arguments_struct(lowered, bound) + "\n" + write_arguments_function(lowered, bound) + "\n";
+    const auto limited = [&](const std::function<void()>& work) { loop::with_isl_limit(lowered.op->name, work); };
+    limited([&] {
+      bodies += write_arguments_struct(lowered, bound) + "\n" + write_arguments_function(lowered, bound) + "\n";
+    });
     if (lowered.body) {
       const bool comes_as_text = !lowered.body->text.empty();
       embedder.add(comes_as_text ? "kernels/view.h" : "kernels/" + dialect.target + "/" + lowered.body->file);
       if (comes_as_text && texts.emplace(lowered.body, lowered.name + "_body").second)
         bodies += write_body_text(*lowered.body, texts.at(lowered.body));
-      if (comes_as_text) bodies += write_views(lowered) + "\n";
+      if (comes_as_text) limited([&] { bodies += write_views(lowered) + "\n"; });
       watches |= lowered.body->watched;
       if (lowered.body->area_bytes)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
@@ -280,7 +285,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                             comes_as_text ? texts.at(lowered.body) + "::" + lowered.body->name : lowered.body->name,
                             comes_as_text ? fmt::format("{}_views({})", lowered.name, arguments) : arguments);
     } else {
-      const GeneratedBody body = generate_body(lowered, bound, dialect);
+      GeneratedBody body;
+      limited([&] { body = generate_body(lowered, bound, dialect); });
       bodies += body.text + "\n";
       result.scratch_bytes = std::max(result.scratch_bytes, body.scratch_bytes);
     }

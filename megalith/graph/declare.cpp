@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ranges>
 #include <set>
+#include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/graph/graph.h"
@@ -179,7 +180,13 @@ Operator declare(const Declaration& d) {
   add_sizes(op, kernel);
   add_axes(op, kernel, d);
   MEGALITH_CHECK(!op.tests.empty(), "[{}] declares no sizes to be tested on", d.name);
-  check_tests(op, kernel);
+  try {
+    check_tests(op, kernel);
+  } catch (const UserError&) {
+    // An axis that nobody asked for is left out where tasks would find there what others have made of a tensor.
+    if (!d.axes.empty() || std::exchange(op.axes, {}).empty()) throw;
+    check_tests(op, kernel);
+  }
   std::set<std::string> targets;
   for (const BodyText& body : d.bodies) {
     check_body_text(d.name, body);

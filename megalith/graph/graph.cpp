@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
+#include "megalith/graph/lower.h"
 #include "megalith/graph/sizes.h"
 
 namespace megalith::graph {
@@ -140,8 +141,7 @@ std::optional<TensorId> Graph::lasting_sizes() const {
 std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& node_name,
                                  const std::vector<TensorId>& inputs, const NodeOptions& options) {
   const Operator& op = registry_->get(op_name);
-  for (const Node& other : nodes_)
-    MEGALITH_CHECK(other.name != node_name, "[{}] two nodes are named \"{}\"", op_name, node_name);
+  MEGALITH_CHECK(!node_names_.contains(node_name), "[{}] two nodes are named \"{}\"", op_name, node_name);
 
   std::vector<const Operand*> given, made;
   for (const Operand& operand : op.operands) (operand.role == loop::Role::output ? made : given).push_back(&operand);
@@ -197,6 +197,7 @@ std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& 
   node.tile = options.tile;
   node.pieces = options.pieces;
 
+  const size_t num_tensors = tensors_.size();
   std::vector<TensorId> outputs;
   for (const Operand* operand : made) {
     if (!by_operand.contains(operand->name)) {
@@ -208,6 +209,13 @@ std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& 
     outputs.push_back(by_operand[operand->name]);
   }
   for (const Operand& operand : op.operands) node.operands.push_back(by_operand.at(operand.name));
+  try {
+    check_shared_operands(*this, node);
+  } catch (...) {  // who is told may take another tensor and ask again
+    for (; tensors_.size() > num_tensors; tensors_.pop_back()) by_name_.erase(tensors_.back().name);
+    throw;
+  }
+  node_names_.insert(node.name);
   nodes_.push_back(std::move(node));
   return outputs;
 }

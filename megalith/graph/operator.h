@@ -87,6 +87,8 @@ struct TunedBody {
   std::vector<std::string> exchanged = {};                   // operands that it can take as words that carry a flag
   std::vector<std::string> blocked = {};                     // operands that it can take in blocks (row_blocks.h)
   std::vector<std::string> paired = {};                      // caches that it can take in pairs of pages (page_pairs.h)
+  // Inputs that may be the tensor of an output: it reads each element of them right before it writes it.
+  std::vector<std::string> in_place = {};
   std::function<int64_t(const BodyQuery&)> area_bytes = {};  // shared memory that it works in; empty: none
   std::optional<StreamedWeights> streamed = {};
   std::optional<PackedWeights> packed = {};
