@@ -23,7 +23,7 @@ template <class Bytes, class T>
 concept Is = std::same_as<std::remove_const_t<Bytes>, T>;
 
 void fields(auto& bytes, Is<loop::Range> auto& range) { bytes(range.iname, range.begin, range.end); }
-void fields(auto& bytes, Is<Region> auto& region) { bytes(region.buffer, region.box.lo, region.box.hi); }
+void fields(auto& bytes, Is<Region> auto& region) { bytes(region.buffer, region.box.lo, region.box.hi, region.operand); }
 void fields(auto& bytes, Is<Wait> auto& wait) { bytes(wait.event, wait.count, wait.lag); }
 void fields(auto& bytes, Is<Event> auto& event) { bytes(event.name, event.arrivals); }
 void fields(auto& bytes, Is<Task> auto& task) {
