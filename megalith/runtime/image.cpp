@@ -107,6 +107,7 @@ LaunchImage::LaunchImage(const task::TaskGraph& graph, ImageParts parts) : name_
   if (parts.stop != nullptr) check_stop(graph, parts.stop_task);
 
   operands_ = std::move(parts.operands);
+  flags_ = FlagPlaces(graph, parts.exchanges);
   events_.resize(graph.events.size());
   status_.resize(graph.workers.size());
   control_ = std::make_unique<Control>();
@@ -195,6 +196,11 @@ void LaunchImage::set_num_iterations(u32 num_iterations) {
   MEGALITH_ASSERT(num_iterations > 0 || launch_.stop != nullptr,
                   "[image] {} would never end: give it a number of iterations or a stop word", name_);
   launch_.num_iterations = num_iterations;
+}
+
+u32 LaunchImage::task_position(u32 task) const {
+  const auto begin = list_.begin() + list_begin_[task_workers_[task]];
+  return static_cast<u32>(std::find(begin, list_.end(), task) - begin);
 }
 
 std::vector<u32> LaunchImage::event_signallers(u32 event) const {

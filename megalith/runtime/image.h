@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/runtime/flag_places.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/protocol.h"
 #include "megalith/task/task_graph.h"
@@ -26,6 +27,7 @@ struct ImageParts {
   const i32* stop = nullptr;   // the word that ends the token loop; must outlive the image
   const i32* sizes = nullptr;  // as Launch has them; must outlive the image
   u32 stop_task = kNone;       // the task that writes *stop; kNone: the only one that signals the gate
+  std::vector<const void*> exchanges;  // per buffer, where an exchange lies; empty where there are none
 };
 
 /// Move-only; launch() stays valid for as long as the image lives, also after a move.
@@ -60,6 +62,9 @@ class LaunchImage {
   u32 num_operands() const { return static_cast<u32>(operands_.size()); }
   /// The tasks that signal `event`, in index order; for reports.
   std::vector<u32> event_signallers(u32 event) const;
+  const FlagPlaces& flags() const { return flags_; }
+  /// How many tasks of its worker's list stand before a task.
+  u32 task_position(u32 task) const;
 
  private:
   void add_task(const task::TaskGraph& graph, u32 index, const ImageParts& parts);
@@ -71,6 +76,7 @@ class LaunchImage {
   std::vector<WaitRecord> waits_;
   std::vector<u32> signals_, list_, list_begin_;
   std::vector<void*> operands_;
+  FlagPlaces flags_;
   std::vector<EventCounter> events_;
   std::vector<WorkerStatus> status_;
   std::unique_ptr<Control> control_;

@@ -1,6 +1,7 @@
 #include "megalith/runtime/program.h"
 
 #include "megalith/base/error.h"
+#include "megalith/runtime/apart.h"
 
 namespace megalith::runtime {
 
@@ -8,6 +9,7 @@ namespace {
 
 std::vector<void*> find_addresses(const graph::Graph& graph, const task::TaskGraph& tasks, const Mapping& arena,
                                   const PackedWeights& packed, const std::map<std::string, void*>& memory) {
+  check_apart(graph, memory);
   std::vector<void*> addresses;
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];

@@ -7,7 +7,8 @@
 //                               by those that wait. Low half `sleepers`: waiters asleep or about to sleep; theirs to
 //                               change.
 //   W2  Control::abort          set once a run by the host (cancel, watchdog); read by all workers, relaxed.
-//   W3  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
+//   W3  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision. Of
+//                               `flag` each thread that waits for W5 writes its own, whole, and the last one stays.
 //   W4  *Launch::stop           written by one task, which precedes the gate; read by every worker that passed the
 //                               gate. So is *Launch::sizes, by the same task (GPU; graph::Graph::lasting_sizes()).
 //   W5  a word of an exchange   (GPU) low half a payload of 4 bytes, high half the epoch, the iteration's number plus
@@ -99,7 +100,11 @@ struct alignas(64) WorkerStatus {
   u32 event;       // what it waits for, in state waiting
   u32 wanted;      // the counter value it waits for
   u32 tasks_done;  // grows; the watchdog's sign of life
+  u64 flag;        // (GPU) flag_wanted() of a word that some thread has waited at for long; 0: of none so far
 };
+/// The word at `address` is wanted with the epoch `epoch`: that, and which of 2^32 words it is.
+constexpr u64 flag_wanted(u64 address, u32 epoch) { return u64{epoch} << 32 | static_cast<u32>(address >> 3); }
+constexpr u32 flag_epoch(u64 flag) { return static_cast<u32>(flag >> 32); }
 
 struct alignas(64) Control {
   u32 abort;  // 0 = run

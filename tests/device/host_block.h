@@ -317,6 +317,8 @@ struct TaskBody {
   int* sizes = nullptr;   // of each iteration others, written by the body that has `stop`
   void* mail = nullptr;   // a mailbox: gets the number of each iteration as a token
   bool on_sides = false;  // its chunks, of which some are short then
+  const void* lost = nullptr;  // a word that it does not write in its iteration number `lost_in`
+  uint32_t lost_in = 0;
 
   uint64_t stamp(uint32_t i) const { return uint64_t{i} * num_tasks + index + 1; }
   static int size(uint32_t i, uint32_t number) { return static_cast<int>(10 * i + number); }

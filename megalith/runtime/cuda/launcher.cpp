@@ -42,6 +42,7 @@ CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options)
   status_ = PinnedMemory(program.status().bytes(), "the workers' status");
   events_ = PinnedMemory(program.events().bytes(), "the events");
   abort_ = PinnedMemory(sizeof(u32), "the abort word");
+  word_ = PinnedMemory(sizeof(u64), "a flag");
 }
 
 CudaLauncher::~CudaLauncher() {
@@ -152,7 +153,15 @@ void CudaLauncher::watch() {
         continue;
       }
       if (!is_aborted) {
-        hang_ = hang_report(image, status, events_.data<EventCounter>(), idle_ms);
+        const auto load_word = [&](const void* address) {
+          auto* const word = word_.data<u64>();
+          driver.check(driver.copy_to_host_async(word, reinterpret_cast<jit::CudaAddress>(address), sizeof(u64),
+                                                 side_stream_),
+                       "asking for a flag");
+          driver.check(driver.stream_synchronize(side_stream_), "asking for a flag");
+          return *word;
+        };
+        hang_ = hang_report(image, status, events_.data<EventCounter>(), idle_ms, load_word);
         abort(kAbortWatchdog);
         continue;
       }

@@ -43,7 +43,7 @@ class CudaLauncher {
   LaunchOptions options_;
   CudaContextGuard context_;
   jit::CudaStream run_stream_ = nullptr, side_stream_ = nullptr;  // copies pass the running kernel on the second
-  PinnedMemory status_, events_, abort_;                          // the host's copies
+  PinnedMemory status_, events_, abort_, word_;                   // the host's copies
   std::atomic<bool> running_{false}, cancel_{false};
   std::thread watcher_;
   std::string hang_, failure_;  // read after the watcher was joined

@@ -15,6 +15,7 @@
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/kernels/stream_order.h"
+#include "megalith/runtime/apart.h"
 #include "megalith/runtime/cuda/staging.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/program.h"
@@ -41,11 +42,15 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
       memory_(memory),
       on_device_(std::move(on_device)),
       streams_(plan_streams(graph, kernel.tasks, kernel.ring_slots())) {
+  check_apart(graph, memory);
+  check_apart(graph, on_device_);
   const CudaContextGuard context(device_.ordinal);
   place_tensors(graph, kernel, shared);
   ImageParts parts = image_parts(graph, kernel, addresses_);
   parts.scratch_bytes = 0;  // the host's; the card's is made below
   parts.first_chunks = streams_.first_chunks;
+  for (size_t b = 0; b < addresses_.size(); ++b)
+    parts.exchanges.push_back(kernel.tasks.buffers[b].memory == task::Memory::exchange ? addresses_[b] : nullptr);
   image_ = std::make_unique<LaunchImage>(kernel.tasks, std::move(parts));
   check_frames(*image_);
   load(kernel);

@@ -421,6 +421,7 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
     kernels::row_table().epoch = 0;
     kernels::iteration_sizes().at = nullptr;
     kernels::abort_word() = &launch.control->abort;
+    kernels::flag_note() = &launch.status[worker_number()].flag;
   }
   kernels::whole_block_sync();
   const u32 worker = worker_number();

@@ -66,6 +66,7 @@ void run_body(u32, const Frame& frame) {
   block_sync();
   for (size_t k = static_cast<size_t>(thread()); k < body.writes.size(); k += kThreads) {
     const host::Element& element = body.writes[k];
+    if (element.at == body.lost && i == body.lost_in) continue;
     if (element.is_word)
       store_word(reinterpret_cast<u64*>(element.at), static_cast<u32>(body.stamp(i)), epoch);
     else
