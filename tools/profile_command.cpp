@@ -74,10 +74,10 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
   }
   text += operators.text() + "\n" + text_of(layer);
 
-  Table waits({"waits of", "for", ">us a step", ">share", ">after the signal"});
+  Table waits({"waits of", "for", "through", ">us a step", ">share", ">after it came"});
   for (size_t i = 0; i < std::min(summary.waits.size(), kRows); ++i) {
     const runtime::ProfileSummary::Waiting& waiting = summary.waits[i];
-    waits.row({waiting.waiter, waiting.cause, microseconds(waiting.waiting_ns), percent(waiting.waiting_ns, all),
+    waits.row({waiting.waiter, waiting.cause, waiting.through, microseconds(waiting.waiting_ns), percent(waiting.waiting_ns, all),
                microseconds(waiting.after_signal_ns)});
   }
   text += waits.text() + "\n";
