@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "megalith/base/error.h"
+#include "megalith/base/stack.h"
 #include "megalith/model/template_context.h"
 #include "megalith/model/template_lex.h"
 
@@ -66,10 +67,10 @@ class Evaluator {
   class Deeper {
    public:
     explicit Deeper(Evaluator& evaluator) : evaluator_(evaluator) {
-      if (++evaluator_.levels_ > kMostLevels) {
-        --evaluator_.levels_;
-        evaluator_.context_.fail(
-            fmt::format("the template nests deeper than {} levels: a macro may call itself", kMostLevels));
+      if (++evaluator_.levels_ > kMostLevels || !stack_has_room()) {
+        const int levels = --evaluator_.levels_;
+        evaluator_.context_.fail(fmt::format("the template nests deeper than {} levels: a macro may call itself",
+                                             levels < kMostLevels ? levels : kMostLevels));
       }
     }
     ~Deeper() { --evaluator_.levels_; }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "megalith/base/stack.h"
+
 namespace megalith {
 
 using Token = TemplateTokenKind;
@@ -22,9 +24,10 @@ constexpr int kMostLevels = 200;
 class TemplateExpressionParser::Deeper {
  public:
   explicit Deeper(TemplateExpressionParser& parser) : parser_(parser) {
-    if (++parser_.levels_ > kMostLevels) {
-      --parser_.levels_;
-      parser_.fail(fmt::format("an expression nests deeper than {} levels", kMostLevels));
+    if (++parser_.levels_ > kMostLevels || !stack_has_room()) {
+      const int levels = --parser_.levels_;
+      parser_.fail(fmt::format("an expression nests deeper than {} levels",
+                               levels < kMostLevels ? levels : kMostLevels));
     }
   }
   ~Deeper() { --parser_.levels_; }
