@@ -28,6 +28,7 @@ struct Step {
   bool is_guarded = false;
   EvaluablePtr condition, value;
   std::unique_ptr<Location> target;
+  std::optional<DType> whole;  // of the target, if that is whole numbers
 
   void run(int64_t* slots) const {
     if (instruction) {
@@ -47,7 +48,7 @@ struct Step {
     try {
       if (condition && condition->eval(slots) == 0) return;
       const double result = value->eval(slots);
-      target->at(slots) = result;
+      target->at(slots) = whole ? whole_number(result, *whole) : result;
     } catch (const EvaluationError& error) {
       throw UserError(fmt::format("{} instruction \"{}\": {}", prefix, instruction->id, error.message));
     }
@@ -150,6 +151,8 @@ class Interpreter {
       if (instruction.condition) step.condition = compile_expression(*instruction.condition, context);
       step.value = compile_expression(instruction.value, context);
       step.target = compile_location(instruction.target, context, true);
+      const std::optional<DType> dtype = kernel_.find_tensor(instruction.target.name)->dtype;
+      if (dtype && !dtype_is_float(*dtype)) step.whole = dtype;
       return step;
     }
     outer.push_back(node.iname);
@@ -181,6 +184,18 @@ Array Array::zeros(std::vector<int64_t> shape) {
 
 void interpret(const Kernel& kernel, const Binding& binding, Arrays& arrays) {
   Interpreter(kernel, binding, arrays).run();
+}
+
+double& element(Arrays& arrays, const std::string& tensor, const std::vector<int64_t>& index) {
+  Array& array = arrays.at(tensor);
+  MEGALITH_ASSERT(index.size() == array.shape.size(), "{} has {} dimensions", tensor, array.shape.size());
+  int64_t offset = 0;
+  for (size_t d = 0; d < index.size(); ++d) {
+    MEGALITH_CHECK(index[d] >= 0 && index[d] < array.shape[d], "{}[{}] outside its shape [{}]", tensor,
+                   fmt::join(index, ", "), fmt::join(array.shape, ", "));
+    offset = offset * array.shape[d] + index[d];
+  }
+  return array.values[static_cast<size_t>(offset)];
 }
 
 }  // namespace megalith::loop
