@@ -116,7 +116,7 @@ class CpuTarget : public GraphRunner::Target {
     std::memcpy(to, program_.address(tensor), static_cast<size_t>(graph_.tensor(tensor).bytes()));
   }
   int64_t bytes_held() const override {
-    int64_t bytes = program_.arena_bytes() + program_.packed_bytes();
+    int64_t bytes = program_.arena_bytes() + program_.scratch_bytes() + program_.packed_bytes();
     for (const runtime::Mapping& mapping : stacked_) bytes += mapping.bytes();
     return bytes;
   }

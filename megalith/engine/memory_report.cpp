@@ -45,9 +45,9 @@ std::vector<std::string> advice_for(const DecoderOptions& options, int64_t pages
 }  // namespace
 
 MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& options, const task::TaskGraph& tasks,
-                         const runtime::StreamPlan& streams) {
+                         const runtime::StreamPlan& streams, int64_t scratch_bytes) {
   MemoryNeeds needs{.weights = streams.bytes(),
-                    .activations = tasks.arena_bytes,
+                    .activations = tasks.arena_bytes + scratch_bytes * static_cast<int64_t>(tasks.workers.size()),
                     .other = streams.largest_packed(graph) + streams.largest_table(),
                     .options = options};
   for (const task::Buffer& buffer : tasks.buffers)

@@ -15,16 +15,17 @@ namespace megalith::engine {
 struct MemoryNeeds {
   int64_t weights = 0;      // with every copy that is kept: a matrix may lie in a stream and in place
   int64_t kv_cache = 0;     // of options.num_pages() pages
-  int64_t activations = 0;  // the arena and the exchange
+  int64_t activations = 0;  // the arena, the exchange, and what workers work in
   int64_t other = 0;        // states beside the cache, and room for the matrix that is being packed
   DecoderOptions options = {};
 
   int64_t total() const { return weights + kv_cache + activations + other; }
 };
 
-/// Of a graph that build_decoder() made from `options`, planned, and of where its weights will lie.
+/// Of a graph that build_decoder() made from `options`, planned, and of where its weights will lie. `scratch_bytes`: of
+/// each worker.
 MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& options, const task::TaskGraph& tasks,
-                         const runtime::StreamPlan& streams);
+                         const runtime::StreamPlan& streams, int64_t scratch_bytes);
 
 /// "" if `needs` fits into `free_bytes`; else what is needed, what is free, and which --max-seq-len, --max-batch or (if
 /// that fixes the cache) --num-pages would fit. A little is left to the driver.

@@ -59,6 +59,10 @@ void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
   kernel.scratch_bytes = info.at("scratch_bytes").get<int64_t>();
   kernel.area_bytes = info.at("area_bytes").get<int64_t>();
   kernel.stream_rows = info.at("stream_rows").get<int64_t>();
+  for (const auto& of_body : info.value("checks", nlohmann::json::array())) {
+    std::vector<codegen::CheckText>& texts = kernel.checks.emplace_back();
+    for (const auto& text : of_body) texts.push_back({text.at(0).get<std::string>(), text.at(1).get<std::string>()});
+  }
 }
 
 // Of the operators that the graph uses: those that a user declared are not part of our own build.

@@ -107,12 +107,17 @@ LaunchImage::LaunchImage(const task::TaskGraph& graph, ImageParts parts) : name_
   if (parts.stop != nullptr) check_stop(graph, parts.stop_task);
 
   operands_ = std::move(parts.operands);
+  checks_ = std::move(parts.checks);
+  node_texts_ = std::move(parts.nodes);
   events_.resize(graph.events.size());
   status_.resize(graph.workers.size());
   control_ = std::make_unique<Control>();
-  // Whole pages, so that two workers' scratch never shares a cache line that the prefetcher pairs.
-  const u64 scratch_stride = (parts.scratch_bytes + 4095) / 4096 * 4096;
-  scratch_ = Mapping(static_cast<int64_t>(scratch_stride * graph.workers.size()), "scratch of " + name_);
+  // Whole pages, small ones unless a worker fills a huge one: each is the worker's own, near to it because it touches it
+  // first, and no cache line is shared that the prefetcher pairs.
+  const bool fills_huge_pages = parts.scratch_bytes >= static_cast<u64>(kHugePageBytes);
+  const u64 page = fills_huge_pages ? static_cast<u64>(kHugePageBytes) : 4096;
+  const u64 scratch_stride = (parts.scratch_bytes + page - 1) / page * page;
+  scratch_ = Mapping(static_cast<int64_t>(scratch_stride * graph.workers.size()), "scratch of " + name_, fills_huge_pages);
 
   launch_.tasks = tasks_.data();
   launch_.waits = waits_.data();
@@ -161,6 +166,7 @@ void LaunchImage::add_task(const task::TaskGraph& graph, u32 index, const ImageP
   }
   tasks_.push_back(record);
   task_names_.push_back(task.name);
+  task_nodes_.push_back(task.node);
 
   auto check_event = [&](int event, const char* verb) {
     MEGALITH_ASSERT(event >= 0 && static_cast<size_t>(event) < event_names_.size(),
@@ -195,6 +201,17 @@ void LaunchImage::set_num_iterations(u32 num_iterations) {
   MEGALITH_ASSERT(num_iterations > 0 || launch_.stop != nullptr,
                   "[image] {} would never end: give it a number of iterations or a stop word", name_);
   launch_.num_iterations = num_iterations;
+}
+
+codegen::CheckText LaunchImage::check_text(const Fault& fault) const {
+  const u32 body = fault.task < tasks_.size() ? tasks_[fault.task].body : kNone;
+  if (body >= checks_.size() || fault.check >= checks_[body].size()) return {};
+  return checks_[body][fault.check];
+}
+
+std::string LaunchImage::node_text(u32 task) const {
+  const int node = task < task_nodes_.size() ? task_nodes_[task] : -1;
+  return node >= 0 && static_cast<size_t>(node) < node_texts_.size() ? node_texts_[static_cast<size_t>(node)] : "";
 }
 
 std::vector<u32> LaunchImage::event_signallers(u32 event) const {

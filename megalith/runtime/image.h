@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/codegen/check_text.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/protocol.h"
 #include "megalith/task/task_graph.h"
@@ -26,6 +27,8 @@ struct ImageParts {
   const i32* stop = nullptr;   // the word that ends the token loop; must outlive the image
   const i32* sizes = nullptr;  // as Launch has them; must outlive the image
   u32 stop_task = kNone;       // the task that writes *stop; kNone: the only one that signals the gate
+  std::vector<std::vector<codegen::CheckText>> checks = {};  // per body
+  std::vector<std::string> nodes = {};              // per node: its operator and tensors, for who reads of a fault
 };
 
 /// Move-only; launch() stays valid for as long as the image lives, also after a move.
@@ -49,7 +52,12 @@ class LaunchImage {
   }
 
   const std::string& name() const { return name_; }
+  /// Of all workers.
+  int64_t scratch_bytes() const { return scratch_.bytes(); }
   const std::string& task_name(u32 task) const { return task_names_[task]; }
+  /// What the check of a fault is about, and the node whose task it was in; "" where nobody said.
+  codegen::CheckText check_text(const Fault& fault) const;
+  std::string node_text(u32 task) const;
   const std::string& event_name(u32 event) const { return event_names_[event]; }
   u32 task_worker(u32 task) const { return task_workers_[task]; }
   u32 event_arrivals(u32 event) const { return event_arrivals_[event]; }
@@ -65,7 +73,9 @@ class LaunchImage {
   void add_task(const task::TaskGraph& graph, u32 index, const ImageParts& parts);
 
   std::string name_;
-  std::vector<std::string> task_names_, event_names_;
+  std::vector<std::string> task_names_, node_texts_, event_names_;
+  std::vector<std::vector<codegen::CheckText>> checks_;
+  std::vector<int> task_nodes_;
   std::vector<u32> task_workers_, event_arrivals_;
   std::vector<TaskRecord> tasks_;
   std::vector<WaitRecord> waits_;

@@ -7,6 +7,7 @@
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/runtime/cpu/worker.h"
+#include "megalith/runtime/fault_report.h"
 #include "megalith/runtime/hang_report.h"
 #include "megalith/runtime/topology.h"
 
@@ -25,8 +26,6 @@ constexpr u32 kSpinRoundsShared = 32;
 
 /// How long a run that was told to stop may take before the watchdog gives up on its workers.
 constexpr milliseconds kGrace(2000);
-
-enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
 
 }  // namespace
 
@@ -91,6 +90,7 @@ RunEnd Launcher::wait() {
     throw HangError(hang_);
   }
   join();
+  throw_fault(image_, image_.launch().status);
   // A cancel that came after the last task changes nothing: the run is complete.
   for (u32 w = 0; w < image_.launch().num_workers; ++w)
     if (image_.launch().status[w].state == static_cast<u32>(WorkerState::aborted)) return RunEnd::cancelled;
@@ -116,7 +116,7 @@ void Launcher::join() {
   if (watchdog_.joinable()) watchdog_.join();
   if (!finished() && !hang_.empty())
     log_warn("[launch] {}: waiting for a worker that does not return from its task", image_.name());
-  for (std::thread& worker : workers_) worker.join();
+  for (WorkerThread& worker : workers_) worker.join();
   workers_.clear();
 }
 

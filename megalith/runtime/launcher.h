@@ -19,6 +19,7 @@
 #include "megalith/runtime/image.h"
 #include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/protocol.h"
+#include "megalith/runtime/worker_thread.h"
 
 namespace megalith::runtime {
 
@@ -48,7 +49,8 @@ class Launcher {
   RunEnd run(u32 first_iteration = 0);
   /// Resets the image's counters and starts the workers. SystemError if a thread cannot be made.
   void start(u32 first_iteration = 0);
-  /// Until all workers have returned. HangError if the watchdog had to end the run.
+  /// Until all workers have returned. HangError if the watchdog had to end the run, UserError if a body found a fault in
+  /// its data: a subscript outside its tensor, a division by zero. Another run may be started then.
   RunEnd wait();
   /// True once all workers have returned (or none was started): wait() will not block.
   bool finished() const { return num_running_.load(std::memory_order_acquire) == 0; }
@@ -65,7 +67,7 @@ class Launcher {
   LaunchImage& image_;
   LaunchOptions options_;
   std::vector<int> cores_;  // one per worker to pin it to; empty if workers share cores
-  std::vector<std::thread> workers_;
+  std::vector<WorkerThread> workers_;
   std::thread watchdog_;
   std::atomic<u32> num_running_{0};
   std::mutex mutex_;              // only for the condition variable

@@ -13,10 +13,6 @@
 namespace megalith::runtime {
 
 namespace {
-// The huge page of x86-64 and of aarch64 with 4 KiB base pages. On others the alignment is harmless and the advice is a
-// hint.
-constexpr int64_t kHugePageBytes = 2 << 20;
-
 [[noreturn]] void throw_no_memory(int64_t bytes, const std::string& what, const std::string& reason) {
   throw SystemError(
       fmt::format("[memory] cannot map {} for {}: {} ({} available); close something, or use a smaller model "
@@ -25,7 +21,7 @@ constexpr int64_t kHugePageBytes = 2 << 20;
 }
 }  // namespace
 
-Mapping::Mapping(int64_t bytes, const std::string& what) : bytes_(bytes) {
+Mapping::Mapping(int64_t bytes, const std::string& what, bool huge_pages) : bytes_(bytes) {
   MEGALITH_ASSERT(bytes >= 0, "[memory] {} bytes wanted for {}", bytes, what);
   if (bytes == 0) return;
   // Linux overcommits: without this look the mapping succeeds and the process is killed when it touches it.
@@ -33,7 +29,7 @@ Mapping::Mapping(int64_t bytes, const std::string& what) : bytes_(bytes) {
 
   // Mapped with room to align, then trimmed at both ends.
   const int64_t page = sysconf(_SC_PAGESIZE);
-  const int64_t slack = bytes >= kHugePageBytes ? kHugePageBytes : 0;
+  const int64_t slack = huge_pages && bytes >= kHugePageBytes ? kHugePageBytes : 0;
   const int64_t size = (bytes + page - 1) / page * page;
   void* map = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) throw_no_memory(bytes, what, std::strerror(errno));
@@ -44,6 +40,8 @@ Mapping::Mapping(int64_t bytes, const std::string& what) : bytes_(bytes) {
     if (slack > head) munmap(begin + head + size, slack - head);
     begin += head;
     madvise(begin, size, MADV_HUGEPAGE);  // a kernel without huge pages says no; slower, not wrong
+  } else if (!huge_pages) {
+    madvise(begin, size, MADV_NOHUGEPAGE);
   }
   data_ = begin;
 }

@@ -27,6 +27,15 @@ std::vector<void*> find_addresses(const graph::Graph& graph, const task::TaskGra
   return addresses;
 }
 
+// " (embedding of ids "x", weight "w")", of a node whose body checks what it is given.
+std::string node_text(const graph::Graph& graph, const graph::Node& node) {
+  std::string operands;
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    operands += fmt::format("{}{} \"{}\"", i == 0 ? "" : ", ", node.op->operands[i].name,
+                            graph.tensor(node.operands[i]).name);
+  return fmt::format(" ({} of {})", node.op->name, operands);
+}
+
 }  // namespace
 
 // Operand pointers node by node: the operator's operands, then its dynamic sizes by name.
@@ -54,6 +63,12 @@ ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& ker
     parts.num_operands.push_back(first_of_node[node + 1] - first_of_node[node]);
   }
   parts.scratch_bytes = static_cast<u64>(kernel.scratch_bytes);
+  parts.checks = kernel.checks;
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const auto body = static_cast<size_t>(kernel.kernel_of_node[n]);
+    const bool checks = body < kernel.checks.size() && !kernel.checks[body].empty();
+    parts.nodes.push_back(checks ? node_text(graph, graph.nodes()[n]) : "");
+  }
   if (graph.stop_tensor()) {
     parts.num_iterations = 0;
     parts.stop = static_cast<const i32*>(addresses[static_cast<size_t>(*graph.stop_tensor())]);

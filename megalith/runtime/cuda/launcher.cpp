@@ -8,6 +8,7 @@
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/runtime/cpu/sync.h"
+#include "megalith/runtime/fault_report.h"
 #include "megalith/runtime/hang_report.h"
 
 namespace megalith::runtime {
@@ -28,8 +29,6 @@ constexpr int64_t kCountEveryMs = 250;
 /// How long a run that was told to stop may make no progress before nobody waits for it any more: its workers run the
 /// rest of their iteration.
 constexpr int64_t kGraceMs = 3000;
-
-enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
 
 }  // namespace
 
@@ -76,6 +75,8 @@ RunEnd CudaLauncher::wait() {
   if (!hang_.empty()) throw HangError(hang_);
   if (!failure_.empty()) throw SystemError(failure_);
   const auto* status = status_.data<WorkerStatus>();
+  // A run that was told to stop ends on whatever is there: what is wrong with that says nothing.
+  if (!cancel_.load(std::memory_order_relaxed)) throw_fault(program_.image(), status);
   for (u32 w = 0; w < program_.image().launch().num_workers; ++w)
     if (status[w].state == static_cast<u32>(WorkerState::aborted)) return RunEnd::cancelled;
   return RunEnd::finished;

@@ -23,7 +23,8 @@ class CudaLauncher {
 
   RunEnd run(u32 first_iteration = 0);
   void start(u32 first_iteration = 0);
-  /// Until all workers have returned. HangError if the watchdog had to end the run, SystemError if the GPU did.
+  /// Until all workers have returned. HangError if the watchdog had to end the run, UserError for a fault in data
+  /// (runtime/launcher.h), SystemError if the GPU ended it.
   RunEnd wait();
   bool finished() const { return !running_.load(std::memory_order_acquire); }
   /// From any thread, and from a signal handler: the thread that looks after the run passes it on within milliseconds.

@@ -368,7 +368,7 @@ Profile CudaProgram::profile_take() const {
 }
 
 int64_t CudaProgram::bytes_held() const {
-  int64_t bytes = arena_.bytes() + exchange_.bytes() + stream_memory_.bytes() + caches_.bytes();
+  int64_t bytes = arena_.bytes() + scratch_.bytes() + exchange_.bytes() + stream_memory_.bytes() + caches_.bytes();
   for (const auto& [name, memory] : tensors_) bytes += memory.bytes();
   return bytes;
 }
