@@ -104,7 +104,8 @@ bool is_taken_name(const std::string& name) {
       "cos", "pow", "kInfinity", "kLanes", "kColumns", "fold", "argmax", "sum_in_lanes", "max_in_lanes", "min_in_lanes",
       "sum_columns", "kLowest", "kHighest", "args", "acc", "total", "batch", "runtime", "thread", "warp", "block_sum",
       "block_max", "block_min", "block_argmax", "block_store", "block_sync", "warp_sum", "warp_max", "warp_min",
-      "warp_argmax", "warp_store", "warp_sync", "kThreads", "kWarps"};
+      "warp_argmax", "warp_store", "warp_sync", "kThreads", "kWarps", "inside", "is_inside", "nonzero", "is_nonzero", "to_i8",
+      "to_i32", "to_i64", "FaultNote", "note_fault", "Places", "places"};
   return taken.contains(name);
 }
 
