@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "megalith/base/error.h"
 #include "megalith/graph/operator.h"
+#include "megalith/loop/interpret.h"
 
 namespace megalith::ops {
 
@@ -10,8 +12,7 @@ namespace {
 
 // The same decisions as kernels/cpu/next_batch.h, on arrays.
 void reference(const loop::Binding& binding, loop::Arrays& arrays) {
-  auto values = [&](const char* name) -> std::vector<double>& { return arrays.at(name).values; };
-  auto at = [&](const char* name, int64_t i) -> double& { return values(name)[static_cast<size_t>(i)]; };
+  auto at = [&](const char* name, int64_t i) -> double& { return loop::element(arrays, name, {i}); };
   const int64_t num_requests = binding.sizes.at("N"), num_slots = binding.sizes.at("R"), room = binding.sizes.at("T"),
                 text = binding.sizes.at("W") / num_requests;
   const double last_token = at("config", 0), longest = at("config", 1), page_size = at("config", 2),
@@ -46,6 +47,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
       spare -= count - 1;
       for (int64_t i = 0; i < count; ++i) at("input", rows + i) = at("tokens", request * text + step + i);
       const auto positions = static_cast<int64_t>(page_size);
+      MEGALITH_CHECK(positions > 0, "config has pages of {} positions", positions);
       num_pages = (step + count + positions - 1) / positions;
       for (int64_t i = 0; i < num_pages; ++i)
         at("pages", pages + i) = static_cast<double>(r) * pages_per_slot + static_cast<double>(i);
