@@ -73,6 +73,11 @@ class DeviceRun {
     run_in_order(iteration + 1);
   }
 
+  /// Task `index` finds a fault in the iteration `iteration`, counted from 0.
+  void fault_in(size_t index, uint32_t iteration) { bodies_[index].fault_in = iteration; }
+  /// What workers say after mismatches().
+  const std::vector<WorkerStatus>& status() const { return status_; }
+
   /// Task `index` posts the number of each iteration.
   void post_from(size_t index, Mailbox* mailbox) { bodies_[index].mail = mailbox; }
 
@@ -102,7 +107,9 @@ class DeviceRun {
       launch.profile_clocks = clocks.data();
     }
     run_blocks(launch);
-    if (options_.abort_after_us >= 0) return 0;
+    status_.assign(launch.status, launch.status + launch.num_workers);
+    const bool is_faulty = std::ranges::any_of(status_, [](const WorkerStatus& one) { return one.fault.found != 0; });
+    if (options_.abort_after_us >= 0 || is_faulty) return 0;
     for (size_t b = 0; b < graph_.buffers.size(); ++b)
       if (graph_.buffers[b].memory == task::Memory::exchange) strip_epochs(static_cast<int>(b));
     return wrong_ + (parallel_ == sequential_ ? 0 : 1);
@@ -241,6 +248,7 @@ class DeviceRun {
   i32 stop_ = 0;
   std::array<i32, kIterationSizes> sizes_ = {};
   u32 stop_task_ = kNone;
+  std::vector<WorkerStatus> status_;
 };
 
 }  // namespace megalith::runtime

@@ -315,6 +315,7 @@ struct TaskBody {
   int* stop = nullptr;  // set in its iteration number `stop_in`
   uint32_t stop_in = 0;
   int* sizes = nullptr;   // of each iteration others, written by the body that has `stop`
+  uint32_t fault_in = UINT32_MAX;  // the iteration in which every thread finds a fault: its own number
   void* mail = nullptr;   // a mailbox: gets the number of each iteration as a token
   bool on_sides = false;  // its chunks, of which some are short then
 

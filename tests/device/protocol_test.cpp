@@ -134,14 +134,44 @@ TEST(DeviceProtocol, MailComesInOrder) {
 
 // What an aborted run makes of its data nobody takes, so these tasks have none; but weights come, and words that they
 // wait for do not.
+void leave_only_words(task::TaskGraph& graph) {
+  for (task::Task& task : graph.tasks) {
+    task.writes.clear();
+    std::erase_if(task.reads, [&](const task::Region& region) {
+      return graph.buffers[static_cast<size_t>(region.buffer)].memory != task::Memory::exchange;
+    });
+  }
+}
+
+// A fault in data ends all workers, those too that wait for words which nobody writes; one thread tells of it, and of the
+// task that it was in.
+TEST(DeviceProtocol, AFaultInDataEndsTheRun) {
+  int found = 0;
+  for_random_graphs(6, {.max_tasks = 20, .exchange_probability = 0.5}, [&](task::TaskGraph graph, uint64_t seed) {
+    leave_only_words(graph);
+    for (task::Task& task : graph.tasks) task.reads.clear();
+    DeviceRun run(graph, {.seed = seed, .num_iterations = 100000});
+    const size_t task = seed % graph.tasks.size();
+    run.fault_in(task, 3);
+    run.mismatches();
+    for (size_t w = 0; w < graph.workers.size(); ++w) {
+      const WorkerStatus& status = run.status()[w];
+      if (graph.workers[w].empty()) continue;
+      EXPECT_NE(status.state, static_cast<u32>(WorkerState::finished)) << "seed " << seed << ": it went on";
+      if (status.fault.found == 0) continue;
+      ++found;
+      EXPECT_EQ(status.fault.task, task);
+      EXPECT_EQ(status.fault.check, task);
+      EXPECT_GE(status.fault.value, 100);
+      EXPECT_EQ(status.fault.extent, 100);
+    }
+  });
+  EXPECT_EQ(found, 6);
+}
+
 TEST(DeviceProtocol, AnAbortedRunEnds) {
   for_random_graphs(6, {.max_tasks = 20, .exchange_probability = 0.5}, [](task::TaskGraph graph, uint64_t seed) {
-    for (task::Task& task : graph.tasks) {
-      task.writes.clear();
-      std::erase_if(task.reads, [&](const task::Region& region) {
-        return graph.buffers[static_cast<size_t>(region.buffer)].memory != task::Memory::exchange;
-      });
-    }
+    leave_only_words(graph);
     DeviceRun(graph, {.seed = seed, .num_iterations = 100000, .abort_after_us = static_cast<int>(seed * 97 % 5000)})
         .mismatches();
   });
