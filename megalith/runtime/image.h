@@ -41,7 +41,8 @@ class LaunchImage {
   /// Between runs only: fresh counters and status words for a run whose iterations are numbered from `first_iteration`.
   void reset(u32 first_iteration = 0);
   void set_num_iterations(u32 num_iterations);  // 0 needs a stop word
-  void set_spin_rounds(u32 rounds) { launch_.spin_rounds = rounds; }
+  /// Also while a run is going on.
+  void set_spin_rounds(u32 rounds) { __atomic_store_n(&launch_.spin_rounds, rounds, __ATOMIC_RELAXED); }
   /// Rings for the workers' profile records (runtime/profile.h), or nullptr; they must outlive the runs.
   void set_profile(ProfileRecord* records, u32 capacity) {
     launch_.profile = records;

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/runtime/cpu/worker.h"
+#include "megalith/runtime/crowding.h"
 #include "megalith/runtime/hang_report.h"
 #include "megalith/runtime/topology.h"
 
@@ -18,8 +21,9 @@ using std::chrono::milliseconds;
 
 // Looks at a counter before a waiter sleeps. With a core of its own a worker has nothing better to do, and a futex
 // sleep and wake cost 5-50 us, so it spins for about twenty times that: 20,000 pauses of 10-60 ns (Zen 5, Sapphire
-// Rapids) are 0.2-1.2 ms, longer than any wait inside a balanced iteration. Where workers share cores the spinner may
-// be what the signaller waits for, so it yields after about the time of a cache line's trip there and back.
+// Rapids) are 0.2-1.2 ms, longer than any wait inside a balanced iteration. Where workers share cores, with each other
+// or with another process (runtime/crowding.h), the spinner may be what the signaller waits for, so it sleeps after
+// about the time of a cache line's trip there and back.
 constexpr u32 kSpinRounds = 20000;
 constexpr u32 kSpinRoundsShared = 32;
 
@@ -42,6 +46,7 @@ Launcher::Launcher(WorkerEntry entry, LaunchImage& image, LaunchOptions options)
   else
     log_info("[launch] {} workers share {} cores: not pinned, and they sleep early", num_workers,
              topology.num_usable());
+  thread_ids_.resize(num_workers);
 }
 
 Launcher::~Launcher() {
@@ -62,6 +67,8 @@ void Launcher::start(u32 first_iteration) {
   if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
 
   hang_.clear();
+  num_begun_.store(0, std::memory_order_relaxed);
+  if (!cores_.empty()) image_.set_spin_rounds(kSpinRounds);
   num_running_.store(num_workers, std::memory_order_relaxed);  // made visible by the threads' creation
   u32 started = 0;
   try {
@@ -102,7 +109,17 @@ void Launcher::cancel() noexcept {
   store_relaxed(&image_.launch().control->abort, kAbortCancel);  // W2; read by the workers' waits and before each task
 }
 
+void Launcher::share_cores(bool shared) {
+  log_debug("[launch] {}: workers {}", image_.name(),
+            shared ? "share their cores with others: not pinned, and they sleep early" : "have their cores to themselves");
+  image_.set_spin_rounds(shared ? kSpinRoundsShared : kSpinRounds);
+  for (size_t w = 0; w < thread_ids_.size(); ++w)
+    thread_may_use(thread_ids_[w], shared ? cores_ : std::vector<int>{cores_[w]});
+}
+
 void Launcher::worker_main(u32 worker) {
+  thread_ids_[worker] = this_thread_id();
+  num_begun_.fetch_add(1, std::memory_order_release);  // pairs with the acquire in watch()
   entry_(&image_.launch(), worker);
   const std::lock_guard lock(mutex_);
   // release; pairs with the acquire in finished(): the caller may read the buffers then
@@ -125,13 +142,23 @@ void Launcher::join() {
 void Launcher::watch() {
   const Launch& launch = image_.launch();
   const int64_t limit_ms = options_.watchdog_ms;
-  const milliseconds tick(std::clamp<int64_t>(limit_ms / 10, 1, 250));
+  const milliseconds tick(limit_ms == 0 ? 100 : std::clamp<int64_t>(limit_ms / 10, 1, 100));
   const auto all_done = [&] { return finished(); };
+
+  std::optional<Crowding> crowding;
+  bool is_crowded = false;
+  const auto look_around = [&] {
+    if (cores_.empty() || num_begun_.load(std::memory_order_acquire) < launch.num_workers) return;
+    if (!crowding) crowding.emplace(thread_ids_);
+    const bool now = crowding->look(std::chrono::steady_clock::now().time_since_epoch().count());
+    if (std::exchange(is_crowded, now) != now) share_cores(now);
+  };
 
   u32 last_sum = 0;
   int64_t idle_ms = 0;
   std::unique_lock lock(mutex_);
   while (!done_.wait_for(lock, tick, all_done)) {
+    look_around();
     if (limit_ms == 0) continue;
     u32 sum = 0;
     for (u32 w = 0; w < launch.num_workers; ++w) sum += load_relaxed(&launch.status[w].tasks_done);

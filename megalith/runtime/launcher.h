@@ -60,11 +60,15 @@ class Launcher {
   void worker_main(u32 worker);
   void watch();
   void join();
+  /// Workers move between cores and sleep early, or are pinned and spin.
+  void share_cores(bool shared);
 
   WorkerEntry entry_;
   LaunchImage& image_;
   LaunchOptions options_;
-  std::vector<int> cores_;  // one per worker to pin it to; empty if workers share cores
+  std::vector<int> cores_;  // one per worker to pin it to; empty if there are fewer
+  std::vector<int64_t> thread_ids_;  // per worker; written by it, read by the watchdog once all have begun
+  std::atomic<u32> num_begun_{0};
   std::vector<std::thread> workers_;
   std::thread watchdog_;
   std::atomic<u32> num_running_{0};

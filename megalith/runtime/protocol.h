@@ -157,7 +157,7 @@ struct Launch {
   const u8* streams;     // chunks of all workers; nullptr if there are none
   const Stream* stream;  // per worker
   Sides sides;
-  u32 spin_rounds;               // looks at a counter before a waiter sleeps; small if workers share cores
+  u32 spin_rounds;               // looks at a counter before a waiter sleeps; few while workers share cores (relaxed)
   ProfileRecord* profile;        // profile_capacity per worker; nullptr: nothing is recorded
   u32 profile_capacity;          // a power of two
   ProfileClock* profile_clocks;  // profile_clock_capacity() per worker (GPU)

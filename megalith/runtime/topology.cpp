@@ -1,6 +1,5 @@
 #include "megalith/runtime/topology.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -192,15 +191,18 @@ CpuTopology cpu_topology(const std::string& root) {
   return topology;
 }
 
-bool pin_this_thread(int core) {
-  cpu_set_t* set = CPU_ALLOC(core + 1);
-  const size_t bytes = CPU_ALLOC_SIZE(core + 1);
+bool thread_may_use(int64_t thread_id, const std::vector<int>& cores) {
+  const int size = *std::ranges::max_element(cores) + 1;
+  cpu_set_t* set = CPU_ALLOC(size);
+  const size_t bytes = CPU_ALLOC_SIZE(size);
   CPU_ZERO_S(bytes, set);
-  CPU_SET_S(core, bytes, set);
-  const int code = pthread_setaffinity_np(pthread_self(), bytes, set);
+  for (const int core : cores) CPU_SET_S(core, bytes, set);
+  const int code = sched_setaffinity(static_cast<pid_t>(thread_id), bytes, set);
   CPU_FREE(set);
   return code == 0;
 }
+
+bool pin_this_thread(int core) { return thread_may_use(0, {core}); }
 
 int64_t memory_available_bytes(const std::string& root) {
   const int64_t machine = meminfo_bytes(root, "MemAvailable");

@@ -46,7 +46,7 @@ inline bool event_has(const EventCounter& event, u32 needed) {
   store_relaxed(&status.state, static_cast<u32>(WorkerState::waiting));
   for (u32 round = 0; !event_has(launch.events[event], needed); ++round) {
     if (load_relaxed(&launch.control->abort) != 0) return false;
-    if (round < launch.spin_rounds)
+    if (round < load_relaxed(&launch.spin_rounds))
       spin_pause();
     else
       event_sleep(&launch.events[event], needed);
