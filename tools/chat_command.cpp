@@ -158,7 +158,7 @@ int run(const TalkOptions& options) {
     throw UsageError{"--chat-template or --no-chat-template, not both"};
   Chat chat(options);
   if (!chat.has_template())
-    note(fmt::format("{} {}: it goes on from all that was said, as plain text", options.model.folder(),
+    note(fmt::format("{} {}: it continues the conversation as plain text", options.model.folder(),
                      options.prompt.no_template ? "is used without a chat template" : "has no chat template"));
   LineReader reader("chat_history");
   if (reader.is_terminal()) note("/help lists the commands, Ctrl-D ends");
@@ -177,10 +177,10 @@ int run(const TalkOptions& options) {
 Action declare(Arguments& arguments) {
   auto options = std::make_shared<TalkOptions>();
   arguments.group("Conversation");
-  arguments.text("--system", options->prompt.system, "TEXT", "what the model is told before the conversation", true);
+  arguments.text("--system", options->prompt.system, "TEXT", "the system prompt", true);
   arguments.text("--chat-template", options->prompt.template_file, "FILE",
                  "a template in Jinja, in place of the model's own");
-  arguments.flag("--no-chat-template", options->prompt.no_template, "goes on from all that was said, as plain text");
+  arguments.flag("--no-chat-template", options->prompt.no_template, "continues the conversation as plain text");
   options->sampling.declare(arguments);
   options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return run(*options); };
@@ -189,7 +189,7 @@ Action declare(Arguments& arguments) {
 }  // namespace
 
 Command chat_command() {
-  return {"chat", "a conversation; each turn goes on from all that was said", "megalith chat models/storyteller",
+  return {"chat", "a conversation; each answer follows from all messages before it", "megalith chat models/storyteller",
           declare};
 }
 

@@ -14,7 +14,7 @@ namespace megalith::tools {
 struct ChatPromptOptions {
   std::string template_file;  // a template in place of the model's own
   bool no_template = false;   // plain text, whatever the model has
-  std::string system;         // what the model is told before the conversation; "": nothing
+  std::string system;         // the system prompt; "": nothing
 };
 
 class ChatPrompt {

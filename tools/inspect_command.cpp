@@ -135,7 +135,8 @@ Action declare(Arguments& arguments) {
                    "what to look at (an overview)");
   arguments.text("--task", options->task, "N|NAME|all", "a task: what it touches, waits for and signals");
   arguments.text("--event", options->event, "N|NAME|all", "an event: who signals it, who waits for it");
-  arguments.integer("--rows", options->rows, "token rows that --stage cost counts for (1, a decode step)", 1, 4096);
+  arguments.integer("--rows", options->rows, "tokens of the batch that --stage cost counts for (1, a decode step)", 1,
+                    4096);
   arguments.flag("--json", options->json, "JSON; of --stage tasks, the file that verify reads");
   arguments.flag("--dot", options->dot, "a drawing for graphviz, of --stage graph or tasks");
   options->model.declare(arguments, kDefaultContext, "one");

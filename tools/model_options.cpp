@@ -57,14 +57,14 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.group("System");
   arguments.text("-m,--model", model, "MODEL", "the model, in place of the first argument");
   arguments.integer("-c,--max-seq-len,--ctx-size,--max-model-len", max_seq_len,
-                    fmt::format("longest text in tokens; 2K is 2048 (0: {})", context), 0);
+                    fmt::format("longest sequence in tokens, prompt included; 2K is 2048 (0: {})", context), 0);
   arguments.integer("--max-batch,--max-num-seqs", max_batch, fmt::format("requests at a time (0: {}); also -np", batch),
                     0, 1024);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
                     "tokens worked on at a time, over all requests (0: 192; on a GPU 4)", 0, 4096);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages,
-                    "pages of the KV cache, for all requests (0: enough for the longest texts)", 0, 1 << 30);
+                    "pages of the KV cache, for all requests (0: enough for the longest sequences)", 0, 1 << 30);
   arguments.choice("--kv-cache-dtype", kv_dtype, {"auto", "f32", "bf16", "f16", "float32", "bfloat16", "float16"},
                    "element type of the KV cache (auto: f32; on a GPU bf16)");
   arguments.text("--quantization", quantization, "KIND",
@@ -116,7 +116,7 @@ int64_t context_for(int64_t positions, const ModelOptions& options, const ModelC
   const int64_t most =
       given ? options.max_seq_len
             : std::min(config.max_position_embeddings, config.sliding_window.value_or(config.max_position_embeddings));
-  MEGALITH_CHECK(positions <= most, "the tests need {} positions, but a text may have {} ({})", positions, most,
+  MEGALITH_CHECK(positions <= most, "the tests need {} positions, but a sequence may have {} ({})", positions, most,
                  given ? "--max-seq-len" : "as config.json says");
   const int64_t chunk = DecoderOptions{}.split_len;
   return given ? most : std::min((positions + chunk - 1) / chunk * chunk, most);

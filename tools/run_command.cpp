@@ -111,7 +111,7 @@ int run(const RunOptions& options) {
   for (size_t r = 0; r < requests.size(); ++r)
     if (is_cut_by_context(engine, requests[r], generation, r) && !streams[r].is_stopped())
       note(fmt::format("[ {}cut: it fills all {} positions (--max-seq-len) ]",
-                       stream ? "" : fmt::format("text {} ", r + 1), engine.decoder_options().max_seq_len));
+                       stream ? "" : fmt::format("sequence {} ", r + 1), engine.decoder_options().max_seq_len));
   if (const std::string trouble = engine.logits_trouble(generation); !trouble.empty()) log_warn("{}", trouble);
   note(generation_line(engine, requests, generation));
   return interrupted ? kExitInterrupt : kExitOk;
@@ -121,7 +121,7 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<RunOptions>();
   arguments.group("Prompt");
   arguments.texts("-p,--prompt", options->prompts, "TEXT",
-                  "text to go on from; several make one batch; without it, stdin is the prompt", true);
+                  "prompt to continue; several make one batch; without it, stdin is the prompt", true);
   arguments.text("-f,--file", options->file, "FILE", "file or pipe with the prompt; - is stdin");
   options->sampling.declare(arguments);
   options->model.declare(arguments);
@@ -131,7 +131,7 @@ Action declare(Arguments& arguments) {
 }  // namespace
 
 Command run_command() {
-  return {"run", "go on from a prompt, with the text streamed to stdout",
+  return {"run", "continue a prompt; the text is streamed to stdout",
           "megalith run models/storyteller -p \"Once upon a time\" -n 200", declare};
 }
 

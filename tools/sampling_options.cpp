@@ -13,17 +13,18 @@ void SamplingOptions::declare(Arguments& arguments) {
   arguments.integer("-n,--max-new-tokens,--predict,--n-predict", max_new_tokens,
                     fmt::format("tokens to make at most ({})", max_new_tokens), 1, 1 << 24);
   declare_drawing(arguments);
-  arguments.texts("--stop", stops, "TEXT", "ends the text before this; may be given several times");
+  arguments.texts("--stop", stops, "TEXT", "stop string: ends the output before it; may be given several times");
   arguments.flag("--ignore-eos", ignore_eos, "go on where the model would stop");
 }
 
 void SamplingOptions::declare_drawing(Arguments& arguments) {
-  arguments.number("--temp,--temperature", temperature, "0 takes the likeliest token", 0, 99);
-  arguments.integer("--top-k", top_k, "sample among the k likeliest tokens; 0: all", 0, 1 << 24);
-  arguments.number("--top-p", top_p, "sample among the likeliest tokens of this total probability", 1e-6, 1);
-  arguments.number("--min-p", min_p, "and among those at least so likely, as a share of the likeliest", 0, 1);
+  arguments.number("--temp,--temperature", temperature, "0: greedy, the token with the largest logit", 0, 99);
+  arguments.integer("--top-k", top_k, "sample among the k most probable tokens; 0: all", 0, 1 << 24);
+  arguments.number("--top-p", top_p, "sample among the most probable tokens that reach this probability together", 1e-6,
+                   1);
+  arguments.number("--min-p", min_p, "and among those with at least this share of the largest probability", 0, 1);
   arguments.number("--repetition-penalty,--repeat-penalty", repetition_penalty,
-                   "above 1: tokens that the text has, prompt included, become less likely", 0.01, 100);
+                   "above 1: tokens of the sequence so far, prompt included, become less probable", 0.01, 100);
   arguments.number("--presence-penalty", presence_penalty, "the same for tokens made already, by subtraction", -100,
                    100);
   arguments.number("--frequency-penalty", frequency_penalty, "and for each time that they were made", -100, 100);
@@ -36,8 +37,7 @@ void SamplingOptions::declare_drawing(Arguments& arguments) {
 engine::Sampling SamplingOptions::sampling(const std::string& folder) const {
   const GenerationConfig theirs = generation_config_read(folder);
   if (!theirs.unsupported.empty())
-    log_warn("{}/generation_config.json: {}: not supported, texts are made as if it said nothing of that", folder,
-             fmt::join(theirs.unsupported, ", "));
+    log_warn("{}/generation_config.json: {}: not supported, and ignored", folder, fmt::join(theirs.unsupported, ", "));
   return over(theirs);
 }
 

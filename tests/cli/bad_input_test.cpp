@@ -226,7 +226,7 @@ TEST(GenerationConfig, PenaltiesAreTaken) {
 // ---- prompts -----------------------------------------------------------------------------------
 
 TEST(BadPrompt, TooLongOrEmptyOrNotThere) {
-  expect_error(run_model(kStoryteller, std::string(5000, 'a')), "but a text may have 256 (--max-seq-len)");
+  expect_error(run_model(kStoryteller, std::string(5000, 'a')), "but a sequence may have 256 (--max-seq-len)");
   expect_error(run_model(kStoryteller, ""), "prompt 1 is empty: give at least one token");
   expect_error(megalith_command({"run", kStoryteller, "-f", "/no/such/prompt"}), "cannot open /no/such/prompt");
 }
@@ -234,7 +234,7 @@ TEST(BadPrompt, TooLongOrEmptyOrNotThere) {
 TEST(BadPrompt, IsRefusedBeforeWeightsAreLookedAt) {
   ModelCopy model;
   std::filesystem::remove(model / "model.safetensors");
-  expect_error(run_model(model.path(), std::string(5000, 'a')), "but a text may have 256 (--max-seq-len)");
+  expect_error(run_model(model.path(), std::string(5000, 'a')), "but a sequence may have 256 (--max-seq-len)");
   expect_error(run_model(model.path()), "model.safetensors");
 }
 
