@@ -36,9 +36,9 @@ def real(where: str, name: str, value: Any) -> float:
 def text(where: str, name: str, value: Any) -> str:
     """A text that UTF-8 can write: halves of surrogate pairs, as of undecodable file names, are none."""
     if not isinstance(value, str):
-        raise UserError(f"[{where}] {name} is {value!r}, want a text")
+        raise UserError(f"[{where}] {name} is {value!r}, want a string")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"[{where}] {name} has half of a surrogate pair at {error.start}, which is no text") from None
+        raise UserError(f"[{where}] {name} has half of a surrogate pair at {error.start}, which is no UTF-8") from None
     return value

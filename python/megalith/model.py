@@ -1,4 +1,4 @@
-"""A model's folder, compiled and loaded: text and tokens out of it."""
+"""A model's folder, compiled and loaded: prompts in, text and tokens out."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Model:
         if isinstance(prompt, str):
             return self._need_tokenizer("generate").encode(arguments.text("generate", "the prompt", prompt))
         if not hasattr(prompt, "__iter__") or not _is_ids(prompt):
-            raise UserError(f"[generate] the prompt is {prompt!r}, want a text or a list of token ids")
+            raise UserError(f"[generate] the prompt is {prompt!r}, want a string or a list of token ids")
         return [arguments.whole("generate", "a token of the prompt", token) for token in prompt]
 
     def generate(
@@ -104,11 +104,11 @@ class Model:
         ignore_stop_tokens: bool = False,
         stream: bool = False,
     ) -> Any:
-        """Goes on from a prompt: a text, or token ids; or from a list of such, as one batch.
+        """Continues a prompt, a string or token ids; or a list of such, as one batch.
 
         Gives a Generation, or a list of them for a list. With ``stream``: an iterator of pieces of text as they are
-        made (Piece: a str with ``.token`` and ``.request``); leaving it early ends the generation. Temperature 0 takes
-        the likeliest token. The same seed makes the same text. UserError for an empty or too long prompt, a token that
+        made (Piece: a str with ``.token`` and ``.request``); leaving it early ends the generation. Temperature 0 is
+        greedy. The same seed makes the same text. UserError for an empty or too long prompt, a token that
         the vocabulary does not have, more prompts than ``max_batch``.
         """
         is_list = not _is_one(prompt)
@@ -280,10 +280,10 @@ def load(
     """Compiles and loads a Hugging Face folder: config.json, safetensors, tokenizer.json.
 
     ``target``: "cpu" or "cuda". ``num_workers``: threads or multiprocessors (0: all). ``max_seq_len``: tokens of the
-    longest text (0: the model's, at most 4096). ``max_batch``: prompts at a time. ``max_batched_tokens``: tokens worked
-    on at a time (0: chosen). ``page_size``: positions a page of the cache. ``quantization``: None, "int8" or "int8:N".
-    ``load_format``: "auto", or "dummy" for random weights. UserError for a folder that does not hold such a model,
-    SystemError if memory, compiler or GPU are wanting.
+    longest sequence (0: the model's, at most 4096). ``max_batch``: prompts at a time. ``max_batched_tokens``: tokens
+    worked on at a time (0: chosen). ``page_size``: positions a page of the cache. ``quantization``: None, "int8" or
+    "int8:N". ``load_format``: "auto", or "dummy" for random weights. UserError for a folder that does not hold such a
+    model, SystemError if memory, compiler or GPU are wanting.
     """
     try:
         path = arguments.text("load", "the folder", os.fsdecode(folder))

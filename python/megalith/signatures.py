@@ -15,8 +15,8 @@ from megalith._megalith import UserError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
-_MANY = {"str": "texts", "int": "whole numbers", "float": "numbers"}
+_WORDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
+_MANY = {"str": "strings", "int": "whole numbers", "float": "numbers"}
 
 
 def _name(annotation: ast.expr) -> str:

@@ -75,7 +75,8 @@ void bind_runner(nb::module_& module) {
 }
 
 void bind_requests(nb::module_& module) {
-  nb::class_<engine::Sampling>(module, "Sampling", "How a text goes on; temperature 0 takes the likeliest token.")
+  nb::class_<engine::Sampling>(module, "Sampling",
+                               "How tokens are chosen; temperature 0: greedy, the token with the largest logit.")
       .def(nb::init<>())
       .def_rw("temperature", &engine::Sampling::temperature)
       .def_rw("top_p", &engine::Sampling::top_p)

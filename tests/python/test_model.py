@@ -85,8 +85,8 @@ def test_mistakes(model):
         ([], "empty"),
         ([10**6], "vocabulary"),
         (["a", "b", "c", "d"], "4 prompts in one batch"),
-        (5, "want a text or a list of token ids"),
-        ("x" * 5000, "tokens, but a text may have 256"),
+        (5, "want a string or a list of token ids"),
+        ("x" * 5000, "tokens, but a sequence may have 256"),
     ):
         with pytest.raises(megalith.UserError, match=message):
             model.generate(prompt)
