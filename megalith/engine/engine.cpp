@@ -50,7 +50,7 @@ double milliseconds_between(std::chrono::steady_clock::time_point start, uint64_
 
 void check(const std::vector<Request>& requests, const ModelConfig& config, const DecoderOptions& decoder,
            bool dummy_weights) {
-  MEGALITH_CHECK(!requests.empty(), "there is no prompt to go on from");
+  MEGALITH_CHECK(!requests.empty(), "there is no prompt to continue");
   MEGALITH_CHECK(static_cast<int64_t>(requests.size()) <= decoder.max_requests,
                  "{} prompts in one batch, but the kernel was compiled for {} (--max-batch)", requests.size(),
                  decoder.max_requests);
@@ -60,8 +60,8 @@ void check(const std::vector<Request>& requests, const ModelConfig& config, cons
     const auto length = static_cast<int64_t>(request.prompt.size());
     MEGALITH_CHECK(length > 0, "prompt {} is empty: give at least one token", r + 1);
     MEGALITH_CHECK(length < decoder.max_seq_len,
-                   "prompt {} has {} tokens, but a text may have {} (--max-seq-len) and needs room for one more", r + 1,
-                   length, decoder.max_seq_len);
+                   "prompt {} has {} tokens, but a sequence may have {} (--max-seq-len) and needs room for one more",
+                   r + 1, length, decoder.max_seq_len);
     MEGALITH_CHECK(request.max_new_tokens >= 1, "request {} asks for {} new tokens, want at least 1", r + 1,
                    request.max_new_tokens);
     MEGALITH_CHECK(request.cached_tokens == 0 || dummy_weights,
@@ -215,7 +215,7 @@ std::string Engine::logits_trouble(const Generation& generation) const {
   for (size_t r = 0; r < generation.unsound_from.size(); ++r)
     if (const std::optional<size_t> first = generation.unsound_from[r])
       places.push_back(
-          fmt::format("{}from token {} on", is_batch ? fmt::format("of text {} ", r + 1) : "", *first + 1));
+          fmt::format("{}from token {} on", is_batch ? fmt::format("of sequence {} ", r + 1) : "", *first + 1));
   return places.empty() ? logits_trouble() : trouble_text(fmt::format(" {}", fmt::join(places, ", ")));
 }
 

@@ -233,7 +233,7 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
     for (const std::string& part : tensor.parts) {
       const int64_t rows = memory_of(memory, part).rows;
       MEGALITH_CHECK(rows > 0 && rows % tensor.groups == 0,
-                     "\"{}\" has {} rows, which cannot be dealt in {} groups (\"{}\")", part, rows, tensor.groups,
+                     "\"{}\" has {} rows, which do not divide into {} groups (\"{}\")", part, rows, tensor.groups,
                      tensor.name);
       part_rows[tensor.name].push_back(rows);
       all_rows += rows;
@@ -253,7 +253,8 @@ GraphRunner::~GraphRunner() = default;
 
 void GraphRunner::run(uint32_t iterations) {
   MEGALITH_CHECK(iterations > 0 || graph_.stop_tensor(),
-                 "\"{}\" is to run until it stops, and has no stop word: say how many iterations", graph_.name());
+                 "\"{}\" is to run until it stops, and has no termination flag: say how many iterations",
+                 graph_.name());
   const std::scoped_lock lock(mutex_);
   target_->run(iterations);
 }

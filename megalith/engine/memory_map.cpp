@@ -219,7 +219,7 @@ void MemoryMap::bind_states(const graph::Graph& graph, bool written) {
   if (written && state_bytes_ > available)
     throw SystemError(
         fmt::format("[memory] the states, most of which are the KV cache, need {}, but {} are available; close "
-                    "something, or use a shorter context (--max-seq-len), fewer texts (--max-batch) or --num-pages",
+                    "something, or use a shorter context (--max-seq-len), fewer sequences (--max-batch) or --num-pages",
                     format_bytes(state_bytes_), format_bytes(available)));
   for (const graph::Tensor& tensor : graph.tensors())
     if (tensor.kind == graph::TensorKind::state)

@@ -83,7 +83,7 @@ std::string memory_report(const MemoryNeeds& needs, int64_t free_bytes) {
   if (!advice.empty()) return text + fmt::format("; {} would fit", fmt::join(advice, " or "));
   return text +
          (needs.weights > usable ? "; the weights alone are too large: use a smaller model"
-                                 : "; no shorter context fits either: try fewer rows at a time (-b)") +
+                                 : "; no shorter context fits either: try fewer tokens at a time (-b)") +
          ", or close what else uses the GPU (nvidia-smi lists it)";
 }
 

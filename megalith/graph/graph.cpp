@@ -115,7 +115,7 @@ TensorId Graph::find(const std::string& name) const {
 void Graph::set_gate(const std::string& node, TensorId stop) {
   const Tensor& t = tensor(stop);
   MEGALITH_CHECK(t.kind == TensorKind::state && t.dtype == DType::i32 && t.num_elements() == 1,
-                 "the stop word must be an i32 state tensor of one element, not \"{}\"", t.name);
+                 "the termination flag must be an i32 state tensor of one element, not \"{}\"", t.name);
   for (size_t i = 0; i < nodes_.size(); ++i)
     if (nodes_[i].name == node) gate_node_ = static_cast<int>(i);
   MEGALITH_CHECK(gate_node_ && nodes_[static_cast<size_t>(*gate_node_)].name == node, "there is no node \"{}\"", node);

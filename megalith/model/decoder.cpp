@@ -61,10 +61,11 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.max_seq_len >= 2 && r.max_seq_len <= config.max_position_embeddings,
                  "--max-seq-len is {}, want 2 to {} (max_position_embeddings of the model)", r.max_seq_len,
                  config.max_position_embeddings);
-  MEGALITH_CHECK(r.max_seq_len <= window,
-                 "--max-seq-len is {}, but the model has a \"sliding_window\" of {}, and texts longer than the window "
-                 "are not supported: try --max-seq-len {}",
-                 r.max_seq_len, window, window);
+  MEGALITH_CHECK(
+      r.max_seq_len <= window,
+      "--max-seq-len is {}, but the model has a \"sliding_window\" of {}, and sequences longer than the window "
+      "are not supported: try --max-seq-len {}",
+      r.max_seq_len, window, window);
   MEGALITH_CHECK(r.page_size >= 1 && r.page_size <= 65536, "--page-size is {}, want 1 to 65536", r.page_size);
   MEGALITH_CHECK(r.split_len >= 1, "the split length is {}, want at least 1", r.split_len);
   MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
@@ -86,7 +87,7 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
                  r.max_pages, r.pages_per_request() * r.max_requests, r.max_requests, r.max_seq_len);
   MEGALITH_CHECK(r.max_rows >= r.max_requests && r.max_rows <= 4096,
-                 "--max-batched-tokens is {}, want {} (one row per request) to 4096", r.max_rows, r.max_requests);
+                 "--max-batched-tokens is {}, want {} (one token per request) to 4096", r.max_rows, r.max_requests);
   return r;
 }
 

@@ -65,7 +65,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 /// Ends an iteration: takes in the sampled tokens and lays out the next iteration's rows (kernels/batch.h). Bookkeeping
 /// is beyond a loop kernel, so this one only says what it touches: all of the batch block.
 graph::Operator advance() {
-  return operator_("advance", "takes in the sampled tokens, ends requests, lays out the next rows")
+  return operator_("advance", "scheduler step: takes in the sampled tokens, ends requests, lays out the next iteration")
       .input("token", {"R"}, DType::i32)
       .input("logprob", {"R"})
       .input("stop_tokens", {"E"}, DType::i32)

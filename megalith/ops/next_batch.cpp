@@ -68,7 +68,8 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 /// W / N tokens each, R of them work at a time, in a slot each; T rows are there at most. Bookkeeping is beyond a loop
 /// kernel, so this one only says what it touches.
 graph::Operator next_batch() {
-  return operator_("next_batch", "takes in the made tokens, ends and admits requests, lays out the rows")
+  return operator_("next_batch",
+                   "scheduler step: takes in new tokens, ends and admits requests, lays out the next iteration")
       .input("output", {"T"}, DType::i32)
       .input("prompt_length", {"N"}, DType::i32)
       .input("config", {"8"}, DType::i32)

@@ -43,14 +43,15 @@ std::vector<bool> tasks_before(const task::TaskGraph& graph, u32 target) {
 
 /// The rule that lets W4 be a plain word (protocol.h): every worker reads it before this iteration's write.
 void check_stop(const task::TaskGraph& graph, u32 stop_task) {
-  MEGALITH_ASSERT(graph.gate.has_value(), "[image] {} has a stop word but no gate: workers would not stop together",
-                  graph.name);
+  MEGALITH_ASSERT(graph.gate.has_value(),
+                  "[image] {} has a termination flag but no gate: workers would not stop together", graph.name);
   std::vector<u32> gate_tasks;
   for (size_t t = 0; t < graph.tasks.size(); ++t)
     if (std::ranges::count(graph.tasks[t].signals, *graph.gate)) gate_tasks.push_back(static_cast<u32>(t));
   if (stop_task == kNone) {
-    MEGALITH_ASSERT(gate_tasks.size() == 1, "[image] {} tasks of {} signal the gate; say which writes the stop word",
-                    gate_tasks.size(), graph.name);
+    MEGALITH_ASSERT(gate_tasks.size() == 1,
+                    "[image] {} tasks of {} signal the gate; say which writes the termination flag", gate_tasks.size(),
+                    graph.name);
     stop_task = gate_tasks[0];
   }
   MEGALITH_ASSERT(stop_task < graph.tasks.size(), "[image] stop task {} of {} tasks", stop_task, graph.tasks.size());
@@ -58,15 +59,16 @@ void check_stop(const task::TaskGraph& graph, u32 stop_task) {
 
   bool gated = false;
   for (u32 gate_task : gate_tasks) gated = gated || tasks_before(graph, gate_task)[stop_task];
-  MEGALITH_ASSERT(gated, "[image] task \"{}\" writes the stop word but does not precede the gate \"{}\"", stop_name,
-                  graph.events[*graph.gate].name);
+  MEGALITH_ASSERT(gated, "[image] task \"{}\" writes the termination flag but does not precede the gate \"{}\"",
+                  stop_name, graph.events[*graph.gate].name);
   const std::vector<bool> before = tasks_before(graph, stop_task);
   for (size_t w = 0; w < graph.workers.size(); ++w) {
     const std::vector<int>& list = graph.workers[w];
-    MEGALITH_ASSERT(list.empty() || std::ranges::any_of(list, [&](int task) { return before[task]; }),
-                    "[image] worker {} has no task that precedes \"{}\", so it may read the stop word while that is "
-                    "written; give it one, or none at all",
-                    w, stop_name);
+    MEGALITH_ASSERT(
+        list.empty() || std::ranges::any_of(list, [&](int task) { return before[task]; }),
+        "[image] worker {} has no task that precedes \"{}\", so it may read the termination flag while that is "
+        "written; give it one, or none at all",
+        w, stop_name);
   }
 }
 
@@ -193,7 +195,7 @@ void LaunchImage::reset(u32 first_iteration) {
 
 void LaunchImage::set_num_iterations(u32 num_iterations) {
   MEGALITH_ASSERT(num_iterations > 0 || launch_.stop != nullptr,
-                  "[image] {} would never end: give it a number of iterations or a stop word", name_);
+                  "[image] {} would never end: give it a number of iterations or a termination flag", name_);
   launch_.num_iterations = num_iterations;
 }
 

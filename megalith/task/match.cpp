@@ -130,8 +130,8 @@ void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph:
         fail("task \"{}\" begins at {}={}, between two of {} that are laid out together", task.name, axes[a],
              range.begin, grains[k][a]);
       if (counts_stretches(axes[a], lowered.kernels[k]) && range.end != range.begin + 1)
-        fail("task \"{}\" has the range {}={}:{}, want one stretch of its weights", task.name, range.iname, range.begin,
-             range.end);
+        fail("task \"{}\" has the range {}={}:{}, want one contiguous range of its weights", task.name, range.iname,
+             range.begin, range.end);
       tile.lo.push_back(range.begin);
       tile.hi.push_back(range.end);
     }

@@ -81,10 +81,11 @@ int64_t grain_of(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64
 // A tile that the user has chosen.
 void check_tile(const Node& node, const LoweredKernel& kernel, const graph::TaskAxis& axis, int64_t tile,
                 int64_t extent) {
-  MEGALITH_CHECK(!counts_stretches(axis.iname, kernel) || tile == 1,
-                 "[{}] tiles of {} along \"{}\", but a task takes one stretch of its weights: take 1 or leave it out "
-                 "(node \"{}\")",
-                 node.op->name, tile, axis.iname, node.name);
+  MEGALITH_CHECK(
+      !counts_stretches(axis.iname, kernel) || tile == 1,
+      "[{}] tiles of {} along \"{}\", but a task takes one contiguous range of its weights: take 1 or leave it out "
+      "(node \"{}\")",
+      node.op->name, tile, axis.iname, node.name);
   const int64_t grain = grain_of(axis, kernel, extent);
   if (tile >= extent || tile % grain == 0) return;
   MEGALITH_CHECK(!comes_once(axis, kernel),

@@ -76,7 +76,7 @@ TEST(SlidingWindow, BoundsTheContext) {
   } catch (const UserError& error) {
     EXPECT_STREQ(
         error.what(),
-        "--max-seq-len is 129, but the model has a \"sliding_window\" of 128, and texts longer than the window "
+        "--max-seq-len is 129, but the model has a \"sliding_window\" of 128, and sequences longer than the window "
         "are not supported: try --max-seq-len 128");
   }
 }

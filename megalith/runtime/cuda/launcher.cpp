@@ -41,7 +41,7 @@ CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options)
   driver.check(driver.stream_create(&side_stream_, kNonBlocking), "making a stream");
   status_ = PinnedMemory(program.status().bytes(), "the workers' status");
   events_ = PinnedMemory(program.events().bytes(), "the events");
-  abort_ = PinnedMemory(sizeof(u32), "the abort word");
+  abort_ = PinnedMemory(sizeof(u32), "the abort flag");
 }
 
 CudaLauncher::~CudaLauncher() {

@@ -66,7 +66,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   }
   events_ = DeviceMemory(static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events(), "the events");
   status_ = DeviceMemory(static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers, "the workers' status");
-  control_ = DeviceMemory(sizeof(Control), "the abort word");
+  control_ = DeviceMemory(sizeof(Control), "the abort flag");
   launch_.events = events_.data<EventCounter>();
   launch_.status = status_.data<WorkerStatus>();
   launch_.control = control_.data<Control>();
