@@ -33,10 +33,11 @@ wheel:  ## pip install in a clean virtual environment, import, quick start
 	@tools/setup.sh test
 	@tools/check_wheel.sh
 
-check:  ## formatting, include order, headers alone, cppcheck
+check:  ## formatting, include order, links of the pages, headers alone, cppcheck
 	@tools/setup.sh check
 	@tools/check_format.sh
 	@tools/check_includes.py
+	@tools/check_docs.py
 	@tools/check_headers.sh
 	@tools/check_cppcheck.sh
 

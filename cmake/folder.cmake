@@ -6,6 +6,18 @@ target_compile_options(megalith_flags INTERFACE -Wall -Wextra -Wshadow -Wno-miss
 if(MEGALITH_WERROR)
   target_compile_options(megalith_flags INTERFACE -Werror)
 endif()
+# Against input that is meant to do harm, at no cost in speed: a frame that would jump over the end of the stack stops
+# there, tables of addresses cannot be written to, and nothing lies at an address that is known beforehand.
+include(CheckCXXCompilerFlag)
+foreach(flag stack-clash-protection stack-protector-strong)
+  check_cxx_compiler_flag(-f${flag} MEGALITH_HAS_${flag})
+  if(MEGALITH_HAS_${flag})
+    target_compile_options(megalith_flags INTERFACE -f${flag})
+  endif()
+endforeach()
+target_link_options(megalith_flags INTERFACE -Wl,-z,relro,-z,now,-z,noexecstack)
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES CXX)
 if(MEGALITH_SANITIZE)
   target_compile_options(megalith_flags INTERFACE -fsanitize=${MEGALITH_SANITIZE} -fno-omit-frame-pointer -g)
   target_link_options(megalith_flags INTERFACE -fsanitize=${MEGALITH_SANITIZE})

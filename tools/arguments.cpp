@@ -144,16 +144,18 @@ void Arguments::count(const std::string& names, int& value, const std::string& h
       ->group(group_);
 }
 
-void Arguments::integer(const std::string& names, int64_t& value, const std::string& help, int64_t least,
-                        int64_t most) {
-  add(app_, group_, names, "N", help,
-      [&value, least, most](const std::string& text) { value = read_integer(text, least, most); });
+void Arguments::integer(const std::string& names, int64_t& value, const std::string& help, int64_t least, int64_t most,
+                        std::optional<int64_t> minus_one) {
+  add(app_, group_, names, "N", help, [&value, least, most, minus_one](const std::string& text) {
+    value = text == "-1" && minus_one ? *minus_one : read_integer(text, least, most);
+  });
 }
 
 void Arguments::integer(const std::string& names, std::optional<int64_t>& value, const std::string& help, int64_t least,
-                        int64_t most) {
-  add(app_, group_, names, "N", help,
-      [&value, least, most](const std::string& text) { value = read_integer(text, least, most); });
+                        int64_t most, std::optional<int64_t> minus_one) {
+  add(app_, group_, names, "N", help, [&value, least, most, minus_one](const std::string& text) {
+    value = text == "-1" && minus_one ? *minus_one : read_integer(text, least, most);
+  });
 }
 
 void Arguments::integers(const std::string& names, std::vector<int64_t>& values, const std::string& help, int64_t least,

@@ -40,11 +40,12 @@ class Arguments {
   /// How often it is given: -vv is 2.
   void count(const std::string& names, int& value, const std::string& help);
 
-  /// A whole number; the suffixes k and K stand for 1000 and 1024, m and M for their squares.
+  /// A whole number; the suffixes k and K stand for 1000 and 1024, m and M for their squares. `minus_one` is what -1
+  /// stands for, where other engines take it for "no limit" or "as you think best"; nothing: -1 is refused.
   void integer(const std::string& names, int64_t& value, const std::string& help, int64_t least = 0,
-               int64_t most = std::numeric_limits<int64_t>::max());
+               int64_t most = std::numeric_limits<int64_t>::max(), std::optional<int64_t> minus_one = {});
   void integer(const std::string& names, std::optional<int64_t>& value, const std::string& help, int64_t least = 0,
-               int64_t most = std::numeric_limits<int64_t>::max());
+               int64_t most = std::numeric_limits<int64_t>::max(), std::optional<int64_t> minus_one = {});
   /// Whole numbers separated by commas.
   void integers(const std::string& names, std::vector<int64_t>& values, const std::string& help, int64_t least = 0,
                 int64_t most = std::numeric_limits<int64_t>::max());

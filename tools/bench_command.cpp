@@ -106,7 +106,7 @@ Action declare(Arguments& arguments) {
                      1 << 20);
   arguments.integer("-r,--repetitions", options->repetitions, "of each test, after one to warm up (5)", 1, 10000);
   arguments.choice("-o,--output", options->output, {"md", "csv", "json", "jsonl"}, "how results are written (md)");
-  arguments.group("Tokens (the likeliest unless something else is asked for)");
+  arguments.group("Sampling (greedy unless something else is asked for)");
   options->sampling.declare_drawing(arguments);
   options->model.declare(arguments, "as long as the tests need", "one");
   return [options] { return run(*options); };

@@ -12,6 +12,7 @@
 #include "megalith/base/json_quote.h"
 #include "megalith/engine/memory_map.h"
 #include "megalith/jit/stage.h"
+#include "megalith/model/weight_names.h"
 #include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/cuda/staging.h"
 #include "tools/command.h"
@@ -102,10 +103,11 @@ int bench_load(const BenchLoadOptions& options) {
   if (options.model.dummy()) {
     memory.bind_random(model.graph, 0);
   } else {
-    weights = Weights::open(options.model.folder());
+    ModelConfig config = model.config;
+    weights = open_weights(options.model.folder(), config);
     memory.bind_weights(model.graph, *weights);
   }
-  memory.bind_rope(model.graph, model.config);
+  memory.bind_rope(model.graph, model.config, model.options.max_seq_len);
 
   const runtime::CudaContextGuard context(device.ordinal);
   Rates rates;

@@ -95,7 +95,7 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<SoakOptions>();
   arguments.group("Test");
   arguments.integer("-n,--steps", options->steps, "decode steps, over all runs (100000)", 1);
-  arguments.integer("--output-len", options->output_len, "steps of a run (as long as texts may get)", 0, 1 << 20);
+  arguments.integer("--output-len", options->output_len, "steps of a run (as long as sequences may get)", 0, 1 << 20);
   options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return run(*options); };
 }
@@ -103,7 +103,7 @@ Action declare(Arguments& arguments) {
 }  // namespace
 
 Command bench_soak_command() {
-  return {"bench soak", "the same texts again and again: whether they always have the same bits",
+  return {"bench soak", "the same sequences again and again: whether results always have the same bits",
           "megalith bench soak models/storyteller --steps 1M --target cuda", declare};
 }
 

@@ -6,7 +6,9 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
+#include "megalith/base/printable.h"
 #include "megalith/engine/engine.h"
+#include "megalith/engine/text_stream.h"
 #include "tools/chat_input.h"
 #include "tools/chat_prompt.h"
 #include "tools/command.h"
@@ -16,7 +18,6 @@
 #include "tools/model_options.h"
 #include "tools/sampling_options.h"
 #include "tools/terminal.h"
-#include "tools/text_stream.h"
 #include "tools/vocabulary.h"
 
 namespace megalith::tools {
@@ -27,7 +28,11 @@ struct TalkOptions {
   ModelOptions model;
   SamplingOptions sampling{.max_new_tokens = 1024};  // an answer ends by itself; this is for one that does not
   ChatPromptOptions prompt;
+  bool thinking = false, no_thinking = false;
 };
+
+// Of a message that is taken for a command.
+constexpr size_t kShownBytes = 80;
 
 constexpr const char* kHelp =
     "/help   this list\n"
@@ -45,10 +50,10 @@ ChatPrompt open_prompt(const TalkOptions& options, const Vocabulary& vocabulary)
 }
 
 engine::EngineOptions engine_options(const TalkOptions& options, const Vocabulary& vocabulary,
-                                     const ChatPrompt& prompt) {
+                                     const TurnTokens& turns) {
   engine::EngineOptions result = options.model.engine(1);
-  if (!vocabulary.tokenizer()) return result;
-  if (const std::optional<int> end = prompt.turn_end(*vocabulary.tokenizer())) result.stop_tokens.push_back(*end);
+  result.stop_tokens = turns.ends;
+  if (const std::optional<int> end = vocabulary.end_token()) result.stop_tokens.push_back(*end);
   return result;
 }
 
@@ -58,8 +63,10 @@ class Chat {
       : options_(options),
         vocabulary_(options.model),
         prompt_(open_prompt(options, vocabulary_)),
-        sampling_(options.sampling.sampling(options.model.folder())),
-        engine_(options.model.folder(), engine_options(options, vocabulary_, prompt_)) {}
+        turns_(vocabulary_.tokenizer() ? prompt_.turn_tokens(*vocabulary_.tokenizer()) : TurnTokens()),
+        theirs_(SamplingOptions::makers_wishes(options.model.folder())),
+        sampling_(options.sampling.over(theirs_)),
+        engine_(options.model.folder(), engine_options(options, vocabulary_, turns_)) {}
 
   bool has_template() const { return prompt_.has_template(); }
   /// A message got no answer.
@@ -75,9 +82,11 @@ class Chat {
     else if (message == "/regen")
       regenerate();
     else if (message == "/stats")
-      note(statistics());
+      note(Lines{statistics()});
+    else if (message == "/help")
+      note(Lines{kHelp});
     else
-      note(message == "/help" ? kHelp : fmt::format("there is no command {}; /help lists them", message));
+      note(fmt::format("there is no command {}; /help lists them", shortened(message, kShownBytes)));
     return true;
   }
 
@@ -95,32 +104,37 @@ class Chat {
 
   // An answer that cannot be made (the conversation became too long) ends the turn, not the program.
   void answer() {
-    TextStream stream(vocabulary_, options_.sampling.stops);
+    engine::TextOptions shown_options = options_.sampling.text_options(theirs_, engine_);
+    engine::TextStream shown(vocabulary_.tokenizer(), shown_options);
+    shown_options.show_special = false;
+    engine::TextStream said(vocabulary_.tokenizer(), shown_options);  // what the template is given the next time
     std::string text;
     std::string trouble;
     bool is_cut = false;
     auto show = [&](const std::string& piece) {
-      text += piece;
       if (!piece.empty()) print(piece);
     };
     try {
-      const engine::Request request{vocabulary_.encode(prompt_.render(messages_), !prompt_.has_template()),
-                                    options_.sampling.max_new_tokens, sampling_, options_.sampling.ignore_eos};
+      const engine::Request request{
+          vocabulary_.encode(prompt_.render(messages_), !prompt_.has_template(), turns_.markers),
+          options_.sampling.max_new_tokens, sampling_, options_.sampling.ignore_eos};
       ++sampling_.seed;  // another answer next time, also to the same words
       const InterruptGuard guard([&] { engine_.cancel(); });
       const engine::Generation generation = engine_.generate({request}, [&](const engine::TokenEvent& event) {
-        show(event.finished ? stream.finish() : stream.push(event.token));
-        if (stream.is_over() && !event.finished) engine_.cancel();
+        show(event.finished ? shown.finish() : shown.push(event.token));
+        text += event.finished ? said.finish() : said.push(event.token);
+        if (shown.is_over() && !event.finished) engine_.cancel();
       });
-      show(stream.finish());
+      show(shown.finish());
+      text += said.finish();
       statistics_ = generation_line(engine_, {request}, generation);
       tokens_ = static_cast<int64_t>(request.prompt.size() + generation.tokens[0].size());
       trouble = engine_.logits_trouble(generation);
-      is_cut = generation.reasons[0] == batch::kLengthLimit && !stream.is_stopped();
+      is_cut = generation.reasons[0] == batch::kLengthLimit && !shown.is_stopped();
     } catch (const UserError& error) {
       messages_.pop_back();
       has_failed_ = true;
-      return note(fmt::format("{}\n/clear begins anew", error.what()));
+      return note(Lines{fmt::format("{}\n/clear begins anew", error.what())});
     }
     print("\n");
     if (!trouble.empty()) log_warn("{}", trouble);
@@ -145,6 +159,8 @@ class Chat {
   const TalkOptions& options_;
   Vocabulary vocabulary_;
   ChatPrompt prompt_;
+  TurnTokens turns_;
+  GenerationConfig theirs_;
   engine::Sampling sampling_;
   engine::Engine engine_;
   std::vector<ChatMessage> messages_;
@@ -153,12 +169,23 @@ class Chat {
   bool has_failed_ = false;
 };
 
-int run(const TalkOptions& options) {
-  if (options.prompt.no_template && !options.prompt.template_file.empty())
+void check(TalkOptions& options) {
+  ChatPromptOptions& prompt = options.prompt;
+  if (prompt.no_template && !prompt.template_name.empty())
     throw UsageError{"--chat-template or --no-chat-template, not both"};
+  if (options.thinking && options.no_thinking) throw UsageError{"--enable-thinking or --no-enable-thinking, not both"};
+  if (options.thinking || options.no_thinking) prompt.thinking = options.thinking;
+  if (prompt.no_template && (prompt.thinking || !prompt.variables.empty() || !prompt.tools_file.empty()))
+    throw UsageError{
+        "--chat-template-kwargs, --tools and --enable-thinking are for a chat template, which "
+        "--no-chat-template leaves out"};
+}
+
+int run(TalkOptions options) {
+  check(options);
   Chat chat(options);
   if (!chat.has_template())
-    note(fmt::format("{} {}: it goes on from all that was said, as plain text", options.model.folder(),
+    note(fmt::format("{} {}: it continues the conversation as plain text", options.model.folder(),
                      options.prompt.no_template ? "is used without a chat template" : "has no chat template"));
   LineReader reader("chat_history");
   if (reader.is_terminal()) note("/help lists the commands, Ctrl-D ends");
@@ -177,10 +204,15 @@ int run(const TalkOptions& options) {
 Action declare(Arguments& arguments) {
   auto options = std::make_shared<TalkOptions>();
   arguments.group("Conversation");
-  arguments.text("--system", options->prompt.system, "TEXT", "what the model is told before the conversation", true);
-  arguments.text("--chat-template", options->prompt.template_file, "FILE",
-                 "a template in Jinja, in place of the model's own");
-  arguments.flag("--no-chat-template", options->prompt.no_template, "goes on from all that was said, as plain text");
+  arguments.text("--system", options->prompt.system, "TEXT", "the system prompt", true);
+  arguments.text("--chat-template", options->prompt.template_name, "NAME|FILE",
+                 "one of the model's templates by its name, or a file with one in Jinja");
+  arguments.flag("--no-chat-template", options->prompt.no_template, "continues the conversation as plain text");
+  arguments.text("--chat-template-kwargs", options->prompt.variables, "JSON",
+                 "variables for the template, as an object: {\"enable_thinking\": false}");
+  arguments.flag("--enable-thinking", options->thinking, "the variable enable_thinking is true");
+  arguments.flag("--no-enable-thinking", options->no_thinking, "and false: reasoning models answer at once");
+  arguments.text("--tools", options->prompt.tools_file, "FILE", "tools for the template, as a JSON list");
   options->sampling.declare(arguments);
   options->model.declare(arguments, kDefaultContext, "one");
   return [options] { return run(*options); };
@@ -189,7 +221,7 @@ Action declare(Arguments& arguments) {
 }  // namespace
 
 Command chat_command() {
-  return {"chat", "a conversation; each turn goes on from all that was said", "megalith chat models/storyteller",
+  return {"chat", "a conversation; each answer follows from all messages before it", "megalith chat models/storyteller",
           declare};
 }
 

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "megalith/base/error.h"
+#include "megalith/model/encode_budget.h"
+
 namespace megalith::tools {
 
 namespace {
@@ -9,6 +12,8 @@ constexpr std::string_view kQuotes = "\"\"\"";
 }  // namespace
 
 std::optional<std::string> ChatInput::line(std::string text) {
+  MEGALITH_CHECK(held_.size() + text.size() <= kMostTextBytes, "a message has more than {} bytes{}", kMostTextBytes,
+                 quoted_ ? ": the three quotes that end it may be missing" : "");
   if (text.ends_with('\r')) text.pop_back();
   if (!quoted_ && held_.empty() && text.starts_with(kQuotes)) {
     quoted_ = true;

@@ -10,7 +10,7 @@ namespace megalith::tools {
 /// stands between two lines of three quotes is one message.
 class ChatInput {
  public:
-  /// A message if the line completes one.
+  /// A message if the line completes one. UserError if it has become longer than any text may be.
   std::optional<std::string> line(std::string text);
   /// In the middle of a message of several lines.
   bool is_open() const { return quoted_ || !held_.empty(); }

@@ -12,9 +12,18 @@
 namespace megalith::tools {
 
 struct ChatPromptOptions {
-  std::string template_file;  // a template in place of the model's own
-  bool no_template = false;   // plain text, whatever the model has
-  std::string system;         // what the model is told before the conversation; "": nothing
+  std::string template_name;     // one of the folder's templates, or a file with one; "": the folder's own
+  bool no_template = false;      // plain text, whatever the model has
+  std::string system;            // the system prompt; "": nothing
+  std::string variables;         // for the template: a JSON object; "": none
+  std::string tools_file;        // with a JSON list that the template is given; "": none
+  std::optional<bool> thinking;  // the variable "enable_thinking", which templates of reasoning models look at
+};
+
+/// Tokens that stand between messages.
+struct TurnTokens {
+  std::vector<int> ends;     // behind an answer: they end one
+  std::vector<int> markers;  // all of them: what users write never becomes one
 };
 
 class ChatPrompt {
@@ -27,14 +36,16 @@ class ChatPrompt {
   bool has_template() const { return template_.has_value(); }
   /// What the model shall go on from, and of each part whether the template wrote it.
   std::vector<TextSegment> render(const std::vector<ChatMessage>& messages) const;
-  /// The token that the template writes behind an answer ("<|im_end|>"), which therefore ends one; none if there is no
-  /// template, or if it marks no end. Models of one family share config files but not always this token.
-  std::optional<int> turn_end(const Tokenizer& tokenizer) const;
+  /// What the template writes behind an answer ("<|im_end|>"), and around all messages, as far as the tokenizer's files
+  /// list these as tokens, special or not. Models of one family share config files but not always these tokens.
+  TurnTokens turn_tokens(const Tokenizer& tokenizer) const;
 
  private:
-  std::vector<ChatMessage> with_system(const std::vector<ChatMessage>& messages) const;
+  void read_options(const ChatPromptOptions& options);
+  std::vector<TextSegment> render(const std::vector<ChatMessage>& messages, bool add_generation_prompt) const;
 
   std::optional<ChatTemplate> template_;
+  ChatOptions options_;
   std::string system_;
 };
 

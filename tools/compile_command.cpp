@@ -6,6 +6,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/format.h"
 #include "megalith/base/json_quote.h"
 #include "megalith/jit/compile.h"
 #include "tools/command.h"
@@ -88,6 +89,9 @@ int run(const CompileCommandOptions& options) {
                     plural(static_cast<int64_t>(kernel.tasks.workers.size()), "worker")));
   if (!kernel.cuda.architecture.empty())
     print(fmt::format("resources    {} ({})\n", kernel.cuda.resources.text(), kernel.cuda.architecture));
+  print(fmt::format("memory       {} of activations, {} of scratch for each worker\n",
+                    format_bytes(static_cast<double>(kernel.tasks.arena_bytes)),
+                    format_bytes(static_cast<double>(kernel.scratch_bytes))));
   print(fmt::format("total        {}, {}\n", format_ms(graph_ms + kernel.report.total_ms),
                     ending(kernel, options.plan_only)));
   if (!options.output.empty())

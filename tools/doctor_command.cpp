@@ -14,6 +14,7 @@
 #include "megalith/engine/engine.h"
 #include "megalith/jit/compile.h"
 #include "megalith/jit/compiler.h"
+#include "megalith/jit/library.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/launcher.h"
 #include "megalith/runtime/program.h"
@@ -46,9 +47,13 @@ Finding look_at_cache() {
     const jit::CacheLock lock = cache.lock(key);
     const std::string workspace = cache.workspace(key);
     file_write_atomic(workspace + "/probe", "x");
+    const bool is_noexec = jit::is_noexec(workspace);
     cache.discard(workspace);
+    if (is_noexec)
+      throw SystemError(fmt::format("{} is mounted noexec: no kernel can be run from there", cache.directory()));
   } catch (const SystemError& error) {
-    return {Health::fail, fmt::format("{}; set MEGALITH_CACHE_DIR to a directory that can be written", error.what())};
+    return {Health::fail,
+            fmt::format("{}; set MEGALITH_CACHE_DIR to a directory that only you can write", error.what())};
   }
   return {Health::ok, use};
 }

@@ -7,6 +7,7 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/graph/lower.h"
+#include "megalith/task/flag_waits.h"
 #include "megalith/task/task_graph.h"
 
 namespace megalith::tools {
@@ -23,6 +24,7 @@ struct TaskView {
   std::vector<std::string> labels;  // per task what it is counted as: its operator, or what its name tells
   std::vector<std::vector<int>> signallers = {};                      // per event
   std::vector<std::vector<std::pair<int, task::Wait>>> waiters = {};  // per event
+  task::FlagWaits flags;
 };
 TaskView task_view(const task::TaskGraph& tasks, const graph::Graph* graph);
 
@@ -34,6 +36,8 @@ std::string placement_json(const TaskView& view);
 /// `which` is an index, a name, or "all"; UserError with near names otherwise. Several are an array in JSON.
 std::string look_at_tasks(const TaskView& view, const std::string& which, bool json);
 std::string look_at_events(const TaskView& view, const std::string& which, bool json);
+/// Of tensors whose values carry flags.
+std::string look_at_flags(const TaskView& view, const std::string& which, bool json);
 
 // ---- inspect_cost.cpp ----
 struct OperatorCost {

@@ -26,9 +26,11 @@ namespace {
 
 struct InspectOptions {
   ModelOptions model;
-  std::string stage, task, event;
+  std::string stage, task, event, flags;
   int64_t rows = 1;
   bool json = false, dot = false;
+
+  bool looks_at_one() const { return !task.empty() || !event.empty() || !flags.empty(); }
 };
 
 std::string loops_json(const graph::LoweredGraph& lowered, const graph::Graph& graph) {
@@ -72,6 +74,7 @@ std::string view_tasks(const InspectOptions& options, const task::TaskGraph& tas
   const TaskView view = task_view(tasks, graph);
   if (!options.task.empty()) return look_at_tasks(view, options.task, options.json);
   if (!options.event.empty()) return look_at_events(view, options.event, options.json);
+  if (!options.flags.empty()) return look_at_flags(view, options.flags, options.json);
   if (options.stage == "placement") return options.json ? placement_json(view) : placement_table(view);
   if (options.dot) return task::to_dot(tasks);
   return options.json ? task::to_json(tasks) : tasks_summary(view);
@@ -93,16 +96,24 @@ std::string view_model(const InspectOptions& options) {
   const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
   if (options.stage == "source")
     return options.json ? fmt::format("{{\"source\": {}}}\n", json_quote(kernel.source)) : kernel.source;
-  if (options.stage.empty() && options.task.empty() && options.event.empty() && !options.json && !options.dot)
-    return overview(model, kernel);
+  if (options.stage.empty() && !options.looks_at_one() && !options.json && !options.dot) return overview(model, kernel);
   return view_tasks(options, kernel.tasks, &model.graph);
+}
+
+// Names of a file must not look like lines of ours.
+void make_printable(task::TaskGraph& tasks) {
+  tasks.name = printable_line(tasks.name);
+  for (task::Task& task : tasks.tasks) task.name = printable_line(task.name);
+  for (task::Event& event : tasks.events) event.name = printable_line(event.name);
+  for (task::Buffer& buffer : tasks.buffers) buffer.name = printable_line(buffer.name);
 }
 
 // A task graph's file has its tasks and nothing else.
 std::string view_file(const InspectOptions& options, const std::string& path) {
   if (!options.stage.empty() && options.stage != "tasks" && options.stage != "placement")
     throw UsageError{fmt::format("{} is a task graph: --stage is tasks or placement, not {}", path, options.stage)};
-  const task::TaskGraph tasks = read_task_graph(path);
+  task::TaskGraph tasks = read_task_graph(path);
+  if (!options.json) make_printable(tasks);
   // The views follow indices; what is wrong beyond that may be looked at.
   for (const task::Finding& finding : task::verify(tasks).findings)
     MEGALITH_CHECK(finding.kind != task::FindingKind::structure, "{}: {}", path, finding.message);
@@ -118,14 +129,18 @@ bool is_task_graph(const std::string& path) {
 
 int run(InspectOptions options) {
   const std::string model = options.model.folder();
-  const bool one = !options.task.empty() || !options.event.empty();
+  const bool one = options.looks_at_one();
   if (one && !options.stage.empty() && options.stage != "tasks")
-    throw UsageError{fmt::format("--task and --event look at --stage tasks, not {}", options.stage)};
+    throw UsageError{fmt::format("{} at --stage tasks, not {}",
+                                 options.flags.empty() ? "--task and --event look" : "--flags looks", options.stage)};
   if (!options.task.empty() && !options.event.empty()) throw UsageError{"--task or --event, not both"};
+  if (!options.flags.empty() && (!options.task.empty() || !options.event.empty()))
+    throw UsageError{"--flags stands alone: leave --task and --event out"};
   if (options.json && options.dot) throw UsageError{"--json or --dot, not both"};
   if (options.dot && (one || (!options.stage.empty() && options.stage != "graph" && options.stage != "tasks")))
     throw UsageError{"--dot draws --stage graph or tasks"};
-  print(printable(is_task_graph(model) ? view_file(options, model) : view_model(options)));
+  const std::string view = is_task_graph(model) ? view_file(options, model) : view_model(options);
+  print(options.json ? view : printable(view));  // JSON escapes what has to be
   return kExitOk;
 }
 
@@ -133,9 +148,13 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<InspectOptions>();
   arguments.choice("--stage", options->stage, {"graph", "loops", "tasks", "placement", "source", "cost"},
                    "what to look at (an overview)");
-  arguments.text("--task", options->task, "N|NAME|all", "a task: what it touches, waits for and signals");
+  arguments.text("--task", options->task, "N|NAME|all",
+                 "a task: what it touches, what it waits for, by events and by flags, and whom it signals");
   arguments.text("--event", options->event, "N|NAME|all", "an event: who signals it, who waits for it");
-  arguments.integer("--rows", options->rows, "token rows that --stage cost counts for (1, a decode step)", 1, 4096);
+  arguments.text("--flags", options->flags, "N|NAME|all",
+                 "a tensor whose values carry flags (on a GPU): who writes it, who waits for it");
+  arguments.integer("--rows", options->rows, "tokens of the batch that --stage cost counts for (1, a decode step)", 1,
+                    4096);
   arguments.flag("--json", options->json, "JSON; of --stage tasks, the file that verify reads");
   arguments.flag("--dot", options->dot, "a drawing for graphviz, of --stage graph or tasks");
   options->model.declare(arguments, kDefaultContext, "one");

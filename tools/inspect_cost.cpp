@@ -87,8 +87,9 @@ std::string cost_table(const std::vector<OperatorCost>& costs, int64_t rows) {
   };
   for (const OperatorCost& cost : costs) add(cost);
   add(total);
-  return fmt::format("one iteration with {}; texts at their longest, operations as the loop kernels say them\n\n{}",
-                     plural(rows, "token row"), table.text());
+  return fmt::format(
+      "one iteration with {}; sequences at their longest, operations as the loop kernels have them\n\n{}",
+      plural(rows, "token row"), table.text());
 }
 
 std::string cost_json(const std::vector<OperatorCost>& costs, int64_t rows) {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <functional>
 #include <numeric>
+#include <span>
 
 #include "megalith/base/error.h"
 #include "megalith/base/json_quote.h"
@@ -76,14 +77,6 @@ const std::vector<std::pair<int, Wait>>& waiters(const TaskView& view, int event
 const Task& task_at(const TaskGraph& tasks, int task) { return tasks.tasks[static_cast<size_t>(task)]; }
 const task::Event& event_at(const TaskGraph& tasks, int event) { return tasks.events[static_cast<size_t>(event)]; }
 
-// "layer.0.q[0:1, 0:64]".
-std::string region_text(const TaskGraph& tasks, const task::Region& region) {
-  std::vector<std::string> spans;
-  for (size_t d = 0; d < region.box.lo.size(); ++d)
-    spans.push_back(fmt::format("{}:{}", region.box.lo[d], region.box.hi[d]));
-  return fmt::format("{}[{}]", tasks.buffers[static_cast<size_t>(region.buffer)].name, fmt::join(spans, ", "));
-}
-
 std::string memory_text(const TaskGraph& tasks, const task::Region& region) {
   const task::Buffer& buffer = tasks.buffers[static_cast<size_t>(region.buffer)];
   switch (buffer.memory) {
@@ -98,7 +91,7 @@ std::string memory_text(const TaskGraph& tasks, const task::Region& region) {
 std::string regions_text(const TaskGraph& tasks, const char* title, const std::vector<task::Region>& regions) {
   Table table({title, "", ""});
   for (const task::Region& region : regions)
-    table.row({"  " + region_text(tasks, region),
+    table.row({"  " + task::region_text(tasks, region.buffer, region.box),
                std::string(dtype_name(tasks.buffers[static_cast<size_t>(region.buffer)].dtype)),
                memory_text(tasks, region)});
   return table.text();
@@ -134,6 +127,52 @@ std::string regions_json(const TaskGraph& tasks, const std::vector<task::Region>
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
+// The part of an exchange that a task writes.
+std::string written_text(const TaskGraph& tasks, int task, int buffer) {
+  std::vector<std::string> texts;
+  for (const task::Region& region : task_at(tasks, task).writes)
+    if (region.buffer == buffer) texts.push_back(task::region_text(tasks, buffer, region.box));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string flags_text(const TaskView& view, int index) {
+  const TaskGraph& tasks = view.tasks;
+  std::string text;
+  for (const int number : view.flags.waits(index)) {
+    const task::FlaggedRegion& region = view.flags.regions()[static_cast<size_t>(number)];
+    text += fmt::format("waits for flags of {}, written by\n", task::region_text(tasks, region.buffer, region.box));
+    for (const int writer : region.writers)
+      text += fmt::format("    {} {} (node {}, worker {}): {}\n", writer, task_at(tasks, writer).name,
+                          task_at(tasks, writer).node, task_at(tasks, writer).worker,
+                          written_text(tasks, writer, region.buffer));
+  }
+  for (const int number : view.flags.signals(index)) {
+    const task::FlaggedRegion& region = view.flags.regions()[static_cast<size_t>(number)];
+    text += fmt::format("signals by flags in {} what waits for {}\n", written_text(tasks, index, region.buffer),
+                        task::region_text(tasks, region.buffer, region.box));
+    for (const int reader : region.readers) text += task_line(tasks, reader);
+  }
+  return text;
+}
+
+std::string flagged_json(const TaskGraph& tasks, const task::FlaggedRegion& region, const std::string& rest) {
+  return fmt::format(R"({{"buffer": {}, "lo": [{}], "hi": [{}], {}}})",
+                     json_quote(tasks.buffers[static_cast<size_t>(region.buffer)].name), fmt::join(region.box.lo, ", "),
+                     fmt::join(region.box.hi, ", "), rest);
+}
+
+// `list` is "written_by" or "read_by".
+std::string flags_json(const TaskView& view, std::span<const int> numbers, const char* list,
+                       std::vector<int> task::FlaggedRegion::*tasks) {
+  std::vector<std::string> items;
+  for (const int number : numbers) {
+    const task::FlaggedRegion& region = view.flags.regions()[static_cast<size_t>(number)];
+    items.push_back(
+        flagged_json(view.tasks, region, fmt::format(R"("{}": [{}])", list, fmt::join(region.*tasks, ", "))));
+  }
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
 std::string task_json(const TaskView& view, int index) {
   const TaskGraph& tasks = view.tasks;
   const Task& task = task_at(tasks, index);
@@ -152,10 +191,12 @@ std::string task_json(const TaskView& view, int index) {
   }
   return fmt::format(
       "{{\"task\": {}, \"name\": {}, \"operator\": {}, \"worker\": {}, \"cost_ns\": {:.1f}, \"tile\": {{{}}},\n"
-      " \"reads\": {},\n \"writes\": {},\n \"waits\": [{}],\n \"signals\": [{}]}}\n",
+      " \"reads\": {},\n \"writes\": {},\n \"waits\": [{}],\n \"signals\": [{}],\n \"flag_waits\": {},\n "
+      "\"flag_signals\": {}}}\n",
       index, json_quote(task.name), json_quote(view.labels[static_cast<size_t>(index)]), task.worker, task.cost_ns,
       fmt::join(tile, ", "), regions_json(tasks, task.reads), regions_json(tasks, task.writes), fmt::join(waits, ", "),
-      fmt::join(signals, ", "));
+      fmt::join(signals, ", "), flags_json(view, view.flags.waits(index), "written_by", &task::FlaggedRegion::writers),
+      flags_json(view, view.flags.signals(index), "read_by", &task::FlaggedRegion::readers));
 }
 
 std::string one_task(const TaskView& view, int index, bool json) {
@@ -178,7 +219,7 @@ std::string one_task(const TaskView& view, int index, bool json) {
     for (const auto& [waiter, wait] : waiters(view, signal)) text += task_line(tasks, waiter);
     if (tasks.gate == signal) text += "    every worker, before its next iteration\n";
   }
-  return text;
+  return text + flags_text(view, index);
 }
 
 std::string one_event(const TaskView& view, int index, bool json) {
@@ -203,7 +244,62 @@ std::string one_event(const TaskView& view, int index, bool json) {
   return text;
 }
 
+// The exchanges, which are the tensors that have flags.
+std::vector<int> flagged_buffers(const TaskGraph& tasks) {
+  std::vector<int> buffers;
+  for (size_t b = 0; b < tasks.buffers.size(); ++b)
+    if (tasks.buffers[b].memory == Memory::exchange) buffers.push_back(static_cast<int>(b));
+  return buffers;
+}
+
+std::string one_flagged(const TaskView& view, int buffer, bool json) {
+  const TaskGraph& tasks = view.tasks;
+  const task::Buffer& of = tasks.buffers[static_cast<size_t>(buffer)];
+  std::vector<std::string> writers, regions;
+  for (size_t t = 0; t < tasks.tasks.size(); ++t)
+    for (const task::Region& region : tasks.tasks[t].writes)
+      if (region.buffer == buffer)
+        writers.push_back(json ? fmt::format(R"({{"task": {}, "lo": [{}], "hi": [{}]}})", t,
+                                             fmt::join(region.box.lo, ", "), fmt::join(region.box.hi, ", "))
+                               : fmt::format("    {} {} (worker {}): {}\n", t, tasks.tasks[t].name,
+                                             tasks.tasks[t].worker, task::region_text(tasks, buffer, region.box)));
+  for (const task::FlaggedRegion& region : view.flags.regions()) {
+    if (region.buffer != buffer) continue;
+    if (json) {
+      regions.push_back(flagged_json(tasks, region,
+                                     fmt::format(R"("written_by": [{}], "read_by": [{}])",
+                                                 fmt::join(region.writers, ", "), fmt::join(region.readers, ", "))));
+      continue;
+    }
+    std::string text = fmt::format("waited for, {}, by\n", task::region_text(tasks, buffer, region.box));
+    for (const int reader : region.readers) text += task_line(tasks, reader);
+    regions.push_back(std::move(text));
+  }
+  if (json)
+    return fmt::format(
+        "{{\"buffer\": {}, \"name\": {}, \"dtype\": \"{}\", \"shape\": [{}], \"written_by\": [{}],\n \"waits\": "
+        "[{}]}}\n",
+        buffer, json_quote(of.name), dtype_name(of.dtype), fmt::join(of.shape, ", "), fmt::join(writers, ", "),
+        fmt::join(regions, ",\n "));
+  return fmt::format("tensor {}: {}, {} [{}], each value with its flag\nwritten by\n{}{}", buffer, of.name,
+                     dtype_name(of.dtype), fmt::join(of.shape, ", "), fmt::join(writers, ""), fmt::join(regions, ""));
+}
+
 }  // namespace
+
+std::string look_at_flags(const TaskView& view, const std::string& which, bool json) {
+  const TaskGraph& tasks = view.tasks;
+  const std::vector<int> flagged = flagged_buffers(tasks);
+  if (which == "all") return look_at(flagged, which, json, [&](int buffer) { return one_flagged(view, buffer, json); });
+  const auto name_of = [&](size_t b) -> const std::string& { return tasks.buffers[b].name; };
+  const int buffer = find_index("tensor", which, tasks.buffers.size(), name_of);
+  MEGALITH_CHECK(std::ranges::find(flagged, buffer) != flagged.end(), "the values of tensor \"{}\" carry no flags; {}",
+                 name_of(static_cast<size_t>(buffer)),
+                 flagged.empty() ? "none of this graph do (on a GPU those of small activations do)"
+                                 : fmt::format("those of {} do, see --flags all",
+                                               plural(static_cast<int64_t>(flagged.size()), "tensor")));
+  return one_flagged(view, buffer, json);
+}
 
 std::string look_at_tasks(const TaskView& view, const std::string& which, bool json) {
   const auto name_of = [&](size_t i) -> const std::string& { return view.tasks.tasks[i].name; };

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <numeric>
 
@@ -19,20 +18,6 @@ using task::Task;
 using task::TaskGraph;
 
 namespace {
-
-// "layer.3.q[n=0:64]" as "layer.*.q": what the tasks of all layers have in common.
-std::string name_without_numbers(const std::string& name) {
-  std::string label;
-  for (size_t i = 0; i < name.size() && name[i] != '['; ++i) {
-    const bool digit =
-        std::isdigit(static_cast<unsigned char>(name[i])) && (i == 0 || name[i - 1] == '.' || label.ends_with('*'));
-    if (!digit)
-      label += name[i];
-    else if (!label.ends_with('*'))
-      label += '*';
-  }
-  return label;
-}
 
 struct Row {
   std::vector<int> nodes;
@@ -83,13 +68,26 @@ std::string waits_line(const TaskGraph& tasks) {
                      mean, most, plural(static_cast<int64_t>(none), "task"), carried);
 }
 
+// What travels with its flag needs no event; nothing is said where nothing does.
+std::string flags_line(const TaskView& view) {
+  if (view.flags.regions().empty()) return "";
+  int64_t waiting = 0, alone = 0;
+  for (size_t t = 0; t < view.tasks.tasks.size(); ++t) {
+    if (view.flags.waits(static_cast<int>(t)).empty()) continue;
+    ++waiting;
+    alone += view.tasks.tasks[t].waits.empty();
+  }
+  return fmt::format("flags     {} for flags in data, {} of them for nothing else\n",
+                     plural(waiting, "task") + (waiting == 1 ? " waits" : " wait"), alone);
+}
+
 }  // namespace
 
 TaskView task_view(const TaskGraph& tasks, const graph::Graph* graph) {
-  TaskView view{tasks, {}};
+  TaskView view{.tasks = tasks, .labels = {}, .flags = task::FlagWaits(tasks)};
   for (const Task& task : tasks.tasks)
     view.labels.push_back(graph ? graph->nodes().at(static_cast<size_t>(task.node)).op->name
-                                : name_without_numbers(task.name));
+                                : task::name_of_all_layers(task.name));
   view.signallers.resize(tasks.events.size());
   view.waiters.resize(tasks.events.size());
   for (size_t t = 0; t < tasks.tasks.size(); ++t) {
@@ -109,7 +107,7 @@ std::string tasks_summary(const TaskView& view) {
                       tasks.gate
                           ? fmt::format("; {} ends an iteration", tasks.events[static_cast<size_t>(*tasks.gate)].name)
                           : "; none ends an iteration");
-  text += waits_line(tasks) + memory_lines(tasks);
+  text += waits_line(tasks) + flags_line(view) + memory_lines(tasks);
 
   std::map<std::string, Row> rows;
   double total = 0;

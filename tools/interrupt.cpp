@@ -5,6 +5,8 @@
 #include <csignal>
 #include <ctime>
 
+#include "megalith/base/threads.h"
+
 namespace megalith::tools {
 
 namespace {
@@ -30,7 +32,12 @@ sigset_t interrupt_set() {
 InterruptGuard::InterruptGuard(std::function<void()> stop) : stop_(std::move(stop)) {
   const sigset_t set = interrupt_set();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  thread_ = std::thread([this] { watch(); });
+  try {
+    thread_ = start_thread("Ctrl-C", [this] { watch(); });
+  } catch (...) {
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    throw;
+  }
 }
 
 InterruptGuard::~InterruptGuard() {

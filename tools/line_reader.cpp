@@ -12,14 +12,18 @@
 #include <iostream>
 #include <string_view>
 
+#include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/base/user_folder.h"
+#include "megalith/model/encode_budget.h"
 
 namespace megalith::tools {
 
 namespace {
 
 constexpr int kMostLines = 1000;
+// A line that is pasted may be a whole file; nobody looks for that with an arrow key.
+constexpr size_t kLongestKeptLine = 1 << 16;
 
 // Characters are UTF-8, whatever the machine's language: models know no others.
 void set_character_type() {
@@ -84,7 +88,7 @@ class LineReader::Editor {
     std::string line(text, static_cast<size_t>(count));
     if (line.ends_with('\n')) line.pop_back();
     HistEvent event;
-    if (!line.empty()) history(history_, &event, H_ENTER, line.c_str());
+    if (!line.empty() && line.size() <= kLongestKeptLine) history(history_, &event, H_ENTER, line.c_str());
     return line;
   }
 
@@ -135,7 +139,12 @@ LineReader::~LineReader() = default;
 std::optional<std::string> LineReader::next(const std::string& prompt) {
   if (editor_) return editor_->next(prompt);
   std::string line;
-  if (!std::getline(std::cin, line)) return std::nullopt;
+  for (int c = std::cin.get(); c != '\n'; c = std::cin.get()) {
+    if (c == std::char_traits<char>::eof()) return line.empty() ? std::nullopt : std::optional(line);
+    line += static_cast<char>(c);
+    MEGALITH_CHECK(line.size() <= kMostTextBytes, "a line of stdin has more than {} bytes, more than any message may",
+                   kMostTextBytes);
+  }
   return line;
 }
 

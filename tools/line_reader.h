@@ -19,7 +19,7 @@ class LineReader {
 
   /// Stdin and stderr are a terminal: prompts are shown.
   bool is_terminal() const { return editor_ != nullptr; }
-  /// The next line without its end; nothing at the end of the input.
+  /// The next line without its end; nothing at the end of the input. UserError if it is longer than any text may be.
   std::optional<std::string> next(const std::string& prompt);
 
  private:

@@ -3,14 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <new>
 
 #include "megalith/base/error.h"
+#include "megalith/base/limits.h"
 #include "megalith/base/log.h"
 #include "megalith/base/log_file.h"
-#include "megalith/base/printable.h"
+#include "megalith/base/message.h"
 #include "megalith/model/near_names.h"
 #include "tools/command.h"
 
@@ -18,15 +20,16 @@ namespace megalith::tools {
 
 namespace {
 
+// `message` is fit to be shown.
 int fail(int code, const std::string& message) {
-  const std::string line = fmt::format("megalith: error: {}\n", printable(message));
+  const std::string line = fmt::format("megalith: error: {}\n", message);
   std::fputs(line.c_str(), stderr);
   log_file_line(line);
   return code;
 }
 
 int fail_usage(const std::string& message, const std::string& command) {
-  fail(kExitUsage, message);
+  fail(kExitUsage, message_text(message));
   std::fputs(fmt::format("try: megalith {}{}--help\n", command, command.empty() ? "" : " ").c_str(), stderr);
   return kExitUsage;
 }
@@ -165,6 +168,8 @@ int dispatch(std::vector<std::string> words) {
 int guarded_main(int argc, char** argv) {
   // A reader that goes away (`| head`) ends us without a word, also where our parent had the signal ignored.
   std::signal(SIGPIPE, SIG_DFL);
+  // A file that would be larger than the process may write is an error to be told, not the end.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     const int code = dispatch(words_of(argc, argv));
     if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
@@ -173,9 +178,11 @@ int guarded_main(int argc, char** argv) {
     return fail(kExitError,
                 fmt::format("{}\nmegalith: this is a fault in Megalith, not in what you asked for", error.what()));
   } catch (const Error& error) { return fail(kExitError, error.what()); } catch (const std::bad_alloc&) {
-    return fail(kExitError, "out of memory");
+    return fail(kExitError, fmt::format("out of memory ({})", limit_text(ENOMEM)));
+  } catch (const std::system_error& error) {
+    return fail(kExitError, system_error(error).what());
   } catch (const std::exception& error) {
-    return fail(kExitError, fmt::format("{}\nmegalith: this is a fault in Megalith", error.what()));
+    return fail(kExitError, fmt::format("{}\nmegalith: this is a fault in Megalith", message_text(error.what())));
   }
 }
 

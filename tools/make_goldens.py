@@ -75,11 +75,14 @@ def write_json(path: Path, header: dict, lists: dict[str, list]) -> None:
 
 
 @torch.no_grad()
-def greedy(model, prompt: list[int], num_tokens: int) -> tuple[list[int], list[float], torch.Tensor]:
+def greedy(model, prompt: list[int], num_tokens: int, use_cache: bool = False) -> tuple[list[int], list[float], torch.Tensor]:
     """The tokens, each one's lead over the second best in logits, and the prompt's logits [T, V]."""
-    ids, leads, prompt_logits = list(prompt), [], None
+    ids, leads, prompt_logits, cache = list(prompt), [], None, None
     for _ in range(num_tokens):
-        logits = model(torch.tensor([ids]), use_cache=False).logits[0]                       # (T, V)
+        step = ids if cache is None else ids[-1:]
+        output = model(torch.tensor([step]), past_key_values=cache, use_cache=use_cache)
+        cache = output.past_key_values if use_cache else None
+        logits = output.logits[0]                                                            # (T, V)
         prompt_logits = logits if prompt_logits is None else prompt_logits
         best = logits[-1].topk(2)
         ids.append(best.indices[0].item())

@@ -5,9 +5,9 @@
 
 Together they take every turn that a loader and a decoder can take: all architectures, both forms of config.json (rope_theta
 at top level, and transformers 5's rope_parameters), tied and untied embeddings, one file and shards, bf16, f16 and f32, head
-sizes 64, 80 and 128, llama3's rope scaling with a short original context, biases on q, k and v, a sliding window as long as the
-tests' context, sizes that no tile divides. Models that are there already are left alone; --only NAME makes one again. Each
-folder holds
+sizes 64, 80 and 128, every rope scaling with a short original context, biases on every projection, a sliding window as long as
+the tests' context, sizes that no tile divides, the text models of multimodal ones under the names that their makers gave them.
+Models that are there already are left alone; --only NAME makes one again. Each folder holds
 
     config.json, model*.safetensors   the model
     golden.json                       a prompt of 70 ids, 16 greedy ids (end of text ignored), and each one's lead in logits
@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from make_goldens import greedy, versions, write_json
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 kPromptTokens = 70
 kNumGreedy = 16
@@ -37,6 +37,21 @@ kQwen2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rms_nor
           "max_window_layers": 2, **{key: value for key, value in kCommon.items() if key != "attention_bias"}}
 kMistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "rms_norm_eps": 1e-5, **kCommon}
 kLlama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-5, "mlp_bias": False, **kCommon}
+
+kYarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+
+# Multimodal models: the outer file, and how their makers' names differ from those of the modules. The towers are never used.
+kMistral3 = {"architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3", "image_token_index": 10, "spatial_merge_size": 2,
+             "vision_config": {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                               "head_dim": 16, "image_size": 32, "patch_size": 16}}
+kQwen2_5Vl = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl", "image_token_id": 3, "video_token_id": 4,
+              "vision_start_token_id": 5, "vision_end_token_id": 6,
+              "vision_config": {"model_type": "qwen2_5_vl", "hidden_size": 32, "intermediate_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": 64,
+                                "patch_size": 2, "spatial_merge_size": 2, "temporal_patch_size": 1, "fullatt_block_indexes": [0], "window_size": 8}}
+kPublishedNames = {
+    "mistral3": {"model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.", "model.vision_tower.": "vision_tower.",
+                 "model.multi_modal_projector.": "multi_modal_projector."},
+    "qwen2_5_vl": {"model.language_model.": "model.", "model.visual.": "visual."}}
 
 kModels = {
     "qwen3_tied": {
@@ -65,12 +80,41 @@ kModels = {
     "mistral_sharded": {
         **kMistral, "vocab_size": 257, "hidden_size": 128, "intermediate_size": 72, "num_attention_heads": 2, "num_key_value_heads": 1,
         "tie_word_embeddings": False, "sliding_window": None, "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}, "dtype": "bfloat16"},
+    # Biases on all seven projections.
+    "llama_biases": {
+        **kLlama, "vocab_size": 211, "hidden_size": 72, "intermediate_size": 104, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "head_dim": 64, "tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True, "rope_theta": 10000.0,
+        "rope_scaling": {"type": "linear", "factor": 4.0}, "torch_dtype": "bfloat16"},
+    "qwen3_biases": {
+        **kQwen3, "vocab_size": 300, "hidden_size": 64, "intermediate_size": 88, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "head_dim": 64, "tie_word_embeddings": True, "attention_bias": True, "max_position_embeddings": 128, "rope_theta": 1000000.0,
+        "rope_scaling": kYarn, "torch_dtype": "bfloat16"},
+    # The tests' sequences are longer than its context.
+    "llama_dynamic": {
+        **kLlama, "vocab_size": 257, "hidden_size": 96, "intermediate_size": 120, "num_attention_heads": 3, "num_key_value_heads": 3,
+        "head_dim": 64, "tie_word_embeddings": True, "max_position_embeddings": 64, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
+        "dtype": "bfloat16"},
+    "mistral3": {
+        **kMistral3, "tie_word_embeddings": False, "dtype": "bfloat16",
+        "text_config": {
+            "model_type": "mistral", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 88, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "head_dim": 64, "hidden_act": "silu", "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "sliding_window": None,
+            "rope_parameters": {**kYarn, "rope_theta": 10000.0, "beta_fast": 4.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 0.5, "truncate": False}}},
+    # One flat file, as Qwen published it.
+    "qwen2_5_vl": {
+        **kQwen2, **kQwen2_5Vl, "vocab_size": 251, "hidden_size": 64, "intermediate_size": 72, "num_attention_heads": 1, "num_key_value_heads": 1,
+        "tie_word_embeddings": True, "rope_theta": 1000000.0, "rope_scaling": {"type": "mrope", "mrope_section": [8, 12, 12]}, "torch_dtype": "bfloat16"},
 }
 
 
+def model_class(model_type: str) -> type:
+    return AutoModelForImageTextToText if model_type in kPublishedNames else AutoModelForCausalLM
+
+
 def random_weights(folder: Path, seed: int) -> dict[str, torch.Tensor]:
+    config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+        model = model_class(config.model_type).from_config(config)
     chance = torch.Generator().manual_seed(seed)
     weights = {}
     for name, like in model.state_dict().items():
@@ -87,6 +131,10 @@ def random_weights(folder: Path, seed: int) -> dict[str, torch.Tensor]:
             weight = 0.3 * noise
         else:
             weight = 1.5 * noise / like.shape[1] ** 0.5
+        for ours, theirs in kPublishedNames.get(config.model_type, {}).items():
+            if name.startswith(ours):
+                name = theirs + name[len(ours):]
+                break
         weights[name] = weight.to(model.config.dtype or torch.bfloat16)
     return weights
 
@@ -110,14 +158,18 @@ def write_model(folder: Path, config: dict, num_files: int) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for seed in range(1000):
         write_weights(folder, random_weights(folder, seed), num_files)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        prompt = torch.randint(3, config["vocab_size"], (kPromptTokens,), generator=torch.Generator().manual_seed(seed)).tolist()
-        tokens, leads, logits = greedy(model, prompt, kNumGreedy)
+        model = model_class(config["model_type"]).from_pretrained(folder, dtype=torch.float32).eval()
+        text = config.get("text_config", config)
+        least = 11 if config["model_type"] in kPublishedNames else 3           # above those that stand for images
+        prompt = torch.randint(least, text["vocab_size"], (kPromptTokens,), generator=torch.Generator().manual_seed(seed)).tolist()
+        # Each prompt by itself, shorter ones first: with dynamic rope its length counts, and only growth makes frequencies anew.
+        logits = torch.stack([greedy(model, prompt[:length], 1)[2][-1] for length in range(kPromptTokens - 3, kPromptTokens + 1)])
+        tokens, leads, _ = greedy(model, prompt, kNumGreedy, use_cache=model.config.get_text_config().rope_parameters["rope_type"] == "dynamic")
         if min(leads) >= kMinLead and len(set(tokens)) >= kNumGreedy // 2:
             break
     else:
         raise SystemExit(f"{folder.name}: no seed below 1000 makes every greedy choice clear; lower kMinLead")
-    save_file({"logits": logits[-4:].contiguous()}, folder / "logits.safetensors")
+    save_file({"logits": logits}, folder / "logits.safetensors")
     (folder / "logits.safetensors").chmod(0o644)
     write_json(folder / "golden.json", {"about": "written by tools/make_tiny_models.py", "versions": versions(), "seed": seed,
                                         "prompt": prompt, "greedy": tokens, "lead": leads}, {})

@@ -200,7 +200,60 @@ def characters():
     return edited(train_characters(bytes_=False, vocab_size=420, alphabet=70), form)
 
 
-STYLES = [gpt2, qwen2, llama3, mixed, gpt4o, llama2, mistral, characters]
+def train_gaps(pre_tokenizer, special):
+    """Without the byte alphabet: bytes that the paragraphs do not have get no token, and an id is left out."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(PARAGRAPHS[:3], trainer)
+    return tokenizer
+
+
+def gaps_dropped():
+    """Bytes without a token become nothing."""
+
+    def ids_apart(document):
+        vocab = document["model"]["vocab"]
+        for token, index in vocab.items():
+            vocab[token] = index if index < 100 else index + 7
+
+    return edited(train_gaps(byte_level(use_regex=True), ["<|endoftext|>"]), ids_apart)
+
+
+def gaps_unknown():
+    """Bytes without a token become the unknown token, each of them; its own letters are bytes, too."""
+
+    def unknown(document):
+        document["model"] |= {"unk_token": "<unk>", "fuse_unk": False}
+
+    return edited(train_gaps(byte_level(use_regex=True), ["<unk>", "<|endoftext|>"]), unknown)
+
+
+def gaps_fused():
+    """Those in a row become one; a word that is a token is taken whole."""
+
+    def fused(document):
+        document["model"] |= {"unk_token": "<unk>", "fuse_unk": True, "ignore_merges": True}
+
+    return edited(train_gaps(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN2), "isolated"), byte_level()]),
+                             ["<unk>", "<|endoftext|>"]), fused)
+
+
+def gaps_fallback():
+    """First the tokens of the bytes that the alphabet's letter for a byte is written in, as far as there are some."""
+
+    def fallback(document):
+        vocab = document["model"]["vocab"]
+        for byte in list(range(0xC2, 0xC6)) + list(range(0x80, 0xB0)):
+            vocab[f"<0x{byte:02X}>"] = len(vocab)
+        document["model"] |= {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+
+    return edited(train_gaps(byte_level(use_regex=True), ["<unk>", "<|endoftext|>"]), fallback)
+
+
+STYLES = [gpt2, qwen2, llama3, mixed, gpt4o, llama2, mistral, characters, gaps_dropped, gaps_unknown, gaps_fused,
+          gaps_fallback]
 
 FIXED = [
     "", " ", "  ", "\n", "\t", "a", "Hello world", " Hello  world ", "don't DON'T we'LL I'Ve it's 'S 's", "'ſ it'ſ",

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <string_view>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/jit/cuda/build.h"
-#include "megalith/model/safetensors.h"
+#include "megalith/model/weight_names.h"
 #include "megalith/task/partition.h"
 #include "tools/command.h"
 
@@ -57,21 +58,22 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.group("System");
   arguments.text("-m,--model", model, "MODEL", "the model, in place of the first argument");
   arguments.integer("-c,--max-seq-len,--ctx-size,--max-model-len", max_seq_len,
-                    fmt::format("longest text in tokens; 2K is 2048 (0: {})", context), 0);
+                    fmt::format("longest sequence in tokens, prompt included; 2K is 2048 (0 or -1: {})", context), 0,
+                    std::numeric_limits<int64_t>::max(), 0);
   arguments.integer("--max-batch,--max-num-seqs", max_batch, fmt::format("requests at a time (0: {}); also -np", batch),
-                    0, 1024);
+                    0, 1024, 0);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
-                    "tokens worked on at a time, over all requests (0: 192; on a GPU 4)", 0, 4096);
+                    "tokens worked on at a time, over all requests (0: 192; on a GPU 4)", 0, 4096, 0);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages,
-                    "pages of the KV cache, for all requests (0: enough for the longest texts)", 0, 1 << 30);
+                    "pages of the KV cache, for all requests (0: enough for the longest sequences)", 0, 1 << 30, 0);
   arguments.choice("--kv-cache-dtype", kv_dtype, {"auto", "f32", "bf16", "f16", "float32", "bfloat16", "float16"},
                    "element type of the KV cache (auto: f32; on a GPU bf16)");
   arguments.text("--quantization", quantization, "KIND",
                  "int8: matrices in eight bits, a scale for each 32 columns of a row; int8:128 for each 128 (none)");
   arguments.integer("-t,--threads,--workers", num_workers,
                     "workers of the kernel (0: MEGALITH_THREADS, or every core; on a GPU every multiprocessor)", 0,
-                    task::kMostWorkers);
+                    task::kMostWorkers, 0);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
   arguments.choice("--target", target,
                    {"cpu", "cuda", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_100a"},
@@ -113,10 +115,8 @@ engine::EngineOptions ModelOptions::engine(int64_t num_requests) const {
 
 int64_t context_for(int64_t positions, const ModelOptions& options, const ModelConfig& config) {
   const bool given = options.max_seq_len > 0;
-  const int64_t most =
-      given ? options.max_seq_len
-            : std::min(config.max_position_embeddings, config.sliding_window.value_or(config.max_position_embeddings));
-  MEGALITH_CHECK(positions <= most, "the tests need {} positions, but a text may have {} ({})", positions, most,
+  const int64_t most = given ? options.max_seq_len : config.longest_sequence();
+  MEGALITH_CHECK(positions <= most, "the tests need {} positions, but a sequence may have {} ({})", positions, most,
                  given ? "--max-seq-len" : "as config.json says");
   const int64_t chunk = DecoderOptions{}.split_len;
   return given ? most : std::min((positions + chunk - 1) / chunk * chunk, most);
@@ -128,7 +128,7 @@ ModelGraph model_graph(const ModelOptions& options) {
   DecoderOptions decoder = options.decoder(1);
   decoder.target = target_of(decoder.target);
   if (!options.dummy() && has_weights(folder))
-    decoder.weight_dtypes = weight_dtypes(Weights::open(folder), config.dtype);
+    decoder.weight_dtypes = weight_dtypes(open_weights(folder, config), config.dtype);
   decoder = decoder.resolved(config);
   graph::Graph graph = build_decoder(config, decoder);
   return {std::move(config), std::move(decoder), std::move(graph)};

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "tools/terminal.h"
 
@@ -21,7 +22,7 @@ void OutputFile::write(std::string_view content) const {
 void OutputFile::tell(std::string_view text) const {
   if (!is_stdout()) return print(text);
   if (text.ends_with('\n')) text.remove_suffix(1);
-  note(text);
+  note(Lines{std::string(text)});
 }
 
 }  // namespace megalith::tools

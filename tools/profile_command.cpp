@@ -48,8 +48,8 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
   if (summary.slow_steps > 0)
     text += fmt::format("          {} of up to {} set aside, beyond twice the median: the machine had other work\n",
                         plural(summary.slow_steps, "step"), format_ms(summary.longest_step_ns / 1e6));
-  text += fmt::format("workers   busy {:.1f} %, waiting {:.1f} %, at the gate {:.1f} %\n", 100 * summary.busy_share(),
-                      100 * summary.waiting_share(), 100 * summary.gate_share());
+  text += fmt::format("workers   busy {:.1f} %, waiting {:.1f} %, at the iteration barrier {:.1f} %\n",
+                      100 * summary.busy_share(), 100 * summary.waiting_share(), 100 * summary.gate_share());
   if (summary.has_streams)
     text += fmt::format("streams   idle {:.1f} % of the step: {:.1f} % while tasks wait, {:.1f} % while they run\n",
                         100 * (summary.idle_waiting_share() + summary.idle_busy_share()),
@@ -74,11 +74,11 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
   }
   text += operators.text() + "\n" + text_of(layer);
 
-  Table waits({"waits of", "for", ">us a step", ">share", ">after the signal"});
+  Table waits({"waits of", "for", "through", ">us a step", ">share", ">after it came"});
   for (size_t i = 0; i < std::min(summary.waits.size(), kRows); ++i) {
     const runtime::ProfileSummary::Waiting& waiting = summary.waits[i];
-    waits.row({waiting.waiter, waiting.cause, microseconds(waiting.waiting_ns), percent(waiting.waiting_ns, all),
-               microseconds(waiting.after_signal_ns)});
+    waits.row({waiting.waiter, waiting.cause, waiting.through, microseconds(waiting.waiting_ns),
+               percent(waiting.waiting_ns, all), microseconds(waiting.after_signal_ns)});
   }
   text += waits.text() + "\n";
 

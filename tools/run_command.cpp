@@ -7,13 +7,14 @@
 
 #include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
+#include "megalith/engine/text_stream.h"
+#include "megalith/model/encode_budget.h"
 #include "tools/command.h"
 #include "tools/generation_line.h"
 #include "tools/interrupt.h"
 #include "tools/model_options.h"
 #include "tools/sampling_options.h"
 #include "tools/terminal.h"
-#include "tools/text_stream.h"
 #include "tools/vocabulary.h"
 
 namespace megalith::tools {
@@ -36,10 +37,10 @@ std::string without_last_newline(std::string text) {
 
 std::vector<std::string> all_prompts(const RunOptions& options) {
   std::vector<std::string> prompts = options.prompts;
-  if (!options.file.empty()) prompts.push_back(without_last_newline(read_input(options.file)));
+  if (!options.file.empty()) prompts.push_back(without_last_newline(read_input(options.file, kMostTextBytes)));
   if (prompts.empty()) {
     if (::isatty(STDIN_FILENO)) throw UsageError{"no prompt: give one with -p or -f, or pipe it in"};
-    prompts.push_back(without_last_newline(read_stdin()));
+    prompts.push_back(without_last_newline(read_stdin(kMostTextBytes)));
   }
   return prompts;
 }
@@ -58,7 +59,8 @@ int run(const RunOptions& options) {
   const std::vector<std::string> prompts = all_prompts(options);
   const auto num_prompts = static_cast<int64_t>(prompts.size());
   const Vocabulary vocabulary(options.model);
-  const engine::Sampling sampling = options.sampling.sampling(folder);
+  const GenerationConfig theirs = SamplingOptions::makers_wishes(folder);
+  const engine::Sampling sampling = options.sampling.over(theirs);
   std::vector<engine::Request> requests;
   for (const std::string& prompt : prompts) {
     engine::Request request{vocabulary.encode(prompt), options.sampling.max_new_tokens, sampling,
@@ -67,13 +69,18 @@ int run(const RunOptions& options) {
     requests.push_back(std::move(request));
   }
 
-  engine::check_requests(folder, options.model.engine(num_prompts), requests);
-  engine::Engine engine(folder, options.model.engine(num_prompts));
-  log_info("compiled for {}:\n{}", plural(engine.num_workers(), "worker"), engine.kernel().report.table());
+  engine::EngineOptions engine_options = options.model.engine(num_prompts);
+  engine_options.end_token = vocabulary.end_token();
+  engine::check_requests(folder, engine_options, requests);
+  engine::Engine engine(folder, engine_options);
+  if (log_level() >= LogLevel::info)
+    log_line(LogLevel::info, Lines{fmt::format("compiled for {}:\n{}", plural(engine.num_workers(), "worker"),
+                                               engine.kernel().report.table())});
 
   const bool stream = prompts.size() == 1;
   std::vector<std::string> texts = prompts;
-  std::vector<TextStream> streams(prompts.size(), TextStream(vocabulary, options.sampling.stops));
+  const engine::TextOptions text_options = options.sampling.text_options(theirs, engine);
+  std::vector<engine::TextStream> streams(prompts.size(), {vocabulary.tokenizer(), text_options});
   bool echoed = false;
   auto echo = [&] {  // with the first token and not before, because the run may yet fail
     if (stream && !echoed) print(prompts[0]);
@@ -90,7 +97,7 @@ int run(const RunOptions& options) {
     echo();
     show(r, event.finished ? streams[r].finish() : streams[r].push(event.token));
     // Texts that found a stop string go on unseen until all have ended.
-    if (std::ranges::all_of(streams, &TextStream::is_over)) engine.cancel();
+    if (std::ranges::all_of(streams, &engine::TextStream::is_over)) engine.cancel();
   };
 
   engine::Generation generation;
@@ -111,7 +118,7 @@ int run(const RunOptions& options) {
   for (size_t r = 0; r < requests.size(); ++r)
     if (is_cut_by_context(engine, requests[r], generation, r) && !streams[r].is_stopped())
       note(fmt::format("[ {}cut: it fills all {} positions (--max-seq-len) ]",
-                       stream ? "" : fmt::format("text {} ", r + 1), engine.decoder_options().max_seq_len));
+                       stream ? "" : fmt::format("sequence {} ", r + 1), engine.decoder_options().max_seq_len));
   if (const std::string trouble = engine.logits_trouble(generation); !trouble.empty()) log_warn("{}", trouble);
   note(generation_line(engine, requests, generation));
   return interrupted ? kExitInterrupt : kExitOk;
@@ -121,7 +128,7 @@ Action declare(Arguments& arguments) {
   auto options = std::make_shared<RunOptions>();
   arguments.group("Prompt");
   arguments.texts("-p,--prompt", options->prompts, "TEXT",
-                  "text to go on from; several make one batch; without it, stdin is the prompt", true);
+                  "prompt to continue; several make one batch; without it, stdin is the prompt", true);
   arguments.text("-f,--file", options->file, "FILE", "file or pipe with the prompt; - is stdin");
   options->sampling.declare(arguments);
   options->model.declare(arguments);
@@ -131,7 +138,7 @@ Action declare(Arguments& arguments) {
 }  // namespace
 
 Command run_command() {
-  return {"run", "go on from a prompt, with the text streamed to stdout",
+  return {"run", "continue a prompt; the text is streamed to stdout",
           "megalith run models/storyteller -p \"Once upon a time\" -n 200", declare};
 }
 

@@ -16,11 +16,12 @@ cache=$(command -v ccache || true)
 build=build/fuzz
 mkdir -p $build/found
 flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
-       -DMEGALITH_VERSION=\"fuzz\" -I.)
+       -DMEGALITH_VERSION=\"fuzz\" -DMEGALITH_SOURCE_DIR=\".\" -I.)
 
 # What the targets need: all but the decoders, which would need the operators and the runtime.
 mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/model/*.cpp \
-  megalith/task/{json,verify,verify_hazard,verify_order,verify_structure}.cpp)
+  megalith/task/{bytes,json,verify,verify_hazard,verify_order,verify_shared,verify_structure}.cpp \
+  megalith/jit/{cache_entry,trust}.cpp)
 export cxx cache build
 export flags_text="${flags[*]}"
 compile() {
@@ -43,6 +44,7 @@ seeds() {  # for one target, as a folder of files
   mkdir -p "$folder"
   case $1 in
     config) cp models/storyteller/config.json "$folder"; for f in models/shapes/*/config.json; do cp "$f" "$folder/$(basename "$(dirname "$f")")"; done ;;
+    special_tokens) cp models/storyteller/tokenizer_config.json "$folder" ;;
     tokenizer) cp tests/golden/tokenizers/*.tokenizer.json "$folder" ;;
     chat_template)
       cp models/storyteller/chat_template.jinja "$folder"
@@ -51,6 +53,7 @@ for i, case in enumerate(json.load(open("tests/golden/chat.json"))["cases"]):
     open(f"{sys.argv[1]}/{i}", "w").write(case["template"])' "$folder" ;;
     safetensors) cp tests/golden/tiny/*/logits.safetensors --backup=numbered "$folder" ;;
     loop_kernel) for f in megalith/ops/*.cpp; do sed -n '/R"($/,/)"/p' "$f" | sed '1d;$d' > "$folder/$(basename "$f" .cpp)"; done ;;
+    cache_entry) printf '{"name": "x", "key": "k", "created": 1, "files": {"kernel.so": {"bytes": 1, "hash": "h"}}}' > "$folder/tiny" ;;
     task_graph) awk '/^```json/ {on = 1; next} /^```/ {on = 0} on' docs/task-graph.md > "$folder/tiny" ;;
   esac
   [[ ! -d tests/fuzz/inputs/$1 ]] || cp tests/fuzz/inputs/"$1"/* "$folder"

@@ -2,43 +2,64 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <random>
 
 #include "megalith/base/log.h"
+#include "megalith/engine/engine.h"
 
 namespace megalith::tools {
 
+namespace {
+
+// More than any context holds.
+constexpr int64_t kMostNewTokens = 1 << 24;
+constexpr int64_t kDrawSeed = -1;
+
+}  // namespace
+
 void SamplingOptions::declare(Arguments& arguments) {
   arguments.group("Generation (what is not given is as generation_config.json says)");
-  arguments.integer("-n,--max-new-tokens,--predict,--n-predict", max_new_tokens,
-                    fmt::format("tokens to make at most ({})", max_new_tokens), 1, 1 << 24);
+  arguments.integer(
+      "-n,--max-new-tokens,--predict,--n-predict", max_new_tokens,
+      fmt::format("tokens to make at most ({}); -1: until the text ends or the context is full", max_new_tokens), 1,
+      kMostNewTokens, kMostNewTokens);
   declare_drawing(arguments);
-  arguments.texts("--stop", stops, "TEXT", "ends the text before this; may be given several times");
+  arguments.texts("--stop", stops, "TEXT", "stop string: ends the output before it; may be given several times");
   arguments.flag("--ignore-eos", ignore_eos, "go on where the model would stop");
+  arguments.flag("--show-special", show_special, "show special tokens, and the one that ends the text");
 }
 
 void SamplingOptions::declare_drawing(Arguments& arguments) {
-  arguments.number("--temp,--temperature", temperature, "0 takes the likeliest token", 0, 99);
-  arguments.integer("--top-k", top_k, "sample among the k likeliest tokens; 0: all", 0, 1 << 24);
-  arguments.number("--top-p", top_p, "sample among the likeliest tokens of this total probability", 1e-6, 1);
-  arguments.number("--min-p", min_p, "and among those at least so likely, as a share of the likeliest", 0, 1);
+  arguments.number("--temp,--temperature", temperature, "0: greedy, the token with the largest logit", 0, 99);
+  arguments.integer("--top-k", top_k, "sample among the k likeliest tokens; 0 or -1: all", 0, 1 << 24, 0);
+  arguments.number("--top-p", top_p, "sample among the most probable tokens that reach this probability together", 1e-6,
+                   1);
+  arguments.number("--min-p", min_p, "and among those with at least this share of the largest probability", 0, 1);
   arguments.number("--repetition-penalty,--repeat-penalty", repetition_penalty,
-                   "above 1: tokens that the text has, prompt included, become less likely", 0.01, 100);
+                   "above 1: tokens of the sequence so far, prompt included, become less probable", 0.01, 100);
   arguments.number("--presence-penalty", presence_penalty, "the same for tokens made already, by subtraction", -100,
                    100);
   arguments.number("--frequency-penalty", frequency_penalty, "and for each time that they were made", -100, 100);
-  arguments.integer(
-      "-s,--seed", seed,
-      fmt::format("the same seed gives the same text ({})", seed ? fmt::format("{}", *seed) : "random; shown by -v"),
-      0);
+  arguments.integer("-s,--seed", seed,
+                    fmt::format("the same seed gives the same text ({}); -1: another one each time",
+                                seed ? fmt::format("{}", *seed) : "random; shown by -v"),
+                    0, std::numeric_limits<int64_t>::max(), kDrawSeed);
 }
 
-engine::Sampling SamplingOptions::sampling(const std::string& folder) const {
-  const GenerationConfig theirs = generation_config_read(folder);
+GenerationConfig SamplingOptions::makers_wishes(const std::string& folder) {
+  GenerationConfig theirs = generation_config_read(folder);
   if (!theirs.unsupported.empty())
-    log_warn("{}/generation_config.json: {}: not supported, texts are made as if it said nothing of that", folder,
-             fmt::join(theirs.unsupported, ", "));
-  return over(theirs);
+    log_warn("{}: {}: not supported, and ignored", theirs.file, fmt::join(theirs.unsupported, ", "));
+  return theirs;
+}
+
+engine::TextOptions SamplingOptions::text_options(const GenerationConfig& theirs, const engine::Engine& engine) const {
+  engine::TextOptions options{.stops = stops, .show_special = show_special};
+  if (ignore_eos) return options;
+  options.stops.insert(options.stops.end(), theirs.stop_strings.begin(), theirs.stop_strings.end());
+  options.stop_tokens = engine.stop_tokens();
+  return options;
 }
 
 engine::Sampling SamplingOptions::over(const GenerationConfig& theirs) const {
@@ -51,7 +72,7 @@ engine::Sampling SamplingOptions::over(const GenerationConfig& theirs) const {
   sampling.repetition_penalty = static_cast<float>(repetition_penalty.value_or(theirs.repetition_penalty));
   sampling.presence_penalty = static_cast<float>(presence_penalty.value_or(theirs.presence_penalty));
   sampling.frequency_penalty = static_cast<float>(frequency_penalty.value_or(theirs.frequency_penalty));
-  if (seed) {
+  if (seed.value_or(kDrawSeed) != kDrawSeed) {
     sampling.seed = static_cast<uint64_t>(*seed);
   } else {
     std::random_device device;

@@ -8,8 +8,13 @@
 #include <vector>
 
 #include "megalith/engine/batch_block.h"
+#include "megalith/engine/text_stream.h"
 #include "megalith/model/config.h"
 #include "tools/arguments.h"
+
+namespace megalith::engine {
+class Engine;
+}
 
 namespace megalith::tools {
 
@@ -19,14 +24,17 @@ struct SamplingOptions {
   std::optional<int64_t> top_k, seed;
   std::vector<std::string> stops;
   bool ignore_eos = false;
+  bool show_special = false;
 
   void declare(Arguments& arguments);
   /// Those alone that say how a token is drawn.
   void declare_drawing(Arguments& arguments);
-  /// What is not given is as the model's makers want it; a warning names what they want and cannot have. Without a
-  /// seed, a random one, which -v shows.
-  engine::Sampling sampling(const std::string& folder) const;
+  /// What the model's makers want; a warning names what they want and cannot have.
+  static GenerationConfig makers_wishes(const std::string& folder);
+  /// What is not given is as they want it. Without a seed, a random one, which -v shows.
   engine::Sampling over(const GenerationConfig& theirs) const;
+  /// What ends a text, and what is shown of it: what was given and, unless the model's own ends do not count, theirs.
+  engine::TextOptions text_options(const GenerationConfig& theirs, const engine::Engine& engine) const;
 };
 
 }  // namespace megalith::tools

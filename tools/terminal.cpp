@@ -1,6 +1,7 @@
 #include "tools/terminal.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,8 +22,13 @@ namespace {
 
 // A cell beyond this does not push the columns of all other rows aside; its own row is then out of line.
 constexpr size_t kWidestColumn = 48;
-// Task graphs of large models have a few hundred MB; what has more is no text that somebody meant.
-constexpr size_t kMostInputBytes = size_t{4} << 30;
+
+void note_text(const std::string& text) {
+  if (log_level() == LogLevel::quiet) return;
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fputc('\n', stderr);
+  log_file_line(text);
+}
 
 }  // namespace
 
@@ -30,34 +36,38 @@ size_t text_width(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+std::string terminal_text(std::string_view text) {
+  std::string without_returns(text);
+  std::erase(without_returns, '\r');
+  return printable(without_returns);
+}
+
 void print(std::string_view text) {
+  static const bool is_terminal = ::isatty(STDOUT_FILENO) != 0;
+  std::string shown;
+  if (is_terminal) text = shown = terminal_text(text);
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
   // Whoever started us may have had SIGPIPE ignored; a reader who has seen enough is still no error.
   if (errno == EPIPE) std::_Exit(128 + SIGPIPE);
   throw system_error("cannot write the result to stdout");
 }
 
-void note(std::string_view text) {
-  if (log_level() == LogLevel::quiet) return;
-  const std::string line = printable(text);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fputc('\n', stderr);
-  log_file_line(line);
-}
+void note(const std::string& text) { note_text(message_text(text)); }
+void note(const Lines& text) { note_text(message_text(text)); }
 
-std::string read_stdin() {
+std::string read_stdin(size_t most_bytes) {
   std::string text;
   char piece[65536];
   while (const size_t count = std::fread(piece, 1, sizeof piece, stdin)) {
     text.append(piece, count);
-    if (text.size() > kMostInputBytes) throw SystemError(fmt::format("stdin has more than {} bytes", kMostInputBytes));
+    if (text.size() > most_bytes) throw SystemError(fmt::format("stdin has more than {} bytes", most_bytes));
   }
   if (std::ferror(stdin)) throw system_error("cannot read stdin");
   return text;
 }
 
-std::string read_input(const std::string& path) {
-  return path == "-" ? read_stdin() : stream_read(path, kMostInputBytes);
+std::string read_input(const std::string& path, size_t most_bytes) {
+  return path == "-" ? read_stdin(most_bytes) : stream_read(path, most_bytes);
 }
 
 std::string format_ms(double ms) {
@@ -94,7 +104,7 @@ Table::Table(std::vector<std::string> head) {
 }
 
 void Table::row(std::vector<std::string> cells) {
-  for (std::string& cell : cells) cell = printable(cell);
+  for (std::string& cell : cells) cell = printable_line(cell);
   rows_.push_back(std::move(cells));
 }
 

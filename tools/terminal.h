@@ -7,17 +7,27 @@
 #include <string_view>
 #include <vector>
 
+#include "megalith/base/message.h"
+
 namespace megalith::tools {
 
-/// Writes to stdout at once. SystemError if it cannot be written (a full disk); a closed pipe ends the process quietly.
-void print(std::string_view text);
-/// Writes a line to stderr unless -q was given.
-void note(std::string_view text);
+/// Task graphs of large models have a few hundred MB; what has more is no text that somebody meant.
+constexpr size_t kMostInputBytes = size_t{4} << 30;
 
-/// All of stdin.
-std::string read_stdin();
+/// Writes to stdout at once. SystemError if it cannot be written (a full disk); a closed pipe ends the process quietly.
+/// A terminal gets printable text, since what a model writes may be anything; a file or a pipe gets it as it is.
+void print(std::string_view text);
+/// What a terminal is shown of `text`: printable (base/printable.h), and without carriage returns, which overwrite the
+/// line, and which at the ends of lines nobody misses.
+std::string terminal_text(std::string_view text);
+/// Writes a line to stderr unless -q was given.
+void note(const std::string& text);
+void note(const Lines& text);
+
+/// All of stdin; SystemError if that is more than `most_bytes`.
+std::string read_stdin(size_t most_bytes = kMostInputBytes);
 /// All of an input that a user names: a file, a pipe, - for stdin.
-std::string read_input(const std::string& path);
+std::string read_input(const std::string& path, size_t most_bytes = kMostInputBytes);
 
 /// "12.3 ms", "1.50 s", "12.0 us".
 std::string format_ms(double ms);

@@ -55,7 +55,7 @@ int run(const VerifyOptions& options) {
     print(fmt::format("sound: {}; {}\n", counts(tasks), plural(result.num_orders_checked, "order") + " proved"));
   } else {
     for (const task::Finding& finding : result.findings)
-      print(printable(fmt::format("{}: {}\n", task::finding_kind_name(finding.kind), finding.message)));
+      print(fmt::format("{}: {}\n", task::finding_kind_name(finding.kind), printable_line(finding.message)));
     note(fmt::format("megalith: not sound: {} in {}", plural(static_cast<int64_t>(result.findings.size()), "finding"),
                      counts(tasks)));
   }

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "megalith/model/stream_decoder.h"
 #include "megalith/model/tokenizer.h"
 #include "tools/model_options.h"
 
@@ -18,20 +17,12 @@ class Vocabulary {
 
   std::vector<int> encode(const std::string& text) const;
   /// A conversation as it was laid out (Tokenizer::encode).
-  std::vector<int> encode(const std::vector<TextSegment>& segments, bool add_special) const;
+  std::vector<int> encode(const std::vector<TextSegment>& segments, bool add_special,
+                          const std::vector<int>& markers) const;
+  /// The tokenizer's "eos_token".
+  std::optional<int> end_token() const;
   /// Null for a folder without one.
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
-
-  /// Turns tokens into text as they come.
-  class Stream {
-   public:
-    explicit Stream(const Vocabulary& vocabulary);
-    std::string push(int token);
-    std::string finish();
-
-   private:
-    std::optional<StreamDecoder> decoder_;
-  };
 
  private:
   std::vector<int> ids_of(const std::string& text) const;

@@ -3,19 +3,25 @@
 //
 // A message names the thing, shows what was found and what was wanted, and ends with what to try:
 //   [linear] inner dimensions differ: x is [1, 4096], weight is [6144, 4095] (node "layer.3.qkv")
+//
+// Messages quote names from files, which may be hostile: an error's message is made fit to be shown (message.h).
 #pragma once
 
 #include <fmt/format.h>
 
 #include <stdexcept>
 #include <string>
+#include <system_error>
+
+#include "megalith/base/message.h"
 
 namespace megalith {
 
-/// Base of all errors thrown by the library; what() is one readable message.
+/// Base of all errors thrown by the library; what() is one readable message, printable and valid UTF-8.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& message);
+  explicit Error(const Lines& message);
 };
 
 /// The input is wrong: a file, a flag, a shape, a loop kernel.
@@ -38,8 +44,11 @@ class SystemError : public Error {
 
 [[noreturn]] void throw_internal_error(const char* file, int line, const char* condition, const std::string& message);
 
-/// "what: reason" for the errno of the call that just failed, e.g. system_error("cannot open models/x").
+/// "what: reason" for the errno of the call that just failed, e.g. system_error("cannot open models/x"). If the reason is
+/// a limit, with its value and what to do (base/limits.h).
 SystemError system_error(const std::string& what);
+/// The same for what the standard library throws, e.g. when it cannot start a thread.
+SystemError system_error(const std::system_error& error);
 
 }  // namespace megalith
 

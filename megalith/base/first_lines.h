@@ -6,7 +6,7 @@
 
 namespace megalith {
 
-/// The first `count` lines, and then how many were left out: "... 10 more lines".
+/// The first `count` lines, and then how many were left out: "... 10 more lines". Of a long line its two ends.
 std::string first_lines(std::string_view text, int count);
 
 }  // namespace megalith

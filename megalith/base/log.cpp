@@ -6,7 +6,6 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log_file.h"
 #include "megalith/base/options.h"
-#include "megalith/base/printable.h"
 #include "megalith/base/progress.h"
 
 namespace megalith {
@@ -26,19 +25,26 @@ std::atomic<LogLevel>& current_level() {
   return level;
 }
 
+void write_line(LogLevel level, const std::string& text) {
+  constexpr const char* kPrefix[] = {"", "warning: ", "", "debug: "};
+  // One write per line, so that lines of several threads do not mix.
+  const std::string line = fmt::format("megalith: {}{}\n", kPrefix[static_cast<int>(level)], text);
+  progress_erase();
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  log_file_line(line);
+}
+
 }  // namespace
 
 LogLevel log_level() { return current_level(); }
 void log_level_set(LogLevel level) { current_level() = level; }
 
 void log_line(LogLevel level, const std::string& message) {
-  if (log_level() < level) return;
-  constexpr const char* kPrefix[] = {"", "warning: ", "", "debug: "};
-  // One write per line, so that lines of several threads do not mix.
-  const std::string line = fmt::format("megalith: {}{}\n", kPrefix[static_cast<int>(level)], printable(message));
-  progress_erase();
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  log_file_line(line);
+  if (log_level() >= level) write_line(level, message_text(message));
+}
+
+void log_line(LogLevel level, const Lines& message) {
+  if (log_level() >= level) write_line(level, message_text(message));
 }
 
 }  // namespace megalith

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "megalith/base/message.h"
+
 namespace megalith {
 
 enum class LogLevel { quiet, warn, info, debug };
@@ -12,7 +14,9 @@ enum class LogLevel { quiet, warn, info, debug };
 /// From MEGALITH_LOG unless the command line set it.
 LogLevel log_level();
 void log_level_set(LogLevel level);
+/// Messages become fit to be shown as those of errors do: one line each, but for a table or a log.
 void log_line(LogLevel level, const std::string& message);
+void log_line(LogLevel level, const Lines& message);
 
 template <class... Args>
 void log_warn(fmt::format_string<Args...> format, Args&&... args) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/base/file.h"
 
 namespace megalith {
 
@@ -24,7 +25,7 @@ std::string file_path;
 }  // namespace
 
 void log_file_open(const std::string& path) {
-  std::FILE* opened = std::fopen(path.c_str(), "a");
+  std::FILE* opened = ::fdopen(file_open_append(path), "a");
   if (!opened) throw system_error(fmt::format("cannot write the log file {}", path));
   const std::lock_guard lock(file_mutex());
   file = opened;

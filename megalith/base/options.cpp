@@ -25,7 +25,7 @@ constexpr Option kOptions[] = {
     {"MEGALITH_LOG", "warn", "What is logged to stderr: quiet, warn, info or debug."},
     {"MEGALITH_RACECHECK", "0",
      "1: GPU kernels for compute-sanitizer's racecheck, in which each thread arrives at barriers itself."},
-    {"MEGALITH_SIDES", "1", "0: weights and caches are not dealt to the two sides of a GPU's L2."},
+    {"MEGALITH_SIDES", "1", "0: weights and caches are not distributed over the two partitions of a GPU's L2."},
     {"MEGALITH_THREADS", "", "Worker threads of a CPU kernel; default one for every core this process may use."},
     {"MEGALITH_WATCHDOG_MS", "10000", "Time without progress after which a running kernel counts as hung, in ms."},
     {"NO_COLOR", "", "Set to anything: no colours on the terminal."},

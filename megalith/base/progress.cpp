@@ -17,6 +17,7 @@
 #include "megalith/base/format.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 
 namespace megalith {
 
@@ -180,16 +181,19 @@ struct Progress::Display {
   }
 };
 
-Progress::Progress(std::string message, int64_t total, ProgressUnit unit, int fd) {
-  if (can_draw(fd)) display_ = std::make_unique<Display>(std::move(message), total, unit, fd, done_);
+Progress::Progress(const std::string& message, int64_t total, ProgressUnit unit, int fd) {
+  if (!can_draw(fd)) return;
+  try {
+    display_ = std::make_unique<Display>(printable_line(message), total, unit, fd, done_);
+  } catch (const std::system_error&) {}  // no thread for it: what is done is done without a line
 }
 
 Progress::~Progress() = default;
 
-void Progress::message_set(std::string message) {
+void Progress::message_set(const std::string& message) {
   if (!display_) return;
   std::lock_guard guard(display_->mutex);
-  display_->message = std::move(message);
+  display_->message = printable_line(message);
 }
 
 void progress_erase() {

@@ -21,14 +21,14 @@ enum class ProgressUnit { bytes, items };
 class Progress {
  public:
   /// A bar up to `total`, or a spinner if `total` is 0. Nothing is drawn during the first fifth of a second.
-  explicit Progress(std::string message, int64_t total = 0, ProgressUnit unit = ProgressUnit::items, int fd = 2);
+  explicit Progress(const std::string& message, int64_t total = 0, ProgressUnit unit = ProgressUnit::items, int fd = 2);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   /// From any thread.
   void advance(int64_t amount = 1) { done_.fetch_add(amount, std::memory_order_relaxed); }
-  void message_set(std::string message);
+  void message_set(const std::string& message);
 
  private:
   struct Display;

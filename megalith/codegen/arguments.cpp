@@ -8,6 +8,7 @@
 #include "megalith/base/error.h"
 #include "megalith/codegen/expression.h"
 #include "megalith/codegen/place.h"
+#include "megalith/codegen/source_text.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/text.h"
 #include "megalith/runtime/protocol.h"
@@ -15,22 +16,6 @@
 namespace megalith::codegen {
 
 namespace {
-
-std::vector<const loop::TensorArgument*> operands_of(const graph::LoweredKernel& lowered) {
-  std::vector<const loop::TensorArgument*> result;
-  for (const loop::TensorArgument& tensor : lowered.kernel.tensors)
-    if (tensor.role != loop::Role::temporary) result.push_back(&tensor);
-  // The operator's order is what a task's operands follow; the kernel's declarations come from it.
-  if (lowered.op) {
-    result.clear();
-    for (const graph::Operand& operand : lowered.op->operands) {
-      const loop::TensorArgument* tensor = lowered.kernel.find_tensor(operand.name);
-      MEGALITH_ASSERT(tensor, "[{}] the loop kernel has no tensor {}", lowered.name, operand.name);
-      result.push_back(tensor);
-    }
-  }
-  return result;
-}
 
 std::string shape_text(const loop::TensorArgument& tensor) {
   std::vector<std::string> extents;
@@ -93,7 +78,8 @@ TileRange tile_range(const loop::Domains& domains, const std::string& iname, siz
   return range;
 }
 
-std::string attribute_literal(double value) {
+std::string attribute_literal(const std::string& kernel, const loop::Attribute& attribute, double value) {
+  MEGALITH_CHECK(!std::isnan(value), "[{}] the attribute {} is not a number", kernel, attribute.name);
   const auto narrow = static_cast<float>(value);
   if (std::isinf(narrow)) return narrow > 0 ? "kInfinity" : "-kInfinity";
   const std::string text = fmt::format("{}", narrow);
@@ -102,18 +88,30 @@ std::string attribute_literal(double value) {
 
 }  // namespace
 
-std::string member_name(const std::string& tensor) {
-  static const std::set<std::string> words = {
-      "auto",     "bool",     "break",    "case",   "char",     "class",  "const",   "continue",  "default",   "delete",
-      "do",       "double",   "else",     "enum",   "explicit", "export", "extern",  "false",     "float",     "for",
-      "friend",   "goto",     "if",       "inline", "int",      "long",   "mutable", "namespace", "new",       "not",
-      "operator", "or",       "private",  "public", "register", "return", "short",   "signed",    "static",    "struct",
-      "switch",   "template", "this",     "throw",  "true",     "try",    "typedef", "union",     "unsigned",  "using",
-      "virtual",  "void",     "volatile", "while",  "and",      "xor",    "scratch", "abort",     "iteration", "ahead"};
-  return words.contains(tensor) ? tensor + "_" : tensor;
+std::vector<const loop::TensorArgument*> operands_of(const graph::LoweredKernel& lowered) {
+  std::vector<const loop::TensorArgument*> result;
+  for (const loop::TensorArgument& tensor : lowered.kernel.tensors)
+    if (tensor.role != loop::Role::temporary) result.push_back(&tensor);
+  // The operator's order is what a task's operands follow; the kernel's declarations come from it.
+  if (lowered.op) {
+    result.clear();
+    for (const graph::Operand& operand : lowered.op->operands) {
+      const loop::TensorArgument* tensor = lowered.kernel.find_tensor(operand.name);
+      MEGALITH_ASSERT(tensor, "[{}] the loop kernel has no tensor {}", lowered.name, operand.name);
+      result.push_back(tensor);
+    }
+  }
+  return result;
 }
 
-std::string write_arguments_struct(const graph::LoweredKernel& lowered, const loop::Kernel& bound) {
+std::string member_name(const std::string& tensor) {
+  static const std::set<std::string> taken = {"scratch", "abort", "iteration", "ahead", "faults",
+                                              "Checks",  "ring",  "epoch",     "task",  "of"};
+  return taken.contains(tensor) || is_word_of_cpp(tensor) ? tensor + "_" : tensor;
+}
+
+std::string write_arguments_struct(const graph::LoweredKernel& lowered, const loop::Kernel& bound,
+                                   const ArgumentExtras& extras) {
   std::string text = fmt::format("struct {}_args {{\n", lowered.name);
   size_t operand = 0;
   for (const loop::TensorArgument* tensor : operands_of(lowered)) {
@@ -141,10 +139,20 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   for (const loop::Attribute& attribute : lowered.kernel.attributes) {
     const auto given = lowered.binding.attributes.find(attribute.name);
     const double value = given == lowered.binding.attributes.end() ? attribute.value : given->second;
-    text += fmt::format("  static constexpr f32 {} = {};\n", attribute.name, attribute_literal(value));
+    text += fmt::format("  static constexpr f32 {} = {};\n", attribute.name,
+                        attribute_literal(lowered.name, attribute, value));
   }
   for (const std::string& iname : lowered.tiled) text += fmt::format("  i64 {0}_begin, {0}_end;\n", iname);
   text += "  u8* scratch;\n";
+  if (extras.scratch_bytes > 0)
+    text += fmt::format("  static constexpr i64 kScratchBytes = {};\n", extras.scratch_bytes);
+  if (extras.has_checks) text += "  FaultNote faults;\n";
+  if (extras.has_checks && lowered.body) {
+    std::vector<std::string> numbers;
+    for (const loop::TensorArgument* tensor : operands_of(lowered))
+      numbers.push_back(fmt::format("{} = {}", member_name(tensor->name), numbers.size()));
+    text += fmt::format("  struct Checks {{\n    static constexpr u32 {};\n  }};\n", fmt::join(numbers, ", "));
+  }
   if (knows_weights_ahead(lowered)) text += "  const u8* const* ahead;\n";
   // A body that waits for the host must notice that the run has ended.
   if (bound.opaque) text += "  u32 iteration;\n  const u32* abort;\n";
@@ -156,7 +164,8 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
   return text + "};\n";
 }
 
-std::string write_arguments_function(const graph::LoweredKernel& lowered, const loop::Kernel& bound) {
+std::string write_arguments_function(const graph::LoweredKernel& lowered, const loop::Kernel& bound,
+                                     const ArgumentExtras& extras, const Dialect& dialect) {
   MEGALITH_ASSERT(lowered.tiled.size() <= runtime::kMaxAxes, "[{}] more task axes than a task record has",
                   lowered.name);
   const loop::Domains domains(bound);
@@ -184,6 +193,9 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
     fields += fmt::format("      .{0}_begin = {1},\n      .{0}_end = {2},\n", iname, range.begin, range.end);
   }
   fields += "      .scratch = task.scratch,\n";
+  if (extras.has_checks)
+    fields +=
+        fmt::format("      .faults = {{{}}},\n", dialect.worker == Level::thread ? "task.fault" : "&task.head.index");
   if (knows_weights_ahead(lowered))
     fields += fmt::format("      .ahead = static_cast<const u8* const*>(task.operands[{}]),\n", operand);
   if (bound.opaque)

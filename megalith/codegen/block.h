@@ -15,6 +15,7 @@ struct Block {
   std::set<std::string> writes;  // tensors that something in it writes
   bool guarded = false;          // a loop that data bounds: reads at places that data decides stay inside
   bool strict = false;           // an if: every read stays inside
+  bool may_be_empty = false;     // a loop that may have no iteration: checks stay inside
   Level level = Level::thread;   // who walks it
   std::vector<std::string> lines;
   struct Named {
@@ -33,8 +34,9 @@ class Hoister {
 
   /// Replaces parts of `expr`, an expression of the innermost block, by names of values defined further out (or, for
   /// parts inside a reduction, before the statement).
-  /// `bound`: inames of loops that the statement itself contains.
-  void hoist(loop::Expr& expr, std::vector<std::string> bound = {});
+  /// `bound`: inames of loops that the statement itself contains. `strict`: `expr` is evaluated only sometimes, so that
+  /// its reads stay where they are.
+  void hoist(loop::Expr& expr, std::vector<std::string> bound = {}, bool strict = false);
   /// The same for an expression that a loop's header would otherwise work out every time round.
   void hoist_reads(loop::Expr& expr);
   /// A name that nothing in the body has yet.
@@ -47,6 +49,7 @@ class Hoister {
     std::vector<std::string> bound;  // reduction inames around
     bool guarded = false;            // inside a reduction that data bounds
     bool strict = false;             // inside a reduction with conditions of other kinds
+    bool may_be_empty = false;       // inside a reduction that may have no term
   };
   void visit(loop::Expr& expr, const Position& position);
   int level_of(const loop::Expr& expr) const;

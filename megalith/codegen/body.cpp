@@ -8,7 +8,9 @@
 #include "megalith/base/error.h"
 #include "megalith/codegen/arguments.h"
 #include "megalith/codegen/block.h"
+#include "megalith/codegen/checks.h"
 #include "megalith/codegen/columns.h"
+#include "megalith/codegen/source_text.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/text.h"
 
@@ -22,8 +24,11 @@ namespace {
 
 class BodyWriter {
  public:
-  BodyWriter(const graph::LoweredKernel& lowered, const loop::Kernel& bound, const Dialect& dialect)
+  /// `bound` with checks; `meaning` without, for the comments.
+  BodyWriter(const graph::LoweredKernel& lowered, const loop::Kernel& bound, const loop::Kernel& meaning,
+             const Dialect& dialect)
       : lowered_(lowered),
+        meaning_(meaning),
         context_(bound, lowered.binding, dialect),
         writer_(context_),
         hoister_(context_, writer_, blocks_) {
@@ -39,7 +44,11 @@ class BodyWriter {
   void emit(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented);
   void emit_loop(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented);
   void emit_instruction(int index, const std::vector<std::string>& outer, const isl::set& implemented);
-  std::string emit_header(const NestNode& node, const loop::LoopBounds& bounds, bool& bounded_by_data);
+  struct Header {
+    Bounds bounds;
+    bool bounded_by_data = false, may_be_empty = false;
+  };
+  Header emit_header(const NestNode& node, const loop::LoopBounds& bounds, bool may_be_empty);
   void declare_temporaries(const NestNode* loop);
   void store(const Instruction& instruction);
   bool independent(const NestNode& node, bool sums = false) const;
@@ -56,6 +65,7 @@ class BodyWriter {
   void close(const std::string& head);
 
   const graph::LoweredKernel& lowered_;
+  const loop::Kernel& meaning_;
   BodyContext context_;
   ExpressionWriter writer_;
   std::vector<Block> blocks_;
@@ -90,9 +100,9 @@ bool has_reduce(const Expr& expr) {
 
 // The instruction as the loop kernel has it, in its own words.
 std::string comment_of(const Instruction& instruction) {
-  std::string text = fmt::format("// {} = {}", loop::print(instruction.target), loop::print(instruction.value));
+  std::string text = fmt::format("{} = {}", loop::print(instruction.target), loop::print(instruction.value));
   if (instruction.condition) text += fmt::format("  {{if={}}}", loop::print(*instruction.condition));
-  return text;
+  return "// " + comment_text(text);
 }
 
 void append_indented(std::vector<std::string>& to, const std::vector<std::string>& lines) {
@@ -167,13 +177,16 @@ void BodyWriter::store(const Instruction& instruction) {
 
 void BodyWriter::emit_instruction(int index, const std::vector<std::string>& outer, const isl::set& implemented) {
   Instruction instruction = context_.kernel.instructions[static_cast<size_t>(index)];
-  line(comment_of(instruction));
+  line(comment_of(meaning_.instructions[static_cast<size_t>(index)]));
   writer_.set_scope(outer);
   writer_.set_level(block().level);
 
   std::vector<std::string> tests = loop::guards(context_.domains.over(instruction.within), implemented);
+  bool only_checks = tests.empty();  // that the target is inside: reads need not wait for them
   for (Expr condition : conditions_of(index)) {
-    hoister_.hoist(condition);
+    only_checks = only_checks && is_check_of_target(condition);
+    // What is tested behind other tests is evaluated behind them.
+    hoister_.hoist(condition, {}, has_check(condition) && !tests.empty() && !only_checks);
     tests.push_back(writer_.write(condition, Type::truth, 4));
   }
   if (!tests.empty()) {
@@ -182,7 +195,7 @@ void BodyWriter::emit_instruction(int index, const std::vector<std::string>& out
       place.defined_by_write = false;
     }
     open("", {index});
-    block().strict = true;
+    block().strict = !only_checks;
   }
   // Subscripts within the target are part of the address: only what they read is worth a name.
   for (Expr& arg : instruction.target.args) hoister_.hoist(arg);
@@ -265,13 +278,17 @@ bool BodyWriter::independent(const NestNode& node, bool sums) const {
 }
 
 // "i64 k = ...; k < ...": isl's bounds, the tile's, and conditions that all instructions below share.
-std::string BodyWriter::emit_header(const NestNode& node, const loop::LoopBounds& bounds, bool& bounded_by_data) {
+BodyWriter::Header BodyWriter::emit_header(const NestNode& node, const loop::LoopBounds& bounds, bool may_be_empty) {
   const std::string& iname = node.iname;
+  Header header;
+  header.may_be_empty = may_be_empty;
   std::vector<std::string> lower = bounds.lower, upper = bounds.upper;
   if (const auto tile = tile_bounds_.find(iname); tile != tile_bounds_.end()) {
     // The task's range was clamped to the iname's own bounds already (see arguments.h).
     std::erase(lower, tile->second.lower);
     std::erase(upper, tile->second.upper);
+    // A task has some of the iname's values, but other bounds may leave it none of them.
+    header.may_be_empty = header.may_be_empty || !lower.empty() || !upper.empty();
     lower.insert(lower.begin(), iname + "_begin");
     upper.insert(upper.begin(), iname + "_end");
   }
@@ -295,24 +312,28 @@ std::string BodyWriter::emit_header(const NestNode& node, const loop::LoopBounds
       });
     };
     if (inner(node, inner)) continue;
+    // A check may move to where the loop begins only if nothing is tested before it.
+    const Instruction& first = context_.kernel.instructions[static_cast<size_t>(below.front())];
+    if (has_check(condition) && (header.may_be_empty || !same_expression(condition, conjuncts(*first.condition)[0])))
+      continue;
     hoister_.hoist_reads(hoisted);
     const auto named = condition_bound(hoisted, iname);
     (named->is_upper ? upper : lower).push_back(writer_.write(*named));
-    bounded_by_data = bounded_by_data || reads_tensor(condition);
+    header.bounded_by_data = header.bounded_by_data || reads_tensor(condition);
+    header.may_be_empty = true;
     for (const int index : below)
       std::erase_if(conditions_of(index), [&](const Expr& c) { return same_expression(c, condition); });
   }
-  return fmt::format("{}\n{}", join_bounds(lower, "max"), join_bounds(upper, "min"));
+  header.bounds = {join_bounds(lower, "max"), join_bounds(upper, "min")};
+  return header;
 }
 
 void BodyWriter::emit_loop(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented) {
   const loop::LoopBounds bounds =
       loop::loop_bounds(loop::loop_domain(context_.domains, context_.kernel, node, outer), node.iname, outer);
-  bool bounded_by_data = false;
-  const std::string header = emit_header(node, bounds, bounded_by_data);
-  const size_t cut = header.find('\n');
-  const std::string lower = header.substr(0, cut), upper = header.substr(cut + 1);
   const isl::set inside = loop::enter_loop(implemented, bounds);
+  const Header header = emit_header(node, bounds, loop::may_be_empty(inside, implemented));
+  const auto& [lower, upper] = header.bounds;
   std::vector<std::string> inames = outer;
   inames.push_back(node.iname);
 
@@ -322,8 +343,9 @@ void BodyWriter::emit_loop(const NestNode& node, const std::vector<std::string>&
     Instruction instruction = context_.kernel.instructions[static_cast<size_t>(index)];
     writer_.set_scope(inames);
     if (loop::guards(context_.domains.over(instruction.within), inside).empty() &&
+        !(header.may_be_empty && has_check(instruction.value)) &&
         sums_columns(context_, writer_, instruction, node.iname)) {
-      line(comment_of(instruction));
+      line(comment_of(meaning_.instructions[static_cast<size_t>(index)]));
       // The loop itself is inside the helper, so nothing that depends on its iname can be named.
       for (Expr& arg : instruction.target.args) hoister_.hoist(arg, {node.iname});
       hoister_.hoist(instruction.value, {node.iname});
@@ -336,7 +358,8 @@ void BodyWriter::emit_loop(const NestNode& node, const std::vector<std::string>&
   const Level around = block().level, level = deal_out(node, inames);
   open(node.iname, instructions_in({node}));
   block().level = level;
-  block().guarded = bounded_by_data;
+  block().guarded = header.bounded_by_data;
+  block().may_be_empty = header.may_be_empty;
   declare_temporaries(&node);
   for (const NestNode& child : node.body) emit(child, inames, inside);
   const bool ivdep = !context_.dialect.independent.empty() && independent(node);
@@ -419,7 +442,11 @@ GeneratedBody BodyWriter::write() {
 }  // namespace
 
 GeneratedBody generate_body(const graph::LoweredKernel& lowered, const loop::Kernel& bound, const Dialect& dialect) {
-  return BodyWriter(lowered, bound, dialect).write();
+  loop::Kernel checked = bound;
+  std::vector<CheckText> checks = add_checks(checked);
+  GeneratedBody body = BodyWriter(lowered, checked, bound, dialect).write();
+  body.checks = std::move(checks);
+  return body;
 }
 
 }  // namespace megalith::codegen

@@ -4,15 +4,18 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "megalith/codegen/check_text.h"
 #include "megalith/codegen/dialect.h"
 #include "megalith/graph/lower.h"
 
 namespace megalith::codegen {
 
 struct GeneratedBody {
-  std::string text;           // of the function `name`, which takes a `name`_args
-  int64_t scratch_bytes = 0;  // that it uses of args.scratch
+  std::string text;               // of the function `name`, which takes a `name`_args
+  int64_t scratch_bytes = 0;      // that it uses of args.scratch
+  std::vector<CheckText> checks;  // that it makes, by number
 };
 
 /// `bound`: lowered.kernel with its static sizes put in (loop::bind).

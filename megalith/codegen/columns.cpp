@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "megalith/codegen/checks.h"
+
 namespace megalith::codegen {
 
 using loop::Expr;
@@ -38,6 +40,22 @@ void replace_reduction(Expr& expr, const Expr& by) {
     return;
   }
   for (Expr& arg : expr.args) replace_reduction(arg, by);
+}
+
+// Takes the checks out of a term that are the same for all columns; names stand in their place.
+void take_checks(Expr& expr, const std::string& column, std::vector<Expr>& found) {
+  if (is_checked_value(expr) && !mentions(expr, column)) {
+    const auto same = std::ranges::find_if(found, [&](const Expr& one) { return same_expression(one, expr); });
+    const auto number = same - found.begin();
+    if (same == found.end()) found.push_back(expr);
+    expr = loop::make_name(fmt::format("places.at[{}]", number));
+    return;
+  }
+  if (expr.kind == Expr::Kind::reduce) return;
+  // What only one side of a choice may evaluate stays there.
+  const bool first_only =
+      expr.kind == Expr::Kind::call && (expr.name == "if" || expr.name == "and" || expr.name == "or");
+  for (size_t i = 0; i < (first_only ? 1 : expr.args.size()); ++i) take_checks(expr.args[i], column, found);
 }
 
 }  // namespace
@@ -84,7 +102,11 @@ std::string write_columns(BodyContext& context, const ExpressionWriter& writer, 
   const Expr& reduce = *only_reduction(instruction.value);
   const std::string& along = reduce.inames[0];
   const ExpressionWriter::Reduction reduction = writer.reductions(reduce).front();
-  std::string step = accumulate(writer, reduce.args[0], "acc");
+  Expr term = reduce.args[0];
+  std::vector<Expr> checks;
+  if (reduction.conditions.empty()) take_checks(term, iname, checks);  // others are behind conditions
+  for (size_t i = 0; i < checks.size(); ++i) context.locals[fmt::format("places.at[{}]", i)] = Type::i64;
+  std::string step = accumulate(writer, term, "acc");
   std::vector<std::string> tests;
   for (const Expr& condition : reduction.conditions) tests.push_back(writer.write(condition, Type::truth, 4));
   if (!tests.empty()) step = fmt::format("{} ? {} : acc", fmt::join(tests, " && "), step);
@@ -93,12 +115,23 @@ std::string write_columns(BodyContext& context, const ExpressionWriter& writer, 
   replace_reduction(value, loop::make_name("total"));
   context.locals["total"] = Type::f32;
   const std::string& lambda = context.dialect.inline_lambda;
-  const std::string along_parameter = has_word(step, along) ? "i64 " + along : "[[maybe_unused]] i64 " + along;
+  const auto along_parameter = [&](const std::string& body) {
+    return has_word(body, along) ? "i64 " + along : "[[maybe_unused]] i64 " + along;
+  };
+  std::string places, places_parameter;
+  if (!checks.empty()) {
+    std::vector<std::string> values;
+    for (const Expr& check : checks) values.push_back(writer.write(check, Type::i64));
+    const std::string type = fmt::format("Places<{}>", checks.size()),
+                      body = fmt::format("{}", fmt::join(values, ", "));
+    places = fmt::format("[&]({}) {} {{\n  return {}{{{{{}}}}};\n}}, ", along_parameter(body), lambda, type, body);
+    places_parameter = fmt::format(", const {}& places", type);
+  }
   return fmt::format(
-      "sum_columns({}, {}, {}, {}, [&](f32 acc, {}, i64 {}) {} {{\n  return {};\n}}, [&](i64 {}, f32 total) {} {{\n"
+      "sum_columns({}, {}, {}, {}, {}[&](f32 acc, {}, i64 {}{}) {} {{\n  return {};\n}}, [&](i64 {}, f32 total) {} {{\n"
       "  {} = {};\n}});",
-      loop.lower, loop.upper, reduction.bounds.lower, reduction.bounds.upper, along_parameter, iname, lambda, step,
-      iname, lambda, writer.element(instruction.target),
+      loop.lower, loop.upper, reduction.bounds.lower, reduction.bounds.upper, places, along_parameter(step), iname,
+      places_parameter, lambda, step, iname, lambda, writer.element(instruction.target),
       writer.stored(value, context.places.of.at(instruction.target.name).dtype));
 }
 

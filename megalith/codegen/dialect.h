@@ -30,7 +30,8 @@ inline Dialect cpu_dialect() {
           "[[gnu::noinline]] static void",
           "MEGALITH_INLINE",
           "MEGALITH_INDEPENDENT",
-          {"runtime/protocol.h", "runtime/cpu/worker.h", "kernels/cpu/prelude.h", "kernels/cpu/reduce.h"}};
+          {"runtime/protocol.h", "runtime/cpu/worker.h", "kernels/cpu/prelude.h", "kernels/cpu/reduce.h",
+           "kernels/cpu/check.h"}};
 }
 
 /// Functions and bodies of the CPU that are plain C++ are compiled as they are (kernels/cuda/prelude.cuh).
@@ -41,8 +42,9 @@ inline Dialect cuda_dialect() {
           "MEGALITH_INLINE",
           "",
           {"runtime/protocol.h", "runtime/cuda/worker.cuh", "kernels/cuda/prelude.cuh", "kernels/cuda/reduce.cuh",
-           "kernels/cuda/pack.cuh", "kernels/cuda/probe.cuh", "kernels/cuda/blocks.cuh", "kernels/cuda/page_pairs.cuh"},
-          {{"runtime/cpu/sync.h", "runtime/cuda/sync.cuh"}}};
+           "kernels/cuda/check.cuh", "kernels/cuda/pack.cuh", "kernels/cuda/probe.cuh", "kernels/cuda/blocks.cuh",
+           "kernels/cuda/page_pairs.cuh"},
+          {{"runtime/cpu/sync.h", "runtime/cuda/sync.cuh"}, {"kernels/cpu/check.h", "kernels/cuda/check.cuh"}}};
 }
 
 }  // namespace megalith::codegen

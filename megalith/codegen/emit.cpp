@@ -4,17 +4,22 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_quote.h"
 #include "megalith/base/options.h"
 #include "megalith/codegen/arguments.h"
 #include "megalith/codegen/body.h"
+#include "megalith/codegen/checks.h"
 #include "megalith/codegen/dialect.h"
+#include "megalith/codegen/source_text.h"
 #include "megalith/codegen/views.h"
 #include "megalith/kernels/embedded.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/loop/bind.h"
+#include "megalith/loop/isl_limit.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::codegen {
@@ -53,16 +58,6 @@ class Embedder {
   std::string text_;
 };
 
-std::string commented(const std::string& text) {
-  std::string result = "// ";
-  for (size_t i = 0; i < text.size(); ++i) {
-    result += text[i];
-    if (text[i] == '\n' && i + 1 < text.size()) result += "// ";
-  }
-  if (result.back() != '\n') result += '\n';
-  return result;
-}
-
 // What a task gets from the worker loop, in one hand.
 constexpr const char* kCpuTask = R"(struct Task {
   const i32* begin;
@@ -71,6 +66,7 @@ constexpr const char* kCpuTask = R"(struct Task {
   u8* scratch;
   u32 iteration;
   const u32* abort;
+  runtime::Fault* fault;
 };
 )";
 constexpr const char* kCudaTask = "using Task = runtime::Frame;\n";
@@ -144,9 +140,10 @@ constexpr const char* kCpuWorker = R"(
 extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::runtime::Launch* launch,
                                                                unsigned worker) {
   using namespace megalith;
-  runtime::worker_run(*launch, worker, [launch](const runtime::TaskRecord& task, void* const* operands,
-                                                runtime::u8* scratch, runtime::u32 iteration) {
-    kernels::run_task(task.body, {task.begin, task.end, operands, scratch, iteration, &launch->control->abort});
+  runtime::Fault* const fault = &launch->status[worker].fault;
+  runtime::worker_run(*launch, worker, [launch, fault](const runtime::TaskRecord& task, void* const* operands,
+                                                       runtime::u8* scratch, runtime::u32 iteration) {
+    kernels::run_task(task.body, {task.begin, task.end, operands, scratch, iteration, &launch->control->abort, fault});
   });
 }
 )";
@@ -191,24 +188,51 @@ void take_scratch_into_area(EmittedSource& source) {
 
 graph::BodyQuery query_of(const graph::LoweredKernel& lowered) {
   graph::BodyQuery query{{}, lowered.binding.sizes};
-  for (const graph::Operand& operand : lowered.op->operands)
-    query.dtypes[operand.name] = *lowered.kernel.find_tensor(operand.name)->dtype;
+  for (const loop::TensorArgument* operand : operands_of(lowered)) query.dtypes[operand->name] = *operand->dtype;
   return query;
 }
 
 std::string kernel_info(const Dialect& dialect, const EmittedSource& source, const std::vector<std::string>& names) {
+  std::vector<std::string> checks;  // of each body [what, value] for each
+  for (const std::vector<CheckText>& of_body : source.checks) {
+    std::vector<std::string> texts;
+    for (const CheckText& text : of_body)
+      texts.push_back(fmt::format("[{}, {}]", json_quote(text.what), json_quote(text.value)));
+    checks.push_back(fmt::format("[{}]", fmt::join(texts, ", ")));
+  }
   return fmt::format(
       "{{\"version\": \"" MEGALITH_VERSION
-      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, \"bodies\": [{}]}}",
+      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, \"bodies\": [{}], "
+      "\"checks\": [{}]}}",
       dialect.target, source.scratch_bytes, source.area_bytes, source.stream_rows,
-      names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")));
+      names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")), fmt::join(checks, ", "));
+}
+
+// A frame that is too large is an error; compilers name the warning, which has its size from a flag, each in its way.
+std::string small_frames() {
+  return fmt::format(
+      "#if defined(__clang__)\n#pragma clang diagnostic error \"-Wframe-larger-than\"\n#else\n#pragma GCC diagnostic "
+      "error \"-Wframe-larger-than={}\"\n#endif\n\n",
+      kMostFrameBytes);
 }
 
 }  // namespace
 
 std::vector<std::string> cpu_compile_flags() {
-  return {"-std=c++20",        "-O3", "-fPIC", "-shared", "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno",
-          "-fno-trapping-math"};
+  // An array that would jump over the end of the stack stops there; tables of addresses cannot be written to.
+  return {"-std=c++20",
+          "-O3",
+          "-fPIC",
+          "-shared",
+          "-fopenmp-simd",
+          "-ffp-contract=off",
+          "-fno-math-errno",
+          "-fno-trapping-math",
+          "-fstack-clash-protection",
+          "-Wl,-z,relro,-z,now,-z,noexecstack",
+          fmt::format("-Wframe-larger-than={}", kMostFrameBytes),
+          "-Werror=vla",
+          "-Werror=alloca"};
 }
 
 std::vector<std::string> cuda_compile_flags(const std::string& architecture) {
@@ -241,6 +265,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
   std::map<const graph::TunedBody*, std::string> texts;  // the namespaces of those that came with operators
   bool watches = false;
   for (const graph::LoweredKernel& lowered : kernels) {
+    check_names(lowered);
     names.push_back(lowered.name);
     const loop::Kernel bound = loop::bind(lowered.kernel, lowered.binding);
     MEGALITH_CHECK(lowered.body || !lowered.kernel.opaque,
@@ -250,19 +275,33 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
     contents += fmt::format("//   {:<24} {}\n", lowered.name,
                             !lowered.body                ? "generated"
                             : lowered.body->text.empty() ? "kernels/" + dialect.target + "/" + lowered.body->file
-                                                         : lowered.body->file);
+                                                         : comment_text(lowered.body->file));
     bodies += fmt::format("// ---- {} {:->{}}\n", lowered.name, "",
                           std::max<int>(4, 110 - static_cast<int>(lowered.name.size())));
-    bodies += commented(loop::print(lowered.kernel));
-    bodies += write_arguments_struct(lowered, bound) + "\n" + write_arguments_function(lowered, bound) + "\n";
+    bodies += comment_lines(loop::print(lowered.kernel));
+    const bool comes_as_text = lowered.body && !lowered.body->text.empty();
+    const auto limited = [&](const std::function<void()>& work) { loop::with_isl_limit(lowered.op->name, work); };
+    GeneratedBody generated;
+    ArgumentExtras extras;
+    if (lowered.body && lowered.body->area_bytes && dialect.worker == Level::thread)
+      extras.scratch_bytes = lowered.body->area_bytes(query_of(lowered));
+    limited([&] {
+      if (!lowered.body) generated = generate_body(lowered, bound, dialect);
+      result.checks.push_back(!lowered.body   ? generated.checks
+                              : comes_as_text ? checks_of_views(lowered)
+                                              : checks_of_operands(lowered));
+      extras.has_checks = !result.checks.back().empty();
+      bodies += write_arguments_struct(lowered, bound, extras) + "\n" +
+                write_arguments_function(lowered, bound, extras, dialect) + "\n";
+    });
     if (lowered.body) {
-      const bool comes_as_text = !lowered.body->text.empty();
       embedder.add(comes_as_text ? "kernels/view.h" : "kernels/" + dialect.target + "/" + lowered.body->file);
       if (comes_as_text && texts.emplace(lowered.body, lowered.name + "_body").second)
         bodies += write_body_text(*lowered.body, texts.at(lowered.body));
-      if (comes_as_text) bodies += write_views(lowered) + "\n";
+      if (comes_as_text) limited([&] { bodies += write_views(lowered) + "\n"; });
       watches |= lowered.body->watched;
-      if (lowered.body->area_bytes)
+      result.scratch_bytes = std::max(result.scratch_bytes, extras.scratch_bytes);
+      if (lowered.body->area_bytes && dialect.worker == Level::block)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
       if (lowered.body->streamed)
         result.stream_rows =
@@ -280,21 +319,21 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                             comes_as_text ? texts.at(lowered.body) + "::" + lowered.body->name : lowered.body->name,
                             comes_as_text ? fmt::format("{}_views({})", lowered.name, arguments) : arguments);
     } else {
-      const GeneratedBody body = generate_body(lowered, bound, dialect);
-      bodies += body.text + "\n";
-      result.scratch_bytes = std::max(result.scratch_bytes, body.scratch_bytes);
+      bodies += generated.text + "\n";
+      result.scratch_bytes = std::max(result.scratch_bytes, generated.scratch_bytes);
     }
   }
 
   result.text = fmt::format("// A persistent kernel written by Megalith " MEGALITH_VERSION
                             ": {}\n//\n// Bodies, in the order of the switch at "
                             "the end:\n{}//\n// To compile by hand: {}\n\n",
-                            commented(title).substr(3, commented(title).size() - 4), contents, compile_command);
+                            comment_text(title), contents, compile_command);
   if (dialect.worker == Level::block) {
     take_scratch_into_area(result);
     result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n#define MEGALITH_STREAM_ROWS {}\n\n", result.area_bytes,
                                result.stream_rows);
   }
+  if (dialect.worker == Level::thread) result.text += small_frames();
   if (watches) result.text += "#define MEGALITH_WATCH_VIEWS\n\n";
   result.text += embedder.text();
   // g++ cannot see that a value which is set under one condition is read under the same one.

@@ -6,20 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "megalith/codegen/check_text.h"
 #include "megalith/graph/lower.h"
 
 namespace megalith::codegen {
 
 struct EmittedSource {
   std::string text;
-  int64_t scratch_bytes = 0;  // per worker, for temporaries that are too large for registers and stack
+  int64_t scratch_bytes = 0;  // per worker, for what is too large for registers and stack
   int64_t area_bytes = 0;     // of shared memory, per worker: what bodies for a GPU work in
   int64_t stream_rows = 0;    // of activations, at most, that bodies multiply with weights from a stream
+  std::vector<std::vector<CheckText>> checks;  // per body, by number (checks.h)
 };
 
 /// The source exports
 ///   extern "C" void megalith_worker(const megalith::runtime::Launch* launch, unsigned worker);
-///   extern "C" const char megalith_kernel_info[];   // JSON: version, bodies' names, scratch_bytes
+///   extern "C" const char megalith_kernel_info[];   // JSON: version, bodies' names, scratch_bytes, checks
 /// `title` (the graph's name, sizes, anything for the reader) goes into the comment at the top.
 /// Every kernel needs a body: UserError naming an opaque one without a hand-tuned body for the CPU.
 EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const std::string& title);
@@ -42,10 +44,15 @@ std::vector<std::string> cuda_compile_flags(const std::string& architecture);
 /// Shared memory that a block may have on an architecture ("sm_90a"), in bytes.
 int64_t cuda_shared_bytes(const std::string& architecture);
 
+/// The largest frame that a function of a kernel for a CPU may have: workers' stacks are small (runtime/worker_thread.h).
+/// Larger ones, and arrays whose size is only known when it runs, are errors of the compiler.
+inline constexpr int64_t kMostFrameBytes = 128 << 10;
+
 /// The flags that the source is written for, beside -march. Results depend on no tile, worker or batch because each sum
 /// has one order, written out; so the compiler must not fuse or reorder on its own: multiply-adds are fused where the
 /// source says fma() and nowhere else (-ffp-contract=off), and nothing may imply -ffast-math. Without errno and traps,
-/// which nobody reads, square roots and choices vectorise.
+/// which nobody reads, square roots and choices vectorise. Frames are as small as kMostFrameBytes says, and one of more
+/// than a page is touched page by page, so that a stack that is too small ends in its guard page and nowhere else.
 std::vector<std::string> cpu_compile_flags();
 
 }  // namespace megalith::codegen

@@ -105,7 +105,9 @@ Type ExpressionWriter::natural(const Expr& expr) const {
   const std::string& name = expr.name;
   if (loop::is_dtype_name(name))
     return name == "i32" || name == "i8" ? Type::i32 : name == "i64" ? Type::i64 : Type::f32;
-  if (is_comparison(name) || is_logic(name)) return Type::truth;
+  if (is_comparison(name) || is_logic(name) || name == "is_inside" || name == "is_nonzero") return Type::truth;
+  if (name == "inside") return Type::i64;
+  if (name == "nonzero") return natural(expr.args[0]) == Type::f32 ? Type::f32 : Type::i64;
   static const std::set<std::string> of_arguments = {"+", "-", "*", "//", "mod", "neg", "min", "max", "abs", "if"};
   if (!of_arguments.contains(name)) return Type::f32;
   for (size_t i = name == "if" ? 1 : 0; i < expr.args.size(); ++i)
@@ -116,7 +118,9 @@ Type ExpressionWriter::natural(const Expr& expr) const {
 ExpressionWriter::Text ExpressionWriter::convert(Text text, Type want) const {
   if (text.type == want || (text.type == Type::truth && want != Type::f32)) return text;
   if (want == Type::truth) return {text.text + " != 0", kEqual, Type::truth};
-  return {fmt::format("{}({})", type_name(want), text.text), kPrimary, want};
+  // C++ leaves open what a float becomes that no whole number of the type is near to.
+  const bool ends_at_edges = text.type == Type::f32 && want != Type::f32;
+  return {fmt::format("{}{}({})", ends_at_edges ? "to_" : "", type_name(want), text.text), kPrimary, want};
 }
 
 std::string ExpressionWriter::write(const Expr& expr, Type want, int precedence) const {
@@ -220,10 +224,16 @@ bool ExpressionWriter::is_nonnegative(const Expr& expr) const {
     if (term.coefficient < 0) return false;
     const Expr& atom = term.atom;
     const bool known = atom.kind == Expr::Kind::name && context_.nonnegative.contains(atom.name);
-    const bool remainder = atom.kind == Expr::Kind::call && atom.name == "mod";
-    if (!known && !remainder) return false;
+    const bool remainder = atom.kind == Expr::Kind::call && atom.name == "mod" && is_positive(atom.args[1]);
+    const bool checked = atom.kind == Expr::Kind::call && atom.name == "inside";
+    if (!known && !remainder && !checked) return false;
   }
   return true;
+}
+
+bool ExpressionWriter::is_positive(const Expr& expr) {
+  const auto value = loop::constant_value(expr);
+  return value && *value > 0;
 }
 
 ExpressionWriter::Text ExpressionWriter::natural_text(const Expr& expr) const {
@@ -256,8 +266,19 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
   if (loop::is_dtype_name(name)) {
     if (name == "bf16" || name == "f16")  // rounds, and goes on in f32
       return {fmt::format("to_f32(to_{}({}))", name, write(expr.args[0], Type::f32)), kPrimary, Type::f32};
-    return convert(natural_text(expr.args[0]), type);
+    const Text value = natural_text(expr.args[0]);
+    if (name == "i8" || (name == "i32" && value.type == Type::i64))  // ends at the edges of the type
+      return {fmt::format("to_{}({})", name, value.text), kPrimary, type};
+    return convert(value, type);
   }
+  if (name == "inside" || name == "is_inside")
+    return {fmt::format("{}(args.faults, {}, {}, {})", name, write(expr.args[0], natural(expr.args[0])),
+                        write(expr.args[1], Type::i64), write(expr.args[2], Type::i64)),
+            kPrimary, type};
+  if (name == "nonzero" || name == "is_nonzero")
+    return {fmt::format("{}(args.faults, {}, {})", name, write(expr.args[0], natural(expr.args[0])),
+                        write(expr.args[1], Type::i64)),
+            kPrimary, type};
   if (is_comparison(name)) {
     const bool floats = natural(expr.args[0]) == Type::f32 || natural(expr.args[1]) == Type::f32;
     const int precedence = name == "==" || name == "!=" ? kEqual : kCompare;
@@ -295,7 +316,8 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
                           write(expr.args[1], Type::f32, kUnary)),
               kAdd, Type::f32};
     }
-    if (is_nonnegative(expr.args[0])) return binary(name == "//" ? "/" : "%", Type::i64, kMultiply, Type::i64);
+    if (is_nonnegative(expr.args[0]) && is_positive(expr.args[1]))
+      return binary(name == "//" ? "/" : "%", Type::i64, kMultiply, Type::i64);
     return {fmt::format("{}({}, {})", name == "//" ? "floord" : "mod", write(expr.args[0], Type::i64),
                         write(expr.args[1], Type::i64)),
             kPrimary, Type::i64};

@@ -74,6 +74,7 @@ class ExpressionWriter {
     std::vector<std::string> guards;     // of the domain
     std::vector<loop::Expr> conditions;  // that did not become bounds
     bool bounded_by_data = false;
+    bool may_be_empty = false;  // as far as the domain goes
   };
   std::vector<Reduction> reductions(const loop::Expr& reduce) const;
   /// True if the terms of a sum (or max, min) over `iname` are worth forming 16 at a time: all that it reads lies side
@@ -92,6 +93,7 @@ class ExpressionWriter {
   Text reduce_text(const loop::Expr& expr) const;
   Text convert(Text text, Type want) const;
   bool is_nonnegative(const loop::Expr& expr) const;
+  static bool is_positive(const loop::Expr& expr);
 
   const BodyContext& context_;
   mutable std::vector<std::string> scope_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megalith/codegen/block.h"
+#include "megalith/codegen/checks.h"
 #include "megalith/codegen/columns.h"
 #include "megalith/loop/function.h"
 
@@ -59,7 +60,9 @@ std::string Hoister::name_for(const Expr& expr) const {
       if (one.size() == 1) name += "_" + one;
     return name;
   }
-  if (expr.kind == Expr::Kind::call && loop::is_dtype_name(expr.name)) return name_for(expr.args[0]);
+  if (expr.kind == Expr::Kind::call &&
+      (loop::is_dtype_name(expr.name) || expr.name == "inside" || expr.name == "nonzero"))
+    return name_for(expr.args[0]);
   std::string name = "value";
   if (expr.kind == Expr::Kind::reduce) name = expr.reduce == loop::ReduceOp::sum ? "sum" : "extreme";
   if (expr.kind == Expr::Kind::call && std::isalpha(static_cast<unsigned char>(expr.name[0])) && expr.name != "if")
@@ -102,7 +105,8 @@ int Hoister::level_of(const Expr& expr) const {
                          std::ranges::any_of(block.named, [&](const Block::Named& value) {
                            return std::ranges::find(names, value.name) != names.end();
                          });
-    if (depends || (block.guarded && reads_computed_place(expr)) || (block.strict && reads_tensor(expr)))
+    if (depends || (block.guarded && reads_computed_place(expr)) || (block.strict && reads_tensor(expr)) ||
+        ((block.guarded || block.strict || block.may_be_empty) && has_check(expr)))
       return static_cast<int>(level);
   }
   return 0;
@@ -172,8 +176,9 @@ void Hoister::visit(Expr& expr, const Position& position) {
       position.bound, [&](const std::string& iname) { return std::ranges::find(names, iname) != names.end(); });
   if (!moves && worth(expr, worth)) {
     const int level = level_of(expr);
-    const bool stays_safe =
-        (!position.guarded || !reads_computed_place(expr)) && (!position.strict || !reads_tensor(expr));
+    const bool stays_safe = (!position.guarded || !reads_computed_place(expr)) &&
+                            (!position.strict || !reads_tensor(expr)) &&
+                            (!(position.guarded || position.strict || position.may_be_empty) || !has_check(expr));
     if ((level < depth || !position.bound.empty()) && stays_safe) {
       name_value(expr, level);
       return;
@@ -183,6 +188,11 @@ void Hoister::visit(Expr& expr, const Position& position) {
   if (expr.kind == Expr::Kind::reduce) {
     Position inside = position;
     inside.bound.insert(inside.bound.end(), expr.inames.begin(), expr.inames.end());
+    if (has_check(expr)) {
+      writer_.set_scope(scope_);
+      for (const ExpressionWriter::Reduction& one : writer_.reductions(expr))
+        inside.may_be_empty = inside.may_be_empty || one.may_be_empty;
+    }
     if (expr.args.size() > 1) {
       visit(expr.args[1], inside);
       for (const Expr& condition : conjuncts(expr.args[1])) {
@@ -209,7 +219,9 @@ void Hoister::forget(const std::string& tensor) {
     for (Block::Named& value : block.named) value.stale = value.stale || reads(value.value, reads);
 }
 
-void Hoister::hoist(Expr& expr, std::vector<std::string> bound) { visit(expr, {std::move(bound), false, false}); }
+void Hoister::hoist(Expr& expr, std::vector<std::string> bound, bool strict) {
+  visit(expr, {std::move(bound), false, strict, false});
+}
 
 void Hoister::hoist_reads(Expr& expr) {
   if (expr.kind == Expr::Kind::subscript && context_.places.of.at(expr.name).where != Place::Where::scalar) {

@@ -5,6 +5,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/codegen/linear.h"
+#include "megalith/codegen/source_text.h"
 
 namespace megalith::codegen {
 
@@ -91,21 +92,19 @@ Place plan_temporary(const Kernel& kernel, Place place, const std::vector<int64_
 
 bool is_taken_name(const std::string& name) {
   static const std::set<std::string> taken = {
-      // C++
-      "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const",
-      "constexpr", "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern",
-      "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new",
-      "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "requires",
-      "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try",
-      "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
-      // the prelude
-      "bf16", "f16", "f32", "f64", "i8", "i32", "i64", "u8", "u16", "u32", "u64", "to_f32", "to_bf16", "to_f16",
-      "floord", "mod", "min", "max", "clamp", "abs", "fma", "floor", "sqrt", "rsqrt", "exp", "log", "tanh", "sin",
-      "cos", "pow", "kInfinity", "kLanes", "kColumns", "fold", "argmax", "sum_in_lanes", "max_in_lanes", "min_in_lanes",
-      "sum_columns", "kLowest", "kHighest", "args", "acc", "total", "batch", "runtime", "thread", "warp", "block_sum",
-      "block_max", "block_min", "block_argmax", "block_store", "block_sync", "warp_sum", "warp_max", "warp_min",
-      "warp_argmax", "warp_store", "warp_sync", "kThreads", "kWarps"};
-  return taken.contains(name);
+      // of the prelude
+      "bf16",         "f16",          "f32",          "f64",         "i8",         "i32",      "i64",
+      "u8",           "u16",          "u32",          "u64",         "to_f32",     "to_bf16",  "to_f16",
+      "floord",       "mod",          "min",          "max",         "clamp",      "abs",      "fma",
+      "floor",        "sqrt",         "rsqrt",        "exp",         "log",        "tanh",     "sin",
+      "cos",          "pow",          "kInfinity",    "kLanes",      "kColumns",   "fold",     "argmax",
+      "sum_in_lanes", "max_in_lanes", "min_in_lanes", "sum_columns", "kLowest",    "kHighest", "args",
+      "acc",          "total",        "batch",        "runtime",     "thread",     "warp",     "block_sum",
+      "block_max",    "block_min",    "block_argmax", "block_store", "block_sync", "warp_sum", "warp_max",
+      "warp_min",     "warp_argmax",  "warp_store",   "warp_sync",   "kThreads",   "kWarps",   "inside",
+      "is_inside",    "nonzero",      "is_nonzero",   "to_i8",       "to_i32",     "to_i64",   "FaultNote",
+      "note_fault",   "Places",       "places"};
+  return taken.contains(name) || is_word_of_cpp(name);
 }
 
 Places plan_places(const Kernel& kernel, const std::map<std::string, int64_t>& sizes, const std::vector<NestNode>& nest,

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
+#include "megalith/codegen/checks.h"
 #include "megalith/codegen/columns.h"
 #include "megalith/codegen/expression.h"
 
@@ -65,13 +66,18 @@ std::vector<ExpressionWriter::Reduction> ExpressionWriter::reductions(const Expr
     const loop::LoopBounds found = loop::loop_bounds(domain, iname, outer);
     Reduction reduction;
     std::vector<std::string> lower = found.lower, upper = found.upper;
+    const isl::set around = implemented;
     implemented = loop::enter_loop(implemented, found);
     reduction.guards = loop::guards(domain, implemented);
     implemented = implemented.intersect(domain);
+    reduction.may_be_empty = loop::may_be_empty(implemented, around);
 
     for (const Expr& condition : conditions) {
       if (owner(condition) != r) continue;
-      const auto bound = condition_bound(condition, iname);
+      // A condition with a check holds only behind those before it: it may not move to where the loop begins.
+      const bool stays =
+          has_check(condition) && (reduction.may_be_empty || !same_expression(condition, conditions.front()));
+      const auto bound = stays ? std::nullopt : condition_bound(condition, iname);
       if (!bound) {
         reduction.conditions.push_back(condition);
         continue;

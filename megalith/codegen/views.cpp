@@ -30,6 +30,7 @@ struct Range {
 using Slice = std::vector<std::string>;
 struct Slices {
   std::map<std::string, std::vector<Slice>> lo, hi;
+  std::map<std::string, unsigned> checked;  // a bit for each dimension whose subscript data decides
 };
 
 class SliceFinder {
@@ -60,6 +61,7 @@ class SliceFinder {
     lo.resize(access.args.size());
     hi.resize(access.args.size());
     for (size_t d = 0; d < access.args.size(); ++d) {
+      if (!loop::is_affine(kernel_, access.args[d])) slices_.checked[access.name] |= 1u << d;
       const Range range = range_of(access.args[d], domain, *tensor, d);
       for (auto [slice, text] : {std::pair{&lo[d], range.lo}, std::pair{&hi[d], range.hi}})
         if (std::ranges::find(*slice, text) == slice->end()) slice->push_back(text);
@@ -80,7 +82,7 @@ class SliceFinder {
     const auto form = loop::interval_form(index, domains_.inames());
     // What data decides, or what is no sum of inames, may be anywhere.
     if (!form || std::ranges::any_of(form->terms, [](const auto& term) { return term.variable < 0; }))
-      return {"0", fmt::format("{}", *loop::constant_value(tensor.shape[d]) - 1)};
+      return {"0", last_index(tensor, d)};
     Range result{fmt::format("{}", form->constant), fmt::format("{}", form->constant)};
     for (const auto& term : form->terms) {
       Range range = iname_range(domains_.inames()[static_cast<size_t>(term.variable)], domain);
@@ -91,16 +93,25 @@ class SliceFinder {
     return result;
   }
 
+  // Of a dimension that is a dynamic size, as it is now.
+  std::string last_index(const loop::TensorArgument& tensor, size_t d) const {
+    const loop::Expr& extent = lowered_.kernel.find_tensor(tensor.name)->shape[d];
+    for (const loop::Parameter& parameter : lowered_.kernel.parameters)
+      if (parameter.dynamic && extent.kind == loop::Expr::Kind::name && extent.name == parameter.name)
+        return fmt::format("args.{} - 1", parameter.name);
+    return fmt::format("{}", *loop::constant_value(tensor.shape[d]) - 1);
+  }
+
   static std::string add_term(const std::string& sum, int64_t coefficient, const std::string& value) {
     const std::string term = coefficient == 1 ? value : fmt::format("{} * {}", coefficient, value);
     return sum == "0" ? term : fmt::format("{} + {}", sum, term);
   }
 };
 
-std::string view_type(const graph::LoweredKernel& lowered, const loop::TensorArgument& tensor) {
+std::string view_type(const graph::LoweredKernel& lowered, const loop::TensorArgument& tensor, unsigned checked) {
   const loop::Kernel bound = loop::bind_sizes(lowered.kernel, lowered.binding);  // dynamic sizes at their largest
-  std::string type =
-      fmt::format("View<{}{}", tensor.role == loop::Role::input ? "const " : "", element_type(*tensor.dtype));
+  std::string type = fmt::format("View<{}{}, {}", tensor.role == loop::Role::input ? "const " : "",
+                                 element_type(*tensor.dtype), checked);
   for (const loop::Expr& extent : bound.find_tensor(tensor.name)->shape) type += ", " + loop::print(extent);
   return type + ">";
 }
@@ -114,24 +125,49 @@ constexpr const char* kMeaning = "a_task_cannot_know_which_worker_runs_it";
 
 }  // namespace
 
+std::vector<CheckText> checks_of_views(const graph::LoweredKernel& lowered) {
+  const Slices slices = SliceFinder(lowered).find();
+  std::vector<CheckText> texts;
+  for (const graph::Operand& operand : lowered.op->operands) {
+    if (!slices.checked.contains(operand.name)) continue;
+    const char* const verb = operand.role == loop::Role::input    ? "reads"
+                             : operand.role == loop::Role::output ? "writes"
+                                                                  : "reads or writes";
+    for (size_t d = 0; d < operand.shape.size(); ++d)
+      texts.push_back(
+          {fmt::format("{} {}[{}]", verb, operand.name, fmt::join(operand.shape, ", ")), fmt::format("number {}", d)});
+  }
+  return texts;
+}
+
 std::string write_views(const graph::LoweredKernel& lowered) {
   const std::string& name = lowered.name;
   const Slices slices = SliceFinder(lowered).find();
+  size_t num_checks = 0;
   std::string text = fmt::format("struct {}_task {{\n", name), fields;
   for (const graph::Operand& operand : lowered.op->operands) {
     const loop::TensorArgument& tensor = *lowered.kernel.find_tensor(operand.name);
     const std::string member = member_name(tensor.name);
     std::vector<std::string> extents, begin, end;
     for (const loop::Expr& extent : tensor.shape) extents.push_back(loop::print(extent));
-    text += fmt::format("  {} {};  // ({})\n", view_type(lowered, tensor), member, fmt::join(extents, ", "));
+    const auto checked = slices.checked.find(tensor.name);
+    text += fmt::format("  {} {};  // ({})\n",
+                        view_type(lowered, tensor, checked == slices.checked.end() ? 0 : checked->second), member,
+                        fmt::join(extents, ", "));
+    std::string checks;
+    if (checked != slices.checked.end()) {
+      checks = fmt::format("args.faults, {}", num_checks);
+      num_checks += tensor.shape.size();
+    }
     if (const auto found = slices.lo.find(tensor.name); found != slices.lo.end())
       for (size_t d = 0; d < found->second.size(); ++d) {
         begin.push_back(join_bounds(found->second[d], "min"));
         end.push_back(join_bounds(slices.hi.at(tensor.name)[d], "max") + " + 1");
       }
-    fields += fmt::format("      .{0} = {{.data = args.{0}, .begin = {{{1}}}, .end = {{{2}}}{3}}},\n", member,
-                          fmt::join(begin, ", "), fmt::join(end, ", "),
-                          lowered.body->watched ? fmt::format(", .name = \"{}\"", tensor.name) : "");
+    fields +=
+        fmt::format("      .{0} = {{.data = args.{0}, .begin = {{{1}}}, .end = {{{2}}}, .checks = {{{3}}}{4}}},\n",
+                    member, fmt::join(begin, ", "), fmt::join(end, ", "), checks,
+                    lowered.body->watched ? fmt::format(", .name = \"{}\"", tensor.name) : "");
   }
   for (const loop::Parameter& parameter : lowered.kernel.parameters) {
     if (!parameter.dynamic) {

@@ -3,10 +3,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "megalith/codegen/check_text.h"
 #include "megalith/graph/lower.h"
 
 namespace megalith::codegen {
+
+/// The checks that views make by themselves: of each operand with a subscript that data decides one for each dimension.
+std::vector<CheckText> checks_of_views(const graph::LoweredKernel& lowered);
 
 /// struct NAME_task, with a view per operand, sizes, attributes, and the range of every task axis; and the function
 /// NAME_task NAME_views(const NAME_args&) that makes one.

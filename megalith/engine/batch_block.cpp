@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "megalith/base/error.h"
 #include "megalith/kernels/batch.h"
 #include "megalith/kernels/cpu/advance.h"
 
@@ -43,17 +44,24 @@ class Pages {
 // What `advance` does behind each iteration is done for the first one here: no kernel reads all weights once only to lay
 // out rows.
 struct Rows {
-  int64_t N, S, T_largest;
+  struct Checks {
+    static constexpr uint32_t requests = 0;
+  };
+  kernels::FaultNote faults;
+  int64_t N, S, T_largest, R_largest;
   int32_t *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start, *sample_row,
       *sample_request;
 };
 void lay_out_first_rows(const graph::Graph& graph, const MemoryMap& memory) {
   const auto of = [&](const char* name) { return memory.get<int32_t>(name); };
   const auto size = [&](const char* name, size_t d) { return graph.tensor(graph.find(name)).shape[d].size; };
-  const Rows rows = {size("requests", 0), size("history", 1), size("row_token", 0), of("requests"),
-                     of("history"),       of("counts"),       of("row_token"),      of("row_request"),
-                     of("row_position"),  of("row_start"),    of("sample_row"),     of("sample_request")};
+  runtime::Fault fault{};
+  const Rows rows = {
+      {&fault},           size("requests", 0), size("history", 1), size("row_token", 0), size("sample_request", 0),
+      of("requests"),     of("history"),       of("counts"),       of("row_token"),      of("row_request"),
+      of("row_position"), of("row_start"),     of("sample_row"),   of("sample_request")};
   const int32_t count = kernels::plan_rows(rows);
+  MEGALITH_ASSERT(fault.found == 0, "[batch] the first rows do not fit: {} of {}", fault.value, fault.extent);
   for (int32_t row = 0; row < count; ++row) rows.row_token[row] = kernels::row_token_of(rows, row);
 }
 

@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <span>
 #include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
+#include "megalith/engine/memory_report.h"
 #include "megalith/engine/token_stream.h"
 #include "megalith/jit/cuda/driver.h"
+#include "megalith/model/rope.h"
+#include "megalith/model/weight_names.h"
+#include "megalith/runtime/memory.h"
 #include "megalith/runtime/topology.h"
 #include "megalith/task/partition.h"
 
@@ -19,16 +24,28 @@ namespace {
 
 std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& config, const EngineOptions& options) {
   std::vector<int> ids = config.eos_token_ids;
-  ids.insert(ids.end(), options.stop_tokens.begin(), options.stop_tokens.end());
   if (!options.dummy_weights)
     for (int id : generation_config_read(folder).eos_token_ids) ids.push_back(id);
+  // Files and tokenizers may name more tokens than the model has; it never makes them.
+  const auto is_unknown = [&](int id) { return id < 0 || id >= config.vocab_size; };
+  std::erase_if(ids, is_unknown);
+  if (ids.empty() && options.end_token) ids.push_back(*options.end_token);
+  ids.insert(ids.end(), options.stop_tokens.begin(), options.stop_tokens.end());
+  std::erase_if(ids, is_unknown);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 
 bool is_weight(const graph::Tensor& tensor) {
-  return tensor.kind == graph::TensorKind::constant && tensor.name != "rope.cos" && tensor.name != "rope.sin";
+  return tensor.kind == graph::TensorKind::constant && !is_rope_table(tensor);
+}
+
+// Before anything is compiled, read or allocated. A GPU's own check comes with its plan (make_cuda_machine).
+void check_memory(const graph::Graph& graph, const DecoderOptions& options, bool made_up) {
+  const std::string report =
+      memory_report(host_memory_needs(graph, options, made_up), runtime::memory_available_bytes());
+  if (!report.empty()) throw SystemError(fmt::format("[memory] {}", report));
 }
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
@@ -44,7 +61,7 @@ std::string trouble_text(const std::string& where) {
 
 void check_all(const std::vector<Request>& requests, const ModelConfig& config, const DecoderOptions& decoder,
                bool dummy_weights) {
-  MEGALITH_CHECK(!requests.empty(), "there is no prompt to go on from");
+  MEGALITH_CHECK(!requests.empty(), "there is no prompt to continue");
   MEGALITH_CHECK(static_cast<int64_t>(requests.size()) <= decoder.max_requests,
                  "{} prompts in one batch, but the kernel was compiled for {} (--max-batch)", requests.size(),
                  decoder.max_requests);
@@ -54,8 +71,8 @@ void check_all(const std::vector<Request>& requests, const ModelConfig& config, 
     const auto length = static_cast<int64_t>(request.prompt.size());
     MEGALITH_CHECK(length > 0, "prompt {} is empty: give at least one token", r + 1);
     MEGALITH_CHECK(length < decoder.max_seq_len,
-                   "prompt {} has {} tokens, but a text may have {} (--max-seq-len) and needs room for one more", r + 1,
-                   length, decoder.max_seq_len);
+                   "prompt {} has {} tokens, but a sequence may have {} (--max-seq-len) and needs room for one more",
+                   r + 1, length, decoder.max_seq_len);
     MEGALITH_CHECK(request.max_new_tokens >= 1, "request {} asks for {} new tokens, want at least 1", r + 1,
                    request.max_new_tokens);
     MEGALITH_CHECK(request.cached_tokens == 0 || dummy_weights,
@@ -118,7 +135,7 @@ void check_requests(const std::string& folder, const EngineOptions& options, con
   check_all(requests, config, decoder.resolved(config), options.dummy_weights);
 }
 
-Engine::Engine(const std::string& folder, const EngineOptions& options)
+Engine::Engine(const std::string& folder, const EngineOptions& options) try
     : dummy_weights_(options.dummy_weights),
       config_(config_read(folder)),
       stop_tokens_(find_stop_tokens(folder, config_, options)),
@@ -126,16 +143,17 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
   decoder_options_ = options.decoder;
   decoder_options_.target = jit::target_with_architecture(options.target);  // what is fused depends on it
   if (!options.dummy_weights) {
-    weights_ = Weights::open(folder);
+    weights_ = open_weights(folder, config_);
     decoder_options_.weight_dtypes = weight_dtypes(*weights_, config_.dtype);
   }
   decoder_options_ = decoder_options_.resolved(config_);
   graph_ = std::make_unique<graph::Graph>(build_decoder(config_, decoder_options_));
+  if (!jit::is_cuda_target(options.target)) check_memory(*graph_, decoder_options_, dummy_weights_);
   if (weights_)
     memory_.bind_weights(*graph_, *weights_);
   else
     memory_.bind_random(*graph_, options.dummy_seed);
-  memory_.bind_rope(*graph_, config_);
+  memory_.bind_rope(*graph_, config_, decoder_options_.max_seq_len);
   kernel_ =
       jit::compile(*graph_, {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
   memory_.bind_states(*graph_, !jit::is_cuda_target(options.target));
@@ -145,6 +163,12 @@ Engine::Engine(const std::string& folder, const EngineOptions& options)
                  decoder_options_.max_stop_tokens);
   machine_ = jit::is_cuda_target(options.target) ? make_cuda_machine(*graph_, decoder_options_, kernel_, memory_)
                                                  : make_cpu_machine(*graph_, kernel_, memory_);
+  if (weights_) weights_->check_files();
+} catch (const std::bad_alloc&) { runtime::throw_out_of_memory(fmt::format("loading {}", folder)); }
+
+// A CPU reads some weights where they are mapped; a GPU has its copy.
+void Engine::check_weights() const {
+  if (weights_ && !jit::is_cuda_target(decoder_options_.target)) weights_->check_files();
 }
 
 void Engine::check(const std::vector<Request>& requests) const {
@@ -157,6 +181,7 @@ std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests
   for (const Request& request : requests)
     if (request.cached_tokens > 0)
       for (std::string& state : make_up_cache()) changed.push_back(std::move(state));
+  for (std::string& table : fit_rope(requests)) changed.push_back(std::move(table));
   return changed;
 }
 
@@ -180,8 +205,18 @@ std::string Engine::logits_trouble(const Generation& generation) const {
   for (size_t r = 0; r < generation.unsound_from.size(); ++r)
     if (const std::optional<size_t> first = generation.unsound_from[r])
       places.push_back(
-          fmt::format("{}from token {} on", is_batch ? fmt::format("of text {} ", r + 1) : "", *first + 1));
+          fmt::format("{}from token {} on", is_batch ? fmt::format("of sequence {} ", r + 1) : "", *first + 1));
   return places.empty() ? logits_trouble() : trouble_text(fmt::format(" {}", fmt::join(places, ", ")));
+}
+
+// Of a batch the longest prompt counts, as in transformers.
+std::vector<std::string> Engine::fit_rope(const std::vector<Request>& requests) {
+  size_t longest = 0;
+  for (const Request& request : requests) longest = std::max(longest, request.prompt.size());
+  const int64_t prompt = rope_prompt(config_, static_cast<int64_t>(longest));
+  if (prompt == std::exchange(rope_prompt_, prompt)) return {};
+  memory_.bind_rope(*graph_, config_, decoder_options_.max_seq_len, prompt);
+  return {"rope.cos", "rope.sin"};
 }
 
 std::vector<std::string> Engine::make_up_cache() {

@@ -34,6 +34,7 @@ struct EngineOptions {
   bool dummy_weights = false;  // random weights; only config.json is needed
   uint64_t dummy_seed = 0;
   std::vector<int> stop_tokens = {};  // end a text, beside those that the model's files name
+  std::optional<int> end_token = {};  // ends one if neither config.json nor generation_config.json names an end
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
 };
 
@@ -71,11 +72,14 @@ class Engine {
 
   /// Runs all requests as one batch until each has ended. `on_token` is called on this thread as tokens are made; what it
   /// throws ends the run. Threads that call at once take turns. UserError for an empty or too long prompt, a token outside
-  /// the vocabulary, more requests than max_requests.
+  /// the vocabulary, more requests than max_requests; SystemError if the checkpoint's files have become shorter meanwhile.
   Generation generate(const std::vector<Request>& requests,
                       const std::function<void(const TokenEvent&)>& on_token = {});
   /// Ends a generate() in progress within 100 ms plus the longest task. From any thread, and from a signal handler.
   void cancel() noexcept;
+
+  /// Those that end a text, by their ids.
+  const std::vector<int>& stop_tokens() const { return stop_tokens_; }
 
   /// Makes the next calls of generate() record when each task ran, for their newest `iterations` at least; 0: no
   /// longer. UserError where the target cannot.
@@ -118,6 +122,10 @@ class Engine {
   void check(const std::vector<Request>& requests) const;
   /// Readies the batch block for a run. The states that changed.
   std::vector<std::string> fill_block(const std::vector<Request>& requests);
+  /// SystemError if a file that weights are read from has become shorter.
+  void check_weights() const;
+  /// Fills the tables of RoPE again if these prompts want others. The tensors that changed.
+  std::vector<std::string> fit_rope(const std::vector<Request>& requests);
   /// Makes up a past for requests that begin with cached tokens: memory that was never written costs nothing to read.
   /// The states that changed, which are none the second time.
   std::vector<std::string> make_up_cache();
@@ -134,6 +142,7 @@ class Engine {
   std::unique_ptr<Machine> machine_;
   Turn turn_{"model"};
   bool cache_made_up_ = false;
+  int64_t rope_prompt_ = 0;  // what the tables of RoPE were filled for
 };
 
 }  // namespace megalith::engine

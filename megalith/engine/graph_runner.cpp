@@ -171,7 +171,7 @@ class CpuTarget : public GraphRunner::Target {
     std::memcpy(to, program_.address(tensor), static_cast<size_t>(graph_.tensor(tensor).bytes()));
   }
   int64_t bytes_held() const override {
-    int64_t bytes = program_.arena_bytes() + program_.packed_bytes();
+    int64_t bytes = program_.arena_bytes() + program_.scratch_bytes() + program_.packed_bytes();
     for (const runtime::Mapping& mapping : stacked_) bytes += mapping.bytes();
     return bytes;
   }
@@ -291,7 +291,7 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
     for (const std::string& part : tensor.parts) {
       const int64_t rows = memory_of(memory, part).rows;
       MEGALITH_CHECK(rows > 0 && rows % tensor.groups == 0,
-                     "\"{}\" has {} rows, which cannot be dealt in {} groups (\"{}\")", part, rows, tensor.groups,
+                     "\"{}\" has {} rows, which do not divide into {} groups (\"{}\")", part, rows, tensor.groups,
                      tensor.name);
       part_rows[tensor.name].push_back(rows);
       all_rows += rows;
@@ -309,7 +309,8 @@ GraphRunner::~GraphRunner() = default;
 
 void GraphRunner::run(uint32_t iterations) {
   MEGALITH_CHECK(iterations > 0 || graph_.stop_tensor(),
-                 "\"{}\" is to run until it stops, and has no stop word: say how many iterations", graph_.name());
+                 "\"{}\" is to run until it stops, and has no termination flag: say how many iterations",
+                 graph_.name());
   const TurnGuard turn(turn_, "run");
   target_->run(iterations);
 }

@@ -54,7 +54,7 @@ class GraphRunner {
   std::string trace();
   /// The same run as an HTML page that needs nothing else (runtime/profile_page.h).
   std::string page();
-  /// Bytes that the runner holds itself: the arena, packed or streamed weights, stacked constants.
+  /// Bytes that the runner holds itself: the arena, scratch of the workers, packed or streamed weights, stacked constants.
   int64_t bytes_held() const;
 
   /// What a target does; public for the two implementations only.

@@ -23,7 +23,7 @@ constexpr uint32_t kMailboxCapacity = 4096;
 class Machine {
  public:
   virtual ~Machine() = default;
-  /// Starts a run. `changed`: states whose bytes in the memory map the caller has changed since the last one.
+  /// Starts a run. `changed`: tensors whose bytes in the memory map the caller has changed since the last one.
   virtual void start(const std::vector<std::string>& changed) = 0;
   /// Whether wait() will not block.
   virtual bool finished() const = 0;

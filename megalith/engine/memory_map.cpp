@@ -27,8 +27,6 @@ namespace {
 // Of a file that is being read, so much at a time.
 constexpr int64_t kStretchBytes = 4 << 20;
 
-bool is_rope_table(const graph::Tensor& tensor) { return tensor.name == "rope.cos" || tensor.name == "rope.sin"; }
-
 // The quantised matrix whose scales these are, or nullptr.
 const graph::Tensor* scaled_by(const graph::Graph& graph, const graph::Tensor& tensor) {
   const std::string ending = graph::quant_scale_name("");
@@ -61,34 +59,17 @@ void fill_random(void* data, DType dtype, int64_t begin, int64_t end, float cent
   }
 }
 
-// What older exports wrote and every implementation computes for itself.
-bool is_leftover(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
-
-// Whether an output projection is the embedding once more, as some exports of tied models have it. A megabyte is enough
-// to tell: two that were trained apart differ everywhere.
-bool is_embedding_again(const Weights& weights, std::string_view name) {
-  constexpr size_t kEnough = 1 << 20;
-  const WeightTensor* const embedding = weights.find("model.embed_tokens.weight");
-  const WeightTensor* const head = weights.find(name);
-  if (!embedding || head->dtype != embedding->dtype || head->shape != embedding->shape) return false;
-  const size_t bytes = std::min(head->bytes.size(), kEnough);
-  return std::ranges::equal(head->bytes.first(bytes), embedding->bytes.first(bytes));
-}
-
 void refuse_surplus(const Weights& weights, const std::set<std::string>& used) {
   std::vector<std::string> surplus;
-  for (const std::string& name : weights.names()) {
-    if (used.contains(name) || is_leftover(name)) continue;
-    if (name == "lm_head.weight" && is_embedding_again(weights, name)) continue;
-    if (name.starts_with("model.") || name.starts_with("lm_head.")) surplus.push_back(fmt::format("\"{}\"", name));
-  }
+  for (const std::string& name : weights.names())
+    if (!used.contains(name)) surplus.push_back(fmt::format("\"{}\"", name));
   if (surplus.empty()) return;
   constexpr size_t kShown = 3;
   const size_t count = surplus.size();
   surplus.resize(std::min(count, kShown));
   throw UserError(fmt::format(
       "the model that config.json describes has no use for {} of the tensors in {}: {}{}; \"architectures\", "
-      "\"num_hidden_layers\" and \"tie_word_embeddings\" must be those of the weights",
+      "\"num_hidden_layers\", \"tie_word_embeddings\" and the biases must be those of the weights",
       count, weights.path(), fmt::join(surplus, ", "), count > kShown ? ", ..." : ""));
 }
 
@@ -98,6 +79,8 @@ bool is_kv_cache(const graph::Tensor& tensor) {
   return tensor.kind == graph::TensorKind::state &&
          (tensor.name.ends_with(".k_cache") || tensor.name.ends_with(".v_cache"));
 }
+
+bool is_rope_table(const graph::Tensor& tensor) { return tensor.name == "rope.cos" || tensor.name == "rope.sin"; }
 
 void* MemoryMap::allocate(int64_t bytes, const std::string& what) {
   mappings_.emplace_back(bytes, what);
@@ -198,15 +181,15 @@ void MemoryMap::bind_random(const graph::Graph& graph, uint64_t seed) {
   }
 }
 
-void MemoryMap::bind_rope(const graph::Graph& graph, const ModelConfig& config) {
-  const graph::Tensor& tensor = graph.tensor(graph.find("rope.cos"));
-  const int64_t positions = std::min(tensor.shape[0].size, config.max_position_embeddings);
-  const RopeTable table = rope_table(config, positions);
-  for (const char* name : {"rope.cos", "rope.sin"}) {
-    const std::vector<float>& values = std::strcmp(name, "rope.cos") == 0 ? table.cos : table.sin;
-    addresses_[name] = allocate(tensor.bytes(), "the rope tables");
-    std::memcpy(addresses_[name], values.data(), values.size() * sizeof(float));
-  }
+void MemoryMap::bind_rope(const graph::Graph& graph, const ModelConfig& config, int64_t max_seq_len,
+                          int64_t prompt_tokens) {
+  auto table = [&](const char* name) {
+    const graph::Tensor& tensor = graph.tensor(graph.find(name));
+    if (!addresses_.contains(name)) addresses_[name] = allocate(tensor.bytes(), "the rope tables");
+    return std::span(get<float>(name), static_cast<size_t>(tensor.num_elements()));
+  };
+  const std::span<float> cos = table("rope.cos"), sin = table("rope.sin");
+  rope_fill(cos, sin, config, max_seq_len, prompt_tokens);
 }
 
 void MemoryMap::bind_states(const graph::Graph& graph, bool written) {
@@ -217,7 +200,7 @@ void MemoryMap::bind_states(const graph::Graph& graph, bool written) {
   if (written && state_bytes_ > available)
     throw SystemError(
         fmt::format("[memory] the states, most of which are the KV cache, need {}, but {} are available; close "
-                    "something, or use a shorter context (--max-seq-len), fewer texts (--max-batch) or --num-pages",
+                    "something, or use a shorter context (--max-seq-len), fewer sequences (--max-batch) or --num-pages",
                     format_bytes(state_bytes_), format_bytes(available)));
   for (const graph::Tensor& tensor : graph.tensors())
     if (tensor.kind == graph::TensorKind::state)

@@ -3,12 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <ranges>
 #include <vector>
 
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/engine/memory_map.h"
+#include "megalith/graph/lower.h"
 
 namespace megalith::engine {
 
@@ -31,6 +33,11 @@ int64_t largest(const DecoderOptions& options, int64_t DecoderOptions::*option, 
   return end == values.begin() ? 0 : *std::ranges::prev(end);
 }
 
+// Sizes come from a configuration that nobody vouches for.
+void add(int64_t& sum, int64_t bytes) {
+  if (__builtin_add_overflow(sum, bytes, &sum)) sum = std::numeric_limits<int64_t>::max();
+}
+
 std::vector<std::string> advice_for(const DecoderOptions& options, int64_t pages) {
   if (options.max_pages > 0)
     return pages > 0 ? std::vector{fmt::format("--num-pages {}", pages)} : std::vector<std::string>{};
@@ -44,10 +51,31 @@ std::vector<std::string> advice_for(const DecoderOptions& options, int64_t pages
 
 }  // namespace
 
+int64_t MemoryNeeds::total() const {
+  int64_t sum = 0;
+  for (const int64_t bytes : {weights, kv_cache, activations, other}) add(sum, bytes);
+  return sum;
+}
+
+MemoryNeeds host_memory_needs(const graph::Graph& graph, const DecoderOptions& options, bool made_up) {
+  MemoryNeeds needs{.options = options, .on_gpu = false};
+  const std::vector<bool> packed = graph::packed_tensors(graph, "cpu");
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    const graph::Tensor& tensor = graph.tensors()[i];
+    if (tensor.kind == graph::TensorKind::state)
+      add(is_kv_cache(tensor) ? needs.kv_cache : needs.other, tensor.bytes());
+    else if (is_rope_table(tensor))
+      add(needs.other, tensor.bytes());
+    else if (tensor.kind == graph::TensorKind::constant && (made_up || packed[i] || tensor.quant_columns > 0))
+      add(needs.weights, tensor.bytes());  // others stay in their file
+  }
+  return needs;
+}
+
 MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& options, const task::TaskGraph& tasks,
-                         const runtime::StreamPlan& streams) {
+                         const runtime::StreamPlan& streams, int64_t scratch_bytes) {
   MemoryNeeds needs{.weights = streams.bytes(),
-                    .activations = tasks.arena_bytes,
+                    .activations = tasks.arena_bytes + scratch_bytes * static_cast<int64_t>(tasks.workers.size()),
                     .other = streams.largest_packed(graph) + streams.largest_table(),
                     .options = options};
   for (const task::Buffer& buffer : tasks.buffers)
@@ -64,18 +92,18 @@ MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& option
 }
 
 std::string memory_report(const MemoryNeeds& needs, int64_t free_bytes) {
-  const int64_t usable = free_bytes - kDriverBytes;
+  const int64_t usable = needs.on_gpu ? free_bytes - kDriverBytes : free_bytes;
   if (needs.total() <= usable) return "";
   std::string text = fmt::format(
-      "the model does not fit on the GPU: it needs {} (weights {}, KV cache {} for {}, activations {}, other {}) and "
-      "{} "
-      "for the driver, but {} are free",
-      format_bytes(needs.total()), format_bytes(needs.weights), format_bytes(needs.kv_cache),
+      "the model does not fit {}: it needs {} (weights {}, KV cache {} for {}, {}other {}){}, but {} are {}",
+      needs.on_gpu ? "on the GPU" : "into memory", format_bytes(needs.total()), format_bytes(needs.weights),
+      format_bytes(needs.kv_cache),
       needs.options.max_pages > 0
           ? fmt::format("{} pages of {} positions", needs.options.max_pages, needs.options.page_size)
           : fmt::format("{} x {} positions", needs.options.max_requests, needs.options.max_seq_len),
-      format_bytes(needs.activations), format_bytes(needs.other), format_bytes(kDriverBytes),
-      format_bytes(std::max<int64_t>(free_bytes, 0)));
+      needs.on_gpu ? fmt::format("activations {}, ", format_bytes(needs.activations)) : "", format_bytes(needs.other),
+      needs.on_gpu ? fmt::format(" and {} for the driver", format_bytes(kDriverBytes)) : "",
+      format_bytes(std::max<int64_t>(free_bytes, 0)), needs.on_gpu ? "free" : "available");
   const int64_t room = usable - (needs.total() - needs.kv_cache);
   const int64_t page_bytes = needs.kv_cache / std::max<int64_t>(needs.options.num_pages(), 1);
   const std::vector<std::string> advice =
@@ -83,8 +111,9 @@ std::string memory_report(const MemoryNeeds& needs, int64_t free_bytes) {
   if (!advice.empty()) return text + fmt::format("; {} would fit", fmt::join(advice, " or "));
   return text +
          (needs.weights > usable ? "; the weights alone are too large: use a smaller model"
-                                 : "; no shorter context fits either: try fewer rows at a time (-b)") +
-         ", or close what else uses the GPU (nvidia-smi lists it)";
+                                 : "; no shorter context fits either: try fewer tokens at a time (-b)") +
+         (needs.on_gpu ? ", or close what else uses the GPU (nvidia-smi lists it)"
+                       : ", or close what else uses memory");
 }
 
 }  // namespace megalith::engine

@@ -123,10 +123,12 @@ OperatorCases::OperatorCases(std::shared_ptr<const graph::Registry> registry, co
 }
 
 void fill_operator(const Graph& graph, const graph::Node& node, GraphMemory& memory, std::mt19937_64& random) {
+  std::map<std::string, int64_t> today = node.sizes;  // an index leads to rows that are there
+  for (const auto& [size, dynamic] : node.dynamic) today[size] = std::min(today[size], kDynamicRows);
   for (size_t i = 0; i < node.operands.size(); ++i) {
     const Operand& operand = node.op->operands[i];
     const graph::Tensor& tensor = graph.tensor(node.operands[i]);
-    const int64_t limit = operand.index_into.empty() ? 100 : product_of(operand.index_into, node.sizes);
+    const int64_t limit = operand.index_into.empty() ? 100 : product_of(operand.index_into, today);
     std::vector<double> values = random_values(tensor.num_elements(), tensor.dtype, limit, random);
     if (tensor.dtype == DType::i8)
       for (size_t v = 0; v < values.size(); v += 2) values[v] = -values[v];

@@ -9,15 +9,27 @@ StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stop
   std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
 }
 
-std::string StopStrings::push(std::string_view piece) {
+// The first so many bytes that are held, as far as they are shown.
+std::string StopStrings::release(size_t bytes) {
+  std::string shown;
+  for (size_t i = 0; i < bytes; ++i)
+    if (hidden_[i] == 0) shown += held_[i];
+  held_.erase(0, bytes);
+  hidden_.erase(0, bytes);
+  return shown;
+}
+
+std::string StopStrings::push(std::string_view piece, bool hidden) {
   if (found_) return "";
   held_ += piece;
+  hidden_.resize(held_.size(), hidden ? '\1' : '\0');
   size_t first = std::string::npos;
   for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
   if (first != std::string::npos) {
     found_ = true;
-    std::string shown = held_.substr(0, first);
+    std::string shown = release(first);
     held_.clear();
+    hidden_.clear();
     return shown;
   }
   // The longest end of the text that is the beginning of a stop string.
@@ -25,11 +37,9 @@ std::string StopStrings::push(std::string_view piece) {
   for (const std::string& stop : stops_)
     for (size_t length = std::min(stop.size() - 1, held_.size()); length > keep; --length)
       if (std::string_view(held_).ends_with(std::string_view(stop).substr(0, length))) keep = length;
-  std::string shown = held_.substr(0, held_.size() - keep);
-  held_.erase(0, shown.size());
-  return shown;
+  return release(held_.size() - keep);
 }
 
-std::string StopStrings::finish() { return std::exchange(held_, ""); }
+std::string StopStrings::finish() { return release(held_.size()); }
 
 }  // namespace megalith::engine

@@ -35,6 +35,7 @@ TokenStream::~TokenStream() { end(); }
 void TokenStream::start(std::string_view where, Turn::For use) {
   engine_.turn_.take(where, use);
   has_turn_ = true;
+  engine_.check_weights();
   const std::vector<std::string> changed = engine_.fill_block(requests_);
   start_ = std::chrono::steady_clock::now();
   engine_.machine_->start(changed);
@@ -55,6 +56,7 @@ std::optional<TokenEvent> TokenStream::next() {
 }
 
 TokenEvent TokenStream::note(const runtime::MailRecord& record) {
+  engine_.check_weights();
   TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished, record.logprob};
   if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
     event.finished = true;
@@ -75,6 +77,7 @@ TokenEvent TokenStream::note(const runtime::MailRecord& record) {
 Generation TokenStream::finish() {
   if (std::exchange(is_running_, false)) {
     result_.cancelled = engine_.machine_->wait() == runtime::RunEnd::cancelled;
+    engine_.check_weights();
     engine_.machine_->fetch("logits");
   }
   return result_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cctype>
 #include <map>
 
@@ -77,6 +78,15 @@ void check_body_text(const std::string& op, const BodyText& body) {
   MEGALITH_CHECK(body.shared_bytes >= 0 && body.shared_bytes <= 32 << 10,
                  "[{}] the body for {} wants {} bytes of shared memory, and may have {}", op, body.target,
                  body.shared_bytes, 32 << 10);
+  // Some compilers take them for the end of a line, or of the text.
+  for (size_t i = 0; i < body.text.size(); ++i) {
+    const char c = body.text[i];
+    const bool is_control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+    const bool ends_line = c == '\r' && i + 1 < body.text.size() && body.text[i + 1] == '\n';
+    MEGALITH_CHECK(!is_control || ends_line, "[{}] the body for {} has the control character \\x{:02x} in line {}", op,
+                   body.target, static_cast<unsigned char>(c),
+                   1 + std::count(body.text.begin(), body.text.begin() + static_cast<std::ptrdiff_t>(i), '\n'));
+  }
   const std::vector<Word> words = words_of(body.text);
   bool defines = false;
   for (size_t i = 0; i < words.size(); ++i) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <ranges>
 #include <set>
+#include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/base/plain_text.h"
 #include "megalith/graph/graph.h"
 #include "megalith/graph/lower.h"
 #include "megalith/graph/sizes.h"
@@ -14,12 +16,6 @@
 namespace megalith::graph {
 
 namespace {
-
-bool is_identifier(const std::string& name) {
-  auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  return !name.empty() && is_letter(name[0]) &&
-         std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
-}
 
 // Of a text the lines that are no declarations of a signature: lowering puts those in front itself.
 std::string without_signature(const std::string& text) {
@@ -179,7 +175,13 @@ Operator declare(const Declaration& d) {
   add_sizes(op, kernel);
   add_axes(op, kernel, d);
   MEGALITH_CHECK(!op.tests.empty(), "[{}] declares no sizes to be tested on", d.name);
-  check_tests(op, kernel);
+  try {
+    check_tests(op, kernel);
+  } catch (const UserError&) {
+    // An axis that nobody asked for is left out where tasks would find there what others have made of a tensor.
+    if (!d.axes.empty() || std::exchange(op.axes, {}).empty()) throw;
+    check_tests(op, kernel);
+  }
   std::set<std::string> targets;
   for (const BodyText& body : d.bodies) {
     check_body_text(d.name, body);

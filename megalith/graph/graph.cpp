@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "megalith/base/error.h"
+#include "megalith/graph/lower.h"
 #include "megalith/graph/sizes.h"
 
 namespace megalith::graph {
@@ -117,7 +118,7 @@ TensorId Graph::find(const std::string& name) const {
 void Graph::set_gate(const std::string& node, TensorId stop) {
   const Tensor& t = tensor(stop);
   MEGALITH_CHECK(t.kind == TensorKind::state && t.dtype == DType::i32 && t.num_elements() == 1,
-                 "the stop word must be an i32 state tensor of one element, not \"{}\"", t.name);
+                 "the termination flag must be an i32 state tensor of one element, not \"{}\"", t.name);
   for (size_t i = 0; i < nodes_.size(); ++i)
     if (nodes_[i].name == node) gate_node_ = static_cast<int>(i);
   MEGALITH_CHECK(gate_node_ && nodes_[static_cast<size_t>(*gate_node_)].name == node, "there is no node \"{}\"", node);
@@ -142,8 +143,7 @@ std::optional<TensorId> Graph::lasting_sizes() const {
 std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& node_name,
                                  const std::vector<TensorId>& inputs, const NodeOptions& options) {
   const Operator& op = registry_->get(op_name);
-  for (const Node& other : nodes_)
-    MEGALITH_CHECK(other.name != node_name, "[{}] two nodes are named \"{}\"", op_name, node_name);
+  MEGALITH_CHECK(!node_names_.contains(node_name), "[{}] two nodes are named \"{}\"", op_name, node_name);
 
   std::vector<const Operand*> given, made;
   for (const Operand& operand : op.operands) (operand.role == loop::Role::output ? made : given).push_back(&operand);
@@ -203,6 +203,7 @@ std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& 
   node.tile = options.tile;
   node.pieces = options.pieces;
 
+  const size_t num_tensors = tensors_.size();
   std::vector<TensorId> outputs;
   for (const Operand* operand : made) {
     if (!by_operand.contains(operand->name)) {
@@ -214,6 +215,13 @@ std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& 
     outputs.push_back(by_operand[operand->name]);
   }
   for (const Operand& operand : op.operands) node.operands.push_back(by_operand.at(operand.name));
+  try {
+    check_shared_operands(*this, node);
+  } catch (...) {  // who is told may take another tensor and ask again
+    for (; tensors_.size() > num_tensors; tensors_.pop_back()) by_name_.erase(tensors_.back().name);
+    throw;
+  }
+  node_names_.insert(node.name);
   nodes_.push_back(std::move(node));
   return outputs;
 }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "megalith/base/dtype.h"
@@ -137,6 +138,7 @@ class Graph {
   std::vector<Tensor> tensors_;
   std::map<std::string, TensorId> by_name_;
   std::vector<Node> nodes_;
+  std::unordered_set<std::string> node_names_;
   std::map<std::string, DynamicSize> dynamic_sizes_;
   std::optional<int> gate_node_;
   std::optional<TensorId> stop_tensor_;

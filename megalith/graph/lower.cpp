@@ -11,7 +11,9 @@
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/loop/bind.h"
 #include "megalith/loop/check.h"
+#include "megalith/loop/in_place.h"
 #include "megalith/loop/infer.h"
+#include "megalith/loop/isl_limit.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::graph {
@@ -82,22 +84,59 @@ bool reads_as_they_lie(const TunedBody& body, const Node& node, const std::vecto
   return true;
 }
 
+// Operands of a node that are one tensor, at least one of which is written: the one that is only read, and the other.
+struct SharedPair {
+  size_t reader, writer;
+};
+std::vector<SharedPair> shared_pairs(const Node& node) {
+  std::vector<SharedPair> pairs;
+  const auto is_written = [&](size_t i) { return node.op->operands[i].role != loop::Role::input; };
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (node.operands[i] == node.operands[j] && (is_written(i) || is_written(j)))
+        pairs.push_back(is_written(i) ? SharedPair{j, i} : SharedPair{i, j});
+  return pairs;
+}
+
+// The operator's loop kernel for this node. Operands that are one tensor become one.
+loop::Kernel node_kernel(const Graph& graph, const Node& node) {
+  loop::Kernel kernel = parse_operator(*node.op, node);
+  kernel.opaque = static_cast<bool>(node.op->reference);
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    kernel.find_tensor(node.op->operands[i].name)->dtype = graph.tensor(node.operands[i]).dtype;
+  for (loop::Attribute& attribute : kernel.attributes) attribute.value = node.attributes.at(attribute.name);
+  for (const TaskAxis& axis : node.op->axes) kernel.tags[axis.iname] = loop::InameTag::task;
+  loop::infer_types(kernel);
+  loop::infer_shapes(kernel);
+  const loop::Binding binding{node.sizes, node.attributes};
+  for (const SharedPair& pair : shared_pairs(node)) {
+    const Operand &reader = node.op->operands[pair.reader], &writer = node.op->operands[pair.writer];
+    const std::string& tensor = graph.tensor(node.operands[pair.writer]).name;
+    MEGALITH_CHECK(
+        reader.role == loop::Role::input,
+        "[{}] \"{}\" and \"{}\" are one tensor, \"{}\", and the operator writes both: take a tensor for each",
+        node.op->name, reader.name, writer.name, tensor);
+    const std::string reason = kernel.opaque
+                                   ? "what an opaque operator does in which order nobody knows"
+                                   : loop::why_not_in_place(loop::bind(kernel, binding), reader.name, writer.name);
+    MEGALITH_CHECK(
+        reason.empty(),
+        "[{}] \"{}\" is read and \"{}\" is written, and both are one tensor, \"{}\": {}; take another tensor "
+        "for \"{}\"",
+        node.op->name, reader.name, writer.name, tensor, reason, writer.name);
+    loop::merge_operands(kernel, reader.name, writer.name);
+  }
+  if (!kernel.opaque) loop::check_kernel(loop::bind(kernel, binding));
+  return kernel;
+}
+
 LoweredKernel lower_node(const Graph& graph, const Node& node, const std::string& target, const Forms& forms) {
   LoweredKernel lowered;
   lowered.op = node.op;
-  lowered.kernel = parse_operator(*node.op, node);
-  lowered.kernel.opaque = static_cast<bool>(node.op->reference);
-  for (size_t i = 0; i < node.operands.size(); ++i)
-    lowered.kernel.find_tensor(node.op->operands[i].name)->dtype = graph.tensor(node.operands[i]).dtype;
-  for (const TaskAxis& axis : node.op->axes) {
-    lowered.tiled.push_back(axis.iname);
-    lowered.kernel.tags[axis.iname] = loop::InameTag::task;
-  }
+  lowered.kernel = node_kernel(graph, node);
+  for (const TaskAxis& axis : node.op->axes) lowered.tiled.push_back(axis.iname);
   lowered.binding.sizes = node.sizes;
   lowered.binding.attributes = node.attributes;
-  loop::infer_types(lowered.kernel);
-  loop::infer_shapes(lowered.kernel);
-  if (!lowered.kernel.opaque) loop::check_kernel(loop::bind(lowered.kernel, lowered.binding));
   lowered.body = tuned_body(graph, node, target);
   if (lowered.body && !reads_as_they_lie(*lowered.body, node, forms.packed)) lowered.body = nullptr;
   for (TensorId operand : node.operands) {
@@ -129,11 +168,24 @@ bool are_constant(const Graph& graph, const Node& node, const std::vector<std::s
 }
 }  // namespace
 
+void check_shared_operands(const Graph& graph, const Node& node) {
+  if (shared_pairs(node).empty()) return;
+  try {
+    loop::with_isl_limit(node.op->name, [&] { node_kernel(graph, node); });
+  } catch (const UserError& error) { throw UserError(fmt::format("{} (node \"{}\")", error.what(), node.name)); }
+}
+
 const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::string& target) {
   if (node.op->bodies.empty()) return nullptr;
   const BodyQuery query = body_query(graph, node);
+  const std::vector<SharedPair> shared = shared_pairs(node);
+  // A body has an order of its own, which only its author knows.
+  const auto takes_shared = [&](const TunedBody& body) {
+    return std::ranges::all_of(
+        shared, [&](const SharedPair& pair) { return is_among(body.in_place, node.op->operands[pair.reader].name); });
+  };
   for (const TunedBody& body : node.op->bodies)
-    if (body.target == target && (!body.applies || body.applies(query)) &&
+    if (body.target == target && (!body.applies || body.applies(query)) && takes_shared(body) &&
         (!body.streamed ||
          (are_constant(graph, node, body.streamed->operands) && are_constant(graph, node, {"norm"}))) &&
         (!body.packed || are_constant(graph, node, body.packed->operands)))
@@ -165,6 +217,13 @@ std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& targe
         (tensor.dtype == DType::bf16 && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
     candidates.push_back(tensor.kind == TensorKind::activation && whole_words && tensor.bytes() <= kMostBytes);
   }
+  // Of each word there is one write an iteration.
+  std::vector<int> num_writers(graph.tensors().size(), 0);
+  for (const Node& node : graph.nodes())
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (node.op->operands[i].role != loop::Role::input) ++num_writers[static_cast<size_t>(node.operands[i])];
+  for (size_t t = 0; t < candidates.size(); ++t)
+    if (num_writers[t] > 1) candidates[t] = false;
   // Several rows that all workers read, before they multiply: to look at each word costs more than to wait once.
   for (const Node& node : graph.nodes()) {
     const TunedBody* body = tuned_body(graph, node, target);
@@ -236,7 +295,7 @@ LoweredGraph lower(const Graph& graph, const std::string& target) {
     const Node& node = graph.nodes()[n];
     LoweredKernel lowered;
     try {
-      lowered = lower_node(graph, node, target, forms);
+      loop::with_isl_limit(node.op->name, [&] { lowered = lower_node(graph, node, target, forms); });
     } catch (const UserError& error) { throw UserError(fmt::format("{} (node \"{}\")", error.what(), node.name)); }
     lowered.signature = signature_of(graph, node, forms);
     lowered.name = fmt::format("{}_{}", node.op->name, used_names[node.op->name]++);

@@ -37,6 +37,10 @@ struct LoweredGraph {
 BodyQuery body_query(const Graph& graph, const Node& node);
 const TunedBody* tuned_body(const Graph& graph, const Node& node, const std::string& target);
 
+/// UserError naming operands, tensor and node if the node is given one tensor for two operands, one of which it writes
+/// before it has read all of the other.
+void check_shared_operands(const Graph& graph, const Node& node);
+
 /// Per tensor: whether its values travel with their flag in the data (docs/protocol.md). So do activations whose every
 /// reader and writer can take them so, and that are few enough for a reader to look at each word.
 std::vector<bool> exchanged_tensors(const Graph& graph, const std::string& target);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "megalith/base/error.h"
+#include "megalith/base/plain_text.h"
 
 namespace megalith::graph {
 
@@ -116,7 +117,25 @@ const Operator& Registry::add(Operator op) {
   return replace(std::move(op));
 }
 
+namespace {
+
+// They become names in loop kernels and in generated code.
+void check_names(const Operator& op) {
+  auto check = [&](const std::string& name, const char* what) {
+    MEGALITH_CHECK(is_identifier(name), "[{}] a {} is called \"{}\", want letters, digits and _", plain_text(op.name),
+                   what, plain_text(name));
+  };
+  check(op.name, "operator");
+  for (const Operand& operand : op.operands) check(operand.name, "operand");
+  for (const loop::Attribute& attribute : op.attributes) check(attribute.name, "attribute");
+  for (const std::string& size : op.extra_sizes) check(size, "size");
+  for (const TaskAxis& axis : op.axes) check(axis.iname, "task axis");
+}
+
+}  // namespace
+
 const Operator& Registry::replace(Operator op) {
+  check_names(op);
   std::shared_ptr<const Operator>& place = operators_[op.name];
   if (place) replaced_.push_back(place);
   place = std::make_shared<const Operator>(std::move(op));

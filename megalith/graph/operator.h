@@ -83,11 +83,14 @@ struct TunedBody {
   std::string target;
   std::string file;
   std::string name;
-  std::function<bool(const BodyQuery&)> applies;             // empty: always
-  std::vector<std::string> exchanged = {};                   // operands that it can take as words that carry a flag
-  std::vector<std::string> blocked = {};                     // operands that it can take in blocks (row_blocks.h)
-  std::vector<std::string> paired = {};                      // caches that it can take in pairs of pages (page_pairs.h)
-  std::function<int64_t(const BodyQuery&)> area_bytes = {};  // shared memory that it works in; empty: none
+  std::function<bool(const BodyQuery&)> applies;  // empty: always
+  std::vector<std::string> exchanged = {};        // operands that it can take as words that carry a flag
+  std::vector<std::string> blocked = {};          // operands that it can take in blocks (row_blocks.h)
+  std::vector<std::string> paired = {};           // caches that it can take in pairs of pages (page_pairs.h)
+  // Inputs that may be the tensor of an output: it reads each element of them right before it writes it.
+  std::vector<std::string> in_place = {};
+  // Memory of its worker's own that it works in, shared memory on a GPU, scratch on a CPU; empty: none.
+  std::function<int64_t(const BodyQuery&)> area_bytes = {};
   std::optional<StreamedWeights> streamed = {};
   std::optional<PackedWeights> packed = {};
   bool rounds_operands = false;  // to bf16, where the loop kernel multiplies f32: what it adds up is as exact as that

@@ -1,5 +1,8 @@
 #include "megalith/jit/build.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <optional>
 
@@ -7,8 +10,10 @@
 #include "megalith/base/file.h"
 #include "megalith/base/first_lines.h"
 #include "megalith/base/hash.h"
+#include "megalith/base/limits.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 #include "megalith/base/progress.h"
 
 namespace megalith::jit {
@@ -39,6 +44,7 @@ std::string key_of(const BuildRequest& request, const Compiler& compiler) {
   for (const SourceFile& file : request.more) add(file.name), add(file.text);
   for (const std::string& word : compiler.command) add(word);
   add(compiler.version);
+  add(compiler.variables);
   for (const std::string& flag : flags_of(request)) add(flag);
   add(cpu_features());
   add(MEGALITH_VERSION);
@@ -50,9 +56,43 @@ bool is_written(const std::string& file) {
   return std::filesystem::file_size(file, code) > 0 && !code;
 }
 
+bool says(const std::string& log, const char* words) { return log.find(words) != std::string::npos; }
+
 bool says_disk_is_full(const std::string& log) {
-  return log.find("No space left on device") != std::string::npos ||
-         log.find("Disk quota exceeded") != std::string::npos;
+  return says(log, "No space left on device") || says(log, "Disk quota exceeded");
+}
+
+// Where a compiler's log says that the system would not let it go on: why, and what to do.
+std::string limit_in(const std::string& log) {
+  struct Sign {
+    const char* words;
+    std::string (*meaning)();
+  };
+  const Sign signs[] = {
+      {"Killed signal terminated", [] { return signal_text(SIGKILL); }},
+      {"CPU time limit exceeded", [] { return signal_text(SIGXCPU); }},
+      {"File size limit exceeded", [] { return signal_text(SIGXFSZ); }},
+      {"File too large", [] { return limit_text(EFBIG); }},
+      {"virtual memory exhausted", [] { return limit_text(ENOMEM); }},
+      {"out of memory", [] { return limit_text(ENOMEM); }},
+      {"annot allocate memory", [] { return limit_text(ENOMEM); }},
+      {"Resource temporarily unavailable", [] { return limit_text(EAGAIN); }},
+      {"Too many open files", [] { return limit_text(EMFILE); }},
+      {"Read-only file system", [] { return std::string("TMPDIR may name a directory that can be written"); }},
+  };
+  for (const Sign& sign : signs)
+    if (const std::string meaning = sign.meaning(); says(log, sign.words) && !meaning.empty()) return ": " + meaning;
+  return "";
+}
+
+// An entry is found by a hash, which is made for speed: somebody may know another source with the same one. So the
+// source itself is looked at.
+bool is_made_from(const std::string& entry, const BuildRequest& request) {
+  auto has = [&](const std::string& name, const std::string& text) {
+    return file_exists(entry + "/" + name) && file_read(entry + "/" + name) == text;
+  };
+  return has(kSource, request.source) &&
+         std::ranges::all_of(request.more, [&](const SourceFile& file) { return has(file.name, file.text); });
 }
 
 // `what` it did that it should not have done.
@@ -67,11 +107,11 @@ bool says_disk_is_full(const std::string& log) {
     // The error to tell is the compiler's.
   }
   const std::string place = cache.keep_failed(key, workspace);
-  throw SystemError(
-      fmt::format("[jit] compiling \"{}\" failed: {} {}\n{}the source is {}/{}, the whole log log.txt beside it; to "
-                  "repeat: cd {} && {}",
-                  request.name, result.command[0], what, first_lines(log, kLogLinesShown), place, kSource, place,
-                  command_line(result.command)));
+  throw SystemError(Lines{fmt::format(
+      "[jit] compiling \"{}\" failed: {} {}{}\n{}the source is {}/{}, the whole log log.txt beside it; to "
+      "repeat: cd {} && {}",
+      printable_line(request.name), result.command[0], what, limit_in(log), first_lines(log, kLogLinesShown),
+      printable_line(place), kSource, printable_line(command_line({place})), command_line(result.command))});
 }
 
 // Writes the sources, compiles and stores; returns the entry's directory. Anything that the file system refuses makes
@@ -92,15 +132,19 @@ std::string compile_into(const KernelCache& cache, const BuildRequest& request, 
   } remover{cache, workspace};
   std::vector<std::string> units = {kSource};
   in_cache([&] {
-    file_write_atomic(workspace + "/" + kSource, request.source);
+    file_write_atomic(workspace + "/" + kSource, request.source, 0600);
     for (const SourceFile& file : request.more) {
-      file_write_atomic(workspace + "/" + file.name, file.text);
+      file_write_atomic(workspace + "/" + file.name, file.text, 0600);
       if (file.name.ends_with(".cpp")) units.push_back(file.name);
     }
   });
+  if (is_noexec(workspace))
+    throw CacheUnusable(fmt::format("{} is mounted noexec: no code can be run from there", workspace));
   const CompileResult result = [&] {
     Progress progress("compiling " + request.name, units.size() > 1 ? static_cast<int64_t>(units.size()) : 0);
-    return compile_units(compiler, flags_of(request), workspace, units, kObject, &progress);
+    try {
+      return compile_units(compiler, flags_of(request), workspace, units, kObject, &progress);
+    } catch (const WorkspaceError& error) { throw CacheUnusable(error.what()); }
   }();
   compile_ms += result.ms;
   if (!result.process.ok()) throw_compile_error(request, cache, key, workspace, result, result.process.ending());
@@ -109,7 +153,9 @@ std::string compile_into(const KernelCache& cache, const BuildRequest& request, 
         request, cache, key, workspace, result,
         fmt::format("exited with code 0, but wrote no {}: is it a C++ compiler (MEGALITH_CXX says which is taken)?",
                     kObject));
-  if (!result.process.output.empty()) log_debug("compiling \"{}\":\n{}", request.name, result.process.output);
+  if (!result.process.output.empty())
+    log_line(LogLevel::debug,
+             Lines{fmt::format("compiling \"{}\":\n{}", printable_line(request.name), result.process.output)});
   return in_cache([&] { return cache.store(key, request.name, workspace); });
 }
 
@@ -122,8 +168,14 @@ Build build_in(const KernelCache& cache, const BuildRequest& request, const Comp
     const std::optional<std::string> entry = cache.find(build.key);
     if (!entry) return false;
     try {
+      if (!is_made_from(*entry, request)) {
+        log_warn("the cache entry {} is of another source; it is made again", *entry);
+        cache.remove(build.key);
+        return false;
+      }
       build.library = Library::load(*entry + "/" + kObject);
     } catch (const SystemError& error) {
+      if (maps_no_code(*entry + "/" + kObject)) throw CacheUnusable(error.what());
       // Evicted by another process a moment ago, or made for a system library that is gone.
       log_warn("{}; it is made again", error.what());
       cache.remove(build.key);
@@ -133,23 +185,25 @@ Build build_in(const KernelCache& cache, const BuildRequest& request, const Comp
     build.cache_hit = true;
     return true;
   };
-  if (found()) return build;
-  const CacheLock lock = cache.lock(build.key);
-  if (found()) return build;  // made by the process that held the lock
-
   try {
+    if (found()) return build;
+    const CacheLock lock = cache.lock(build.key);
+    if (found()) return build;  // made by the process that held the lock
     build.directory = compile_into(cache, request, build.key, compiler, build.compile_ms);
     try {
       build.library = Library::load(build.directory + "/" + kObject);
     } catch (const SystemError& error) {
       // A file system that is mounted noexec, or another process that has just cleared the cache.
-      if (std::string(error.what()).find("Operation not permitted") != std::string::npos ||
-          !file_exists(build.directory + "/" + kObject))
-        throw CacheUnusable(error.what());
+      const std::string object = build.directory + "/" + kObject;
+      if (maps_no_code(object) || !file_exists(object)) throw CacheUnusable(error.what());
       throw;
     }
   } catch (const CacheUnusable& error) {
-    if (cache.is_temporary()) throw;
+    if (cache.is_temporary())
+      throw SystemError(
+          fmt::format("[jit] no kernel can be kept or run: {}; set MEGALITH_CACHE_DIR or TMPDIR to a "
+                      "directory of yours that can be written and run from",
+                      error.what()));
     const double spent = build.compile_ms;
     build = build_in(cache.temporary(error.what()), request, compiler);
     build.compile_ms += spent;

@@ -1,31 +1,27 @@
 #include "megalith/jit/cache.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
-#include "megalith/base/hash.h"
-#include "megalith/base/interruption.h"
-#include "megalith/base/json_reason.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/random_hex.h"
 #include "megalith/base/user_folder.h"
+#include "megalith/jit/cache_entry.h"
+#include "megalith/jit/trust.h"
 
 namespace megalith::jit {
 
@@ -34,13 +30,17 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kFolders[] = {"kernels", "locks", "failed", "compilers"};
-constexpr const char* kInfo = "info.json";
 constexpr std::string_view kAside = ".tmp.";
 constexpr size_t kKeyLength = 32;
 // Failed compilations are kept for their reader; nobody reads old ones.
 constexpr size_t kFailedKept = 8;
+// A plan may be small, and to look at an entry takes time, whatever its size.
+constexpr size_t kMostEntries = 10000;
+constexpr size_t kMostNoteBytes = 1 << 16;
 // What another process undoes at once is tried again, but not for ever: it may be the file system that refuses.
 constexpr int kMostAttempts = 100;
+// Where nobody can say whether a temporary is in use: what is so old is not.
+constexpr std::time_t kOldSeconds = 24 * 3600;
 
 // Only names of this form are ever deleted, whatever else lies in the directory that a user chose as the cache.
 bool is_key(std::string_view name) {
@@ -50,15 +50,7 @@ bool is_aside(std::string_view name) {
   return name.size() > kKeyLength && is_key(name.substr(0, kKeyLength)) && name.substr(kKeyLength).starts_with(kAside);
 }
 
-std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code code;
-  for (fs::directory_iterator it(directory, code), end; !code && it != end; it.increment(code))
-    names.push_back(it->path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
+// Links in it are deleted, never followed.
 void delete_tree(const std::string& path) {
   std::error_code code;
   fs::remove_all(path, code);
@@ -66,123 +58,101 @@ void delete_tree(const std::string& path) {
 
 int64_t tree_bytes(const std::string& path) {
   int64_t bytes = 0;
+  struct stat folder;
+  if (::lstat(path.c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode)) return 0;
   std::error_code code;
   for (fs::recursive_directory_iterator it(path, code), end; !code && it != end; it.increment(code)) {
-    std::error_code ignored;
-    if (it->is_regular_file(ignored)) bytes += static_cast<int64_t>(it->file_size(ignored));
+    struct stat info;
+    if (::lstat(it->path().c_str(), &info) == 0 && S_ISREG(info.st_mode)) bytes += info.st_size;
   }
   return bytes;
 }
 
-void sync(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool ok = fd >= 0 && ::fsync(fd) == 0;
-  const SystemError error = system_error(fmt::format("cannot sync {}", path));
-  if (fd >= 0) ::close(fd);
-  if (!ok) throw error;
-}
+// The directories in which this process makes entries, each with the lock that says so to others.
+class Workspaces {
+ public:
+  void add(const std::string& path, int lock) {
+    const std::lock_guard guard(mutex_);
+    locks_[path] = lock;
+  }
+  void remove(const std::string& path) {
+    const std::lock_guard guard(mutex_);
+    const auto found = locks_.find(path);
+    if (found == locks_.end()) return;
+    ::close(found->second);
+    locks_.erase(found);
+  }
+  static Workspaces& get() {
+    static auto* const all = new Workspaces;  // for whoever ends in the middle
+    return *all;
+  }
 
-// What is wrong with the entry; "" if it is complete. A file that is not listed does no harm.
-std::string damage(const std::string& directory) {
-  try {
-    const auto info = nlohmann::json::parse(file_read(directory + "/" + kInfo));
-    for (const auto& [name, want] : info.at("files").items()) {
-      const std::string content = file_read(directory + "/" + name);
-      if (static_cast<int64_t>(content.size()) != want.at("bytes").get<int64_t>())
-        return fmt::format("{} has {} bytes, not {}", name, content.size(), want.at("bytes").get<int64_t>());
-      if (hash_hex(content) != want.at("hash").get<std::string>()) return fmt::format("{} has changed", name);
-    }
-    return "";
-  } catch (const nlohmann::json::exception& error) {
-    return fmt::format("{} is not what was written: {}", kInfo, json_reason(error.what()));
-  } catch (const std::exception& error) { return error.what(); }
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int> locks_;
+};
+
+// Deletes a temporary that is no longer in use.
+void delete_dead(const std::string& path) {
+  bool is_unknown = false;
+  const int lock = directory_lock(path, &is_unknown);
+  if (lock >= 0) {
+    delete_tree(path);
+    ::close(lock);
+    return;
+  }
+  struct stat info;
+  if (is_unknown && ::lstat(path.c_str(), &info) == 0 && std::time(nullptr) - info.st_mtim.tv_sec > kOldSeconds)
+    delete_tree(path);
 }
 
 // Made on first use, deleted when this process (and no child of it) ends.
-struct TemporaryDirectory {
-  std::string path;
-  pid_t owner = ::getpid();
+class TemporaryDirectory {
+ public:
   /// `why`: what to say if it cannot be made either.
   explicit TemporaryDirectory(const std::string& why) {
-    const char* const base = std::getenv("TMPDIR");
-    path = std::string(base && *base ? base : "/tmp") + "/megalith-XXXXXX";
-    if (!::mkdtemp(path.data()))
-      throw SystemError(fmt::format(
-          "[jit] {}: cannot create {}: {}; set MEGALITH_CACHE_DIR or TMPDIR to a directory that can be written", why,
-          path, std::strerror(errno)));
+    const char* const variable = std::getenv("TMPDIR");
+    const std::string base = variable && variable[0] == '/' ? variable : "/tmp";
+    const std::string advice = "set MEGALITH_CACHE_DIR or TMPDIR to a directory that only you can write";
+    if (const std::string reason = distrust_of_folder(base); !reason.empty())
+      throw SystemError(fmt::format("[jit] {}: {}; {}", why, reason, advice));
+    clear_up(base);
+    path_ = base + kName + "XXXXXX";
+    if (!::mkdtemp(path_.data()))
+      throw SystemError(fmt::format("[jit] {}: cannot create {}: {}; {}", why, path_, std::strerror(errno), advice));
+    lock_ = directory_lock(path_);
   }
   ~TemporaryDirectory() {
-    if (owner == ::getpid()) delete_tree(path);
+    if (owner_ != ::getpid()) return;
+    delete_tree(path_);
+    if (lock_ >= 0) ::close(lock_);
   }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  static constexpr const char* kName = "/megalith-cache-";
+
+  // Those of processes that were killed.
+  static void clear_up(const std::string& base) {
+    for (const std::string& name : names_in(base)) {
+      struct stat info;
+      const std::string path = base + "/" + name;
+      // One that has just been made may not have its lock yet.
+      if (path.starts_with(base + kName) && ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+          info.st_uid == ::geteuid() && std::time(nullptr) - info.st_mtim.tv_sec > 60)
+        delete_dead(path);
+    }
+  }
+
+  std::string path_;
+  int lock_ = -1;
+  pid_t owner_ = ::getpid();
 };
 
-// As flock() says it. Who sees nothing happen for a while is told why.
-int wait_for_lock(int fd, const std::string& file) {
-  constexpr auto kLook = std::chrono::milliseconds(10), kPatience = std::chrono::milliseconds(2000);
-  const auto begin = std::chrono::steady_clock::now();
-  for (bool told = false;;) {
-    if (!::flock(fd, LOCK_EX | LOCK_NB)) return 0;
-    if (errno != EWOULDBLOCK && errno != EINTR) return -1;
-    interruption_check();
-    if (!told && std::chrono::steady_clock::now() - begin > kPatience) {
-      log_warn("waiting for another process, which compiles the same kernel and holds {}", file);
-      told = true;
-    }
-    std::this_thread::sleep_for(kLook);
-  }
-}
-
 }  // namespace
-
-// ---- locks -----------------------------------------------------------------------------------
-
-CacheLock::CacheLock(CacheLock&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
-
-CacheLock& CacheLock::operator=(CacheLock&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-CacheLock::~CacheLock() {
-  if (fd_ < 0) return;
-  // Deleted while held, so no lock files pile up; whoever waited on this file sees that it is gone and takes a new one.
-  ::unlink(path_.c_str());
-  ::close(fd_);
-}
-
-CacheLock KernelCache::lock_file(const std::string& key, bool wait) const {
-  const std::string file = path("locks", key);
-  for (int attempt = 0;;) {
-    std::error_code code;
-    fs::create_directories(path("locks"), code);
-    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0 && errno == ENOENT && ++attempt < kMostAttempts) continue;  // clear() took the folder meanwhile
-    if (fd < 0) return {};
-    int failed = 0;
-    try {
-      failed = wait ? wait_for_lock(fd, file) : ::flock(fd, LOCK_EX | LOCK_NB);
-    } catch (...) {
-      ::close(fd);
-      throw;
-    }
-    struct stat held, there;
-    if (!failed && ::fstat(fd, &held) == 0 && ::stat(file.c_str(), &there) == 0 && held.st_ino == there.st_ino &&
-        held.st_dev == there.st_dev)
-      return CacheLock(file, fd);
-    ::close(fd);
-    if (failed) return {};
-  }
-}
-
-CacheLock KernelCache::lock(const std::string& key) const {
-  CacheLock held = lock_file(key, true);
-  // Only the holder of the lock writes beside this key, so what lies there now was left by the dead.
-  if (held.held())
-    for (const std::string& name : names_in(path("kernels")))
-      if (is_aside(name) && name.starts_with(key)) delete_tree(path("kernels", name));
-  return held;
-}
 
 // ---- the cache ---------------------------------------------------------------------------------
 
@@ -206,80 +176,137 @@ std::string KernelCache::path(const char* folder, const std::string& name) const
 }
 
 std::string KernelCache::aside(const std::string& key) const {
-  static std::atomic<int> serial = 0;
-  return path("kernels", fmt::format("{}{}{}.{}", key, kAside, ::getpid(), serial++));
+  return path("kernels", fmt::format("{}{}{}", key, kAside, random_hex().substr(0, 16)));
+}
+
+std::string KernelCache::distrust() const {
+  if (std::string reason = distrust_of_folder(directory_); !reason.empty()) return reason;
+  for (const char* folder : kFolders) {
+    struct stat info;
+    if (::lstat(path(folder).c_str(), &info) != 0) continue;
+    if (!S_ISDIR(info.st_mode)) return fmt::format("{} is no directory", path(folder));
+    if (std::string reason = jit::distrust(path(folder), info); !reason.empty()) return reason;
+  }
+  return "";
+}
+
+CacheLock KernelCache::lock(const std::string& key, const LockLimits& limits) const {
+  if (!distrust().empty()) return {};
+  const std::string file = path("locks", key);
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    try {
+      directory_create(path("locks"), 0700);
+    } catch (const SystemError&) { return {}; }
+    CacheLock held = lock_wait(file, limits);
+    if (held.held()) sweep(key);                                 // what the dead have left
+    if (held.held() || file_exists(path("locks"))) return held;  // else clear() took the folder meanwhile
+  }
+  return {};
 }
 
 std::optional<std::string> KernelCache::find(const std::string& key) const {
   const std::string entry = path("kernels", key);
-  if (!file_exists(entry)) return std::nullopt;
-  if (!damage(entry).empty()) {
+  if (!file_is_named(entry) || !distrust().empty()) return std::nullopt;
+  if (!entry_damage(entry, key).empty()) {
     remove_damaged(key);
     return std::nullopt;
   }
   // A failure means a read-only cache, whose entries are as good.
-  ::utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);
+  ::utimensat(AT_FDCWD, entry.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   return entry;
 }
 
 // Looks again under the lock: files that do not fit each other may be those of two entries, of which another process
 // has just replaced one by the other. Who holds the lock makes the entry anew in any case.
 void KernelCache::remove_damaged(const std::string& key) const {
-  const CacheLock held = lock_file(key, false);
+  try {
+    directory_create(path("locks"), 0700);
+  } catch (const SystemError&) { return; }  // a cache that can only be read
+  const CacheLock held = lock_try(path("locks", key));
   const std::string entry = path("kernels", key);
-  const std::string what = damage(entry);
-  if (!held.held() || what.empty() || !file_exists(entry)) return;
+  const std::string what = entry_damage(entry, key);
+  if (!held.held() || what.empty() || !file_is_named(entry)) return;
   log_warn("the cache entry {} is damaged ({}); it is made again", entry, what);
   remove(key);
 }
 
 std::string KernelCache::workspace(const std::string& key) const {
-  const std::string directory = aside(key);
-  // clear() of another process may take the folder in which this one is just being made.
-  std::error_code code;
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-    fs::create_directories(directory, code);
-    if (code != std::errc::no_such_file_or_directory) break;
+  if (const std::string reason = distrust(); !reason.empty()) throw SystemError(reason);
+  for (int attempt = 0;; ++attempt) {
+    directory_create(path("kernels"), 0700);
+    const std::string directory = aside(key);
+    const bool is_made = ::mkdir(directory.c_str(), 0700) == 0;
+    // clear() of another process may take the folder in which this one is just being made.
+    if (!is_made && (errno != ENOENT || attempt == kMostAttempts))
+      throw system_error(fmt::format("cannot create the directory {}", directory));
+    if (!is_made) continue;
+    bool is_unknown = false;
+    const int lock = directory_lock(directory, &is_unknown);
+    if (lock >= 0) Workspaces::get().add(directory, lock);
+    // Not to be locked, or no longer there: somebody clears up, who has seen it before it was locked.
+    if ((lock >= 0 && file_exists(directory)) || is_unknown) return directory;
+    Workspaces::get().remove(directory);
+    if (attempt == kMostAttempts) throw SystemError(fmt::format("{} is deleted as soon as it is made", directory));
   }
-  if (code) directory_create(directory);  // once more, with an error that says why
-  return directory;
 }
 
 std::string KernelCache::store(const std::string& key, const std::string& name, const std::string& workspace) const {
-  nlohmann::ordered_json info = {{"name", name}, {"key", key}, {"created", static_cast<int64_t>(std::time(nullptr))}};
-  for (const std::string& file : names_in(workspace)) {
-    const std::string content = file_read(workspace + "/" + file);
-    info["files"][file] = {{"bytes", content.size()}, {"hash", hash_hex(content)}};
-    sync(workspace + "/" + file);
-  }
-  // A model's folder may be called anything; JSON takes UTF-8 only.
-  const auto replace = nlohmann::json::error_handler_t::replace;
-  file_write_atomic(workspace + "/" + kInfo, info.dump(2, ' ', false, replace) + "\n");
-  sync(workspace);
-
+  entry_seal(workspace, key, name);
   const std::string entry = path("kernels", key);
   // A directory is not renamed over a full one, so an old entry steps aside first. Whoever looks in between sees a
   // miss.
   for (int attempt = 0; ::rename(workspace.c_str(), entry.c_str()) != 0; ++attempt) {
-    if ((errno != EEXIST && errno != ENOTEMPTY) || attempt == kMostAttempts)
+    if ((errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) || attempt == kMostAttempts)
       throw system_error(fmt::format("cannot rename {} to {}", workspace, entry));
     remove(key);
   }
-  sync(path("kernels"));
+  Workspaces::get().remove(workspace);
+  if (const int fd = ::open(path("kernels").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
+    ::fsync(fd);  // the entry is whole, and may be lost with the machine's power
+    ::close(fd);
+  }
   trim(key);
   return entry;
 }
 
-void KernelCache::discard(const std::string& workspace) const { delete_tree(workspace); }
+void KernelCache::discard(const std::string& workspace) const {
+  delete_tree(workspace);
+  Workspaces::get().remove(workspace);
+}
 
 std::string KernelCache::keep_failed(const std::string& key, const std::string& workspace) const {
   const std::string place = path("failed", key);
-  std::error_code code;
-  fs::create_directories(path("failed"), code);
+  try {
+    directory_create(path("failed"), 0700);
+  } catch (const SystemError&) { return workspace; }
   delete_tree(place);
   if (::rename(workspace.c_str(), place.c_str()) != 0) return workspace;
+  Workspaces::get().remove(workspace);
   trim_failed();
   return place;
+}
+
+std::string KernelCache::note(const std::string& key) const {
+  const std::string file = path("compilers", key);
+  struct stat info;
+  if (::lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || !jit::distrust(file, info).empty() ||
+      !distrust().empty())
+    return "";
+  try {
+    return file_read(file, kMostNoteBytes);
+  } catch (const SystemError&) { return ""; }
+}
+
+void KernelCache::note_set(const std::string& key, const std::string& text) const {
+  if (!distrust().empty()) return;
+  try {
+    directory_create(path("compilers"), 0700);
+    const std::string file = path("compilers", key);
+    ::unlink(file.c_str());  // a link is not written through
+    file_write_atomic(file, text, 0600);
+  } catch (const SystemError&) {
+    // A cache that cannot be written; the next process asks again.
+  }
 }
 
 void KernelCache::trim_failed() const {
@@ -302,9 +329,9 @@ KernelCache KernelCache::temporary(const std::string& reason) const {
     std::lock_guard guard(mutex);
     if (warned.insert(directory_).second)
       log_warn("the kernel cache {} cannot be used ({}); kernels of this run go to {}",
-               directory_.empty() ? "of this user" : directory_, reason, directory.path);
+               directory_.empty() ? "of this user" : directory_, reason, directory.path());
   }
-  KernelCache cache(directory.path, limit_bytes_);
+  KernelCache cache(directory.path(), limit_bytes_);
   cache.temporary_ = true;
   return cache;
 }
@@ -314,16 +341,12 @@ std::vector<CacheEntry> KernelCache::list() const {
   std::vector<std::pair<int64_t, CacheEntry>> found;
   for (const std::string& name : names_in(path("kernels"))) {
     if (!is_key(name)) continue;
-    CacheEntry entry{.key = name, .name = "?", .directory = path("kernels", name)};
+    CacheEntry entry{.key = name, .directory = path("kernels", name)};
     struct stat info;
-    if (::stat(entry.directory.c_str(), &info) != 0) continue;
+    if (::lstat(entry.directory.c_str(), &info) != 0) continue;
     entry.used_at = info.st_mtim.tv_sec;
     entry.bytes = tree_bytes(entry.directory);
-    try {
-      entry.name = nlohmann::json::parse(file_read(entry.directory + "/" + kInfo)).at("name").get<std::string>();
-    } catch (const std::exception&) {
-      // Damaged: listed with its size, so that it is evicted like any other.
-    }
+    entry.name = entry_name(entry.directory);  // one that is damaged is listed and evicted like any other
     const int64_t used_at_ns = entry.used_at * 1'000'000'000 + info.st_mtim.tv_nsec;
     found.emplace_back(used_at_ns, std::move(entry));
   }
@@ -345,16 +368,17 @@ void KernelCache::remove(const std::string& key) const {
   if (::rename(path("kernels", key).c_str(), grave.c_str()) == 0) delete_tree(grave);
 }
 
-void KernelCache::trim(const std::string& spare_key) const {
+void KernelCache::sweep(const std::string& key) const {
   for (const std::string& name : names_in(path("kernels")))
-    if (is_aside(name) && !name.starts_with(spare_key.empty() ? "-" : spare_key))
-      if (CacheLock held = lock_file(name.substr(0, kKeyLength), false); held.held())
-        delete_tree(path("kernels", name));
+    if (is_aside(name) && name.starts_with(key)) delete_dead(path("kernels", name));
+}
 
+void KernelCache::trim(const std::string& spare_key) const {
+  sweep("");
   const std::vector<CacheEntry> entries = list();
   int64_t total = 0;
   for (const CacheEntry& entry : entries) total += entry.bytes;
-  for (size_t i = entries.size(); i-- > 0 && total > limit_bytes_;) {
+  for (size_t i = entries.size(); i-- > 0 && (total > limit_bytes_ || i >= kMostEntries);) {
     if (entries[i].key == spare_key) continue;
     log_debug("cache: {} ({}) is evicted", entries[i].name, entries[i].key);
     remove(entries[i].key);
@@ -375,7 +399,7 @@ int64_t KernelCache::clear() const {
     for (const std::string& name : names_in(path(folder)))
       if (is_key(name)) delete_tree(path(folder, name));
   for (const std::string& name : names_in(path("locks")))
-    if (is_key(name)) lock_file(name, false);  // one that nobody holds goes as it is let go
+    if (is_key(name)) lock_try(path("locks", name));  // one that nobody holds goes as it is let go
   // Only empty folders go; a process that is compiling keeps its own.
   for (const char* folder : kFolders) ::rmdir(path(folder).c_str());
   return before - total();

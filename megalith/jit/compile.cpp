@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_reason.h"
+#include "megalith/base/log.h"
 #include "megalith/base/threads.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
@@ -36,9 +38,18 @@ std::optional<int> gate_task(const graph::Graph& graph, const task::Partitioned&
   return gate;
 }
 
+// To order tasks takes, of each, how far it knows every worker to be: a gigabyte here, and some seconds. Qwen3-8B on a
+// GPU of 132 workers has 3 million.
+constexpr int64_t kMostClocks = int64_t{1} << 28;
+
 task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered,
                            const CompileOptions& options) {
   task::Partitioned partitioned = task::partition(graph, lowered, options.num_workers);
+  const auto num_tasks = static_cast<int64_t>(partitioned.tasks.size());
+  MEGALITH_CHECK(num_tasks * options.num_workers <= kMostClocks,
+                 "\"{}\" comes to {} tasks for {} workers, and a plan is made and proved for up to {} of their "
+                 "products: use at most {} workers (-t), or a model with fewer layers",
+                 graph.name(), num_tasks, options.num_workers, kMostClocks, kMostClocks / num_tasks);
   const std::optional<int> gate = gate_task(graph, partitioned);
   return task::plan(std::move(partitioned.tasks), std::move(partitioned.buffers),
                     {.name = graph.name(),
@@ -54,11 +65,28 @@ void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const 
   if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
 }
 
+// What a source or a library says of itself, which may have been edited.
 void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
-  const auto info = nlohmann::json::parse(kernel_info);
-  kernel.scratch_bytes = info.at("scratch_bytes").get<int64_t>();
-  kernel.area_bytes = info.at("area_bytes").get<int64_t>();
-  kernel.stream_rows = info.at("stream_rows").get<int64_t>();
+  constexpr int64_t kMost = int64_t{1} << 40;
+  try {
+    const auto info = nlohmann::json::parse(kernel_info);
+    auto number = [&](const char* name) {
+      const auto& value = info.at(name);
+      MEGALITH_CHECK(value.is_number_integer() && value >= 0 && value <= kMost,
+                     "its megalith_kernel_info has {} = {}, want 0 to {}", name, value.dump(), kMost);
+      return value.get<int64_t>();
+    };
+    kernel.scratch_bytes = number("scratch_bytes");
+    kernel.area_bytes = number("area_bytes");
+    kernel.stream_rows = number("stream_rows");
+    for (const auto& of_body : info.value("checks", nlohmann::json::array())) {
+      std::vector<codegen::CheckText>& texts = kernel.checks.emplace_back();
+      for (const auto& text : of_body) texts.push_back({text.at(0).get<std::string>(), text.at(1).get<std::string>()});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError(
+        fmt::format("[jit] the kernel's megalith_kernel_info is not what was written: {}", json_reason(error.what())));
+  }
 }
 
 // Of the operators that the graph uses: those that a user declared are not part of our own build.
@@ -67,6 +95,14 @@ std::string definitions(const graph::Graph& graph) {
   std::string text;
   for (const graph::Node& node : graph.nodes())
     if (operators.insert(node.op).second) text += graph::definition(*node.op) + "\n";
+  return text;
+}
+
+// What a plan depends on and a listing does not tell.
+std::string layouts(const graph::Graph& graph) {
+  std::string text;
+  for (const graph::Tensor& tensor : graph.tensors())
+    text += fmt::format("{}{} ", tensor.any_layout ? "any " : "", tensor.quant_columns);
   return text;
 }
 
@@ -105,7 +141,7 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
 }
 
 // The same from the cache; what is read is verified like anything else, but for tiles and their regions, which take
-// lowering to check: the entry has its hash, and the plan was checked when it was made.
+// lowering to check: nobody else can have written the entry, and the plan was checked when it was made.
 void take_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, Plan plan,
                CompiledKernel& kernel) {
   kernel.tasks = pipeline.stage(
@@ -129,13 +165,20 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   std::vector<std::jthread> opener;  // of NVRTC, 7 ms that pass while the plan is looked at
   if (!options.plan_only && is_cuda_target(options.target)) opener = start_helpers(1, open_nvrtc);
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache,
-                        fmt::format("{}\n{} workers{}\n{}\n{}", target_family(options.target), options.num_workers,
-                                    options.reuse_arena ? "" : ", each buffer by itself", text, definitions(graph)));
+  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}\n{}\n{}", target_family(options.target),
+                                           options.num_workers, options.reuse_arena ? "" : ", each buffer by itself",
+                                           layouts(graph), text, definitions(graph)));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
-    take_plan(pipeline, graph, options, std::move(*plan), kernel);
-  } else {
+    try {
+      take_plan(pipeline, graph, options, std::move(*plan), kernel);
+    } catch (const Error& error) {
+      log_warn("the plan of {} in the cache is of no use ({}); it is made again", graph.name(), error.what());
+      plans.remove();
+      plan.reset();
+    }
+  }
+  if (!plan) {
     make_plan(pipeline, graph, options, kernel);
     if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_bytes(kernel.tasks), kernel.source});
   }

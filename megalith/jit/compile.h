@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/codegen/check_text.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/build.h"
 #include "megalith/jit/cuda/build.h"
@@ -30,8 +31,9 @@ struct CompiledKernel {
   int64_t scratch_bytes = 0;  // per worker
   int64_t area_bytes = 0;     // of shared memory, per worker (GPU)
   int64_t stream_rows = 0;    // of activations, at most, that are multiplied with weights from a stream (GPU)
-  Build build;                // the loaded kernel; empty with plan_only, and for a GPU
-  CudaBuild cuda;             // a GPU's
+  std::vector<std::vector<codegen::CheckText>> checks;  // per body, by number (codegen/checks.h)
+  Build build;                                          // the loaded kernel; empty with plan_only, and for a GPU
+  CudaBuild cuda;                                       // a GPU's
   CompileReport report;
 
   /// Of the ring through which weights stream, in the shared memory of the GPU that it was built for.

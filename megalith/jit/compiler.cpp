@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <mutex>
+#include <filesystem>
 #include <sstream>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/first_lines.h"
 #include "megalith/base/hash.h"
 #include "megalith/base/options.h"
 #include "megalith/base/threads.h"
@@ -24,6 +25,20 @@ namespace {
 
 constexpr const char* kCandidates[] = {"c++", "g++", "clang++"};
 constexpr std::chrono::seconds kVersionTimeout{20};
+constexpr size_t kLongestVersion = 200;
+
+// Where compilers look for headers, libraries and their own parts besides. Some systems have them nowhere else, so a
+// compiler gets these variables, and what they say is part of the key of what it makes.
+constexpr const char* kSearched[] = {"CPATH",         "C_INCLUDE_PATH",  "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
+                                     "COMPILER_PATH", "GCC_EXEC_PREFIX", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS",
+                                     "SDKROOT"};
+
+std::string search_variables() {
+  std::string text;
+  for (const char* name : kSearched)
+    if (const char* value = std::getenv(name); value && *value) text += fmt::format("{}={}\n", name, value);
+  return text;
+}
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -51,9 +66,11 @@ std::string find_program(const std::string& name) {
     std::free(absolute);
     return result;
   }
+  // A folder without a root, such as "." or none between two colons, is wherever we happen to be: a folder of others,
+  // perhaps, who have put a "c++" there.
   std::istringstream folders(search_path());
   for (std::string folder; std::getline(folders, folder, ':');)
-    if (!folder.empty() && is_program(folder + "/" + name)) return folder + "/" + name;
+    if (folder.starts_with('/') && is_program(folder + "/" + name)) return folder + "/" + name;
   return "";
 }
 
@@ -83,9 +100,9 @@ std::string ask_version(const std::vector<std::string>& command) {
   question.push_back("--version");
   const ProcessResult answer = process_run(question, "/", {.timeout = kVersionTimeout});
   if (!answer.ok())
-    throw SystemError(fmt::format("[jit] {} {}; is it a C++ compiler? It said:\n{}", command_line(question),
-                                  answer.ending(), answer.output));
-  return answer.output.substr(0, answer.output.find('\n'));
+    throw SystemError(Lines{fmt::format("[jit] {} {}; is it a C++ compiler? It said:\n{}", command_line(question),
+                                        answer.ending(), first_lines(answer.output, 20))});
+  return answer.output.substr(0, std::min(answer.output.find('\n'), kLongestVersion));
 }
 
 size_t usable_cores() {
@@ -95,30 +112,27 @@ size_t usable_cores() {
 
 }  // namespace
 
-Compiler compiler_find(const KernelCache& cache) {
-  Compiler compiler{find_command(), ""};
+namespace {
+
+// Remembered in the cache by path, time and size of the program.
+std::string version_of(const std::vector<std::string>& command, const KernelCache& cache) {
   struct stat info = {};
-  ::stat(compiler.command[0].c_str(), &info);
+  ::stat(command[0].c_str(), &info);
   // Follows symbolic links, so an upgrade of what c++ points to is seen.
-  const std::string identity = fmt::format("{}\n{} {}.{:09}\n", command_line(compiler.command), info.st_size,
-                                           info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
-  const std::string folder = cache.directory() + "/compilers";
-  const std::string note = folder + "/" + hash_hex(command_line(compiler.command));
-  try {
-    if (const std::string known = file_read(note); known.starts_with(identity)) {
-      compiler.version = known.substr(identity.size());
-      return compiler;
-    }
-  } catch (const SystemError&) {
-    // Not known yet.
-  }
-  compiler.version = ask_version(compiler.command);
-  try {
-    directory_create(folder);
-    file_write_atomic(note, identity + compiler.version);
-  } catch (const SystemError&) {
-    // A cache that cannot be written; the next process asks again.
-  }
+  const std::string identity =
+      fmt::format("{}\n{} {}.{:09}\n", command_line(command), info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  const std::string key = hash_hex(command_line(command));
+  if (const std::string known = cache.note(key); known.starts_with(identity)) return known.substr(identity.size());
+  const std::string version = ask_version(command);
+  cache.note_set(key, identity + version);
+  return version;
+}
+
+}  // namespace
+
+Compiler compiler_find(const KernelCache& cache) {
+  Compiler compiler{find_command(), "", search_variables()};
+  compiler.version = version_of(compiler.command, cache);
   return compiler;
 }
 
@@ -168,9 +182,21 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
     }
   const std::vector<std::string> link = command_with({"-shared", "-o", output}, units.size() > 1 ? objects : units);
 
+  // What a compiler that is killed leaves goes with it.
+  struct Temporary {
+    std::string path;
+    ~Temporary() {
+      std::error_code code;
+      std::filesystem::remove_all(path, code);
+    }
+  } const temporary{directory + "/tmp"};
+  const ProcessFolders folders{.temporary = temporary.path, .unfinished = directory};
   std::string commands;
   for (const auto& command : compile) commands += command_line(command) + "\n";
-  file_write_atomic(directory + "/command.txt", commands + command_line(link) + "\n");
+  try {
+    directory_create(temporary.path, 0700);
+    file_write_atomic(directory + "/command.txt", commands + command_line(link) + "\n", 0600);
+  } catch (const SystemError& error) { throw WorkspaceError(error.what()); }
 
   // Commands that are left after a failure are not started.
   std::vector<ProcessResult> results(compile.size());
@@ -179,7 +205,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
     if (failed) return;
     PatienceLimits mine = limits;
     mine.is_over = &is_over;
-    results[i] = process_run(compile[i], directory, mine);
+    results[i] = process_run(compile[i], directory, mine, folders);
     if (!results[i].ok()) failed = true;
     if (progress) progress->advance();
   });
@@ -188,7 +214,7 @@ CompileResult compile_units(const Compiler& compiler, const std::vector<std::str
     // A command that never ran has an exit code of -1 and no time.
     if (!results[i].ok() && results[i].ms > 0) return {results[i], compile[i], milliseconds_since(start)};
   }
-  result.process = process_run(link, directory, limits);
+  result.process = process_run(link, directory, limits, folders);
   result.command = link;
   for (const std::string& object : objects) ::unlink((directory + "/" + object).c_str());
   result.ms = milliseconds_since(start);

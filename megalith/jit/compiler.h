@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/base/error.h"
 #include "megalith/base/progress.h"
 #include "megalith/jit/cache.h"
 #include "megalith/jit/process.h"
@@ -15,6 +16,7 @@ namespace megalith::jit {
 struct Compiler {
   std::vector<std::string> command;  // absolute path, then arguments if MEGALITH_CXX has some ("ccache g++")
   std::string version;               // first line of --version
+  std::string variables = {};        // that say where it looks for files besides: "CPATH=/a\n"
 };
 
 /// MEGALITH_CXX, else the first of c++, g++, clang++ on the PATH. The version is remembered in the cache by path, time
@@ -38,6 +40,11 @@ const std::string& cpu_features();
 /// (Zen 4: 220 beside 110 GFLOP/s a core); on Intel's it is the slower one (Sapphire Rapids: 86 beside 155).
 bool cpu_multiplies_pairs_faster();
 
+/// The directory to compile in cannot be written: another one may do.
+struct WorkspaceError : SystemError {
+  using SystemError::SystemError;
+};
+
 struct CompileResult {
   ProcessResult process;             // of the command that failed, or the last one
   std::vector<std::string> command;  // that one
@@ -45,7 +52,8 @@ struct CompileResult {
 };
 
 /// Compiles `units` (.cpp files in `directory`) to `output` there: one command for one unit, else one for each unit in
-/// parallel and one to link. All commands go to command.txt; `progress` advances with each unit.
+/// parallel and one to link. All commands go to command.txt; `progress` advances with each unit. WorkspaceError if the
+/// directory cannot be written. If this process ends meanwhile, the directory is deleted.
 CompileResult compile_units(const Compiler& compiler, const std::vector<std::string>& flags,
                             const std::string& directory, const std::vector<std::string>& units,
                             const std::string& output, Progress* progress = nullptr, PatienceLimits limits = {});

@@ -1,11 +1,17 @@
 #include "megalith/jit/library.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <string_view>
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/base/limits.h"
 
 namespace megalith::jit {
 
@@ -23,13 +29,36 @@ std::string version_in(std::string_view json) {
 
 }  // namespace
 
+bool is_noexec(const std::string& path) {
+  struct statvfs file_system;
+  return ::statvfs(path.c_str(), &file_system) == 0 && (file_system.f_flag & ST_NOEXEC) != 0;
+}
+
+// The loader's message says little, and another thing on each system. What it could not do is tried again.
+bool maps_no_code(const std::string& path) {
+  if (is_noexec(path)) return true;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  constexpr size_t kBytes = 4096;
+  void* const code = ::mmap(nullptr, kBytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+  const bool refused = code == MAP_FAILED && (errno == EPERM || errno == EACCES);
+  if (code != MAP_FAILED) ::munmap(code, kBytes);
+  ::close(fd);
+  return refused;
+}
+
 Library Library::load(const std::string& path) {
   // Without a slash dlopen would search the system's directories.
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
   Library library;
   library.path_ = path;
   library.handle_ = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library.handle_) throw SystemError(fmt::format("[jit] cannot load the kernel {}: {}", path, ::dlerror()));
+  if (!library.handle_) {
+    std::string reason = ::dlerror();
+    if (maps_no_code(path)) reason += "; no code can be run from there: is it mounted noexec?";
+    if (reason.find("annot allocate memory") != std::string::npos) reason += fmt::format(" ({})", limit_text(ENOMEM));
+    throw SystemError(fmt::format("[jit] cannot load the kernel {}: {}", path, reason));
+  }
   return library;
 }
 

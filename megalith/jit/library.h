@@ -7,6 +7,11 @@
 
 namespace megalith::jit {
 
+/// Whether the file system on which `path` lies is mounted such that no code runs from it.
+bool is_noexec(const std::string& path);
+/// Whether no code can be run from the file, whatever it holds: for that reason, or by a policy.
+bool maps_no_code(const std::string& path);
+
 class Library {
  public:
   /// dlopen(RTLD_NOW | RTLD_LOCAL): an undefined symbol is an error here and not in the middle of a run.

@@ -12,6 +12,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/interruption.h"
+#include "megalith/base/limits.h"
 #include "megalith/base/log.h"
 #include "megalith/base/progress.h"
 #include "megalith/jit/stage.h"
@@ -69,7 +70,7 @@ void call_patiently(const std::string& whom, std::function<void()> work, Patienc
     try {
       return std::thread(std::move(task));
     } catch (const std::system_error& error) {
-      throw SystemError(fmt::format("[jit] cannot start a thread for {}: {}", whom, error.what()));
+      throw SystemError(fmt::format("[jit] cannot start a thread for {}: {}", whom, error_text(error.code().value())));
     }
   }();
   Patience patience(whom, limits);

@@ -11,18 +11,23 @@ namespace megalith::jit {
 
 namespace {
 
-constexpr const char *kTasks = "/tasks.bin", *kSource = "/source.txt";
+constexpr const char *kIdentity = "/identity.txt", *kTasks = "/tasks.bin", *kSource = "/source.txt";
 
 }  // namespace
 
 PlanCache::PlanCache(const KernelCache& cache, const std::string& identity)
-    : cache_(cache), key_(hash_hex("plan\n" + build_id() + "\n" + identity)) {}
+    : cache_(cache), identity_("plan\n" + build_id() + "\n" + identity), key_(hash_hex(identity_)) {}
 
 std::optional<Plan> PlanCache::find() const {
   if (option_integer("MEGALITH_ALWAYS_COMPILE") != 0) return std::nullopt;
   const std::optional<std::string> directory = cache_.find(key_);
   if (!directory) return std::nullopt;
   try {
+    // The key is a hash that is made for speed: a model may be made to have another one's.
+    if (file_read(*directory + kIdentity) != identity_) {
+      log_warn("the cache entry {} is of another graph; it is made again", *directory);
+      return std::nullopt;
+    }
     return Plan{file_read(*directory + kTasks), file_read(*directory + kSource)};
   } catch (const SystemError&) {
     return std::nullopt;  // evicted between the look and the reading
@@ -30,17 +35,19 @@ std::optional<Plan> PlanCache::find() const {
 }
 
 void PlanCache::store(const std::string& name, const Plan& plan) const {
-  const CacheLock lock = cache_.lock(key_);
   std::string workspace;
   try {
     workspace = cache_.workspace(key_);
-    file_write_atomic(workspace + kTasks, plan.tasks);
-    file_write_atomic(workspace + kSource, plan.source);
+    file_write_atomic(workspace + kIdentity, identity_, 0600);
+    file_write_atomic(workspace + kTasks, plan.tasks, 0600);
+    file_write_atomic(workspace + kSource, plan.source, 0600);
     cache_.store(key_, name, workspace);
   } catch (const SystemError& error) {
     log_info("the plan of {} is not kept: {}", name, error.what());
     if (!workspace.empty()) cache_.discard(workspace);
   }
 }
+
+void PlanCache::remove() const { cache_.remove(key_); }
 
 }  // namespace megalith::jit

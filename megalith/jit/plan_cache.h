@@ -23,10 +23,12 @@ class PlanCache {
   std::optional<Plan> find() const;
   /// A cache that cannot be written costs time next time, nothing else.
   void store(const std::string& name, const Plan& plan) const;
+  /// For one that turns out to be of no use.
+  void remove() const;
 
  private:
   const KernelCache& cache_;
-  std::string key_;
+  std::string identity_, key_;
 };
 
 }  // namespace megalith::jit

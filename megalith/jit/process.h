@@ -22,9 +22,17 @@ struct ProcessResult {
 
 constexpr size_t kProcessOutputLimit = 1 << 20;
 
-/// Runs `command` (its first word is a path) in `directory` with LC_ALL=C and no stdin. SystemError if it cannot start.
-/// It and its children are ended at the timeout, and when the wait for them is interrupted (base/interruption.h).
-ProcessResult process_run(const std::vector<std::string>& command, const std::string& directory, PatienceLimits limits);
+/// Folders of a command; both may be missing.
+struct ProcessFolders {
+  std::string temporary;   // for its temporary files
+  std::string unfinished;  // deleted if this process ends before the command
+};
+
+/// Runs `command` (its first word is a path) in `directory` with LC_ALL=C and no stdin, in a process group of its own.
+/// SystemError if it cannot start. It and all that it started are ended at the timeout, when the wait for them is
+/// interrupted (base/interruption.h), when the command ends, and when this process ends, be it by SIGKILL.
+ProcessResult process_run(const std::vector<std::string>& command, const std::string& directory, PatienceLimits limits,
+                          const ProcessFolders& folders = {});
 
 /// The command as a line for a shell, with quotes where they are needed.
 std::string command_line(const std::vector<std::string>& command);

@@ -6,11 +6,13 @@
 #include <cctype>
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "megalith/base/file.h"
 #include "megalith/base/interruption.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 
 namespace megalith::jit {
 
@@ -30,6 +32,8 @@ bool is_directory(const std::string& path) {
     throw;
   } catch (const std::bad_alloc&) {
     throw SystemError(fmt::format("[jit] memory does not suffice ({})", note));
+  } catch (const std::system_error& error) {
+    throw SystemError(fmt::format("{} ({})", system_error(error).what(), note));
   } catch (const std::exception& error) { throw InternalError(fmt::format("{} ({})", error.what(), note)); }
 }
 
@@ -126,7 +130,8 @@ CompileReport Pipeline::finish() {
              kernel(), fmt::join(files_seen_, ", "));
   report_.total_ms = milliseconds_since(start_);
   report_.cache_hit = !report_.stages.empty() && report_.stages.back().from == StageFrom::cache;
-  log_debug("compiled \"{}\"\n{}", kernel(), report_.table());
+  if (log_level() >= LogLevel::debug)
+    log_line(LogLevel::debug, Lines{fmt::format("compiled \"{}\"\n{}", printable_line(kernel()), report_.table())});
   if (options_.listener.finished) options_.listener.finished(report_);
   return report_;
 }

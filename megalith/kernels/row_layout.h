@@ -9,6 +9,8 @@ namespace megalith::rows {
 constexpr int kRun = 16;
 /// Rows of a block at most, whatever the machine.
 constexpr int kBlock = 12;
+/// Few rows of activations that are worked out beforehand, e.g. normalised, before weights are read.
+constexpr int kStaged = 16;
 /// Fewer rows than this are left to kernels/cpu/gemv.h: packing them takes as long as it saves.
 constexpr int kFewest = 5;
 
@@ -26,6 +28,20 @@ constexpr long long together(long long rows, long long columns, long long elemen
   const long long usual = (element_bytes == 2 ? 512 << 10 : 256 << 10) / row_bytes / kBlock;
   const long long blocks = usual > 3 ? usual : (512 << 10) / row_bytes / kBlock >= 3 ? 3 : 2;
   return rows < blocks * kBlock ? rows : blocks * kBlock;
+}
+
+/// Few rows are worked out so many at a time.
+constexpr long long staged(long long rows) { return rows < kStaged ? rows : kStaged; }
+/// From one of a few rows to the next: columns are taken in pairs.
+constexpr long long staged_row_elements(long long columns) { return columns + columns % 2; }
+
+/// Room for `rows` rows before they are multiplied, whether they are packed or just worked out, f32 or bf16.
+constexpr long long workspace_bytes(long long rows, long long columns) {
+  const long long few = staged(rows) * staged_row_elements(columns) * 4;
+  if (rows < kFewest) return few;
+  const long long row = packed_row_elements(columns), wide = together(rows, columns, 4) * row * 4,
+                  narrow = together(rows, columns, 2) * row * 2, packed = wide > narrow ? wide : narrow;
+  return packed > few ? packed : few;
 }
 
 }  // namespace megalith::rows

@@ -5,10 +5,12 @@
 //   for (i64 t = task.t_begin; t < task.t_end; ++t)
 //     for (i64 n = task.y.begin[1]; n < task.y.end[1]; ++n) task.y(t, n) = max(task.x(t, n), 0.0f);
 //
-// With MEGALITH_WATCH_VIEWS every access is looked at, and the first one outside of its slice is written down: what the
+// A subscript that data decides is looked at (kernels/cpu/check.h): one that is outside reads as 0 and writes nothing,
+// and ends the run. With MEGALITH_WATCH_VIEWS every access is looked at, and the first one outside of its slice is written down: what the
 // task graph does not know of, nobody orders.
 #pragma once
 
+#include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
 
 namespace megalith::kernels {
@@ -44,15 +46,38 @@ struct Element {
   const Element& operator=(const Element& other) const { return *this = ValueOf<T>(other); }
 };
 
+/// The same that is not there if its subscript was outside.
 template <class T>
+struct CheckedElement {
+  T* at;
+
+  operator ValueOf<T>() const { return at != nullptr ? value_of(*at) : ValueOf<T>{}; }
+  const CheckedElement& operator=(ValueOf<T> value) const {
+    if (at != nullptr) put(*at, value);
+    return *this;
+  }
+  const CheckedElement& operator=(const CheckedElement& other) const { return *this = ValueOf<T>(other); }
+};
+
+template <class T, bool kIsChecked>
 struct Accessed {
   using Type = Element<T>;
-  static Type of(T& at) { return {at}; }
+  static Type of(T* at) { return {*at}; }
 };
 template <class T>
-struct Accessed<const T> {
+struct Accessed<T, true> {
+  using Type = CheckedElement<T>;
+  static Type of(T* at) { return {at}; }
+};
+template <class T>
+struct Accessed<const T, false> {
   using Type = ValueOf<T>;
-  static Type of(const T& at) { return value_of(at); }
+  static Type of(const T* at) { return value_of(*at); }
+};
+template <class T>
+struct Accessed<const T, true> {
+  using Type = ValueOf<T>;
+  static Type of(const T* at) { return at != nullptr ? value_of(*at) : Type{}; }
 };
 
 // ---- watching ----------------------------------------------------------------------------------
@@ -70,8 +95,24 @@ extern "C" {
 
 // ---- views -------------------------------------------------------------------------------------
 
-/// A row-major tensor of the given extents; a dynamic one counts as what it may become.
-template <class T, i64... kExtents>
+/// Where a view notes what is outside: its first dimension's check.
+struct ViewChecks {
+  FaultNote faults;
+  u32 first;
+};
+struct NoViewChecks {};
+template <unsigned kChecked>
+struct ViewChecksOf {
+  using Type = ViewChecks;
+};
+template <>
+struct ViewChecksOf<0> {
+  using Type = NoViewChecks;
+};
+
+/// A row-major tensor of the given extents; a dynamic one counts as what it may become. `kChecked`: a bit for each
+/// dimension whose subscript data decides.
+template <class T, unsigned kChecked, i64... kExtents>
 struct View {
   static constexpr int kRank = static_cast<int>(sizeof...(kExtents));
   static constexpr int kPlaces = kRank > 0 ? kRank : 1;
@@ -79,6 +120,7 @@ struct View {
 
   T* data;
   Index begin, end;  // of the slice
+  typename ViewChecksOf<kChecked>::Type checks;
 #if defined(MEGALITH_WATCH_VIEWS)
   const char* name;
 #endif
@@ -95,7 +137,8 @@ struct View {
   }
 
   template <class... Indices>
-  typename Accessed<T>::Type operator()(Indices... indices) const {
+  typename Accessed<T, kChecked != 0>::Type operator()(Indices... indices) const {
+    using Access = Accessed<T, kChecked != 0>;
     static_assert(static_cast<int>(sizeof...(Indices)) == kRank, "as many indices as the tensor has dimensions");
     const Index index = {static_cast<i64>(indices)...};
     i64 offset = 0;
@@ -105,10 +148,15 @@ struct View {
       if (index[d] >= begin[d] && index[d] < end[d]) continue;
       if (megalith_view_error.view == nullptr) megalith_view_error = {name, d, index[d], begin[d], end[d]};
       static thread_local T nobodys{};
-      return Accessed<T>::of(nobodys);
+      return Access::of(&nobodys);
     }
+#else
+    if constexpr (kChecked != 0)
+      for (int d = 0; d < kRank; ++d)
+        if ((kChecked >> d & 1) != 0 && !is_inside(checks.faults, index[d], end[d], checks.first + static_cast<u32>(d)))
+          return Access::of(nullptr);
 #endif
-    return Accessed<T>::of(data[offset]);
+    return Access::of(data + offset);
   }
 };
 

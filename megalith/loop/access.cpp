@@ -8,33 +8,56 @@ namespace {
 
 using Visit = std::function<void(const Expr&, const Place&)>;
 
-void walk(const Expr& expr, const Place& place, const Visit& visit);
-
-void walk_guarded(const Expr& expr, Place place, const Expr& condition, bool holds, const Visit& visit) {
-  place.guards.push_back({&condition, holds});
-  walk(expr, place, visit);
-}
-
-void walk(const Expr& expr, const Place& place, const Visit& visit) {
-  visit(expr, place);
+// child(argument, place) for each argument of `expr`, which stands at `place`, in the order of evaluation.
+template <class AnyExpr, class Child>
+void for_arguments(AnyExpr& expr, const Place& place, Child child) {
   Place inner = place;
   inner.is_target = false;
   if (expr.kind == Expr::Kind::subscript) inner.in_subscript = true;
+  auto guarded = [&](AnyExpr& argument, bool holds) {
+    Place within = inner;
+    within.guards.push_back({expr.kind == Expr::Kind::reduce ? &expr.args[1] : &expr.args[0], holds});
+    child(argument, within);
+  };
   if (expr.kind == Expr::Kind::reduce) {
     inner.inames.insert(inner.inames.end(), expr.inames.begin(), expr.inames.end());
     if (expr.args.size() == 2) {
-      walk(expr.args[1], inner, visit);
-      walk_guarded(expr.args[0], inner, expr.args[1], true, visit);
+      child(expr.args[1], inner);
+      guarded(expr.args[0], true);
       return;
     }
   }
   if (expr.kind == Expr::Kind::call && (expr.name == "if" || expr.name == "and" || expr.name == "or")) {
-    walk(expr.args[0], inner, visit);
-    walk_guarded(expr.args[1], inner, expr.args[0], expr.name != "or", visit);
-    if (expr.name == "if") walk_guarded(expr.args[2], inner, expr.args[0], false, visit);
+    child(expr.args[0], inner);
+    guarded(expr.args[1], expr.name != "or");
+    if (expr.name == "if") guarded(expr.args[2], false);
     return;
   }
-  for (const Expr& arg : expr.args) walk(arg, inner, visit);
+  for (AnyExpr& argument : expr.args) child(argument, inner);
+}
+
+void walk(const Expr& expr, const Place& place, const Visit& visit) {
+  visit(expr, place);
+  for_arguments(expr, place, [&](const Expr& argument, const Place& inner) { walk(argument, inner, visit); });
+}
+
+void rewrite_one(Expr& expr, const Place& place, const std::function<void(Expr&, const Place&)>& rewrite) {
+  for_arguments(expr, place, [&](Expr& argument, const Place& inner) { rewrite_one(argument, inner, rewrite); });
+  rewrite(expr, place);
+}
+
+// each(expression, place) for condition, value and target, in the order of evaluation.
+template <class AnyInstruction, class Each>
+void for_expressions(AnyInstruction& instruction, Each each) {
+  Place place;
+  place.inames = instruction.within;
+  if (instruction.condition) {
+    each(*instruction.condition, place);
+    place.guards.push_back({&*instruction.condition, true});
+  }
+  each(instruction.value, place);
+  place.is_target = place.in_target = true;
+  each(instruction.target, place);
 }
 
 // What is affine of `condition` being `holds`.
@@ -56,15 +79,11 @@ void collect_tensors(const Expr& expr, std::vector<std::string>& names) {
 }  // namespace
 
 void visit_expressions(const Instruction& instruction, const Visit& visit) {
-  Place place;
-  place.inames = instruction.within;
-  if (instruction.condition) {
-    walk(*instruction.condition, place, visit);
-    place.guards.push_back({&*instruction.condition, true});
-  }
-  walk(instruction.value, place, visit);
-  place.is_target = true;
-  walk(instruction.target, place, visit);
+  for_expressions(instruction, [&](const Expr& expr, const Place& place) { walk(expr, place, visit); });
+}
+
+void rewrite_expressions(Instruction& instruction, const std::function<void(Expr&, const Place&)>& rewrite) {
+  for_expressions(instruction, [&](Expr& expr, const Place& place) { rewrite_one(expr, place, rewrite); });
 }
 
 isl::set place_domain(const Domains& domains, const Place& place) {

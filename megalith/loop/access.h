@@ -24,10 +24,14 @@ struct Place {
   std::vector<Guard> guards;        // of the instruction, of reductions, of `if`, `and`, `or`
   bool in_subscript = false;
   bool is_target = false;  // the instruction's target: the one access that writes
+  bool in_target = false;  // that, or part of its subscripts
 };
 
 /// Calls `visit` for every node of target, value and condition, parents first.
 void visit_expressions(const Instruction& instruction, const std::function<void(const Expr&, const Place&)>& visit);
+
+/// The same with expressions that `rewrite` may replace: children first, so that a parent sees what became of them.
+void rewrite_expressions(Instruction& instruction, const std::function<void(Expr&, const Place&)>& rewrite);
 
 /// The points over place.inames (in the domains' order) at which the expression is evaluated, as far as it is affine:
 /// guards that depend on data count as true either way.

@@ -88,6 +88,13 @@ isl::set enter_loop(const isl::set& implemented, const LoopBounds& bounds) {
   return renamed.intersect(bounds.implemented);
 }
 
+bool may_be_empty(const isl::set& inside, const isl::set& outside) {
+  const auto last = static_cast<unsigned>(isl_set_dim(inside.get(), isl_dim_set)) - 1;
+  isl::set has_one = isl::manage(isl_set_project_out(inside.copy(), isl_dim_set, last, 1));
+  has_one = isl::manage(isl_set_reset_space(has_one.release(), outside.space().release()));
+  return !outside.is_subset(has_one);
+}
+
 isl::set loop_domain(const Domains& domains, const Kernel& kernel, const NestNode& node,
                      const std::vector<std::string>& outer) {
   std::vector<std::string> onto = outer;

@@ -166,8 +166,14 @@ void check_bounds(const Kernel& kernel) {
     });
 }
 
+void check_assumptions(const Kernel& kernel) {
+  MEGALITH_CHECK(kernel.assumptions.empty() || !Domains(kernel).context().is_empty(),
+                 "{} no sizes are as it assumes: {}", message_prefix(kernel.name), kernel.assumptions);
+}
+
 void check_kernel(const Kernel& kernel) {
   check_names(kernel);
+  check_assumptions(kernel);
   check_bounds(kernel);
   check_write_races(kernel);
   check_access_order(kernel);

@@ -15,6 +15,9 @@ void check_kernel(const Kernel& kernel);
 /// written, outputs are.
 void check_names(const Kernel& kernel);
 
+/// Some sizes fit the assumptions: else no instruction would ever run, and nothing would be wrong with it.
+void check_assumptions(const Kernel& kernel);
+
 /// Every affine subscript stays inside the tensor's shape for all parameter values that the assumptions allow.
 /// Conditions that are affine count; those that depend on data do not, nor do subscripts that depend on data.
 void check_bounds(const Kernel& kernel);

@@ -12,6 +12,7 @@
 #include "megalith/loop/access.h"
 #include "megalith/loop/check.h"
 #include "megalith/loop/lex.h"
+#include "megalith/loop/meeting.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::loop {
@@ -25,32 +26,6 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 bool is_task(const Kernel& kernel, const std::string& iname) {
   const auto tag = kernel.tags.find(iname);
   return tag != kernel.tags.end() && tag->second == InameTag::task;
-}
-
-// points -> the element they touch, over the subscripts `args` that are affine; false for the rest.
-struct ElementMap {
-  isl::map map;
-  std::vector<bool> is_affine;
-};
-
-ElementMap element_map(const isl::set& points, const std::vector<Expr>& args) {
-  ElementMap result;
-  isl_map* map = isl_map_from_domain(points.copy());
-  for (const Expr& arg : args) {
-    const auto index = to_isl_aff(points.space(), arg);
-    result.is_affine.push_back(index.has_value());
-    if (index) map = isl_map_flat_range_product(map, isl_map_from_aff(index->copy()));
-  }
-  result.map = isl::manage(isl_map_intersect_domain(map, points.copy()));
-  return result;
-}
-
-// x -> y with x[a] < y[b], or == if `equal`, over the spaces of `like`.
-isl::map compared(const isl::map& like, unsigned a, unsigned b, bool equal) {
-  isl_map* map = isl_map_universe(like.space().release());
-  map = equal ? isl_map_equate(map, isl_dim_in, static_cast<int>(a), isl_dim_out, static_cast<int>(b))
-              : isl_map_order_lt(map, isl_dim_in, static_cast<int>(a), isl_dim_out, static_cast<int>(b));
-  return isl::manage(map);
 }
 
 // x -> y with x[d] > y[d].
@@ -105,39 +80,30 @@ void check_write_race(const Kernel& kernel, const Domains& domains, const Instru
   }
 }
 
-struct Access {
-  size_t instruction;
-  const Expr* expr;
-  bool is_write;
-  std::vector<std::string> inames;  // within first, in nest order
-  isl::set points;
-  ElementMap elements;
-};
-
 class OrderCheck {
  public:
-  explicit OrderCheck(const Kernel& kernel) : kernel_(kernel), domains_(kernel) {
-    for (size_t i = 0; i < kernel.instructions.size(); ++i)
-      visit_expressions(kernel.instructions[i], [&](const Expr& expr, const Place& place) {
-        if (expr.kind == Expr::Kind::subscript && is_written(expr.name)) add(i, expr, place);
-      });
-  }
+  explicit OrderCheck(const Kernel& kernel)
+      : kernel_(kernel),
+        domains_(kernel),
+        accesses_(tensor_accesses(kernel, domains_, [&](const std::string& name) { return is_written(name); })),
+        cut_(cut_inames(kernel, domains_)) {}
 
   void run() {
-    for (const Access& a : accesses_)
-      for (const Access& b : accesses_) {
+    for (const TensorAccess& a : accesses_)
+      for (const TensorAccess& b : accesses_) {
         if (a.expr->name != b.expr->name || (!a.is_write && !b.is_write)) continue;
         if (a.instruction < b.instruction) check_pair(a, b);
         if (a.instruction <= b.instruction) check_tasks(a, b);
       }
-    for (const Access& access : accesses_)
+    for (const TensorAccess& access : accesses_)
       if (!access.is_write && is_temporary(access.expr->name)) check_written_before(access);
   }
 
  private:
   const Kernel& kernel_;
   Domains domains_;
-  std::vector<Access> accesses_;
+  std::vector<TensorAccess> accesses_;
+  std::vector<std::string> cut_;
 
   bool is_written(const std::string& name) const {
     return std::ranges::any_of(kernel_.instructions, [&](const Instruction& i) { return i.target.name == name; });
@@ -148,31 +114,10 @@ class OrderCheck {
     return tensor && tensor->role == Role::temporary;
   }
 
-  void add(size_t i, const Expr& expr, const Place& place) {
-    const isl::set points = project_dimensions(place_domain(domains_, place), place.inames);
-    ElementMap elements = element_map(points, expr.args);
-    accesses_.push_back({i, &expr, place.is_target, place.inames, points, std::move(elements)});
-  }
-
-  static bool is_affine(const Access& access) {
-    return std::ranges::all_of(access.elements.is_affine, [](bool affine) { return affine; });
-  }
-
-  const std::string& id(const Access& access) const { return kernel_.instructions[access.instruction].id; }
-
-  // How many loops the nest lets the two instructions share.
-  size_t shared_loops(size_t first, size_t last) const {
-    size_t shared = kernel_.instructions[first].within.size();
-    for (size_t i = first; i < last; ++i) {
-      const std::vector<std::string>&a = kernel_.instructions[i].within, &b = kernel_.instructions[i + 1].within;
-      const auto common = std::ranges::mismatch(a, b);
-      shared = std::min(shared, static_cast<size_t>(common.in1 - a.begin()));
-    }
-    return shared;
-  }
+  const std::string& id(const TensorAccess& access) const { return kernel_.instructions[access.instruction].id; }
 
   // True if both have the bare iname as the same subscript: points that meet agree in it. Spares isl the usual case.
-  static bool agree_in(const Access& a, const Access& b, const std::string& iname) {
+  static bool agree_in(const TensorAccess& a, const TensorAccess& b, const std::string& iname) {
     for (size_t d = 0; d < std::min(a.expr->args.size(), b.expr->args.size()); ++d) {
       const Expr &x = a.expr->args[d], &y = b.expr->args[d];
       if (x.kind == Expr::Kind::name && y.kind == Expr::Kind::name && x.name == iname && y.name == iname) return true;
@@ -180,15 +125,9 @@ class OrderCheck {
     return false;
   }
 
-  // Pairs of points of `a` and `b` that touch the same element.
-  static std::optional<isl::map> meetings(const Access& a, const Access& b) {
-    if (!is_affine(a) || !is_affine(b) || a.expr->args.size() != b.expr->args.size()) return std::nullopt;
-    return a.elements.map.apply_range(b.elements.map.reverse());
-  }
-
-  void check_pair(const Access& a, const Access& b) const {
+  void check_pair(const TensorAccess& a, const TensorAccess& b) const {
     const std::vector<std::string>& within = kernel_.instructions[a.instruction].within;
-    const size_t shared = shared_loops(a.instruction, b.instruction);
+    const size_t shared = shared_loops(kernel_, a.instruction, b.instruction);
     if (std::all_of(within.begin(), within.begin() + static_cast<ptrdiff_t>(shared),
                     [&](const std::string& iname) { return agree_in(a, b, iname); }))
       return;
@@ -211,30 +150,52 @@ class OrderCheck {
         fmt::join(within.begin(), within.begin() + static_cast<ptrdiff_t>(shared), ", "));
   }
 
-  void check_tasks(const Access& a, const Access& b) const {
-    for (const auto& [iname, tag] : kernel_.tags) {
-      const auto in_a = std::ranges::find(a.inames, iname), in_b = std::ranges::find(b.inames, iname);
-      if (tag != InameTag::task || in_a == a.inames.end() || in_b == b.inames.end() || agree_in(a, b, iname)) continue;
+  // `a` stands before `b` in the text, or is of the same instruction.
+  void check_tasks(const TensorAccess& a, const TensorAccess& b) const {
+    for (const std::string& iname : cut_) {
+      const auto in_a = a.position(iname), in_b = b.position(iname);
+      if (!in_a || !in_b) {
+        check_whole(a, b, iname);
+        continue;
+      }
+      if (agree_in(a, b, iname)) continue;
       const auto meet = meetings(a, b);
       if (!meet) continue;
-      const auto at_a = static_cast<unsigned>(in_a - a.inames.begin()),
-                 at_b = static_cast<unsigned>(in_b - b.inames.begin());
       MEGALITH_CHECK(
-          meet->is_subset(compared(*meet, at_a, at_b, true)),
+          meet->is_subset(compared(*meet, *in_a, *in_b, true)),
           "{} instructions \"{}\" and \"{}\" touch the same elements of {}, {} and {}, in different tasks: {} is "
           "tagged task, and nothing orders its values",
           message_prefix(kernel_.name), id(a), id(b), a.expr->name, print(*a.expr), print(*b.expr), iname);
     }
   }
 
-  void check_written_before(const Access& read) const {
-    if (!is_affine(read)) return;
+  // An access that does not depend on a task's iname is made by every task. Where all tasks write the same, each may
+  // read it afterwards; else a task finds there what others have made of it.
+  void check_whole(const TensorAccess& a, const TensorAccess& b, const std::string& iname) const {
+    if (is_temporary(a.expr->name) || a.is_write == b.is_write) return;
+    const TensorAccess &read = a.is_write ? b : a, &write = a.is_write ? a : b;
+    if (!write.position(iname) && write.instruction < read.instruction) return;
+    if (const auto meet = meetings(read, write); meet && meet->is_empty()) return;
+    const std::string prefix =
+        fmt::format("{} instruction \"{}\" reads {}", message_prefix(kernel_.name), id(read), print(*read.expr));
+    MEGALITH_CHECK(write.position(iname),
+                   "{} and \"{}\" writes {} in every task, since {} is tagged task and stands in neither: one task "
+                   "finds what another has made of it; leave {} out of the task axes, or write another tensor",
+                   prefix, id(write), print(*write.expr), iname, iname);
+    throw UserError(fmt::format(
+        "{} in every task, since {} is tagged task and does not stand in it, while \"{}\" writes {}: one task finds "
+        "what another has made of it; leave {} out of the task axes, or write another tensor",
+        prefix, iname, id(write), print(*write.expr), iname));
+  }
+
+  void check_written_before(const TensorAccess& read) const {
+    if (!read.is_affine()) return;
     isl::set missing = read.elements.map.range();
-    for (const Access& write : accesses_) {
+    for (const TensorAccess& write : accesses_) {
       if (!write.is_write || write.expr->name != read.expr->name) continue;
-      if (!is_affine(write) || write.expr->args.size() != read.expr->args.size()) return;
+      if (!write.is_affine() || write.expr->args.size() != read.expr->args.size()) return;
       const bool may_be_before =
-          write.instruction < read.instruction || shared_loops(read.instruction, write.instruction) > 0;
+          write.instruction < read.instruction || shared_loops(kernel_, read.instruction, write.instruction) > 0;
       if (may_be_before) missing = missing.subtract(write.elements.map.range());
     }
     MEGALITH_CHECK(missing.is_empty(),

@@ -135,8 +135,9 @@ void check_domain_texts(const Kernel& kernel, const std::function<void(int, cons
   isl_ctx* context = isl_context().get();
   struct Limit {
     isl_ctx* context;
+    unsigned long around = isl_ctx_get_max_operations(context);  // with_isl_limit()
     ~Limit() {
-      isl_ctx_set_max_operations(context, 0);
+      isl_ctx_set_max_operations(context, around);
       isl_ctx_reset_operations(context);
     }
   } limit{context};

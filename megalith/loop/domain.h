@@ -117,6 +117,9 @@ std::vector<std::string> guards(const isl::set& wanted, const isl::set& implemen
 isl::set parameter_context(const Kernel& kernel, const Binding& binding = {});
 /// What is implemented inside the loop of `bounds`, given what is implemented around it.
 isl::set enter_loop(const isl::set& implemented, const LoopBounds& bounds);
+/// Whether a loop, inside of which the points `inside` are implemented, has no iteration at some of the points `outside`,
+/// which are implemented around it.
+bool may_be_empty(const isl::set& inside, const isl::set& outside);
 /// What the loop `node` must cover below the loops `outer`: the union of the domains of all instructions in it,
 /// projected onto outer and the loop's iname.
 isl::set loop_domain(const Domains& domains, const Kernel& kernel, const NestNode& node,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "megalith/loop/evaluate_reduce.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/value_range.h"
 
 namespace megalith::loop {
 
@@ -65,8 +67,12 @@ struct If : Evaluable {
   double eval(int64_t* slots) const override { return condition->eval(slots) != 0 ? a->eval(slots) : b->eval(slots); }
 };
 
+// The lowest i64, to which none is opposite, over -1.
+bool is_lowest_negated(double a, double b) { return b == -1 && a == -0x1p63; }
+
 double floor_divide(double a, double b) {
   if (b == 0) throw EvaluationError{"floor division by zero"};
+  if (is_lowest_negated(a, b)) return a;
   if (is_integral(a) && is_integral(b))
     return static_cast<double>(QuasiAffine::floor_divide(static_cast<int64_t>(a), static_cast<int64_t>(b)));
   return std::floor(a / b);
@@ -96,7 +102,10 @@ const std::map<std::string, Maker>& makers() {
       {"*", [](Args& v) { return binary(v, [](double a, double b) { return a * b; }); }},
       {"/", [](Args& v) { return binary(v, [](double a, double b) { return a / b; }); }},
       {"//", [](Args& v) { return binary(v, [](double a, double b) { return floor_divide(a, b); }); }},
-      {"mod", [](Args& v) { return binary(v, [](double a, double b) { return a - b * floor_divide(a, b); }); }},
+      {"mod",
+       [](Args& v) {
+         return binary(v, [](double a, double b) { return is_lowest_negated(a, b) ? 0 : a - b * floor_divide(a, b); });
+       }},
       {"<", [](Args& v) { return binary(v, [](double a, double b) -> double { return a < b; }); }},
       {"<=", [](Args& v) { return binary(v, [](double a, double b) -> double { return a <= b; }); }},
       {">", [](Args& v) { return binary(v, [](double a, double b) -> double { return a > b; }); }},
@@ -119,9 +128,9 @@ const std::map<std::string, Maker>& makers() {
       {"tanh", [](Args& v) { return unary(v, [](double a) { return std::tanh(a); }); }},
       {"abs", [](Args& v) { return unary(v, [](double a) { return std::abs(a); }); }},
       {"floor", [](Args& v) { return unary(v, [](double a) { return std::floor(a); }); }},
-      {"i8", [](Args& v) { return unary(v, [](double a) { return std::trunc(a); }); }},
-      {"i32", [](Args& v) { return unary(v, [](double a) { return std::trunc(a); }); }},
-      {"i64", [](Args& v) { return unary(v, [](double a) { return std::trunc(a); }); }},
+      {"i8", [](Args& v) { return unary(v, [](double a) { return whole_number(a, DType::i8); }); }},
+      {"i32", [](Args& v) { return unary(v, [](double a) { return whole_number(a, DType::i32); }); }},
+      {"i64", [](Args& v) { return unary(v, [](double a) { return whole_number(a, DType::i64); }); }},
       {"f32", [](Args& v) { return std::move(v[0]); }},
       {"bf16",
        [](Args& v) {
@@ -254,9 +263,13 @@ Access compile_access(const Expr& expr, const CompileContext& context, bool is_w
                  message_prefix(access.kernel), access.instruction, print(expr), expr.args.size(), array.shape.size());
   access.data = array.values.data();
   int64_t stride = static_cast<int64_t>(array.values.size());
+  const TensorArgument* tensor = context.kernel.find_tensor(expr.name);
   for (size_t d = 0; d < expr.args.size(); ++d) {
     stride = array.shape[d] ? stride / array.shape[d] : 0;
-    Access::Dimension dimension{array.shape[d], stride, 0, static_cast<int>(access.terms.size()), 0, nullptr};
+    // Of a dynamic size an array may have more than there is today.
+    const auto today = tensor && tensor->shape_known ? constant_value(tensor->shape[d]) : std::nullopt;
+    const int64_t extent = today ? std::clamp<int64_t>(*today, 0, array.shape[d]) : array.shape[d];
+    Access::Dimension dimension{extent, stride, 0, static_cast<int>(access.terms.size()), 0, nullptr};
     // Also where it is linear: this is what complains about names without a value.
     EvaluablePtr general = compile_expression(expr.args[d], context);
     if (const auto form = linear(expr.args[d], context)) {
@@ -295,8 +308,18 @@ EvaluablePtr compile_name(const Expr& expr, const CompileContext& context) {
 
 int64_t Evaluable::eval_index(int64_t* slots) const {
   const double value = eval(slots);
-  if (!is_integral(value)) throw EvaluationError{fmt::format("an index is {}, wanted an integer", value)};
-  return static_cast<int64_t>(value);
+  if (std::floor(value) != value) throw EvaluationError{fmt::format("an index is {}, wanted an integer", value)};
+  // The edges of a cast are no places in a tensor.
+  constexpr double kEdge = 0x1p63;
+  return value >= kEdge    ? std::numeric_limits<int64_t>::max()
+         : value <= -kEdge ? std::numeric_limits<int64_t>::min()
+                           : static_cast<int64_t>(value);
+}
+
+double whole_number(double value, DType dtype) {
+  const ValueRange range = dtype_range(dtype);
+  const auto lo = static_cast<double>(*range.lo), hi = static_cast<double>(*range.hi);
+  return std::isnan(value) ? lo : std::clamp(std::trunc(value), lo, hi);
 }
 
 EvaluablePtr compile_expression(const Expr& expr, const CompileContext& context) {

@@ -54,6 +54,10 @@ struct CompileContext {
   std::vector<std::string> inames;  // that have a value here: within, and those of the reductions around
 };
 
+/// What `value` becomes when it is stored as, or cast to, a whole number: it goes towards 0 and ends at the edges of the
+/// type; NaN becomes the lowest.
+double whole_number(double value, DType dtype);
+
 EvaluablePtr compile_expression(const Expr& expr, const CompileContext& context);
 std::unique_ptr<Location> compile_location(const Expr& subscript, const CompileContext& context, bool is_write);
 

@@ -15,6 +15,7 @@
 #include "megalith/loop/access.h"
 #include "megalith/loop/affine.h"
 #include "megalith/loop/interval.h"
+#include "megalith/loop/isl_limit.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/text.h"
 
@@ -260,11 +261,13 @@ struct Footprints::Impl {
 
 Footprints::Footprints(const Kernel& kernel, const Binding& binding, std::vector<std::string> tiled) {
   auto impl = std::make_unique<Impl>();
-  Builder builder(kernel, binding, tiled);
-  impl->accesses = builder.build();
-  for (const std::string& iname : tiled)
-    impl->position.push_back(
-        static_cast<size_t>(std::ranges::find(builder.inames(), iname) - builder.inames().begin()));
+  with_isl_limit(kernel.name, [&] {
+    Builder builder(kernel, binding, tiled);
+    impl->accesses = builder.build();
+    for (const std::string& iname : tiled)
+      impl->position.push_back(
+          static_cast<size_t>(std::ranges::find(builder.inames(), iname) - builder.inames().begin()));
+  });
   impl->tiled = std::move(tiled);
   impl_ = impl.release();
 }

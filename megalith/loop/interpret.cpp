@@ -9,6 +9,7 @@
 #include "megalith/base/error.h"
 #include "megalith/loop/evaluate.h"
 #include "megalith/loop/infer.h"
+#include "megalith/loop/isl_limit.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/text.h"
@@ -28,6 +29,7 @@ struct Step {
   bool is_guarded = false;
   EvaluablePtr condition, value;
   std::unique_ptr<Location> target;
+  std::optional<DType> whole;  // of the target, if that is whole numbers
 
   void run(int64_t* slots) const {
     if (instruction) {
@@ -47,7 +49,7 @@ struct Step {
     try {
       if (condition && condition->eval(slots) == 0) return;
       const double result = value->eval(slots);
-      target->at(slots) = result;
+      target->at(slots) = whole ? whole_number(result, *whole) : result;
     } catch (const EvaluationError& error) {
       throw UserError(fmt::format("{} instruction \"{}\": {}", prefix, instruction->id, error.message));
     }
@@ -63,18 +65,20 @@ class Interpreter {
         prefix_(message_prefix(kernel.name)),
         arrays_(arrays) {}
 
-  void run() {
+  /// All is compiled before any of it runs: a kernel with a mistake changes nothing.
+  void prepare() {
     MEGALITH_CHECK(!kernel_.opaque, "{} is opaque: it states what it touches, not what it computes", prefix_);
     for (const Parameter& parameter : kernel_.parameters)
       throw UserError(fmt::format("{} the parameter \"{}\" has no value", prefix_, parameter.name));
     domains_.emplace(kernel_);
     for (TensorArgument& tensor : kernel_.tensors) prepare(tensor);
 
-    std::vector<int64_t> slots(domains_->inames().size());
     const isl::set start = parameter_context(kernel_);
-    std::vector<Step> steps;  // all compiled before any runs: a kernel with a mistake changes nothing
-    for (const NestNode& node : build_nest(kernel_)) steps.push_back(compile(node, {}, start));
-    for (const Step& step : steps) step.run(slots.data());
+    for (const NestNode& node : build_nest(kernel_)) steps_.push_back(compile(node, {}, start));
+  }
+  void run() {
+    std::vector<int64_t> slots(domains_->inames().size());
+    for (const Step& step : steps_) step.run(slots.data());
   }
 
  private:
@@ -86,6 +90,7 @@ class Interpreter {
   Arrays temporaries_;
   std::map<std::string, Array*> visible_;  // what instructions see
   std::optional<Domains> domains_;
+  std::vector<Step> steps_;
 
   void prepare(TensorArgument& tensor) {
     const auto given = tensor.role == Role::temporary ? arrays_.end() : arrays_.find(tensor.name);
@@ -150,6 +155,8 @@ class Interpreter {
       if (instruction.condition) step.condition = compile_expression(*instruction.condition, context);
       step.value = compile_expression(instruction.value, context);
       step.target = compile_location(instruction.target, context, true);
+      const std::optional<DType> dtype = kernel_.find_tensor(instruction.target.name)->dtype;
+      if (dtype && !dtype_is_float(*dtype)) step.whole = dtype;
       return step;
     }
     outer.push_back(node.iname);
@@ -180,7 +187,21 @@ Array Array::zeros(std::vector<int64_t> shape) {
 }
 
 void interpret(const Kernel& kernel, const Binding& binding, Arrays& arrays) {
-  Interpreter(kernel, binding, arrays).run();
+  Interpreter interpreter(kernel, binding, arrays);
+  with_isl_limit(kernel.name, [&] { interpreter.prepare(); });
+  interpreter.run();
+}
+
+double& element(Arrays& arrays, const std::string& tensor, const std::vector<int64_t>& index) {
+  Array& array = arrays.at(tensor);
+  MEGALITH_ASSERT(index.size() == array.shape.size(), "{} has {} dimensions", tensor, array.shape.size());
+  int64_t offset = 0;
+  for (size_t d = 0; d < index.size(); ++d) {
+    MEGALITH_CHECK(index[d] >= 0 && index[d] < array.shape[d], "{}[{}] outside its shape [{}]", tensor,
+                   fmt::join(index, ", "), fmt::join(array.shape, ", "));
+    offset = offset * array.shape[d] + index[d];
+  }
+  return array.values[static_cast<size_t>(offset)];
 }
 
 }  // namespace megalith::loop

@@ -19,6 +19,9 @@ struct Array {
 };
 using Arrays = std::map<std::string, Array>;
 
+/// An element, for references that are plain C++. UserError naming tensor, index and shape if it is outside.
+double& element(Arrays& arrays, const std::string& tensor, const std::vector<int64_t>& index);
+
 /// Runs `kernel` on `arrays` (inputs and inouts must be there with the right shapes; outputs are made if absent;
 /// temporaries are private and vanish). Every access is checked against the shape; UserError naming instruction, tensor
 /// and index. Dynamic parameters take the value in `binding.sizes`; an array may be larger than the parameter says

@@ -21,7 +21,13 @@
 //     (exactly one iname); over nothing it is 0.
 //   * `if(c, a, b)` evaluates only the chosen side, so it may guard a subscript.
 //   * A subscript is an affine form of inames and parameters (floor division `//` and `mod` by constants included), or
-//     depends on data (a tensor read inside it); then the access counts as touching the whole of that dimension.
+//     depends on data (a tensor read inside it); then the access counts as touching the whole of that dimension. What is
+//     not affine is checked when it is evaluated: a subscript outside its tensor, as large as that is today, is an
+//     error that ends the run, and nothing is read or written there.
+//   * `//` rounds down, and `mod` has the sign of its divisor. A divisor of 0 is an error like a subscript outside. The
+//     lowest i64 over -1 is itself.
+//   * A cast to a whole number, and storing into a narrower one, goes towards 0 and ends at the edges of the type; NaN
+//     becomes the lowest number, which is no place in a tensor.
 //   * Arithmetic on bf16 and f16 happens in f32; mixing integers and floats gives the float; `/` always gives a float.
 //     Storing rounds to the tensor's dtype, to nearest even; so does a cast to bf16 or f16. The interpreter computes in
 //     float64 and rounds where a cast to those says so, nowhere else.

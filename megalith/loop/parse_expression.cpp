@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "megalith/base/stack.h"
 #include "megalith/loop/function.h"
 
 namespace megalith::loop {
@@ -44,12 +45,18 @@ class ExpressionParser {
     return {std::move(expr), depth};
   }
   [[noreturn]] void too_deep() {
-    cursor_.fail_at(cursor_.peek(), fmt::format("the expression is nested deeper than {} levels", kMaxNesting));
+    cursor_.fail_at(
+        cursor_.peek(),
+        nesting_ > kMaxNesting || stack_has_room()
+            ? fmt::format("the expression is nested deeper than {} levels", kMaxNesting)
+            : fmt::format("the expression is nested deeper than the stack of this thread allows, {} levels; "
+                          "give it a larger one (ulimit -s)",
+                          nesting_));
   }
 
   // Operators that bind at least as tightly as `least`, left to right.
   Node binary(int least) {
-    if (++nesting_ > kMaxNesting) too_deep();
+    if (++nesting_ > kMaxNesting || !stack_has_room()) too_deep();
     Node left = prefix(least);
     for (;;) {
       const Token token = cursor_.peek();
@@ -83,7 +90,7 @@ class ExpressionParser {
       return unary("not", binary(kPrecedenceNot));
     }
     if (cursor_.accept("-")) {
-      if (++nesting_ > kMaxNesting) too_deep();
+      if (++nesting_ > kMaxNesting || !stack_has_room()) too_deep();
       Node operand = prefix(kPrecedenceNeg);
       --nesting_;
       if (operand.expr.kind == Expr::Kind::number && !std::signbit(operand.expr.number)) {

@@ -64,22 +64,29 @@ struct Bpe::Impl {
   std::vector<std::string> bytes;   // by id
   StringMap<int> id_of_bytes;       // tokens written in the alphabet; all, where symbols are characters
   StringMap<int> id_of_name;        // the others, which text never becomes
-  std::array<int, 256> id_of_byte;  // where merging starts; with characters: byte_fallback's tokens, -1 where none is
+  std::array<int, 256> id_of_byte;  // where merging of bytes starts; -1: that one has no token
+  bool has_all_bytes = false;       // every text has tokens, and nothing below is looked at
+  std::array<int, 256> fallback;    // byte_fallback's tokens, "<0x0A>"; -1 where there is none
   std::unordered_map<uint64_t, Merge, PairHash> merges;  // by pair_key
   bool ignore_merges = false;                            // a word that is a token is not merged, but taken (Llama 3)
-  bool byte_fallback = false;                            // characters without a token become those of their bytes
-  bool fuse_unknown = false;                             // unknown characters in a row become one token
-  std::optional<int> unknown;                            // none: they become nothing
+  bool byte_fallback = false;                            // symbols without a token become those of their bytes
+  bool fuse_unknown = false;                             // unknown symbols in a row become one token
+  std::optional<std::string> unknown_name;               // none: they become nothing
+  std::optional<int> unknown;                            // none: that is not in the vocabulary, which text may show
+  std::string file;
 
   std::mutex cache_mutex;
   StringMap<std::vector<int>> cache;
 
   std::optional<std::string> decode_name(std::string_view name) const;
   void read_vocabulary(const JsonValue& value);
-  void read_byte_tokens(const JsonValue& value);
+  void read_byte_tokens();
   void read_unknown(const JsonValue& value);
   void read_merges(const JsonValue& value);
   int merge_part(const JsonValue& merge, std::string_view name) const;
+  int symbol_id(std::string_view symbol) const;
+  bool add_fallback(std::vector<int>& ids, std::string_view symbol) const;
+  int unknown_id(std::string_view symbol) const;
   void start_word(std::vector<int>& ids, std::string_view word) const;
   void merge_word(std::vector<int>& ids, std::string_view word) const;
 };
@@ -90,6 +97,7 @@ Bpe& Bpe::operator=(Bpe&&) noexcept = default;
 Bpe::~Bpe() = default;
 
 const std::vector<std::string>& Bpe::bytes() const { return impl_->bytes; }
+size_t Bpe::num_tokens() const { return impl_->id_of_bytes.size() + impl_->id_of_name.size(); }
 
 Bpe Bpe::from_json(const JsonValue& value, Symbols symbols) {
   if (auto type = value.find("type"); type && type->string() != "BPE")
@@ -104,10 +112,9 @@ Bpe Bpe::from_json(const JsonValue& value, Symbols symbols) {
   impl->symbols = symbols;
   if (auto ignore = value.find("ignore_merges")) impl->ignore_merges = ignore->boolean();
   impl->read_vocabulary(value.at("vocab"));
-  if (symbols == Symbols::bytes)
-    impl->read_byte_tokens(value.at("vocab"));
-  else
-    impl->read_unknown(value);
+  impl->file = value.file();
+  impl->read_byte_tokens();
+  impl->read_unknown(value);
   impl->read_merges(value.at("merges"));
   return Bpe(std::move(impl));
 }
@@ -138,16 +145,16 @@ void Bpe::Impl::read_vocabulary(const JsonValue& value) {
   });
 }
 
-void Bpe::Impl::read_byte_tokens(const JsonValue& value) {
+void Bpe::Impl::read_byte_tokens() {
+  auto id_of = [&](const std::string& text) {
+    const auto entry = id_of_bytes.find(text);
+    return entry == id_of_bytes.end() ? -1 : entry->second;
+  };
   for (int byte = 0; byte < 256; ++byte) {
-    const auto entry = id_of_bytes.find(std::string(1, static_cast<char>(byte)));
-    if (entry == id_of_bytes.end())
-      value.fail(
-          fmt::format("has no token for the byte 0x{:02X}, so text with that byte could not be written: "
-                      "train with the whole byte-level alphabet",
-                      byte));
-    id_of_byte[byte] = entry->second;
+    id_of_byte[byte] = id_of(std::string(1, static_cast<char>(byte)));
+    fallback[byte] = id_of(fmt::format("<0x{:02X}>", byte));
   }
+  has_all_bytes = symbols == Symbols::bytes && std::ranges::find(id_of_byte, -1) == id_of_byte.end();
 }
 
 void Bpe::Impl::read_unknown(const JsonValue& value) {
@@ -157,15 +164,12 @@ void Bpe::Impl::read_unknown(const JsonValue& value) {
   };
   byte_fallback = flag("byte_fallback");
   fuse_unknown = flag("fuse_unk");
-  if (const auto found = value.find("unk_token")) {
-    const JsonValue& token = *found;
-    const auto entry = id_of_bytes.find(token.string());
-    if (entry == id_of_bytes.end()) token.fail(fmt::format("is {}, which is not in the vocabulary", token.excerpt()));
-    unknown = entry->second;
-  }
-  for (int byte = 0; byte < 256; ++byte) {
-    const auto entry = id_of_bytes.find(fmt::format("<0x{:02X}>", byte));
-    id_of_byte[byte] = entry == id_of_bytes.end() ? -1 : entry->second;
+  if (const auto token = value.find("unk_token")) {
+    unknown_name = token->string();
+    if (const auto entry = id_of_bytes.find(*unknown_name); entry != id_of_bytes.end())
+      unknown = entry->second;
+    else if (const auto other = id_of_name.find(*unknown_name); other != id_of_name.end())
+      unknown = other->second;
   }
 }
 
@@ -214,7 +218,7 @@ void Bpe::encode(std::vector<int>& ids, std::string_view word) const {
     }
   }
   if (word.empty()) return;
-  if (word.size() == 1 && impl_->symbols == Symbols::bytes) {
+  if (word.size() == 1 && impl_->has_all_bytes) {
     ids.push_back(impl_->id_of_byte[static_cast<uint8_t>(word[0])]);
     return;
   }
@@ -233,28 +237,56 @@ void Bpe::encode(std::vector<int>& ids, std::string_view word) const {
     impl_->cache.emplace(word, std::vector<int>(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end()));
 }
 
+int Bpe::Impl::symbol_id(std::string_view symbol) const {
+  if (symbols == Symbols::bytes) return id_of_byte[static_cast<uint8_t>(symbol[0])];
+  const auto entry = id_of_bytes.find(symbol);
+  return entry == id_of_bytes.end() ? -1 : entry->second;
+}
+
+// The tokens of the bytes that the symbol is written with in the file (a byte: as a character of the alphabet); false
+// if one of them is missing.
+bool Bpe::Impl::add_fallback(std::vector<int>& ids, std::string_view symbol) const {
+  const std::string written = symbols == Symbols::bytes ? byte_level_encode(symbol) : std::string(symbol);
+  for (char byte : written)
+    if (fallback[static_cast<uint8_t>(byte)] < 0) return false;
+  for (char byte : written) ids.push_back(fallback[static_cast<uint8_t>(byte)]);
+  return true;
+}
+
+int Bpe::Impl::unknown_id(std::string_view symbol) const {
+  if (unknown) return *unknown;
+  throw UserError(fmt::format(
+      "{}: text with {} has no tokens: the vocabulary lacks it, and also the \"unk_token\", which is {}", file,
+      symbols == Symbols::bytes ? fmt::format("the byte 0x{:02X}", static_cast<uint8_t>(symbol[0]))
+                                : json_quote(symbol),
+      json_quote(*unknown_name)));
+}
+
 // The tokens that merging starts with.
 void Bpe::Impl::start_word(std::vector<int>& ids, std::string_view word) const {
-  if (symbols == Symbols::bytes) {
+  if (has_all_bytes) {
     for (char byte : word) ids.push_back(id_of_byte[static_cast<uint8_t>(byte)]);
     return;
   }
-  bool pending = false;  // an unknown token that is not written yet; bytes do not end a row of them, known tokens do
-  for (; !word.empty(); word.remove_prefix(utf8_next(word))) {
-    const std::string_view character = word.substr(0, utf8_next(word));
-    if (const auto entry = id_of_bytes.find(character); entry != id_of_bytes.end()) {
-      if (pending) ids.push_back(*unknown);
-      pending = false;
-      ids.push_back(entry->second);
-    } else if (byte_fallback && std::all_of(character.begin(), character.end(),
-                                            [&](char byte) { return id_of_byte[static_cast<uint8_t>(byte)] >= 0; })) {
-      for (char byte : character) ids.push_back(id_of_byte[static_cast<uint8_t>(byte)]);
-    } else if (unknown) {
-      if (pending && !fuse_unknown) ids.push_back(*unknown);
-      pending = true;
+  // An unknown token that is not written yet; bytes of a fallback do not end a row of them, known tokens do.
+  int pending = -1;
+  auto flush = [&] {
+    if (pending >= 0) ids.push_back(pending);
+    pending = -1;
+  };
+  while (!word.empty()) {
+    const auto length = symbols == Symbols::bytes ? 1 : static_cast<size_t>(utf8_next(word));
+    const std::string_view symbol = word.substr(0, length);
+    word.remove_prefix(length);
+    if (const int id = symbol_id(symbol); id >= 0) {
+      flush();
+      ids.push_back(id);
+    } else if (!(byte_fallback && add_fallback(ids, symbol)) && unknown_name) {
+      if (!fuse_unknown) flush();
+      pending = unknown_id(symbol);
     }
   }
-  if (pending) ids.push_back(*unknown);
+  flush();
 }
 
 void Bpe::Impl::merge_word(std::vector<int>& ids, std::string_view word) const {

@@ -2,9 +2,9 @@
 // stands first in the list is joined, again and again, until no pair has a merge.
 //
 // In a byte-level tokenizer the symbols are bytes; the file's alphabet is translated on loading. In a
-// SentencePiece-style one they are characters, and a character without a token becomes the tokens of its bytes
-// ("<0xF0>"), or the unknown token. Joining takes n log n steps with a queue, so a megabyte without a space is no
-// attack. Words met before come from a cache.
+// SentencePiece-style one they are characters. A symbol without a token becomes the tokens of its bytes ("<0xF0>") if
+// the file says byte_fallback, or else the unknown token, or else nothing. Joining takes n log n steps with a queue, so
+// a megabyte without a space is no attack. Words met before come from a cache.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,8 @@ class Bpe {
   std::optional<int> find(std::string_view token) const;
   /// Bytes of each token, by id; "" where there is none. Of a SentencePiece-style token, what the file writes.
   const std::vector<std::string>& bytes() const;
+  /// How many there are, whatever their ids.
+  size_t num_tokens() const;
 
  private:
   struct Impl;

@@ -6,7 +6,9 @@
 #include "megalith/base/file.h"
 #include "megalith/model/chat_reasoning.h"
 #include "megalith/model/json.h"
+#include "megalith/model/special_tokens.h"
 #include "megalith/model/template_eval.h"
+#include "megalith/model/template_files.h"
 #include "megalith/model/template_parse.h"
 #include "megalith/model/utf8.h"
 
@@ -14,29 +16,16 @@ namespace megalith {
 
 namespace {
 
-constexpr size_t kMostConfigBytes = 16 << 20;
-constexpr size_t kMostTemplateBytes = 16 << 20;
-
 using Variables = std::vector<std::pair<std::string, TemplateValue>>;
 
-// "bos_token": "<s>", or {"content": "<s>", ...}.
-Variables read_special_tokens(const JsonValue& config) {
-  Variables variables;
-  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-    const auto token = config.find(key);
-    if (!token) continue;
-    variables.emplace_back(key, token->is_object() ? token->at("content").string() : token->string());
-  }
-  return variables;
-}
-
-TemplateValue message_value(const ChatMessage& message) {
+TemplateValue message_value(const ChatMessage& message, bool trusts_role) {
   auto users = [](const std::string& text) {
     // What a template is given is text; broken bytes are repaired before anything counts characters in them.
     const std::string repaired = utf8_repair(text);
     return TemplateValue(MarkedText{repaired, std::string(repaired.size(), '\1')});
   };
-  return TemplateValue::dict({{"role", users(message.role)}, {"content", users(message.content)}});
+  const TemplateValue role = trusts_role ? TemplateValue(utf8_repair(message.role)) : users(message.role);
+  return TemplateValue::dict({{"role", role}, {"content", users(message.content)}});
 }
 
 std::vector<TextSegment> cut(const MarkedText& text) {
@@ -76,45 +65,38 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& nam
   return ChatTemplate(std::move(impl));
 }
 
-bool ChatTemplate::is_in_folder(const std::string& folder) {
-  if (file_is_named(folder + "/chat_template.jinja")) return true;
-  const std::string config = folder + "/tokenizer_config.json";
-  return file_is_named(config) && JsonFile::read(config, kMostConfigBytes).root().find("chat_template");
-}
+bool ChatTemplate::is_in_folder(const std::string& folder) { return !template_files(folder).empty(); }
 
-ChatTemplate ChatTemplate::from_folder(const std::string& folder, const std::string& template_file) {
-  const std::string config_path = folder + "/tokenizer_config.json";
-  const std::string file_path = template_file.empty() ? folder + "/chat_template.jinja" : template_file;
-  auto impl = std::make_unique<Impl>();
-  auto set = [&](std::optional<Impl::Program>& program, const std::string& source, const std::string& name) {
-    program = {name, template_parse(source, name)};
+ChatTemplate ChatTemplate::from_folder(const std::string& folder, const std::string& chosen) {
+  const std::vector<TemplateFile> files = template_files(folder);
+  auto named = [&](std::string_view name) {
+    const auto file = std::ranges::find(files, name, &TemplateFile::name);
+    return file == files.end() ? nullptr : &*file;
   };
-  std::optional<Impl::Program> usual;
-  if (!template_file.empty())
-    set(usual, stream_read(file_path, kMostTemplateBytes), file_path);  // whoever names it may pipe it in
-  else if (file_is_named(file_path))
-    set(usual, file_read(file_path), file_path);
-  if (file_is_named(config_path)) {
-    const JsonFile file = JsonFile::read(config_path, kMostConfigBytes);
-    impl->variables = read_special_tokens(file.root());
-    const auto value = file.root().find("chat_template");
-    const std::string name = config_path + ": \"chat_template\"";
-    if (!usual && value && value->is_array()) {
-      value->each_element([&](const JsonValue& element) {
-        const std::string& which = element.at("name").string();
-        const std::string named = fmt::format("{} \"{}\"", name, which);
-        if (which == "default") set(usual, element.at("template").string(), named);
-        if (which == "tool_use") set(impl->with_tools, element.at("template").string(), named);
-      });
-      if (!usual) value->fail("has no template named \"default\"");
-    } else if (!usual && value) {
-      set(usual, value->string(), name);
-    }
+  auto program = [](const TemplateFile& file) {
+    return Impl::Program{file.place, template_parse(file.source, file.place)};
+  };
+  std::vector<std::string> names;
+  for (const TemplateFile& file : files) names.push_back(fmt::format("\"{}\"", file.name));
+  const std::string all = fmt::format("{}", fmt::join(names, ", "));
+
+  auto impl = std::make_unique<Impl>();
+  for (const auto& [name, token] : SpecialTokens::from_folder(folder).names) impl->variables.emplace_back(name, token);
+  if (const TemplateFile* const file = named(chosen.empty() ? "default" : chosen)) {
+    impl->usual = program(*file);
+    if (const TemplateFile* const tools = named("tool_use"); tools && chosen.empty())
+      impl->with_tools = program(*tools);
+    return ChatTemplate(std::move(impl));
   }
-  MEGALITH_CHECK(usual,
+  MEGALITH_CHECK(!chosen.empty() || files.empty(),
+                 "{}: \"chat_template\" has no template named \"default\", but {}: choose one", folder, all);
+  MEGALITH_CHECK(!chosen.empty(),
                  "{} has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json",
                  folder);
-  impl->usual = std::move(*usual);
+  MEGALITH_CHECK(files.empty() || file_is_named(chosen) || chosen.find('/') != std::string::npos,
+                 "\"{}\" is neither a file nor one of the chat templates of {}, which are {}", chosen, folder, all);
+  // Whoever names a file may pipe it in.
+  impl->usual = program({"", chosen, stream_read(chosen, kMostTemplateBytes)});
   return ChatTemplate(std::move(impl));
 }
 
@@ -125,7 +107,7 @@ std::vector<TextSegment> ChatTemplate::render(std::initializer_list<ChatMessage>
 
 std::vector<TextSegment> ChatTemplate::render(std::span<const ChatMessage> messages, const ChatOptions& options) const {
   std::vector<TemplateValue> values;
-  for (const ChatMessage& message : messages) values.push_back(message_value(message));
+  for (const ChatMessage& message : messages) values.push_back(message_value(message, options.trusts_roles));
   return render(TemplateValue::list(std::move(values)), options);
 }
 

@@ -33,14 +33,15 @@ struct ChatOptions {
   std::optional<TemplateValue> tools = {};  // a list, as TemplateValue::from_json reads it
   std::vector<std::pair<std::string, TemplateValue>> variables = {};  // further ones: {"enable_thinking", false}
   std::optional<std::time_t> now = {};                                // instead of the clock
+  bool trusts_roles = false;  // no user wrote them: some templates make markers, "<|" and the role and "|>"
 };
 
 class ChatTemplate {
  public:
-  /// From `folder`/chat_template.jinja, or else "chat_template" in its tokenizer_config.json, a text or a list of them
-  /// by name; the latter file also names the special tokens that templates print. UserError if there is none. A
-  /// `template_file` takes the place of the folder's own.
-  static ChatTemplate from_folder(const std::string& folder, const std::string& template_file = "");
+  /// The folder's own (template_files.h), named "default" if there are several; its files also name the special tokens
+  /// that templates print. UserError if there is none. `chosen` is the name of another one of them, or a file with a
+  /// template that takes their place.
+  static ChatTemplate from_folder(const std::string& folder, const std::string& chosen = "");
   /// Whether from_folder finds one.
   static bool is_in_folder(const std::string& folder);
   /// From its text; `variables` are what the folder's would be: {"bos_token", "<s>"}. `name` is for messages.

@@ -1,9 +1,11 @@
 #include "megalith/model/config.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/model/architecture.h"
 #include "megalith/model/json.h"
 #include "megalith/model/model_folder.h"
 
@@ -17,125 +19,116 @@ constexpr size_t kMostConfigBytes = 16 << 20;
 // cache row) comes near 2^63.
 constexpr int64_t kMostVocab = 1 << 24;
 constexpr int64_t kMostWidth = 1 << 22;
-constexpr int64_t kMostLayers = 4096;
+constexpr int64_t kMostLayers = 1024;  // a plan is made and proved in seconds
 constexpr int64_t kMostHeads = 4096;
 constexpr int64_t kMostHeadDim = 4096;
 constexpr int64_t kMostPositions = 1 << 26;
 
-struct Architecture {
-  const char* name;
-  bool qk_norm;
-  bool qkv_bias;
-  // transformers' class has its own default for this one, which is not that of Llama; every published file has it.
-  bool kv_heads_required;
-  bool head_dim_required;  // the same
-  // What an absent "sliding_window" stands for, in positions; 0: the architecture has none.
-  int64_t default_window;
+// The text model of a folder: which architecture it has, and the object that describes it.
+struct TextModel {
+  const Architecture& architecture;
+  JsonValue config;
+  bool is_nested;  // inside a multimodal model's config.json, which leaves out what is default
 };
-constexpr Architecture kArchitectures[] = {{"LlamaForCausalLM", false, false, false, false, 0},
-                                           {"MistralForCausalLM", false, false, true, false, 4096},
-                                           {"Qwen2ForCausalLM", false, true, true, false, 0},
-                                           {"Qwen3ForCausalLM", true, false, true, true, 0}};
 
-const Architecture& read_architecture(const JsonValue& root) {
-  const std::vector<JsonValue> names = root.at("architectures").elements();
-  if (names.size() != 1) root.at("architectures").fail(fmt::format("has {} entries, want one", names.size()));
+std::string known_types() {
+  std::vector<std::string> types;
+  for (const Architecture& row : architectures()) types.emplace_back(row.model_type);
+  return fmt::format("{}", fmt::join(types, ", "));
+}
+
+const Architecture& read_type(const JsonValue& object, const std::string& of) {
+  const JsonValue type = object.at("model_type");
+  if (const Architecture* row = architecture_of_type(type.string())) return *row;
+  type.fail(fmt::format("is {}{}, which is not supported; supported are {}", type.excerpt(), of, known_types()));
+}
+
+std::optional<JsonValue> architecture_name(const JsonValue& root) {
+  const auto list = root.find("architectures");
+  if (!list || list->size() == 0) return std::nullopt;
+  const std::vector<JsonValue> names = list->elements();
+  if (names.size() != 1) list->fail(fmt::format("has {} entries, want one", names.size()));
+  names[0].string();
+  return names[0];
+}
+
+// With and without an output projection.
+bool is_multimodal(const std::string& name, const Architecture* row) {
+  return name.ends_with("ForConditionalGeneration") || (name.ends_with("Model") && !row);
+}
+
+TextModel find_text_model(const JsonValue& root) {
+  const auto name = architecture_name(root);
+  const auto text = root.find("text_config");
+  const Architecture* const row = name ? architecture_of_name(name->string()) : nullptr;
+  if (text && (!name || is_multimodal(name->string(), row)))
+    return {read_type(*text, name ? fmt::format(" (of {})", name->string()) : ""), *text, true};
+  if (!name) return {read_type(root, ""), root, false};
+  if (row) return {*row, root, false};
   std::vector<std::string> known;
-  for (const Architecture& architecture : kArchitectures) {
-    if (names[0].string() == architecture.name) return architecture;
-    known.emplace_back(architecture.name);
-  }
-  names[0].fail(
-      fmt::format("is {}, which is not supported; supported are {}", names[0].excerpt(), fmt::join(known, ", ")));
+  for (const Architecture& other : architectures()) known.emplace_back(other.name);
+  name->fail(fmt::format(
+      "is {}, which is not supported; supported are {}, and multimodal models (...ForConditionalGeneration) whose "
+      "\"text_config\" has one of the model types {}",
+      name->excerpt(), fmt::join(known, ", "), known_types()));
 }
 
-// Refuses `key` when it is true.
-void refuse_flag(const JsonValue& root, const char* key, const char* what) {
-  if (auto flag = root.find(key); flag && flag->boolean())
-    flag->fail(fmt::format("is true: {} is not supported", what));
-}
-
-void refuse_unsupported(const JsonValue& root, const Architecture& architecture) {
-  if (auto quantization = root.find("quantization_config")) {
-    auto method = quantization->find("quant_method");
+void refuse_quantized(const JsonValue& object) {
+  if (auto quantization = object.find("quantization_config")) {
+    const auto method = quantization->is_object() ? quantization->find("quant_method") : std::nullopt;
     quantization->fail(fmt::format("asks for quantized weights ({}), which are not supported: take the bf16 checkpoint",
                                    method ? method->excerpt() : "unknown method"));
   }
-  if (auto activation = root.find("hidden_act"); activation && activation->string() != "silu")
+}
+
+void refuse_activation(const JsonValue& object) {
+  if (auto activation = object.find("hidden_act");
+      activation && activation->string() != "silu" && activation->string() != "swish")
     activation->fail(fmt::format("is {}, supported is \"silu\"", activation->excerpt()));
-  refuse_flag(root, "attention_bias", "a bias in attention projections");
-  refuse_flag(root, "mlp_bias", "a bias in the MLP");
-  refuse_flag(root, "use_mrope", "RoPE over several axes");
-  // Qwen's files carry a window and a switch that says whether it is used; files without the switch use the window.
-  if (auto flag = root.find("use_sliding_window")) {
-    if (flag->boolean()) flag->fail("is true: sliding windows are not supported");
-  } else if (auto window = root.find("sliding_window"); window && architecture.default_window == 0) {
-    window->fail(fmt::format("is {}: sliding windows are not supported", window->excerpt()));
+}
+
+bool read_flag(const JsonValue& object, const char* key, bool usual = false) {
+  const auto flag = object.find(key);
+  return flag ? flag->boolean() : usual;
+}
+
+// Whether some layer looks back on the window only. Lists of layers come from newer files, "use_sliding_window" and
+// "max_window_layers" from Qwen's. Classes whose attention has no window count as well: transformers' cache drops keys
+// that lie outside "sliding_window", whatever the class.
+bool uses_window(const JsonValue& text, const Architecture& architecture, int64_t num_layers) {
+  // Of a Mistral model every layer has it.
+  if (architecture.sliding_window > 0 && !architecture.reads_window_switch) return true;
+  const bool is_on = read_flag(text, "use_sliding_window", !architecture.reads_window_switch);
+  const auto types = text.find("layer_types");
+  if (!types) {
+    const auto first = text.find("max_window_layers");
+    return is_on && (first ? first->integer(0, kMostLayers) : architecture.max_window_layers) < num_layers;
   }
-  if (auto layers = root.find("layer_types"))
-    layers->each_element([](const JsonValue& layer) {
-      if (layer.string() != "full_attention")
-        layer.fail(fmt::format("is {}, supported is \"full_attention\"", layer.excerpt()));
-    });
+  bool is_used = false;
+  types->each_element([&](const JsonValue& layer) {
+    const std::string& type = layer.string();
+    if (type == "full_attention") return;
+    if (type != "sliding_attention")
+      layer.fail(fmt::format("is {}, supported are \"full_attention\" and \"sliding_attention\"", layer.excerpt()));
+    if (!is_on || !(text.find("sliding_window") || architecture.sliding_window > 0))
+      layer.fail(fmt::format("is {}, but no \"sliding_window\" is in use", layer.excerpt()));
+    is_used = true;
+  });
+  return is_used;
 }
 
 // A null says that there is none; that is not the same as an absent key.
-std::optional<int64_t> read_window(const JsonValue& root, const Architecture& architecture) {
-  if (architecture.default_window == 0) return std::nullopt;
-  if (!root.has("sliding_window")) return architecture.default_window;
-  if (auto window = root.find("sliding_window")) return window->integer(1, kMostPositions);
-  return std::nullopt;
+std::optional<int64_t> read_window(const JsonValue& text, const Architecture& architecture, int64_t num_layers) {
+  if (!uses_window(text, architecture, num_layers)) return std::nullopt;
+  if (auto window = text.find("sliding_window")) return window->integer(1);
+  if (text.has("sliding_window") || architecture.sliding_window == 0) return std::nullopt;
+  return architecture.sliding_window;
 }
 
-RopeScaling read_llama3_scaling(const JsonValue& rope) {
-  RopeScaling scaling;
-  scaling.factor = rope.at("factor").number(1, 1e6);
-  scaling.low_freq_factor = rope.at("low_freq_factor").number(1e-6, 1e6);
-  scaling.high_freq_factor = rope.at("high_freq_factor").number(1e-6, 1e6);
-  scaling.original_max_position = rope.at("original_max_position_embeddings").integer(1, kMostPositions);
-  if (scaling.low_freq_factor >= scaling.high_freq_factor)
-    rope.fail(fmt::format("has low_freq_factor {} and high_freq_factor {}, want the low one smaller",
-                          scaling.low_freq_factor, scaling.high_freq_factor));
-  return scaling;
-}
-
-std::optional<RopeScaling> read_rope_scaling(const JsonValue& rope) {
-  auto type = rope.find("rope_type");
-  if (!type) type = rope.find("type");  // the spelling before transformers 4.43
-  if (auto partial = rope.find("partial_rotary_factor"); partial && partial->number(0, 1) != 1)
-    partial->fail(fmt::format("is {}: rotating a part of each head is not supported", partial->excerpt()));
-  if (!type || type->string() == "default") return std::nullopt;
-  if (type->string() == "llama3") return read_llama3_scaling(rope);
-  type->fail(fmt::format("is {}, supported are \"default\" and \"llama3\"", type->excerpt()));
-}
-
-void read_rope(ModelConfig& config, const JsonValue& root) {
-  if (auto partial = root.find("partial_rotary_factor"); partial && partial->number(0, 1) != 1)
-    partial->fail(fmt::format("is {}: rotating a part of each head is not supported", partial->excerpt()));
-  const auto classic_theta = root.find("rope_theta");
-  if (classic_theta) config.rope_theta = classic_theta->number(1, 1e15);
-  if (auto scaling = root.find("rope_scaling")) config.rope_scaling = read_rope_scaling(*scaling);
-
-  const auto rope = root.find("rope_parameters");
-  if (!rope) return;
-  rope->each_member([](const std::string&, const JsonValue& member) {
-    if (member.is_object()) member.fail("gives one kind of layer its own RoPE, which is not supported");
-  });
-  if (root.find("rope_scaling")) rope->fail("stands beside \"rope_scaling\": remove one of them");
-  config.rope_scaling = read_rope_scaling(*rope);
-  if (auto theta = rope->find("rope_theta")) {
-    const double value = theta->number(1, 1e15);
-    if (classic_theta && value != config.rope_theta)
-      theta->fail(
-          fmt::format("is {}, but the top-level \"rope_theta\" is {}: remove one of them", value, config.rope_theta));
-    config.rope_theta = value;
-  }
-}
-
-DType read_dtype(const JsonValue& root) {
-  auto name = root.find("dtype");
-  if (!name) name = root.find("torch_dtype");
-  if (!name) return DType::bf16;
+DType read_dtype(const JsonValue& object, DType usual) {
+  auto name = object.find("dtype");
+  if (!name) name = object.find("torch_dtype");
+  if (!name) return usual;
   std::string_view text = name->string();
   if (text.starts_with("torch.")) text.remove_prefix(6);
   if (text == "bfloat16") return DType::bf16;
@@ -144,112 +137,94 @@ DType read_dtype(const JsonValue& root) {
   name->fail(fmt::format("is {}, supported are \"bfloat16\", \"float16\" and \"float32\"", name->excerpt()));
 }
 
-std::optional<int> read_token_id(const JsonValue& root, const char* key, int64_t vocab_size) {
-  auto value = root.find(key);
-  if (!value) return std::nullopt;
-  return static_cast<int>(value->integer(0, vocab_size - 1));
+// An absent key stands for `absent`, a null for `null`; 0 is the same as no number.
+int64_t read_size(const JsonValue& text, const char* key, int64_t most, int64_t absent, int64_t null) {
+  if (auto value = text.find(key)) return value->integer(1, most);
+  return text.has(key) ? null : absent;
 }
 
-// One id or a list of them.
-std::vector<int> read_token_ids(const JsonValue& root, const char* key, int64_t vocab_size) {
-  auto value = root.find(key);
-  if (!value) return {};
-  std::vector<int> ids;
-  if (value->is_array()) {
-    value->each_element([&](const JsonValue& id) { ids.push_back(static_cast<int>(id.integer(0, vocab_size - 1))); });
-  } else {
-    ids.push_back(static_cast<int>(value->integer(0, vocab_size - 1)));
-  }
-  return ids;
-}
-
-void read_heads(ModelConfig& config, const JsonValue& root, const Architecture& architecture) {
-  config.num_heads = root.at("num_attention_heads").integer(1, kMostHeads);
-  const auto kv_heads =
-      architecture.kv_heads_required ? std::optional(root.at("num_key_value_heads")) : root.find("num_key_value_heads");
-  config.num_kv_heads = kv_heads ? kv_heads->integer(1, kMostHeads) : config.num_heads;
+void read_heads(ModelConfig& config, const JsonValue& text, const Architecture& architecture) {
+  config.num_kv_heads =
+      read_size(text, "num_key_value_heads", kMostHeads,
+                architecture.num_kv_heads > 0 ? architecture.num_kv_heads : config.num_heads, config.num_heads);
   if (config.num_heads % config.num_kv_heads != 0)
-    root.at("num_attention_heads")
-        .fail(fmt::format("is {}, want a multiple of num_key_value_heads, which is {}", config.num_heads,
-                          config.num_kv_heads));
+    text.fail(fmt::format("has {} of num_attention_heads, want a multiple of num_key_value_heads, which is {}{}",
+                          config.num_heads, config.num_kv_heads,
+                          text.has("num_key_value_heads") ? "" : " where the file does not say"));
 
-  const auto head_dim = architecture.head_dim_required ? std::optional(root.at("head_dim")) : root.find("head_dim");
-  if (head_dim) {
-    config.head_dim = head_dim->integer(2, kMostHeadDim);
-  } else {
+  config.head_dim = read_size(text, "head_dim", kMostHeadDim, architecture.head_dim, 0);
+  if (config.head_dim == 0) {
     if (config.hidden_size % config.num_heads != 0)
-      root.at("hidden_size")
-          .fail(fmt::format("is {}, want a multiple of num_attention_heads, which is {} (there is no \"head_dim\")",
-                            config.hidden_size, config.num_heads));
+      text.fail(
+          fmt::format("has a hidden_size of {}, want a multiple of num_attention_heads, which is {} (there is no "
+                      "\"head_dim\")",
+                      config.hidden_size, config.num_heads));
     config.head_dim = config.hidden_size / config.num_heads;
   }
   if (config.head_dim % 2 != 0 || config.head_dim > kMostHeadDim)
-    root.fail(
+    text.fail(
         fmt::format("has heads of {}, want an even number up to {}: RoPE turns pairs", config.head_dim, kMostHeadDim));
 }
 
+// Multimodal models say it in one place or the other. Their classes differ in what it means that none does: then it is
+// the weights that tell (weight_names.h).
+bool read_tied(const JsonValue& root, const JsonValue& text, bool is_nested) {
+  constexpr const char* kKey = "tie_word_embeddings";
+  if (!root.find(kKey) && !text.find(kKey)) return is_nested;
+  return read_flag(root, kKey) || read_flag(text, kKey);
+}
+
 ModelConfig read_config(const JsonValue& root) {
-  const Architecture& architecture = read_architecture(root);
-  refuse_unsupported(root, architecture);
+  const auto [architecture, text, is_nested] = find_text_model(root);
+  refuse_quantized(root);
+  refuse_quantized(text);
+  refuse_activation(text);
 
   ModelConfig config;
   config.architecture = architecture.name;
-  config.qk_norm = architecture.qk_norm;
-  config.qkv_bias = architecture.qkv_bias;
-  config.sliding_window = read_window(root, architecture);
-  config.vocab_size = root.at("vocab_size").integer(1, kMostVocab);
-  config.hidden_size = root.at("hidden_size").integer(1, kMostWidth);
-  config.intermediate_size = root.at("intermediate_size").integer(1, kMostWidth);
-  config.num_layers = root.at("num_hidden_layers").integer(1, kMostLayers);
-  config.max_position_embeddings = root.at("max_position_embeddings").integer(1, kMostPositions);
-  read_heads(config, root, architecture);
-  read_rope(config, root);
-  if (auto eps = root.find("rms_norm_eps")) config.rms_norm_eps = eps->number(1e-12, 1);
-  if (auto tied = root.find("tie_word_embeddings")) config.tie_word_embeddings = tied->boolean();
-  config.dtype = read_dtype(root);
-  config.eos_token_ids = read_token_ids(root, "eos_token_id", config.vocab_size);
-  config.bos_token_id = read_token_id(root, "bos_token_id", config.vocab_size);
-  return config;
-}
-
-// What changes a text unless it has the value that leaves it as it is.
-std::vector<std::string> read_unsupported(const JsonValue& root) {
-  struct Setting {
-    const char* name;
-    double neutral;
+  // Of a file of its own a size that is missing is a mistake.
+  auto size = [&](const char* key, int64_t most, int64_t absent) {
+    return is_nested && !text.has(key) ? absent : text.at(key).integer(1, most);
   };
-  constexpr Setting kNumbers[] = {{"num_beams", 1},      {"no_repeat_ngram_size", 0}, {"typical_p", 1},
-                                  {"epsilon_cutoff", 0}, {"eta_cutoff", 0},           {"penalty_alpha", 0},
-                                  {"guidance_scale", 1}, {"min_length", 0},           {"min_new_tokens", 0}};
-  constexpr const char* kLists[] = {"bad_words_ids", "force_words_ids", "suppress_tokens", "begin_suppress_tokens",
-                                    "sequence_bias"};
-  std::vector<std::string> found;
-  for (const Setting& setting : kNumbers)
-    if (auto value = root.find(setting.name); value && value->number(-1e18, 1e18) != setting.neutral)
-      found.push_back(fmt::format("\"{}\" ({})", setting.name, value->excerpt()));
-  for (const char* name : kLists)
-    if (auto value = root.find(name); value && value->size() > 0) found.push_back(fmt::format("\"{}\"", name));
-  return found;
-}
+  config.vocab_size = size("vocab_size", kMostVocab, architecture.vocab_size);
+  config.hidden_size = size("hidden_size", kMostWidth, architecture.hidden_size);
+  config.intermediate_size = size("intermediate_size", kMostWidth, architecture.intermediate_size);
+  config.num_layers = size("num_hidden_layers", kMostLayers, architecture.num_layers);
+  config.num_heads = size("num_attention_heads", kMostHeads, architecture.num_heads);
+  read_heads(config, text, architecture);
+  const int64_t positions = architecture.max_position_embeddings;
+  config.max_position_embeddings = read_size(text, "max_position_embeddings", kMostPositions, positions, positions);
+  config.sliding_window = read_window(text, architecture, config.num_layers);
+  const RopeSettings rope = read_rope(text, architecture, config.max_position_embeddings);
+  config.rope_theta = rope.theta;
+  config.rope_scaling = rope.scaling;
 
-GenerationConfig read_generation_config(const JsonValue& root) {
-  GenerationConfig config;
-  if (auto value = root.find("do_sample")) config.do_sample = value->boolean();
-  if (auto value = root.find("temperature")) config.temperature = value->number(0, 1e3);
-  if (auto value = root.find("top_k")) config.top_k = value->integer(0, kMostVocab);
-  if (auto value = root.find("top_p")) config.top_p = value->number(0, 1);
-  if (auto value = root.find("min_p")) config.min_p = value->number(0, 1);
-  if (auto value = root.find("repetition_penalty")) config.repetition_penalty = value->number(1e-3, 1e3);
-  if (auto value = root.find("presence_penalty")) config.presence_penalty = value->number(-2, 2);
-  if (auto value = root.find("frequency_penalty")) config.frequency_penalty = value->number(-2, 2);
-  config.eos_token_ids = read_token_ids(root, "eos_token_id", kMostVocab);
-  config.bos_token_id = read_token_id(root, "bos_token_id", kMostVocab);
-  config.pad_token_id = read_token_id(root, "pad_token_id", kMostVocab);
-  config.unsupported = read_unsupported(root);
+  const auto eps = text.find("rms_norm_eps");
+  config.rms_norm_eps = eps ? eps->number(0, 1) : architecture.rms_norm_eps;
+  config.qk_norm = architecture.qk_norm;
+  const bool attention_bias = architecture.reads_attention_bias && read_flag(text, "attention_bias");
+  config.qkv_bias = architecture.qkv_bias || attention_bias;
+  config.o_bias = attention_bias;
+  config.mlp_bias = architecture.reads_mlp_bias && read_flag(text, "mlp_bias");
+  config.tie_word_embeddings = read_tied(root, text, is_nested);
+  config.dtype = read_dtype(text, read_dtype(root, DType::bf16));
+  for (const JsonValue& object : {root, text}) {
+    if (config.eos_token_ids.empty()) config.eos_token_ids = read_token_ids(object, "eos_token_id", config.vocab_size);
+    if (!config.bos_token_id) config.bos_token_id = read_token_id(object, "bos_token_id", config.vocab_size);
+  }
   return config;
 }
 
 }  // namespace
+
+int64_t ModelConfig::longest_sequence() const {
+  int64_t longest = max_position_embeddings;
+  if (rope_scaling && rope_scaling->kind != RopeKind::llama3) {
+    const double scaled = rope_scaling->factor * static_cast<double>(rope_scaling->original_max_position);
+    longest = std::max(longest, static_cast<int64_t>(std::min(scaled, static_cast<double>(kMostPositions))));
+  }
+  return sliding_window ? std::min(longest, *sliding_window) : longest;
+}
 
 ModelConfig config_read(const std::string& folder) {
   const std::string path = folder + "/config.json";
@@ -261,16 +236,6 @@ ModelConfig config_read(const std::string& folder) {
 
 ModelConfig config_parse(std::string_view json, const std::string& name) {
   return read_config(JsonFile::parse(json, name).root());
-}
-
-GenerationConfig generation_config_read(const std::string& folder) {
-  const std::string path = folder + "/generation_config.json";
-  if (!file_is_named(path)) return {};
-  return read_generation_config(JsonFile::read(path, kMostConfigBytes).root());
-}
-
-GenerationConfig generation_config_parse(std::string_view json, const std::string& name) {
-  return read_generation_config(JsonFile::parse(json, name).root());
 }
 
 }  // namespace megalith

@@ -1,9 +1,9 @@
-// What config.json and generation_config.json of a Hugging Face folder say, checked, in one vocabulary.
+// What config.json of a Hugging Face folder says, checked, in one vocabulary; generation_config.h has its neighbour.
 //
 // A configuration is read only if Megalith computes exactly what it asks for. Whatever would change the result and is
-// not supported (another activation, other biases, quantized weights, an unknown RoPE) is refused by its name; keys
-// that change nothing are ignored. Both spellings are read: the classic `rope_theta` + `rope_scaling` and
-// `torch_dtype`, and the `rope_parameters` and `dtype` of transformers 5.
+// not supported (another activation, quantized weights, an unknown RoPE) is refused by its name; keys that change
+// nothing are ignored. Both spellings are read: the classic `rope_theta` + `rope_scaling` and `torch_dtype`, and the
+// `rope_parameters` and `dtype` of transformers 5. Of a multimodal model it is the text model that is read.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,10 @@
 #include <vector>
 
 #include "megalith/base/dtype.h"
+#include "megalith/model/generation_config.h"
+#include "megalith/model/rope_scaling.h"
 
 namespace megalith {
-
-/// Llama 3's rescaling of RoPE frequencies ("rope_type": "llama3"); see rope.h.
-struct RopeScaling {
-  double factor = 1;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  int64_t original_max_position = 8192;
-};
 
 struct ModelConfig {
   std::string name;          // the folder's own: "storyteller"; names the graph and its artifacts
@@ -41,35 +35,22 @@ struct ModelConfig {
   bool tie_word_embeddings = false;       // the output projection is the embedding
   bool qk_norm = false;                   // RMSNorm over each head of q and k, before RoPE (Qwen3)
   bool qkv_bias = false;                  // added to q, k and v after their projections (Qwen2)
+  bool o_bias = false;                    // added after the projection that closes attention
+  bool mlp_bias = false;                  // added to gate, up and down
   std::optional<int64_t> sliding_window;  // positions that attention looks back on, its own included (Mistral)
   DType dtype = DType::bf16;              // of the checkpoint; bf16 if the file does not say
   std::vector<int> eos_token_ids;
   std::optional<int> bos_token_id;
+
+  bool has_biases() const { return qkv_bias || o_bias || mlp_bias; }
+  /// Tokens that a sequence may have: max_position_embeddings, or the original context times the factor where RoPE is
+  /// scaled to reach farther; and no more than the sliding window, up to which attention is full attention.
+  int64_t longest_sequence() const;
 };
 
 /// Reads `folder`/config.json; UserError naming file, key, what was found, what was wanted.
 ModelConfig config_read(const std::string& folder);
 /// The same from the file's text; `name` stands for the file in messages.
 ModelConfig config_parse(std::string_view json, const std::string& name);
-
-/// How its makers want a model sampled. The defaults are those of transformers.
-struct GenerationConfig {
-  bool do_sample = false;
-  double temperature = 1;
-  int64_t top_k = 50;
-  double top_p = 1;
-  double min_p = 0;
-  double repetition_penalty = 1;   // logits of tokens that occurred are divided by it (if positive) or multiplied
-  double presence_penalty = 0;     // subtracted from the logits of tokens that were generated
-  double frequency_penalty = 0;    // the same, times how often each was
-  std::vector<int> eos_token_ids;  // empty: those of ModelConfig count
-  std::optional<int> bos_token_id;
-  std::optional<int> pad_token_id;
-  std::vector<std::string> unsupported;  // settings that would change texts and do not: "\"num_beams\" (4)"
-};
-
-/// Reads `folder`/generation_config.json; the defaults if nothing has that name.
-GenerationConfig generation_config_read(const std::string& folder);
-GenerationConfig generation_config_parse(std::string_view json, const std::string& name);
 
 }  // namespace megalith

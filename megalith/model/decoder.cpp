@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
@@ -33,6 +34,9 @@ constexpr int64_t kArgmaxChunk = 1024;
 // hundred operations a byte: sixteen blocks of a product's rows are enough for that to vanish beside the products.
 constexpr int64_t kRowsOnCpu = 192, kRowsOnGpu = 4;
 
+// Tokens that all pages together have room for.
+constexpr int64_t kMostCached = std::numeric_limits<int32_t>::max();
+
 // Fused, a multiplication or the attention of several rows has what it works on in shared memory, and weights stream
 // through what is left of that. Before a card is known it is a large one's.
 bool leaves_room(const ModelConfig& config, int64_t rows, int64_t requests, const std::string& target) {
@@ -54,17 +58,17 @@ bool leaves_room(const ModelConfig& config, int64_t rows, int64_t requests, cons
 
 DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   DecoderOptions r = *this;
-  constexpr int64_t kDefaultLimit = 4096;
-  // Up to its window's length, attention with a sliding window is full attention.
-  const int64_t window = config.sliding_window.value_or(config.max_position_embeddings);
-  if (r.max_seq_len == 0) r.max_seq_len = std::min({config.max_position_embeddings, window, kDefaultLimit});
-  MEGALITH_CHECK(r.max_seq_len >= 2 && r.max_seq_len <= config.max_position_embeddings,
-                 "--max-seq-len is {}, want 2 to {} (max_position_embeddings of the model)", r.max_seq_len,
-                 config.max_position_embeddings);
-  MEGALITH_CHECK(r.max_seq_len <= window,
-                 "--max-seq-len is {}, but the model has a \"sliding_window\" of {}, and texts longer than the window "
-                 "are not supported: try --max-seq-len {}",
-                 r.max_seq_len, window, window);
+  constexpr int64_t kDefaultLength = 4096;
+  const int64_t longest = config.longest_sequence();
+  if (r.max_seq_len == 0) r.max_seq_len = std::min(kDefaultLength, longest);
+  MEGALITH_CHECK(
+      !config.sliding_window || r.max_seq_len <= *config.sliding_window,
+      "--max-seq-len is {}, but the model has a \"sliding_window\" of {}, and sequences longer than the window "
+      "are not supported: try --max-seq-len {}",
+      r.max_seq_len, *config.sliding_window, longest);
+  MEGALITH_CHECK(r.max_seq_len >= 2 && r.max_seq_len <= longest, "--max-seq-len is {}, want 2 to {} ({} of the model)",
+                 r.max_seq_len, longest,
+                 longest > config.max_position_embeddings ? "the scaled context" : "max_position_embeddings");
   MEGALITH_CHECK(r.page_size >= 1 && r.page_size <= 65536, "--page-size is {}, want 1 to 65536", r.page_size);
   MEGALITH_CHECK(r.split_len >= 1, "the split length is {}, want at least 1", r.split_len);
   MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
@@ -74,7 +78,7 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   // Activations of many rows lie in whole blocks.
   if (gpu && r.max_rows > stream::kMostRows && r.max_rows <= stream::kMostWideRows)
     r.max_rows = ceil_div(r.max_rows, int64_t{row_blocks::kRows}) * row_blocks::kRows;
-  r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.qkv_bias &&
+  r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.has_biases() &&
             r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.max_requests, r.target) &&
             (r.max_rows <= stream::kMostRows || config.hidden_size % row_blocks::kColumns == 0);
   MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
@@ -85,8 +89,12 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
                  r.max_pages, r.pages_per_request() * r.max_requests, r.max_requests, r.max_seq_len);
+  MEGALITH_CHECK(r.num_pages() <= kMostCached / r.page_size,
+                 "the KV cache would have {} pages of {} tokens, but its tokens are counted in 32 bits: use a shorter "
+                 "--max-seq-len ({}), fewer requests (--max-batch {}), or --num-pages up to {}",
+                 r.num_pages(), r.page_size, r.max_seq_len, r.max_requests, kMostCached / r.page_size);
   MEGALITH_CHECK(r.max_rows >= r.max_requests && r.max_rows <= 4096,
-                 "--max-batched-tokens is {}, want {} (one row per request) to 4096", r.max_rows, r.max_requests);
+                 "--max-batched-tokens is {}, want {} (one token per request) to 4096", r.max_rows, r.max_requests);
   return r;
 }
 
@@ -168,19 +176,29 @@ TensorId DecoderBuilder::embed() {
                   config_.hidden_size);
 }
 
-// For architectures whose projections have one; the bias stands beside the weight in the checkpoint.
-TensorId DecoderBuilder::add_bias(const std::string& name, TensorId x, const std::string& weight_name, int64_t size) {
-  if (!config_.qkv_bias) return x;
-  const std::string bias = weight_name.substr(0, weight_name.rfind('.')) + ".bias";
-  return graph_.apply("row_bias", name + "_bias", {x, weight(bias, {size})});
+// The bias stands beside the weight in the checkpoint.
+TensorId DecoderBuilder::add_bias(const std::string& node, TensorId x, const std::string& matrix, int64_t size) {
+  const std::string bias = matrix.substr(0, matrix.rfind('.')) + ".bias";
+  return graph_.apply("row_bias", node + "_bias", {x, weight(bias, {size})});
 }
 
-// One of q and k: projection, bias and q/k norm where the architecture has them, rotation.
+TensorId DecoderBuilder::project(const std::string& node, TensorId x, TensorId norm, const std::string& matrix,
+                                 int64_t rows, bool has_bias) {
+  const TensorId y = multiply("rmsnorm_linear", node, {x, norm}, 2, {matrix}, rows, config_.hidden_size,
+                              {.attributes = {{"eps", config_.rms_norm_eps}}});
+  return has_bias ? add_bias(node, y, matrix, rows) : y;
+}
+
+TensorId DecoderBuilder::project_residual(const std::string& node, TensorId y, TensorId x, const std::string& matrix,
+                                          int64_t columns, bool has_bias) {
+  x = multiply("linear_with_residual", node, {y, x}, 1, {matrix}, config_.hidden_size, columns);
+  return has_bias ? add_bias(node, x, matrix, config_.hidden_size) : x;
+}
+
+// One of q and k: projection, q/k norm where the architecture has it, rotation.
 TensorId DecoderBuilder::heads(const std::string& name, TensorId x, const std::string& weight_name, TensorId norm,
                                int64_t num_heads, const std::string& norm_name) {
-  TensorId y = multiply("rmsnorm_linear", name, {x, norm}, 2, {weight_name}, num_heads * config_.head_dim,
-                        config_.hidden_size, {.attributes = {{"eps", config_.rms_norm_eps}}});
-  y = add_bias(name, y, weight_name, num_heads * config_.head_dim);
+  TensorId y = project(name, x, norm, weight_name, num_heads * config_.head_dim, config_.qkv_bias);
   if (config_.qk_norm)
     y = graph_.apply("head_norm", name + "_norm", {y, weight(norm_name, {config_.head_dim})},
                      {.attributes = {{"eps", config_.rms_norm_eps}}});
@@ -196,9 +214,7 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
       heads(at + "q", x, names + "self_attn.q_proj.weight", norm, config_.num_heads, names + "self_attn.q_norm.weight");
   const TensorId k =
       heads(at + "k", x, names + "self_attn.k_proj.weight", norm, kv_heads, names + "self_attn.k_norm.weight");
-  TensorId v = multiply("rmsnorm_linear", at + "v", {x, norm}, 2, {names + "self_attn.v_proj.weight"}, kv_heads * d,
-                        config_.hidden_size, {.attributes = {{"eps", config_.rms_norm_eps}}});
-  v = add_bias(at + "v", v, names + "self_attn.v_proj.weight", kv_heads * d);
+  const TensorId v = project(at + "v", x, norm, names + "self_attn.v_proj.weight", kv_heads * d, config_.qkv_bias);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, kv_heads, d};
   const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape);
@@ -212,8 +228,7 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId x) {
                   .attributes = {{"scale", 1 / std::sqrt(static_cast<double>(d))}}});
   const TensorId y = graph_.apply("attention_merge", at + "merge", {parts[0], parts[1], parts[2], row_position_},
                                   {.sizes = {{"L", options_.split_len}}});
-  return multiply("linear_with_residual", at + "o", {y, x}, 1, {names + "self_attn.o_proj.weight"}, config_.hidden_size,
-                  config_.num_heads * d);
+  return project_residual(at + "o", y, x, names + "self_attn.o_proj.weight", config_.num_heads * d, config_.o_bias);
 }
 
 TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
@@ -222,11 +237,14 @@ TensorId DecoderBuilder::mlp(int64_t layer, TensorId x) {
   const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
   const TensorId norm = weight(names + "post_attention_layernorm.weight", {hidden});
-  const TensorId y = multiply("rmsnorm_gate_up", at + "gate_up", {x, norm}, 2,
-                              {names + "mlp.gate_proj.weight", names + "mlp.up_proj.weight"}, intermediate, hidden,
-                              {.attributes = {{"eps", config_.rms_norm_eps}}});
-  return multiply("linear_with_residual", at + "down", {y, x}, 1, {names + "mlp.down_proj.weight"}, hidden,
-                  intermediate);
+  const std::string gate = names + "mlp.gate_proj.weight", up = names + "mlp.up_proj.weight";
+  const TensorId y = config_.mlp_bias  // which stands between the projections and the gate, and keeps them apart
+                         ? graph_.apply("silu_mul", at + "gate_up",
+                                        {project(at + "gate", x, norm, gate, intermediate, true),
+                                         project(at + "up", x, norm, up, intermediate, true)})
+                         : multiply("rmsnorm_gate_up", at + "gate_up", {x, norm}, 2, {gate, up}, intermediate, hidden,
+                                    {.attributes = {{"eps", config_.rms_norm_eps}}});
+  return project_residual(at + "down", y, x, names + "mlp.down_proj.weight", intermediate, config_.mlp_bias);
 }
 
 std::string DecoderBuilder::head_name() const {
@@ -275,19 +293,14 @@ void DecoderBuilder::sample(TensorId x) {
 }
 
 Graph build_decoder(const ModelConfig& config, const DecoderOptions& options) {
-  struct Row {
-    const char* architecture;
-    ArchitectureBuilder build;
-  };
-  constexpr Row kArchitectures[] = {{"Qwen3ForCausalLM", build_qwen3},
-                                    {"Qwen2ForCausalLM", build_qwen2},
-                                    {"LlamaForCausalLM", build_llama},
-                                    {"MistralForCausalLM", build_mistral}};
-  std::string known;
-  for (const Row& row : kArchitectures)
-    if (config.architecture == row.architecture) return row.build(config, options.resolved(config));
-  for (const Row& row : kArchitectures) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.architecture);
-  throw UserError(fmt::format("no graph for the architecture \"{}\"; known are {}", config.architecture, known));
+  DecoderBuilder model(config, options.resolved(config));
+  TensorId x = model.embed();
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    x = model.attention(layer, x);
+    x = model.mlp(layer, x);
+  }
+  model.sample(x);
+  return model.finish();
 }
 
 }  // namespace megalith

@@ -1,5 +1,5 @@
-// Decoder-only transformers in the graph API: the parts that the architectures share, and the batch block around them.
-// An architecture is one file (qwen3.cpp, llama.cpp, ...) that puts the parts together; the list of them is at the end.
+// Decoder-only transformers in the graph API: the layers, and the batch block around them. What sets architectures apart
+// stands in their configuration (architecture.h).
 //
 // One graph serves every phase. It works on up to max_rows token rows; each row belongs to a request and has its own
 // position and pages, so a decode step, a chunk of a prompt and a batch of requests differ only in how many rows the
@@ -51,7 +51,7 @@ std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual);
 /// "rope.cos" and "rope.sin", [S, head_dim / 2] in f32. States are the batch block and "layer.<i>.k_cache" / "v_cache".
 graph::Graph build_decoder(const ModelConfig& config, const DecoderOptions& options);
 
-/// The parts, for the architectures' files.
+/// The parts that build_decoder() puts together.
 class DecoderBuilder {
  public:
   DecoderBuilder(const ModelConfig& config, const DecoderOptions& options);
@@ -72,7 +72,13 @@ class DecoderBuilder {
                            graph::NodeOptions options = {});
   graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name,
                         graph::TensorId norm, int64_t num_heads, const std::string& norm_name);
-  graph::TensorId add_bias(const std::string& name, graph::TensorId x, const std::string& weight_name, int64_t size);
+  /// One of a layer's projections of `x`, normalised; with its bias if it `has_bias`.
+  graph::TensorId project(const std::string& node, graph::TensorId x, graph::TensorId norm, const std::string& matrix,
+                          int64_t rows, bool has_bias);
+  /// A projection of `y` that is added to the residual stream `x`.
+  graph::TensorId project_residual(const std::string& node, graph::TensorId y, graph::TensorId x,
+                                   const std::string& matrix, int64_t columns, bool has_bias);
+  graph::TensorId add_bias(const std::string& node, graph::TensorId x, const std::string& matrix, int64_t size);
 
   std::string head_name() const;
   graph::TensorId head();
@@ -105,11 +111,5 @@ class DecoderBuilder {
   std::optional<Fresh> fresh_;
   graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
 };
-
-using ArchitectureBuilder = graph::Graph (*)(const ModelConfig&, const DecoderOptions&);
-graph::Graph build_qwen3(const ModelConfig& config, const DecoderOptions& options);
-graph::Graph build_llama(const ModelConfig& config, const DecoderOptions& options);
-graph::Graph build_qwen2(const ModelConfig& config, const DecoderOptions& options);
-graph::Graph build_mistral(const ModelConfig& config, const DecoderOptions& options);
 
 }  // namespace megalith

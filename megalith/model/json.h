@@ -1,8 +1,9 @@
 // Reading JSON files that nobody vouches for. A JsonValue knows the file it came from and the path of keys that leads
 // to it, so every complaint names both: models/x/config.json: "rope_scaling.factor" is "8", want a number.
 //
-// Duplicate keys and nesting beyond 64 levels are refused while parsing. The parser behind it stays in json.cpp: it
-// costs two seconds in every source that includes it.
+// Duplicate keys, nesting beyond 64 levels and more values than any published file has are refused while parsing. NaN,
+// Infinity and -Infinity are numbers, as Python writes them. The parser behind it stays in json.cpp: it costs two
+// seconds in every source that includes it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,9 +15,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace megalith {
+
+/// Of each object, its keys as the file has them; they belong to the document.
+using JsonOrder = std::unordered_map<const void*, std::vector<const std::string*>>;
 
 /// A value inside a JsonFile, which must outlive it.
 class JsonValue {
@@ -32,13 +37,18 @@ class JsonValue {
   bool is_object() const;
   bool is_array() const;
   bool is_string() const;
+  bool is_boolean() const;
+  bool is_null() const;
 
   /// Typed readers: UserError naming file, key, what was found and what was wanted.
   const std::string& string() const;
   bool boolean() const;
+  /// 50.0 is a whole number, too: JSON does not tell them apart.
   int64_t integer(int64_t least = std::numeric_limits<int64_t>::min(),
                   int64_t most = std::numeric_limits<int64_t>::max()) const;
   double number(double least, double most) const;
+  /// Any number, NaN too; nothing if it is something else.
+  std::optional<double> find_number() const;
   std::vector<JsonValue> elements() const;
   size_t size() const;
   void each_element(const std::function<void(const JsonValue&)>& visit) const;
@@ -52,12 +62,13 @@ class JsonValue {
 
  private:
   friend class JsonFile;
-  JsonValue(const nlohmann::json* value, const std::string* file, std::string path)
-      : value_(value), file_(file), path_(std::move(path)) {}
+  JsonValue(const nlohmann::json* value, const std::string* file, const JsonOrder* order, std::string path)
+      : value_(value), file_(file), order_(order), path_(std::move(path)) {}
   JsonValue child(const nlohmann::json& value, std::string_view key) const;
 
   const nlohmann::json* value_;
   const std::string* file_;
+  const JsonOrder* order_;
   std::string path_;  // "model.vocab", "" for the root
 };
 
@@ -65,9 +76,10 @@ class JsonValue {
 class JsonFile {
  public:
   /// UserError if the file is missing, larger than `most_bytes`, or not JSON.
-  static JsonFile read(const std::string& path, size_t most_bytes);
+  /// `keeps_order`: members of objects are visited in the order in which the file has them.
+  static JsonFile read(const std::string& path, size_t most_bytes, bool keeps_order = false);
   /// `name` stands for the file in messages.
-  static JsonFile parse(std::string_view text, std::string name);
+  static JsonFile parse(std::string_view text, std::string name, bool keeps_order = false);
   JsonFile(JsonFile&&) noexcept;
   JsonFile& operator=(JsonFile&&) noexcept;
   ~JsonFile();
@@ -78,6 +90,7 @@ class JsonFile {
   JsonFile() = default;
   std::unique_ptr<std::string> name_;
   std::unique_ptr<nlohmann::json> value_;
+  std::unique_ptr<JsonOrder> order_;  // null if it is not kept
 };
 
 }  // namespace megalith

@@ -10,4 +10,7 @@ namespace megalith {
 /// of a model on a hub, and what to try.
 void check_model_folder(const std::string& folder);
 
+/// `; there is pytorch_model.bin: ...`, if `folder` holds weights in a form that is not read, with what to do; else "".
+std::string other_weights(const std::string& folder);
+
 }  // namespace megalith

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
+#include "megalith/model/encode_budget.h"
 #include "megalith/model/json.h"
+#include "megalith/model/text_find.h"
 #include "megalith/model/utf8.h"
 
 namespace megalith {
@@ -84,13 +86,17 @@ void Normalizer::add_steps(const JsonValue& value) {
   }
 }
 
-MarkedText Normalizer::apply(const MarkedView& text) const {
+MarkedText Normalizer::apply(const MarkedView& text, EncodeBudget& budget) const {
   MarkedText result{std::string(text.text), std::string(text.marks)};
-  for (const Step& step : steps_) result = run(step, result.view());
+  for (const Step& step : steps_) {
+    result = run(step, result.view(), budget);
+    budget.check_bytes(result.text.size());
+    budget.check_time();
+  }
   return result;
 }
 
-MarkedText Normalizer::run(const Step& step, const MarkedView& text) {
+MarkedText Normalizer::run(const Step& step, const MarkedView& text, EncodeBudget& budget) {
   MarkedText result;
   const std::string_view from = text.text;
   switch (step.kind) {
@@ -101,12 +107,13 @@ MarkedText Normalizer::run(const Step& step, const MarkedView& text) {
       auto replace = [&](size_t begin, size_t end) {
         result.append(text, done, begin);
         result.append_for(text, begin, end, step.content);
+        budget.check_bytes(result.text.size());
         done = end;
       };
       if (step.pattern) {
-        step.pattern->each_match(from, replace);
+        step.pattern->each_match(from, budget, replace);
       } else if (!step.text.empty()) {
-        for (size_t at; (at = from.find(step.text, done)) != std::string_view::npos;)
+        for (size_t at; (at = text_find(from, step.text, done)) != std::string_view::npos;)
           replace(at, at + step.text.size());
       }
       result.append(text, done, from.size());

@@ -14,6 +14,7 @@
 
 namespace megalith {
 
+class EncodeBudget;
 class JsonValue;
 
 class Normalizer {
@@ -23,10 +24,8 @@ class Normalizer {
   /// `value` is the "normalizer" member; kinds other than the above are refused by name.
   static Normalizer from_json(const JsonValue& value);
 
-  /// `text` must be valid UTF-8, and the result is.
-  std::string apply(std::string_view text) const { return apply(MarkedView{text}).text; }
-  /// The same, with the marks of what the result was made of.
-  MarkedText apply(const MarkedView& text) const;
+  /// `text` must be valid UTF-8, and the result is; with the marks of what it was made of.
+  MarkedText apply(const MarkedView& text, EncodeBudget& budget) const;
 
  private:
   enum class Kind { form, lowercase, replace, prepend, strip };
@@ -40,7 +39,7 @@ class Normalizer {
   };
 
   void add_steps(const JsonValue& value);
-  static MarkedText run(const Step& step, const MarkedView& text);
+  static MarkedText run(const Step& step, const MarkedView& text, EncodeBudget& budget);
 
   std::vector<Step> steps_;
 };

@@ -8,6 +8,9 @@ namespace megalith {
 
 namespace {
 
+// Published templates add one or two tokens. Each text pays for all of them.
+constexpr size_t kMostTokens = 1024;
+
 // "single": [{"SpecialToken": {"id": "<|begin_of_text|>", ...}}, {"Sequence": {"id": "A", ...}}]; names are looked up
 // in "special_tokens". The template for pairs of sequences is for classifiers, and not read.
 void add_template(PostProcessor& result, const JsonValue& value) {
@@ -24,6 +27,8 @@ void add_template(PostProcessor& result, const JsonValue& value) {
     });
   });
   if (sequences != 1) value.at("single").fail(fmt::format("holds the sequence {} times, want once", sequences));
+  if (result.before.size() + before.size() + result.after.size() + after.size() > kMostTokens)
+    value.fail(fmt::format("puts more than {} tokens around a text", kMostTokens));
   result.before.insert(result.before.begin(), before.begin(), before.end());
   result.after.insert(result.after.end(), after.begin(), after.end());
 }

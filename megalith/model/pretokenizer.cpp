@@ -1,6 +1,7 @@
 #include "megalith/model/pretokenizer.h"
 
 #include "megalith/base/error.h"
+#include "megalith/model/encode_budget.h"
 #include "megalith/model/json.h"
 #include "megalith/model/utf8.h"
 
@@ -108,10 +109,10 @@ void PreTokenizer::add_step(const JsonValue& value) {
 }
 
 // Pieces that cover `text` but for what is removed; some may be empty.
-std::vector<PreTokenizer::Piece> PreTokenizer::split(const Step& step, std::string_view text) {
+std::vector<PreTokenizer::Piece> PreTokenizer::split(const Step& step, std::string_view text, EncodeBudget& budget) {
   std::vector<Piece> pieces;
   size_t done = 0;
-  step.pattern.front().each_match(text, [&](size_t begin, size_t end) {
+  step.pattern.front().each_match(text, budget, [&](size_t begin, size_t end) {
     if (done != begin) pieces.push_back({done, begin, step.invert});
     pieces.push_back({begin, end, !step.invert});
     done = end;
@@ -153,14 +154,16 @@ std::vector<PreTokenizer::Piece> PreTokenizer::split(const Step& step, std::stri
   return pieces;
 }
 
-void PreTokenizer::each_word(std::string_view text, bool at_start,
+void PreTokenizer::each_word(std::string_view text, bool at_start, EncodeBudget& budget,
                              const std::function<void(std::string_view)>& visit) const {
-  if (!text.empty()) run(0, text, at_start, visit);
+  if (!text.empty()) run(0, text, at_start, budget, visit);
 }
 
-void PreTokenizer::run(size_t index, std::string_view text, bool at_start,
+void PreTokenizer::run(size_t index, std::string_view text, bool at_start, EncodeBudget& budget,
                        const std::function<void(std::string_view)>& visit) const {
   if (index == steps_.size()) return visit(text);
+  budget.check_bytes(text.size());
+  budget.charge_steps(1);
   const Step& step = steps_[index];
   std::string prefixed;
   if (step.add_prefix_space && !text.starts_with(' ')) {
@@ -174,10 +177,10 @@ void PreTokenizer::run(size_t index, std::string_view text, bool at_start,
     prefixed = prepend && !spaced.starts_with(step.metaspace) ? step.metaspace + spaced : std::move(spaced);
     text = prefixed;
   }
-  if (step.pattern.empty()) return run(index + 1, text, at_start, visit);
-  for (const Piece& piece : split(step, text))
+  if (step.pattern.empty()) return run(index + 1, text, at_start, budget, visit);
+  for (const Piece& piece : split(step, text, budget))
     if (piece.begin != piece.end)
-      run(index + 1, text.substr(piece.begin, piece.end - piece.begin), at_start && piece.begin == 0, visit);
+      run(index + 1, text.substr(piece.begin, piece.end - piece.begin), at_start && piece.begin == 0, budget, visit);
 }
 
 }  // namespace megalith

@@ -15,6 +15,7 @@
 
 namespace megalith {
 
+class EncodeBudget;
 class JsonValue;
 
 class PreTokenizer {
@@ -26,7 +27,8 @@ class PreTokenizer {
 
   /// Calls visit(word) for each word of valid UTF-8 `text`, in order. A word may lie outside of `text`
   /// (add_prefix_space) and is good only during the call. `at_start`: nothing stands before `text`.
-  void each_word(std::string_view text, bool at_start, const std::function<void(std::string_view)>& visit) const;
+  void each_word(std::string_view text, bool at_start, EncodeBudget& budget,
+                 const std::function<void(std::string_view)>& visit) const;
 
   /// Whether words are bytes, not text.
   bool is_byte_level() const { return is_byte_level_; }
@@ -51,9 +53,10 @@ class PreTokenizer {
   };
 
   void add_step(const JsonValue& value);
-  void run(size_t step, std::string_view text, bool at_start, const std::function<void(std::string_view)>& visit) const;
+  void run(size_t step, std::string_view text, bool at_start, EncodeBudget& budget,
+           const std::function<void(std::string_view)>& visit) const;
   static Step read_metaspace(const JsonValue& value);
-  static std::vector<Piece> split(const Step& step, std::string_view text);
+  static std::vector<Piece> split(const Step& step, std::string_view text, EncodeBudget& budget);
   static Behavior read_behavior(const JsonValue& value);
 
   std::vector<Step> steps_;

@@ -3,7 +3,11 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <exception>
+
 #include "megalith/base/error.h"
+#include "megalith/base/printable.h"
+#include "megalith/model/encode_budget.h"
 #include "megalith/model/json.h"
 #include "megalith/model/utf8.h"
 
@@ -11,18 +15,33 @@ namespace megalith {
 
 namespace {
 
-// Steps of backtracking for one match. The patterns of GPT-2, Llama 3 and Qwen need a few for each character of one
-// word; a pattern that needs a million on real text would hang a server on hostile text.
+// Backtracking steps from one place of the text. The patterns of GPT-2, Llama 3 and Qwen need a few steps for each
+// character of one word; a pattern that needs a million on real text would hang a server on hostile text. What all
+// places take together, EncodeBudget limits.
 constexpr uint32_t kMostSteps = 10'000'000;
-constexpr size_t kMostPatternBytes = 1 << 16;
+// How deep the library's interpreter may go back, and the memory it keeps for that; its own limit is 20 GB.
+constexpr uint32_t kMostDepth = 1'000'000;
+constexpr uint32_t kMostHeapKib = 64 << 10;
+// The longest published pattern has some 500 bytes.
+constexpr size_t kMostPatternBytes = 8192;
+constexpr size_t kShownPatternBytes = 200;
 constexpr size_t kJitStackBytes = 1 << 20;
+// The library cannot be interrupted, and a step may go through all of the text. So the text is looked at through a
+// window, in which a search takes a second at most: its bytes, as places, times steps, times its bytes again. A word
+// that reaches the window's end, or takes more steps, is matched by a program that looks at the time in between, which
+// takes three times as long.
+constexpr size_t kWindowBytes = 512;
+constexpr uint32_t kWindowSteps = 10'000;
+// What one step of that program may go through counts as a step for each so many bytes.
+constexpr size_t kBytesPerStep = 64;
 
 // What \w is in Oniguruma, character for character: PCRE2's own leaves out marks and connectors, and of the fractions
 // and superscripts only those of Latin-1 count.
 constexpr const char* kWordClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 [[noreturn]] void refuse(const std::string& pattern, size_t place, std::string_view what) {
-  throw UserError(fmt::format("regular expression \"{}\": {} (at byte {}) is not supported", pattern, what, place));
+  throw UserError(fmt::format("regular expression \"{}\": {} (at byte {}) is not supported",
+                              shortened(pattern, kShownPatternBytes), what, place));
 }
 
 // Rewrites what PCRE2 reads differently from Oniguruma's Ruby syntax:
@@ -96,14 +115,24 @@ std::string translate(const std::string& pattern) {
   return out;
 }
 
-// One stack and one match block for each thread, so that matching allocates nothing.
+// One stack, one match block and one set of limits for each thread, so that matching allocates nothing.
 struct Scratch {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr);
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  Scratch() {
+    MEGALITH_CHECK(data && stack && context, "out of memory for regular expressions");
+    pcre2_set_depth_limit(context, kMostDepth);
+    pcre2_set_heap_limit(context, kMostHeapKib);
+    pcre2_jit_stack_assign(context, nullptr, stack);
+  }
   ~Scratch() {
+    pcre2_match_context_free(context);
     pcre2_match_data_free(data);
     pcre2_jit_stack_free(stack);
   }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
 };
 
 Scratch& scratch() {
@@ -111,18 +140,79 @@ Scratch& scratch() {
   return instance;
 }
 
-pcre2_jit_stack* scratch_stack(void*) { return scratch().stack; }
+}  // namespace
+
+namespace {
+
+struct FreeCode {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+};
+using Code = std::unique_ptr<pcre2_code, FreeCode>;
+
+Code compile(const std::string& pattern, uint32_t more_options, uint32_t jit_modes) {
+  const std::string translated = translate(pattern);
+  int error = 0;
+  size_t place = 0;
+  const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | more_options;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), options, &error, &place,
+                          nullptr));
+  if (!code) {
+    char message[256];
+    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
+    throw UserError(fmt::format("regular expression \"{}\" is malformed near byte {}: {}",
+                                shortened(pattern, kShownPatternBytes), place, message));
+  }
+  // Without JIT (a machine that forbids writable code) matching is slower, and the same.
+  pcre2_jit_compile(code.get(), jit_modes);
+  return code;
+}
+
+// A match in `text` that begins at `first` or behind it.
+int match(const pcre2_code* code, std::string_view text, size_t first, uint32_t options) {
+  const Scratch& thread = scratch();
+  auto run = [&](uint32_t more) {
+    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), first,
+                       PCRE2_NO_UTF_CHECK | options | more, thread.data, thread.context);
+  };
+  const int count = run(0);
+  // The interpreter keeps its state on the heap.
+  return count == PCRE2_ERROR_JIT_STACKLIMIT ? run(PCRE2_NO_JIT) : count;
+}
+
+// Where the match of this thread's last call of match() begins.
+size_t match_begin() { return pcre2_get_ovector_pointer(scratch().data)[0]; }
+
+// The window from `first` on, whole characters.
+size_t window_end(std::string_view text, size_t first) {
+  if (text.size() - first <= kWindowBytes) return text.size();
+  size_t end = first + kWindowBytes;
+  while ((text[end] & 0xC0) == 0x80) --end;
+  return end;
+}
+
+// Looks at the time while the library matches. An error must not be thrown through its code.
+struct Watch {
+  EncodeBudget& budget;
+  std::exception_ptr error;
+
+  static int look(pcre2_callout_block* at, void* data) {
+    auto& watch = *static_cast<Watch*>(data);
+    try {
+      watch.budget.charge_steps(1 + (at->subject_length - at->current_position) / kBytesPerStep);
+      return 0;
+    } catch (...) {
+      watch.error = std::current_exception();
+      return PCRE2_ERROR_CALLOUT;
+    }
+  }
+};
 
 }  // namespace
 
 struct Regex::Impl {
   std::string pattern;
-  pcre2_code* code = nullptr;
-  pcre2_match_context* context = nullptr;
-  ~Impl() {
-    pcre2_match_context_free(context);
-    pcre2_code_free(code);
-  }
+  Code in_window;  // may say that a match reaches the window's end
+  Code watched;    // calls Watch::look between all its parts
 };
 
 Regex::Regex(Regex&&) noexcept = default;
@@ -134,23 +224,8 @@ Regex::Regex(const std::string& pattern) {
                  pattern.size(), kMostPatternBytes);
   auto impl = std::make_unique<Impl>();
   impl->pattern = pattern;
-  const std::string translated = translate(pattern);
-  int error = 0;
-  size_t place = 0;
-  impl->code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
-  if (!impl->code) {
-    char message[256];
-    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
-    throw UserError(fmt::format("regular expression \"{}\" is malformed near byte {}: {}", pattern, place, message));
-  }
-  // Without JIT (a machine that forbids writable code) matching is slower, and the same.
-  pcre2_jit_compile(impl->code, PCRE2_JIT_COMPLETE);
-  impl->context = pcre2_match_context_create(nullptr);
-  MEGALITH_CHECK(impl->context, "out of memory for the regular expression \"{}\"", pattern);
-  pcre2_set_match_limit(impl->context, kMostSteps);
-  pcre2_jit_stack_assign(impl->context, scratch_stack, nullptr);
+  impl->in_window = compile(pattern, 0, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  impl->watched = compile(pattern, PCRE2_AUTO_CALLOUT, PCRE2_JIT_COMPLETE);
   impl_ = std::move(impl);
 }
 
@@ -160,27 +235,48 @@ Regex Regex::from_json(const JsonValue& value) {
   } catch (const UserError& error) { value.fail(fmt::format("cannot be used: {}", error.what())); }
 }
 
-void Regex::each_match(std::string_view text, const std::function<void(size_t, size_t)>& visit) const {
-  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  pcre2_match_data* data = scratch().data;
-  MEGALITH_CHECK(data, "out of memory for the regular expression \"{}\"", impl_->pattern);
-  size_t from = 0;
-  while (from <= text.size()) {
-    int count = pcre2_match(impl_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data, impl_->context);
-    if (count == PCRE2_ERROR_JIT_STACKLIMIT)  // the interpreter keeps its state on the heap
-      count =
-          pcre2_match(impl_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, impl_->context);
-    if (count == PCRE2_ERROR_NOMATCH) return;
-    MEGALITH_CHECK(count >= 0, "regular expression \"{}\" gives up on this text (code {}): it backtracks too much",
-                   impl_->pattern, count);
-    const size_t* place = pcre2_get_ovector_pointer(data);
+bool Regex::find(std::string_view text, size_t from, EncodeBudget& budget) const {
+  for (size_t first = from;;) {
+    const size_t end = window_end(text, first);
+    const bool is_rest = end == text.size();
+    pcre2_set_match_limit(scratch().context, kWindowSteps);
+    const int count =
+        match(impl_->in_window.get(), text.substr(0, end), first, is_rest ? 0 : uint32_t{PCRE2_PARTIAL_HARD});
+    budget.check_time();
+    if (count == PCRE2_ERROR_PARTIAL) return find_watched(text, match_begin(), budget);
+    if (count < 0 && count != PCRE2_ERROR_NOMATCH) return find_watched(text, first, budget);
+    if (is_rest) return count >= 0;
+    // An empty match at the window's end does not know what comes behind it.
+    if (count >= 0 && match_begin() < end) return true;
+    first = end;
+  }
+}
+
+bool Regex::find_watched(std::string_view text, size_t first, EncodeBudget& budget) const {
+  Watch watch{budget, nullptr};
+  pcre2_match_context* context = scratch().context;
+  pcre2_set_match_limit(context, kMostSteps);
+  pcre2_set_callout(context, Watch::look, &watch);
+  const int count = match(impl_->watched.get(), text, first, 0);
+  pcre2_set_callout(context, nullptr, nullptr);
+  if (watch.error) std::rethrow_exception(watch.error);
+  MEGALITH_CHECK(count >= 0 || count == PCRE2_ERROR_NOMATCH,
+                 "regular expression \"{}\" gives up on this text (code {}): it backtracks too much",
+                 shortened(impl_->pattern, kShownPatternBytes), count);
+  return count >= 0;
+}
+
+void Regex::each_match(std::string_view text, EncodeBudget& budget,
+                       const std::function<void(size_t, size_t)>& visit) const {
+  for (size_t from = 0; from <= text.size() && find(text, from, budget);) {
+    const size_t* place = pcre2_get_ovector_pointer(scratch().data);
     const size_t begin = place[0], end = place[1];
     visit(begin, end);
     if (end > begin) {
       from = end;
     } else {  // an empty match: look again from the next character
       if (end == text.size()) return;
-      from = end + utf8_next(text.substr(end));
+      from = end + static_cast<size_t>(utf8_next(text.substr(end)));
     }
   }
 }

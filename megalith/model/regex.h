@@ -12,6 +12,7 @@
 
 namespace megalith {
 
+class EncodeBudget;
 class JsonValue;
 
 class Regex {
@@ -25,14 +26,19 @@ class Regex {
   ~Regex();
 
   /// Calls visit(begin, end) for each match in valid UTF-8 `text`, left to right, not overlapping; a match may be
-  /// empty. UserError if a match takes more steps than any sensible pattern needs. Safe to call from several threads.
-  void each_match(std::string_view text, const std::function<void(size_t begin, size_t end)>& visit) const;
+  /// empty. UserError if a match takes more steps than any sensible pattern needs, or all of them more than is left of
+  /// the budget. Safe to call from several threads.
+  void each_match(std::string_view text, EncodeBudget& budget,
+                  const std::function<void(size_t begin, size_t end)>& visit) const;
 
   /// `text` with everything that has a meaning in patterns escaped.
   static std::string quote(std::string_view text);
 
  private:
   struct Impl;
+  bool find(std::string_view text, size_t from, EncodeBudget& budget) const;
+  bool find_watched(std::string_view text, size_t first, EncodeBudget& budget) const;
+
   std::unique_ptr<const Impl> impl_;
 };
 

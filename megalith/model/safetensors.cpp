@@ -5,11 +5,14 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "megalith/base/error.h"
 #include "megalith/base/json_quote.h"
 #include "megalith/base/log.h"
+#include "megalith/base/mapped_copy.h"
 #include "megalith/model/json.h"
+#include "megalith/model/model_folder.h"
 #include "megalith/model/near_names.h"
 
 namespace megalith {
@@ -59,28 +62,32 @@ std::vector<int64_t> read_shape(const JsonValue& value) {
 }
 
 // The JSON text of the header, or a complaint that names the usual cause.
-std::string_view read_header(const MappedFile& file) {
+std::string read_header(const MappedFile& file) {
   const std::span<const std::byte> bytes = file.bytes();
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  MEGALITH_CHECK(!text.starts_with("version https://git-lfs"),
-                 "{} is a Git LFS pointer, not the weights: fetch them with \"git lfs pull\"", file.path());
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  std::string begin(std::min(bytes.size(), kPointer.size()), '\0');
+  mapped_copy(begin.data(), bytes.data(), begin.size());
+  MEGALITH_CHECK(begin != kPointer, "{} is a Git LFS pointer, not the weights: fetch them with \"git lfs pull\"",
+                 file.path());
   MEGALITH_CHECK(bytes.size() >= 8, "{} has {} bytes, too few for a safetensors file: download it again", file.path(),
                  bytes.size());
   uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, bytes.data(), 8);
+  std::memcpy(&header_bytes, begin.data(), 8);
   MEGALITH_CHECK(header_bytes <= kMostHeaderBytes,
                  "{} announces a header of {} bytes, want at most {}: it is not a safetensors file", file.path(),
                  header_bytes, kMostHeaderBytes);
   MEGALITH_CHECK(header_bytes <= bytes.size() - 8,
                  "{} announces a header of {} bytes but has only {} bytes: download it again", file.path(),
                  header_bytes, bytes.size());
-  return text.substr(8, header_bytes);
+  std::string header(header_bytes, '\0');
+  mapped_copy(header.data(), bytes.data() + 8, header.size());
+  return header;
 }
 
 struct Extent {
   int64_t begin;
   int64_t end;
-  const std::string* name;
+  std::string name;
 };
 
 void check_no_overlap(std::vector<Extent> extents, const std::string& file) {
@@ -88,8 +95,8 @@ void check_no_overlap(std::vector<Extent> extents, const std::string& file) {
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < extents.size(); ++i)
     MEGALITH_CHECK(extents[i].begin >= extents[i - 1].end,
-                   "{}: tensors \"{}\" and \"{}\" overlap: [{}, {}) and [{}, {})", file, *extents[i - 1].name,
-                   *extents[i].name, extents[i - 1].begin, extents[i - 1].end, extents[i].begin, extents[i].end);
+                   "{}: tensors \"{}\" and \"{}\" overlap: [{}, {}) and [{}, {})", file, extents[i - 1].name,
+                   extents[i].name, extents[i - 1].begin, extents[i - 1].end, extents[i].begin, extents[i].end);
 }
 
 }  // namespace
@@ -109,17 +116,17 @@ Weights Weights::open(const std::string& path) {
     weights.add_file(single);
   } else {
     MEGALITH_CHECK(file_is_named(index),
-                   "no weights in {}: want model.safetensors or model.safetensors.index.json (--load-format dummy "
+                   "no weights in {}: want model.safetensors or model.safetensors.index.json{} (--load-format dummy "
                    "makes up random ones)",
-                   path);
+                   path, other_weights(path));
     weights.add_index(path, index);
   }
   return weights;
 }
 
-void Weights::add_file(const std::string& path) {
+void Weights::add_file(const std::string& path, const std::function<bool(const std::string& name)>& takes) {
   const MappedFile& file = files_.emplace_back(path);
-  const std::string_view header_text = read_header(file);
+  const std::string header_text = read_header(file);
   const std::span<const std::byte> data = file.bytes().subspan(8 + header_text.size());
   const JsonFile header = JsonFile::parse(header_text, path);
   std::vector<Extent> extents;
@@ -150,40 +157,54 @@ void Weights::add_file(const std::string& path) {
         // Files from before the format padded its header. A copy costs memory, but no reader has to know.
         log_info("{}: \"{}\" is not aligned, copying it", path, name);
         realigned_.push_back(std::make_unique<std::byte[]>(*bytes));
-        std::memcpy(realigned_.back().get(), entry.tensor.bytes.data(), *bytes);
+        mapped_copy(realigned_.back().get(), entry.tensor.bytes.data(), *bytes);
         entry.tensor.bytes = {realigned_.back().get(), static_cast<size_t>(*bytes)};
       }
     } else {
       entry.unsupported = dtype_text;
     }
 
+    extents.push_back({begin, end, name});
+    if (takes && !takes(name)) return;
     const auto [place, is_new] = entries_.emplace(name, std::move(entry));
-    MEGALITH_CHECK(is_new, "tensor \"{}\" is in two files: {} and {}", name, place->second.file, path);
-    extents.push_back({begin, end, &place->first});
+    if (is_new) return;
+    absent_[name] = fmt::format("tensor \"{}\" is in two files, {} and {}, and the index names neither", name,
+                                place->second.file, path);
   });
   check_no_overlap(std::move(extents), path);
 }
 
 void Weights::add_index(const std::string& folder, const std::string& index_path) {
   const JsonFile index = JsonFile::read(index_path, kMostIndexBytes);
-  std::map<std::string, std::vector<std::string>> names_of_shard;
+  std::map<std::string, std::string> shard_of;
+  std::set<std::string> shards;
   index.root().at("weight_map").each_member([&](const std::string& name, const JsonValue& value) {
     const std::string& shard = value.string();
     // A shard lies beside its index: a path in there would let a model name any file on the machine.
-    if (shard.find('/') != std::string::npos || !shard.ends_with(".safetensors"))
+    if (shard.find('/') != std::string::npos || shard.find('\0') != std::string::npos ||
+        !shard.ends_with(".safetensors"))
       value.fail(fmt::format("is {}, want the name of a .safetensors file in {}", value.excerpt(), folder));
-    names_of_shard[shard].push_back(name);
+    shard_of[name] = shard;
+    shards.insert(shard);
   });
-  for (const auto& [shard, names] : names_of_shard) {
+  MEGALITH_CHECK(std::ranges::any_of(shards, [&](const std::string& s) { return file_exists(folder + "/" + s); }),
+                 "{} names {} files, none of which is there: download them", index_path, shards.size());
+  for (const std::string& shard : shards) {
     const std::string path = folder + "/" + shard;
-    MEGALITH_CHECK(file_exists(path), "{} names the shard {}, which is not there: download it", index_path, shard);
-    add_file(path);
-    for (const std::string& name : names) {
-      const auto entry = entries_.find(name);
-      MEGALITH_CHECK(entry != entries_.end() && entry->second.file == path,
-                     "{} says that tensor \"{}\" is in {}, but it is not", index_path, name, shard);
-    }
+    if (!file_exists(path)) continue;
+    add_file(path, [&](const std::string& name) {
+      const auto listed = shard_of.find(name);
+      return listed == shard_of.end() || listed->second == shard;
+    });
   }
+  for (const auto& [name, shard] : shard_of) {
+    if (entries_.contains(name)) continue;
+    absent_[name] = file_exists(folder + "/" + shard)
+                        ? fmt::format("{} says that tensor \"{}\" is in {}, but it is not", index_path, name, shard)
+                        : fmt::format("{} says that tensor \"{}\" is in {}, which is not there: download it",
+                                      index_path, name, shard);
+  }
+  for (const auto& [name, reason] : absent_) entries_.erase(name);
 }
 
 const WeightTensor* Weights::find(std::string_view name) const {
@@ -197,6 +218,7 @@ const WeightTensor* Weights::find(std::string_view name) const {
 
 const WeightTensor& Weights::get(std::string_view name) const {
   if (const WeightTensor* tensor = find(name)) return *tensor;
+  if (const auto absent = absent_.find(name); absent != absent_.end()) throw UserError(absent->second);
   throw UserError(
       fmt::format("no tensor \"{}\" among the {} of {}{}", name, entries_.size(), path_, near_names(name, names())));
 }
@@ -205,6 +227,26 @@ std::vector<std::string> Weights::names() const {
   std::vector<std::string> result;
   for (const auto& [name, entry] : entries_) result.push_back(name);
   return result;
+}
+
+void Weights::rename(const std::function<std::string(const std::string&)>& name_of) {
+  decltype(entries_) entries;
+  for (auto& [old_name, entry] : entries_) {
+    std::string name = name_of(old_name);
+    if (name.empty()) continue;
+    const auto [place, is_new] = entries.emplace(std::move(name), std::move(entry));
+    MEGALITH_CHECK(is_new, "{} has the tensor \"{}\" twice: as \"{}\" and as \"{}\"", path_, place->first,
+                   place->second.tensor.name, old_name);
+  }
+  entries_ = std::move(entries);
+  decltype(absent_) absent;
+  for (auto& [old_name, reason] : absent_)
+    if (std::string name = name_of(old_name); !name.empty()) absent.emplace(std::move(name), std::move(reason));
+  absent_ = std::move(absent);
+}
+
+void Weights::check_files() const {
+  for (const MappedFile& file : files_) file.check_whole();
 }
 
 int64_t Weights::total_bytes() const {

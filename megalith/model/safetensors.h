@@ -3,13 +3,17 @@
 //
 // Nothing in a file is believed. The header may have 100 MB, every offset must lie in the file, no two tensors may
 // share a byte, and a tensor must have as many bytes as its shape and dtype say. All complaints are UserErrors that
-// name the file and the tensor. (A file that another process shortens while it is mapped still faults on access; no
-// reader that maps can tell beforehand.)
+// name the file and the tensor. A file that another process cuts short while it is mapped reads as zeros from there on:
+// check_files() tells.
+//
+// The index of a checkpoint in shards decides which file a tensor comes from: copies elsewhere do not count, and what
+// it names need not be there unless somebody asks for it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -23,7 +27,7 @@
 namespace megalith {
 
 struct WeightTensor {
-  std::string name;
+  std::string name;  // in its file
   DType dtype;
   std::vector<int64_t> shape;
   std::span<const std::byte> bytes;  // row-major, aligned to the dtype; lives as long as the Weights it came from
@@ -43,8 +47,12 @@ class Weights {
   const WeightTensor& get(std::string_view name) const;
   /// Where they come from.
   const std::string& path() const { return path_; }
-  /// All names, sorted, those of unsupported dtypes included.
+  /// The names of all tensors that are there, sorted, those of unsupported dtypes included.
   std::vector<std::string> names() const;
+  /// Gives each tensor another name; those for which `name_of` returns "" are gone. UserError if two get the same one.
+  void rename(const std::function<std::string(const std::string&)>& name_of);
+  /// SystemError naming the file if one has been cut short since it was opened.
+  void check_files() const;
   /// Bytes of all tensors together.
   int64_t total_bytes() const;
 
@@ -54,13 +62,15 @@ class Weights {
     std::string unsupported;  // the dtype's name in the file if Megalith has no such DType, else ""
     std::string file;
   };
-  void add_file(const std::string& path);
+  /// Of a shard, `takes` says which of its tensors count.
+  void add_file(const std::string& path, const std::function<bool(const std::string& name)>& takes = {});
   void add_index(const std::string& folder, const std::string& index_path);
 
   std::string path_;
   std::deque<MappedFile> files_;
   std::vector<std::unique_ptr<std::byte[]>> realigned_;  // copies of tensors whose file misaligns them
   std::map<std::string, Entry, std::less<>> entries_;
+  std::map<std::string, std::string, std::less<>> absent_;  // what to say to somebody who asks for this one
 };
 
 /// The bytes of a safetensors file with `tensors`, larger elements first so that all are aligned.

@@ -1,8 +1,10 @@
 #include "megalith/model/template_eval_expression.h"
 
+#include <algorithm>
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/stack.h"
 #include "megalith/model/template_filter.h"
 #include "megalith/model/template_object.h"
 #include "megalith/model/template_operator.h"
@@ -20,10 +22,10 @@ constexpr int kMaxLevels = 600;
 }  // namespace
 
 TemplateExpressionEvaluator::Deeper::Deeper(TemplateExpressionEvaluator& evaluator) : evaluator_(evaluator) {
-  if (++evaluator_.levels_ <= kMaxLevels) return;
-  --evaluator_.levels_;
+  if (++evaluator_.levels_ <= kMaxLevels && stack_has_room()) return;
+  const int levels = --evaluator_.levels_;
   evaluator_.context_.fail(
-      fmt::format("the template nests deeper than {} levels: a macro may call itself", kMaxLevels));
+      fmt::format("the template nests deeper than {} levels: a macro may call itself", std::min(levels, kMaxLevels)));
 }
 
 TemplateValue TemplateExpressionEvaluator::look_up(const std::string& name) {

@@ -290,7 +290,7 @@ TemplateValue translate(const TemplateValue& object, const TemplateCall& call) {
       return text.is_marked(begin, end) ? result.append_for(true, instead->text())
                                         : result.append(instead->string().view());
     }
-    if (!instead->is_integer()) call.fail(fmt::format("makes {} of a character, want a text", instead->describe()));
+    if (!instead->is_integer()) call.fail(fmt::format("makes {} of a character, want a string", instead->describe()));
     result.append(template_format_value(call.context(), *instead, {"c"}).view());
   });
   return result.take();

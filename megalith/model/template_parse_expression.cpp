@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "megalith/base/stack.h"
 #include "megalith/model/template_number.h"
 
 namespace megalith {
@@ -24,9 +25,9 @@ constexpr int kMaxLevels = 200;
 class TemplateExpressionParser::Deeper {
  public:
   explicit Deeper(TemplateExpressionParser& parser) : parser_(parser) {
-    if (++parser_.levels_ > kMaxLevels) {
-      --parser_.levels_;
-      parser_.fail(fmt::format("an expression nests deeper than {} levels", kMaxLevels));
+    if (++parser_.levels_ > kMaxLevels || !stack_has_room()) {
+      const int levels = --parser_.levels_;
+      parser_.fail(fmt::format("an expression nests deeper than {} levels", std::min(levels, kMaxLevels)));
     }
   }
   ~Deeper() { --parser_.levels_; }

@@ -1,6 +1,7 @@
 // Jinja's urlize: links around the URLs and mail addresses in a text.
 #include <algorithm>
 
+#include "megalith/model/encode_budget.h"
 #include "megalith/model/regex.h"
 #include "megalith/model/template_markup.h"
 #include "megalith/model/template_text.h"
@@ -18,7 +19,8 @@ constexpr const char* kMail = R"(^\S+@[\p{L}\p{N}_][\p{L}\p{N}_.-]*\.[\p{L}\p{N}
 
 bool matches(const Regex& regex, std::string_view word) {
   bool found = false;
-  regex.each_match(word, [&](size_t begin, size_t) { found |= begin == 0; });
+  EncodeBudget budget(word.size());
+  regex.each_match(word, budget, [&](size_t begin, size_t) { found |= begin == 0; });
   return found;
 }
 

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "megalith/base/error.h"
+#include "megalith/model/encode_budget.h"
 #include "megalith/model/regex.h"
 #include "megalith/model/template_text.h"
 
@@ -33,7 +34,8 @@ std::deque<Piece> pieces(std::string_view text, bool break_on_hyphens) {
   size_t done = 0;
   if (break_on_hyphens) {
     static const Regex kRegex(kPieces);
-    kRegex.each_match(text, [&](size_t begin, size_t end) {
+    EncodeBudget budget(text.size());
+    kRegex.each_match(text, budget, [&](size_t begin, size_t end) {
       add(done, begin);
       add(begin, end);
       done = end;

@@ -2,12 +2,17 @@
 
 #include "megalith/base/error.h"
 #include "megalith/model/json.h"
+#include "megalith/model/text_find.h"
 
 namespace megalith {
 
 namespace {
 
 constexpr int64_t kMostStripped = 1024;
+constexpr size_t kMostReplaces = 16;
+// What replacing may make of a token: "▁" becomes a space, which is shorter.
+constexpr size_t kMostGrowth = 4;
+constexpr size_t kMostGrowthOfAny = 64;
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -24,12 +29,13 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(high << 4 | low);
 }
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to, size_t most) {
   std::string result;
   size_t done = 0;
-  for (size_t at; (at = text.find(from, done)) != std::string_view::npos; done = at + from.size()) {
+  for (size_t at; (at = text_find(text, from, done)) != std::string_view::npos; done = at + from.size()) {
     result += text.substr(done, at - done);
     result += to;
+    MEGALITH_CHECK(result.size() <= most, "the tokenizer's \"decoder\" makes more than {} bytes of a token", most);
   }
   return result += text.substr(done);
 }
@@ -74,6 +80,7 @@ void TokenDecoder::add_step(const JsonValue& value) {
     value.at("decoders").each_element([&](const JsonValue& part) { add_step(part); });
   } else if (name == "Replace") {
     check_order(!byte_fallback_ && !fuses_);
+    if (replaces_.size() >= kMostReplaces) value.fail(fmt::format("is one of more than {} steps", kMostReplaces));
     const std::string& from = value.at("pattern").at("String").string();
     if (!from.empty()) replaces_.push_back({from, value.at("content").string()});
   } else if (name == "Metaspace") {
@@ -106,8 +113,9 @@ void TokenDecoder::add_step(const JsonValue& value) {
 }
 
 std::string TokenDecoder::replaced(std::string_view token) const {
-  std::string text = metaspace_.empty() ? std::string(token) : replace_all(token, metaspace_, " ");
-  for (const Replace& replace : replaces_) text = replace_all(text, replace.from, replace.to);
+  const size_t most = kMostGrowth * token.size() + kMostGrowthOfAny;
+  std::string text = metaspace_.empty() ? std::string(token) : replace_all(token, metaspace_, " ", most);
+  for (const Replace& replace : replaces_) text = replace_all(text, replace.from, replace.to, most);
   return text;
 }
 
@@ -135,7 +143,8 @@ std::string TokenDecoder::token_bytes(std::string_view token) const {
 std::string TokenDecoder::push(DecoderState& state, std::string_view token) const {
   if (is_byte_level_) return state.stream.push(token);
   const bool is_first = state.num_tokens++ == 0;
-  const std::string text = is_first && metaspace_drops_first_ ? replace_all(token, metaspace_, "") : replaced(token);
+  const std::string text =
+      is_first && metaspace_drops_first_ ? replace_all(token, metaspace_, "", token.size()) : replaced(token);
   if (byte_fallback_) {
     if (const auto byte = byte_of(text)) {
       state.byte_row += *byte;

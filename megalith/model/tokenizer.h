@@ -6,7 +6,8 @@
 //
 // What a file asks for and Megalith does not know is refused by name on loading: a tokenizer that is nearly right feeds
 // the model other tokens than it was trained on, and nobody sees why it is stupid. Two members are ignored, as
-// transformers ignores them: "truncation" and "padding".
+// transformers ignores them: "truncation" and "padding". What the folder's other files say of tokens lies over it
+// (special_tokens.h).
 #pragma once
 
 #include <memory>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "megalith/model/marked_text.h"
+#include "megalith/model/special_tokens.h"
 #include "megalith/model/token_decoder.h"
 
 namespace megalith {
@@ -27,10 +29,10 @@ namespace megalith {
 ///   std::string text = tokenizer.decode(ids);
 class Tokenizer {
  public:
-  /// `path` is a tokenizer.json, or a folder with one.
+  /// `path` is a folder, or a tokenizer.json, which then is all that counts.
   static Tokenizer open(const std::string& path);
   /// The same from the file's text; `name` stands for the file in messages.
-  static Tokenizer parse(std::string_view json, const std::string& name);
+  static Tokenizer parse(std::string_view json, const std::string& name, const SpecialTokens& special = {});
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
@@ -41,8 +43,9 @@ class Tokenizer {
   std::vector<int> encode(std::string_view text, bool add_special = true, bool parse_special = true) const;
 
   /// A prompt in stretches (ChatTemplate::render) as one text: words may reach over a border, but what is of a user's
-  /// content has no part in a special token.
-  std::vector<int> encode(std::span<const TextSegment> segments, bool add_special = false) const;
+  /// content has no part in a token that any file calls special, nor in one of `markers`, by their ids.
+  std::vector<int> encode(std::span<const TextSegment> segments, bool add_special = false,
+                          std::vector<int> markers = {}) const;
 
   /// Valid UTF-8; bytes that make no character become U+FFFD. Ids without a token (models pad their vocabulary) are
   /// nothing. `skip_special` leaves special tokens out.
@@ -57,6 +60,10 @@ class Tokenizer {
   /// Bytes of one token, not always whole characters; "" if there is no such id.
   std::string_view token_bytes(int id) const;
   bool is_special(int id) const;
+  /// Whether the files list it as a token of its own ("added"), as they do special ones and "<think>".
+  bool is_added(int id) const;
+  /// The one that ends a text, as the folder's files name it ("eos_token").
+  std::optional<int> end_token() const;
   /// One more than the largest id. The model's embedding may have more rows.
   int vocab_size() const;
 

@@ -3,6 +3,7 @@
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/advance_layout.h"
 #include "megalith/kernels/batch.h"
+#include "megalith/loop/interpret.h"
 
 namespace megalith::ops {
 
@@ -12,20 +13,20 @@ namespace {
 
 // The same decisions as kernels/cpu/advance.h, on arrays and without a mailbox.
 void reference(const loop::Binding& binding, loop::Arrays& arrays) {
-  auto values = [&](const char* name) -> std::vector<double>& { return arrays.at(name).values; };
-  const int64_t num_requests = binding.sizes.at("N"), max_length = binding.sizes.at("S");
-  std::vector<double>& requests = values("requests");
-  auto field = [&](int64_t n, int f) -> double& {
-    return requests[static_cast<size_t>(n * batch::kRequestFields + f)];
+  auto at = [&](const char* name, int64_t i) -> double& { return loop::element(arrays, name, {i}); };
+  auto field = [&](int64_t n, int f) -> double& { return loop::element(arrays, "requests", {n, f}); };
+  auto history = [&](int64_t n, double position) -> double& {
+    return loop::element(arrays, "history", {n, static_cast<int64_t>(position)});
   };
+  const int64_t num_requests = binding.sizes.at("N");
 
   for (int64_t r = 0; r < binding.sizes.at("R"); ++r) {
-    const double token = values("token")[static_cast<size_t>(r)];
-    const auto n = static_cast<int64_t>(values("sample_request")[static_cast<size_t>(r)]);
-    values("history")[static_cast<size_t>(n * max_length + static_cast<int64_t>(field(n, batch::kLength)))] = token;
+    const double token = at("token", r);
+    const auto n = static_cast<int64_t>(at("sample_request", r));
+    history(n, field(n, batch::kLength)) = token;
     field(n, batch::kLength) += 1;
     bool stops = false;
-    for (double stop_token : values("stop_tokens")) stops |= stop_token == token;
+    for (double stop_token : arrays.at("stop_tokens").values) stops |= stop_token == token;
     if (stops && field(n, batch::kIgnoreStop) == 0)
       field(n, batch::kReason) = batch::kStopToken;
     else if (field(n, batch::kLength) >= field(n, batch::kLimit))
@@ -35,9 +36,9 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     field(n, batch::kState) = batch::kFinished;
   }
 
-  auto budget = static_cast<double>(values("row_token").size());
+  auto budget = static_cast<double>(arrays.at("row_token").values.size());
   for (int64_t n = 0; n < num_requests; ++n) budget -= static_cast<int>(field(n, batch::kState)) == batch::kActive;
-  size_t rows = 0, samples = 0;
+  int64_t rows = 0, samples = 0;
   for (int64_t n = 0; n < num_requests; ++n) {
     if (static_cast<int>(field(n, batch::kState)) != batch::kActive) continue;
     const double extra = std::min(field(n, batch::kLength) - field(n, batch::kDone) - 1, budget);
@@ -45,19 +46,18 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     const double start = field(n, batch::kDone);
     for (double i = 0; i < 1 + extra; ++i, ++rows) {
       const double position = field(n, batch::kDone)++;
-      values("row_token")[rows] =
-          values("history")[static_cast<size_t>(n * max_length + static_cast<int64_t>(position))];
-      values("row_request")[rows] = static_cast<double>(n);
-      values("row_position")[rows] = position;
-      values("row_start")[rows] = start;
+      at("row_token", rows) = history(n, position);
+      at("row_request", rows) = static_cast<double>(n);
+      at("row_position", rows) = position;
+      at("row_start", rows) = start;
     }
     if (field(n, batch::kDone) < field(n, batch::kLength)) continue;
-    values("sample_row")[samples] = static_cast<double>(rows - 1);
-    values("sample_request")[samples++] = static_cast<double>(n);
+    at("sample_row", samples) = static_cast<double>(rows - 1);
+    at("sample_request", samples++) = static_cast<double>(n);
   }
-  values("counts")[batch::kRows] = static_cast<double>(rows);
-  values("counts")[batch::kSamples] = static_cast<double>(samples);
-  values("stop")[0] = rows > 0 ? 0 : 1;
+  at("counts", batch::kRows) = static_cast<double>(rows);
+  at("counts", batch::kSamples) = static_cast<double>(samples);
+  at("stop", 0) = rows > 0 ? 0 : 1;
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 /// Ends an iteration: takes in the sampled tokens and lays out the next iteration's rows (kernels/batch.h). Bookkeeping
 /// is beyond a loop kernel, so this one only says what it touches: all of the batch block.
 graph::Operator advance() {
-  return operator_("advance", "takes in the sampled tokens, ends requests, lays out the next rows")
+  return operator_("advance", "scheduler step: takes in the sampled tokens, ends requests, lays out the next iteration")
       .input("token", {"R"}, DType::i32)
       .input("logprob", {"R"})
       .input("stop_tokens", {"E"}, DType::i32)

@@ -1,4 +1,5 @@
 #include "megalith/graph/operator.h"
+#include "megalith/kernels/attention_workspace.h"
 
 namespace megalith::ops {
 
@@ -23,7 +24,14 @@ graph::Operator attention_merge() {
         y[t, a * D + d] = sum(c, exp(top[t, c, a] - big[t, a]) * part[t, c, a, d], c * L <= position[t]) / weight[t, a]
       )")
       .tasks({"a", "t"})
-      .body("cpu", "attention.h", "attention_merge")
+      .body({.target = "cpu",
+             .file = "attention.h",
+             .name = "attention_merge",
+             .applies = {},
+             .area_bytes =
+                 [](const graph::BodyQuery& q) {
+                   return int64_t{attention_workspace::merge_bytes(q.sizes.at("C"), q.sizes.at("D"))};
+                 }})
       .test({{"T", 1}, {"A", 2}, {"D", 64}, {"C", 1}, {"L", 8}})
       .test({{"T", 3}, {"A", 3}, {"D", 80}, {"C", 4}, {"L", 5}});
 }

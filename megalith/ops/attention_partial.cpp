@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "megalith/graph/operator.h"
+#include "megalith/kernels/attention_workspace.h"
 
 namespace megalith::ops {
 
@@ -39,7 +42,16 @@ graph::Operator attention_partial() {
         part[t, c, g * M + m, e] = sum(s, p[t, g, m, c, s] * f32(v_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, e]), c * L + s <= position[t])  {if=c * L <= position[t]}
       )")
       .tasks({"g", "c", "t"})
-      .body("cpu", "attention.h", "attention_partial")
+      .body({.target = "cpu",
+             .file = "attention.h",
+             .name = "attention_partial",
+             .applies = {},
+             .area_bytes =
+                 [](const graph::BodyQuery& q) {
+                   const int64_t bytes =
+                       std::max(dtype_bytes(q.dtypes.at("k_cache")), dtype_bytes(q.dtypes.at("v_cache")));
+                   return int64_t{attention_workspace::partial_bytes(q.sizes.at("D"), q.sizes.at("L"), bytes)};
+                 }})
       .test({{"T", 1}, {"G", 1}, {"M", 2}, {"D", 64}, {"P", 4}, {"B", 16}, {"R", 1}, {"Q", 4}, {"C", 2}, {"L", 32}})
       .test({{"T", 3}, {"G", 2}, {"M", 3}, {"D", 80}, {"P", 60}, {"B", 1}, {"R", 3}, {"Q", 20}, {"C", 3}, {"L", 6}})
       .test({{"T", 7}, {"G", 2}, {"M", 1}, {"D", 33}, {"P", 3}, {"B", 70}, {"R", 2}, {"Q", 1}, {"C", 2}, {"L", 35}});

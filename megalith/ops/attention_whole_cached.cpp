@@ -6,7 +6,7 @@ using graph::operator_;
 
 graph::Operator attention_cached_of(const std::string& name, bool norm) {
   const std::string seen = "p <= position[t]", cached = "page_table[request[t], p // B], p mod B, g";
-  operator_ op(name, "softmax(q k^T) v over all positions up to a row's own, which are in the cache");
+  operator_ op(name, "softmax(q k^T) v over all positions up to a token's own, which are in the cache");
   add_inputs(op, norm, false);
   op.output("y", {"T", "G * M * 2 * H"}, DType::bf16).attribute("scale", 0.03125);  // small, as for attention_of()
   if (norm) op.attribute("eps", 1e-6);

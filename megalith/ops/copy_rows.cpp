@@ -7,7 +7,7 @@ using graph::operator_;
 /// The rows that there are today, from a tensor that has as many into one that has room for more: where a tensor's
 /// owner knows nothing of dynamic sizes. The rows behind them stay as they were.
 graph::Operator copy_rows() {
-  return operator_("copy_rows", "y[t] = x[t] for the rows that there are")
+  return operator_("copy_rows", "y[t] = x[t] for the tokens that there are")
       .input("x", {"T", "H"})
       .output("y", {"U", "H"})
       .loops(R"(

@@ -6,7 +6,7 @@ using graph::operator_;
 
 graph::Operator kv_append_of(const std::string& name, bool norm) {
   const std::string place = "page_table[request[u], position[u] // B], position[u] mod B, g, d";
-  operator_ op(name, "writes the keys, rotated, and values of this iteration's rows into the cache");
+  operator_ op(name, "writes the keys, rotated, and values of this iteration's tokens into the cache");
   op.input("qkv", {"T", "G * E * 2 * H"}, DType::bf16);
   if (norm) op.input("k_norm", {"2 * H"}, DType::bf16);
   op.input("cosine", {"S", "H"})

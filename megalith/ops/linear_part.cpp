@@ -26,7 +26,7 @@ bool is_wide(const graph::BodyQuery& q) {
 /// workers. add_parts puts them together. How many stretches there are is part of the meaning, so the sums have one
 /// order on any number of workers.
 graph::Operator linear_part() {
-  return operator_("linear_part", "part[s] = x weight^T over the columns of stretch s")
+  return operator_("linear_part", "part[s] = x weight^T over the columns of split-K slice s")
       .input("x", {"T", "S * L"})
       .input("weight", {"N", "S * L"}, DType::bf16)
       .output("part", {"S", "T", "N"})

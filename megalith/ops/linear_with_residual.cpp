@@ -16,7 +16,7 @@ graph::Operator linear_with_residual() {
         y[t, n] = f32(residual[t, n]) + sum(k, f32(x[t, k]) * f32(weight[n, k]))
       )")
       .tasks({{"n", 16}, {"t", 1}})
-      .body(panel_body("gemv_with_residual", {"weight"}))
+      .body(panel_body("gemv_with_residual", {"weight"}, "n", {"residual"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})
       .test({{"T", 33}, {"N", 70}, {"K", 776}});

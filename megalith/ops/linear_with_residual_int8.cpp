@@ -18,7 +18,7 @@ graph::Operator linear_with_residual_int8() {
         y[t, n] = f32(residual[t, n]) + sum(k, f32(x[t, k]) * (f32(weight[n, k]) * f32(scale[n, k // L])))
       )")
       .tasks({{"n", 16}, {"t", 1}})
-      .body(panel_body("gemv_with_residual_int8", {"weight", "scale"}))
+      .body(panel_body("gemv_with_residual_int8", {"weight", "scale"}, "n", {"residual"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}, {"G", 2}, {"L", 32}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}, {"G", 5}, {"L", 32}});
 }

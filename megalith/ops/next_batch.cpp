@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <ranges>
 
+#include "megalith/base/error.h"
 #include "megalith/graph/operator.h"
+#include "megalith/loop/interpret.h"
 
 namespace megalith::ops {
 
@@ -11,13 +13,12 @@ namespace {
 
 // The same decisions as kernels/cpu/next_batch.h, on arrays.
 void reference(const loop::Binding& binding, loop::Arrays& arrays) {
-  auto values = [&](const char* name) -> std::vector<double>& { return arrays.at(name).values; };
-  auto at = [&](const char* name, int64_t i) -> double& { return values(name)[static_cast<size_t>(i)]; };
+  auto at = [&](const char* name, int64_t i) -> double& { return loop::element(arrays, name, {i}); };
   const int64_t num_requests = binding.sizes.at("N"), num_slots = binding.sizes.at("R"), room = binding.sizes.at("T"),
                 text = binding.sizes.at("W") / num_requests;
   const double longest = at("config", 0), page_size = at("config", 1), pages_per_slot = at("config", 2),
                vocabulary = at("config", 3);
-  const std::vector<double>& config = values("config");
+  const std::vector<double>& config = arrays.at("config").values;
   const auto last_tokens = std::ranges::subrange(config.begin() + 4, config.end());
   double &next_request = at("slots", num_slots), &has_begun = at("slots", num_slots + 1);
 
@@ -51,6 +52,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
       spare -= count - 1;
       for (int64_t i = 0; i < count; ++i) at("input", rows + i) = at("tokens", request * text + step + i);
       const auto positions = static_cast<int64_t>(page_size);
+      MEGALITH_CHECK(positions > 0, "config has pages of {} positions", positions);
       num_pages = (step + count + positions - 1) / positions;
       for (int64_t i = 0; i < num_pages; ++i)
         at("pages", pages + i) = static_cast<double>(r) * pages_per_slot + static_cast<double>(i);
@@ -73,7 +75,8 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 /// W / N tokens each, R of them work at a time, in a slot each; T rows are there at most. Bookkeeping is beyond a loop
 /// kernel, so this one only says what it touches.
 graph::Operator next_batch() {
-  return operator_("next_batch", "takes in the made tokens, ends and admits requests, lays out the rows")
+  return operator_("next_batch",
+                   "scheduler step: takes in new tokens, ends and admits requests, lays out the next iteration")
       .input("output", {"T"}, DType::i32)
       .input("prompt_length", {"N"}, DType::i32)
       .input("config", {"20"}, DType::i32)

@@ -9,7 +9,7 @@ using graph::operator_;
 /// last of which holds last_length[r] of them; its last row is at its last position. I = R + 1 entries begin and end R
 /// requests. Places of `page_table` behind a request's last page are left as they were.
 graph::Operator paged_rows() {
-  return operator_("paged_rows", "request and position of each row, and the pages of each request")
+  return operator_("paged_rows", "request and position of each token, and the pages of each request")
       .input("first_row", {"I"}, DType::i32)
       .index("first_page", {"I"}, "P")
       .input("pages", {"P"}, DType::i32)

@@ -7,7 +7,7 @@ using graph::operator_;
 /// Rotary position embedding (https://arxiv.org/abs/2104.09864), halves convention: value m of a head turns together
 /// with value m + M. `cosine` and `sine` are tables by position, made when the model is loaded.
 graph::Operator rope() {
-  return operator_("rope", "turns each head of each row by its position")
+  return operator_("rope", "rotates each head of each token by its position")
       .input("x", {"T", "A * M * 2"})
       .input("cosine", {"S", "M"})
       .input("sine", {"S", "M"})

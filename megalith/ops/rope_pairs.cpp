@@ -7,7 +7,7 @@ using graph::operator_;
 /// rope with tables as wide as a head: value m of a head and its partner m + M have a column each, as models keep them
 /// whose tables are made for all heads at once.
 graph::Operator rope_pairs() {
-  return operator_("rope_pairs", "turns each head of each row by its position; tables as wide as a head")
+  return operator_("rope_pairs", "rotates each head of each token by its position; tables as wide as a head")
       .input("x", {"T", "A * M * 2"})
       .input("cosine", {"S", "M * 2"})
       .input("sine", {"S", "M * 2"})

@@ -3,9 +3,11 @@
 #include <map>
 #include <numeric>
 
+#include "megalith/base/error.h"
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/batch.h"
 #include "megalith/kernels/sampling_layout.h"
+#include "megalith/loop/interpret.h"
 
 namespace megalith::ops {
 
@@ -29,12 +31,13 @@ struct Wish {
 };
 
 // The text's tokens made less likely, or more: penalties on one row.
-std::vector<double> penalized(const double* logits, int64_t vocabulary, const double* text, int64_t prompt,
-                              int64_t length, const Wish& wish) {
+std::vector<double> penalized(const double* logits, int64_t vocabulary, const std::vector<int64_t>& text,
+                              int64_t prompt, const Wish& wish) {
   std::vector<double> result(logits, logits + vocabulary);
   std::map<int64_t, int64_t> made;  // every token of the text, with how often it was made
-  for (int64_t s = 0; s < length; ++s) made[static_cast<int64_t>(text[s])] += s >= prompt;
+  for (size_t s = 0; s < text.size(); ++s) made[text[s]] += static_cast<int64_t>(s) >= prompt;
   for (const auto& [token, times] : made) {
+    MEGALITH_CHECK(token >= 0 && token < vocabulary, "history has the token {}, the vocabulary {}", token, vocabulary);
     double& value = result[static_cast<size_t>(token)];
     if (wish.repetition != 0) value = value > 0 ? value / wish.repetition : value * wish.repetition;
     if (times > 0) value -= wish.presence + wish.frequency * static_cast<double>(times);
@@ -80,13 +83,12 @@ double log_probability(const double* logits, int64_t vocabulary, int64_t token) 
 }
 
 void reference(const loop::Binding& binding, loop::Arrays& arrays) {
-  const int64_t num_samples = binding.sizes.at("R"), vocabulary = binding.sizes.at("V"),
-                longest = binding.sizes.at("S");
+  const int64_t num_samples = binding.sizes.at("R"), vocabulary = binding.sizes.at("V");
   for (int64_t r = 0; r < num_samples; ++r) {
-    const auto request = static_cast<size_t>(arrays.at("sample_request").values[static_cast<size_t>(r)]);
-    const double* f32s = arrays.at("sampling_f32").values.data() + request * batch::kSamplingFloats;
-    const double* i32s = arrays.at("sampling_i32").values.data() + request * batch::kSamplingInts;
-    const double* fields = arrays.at("requests").values.data() + request * batch::kRequestFields;
+    const auto request = static_cast<int64_t>(loop::element(arrays, "sample_request", {r}));
+    const double* f32s = &loop::element(arrays, "sampling_f32", {request, 0});
+    const double* i32s = &loop::element(arrays, "sampling_i32", {request, 0});
+    const double* fields = &loop::element(arrays, "requests", {request, 0});
     const Wish wish{f32s[batch::kTemperature],
                     f32s[batch::kTopP],
                     f32s[batch::kMinP],
@@ -96,16 +98,18 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
                     static_cast<int64_t>(i32s[batch::kTopK])};
     const bool penalties = (wish.repetition != 0 && wish.repetition != 1) || wish.presence != 0 || wish.frequency != 0;
     const double* row = arrays.at("logits").values.data() + r * vocabulary;
+    std::vector<int64_t> text;
+    for (int64_t s = 0; penalties && s < static_cast<int64_t>(fields[batch::kLength]); ++s)
+      text.push_back(static_cast<int64_t>(loop::element(arrays, "history", {request, s})));
     const std::vector<double> logits =
-        penalties
-            ? penalized(row, vocabulary, arrays.at("history").values.data() + request * static_cast<size_t>(longest),
-                        static_cast<int64_t>(fields[batch::kPrompt]), static_cast<int64_t>(fields[batch::kLength]),
-                        wish)
-            : std::vector<double>(row, row + vocabulary);
+        penalties ? penalized(row, vocabulary, text, static_cast<int64_t>(fields[batch::kPrompt]), wish)
+                  : std::vector<double>(row, row + vocabulary);
     double& token = arrays.at("token").values[static_cast<size_t>(r)];
     if (wish.temperature <= 0) {
       token = penalties ? static_cast<double>(std::max_element(logits.begin(), logits.end()) - logits.begin())
-                        : arrays.at("best").values[static_cast<size_t>(r)];
+                        : loop::element(arrays, "best", {r});
+      MEGALITH_CHECK(token >= 0 && token < static_cast<double>(vocabulary), "best is {}, the vocabulary {}", token,
+                     vocabulary);
     } else {
       auto word = [](double value) { return static_cast<uint32_t>(static_cast<int32_t>(value)); };
       const double uniform =

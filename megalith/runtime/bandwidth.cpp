@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "megalith/base/error.h"
+#include "megalith/base/threads.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/topology.h"
 
@@ -116,9 +116,7 @@ double cpu_read_bandwidth_gbs(const BandwidthOptions& options) {
       turn.arrive_and_wait();
     }
   };
-  std::vector<std::thread> threads;
-  for (int t = 0; t < num_threads; ++t) threads.emplace_back(work, t);
-  for (std::thread& thread : threads) thread.join();
+  run_together("the measurement of bandwidth", num_threads, work);
   MEGALITH_ASSERT(seen == 0x0101010101010101u, "[bandwidth] read {:x}, want what was written", seen.load());
   return static_cast<double>(bytes * num_threads) / best_seconds / 1e9;
 }

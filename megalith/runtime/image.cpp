@@ -43,14 +43,15 @@ std::vector<bool> tasks_before(const task::TaskGraph& graph, u32 target) {
 
 /// The rule that lets W4 be a plain word (protocol.h): every worker reads it before this iteration's write.
 void check_stop(const task::TaskGraph& graph, u32 stop_task) {
-  MEGALITH_ASSERT(graph.gate.has_value(), "[image] {} has a stop word but no gate: workers would not stop together",
-                  graph.name);
+  MEGALITH_ASSERT(graph.gate.has_value(),
+                  "[image] {} has a termination flag but no gate: workers would not stop together", graph.name);
   std::vector<u32> gate_tasks;
   for (size_t t = 0; t < graph.tasks.size(); ++t)
     if (std::ranges::count(graph.tasks[t].signals, *graph.gate)) gate_tasks.push_back(static_cast<u32>(t));
   if (stop_task == kNone) {
-    MEGALITH_ASSERT(gate_tasks.size() == 1, "[image] {} tasks of {} signal the gate; say which writes the stop word",
-                    gate_tasks.size(), graph.name);
+    MEGALITH_ASSERT(gate_tasks.size() == 1,
+                    "[image] {} tasks of {} signal the gate; say which writes the termination flag", gate_tasks.size(),
+                    graph.name);
     stop_task = gate_tasks[0];
   }
   MEGALITH_ASSERT(stop_task < graph.tasks.size(), "[image] stop task {} of {} tasks", stop_task, graph.tasks.size());
@@ -58,15 +59,16 @@ void check_stop(const task::TaskGraph& graph, u32 stop_task) {
 
   bool gated = false;
   for (u32 gate_task : gate_tasks) gated = gated || tasks_before(graph, gate_task)[stop_task];
-  MEGALITH_ASSERT(gated, "[image] task \"{}\" writes the stop word but does not precede the gate \"{}\"", stop_name,
-                  graph.events[*graph.gate].name);
+  MEGALITH_ASSERT(gated, "[image] task \"{}\" writes the termination flag but does not precede the gate \"{}\"",
+                  stop_name, graph.events[*graph.gate].name);
   const std::vector<bool> before = tasks_before(graph, stop_task);
   for (size_t w = 0; w < graph.workers.size(); ++w) {
     const std::vector<int>& list = graph.workers[w];
-    MEGALITH_ASSERT(list.empty() || std::ranges::any_of(list, [&](int task) { return before[task]; }),
-                    "[image] worker {} has no task that precedes \"{}\", so it may read the stop word while that is "
-                    "written; give it one, or none at all",
-                    w, stop_name);
+    MEGALITH_ASSERT(
+        list.empty() || std::ranges::any_of(list, [&](int task) { return before[task]; }),
+        "[image] worker {} has no task that precedes \"{}\", so it may read the termination flag while that is "
+        "written; give it one, or none at all",
+        w, stop_name);
   }
 }
 
@@ -107,12 +109,19 @@ LaunchImage::LaunchImage(const task::TaskGraph& graph, ImageParts parts) : name_
   if (parts.stop != nullptr) check_stop(graph, parts.stop_task);
 
   operands_ = std::move(parts.operands);
+  flags_ = FlagPlaces(graph, parts.exchanges);
+  checks_ = std::move(parts.checks);
+  node_texts_ = std::move(parts.nodes);
   events_.resize(graph.events.size());
   status_.resize(graph.workers.size());
   control_ = std::make_unique<Control>();
-  // Whole pages, so that two workers' scratch never shares a cache line that the prefetcher pairs.
-  const u64 scratch_stride = (parts.scratch_bytes + 4095) / 4096 * 4096;
-  scratch_ = Mapping(static_cast<int64_t>(scratch_stride * graph.workers.size()), "scratch of " + name_);
+  // Whole pages, small ones unless a worker fills a huge one: each is the worker's own, near to it because it touches it
+  // first, and no cache line is shared that the prefetcher pairs.
+  const bool fills_huge_pages = parts.scratch_bytes >= static_cast<u64>(kHugePageBytes);
+  const u64 page = fills_huge_pages ? static_cast<u64>(kHugePageBytes) : 4096;
+  const u64 scratch_stride = (parts.scratch_bytes + page - 1) / page * page;
+  scratch_ =
+      Mapping(static_cast<int64_t>(scratch_stride * graph.workers.size()), "scratch of " + name_, fills_huge_pages);
 
   launch_.tasks = tasks_.data();
   launch_.waits = waits_.data();
@@ -161,6 +170,7 @@ void LaunchImage::add_task(const task::TaskGraph& graph, u32 index, const ImageP
   }
   tasks_.push_back(record);
   task_names_.push_back(task.name);
+  task_nodes_.push_back(task.node);
 
   auto check_event = [&](int event, const char* verb) {
     MEGALITH_ASSERT(event >= 0 && static_cast<size_t>(event) < event_names_.size(),
@@ -193,8 +203,24 @@ void LaunchImage::reset(u32 first_iteration) {
 
 void LaunchImage::set_num_iterations(u32 num_iterations) {
   MEGALITH_ASSERT(num_iterations > 0 || launch_.stop != nullptr,
-                  "[image] {} would never end: give it a number of iterations or a stop word", name_);
+                  "[image] {} would never end: give it a number of iterations or a termination flag", name_);
   launch_.num_iterations = num_iterations;
+}
+
+u32 LaunchImage::task_position(u32 task) const {
+  const auto begin = list_.begin() + list_begin_[task_workers_[task]];
+  return static_cast<u32>(std::find(begin, list_.end(), task) - begin);
+}
+
+codegen::CheckText LaunchImage::check_text(const Fault& fault) const {
+  const u32 body = fault.task < tasks_.size() ? tasks_[fault.task].body : kNone;
+  if (body >= checks_.size() || fault.check >= checks_[body].size()) return {};
+  return checks_[body][fault.check];
+}
+
+std::string LaunchImage::node_text(u32 task) const {
+  const int node = task < task_nodes_.size() ? task_nodes_[task] : -1;
+  return node >= 0 && static_cast<size_t>(node) < node_texts_.size() ? node_texts_[static_cast<size_t>(node)] : "";
 }
 
 std::vector<u32> LaunchImage::event_signallers(u32 event) const {

@@ -17,6 +17,7 @@
 #include "megalith/runtime/image.h"
 #include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/protocol.h"
+#include "megalith/runtime/worker_thread.h"
 
 namespace megalith::runtime {
 
@@ -46,8 +47,9 @@ class Launcher {
   RunEnd run(u32 first_iteration = 0);
   /// Resets the image's counters and starts the workers. SystemError if a thread cannot be made.
   void start(u32 first_iteration = 0);
-  /// Until all workers have returned. HangError if the watchdog had to end the run. What interruption_check() throws
-  /// meanwhile ends the run as cancel() does, and comes out when the workers have returned.
+  /// Until all workers have returned. HangError if the watchdog had to end the run, UserError if a body found a fault in
+  /// its data: a subscript outside its tensor, a division by zero. What interruption_check() throws meanwhile ends the run
+  /// as cancel() does, and comes out when the workers have returned. Another run may be started then.
   RunEnd wait();
   /// True once all workers have returned (or none was started).
   bool finished() const { return num_running_.load(std::memory_order_acquire) == 0; }
@@ -64,12 +66,16 @@ class Launcher {
   void watch();
   void wait_for_threads();
   void join();
+  /// Workers move between cores and sleep early, or are pinned and spin.
+  void share_cores(bool shared);
   void leave_threads_of_another_process() noexcept;
 
   WorkerEntry entry_;
   LaunchImage& image_;
   LaunchOptions options_;
-  std::vector<int> cores_;  // one per worker to pin it to; empty if workers share cores
+  std::vector<int> cores_;           // one per worker to pin it to; empty if there are fewer
+  std::vector<int64_t> thread_ids_;  // per worker; written by it, read by the watchdog once all have begun
+  std::atomic<u32> num_begun_{0};
   std::atomic<u32> num_running_{0};
   std::atomic<bool> has_given_up_{false};
   std::unique_ptr<Threads> threads_;

@@ -5,11 +5,11 @@
 #include <barrier>
 #include <chrono>
 #include <cstdint>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "megalith/base/error.h"
+#include "megalith/base/threads.h"
 #include "megalith/runtime/topology.h"
 
 #if defined(__x86_64__)
@@ -158,9 +158,7 @@ double rate_of(const Loop& loop, const MultiplyRateOptions& options) {
       turn.arrive_and_wait();
     }
   };
-  std::vector<std::thread> threads;
-  for (int t = 0; t < options.num_threads; ++t) threads.emplace_back(work, t);
-  for (std::thread& thread : threads) thread.join();
+  run_together("the measurement of products", options.num_threads, work);
   MEGALITH_ASSERT(seen > 0, "[multiply rate] the sums came out as {}", seen.load());
   std::nth_element(turns.begin(), turns.begin() + static_cast<std::ptrdiff_t>(turns.size() / 2), turns.end());
   return loop.flops * kTurns * kSteps * options.num_threads / turns[turns.size() / 2] / 1e9;

@@ -8,6 +8,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/json_quote.h"
+#include "megalith/runtime/profile_causes.h"
 #include "megalith/runtime/profile_page_text.h"
 
 namespace megalith::runtime {
@@ -84,6 +85,27 @@ std::string profile_page(const Profile& profile, const task::TaskGraph& graph, c
           });
   data += ",\"eventOf\":" + list_of(graph.tasks, [](const task::Task& task) {
             return std::to_string(task.waits.empty() ? -1 : task.waits.front().event);
+          });
+  // Of tasks that wait for flags: which of "flags" they wait for first, or -1. Of each record the task that it waited for
+  // last, by a signal or a value, or -1.
+  const ProfileCauses causes(profile, graph);
+  data += ",\"flags\":" + list_of(causes.flags().regions(), [&](const task::FlaggedRegion& region) {
+            return json_quote(task::region_text(graph, region.buffer, region.box));
+          });
+  data += ",\"flagsOf\":[";
+  for (size_t t = 0; t < graph.tasks.size(); ++t) {
+    const auto waits = causes.flags().waits(static_cast<int>(t));
+    data += fmt::format("{}{}", t > 0 ? "," : "", waits.empty() ? -1 : waits[0]);
+  }
+  data += "],\"lastOf\":" + list_of(profile.workers, [&](const std::vector<ProfileRecord>& records) {
+            std::string text = "[";
+            for (const ProfileRecord& record : records) {
+              if (!iterations.contains(record.iteration)) continue;
+              const auto last = causes.last_of(record);
+              text += fmt::format("{}{}", text.size() > 1 ? "," : "",
+                                  last && last->task != kNone ? static_cast<int>(last->task) : -1);
+            }
+            return text + "]";
           });
   // Of each worker, one after the other: task, iteration, begin, how long it waited, how long it ran.
   data += ",\"workers\":" + list_of(profile.workers, [&](const std::vector<ProfileRecord>& records) {

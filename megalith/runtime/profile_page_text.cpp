@@ -24,14 +24,14 @@ const char* const kProfilePage = R"html(<!doctype html>
 </style>
 <h1 id="title"></h1>
 <div id="help">Wheel: zoom. Drag: move. Left and right arrow: the step before and after. Double click: all steps.
-A click on an operator or event shows it alone. <span id="step"></span></div>
+A click on an operator or a wait shows it alone. A line leads to the task that a wait was for. <span id="step"></span></div>
 <h2 id="rate_title">Weights read, GB/s</h2>
 <canvas id="rate" height="90"></canvas>
 <h2>Workers</h2>
 <canvas id="timeline"></canvas>
 <div id="tables">
   <div><h2>Time by operator</h2><table id="operators"></table></div>
-  <div><h2>Waiting by event</h2><table id="events"></table></div>
+  <div><h2>Waiting by event or tensor</h2><table id="events"></table></div>
 </div>
 <div id="tip"></div>
 <script id="data" type="application/json">PROFILE_DATA</script>
@@ -46,6 +46,7 @@ let end = 1;
 for (const w of data.workers)
   for (let i = 0; i < w.length; i += FIELDS) end = Math.max(end, w[i + 2] + w[i + 3] + w[i + 4]);
 let chosen = null;               // {operator} or {event}
+let pointed = null;              // the record under the mouse
 const spans = new Map();         // from when to when an iteration, which is a step, lasted
 for (const w of data.workers)
   for (let i = 0; i < w.length; i += FIELDS) {
@@ -65,6 +66,14 @@ function showStep() {
 }
 showStep();
 at("title").textContent = `${data.name}: ${data.workers.length} workers, ${steps.length} iterations, ${ns(end)}`;
+// What a task waits for: an event by its number; behind those, a tensor by the flags of its values; -1: nothing.
+const waitOf = t => data.eventOf[t] >= 0 ? data.eventOf[t] : data.flagsOf[t] >= 0 ? data.events.length + data.flagsOf[t] : -1;
+const waitName = n => n < data.events.length ? data.events[n] : "flags of " + data.flags[n - data.events.length];
+// Where a task ran: of each iteration worker and record.
+const places = new Map();
+data.workers.forEach((w, row) => {
+  for (let i = 0; i < w.length; i += FIELDS) places.set(w[i] + "," + w[i + 1], {row, i, w});
+});
 
 // ---- tables
 function table(id, heads, rows, pick) {
@@ -103,13 +112,13 @@ const add = (map, key, time) => {
 for (const w of data.workers)
   for (let i = 0; i < w.length; i += FIELDS) {
     add(ran, data.operatorOf[w[i]], w[i + 4]);
-    if (data.eventOf[w[i]] >= 0) add(waited, data.eventOf[w[i]], w[i + 3]);
+    if (waitOf(w[i]) >= 0) add(waited, waitOf(w[i]), w[i + 3]);
   }
 table("operators", ["operator", "sum", "share", "tasks", "each"],
       [...ran].map(([op, row]) => ({...row, op, name: data.operators[op], color: color(op)})),
       row => ({operator: row.op}));
-table("events", ["event", "sum", "share", "waits", "each"],
-      [...waited].map(([event, row]) => ({...row, event, name: data.events[event]})), row => ({event: row.event}));
+table("events", ["wait for", "sum", "share", "waits", "each"],
+      [...waited].map(([event, row]) => ({...row, event, name: waitName(event)})), row => ({event: row.event}));
 
 // ---- drawing
 const timeline = at("timeline"), rate = at("rate");
@@ -140,7 +149,7 @@ function drawTimeline() {
   data.workers.forEach((w, row) => {
     const y = row * rowHeight, height = rowHeight - (rowHeight > 6 ? 2 : 1);
     for (let i = firstAfter(w, from); i < w.length && w[i + 2] < to; i += FIELDS) {
-      const ready = w[i + 2] + w[i + 3], op = data.operatorOf[w[i]], event = data.eventOf[w[i]];
+      const ready = w[i + 2] + w[i + 3], op = data.operatorOf[w[i]], event = waitOf(w[i]);
       const shownOp = !chosen || chosen.operator === op, shownEvent = !chosen || chosen.event === event;
       if (w[i + 3] > 0) {
         pen.fillStyle = chosen && chosen.event === event ? "#c33" : "#e4e4e4";
@@ -150,6 +159,15 @@ function drawTimeline() {
       pen.fillRect(x(ready), y, Math.max(x(ready + w[i + 4]) - x(ready), 0.5), height);
     }
   });
+  const last = pointed && lastOf(pointed);
+  if (last) {
+    const end = last.w[last.i + 2] + last.w[last.i + 3] + last.w[last.i + 4], middle = r => (r + 0.5) * rowHeight;
+    pen.strokeStyle = "#c33";
+    pen.beginPath();
+    pen.moveTo(x(end), middle(last.row));
+    pen.lineTo(x(pointed.w[pointed.i + 2] + pointed.w[pointed.i + 3]), middle(pointed.row));
+    pen.stroke();
+  }
   pen.fillStyle = "#666";
   const y = rowHeight * data.workers.length + 13;
   for (let i = 0; i <= 8; ++i) {
@@ -192,12 +210,23 @@ function recordAt(event) {
   const time = from + (event.clientX - box.left) / box.width * (to - from), i = firstAfter(w, time);
   return i < w.length && w[i + 2] <= time ? {row, i, w} : null;
 }
+// The record of the task that a record's wait was for.
+function lastOf(record) {
+  const task = data.lastOf[record.row][record.i / FIELDS];
+  return task < 0 ? null : places.get(task + "," + record.w[record.i + 1]) || null;
+}
 function tell(event) {
   const found = recordAt(event), tip = at("tip");
+  if (found?.i !== pointed?.i || found?.row !== pointed?.row) {
+    pointed = found;
+    drawTimeline();
+  }
   tip.style.display = found ? "block" : "none";
   if (!found) return;
   const {row, i, w} = found, task = w[i], bytes = data.bytesOf[task];
-  const cause = data.eventOf[task] < 0 ? "" : ` for ${data.events[data.eventOf[task]]}`;
+  const last = lastOf(found);
+  const cause = waitOf(task) < 0 ? "" : ` for ${waitName(waitOf(task))}` +
+    (last ? `, last from ${data.tasks[last.w[last.i]]} (worker ${last.row})` : "");
   tip.textContent = `${data.tasks[task]}\nworker ${row}, iteration ${w[i + 1]}, ${data.operators[data.operatorOf[task]]}\n` +
     `waited ${ns(w[i + 3])}${cause}\nran ${ns(w[i + 4])}` +
     (bytes > 0 ? `, ${(bytes / 1e6).toFixed(2)} MB of weights at ${(bytes / Math.max(w[i + 4], 1)).toFixed(1)} GB/s` : "");
@@ -207,7 +236,11 @@ function tell(event) {
 let dragged = null;
 timeline.onmousedown = event => dragged = {x: event.clientX, from, to};
 window.onmouseup = () => dragged = null;
-timeline.onmouseleave = () => at("tip").style.display = "none";
+timeline.onmouseleave = () => {
+  at("tip").style.display = "none";
+  pointed = null;
+  drawTimeline();
+};
 timeline.onmousemove = event => {
   if (!dragged) return tell(event);
   const shift = (dragged.x - event.clientX) / timeline.clientWidth * (dragged.to - dragged.from);

@@ -1,30 +1,27 @@
 #include "megalith/runtime/profile_summary.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/runtime/profile_causes.h"
 
 namespace megalith::runtime {
 
 namespace {
 
-constexpr const char* kGate = "gate";
+constexpr const char *kGate = "gate", *kEvents = "events";
 constexpr double kSlowStep = 2;  // medians; a step that takes longer says more about the machine than about the graph
 
 double since(u64 later, u64 earlier) { return static_cast<double>(static_cast<i64>(later - earlier)); }
 
-/// Records by iteration; and when each task ended, which says what the others waited for.
+/// Records by iteration, and how long each took.
 class Steps {
  public:
-  struct Cause {
-    u32 task = kNone;
-    u64 end_ns = 0;
-  };
-
-  Steps(const Profile& profile, const task::TaskGraph& graph) : graph_(graph) {
+  Steps(const Profile& profile, const task::TaskGraph& graph) {
     std::map<u32, size_t> complete;  // iteration -> workers whose records of it are all there
     size_t num_busy = 0;
     MEGALITH_ASSERT(profile.workers.size() == graph.workers.size(), "[profile] records of {} workers, but {} has {}",
@@ -47,30 +44,11 @@ class Steps {
                    iterations_.size());
     for (const std::vector<ProfileRecord>& records : profile.workers)
       for (const ProfileRecord& record : records) {
-        ends_[{record.iteration, record.task}] = record.end_ns;
-        Cause& last = last_of_node_[{record.iteration, graph.tasks[record.task].node}];
-        if (last.task == kNone || record.end_ns > last.end_ns) last = {record.task, record.end_ns};
         u64& end = iteration_ends_[record.iteration];
         end = std::max(end, record.end_ns);
       }
     for (size_t i = 1; i < iterations_.size(); ++i)
       lengths_[iterations_[i]] = since(end_of(iterations_[i]), end_of(iterations_[i] - 1));
-    signallers_.resize(graph.events.size());
-    for (size_t t = 0; t < graph.tasks.size(); ++t)
-      for (int event : graph.tasks[t].signals) signallers_[static_cast<size_t>(event)].push_back(static_cast<u32>(t));
-    const auto is_exchanged = [&](const task::Region& region) {
-      return graph.buffers.at(static_cast<size_t>(region.buffer)).memory == task::Memory::exchange;
-    };
-    std::map<int, int> writers;  // of what is exchanged, the node
-    for (const task::Task& task : graph.tasks)
-      for (const task::Region& region : task.writes)
-        if (is_exchanged(region)) writers[region.buffer] = task.node;
-    for (const task::Task& task : graph.tasks) {
-      std::vector<int>& nodes = words_from_.emplace_back();
-      for (const task::Region& region : task.reads)
-        if (is_exchanged(region))
-          if (const auto writer = writers.find(region.buffer); writer != writers.end()) nodes.push_back(writer->second);
-    }
   }
 
   /// How long each step took: from the end of the iteration before, so there is one less than there are iterations.
@@ -78,55 +56,25 @@ class Steps {
   /// When its last task ended, of all workers.
   u64 end_of(u32 iteration) const { return iteration_ends_.at(iteration); }
 
-  /// The signaller of `event` in `iteration` that was the last to end; none if its record is gone.
-  void latest_signaller(Cause* latest, int event, u32 iteration) const {
-    for (u32 task : signallers_[static_cast<size_t>(event)]) {
-      const auto found = ends_.find({iteration, task});
-      if (found != ends_.end() && (latest->task == kNone || found->second > latest->end_ns))
-        *latest = {task, found->second};
-    }
-  }
-  /// Whose signal opened the gate for the iteration after this one.
-  Cause gate_of(u32 iteration) const {
-    Cause latest;
-    if (graph_.gate) latest_signaller(&latest, *graph_.gate, iteration);
-    return latest;
-  }
-  Cause cause_of(const ProfileRecord& record) const {
-    Cause latest;
-    for (const task::Wait& wait : graph_.tasks[record.task].waits)
-      latest_signaller(&latest, wait.event, record.iteration - static_cast<u32>(wait.lag));
-    for (const int node : words_from_[record.task])
-      if (const auto last = last_of_node_.find({record.iteration, node}); last != last_of_node_.end())
-        if (latest.task == kNone || last->second.end_ns > latest.end_ns) latest = last->second;
-    return latest;
-  }
-  /// For events or for words.
-  bool waits(u32 task) const { return !graph_.tasks[task].waits.empty() || !words_from_[task].empty(); }
-
  private:
-  const task::TaskGraph& graph_;
   std::vector<u32> iterations_;    // whole ones; they follow each other, since rings forget from one end
   std::map<u32, double> lengths_;  // ns, by iteration
   std::map<u32, u64> iteration_ends_;
-  std::map<std::pair<u32, u32>, u64> ends_;  // (iteration, task)
-  std::vector<std::vector<u32>> signallers_;
-  std::vector<std::vector<int>> words_from_;           // per task: the nodes whose words it waits for
-  std::map<std::pair<u32, int>, Cause> last_of_node_;  // (iteration, node): its task that ended last
 };
 
 struct Sums {
   std::map<std::string, ProfileSummary::Operator> operators;
-  std::map<std::pair<std::string, std::string>, ProfileSummary::Waiting> waits;
-  std::map<std::pair<u32, int>, std::vector<double>> busy_of_node;  // (iteration, node) -> per worker
-  std::map<u32, std::vector<u64>> last_end;                         // iteration -> per worker
+  std::map<std::array<std::string, 3>, ProfileSummary::Waiting> waits;  // by waiter, cause and what came through
+  std::map<std::pair<u32, int>, std::vector<double>> busy_of_node;      // (iteration, node) -> per worker
+  std::map<u32, std::vector<u64>> last_end;                             // iteration -> per worker
 };
 
-void add_waiting(Sums* sums, const std::string& waiter, const std::string& cause, double waiting_ns,
-                 double after_signal_ns) {
-  ProfileSummary::Waiting& sum = sums->waits[{waiter, cause}];
+void add_waiting(Sums* sums, const std::string& waiter, const std::string& cause, const std::string& through,
+                 double waiting_ns, double after_signal_ns) {
+  ProfileSummary::Waiting& sum = sums->waits[{waiter, cause, through}];
   sum.waiter = waiter;
   sum.cause = cause;
+  sum.through = through;
   sum.waiting_ns += waiting_ns;
   sum.after_signal_ns += std::clamp(after_signal_ns, 0.0, waiting_ns);
 }
@@ -154,12 +102,15 @@ double share_of(const ProfileSummary& summary, double ProfileSummary::Worker::*p
 ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& graph,
                                  const std::vector<std::string>& operators) {
   const Steps steps(profile, graph);
+  const ProfileCauses causes(profile, graph);
   const size_t num_workers = graph.workers.size();
   auto operator_of = [&](u32 task) -> const std::string& {
     return operators.at(static_cast<size_t>(graph.tasks[task].node));
   };
 
-  auto name_of = [&](const Steps::Cause& cause) { return cause.task == kNone ? "?" : operator_of(cause.task); };
+  auto name_of = [&](const ProfileCause& cause) { return cause.task == kNone ? "?" : operator_of(cause.task); };
+  // Whose signal opened the gate for the iteration after this one.
+  auto gate_of = [&](u32 iteration) { return graph.gate ? causes.of_event(*graph.gate, iteration) : ProfileCause{}; };
 
   ProfileSummary summary;
   summary.has_streams = profile.has_streams;
@@ -191,19 +142,17 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
           const u64 from = std::max(previous->end_ns, steps.end_of(record.iteration - 1));
           const double gate = std::max(0.0, since(record.begin_ns, from));
           summary.workers[w].gate_ns += gate;
-          const Steps::Cause cause = steps.gate_of(record.iteration - 1);
-          add_waiting(&sums, kGate, name_of(cause), gate,
+          const ProfileCause cause = gate_of(record.iteration - 1);
+          add_waiting(&sums, kGate, name_of(cause), kEvents, gate,
                       cause.task == kNone ? 0 : since(record.begin_ns, cause.end_ns));
         }
         summary.workers[w].waiting_ns += waiting;
         summary.workers[w].busy_ns += busy;
         summary.workers[w].idle_waiting_ns += record.idle_waiting_ns;
         summary.workers[w].idle_busy_ns += record.idle_busy_ns;
-        if (steps.waits(record.task)) {
-          const Steps::Cause cause = steps.cause_of(record);
-          add_waiting(&sums, operator_of(record.task), name_of(cause), waiting,
-                      cause.task == kNone ? 0 : since(record.ready_ns, cause.end_ns));
-        }
+        if (const auto cause = causes.last_of(record))
+          add_waiting(&sums, operator_of(record.task), name_of(*cause), causes.kind_of(*cause), waiting,
+                      cause->task == kNone ? 0 : since(record.ready_ns, cause->end_ns));
         ProfileSummary::Operator& op = sums.operators[operator_of(record.task)];
         op.busy_ns += busy;
         op.tasks += 1;
@@ -229,7 +178,7 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
       const double tail = since(steps.end_of(iteration), ends[w]);
       summary.tail_ns += tail / static_cast<double>(num_workers);
       summary.workers[w].gate_ns += tail;
-      if (tail > 0) add_waiting(&sums, kGate, name_of(steps.gate_of(iteration)), tail, 0);
+      if (tail > 0) add_waiting(&sums, kGate, name_of(gate_of(iteration)), kEvents, tail, 0);
     }
   }
   const auto count = static_cast<double>(summary.steps);

@@ -29,7 +29,8 @@ struct ProfileSummary {
     double idle_ns = 0;  // while its tasks waited or ran the stream of weights was idle
   };
   struct Waiting {
-    std::string waiter, cause;   // operators: whose task waited, and whose signal it waited for the longest
+    std::string waiter, cause;   // operators: whose task waited, and whose signal or value it waited for the longest
+    std::string through;         // "events", or "flags of layer.*.h": the tensor whose values came last
     double waiting_ns = 0;       // summed over the workers
     double after_signal_ns = 0;  // of it, what passed after that signal: the protocol's own share
   };
@@ -59,7 +60,8 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
                                  const std::vector<std::string>& operators);
 
 /// The profile in Chrome's trace event format, which Perfetto and chrome://tracing open: a track per worker, tasks and
-/// waits as slices, and an arrow from the last signal that a wait was for.
+/// waits as slices, and an arrow from the last signal that a wait was for, or from the last writer of what was waited for
+/// by its flags.
 std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
                           const std::vector<std::string>& operators);
 

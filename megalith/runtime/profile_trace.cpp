@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
-#include <map>
 #include <optional>
 
 #include "megalith/base/json_quote.h"
+#include "megalith/runtime/profile_causes.h"
 #include "megalith/runtime/profile_summary.h"
 
 namespace megalith::runtime {
@@ -21,22 +20,23 @@ class Writer {
                     json_quote(name)));
   }
   void slice(const std::string& name, const std::string& category, size_t worker, u64 begin_ns, u64 end_ns,
-             const ProfileRecord& record, std::optional<u32> stream_idle_ns = {}) {
+             const ProfileRecord& record, std::optional<u32> stream_idle_ns = {}, const std::string& more = "") {
     add(fmt::format(
-        R"({{"name":{},"cat":{},"ph":"X","ts":{:.3f},"dur":{:.3f},"pid":0,"tid":{},"args":{{"iteration":{},"task":{}{}}}}})",
+        R"({{"name":{},"cat":{},"ph":"X","ts":{:.3f},"dur":{:.3f},"pid":0,"tid":{},"args":{{"iteration":{},"task":{}{}{}}}}})",
         json_quote(name), json_quote(category), microseconds(begin_ns - start_ns_), microseconds(end_ns - begin_ns),
         worker, record.iteration, record.task,
-        stream_idle_ns ? fmt::format(R"(,"stream_idle_us":{:.3f})", microseconds(*stream_idle_ns)) : ""));
+        stream_idle_ns ? fmt::format(R"(,"stream_idle_us":{:.3f})", microseconds(*stream_idle_ns)) : "", more));
   }
   /// From a task's end to where one goes on that waited for its signal; which may be seen before the end is written
   /// down.
-  void arrow(const std::string& name, size_t from_worker, u64 from_ns, size_t to_worker, u64 to_ns) {
-    constexpr const char* kEnd = R"({{"name":{},"cat":"event","ph":"{}","id":{},"ts":{:.3f},"pid":0,"tid":{}{}}})";
+  void arrow(const std::string& name, const char* category, size_t from_worker, u64 from_ns, size_t to_worker,
+             u64 to_ns) {
+    constexpr const char* kEnd = R"({{"name":{},"cat":"{}","ph":"{}","id":{},"ts":{:.3f},"pid":0,"tid":{}{}}})";
     ++num_arrows_;
-    arrows_ += ",\n" + fmt::format(kEnd, json_quote(name), "s", num_arrows_,
+    arrows_ += ",\n" + fmt::format(kEnd, json_quote(name), category, "s", num_arrows_,
                                    microseconds(std::min(from_ns, to_ns) - 1 - start_ns_), from_worker, "");
-    arrows_ += ",\n" + fmt::format(kEnd, json_quote(name), "f", num_arrows_, microseconds(to_ns - start_ns_), to_worker,
-                                   R"(,"bp":"e")");
+    arrows_ += ",\n" + fmt::format(kEnd, json_quote(name), category, "f", num_arrows_, microseconds(to_ns - start_ns_),
+                                   to_worker, R"(,"bp":"e")");
   }
   std::string finish() { return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + text_ + arrows_ + "\n]}\n"; }
 
@@ -52,35 +52,12 @@ class Writer {
   std::string text_, arrows_;
 };
 
-// Who signals each event, and when each task of each iteration ended.
-class Signals {
- public:
-  Signals(const Profile& profile, const task::TaskGraph& graph) : signallers_(graph.events.size()) {
-    for (size_t t = 0; t < graph.tasks.size(); ++t)
-      for (int event : graph.tasks[t].signals) signallers_[static_cast<size_t>(event)].push_back(static_cast<u32>(t));
-    for (size_t w = 0; w < profile.workers.size(); ++w)
-      for (const ProfileRecord& record : profile.workers[w])
-        ends_[{record.iteration, record.task}] = {w, record.end_ns};
-  }
-
-  struct End {
-    size_t worker = 0;
-    u64 ns = 0;
-  };
-  /// The last signal that a wait was for; nothing if its record is not there.
-  std::optional<End> last(const task::Wait& wait, u32 iteration) const {
-    std::optional<End> last;
-    for (const u32 task : signallers_[static_cast<size_t>(wait.event)]) {
-      const auto end = ends_.find({iteration - static_cast<u32>(wait.lag), task});
-      if (end != ends_.end() && (!last || end->second.ns > last->ns)) last = end->second;
-    }
-    return last;
-  }
-
- private:
-  std::vector<std::vector<u32>> signallers_;
-  std::map<std::pair<u32, u32>, End> ends_;
-};
+// What a wait for flags was for, beside its name.
+std::string flags_args(const ProfileCauses& causes, const task::TaskGraph& graph, const ProfileCause& last) {
+  if (last.region < 0) return "";
+  return fmt::format(R"(,"tensor":{}{})", json_quote(causes.range_of(last)),
+                     last.task == kNone ? "" : fmt::format(R"(,"writer":{})", json_quote(graph.tasks[last.task].name)));
+}
 
 }  // namespace
 
@@ -90,12 +67,7 @@ std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
   for (const std::vector<ProfileRecord>& records : profile.workers)
     if (!records.empty()) start_ns = std::min(start_ns, records[0].begin_ns);
   Writer writer(start_ns);
-  const Signals signals(profile, graph);
-  const auto waits_for_words = [&](const task::Task& task) {
-    return std::ranges::any_of(task.reads, [&](const task::Region& region) {
-      return graph.buffers.at(static_cast<size_t>(region.buffer)).memory == task::Memory::exchange;
-    });
-  };
+  const ProfileCauses causes(profile, graph);
   const auto idle = [&](u32 ns) { return profile.has_streams ? std::optional(ns) : std::nullopt; };
   writer.name("process_name", 0, "megalith " + graph.name);
   for (size_t w = 0; w < profile.workers.size(); ++w) {
@@ -105,16 +77,16 @@ std::string profile_trace(const Profile& profile, const task::TaskGraph& graph,
       const task::Task& task = graph.tasks.at(record.task);
       if (previous != nullptr && previous->iteration != record.iteration)
         writer.slice("gate", "gate", w, previous->end_ns, record.begin_ns, record);
-      if (!task.waits.empty())
-        writer.slice("wait for " + graph.events.at(static_cast<size_t>(task.waits[0].event)).name +
-                         (task.waits.size() > 1 ? fmt::format(" and {} more", task.waits.size() - 1) : ""),
-                     "wait", w, record.begin_ns, record.ready_ns, record, idle(record.idle_waiting_ns));
-      else if (waits_for_words(task))
-        writer.slice("wait for words", "wait", w, record.begin_ns, record.ready_ns, record,
-                     idle(record.idle_waiting_ns));
-      for (const task::Wait& wait : task.waits)
-        if (const auto end = signals.last(wait, record.iteration))
-          writer.arrow(graph.events.at(static_cast<size_t>(wait.event)).name, end->worker, end->ns, w, record.ready_ns);
+      const std::vector<ProfileCause> waited = causes.all_of(record);
+      if (!waited.empty())
+        writer.slice("wait for " + causes.name_of(waited[0]) +
+                         (waited.size() > 1 ? fmt::format(" and {} more", waited.size() - 1) : ""),
+                     "wait", w, record.begin_ns, record.ready_ns, record, idle(record.idle_waiting_ns),
+                     flags_args(causes, graph, *causes.last_of(record)));
+      for (const ProfileCause& cause : waited)
+        if (cause.task != kNone)
+          writer.arrow(causes.name_of(cause), cause.region < 0 ? "event" : "flags", cause.worker, cause.end_ns, w,
+                       record.ready_ns);
       writer.slice(task.name, operators.at(static_cast<size_t>(task.node)), w, record.ready_ns, record.end_ns, record,
                    idle(record.idle_busy_ns));
       previous = &record;

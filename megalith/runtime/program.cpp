@@ -1,6 +1,7 @@
 #include "megalith/runtime/program.h"
 
 #include "megalith/base/error.h"
+#include "megalith/runtime/apart.h"
 
 namespace megalith::runtime {
 
@@ -8,6 +9,7 @@ namespace {
 
 std::vector<void*> find_addresses(const graph::Graph& graph, const task::TaskGraph& tasks, const Mapping& arena,
                                   const PackedWeights& packed, const std::map<std::string, void*>& memory) {
+  check_apart(graph, memory);
   std::vector<void*> addresses;
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];
@@ -25,6 +27,15 @@ std::vector<void*> find_addresses(const graph::Graph& graph, const task::TaskGra
     addresses.push_back(found->second);
   }
   return addresses;
+}
+
+// " (embedding of ids "x", weight "w")", of a node whose body checks what it is given.
+std::string node_text(const graph::Graph& graph, const graph::Node& node) {
+  std::string operands;
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    operands +=
+        fmt::format("{}{} \"{}\"", i == 0 ? "" : ", ", node.op->operands[i].name, graph.tensor(node.operands[i]).name);
+  return fmt::format(" ({} of {})", node.op->name, operands);
 }
 
 }  // namespace
@@ -54,6 +65,12 @@ ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& ker
     parts.num_operands.push_back(first_of_node[node + 1] - first_of_node[node]);
   }
   parts.scratch_bytes = static_cast<u64>(kernel.scratch_bytes);
+  parts.checks = kernel.checks;
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const auto body = static_cast<size_t>(kernel.kernel_of_node[n]);
+    const bool checks = body < kernel.checks.size() && !kernel.checks[body].empty();
+    parts.nodes.push_back(checks ? node_text(graph, graph.nodes()[n]) : "");
+  }
   if (graph.stop_tensor()) {
     parts.num_iterations = 0;
     parts.stop = static_cast<const i32*>(addresses[static_cast<size_t>(*graph.stop_tensor())]);

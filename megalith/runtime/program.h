@@ -41,6 +41,7 @@ class Program {
   void* address(graph::TensorId tensor) const { return addresses_.at(static_cast<size_t>(tensor)); }
   int64_t arena_bytes() const { return arena_.bytes(); }
   int64_t packed_bytes() const { return packed_.bytes(); }
+  int64_t scratch_bytes() const { return image_.scratch_bytes(); }
 
  private:
   PackedWeights packed_;

@@ -6,8 +6,11 @@
 //   W1  EventCounter::word      high half `arrived`: grows by one per signal; written by the workers that signal, read
 //                               by those that wait. Low half `sleepers`: waiters asleep or about to sleep; theirs to
 //                               change.
-//   W2  Control::abort          set once a run by the host (cancel, watchdog); read by all workers, relaxed.
-//   W3  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision.
+//   W2  Control::abort          set by the host (cancel, watchdog) or by a worker whose body found a fault in its
+//                               data; read by all workers, relaxed.
+//   W3  WorkerStatus            written by its worker only; read by the host, relaxed: a report, never a decision. The
+//                               fault in it is read after the worker has ended. Of `flag` each thread that waits for W5
+//                               writes its own, whole, and the last one stays.
 //   W4  *Launch::stop           written by one task, which precedes the gate; read by every worker that passed the
 //                               gate. So is *Launch::sizes, by the same task (GPU; graph::Graph::lasting_sizes()).
 //   W5  a word of an exchange   (GPU) low half a payload of 4 bytes, high half the epoch, the iteration's number plus
@@ -24,7 +27,9 @@
 //                load that pairs with P5: whatever the signallers wrote before P5 is visible to this task.
 //   P3  run      the task's body: plain loads and stores on the regions it declared, and W5 where one is an exchange.
 //                If W2 is set a CPU's worker leaves instead; a GPU's runs the body all the same, on whatever is there,
-//                and leaves at P0.
+//                and leaves at P0. A body checks subscripts that data decide, uses none that is outside, and notes the
+//                first one as a fault. Then its worker sets W2; a CPU's leaves without P5, so nobody takes what the
+//                body made.
 //   P4  -        (nothing is reset, nothing is freed: counters only grow)
 //   P5  signal   each of the task's events by a fetch-add with release order, after all stores of P3.
 //
@@ -92,6 +97,16 @@ constexpr u32 word_sleepers(u64 word) { return static_cast<u32>(word); }
 
 enum class WorkerState : u32 { starting, waiting, running, finished, aborted };
 
+/// What a body found wrong with the data that it was given: `value` should be at least 0 and below `extent`.
+struct Fault {
+  u32 found;  // 0: nothing
+  u32 task;
+  u32 check;   // which of the body's checks it is; the kernel's info has their texts
+  i64 value;   // of a subscript
+  i64 extent;  // of what it is a subscript of; kDivides: the value is no subscript but a divisor, and is 0
+};
+constexpr i64 kDivides = -1;
+
 struct alignas(64) WorkerStatus {
   u32 state;  // WorkerState
   u32 iteration;
@@ -99,10 +114,18 @@ struct alignas(64) WorkerStatus {
   u32 event;       // what it waits for, in state waiting
   u32 wanted;      // the counter value it waits for
   u32 tasks_done;  // grows; the watchdog's sign of life
+  u64 flag;        // (GPU) flag_wanted() of a word that some thread has waited at for long; 0: of none so far
+  Fault fault;     // the first one
 };
+/// The word at `address` is wanted with the epoch `epoch`: that, and which of 2^32 words it is.
+constexpr u64 flag_wanted(u64 address, u32 epoch) { return u64{epoch} << 32 | static_cast<u32>(address >> 3); }
+constexpr u32 flag_epoch(u64 flag) { return static_cast<u32>(flag >> 32); }
+
+/// Why a run ends early.
+enum AbortReason : u32 { kNoAbort, kAbortCancel, kAbortWatchdog, kAbortFault };
 
 struct alignas(64) Control {
-  u32 abort;  // 0 = run
+  u32 abort;  // AbortReason
 };
 
 /// A GPU's worker fetches tasks ahead into frames of fixed size: the most that a task may have there.
@@ -157,7 +180,7 @@ struct Launch {
   const u8* streams;     // chunks of all workers; nullptr if there are none
   const Stream* stream;  // per worker
   Sides sides;
-  u32 spin_rounds;               // looks at a counter before a waiter sleeps; small if workers share cores
+  u32 spin_rounds;               // looks at a counter before a waiter sleeps; few while workers share cores (relaxed)
   ProfileRecord* profile;        // profile_capacity per worker; nullptr: nothing is recorded
   u32 profile_capacity;          // a power of two
   ProfileClock* profile_clocks;  // profile_clock_capacity() per worker (GPU)

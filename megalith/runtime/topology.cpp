@@ -1,7 +1,7 @@
 #include "megalith/runtime/topology.h"
 
-#include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -47,11 +47,24 @@ std::string field(const std::string& text, const std::string& key) {
   return "";
 }
 
-int64_t meminfo_bytes(const std::string& root, const std::string& key) {
-  std::istringstream value(field(read_if_there(root + "/proc/meminfo"), key));  // "24684092 kB"
+// Of a file in /proc that counts in KiB: "MemAvailable:   24684092 kB".
+int64_t proc_bytes(const std::string& path, const std::string& key) {
+  std::istringstream value(field(read_if_there(path), key));
   int64_t kib = 0;
   value >> kib;
   return kib * 1024;
+}
+
+int64_t meminfo_bytes(const std::string& root, const std::string& key) {
+  return proc_bytes(root + "/proc/meminfo", key);
+}
+
+// What a limit of the process leaves beside what it has.
+int64_t limit_leaves(int resource, const std::string& root, const char* key) {
+  struct rlimit limit;
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::numeric_limits<int64_t>::max();
+  const int64_t used = proc_bytes(root + "/proc/self/status", key);
+  return std::max<int64_t>(static_cast<int64_t>(limit.rlim_cur) - used, 0);
 }
 
 /// The directories whose limits hold for this process: its own cgroup and all above it, in both versions' hierarchies.
@@ -192,20 +205,24 @@ CpuTopology cpu_topology(const std::string& root) {
   return topology;
 }
 
-bool pin_this_thread(int core) {
-  cpu_set_t* set = CPU_ALLOC(core + 1);
-  const size_t bytes = CPU_ALLOC_SIZE(core + 1);
+bool thread_may_use(int64_t thread_id, const std::vector<int>& cores) {
+  const int size = *std::ranges::max_element(cores) + 1;
+  cpu_set_t* set = CPU_ALLOC(size);
+  const size_t bytes = CPU_ALLOC_SIZE(size);
   CPU_ZERO_S(bytes, set);
-  CPU_SET_S(core, bytes, set);
-  const int code = pthread_setaffinity_np(pthread_self(), bytes, set);
+  for (const int core : cores) CPU_SET_S(core, bytes, set);
+  const int code = sched_setaffinity(static_cast<pid_t>(thread_id), bytes, set);
   CPU_FREE(set);
   return code == 0;
 }
 
+bool pin_this_thread(int core) { return thread_may_use(0, {core}); }
+
 int64_t memory_available_bytes(const std::string& root) {
   const int64_t machine = meminfo_bytes(root, "MemAvailable");
   const int64_t cgroup = cgroup_memory(root).available;
-  return machine > 0 ? std::min(machine, cgroup) : cgroup;  // without /proc: no limit known
+  const int64_t process = std::min(limit_leaves(RLIMIT_AS, root, "VmSize"), limit_leaves(RLIMIT_DATA, root, "VmData"));
+  return std::min({machine > 0 ? machine : cgroup, cgroup, process});  // without /proc: no limit known
 }
 
 }  // namespace megalith::runtime

@@ -35,8 +35,11 @@ std::vector<int> affinity_cores();
 
 /// Ties the calling thread to a core. False if the system does not let it; then it runs where it likes.
 bool pin_this_thread(int core);
+/// Lets a thread of this process (its number; 0: the calling one) run on any of these cores and no other. False as above.
+bool thread_may_use(int64_t thread_id, const std::vector<int>& cores);
 
-/// Memory that can still be allocated without swapping, in the machine and in the cgroup.
+/// Memory that can still be allocated without swapping: in the machine, in the cgroup, and within the limits of the
+/// process (ulimit -v and -d).
 int64_t memory_available_bytes(const std::string& root = "");
 
 }  // namespace megalith::runtime

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <concepts>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <type_traits>
 
@@ -16,13 +17,17 @@ namespace {
 
 // Tasks that stand together as one text, which a thread reads by itself.
 constexpr size_t kBlockTasks = 1024;
+// A task has eight fields of a byte or more, and a cost of eight.
+constexpr size_t kLeastTaskBytes = 16;
 
 // Each struct's fields once, for both ways.
 template <class Bytes, class T>
 concept Is = std::same_as<std::remove_const_t<Bytes>, T>;
 
 void fields(auto& bytes, Is<loop::Range> auto& range) { bytes(range.iname, range.begin, range.end); }
-void fields(auto& bytes, Is<Region> auto& region) { bytes(region.buffer, region.box.lo, region.box.hi); }
+void fields(auto& bytes, Is<Region> auto& region) {
+  bytes(region.buffer, region.box.lo, region.box.hi, region.operand);
+}
 void fields(auto& bytes, Is<Wait> auto& wait) { bytes(wait.event, wait.count, wait.lag); }
 void fields(auto& bytes, Is<Event> auto& event) { bytes(event.name, event.arrivals); }
 void fields(auto& bytes, Is<Task> auto& task) {
@@ -107,16 +112,15 @@ class Reader {
     if (result < lowest || result > highest) fail("have a number that is out of range");
     return result;
   }
-  // Of what has a byte at least: so nobody asks for more memory than there is something for.
-  size_t length() { return static_cast<size_t>(integer(0, static_cast<int64_t>(rest_.size()))); }
+  // Of what has so many bytes at least: so nobody asks for more memory than there is something for.
+  size_t length(size_t least_bytes = 1) {
+    return static_cast<size_t>(integer(0, static_cast<int64_t>(rest_.size() / least_bytes)));
+  }
 
   void read(int64_t& value) { value = integer(INT64_MIN, INT64_MAX); }
   void read(int& value) { value = static_cast<int>(integer(INT32_MIN, INT32_MAX)); }
-  template <class Enum>
-  requires std::is_enum_v<Enum>
-  void read(Enum& value) {
-    value = static_cast<Enum>(integer(0, 127));  // which are known the verifier says
-  }
+  void read(DType& value) { value = static_cast<DType>(integer(0, static_cast<int>(DType::i64))); }
+  void read(Memory& value) { value = static_cast<Memory>(integer(0, std::size(kMemoryNames) - 1)); }
   void read(double& value) {
     if (rest_.size() < sizeof(value)) fail("end within a number");
     std::memcpy(&value, rest_.data(), sizeof(value));
@@ -134,13 +138,15 @@ class Reader {
   void read(loop::Corner& corner) {
     for (size_t rank = length(); rank > 0; --rank) corner.push_back(integer(INT64_MIN, INT64_MAX));
   }
+  // Items come as they are read: a length that lies would ask for much before its items are found missing.
   template <class T>
   void read(std::vector<T>& list) {
-    list.resize(length());
-    for (T& item : list) read(item);
+    const size_t size = length();
+    list.reserve(std::min<size_t>(size, 64));
+    for (size_t i = 0; i < size; ++i) read(list.emplace_back());
   }
   void read(std::vector<Task>& tasks) {
-    tasks.resize(length());
+    tasks.resize(length(kLeastTaskBytes));
     std::vector<std::string_view> blocks((tasks.size() + kBlockTasks - 1) / kBlockTasks);
     for (std::string_view& block : blocks) {
       const size_t size = length();

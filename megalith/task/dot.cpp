@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "megalith/task/flag_waits.h"
+
 namespace megalith::task {
 
 namespace {
@@ -10,7 +12,8 @@ std::string escaped(const std::string& text) {
   std::string result;
   for (char c : text) {
     if (c == '"' || c == '\\') result += '\\';
-    result += c == '\n' ? ' ' : c;
+    const auto byte = static_cast<unsigned char>(c);
+    result += byte < 0x20 || byte == 0x7F ? ' ' : c;  // pictures are XML, which has no such characters
   }
   return result;
 }
@@ -42,6 +45,14 @@ std::string to_dot(const TaskGraph& graph) {
       text += fmt::format("  e{} -> t{} [{}{}];\n", wait.event, t, wait.lag ? "style=dashed, constraint=false" : "",
                           full ? "" : fmt::format("{}label=\"{}\"", wait.lag ? ", " : "", wait.count));
     }
+  }
+  const FlagWaits flags(graph);
+  for (size_t f = 0; f < flags.regions().size(); ++f) {
+    const FlaggedRegion& region = flags.regions()[f];
+    text += fmt::format("  f{} [shape=hexagon, color=blue, label=\"flags of\\n{}\"];\n", f,
+                        escaped(region_text(graph, region.buffer, region.box)));
+    for (const int writer : region.writers) text += fmt::format("  t{} -> f{} [color=blue];\n", writer, f);
+    for (const int reader : region.readers) text += fmt::format("  f{} -> t{} [color=blue];\n", f, reader);
   }
   return text + "}\n";
 }

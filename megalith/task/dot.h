@@ -7,7 +7,8 @@
 
 namespace megalith::task {
 
-/// Graphviz text: workers as columns with their lists, events as ellipses, waits on the iteration before dashed.
+/// Graphviz text: workers as columns with their lists, events as ellipses, waits on the iteration before dashed;
+/// and, as hexagons, the values that tasks wait for by their flags.
 std::string to_dot(const TaskGraph& graph);
 
 }  // namespace megalith::task

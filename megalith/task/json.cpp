@@ -3,23 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "megalith/base/error.h"
 #include "megalith/base/json_quote.h"
-#include "megalith/base/json_reason.h"
+#include "megalith/task/json_text.h"
 
 namespace megalith::task {
 
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr const char* kFormat = "megalith-task-graph";
 constexpr int64_t kVersion = 1;
@@ -54,7 +54,8 @@ std::string lines_json(const Items& items, Print print) {
 }
 
 std::string region_json(const Region& region) {
-  return fmt::format(R"({{"buffer": {}, "box": {}}})", region.buffer, box_json(region.box));
+  return fmt::format(R"({{"buffer": {}, "box": {}{}}})", region.buffer, box_json(region.box),
+                     region.operand >= 0 ? fmt::format(R"(, "operand": {})", region.operand) : "");
 }
 
 std::string task_json(const Task& task) {
@@ -94,118 +95,136 @@ struct Place {
   }
 };
 
-std::string found(const Json& value) {
-  constexpr size_t kMost = 60;
-  if (value.is_object()) return fmt::format("an object of {}", value.size());
-  if (value.is_array()) return fmt::format("an array of {}", value.size());
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
-  return text;
-}
-
 [[noreturn]] void fail(const Place& place, const std::string& found, const std::string& wanted) {
   throw UserError(fmt::format("[task graph] {} is {}, want {}", place.text(), found, wanted));
 }
 
-int64_t read_integer(const Json& value, const Place& place, int64_t lowest, int64_t highest) {
-  const bool too_large = value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max();
-  if (!value.is_number_integer() || too_large || value.get<int64_t>() < lowest || value.get<int64_t>() > highest)
-    fail(place, found(value), fmt::format("a whole number from {} to {}", lowest, highest));
-  return value.get<int64_t>();
+int64_t read_integer(const JsonValue& value, const Place& place, int64_t lowest, int64_t highest) {
+  const std::optional<int64_t> number = value.integer();
+  if (!number || *number < lowest || *number > highest)
+    fail(place, value.summary(), fmt::format("a whole number from {} to {}", lowest, highest));
+  return *number;
 }
 
 constexpr int64_t kMostIndex = std::numeric_limits<int>::max();
 // Sizes in bytes stay far from the ends of 64 bits, so that sums of two need no thought.
 constexpr int64_t kMostSize = int64_t{1} << 60;
 
-int read_index(const Json& value, const Place& place) {
+int read_index(const JsonValue& value, const Place& place) {
   return static_cast<int>(read_integer(value, place, 0, kMostIndex));
 }
-int64_t read_size(const Json& value, const Place& place) { return read_integer(value, place, 0, kMostSize); }
+int64_t read_size(const JsonValue& value, const Place& place) { return read_integer(value, place, 0, kMostSize); }
 
-std::string read_string(const Json& value, const Place& place) {
-  if (!value.is_string()) fail(place, found(value), "a string");
-  return value.get<std::string>();
+std::string read_string(const JsonValue& value, const Place& place) {
+  if (value.kind() != JsonValue::Kind::string) fail(place, value.summary(), "a string");
+  return std::string(value.string());
 }
 
 template <class Read>
-void read_array(const Json& value, const Place& place, Read read) {
-  if (!value.is_array()) fail(place, found(value), "an array");
-  for (size_t i = 0; i < value.size(); ++i) read(value[i], Place{&place, nullptr, i});
+void read_array(const JsonValue& value, const Place& place, Read read) {
+  if (value.kind() != JsonValue::Kind::array) fail(place, value.summary(), "an array");
+  JsonValue element = value.first();
+  for (size_t i = 0; i < value.size(); ++i, element = element.next()) read(element, Place{&place, nullptr, i});
 }
 
 template <class T, class Read>
-std::vector<T> read_vector(const Json& value, const Place& place, Read read) {
+std::vector<T> read_vector(const JsonValue& value, const Place& place, Read read) {
   std::vector<T> result;
-  read_array(value, place, [&](const Json& element, const Place& at) { result.push_back(read(element, at)); });
+  if (value.kind() == JsonValue::Kind::array) result.reserve(value.size());
+  read_array(value, place, [&](const JsonValue& element, const Place& at) { result.push_back(read(element, at)); });
   return result;
 }
 
-void check_length(const Json& value, const Place& place, size_t length, const char* wanted) {
-  if (!value.is_array() || value.size() != length) fail(place, found(value), wanted);
+// Exactly `kLength` elements.
+template <size_t kLength>
+std::array<JsonValue, kLength> read_tuple(const JsonValue& value, const Place& place, const char* wanted) {
+  if (value.kind() != JsonValue::Kind::array || value.size() != kLength) fail(place, value.summary(), wanted);
+  std::array<JsonValue, kLength> elements;
+  elements[0] = value.first();
+  for (size_t i = 1; i < kLength; ++i) elements[i] = elements[i - 1].next();
+  return elements;
 }
 
-// An object whose keys are exactly these: a misspelt one is an error, not a default.
+// An object whose keys are exactly these, the last `num_optional` of which may be missing: a misspelt one is an error,
+// not a default.
 class Object {
  public:
-  Object(const Json& value, const Place& place, std::initializer_list<const char*> keys)
-      : value_(value), place_(place) {
-    if (!value.is_object()) fail(place, found(value), "an object");
-    for (const char* key : keys)
-      if (!value.contains(key)) fail(place, found(value), fmt::format("one with the key \"{}\"", key));
-    for (const auto& [key, member] : value.items())
-      if (std::find(keys.begin(), keys.end(), key) == keys.end())
-        fail(place, fmt::format("an object with the unknown key {}", found(Json(key))),
+  Object(const JsonValue& value, const Place& place, std::initializer_list<const char*> keys, size_t num_optional = 0)
+      : place_(place), num_keys_(keys.size()) {
+    std::copy(keys.begin(), keys.end(), keys_.begin());
+    if (value.kind() != JsonValue::Kind::object) fail(place, value.summary(), "an object");
+    has_.fill(false);
+    JsonValue key = value.first();
+    for (size_t i = 0; i < value.size(); ++i) {
+      const JsonValue member = key.next();
+      const size_t k = find(key.string());
+      if (k == num_keys_)
+        fail(place, fmt::format("an object with the unknown key {}", key.summary()),
              fmt::format("only {}", fmt::join(keys, ", ")));
+      members_[k] = member;
+      has_[k] = true;
+      key = member.next();
+    }
+    for (size_t k = 0; k + num_optional < num_keys_; ++k)
+      if (!has_[k]) fail(place, value.summary(), fmt::format("one with the key \"{}\"", keys_[k]));
   }
+  bool has(const char* key) const { return has_.at(find(key)); }
   template <class Read>
   auto operator()(const char* key, Read read) const {
-    return read(value_[key], Place{&place_, key, 0});
+    return read(members_.at(find(key)), Place{&place_, key, 0});
   }
 
  private:
-  const Json& value_;
+  size_t find(std::string_view name) const {
+    return static_cast<size_t>(std::find(keys_.begin(), keys_.begin() + num_keys_, name) - keys_.begin());
+  }
+  static constexpr size_t kMostKeys = 12;
   const Place& place_;
+  size_t num_keys_;
+  std::array<std::string_view, kMostKeys> keys_;
+  std::array<JsonValue, kMostKeys> members_;
+  std::array<bool, kMostKeys> has_;
 };
 
-loop::Box read_box(const Json& value, const Place& place) {
+loop::Box read_box(const JsonValue& value, const Place& place) {
   loop::Box box;
-  read_array(value, place, [&](const Json& range, const Place& at) {
-    check_length(range, at, 2, "[begin, end]");
-    box.lo.push_back(read_size(range[0], Place{&at, nullptr, 0}));
-    box.hi.push_back(read_size(range[1], Place{&at, nullptr, 1}));
+  read_array(value, place, [&](const JsonValue& range, const Place& at) {
+    const auto [begin, end] = read_tuple<2>(range, at, "[begin, end]");
+    box.lo.push_back(read_size(begin, Place{&at, nullptr, 0}));
+    box.hi.push_back(read_size(end, Place{&at, nullptr, 1}));
   });
   return box;
 }
 
-loop::Range read_range(const Json& value, const Place& place) {
-  check_length(value, place, 3, "[iname, begin, end]");
-  return {read_string(value[0], Place{&place, nullptr, 0}), read_size(value[1], Place{&place, nullptr, 1}),
-          read_size(value[2], Place{&place, nullptr, 2})};
+loop::Range read_range(const JsonValue& value, const Place& place) {
+  const auto [iname, begin, end] = read_tuple<3>(value, place, "[iname, begin, end]");
+  return {read_string(iname, Place{&place, nullptr, 0}), read_size(begin, Place{&place, nullptr, 1}),
+          read_size(end, Place{&place, nullptr, 2})};
 }
 
-Region read_region(const Json& value, const Place& place) {
-  const Object object(value, place, {"buffer", "box"});
-  return {object("buffer", read_index), object("box", read_box)};
+Region read_region(const JsonValue& value, const Place& place) {
+  const Object object(value, place, {"buffer", "box", "operand"}, 1);
+  return {object("buffer", read_index), object("box", read_box),
+          object.has("operand") ? object("operand", read_index) : -1};
 }
 
-Wait read_wait(const Json& value, const Place& place) {
+Wait read_wait(const JsonValue& value, const Place& place) {
   const Object object(value, place, {"event", "count", "lag"});
   return {object("event", read_index), object("count", read_size), object("lag", read_index)};
 }
 
-template <class T, T (*read)(const Json&, const Place&)>
-std::vector<T> read_list(const Json& value, const Place& place) {
+template <class T, T (*read)(const JsonValue&, const Place&)>
+std::vector<T> read_list(const JsonValue& value, const Place& place) {
   return read_vector<T>(value, place, read);
 }
 
-double read_cost(const Json& value, const Place& place) {
-  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)
-    fail(place, found(value), "a number from 0");
-  return value.get<double>();
+double read_cost(const JsonValue& value, const Place& place) {
+  const std::optional<double> number = value.number();
+  if (!number || !std::isfinite(*number) || *number < 0) fail(place, value.summary(), "a number from 0");
+  return *number;
 }
 
-Task read_task(const Json& value, const Place& place) {
+Task read_task(const JsonValue& value, const Place& place) {
   const Object object(value, place,
                       {"name", "node", "tile", "reads", "writes", "waits", "signals", "worker", "cost_ns"});
   Task task;
@@ -221,12 +240,12 @@ Task read_task(const Json& value, const Place& place) {
   return task;
 }
 
-Event read_event(const Json& value, const Place& place) {
+Event read_event(const JsonValue& value, const Place& place) {
   const Object object(value, place, {"name", "arrivals"});
   return {object("name", read_string), object("arrivals", read_size)};
 }
 
-DType read_dtype(const Json& value, const Place& place) {
+DType read_dtype(const JsonValue& value, const Place& place) {
   constexpr DType kAll[] = {DType::bf16, DType::f16, DType::f32, DType::i8, DType::i32, DType::i64};
   const std::string name = read_string(value, place);
   std::string known;
@@ -234,17 +253,17 @@ DType read_dtype(const Json& value, const Place& place) {
     if (dtype_name(dtype) == name) return dtype;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", dtype_name(dtype));
   }
-  fail(place, found(value), fmt::format("one of {}", known));
+  fail(place, value.summary(), fmt::format("one of {}", known));
 }
 
-Memory read_memory(const Json& value, const Place& place) {
+Memory read_memory(const JsonValue& value, const Place& place) {
   const std::string name = read_string(value, place);
   for (size_t i = 0; i < std::size(kMemoryNames); ++i)
     if (name == kMemoryNames[i]) return static_cast<Memory>(i);
-  fail(place, found(value), fmt::format("one of {}", fmt::join(kMemoryNames, ", ")));
+  fail(place, value.summary(), fmt::format("one of {}", fmt::join(kMemoryNames, ", ")));
 }
 
-Buffer read_buffer(const Json& value, const Place& place) {
+Buffer read_buffer(const JsonValue& value, const Place& place) {
   const Object object(value, place, {"name", "dtype", "shape", "memory", "offset", "bytes"});
   Buffer buffer;
   buffer.name = object("name", read_string);
@@ -256,43 +275,30 @@ Buffer read_buffer(const Json& value, const Place& place) {
   return buffer;
 }
 
+// The format is asked first: of another kind of file nothing else is worth saying.
+void check_format(const JsonValue& value, const Place& place) {
+  const std::string wanted = fmt::format("an object with \"format\": \"{}\"", kFormat);
+  if (value.kind() != JsonValue::Kind::object) fail(place, value.summary(), wanted);
+  JsonValue key = value.first();
+  for (size_t i = 0; i < value.size(); ++i, key = key.next().next()) {
+    if (key.string() != "format") continue;
+    const JsonValue format = key.next();
+    if (format.kind() != JsonValue::Kind::string || format.string() != kFormat) fail(place, format.summary(), wanted);
+    return;
+  }
+  fail(place, value.summary(), wanted);
+}
+
 template <class Item>
 void check_names(const std::vector<Item>& items, const Place& parent, const char* key) {
   const Place list{&parent, key, 0};
-  std::unordered_map<std::string_view, size_t> seen;
+  std::unordered_map<std::string_view, size_t> seen(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     auto [first, is_new] = seen.try_emplace(items[i].name, i);
     if (is_new) continue;
     const Place element{&list, nullptr, i};
     const Place name{&element, "name", 0};
-    fail(name, found(Json(items[i].name)), fmt::format("a name that element {} does not have", first->second));
-  }
-}
-
-// Parses without trusting: nothing deeper than the format is, and no key twice.
-Json parse(std::string_view text) {
-  constexpr int kDeepest = 8;                  // tasks, a task, reads, a region, box, a range: 6
-  std::vector<std::vector<std::string>> keys;  // of the objects around
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    MEGALITH_CHECK(depth <= kDeepest, "[task graph] the JSON text nests deeper than {} levels; no task graph does",
-                   kDeepest);
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      MEGALITH_CHECK(std::find(keys.back().begin(), keys.back().end(), key) == keys.back().end(),
-                     "[task graph] an object of the JSON text has the key {} twice", found(parsed));
-      constexpr size_t kMostKeys = 64;  // bounds the search above; no object of a task graph has as many
-      MEGALITH_CHECK(keys.back().size() < kMostKeys, "[task graph] an object of the JSON text has more than {} keys",
-                     kMostKeys);
-      keys.back().push_back(key);
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, watch);
-  } catch (const Json::exception& error) {
-    throw UserError(fmt::format("[task graph] not a JSON text: {}", json_reason(error.what())));
+    fail(name, json_summary(items[i].name), fmt::format("a name that element {} does not have", first->second));
   }
 }
 
@@ -323,22 +329,20 @@ std::string to_json(const TaskGraph& graph) {
 }
 
 TaskGraph from_json(std::string_view text) {
-  const Json document = parse(text);
+  const JsonText document(text);
+  const JsonValue value = document.root();
   const Place root;
-  // The format is asked first: of another kind of file nothing else is worth saying.
-  if (!document.is_object() || !document.contains("format") || document["format"] != kFormat)
-    fail(root, document.is_object() && document.contains("format") ? found(document["format"]) : found(document),
-         fmt::format("an object with \"format\": \"{}\"", kFormat));
-  const Object object(document, root,
+  check_format(value, root);
+  const Object object(value, root,
                       {"format", "version", "name", "arena_bytes", "gate", "buffers", "events", "tasks", "workers"});
   object("version",
-         [](const Json& value, const Place& place) { return read_integer(value, place, kVersion, kVersion); });
+         [](const JsonValue& number, const Place& place) { return read_integer(number, place, kVersion, kVersion); });
 
   TaskGraph graph;
   graph.name = object("name", read_string);
   graph.arena_bytes = object("arena_bytes", read_size);
-  graph.gate = object("gate", [](const Json& value, const Place& place) {
-    return value.is_null() ? std::nullopt : std::optional(read_index(value, place));
+  graph.gate = object("gate", [](const JsonValue& gate, const Place& place) {
+    return gate.kind() == JsonValue::Kind::null ? std::nullopt : std::optional(read_index(gate, place));
   });
   graph.buffers = object("buffers", read_list<Buffer, read_buffer>);
   graph.events = object("events", read_list<Event, read_event>);

@@ -65,21 +65,22 @@ std::string describe(const TaskGraph& tasks, const Region& region) {
   std::vector<std::string> ranges;
   for (size_t d = 0; d < region.box.lo.size(); ++d)
     ranges.push_back(fmt::format("{}:{}", region.box.lo[d], region.box.hi[d]));
-  return fmt::format("\"{}\" [{}]", tasks.buffers[static_cast<size_t>(region.buffer)].name, fmt::join(ranges, ", "));
+  return fmt::format("\"{}\" [{}]{}", tasks.buffers[static_cast<size_t>(region.buffer)].name, fmt::join(ranges, ", "),
+                     region.operand >= 0 ? fmt::format(" as operand {}", region.operand) : "");
 }
 
 // A region too small hides a race from the verifier; one too large may say that old bytes were written anew.
 void check_same(const TaskGraph& tasks, const Task& task, const char* does, const std::vector<Region>& found,
                 const std::vector<Region>& wanted) {
-  auto has = [](const std::vector<Region>& regions, const Region& region) {
-    return std::ranges::any_of(
-        regions, [&](const Region& other) { return other.buffer == region.buffer && other.box == region.box; });
+  // Which operand it is need not be said: then the verifier takes it for one of its own.
+  auto is_same = [](const Region& a, const Region& b) {
+    return a.buffer == b.buffer && a.box == b.box && (a.operand == b.operand || a.operand < 0);
   };
   for (const Region& region : wanted)
-    if (!has(found, region))
+    if (std::ranges::none_of(found, [&](const Region& other) { return is_same(other, region); }))
       fail("task \"{}\" {} {}, and they do not say so", task.name, does, describe(tasks, region));
   for (const Region& region : found)
-    if (!has(wanted, region))
+    if (std::ranges::none_of(wanted, [&](const Region& other) { return is_same(region, other); }))
       fail("they say that task \"{}\" {} {}, which is not what it touches", task.name, does, describe(tasks, region));
 }
 
@@ -130,8 +131,8 @@ void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph:
         fail("task \"{}\" begins at {}={}, between two of {} that are laid out together", task.name, axes[a],
              range.begin, grains[k][a]);
       if (counts_stretches(axes[a], lowered.kernels[k]) && range.end != range.begin + 1)
-        fail("task \"{}\" has the range {}={}:{}, want one stretch of its weights", task.name, range.iname, range.begin,
-             range.end);
+        fail("task \"{}\" has the range {}={}:{}, want one contiguous range of its weights", task.name, range.iname,
+             range.begin, range.end);
       tile.lo.push_back(range.begin);
       tile.hi.push_back(range.end);
     }

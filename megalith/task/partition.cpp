@@ -10,6 +10,7 @@
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/loop/domain.h"
+#include "megalith/loop/isl_limit.h"
 #include "megalith/task/tile_regions.h"
 
 namespace megalith::task {
@@ -30,10 +31,12 @@ std::map<std::string, int64_t> one_row_extents(const LoweredKernel& lowered) {
   loop::Binding binding = lowered.binding;
   for (const loop::Parameter& parameter : lowered.kernel.parameters)
     if (parameter.dynamic) binding.sizes[parameter.name] = 1;
-  const isl::set domain = loop::kernel_domain(lowered.kernel, binding);
   std::map<std::string, int64_t> extents;
-  const std::vector<std::string> inames = lowered.kernel.inames();
-  for (size_t i = 0; i < inames.size(); ++i) extents[inames[i]] = extent_of(domain, static_cast<std::ptrdiff_t>(i));
+  loop::with_isl_limit(lowered.kernel.name, [&] {
+    const isl::set domain = loop::kernel_domain(lowered.kernel, binding);
+    const std::vector<std::string> inames = lowered.kernel.inames();
+    for (size_t i = 0; i < inames.size(); ++i) extents[inames[i]] = extent_of(domain, static_cast<std::ptrdiff_t>(i));
+  });
   return extents;
 }
 
@@ -82,10 +85,11 @@ int64_t grain_of(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64
 // A tile that the user has chosen.
 void check_tile(const Node& node, const LoweredKernel& kernel, const graph::TaskAxis& axis, int64_t tile,
                 int64_t extent) {
-  MEGALITH_CHECK(!counts_stretches(axis.iname, kernel) || tile == 1,
-                 "[{}] tiles of {} along \"{}\", but a task takes one stretch of its weights: take 1 or leave it out "
-                 "(node \"{}\")",
-                 node.op->name, tile, axis.iname, node.name);
+  MEGALITH_CHECK(
+      !counts_stretches(axis.iname, kernel) || tile == 1,
+      "[{}] tiles of {} along \"{}\", but a task takes one contiguous range of its weights: take 1 or leave it out "
+      "(node \"{}\")",
+      node.op->name, tile, axis.iname, node.name);
   const int64_t grain = grain_of(axis, kernel, extent);
   if (tile >= extent || tile % grain == 0) return;
   MEGALITH_CHECK(!comes_once(axis, kernel),
@@ -106,11 +110,14 @@ std::vector<int64_t> cut_pieces(const graph::TaskAxis& axis, const LoweredKernel
   return cut_axis(extent, grain_of(axis, kernel, extent), pieces, 0);
 }
 
+// Planning takes memory and time for each task; a launch grid has fewer blocks than that, too.
+constexpr int64_t kMostTasksOfNode = int64_t{1} << 20;
+
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.
 std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel& kernel,
                                            const std::vector<int64_t>& extents, int64_t num_workers) {
   std::vector<std::vector<int64_t>> cuts;
-  int64_t wanted = num_workers;
+  int64_t wanted = num_workers, num_tasks = 1;
   for (size_t i = 0; i < extents.size(); ++i) {
     const graph::TaskAxis& axis = node.op->axes[i];
     const auto chosen = node.tile.find(axis.iname);
@@ -120,8 +127,14 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel
                                                                 : 0;
     if (chosen != node.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
     const auto pieces = node.pieces.find(axis.iname);
-    cuts.push_back(pieces == node.pieces.end() ? cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile)
-                                               : cut_pieces(axis, kernel, extents[i], pieces->second));
+    const bool has_pieces = pieces != node.pieces.end();
+    const int64_t asked = has_pieces ? std::min(pieces->second, extents[i]) : tile > 0 ? ceil_div(extents[i], tile) : 1;
+    MEGALITH_CHECK(asked <= kMostTasksOfNode / num_tasks,
+                   "[{}] {} tiles along \"{}\" make more than {} tasks: take larger tiles (node \"{}\")", node.op->name,
+                   asked, axis.iname, kMostTasksOfNode, node.name);
+    cuts.push_back(has_pieces ? cut_pieces(axis, kernel, extents[i], pieces->second)
+                              : cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile));
+    num_tasks *= std::max<int64_t>(asked, 1);
     wanted = ceil_div(wanted, static_cast<int64_t>(cuts.back().size()) - 1);
   }
   return cuts;
@@ -262,14 +275,16 @@ bool counts_stretches(const std::string& axis, const LoweredKernel& lowered) {
 std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
   std::vector<int64_t> extents;
   if (lowered.tiled.empty()) return extents;
-  const isl::set domain = loop::kernel_domain(lowered.kernel, lowered.binding);
-  const std::vector<std::string> inames = lowered.kernel.inames();
-  for (const std::string& iname : lowered.tiled) {
-    const auto at = std::find(inames.begin(), inames.end(), iname);
-    MEGALITH_CHECK(at != inames.end(), "[{}] the task axis \"{}\" is no iname of its loop kernel", lowered.op->name,
-                   iname);
-    extents.push_back(extent_of(domain, at - inames.begin()));
-  }
+  loop::with_isl_limit(lowered.kernel.name, [&] {
+    const isl::set domain = loop::kernel_domain(lowered.kernel, lowered.binding);
+    const std::vector<std::string> inames = lowered.kernel.inames();
+    for (const std::string& iname : lowered.tiled) {
+      const auto at = std::find(inames.begin(), inames.end(), iname);
+      MEGALITH_CHECK(at != inames.end(), "[{}] the task axis \"{}\" is no iname of its loop kernel", lowered.op->name,
+                     iname);
+      extents.push_back(extent_of(domain, at - inames.begin()));
+    }
+  });
   return extents;
 }
 

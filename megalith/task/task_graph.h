@@ -17,11 +17,16 @@
 //   * A buffer of memory `exchange` carries its flag in the data: every element is written once an iteration, together
 //     with the iteration's number, and a task that reads it waits, element by element, until the one of its own
 //     iteration is there. No event is needed for that. Seeing one element orders nothing but that element.
+//   * The tasks of one node with tiles are one operator's work, cut into pieces. An operator means that its inputs are
+//     as they were before it began. So what one operand reads no other may write, in the same task or in another of the
+//     node: neither a body nor the order of its tasks cares. Regions that name the same operand are its own business:
+//     its loop kernel says in which order it reads and writes there.
 //
 // A task graph is sound if, for any speeds of the workers, (1) no wait is for ever, (2) of any two accesses to the same
 // byte from two tasks, one of them a write, one happens before the other by the graph's rules, in the same order in
-// which the program (tasks in index order, iteration after iteration) has them, and (3) what a task reads from the
-// arena was not overwritten through another buffer that shares its bytes. task/verify.h proves this.
+// which the program (tasks in index order, iteration after iteration) has them, (3) what a task reads from the arena
+// was not overwritten through another buffer that shares its bytes, and (4) no task reads, as another operand, what its
+// node writes. task/verify.h proves this.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +42,7 @@ namespace megalith::task {
 struct Region {
   int buffer = 0;  // index into TaskGraph::buffers
   loop::Box box;
+  int operand = -1;  // of the node's operator, by number, where that operand is both read and written; -1: not said
 };
 
 struct Wait {

@@ -1,7 +1,10 @@
 #include "megalith/task/tile_regions.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "megalith/loop/access.h"
 
 namespace megalith::task {
 
@@ -13,29 +16,47 @@ void add_once(std::vector<Region>& regions, Region region) {
   regions.push_back(std::move(region));
 }
 
+std::set<std::string> read_and_written(const loop::Kernel& kernel) {
+  std::set<std::string> read, written, both;
+  for (const loop::Instruction& instruction : kernel.instructions) {
+    written.insert(instruction.target.name);
+    loop::visit_expressions(instruction, [&](const loop::Expr& expr, const loop::Place& place) {
+      if (expr.kind == loop::Expr::Kind::subscript && !place.is_target) read.insert(expr.name);
+    });
+  }
+  std::ranges::set_intersection(read, written, std::inserter(both, both.end()));
+  return both;
+}
+
 }  // namespace
 
 TileRegions::TileRegions(const graph::Graph& graph, const graph::LoweredGraph& lowered)
     : graph_(graph), lowered_(lowered) {
-  for (const graph::LoweredKernel& kernel : lowered.kernels)
+  for (const graph::LoweredKernel& kernel : lowered.kernels) {
     footprints_.emplace_back(kernel.kernel, kernel.binding, kernel.tiled);
+    updated_.push_back(read_and_written(kernel.kernel));
+  }
 }
 
 void TileRegions::fill(Task& task) const {
   const auto index = static_cast<size_t>(task.node);
   const graph::Node& node = graph_.nodes()[index];
-  const auto footprint = footprints_[static_cast<size_t>(lowered_.kernel_of_node[index])].of_tile(task.tile);
+  const auto kernel = static_cast<size_t>(lowered_.kernel_of_node[index]);
+  const auto footprint = footprints_[kernel].of_tile(task.tile);
+  const std::set<std::string>& updated = updated_[kernel];
   task.reads.clear();
   task.writes.clear();
   for (size_t i = 0; i < node.operands.size(); ++i) {
     const auto found = footprint.find(node.op->operands[i].name);
     if (found == footprint.end()) continue;
-    for (const loop::Box& box : found->second.writes) task.writes.push_back({node.operands[i], box});
+    // Said where it matters: of what this operand both reads and writes.
+    const int operand = updated.contains(found->first) ? static_cast<int>(i) : -1;
+    for (const loop::Box& box : found->second.writes) task.writes.push_back({node.operands[i], box, operand});
     for (const loop::Box& box : found->second.reads) {
       // What a task writes itself it need not get from an exchange.
       const bool own = std::ranges::any_of(found->second.writes, [&](const loop::Box& w) { return w.contains(box); });
       if (own && lowered_.exchanged[static_cast<size_t>(node.operands[i])]) continue;
-      task.reads.push_back({node.operands[i], box});
+      task.reads.push_back({node.operands[i], box, operand});
     }
   }
   for (const auto& [size, dynamic] : node.dynamic) {

@@ -2,6 +2,8 @@
 // Stands before partition(), which makes tasks of it, and match.h, which holds an edited file against it.
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "megalith/graph/lower.h"
@@ -22,7 +24,8 @@ class TileRegions {
  private:
   const graph::Graph& graph_;
   const graph::LoweredGraph& lowered_;
-  std::vector<loop::Footprints> footprints_;  // of each lowered kernel
+  std::vector<loop::Footprints> footprints_;    // of each lowered kernel
+  std::vector<std::set<std::string>> updated_;  // likewise: the operands that it both reads and writes
 };
 
 }  // namespace megalith::task

@@ -17,6 +17,7 @@ std::string_view finding_kind_name(FindingKind kind) {
     case FindingKind::overrun: return "overrun";
     case FindingKind::unordered: return "unordered";
     case FindingKind::overwritten: return "overwritten";
+    case FindingKind::in_place: return "in place";
   }
   return "?";
 }
@@ -28,23 +29,42 @@ std::string VerifyResult::text() const {
   return text;
 }
 
+namespace {
+
+// Of a graph whose structure is right. Returns the number of orders looked at.
+int64_t prove(const TaskGraph& graph, verifier::Budget& budget, verifier::Findings& findings) {
+  const std::launch aside = verifier::aside(graph);
+  const verifier::ArenaCells cells(graph, budget);
+  auto accesses = std::async(aside, [&] { return verifier::Accesses(graph, cells, budget); });
+  const std::vector<int> order = verifier::simulate(graph, budget, findings);
+  if (!findings.none() || budget.is_spent()) return 0;
+  const verifier::Clocks clocks(graph, order);
+  verifier::Findings of_shared;
+  auto shared =
+      std::async(aside, [&] { return verifier::check_shared_bytes(graph, cells, clocks, budget, of_shared); });
+  verifier::check_overrun(graph, clocks, findings);
+  const verifier::Accesses ready = accesses.get();
+  int64_t num_orders = verifier::check_hazards(graph, ready, clocks, budget, findings);
+  num_orders += shared.get();
+  findings.add(of_shared);
+  verifier::check_in_place(graph, budget, findings);
+  return num_orders;
+}
+
+}  // namespace
+
 VerifyResult verify(const TaskGraph& graph) {
   VerifyResult result;
   verifier::Findings findings;
   verifier::check_structure(graph, findings);
   if (findings.none()) {
-    const std::launch aside = verifier::aside(graph);
-    auto accesses = std::async(aside, [&] { return verifier::Accesses(graph); });
-    const std::vector<int> order = verifier::simulate(graph, findings);
-    if (findings.none()) {
-      const verifier::Clocks clocks(graph, order);
-      verifier::Findings of_shared;
-      auto shared = std::async(aside, [&] { return verifier::check_shared_bytes(graph, clocks, of_shared); });
-      verifier::check_overrun(graph, clocks, findings);
-      const verifier::Accesses ready = accesses.get();
-      result.num_orders_checked = verifier::check_hazards(graph, ready, clocks, findings);
-      result.num_orders_checked += shared.get();
-      findings.add(of_shared);
+    verifier::Budget budget;
+    result.num_orders_checked = prove(graph, budget, findings);
+    if (budget.is_spent()) {
+      findings = {};
+      findings.add(FindingKind::structure, {}, -1, -1,
+                   "the graph is too intricate to be proved: its regions or shared bytes meet in too many ways; cut "
+                   "buffers where tasks do, or give them bytes of their own");
     }
   }
   result.findings = findings.take();
@@ -52,12 +72,6 @@ VerifyResult verify(const TaskGraph& graph) {
 }
 
 namespace verifier {
-
-std::string box_text(const loop::Box& box) {
-  std::string text = "[";
-  for (size_t d = 0; d < box.lo.size(); ++d) text += fmt::format("{}{}:{}", d ? ", " : "", box.lo[d], box.hi[d]);
-  return text + "]";
-}
 
 std::string order_text(const Clocks& clocks, int first, int iteration, int second) {
   // Only within an iteration can a graph run the later one first for certain; across two, list order forbids it.

@@ -13,6 +13,9 @@
 //               clocks over the workers answer it.
 //   shared bytes  what a task reads from an arena buffer was not overwritten meanwhile through another buffer with
 //               bytes in common, even where everything is ordered.
+//   in place    what one operand of a node reads, no task of the node writes as another operand. Where a region does not
+//               say which operand it is, a task may read what it writes if that is all it reads there: element by
+//               element, as a sum in place does.
 //   overrun     a counter does not tell iterations apart: a fast signaller's next signal could stand in for a slow
 //               one's. For every event with a full wait and every signaller A: either all signallers' runs of iteration
 //               i precede A's run of i + 1, or all full waiters for iteration i do. Then a full wait means what
@@ -28,7 +31,8 @@
 //
 // Where it is stricter than need be (it may refuse a graph that happens to be harmless): a wait for part of an event's
 // signals orders nothing; two buffers that share a byte conflict as wholes; overrun counts signallers one by one. And
-// an exchange that is cut into too many cells to be looked at is refused unseen.
+// an exchange that is cut into too many cells to be looked at is refused unseen, as is a graph whose regions meet in so
+// many ways that looking at them would take minutes.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +44,8 @@
 
 namespace megalith::task {
 
-enum class FindingKind { structure, constant_written, deadlock, overrun, unordered, overwritten };
-/// "structure", "constant written", "deadlock", "overrun", "unordered", "overwritten".
+enum class FindingKind { structure, constant_written, deadlock, overrun, unordered, overwritten, in_place };
+/// "structure", "constant written", "deadlock", "overrun", "unordered", "overwritten", "in place".
 std::string_view finding_kind_name(FindingKind kind);
 
 struct Finding {

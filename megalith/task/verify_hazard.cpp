@@ -19,9 +19,9 @@ namespace megalith::task::verifier {
 
 namespace {
 
-// In the order of the program.
+// In the order of the program; anything is later than nothing.
 bool later(const Instance& a, const Instance& b) {
-  return std::tuple(a.iteration, a.task) > std::tuple(b.iteration, b.task);
+  return std::tuple(a.task >= 0, a.iteration, a.task) > std::tuple(b.task >= 0, b.iteration, b.task);
 }
 
 // The boxes that accesses name, each once, and each access's number among them.
@@ -74,9 +74,10 @@ class History {
   Moments writes(const Part& part) { return {&writes_[static_cast<size_t>(part.first_moment)], num_workers_}; }
 
   /// What is remembered of the writes of part p, as it is now.
-  const Part& known(int p, const Clocks& clocks) {
+  const Part& known(int p, const Clocks& clocks, Budget& budget) {
     Part& part = this->part(p);
     if (part.is_known) return part;
+    budget.spend(static_cast<int64_t>(num_workers_ / kWorkersAStep + cells(p).size()));
     part.is_known = part.is_whole = true;
     part.oldest = {};
     const Moments moments = writes(part);
@@ -140,7 +141,7 @@ class History {
     });
   }
 
-  static constexpr size_t kMostCells = 1 << 22, kMostVisits = 1 << 24;
+  static constexpr size_t kMostCells = 1 << 22, kMostVisits = 1 << 24, kWorkersAStep = 8;
 
   const size_t num_workers_;
   std::vector<Part> parts_;
@@ -153,15 +154,14 @@ class History {
 // The hazards of one buffer. Each has its own, so they are looked at side by side.
 class Hazards {
  public:
-  Hazards(const TaskGraph& graph, const Clocks& clocks, const Accesses& accesses, size_t buffer)
+  Hazards(const TaskGraph& graph, const Clocks& clocks, const Accesses& accesses, size_t buffer, Budget& budget)
       : graph_(graph),
         clocks_(clocks),
+        budget_(budget),
         buffer_(graph.buffers[buffer]),
         b_(static_cast<int>(buffer)),
         accesses_(accesses.of_buffer[buffer]),
-        boxes_(accesses.boxes[buffer]),
-        overlaps_(accesses.overlaps[buffer]),
-        writers_(accesses.writers) {}
+        boxes_(accesses.boxes[buffer]) {}
 
   void check() {
     if (boxes_.empty()) return;
@@ -192,7 +192,7 @@ class Hazards {
     const bool exchange = buffer_.memory == Memory::exchange;
     for (int iteration = 0; iteration < 2; ++iteration)
       for (const Access& access : accesses_) {
-        if (findings_.full()) return;
+        if (findings_.full() || budget_.is_spent()) return;
         if (iteration == 1) {
           const Doubt doubt = access.writes ? check_write(access, history) : check_read(access, history, exchange);
           if (exchange && !doubt.alone) report_exchange(access);
@@ -200,6 +200,7 @@ class Hazards {
           if (doubt.stale.task >= 0) report_overwritten(doubt.stale, access);
         }
         if (access.writes) {
+          budget_.spend(static_cast<int64_t>(history.cells(access.part).size()));
           for (int c : history.cells(access.part)) {
             history.last_write(c) = {access.task, iteration};
             for (int reader : history.readers(c)) history.part(reader).is_known = false;
@@ -236,14 +237,14 @@ class Hazards {
   // Behind all writes of it; a read of an exchange waits for them by itself.
   Doubt check_read(const Access& access, History& history, bool exchange) {
     Doubt doubt;
-    const History::Part& part = history.known(access.part, clocks_);
+    const History::Part& part = history.known(access.part, clocks_, budget_);
     doubt.alone = part.is_whole && part.oldest.iteration == 1;
     if (part.oldest.task < 0) return doubt;
     if (!exchange) {
       doubt.unordered = unordered_of(history.writes(part), access.task);
       doubt.unordered_writes = true;
     }
-    if (later(last_overwriter(access.task).write, part.oldest)) doubt.stale = part.oldest;
+    if (later(access.overwrite, part.oldest)) doubt.stale = part.oldest;
     return doubt;
   }
 
@@ -256,63 +257,30 @@ class Hazards {
 
   // The same by pairs: every access of the second iteration against every earlier one that it meets.
   void check_pairs() {
-    for (size_t i = 0; i < accesses_.size() && !findings_.full(); ++i) {
+    constexpr int64_t kStepsOfPair = 16;
+    BoxIndex index;
+    for (const Access& access : accesses_) index.add(*access.box);
+    index.sort();
+    for (size_t i = 0; i < accesses_.size() && !findings_.full() && !budget_.is_spent(); ++i) {
       const Access& access = accesses_[i];
       Instance oldest_write{};  // its value may be what is read
-      for (int iteration : {1, 0})
-        for (size_t j = 0; j < (iteration == 1 ? i : accesses_.size()); ++j) {
-          const Access& before = accesses_[j];
-          if (before.writes && (oldest_write.task < 0 || oldest_write.iteration == iteration))
-            if (oldest_write.task < 0 || before.task < oldest_write.task) oldest_write = {before.task, iteration};
-          if ((!before.writes && !access.writes) || (before.task == access.task && iteration == 1)) continue;
-          if (!meet(*before.box, *access.box)) continue;
+      index.visit(*access.box, budget_, kStepsOfPair, [&](size_t j) {
+        const Access& before = accesses_[j];
+        const Instance write{before.task, j < i};
+        if (before.writes && (oldest_write.task < 0 || write.iteration > oldest_write.iteration ||
+                              (write.iteration == oldest_write.iteration && write.task < oldest_write.task)))
+          oldest_write = write;
+        if (!before.writes && !access.writes) return;
+        for (int of : {1, 0}) {
+          if (of == 1 && (j >= i || before.task == access.task)) continue;
           ++num_checked_;
-          if (!clocks_.precedes(before.task, iteration, access.task))
-            report_unordered({before.task, iteration}, before.writes, access);
+          if (!clocks_.precedes(before.task, of, access.task))
+            report_unordered({before.task, of}, before.writes, access);
         }
+      });
       if (access.writes || oldest_write.task < 0) continue;
-      if (later(last_overwriter(access.task).write, oldest_write)) report_overwritten(oldest_write, access);
+      if (later(access.overwrite, oldest_write)) report_overwritten(oldest_write, access);
     }
-  }
-
-  static bool meet(const loop::Box& a, const loop::Box& b) {
-    for (size_t d = 0; d < a.lo.size(); ++d)
-      if (a.lo[d] >= b.hi[d] || b.lo[d] >= a.hi[d]) return false;
-    return true;
-  }
-
-  // ---- values lost through another buffer at the same bytes --------------------------------------------------------
-
-  // The last write before `task` of iteration 1 through a buffer that shares bytes with the one at hand, itself not
-  // counted (its own are seen when shared bytes are ordered), and the buffer. It is the same for all tasks up to the
-  // next such write.
-  struct Overwriter {
-    Instance write;
-    int buffer = -1;
-    int first_task = 0, end_task = 0;
-  };
-  const Overwriter& last_overwriter(int task) {
-    if (task < overwriter_.first_task || task >= overwriter_.end_task) find_overwriter(task);
-    return overwriter_;
-  }
-  void find_overwriter(int task) {
-    Overwriter of_both[2] = {};  // of the iteration before, of this one
-    overwriter_ = {.end_task = std::numeric_limits<int>::max()};
-    for (int other : overlaps_) {
-      const std::vector<int>& writers = writers_[static_cast<size_t>(other)];
-      const auto take = [&](int iteration, int writer) {
-        Overwriter& last = of_both[iteration];
-        if (writer > last.write.task) last = {.write = {writer, iteration}, .buffer = other};
-      };
-      const auto next = std::lower_bound(writers.begin(), writers.end(), task);
-      if (!writers.empty()) take(0, writers.back());
-      if (next != writers.begin()) take(1, *std::prev(next));
-      if (next != writers.end()) overwriter_.end_task = std::min(overwriter_.end_task, *next + 1);
-    }
-    const Overwriter& last = of_both[of_both[1].write.task >= 0];
-    overwriter_.write = last.write;
-    overwriter_.buffer = last.buffer;
-    overwriter_.first_task = of_both[1].write.task + 1;
   }
 
   // ---- words -------------------------------------------------------------------------------------------------------
@@ -352,25 +320,23 @@ class Hazards {
   }
 
   void report_overwritten(const Instance& writer, const Access& reader) {
-    const Overwriter& by = last_overwriter(reader.task);
-    if (!reported_.insert({reader.task, by.write.task, 2}).second) return;
+    const int by = reader.overwrite.task;
+    if (!reported_.insert({reader.task, by, 2}).second) return;
     findings_.add(
-        FindingKind::overwritten, {reader.task, writer.task, by.write.task}, -1, b_,
+        FindingKind::overwritten, {reader.task, writer.task, by}, -1, b_,
         fmt::format("task \"{}\" reads buffer \"{}\" {} as task \"{}\" wrote it, but task \"{}\" wrote buffer "
                     "\"{}\", which shares its bytes, in between",
-                    name(reader.task), buffer_.name, box_text(*reader.box), name(writer.task), name(by.write.task),
-                    graph_.buffers[static_cast<size_t>(by.buffer)].name));
+                    name(reader.task), buffer_.name, box_text(*reader.box), name(writer.task), name(by),
+                    graph_.buffers[static_cast<size_t>(reader.overwriter)].name));
   }
 
   const TaskGraph& graph_;
   const Clocks& clocks_;
+  Budget& budget_;
   const Buffer& buffer_;
   const int b_;
   const std::vector<Access>& accesses_;
   const std::vector<const loop::Box*>& boxes_;
-  const std::vector<int>& overlaps_;
-  const std::vector<std::vector<int>>& writers_;  // of all buffers
-  Overwriter overwriter_;
   std::set<std::tuple<int, int, int>> reported_;
   Findings findings_;
   int64_t num_checked_ = 0;
@@ -378,24 +344,50 @@ class Hazards {
 
 }  // namespace
 
-Accesses::Accesses(const TaskGraph& graph)
-    : of_buffer(graph.buffers.size()),
-      boxes(graph.buffers.size()),
-      writers(graph.buffers.size()),
-      overlaps(find_overlaps(graph)) {
-  for (size_t t = 0; t < graph.tasks.size(); ++t)  // a task reads before it writes
-    for (bool writes : {false, true})
-      for (const Region& region : writes ? graph.tasks[t].writes : graph.tasks[t].reads) {
-        const size_t b = static_cast<size_t>(region.buffer);
-        if (graph.buffers[b].memory == Memory::constant || touches_nothing(region.box)) continue;
-        of_buffer[b].push_back({static_cast<int>(t), writes, &region.box});
-        if (writes) writers[b].push_back(static_cast<int>(t));
-      }
+Accesses::Accesses(const TaskGraph& graph, const ArenaCells& cells, Budget& budget)
+    : of_buffer(graph.buffers.size()), boxes(graph.buffers.size()) {
+  // Of a cell the last write, and the last one through another buffer than that.
+  struct Write {
+    Instance instance;
+    int buffer = -1;
+  };
+  struct Cell {
+    Write last, other;
+  };
+  std::vector<Cell> last_writes(cells.size());
+  std::vector<bool> is_written(graph.buffers.size());
+  for (int iteration = 0; iteration < 2; ++iteration)
+    for (size_t t = 0; t < graph.tasks.size() && !budget.is_spent(); ++t)  // a task reads before it writes
+      for (bool writes : {false, true})
+        for (const Region& region : writes ? graph.tasks[t].writes : graph.tasks[t].reads) {
+          const size_t b = static_cast<size_t>(region.buffer);
+          if (graph.buffers[b].memory == Memory::constant || touches_nothing(region.box)) continue;
+          Access access{static_cast<int>(t), writes, &region.box};
+          const auto [first, end] = cells.of_buffer(region.buffer);
+          budget.spend(end - first);
+          for (int c = first; c < end; ++c) {
+            Cell& cell = last_writes[static_cast<size_t>(c)];
+            if (writes) {
+              if (cell.last.buffer != region.buffer) cell.other = cell.last;
+              cell.last = {{access.task, iteration}, region.buffer};
+            } else if (const Write& write = cell.last.buffer == region.buffer ? cell.other : cell.last;
+                       later(write.instance, access.overwrite)) {
+              access.overwrite = write.instance;
+              access.overwriter = write.buffer;
+            }
+          }
+          if (iteration == 0) {
+            is_written[b] = is_written[b] || writes;
+            continue;
+          }
+          of_buffer[b].push_back(access);
+        }
   for (size_t b = 0; b < of_buffer.size(); ++b)
-    if (graph.buffers[b].memory == Memory::exchange || !writers[b].empty()) find_boxes(of_buffer[b], boxes[b]);
+    if (graph.buffers[b].memory == Memory::exchange || is_written[b]) find_boxes(of_buffer[b], boxes[b]);
 }
 
-int64_t check_hazards(const TaskGraph& graph, const Accesses& accesses, const Clocks& clocks, Findings& findings) {
+int64_t check_hazards(const TaskGraph& graph, const Accesses& accesses, const Clocks& clocks, Budget& budget,
+                      Findings& findings) {
   struct Result {
     std::vector<Finding> findings;
     int64_t num_checked = 0;
@@ -404,7 +396,7 @@ int64_t check_hazards(const TaskGraph& graph, const Accesses& accesses, const Cl
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t b; (b = next.fetch_add(1, std::memory_order_relaxed)) < results.size();) {
-      Hazards hazards(graph, clocks, accesses, b);
+      Hazards hazards(graph, clocks, accesses, b, budget);
       hazards.check();
       results[b] = {hazards.take_findings(), hazards.num_checked()};
     }

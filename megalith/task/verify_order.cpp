@@ -5,7 +5,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "megalith/task/verify_parts.h"
@@ -13,52 +12,6 @@
 namespace megalith::task::verifier {
 
 namespace {
-
-// The tasks that write an exchange, to be found by the box that is read.
-class Writers {
- public:
-  void add(int task, const loop::Box& box) { list_.push_back({task, &box}); }
-
-  /// Sorts them along the dimension in which they differ most, so that few are looked at.
-  void sort() {
-    size_t most = 0;
-    for (size_t d = 0; d < list_.front().box->lo.size(); ++d) {
-      std::unordered_set<int64_t> begins;
-      for (const Writer& writer : list_) begins.insert(writer.box->lo[d]);
-      if (begins.size() > most) most = begins.size(), axis_ = d;
-    }
-    if (most == 0) return;  // of a number alone
-    std::sort(list_.begin(), list_.end(),
-              [&](const Writer& a, const Writer& b) { return a.box->lo[axis_] < b.box->lo[axis_]; });
-    int64_t end = 0;
-    for (Writer& writer : list_) writer.end_so_far = end = std::max(end, writer.box->hi[axis_]);
-  }
-
-  template <class Visit>
-  void visit(const loop::Box& read, Visit&& visit) const {
-    auto writer = list_.begin();
-    if (!read.lo.empty())
-      writer = std::upper_bound(list_.begin(), list_.end(), read.lo[axis_],
-                                [](int64_t begin, const Writer& w) { return begin < w.end_so_far; });
-    for (; writer != list_.end() && (read.lo.empty() || writer->box->lo[axis_] < read.hi[axis_]); ++writer)
-      if (meet(*writer->box, read)) visit(writer->task);
-  }
-
- private:
-  struct Writer {
-    int task;
-    const loop::Box* box;
-    int64_t end_so_far = 0;  // of those up to this one
-  };
-  static bool meet(const loop::Box& a, const loop::Box& b) {
-    for (size_t d = 0; d < a.lo.size(); ++d)
-      if (a.lo[d] >= b.hi[d] || b.lo[d] >= a.hi[d]) return false;
-    return true;
-  }
-
-  std::vector<Writer> list_;
-  size_t axis_ = 0;
-};
 
 // What tasks wait for without an event: the words of exchanges. One gather per buffer and box that is read, reached
 // when all tasks that write into the box have run.
@@ -69,17 +22,26 @@ struct Gathers {
   };
   std::vector<Gather> gathers;
   Lists<> waits, signals;  // per task
+  static constexpr size_t kMostSignallers = size_t{1} << 27;
 
-  explicit Gathers(const TaskGraph& graph) {
+  Gathers(const TaskGraph& graph, Budget& budget) {
     auto is_exchange = [&](const Region& region) {
       return graph.buffers[static_cast<size_t>(region.buffer)].memory == Memory::exchange &&
              !touches_nothing(region.box);
     };
+    struct Writers {
+      std::vector<int> tasks;
+      BoxIndex boxes;
+    };
     std::map<int, Writers> writers;  // by buffer
     for (size_t t = 0; t < graph.tasks.size(); ++t)
       for (const Region& region : graph.tasks[t].writes)
-        if (is_exchange(region)) writers[region.buffer].add(static_cast<int>(t), region.box);
-    for (auto& [buffer, of_buffer] : writers) of_buffer.sort();
+        if (is_exchange(region)) {
+          Writers& of_buffer = writers[region.buffer];
+          of_buffer.tasks.push_back(static_cast<int>(t));
+          of_buffer.boxes.add(region.box);
+        }
+    for (auto& [buffer, of_buffer] : writers) of_buffer.boxes.sort();
     struct Known {
       std::map<const loop::Box*, int, BoxOrder> gathers;
       const loop::Box* last = nullptr;  // most tasks read what the one before them reads
@@ -89,17 +51,20 @@ struct Gathers {
     std::vector<std::pair<int, int>> signallers;  // (task, gather)
     for (const Task& task : graph.tasks) {
       for (const Region& region : task.reads) {
-        if (!is_exchange(region)) continue;
+        if (!is_exchange(region) || budget.is_spent()) continue;
         Known& of_buffer = known[static_cast<size_t>(region.buffer)];
         if (!of_buffer.last || !(*of_buffer.last == region.box)) {
           const auto [entry, added] = of_buffer.gathers.try_emplace(&region.box, static_cast<int>(gathers.size()));
           of_buffer.last = entry->first, of_buffer.last_gather = entry->second;
           if (added) {
             gathers.push_back({region.buffer});
-            writers[region.buffer].visit(region.box, [&](int writer) {
-              signallers.emplace_back(writer, entry->second);
+            const Writers& of_box = writers[region.buffer];
+            of_box.boxes.visit(region.box, budget, 4, [&](size_t w) {
+              signallers.emplace_back(of_box.tasks[w], entry->second);
               ++gathers.back().writers;
             });
+            // What is kept of them is memory, not only time.
+            if (signallers.size() > kMostSignallers) budget.spend_all();
           }
         }
         waits.items.push_back(of_buffer.last_gather);
@@ -114,10 +79,11 @@ struct Gathers {
 
 class Simulation {
  public:
-  explicit Simulation(const TaskGraph& graph)
+  Simulation(const TaskGraph& graph, Budget& budget)
       : graph_(graph),
-        gathers_(graph),
+        gathers_(graph, budget),
         head_(graph.workers.size(), 0),
+        held_(graph.workers.size(), 0),
         arrived_(graph.events.size() + gathers_.gathers.size(), 0),
         wanted_(arrived_.size(), std::numeric_limits<int64_t>::max()),
         blocked_(arrived_.size()),
@@ -134,7 +100,7 @@ class Simulation {
   }
 
   // From a worker that is stuck to the one that would have to go on first, until one comes up again.
-  void explain(Findings& findings) const {
+  void explain(Findings& findings) {
     const size_t num_workers = graph_.workers.size();
     size_t w = 0;
     while (head_[w] == graph_.workers[w].size()) ++w;
@@ -145,7 +111,7 @@ class Simulation {
     int first_event = -1;
     do {
       const int head = graph_.workers[w][head_[w]];
-      const Open wait = open_wait(head);
+      const Open wait = open_wait(w);
       const int signaller = missing_signaller(w);
       const size_t next = worker_of(signaller);
       const int next_head = graph_.workers[next][head_[next]];
@@ -175,11 +141,12 @@ class Simulation {
     for (; head_[w] < list.size(); ++head_[w]) {
       const int t = list[head_[w]];
       const Task& task = graph_.tasks[static_cast<size_t>(t)];
-      if (const Open wait = open_wait(t); wait.count > 0) {
+      if (const Open wait = open_wait(w); wait.count > 0) {
         blocked_[wait.counter].push_back({w, wait.count});
         wanted_[wait.counter] = std::min(wanted_[wait.counter], wait.count);
         return;
       }
+      held_[w] = 0;
       order_.push_back(t);
       done_[static_cast<size_t>(t)] = true;
       auto arrive = [&](size_t counter) {
@@ -200,26 +167,33 @@ class Simulation {
     });
   }
 
-  // What a task waits for that is not there: an event or, counted on from the events, a gather. Count 0: nothing.
+  // What a worker's next task waits for that is not there: an event or, counted on from the events, a gather. Count 0:
+  // nothing. What was found there stays there, so the next look begins behind it.
   struct Open {
     size_t counter = 0;
     int64_t count = 0;
   };
-  Open open_wait(int t) const {
-    for (const Wait& wait : graph_.tasks[static_cast<size_t>(t)].waits)
-      if (wait.lag == 0 && arrived_[static_cast<size_t>(wait.event)] < wait.count)
-        return {static_cast<size_t>(wait.event), wait.count};
-    for (int gather : gathers_.waits[static_cast<size_t>(t)]) {
-      const size_t counter = graph_.events.size() + static_cast<size_t>(gather);
-      const int64_t writers = gathers_.gathers[static_cast<size_t>(gather)].writers;
-      if (arrived_[counter] < writers) return {counter, writers};
+  Open open_wait(size_t w) {
+    const int t = graph_.workers[w][head_[w]];
+    const std::vector<Wait>& waits = graph_.tasks[static_cast<size_t>(t)].waits;
+    const std::span<const int> gathers = gathers_.waits[static_cast<size_t>(t)];
+    for (size_t& held = held_[w]; held < waits.size() + gathers.size(); ++held) {
+      Open open;
+      if (held < waits.size()) {
+        const Wait& wait = waits[held];
+        if (wait.lag == 0) open = {static_cast<size_t>(wait.event), wait.count};
+      } else {
+        const auto gather = static_cast<size_t>(gathers[held - waits.size()]);
+        open = {graph_.events.size() + gather, gathers_.gathers[gather].writers};
+      }
+      if (open.count > 0 && arrived_[open.counter] < open.count) return open;
     }
     return {};
   }
 
   // A task that has not signalled what this stuck worker waits for. There is one: counts are at most arrivals.
-  int missing_signaller(size_t w) const {
-    const size_t counter = open_wait(graph_.workers[w][head_[w]]).counter, num_events = graph_.events.size();
+  int missing_signaller(size_t w) {
+    const size_t counter = open_wait(w).counter, num_events = graph_.events.size();
     for (size_t t = 0; t < graph_.tasks.size(); ++t) {
       const bool is_event = counter < num_events;
       const std::span<const int> signals = is_event ? graph_.tasks[t].signals : gathers_.signals[t];
@@ -240,6 +214,7 @@ class Simulation {
   const TaskGraph& graph_;
   const Gathers gathers_;
   std::vector<size_t> head_;      // per worker: how much of its list has run
+  std::vector<size_t> held_;      // likewise: how much of what its next task waits for was found there
   std::vector<int64_t> arrived_;  // per event, then per gather
   std::vector<int64_t> wanted_;   // likewise: the smallest count that somebody blocked waits for
   std::vector<std::vector<Blocked>> blocked_;
@@ -254,8 +229,9 @@ void join(int* clock, const int* other, size_t num_workers) {
 
 }  // namespace
 
-std::vector<int> simulate(const TaskGraph& graph, Findings& findings) {
-  Simulation simulation(graph);
+std::vector<int> simulate(const TaskGraph& graph, Budget& budget, Findings& findings) {
+  Simulation simulation(graph, budget);
+  if (budget.is_spent()) return {};
   std::vector<int> order = simulation.run();
   if (order.size() < graph.tasks.size()) simulation.explain(findings);
   return order;

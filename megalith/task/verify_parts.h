@@ -7,12 +7,12 @@
 #include <numeric>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "megalith/task/task_graph.h"
 #include "megalith/task/verify.h"
+#include "megalith/task/verify_boxes.h"
 
 namespace megalith::task::verifier {
 
@@ -72,7 +72,10 @@ void check_structure(const TaskGraph& graph, Findings& findings);
 
 /// A run of one iteration, or the cycle that stops it: the order in which the tasks ran; shorter than the graph if
 /// stuck.
-std::vector<int> simulate(const TaskGraph& graph, Findings& findings);
+std::vector<int> simulate(const TaskGraph& graph, Budget& budget, Findings& findings);
+
+/// No task reads, as another operand, what its node writes.
+void check_in_place(const TaskGraph& graph, Budget& budget, Findings& findings);
 
 /// A task in one of the two iterations that are looked at.
 struct Instance {
@@ -130,47 +133,49 @@ inline Instance instance_at(const TaskGraph& graph, int worker, int moment) {
 /// No signal of the next iteration can stand in for one of this.
 void check_overrun(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
 
+/// The arena's bytes, cut where buffers begin and end. Cells that one buffer has to itself are left out.
+class ArenaCells {
+ public:
+  ArenaCells(const TaskGraph& graph, Budget& budget);
+
+  size_t size() const { return num_cells_; }
+  struct Range {
+    int first, end;
+  };
+  /// Those of a buffer; none if it shares no byte.
+  Range of_buffer(int b) const { return ranges_[static_cast<size_t>(b)]; }
+
+ private:
+  std::vector<Range> ranges_;
+  size_t num_cells_ = 0;
+};
+
 struct Access {
   int task;
   bool writes;
   const loop::Box* box;
   int part = -1;  // the box's number among those of the buffer
+  // Of a read: the last write before it, in iteration 1, through another buffer with bytes in common, and the buffer.
+  Instance overwrite = {};
+  int overwriter = -1;
 };
 
 /// What all tasks do to each buffer but constant ones, in program order.
 struct Accesses {
   std::vector<std::vector<Access>> of_buffer;
   std::vector<std::vector<const loop::Box*>> boxes;  // per buffer, each once; none if there is no hazard
-  std::vector<std::vector<int>> writers;             // per buffer the tasks
-  std::vector<std::vector<int>> overlaps;            // per buffer the other arena buffers with bytes in common
 
-  explicit Accesses(const TaskGraph& graph);
+  Accesses(const TaskGraph& graph, const ArenaCells& cells, Budget& budget);
 };
 
 /// Accesses to the same elements of the same buffer are ordered as in the program, and no value that is read was
 /// overwritten through another buffer. Returns the number of ordered pairs looked at.
-int64_t check_hazards(const TaskGraph& graph, const Accesses& accesses, const Clocks& clocks, Findings& findings);
+int64_t check_hazards(const TaskGraph& graph, const Accesses& accesses, const Clocks& clocks, Budget& budget,
+                      Findings& findings);
 
 /// Accesses to different arena buffers with bytes in common are ordered as in the program. Returns as above.
-int64_t check_shared_bytes(const TaskGraph& graph, const Clocks& clocks, Findings& findings);
-
-/// Per buffer the other arena buffers with bytes in common.
-std::vector<std::vector<int>> find_overlaps(const TaskGraph& graph);
-
-/// Some order of boxes.
-struct BoxOrder {
-  bool operator()(const loop::Box* a, const loop::Box* b) const {
-    return std::tie(a->lo, a->hi) < std::tie(b->lo, b->hi);
-  }
-};
-
-/// "[0:1, 0:128]"
-std::string box_text(const loop::Box& box);
-inline bool touches_nothing(const loop::Box& box) {
-  for (size_t d = 0; d < box.lo.size(); ++d)
-    if (box.hi[d] <= box.lo[d]) return true;
-  return false;
-}
+int64_t check_shared_bytes(const TaskGraph& graph, const ArenaCells& cells, const Clocks& clocks, Budget& budget,
+                           Findings& findings);
 
 /// `..., and nothing orders them`, with what is true: unordered, or ordered the wrong way round.
 std::string order_text(const Clocks& clocks, int first, int iteration, int second);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "megalith/task/verify_parts.h"
@@ -10,74 +11,111 @@ namespace megalith::task::verifier {
 
 namespace {
 
+bool overlap(const Buffer& a, const Buffer& b) {
+  return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
 // Accesses to buffers with bytes in common: every access to the one before or after every access to the other.
+//
+// A cell belongs to the buffer that touched it last. Its past is what was done through buffers that it belonged to
+// before; whoever takes it over has to come after that. It is the same order that comparing every two buffers would
+// ask for: whoever stands between two visits of one buffer comes after the first and before the second.
 class SharedBytes {
  public:
-  SharedBytes(const TaskGraph& graph, const Clocks& clocks, Findings& findings)
+  SharedBytes(const TaskGraph& graph, const ArenaCells& cells, const Clocks& clocks, Budget& budget, Findings& findings)
       : graph_(graph),
         clocks_(clocks),
+        budget_(budget),
         findings_(findings),
-        overlaps_(find_overlaps(graph)),
+        arena_(cells),
+        cells_(cells.size()),
         buffers_(graph.buffers.size()) {
     for (const Task& task : graph.tasks) {
       for (bool writes : {false, true})
         for (const Region& region : writes ? task.writes : task.reads)
-          if (!overlaps_[static_cast<size_t>(region.buffer)].empty() && !touches_nothing(region.box))
-            touches_.items.push_back({region.buffer, writes});
+          if (shares(region.buffer) && !touches_nothing(region.box)) touches_.items.push_back({region.buffer, writes});
       touches_.end_list();
     }
-    for (size_t b = 0; b < overlaps_.size(); ++b)
-      if (!overlaps_[b].empty())
-        for (std::vector<int> Shared::*moments :
-             {&Shared::writes, &Shared::all, &Shared::others_writes, &Shared::others_all})
-          (buffers_[b].*moments).assign(clocks.num_workers(), 0);
+    constexpr size_t kMostMoments = size_t{1} << 27;
+    if (clocks.num_workers() * cells_.size() > kMostMoments)
+      budget.spend_all();
+    else
+      for (Cell& cell : cells_) cell.past.resize(clocks.num_workers());
   }
 
   int64_t check() {
     for (int iteration = 0; iteration < 2; ++iteration)
-      for (size_t t = 0; t < graph_.tasks.size() && !findings_.full(); ++t) {
+      for (size_t t = 0; t < graph_.tasks.size() && !findings_.full() && !budget_.is_spent(); ++t) {
         const int task = static_cast<int>(t);
         if (iteration == 0) check_itself(task);
-        if (iteration == 1) visit(task, [&](int b, bool writes) { check_before(task, b, writes); });
-        visit(task, [&](int b, bool writes) { remember(b, writes, task, iteration); });
+        // One touch after the other: the task's next may take over what this one had.
+        visit(task, [&](int b, bool writes) {
+          take_over(b);
+          if (iteration == 1) check_before(task, b, writes);
+          remember(b, writes, task, iteration);
+        });
       }
     return num_checked_;
   }
 
  private:
-  // What was done to a buffer so far, and, unless one of them was touched since, to all that share its bytes.
-  struct Shared {
-    std::vector<int> writes, all, others_writes, others_all;  // moments, per worker
-    bool is_known = true;                                     // what others did
-    bool is_told = false;  // the others know that they have to look at this one again
+  // Moments, per worker: the last write, the last access.
+  struct Done {
+    std::vector<int> writes, all;
+
+    void resize(size_t num_workers) {
+      writes.assign(num_workers, 0);
+      all.assign(num_workers, 0);
+    }
+    void join(const Done& other) {
+      for (size_t w = 0; w < all.size(); ++w) {
+        writes[w] = std::max(writes[w], other.writes[w]);
+        all[w] = std::max(all[w], other.all[w]);
+      }
+    }
   };
+  struct Cell {
+    int owner = -1;
+    Done past;
+  };
+  struct Shared {
+    Done own, others;       // there while it has a cell
+    bool is_owner = false;  // of all its cells; then `others` is their past
+    int num_owned = 0;
+  };
+
+  bool shares(int b) const { return arena_.of_buffer(b).first < arena_.of_buffer(b).end; }
+
+  void take_over(int b) {
+    Shared& shared = buffers_[static_cast<size_t>(b)];
+    if (shared.is_owner) return;
+    const auto [first, end] = arena_.of_buffer(b);
+    budget_.spend((end - first) * static_cast<int64_t>(clocks_.num_workers() / 4 + 1));
+    if (shared.num_owned == 0)
+      for (Done* done : {&shared.own, &shared.others}) done->resize(clocks_.num_workers());
+    for (int c = first; c < end; ++c) {
+      Cell& cell = cells_[static_cast<size_t>(c)];
+      if (cell.owner != b) give_up(cell);
+      cell.owner = b;
+      shared.others.join(cell.past);
+    }
+    shared.num_owned = end - first;
+    shared.is_owner = true;
+  }
+  void give_up(Cell& cell) {
+    if (cell.owner < 0) return;
+    Shared& before = buffers_[static_cast<size_t>(cell.owner)];
+    cell.past.join(before.own);
+    before.is_owner = false;
+    if (--before.num_owned == 0) before = {};
+  }
 
   void remember(int b, bool writes, int task, int iteration) {
     Shared& shared = buffers_[static_cast<size_t>(b)];
     const size_t w = static_cast<size_t>(clocks_.worker(task));
     const int moment = clocks_.moment(task, iteration);
-    shared.all[w] = std::max(shared.all[w], moment);
-    if (writes) shared.writes[w] = std::max(shared.writes[w], moment);
-    if (shared.is_told) return;
-    shared.is_told = true;
-    for (int other : overlaps_[static_cast<size_t>(b)]) buffers_[static_cast<size_t>(other)].is_known = false;
-  }
-
-  // Of the buffers that share bytes with b.
-  Moments moments_of_others(int b, bool writes_only) {
-    Shared& shared = buffers_[static_cast<size_t>(b)];
-    if (!shared.is_known) {
-      shared.is_known = true;
-      for (int o : overlaps_[static_cast<size_t>(b)]) {
-        Shared& other = buffers_[static_cast<size_t>(o)];
-        other.is_told = false;
-        for (size_t w = 0; w < other.all.size(); ++w) {
-          shared.others_all[w] = std::max(shared.others_all[w], other.all[w]);
-          shared.others_writes[w] = std::max(shared.others_writes[w], other.writes[w]);
-        }
-      }
-    }
-    return writes_only ? shared.others_writes : shared.others_all;
+    shared.own.all[w] = std::max(shared.own.all[w], moment);
+    if (writes) shared.own.writes[w] = std::max(shared.own.writes[w], moment);
   }
 
   template <class Visit>
@@ -86,7 +124,8 @@ class SharedBytes {
   }
 
   void check_before(int t, int b, bool writes) {
-    const Moments before = moments_of_others(b, !writes);
+    Done& others = buffers_[static_cast<size_t>(b)].others;
+    const Moments before = writes ? others.all : others.writes;
     num_checked_ += static_cast<int64_t>(before.size());
     const int w = clocks_.late_worker(before, t);
     if (w < 0) return;
@@ -102,24 +141,24 @@ class SharedBytes {
 
   // One task at once in two buffers that share bytes: its own reads and writes have no order.
   void check_itself(int t) {
-    visit(t, [&](int a, bool a_writes) {
-      visit(t, [&](int b, bool b_writes) {
-        const std::vector<int>& overlaps = overlaps_[static_cast<size_t>(a)];
-        if (a >= b || (!a_writes && !b_writes) || std::find(overlaps.begin(), overlaps.end(), b) == overlaps.end())
-          return;
-        findings_.add(FindingKind::unordered, {t}, -1, a,
-                      fmt::format("task \"{}\" touches buffers \"{}\" and \"{}\", which share bytes of the arena {}",
-                                  name(t), buffer(a).name, buffer(b).name, bytes_text(a, b)));
-      });
-    });
+    const auto touches = touches_[static_cast<size_t>(t)];
+    budget_.spend(static_cast<int64_t>(touches.size() * touches.size()));
+    for (const Touch& a : touches)
+      for (const Touch& b : touches) {
+        if (budget_.is_spent()) return;
+        if (a.buffer >= b.buffer || (!a.writes && !b.writes) || !overlap(buffer(a.buffer), buffer(b.buffer))) continue;
+        findings_.add(
+            FindingKind::unordered, {t}, -1, a.buffer,
+            fmt::format("task \"{}\" touches buffers \"{}\" and \"{}\", which share bytes of the arena {}", name(t),
+                        buffer(a.buffer).name, buffer(b.buffer).name, bytes_text(a.buffer, b.buffer)));
+      }
   }
 
   // The buffer through which `t` touches bytes of b.
   int shared_with(int t, int b, bool any) const {
     int found = b;
     visit(t, [&](int other, bool writes) {
-      const std::vector<int>& overlaps = overlaps_[static_cast<size_t>(b)];
-      if ((any || writes) && std::find(overlaps.begin(), overlaps.end(), other) != overlaps.end()) found = other;
+      if ((any || writes) && other != b && overlap(buffer(other), buffer(b))) found = other;
     });
     return found;
   }
@@ -133,38 +172,57 @@ class SharedBytes {
 
   const TaskGraph& graph_;
   const Clocks& clocks_;
+  Budget& budget_;
   Findings& findings_;
-  const std::vector<std::vector<int>> overlaps_;
+  const ArenaCells& arena_;
   // What each task does to buffers that share bytes: looked up once and walked often.
   struct Touch {
     int buffer;
     bool writes;
   };
   Lists<Touch> touches_;
+  std::vector<Cell> cells_;
   std::vector<Shared> buffers_;
   int64_t num_checked_ = 0;
 };
 
 }  // namespace
 
-std::vector<std::vector<int>> find_overlaps(const TaskGraph& graph) {
-  std::vector<std::vector<int>> overlaps(graph.buffers.size());
-  std::vector<int> arena;
-  for (size_t b = 0; b < graph.buffers.size(); ++b)
-    if (graph.buffers[b].memory == Memory::arena && graph.buffers[b].bytes > 0) arena.push_back(static_cast<int>(b));
-  auto at = [&](int b) -> const Buffer& { return graph.buffers[static_cast<size_t>(b)]; };
-  std::sort(arena.begin(), arena.end(), [&](int a, int b) { return at(a).offset < at(b).offset; });
-  for (size_t i = 0; i < arena.size(); ++i)
-    for (size_t j = i + 1; j < arena.size() && at(arena[j]).offset < at(arena[i]).offset + at(arena[i]).bytes; ++j) {
-      overlaps[static_cast<size_t>(arena[i])].push_back(arena[j]);
-      overlaps[static_cast<size_t>(arena[j])].push_back(arena[i]);
+ArenaCells::ArenaCells(const TaskGraph& graph, Budget& budget) : ranges_(graph.buffers.size(), {0, 0}) {
+  std::vector<int64_t> cuts;
+  const auto is_there = [](const Buffer& buffer) { return buffer.memory == Memory::arena && buffer.bytes > 0; };
+  for (const Buffer& buffer : graph.buffers)
+    if (is_there(buffer)) cuts.push_back(buffer.offset), cuts.push_back(buffer.offset + buffer.bytes);
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  const auto cut_at = [&](int64_t byte) {
+    return static_cast<size_t>(std::lower_bound(cuts.begin(), cuts.end(), byte) - cuts.begin());
+  };
+  std::vector<int> changes(cuts.size() + 1, 0);  // in how many buffers lie in a cell
+  int64_t num_visits = 0;
+  for (const Buffer& buffer : graph.buffers)
+    if (is_there(buffer)) {
+      const size_t first = cut_at(buffer.offset), end = cut_at(buffer.offset + buffer.bytes);
+      ++changes[first], --changes[end];
+      num_visits += static_cast<int64_t>(end - first);
     }
-  for (std::vector<int>& list : overlaps) std::sort(list.begin(), list.end());
-  return overlaps;
+  budget.spend(num_visits);
+  // Shared cells in order; of each cut how many there are before it.
+  std::vector<int> shared_before(cuts.size() + 1, 0);
+  int depth = 0;
+  for (size_t c = 0; c < cuts.size(); ++c) {
+    depth += changes[c];
+    shared_before[c + 1] = shared_before[c] + (depth > 1 ? 1 : 0);
+  }
+  for (size_t b = 0; b < ranges_.size(); ++b)
+    if (const Buffer& buffer = graph.buffers[b]; is_there(buffer))
+      ranges_[b] = {shared_before[cut_at(buffer.offset)], shared_before[cut_at(buffer.offset + buffer.bytes)]};
+  num_cells_ = static_cast<size_t>(shared_before.back());
 }
 
-int64_t check_shared_bytes(const TaskGraph& graph, const Clocks& clocks, Findings& findings) {
-  return SharedBytes(graph, clocks, findings).check();
+int64_t check_shared_bytes(const TaskGraph& graph, const ArenaCells& cells, const Clocks& clocks, Budget& budget,
+                           Findings& findings) {
+  return SharedBytes(graph, cells, clocks, budget, findings).check();
 }
 
 }  // namespace megalith::task::verifier

@@ -14,6 +14,9 @@ namespace megalith::task::verifier {
 
 namespace {
 
+// More than any machine has. Clocks have an element for each, of every task.
+constexpr size_t kMostWorkers = 1024;
+
 class Structure {
  public:
   Structure(const TaskGraph& graph, Findings& findings) : graph_(graph), findings_(findings) {}
@@ -171,6 +174,8 @@ class Structure {
 
   void check_workers() {
     if (graph_.workers.empty()) add({}, -1, -1, "there are no workers");
+    if (graph_.workers.size() > kMostWorkers)
+      add({}, -1, -1, "there are {} workers, want at most {}", graph_.workers.size(), kMostWorkers);
     std::vector<int> found_in(graph_.tasks.size(), -1);
     for (size_t w = 0; w < graph_.workers.size(); ++w)
       for (int t : graph_.workers[w]) {

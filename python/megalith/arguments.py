@@ -88,11 +88,11 @@ def flag(where: str, name: str, value: Any) -> bool:
 def text(where: str, name: str, value: Any) -> str:
     """A text that UTF-8 can write: halves of surrogate pairs, as of undecodable file names, are none."""
     if not isinstance(value, str):
-        raise UserError(f"[{where}] {name} is {shown(value)}, want a text")
+        raise UserError(f"[{where}] {name} is {shown(value)}, want a string")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"[{where}] {name} has half of a surrogate pair at {error.start}, which is no text") from None
+        raise UserError(f"[{where}] {name} has half of a surrogate pair at {error.start}, which is no UTF-8") from None
     return value
 
 

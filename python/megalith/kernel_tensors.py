@@ -177,7 +177,7 @@ class KernelTensors:
                 )
             if part.dims[0] % groups != 0:
                 raise UserError(
-                    f'[{what}] "{name}": the {part.dims[0]} rows of "{part.name}" cannot be dealt in {groups} groups'
+                    f'[{what}] "{name}": the {part.dims[0]} rows of "{part.name}" do not divide into {groups} groups'
                 )
         storage = Storage(name, inputs[0].dtype, None)
         storage.parts = list(inputs)

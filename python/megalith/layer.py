@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from megalith import partition
 from megalith._megalith import UserError
-from megalith.dtensor import DTensor
+from megalith.dtensor import DTensor, Storage
 from megalith.partition import Axis, columns_of, rows_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Layer:
         self.kernel = kernel
         self.kind = kind
         self.grid_dim = grid_dim
+        self._read: List[Storage] = []  # what the layer itself reads
         kernel._check_building(kind)
         self.name = f"{kind}_{kernel._num_layers}"
         kernel._num_layers += 1
@@ -111,6 +112,7 @@ class Layer:
         """Checks that there is something to read."""
         for tensor in tensors:
             storage = tensor._storage
+            self._read.append(storage)
             if storage.memory is None and not storage.parts and storage.writer is None:
                 raise UserError(
                     f'[{self.kind}] "{tensor.name}" is read before any layer writes it: call the layer that makes it '
@@ -133,7 +135,7 @@ class Layer:
                 raise UserError(
                     f'[{self.kind}] the tensor "{tensor.name}" is read-only, but this layer writes it: attach a copy'
                 )
-            if fresh and storage.writer is not None and not storage.is_read:
+            if fresh and storage.writer is not None and not storage.is_read and storage not in self._read:
                 raise UserError(
                     f'[{self.kind}] "{tensor.name}" was written by {storage.writer} and read by nobody since: '
                     "two layers "

@@ -1,4 +1,4 @@
-"""A model's folder, compiled and loaded: text and tokens out of it."""
+"""A model's folder, compiled and loaded: prompts in, text and tokens out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Piece(str):
         return piece
 
 
-_TEXT_OR_IDS = "a text or a list of token ids"
+_TEXT_OR_IDS = "a string or a list of token ids"
 
 
 def _is_text(prompt: Any) -> bool:
@@ -104,15 +104,19 @@ class Model:
         presence_penalty: float = 0.0,
         frequency_penalty: float = 0.0,
         seed: int = 0,
+        stop: Union[None, str, Sequence[str]] = None,
         ignore_stop_tokens: bool = False,
+        show_special: bool = False,
         stream: bool = False,
     ) -> Any:
-        """Goes on from a prompt: a text, or token ids; or from a list of such, as one batch.
+        """Continues a prompt, a string or token ids; or a list of such, as one batch.
 
         Gives a Generation, or a list of them for a list. With ``stream``: an iterator of pieces of text as they are
         made (Piece: a str with ``.token`` and ``.request``); leaving it early ends the generation. Temperature 0 takes
-        the likeliest token. The same seed makes the same text. UserError for an empty or too long prompt, a token that
-        the vocabulary does not have, more prompts than ``max_batch``.
+        the likeliest token. ``max_new_tokens`` and ``top_k`` of -1 are no limit. The same seed makes the same text.
+        ``stop``: texts that end one, before they come; None: those of generation_config.json. ``show_special``: special
+        tokens are part of the text. UserError for an empty or too long prompt, a token that the vocabulary does not
+        have, more prompts than ``max_batch``.
         """
         prompts, is_list = self._prompts(prompt)
         sampling = _megalith.Sampling()
@@ -125,11 +129,14 @@ class Model:
             ("frequency_penalty", frequency_penalty),
         ):
             setattr(sampling, name, arguments.real("generate", name, value))
-        sampling.top_k = arguments.whole("generate", "top_k", top_k)
+        sampling.top_k = max(arguments.whole("generate", "top_k", top_k, -1), 0)
         seed = arguments.whole("generate", "seed", seed, 0, 2**64 - 1)
         max_new_tokens = arguments.whole("generate", "max_new_tokens", max_new_tokens)
+        if max_new_tokens == -1:
+            max_new_tokens = self.max_seq_len
         ignore_stop_tokens = arguments.flag("generate", "ignore_stop_tokens", ignore_stop_tokens)
         stream = arguments.flag("generate", "stream", stream)
+        show_special = arguments.flag("generate", "show_special", show_special)
         requests = []
         for i, ids in enumerate(prompts):
             request = _megalith.Request()
@@ -139,32 +146,65 @@ class Model:
             request.sampling = sampling
             request.ignore_stop_tokens = ignore_stop_tokens
             requests.append(request)
+        texts = self._texts(len(requests), stop, ignore_stop_tokens, show_special)
         made = _megalith.TokenStream(self._engine, requests, is_stream=stream)
         if stream:
-            return self._stream(made, len(requests))
+            return self._stream(made, len(requests), texts)
         tokens: List[List[int]] = [[] for _ in requests]
         reasons = ["none"] * len(requests)
+        pieces: List[List[str]] = [[] for _ in requests]
+        running = len(requests)
         with made:
             for r, token, finished, reason in iter(made.next, None):
+                running -= finished
+                if texts and texts[r].is_over:  # by a stop string: it goes on unseen until all have ended
+                    continue
                 if finished:
                     reasons[r] = reason
                 else:
                     tokens[r].append(token)
-        results = [
-            Generation(self.tokenizer.decode(ids) if self.tokenizer else "", ids, reason)
-            for ids, reason in zip(tokens, reasons)
-        ]
+                if texts:
+                    pieces[r].append(texts[r].finish() if finished else texts[r].push(token))
+                    if texts[r].is_stopped:
+                        reasons[r] = "stop"
+                    if running and all(text.is_over for text in texts):
+                        break
+        results = [Generation("".join(text), ids, reason) for text, ids, reason in zip(pieces, tokens, reasons)]
         return results if is_list else results[0]
 
-    def _stream(self, tokens: _megalith.TokenStream, num_requests: int) -> Iterator[Piece]:
-        decoders = [_megalith.StreamDecoder(self.tokenizer) for _ in range(num_requests)] if self.tokenizer else None
+    def _texts(self, count: int, stop: Any, ignore_stop_tokens: bool, show_special: bool) -> List[_megalith.TextStream]:
+        """A text for each request; none if there is no tokenizer."""
+        if stop is None:
+            stops = [] if ignore_stop_tokens or not self.tokenizer else _megalith.stop_strings(self.folder)
+        elif isinstance(stop, (str, bytes)) or not hasattr(stop, "__iter__"):
+            stops = [arguments.text("generate", "stop", stop)]
+        else:
+            stops = [arguments.text("generate", "a stop string", text) for text in stop]
+        if not self.tokenizer:
+            if stops:
+                self._need_tokenizer("generate")
+            return []
+        stop_tokens = [] if ignore_stop_tokens else self._engine.stop_tokens
+        return [
+            _megalith.TextStream(self.tokenizer, stops=stops, stop_tokens=stop_tokens, show_special=show_special)
+            for _ in range(count)
+        ]
+
+    def _stream(
+        self, tokens: _megalith.TokenStream, running: int, texts: List[_megalith.TextStream]
+    ) -> Iterator[Piece]:
         with tokens:
             for request, token, finished, _ in iter(tokens.next, None):
+                running -= finished
                 text = ""
-                if decoders:
-                    text = decoders[request].finish() if finished else decoders[request].push(token)
+                if texts:
+                    if texts[request].is_over:  # by a stop string: it goes on unseen until all have ended
+                        continue
+                    text = texts[request].finish() if finished else texts[request].push(token)
                 if not finished or text:
                     yield Piece(text, token, request)
+                if running and texts and all(text.is_over for text in texts):
+                    return
 
     def logits(self, prompt: Prompt) -> Any:
         """The logits behind the last token of a prompt: a numpy array, f32 (vocabulary,)."""
@@ -257,10 +297,10 @@ def load(
     """Compiles and loads a Hugging Face folder: config.json, safetensors, tokenizer.json.
 
     ``target``: "cpu" or "cuda". ``num_workers``: threads or multiprocessors (0: all). ``max_seq_len``: tokens of the
-    longest text (0: the model's, at most 4096). ``max_batch``: prompts at a time. ``max_batched_tokens``: tokens worked
-    on at a time (0: chosen). ``page_size``: positions a page of the cache. ``quantization``: None, "int8" or "int8:N".
-    ``load_format``: "auto", or "dummy" for random weights. UserError for a folder that does not hold such a model,
-    SystemError if memory, compiler or GPU are wanting.
+    longest sequence (0: the model's, at most 4096). ``max_batch``: prompts at a time. ``max_batched_tokens``: tokens
+    worked on at a time (0: chosen). -1 is the same as 0. ``page_size``: positions a page of the cache.
+    ``quantization``: None, "int8" or "int8:N". ``load_format``: "auto", or "dummy" for random weights. UserError for a
+    folder that does not hold such a model, SystemError if memory, compiler or GPU are wanting.
     """
     try:
         path = arguments.text("load", "the folder", os.fsdecode(folder))
@@ -271,16 +311,18 @@ def load(
     target = arguments.text("load", "target", target)
     if not isinstance(load_format, str) or load_format not in ("auto", "dummy"):
         raise UserError(f"[load] load_format is {arguments.shown(load_format)}, want auto or dummy")
+    has_tokenizer = os.path.exists(os.path.join(path, "tokenizer.json"))
+    tokenizer = _megalith.Tokenizer.open(path) if has_tokenizer else None
     engine = _megalith.Engine(
         path,
         target=target,
-        num_workers=arguments.whole("load", "num_workers", num_workers, 0),
-        max_seq_len=arguments.whole("load", "max_seq_len", max_seq_len, 0),
+        num_workers=max(arguments.whole("load", "num_workers", num_workers, -1), 0),
+        max_seq_len=max(arguments.whole("load", "max_seq_len", max_seq_len, -1), 0),
         max_batch=arguments.whole("load", "max_batch", max_batch, 1),
-        max_batched_tokens=arguments.whole("load", "max_batched_tokens", max_batched_tokens, 0),
+        max_batched_tokens=max(arguments.whole("load", "max_batched_tokens", max_batched_tokens, -1), 0),
         page_size=arguments.whole("load", "page_size", page_size, 1),
         quant_columns=_quant_columns(quantization),
         dummy=load_format == "dummy",
+        end_token=tokenizer.end_token if tokenizer else None,
     )
-    has_tokenizer = os.path.exists(os.path.join(path, "tokenizer.json"))
-    return Model(path, target, engine, _megalith.Tokenizer.open(path) if has_tokenizer else None)
+    return Model(path, target, engine, tokenizer)

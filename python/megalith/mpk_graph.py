@@ -26,8 +26,7 @@ def save(where: str, output_dir: Any, compiled: _megalith.CompiledKernel) -> Non
         folder = os.fsdecode(output_dir)
         os.makedirs(folder, exist_ok=True)
         for name, text in _files(compiled).items():
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(text)
+            _megalith.write_file(os.path.join(folder, name), text)
     except Exception as error:  # of the system, and of what is no path or has a NUL
         raise UserError(f"[{where}] output_dir {shown(output_dir)} cannot be written to: {error}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -264,9 +265,10 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
 
         In the modes "offline", "online" and "online_multi_turn" it goes on from token to token: each request of
         ``tokens`` begins at ``step`` with the rest of its prompt, and ends with ``eos_token_id`` or at max_seq_length;
-        then ``tokens[r, :step[r] + 1]`` is its text. As many requests as max_num_batched_requests work at a time, the
-        others follow. In the modes "onepass" and "online_notoken", and in test mode, it runs the layers once, on what
-        the meta tensors say now. What torch's current stream, or ``default_stream``, was given before is done first.
+        then ``tokens[r, :step[r] + 1]`` is its sequence. As many requests as max_num_batched_requests work at a time,
+        the others follow. In the modes "onepass" and "online_notoken", and in test mode, it runs the layers once, on
+        what the meta tensors say now. What torch's current stream, or ``default_stream``, was given before is done
+        first.
         """
         if kwargs:
             raise UserError(f"[__call__] there is no option {min(kwargs)!r}; there is default_stream")
@@ -299,9 +301,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
     def _write_profile(self, ending: str, text: str) -> None:
         path = f"{self.trace_name or 'mirage_0'}{ending}"
         try:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        except (OSError, ValueError) as error:  # ValueError: a NUL in it
+            _megalith.write_file(os.fspath(path), text)
+        except (_megalith.SystemError, TypeError, ValueError) as error:
             raise UserError(f'[trace_name] the trace cannot be written to "{path}": {error}') from None
 
     def read(self, tensor: DTensor) -> Any:

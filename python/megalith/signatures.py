@@ -17,8 +17,8 @@ from megalith.arguments import shown
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _LONGEST = 2**20  # range that is taken for a list
-_WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
-_MANY = {"str": "texts", "int": "whole numbers", "float": "numbers"}
+_WORDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
+_MANY = {"str": "strings", "int": "whole numbers", "float": "numbers"}
 
 
 def _name(annotation: ast.expr) -> str:

@@ -86,7 +86,7 @@ class TensorMemory:
 
 
 class DeviceTensor:
-    """A tensor on the GPU, for whoever has no library that owns one. ``numpy()`` copies it back.
+    """A tensor on the GPU, for scripts without a library that owns one. ``numpy()`` copies it back.
 
     ``megalith.to_device(array)`` makes one. It is attached like any other tensor.
     """

@@ -120,7 +120,7 @@ class TokenLoop:
         if tokens.num_dims != 2 or tokens.dims[0] != requests or tokens.dims[1] < kernel.max_seq_length:
             raise UserError(
                 f'[PersistentKernel] the meta tensor "tokens" is {list(tokens.dims)}, want [{requests}, '
-                f"{kernel.max_seq_length}]: a text of max_seq_length tokens for each entry of prompt_lengths"
+                f"{kernel.max_seq_length}]: a sequence of max_seq_length tokens for each entry of prompt_lengths"
             )
         pages = slots * self.pages_per_slot
         have = min(kernel.max_num_pages, tensors["paged_kv_indices_buffer"].num_elements)

@@ -6,7 +6,9 @@
 
 #include "megalith/base/dtype.h"
 #include "megalith/base/error.h"
+#include "megalith/base/file.h"
 #include "megalith/base/format.h"
+#include "megalith/base/interruption.h"
 #include "megalith/base/turn.h"
 #include "megalith/runtime/launcher.h"
 #include "megalith/runtime/topology.h"
@@ -53,6 +55,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     PyErr_SetString(exceptions.user, error.what());
   } catch (const SystemError& error) { PyErr_SetString(exceptions.system, error.what()); } catch (const Error& error) {
     PyErr_SetString(exceptions.error, error.what());
+  } catch (const std::system_error& error) {  // the standard library's: a thread that cannot be started
+    PyErr_SetString(exceptions.system, system_error(error).what());
   } catch (const std::bad_alloc&) {
     PyErr_SetString(exceptions.system, no_memory().c_str());
   } catch (const std::length_error&) {  // of a container that was to be larger than memory can be
@@ -106,6 +110,18 @@ void bind_base(nb::module_& module) {
   module.def(
       "dtype_bytes", [](const std::string& name) { return dtype_bytes(dtype_parse(name)); }, nb::arg("dtype"),
       "Bytes of one element of \"bf16\", \"f16\", \"f32\", \"i8\", \"i32\" or \"i64\".");
+  module.def(
+      "write_file",
+      [](const nb::object& path, const std::string& text) {
+        PyObject* bytes = nullptr;  // a name need not be UTF-8
+        if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) throw nb::python_error();
+        const auto name = nb::steal<nb::bytes>(bytes);
+        file_write_atomic({name.c_str(), name.size()}, text);
+      },
+      nb::arg("path"), nb::arg("text"),
+      "Writes a file such that a reader sees the old one or the new one, never a part. A link that another user has "
+      "put "
+      "in its place is not followed. SystemError if that fails.");
 }
 
 }  // namespace megalith::python

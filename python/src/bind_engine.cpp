@@ -7,7 +7,9 @@
 
 #include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
+#include "megalith/engine/text_stream.h"
 #include "megalith/engine/token_stream.h"
+#include "megalith/model/tokenizer.h"
 #include "python/src/bind.h"
 #include "python/src/interpreter.h"
 
@@ -77,7 +79,8 @@ struct Tokens {
 };
 
 void bind_requests(nb::module_& module) {
-  nb::class_<engine::Sampling>(module, "Sampling", "How a text goes on; temperature 0 takes the likeliest token.")
+  nb::class_<engine::Sampling>(module, "Sampling",
+                               "How tokens are chosen; temperature 0: greedy, the token with the largest logit.")
       .def(nb::init<>())
       .def_rw("temperature", &engine::Sampling::temperature)
       .def_rw("top_p", &engine::Sampling::top_p)
@@ -105,20 +108,42 @@ void bind_stream(nb::module_& module) {
       .def("next", &Tokens::next, "(request, token, whether it has finished, and why); None when all have.");
 }
 
+void bind_text(nb::module_& module) {
+  using engine::TextStream;
+  nb::class_<TextStream>(module, "TextStream", "The text of a request as it is made: tokens in, what may be shown out.")
+      .def(
+          "__init__",
+          [](TextStream* self, const Tokenizer& tokenizer, std::vector<std::string> stops, std::vector<int> stop_tokens,
+             bool show_special) {
+            new (self) TextStream(&tokenizer, {std::move(stops), std::move(stop_tokens), show_special});
+          },
+          "tokenizer"_a, nb::kw_only(), "stops"_a, "stop_tokens"_a, "show_special"_a, nb::keep_alive<1, 2>())
+      .def("push", &TextStream::push, "token"_a, "What this token completes, as far as it may be shown.")
+      .def("finish", &TextStream::finish, "What was held back.")
+      .def_prop_ro("is_over", &TextStream::is_over, "The request has ended, or its text has by a stop string.")
+      .def_prop_ro("is_stopped", &TextStream::is_stopped, "Its text has, by a stop string.");
+  module.def(
+      "stop_strings", [](const std::string& folder) { return generation_config_read(folder).stop_strings; }, "folder"_a,
+      "What ends a text, as the model's generation_config.json has it.");
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
   bind_requests(module);
+  bind_text(module);
 
   nb::class_<Engine>(module, "Engine", "A model's folder, compiled and loaded.")
       .def(
           "__init__",
           [](Engine* self, const std::string& folder, const std::string& target, int num_workers, int64_t max_seq_len,
-             int64_t max_batch, int64_t max_batched_tokens, int64_t page_size, int64_t quant_columns, bool dummy) {
+             int64_t max_batch, int64_t max_batched_tokens, int64_t page_size, int64_t quant_columns, bool dummy,
+             std::optional<int> end_token) {
             engine::EngineOptions options;
             options.target = target;
             options.num_workers = num_workers;
             options.dummy_weights = dummy;
+            options.end_token = end_token;
             options.decoder.max_seq_len = max_seq_len;
             options.decoder.max_requests = max_batch;
             options.decoder.max_rows = max_batched_tokens;
@@ -128,9 +153,10 @@ void bind_engine(nb::module_& module) {
             new (self) Engine(folder, options);
           },
           "folder"_a, nb::kw_only(), "target"_a, "num_workers"_a, "max_seq_len"_a, "max_batch"_a,
-          "max_batched_tokens"_a, "page_size"_a, "quant_columns"_a, "dummy"_a)
+          "max_batched_tokens"_a, "page_size"_a, "quant_columns"_a, "dummy"_a, "end_token"_a = nb::none())
       .def("logits", &logits, "prompt"_a, "address"_a,
            "Copies the logits behind a prompt, f32 [vocab_size], to memory.")
+      .def_prop_ro("stop_tokens", &Engine::stop_tokens, "Ids of the tokens that end a text.")
       .def_prop_ro("graph", &Engine::graph, nb::rv_policy::reference_internal)
       .def_prop_ro("kernel", &Engine::kernel, nb::rv_policy::reference_internal)
       .def_prop_ro("num_workers", &Engine::num_workers)

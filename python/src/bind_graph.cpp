@@ -88,7 +88,7 @@ void bind_graph(nb::module_& module) {
           "__init__",
           [](Graph* self, nb::handle name, nb::handle registry) {
             auto operators = argument<std::shared_ptr<Registry>>("Graph", "registry", registry, "a Registry or None");
-            const auto text = argument<std::string>("Graph", "name", name, "a text");
+            const auto text = argument<std::string>("Graph", "name", name, "a string");
             new (self) Graph(operators ? std::move(operators) : shared_registry(), text);
           },
           "name"_a.none() = "graph", nb::kw_only(), "registry"_a = nb::none(),

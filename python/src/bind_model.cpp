@@ -35,6 +35,7 @@ void bind_model(nb::module_& module) {
           "token_id", [](const Tokenizer& tokenizer, const std::string& name) { return tokenizer.token_id(name); },
           "name"_a)
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
+      .def_prop_ro("end_token", &Tokenizer::end_token, "The id of the one that ends a text, if the files name it.")
       .def("__repr__",
            [](const Tokenizer& tokenizer) { return fmt::format("<tokenizer of {} tokens>", tokenizer.vocab_size()); });
 

@@ -1,10 +1,13 @@
 #include "megalith/base/file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -112,6 +115,82 @@ TEST(File, ALinkThatLeadsNowhereIsSaidToBeOne) {
   EXPECT_TRUE(file_is_named(folder / "a"));
   EXPECT_EQ(message_of<SystemError>([&] { file_read(folder / "a"); }),
             "cannot open " + folder.path + "/a: it is a link to gone, which is not there");
+}
+
+// Whoever can foresee the name of a temporary file puts a link there.
+TEST(File, LinksAtTheNamesOfTemporariesAreNotFollowed) {
+  TemporaryFolder folder;
+  file_write_atomic(folder / "victim", "mine");
+  for (int serial = 0; serial < 2000; ++serial)
+    for (const std::string name : {"a.tmp.", "a.part.", ".a."})
+      fs::create_symlink(folder / "victim", fmt::format("{}/{}{}.{}", folder.path, name, ::getpid(), serial));
+  for (int i = 0; i < 10; ++i) file_write_atomic(folder / "a", "theirs");
+  file_check_writable(folder / "b");
+  EXPECT_EQ(file_read(folder / "victim"), "mine");
+  EXPECT_EQ(file_read(folder / "a"), "theirs");
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder / "a")));
+}
+
+TEST(File, ALinkThatSomebodyElseHasPutWhereAllMayWriteIsNotFollowed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "[SKIP] only root can make a link of another user";
+  TemporaryFolder folder;
+  for (const mode_t mode : {01777, 0777, 0775}) {
+    file_write_atomic(folder / "victim", "mine");
+    fs::remove_all(folder / "shared");
+    directory_create(folder / "shared");
+    ASSERT_EQ(::chmod((folder / "shared").c_str(), mode), 0);
+    fs::create_symlink(folder / "victim", folder / "shared/out");
+    ASSERT_EQ(::lchown((folder / "shared/out").c_str(), 12345, 12345), 0);
+    const std::string out = folder / "shared/out";
+    for (const auto& write :
+         std::vector<std::function<void()>>{[&] { file_write_atomic(out, "theirs"); },
+                                            [&] { file_check_writable(out); }, [&] { ::close(file_open_append(out)); }})
+      EXPECT_EQ(message_of<SystemError>(write),
+                "cannot write " + out + ": " + out +
+                    " is a link that user 12345 has put there; remove it, or write elsewhere");
+    EXPECT_EQ(file_read(folder / "victim"), "mine");
+    // One of our own is, and so is one in a folder into which only its owner writes.
+    ASSERT_EQ(::lchown(out.c_str(), ::geteuid(), ::getegid()), 0);
+    file_write_atomic(out, "ours");
+    EXPECT_EQ(file_read(folder / "victim"), "ours");
+  }
+  ASSERT_EQ(::chmod((folder / "shared").c_str(), 0755), 0);
+  ASSERT_EQ(::lchown((folder / "shared/out").c_str(), 12345, 12345), 0);
+  file_write_atomic(folder / "shared/out", "the owner's");
+  EXPECT_EQ(file_read(folder / "victim"), "the owner's");
+}
+
+TEST(File, KeepsOnlyTheModeOfFilesOfOurs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "[SKIP] only root can make a file of another user";
+  TemporaryFolder folder;
+  file_write_atomic(folder / "a", "theirs");
+  ASSERT_EQ(::chmod((folder / "a").c_str(), 0666), 0);
+  ASSERT_EQ(::chown((folder / "a").c_str(), 12345, 12345), 0);
+  file_write_atomic(folder / "a", "ours", 0600);
+  struct stat info;
+  ASSERT_EQ(::stat((folder / "a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, ::geteuid());
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+}
+
+TEST(File, MoreBytesThanWantedAreNotRead) {
+  TemporaryFolder folder;
+  file_write_atomic(folder / "a", "12345");
+  EXPECT_EQ(file_read(folder / "a", 5), "12345");
+  fs::resize_file(folder / "a", uintmax_t{1} << 40);  // a hole, which takes no room
+  EXPECT_EQ(message_of<SystemError>([&] { file_read(folder / "a", 5); }),
+            folder.path + "/a has 1099511627776 bytes, want at most 5");
+}
+
+TEST(File, DirectoriesAreMadeWithTheModeThatIsAskedFor) {
+  TemporaryFolder folder;
+  directory_create(folder / "a/b/c", 0700);
+  for (const char* name : {"a", "a/b", "a/b/c"})
+    EXPECT_EQ(fs::status(folder / name).permissions(), fs::perms::owner_all) << name;
+  fs::create_symlink("a", folder / "link");
+  directory_create(folder / "link/b/d", 0700);  // one that is there, and behind a link
+  directory_create(folder / "a/b/c", 0700);
+  EXPECT_TRUE(fs::is_directory(folder / "a/b/d"));
 }
 
 TEST(File, AReaderNeverSeesAPart) {

@@ -100,14 +100,14 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(bench({"-p", "4", "-d", "10"}).err, HasSubstr("add --load-format dummy"));
   EXPECT_THAT(bench({"-n", "4,x"}).err, HasSubstr("\"x\" is not what it takes"));
   EXPECT_THAT(bench({"-n", "4", "-c", "8", "-p", "9"}).err,
-              HasSubstr("the tests need 10 positions, but a text may have 8 (--max-seq-len)"));
+              HasSubstr("the tests need 10 positions, but a sequence may have 8 (--max-seq-len)"));
   // A text that ends early would have been counted as a whole one, at a rate that no machine has.
   EXPECT_THAT(bench({"-p", "0", "-n", "100000"}).err,
-              HasSubstr("the tests need 100002 positions, but a text may have 1024 (as config.json says)"));
+              HasSubstr("the tests need 100002 positions, but a sequence may have 1024 (as config.json says)"));
   EXPECT_THAT(megalith_command({"bench", "latency", kStoryteller, "--output-len", "64", "-c", "64"}).err,
-              HasSubstr("the tests need 96 positions, but a text may have 64 (--max-seq-len)"));
+              HasSubstr("the tests need 96 positions, but a sequence may have 64 (--max-seq-len)"));
   EXPECT_THAT(megalith_command({"profile", kStoryteller, "-n", "64", "-c", "64"}).err,
-              HasSubstr("the tests need 82 positions, but a text may have 64 (--max-seq-len)"));
+              HasSubstr("the tests need 82 positions, but a sequence may have 64 (--max-seq-len)"));
 }
 
 TEST(Output, ThatCannotBeWrittenIsSaidBeforeTheWork) {
@@ -215,8 +215,10 @@ TEST(Profile, NamesWhatBoundsTheStepAndWritesATrace) {
       megalith_command({"profile", kStoryteller, "-n", "12", "-t", "2", "-o", folder / "trace.json"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, StartsWith("bound by "));
-  EXPECT_THAT(result.out, AllOf(HasSubstr("\nrmsnorm_linear "), HasSubstr("\nattention_partial "), HasSubstr("\ntail "),
-                                ContainsRegex("\nworkers   busy [0-9.]+ %, waiting [0-9.]+ %, at the gate [0-9.]+ %")));
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr("\nrmsnorm_linear "), HasSubstr("\nattention_partial "), HasSubstr("\ntail "),
+            ContainsRegex("\nworkers   busy [0-9.]+ %, waiting [0-9.]+ %, at the iteration barrier [0-9.]+ %")));
   const auto trace = nlohmann::json::parse(read_text(folder / "trace.json"));
   int heads = 0;
   for (const auto& event : trace.at("traceEvents"))
@@ -287,7 +289,7 @@ TEST(Logits, SayWhatIsMissing) {
   const CommandResult many =
       megalith_command({"logits", kStoryteller, "-c", "4", "--tokens", "1,2,3,4,5,6", "-o", "/tmp/x"});
   EXPECT_EQ(many.code, 1);
-  EXPECT_THAT(many.err, HasSubstr("prompt 1 has 6 tokens, but a text may have 4 (--max-seq-len)"));
+  EXPECT_THAT(many.err, HasSubstr("prompt 1 has 6 tokens, but a sequence may have 4 (--max-seq-len)"));
   // One beyond 32 bits was taken for the token that its last 32 bits are.
   const CommandResult wide = megalith_command({"logits", kStoryteller, "--tokens", "4294967297", "-o", "/tmp/x"});
   EXPECT_EQ(wide.code, 2);

@@ -1,5 +1,8 @@
 // How a conversation becomes tokens, by templates as published models have them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
 
 #include "cli/command_run.h"
 #include "megalith/base/error.h"
@@ -65,8 +68,10 @@ TEST_F(ChatPromptTest, NothingThatIsTypedIsASpecialToken) {
 TEST_F(ChatPromptTest, TheTokenBehindAnAnswerEndsOne) {
   auto end = [&](const std::string& family, const std::string& chat_template) {
     const Tokenizer tokenizer = tokenizer_of(family);
-    const std::optional<int> id = prompt(chat_template, "Be kind.").turn_end(tokenizer);
-    return id ? std::string(tokenizer.token_bytes(*id)) : "none";
+    std::string names;
+    for (int id : prompt(chat_template, "Be kind.").turn_tokens(tokenizer).ends)
+      names += (names.empty() ? "" : " ") + std::string(tokenizer.token_bytes(id));
+    return names.empty() ? "none" : names;
   };
   EXPECT_EQ(end("qwen2", kChatMl), "<|im_end|>");
   EXPECT_EQ(end("llama3",
@@ -74,14 +79,66 @@ TEST_F(ChatPromptTest, TheTokenBehindAnAnswerEndsOne) {
                 "{{ m.content | trim }}<|eot_id|>{% endfor %}"),
             "<|eot_id|>");
   EXPECT_EQ(end("llama2", "{% for m in messages %}{{ m.content ~ ' ' ~ eos_token }}{% endfor %}"), "</s>");
+  // One that is no special token; one that only stands where another message follows; one that begins that message.
+  EXPECT_EQ(end("qwen2", "{% for m in messages %}{{ m.content }}\n</think>\n{% endfor %}"), "</think>");
+  EXPECT_EQ(end("qwen2", "{% for m in messages %}{{ m.content }}{{ '' if loop.last else '<|im_end|>' }}{% endfor %}"),
+            "<|im_end|>");
+  EXPECT_EQ(end("qwen2", "{% for m in messages %}{{ '<|im_' ~ 'start|>' ~ m.role ~ m.content }}{% endfor %}"),
+            "<|im_start|>");
+  EXPECT_EQ(
+      end("qwen2",
+          "{% for m in messages %}{{ m.content }}{{ '<|im_end|>' if loop.last else '<|endoftext|>' }}{% endfor %}"),
+      "<|im_end|> <|endoftext|>")
+      << "either one is an end";
   // No token of its own behind an answer, another text, nothing at all.
   EXPECT_EQ(end("qwen2", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"), "none");
   EXPECT_EQ(end("qwen2", "{% for m in messages %}{{ m.content }}{% endfor %}"), "none");
   EXPECT_EQ(end("qwen2", "{{ '' }}"), "none");
-  EXPECT_EQ(ChatPrompt(folder_.path, {.no_template = true}).turn_end(tokenizer_of("qwen2")), std::nullopt);
+  const Tokenizer qwen = tokenizer_of("qwen2");
+  EXPECT_TRUE(ChatPrompt(folder_.path, {.no_template = true}).turn_tokens(qwen).ends.empty());
   // A template that takes no answers has no token behind them.
   EXPECT_EQ(end("qwen2", "{% if messages[-1].role == 'assistant' %}{{ raise_exception('no') }}{% endif %}<|im_start|>"),
             "none");
+}
+
+// Some tokenizers have added tokens for runs of white space.
+TEST_F(ChatPromptTest, WhiteSpaceMarksNothing) {
+  nlohmann::json document =
+      nlohmann::json::parse(read_text(MEGALITH_SOURCE_DIR "/tests/golden/tokenizers/qwen2.tokenizer.json"));
+  document["added_tokens"].push_back({{"id", 700}, {"content", "\n\n"}, {"special", false}, {"normalized", false}});
+  const Tokenizer tokenizer = Tokenizer::parse(document.dump(), "tokenizer.json");
+  const auto turns = prompt("{% for m in messages %}{{ m.content }}\n\n{% endfor %}").turn_tokens(tokenizer);
+  EXPECT_TRUE(turns.ends.empty());
+  EXPECT_TRUE(turns.markers.empty());
+}
+
+// What stands between messages is the template's, whether any file calls it special or not.
+TEST_F(ChatPromptTest, NothingThatIsTypedIsAMarker) {
+  const Tokenizer tokenizer = tokenizer_of("qwen2");
+  const ChatPrompt chat = prompt("{% for m in messages %}<tool_call>{{ m.role }}\n{{ m.content }}</think>{% endfor %}");
+  const auto turns = chat.turn_tokens(tokenizer);
+  auto count = [&](const char* name, const std::string& typed) {
+    const std::vector<int> ids = tokenizer.encode(chat.render({{"user", typed}}), false, turns.markers);
+    return std::ranges::count(ids, tokenizer.token_id(name).value());
+  };
+  EXPECT_EQ(count("<tool_call>", "Hi"), 1);
+  EXPECT_EQ(count("<tool_call>", "<tool_call>system"), 1);
+  EXPECT_EQ(count("</think>", "</think></think>"), 1);
+  EXPECT_EQ(count("<think>", "<think>"), 1) << "the template does not write this one";
+}
+
+// Phi writes "<|" and the role and "|>": a role is no text of a user's.
+TEST_F(ChatPromptTest, MarkersMayBeMadeOfRoles) {
+  nlohmann::json document =
+      nlohmann::json::parse(read_text(MEGALITH_SOURCE_DIR "/tests/golden/tokenizers/qwen2.tokenizer.json"));
+  for (const char* role : {"user", "assistant"})
+    document["added_tokens"].push_back(
+        {{"id", 700 + role[0]}, {"content", fmt::format("<|{}|>", role)}, {"special", true}});
+  const Tokenizer tokenizer = Tokenizer::parse(document.dump(), "tokenizer.json");
+  const ChatPrompt chat = prompt("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}<|im_end|>{% endfor %}");
+  const std::vector<int> ids = tokenizer.encode(chat.render({{"user", "<|user|>"}}));
+  EXPECT_EQ(ids.front(), tokenizer.token_id("<|user|>"));
+  EXPECT_EQ(std::ranges::count(ids, ids.front()), 1);
 }
 
 }  // namespace

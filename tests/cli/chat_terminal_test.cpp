@@ -1,9 +1,11 @@
 // megalith chat as somebody at a terminal has it: keys, and the lines of earlier times.
+#include <gmock/gmock.h>
 #include <poll.h>
 #include <pty.h>
 #include <termios.h>
 
 #include "cli/command_run.h"
+#include "tools/terminal.h"
 
 namespace megalith::test {
 namespace {
@@ -83,6 +85,18 @@ TEST(ChatTerminal, ControlCClearsALineAndEndsAtAnEmptyOne) {
   terminal.sees("there is no command /zeta");
   terminal.types("> ", "\003");
   EXPECT_EQ(terminal.code(), 128 + SIGINT);
+}
+
+// What a model writes and what others wrote for it to go on from: a file gets it as it is, a terminal does not.
+TEST(Terminal, GetsNoEscapeSequences) {
+  const TemporaryFolder state;
+  const std::string prompt = "Once\033[2J\r upon\u202e a \xc2\x9b time\a";
+  const std::vector<std::string> arguments = {"run", kStoryteller, "-c", "256", "-n", "4", "--temp", "0", "-p", prompt};
+  Terminal terminal(arguments, state.path);
+  terminal.sees("Once\\x1b[2J upon\\u202e a \\x9b time\\x07");
+  EXPECT_EQ(terminal.code(), 0);
+  EXPECT_THAT(megalith_command(arguments).out, ::testing::StartsWith(prompt));
+  EXPECT_EQ(tools::terminal_text("a\r\n\tb\033c \xff"), "a\n\tb\\x1bc \\xff");
 }
 
 TEST(ChatTerminal, KeysEditALineAndBringEarlierOnesBack) {

@@ -57,7 +57,7 @@ TEST(Chat, WithoutATemplateItGoesOnFromPlainText) {
   const CommandResult result = chat(lines, {}, bare.path());
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, first + story_of(so_far));
-  EXPECT_THAT(result.err, HasSubstr("has no chat template: it goes on from all that was said, as plain text\n"));
+  EXPECT_THAT(result.err, HasSubstr("has no chat template: it continues the conversation as plain text\n"));
   const CommandResult asked = chat(lines, {"--no-chat-template"});
   EXPECT_EQ(asked.out, result.out);
   EXPECT_THAT(asked.err, HasSubstr("is used without a chat template: "));
@@ -155,7 +155,7 @@ TEST(Chat, CommandsAnswerOnStderr) {
 TEST(Chat, AConversationThatBecomesTooLongGoesOnAfterClear) {
   const CommandResult result = chat(std::string(3000, 'a') + "\n/clear\nOnce upon a time\n");
   EXPECT_EQ(result.code, 1) << result.err;  // a message got no answer
-  EXPECT_THAT(result.err, AllOf(HasSubstr("a text may have 256"), HasSubstr("/clear begins anew")));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("a sequence may have 256"), HasSubstr("/clear begins anew")));
   EXPECT_EQ(result.out, story_of("Once upon a time"));
 }
 

@@ -67,13 +67,13 @@ TEST(Help, RunListsItsAliases) {
 TEST(Help, TellsTheDefaultsOfThisCommandAndItsKin) {
   const std::string bench = megalith_command({"bench", "--help"}).out;
   EXPECT_THAT(bench,
-              AllOf(HasSubstr("2K is 2048 (0: as long as the tests need)"), HasSubstr("requests at a time (0: one)"),
-                    HasSubstr("the same seed gives the same text (0)")));
+              AllOf(HasSubstr("2K is 2048 (0 or -1: as long as the tests need)"),
+                    HasSubstr("requests at a time (0: one)"), HasSubstr("the same seed gives the same text (0)")));
   for (const char* kin : {"kernel", "latency", "load", "soak"})
     EXPECT_THAT(bench, HasSubstr(std::string("\n  megalith bench ") + kin));
   const std::string run = megalith_command({"run", "--help"}).out;
-  EXPECT_THAT(run, AllOf(HasSubstr("(0: the model's limit, at most 4096)"), HasSubstr("(0: the number of prompts)"),
-                         HasSubstr("(random; shown by -v)")));
+  EXPECT_THAT(run, AllOf(HasSubstr("(0 or -1: the model's limit, at most 4096)"),
+                         HasSubstr("(0: the number of prompts)"), HasSubstr("(random; shown by -v)")));
 }
 
 TEST(Version, SaysNumberAndBuild) {
@@ -118,7 +118,7 @@ TEST(Usage, ArgumentsThatDoNotGoTogether) {
   expect_error({"run", kStoryteller, "-p", "x", "-q", "-v"}, 2, "--verbose, --quiet or --log-level, not several\n");
   for (const char* option : {"--quantization", "--log-file", "--stop", "--file"})
     expect_error({"run", kStoryteller, "-p", "x", option, ""}, 2, std::string(option) + ": \"\" is empty, want ");
-  expect_error({"chat", kStoryteller, "--chat-template", ""}, 2, "--chat-template: \"\" is empty, want FILE\n");
+  expect_error({"chat", kStoryteller, "--chat-template", ""}, 2, "--chat-template: \"\" is empty, want NAME|FILE\n");
   expect_error({"inspect", kStoryteller, "--task", ""}, 2, "--task: \"\" is empty, want N|NAME|all\n");
   expect_error({"verify"}, 2, "FILE is required\n");
   expect_error({"verify", ""}, 2, "FILE: \"\" is empty, want FILE\n");

@@ -39,6 +39,7 @@ struct CommandResult {
 
 struct CommandInput {
   std::string stdin_text;
+  std::string stdin_path = {};  // a file in place of the text
   std::map<std::string, std::string> environment;
   size_t interrupt_after = 0;            // Ctrl-C once stdout has more bytes than this; 0: never
   std::function<bool()> kill_once = {};  // a signal as soon as that is true
@@ -104,7 +105,8 @@ class Command {
 
   [[noreturn]] static void become(const std::vector<std::string>& arguments, const CommandInput& input,
                                   const std::string& folder) {
-    const bool ok = freopen((folder + "/in").c_str(), "r", stdin) && freopen((folder + "/out").c_str(), "w", stdout) &&
+    const std::string in = input.stdin_path.empty() ? folder + "/in" : input.stdin_path;
+    const bool ok = freopen(in.c_str(), "r", stdin) && freopen((folder + "/out").c_str(), "w", stdout) &&
                     freopen((folder + "/err").c_str(), "w", stderr);
     if (!ok) _exit(127);
     for (const char* name : {"MEGALITH_ALWAYS_COMPILE", "MEGALITH_CXX", "MEGALITH_DUMP", "MEGALITH_OVERRIDE",

@@ -1,6 +1,6 @@
 # The tests run the real command. Parts of it are also tested on their own: what needs no command, and the guard of
 # Ctrl-C, since it may end the process.
-foreach(part chat_input chat_prompt interrupt statistics)
+foreach(part chat_input chat_prompt interrupt statistics terminal)
   target_sources(test_cli PRIVATE ${PROJECT_SOURCE_DIR}/tools/${part}.cpp)
 endforeach()
 target_compile_definitions(test_cli PRIVATE MEGALITH_COMMAND="$<TARGET_FILE:megalith>")

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command_run.h"
+#include "megalith/task/flag_waits.h"
 #include "megalith/task/json.h"
 
 namespace megalith::test {
@@ -95,6 +96,47 @@ TEST(Inspect, TasksAndPlacement) {
   EXPECT_THAT(inspect({"--stage", "tasks"}).out, Not(HasSubstr("exchanged")));
   const auto placement = nlohmann::json::parse(inspect({"--stage", "placement", "--json"}).out);
   EXPECT_EQ(placement.at("workers").size(), 2u);
+}
+
+// On a GPU most tasks wait for no event: for values that carry a flag. Who writes them, which, and for whom.
+TEST(Inspect, WaitsForFlagsInData) {
+  const auto on_gpu = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--target", "cuda:sm_90a"});
+    return inspect(more);
+  };
+  const task::TaskGraph graph = task::from_json(on_gpu({"--stage", "tasks", "--json"}).out);
+  const task::FlagWaits flags(graph);
+  ASSERT_FALSE(flags.regions().empty());
+  const task::FlaggedRegion& region = flags.regions()[1];
+  const std::string reader = std::to_string(region.readers.at(0)), writer = std::to_string(region.writers.at(0));
+  const std::string range = task::region_text(graph, region.buffer, region.box);
+  const task::Task& of_writer = graph.tasks[static_cast<size_t>(region.writers[0])];
+
+  const CommandResult text = on_gpu({"--task", reader});
+  EXPECT_THAT(text.out, AllOf(HasSubstr("waits for flags of " + range + ", written by\n"),
+                              HasSubstr(fmt::format("    {} {} (node {}, worker {}): ", writer, of_writer.name,
+                                                    of_writer.node, of_writer.worker))));
+  EXPECT_THAT(on_gpu({"--task", writer}).out, AllOf(HasSubstr("signals by flags in "),
+                                                    HasSubstr(" what waits for " + range + "\n    " + reader + " ")));
+  const auto json = nlohmann::json::parse(on_gpu({"--task", reader, "--json"}).out);
+  bool is_there = false;
+  for (const auto& wait : json.at("flag_waits"))
+    is_there |= wait.at("buffer") == graph.buffers[static_cast<size_t>(region.buffer)].name &&
+                wait.at("written_by") == region.writers;
+  EXPECT_TRUE(is_there) << json.dump();
+  EXPECT_FALSE(nlohmann::json::parse(on_gpu({"--task", writer, "--json"}).out).at("flag_signals").empty());
+
+  const std::string& name = graph.buffers[static_cast<size_t>(region.buffer)].name;
+  EXPECT_THAT(on_gpu({"--flags", name}).out,
+              AllOf(StartsWith(fmt::format("tensor {}: {}, ", region.buffer, name)),
+                    HasSubstr("each value with its flag"), HasSubstr("waited for, " + range + ", by\n")));
+  const auto tensor = nlohmann::json::parse(on_gpu({"--flags", name, "--json"}).out);
+  EXPECT_FALSE(tensor.at("written_by").empty());
+  EXPECT_FALSE(tensor.at("waits").empty());
+  EXPECT_GT(nlohmann::json::parse(on_gpu({"--flags", "all", "--json"}).out).size(), 5u);
+  EXPECT_THAT(inspect({"--flags", "0"}).err, HasSubstr("carry no flags; none of this graph do"));
+  EXPECT_THAT(on_gpu({"--stage", "tasks"}).out, HasSubstr("for flags in data, "));
+  EXPECT_THAT(on_gpu({"--stage", "tasks", "--dot"}).out, HasSubstr("label=\"flags of\\n" + range));
 }
 
 TEST(Inspect, OneTaskAndOneEvent) {

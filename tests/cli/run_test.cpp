@@ -69,7 +69,7 @@ TEST(Run, SaysThatTheContextWasFull) {
   EXPECT_THAT(full.err, HasSubstr("[ cut: it fills all 24 positions (--max-seq-len) ]\n"));
   const CommandResult two =
       story({"-c", "24", "-n", "100", "--temp", "0", "--ignore-eos", "-p", kPrompt, "-p", "The king"});
-  EXPECT_THAT(two.err, HasSubstr("[ text 2 cut: it fills all 24 positions (--max-seq-len) ]\n"));
+  EXPECT_THAT(two.err, HasSubstr("[ sequence 2 cut: it fills all 24 positions (--max-seq-len) ]\n"));
   // As many as were asked for are all there is to say.
   EXPECT_THAT(story({"-n", "4", "-p", kPrompt}).err, Not(HasSubstr("[ cut")));
 }
@@ -178,7 +178,7 @@ TEST(Run, RefusesAPromptThatDoesNotFit) {
   const CommandResult result = story({"-p", text});
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.err, HasSubstr("but a text may have 256 (--max-seq-len)"));
+  EXPECT_THAT(result.err, HasSubstr("but a sequence may have 256 (--max-seq-len)"));
   EXPECT_THAT(story({}, {.stdin_text = "\n"}).err, StartsWith("megalith: error: prompt 1 is empty"));
   EXPECT_THAT(story({"-p", kPrompt, "-c", "4096"}).err,
               StartsWith("megalith: error: --max-seq-len is 4096, want 2 to 1024"));

@@ -6,24 +6,18 @@
 
 #include "codegen/program.h"
 #include "megalith/base/error.h"
+#include "megalith/ops/packed.h"
 
 namespace megalith::codegen::testing {
 namespace {
 
-graph::TunedBody body_of(const char* name, std::vector<std::string> packed) {
-  return {.target = "cpu",
-          .file = "gemv.h",
-          .name = name,
-          .applies = {},
-          .packed = graph::PackedWeights{std::move(packed), "n"}};
-}
-const graph::TunedBody kGemv = body_of("gemv", {"weight"});
-const graph::TunedBody kGemvWithResidual = body_of("gemv_with_residual", {"weight"});
-const graph::TunedBody kRmsnormGemv = body_of("rmsnorm_gemv", {"weight"});
-const graph::TunedBody kRmsnormGateUpGemv = body_of("rmsnorm_gate_up_gemv", {"gate", "up"});
-const graph::TunedBody kGemvInt8 = body_of("gemv_int8", {"weight", "scale"});
+const graph::TunedBody kGemv = ops::panel_body("gemv", {"weight"});
+const graph::TunedBody kGemvWithResidual = ops::panel_body("gemv_with_residual", {"weight"});
+const graph::TunedBody kRmsnormGemv = ops::panel_body("rmsnorm_gemv", {"weight"});
+const graph::TunedBody kRmsnormGateUpGemv = ops::panel_body("rmsnorm_gate_up_gemv", {"gate", "up"});
+const graph::TunedBody kGemvInt8 = ops::panel_body("gemv_int8", {"weight", "scale"});
 const graph::TunedBody kRmsnormGateUpGemvInt8 =
-    body_of("rmsnorm_gate_up_gemv_int8", {"gate", "gate_scale", "up", "up_scale"});
+    ops::panel_body("rmsnorm_gate_up_gemv_int8", {"gate", "gate_scale", "up", "up_scale"});
 
 constexpr const char* kLinear = R"(
         parameter T dynamic

@@ -264,6 +264,7 @@ void Program::launch(const std::string& name, const std::vector<void*>& operands
   std::unique_ptr<std::byte, decltype(&std::free)> scratch(
       static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(source_.scratch_bytes) / 64 * 64 + 64)),
       &std::free);
+  std::memset(scratch.get(), 0xff, static_cast<size_t>(source_.scratch_bytes));  // what tasks before left there
   runtime::Launch image{};
   image.tasks = tasks.data();
   image.list = list.data();
@@ -277,6 +278,10 @@ void Program::launch(const std::string& name, const std::vector<void*>& operands
   image.num_iterations = 1;
   image.gate = runtime::kNone;
   reinterpret_cast<runtime::WorkerEntry>(entry_)(&image, 0);
+  if (const runtime::Fault& fault = status.fault; fault.found != 0) {
+    const CheckText& text = source_.checks.at(tasks[fault.task].body).at(fault.check);
+    throw UserError(fmt::format("{}: {} is {}, below {}", text.what, text.value, fault.value, fault.extent));
+  }
   MEGALITH_CHECK(status.tasks_done == tasks.size(), "{} of {} tasks ran", status.tasks_done, tasks.size());
 }
 

@@ -51,7 +51,7 @@ class Program {
   void run(const std::string& name, loop::Arrays& arrays, const std::map<std::string, int64_t>& tiles = {},
            const std::map<std::string, int64_t>& sizes = {},
            const std::map<std::string, std::string>& aliases = {}) const;
-  /// One task of the kernel `name`, on memory of the caller's.
+  /// Tasks of the kernel `name`, on memory of the caller's. UserError "WHAT: VALUE is 9, below 7" for a fault.
   void launch(const std::string& name, const std::vector<void*>& operands,
               const std::vector<runtime::TaskRecord>& tasks) const;
   /// A function or datum of the compiled source.

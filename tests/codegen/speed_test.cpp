@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "codegen/program.h"
+#include "megalith/ops/packed.h"
 
 namespace megalith::codegen::testing {
 namespace {
@@ -43,7 +44,8 @@ double seconds_of(const std::function<void()>& work) {
 int64_t rows_of(int64_t bytes, int64_t columns) { return bytes / 2 / columns / 16 * 16; }
 
 TEST(DISABLED_Speed, OfReadingWeights) {
-  static const graph::TunedBody gemv{.target = "cpu", .file = "gemv.h", .name = "gemv", .applies = {}};
+  static const graph::TunedBody gemv{
+      .target = "cpu", .file = "gemv.h", .name = "gemv", .applies = {}, .area_bytes = ops::activations_area("weight")};
   constexpr int64_t kLargest = 256 << 20;
   constexpr int64_t kInL2 = 512 << 10;
   std::vector<Spec> specs;

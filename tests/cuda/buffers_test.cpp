@@ -78,7 +78,7 @@ struct Model {
       memory.bind_weights(*graph, *weights);
     else
       memory.bind_random(*graph, 7);
-    memory.bind_rope(*graph, config);
+    memory.bind_rope(*graph, config, options.max_seq_len);
     engine::batch_block_fill(*graph, options, {}, {request}, memory);
   }
 };

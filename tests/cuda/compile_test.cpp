@@ -1,5 +1,5 @@
 // Every kernel of the bundled model, of the three shapes and of all operators compiles for five kinds of GPUs, as far
-// as docs/cuda.md says. No GPU is needed for that.
+// as docs/gpu-testing.md says. No GPU is needed for that.
 #include <gmock/gmock.h>
 
 #include <algorithm>

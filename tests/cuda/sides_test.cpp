@@ -252,7 +252,7 @@ TEST(Sides, OfThisGpuAreFound) {
   engine::MemoryMap memory;
   memory.bind_states(graph);
   memory.bind_random(graph, 7);
-  memory.bind_rope(graph, config_read(MEGALITH_SOURCE_DIR "/models/storyteller"));
+  memory.bind_rope(graph, config_read(MEGALITH_SOURCE_DIR "/models/storyteller"), 128);
   for (const int workers : {device.num_multiprocessors, 100}) {
     const CudaProgram program(graph, jit::compile(graph, {.target = "cuda", .num_workers = workers}),
                               memory.addresses(), {"mailbox"});

@@ -9,12 +9,15 @@
 #include <cstdint>
 #include <deque>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/host_block.h"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/shared_budget.h"
+#include "megalith/runtime/hang_report.h"
 #include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/profile.h"
 #include "runtime/stress_run.h"
@@ -73,8 +76,23 @@ class DeviceRun {
     run_in_order(iteration + 1);
   }
 
+  /// Task `index` finds a fault in the iteration `iteration`, counted from 0.
+  void fault_in(size_t index, uint32_t iteration) { bodies_[index].fault_in = iteration; }
+  /// What workers say after mismatches().
+  const std::vector<WorkerStatus>& status() const { return status_; }
+
   /// Task `index` posts the number of each iteration.
   void post_from(size_t index, Mailbox* mailbox) { bodies_[index].mail = mailbox; }
+
+  /// Task `index` loses the word of one element that it writes to an exchange, in the iteration `iteration`, counted from
+  /// 0. Returns what the watchdog says once nothing moves any more; then the run is aborted.
+  std::string report_of_lost(size_t index, size_t element, uint32_t iteration) {
+    bodies_[index].lost = bodies_[index].writes.at(element).at;
+    bodies_[index].lost_in = iteration;
+    reports_ = true;
+    mismatches();
+    return report_;
+  }
 
   /// The number of values that were not those of the sequential run, of wrong operands and of wrong weights.
   int mismatches() {
@@ -101,8 +119,10 @@ class DeviceRun {
       launch.profile_capacity = 8;
       launch.profile_clocks = clocks.data();
     }
-    run_blocks(launch);
-    if (options_.abort_after_us >= 0) return 0;
+    run_blocks(image, launch);
+    status_.assign(launch.status, launch.status + launch.num_workers);
+    const bool is_faulty = std::ranges::any_of(status_, [](const WorkerStatus& one) { return one.fault.found != 0; });
+    if (options_.abort_after_us >= 0 || reports_ || is_faulty) return 0;
     for (size_t b = 0; b < graph_.buffers.size(); ++b)
       if (graph_.buffers[b].memory == task::Memory::exchange) strip_epochs(static_cast<int>(b));
     return wrong_ + (parallel_ == sequential_ ? 0 : 1);
@@ -178,6 +198,9 @@ class DeviceRun {
       parts.num_operands.push_back(static_cast<u32>(body.operands.size()));
       parts.operands.insert(parts.operands.end(), body.operands.begin(), body.operands.end());
     }
+    for (size_t b = 0; b < graph_.buffers.size(); ++b)
+      parts.exchanges.push_back(
+          graph_.buffers[b].memory == task::Memory::exchange ? parallel_.buffer(static_cast<int>(b)) : nullptr);
     parts.first_chunks = first_chunks_;
     parts.num_iterations = options_.num_iterations;
     if (stop_task_ != kNone) {
@@ -188,7 +211,31 @@ class DeviceRun {
     return parts;
   }
 
-  void run_blocks(const Launch& launch) {
+  // As the watchdog does, once no task has ended for a while and all have said what they wait for, which takes them
+  // thousands of looks each.
+  void wait_for_hang(const LaunchImage& image, const Launch& launch) {
+    constexpr int kQuietTicks = 20, kMostTicks = 3000;
+    u32 last = 0;
+    bool all_wait = false;
+    for (int quiet = 0, tick = 0; tick < kMostTicks && (quiet < kQuietTicks || !all_wait); ++quiet, ++tick) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      u32 done = 0;
+      all_wait = true;
+      for (u32 w = 0; w < launch.num_workers; ++w) {
+        const WorkerStatus& status = launch.status[w];
+        done += __atomic_load_n(&status.tasks_done, __ATOMIC_RELAXED);
+        all_wait &= __atomic_load_n(&status.flag, __ATOMIC_RELAXED) != 0 ||
+                    __atomic_load_n(&status.state, __ATOMIC_RELAXED) == static_cast<u32>(WorkerState::waiting);
+      }
+      if (std::exchange(last, done) != done) quiet = 0;
+    }
+    report_ = hang_report(image, launch.status, launch.events, kQuietTicks * 20, [](const void* address) {
+      return __atomic_load_n(static_cast<const u64*>(address), __ATOMIC_RELAXED);
+    });
+    __atomic_store_n(&launch.control->abort, 1, __ATOMIC_RELAXED);
+  }
+
+  void run_blocks(const LaunchImage& image, const Launch& launch) {
     std::vector<host::Block> blocks(launch.num_workers);
     std::vector<std::thread> threads, engines;
     std::vector<int> under_way(launch.num_workers);
@@ -210,6 +257,7 @@ class DeviceRun {
       std::this_thread::sleep_for(std::chrono::microseconds(options_.abort_after_us));
       __atomic_store_n(&launch.control->abort, 1, __ATOMIC_RELAXED);
     }
+    if (reports_) wait_for_hang(image, launch);
     for (std::thread& thread : threads) thread.join();
     for (host::Block& block : blocks) block.copies.stop();
     for (std::thread& engine : engines) engine.join();
@@ -241,6 +289,9 @@ class DeviceRun {
   i32 stop_ = 0;
   std::array<i32, kIterationSizes> sizes_ = {};
   u32 stop_task_ = kNone;
+  bool reports_ = false;
+  std::string report_;
+  std::vector<WorkerStatus> status_;
 };
 
 }  // namespace megalith::runtime

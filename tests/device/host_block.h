@@ -314,9 +314,12 @@ struct TaskBody {
   std::atomic<int>*wrong = nullptr, *runs = nullptr;
   int* stop = nullptr;  // set in its iteration number `stop_in`
   uint32_t stop_in = 0;
-  int* sizes = nullptr;   // of each iteration others, written by the body that has `stop`
-  void* mail = nullptr;   // a mailbox: gets the number of each iteration as a token
-  bool on_sides = false;  // its chunks, of which some are short then
+  int* sizes = nullptr;            // of each iteration others, written by the body that has `stop`
+  uint32_t fault_in = UINT32_MAX;  // the iteration in which every thread finds a fault: its own number
+  void* mail = nullptr;            // a mailbox: gets the number of each iteration as a token
+  bool on_sides = false;           // its chunks, of which some are short then
+  const void* lost = nullptr;      // a word that it does not write in its iteration number `lost_in`
+  uint32_t lost_in = 0;
 
   uint64_t stamp(uint32_t i) const { return uint64_t{i} * num_tasks + index + 1; }
   static int size(uint32_t i, uint32_t number) { return static_cast<int>(10 * i + number); }

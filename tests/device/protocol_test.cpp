@@ -132,16 +132,89 @@ TEST(DeviceProtocol, MailComesInOrder) {
   for (u32 i = 0; i < kIterations; ++i) ASSERT_EQ(taken[i], static_cast<i32>(i));
 }
 
+/// Worker 0 writes 4 rows of 8 values in two tasks, each with its flag; worker 1 reads rows of both and is the gate.
+task::TaskGraph handed_over() {
+  task::TaskGraph graph;
+  graph.name = "handed_over";
+  graph.buffers = {
+      {.name = "rows", .dtype = DType::f32, .shape = {4, 8}, .memory = task::Memory::exchange, .bytes = 256}};
+  graph.events = {{"end", 1}};
+  graph.gate = 0;
+  graph.tasks = {{.name = "low", .writes = {{0, {{0, 0}, {2, 8}}}}, .worker = 0},
+                 {.name = "high", .writes = {{0, {{2, 0}, {4, 8}}}}, .worker = 0},
+                 {.name = "sum", .node = 1, .reads = {{0, {{1, 0}, {4, 8}}}}, .signals = {0}, .worker = 1}};
+  graph.workers = {{0, 1}, {2}};
+  return graph;
+}
+
+// As a lost signal is: who waits, for which value, what is there, and who should have written it.
+TEST(DeviceProtocol, ALostFlagIsReported) {
+  const task::TaskGraph graph = handed_over();
+  DeviceRun run(graph, {.seed = 3, .num_iterations = 4, .first_iteration = 10});
+  const std::string report = run.report_of_lost(1, 3, 2);  // rows[2, 3] of the third iteration, which is number 12
+  EXPECT_THAT(report, testing::HasSubstr(
+                          "worker 1 waits in task \"sum\" of iteration 12 for the flag of rows[2:3, 3:4]: has sequence "
+                          "number 12, wants 13, written by \"high\" (worker 0), which has run it"));
+  EXPECT_THAT(report, testing::HasSubstr("worker 0 waits at the gate of iteration 13 for event \"end\""));
+}
+
+// Nobody has lost anything here: the flag is not there because its writer waits for an event that nobody signals.
+TEST(DeviceProtocol, AFlagWhoseWriterHasNotRunIsNotCalledLost) {
+  task::TaskGraph graph = handed_over();
+  graph.events.push_back({"never", 2});
+  graph.tasks[0].signals = {1};
+  graph.tasks[1].waits = {{1, 2, 0}};
+  DeviceRun run(graph, {.seed = 4, .num_iterations = 4});
+  const std::string report = run.report_of_lost(1, 0, 100);
+  EXPECT_THAT(report,
+              testing::AllOf(testing::HasSubstr("worker 1 waits in task \"sum\" of iteration 0 for the flag of "
+                                                "rows["),
+                             testing::HasSubstr("has sequence number 0, wants 1, written by \"high\" (worker 0), "
+                                                "which has not run it"),
+                             testing::HasSubstr("worker 0 waits in task \"high\" of iteration 0 for event "
+                                                "\"never\": has 1, wants 2, signalled by \"low\" (worker 0)")));
+}
+
 // What an aborted run makes of its data nobody takes, so these tasks have none; but weights come, and words that they
 // wait for do not.
+void leave_only_words(task::TaskGraph& graph) {
+  for (task::Task& task : graph.tasks) {
+    task.writes.clear();
+    std::erase_if(task.reads, [&](const task::Region& region) {
+      return graph.buffers[static_cast<size_t>(region.buffer)].memory != task::Memory::exchange;
+    });
+  }
+}
+
+// A fault in data ends all workers, those too that wait for words which nobody writes; one thread tells of it, and of the
+// task that it was in.
+TEST(DeviceProtocol, AFaultInDataEndsTheRun) {
+  int found = 0;
+  for_random_graphs(6, {.max_tasks = 20, .exchange_probability = 0.5}, [&](task::TaskGraph graph, uint64_t seed) {
+    leave_only_words(graph);
+    for (task::Task& task : graph.tasks) task.reads.clear();
+    DeviceRun run(graph, {.seed = seed, .num_iterations = 100000});
+    const size_t task = seed % graph.tasks.size();
+    run.fault_in(task, 3);
+    run.mismatches();
+    for (size_t w = 0; w < graph.workers.size(); ++w) {
+      const WorkerStatus& status = run.status()[w];
+      if (graph.workers[w].empty()) continue;
+      EXPECT_NE(status.state, static_cast<u32>(WorkerState::finished)) << "seed " << seed << ": it went on";
+      if (status.fault.found == 0) continue;
+      ++found;
+      EXPECT_EQ(status.fault.task, task);
+      EXPECT_EQ(status.fault.check, task);
+      EXPECT_GE(status.fault.value, 100);
+      EXPECT_EQ(status.fault.extent, 100);
+    }
+  });
+  EXPECT_EQ(found, 6);
+}
+
 TEST(DeviceProtocol, AnAbortedRunEnds) {
   for_random_graphs(6, {.max_tasks = 20, .exchange_probability = 0.5}, [](task::TaskGraph graph, uint64_t seed) {
-    for (task::Task& task : graph.tasks) {
-      task.writes.clear();
-      std::erase_if(task.reads, [&](const task::Region& region) {
-        return graph.buffers[static_cast<size_t>(region.buffer)].memory != task::Memory::exchange;
-      });
-    }
+    leave_only_words(graph);
     DeviceRun(graph, {.seed = seed, .num_iterations = 100000, .abort_after_us = static_cast<int>(seed * 97 % 5000)})
         .mismatches();
   });

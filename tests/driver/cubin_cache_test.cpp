@@ -13,17 +13,19 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
+constexpr const char* kSource = "extern \"C\" __global__ void megalith_worker(int* out) { *out = 4242; }\n";
+
 class CubinCacheTest : public ::testing::Test {
  protected:
   CudaBuild build() {
     Pipeline pipeline("answer", PipelineOptions{});
-    return build_cubin(pipeline, "answer", "extern \"C\" __global__ void megalith_worker(int* out) { *out = 4242; }\n",
-                       "sm_90a", cache);
+    return build_cubin(pipeline, "answer", kSource, "sm_90a", cache);
   }
   // A whole entry, as the cache sees it.
   void store(const CudaBuild& computed, const std::string& cubin, bool with_log = true) {
     const CacheLock lock = cache.lock(computed.key);
     const std::string workspace = cache.workspace(computed.key);
+    file_write_atomic(workspace + "/kernel.cu", kSource);
     file_write_atomic(workspace + "/kernel.ptx", computed.ptx);
     file_write_atomic(workspace + "/kernel.cubin", cubin);
     if (with_log) file_write_atomic(workspace + "/log.txt", "");
@@ -45,6 +47,21 @@ TEST_F(CubinCacheTest, AnEntryWithoutACubinIsMadeAgain) {
     EXPECT_EQ(again.cubin, computed.cubin);
     EXPECT_TRUE(build().cache_hit);
   }
+}
+
+// Whoever knows a source with the same hash.
+TEST_F(CubinCacheTest, AnEntryOfAnotherSourceIsMadeAgain) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  const CudaBuild computed = build();
+  const std::string workspace = cache.workspace(computed.key);
+  file_write_atomic(workspace + "/kernel.cu", "another source");
+  for (const char* file : {"/kernel.ptx", "/kernel.cubin", "/log.txt"})
+    fs::copy_file(computed.directory + file, workspace + file);
+  cache.store(computed.key, "answer", workspace);
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(build().cache_hit);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("is of another source; it is made again"));
+  EXPECT_TRUE(build().cache_hit);
 }
 
 TEST_F(CubinCacheTest, AnEntryWithoutOneOfItsFilesIsMadeAgain) {

@@ -1,6 +1,7 @@
 // What goes wrong with a driver and a card, and what Megalith says then.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -13,6 +14,8 @@
 #include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/cuda/memory.h"
+#include "megalith/runtime/hang_report.h"
+#include "megalith/task/flag_waits.h"
 
 namespace megalith::jit {
 namespace {
@@ -164,6 +167,55 @@ TEST_F(FaultsTest, AKernelThatDoesNotStopIsAnErrorAndNobodyWaitsForIt) {
       ::testing::ExitedWithCode(0),
       "made no progress(.|\n)*\\[cuda\\] (.)* does not stop: a worker does not return from its task(.|\n)* \\| "
       "\\[cuda\\] (.)* end it \\| 0 calls wait");
+}
+
+// A worker has written down for which word it waits; nobody writes that word. In a process of its own, as above.
+TEST_F(FaultsTest, AFlagThatDoesNotComeIsNamedWithItsWriter) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const EnvironmentVariable watchdog("MEGALITH_WATCHDOG_MS", "500");
+        fake.worker_never_ends = true;
+        engine::Engine engine(MEGALITH_SOURCE_DIR "/models/storyteller", {.target = "cuda"});
+        const task::TaskGraph& tasks = engine.kernel().tasks;
+        const task::FlagWaits flags(tasks);
+        const task::FlaggedRegion& region = flags.regions().at(0);
+        const task::Task& reader = tasks.tasks[static_cast<size_t>(region.readers.at(0))];
+        std::thread([&] {
+          using namespace runtime;
+          const auto launched = [&] {
+            const std::lock_guard guard(fake.mutex);
+            return static_cast<const Launch*>(fake.launch);
+          };
+          while (launched() == nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          const Launch& launch = *launched();
+          const std::vector<int>& operands = engine.graph().nodes()[static_cast<size_t>(reader.node)].operands;
+          const auto operand = std::ranges::find(operands, region.buffer) - operands.begin();
+          const auto index = static_cast<u32>(region.readers[0]);
+          const auto address =
+              reinterpret_cast<u64>(launch.operands[launch.tasks[index].first_operand + static_cast<u32>(operand)]);
+          WorkerStatus& status = launch.status[reader.worker];
+          status.task = index;
+          status.iteration = 0;
+          status.flag = flag_wanted(address, 1);  // the first word
+        }).detach();
+        const std::string message = message_of<runtime::HangError>([&] {
+          engine.generate({{.prompt = {1, 2, 3}}}, {});
+        });
+        const task::Task& writer = tasks.tasks[static_cast<size_t>(region.writers.at(0))];
+        std::fprintf(stderr, "%s\n", message.c_str());
+        const std::string name = tasks.buffers[static_cast<size_t>(region.buffer)].name;
+        EXPECT_THAT(message,
+                    HasSubstr(fmt::format("worker {} waits in task \"{}\" of iteration 0 for the flag of {}[0:1, 0:",
+                                          reader.worker, reader.name, name)));
+        EXPECT_THAT(message,
+                    HasSubstr(fmt::format("has sequence number 0, wants 1, written by \"{}\" (worker {}), which "
+                                          "has not run it",
+                                          writer.name, writer.worker)));
+        std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 // It is not one that makes no progress. In a process of its own, since nobody ends it.

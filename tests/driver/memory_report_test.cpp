@@ -59,7 +59,7 @@ MemoryNeeds needs_of(const ModelConfig& config, const DecoderOptions& options) {
   tasks.arena_bytes = 12345;
   tasks.workers.resize(1);
   for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
-  return memory_needs(graph, options, tasks, runtime::plan_streams(graph, tasks, 9));
+  return memory_needs(graph, options, tasks, runtime::plan_streams(graph, tasks, 9), 0);
 }
 
 // The number behind the name of an option in the advice, or 0.

@@ -25,7 +25,7 @@ class SidesTest : public test::FakeDriverTest {
   static std::unique_ptr<CudaProgram> program(engine::MemoryMap& memory, int num_workers = 4) {
     memory.bind_states(graph());
     memory.bind_random(graph(), 7);
-    memory.bind_rope(graph(), config());
+    memory.bind_rope(graph(), config(), 256);
     return std::make_unique<CudaProgram>(graph(), jit::compile(graph(), {.target = "cuda", .num_workers = num_workers}),
                                          memory.addresses(), std::set<std::string>{"mailbox"});
   }

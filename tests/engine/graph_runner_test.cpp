@@ -77,7 +77,7 @@ TEST(GraphRunner, StacksConstantsOfTheirParts) {
   EXPECT_GE(runner.bytes_held(), 6 * 16 * 4);
 
   EXPECT_EQ(message(graph, kernel, {{"a", {a.data(), false, 3}}, {"b", {b.data(), false, 2}}, {"y", {y.data()}}}),
-            "\"a\" has 3 rows, which cannot be dealt in 2 groups (\"both\")");
+            "\"a\" has 3 rows, which do not divide into 2 groups (\"both\")");
   EXPECT_EQ(message(graph, kernel, {{"a", {a.data(), false, 2}}, {"b", {b.data(), false, 2}}, {"y", {y.data()}}}),
             "the parts of \"both\" have 4 rows together, want 6");
   EXPECT_EQ(message(graph, kernel, {{"a", {a.data(), false, 4}}, {"y", {y.data()}}}),
@@ -94,7 +94,7 @@ TEST(GraphRunner, SaysWhatItCannotRunOrRead) {
     return "";
   };
   EXPECT_EQ(message_of([&] { runner.run(0); }),
-            "\"counter\" is to run until it stops, and has no stop word: say how many iterations");
+            "\"counter\" is to run until it stops, and has no termination flag: say how many iterations");
   float out[64];
   EXPECT_EQ(message_of([&] { runner.read_activation(counter.graph.find("x"), out); }),
             "\"x\" is no activation: it lies in memory of whoever made the runner");

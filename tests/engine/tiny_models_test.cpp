@@ -1,6 +1,6 @@
-// Tiny random models in every form that a Hugging Face folder takes (tied and untied, sharded, bf16, f16 and f32, Llama
-// 3's RoPE in both spellings, no head_dim key, biases, a sliding window), against transformers in float32:
-// tests/golden/tiny/, written by tools/make_tiny_models.py.
+// Tiny random models in every form that a Hugging Face folder takes (tied and untied, sharded, bf16, f16 and f32, every
+// scaled RoPE, no head_dim key, biases, a sliding window, text models of multimodal ones), against transformers in
+// float32: tests/golden/tiny/, written by tools/make_tiny_models.py.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -61,7 +61,8 @@ TEST(RoundingTinyModel, WritesWhatTransformersWrites) {
 
 INSTANTIATE_TEST_SUITE_P(Folders, TinyModel,
                          ::testing::Values("qwen3_tied", "qwen3_sharded", "llama_tied", "llama_untied", "qwen2_tied",
-                                           "qwen2_sharded", "mistral_window", "mistral_sharded"),
+                                           "qwen2_sharded", "mistral_window", "mistral_sharded", "llama_biases",
+                                           "qwen3_biases", "llama_dynamic", "mistral3", "qwen2_5_vl"),
                          [](const auto& golden) { return std::string(golden.param); });
 
 // Mistral's window is full attention for texts that fit into it; longer ones are refused before anything is compiled.
@@ -76,7 +77,7 @@ TEST(SlidingWindow, BoundsTheContext) {
   } catch (const UserError& error) {
     EXPECT_STREQ(
         error.what(),
-        "--max-seq-len is 129, but the model has a \"sliding_window\" of 128, and texts longer than the window "
+        "--max-seq-len is 129, but the model has a \"sliding_window\" of 128, and sequences longer than the window "
         "are not supported: try --max-seq-len 128");
   }
 }

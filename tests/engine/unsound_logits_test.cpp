@@ -52,23 +52,23 @@ constexpr const char* kMeans = " are NaN or infinite, so that what is made of th
 
 TEST_F(UnsoundLogits, OfATextThatEndedEarly) {
   EXPECT_THAT(trouble({request(6, 8), request(kPoison, 1), request(7, 8)}),
-              HasSubstr(std::string("the model's logits of text 2 from token 1 on") + kMeans));
+              HasSubstr(std::string("the model's logits of sequence 2 from token 1 on") + kMeans));
 }
 
 TEST_F(UnsoundLogits, OfTheOneThatIsLeft) {
   EXPECT_THAT(trouble({request(6, 1), request(7, 2), request(kPoison, 8)}),
-              HasSubstr(std::string("the model's logits of text 3 from token 1 on") + kMeans));
+              HasSubstr(std::string("the model's logits of sequence 3 from token 1 on") + kMeans));
 }
 
 TEST_F(UnsoundLogits, OfSeveral) {
   EXPECT_THAT(trouble({request(kPoison, 1), request(7, 2), request(kPoison, 3)}),
-              HasSubstr(std::string("of text 1 from token 1 on, of text 3 from token 1 on") + kMeans));
+              HasSubstr(std::string("of sequence 1 from token 1 on, of sequence 3 from token 1 on") + kMeans));
 }
 
 TEST_F(UnsoundLogits, WithLogProbabilitiesAsWell) {
   Request asks = request(kPoison, 1);
   asks.logprobs = true;
-  EXPECT_THAT(trouble({asks, request(7, 4)}), HasSubstr("of text 1 from token 1 on"));
+  EXPECT_THAT(trouble({asks, request(7, 4)}), HasSubstr("of sequence 1 from token 1 on"));
 }
 
 TEST_F(UnsoundLogits, OfAnEarlierBatchAreForgotten) {

@@ -78,5 +78,13 @@ TEST(BodyText, MayNotAskWhoRunsIt) {
   EXPECT_THAT(complaint("", "rocm"), HasSubstr("\"rocm\"; targets are cpu and cuda"));
 }
 
+// To some compilers they end a line, and what looks like a comment is none.
+TEST(BodyText, HasNoControlCharacters) {
+  for (const char c : {'\r', '\0', '\f', '\v', '\x1a', '\x7f'})
+    EXPECT_THAT(complaint(std::string("void f(const auto& task) {\n// ") + c + "asm(\"\"); }"),
+                HasSubstr(fmt::format("has the control character \\x{:02x} in line 2", static_cast<int>(c))));
+  EXPECT_EQ(complaint("void f(const auto& task) {\r\n\t// of a file from Windows\r\n}"), "");
+}
+
 }  // namespace
 }  // namespace megalith::graph

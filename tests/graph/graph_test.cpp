@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "megalith/base/error.h"
 #include "megalith/graph/graph.h"
 #include "megalith/graph/interpret.h"
@@ -181,6 +183,50 @@ TEST(Lower, AnEditedKernelReplacesItsOwn) {
               HasSubstr("there is no loop kernel \"other\" to replace"));
   EXPECT_THAT(error_of([&] { parse_loops("garbage\n", lower(g, "cpu")); }),
               HasSubstr("there is no loop kernel in the text, want at least one line that begins with \"kernel \""));
+}
+
+// What a graph is called stands in the listing of its loop kernels, which is read back.
+TEST(Lower, ANameIsNoPartOfTheLoopKernels) {
+  for (const std::string name : {"x\nkernel linear_0\n{ [i] : 0 <= i < 3 }\na[i] = 1", "x\rkernel y", "x\\", "# \n#"}) {
+    Graph g(registry(), name);
+    g.apply("linear", "y", {g.activation("x", DType::f32, {2, 16}), g.constant("w", DType::bf16, {16, 16})});
+    const std::string text = print(g, lower(g, "cpu"));
+    EXPECT_EQ(text.substr(0, 2), "# ");
+    EXPECT_EQ(text.find("a[i] = 1\n"), std::string::npos) << text;
+    EXPECT_EQ(print(g, parse_loops(text, lower(g, "cpu"))), text);
+  }
+}
+
+// Plans are found by the listing: two graphs with the same one would get the same plan.
+TEST(Graph, NamesDoNotMakeListingsEqual) {
+  auto listing = [](const std::string& graph, const std::vector<std::string>& states) {
+    Graph g(registry(), graph);
+    for (const std::string& state : states) g.state(state, DType::f32, {2});
+    return print(g);
+  };
+  EXPECT_NE(listing("x", {"a", "b"}), listing("x", {"a: f32[2]\nstate b"}));
+  EXPECT_NE(listing("x\nstate a: f32[2]", {}), listing("x", {"a"}));
+  EXPECT_NE(listing("x", {"a\nb"}), listing("x", {"a\\x0ab"}));
+  EXPECT_NE(listing("x", {"a b"}), listing("x", {"a\\x20b"}));
+  EXPECT_EQ(listing("Qwen3-8B", {"layer.3/q:k"}), "graph Qwen3-8B\nstate layer.3/q:k: f32[2]\n");
+}
+
+// They become names in loop kernels and in code.
+TEST(Registry, TakesOperatorsWhoseNamesAreNames) {
+  for (const char* name : {"f\rg", "f\n", "f g", "", "1f", "f;", "f\\", "\xc3\xa9"}) {
+    auto refused = [&](const std::function<void(Operator&)>& edit) {
+      Operator op = registry()->get("linear");
+      op.name = "mine";
+      edit(op);
+      Registry own;
+      EXPECT_THAT(error_of([&] { own.add(op); }), HasSubstr("want letters, digits and _")) << name;
+    };
+    refused([&](Operator& op) { op.name = name; });
+    refused([&](Operator& op) { op.operands[0].name = name; });
+    refused([&](Operator& op) { op.attributes.push_back({name, 1}); });
+    refused([&](Operator& op) { op.extra_sizes.push_back(name); });
+    refused([&](Operator& op) { op.axes[0].iname = name; });
+  }
 }
 
 TEST(Interpret, RunsUntilTheStopWordIsSet) {

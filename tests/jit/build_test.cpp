@@ -196,7 +196,127 @@ TEST_F(BuildTest, ACompilerThatIsKilledIsSaidSo) {
   FakeCompiler fake(folder.path, "kill -9 $$");
   own_compiler.set(fake.path.c_str());
   EXPECT_THAT(message_of<SystemError>([&] { build_shared_object(answer(42), cache); }),
-              HasSubstr("was killed by signal 9 (Killed)\n"));
+              HasSubstr("was killed by signal 9 (Killed): the system does so when memory runs out"));
+}
+
+// A driver tells of its parts, and of what the system denied them.
+TEST_F(BuildTest, ALimitThatACompilerMetIsExplained) {
+  struct Case {
+    const char *log, *meaning;
+  };
+  for (const Case& one :
+       {Case{"g++: fatal error: Killed signal terminated program cc1plus", "memory runs out"},
+        Case{"g++: fatal error: CPU time limit exceeded signal terminated program cc1plus", ""},
+        Case{"as: BFD: kernel.so: File too large", "file"},
+        Case{"virtual memory exhausted: Cannot allocate memory", "free some"},
+        Case{"g++: fatal error: cannot execute 'cc1plus': vfork: Resource temporarily unavailable", "threads"},
+        Case{"LLVM ERROR: out of memory", "free some"}}) {
+    FakeCompiler fake(folder.path, std::string("echo \"") + one.log + "\"; exit 1");
+    own_compiler.set(fake.path.c_str());
+    const std::string message = message_of<SystemError>([&] { build_shared_object(answer(42), cache); });
+    EXPECT_THAT(message, AllOf(HasSubstr("exited with code 1"), HasSubstr(one.log)));
+    const size_t begin = message.find("exited with code 1");
+    EXPECT_THAT(message.substr(begin, message.find('\n') - begin), HasSubstr(one.meaning)) << one.log;
+  }
+}
+
+TEST_F(BuildTest, WhatIsToBeRepeatedCanBePasted) {
+  KernelCache odd(folder / "a b;$(touch x)", kLarge);
+  FakeCompiler fake(folder.path, "exit 1");
+  own_compiler.set(fake.path.c_str());
+  EXPECT_THAT(
+      message_of<SystemError>([&] { build_shared_object(answer(42), odd); }),
+      HasSubstr("to repeat: cd '" + folder.path + "/a b;$(touch x)/failed/" + build_key(answer(42), odd) + "' && "));
+}
+
+// ---- compilations that do not end -------------------------------------------------------------------
+
+TEST_F(BuildTest, AKilledBuildLeavesNoCompilerAndTheNextRunClearsUp) {
+  FakeCompiler fake(folder.path, "echo $$ > pid; sleep 600 & echo $! >> pid; wait");
+  own_compiler.set(fake.path.c_str());
+  const std::string key = build_key(answer(42), cache);
+  const pid_t child = fork();
+  if (child == 0) {
+    build_shared_object(answer(42), cache);
+    _exit(1);
+  }
+  std::string note;
+  auto is_begun = [&] {
+    if (!file_exists(folder / "cache/kernels")) return false;
+    for (const std::string& name : names_in(folder / "cache/kernels")) note = folder / "cache/kernels/" + name + "/pid";
+    return file_exists(note) && std::ranges::count(file_read(note), '\n') == 2;
+  };
+  for (int i = 0; i < 1000 && !is_begun(); ++i) usleep(10000);
+  ASSERT_TRUE(is_begun());
+  const std::string pids = file_read(note);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const pid_t compiler = std::stoi(pids), its_child = std::stoi(pids.substr(pids.find('\n')));
+  auto runs = [](pid_t pid) {
+    const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+    if (!file_exists(path)) return false;
+    const std::string status = stream_read(path, 4096);
+    return status.find(") Z") == std::string::npos;
+  };
+  for (int i = 0; i < 500 && (runs(compiler) || runs(its_child)); ++i) usleep(10000);
+  EXPECT_FALSE(runs(compiler));
+  EXPECT_FALSE(runs(its_child));
+  EXPECT_FALSE(cache.find(key)) << "half an entry";
+  own_compiler.set(nullptr);
+  EXPECT_EQ(ask(build_shared_object(answer(42), cache)), 42);
+  EXPECT_THAT(names_in(folder / "cache/kernels"), testing::ElementsAre(build_key(answer(42), cache)));
+}
+
+// ---- files that are no code ---------------------------------------------------------------------------
+
+// Runs `body` in a child process with a tmpfs of its own at `place`; kNoMount where that is not allowed.
+constexpr int kNoMount = 77;
+template <class Body>
+int with_mount(const std::string& place, unsigned long flags, const char* options, Body&& body);
+
+TEST_F(BuildTest, ACacheWithoutExecutionIsReplacedByATemporaryOne) {
+  directory_create(folder / "noexec", 0700);
+  FakeCompiler fake(folder.path, kCompile);
+  own_compiler.set(fake.path.c_str());
+  const int code = with_mount(folder / "noexec", MS_NOEXEC, "mode=0700", [&] {
+    KernelCache cannot(folder / "noexec", kLarge);
+    testing::internal::CaptureStderr();
+    const Build build = build_shared_object(answer(42), cannot);
+    const std::string warnings = testing::internal::GetCapturedStderr();
+    if (ask(build) != 42) return 1;
+    if (warnings.find("is mounted noexec: no code can be run from there); kernels of this run go to") ==
+            std::string::npos ||
+        std::ranges::count(warnings, '\n') != 1)
+      return fputs(warnings.c_str(), stderr), 2;
+    if (build.directory.starts_with(folder / "noexec")) return 3;
+    if (fake.count("kernel.cpp") != 1) return 4;  // compiled where it can be run, and nowhere else
+    if (!build_shared_object(answer(42), cannot).cache_hit) return 5;
+    return 0;
+  });
+  if (code == kNoMount) GTEST_SKIP() << "[SKIP] may not mount a tmpfs here";
+  EXPECT_EQ(code, 0);
+}
+
+// An entry from before the file system was mounted anew is left for the day when it is not.
+TEST_F(BuildTest, AnEntryThatIsWholeAndCannotBeRunIsKept) {
+  directory_create(folder / "noexec", 0700);
+  const int code = with_mount(folder / "noexec", 0, "mode=0700", [&] {
+    KernelCache cannot(folder / "noexec", kLarge);
+    const std::string entry = build_shared_object(answer(42), cannot).directory;
+    if (mount(nullptr, (folder / "noexec").c_str(), nullptr, MS_REMOUNT | MS_NOEXEC, "mode=0700") != 0) return kNoMount;
+    if (!maps_no_code(entry + "/kernel.so")) return 1;
+    const std::string message = message_of<SystemError>([&] { Library::load(entry + "/kernel.so"); });
+    if (message.find("is it mounted noexec?") == std::string::npos) return fputs(message.c_str(), stderr), 2;
+    testing::internal::CaptureStderr();
+    const Build build = build_shared_object(answer(42), cannot);
+    const std::string warnings = testing::internal::GetCapturedStderr();
+    if (ask(build) != 42 || build.cache_hit) return 3;
+    if (warnings.find("is it mounted noexec?); kernels of this run go to") == std::string::npos)
+      return fputs(warnings.c_str(), stderr), 4;
+    return file_exists(entry + "/kernel.so") ? 0 : 5;
+  });
+  if (code == kNoMount) GTEST_SKIP() << "[SKIP] may not mount a tmpfs here";
+  EXPECT_EQ(code, 0);
 }
 
 TEST_F(BuildTest, ACompilerThatWritesNothingIsSaidSo) {
@@ -257,8 +377,18 @@ int in_child(Body&& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+template <class Body>
+int with_mount(const std::string& place, unsigned long flags, const char* options, Body&& body) {
+  return in_child([&] {
+    // A name space of our own, so that the mount goes with this process.
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return kNoMount;
+    mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (mount("none", place.c_str(), "tmpfs", flags, options) != 0) return kNoMount;
+    return body();
+  });
+}
+
 TEST_F(BuildTest, AFullDiskCostsAWarningNotTheResult) {
-  constexpr int kNoMount = 77;
   directory_create(folder / "small");
   directory_create(folder / "temporary");
   EnvironmentVariable temporary("TMPDIR", folder / "temporary");
@@ -266,11 +396,7 @@ TEST_F(BuildTest, AFullDiskCostsAWarningNotTheResult) {
   for (const char* size : {"size=16k", "size=44k"}) {
     BuildRequest request = answer(42);
     request.source += "/*" + std::string(20000, '*') + "*/";
-    const int code = in_child([&] {
-      // A name space of our own, so that the mount goes with this process.
-      if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return kNoMount;
-      mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
-      if (mount("none", (folder / "small").c_str(), "tmpfs", 0, size) != 0) return kNoMount;
+    const int code = with_mount(folder / "small", 0, size, [&] {
       KernelCache full(folder / "small", kLarge);
       testing::internal::CaptureStderr();
       const Build build = build_shared_object(request, full);

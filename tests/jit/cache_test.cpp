@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::EnvironmentVariable;
 using test::TemporaryFolder;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -94,6 +95,29 @@ INSTANTIATE_TEST_SUITE_P(
                "kernel.so has 3 bytes, not 6"},
         Damage{"changed", [](const std::string& entry) { file_write_atomic(entry + "/kernel.so", "binarx"); },
                "kernel.so has changed"},
+        Damage{"a_file_too_many", [](const std::string& entry) { file_write_atomic(entry + "/more.so", "x"); },
+               "info.json has no file \"more.so\""},
+        Damage{"a_folder_too_many", [](const std::string& entry) { fs::create_directory(entry + "/more"); },
+               "info.json has no file \"more\""},
+        Damage{"a_pipe",
+               [](const std::string& entry) {
+                 fs::remove(entry + "/kernel.so");
+                 ASSERT_EQ(::mkfifo((entry + "/kernel.so").c_str(), 0600), 0);
+               },
+               "kernel.so is not a regular file"},
+        Damage{"endless_info",
+               [](const std::string& entry) { fs::resize_file(entry + "/info.json", uintmax_t{1} << 40); },
+               "info.json has 1099511627776 bytes, want at most 1048576"},
+        Damage{"endless_child",
+               [](const std::string& entry) { fs::resize_file(entry + "/kernel.so", uintmax_t{1} << 40); },
+               "kernel.so has 1099511627776 bytes, want at most"},
+        Damage{"moved",
+               [](const std::string& entry) {
+                 std::string text = file_read(entry + "/info.json");
+                 text.replace(text.find(hash_hex("a")), hash_hex("b").size(), hash_hex("b"));
+                 file_write_atomic(entry + "/info.json", text);
+               },
+               "is of another entry"},
         Damage{"no_info", [](const std::string& entry) { fs::remove(entry + "/info.json"); }, "info.json"},
         Damage{"half_info", [](const std::string& entry) { fs::resize_file(entry + "/info.json", 20); },
                "unexpected end of input"},
@@ -143,6 +167,70 @@ TEST(Cache, ALockIsExclusiveAndLeavesNoFile) {
     });
   threads.clear();
   EXPECT_TRUE(fs::is_empty(folder / "locks"));
+}
+
+// ---- locks that nobody lets go ----------------------------------------------------------------------
+
+TEST(Cache, ALockIsWaitedForOnlySoLong) {
+  TemporaryFolder folder;
+  KernelCache cache(folder.path, kLarge);
+  const std::string key = hash_hex("a");
+  const CacheLock held = cache.lock(key);
+  testing::internal::CaptureStderr();
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_FALSE(cache.lock(key, {.timeout = std::chrono::milliseconds(300)}).held());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("process " + std::to_string(getpid()) + " holds "), HasSubstr("for 0s"),
+                    HasSubstr("the kernel is compiled here as well")));
+}
+
+TEST(Cache, AStoppedHolderIsNotWaitedFor) {
+  TemporaryFolder folder;
+  KernelCache cache(folder.path, kLarge);
+  const std::string key = hash_hex("a");
+  const pid_t child = fork();
+  if (child == 0) {
+    const CacheLock lock = cache.lock(key);
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(cache.lock(key, {.timeout = std::chrono::minutes(5), .stopped = std::chrono::milliseconds(200)}).held());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), AllOf(HasSubstr("process " + std::to_string(child)),
+                                                            HasSubstr("is stopped: the kernel is compiled here")));
+  kill(child, SIGCONT);
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(cache.lock(key).held()) << "it went on and let go";
+}
+
+// Whoever compiles without the lock works where the holder of the lock, who clears up, leaves it alone.
+TEST(Cache, AWorkspaceIsLeftAloneThoughAnotherHoldsTheLock) {
+  TemporaryFolder folder;
+  KernelCache cache(folder.path, kLarge);
+  const std::string key = hash_hex("a");
+  const std::string workspace = cache.workspace(key);
+  const CacheLock lock = cache.lock(key);
+  EXPECT_TRUE(file_exists(workspace));
+  put(cache, key, "the holder's");
+  file_write_atomic(workspace + "/kernel.so", "ours");
+  cache.store(key, "toy", workspace);
+  EXPECT_EQ(file_read(*cache.find(key) + "/kernel.so"), "ours");
+  const std::string discarded = cache.workspace(key);
+  cache.discard(discarded);
+  EXPECT_FALSE(file_exists(discarded));
+}
+
+TEST(Cache, AWorkspaceHasANameThatNobodyForesees) {
+  TemporaryFolder folder;
+  KernelCache cache(folder.path, kLarge);
+  const std::string key = hash_hex("a"), a = cache.workspace(key), b = cache.workspace(key);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(a.find(std::to_string(getpid())), std::string::npos) << a;
+  EXPECT_EQ(fs::status(a).permissions(), fs::perms::owner_all);
 }
 
 TEST(Cache, WhoWaitsLongForALockIsToldWhy) {

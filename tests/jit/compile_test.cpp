@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 
 #include "base/temporary_folder.h"
+#include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/jit/cache_entry.h"
 #include "megalith/ops/registry.h"
+#include "megalith/task/bytes.h"
 #include "megalith/task/json.h"
 
 namespace megalith::jit {
@@ -168,7 +171,7 @@ TEST_F(TasksOverride, ThatTouchMoreOrLessThanTheySayAreRefused) {
   };
   const std::string name = "task \"" + tasks.tasks[0].name + "\" ";
   EXPECT_THAT(with([](task::Task& task) { task.reads.pop_back(); }),
-              AllOf(HasSubstr(name + "reads \"x\" ["), HasSubstr(", and they do not say so")));
+              AllOf(HasSubstr(name + "reads \"y\" ["), HasSubstr(", and they do not say so")));
   EXPECT_THAT(with([](task::Task& task) { task.writes.clear(); }), HasSubstr(name + "writes \"y\" ["));
   EXPECT_THAT(with([](task::Task& task) { task.writes[0].box.hi[1] -= 1; }), HasSubstr(name + "writes \"y\" ["));
   EXPECT_THAT(with([](task::Task& task) {
@@ -176,6 +179,111 @@ TEST_F(TasksOverride, ThatTouchMoreOrLessThanTheySayAreRefused) {
                 task.reads.back().box.hi[0] = 1;
               }),
               AllOf(HasSubstr("they say that " + name + "reads"), HasSubstr("which is not what it touches")));
+}
+
+// ---- plans in the cache ------------------------------------------------------------------------------
+
+class PlanInCache : public ::testing::Test {
+ protected:
+  TemporaryFolder folder;
+  test::EnvironmentVariable cache{"MEGALITH_CACHE_DIR", folder / "cache"};
+  test::EnvironmentVariable always{"MEGALITH_ALWAYS_COMPILE", nullptr};
+
+  CompiledKernel plan(std::string* said = nullptr) {
+    ::testing::internal::CaptureStderr();
+    CompiledKernel kernel = compile(sum_graph(64), {.num_workers = 2, .plan_only = true, .pipeline = {}});
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    if (said) *said = text;
+    return kernel;
+  }
+  // The only entry, with another content in one of its files; whole as far as hashes go.
+  void replace(const std::string& file, const std::string& content) {
+    const std::string key = KernelCache(folder / "cache", 1 << 30).list().at(0).key;
+    const std::string entry = folder / "cache/kernels/" + key;
+    file_write_atomic(entry + "/" + file, content);
+    std::filesystem::remove(entry + "/info.json");
+    entry_seal(entry, key, "sum");
+  }
+  static bool is_from_cache(const CompiledKernel& kernel) {
+    return kernel.report.stages.back().from == StageFrom::cache;
+  }
+};
+
+TEST_F(PlanInCache, IsFound) {
+  EXPECT_FALSE(is_from_cache(plan()));
+  EXPECT_TRUE(is_from_cache(plan()));
+}
+
+TEST_F(PlanInCache, OfAnotherGraphIsMadeAgain) {
+  plan();
+  replace("identity.txt", "another graph with the same hash");
+  std::string said;
+  EXPECT_FALSE(is_from_cache(plan(&said)));
+  EXPECT_THAT(said, HasSubstr("is of another graph; it is made again"));
+  EXPECT_TRUE(is_from_cache(plan()));
+}
+
+TEST_F(PlanInCache, ThatIsNoneIsMadeAgain) {
+  const task::TaskGraph tasks = plan().tasks;
+  task::TaskGraph unsound = tasks, other = tasks;
+  for (task::Task& task : unsound.tasks) task.waits = {{0, 1 << 30, 0}};
+  other.buffers[0].shape = {1};
+  for (const std::string& bytes :
+       {std::string("nonsense"), std::string(), task::to_bytes(unsound), task::to_bytes(other)}) {
+    replace("tasks.bin", bytes);
+    std::string said;
+    const CompiledKernel again = plan(&said);
+    EXPECT_FALSE(is_from_cache(again));
+    EXPECT_THAT(said, HasSubstr("the plan of sum in the cache is of no use"));
+    EXPECT_EQ(task::to_bytes(again.tasks), task::to_bytes(tasks));
+    EXPECT_TRUE(is_from_cache(plan()));
+  }
+}
+
+// Names of tensors are what a model's files say; the plan of one graph must not be found for another.
+TEST_F(PlanInCache, OfGraphsWhoseNamesLookAlikeAreApart) {
+  auto named = [](const std::string& name) {
+    graph::Graph graph(ops::builtin(), "sum");
+    const auto x = graph.state(name, DType::f32, {8, 64}), y = graph.state("y", DType::f32, {8, 64});
+    graph.add("add", "add", {y, x}, {.outputs = {{"y", y}}});
+    return compile(graph, {.num_workers = 2, .plan_only = true, .pipeline = {}});
+  };
+  EXPECT_FALSE(is_from_cache(named("x")));
+  EXPECT_FALSE(is_from_cache(named("x\n")));
+  EXPECT_FALSE(is_from_cache(named("x\\x0a")));
+  EXPECT_TRUE(is_from_cache(named("x\n")));
+}
+
+// ---- what a kernel says of itself --------------------------------------------------------------------
+
+TEST(KernelInfo, ThatWasEditedIsTheUsersError) {
+  const TemporaryFolder folder;
+  auto with_info = [&](const std::string& info) {
+    file_write_atomic(folder / "kernel.cpp",
+                      "extern \"C\" const char megalith_kernel_info[] = R\"json(" + info + ")json\";\n");
+    return message_of<UserError>(
+        [&] { compile(sum_graph(64), {.num_workers = 2, .pipeline = {.override_directory = folder.path}}); });
+  };
+  const std::string version = "{\"version\": \"" MEGALITH_VERSION "\"";
+  EXPECT_THAT(with_info(version + ", "), HasSubstr("megalith_kernel_info is not what was written"));
+  EXPECT_THAT(with_info(version + "}"), HasSubstr("key 'scratch_bytes' not found"));
+  for (const char* value : {"-1", "1e30", "\"x\"", "1099511627777", "null", "[]"})
+    EXPECT_THAT(with_info(version + ", \"scratch_bytes\": " + value + ", \"area_bytes\": 0, \"stream_rows\": 0}"),
+                AllOf(HasSubstr("scratch_bytes"), HasSubstr("want 0 to")))
+        << value;
+}
+
+// What a plan takes grows with the product of both, so that sizes of a hostile model must not choose it.
+TEST(Plan, OfTooManyTasksForTooManyWorkersIsRefused) {
+  graph::Graph graph(ops::builtin(), "long");
+  graph::TensorId x = graph.state("x", DType::f32, {1024, 16});
+  for (int i = 0; i < 260; ++i) x = graph.apply("copy", fmt::format("copy.{}", i), {x});
+  graph.add("copy", "last", {x}, {.outputs = {{"y", graph.state("y", DType::f32, {1024, 16})}}});
+  EXPECT_EQ(
+      message_of<UserError>(
+          [&] { compile(graph, {.target = "cpu", .num_workers = 1024, .plan_only = true, .pipeline = {}}); }),
+      "\"long\" comes to 267264 tasks for 1024 workers, and a plan is made and proved for up to 268435456 of their "
+      "products: use at most 1004 workers (-t), or a model with fewer layers");
 }
 
 }  // namespace

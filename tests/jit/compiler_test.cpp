@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/temporary_folder.h"
 #include "jit/fake_compiler.h"
@@ -41,7 +44,102 @@ TEST(Process, CapturesOutputAndCode) {
 TEST(Process, SaysWhichSignalEndedIt) {
   const ProcessResult result = process_run({"/bin/sh", "-c", "kill -9 $$"}, "/", {.timeout = 10s});
   EXPECT_FALSE(result.ok());
-  EXPECT_EQ(result.ending(), "was killed by signal 9 (Killed)");
+  EXPECT_THAT(result.ending(), StartsWith("was killed by signal 9 (Killed): the system does so when memory runs out"));
+  EXPECT_EQ(process_run({"/bin/sh", "-c", "kill -15 $$"}, "/", {.timeout = 10s}).ending(),
+            "was killed by signal 15 (Terminated)");
+  // A limit of time, which a shell that goes round in circles meets.
+  EXPECT_THAT(process_run({"/bin/sh", "-c", "ulimit -S -t 1; while :; do :; done"}, "/", {.timeout = 60s}).ending(),
+              StartsWith("was killed by signal 24 (CPU time limit exceeded)"));
+}
+
+// Processes of the group that have not ended; those that wait to be taken away do not count.
+int alive(const std::string& note) {
+  int count = 0;
+  std::istringstream pids(file_read(note));
+  for (int pid; pids >> pid;) {
+    const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+    if (!file_exists(path)) continue;
+    try {
+      const std::string status = stream_read(path, 4096);
+      count += status[status.rfind(") ") + 2] != 'Z' && status[status.rfind(") ") + 2] != 'X';
+    } catch (const SystemError&) {}  // gone meanwhile
+  }
+  return count;
+}
+int alive_in_the_end(const std::string& note) {
+  for (int i = 0; i < 500 && alive(note) > 0; ++i) usleep(10000);
+  return alive(note);
+}
+
+// A command with children and their children, as a compiler's driver has, that writes down all their numbers.
+const std::string kFamily =
+    "echo $$ >> pids; sh -c 'trap \"\" TERM; echo $$ >> pids; sleep 600 & echo $! >> pids; wait' & wait";
+
+class ProcessEnd : public testing::TestWithParam<int> {};
+
+// However the process ends that waits for a compiler, nothing goes on, and nothing half made is left.
+TEST_P(ProcessEnd, LeavesNoCommandBehind) {
+  TemporaryFolder folder;
+  const std::string unfinished = folder / "half an\n$(entry)";
+  directory_create(unfinished + "/tmp");
+  file_write_atomic(unfinished + "/tmp/x", "x");
+  const pid_t child = fork();
+  if (child == 0) {
+    ::signal(SIGHUP, SIG_DFL);
+    try {
+      process_run({"/bin/sh", "-c", kFamily}, folder.path, {.timeout = 60s}, {.unfinished = unfinished});
+    } catch (const std::exception& error) { fprintf(stderr, "child: %s\n", error.what()); }
+    _exit(1);
+  }
+  auto all_run = [&] {
+    return file_exists(folder / "pids") && std::ranges::count(file_read(folder / "pids"), '\n') == 3;
+  };
+  for (int i = 0; i < 1000 && !all_run(); ++i) usleep(10000);
+  ASSERT_EQ(alive(folder / "pids"), 3) << file_read(folder / "pids");
+  kill(child, GetParam());
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == GetParam());
+  EXPECT_EQ(alive_in_the_end(folder / "pids"), 0);
+  for (int i = 0; i < 1000 && file_exists(unfinished); ++i) usleep(10000);
+  EXPECT_FALSE(file_exists(unfinished));
+  EXPECT_TRUE(file_exists(folder / "pids")) << "that was not said to be unfinished";
+}
+INSTANTIATE_TEST_SUITE_P(Signals, ProcessEnd, testing::Values(SIGKILL, SIGTERM, SIGHUP, SIGINT),
+                         [](const auto& signal) { return std::string("signal_") + std::to_string(signal.param); });
+
+TEST(Process, WhatACommandLeavesBehindEndsWithIt) {
+  TemporaryFolder folder;
+  EXPECT_TRUE(process_run({"/bin/sh", "-c", "sleep 600 & echo $! > pids"}, folder.path, {.timeout = 60s},
+                          {.unfinished = folder.path})
+                  .ok());
+  EXPECT_EQ(alive_in_the_end(folder / "pids"), 0);
+  EXPECT_TRUE(file_exists(folder / "pids")) << "it had finished";
+}
+
+TEST(Process, IgnoredSignalsAndBlockedOnesAreNotInherited) {
+  TemporaryFolder folder;
+  ::signal(SIGTERM, SIG_IGN);
+  ::signal(SIGHUP, SIG_IGN);
+  const ProcessResult result =
+      process_run({"/bin/sh", "-c", "kill -TERM $$; echo alive"}, folder.path, {.timeout = 10s});
+  const ProcessResult hung_up =
+      process_run({"/bin/sh", "-c", "kill -HUP $$; echo alive"}, folder.path, {.timeout = 10s});
+  ::signal(SIGTERM, SIG_DFL);
+  ::signal(SIGHUP, SIG_DFL);
+  EXPECT_EQ(result.signal, SIGTERM) << result.output;
+  EXPECT_EQ(hung_up.signal, SIGHUP) << hung_up.output;
+}
+
+TEST(Process, VariablesThatChangeWhatACompilerMakesAreLeftOut) {
+  EnvironmentVariable preload("LD_PRELOAD", "/no/such/library.so"), path("LD_RUN_PATH", "/somewhere");
+  EnvironmentVariable outputs("DEPENDENCIES_OUTPUT", "/tmp/dependencies"), options("CCC_OVERRIDE_OPTIONS", "+-O0");
+  EnvironmentVariable language("LC_ALL", "de_DE.UTF-8"), kept("MEGALITH_TEST_KEPT", "yes");
+  const std::string output = process_run({"/usr/bin/env"}, "/", {.timeout = 10s}, {.temporary = "/some/place"}).output;
+  for (const char* name : {"LD_PRELOAD", "LD_RUN_PATH", "DEPENDENCIES_OUTPUT", "CCC_OVERRIDE_OPTIONS", "de_DE"})
+    EXPECT_THAT(output, testing::Not(HasSubstr(name)));
+  for (const char* line : {"LC_ALL=C\n", "TMPDIR=/some/place\n", "MEGALITH_TEST_KEPT=yes\n"})
+    EXPECT_THAT(output, HasSubstr(line));
 }
 
 TEST(Process, ATimeoutEndsTheChildrenToo) {
@@ -93,6 +191,11 @@ TEST(Process, AProgramThatIsNotThereIsAnError) {
 
 TEST(Process, CommandLinesCanBePasted) {
   EXPECT_EQ(command_line({"/usr/bin/c++", "-O3", "-o", "a b", "it's", ""}), "/usr/bin/c++ -O3 -o 'a b' 'it'\\''s' ''");
+  // A shell reads what was written, whatever it is.
+  for (const char* word :
+       {"$(touch x)", "`touch x`", "a;b", "a\nb", "a\rb", "~",      "~root", "#",  "!x",  "a^b", "{a,b}",   "*",
+        "\\",         "'",         "\"",  "&",    "|",    "a\x01z", "-n",    "%s", "[a]", "=x",  "\xc3\xa9"})
+    EXPECT_EQ(process_run({"/bin/sh", "-c", "printf %s " + command_line({word})}, "/", {.timeout = 10s}).output, word);
 }
 
 // ---- finding the compiler ------------------------------------------------------------------------
@@ -111,6 +214,48 @@ TEST(Compiler, IsTheFirstOnThePath) {
   const Compiler compiler = compiler_find(KernelCache(folder / "cache", kLarge));
   EXPECT_EQ(compiler.command, std::vector{folder / "g++"});
   EXPECT_EQ(compiler.version, "fake compiler 1.0");
+}
+
+// Whoever works in a folder of others must not run the "c++" that lies there.
+TEST(Compiler, IsNotLookedForWhereWeHappenToBe) {
+  TemporaryFolder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  directory_create(folder / "bin");
+  for (const char* name : {"c++", "bin/c++"}) {
+    FakeCompiler fake(folder.path, "exit 1");
+    std::filesystem::rename(fake.path, folder / name);
+  }
+  EnvironmentVariable cxx("MEGALITH_CXX", nullptr);
+  std::filesystem::current_path(folder.path);
+  for (const char* paths : {"", ":", ".", "./", "bin", ":/nowhere", "/nowhere:", "/nowhere::/nowhere"}) {
+    EnvironmentVariable path("PATH", paths);
+    try {
+      EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kLarge)).command[0].substr(0, 5), "/usr/") << paths;
+    } catch (const SystemError&) {}  // none at all is as good
+    EnvironmentVariable named("MEGALITH_CXX", "c++");
+    try {
+      EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kLarge)).command[0].substr(0, 5), "/usr/") << paths;
+    } catch (const UserError&) {}
+  }
+  std::filesystem::current_path(before);
+  EXPECT_FALSE(file_exists(folder / "calls")) << file_read(folder / "calls");
+}
+
+TEST(Compiler, WhereItLooksForHeadersBelongsToTheKey) {
+  TemporaryFolder folder;
+  FakeCompiler fake(folder.path, "exit 1");
+  EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  const KernelCache cache(folder / "cache", kLarge);
+  const BuildRequest request{.name = "x", .source = "int x;"};
+  const std::string key = build_key(request, cache);
+  for (const char* name :
+       {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"}) {
+    EnvironmentVariable variable(name, "/elsewhere");
+    EXPECT_THAT(compiler_find(cache).variables, HasSubstr(std::string(name) + "=/elsewhere\n"));
+    EXPECT_NE(build_key(request, cache), key) << name;
+  }
+  EXPECT_EQ(build_key(request, cache), key);
+  EXPECT_EQ(fake.count(), 1) << "asked once";
 }
 
 TEST(Compiler, NoneIsAnErrorThatSaysWhereItLooked) {
@@ -211,6 +356,37 @@ TEST(Compiler, TheUnitThatFailsIsTheOneReported) {
   EXPECT_FALSE(result.process.ok());
   EXPECT_EQ(result.command.back(), "b.cpp");
   EXPECT_THAT(result.process.output, HasSubstr("'nothing' was not declared"));
+}
+
+TEST(Compiler, WhatItLeavesInTheTemporaryDirectoryGoesWithIt) {
+  TemporaryFolder folder;
+  FakeCompiler fake(folder.path, "touch \"$TMPDIR/left.s\"; echo $TMPDIR > where; kill -9 $$");
+  const CompileResult result = compile_units({{fake.path}, ""}, {}, folder.path, {"a.cpp"}, "x.so");
+  EXPECT_FALSE(result.process.ok());
+  EXPECT_EQ(file_read(folder / "where"), folder.path + "/tmp\n");
+  EXPECT_FALSE(file_exists(folder / "tmp"));
+}
+
+TEST(Compiler, ADirectoryThatCannotBeWrittenIsToldApart) {
+  TemporaryFolder folder;
+  file_write_atomic(folder / "file", "");
+  EXPECT_THROW(compile_units({{"/bin/true"}, ""}, {}, folder / "file/none", {"a.cpp"}, "x.so"), WorkspaceError);
+}
+
+// A frame larger than the gap below a stack must be touched page by page.
+TEST(Compiler, KernelsKeepToTheirStack) {
+  for (const char* flag : {"-fstack-clash-protection", "-Wl,-z,relro,-z,now,-z,noexecstack"})
+    EXPECT_EQ(std::ranges::count(default_flags(), flag), 1) << flag;
+  TemporaryFolder folder;
+  file_write_atomic(folder / "a.cpp",
+                    "void fill(char*); extern \"C\" void large() { char frame[1 << 20]; fill(frame); }\n"
+                    "void fill(char* frame) { *frame = 0; }\n");
+  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kLarge));
+  const CompileResult result = compile_units(compiler, default_flags(), folder.path, {"a.cpp"}, "x.so");
+  ASSERT_TRUE(result.process.ok()) << result.process.output;
+  const ProcessResult read = process_run({"/usr/bin/readelf", "-ldW", "x.so"}, folder.path, {.timeout = 20s});
+  EXPECT_THAT(read.output, testing::AllOf(HasSubstr("GNU_RELRO"), HasSubstr("BIND_NOW"), HasSubstr("GNU_STACK")));
+  EXPECT_THAT(read.output, testing::Not(testing::ContainsRegex("GNU_STACK .* RWE")));
 }
 
 TEST(Compiler, ACompilerThatHangsIsEnded) {

@@ -29,6 +29,10 @@ struct Task {
 template <int kRequests, int kRows>
 struct Batch {
   static constexpr i64 N = kRequests, S = 60, E = 3, T_largest = kRows, R_largest = kRequests;
+  struct Checks {
+    static constexpr u32 requests = 0, sample_request = 1;
+  };
+  FaultNote faults{};  // of right data nobody notes one
   i64 R = 0;
   i32 *token, *stop_tokens, *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start,
       *sample_row, *sample_request, *mailbox, *stop;

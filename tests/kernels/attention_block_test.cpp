@@ -34,8 +34,12 @@ struct Shape {
 /// chunks, three by three or eight by eight; pages lie anywhere. What nobody may read is NaN.
 template <class Of>
 struct Task {
-  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = 2, L = Of::L, C = 2, B = 16, Q = 40,
+  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = 2, L = Of::L, C = 2, B = 16, Q = 40, P = 2 * Q,
                        T_largest = Of::kRows;
+  struct Checks {
+    static constexpr u32 page_table = 0;
+  };
+  FaultNote faults{};  // of right data nobody notes one
   static constexpr f32 scale = 0.11f, eps = 1e-5f;
   const Task* task;
   i64 T;

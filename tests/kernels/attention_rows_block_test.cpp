@@ -48,8 +48,12 @@ requires Of::kPaired struct CacheOf<Of, T> {
 /// The operands of an `attention_whole_qkv`; without `start` those of an `attention_whole_cached`.
 template <class Of>
 struct CachedTask {
-  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = kPositions / B,
+  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = kPositions / B, P = kRequests * Q,
                        T_largest = Of::kRows;
+  struct Checks {
+    static constexpr u32 page_table = 0;
+  };
+  FaultNote faults{};  // of right data nobody notes one
   static constexpr f32 scale = 0.11f, eps = 1e-5f;
   i64 T, t_begin, t_end, g_begin, g_end;
   const bf16* qkv;                                          // (T, G, E, D)
@@ -76,7 +80,12 @@ struct AllCachedTask : CachedTask<Of> {
 /// Those of a `kv_append_qkv`.
 template <class Of>
 struct AppendTask {
-  static constexpr i64 H = Of::D / 2, E = Of::M + 2, G = Of::G, B = Of::B, Q = kPositions / B, T_largest = Of::kRows;
+  static constexpr i64 H = Of::D / 2, E = Of::M + 2, G = Of::G, B = Of::B, Q = kPositions / B, P = kRequests * Q,
+                       S = kPositions, R_largest = kRequests, T_largest = Of::kRows;
+  struct Checks {
+    static constexpr u32 page_table = 0, request = 1, position = 2;
+  };
+  FaultNote faults{};  // of right data nobody notes one
   static constexpr f32 eps = 1e-5f;
   i64 T, g_begin, g_end;
   const bf16 *qkv, *k_norm;

@@ -23,6 +23,10 @@ namespace {
 /// The operands of a `sampling` of rows that each have a request of their own.
 struct Rows {
   static constexpr i64 N = 45;  // requests: more than a warp has lanes
+  struct Checks {
+    static constexpr u32 best = 0, sample_request = 1, requests = 2, history = 3;
+  };
+  FaultNote faults{};  // of right data nobody notes one
   const Rows* task = this;
   i64 r_begin = 0, r_end, R, V, S;
   std::vector<f32> logits_, f32s, logprobs, adjusted_;

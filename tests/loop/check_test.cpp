@@ -85,6 +85,13 @@ TEST(CheckBounds, ConditionsAndAssumptionsCount) {
   EXPECT_FALSE(passes("y[i] = if(x[i] > 0, x[i + 1], 0)"));  // data proves nothing
 }
 
+TEST(CheckAssumptions, SomeSizesMustFit) {
+  EXPECT_EQ(message_of(check_assumptions, "kernel k\nparameter n\nassume n >= 1\n{ [i] : 0 <= i < n }\ny[i] = 1"), "");
+  EXPECT_EQ(
+      message_of(check_assumptions, "kernel k\nparameter n\nassume n >= 1 and n < 1\n{ [i] : 0 <= i < n }\ny[i] = 1"),
+      "[k] no sizes are as it assumes: n >= 1 and n < 1");
+}
+
 TEST(CheckWriteRaces, Messages) {
   EXPECT_EQ(message_of(check_write_races, "kernel k\n{ [i, j] : 0 <= i, j < n }\nout[i] = a[i, j]  {inames=j}"),
             "[k] instruction \"insn0\" writes out[i] within i, j, but the subscripts leave out j: every j writes the "
@@ -123,6 +130,34 @@ TEST(CheckAccessOrder, WhatIsInOrder) {
   EXPECT_FALSE(passes("{ [i] : 1 <= i < n }\nb[0] = 1\na[i] = b[i - 1]\nb[i] = a[i] * 2\ntag i = task"));
   EXPECT_FALSE(passes("{ [i] : 1 <= i < n }\nb[i] = b[i - 1]\nb[0] = 1\ntag i = task"));
   EXPECT_TRUE(passes("{ [i] : 0 <= i < n }\na[i] = x[i]\nb[i] = a[i]\ntag i = task"));
+}
+
+// Nothing orders the tasks of one operator: what all of them read none may write.
+TEST(CheckAccessOrder, WhatEveryTaskReadsNoTaskWrites) {
+  auto refusal = [](const std::string& text) { return message_of(check_access_order, "kernel k\n" + text); };
+  const std::string sum = "inout x: f32[n]\n{ [h, k] : 0 <= h, k < n }\ns[0] = sum(k, x[k])\nx[h] = x[h] * s[0]";
+  EXPECT_EQ(refusal(sum), "");
+  EXPECT_EQ(
+      refusal(sum + "\ntag h = task"),
+      "[k] instruction \"insn0\" reads x[k] in every task, since h is tagged task and does not stand in it, while "
+      "\"insn1\" writes x[h]: one task finds what another has made of it; leave h out of the task axes, or write "
+      "another tensor");
+  EXPECT_EQ(refusal("inout x: f32[1]\n{ [h, k] : h = 0 and k = 0 }\ns[0] = sum(k, x[k])\nx[h] = x[h] * s[0]\n"
+                    "tag h = task"),
+            "")
+      << "there is one task";
+  // An output is no better: the others' tiles are not there yet.
+  const std::string twice =
+      "output y: f32[n, n]\noutput z: f32[n]\n{ [t, h, k] : 0 <= t, h, k < n }\ny[t, h] = a[t, h]\n"
+      "z[t] = sum(k, y[t, k])";
+  EXPECT_EQ(refusal(twice + "\ntag t = task"), "");
+  EXPECT_NE(refusal(twice + "\ntag h = task"), "");
+  // Every task adds one.
+  const std::string count = "inout x: f32[n]\n{ [t, h] : 0 <= t, h < n }\ny[t, h] = x[t]\nx[t] = x[t] + 1";
+  EXPECT_EQ(refusal(count + "\ntag t = task"), "");
+  EXPECT_NE(refusal(count + "\ntag h = task"), "");
+  // Every task writes the same, and reads it afterwards.
+  EXPECT_EQ(refusal("output r: f32[n]\n{ [t, h] : 0 <= t, h < n }\nr[t] = a[t]\ny[t, h] = r[t]\ntag h = task"), "");
 }
 
 TEST(CheckAccessOrder, TemporariesAreWrittenBeforeTheyAreRead) {

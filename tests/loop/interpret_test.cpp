@@ -38,6 +38,34 @@ TEST(Interpret, Arithmetic) {
   EXPECT_EQ(value_of("-(-inf)"), INFINITY);
 }
 
+// As generated code has it (tests/codegen/checks_test.cpp).
+TEST(Interpret, WholeNumbersEndAtTheEdgesOfTheirType) {
+  EXPECT_EQ(value_of("i32(3e9)"), 2147483647);
+  EXPECT_EQ(value_of("i32(-3e9)"), -2147483648.0);
+  EXPECT_EQ(value_of("i8(300) + i8(-300)"), 127 - 128);
+  EXPECT_EQ(value_of("i64(inf)"), 0x1p63);
+  EXPECT_EQ(value_of("i32(inf - inf)"), -2147483648.0);
+  EXPECT_EQ(value_of("i64(-inf) // (-1)"), -0x1p63);
+  EXPECT_EQ(value_of("i64(-inf) mod (-1)"), 0);
+  EXPECT_EQ(value_of("7 // (-2) + 10 * (7 mod (-2))"), -4 - 10);
+  const auto stored = [](const std::string& dtype, double value) {
+    return run("output y: " + dtype + "[1]\n{ [i] : 0 <= i < 1 }\ny[i] = x[i]", {}, {{"x", array_of({1}, {value})}},
+               "y")
+        .values[0];
+  };
+  EXPECT_EQ(stored("i32", 1e12), 2147483647);
+  EXPECT_EQ(stored("i8", -1e12), -128);
+  EXPECT_EQ(stored("i64", 3.9), 3);
+  EXPECT_EQ(stored("i32", -3.9), -3);
+  EXPECT_EQ(stored("i32", NAN), -2147483648.0);
+  EXPECT_EQ(stored("f32", -3.9), -3.9);
+}
+
+TEST(Interpret, DividingByZeroIsAnError) {
+  for (const char* expression : {"7 // (x[0] - 3)", "7 mod (x[0] - 3)"})
+    EXPECT_THROW(value_of(expression), UserError) << expression;
+}
+
 TEST(Interpret, OnlyTheChosenSideIsEvaluated) {
   EXPECT_EQ(value_of("if(1 > 2, x[99], 5)"), 5);
   EXPECT_EQ(value_of("if(1 < 2, 6, x[99])"), 6);

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 
 #include "megalith/base/error.h"
 #include "model/scratch.h"
@@ -203,14 +206,138 @@ TEST_F(ShardsTest, Index) {
 }
 
 TEST_F(ShardsTest, DamagedIndex) {
-  EXPECT_THAT(open_index(R"({"a":"2.safetensors"})"),
+  EXPECT_EQ(open_index(R"({"a":"2.safetensors"})"), "");
+  EXPECT_THAT(user_error([&] { Weights::open(folder()).get("a"); }),
               HasSubstr("says that tensor \"a\" is in 2.safetensors, but it is not"));
-  EXPECT_THAT(open_index(R"({"a":"3.safetensors"})"), HasSubstr("names the shard 3.safetensors, which is not there"));
-  EXPECT_THAT(open_index(R"({"a":"../1.safetensors"})"), HasSubstr("want the name of a .safetensors file"));
-  EXPECT_THAT(open_index(R"({"a":"passwd"})"), HasSubstr("want the name of a .safetensors file"));
   EXPECT_THAT(open_index("[]"), HasSubstr("\"weight_map\" is an array of 0, want an object"));
-  std::filesystem::copy(folder() + "/1.safetensors", folder() + "/4.safetensors");
-  EXPECT_THAT(open_index(R"({"a":"1.safetensors","b":"4.safetensors"})"), HasSubstr("tensor \"a\" is in two files"));
+  EXPECT_THAT(open_index(R"({"a":7})"), HasSubstr("\"weight_map.a\" is 7, want a string"));
+  EXPECT_THAT(open_index(R"({"a":"3.safetensors","b":"4.safetensors"})"),
+              HasSubstr("names 2 files, none of which is there"));
+}
+
+// Names of files are as hostile as the rest.
+TEST_F(ShardsTest, NamesThatLeadElsewhere) {
+  for (const char* name :
+       {"../1.safetensors", "/etc/1.safetensors", "sub/1.safetensors", "passwd", "", ".", "..", "1.safetensors\\u0000",
+        "secret\\u0000.safetensors", "1.safetensors/", "1.safetensors/../../1.safetensors"})
+    EXPECT_THAT(open_index(fmt::format(R"({{"a":"{}"}})", name)),
+                testing::AllOf(HasSubstr("\"weight_map.a\" is \""), HasSubstr("want the name of a .safetensors file")))
+        << name;
+}
+
+TEST_F(ShardsTest, WhatIsNoFile) {
+  std::filesystem::create_directory(folder() + "/folder.safetensors");
+  ASSERT_EQ(mkfifo((folder() + "/pipe.safetensors").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", folder() + "/zero.safetensors");
+  for (const char* name : {"folder.safetensors", "pipe.safetensors", "zero.safetensors"}) {
+    write("model.safetensors.index.json", fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", name));
+    EXPECT_THAT([&] { Weights::open(folder()); },
+                testing::ThrowsMessage<SystemError>(HasSubstr(fmt::format("{} is not a regular file", name))));
+  }
+}
+
+// The index decides: copies of a tensor in other shards are old ones, whichever stands first.
+TEST_F(ShardsTest, TheIndexChoosesAmongCopies) {
+  const std::vector<float> one = {1}, two = {2};
+  safetensors_write(folder() + "/1.safetensors",
+                    std::vector{tensor("a", DType::f32, {1}, one), tensor("b", DType::f32, {1}, one)});
+  safetensors_write(folder() + "/2.safetensors",
+                    std::vector{tensor("a", DType::f32, {1}, two), tensor("b", DType::f32, {1}, two)});
+  ASSERT_EQ(open_index(R"({"a":"2.safetensors","b":"1.safetensors"})"), "");
+  const Weights weights = Weights::open(folder());
+  EXPECT_EQ(element_load(weights.get("a").bytes.data(), DType::f32, 0), 2.0);
+  EXPECT_EQ(element_load(weights.get("b").bytes.data(), DType::f32, 0), 1.0);
+  EXPECT_THAT(weights.names(), ElementsAre("a", "b"));
+}
+
+// What the index does not name is taken where it is, if that is one place.
+TEST_F(ShardsTest, TensorsThatTheIndexDoesNotName) {
+  const std::vector<float> one = {1}, two = {2};
+  safetensors_write(folder() + "/1.safetensors",
+                    std::vector{tensor("a", DType::f32, {1}, one), tensor("c", DType::f32, {1}, one),
+                                tensor("d", DType::f32, {1}, one)});
+  safetensors_write(folder() + "/2.safetensors",
+                    std::vector{tensor("b", DType::f32, {1}, two), tensor("c", DType::f32, {1}, two)});
+  ASSERT_EQ(open_index(R"({"a":"1.safetensors","b":"2.safetensors"})"), "");
+  const Weights weights = Weights::open(folder());
+  EXPECT_EQ(element_load(weights.get("d").bytes.data(), DType::f32, 0), 1.0);
+  EXPECT_THAT(user_error([&] { weights.get("c"); }), HasSubstr("tensor \"c\" is in two files"));
+  EXPECT_THAT(weights.names(), ElementsAre("a", "b", "d"));
+}
+
+// Shards and tensors that nobody asks for need not be there, and files that the index does not name are not opened.
+TEST_F(ShardsTest, WhatNobodyNeedsMayBeAbsent) {
+  write("9.safetensors", "not weights at all");
+  ASSERT_EQ(open_index(R"({"a":"1.safetensors","b":"2.safetensors","x":"1.safetensors","y":"3.safetensors"})"), "");
+  const Weights weights = Weights::open(folder());
+  EXPECT_THAT(weights.names(), ElementsAre("a", "b"));
+  EXPECT_EQ(weights.find("y"), nullptr);
+  EXPECT_THAT(user_error([&] { weights.get("x"); }),
+              HasSubstr("says that tensor \"x\" is in 1.safetensors, but it is not"));
+  EXPECT_THAT(user_error([&] { weights.get("y"); }),
+              HasSubstr("says that tensor \"y\" is in 3.safetensors, which is not there: download it"));
+}
+
+TEST_F(SafetensorsTest, Renamed) {
+  const std::vector<float> one = {1}, two = {2};
+  safetensors_write(folder() + "/model.safetensors",
+                    std::vector{tensor("a", DType::f32, {1}, one), tensor("b", DType::f32, {1}, two)});
+  Weights weights = Weights::open(folder());
+  EXPECT_THAT(user_error([&] { weights.rename([](const std::string&) { return "same"; }); }),
+              HasSubstr("has the tensor \"same\" twice: as \"a\" and as \"b\""));
+  weights = Weights::open(folder());
+  weights.rename([](const std::string& name) { return name == "a" ? "" : "x"; });
+  EXPECT_THAT(weights.names(), ElementsAre("x"));
+  EXPECT_EQ(weights.get("x").name, "b");
+}
+
+// What comes instead of safetensors, and what to do about it.
+TEST_F(SafetensorsTest, WeightsInOtherForms) {
+  const std::pair<const char*, const char*> kForms[] = {
+      {"pytorch_model.bin", "save_pretrained"},
+      {"pytorch_model-00001-of-00002.bin", "save_pretrained"},
+      {"consolidated.00.pth", "convert_llama_weights_to_hf"},
+      {"consolidated.safetensors", "Mistral's own form"},
+      {"model-Q4_K_M.gguf", "GGUF"},
+      {"adapter_model.safetensors", "merge"},
+      {"model-00001-of-00002.safetensors", "model.safetensors.index.json is missing"},
+      {"weights.safetensors", "call it model.safetensors"}};
+  EXPECT_THAT(user_error([&] { Weights::open(folder()); }),
+              testing::AllOf(HasSubstr("no weights in"), testing::Not(HasSubstr("there is"))));
+  for (const auto& [name, advice] : kForms) {
+    write(name, "");
+    EXPECT_THAT(
+        user_error([&] { Weights::open(folder()); }),
+        testing::AllOf(HasSubstr("no weights in"), HasSubstr(fmt::format("there is {}", name)), HasSubstr(advice)));
+    std::filesystem::remove(folder() + "/" + name);
+  }
+}
+
+// Another process may cut the file short at any time: an error, wherever that happens, and never a signal.
+TEST_F(SafetensorsTest, AFileThatIsCutShort) {
+  const std::vector<float> values(100'000, 1);
+  const std::string path = folder() + "/model.safetensors";
+  safetensors_write(path, std::vector{tensor("x", DType::f32, {100'000}, values)});
+  const auto bytes = std::filesystem::file_size(path);
+  for (const uintmax_t left : {bytes - 1, bytes / 2, uintmax_t{10}, uintmax_t{0}}) {
+    safetensors_write(path, std::vector{tensor("x", DType::f32, {100'000}, values)});
+    const Weights weights = Weights::open(folder());
+    weights.check_files();
+    std::filesystem::resize_file(path, left);
+    double sum = 0;
+    for (int64_t i = 0; i < 100'000; ++i) sum += element_load(weights.get("x").bytes.data(), DType::f32, i);
+    EXPECT_LT(sum, 100'000) << "the rest reads as zeros";
+    EXPECT_THAT([&] { weights.check_files(); },
+                testing::ThrowsMessage<SystemError>(HasSubstr(path + " has become shorter while it was in use")));
+  }
+  // Written again in place it is as long as it was, but what was read is not what it holds.
+  safetensors_write(path, std::vector{tensor("x", DType::f32, {100'000}, values)});
+  const Weights weights = Weights::open(folder());
+  const std::string content = file_read(path);
+  std::filesystem::resize_file(path, 0);
+  EXPECT_EQ(element_load(weights.get("x").bytes.data(), DType::f32, 99'999), 0);
+  std::ofstream(path, std::ios::binary) << content;
+  EXPECT_THAT([&] { weights.check_files(); }, testing::ThrowsMessage<SystemError>(HasSubstr("has become shorter")));
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ TEST_P(TokenizerLiveTest, EqualsTokenizers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Styles, TokenizerLiveTest,
-                         testing::Values("gpt2", "qwen2", "llama3", "mixed", "gpt4o", "llama2", "mistral",
-                                         "characters"),
+                         testing::Values("gpt2", "qwen2", "llama3", "mixed", "gpt4o", "llama2", "mistral", "characters",
+                                         "gaps_dropped", "gaps_unknown", "gaps_fused", "gaps_fallback"),
                          [](const auto& style) { return std::string(style.param); });
 
 }  // namespace

@@ -81,8 +81,8 @@ TEST_P(GoldenTest, Threads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTest,
-                         testing::Values("gpt2", "qwen2", "llama3", "mixed", "gpt4o", "llama2", "mistral",
-                                         "characters"),
+                         testing::Values("gpt2", "qwen2", "llama3", "mixed", "gpt4o", "llama2", "mistral", "characters",
+                                         "gaps_dropped", "gaps_unknown", "gaps_fused", "gaps_fallback"),
                          [](const auto& family) { return std::string(family.param); });
 
 class TokenizerTest : public testing::Test {

@@ -155,10 +155,10 @@ TEST(Partition, ATaskHasOneStretchOfStreamedWeights) {
     cut({{"s", 3}}, 1);
     FAIL() << "a stream has one stretch behind the other";
   } catch (const UserError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "[linear_part] tiles of 3 along \"s\", but a task takes one stretch of its weights: take 1 or leave it out "
-        "(node \"y\")");
+    EXPECT_STREQ(error.what(),
+                 "[linear_part] tiles of 3 along \"s\", but a task takes one contiguous range of its weights: take 1 "
+                 "or leave it out "
+                 "(node \"y\")");
   }
 }
 

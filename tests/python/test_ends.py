@@ -46,6 +46,7 @@ def said(function):
 def after(seconds, handler):
     signal.signal(signal.SIGALRM, lambda *_: handler())
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)  # Python takes its handlers away before it ends
 
 def in_a_fork(function):
     sys.stdout.flush()

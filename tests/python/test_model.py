@@ -67,6 +67,39 @@ def test_one_stream_at_a_time(model):
     assert len(model.generate("A fox", max_new_tokens=2).tokens) == 2
 
 
+def test_stop_strings_end_a_text(model):
+    whole = model.generate("Once upon a time", max_new_tokens=24)
+    stop = whole.text[len(whole.text) // 2 :][:4]
+    cut = whole.text[: whole.text.index(stop)]
+    one = model.generate("Once upon a time", max_new_tokens=24, stop=stop)
+    assert (one.text, one.reason) == (cut, "stop") and one.tokens == whole.tokens[: len(one.tokens)]
+    assert "".join(model.generate("Once upon a time", max_new_tokens=24, stop=["no such text", stop], stream=True)) == cut
+    two = model.generate(["Once upon a time", "Once upon a time"], max_new_tokens=24, stop=[stop])
+    assert [text for text, _, _ in two] == [cut, cut]
+    with pytest.raises(megalith.UserError, match=r"\[generate\] stop is 5, want a string"):
+        model.generate("Once", stop=5)
+    with pytest.raises(megalith.UserError, match=r"\[generate\] a stop string is 5, want a string"):
+        model.generate("Once", stop=["a", 5])
+
+
+def test_stop_strings_of_the_model_count(tmp_path):
+    for file in STORYTELLER.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    whole = megalith.load(STORYTELLER, max_seq_len=256).generate("Once upon a time", max_new_tokens=24).text
+    stop = whole[len(whole) // 2 :][:4]
+    (tmp_path / "generation_config.json").unlink()
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, "stop_strings": stop}))
+    model = megalith.load(tmp_path, max_seq_len=256)
+    assert model.generate("Once upon a time", max_new_tokens=24).text == whole[: whole.index(stop)]
+    for off in ({"stop": []}, {"ignore_stop_tokens": True}):
+        assert model.generate("Once upon a time", max_new_tokens=24, **off).text == whole
+
+
+def test_minus_one_is_no_limit(model):
+    made = model.generate("Once upon a time", max_new_tokens=-1, top_k=-1, ignore_stop_tokens=True)
+    assert len(model.encode("Once upon a time")) + len(made.tokens) == model.max_seq_len
+
+
 def test_the_seed_decides(model):
     def drawn(seed):
         return model.generate("Once", max_new_tokens=20, temperature=1.0, seed=seed).tokens
@@ -85,8 +118,8 @@ def test_mistakes(model):
         ([], "empty"),
         ([10**6], "vocabulary"),
         (["a", "b", "c", "d"], "4 prompts in one batch"),
-        (5, "want a text or a list of token ids"),
-        ("x" * 5000, "tokens, but a text may have 256"),
+        (5, "want a string or a list of token ids"),
+        ("x" * 5000, "tokens, but a sequence may have 256"),
     ):
         with pytest.raises(megalith.UserError, match=message):
             model.generate(prompt)

@@ -147,12 +147,12 @@ TEST(ImageErrors, StopWordNeedsAGateAndEveryWorkerBeforeIt) {
   kernel = pair();
   kernel.stop = &stop;
   kernel.graph.gate.reset();
-  EXPECT_THAT(error_of(kernel), HasSubstr("test has a stop word but no gate"));
+  EXPECT_THAT(error_of(kernel), HasSubstr("test has a termination flag but no gate"));
 
   kernel = pair();
   kernel.stop = &stop;
   kernel.task("c", 0, {}, {1});
-  EXPECT_THAT(error_of(kernel), HasSubstr("2 tasks of test signal the gate; say which writes the stop word"));
+  EXPECT_THAT(error_of(kernel), HasSubstr("2 tasks of test signal the gate; say which writes the termination flag"));
 }
 
 TEST(ImageErrors, NoEnd) {

@@ -270,24 +270,61 @@ TEST(ProfileSummary, SaysWhetherStreamsAreIdle) {
       "bound by memory: the streams of weights are idle 7 % of the step, 5 % while tasks wait and 2 % while they run");
 }
 
-// y and z come in words: no event says when, but who wrote them.
-TEST(ProfileSummary, NamesWhoseWordsWereWaitedFor) {
-  Graph hand;
-  hand.graph.buffers = {{.name = "x", .shape = {1}, .memory = task::Memory::exchange},
-                        {.name = "y", .shape = {2}, .memory = task::Memory::exchange}};
-  const task::Region x = {0, {{0}, {1}}}, low = {1, {{0}, {1}}}, high = {1, {{1}, {2}}}, y = {1, {{0}, {2}}};
-  std::vector<task::Task>& tasks = hand.graph.tasks;
-  for (task::Task& task : tasks) task.waits.clear();
-  tasks[0].writes = {x};
-  tasks[1].reads = tasks[2].reads = {x};
-  tasks[1].writes = {low};
-  tasks[2].writes = {high};
-  tasks[3].reads = {y};
+// x and y carry flags: no event says when they come, but who writes them.
+struct FlaggedGraph : Graph {
+  FlaggedGraph() {
+    graph.buffers = {{.name = "layer.0.x", .shape = {1}, .memory = task::Memory::exchange},
+                     {.name = "layer.0.y", .shape = {2}, .memory = task::Memory::exchange}};
+    const task::Region x = {0, {{0}, {1}}}, low = {1, {{0}, {1}}}, high = {1, {{1}, {2}}}, y = {1, {{0}, {2}}};
+    std::vector<task::Task>& tasks = graph.tasks;
+    for (task::Task& task : tasks) task.waits.clear();
+    tasks[0].writes = {x};
+    tasks[1].reads = tasks[2].reads = {x};
+    tasks[1].writes = {low};
+    tasks[2].writes = {high};
+    tasks[3].reads = {y};
+  }
+};
+
+TEST(ProfileSummary, NamesWhoseFlagsWereWaitedFor) {
+  const FlaggedGraph hand;
   const ProfileSummary summary = profile_summarize(hand.profile(5), hand.graph, hand.operators);
   expect_waits(summary);
-  const std::string trace = profile_trace(hand.profile(2), hand.graph, hand.operators);
-  EXPECT_THAT(trace, ::testing::HasSubstr("wait for words"));
-  EXPECT_THAT(trace, ::testing::Not(::testing::HasSubstr("wait for x.ready")));
+  EXPECT_EQ(summary.waits[0].through, "flags of layer.*.x");
+  EXPECT_EQ(summary.waits[1].through, "flags of layer.*.y");
+  EXPECT_EQ(summary.waits[2].through, "events") << "the gate's";
+}
+
+// A wait for flags has its tensor, and an arrow from the task that wrote the last of it.
+TEST(ProfileTrace, LeadsFromTheWriterToWhoeverWaitsForItsFlags) {
+  const FlaggedGraph hand;
+  const auto trace = nlohmann::json::parse(profile_trace(hand.profile(1), hand.graph, hand.operators));
+  std::vector<nlohmann::json> waits, arrows;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.value("cat", "") == "wait") waits.push_back(event);
+    if (event.value("cat", "") == "flags") arrows.push_back(event);
+  }
+  ASSERT_EQ(waits.size(), 3u);
+  EXPECT_EQ(waits[1].at("name"), "wait for flags of layer.0.y[0:2]");
+  EXPECT_EQ(waits[1].at("args").at("tensor"), "layer.0.y[0:2]");
+  EXPECT_EQ(waits[1].at("args").at("writer"), hand.graph.tasks[2].name) << "y[1] ends behind y[0]";
+  ASSERT_EQ(arrows.size(), 2u * 3) << "from x to both halves of y, and from the later of them to z";
+  EXPECT_EQ(arrows[2].at("name"), "flags of layer.0.y[0:2]");
+  EXPECT_EQ(arrows[2].at("tid"), 1);
+  EXPECT_DOUBLE_EQ(arrows[2].at("ts").get<double>(), 0.899);
+  EXPECT_EQ(arrows[3].at("tid"), 0);
+  EXPECT_DOUBLE_EQ(arrows[3].at("ts").get<double>(), 0.920);
+}
+
+TEST(ProfilePage, KnowsWhoseFlagsWereWaitedFor) {
+  const FlaggedGraph hand;
+  const std::string page = profile_page(hand.profile(2), hand.graph, {{"make"}, {"halve"}, {"end"}}, 4);
+  const std::string begin = "type=\"application/json\">";
+  const size_t at = page.find(begin) + begin.size();
+  const auto data = nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+  EXPECT_EQ(data.at("flags"), (std::vector<std::string>{"layer.0.x[0:1]", "layer.0.y[0:2]"}));
+  EXPECT_EQ(data.at("flagsOf"), (std::vector<int>{-1, 0, 0, 1}));
+  EXPECT_EQ(data.at("lastOf"), (std::vector<std::vector<int>>{{-1, 0, 2}, {0}}));
 }
 
 TEST(ProfilePage, HasTheNewestWholeIterations) {
@@ -319,6 +356,30 @@ TEST(ProfilePage, HasTheNewestWholeIterations) {
   EXPECT_EQ(data_of(1, true).at("bytesOf")[1], 0);
   EXPECT_EQ(data_of(1000, true).at("workers")[1].size(), 5u * 5);  // without the first, which is not whole
   EXPECT_THROW(profile_page({{{}, {}}}, hand.graph, {{"make"}, {"halve"}, {"end"}}), UserError);
+}
+
+// Whatever a task, an event, an operator or the graph is called, it stays within its text.
+TEST(ProfilePage, NamesDoNotBecomePartOfThePage) {
+  const std::string usual = [] {
+    const Graph hand;
+    return profile_page(hand.profile(2), hand.graph, {{"make"}, {"halve"}, {"end"}});
+  }();
+  for (const std::string name :
+       {"</script><script>alert(1)</script>", "<!--<script>", "]]>", "\"];alert(1);//", "\\\"", "a\rb\nc",
+        "\xe2\x80\xa8\xe2\x80\xa9", "\xff\xfe", "${alert(1)}", "PROFILE_DATA", "<img src=x onerror=alert(1)>"}) {
+    Graph hand;
+    hand.graph.name = hand.graph.tasks[0].name = hand.graph.events[0].name = name;
+    const std::string page = profile_page(hand.profile(2), hand.graph, {{"make"}, {name}, {"end"}});
+    EXPECT_EQ(std::ranges::count(page, '<'), std::ranges::count(usual, '<')) << name;
+    const std::string begin = "type=\"application/json\">";
+    const size_t at = page.find(begin) + begin.size();
+    const auto data = nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+    const auto trace = nlohmann::json::parse(profile_trace(hand.profile(2), hand.graph, {"make", name, "end"}));
+    if (name == "\xff\xfe") continue;  // no text: it is replaced
+    EXPECT_EQ(data.at("name"), name);
+    EXPECT_EQ(data.at("tasks")[0], name);
+    EXPECT_EQ(trace.at("traceEvents")[0].at("args").at("name"), "megalith " + name);
+  }
 }
 
 TEST(ProfileTrace, IsWhatPerfettoReads) {

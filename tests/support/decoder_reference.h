@@ -43,7 +43,7 @@ inline std::vector<ReferenceStep> decoder_reference(const engine::Engine& engine
   engine::MemoryMap states, constants;  // the engine's own have been packed and given up
   states.bind_states(graph);
   constants.bind_random(graph, dummy_seed);
-  constants.bind_rope(graph, engine.config());
+  constants.bind_rope(graph, engine.config(), engine.decoder_options().max_seq_len);
   engine::batch_block_fill(graph, engine.decoder_options(), stop_tokens, requests, states);
   loop::Arrays arrays;
   for (const graph::Tensor& tensor : graph.tensors()) {

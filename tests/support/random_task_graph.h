@@ -153,14 +153,15 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
       // One task of any shape: several reads, several writes, nothing at all.
       task::Task task;
       task.name = name;
+      // Each buffer is one operand, so that what is read of it and written may be anything.
       for (int64_t n = below(4); n > 0; --n) {
         const int b = random_buffer();
-        task.reads.push_back({b, random_box(b)});
+        task.reads.push_back({b, random_box(b), b});
       }
       if (const std::optional<int> words = random_exchange()) task.reads.push_back({*words, random_box(*words)});
       for (int64_t n = chance(0.1) ? 0 : 1 + below(2); n > 0; --n) {
         const int b = random_buffer();
-        if (writable(b)) task.writes.push_back({b, random_box(b)});
+        if (writable(b)) task.writes.push_back({b, random_box(b), b});
       }
       if (chance(0.1)) task.cost_ns = cost * 10;
       add(std::move(task));

@@ -185,5 +185,15 @@ TEST(Dot, NamesEverything) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
+// Names end no label, and make no picture that no browser reads.
+TEST(Dot, NamesStayInTheirLabels) {
+  Small s;
+  const int x = s.buffer("x");
+  s.task("a\\\"; evil [label=\"\r\n\x01\x1b\x7f", {}, {s.whole(x)});
+  const std::string text = task::to_dot(s.plan(1, {}));
+  EXPECT_NE(text.find("label=\"a\\\\\\\"; evil [label=\\\"     \"]"), std::string::npos) << text;
+  for (const char c : text) EXPECT_TRUE(c == '\n' || (c >= 0x20 && c != 0x7F)) << static_cast<int>(c);
+}
+
 }  // namespace
 }  // namespace megalith::test

@@ -166,6 +166,23 @@ TEST(Verify, SharedBytesUnordered) {
                  "nothing orders them");
 }
 
+TEST(Verify, SharedBytesThatOneTaskReadsTwice) {
+  task::TaskGraph graph = relay();
+  for (const char* name : {"v", "w"}) {
+    task::Buffer view = graph.buffers[0];
+    view.name = name;
+    graph.buffers.push_back(view);
+    task::Region region = graph.tasks[1].reads[0];
+    region.buffer = static_cast<int>(graph.buffers.size()) - 1;
+    graph.tasks[1].reads.push_back(region);
+  }
+  EXPECT_TRUE(task::verify(graph).ok()) << task::verify(graph).text();
+  graph.tasks[1].waits.clear();
+  EXPECT_FINDING(graph, unordered,
+                 "tasks \"a\" (buffer \"x\") and \"b\" (buffer \"v\") touch the same bytes of the arena [0:32] and "
+                 "nothing orders them");
+}
+
 TEST(Verify, SharedBytesAcrossIterations) {
   Small s;
   const int x = s.buffer("x"), y = s.buffer("y");

@@ -7,15 +7,19 @@
 #include "megalith/base/hash.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/plain_text.h"
+#include "megalith/base/printable.h"
 #include "megalith/base/progress.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/jit/cuda/nvjitlink.h"
+#include "megalith/jit/process.h"
 
 namespace megalith::jit {
 
 namespace {
 
+constexpr const char* kSource = "/kernel.cu";
 constexpr const char* kCubin = "/kernel.cubin";
 constexpr const char* kPtx = "/kernel.ptx";
 constexpr const char* kLog = "/log.txt";
@@ -32,7 +36,7 @@ std::string key_of(const std::string& source, const std::string& architecture) {
   return hash_hex(text);
 }
 
-bool take(CudaBuild& build, const KernelCache& cache) {
+bool take(CudaBuild& build, const std::string& source, const KernelCache& cache) {
   const std::optional<std::string> entry = cache.find(build.key);
   if (!entry) return false;
   try {
@@ -50,6 +54,11 @@ bool take(CudaBuild& build, const KernelCache& cache) {
              build.cubin.size());
     return false;
   }
+  // As for a CPU: the key is a hash that is made for speed.
+  if (!file_exists(*entry + kSource) || file_read(*entry + kSource) != source) {
+    log_warn("the cache entry {} is of another source; it is made again", *entry);
+    return false;
+  }
   build.directory = *entry;
   build.cache_hit = true;
   return true;
@@ -58,16 +67,17 @@ bool take(CudaBuild& build, const KernelCache& cache) {
 // A cache that cannot be written costs time, never a result.
 void keep(CudaBuild& build, const NvrtcResult& result, const std::string& name, const std::string& source,
           const KernelCache& cache) {
+  std::vector<std::string> flags = codegen::cuda_compile_flags(build.architecture);
+  flags.push_back("--gpu-architecture=" + build.architecture);
   std::string workspace;
   try {
     workspace = cache.workspace(build.key);
-    file_write_atomic(workspace + "/kernel.cu", source);
+    file_write_atomic(workspace + kSource, source);
     file_write_atomic(workspace + kPtx, result.ptx);
     file_write_atomic(workspace + kCubin, result.cubin);
     file_write_atomic(workspace + kLog, result.log);
     file_write_atomic(workspace + "/command.txt",
-                      fmt::format("{} {} --gpu-architecture={}\n", nvrtc_version(),
-                                  fmt::join(codegen::cuda_compile_flags(build.architecture), " "), build.architecture));
+                      fmt::format("# {}\n{}\n", plain_text(nvrtc_version()), command_line(flags)));
     build.directory = cache.store(build.key, name, workspace);
   } catch (const SystemError& error) {
     log_warn("{}; the kernel is not kept", error.what());
@@ -102,9 +112,9 @@ CudaBuild compile_cubin(const std::string& name, const std::string& source, cons
   build.architecture = architecture;
   build.key = key_of(source, architecture);
   const bool look = option_integer("MEGALITH_ALWAYS_COMPILE") == 0;
-  if (look && take(build, cache)) return build;
+  if (look && take(build, source, cache)) return build;
   const CacheLock lock = cache.lock(build.key);
-  if (look && take(build, cache)) return build;
+  if (look && take(build, source, cache)) return build;
   const Progress progress("compiling " + name, 0);
   NvrtcResult result = nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
   build.compile_ms = milliseconds_since(start);
@@ -126,7 +136,8 @@ void take_edited_ptx(CudaBuild& build, const std::string& name, const std::strin
     build.cubin = std::move(assembled.cubin);
     build.resources = assembled.resources;
   } catch (const UserError& error) {
-    throw UserError(fmt::format("[jit] the override {} of stage \"ptx\" is wrong: {}", path, error.what()));
+    throw UserError(
+        Lines{fmt::format("[jit] the override {} of stage \"ptx\" is wrong: {}", printable_line(path), error.what())});
   }
   build.compile_ms = milliseconds_since(start);
 }

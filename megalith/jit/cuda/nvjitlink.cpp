@@ -7,6 +7,7 @@
 #include "megalith/jit/cuda/fetch.h"
 #include "megalith/jit/cuda/shared_library.h"
 #include "megalith/jit/patience.h"
+#include "megalith/jit/stage.h"
 
 namespace megalith::jit {
 
@@ -70,10 +71,11 @@ AssembledPtx assemble(const std::string& ptx, const std::string& name, const std
     ~Destroyer() { library.destroy(&handle); }
   } destroyer{library, handle};
 
-  Code code = library.add(handle, kInputPtx, ptx.data(), ptx.size(), (name + ".ptx").c_str());
+  Code code = library.add(handle, kInputPtx, ptx.data(), ptx.size(), (file_name_of(name) + ".ptx").c_str());
   if (code == 0) code = library.complete(handle);
-  MEGALITH_CHECK(code == 0, "it does not assemble for {} (error {})\n{}", architecture, code,
-                 fetch(handle, library.error_log_size, library.error_log).substr(0, kLogShown).c_str());
+  if (code != 0)
+    throw UserError(Lines{fmt::format("it does not assemble for {} (error {})\n{}", architecture, code,
+                                      fetch(handle, library.error_log_size, library.error_log).substr(0, kLogShown))});
   std::string cubin = fetch(handle, library.cubin_size, library.cubin);
   MEGALITH_CHECK(is_cubin(cubin), "it assembles for {} without an error, but to no machine code ({} bytes)",
                  architecture, cubin.size());

@@ -11,9 +11,11 @@
 #include "megalith/base/error.h"
 #include "megalith/base/first_lines.h"
 #include "megalith/base/options.h"
+#include "megalith/base/printable.h"
 #include "megalith/jit/cuda/fetch.h"
 #include "megalith/jit/cuda/shared_library.h"
 #include "megalith/jit/patience.h"
+#include "megalith/jit/stage.h"
 
 namespace megalith::jit {
 
@@ -123,7 +125,7 @@ NvrtcResult compile(const std::string& source, const std::string& name, const st
                     const std::vector<std::string>& flags) {
   const Nvrtc& nvrtc = Nvrtc::get();
   Program program = nullptr;
-  Code code = nvrtc.create(&program, source.c_str(), (name + ".cu").c_str(), 0, nullptr, nullptr);
+  Code code = nvrtc.create(&program, source.c_str(), (file_name_of(name) + ".cu").c_str(), 0, nullptr, nullptr);
   if (code != 0)
     throw SystemError(fmt::format("[cuda] NVRTC makes no program of \"{}\": {}", name, nvrtc.error_string(code)));
   struct Destroyer {
@@ -141,8 +143,8 @@ NvrtcResult compile(const std::string& source, const std::string& name, const st
   NvrtcResult result;
   result.log = fetch(program, nvrtc.log_size, nvrtc.log);
   if (code != 0)
-    throw SystemError(fmt::format("[cuda] NVRTC does not compile \"{}\" for {}: {}\n{}", name, architecture,
-                                  nvrtc.error_string(code), first_lines(result.log, 20)));
+    throw SystemError(Lines{fmt::format("[cuda] NVRTC does not compile \"{}\" for {}: {}\n{}", printable_line(name),
+                                        architecture, nvrtc.error_string(code), first_lines(result.log, 20))});
   result.ptx = fetch(program, nvrtc.ptx_size, nvrtc.ptx);
   while (!result.ptx.empty() && result.ptx.back() == '\0') result.ptx.pop_back();
   result.cubin = fetch(program, nvrtc.cubin_size, nvrtc.cubin);

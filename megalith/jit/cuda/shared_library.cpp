@@ -90,6 +90,7 @@ std::string toolkit_on_path() {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");
   for (std::string folder; std::getline(folders, folder, ':');) {
+    if (!folder.starts_with('/')) continue;  // wherever we happen to be: a folder of others, perhaps
     std::error_code code;
     const auto nvcc = std::filesystem::canonical(folder + "/nvcc", code);
     if (!code) return nvcc.parent_path().parent_path();
@@ -105,13 +106,14 @@ std::vector<std::string> cuda_library_folders() {
       if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(std::move(folder));
   };
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* home = std::getenv(variable)) add(std::string(home) + "/lib64"), add(std::string(home) + "/lib");
+    if (const char* home = std::getenv(variable); home && home[0] == '/')
+      add(std::string(home) + "/lib64"), add(std::string(home) + "/lib");
   if (const std::string home = toolkit_on_path(); !home.empty()) add(home + "/lib64"), add(home + "/targets/*/lib");
   add("/usr/local/cuda/lib64");
   add("/usr/local/cuda-*/lib64");
   add("/opt/cuda/lib64");
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const char* home = std::getenv(variable))
+    if (const char* home = std::getenv(variable); home && home[0] == '/')
       for (const char* kind : {"cu13", "cuda_nvrtc", "nvjitlink"})
         add(fmt::format("{}/lib/python3*/site-packages/nvidia/{}/lib", home, kind));
   for (const char* root : {"/usr/local/lib", "/usr/lib", "/root/.local/lib", "/opt/*/lib", "/opt/*/.venv/lib"})

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "megalith/kernels/batch.h"
+#include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
 #include "megalith/runtime/mailbox.h"
 
@@ -21,10 +22,12 @@ inline bool is_stop_token(const Args& a, i32 token) {
 }
 
 /// Appends the token sampled for `request`; ends the request when the text is complete. `post(record)` for each thing
-/// that the host wants to know.
+/// that the host wants to know. False if there is no such request, or no room for its token.
 template <class Args, class Post>
-inline void take_in(const Args& a, i32 request, i32 token, float logprob, Post post) {
+inline bool take_in(const Args& a, i32 request, i32 token, float logprob, Post post) {
+  if (!is_inside(a.faults, request, a.N, Args::Checks::sample_request)) return false;
   i32* fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
+  if (!is_inside(a.faults, fields[batch::kLength], a.S, Args::Checks::requests)) return false;
   a.history[static_cast<i64>(request) * a.S + fields[batch::kLength]] = token;
   ++fields[batch::kLength];
   const u32 id = static_cast<u32>(request);
@@ -34,10 +37,18 @@ inline void take_in(const Args& a, i32 request, i32 token, float logprob, Post p
   else if (fields[batch::kLength] >= fields[batch::kLimit])
     fields[batch::kReason] = batch::kLengthLimit;
   else
-    return;
+    return true;
   fields[batch::kState] = batch::kFinished;
   post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::finished),
                            static_cast<u32>(fields[batch::kReason])});
+  return true;
+}
+
+/// Whether the rows of a request that is active lie within its text.
+template <class Args>
+inline bool is_sound_request(const Args& a, const i32* fields) {
+  return is_inside(a.faults, fields[batch::kLength], a.S + 1, Args::Checks::requests) &&
+         is_inside(a.faults, fields[batch::kDone], fields[batch::kLength], Args::Checks::requests);
 }
 
 /// Lays out the next iteration's rows, all but their tokens (row_token_of()); how many they are.
@@ -49,10 +60,15 @@ inline i32 plan_rows(const Args& a) {
   for (i64 n = 0; n < a.N; ++n) {
     i32* fields = a.requests + n * batch::kRequestFields;
     if (fields[batch::kState] != batch::kActive) continue;
+    if (!is_sound_request(a, fields)) return 0;
     const i64 waiting = fields[batch::kLength] - fields[batch::kDone];
     const i64 extra = waiting - 1 < free_rows ? waiting - 1 : free_rows;
     free_rows -= extra;
     const i32 start = fields[batch::kDone];
+    // With more active requests than there is room for, or than are sampled at a time.
+    if (!is_inside(a.faults, rows + extra, a.T_largest, Args::Checks::requests) ||
+        !is_inside(a.faults, samples, a.R_largest, Args::Checks::requests))
+      return 0;
     for (i64 i = 0; i < 1 + extra; ++i, ++rows) {
       a.row_request[rows] = static_cast<i32>(n);
       a.row_position[rows] = fields[batch::kDone]++;
@@ -78,8 +94,9 @@ template <class Args>
 inline void advance(const Args& a) {
   runtime::Mailbox* mailbox = reinterpret_cast<runtime::Mailbox*>(a.mailbox);
   for (i64 r = 0; r < a.R; ++r)
-    take_in(a, a.sample_request[r], a.token[r], a.logprob[r],
-            [&](const runtime::MailRecord& record) { runtime::mailbox_post(mailbox, record, a.abort); });
+    if (!take_in(a, a.sample_request[r], a.token[r], a.logprob[r],
+                 [&](const runtime::MailRecord& record) { runtime::mailbox_post(mailbox, record, a.abort); }))
+      return;
   const i32 rows = plan_rows(a);
   for (i32 row = 0; row < rows; ++row) a.row_token[row] = row_token_of(a, row);
   a.stop[0] = rows > 0 ? 0 : 1;

@@ -10,16 +10,16 @@
 //   values   in the order of positions; a position behind the row's own has the weight 0, which leaves a sum as it is
 #pragma once
 
+#include "megalith/kernels/attention_workspace.h"
+#include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/lanes.h"
+#include "megalith/kernels/cpu/workspace.h"
 
 namespace megalith::kernels {
 
 namespace attention {
 
-/// Positions whose scores are worked out together: with kQueries of them 16 KB, a third of a small first-level cache.
-inline constexpr int kPositions = 256;
-/// Queries of a block. Keys come from the second-level cache once for all of them.
-inline constexpr int kQueries = 16;
+inline constexpr int kPositions = attention_workspace::kPositions, kQueries = attention_workspace::kQueries;
 /// Values are weighed so many positions at a time where a block has more queries than a tile: 32 positions of 64 f32
 /// are 8 KB, which stay in the first-level cache for the next tile.
 inline constexpr int kValues = 32;
@@ -30,6 +30,7 @@ inline constexpr int kTile = 16, kTileQueries = 4;
 #else
 inline constexpr int kTile = 4, kTileQueries = 2;
 #endif
+static_assert(kTile <= attention_workspace::kMostTile);
 
 template <class Element>
 const Element* element_pointer(const Element* x);
@@ -220,37 +221,49 @@ struct Gathered<Count, D, const Element*> {
   }
 };
 
+/// What a chunk is worked on in.
+template <i64 Count, i64 D, class Keys, class Values>
+struct Workspace {
+  Keys key[kPositions + kTile];
+  Values value[kPositions];
+  Gathered<Count, D, Keys> keys;
+  Gathered<Count, D, Values> values;
+  Block<D> block;
+};
+
 }  // namespace attention
 
 /// Operator `attention_partial`.
 template <class Args>
 inline void attention_partial(const Args& a) {
   using namespace attention;
+  using Checks = typename Args::Checks;
   constexpr i64 G = Args::G, M = Args::M, D = Args::D, B = Args::B, Q = Args::Q, C = Args::C, L = Args::L;
   constexpr bool kWhole = L <= kPositions;  // a chunk is worked on in one go
   typedef Block<D> Block;
   typedef decltype(element_pointer(a.k_cache)) Keys;
   typedef decltype(element_pointer(a.v_cache)) Values;
-  Keys key[kPositions + kTile];
-  Values value[kPositions];
-  Gathered<kWhole ? L : 0, D, Keys> keys;
-  Gathered<kWhole ? L : 0, D, Values> values;
-  Block block;
+  auto& space = *workspace<Workspace<kWhole ? L : 0, D, Keys, Values>, 1>(a);
+  Keys* const key = space.key;
+  Values* const value = space.value;
+  Block& block = space.block;
 
   // Where keys and values of `num` positions from s on are, for `blocks` blocks of queries.
   auto find = [&](i64 t0, i64 g, i64 s, i64 num, i64 blocks) {
     const i32* const pages = a.page_table + a.request[t0] * Q;
-    for (i64 i = 0, page = s / B, place = s % B; i < num; ++page, place = 0)
+    for (i64 i = 0, page = s / B, place = s % B; i < num; ++page, place = 0) {
+      const i64 first = inside(a.faults, pages[page], a.P, Checks::page_table) * B;
       for (; i < num && place < B; ++i, ++place) {
-        const i64 at = ((pages[page] * B + place) * G + g) * D;
+        const i64 at = ((first + place) * G + g) * D;
         key[i] = a.k_cache + at;
         value[i] = a.v_cache + at;
         prefetch_head<D>(key[i]);
         prefetch_head<D>(value[i]);
       }
+    }
     if (kWhole && blocks >= kGathered) {
-      keys.take(key, num);
-      values.take(value, num);
+      space.keys.take(key, num);
+      space.values.take(value, num);
     }
     for (i64 i = num; i < (num + kTile - 1) / kTile * kTile; ++i) key[i] = key[num - 1];
   };
@@ -294,6 +307,10 @@ inline void attention_partial(const Args& a) {
     }
   };
 
+  for (i64 t = a.t_begin; t < a.t_end; ++t)
+    if (!is_inside(a.faults, a.request[t], a.R, Checks::request) ||
+        !is_inside(a.faults, a.position[t], Q * B, Checks::position))
+      return;
   for (i64 t = a.t_begin, next = t; t < a.t_end; t = next) {
     for (next = t + 1; next < a.t_end && a.request[next] == a.request[t];) ++next;
     for (i64 g = a.g_begin; g < a.g_end; ++g)
@@ -305,18 +322,20 @@ inline void attention_partial(const Args& a) {
 template <class Args>
 inline void attention_merge(const Args& a) {
   constexpr i64 A = Args::A, C = Args::C, D = Args::D, L = Args::L;
+  f32* const factor = workspace<f32, attention_workspace::merge_bytes(C, D) / 4>(a);
+  f32* const sum = factor + attention_workspace::lines(C * 4) / 4;
   for (i64 t = a.t_begin; t < a.t_end; ++t) {
+    if (!is_inside(a.faults, a.position[t], C * L, Args::Checks::position)) return;
     const i64 chunks = a.position[t] / L + 1;
     for (i64 h = a.a_begin; h < a.a_end; ++h) {
       const i64 at = t * C * A + h;
       f32 big = -kInfinity, weight = 0;
       for (i64 c = 0; c < chunks; ++c) big = max(big, a.top[at + c * A]);
-      f32 factor[C];
       for (i64 c = 0; c < chunks; ++c) {
         factor[c] = exp(a.top[at + c * A] - big);
         weight = fma(factor[c], a.total[at + c * A], weight);
       }
-      f32 sum[D] = {};
+      for (i64 d = 0; d < D; ++d) sum[d] = 0;
       for (i64 c = 0; c < chunks; ++c) {
         MEGALITH_INDEPENDENT
         for (i64 d = 0; d < D; ++d) sum[d] = fma(factor[c], a.part[(at + c * A) * D + d], sum[d]);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "megalith/kernels/cpu/panels.h"
+#include "megalith/kernels/digit_layout.h"
 
 namespace megalith::kernels {
 
@@ -17,18 +18,15 @@ inline constexpr i64 kQuad = panel::kQuad, kQuadBytes = kQuad * kLanes;
 
 namespace digits {
 
-/// Most columns of a block: 256 * 128 * 2^15 is the largest sum that an i32 holds.
-inline constexpr i64 kMostColumns = 256;
-
-/// Of each row: of eight bits, the lowest digits first; or of 16 bits, the low ones of even columns, those of odd ones,
-/// the high ones of even columns, those of odd ones.
-inline constexpr int kPlanes = 4;
+inline constexpr i64 kMostColumns = digit_layout::kMostColumns;
+inline constexpr int kPlanes = digit_layout::kPlanes;
 
 /// What the columns of a block have in common.
 struct Block {
   f32 unit;      // what an activation is a multiple of; NaN if one is not finite
   i32 first[4];  // what sums of products with a digit begin with
 };
+static_assert(sizeof(Block) == digit_layout::kBlockBytes && kQuad == digit_layout::kQuad);
 
 /// What makes numbers of activations, and activations of numbers: powers of two.
 struct Scaled {
@@ -47,9 +45,9 @@ template <i64 K, i64 Group>
 struct Rows {
   static_assert(Group % kQuad == 0, "a scale is for whole quads of columns");
   static constexpr i64 kGroups = (K + Group - 1) / Group;
-  static constexpr i64 kBlocksOfGroup = (Group + kMostColumns - 1) / kMostColumns;
-  static constexpr i64 kQuads = (K + kQuad - 1) / kQuad, kBlocks = kGroups * kBlocksOfGroup;
-  static constexpr i64 kRowWords = kPlanes * kQuads;
+  static constexpr i64 kBlocksOfGroup = digit_layout::blocks_of_group(Group);
+  static constexpr i64 kQuads = (K + kQuad - 1) / kQuad, kBlocks = digit_layout::row_blocks(K, Group);
+  static constexpr i64 kRowWords = digit_layout::row_words(K);
 
   i32* words;
   Block* blocks;

@@ -6,11 +6,9 @@
 
 #include "megalith/kernels/cpu/gemm.h"
 #include "megalith/kernels/cpu/quant_product.h"
+#include "megalith/kernels/cpu/workspace.h"
 
 namespace megalith::kernels {
-
-/// Few rows of activations that are worked out beforehand, e.g. normalised, before weights are read.
-inline constexpr i64 kStagedRows = 16;
 
 /// Rows of this task: its range where the rows are tiled, all of them where not.
 template <class Args>
@@ -27,22 +25,22 @@ MEGALITH_INLINE inline i64 rows_end(const Args& a) {
 /// The most rows that there may be at a time.
 template <class Args>
 constexpr i64 rows_most() {
-  if constexpr (requires { Args::T_largest; }) return Args::T_largest;
-  return 1 << 20;
+  if constexpr (requires { Args::T_largest; })
+    return Args::T_largest;
+  else
+    return Args::T;
 }
 
 /// What rows are packed for: blocks of so many for one panel or for two at a time, or products with int8.
 enum class Pack { for_one, for_two, digits };
 constexpr int block_rows(Pack pack) { return pack == Pack::for_two ? gemm::kRowsByTwo : gemm::kRowsByOne; }
 
-/// Rows of digits that are worked on together: as many as stay in a second-level cache beside the weights.
-template <class Digits>
-constexpr i64 digit_rows(i64 most) {
-  constexpr i64 kBytes = 256 << 10, kRowBytes = Digits::kRowWords * 4 + Digits::kBlocks * sizeof(digits::Block);
-  constexpr i64 kFitting = kBytes / kRowBytes / kDigitRows * kDigitRows;
-  constexpr i64 kRows = kFitting > kStagedRows ? kFitting : kStagedRows;
-  return most < kRows ? most : kRows;
-}
+/// Rows of digits that are worked on together.
+template <class Digits, i64 kRows>
+struct DigitSpace {
+  alignas(64) i32 words[kRows * Digits::kRowWords];
+  digits::Block blocks[kRows * Digits::kBlocks];
+};
 
 /// What activations become before they are multiplied with the weights of a task.
 template <class Args>
@@ -64,11 +62,10 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
   const i64 begin = rows_begin(a), end = rows_end(a);
   if constexpr (kPack == Pack::digits) {
     typedef digits::Rows<K, Args::L> Digits;
-    constexpr i64 kMany = digit_rows<Digits>(rows_most<Args>());
-    alignas(64) i32 words[kMany * Digits::kRowWords];
-    digits::Block blocks[kMany * Digits::kBlocks];
+    constexpr i64 kMany = digit_layout::together(rows_most<Args>(), K, Args::L, kDigitRows);
+    auto* const space = workspace<DigitSpace<Digits, kMany>, 1>(a);
     for (i64 t0 = begin; t0 < end; t0 += kMany) {
-      const Digits rows{words, blocks, min(kMany, end - t0)};
+      const Digits rows{space->words, space->blocks, min(kMany, end - t0)};
       for (i64 r = 0; r < rows.count; ++r) rows.set(r, value(t0 + r));
       f(t0, rows);
     }
@@ -77,7 +74,7 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
     constexpr i64 kMany = rows::together(rows_most<Args>(), K, sizeof(X));
     if constexpr (kMany >= rows::kFewest)
       if (end - begin >= rows::kFewest) {
-        alignas(64) X packed[kMany * rows::packed_row_elements(K)];
+        X* const packed = workspace<X, kMany * rows::packed_row_elements(K)>(a);
         for (i64 t0 = begin; t0 < end; t0 += kMany) {
           const i64 count = min(kMany, end - t0);
           gemm::pack_rows<block_rows(kPack)>(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
@@ -85,10 +82,10 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
         }
         return;
       }
-    constexpr i64 kStride = K + K % 2;
-    alignas(64) X plain[kStagedRows * kStride];
-    for (i64 t0 = begin; t0 < end; t0 += kStagedRows) {
-      const i64 count = min(kStagedRows, end - t0);
+    constexpr i64 kStride = rows::staged_row_elements(K), kFew = rows::staged(rows_most<Args>());
+    X* const plain = workspace<X, kFew * kStride>(a);
+    for (i64 t0 = begin; t0 < end; t0 += kFew) {
+      const i64 count = min(kFew, end - t0);
       for (i64 r = 0; r < count; ++r) {
         const auto at = value(t0 + r);
         MEGALITH_INDEPENDENT

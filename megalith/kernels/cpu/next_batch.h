@@ -4,6 +4,7 @@
 // A slot's pages are its own, so that a request that has begun never waits for a page.
 #pragma once
 
+#include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
 
 namespace megalith::kernels {
@@ -21,12 +22,16 @@ inline bool ends_text(const Args& a, i64 token) {
   return token < 0 || token >= a.config[kVocabulary];
 }
 
-/// The request of slot `r` goes on by the rows that it had; false if it has ended.
+/// The request of slot `r` goes on by the rows that it had; false if it has ended, or its tables are wrong.
 template <class Args>
 inline bool goes_on(const Args& a, i64 r, i64 request) {
-  const i64 rows = a.first_row[r + 1] - a.first_row[r], step = static_cast<i64>(a.step[request]) + rows;
+  using Checks = typename Args::Checks;
+  if (!is_inside(a.faults, request, a.N, Checks::slots)) return false;
+  const i64 rows = static_cast<i64>(a.first_row[r + 1]) - a.first_row[r], step = a.step[request] + rows;
+  if (!is_inside(a.faults, step, a.W / a.N, Checks::step)) return false;
   a.step[request] = static_cast<i32>(step);
   if (rows == 0 || step < a.prompt_length[request]) return true;
+  if (!is_inside(a.faults, a.first_row[r + 1] - i64(1), a.T_largest, Checks::first_row)) return false;
   const i64 token = a.output[a.first_row[r + 1] - 1];
   a.tokens[request * (a.W / a.N) + step] = static_cast<i32>(token);
   return !ends_text(a, token) && step + 1 < a.config[kLongest];
@@ -35,7 +40,13 @@ inline bool goes_on(const Args& a, i64 r, i64 request) {
 /// The body of the operator `next_batch`.
 template <class Args>
 inline void next_batch(const Args& a) {
+  using Checks = typename Args::Checks;
   const i64 num_slots = a.R, text = a.W / a.N;
+  // A slot each and kNextBatchState, and where each begins and ends.
+  if (!is_inside(a.faults, num_slots + kNextBatchState - 1, a.V, Checks::slots) ||
+      !is_inside(a.faults, num_slots, a.I, Checks::first_row) ||
+      !is_inside(a.faults, a.config[kPageSize] - i64(1), 0x7fffffff, Checks::config))
+    return;
   i32* const slots = a.slots;
   i32* const state = slots + num_slots;
   if (state[kHasBegun] != 0)
@@ -45,6 +56,7 @@ inline void next_batch(const Args& a) {
   i64 num_live = 0;
   for (i64 r = 0; r < num_slots; ++r) {
     if (slots[r] < 0 && state[kNextRequest] < a.N) slots[r] = state[kNextRequest]++;
+    if (slots[r] >= 0 && !is_inside(a.faults, slots[r], a.N, Checks::slots)) return;
     num_live += slots[r] >= 0;
   }
 
@@ -59,8 +71,13 @@ inline void next_batch(const Args& a) {
       const i64 step = a.step[request], extra = min(max(a.prompt_length[request] - step - 1, i64(0)), spare);
       spare -= extra;
       count = 1 + extra;
+      if (!is_inside(a.faults, step, text, Checks::step) ||
+          !is_inside(a.faults, step + extra, text, Checks::prompt_length) ||
+          !is_inside(a.faults, rows + extra, a.T_largest, Checks::first_row))
+        return;
       for (i64 i = 0; i < count; ++i) a.input[rows + i] = a.tokens[request * text + step + i];
       num_pages = (step + count + page_size - 1) / page_size;
+      if (!is_inside(a.faults, pages + num_pages - 1, a.P, Checks::pages)) return;
       for (i64 i = 0; i < num_pages; ++i) a.pages[pages + i] = static_cast<i32>(r * pages_per_slot + i);
       a.last_length[r] = static_cast<i32>(step + count - (num_pages - 1) * page_size);
     }

@@ -97,9 +97,29 @@ inline f16 to_f16(f32 x) {
 
 // ---- whole numbers -----------------------------------------------------------------------------
 
-/// Floor division and its remainder, for b > 0.
-inline i64 floord(i64 a, i64 b) { return a / b - (a % b < 0); }
-inline i64 mod(i64 a, i64 b) { return a % b + (a % b < 0 ? b : 0); }
+inline constexpr i64 kLowest = -0x7fffffffffffffff - 1, kHighest = 0x7fffffffffffffff;
+
+/// Floor division and its remainder, which has the sign of b; b is not 0. The lowest number over -1 is itself.
+inline i64 floord(i64 a, i64 b) {
+  if (b == -1) return static_cast<i64>(0 - static_cast<u64>(a));
+  return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
+}
+inline i64 mod(i64 a, i64 b) {
+  if (b == -1) return 0;
+  return a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0);
+}
+
+/// To a narrower whole number, or from a float towards 0: what is beyond the type becomes the type's last number on that
+/// side, and NaN its lowest. None of these is a place in a tensor.
+inline i64 to_i64(f32 x) { return x >= 0x1p63f ? kHighest : x >= -0x1p63f ? static_cast<i64>(x) : kLowest; }
+inline i32 to_i32(f32 x) { return x >= 0x1p31f ? 0x7fffffff : x >= -0x1p31f ? static_cast<i32>(x) : -0x7fffffff - 1; }
+inline i32 to_i32(i64 x) {
+  return static_cast<i32>(x < -0x80000000ll ? -0x80000000ll : x > 0x7fffffff ? 0x7fffffff : x);
+}
+inline i32 to_i32(i32 x) { return x; }
+inline i32 to_i8(i32 x) { return x < -128 ? -128 : x > 127 ? 127 : x; }
+inline i32 to_i8(i64 x) { return to_i8(to_i32(x)); }
+inline i32 to_i8(f32 x) { return to_i8(to_i32(x)); }
 
 // min and max of floats give b unless a compares less (greater): one instruction, and NaN in a is dropped.
 inline i64 min(i64 a, i64 b) { return a < b ? a : b; }

@@ -113,34 +113,48 @@ MEGALITH_INLINE inline i64 argmax(i64 begin, i64 end, Term term) {
   }
 }
 
-/// What a largest (smallest) of no whole numbers at all is.
-inline constexpr i64 kLowest = -0x7fffffffffffffff - 1;
-inline constexpr i64 kHighest = 0x7fffffffffffffff;
-
 // ---- several sums side by side -----------------------------------------------------------------
 
 /// Columns whose sums are formed together: four AVX-512 registers, so that additions to one do not wait for each other,
 /// and what does not depend on the column is worked out once for all.
 inline constexpr int kColumns = 64;
 
-template <int N, class Step, class Store>
-MEGALITH_INLINE inline void sum_column_block(i64 column, i64 begin, i64 end, Step step, Store store) {
+/// What is worked out once for a term of all columns: subscripts that were checked, which a vector cannot do.
+template <int N>
+struct Places {
+  i64 at[N];
+};
+struct NoPlaces {
+  MEGALITH_INLINE NoPlaces operator()(i64) const { return {}; }
+};
+
+template <int N, class PlacesOf, class Step, class Store>
+MEGALITH_INLINE inline void sum_column_block(i64 column, i64 begin, i64 end, PlacesOf places_of, Step step,
+                                             Store store) {
   f32 sum[N] = {};
   for (i64 k = begin; k < end; ++k) {
+    const auto places = places_of(k);
 #pragma omp simd
-    for (int l = 0; l < N; ++l) sum[l] = step(sum[l], k, column + l);
+    for (int l = 0; l < N; ++l) sum[l] = step(sum[l], k, column + l, places);
   }
 #pragma omp simd
   for (int l = 0; l < N; ++l) store(column + l, sum[l]);
 }
 
-/// store(c, sum over begin <= k < end of step(acc, k, c)) for every column c; each sum is formed in order.
+/// store(c, sum over begin <= k < end of step(acc, k, c, places_of(k))) for every column c; each sum is formed in order.
+template <class PlacesOf, class Step, class Store>
+MEGALITH_INLINE inline void sum_columns(i64 first, i64 last, i64 begin, i64 end, PlacesOf places_of, Step step,
+                                        Store store) {
+  i64 c = first;
+  for (; c + kColumns <= last; c += kColumns) sum_column_block<kColumns>(c, begin, end, places_of, step, store);
+  for (; c + kLanes <= last; c += kLanes) sum_column_block<kLanes>(c, begin, end, places_of, step, store);
+  for (; c < last; ++c) sum_column_block<1>(c, begin, end, places_of, step, store);
+}
+/// The same of step(acc, k, c).
 template <class Step, class Store>
 MEGALITH_INLINE inline void sum_columns(i64 first, i64 last, i64 begin, i64 end, Step step, Store store) {
-  i64 c = first;
-  for (; c + kColumns <= last; c += kColumns) sum_column_block<kColumns>(c, begin, end, step, store);
-  for (; c + kLanes <= last; c += kLanes) sum_column_block<kLanes>(c, begin, end, step, store);
-  for (; c < last; ++c) sum_column_block<1>(c, begin, end, step, store);
+  const auto plain = [&](f32 acc, i64 k, i64 c, NoPlaces) MEGALITH_INLINE { return step(acc, k, c); };
+  sum_columns(first, last, begin, end, NoPlaces{}, plain, store);
 }
 
 }  // namespace megalith::kernels

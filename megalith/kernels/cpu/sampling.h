@@ -8,6 +8,7 @@
 #pragma once
 
 #include "megalith/kernels/batch.h"
+#include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
 
 namespace megalith::kernels {
@@ -158,12 +159,30 @@ inline float log_probability(const float* logits, i32 vocabulary, i32 best, i32 
 /// all of them share: the first one stands for all.
 inline float soundness(const float* logits) { return logits[0] - logits[0]; }
 
+/// Whether the tokens of request `request` so far are those of the vocabulary, and as many as it says.
+template <class Args>
+inline bool is_sound_text(const Args& a, i64 request) {
+  using Checks = typename Args::Checks;
+  const i32* const fields = a.requests + request * batch::kRequestFields;
+  const i64 length = fields[batch::kLength];
+  if (!is_inside(a.faults, length, a.S + 1, Checks::requests) ||
+      !is_inside(a.faults, fields[batch::kPrompt], length + 1, Checks::requests))
+    return false;
+  for (i64 s = 0; s < length; ++s)
+    if (!is_inside(a.faults, a.history[request * a.S + s], a.V, Checks::history)) return false;
+  return true;
+}
+
 /// The body of the operator `sampling`: one token per sample row.
 template <class Args>
 inline void sample_rows(const Args& a) {
+  using Checks = typename Args::Checks;
   const i32 vocabulary = static_cast<i32>(a.V);
   for (i64 r = a.r_begin; r < a.r_end && r < a.R; ++r) {
     const i64 request = a.sample_request[r];
+    if (!is_inside(a.faults, request, a.N, Checks::sample_request) ||
+        !is_inside(a.faults, a.best[r], a.V, Checks::best))
+      return;
     const i32* fields = a.requests + request * batch::kRequestFields;
     const float* f32s = a.sampling_f32 + request * batch::kSamplingFloats;
     const i32* i32s = a.sampling_i32 + request * batch::kSamplingInts;
@@ -171,6 +190,7 @@ inline void sample_rows(const Args& a) {
     i32* const heap = a.heap + r * a.V;
     i32 best = a.best[r];
     if (has_penalties(f32s)) {
+      if (!is_sound_text(a, request)) return;
       float* const adjusted = a.adjusted + r * a.V;
       best = penalize(adjusted, heap, logits, vocabulary, a.history + request * a.S, fields[batch::kPrompt],
                       fields[batch::kLength], f32s);

@@ -29,7 +29,9 @@ struct AdvanceCopy {
 /// The same under the names that kernels/cpu/advance.h knows.
 template <class Args>
 struct AdvanceView {
-  static constexpr i64 N = Args::N, S = Args::S, E = Args::E, T_largest = Args::T_largest;
+  using Checks = typename Args::Checks;
+  static constexpr i64 N = Args::N, S = Args::S, E = Args::E, T_largest = Args::T_largest, R_largest = Args::R_largest;
+  FaultNote faults;
   i32 *requests, *history, *counts, *row_request, *row_position, *row_start, *sample_row, *sample_request;
   const i32* stop_tokens;
 };
@@ -83,15 +85,14 @@ inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
     const int r = first + lane();
     runtime::MailRecord token = {}, end = {};
     bool ends = false;
-    if (r < samples) {
-      take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r], [&](const runtime::MailRecord& record) {
-        ends = record.kind == static_cast<u32>(runtime::MailKind::finished);
-        (ends ? end : token) = record;
-      });
-      copy.taken[copy.sample_request[r]] = copy.token[r];
-    }
-    const Lanes records = add_lanes<static_cast<int>(View::N)>(r < samples ? 1 + ends : 0);
-    if (r < samples) copy.records[num_records + records.before] = token;
+    const bool is_taken = r < samples && take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r],
+                                                 [&](const runtime::MailRecord& record) {
+                                                   ends = record.kind == static_cast<u32>(runtime::MailKind::finished);
+                                                   (ends ? end : token) = record;
+                                                 });
+    if (is_taken) copy.taken[copy.sample_request[r]] = copy.token[r];
+    const Lanes records = add_lanes<static_cast<int>(View::N)>(is_taken ? 1 + ends : 0);
+    if (is_taken) copy.records[num_records + records.before] = token;
     if (ends) copy.records[num_records + records.before + 1] = end;
     num_records += records.all;
   }
@@ -112,8 +113,8 @@ inline void plan_rows_by_warp(const View& view) {
 #pragma unroll 1
   for (int first = 0; first < N; first += kWarpLanes) {
     const int n = first + lane();
-    const bool counts = is_active(n);
     i32* const fields = view.requests + n * batch::kRequestFields;
+    const bool counts = is_active(n) && is_sound_request(view, fields);
     const int start = counts ? fields[batch::kDone] : 0, length = counts ? fields[batch::kLength] : 0;
     const int waiting = counts ? length - start - 1 : 0;
     const Lanes wanted = add_lanes<N>(waiting);
@@ -138,8 +139,11 @@ inline void plan_rows_by_warp(const View& view) {
     samples += sampled.all;
   }
   if (lane() != 0) return;
-  view.counts[batch::kRows] = rows;
-  view.counts[batch::kSamples] = samples;
+  // With more active requests than there is room for, or than are sampled at a time.
+  const bool fits = is_inside(view.faults, rows, View::T_largest + 1, View::Checks::requests) &&
+                    is_inside(view.faults, samples, View::R_largest + 1, View::Checks::requests);
+  view.counts[batch::kRows] = fits ? rows : 0;
+  view.counts[batch::kSamples] = fits ? samples : 0;
 }
 
 /// Brings what the task reads into the L2, by a warp that is tasks ahead: since the last iteration all weights have
@@ -195,9 +199,9 @@ inline void advance_by_block(const Args& args) {
     others_sync();
     const bool is_over = copy.is_over != 0;
     if (warp() == 0 && !is_over) {
-      const AdvanceView<Args> view = {copy.requests,    args.history,        copy.counts,
-                                      copy.row_request, copy.row_position,   copy.row_start,
-                                      copy.sample_row,  copy.sample_request, copy.stop_tokens};
+      const AdvanceView<Args> view = {args.faults,         copy.requests,     args.history,   copy.counts,
+                                      copy.row_request,    copy.row_position, copy.row_start, copy.sample_row,
+                                      copy.sample_request, copy.stop_tokens};
       take_in_by_warp(view, copy, samples);
       warp_sync();
       plan_rows_by_warp(view);

@@ -44,6 +44,9 @@ inline void attention_ahead(const Args& args) {
     for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
       const int start = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.start + t)));
       const int request = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.request + t)));
+      if (static_cast<u32>(start) > static_cast<u32>(cached_positions<Args>()) ||
+          static_cast<u32>(request) >= static_cast<u32>(Args::R_largest))
+        continue;
 #pragma unroll 1
       for (int g = static_cast<int>(args.g_begin); g < args.g_end; ++g)
 #pragma unroll 1

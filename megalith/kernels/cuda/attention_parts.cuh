@@ -54,10 +54,16 @@ template <class Args>
 inline constexpr bool kAllCached = !requires(const Args& args) {
   args.start;
 };
-/// Which page it is on.
+/// Which page it is on, as the table has it.
+template <class Args>
+inline int noted_page(const Args& args, int request, int position) {
+  return args.page_table[request * static_cast<int>(Args::Q) + position / static_cast<int>(Args::B)];
+}
+/// One that there is.
 template <class Args>
 inline int page_of(const Args& args, int request, int position) {
-  return args.page_table[request * static_cast<int>(Args::Q) + position / static_cast<int>(Args::B)];
+  return inside_32(args.faults, noted_page(args, request, position), static_cast<int>(Args::P),
+                   Args::Checks::page_table);
 }
 /// Where it begins there, in both caches.
 template <class Args>
@@ -65,19 +71,17 @@ inline i64 element_on_page(int page, int position, int g) {
   constexpr int B = static_cast<int>(Args::B);
   return ((i64(page) * B + position % B) * Args::G + g) * (2 * Args::H);
 }
-template <class Args>
-inline i64 cached_element(const Args& args, int request, int g, int c, int n) {
-  const int position = cached_position<Args>(c, n);
-  return element_on_page<Args>(page_of(args, request, position), position, g);
-}
 
-/// Brings the chunk's first `count` cached positions into the L2, a position a thread of `threads`.
+/// Brings the chunk's first `count` cached positions into the L2, a position a thread of `threads`. Tables may be about
+/// to change: a page that there is not is passed over.
 template <class Args>
 inline void prefetch_positions(const Args& args, int request, int g, int c, int count, int thread, int threads) {
   constexpr int D = 2 * static_cast<int>(Args::H);
 #pragma unroll 1
   for (int n = thread; n < count; n += threads) {
-    const i64 element = cached_element(args, request, g, c, n);
+    const int position = cached_position<Args>(c, n), page = noted_page(args, request, position);
+    if (static_cast<u32>(page) >= static_cast<u32>(Args::P)) continue;
+    const i64 element = element_on_page<Args>(page, position, g);
 #pragma unroll
     for (int d = 0; d < D; d += 64) {
       prefetch_line(args.k_cache + element + d);

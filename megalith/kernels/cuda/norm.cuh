@@ -4,6 +4,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/blocks.cuh"
+#include "megalith/kernels/cuda/check.cuh"
 #include "megalith/kernels/cuda/reduce.cuh"
 
 namespace megalith::kernels {
@@ -97,7 +98,8 @@ inline void embedding_squares_rows(const Args& args) {
   constexpr int H = static_cast<int>(Args::C * Args::L), kPasses = (H / 2 + kThreads - 1) / kThreads;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T)));
   for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
-    const bf16* const row = args.weight + args.ids[t] * i64(H);
+    const bf16* const row =
+        args.weight + inside_32(args.faults, args.ids[t], static_cast<int>(Args::V), Args::Checks::ids) * i64(H);
     u32 pairs[kPasses] = {}, norms[kPasses] = {};
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {

@@ -13,9 +13,6 @@
 
 namespace megalith::kernels {
 
-inline constexpr i64 kLowest = -0x7fffffffffffffff - 1;
-inline constexpr i64 kHighest = 0x7fffffffffffffff;
-
 // ---- by a thread -------------------------------------------------------------------------------
 
 template <class T, class Step>

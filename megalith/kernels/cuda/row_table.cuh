@@ -2,6 +2,7 @@
 // takes as long as the attention of a short text.
 #pragma once
 
+#include "megalith/kernels/cuda/check.cuh"
 #include "megalith/kernels/cuda/words.cuh"
 #include "megalith/kernels/stream_limits.h"
 
@@ -14,7 +15,15 @@ struct RowTable {
 };
 inline RowTable& row_table() { return shared_variable<RowTable, place::kRows, place::kAttended>(); }
 
-/// The table is that of the task's rows when this returns. All threads of the block call it, at the start of a task.
+/// As many positions of a request as the cache has a place for and the tables of angles a row.
+template <class Args>
+constexpr int cached_positions() {
+  constexpr i64 kPlaces = Args::Q * Args::B;
+  return static_cast<int>(Args::S < kPlaces ? Args::S : kPlaces);
+}
+
+/// The table is that of the task's rows, and nothing in it leads outside, when this returns. All threads of the block
+/// call it, at the start of a task.
 template <class Args>
 inline void look_up_rows(const Args& args) {
   constexpr bool kHasStart = requires { args.start; };
@@ -23,9 +32,15 @@ inline void look_up_rows(const Args& args) {
   if constexpr (kHasStart) is_there = is_there && row_table().start_at == args.start;
   if (is_there) return;
   if (thread() < Args::T_largest) {
-    row_table().position[thread()] = args.position[thread()];
-    row_table().request[thread()] = args.request[thread()];
-    if constexpr (kHasStart) row_table().start[thread()] = args.start[thread()];
+    using Checks = typename Args::Checks;
+    constexpr int S = kHasStart ? static_cast<int>(Args::S) : cached_positions<Args>(),
+                  R = static_cast<int>(Args::R_largest);
+    const int position = args.position[thread()], request = args.request[thread()];
+    row_table().position[thread()] = inside_of_row(args, thread(), position, S, Checks::position);
+    row_table().request[thread()] = inside_of_row(args, thread(), request, R, Checks::request);
+    if constexpr (kHasStart)
+      row_table().start[thread()] =
+          inside_of_row(args, thread(), args.start[thread()], cached_positions<Args>() + 1, Checks::start);
   }
   block_sync();  // by now all have seen that it was another's
   if (thread() == 0) {

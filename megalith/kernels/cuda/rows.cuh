@@ -2,6 +2,7 @@
 // write words, so that no step waits for a counter.
 #pragma once
 
+#include "megalith/kernels/cuda/check.cuh"
 #include "megalith/kernels/cuda/reduce.cuh"
 #include "megalith/kernels/cuda/words.cuh"
 
@@ -11,7 +12,8 @@ namespace megalith::kernels {
 template <class Args>
 inline void embedding_rows(const Args& args) {
   for (i64 t = args.t_begin; t < min(args.t_end, rows_of(args)); ++t) {
-    const bf16* const row = args.weight + args.ids[t] * Args::H;
+    const bf16* const row =
+        args.weight + inside_of_row(args, t, args.ids[t], static_cast<int>(Args::V), Args::Checks::ids) * i64(Args::H);
     for (i64 h = args.h_begin + 2 * thread(); h < args.h_end; h += 2 * kThreads)
       put_pair(args.y, t * Args::H + h, to_f32(row[h]), to_f32(row[h + 1]), args.epoch);
   }
@@ -23,7 +25,10 @@ inline void gather_words(const Args& args) {
   for (i64 r = args.r_begin; r < min(args.r_end, Args::R_largest == 1 ? i64{1} : i64(args.R)); ++r)
     for (i64 h = 2 * thread(); h < Args::H; h += 2 * kThreads) {
       float2 pair = {0, 0};
-      if (r < args.R) pair = get_pair_f32(args.x, args.rows[r] * Args::H + h, args.epoch);
+      if (r < args.R) {
+        const i64 row = inside_32(args.faults, args.rows[r], static_cast<int>(rows_of(args)), Args::Checks::rows);
+        pair = get_pair_f32(args.x, row * Args::H + h, args.epoch);
+      }
       put_pair(args.y, r * Args::H + h, pair.x, pair.y, args.epoch);
     }
 }

@@ -8,16 +8,18 @@
 namespace megalith::kernels {
 
 /// penalize() of kernels/cpu/sampling.h by all threads.
-inline i32 penalize_by_block(f32* adjusted, i32* counts, const f32* logits, i32 vocabulary, const i32* text, i32 prompt,
+/// `token(s)`: number s of the text.
+template <class Token>
+inline i32 penalize_by_block(f32* adjusted, i32* counts, const f32* logits, i32 vocabulary, Token token, i32 prompt,
                              i32 length, const f32* f32s) {
   // Whether a token is in the text, and twice how often it was made.
   for (i32 v = thread(); v < vocabulary; v += kThreads) counts[v] = 0;
   block_sync();
   for (i32 s = thread(); s < length; s += kThreads)
     if (s < prompt)
-      atomic_or(counts + text[s], 1);
+      atomic_or(counts + token(s), 1);
     else
-      atomic_add(counts + text[s], 2);
+      atomic_add(counts + token(s), 2);
   block_sync();
   struct Counted {
     f32 logit;
@@ -72,7 +74,12 @@ inline bool wants_likeliest(const Args& a, i64 request) {
 
 template <class Args>
 inline i32 likeliest_token(const Args& a, i64 r) {
-  return min(max(a.best[r], 0), static_cast<i32>(a.V) - 1);  // after an abort it may be anything
+  return inside_32(a.faults, a.best[r], static_cast<i32>(a.V), Args::Checks::best);
+}
+/// Whose row it is.
+template <class Args>
+inline i64 request_of_sample(const Args& a, i64 r) {
+  return inside_32(a.faults, a.sample_request[r], static_cast<i32>(a.N), Args::Checks::sample_request);
 }
 
 /// A token that is asked for otherwise than as the likeliest one.
@@ -80,7 +87,7 @@ template <class Args, class Task>
 inline i32 drawn_token(const Task& task, i64 r) {
   const auto& a = Args::of(task);
   const i32 vocabulary = static_cast<i32>(a.V);
-  const i64 request = a.sample_request[r];
+  const i64 request = request_of_sample(a, r);
   const f32* f32s = a.sampling_f32 + request * batch::kSamplingFloats;
   const i32* i32s = a.sampling_i32 + request * batch::kSamplingInts;
   const f32* logits = a.logits + r * a.V;
@@ -89,8 +96,11 @@ inline i32 drawn_token(const Task& task, i64 r) {
   i32 token = likeliest_token(a, r);
   if (has_penalties(f32s)) {
     f32* const adjusted = a.adjusted + r * a.V;
-    token = penalize_by_block(adjusted, room, logits, vocabulary, a.history + request * a.S, fields[batch::kPrompt],
-                              fields[batch::kLength], f32s);
+    const i32 length = inside_32(a.faults, fields[batch::kLength], static_cast<i32>(a.S) + 1, Args::Checks::requests);
+    token = penalize_by_block(
+        adjusted, room, logits, vocabulary,
+        [&](i32 s) { return inside_32(a.faults, a.history[request * a.S + s], vocabulary, Args::Checks::history); },
+        fields[batch::kPrompt], length, f32s);
     logits = adjusted;
   }
   if (f32s[batch::kTemperature] <= 0.0f) return token;
@@ -115,7 +125,7 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
   {
     // Mostly it is the likeliest one: what says so is asked for together.
     const auto& a = Args::of(task);
-    const i64 request = a.sample_request[r];
+    const i64 request = request_of_sample(a, r);
     const i32 likeliest = likeliest_token(a, r);
     logprob = soundness(a.logits + r * a.V);
     if (wants_likeliest(a, request))

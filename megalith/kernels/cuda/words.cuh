@@ -19,7 +19,9 @@ struct Words {
 /// Set once a waiter saw that the run was aborted: no body waits any more, and the block leaves at the next gate (P0).
 inline u32& stopped() { return shared_variable<u32, place::kStopped, place::kGate>(); }
 /// Not 0 once the run is aborted.
-inline const u32*& abort_word() { return shared_variable<const u32*, place::kAbortWord, place::kEnded>(); }
+inline const u32*& abort_word() { return shared_variable<const u32*, place::kAbortWord, place::kFlagNote>(); }
+/// Where a thread that waits for long says for what (WorkerStatus::flag of runtime/protocol.h).
+inline u64*& flag_note() { return shared_variable<u64*, place::kFlagNote, place::kEnded>(); }
 
 /// A tensor that is read, as the type of one that is written: one type for both in what all projections share.
 inline Words<f32> as_output(Words<f32> words) { return words; }
@@ -63,11 +65,16 @@ inline WordPair load_words(const u64* at) {
   return pair;
 }
 
-/// After many looks in vain: true if the run was aborted. All words then count as fresh.
-inline bool wait_is_over(u32 round) {
+/// After many looks in vain: true if the run was aborted. All words then count as fresh. Every so many looks the thread
+/// writes down which word it waits for: `stale()`, or nullptr if its own are all there.
+template <class Stale>
+inline bool wait_is_over(u32 round, Epoch epoch, Stale stale) {
   constexpr u32 kRoundsBetweenLooks = 1024;
   if (flag_is_set(&stopped())) return true;
   if (round % kRoundsBetweenLooks != 0) return false;
+  const u64* const at = stale();
+  if (at != nullptr)
+    store_relaxed(flag_note(), static_cast<u64>(epoch.value) << 32 | static_cast<u32>(reinterpret_cast<u64>(at) >> 3));
   if (load_relaxed(abort_word()) == 0) return false;
   flag_set(&stopped());
   return true;
@@ -77,13 +84,13 @@ inline bool wait_is_over(u32 round) {
 /// flight at the same time.
 inline void wait_words(WordPair& pair, const u64* at, Epoch epoch) {
   for (u32 round = 1; !(is_fresh(pair.a, epoch) && is_fresh(pair.b, epoch)); ++round) {
-    if (wait_is_over(round)) return;
+    if (wait_is_over(round, epoch, [&] { return is_fresh(pair.a, epoch) ? at + 1 : at; })) return;
     pair = load_words(at);
   }
 }
 inline void wait_word(u64& word, const u64* at, Epoch epoch) {
   for (u32 round = 1; !is_fresh(word, epoch); ++round) {
-    if (wait_is_over(round)) return;
+    if (wait_is_over(round, epoch, [&] { return at; })) return;
     word = load_word(at);
   }
 }
@@ -162,7 +169,18 @@ class Eights<const WordPair*, kCount> {
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
         if (!is_fresh(words_[i].a, epoch) || !is_fresh(words_[i].b, epoch)) look(i, at(i));
-      if (any_of_warp(wait_is_over(round))) return;
+      const auto stale = [&] {
+        const u64* found = nullptr;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+          if (!is_fresh(words_[i].a, epoch))
+            found = &at(i)->a;
+          else if (!is_fresh(words_[i].b, epoch))
+            found = &at(i)->b;
+        }
+        return found;
+      };
+      if (any_of_warp(wait_is_over(round, epoch, stale))) return;
     }
   }
   uint2 get(int i) const { return make_uint2(payload(words_[i].a), payload(words_[i].b)); }
@@ -198,7 +216,8 @@ inline void get_two_pairs(Words<bf16> from, i64 index, i64 other, Epoch epoch, u
   const u64 *at = from.at + index / 2, *other_at = from.at + other / 2;
   u64 word = load_word(at), other_word = load_word(other_at);
   for (u32 round = 1; !all_of_warp(is_fresh(word, epoch) && is_fresh(other_word, epoch)); ++round) {
-    if (any_of_warp(wait_is_over(round))) break;
+    const auto stale = [&] { return !is_fresh(word, epoch) ? at : !is_fresh(other_word, epoch) ? other_at : nullptr; };
+    if (any_of_warp(wait_is_over(round, epoch, stale))) break;
     word = load_word(at);
     other_word = load_word(other_at);
   }
@@ -228,7 +247,14 @@ inline void wait_together(u64 (&seen)[kCount], X from, IndexOf index_of, Epoch e
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
       if (!is_fresh(seen[i], epoch)) seen[i] = look(from, index_of(i));
-    if (any_of_warp(wait_is_over(round))) return;
+    const auto stale = [&] {
+      const u64* found = nullptr;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+        if (!is_fresh(seen[i], epoch)) found = from.at + index_of(i);
+      return found;
+    };
+    if (any_of_warp(wait_is_over(round, epoch, stale))) return;
   }
 }
 template <class T, int kCount, class IndexOf>

@@ -46,7 +46,7 @@ inline bool event_has(const EventCounter& event, u32 needed) {
   store_relaxed(&status.state, static_cast<u32>(WorkerState::waiting));
   for (u32 round = 0; !event_has(launch.events[event], needed); ++round) {
     if (load_relaxed(&launch.control->abort) != 0) return false;
-    if (round < launch.spin_rounds)
+    if (round < load_relaxed(&launch.spin_rounds))
       spin_pause();
     else
       event_sleep(&launch.events[event], needed);
@@ -62,7 +62,7 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
 
 /// Runs one worker's list until num_iterations are done, W4 stops the loop, or W2 aborts the run; the state it returns
 /// in is in its status. `run_task(task, operands, scratch, iteration)` is the switch over the task bodies; it must not
-/// throw.
+/// throw. What a body finds wrong with its data it notes in that status, too.
 template <class RunTask>
 void worker_run(const Launch& launch, u32 worker, RunTask&& run_task) {
   WorkerStatus& status = launch.status[worker];
@@ -103,6 +103,11 @@ void worker_run(const Launch& launch, u32 worker, RunTask&& run_task) {
       // P3 run
       if (load_relaxed(&launch.control->abort) != 0) return end(WorkerState::aborted);
       run_task(task, launch.operands + task.first_operand, scratch, iteration);
+      if (status.fault.found != 0) [[unlikely]] {
+        status.fault.task = *next;
+        store_relaxed(&launch.control->abort, static_cast<u32>(kAbortFault));
+        return end(WorkerState::aborted);
+      }
 
       // P5 signal
       for (u32 s = 0; s < task.num_signals; ++s)

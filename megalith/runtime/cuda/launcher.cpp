@@ -11,7 +11,9 @@
 #include "megalith/base/interruption.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/base/threads.h"
 #include "megalith/runtime/cpu/sync.h"
+#include "megalith/runtime/fault_report.h"
 #include "megalith/runtime/hang_report.h"
 
 namespace megalith::runtime {
@@ -35,8 +37,6 @@ constexpr int64_t kCountEveryMs = 250;
 /// rest of their iteration.
 constexpr int64_t kGraceMs = 3000;
 
-enum AbortReason : u32 { kAbortCancel = 1, kAbortWatchdog = 2 };
-
 }  // namespace
 
 /// The thread that looks after a run, and what others wait on for its end. A forked process has neither, and cannot take
@@ -59,7 +59,8 @@ CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options)
   driver.check(driver.stream_create(&side_stream_, kNonBlocking), "making a stream");
   status_ = PinnedMemory(program.status().bytes(), "the workers' status");
   events_ = PinnedMemory(program.events().bytes(), "the events");
-  abort_ = PinnedMemory(sizeof(u32), "the abort word");
+  abort_ = PinnedMemory(sizeof(u32), "the abort flag");
+  word_ = PinnedMemory(sizeof(u64), "a flag");
 }
 
 CudaLauncher::~CudaLauncher() {
@@ -90,15 +91,23 @@ void CudaLauncher::start(u32 first_iteration) {
   if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
   program_.launch(run_stream_, first_iteration);
   running_.store(true, std::memory_order_release);
-  watcher_->thread = std::thread([this] { watch(); });
+  try {
+    watcher_->thread = start_thread("the GPU's watchdog", [this] { watch(); });
+  } catch (...) {
+    cancel();
+    watch();  // until it has ended
+    throw;
+  }
 }
 
 RunEnd CudaLauncher::wait() {
   if (CudaDriver::is_of_another_process()) return RunEnd::cancelled;
   wait_for_end();
-  if (!hang_.empty()) throw HangError(hang_);
+  if (!hang_.empty()) throw HangError(Lines{hang_});
   if (!failure_.empty()) throw SystemError(failure_);
   const auto* status = status_.data<WorkerStatus>();
+  // A run that was told to stop ends on whatever is there: what is wrong with that says nothing.
+  if (!cancel_.load(std::memory_order_relaxed)) throw_fault(program_.image(), status);
   for (u32 w = 0; w < program_.image().launch().num_workers; ++w)
     if (status[w].state == static_cast<u32>(WorkerState::aborted)) return RunEnd::cancelled;
   return RunEnd::finished;
@@ -193,7 +202,15 @@ void CudaLauncher::watch() {
         continue;
       }
       if (!is_aborted) {
-        hang_ = hang_report(image, status, events_.data<EventCounter>(), idle_ms);
+        const auto load_word = [&](const void* address) {
+          auto* const word = word_.data<u64>();
+          driver.check(
+              driver.copy_to_host_async(word, reinterpret_cast<jit::CudaAddress>(address), sizeof(u64), side_stream_),
+              "asking for a flag");
+          driver.check(driver.stream_synchronize(side_stream_), "asking for a flag");
+          return *word;
+        };
+        hang_ = hang_report(image, status, events_.data<EventCounter>(), idle_ms, load_word);
         abort(kAbortWatchdog);
         continue;
       }

@@ -23,8 +23,9 @@ class CudaLauncher {
 
   RunEnd run(u32 first_iteration = 0);
   void start(u32 first_iteration = 0);
-  /// Until all workers have returned. HangError if the watchdog had to end the run, SystemError if the GPU did. What
-  /// interruption_check() throws meanwhile ends the run as cancel() does.
+  /// Until all workers have returned. HangError if the watchdog had to end the run, UserError for a fault in data
+  /// (runtime/launcher.h), SystemError if the GPU ended it. What interruption_check() throws meanwhile ends the run as
+  /// cancel() does.
   RunEnd wait();
   bool finished() const { return !running_.load(std::memory_order_acquire); }
   /// From any thread, and from a signal handler: the thread that looks after the run passes it on within milliseconds.
@@ -47,7 +48,7 @@ class CudaLauncher {
   LaunchOptions options_;
   CudaContextGuard context_;
   jit::CudaStream run_stream_ = nullptr, side_stream_ = nullptr;  // copies pass the running kernel on the second
-  PinnedMemory status_, events_, abort_;                          // the host's copies
+  PinnedMemory status_, events_, abort_, word_;                   // the host's copies
   std::atomic<bool> running_{false}, cancel_{false};
   std::unique_ptr<Watcher> watcher_;
   std::string hang_, failure_;  // read after the watcher was joined

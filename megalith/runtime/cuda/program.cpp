@@ -15,6 +15,7 @@
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/kernels/stream_order.h"
+#include "megalith/runtime/apart.h"
 #include "megalith/runtime/cuda/staging.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/program.h"
@@ -41,11 +42,15 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
       memory_(memory),
       on_device_(std::move(on_device)),
       streams_(plan_streams(graph, kernel.tasks, kernel.ring_slots())) {
+  check_apart(graph, memory);
+  check_apart(graph, on_device_);
   const CudaContextGuard context(device_.ordinal);
   place_tensors(graph, kernel, shared);
   ImageParts parts = image_parts(graph, kernel, addresses_);
   parts.scratch_bytes = 0;  // the host's; the card's is made below
   parts.first_chunks = streams_.first_chunks;
+  for (size_t b = 0; b < addresses_.size(); ++b)
+    parts.exchanges.push_back(kernel.tasks.buffers[b].memory == task::Memory::exchange ? addresses_[b] : nullptr);
   image_ = std::make_unique<LaunchImage>(kernel.tasks, std::move(parts));
   check_frames(*image_);
   load(kernel);
@@ -66,7 +71,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   }
   events_ = DeviceMemory(static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events(), "the events");
   status_ = DeviceMemory(static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers, "the workers' status");
-  control_ = DeviceMemory(sizeof(Control), "the abort word");
+  control_ = DeviceMemory(sizeof(Control), "the abort flag");
   launch_.events = events_.data<EventCounter>();
   launch_.status = status_.data<WorkerStatus>();
   launch_.control = control_.data<Control>();
@@ -368,7 +373,7 @@ Profile CudaProgram::profile_take() const {
 }
 
 int64_t CudaProgram::bytes_held() const {
-  int64_t bytes = arena_.bytes() + exchange_.bytes() + stream_memory_.bytes() + caches_.bytes();
+  int64_t bytes = arena_.bytes() + scratch_.bytes() + exchange_.bytes() + stream_memory_.bytes() + caches_.bytes();
   for (const auto& [name, memory] : tensors_) bytes += memory.bytes();
   return bytes;
 }

@@ -11,7 +11,7 @@
 namespace megalith::runtime {
 
 /// The block's worker. Asked for where it is used: kept over a body it would spill.
-inline u32& seat() { return kernels::shared_variable<u32, kernels::place::kSeat, kernels::place::kEnd>(); }
+inline u32& seat() { return kernels::shared_variable<u32, kernels::place::kSeat, kernels::place::kFault>(); }
 inline u32 worker_number() { return kernels::flag_value(&seat()); }
 
 /// By one thread, before any other asks.

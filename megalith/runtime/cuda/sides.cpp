@@ -148,7 +148,7 @@ std::optional<SideMap> find_sides(const jit::CudaDeviceInfo& device, jit::CudaMo
   cycles_there.download(cycles.data(), static_cast<int64_t>(cycles.size() * sizeof(u32)));
   std::optional<SideMap> sides = sides_of_multiprocessors(cycles, count);
   if (!sides) {
-    log_debug("[cuda] multiprocessors of {} are not seen to be on two sides of the L2", device.name);
+    log_debug("[cuda] multiprocessors of {} are not seen to belong to two L2 partitions", device.name);
     return std::nullopt;
   }
   // The last page may not be whole; what is probed of it would be another's.
@@ -160,7 +160,7 @@ std::optional<SideMap> find_sides(const jit::CudaDeviceInfo& device, jit::CudaMo
   run_on_all(device, module, "megalith_probe_pages", of_pages);
   probes_there.download(probes.data(), static_cast<int64_t>(probes.size() * sizeof(PageProbe)));
   if (!add_sides_of_pages(*sides, probes)) {
-    log_debug("[cuda] pages of {} are not seen to be on two sides of the L2", device.name);
+    log_debug("[cuda] pages of {} are not seen to belong to two L2 partitions", device.name);
     return std::nullopt;
   }
   if (bytes % page != 0) sides->of_page.push_back(0);
@@ -190,7 +190,7 @@ std::vector<u8> maps_of_chunks(jit::CudaAddress memory, u64 num_blocks) {
       const unsigned box[] = {row, 2, 2, 2, 1}, steps[] = {1, 1, 1, 1, 1};
       if (driver.tensor_map(&map, kFloat64, kDimensions, memory + piece(0), sizes, strides, box, steps, 0, 0, 0, 0) !=
           0) {
-        log_debug("[cuda] the driver does not take a description of streams on the two sides of the L2");
+        log_debug("[cuda] the driver does not take a description of streams in the two L2 partitions");
         return {};
       }
       maps.insert(maps.end(), map.bytes, map.bytes + kMapBytes);

@@ -33,8 +33,8 @@ Rows rows_of(const Node& node, const StreamedWeights& streamed, const task::Task
 int64_t first_chunk_of(const StreamedWeights& streamed, const task::Task& task, int64_t chunks) {
   if (streamed.stretch.empty()) return 0;
   const auto axis = std::ranges::find_if(task.tile, [&](const loop::Range& r) { return r.iname == streamed.stretch; });
-  MEGALITH_ASSERT(axis != task.tile.end() && axis->end == axis->begin + 1, "[streams] task \"{}\" has no stretch of {}",
-                  task.name, streamed.stretch);
+  MEGALITH_ASSERT(axis != task.tile.end() && axis->end == axis->begin + 1,
+                  "[streams] task \"{}\" has no split-K slice of {}", task.name, streamed.stretch);
   return axis->begin * chunks;
 }
 

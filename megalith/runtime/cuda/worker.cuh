@@ -12,6 +12,7 @@
 //
 // On an abort nobody leaves in the middle: waits end at once, the iteration's tasks run on whatever they find, and the
 // gate is where all leave. What was made of it nobody takes: `advance` posts nothing then (kernels/cuda/opaque.cuh).
+// So every subscript that data decides is checked, and none that is outside is used (kernels/cuda/check.cuh).
 //
 // Values that carry their flag (kernels/cuda/words.cuh) need none of P2 and P5: bodies wait for them where they load.
 //
@@ -19,6 +20,7 @@
 // (runtime/cuda/launcher.h), so the path between two tasks never waits for the host's link.
 #pragma once
 
+#include "megalith/kernels/cuda/check.cuh"
 #include "megalith/kernels/cuda/mail.cuh"
 #include "megalith/kernels/cuda/row_table.cuh"
 #include "megalith/kernels/cuda/sizes.cuh"
@@ -421,6 +423,8 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
     kernels::row_table().epoch = 0;
     kernels::iteration_sizes().at = nullptr;
     kernels::abort_word() = &launch.control->abort;
+    kernels::flag_note() = &launch.status[worker_number()].flag;
+    kernels::worker_fault() = &launch.status[worker_number()].fault;
   }
   kernels::whole_block_sync();
   const u32 worker = worker_number();

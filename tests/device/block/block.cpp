@@ -50,6 +50,7 @@ void run_body(u32, const Frame& frame) {
     }
   }
   inputs_are_ready(epoch);
+  if (i == body.fault_in) demand(inside({&frame.head.index}, i64{100} + thread(), i64{100}, body.index) == 0);
   RingPlace ring = frame.ring;
   for (u32 c = 0; c < body.num_chunks; ++c) {
     barrier_wait(&ring_barriers().full[ring.slot], ring.parity);
@@ -66,6 +67,7 @@ void run_body(u32, const Frame& frame) {
   block_sync();
   for (size_t k = static_cast<size_t>(thread()); k < body.writes.size(); k += kThreads) {
     const host::Element& element = body.writes[k];
+    if (element.at == body.lost && i == body.lost_in) continue;
     if (element.is_word)
       store_word(reinterpret_cast<u64*>(element.at), static_cast<u32>(body.stamp(i)), epoch);
     else

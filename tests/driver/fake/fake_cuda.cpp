@@ -336,6 +336,7 @@ Code cuLaunchKernelEx(const void* config, void* function, void** parameters, voi
   const Launch& launch = *static_cast<const Launch*>(parameters[0]);
   for (u32 w = 0; state.worker_begins && w < launch.num_workers; ++w)
     launch.status[w].state = static_cast<u32>(WorkerState::running);
+  state.launch = &launch;
   return 0;
 }
 #endif

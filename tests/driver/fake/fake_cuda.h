@@ -30,6 +30,7 @@ struct FakeCuda {
   bool worker_never_ends = false;  // once launched
   bool worker_begins = true;       // else it waits for the card
   int waits_for_ever = 0;          // calls that wait for it, made after that
+  const void* launch = nullptr;    // megalith::runtime::Launch of the worker that never ends
 
   void reset() {
     const std::lock_guard guard(mutex);
@@ -38,7 +39,7 @@ struct FakeCuda {
     calls.clear();
     version = 13000, num_devices = 1, reserved_bytes = 1024, sticky = 0, freed_while_used = 0;
     launches_cooperatively = true, has_sides = false;
-    worker_never_ends = false, worker_begins = true, waits_for_ever = 0;
+    worker_never_ends = false, worker_begins = true, waits_for_ever = 0, launch = nullptr;
     total_bytes = size_t{1} << 30;
   }
 };

@@ -1,4 +1,4 @@
-"""``mirage.mpk.base_dynamic_shard_loader``: weights dealt to several GPUs, which are not built yet."""
+"""``mirage.mpk.base_dynamic_shard_loader``: weights distributed over several GPUs, which are not built yet."""
 
 import enum
 
@@ -6,7 +6,7 @@ from megalith.mirage.not_built import NotBuilt
 
 
 class ShardType(enum.Enum):
-    """How a weight is dealt: by its rows, its columns, whole experts, or not at all."""
+    """How a weight is distributed: by its rows, its columns, whole experts, or not at all."""
 
     COL_PARALLEL = 0
     ROW_PARALLEL = 1

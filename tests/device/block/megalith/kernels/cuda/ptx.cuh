@@ -134,6 +134,7 @@ inline bool barrier_passed(Barrier* barrier, u32 parity) {
 inline bool barrier_is_past(Barrier* barrier, u32 parity) { return barrier_passed(barrier, parity); }
 inline void prefetch(const void*, u32) {}
 inline u32 multiprocessor() { return host::self.block->multiprocessor; }
+inline u32 atomic_add(u32* word, u32 value) { return __atomic_fetch_add(word, value, __ATOMIC_RELAXED); }
 inline u32 exchange(u32* word, u32 value) { return __atomic_exchange_n(word, value, __ATOMIC_RELAXED); }
 
 // Every second block is of the older kind, whose lanes copy and must be of one mind.

@@ -1,0 +1,27 @@
+// How much room the attention of a CPU works in (kernels/cpu/attention.h). Shared by the host, which sees to it that
+// there is so much, and the bodies. Freestanding.
+#pragma once
+
+namespace megalith::attention_workspace {
+
+/// Positions whose scores are worked out together: with kQueries of them 16 KB, a third of a small first-level cache.
+constexpr int kPositions = 256;
+/// Queries of a block. Keys come from the second-level cache once for all of them.
+constexpr int kQueries = 16;
+/// Keys behind the last one, at most, that there are pointers to.
+constexpr int kMostTile = 16;
+
+constexpr long long lines(long long bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Heads of `width` values, which are `element_bytes` long in the cache, and chunks of `chunk` positions: pointers to
+/// keys and values, both gathered where a chunk is worked on in one go, and a block of queries with sums and scores.
+constexpr long long partial_bytes(long long width, long long chunk, long long element_bytes) {
+  const long long gathered = chunk <= kPositions ? chunk : 0, lanes = (width + 15) / 16 * 16;
+  return lines((2 * kPositions + kMostTile) * 8) + 2 * lines((gathered * width + 1) * element_bytes) +
+         lines(8 + kQueries * (8 + 4 + 4)) + lines(kQueries * 2 * lanes * 4) + kQueries * kPositions * 4 + 64;
+}
+
+/// A factor for each chunk, and the sum of a head.
+constexpr long long merge_bytes(long long chunks, long long width) { return lines(chunks * 4) + lines(width * 4); }
+
+}  // namespace megalith::attention_workspace

@@ -1,0 +1,28 @@
+#include "megalith/task/verify_boxes.h"
+
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+namespace megalith::task::verifier {
+
+std::string box_text(const loop::Box& box) {
+  std::string text = "[";
+  for (size_t d = 0; d < box.lo.size(); ++d) text += fmt::format("{}{}:{}", d ? ", " : "", box.lo[d], box.hi[d]);
+  return text + "]";
+}
+
+void BoxIndex::sort() {
+  if (list_.empty() || list_.front().box->lo.empty()) return;  // nothing, or of a number alone
+  size_t most = 0;
+  for (size_t d = 0; d < list_.front().box->lo.size(); ++d) {
+    std::unordered_set<int64_t> begins;
+    for (const Item& item : list_) begins.insert(item.box->lo[d]);
+    if (begins.size() > most) most = begins.size(), axis_ = d;
+  }
+  std::ranges::stable_sort(list_, {}, [&](const Item& item) { return item.box->lo[axis_]; });
+  int64_t end = 0;
+  for (Item& item : list_) item.end_so_far = end = std::max(end, item.box->hi[axis_]);
+}
+
+}  // namespace megalith::task::verifier
