@@ -82,7 +82,8 @@ def draw(name, events, layer, most_rows):
     for i in range(9):
         ts = begin + (end - begin) * i / 8
         out.append(f'<line x1="{x(ts):.1f}" y1="{TOP - 6}" x2="{x(ts):.1f}" y2="{base}" stroke="#999" stroke-width="0.4"/>')
-        out.append(f'<text x="{x(ts):.1f}" y="{base + 14}" text-anchor="middle" fill="#555">{ts - begin:.1f} us</text>')
+        anchor = "end" if i == 8 else "middle"  # what is beyond the picture would be cut off
+        out.append(f'<text x="{x(ts):.1f}" y="{base + 14}" text-anchor="{anchor}" fill="#555">{ts - begin:.1f} us</text>')
     return "\n".join(out + ["</svg>"]) + "\n"
 
 
