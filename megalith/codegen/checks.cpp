@@ -45,10 +45,12 @@ class CheckAdder {
       });
       narrow(instruction);
       // Inner subscripts of the target come first.
-      for (Expr& test : tests_of_target_)
-        instruction.condition = instruction.condition
-                                    ? loop::make_call("and", {std::move(*instruction.condition), std::move(test)})
-                                    : std::move(test);
+      for (Expr& test : tests_of_target_) {
+        if (instruction.condition)
+          instruction.condition = loop::make_call("and", {std::move(*instruction.condition), std::move(test)});
+        else
+          instruction.condition = std::move(test);
+      }
     }
     return std::move(texts_);
   }

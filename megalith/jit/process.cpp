@@ -167,6 +167,17 @@ bool wait_for(pid_t pid, int end, Patience& patience, std::string* output) {
   }
 }
 
+class Closer {
+ public:
+  explicit Closer(int descriptor) : descriptor_(descriptor) {}
+  ~Closer() { ::close(descriptor_); }
+  Closer(const Closer&) = delete;
+  Closer& operator=(const Closer&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 }  // namespace
 
 std::string ProcessResult::ending() const {
@@ -182,10 +193,7 @@ ProcessResult process_run(const std::vector<std::string>& command, const std::st
                           const ProcessFolders& folders) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw system_error("[jit] cannot create a pipe");
-  struct Closer {
-    int fd;
-    ~Closer() { ::close(fd); }
-  } const reading{ends[0]};
+  const Closer reading(ends[0]);
 
   Group group(folders.unfinished);
   Spawn spawn(group.id());
