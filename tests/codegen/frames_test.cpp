@@ -5,13 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <sstream>
 
-#include "base/temporary_folder.h"
+#include "codegen/compiled.h"
 #include "codegen/kernels.h"
 #include "codegen/program.h"
 #include "megalith/base/error.h"
-#include "megalith/base/file.h"
 #include "megalith/ops/registry.h"
 
 namespace megalith::codegen::testing {
@@ -62,12 +61,10 @@ struct Frame {
 Frame largest_frame(const std::vector<Spec>& specs, const std::string& flags) {
   std::vector<graph::LoweredKernel> kernels;
   for (const Spec& spec : specs) kernels.push_back(lower(spec));
-  const test::TemporaryFolder folder;
-  file_write_atomic(folder.path + "/kernel.cpp", emit_cpu(kernels, "a test").text);
-  const std::string command = fmt::format("cd {} && c++ {} {} -fstack-usage -c kernel.cpp -o kernel.o 2> log",
-                                          folder.path, fmt::join(cpu_compile_flags(), " "), flags);
-  MEGALITH_CHECK(std::system(command.c_str()) == 0, "{}\n{}", command, file_read(folder.path + "/log"));
-  std::ifstream usage(folder.path + "/kernel.su");
+  std::istringstream usage(
+      compiled(emit_cpu(kernels, "a test").text, "c++",
+               fmt::format("{} {} -fstack-usage -c kernel.cpp -o kernel.o", fmt::join(cpu_compile_flags(), " "), flags),
+               "kernel.su"));
   Frame largest;
   for (std::string line; std::getline(usage, line);) {
     const size_t first = line.find('\t'), second = line.find('\t', first + 1);

@@ -3,16 +3,16 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <random>
 
+#include "base/temporary_folder.h"
+#include "codegen/compiled.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/codegen/linear.h"
@@ -156,22 +156,18 @@ Program::Program(const std::vector<Spec>& specs, const std::string& compiler, co
     : specs_(specs) {
   for (const Spec& spec : specs_) kernels_.push_back(lower(spec));
   source_ = emit_cpu(kernels_, "a test");
-  char folder[] = "/tmp/megalith-codegen-XXXXXX";
-  MEGALITH_ASSERT(mkdtemp(folder), "no temporary folder");
-  const std::string base = folder;
-  file_write_atomic(base + "/kernel.cpp", source_.text + more_source);
-  const std::string command =
-      fmt::format("{0} {1} {2} -Wall -Wextra -Werror {3}/kernel.cpp -o {3}/kernel.so 2> {3}/log", compiler,
-                  fmt::join(cpu_compile_flags(), " "), flags, base);
   const auto begin = std::chrono::steady_clock::now();
-  const int code = std::system(command.c_str());
+  const std::string library = compiled(
+      source_.text + more_source, compiler,
+      fmt::format("{} {} -Wall -Wextra -Werror kernel.cpp -o kernel.so", fmt::join(cpu_compile_flags(), " "), flags),
+      "kernel.so");
   compile_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  MEGALITH_CHECK(code == 0, "{}\n{}", command, file_read(base + "/log"));
-  library_ = dlopen((base + "/kernel.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  const test::TemporaryFolder folder;
+  file_write_atomic(folder / "kernel.so", library);
+  library_ = dlopen((folder / "kernel.so").c_str(), RTLD_NOW | RTLD_LOCAL);
   MEGALITH_CHECK(library_, "{}", dlerror());
   entry_ = dlsym(library_, "megalith_worker");
   info_ = static_cast<const char*>(dlsym(library_, "megalith_kernel_info"));
-  std::filesystem::remove_all(base);
 }
 
 Program::~Program() {
