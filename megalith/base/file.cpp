@@ -308,7 +308,7 @@ void mapped_copy(void* to, const void* from, size_t bytes) {
     if (offset < mapping.size && bytes <= mapping.size - offset)
       return read_at(mapping.fd, to, bytes, offset, mapping.path);
   }
-  std::memcpy(to, from, bytes);
+  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 }  // namespace megalith

@@ -197,9 +197,11 @@ CacheLock KernelCache::lock(const std::string& key, const LockLimits& limits) co
     try {
       directory_create(path("locks"), 0700);
     } catch (const SystemError&) { return {}; }
+    errno = 0;
     CacheLock held = lock_wait(file, limits);
-    if (held.held()) sweep(key);                                 // what the dead have left
-    if (held.held() || file_exists(path("locks"))) return held;  // else clear() took the folder meanwhile
+    const bool folder_went = !held.held() && errno == ENOENT;  // clear() took it meanwhile
+    if (held.held()) sweep(key);                               // what the dead have left
+    if (!folder_went) return held;
   }
   return {};
 }
