@@ -45,7 +45,7 @@ class Spinners {
 };
 
 TEST(Crowding, OfThreadsThatShareACoreIsSeen) {
-  if (run_delay_ns(this_thread_id()) < 0) GTEST_SKIP() << "this system counts no waits of threads (schedstat)";
+  if (run_delay_ns(this_thread_id()) < 0) GTEST_SKIP() << "[SKIP] this system counts no waits of threads (schedstat)";
   const Spinners spinners(3);
   Crowding crowding(spinners.ids());
   EXPECT_FALSE(crowding.look(now_ns())) << "there is nothing yet to compare with";
@@ -54,7 +54,7 @@ TEST(Crowding, OfThreadsThatShareACoreIsSeen) {
 }
 
 TEST(Crowding, EndsASecondAfterTheLastWait) {
-  if (run_delay_ns(this_thread_id()) < 0) GTEST_SKIP() << "this system counts no waits of threads (schedstat)";
+  if (run_delay_ns(this_thread_id()) < 0) GTEST_SKIP() << "[SKIP] this system counts no waits of threads (schedstat)";
   Crowding crowding({});
   EXPECT_FALSE(crowding.look(0));
   EXPECT_FALSE(crowding.look(2'000'000'000));
