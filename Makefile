@@ -45,7 +45,8 @@ asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer, kerne
 	@tools/setup.sh test
 	@[ -f build/asan/build.ninja ] || cmake --preset asan
 	@ninja -C build/asan
-	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tools/run_tests.sh build/asan
+	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/support/leaks.supp:print_suppressions=0 \
+	  tools/run_tests.sh build/asan
 
 # Threads live in the runtime, the engine, the kernel cache and the progress line, and test_device has a GPU's worker on
 # them; the rest is left to asan. Judges that compute for minutes on one thread (the float64 interpreter, the mutation

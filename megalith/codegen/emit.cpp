@@ -280,7 +280,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                           std::max<int>(4, 110 - static_cast<int>(lowered.name.size())));
     bodies += comment_lines(loop::print(lowered.kernel));
     const bool comes_as_text = lowered.body && !lowered.body->text.empty();
-    const auto limited = [&](const std::function<void()>& work) { loop::with_isl_limit(lowered.op->name, work); };
+    const auto limited = [&](const std::function<void()>& work) { loop::with_isl_limit(lowered.kernel.name, work); };
     GeneratedBody generated;
     ArgumentExtras extras;
     if (lowered.body && lowered.body->area_bytes && dialect.worker == Level::thread)

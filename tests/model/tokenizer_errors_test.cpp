@@ -156,7 +156,7 @@ TEST(TokenizerErrorsTest, RegexThatExplodes) {
   const Regex regex("(?:a|aa)+c");
   EncodeBudget budget(200);
   EXPECT_THAT(user_error([&] { regex.each_match(std::string(200, 'a') + "bc", budget, [](size_t, size_t) {}); }),
-              HasSubstr("it backtracks too much"));
+              ::testing::ContainsRegex("backtracks? too much"));  // by its steps, or by the time that they take
 }
 
 // Long texts are looked at through a window; where it ends changes nothing.

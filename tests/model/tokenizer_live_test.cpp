@@ -32,7 +32,7 @@ TEST_P(TokenizerLiveTest, EqualsTokenizers) {
   while (getline(&line, &capacity, pipe.get()) > 0 && different < 20) {
     const json row = json::parse(line);
     const std::vector<int> ids = tokenizer.encode(row[0].get_ref<const std::string&>());
-    const bool same = ids == row[1].get<std::vector<int>>() && tokenizer.decode(ids) == row[2];
+    const bool same = ids == row[1].get<std::vector<int>>() && tokenizer.decode(ids) == row[2].get<std::string>();
     EXPECT_TRUE(same) << row[0] << "\n  ids here:  " << json(ids) << "\n  ids there: " << row[1]
                       << "\n  text here:  " << json(tokenizer.decode(ids)) << "\n  text there: " << row[2];
     different += !same;

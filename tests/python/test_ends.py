@@ -144,8 +144,14 @@ def test_a_compiler_ends_with_the_interpreter(tmp_path):
 
 def test_a_signal_handler_that_generates():
     lines = run(
-        "m = model(); after(0.05, lambda: said(lambda: m.generate('A')))\n"
-        f"print(len(m.generate('A', {FOREVER}).tokens))"
+        "m = model(); seen = []\n"
+        "def handler():\n"
+        "    try: m.generate('A', max_new_tokens=1)\n"
+        "    except megalith.UserError as error: seen.append(str(error))\n"
+        "signal.signal(signal.SIGALRM, lambda *_: handler()); signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)\n"
+        f"while not seen: count = len(m.generate('A', {FOREVER}).tokens)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "print(seen[0]); print(count)"
     )
     assert len(lines) == 2 and lines[0].startswith("[generate] the model " + CAME_BETWEEN) and lines[1] == "250"
 

@@ -19,8 +19,9 @@ using Address = unsigned long long;
 constexpr Code kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kNotReady = 600;
 
 FakeCuda state;
-std::map<Address, size_t> device_memory;
-std::map<char*, size_t> host_memory;
+// What a dead context leaves to the driver is its until the process ends: never destroyed, so no leak.
+auto& device_memory = *new std::map<Address, size_t>;
+auto& host_memory = *new std::map<char*, size_t>;
 thread_local std::vector<void*> contexts;  // the last one is current
 
 struct Work {
@@ -36,7 +37,8 @@ struct Event {
   Stream* stream = nullptr;
   long ticket = 0;
 };
-std::set<Stream*> streams;
+auto& streams = *new std::set<Stream*>;
+auto& events = *new std::set<Event*>;
 constexpr long kNever = -1;              // a ticket
 char worker, probe_pieces, probe_pages;  // the functions of those names
 constexpr int kMultiprocessors = 4;
@@ -256,11 +258,12 @@ Code cuStreamSynchronize(void* stream) {
 Code cuEventCreate(void** event, unsigned) {
   FAKE("cuEventCreate");
   ++state.num_owned;
-  return *event = new Event, 0;
+  return events.insert(static_cast<Event*>(*event = new Event)), 0;
 }
 Code cuEventDestroy_v2(void* event) {
   const std::lock_guard guard(state.mutex);
   if (const Code code = begin_free()) return code;
+  events.erase(static_cast<Event*>(event));
   return --state.num_owned, delete static_cast<Event*>(event), 0;
 }
 Code cuEventRecord(void* event, void* stream) {
