@@ -128,10 +128,10 @@ void Arguments::texts(const std::string& names, std::vector<std::string>& values
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
-void Arguments::choice(const std::string& names, std::string& value, std::initializer_list<const char*> words,
+void Arguments::choice(const std::string& names, std::string& value, const std::vector<std::string>& words,
                        const std::string& help) {
-  add(app_, group_, names, fmt::format("{}", fmt::join(words_of(words), "|")), help,
-      [&value, list = words_of(words)](const std::string& text) { value = read_word(text, list); });
+  add(app_, group_, names, fmt::format("{}", fmt::join(words, "|")), help,
+      [&value, list = words](const std::string& text) { value = read_word(text, list); });
 }
 
 void Arguments::flag(const std::string& names, bool& value, const std::string& help) {

@@ -34,7 +34,7 @@ class Arguments {
   /// May be given several times.
   void texts(const std::string& names, std::vector<std::string>& values, const std::string& what,
              const std::string& help, bool may_be_empty = false);
-  void choice(const std::string& names, std::string& value, std::initializer_list<const char*> words,
+  void choice(const std::string& names, std::string& value, const std::vector<std::string>& words,
               const std::string& help);
   void flag(const std::string& names, bool& value, const std::string& help);
   /// How often it is given: -vv is 2.

@@ -9,6 +9,7 @@
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/jit/cuda/build.h"
+#include "megalith/machine/machine.h"
 #include "megalith/model/weight_names.h"
 #include "megalith/task/partition.h"
 #include "tools/command.h"
@@ -51,6 +52,12 @@ std::string target_of(const std::string& target) {
   }
 }
 
+std::vector<std::string> targets() {
+  std::vector<std::string> all = {"cpu", "cuda"};
+  for (const machine::Gpu& gpu : machine::gpus()) all.push_back(fmt::format("cuda:{}", gpu.architecture));
+  return all;
+}
+
 }  // namespace
 
 void ModelOptions::declare(Arguments& arguments, const char* context, const char* batch) {
@@ -75,9 +82,7 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
                     "workers of the kernel (0: MEGALITH_THREADS, or every core; on a GPU every multiprocessor)", 0,
                     task::kMostWorkers, 0);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
-  arguments.choice("--target", target,
-                   {"cpu", "cuda", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_100a"},
-                   "what to make code for; cuda: the GPU of this machine");
+  arguments.choice("--target", target, targets(), "what to make code for; cuda: the GPU of this machine");
 }
 
 std::string ModelOptions::folder() const {

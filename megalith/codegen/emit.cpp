@@ -21,6 +21,7 @@
 #include "megalith/loop/bind.h"
 #include "megalith/loop/isl_limit.h"
 #include "megalith/loop/text.h"
+#include "megalith/machine/machine.h"
 
 namespace megalith::codegen {
 
@@ -238,18 +239,9 @@ std::vector<std::string> cpu_compile_flags() {
 std::vector<std::string> cuda_compile_flags(const std::string& architecture) {
   std::vector<std::string> flags = {
       "--std=c++20", "--device-as-default-execution-space", "--fmad=false", "--extra-device-vectorization",
-      fmt::format("--define-macro=MEGALITH_SHARED_BYTES={}", cuda_shared_bytes(architecture))};
+      fmt::format("--define-macro=MEGALITH_SHARED_BYTES={}", machine::gpu(architecture).shared_bytes)};
   if (option_integer("MEGALITH_RACECHECK") != 0) flags.push_back("--define-macro=MEGALITH_EVERY_THREAD_ARRIVES");
   return flags;
-}
-
-// CUDA C++ Programming Guide, table of technical specifications: what a block may have, opted in.
-int64_t cuda_shared_bytes(const std::string& architecture) {
-  for (const char* large : {"sm_90", "sm_100", "sm_103"})
-    if (architecture.starts_with(large)) return 227 << 10;
-  for (const char* medium : {"sm_80", "sm_87"})
-    if (architecture.starts_with(medium)) return 163 << 10;
-  return 99 << 10;
 }
 
 namespace {

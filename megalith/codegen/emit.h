@@ -41,8 +41,6 @@ std::string source_info(const std::string& source);
 
 /// The flags that the source is written for, beside --gpu-architecture: as cpu_compile_flags() says.
 std::vector<std::string> cuda_compile_flags(const std::string& architecture);
-/// Shared memory that a block may have on an architecture ("sm_90a"), in bytes.
-int64_t cuda_shared_bytes(const std::string& architecture);
 
 /// The largest frame that a function of a kernel for a CPU may have: workers' stacks are small (runtime/worker_thread.h).
 /// Larger ones, and arrays whose size is only known when it runs, are errors of the compiler.

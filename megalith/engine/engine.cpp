@@ -12,6 +12,7 @@
 #include "megalith/engine/memory_report.h"
 #include "megalith/engine/token_stream.h"
 #include "megalith/jit/cuda/driver.h"
+#include "megalith/machine/machine.h"
 #include "megalith/model/rope.h"
 #include "megalith/model/weight_names.h"
 #include "megalith/runtime/memory.h"
@@ -119,12 +120,11 @@ int default_num_workers() {
 
 int default_num_workers(const std::string& target) {
   if (!jit::is_cuda_target(target)) return default_num_workers();
-  constexpr int kOfAnH200 = 132;
   try {
     return jit::cuda_device().num_multiprocessors;
   } catch (const SystemError&) {
     if (target == "cuda") throw;
-    return kOfAnH200;
+    return machine::gpu_of_target(target).multiprocessors;
   }
 }
 

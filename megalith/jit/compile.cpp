@@ -44,7 +44,8 @@ constexpr int64_t kMostClocks = int64_t{1} << 28;
 
 task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered,
                            const CompileOptions& options) {
-  task::Partitioned partitioned = task::partition(graph, lowered, options.num_workers);
+  task::Partitioned partitioned =
+      task::partition(graph, lowered, options.num_workers, machine::worker_rates(options.target));
   const auto num_tasks = static_cast<int64_t>(partitioned.tasks.size());
   MEGALITH_CHECK(num_tasks * options.num_workers <= kMostClocks,
                  "\"{}\" comes to {} tasks for {} workers, and a plan is made and proved for up to {} of their "
@@ -165,9 +166,9 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   std::vector<std::jthread> opener;  // of NVRTC, 7 ms that pass while the plan is looked at
   if (!options.plan_only && is_cuda_target(options.target)) opener = start_helpers(1, open_nvrtc);
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}\n{}\n{}", target_family(options.target),
-                                           options.num_workers, options.reuse_arena ? "" : ", each buffer by itself",
-                                           layouts(graph), text, definitions(graph)));
+  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}\n{}\n{}", options.target, options.num_workers,
+                                           options.reuse_arena ? "" : ", each buffer by itself", layouts(graph), text,
+                                           definitions(graph)));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
     try {
@@ -194,7 +195,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
 }
 
 int CompiledKernel::ring_slots() const {
-  return stream::ring_slots(codegen::cuda_shared_bytes(cuda.architecture), area_bytes, stream_rows);
+  return stream::ring_slots(machine::gpu(cuda.architecture).shared_bytes, area_bytes, stream_rows);
 }
 
 }  // namespace megalith::jit

@@ -6,7 +6,6 @@
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
-#include "megalith/codegen/emit.h"
 #include "megalith/kernels/attention_layout.h"
 #include "megalith/kernels/batch.h"
 #include "megalith/kernels/gemm_layout.h"
@@ -15,6 +14,7 @@
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/kernels/stream_limits.h"
+#include "megalith/machine/machine.h"
 #include "megalith/ops/registry.h"
 #include "megalith/runtime/mailbox.h"
 
@@ -38,10 +38,8 @@ constexpr int64_t kRowsOnCpu = 192, kRowsOnGpu = 4;
 constexpr int64_t kMostCached = std::numeric_limits<int32_t>::max();
 
 // Fused, a multiplication or the attention of several rows has what it works on in shared memory, and weights stream
-// through what is left of that. Before a card is known it is a large one's.
+// through what is left of that.
 bool leaves_room(const ModelConfig& config, int64_t rows, int64_t requests, const std::string& target) {
-  const size_t colon = target.find(':');
-  const std::string architecture = colon == std::string::npos ? "sm_90a" : target.substr(colon + 1);
   const int64_t closing = std::max(config.intermediate_size, config.num_heads * config.head_dim);
   const auto opening = [&](int64_t r) {
     return r > stream::kMostRows ? stream::wide_bytes(64) : stream::scratch_bytes(r, config.hidden_size, false);
@@ -51,7 +49,7 @@ bool leaves_room(const ModelConfig& config, int64_t rows, int64_t requests, cons
   const int64_t per_group = config.num_heads / config.num_kv_heads;
   const int64_t attention = rows > stream::kMostRows ? attention::whole_bytes(per_group, config.head_dim, true)
                                                      : attention::chunk_bytes(rows, per_group, config.head_dim);
-  return stream::ring_slots(codegen::cuda_shared_bytes(architecture), std::max(linear, attention), rows) > 0;
+  return stream::ring_slots(machine::gpu_of_target(target).shared_bytes, std::max(linear, attention), rows) > 0;
 }
 
 }  // namespace

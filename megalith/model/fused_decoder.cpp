@@ -14,6 +14,7 @@
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_layout.h"
+#include "megalith/machine/machine.h"
 #include "megalith/model/decoder.h"
 
 namespace megalith {
@@ -26,15 +27,25 @@ namespace {
 
 // Positions of a text are dealt to chunks in blocks of so many. 32 positions keep all warps of a task busy at once.
 constexpr int64_t kBlockPositions = 32;
-// Chunks times groups of heads times fours of rows: about as many tasks as a large GPU has workers. What merges them
-// takes 32 at most.
-constexpr int64_t kAttentionTasks = 128, kMostChunks = 32;
+// Chunks of attention that a task merges at most.
+constexpr int64_t kMostChunks = 32;
 // Rows that a task merges, whose parts are under way together.
 constexpr int64_t kMergeRows = 2;
-// Workers that a large GPU has besides those of attention: they write the cache meanwhile.
-constexpr int64_t kAppendTasks = 4;
+// Tasks that write the cache, at most.
+constexpr int64_t kMostAppendTasks = 4;
 // Columns of a chunk of the search for the largest logit: four for each lane of a warp.
 constexpr int64_t kArgmaxChunk = 128;
+
+// Chunks times groups of heads times fours of rows come to about as many tasks as the GPU has workers.
+int64_t attention_workers(const DecoderOptions& options) {
+  return machine::halving_workers(machine::gpu_of_target(options.target));
+}
+
+// As many as there are workers besides those of attention: they write the cache meanwhile.
+int64_t append_tasks(const DecoderOptions& options) {
+  const int64_t others = machine::gpu_of_target(options.target).multiprocessors - attention_workers(options);
+  return std::clamp(others, int64_t{1}, kMostAppendTasks);
+}
 
 std::string layer_name(int64_t layer) { return fmt::format("model.layers.{}.", layer); }
 constexpr const char* kAttentionNorm = "input_layernorm.weight";
@@ -71,7 +82,9 @@ TensorId DecoderBuilder::fused_embed() {
                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::f32}}});
 }
 
-int64_t DecoderOptions::attention_rows(int64_t groups) const { return ceil_div(max_rows * groups, kAttentionTasks); }
+int64_t DecoderOptions::attention_rows(int64_t groups) const {
+  return ceil_div(max_rows * groups, attention_workers(*this));
+}
 
 TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   const std::string at = fmt::format("layer.{}.", layer), names = layer_name(layer);
@@ -120,8 +133,8 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
     return residual_squares(at + "o", y, o, x, names + kMlpNorm);
   }
   const int64_t task_rows = attention::is_row_alone(options_.max_rows, d) ? 1 : int64_t{attention::kParts};
-  attention.sizes["C"] =
-      std::clamp(kAttentionTasks / (groups * ceil_div(options_.max_rows, task_rows)), int64_t{1}, kMostChunks);
+  attention.sizes["C"] = std::clamp(attention_workers(options_) / (groups * ceil_div(options_.max_rows, task_rows)),
+                                    int64_t{1}, kMostChunks);
   attention.sizes["L"] = kBlockPositions;
   attention.tile = {{"t", task_rows}};
   const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
@@ -142,7 +155,7 @@ void DecoderBuilder::fused_append() {
   const auto [layer, qkv, k_cache, v_cache] = *fresh_;
   fresh_.reset();
   const int64_t groups = config_.num_kv_heads, tasks = options_.appends_first() ? groups
-                                                       : options_.max_rows > 1  ? kAppendTasks
+                                                       : options_.max_rows > 1  ? append_tasks(options_)
                                                                                 : 1;
   std::vector<TensorId> inputs = {qkv};
   if (config_.qk_norm)
@@ -178,10 +191,10 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
 // has a few columns of more rows instead, of so many stretches of them: then sums are handed over, which costs less
 // where a row is long.
 int64_t DecoderBuilder::stretches_of(int64_t columns) const {
-  constexpr int64_t kRows = 128 * 128, kMost = 8;  // of weights, of all stretches: 128 a worker
+  constexpr int64_t kRows = 128, kMost = 8;  // of weights that a worker has, of all stretches
   constexpr int64_t kShort = 4096;
   if (options_.max_rows <= stream::kWideRows || columns <= kShort) return 1;
-  int64_t stretches = std::clamp(kRows / config_.hidden_size, int64_t{1}, kMost);
+  int64_t stretches = std::clamp(kRows * attention_workers(options_) / config_.hidden_size, int64_t{1}, kMost);
   while (stretches > 1 &&
          columns % (stretches * stream::wide_columns(stream::wide_group(config_.hidden_size * stretches, 1))) != 0)
     stretches /= 2;

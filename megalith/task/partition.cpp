@@ -156,17 +156,11 @@ Buffer buffer_of(const graph::Tensor& tensor, bool exchanged) {
   return buffer;
 }
 
-// Rough rates of one core, to weigh tasks against each other; only ratios matter, and those of tiles of one operator
-// are exact whatever the rates are.
-constexpr double kBytesPerNanosecond = 10;
-constexpr double kTaskNanoseconds = 50;
-// Of an SM: what memory gives each of 132, and what a task costs besides.
-constexpr double kGpuBytesPerNanosecond = 35, kGpuTaskNanoseconds = 500;
-
 class Partitioner {
  public:
-  Partitioner(const Graph& graph, const graph::LoweredGraph& lowered, int64_t num_workers)
-      : graph_(graph), lowered_(lowered), num_workers_(num_workers), regions_(graph, lowered) {
+  Partitioner(const Graph& graph, const graph::LoweredGraph& lowered, int64_t num_workers,
+              const machine::WorkerRates& rates)
+      : graph_(graph), lowered_(lowered), num_workers_(num_workers), rates_(rates), regions_(graph, lowered) {
     for (const LoweredKernel& kernel : lowered.kernels) {
       extents_.push_back(axis_extents(kernel));
       one_row_extents_.push_back(one_row_extents(kernel));
@@ -217,9 +211,11 @@ class Partitioner {
     result_.tasks.push_back(std::move(task));
   }
 
+  // Bytes are counted from the loop kernel; but beside a stream of weights nothing else counts. A hand-tuned body of a
+  // GPU that streams nothing has its operands from the L2.
   double cost_of(const Task& task, const Node& node, const LoweredKernel& lowered, int kernel) const {
     if (!lowered.body || lowered.body->target != "cuda")
-      return kTaskNanoseconds + bytes_of_one_row(task, kernel) / kBytesPerNanosecond;
+      return rates_.task_ns + bytes_of_one_row(task, kernel) / rates_.bytes_per_ns;
     double bytes = 0;
     if (lowered.body->streamed)
       for (const Region& region : task.reads)
@@ -227,7 +223,7 @@ class Partitioner {
           for (size_t i = 0; i < node.operands.size(); ++i)
             if (node.operands[i] == region.buffer && node.op->operands[i].name == operand)
               bytes += static_cast<double>(region.box.num_elements()) * dtype_bytes(graph_.tensor(region.buffer).dtype);
-    return kGpuTaskNanoseconds + bytes / kGpuBytesPerNanosecond;
+    return rates_.task_ns + bytes / rates_.bytes_per_ns;
   }
 
   // Bytes moved when every dynamic size is 1: a decode step, which is what placement is balanced for.
@@ -254,6 +250,7 @@ class Partitioner {
   const Graph& graph_;
   const graph::LoweredGraph& lowered_;
   const int64_t num_workers_;
+  const machine::WorkerRates rates_;
   std::vector<std::vector<int64_t>> extents_;
   std::vector<std::map<std::string, int64_t>> one_row_extents_;
   const TileRegions regions_;
@@ -295,10 +292,11 @@ std::vector<int64_t> axis_grains(const LoweredKernel& lowered) {
   return grains;
 }
 
-Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers) {
+Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers,
+                      const machine::WorkerRates& rates) {
   MEGALITH_CHECK(num_workers >= 1 && num_workers <= kMostWorkers, "{} workers, want 1 to {}", num_workers,
                  kMostWorkers);
-  return Partitioner(graph, lowered, num_workers).run();
+  return Partitioner(graph, lowered, num_workers, rates).run();
 }
 
 }  // namespace megalith::task

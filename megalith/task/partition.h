@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "megalith/graph/lower.h"
+#include "megalith/machine/machine.h"
 #include "megalith/task/task_graph.h"
 
 namespace megalith::task {
@@ -33,7 +34,8 @@ constexpr int kMostWorkers = 1024;
 
 /// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
 /// (a node's own tile sizes and numbers of pieces go first). Tiles are as equal as the axis's multiple allows; pieces
-/// as equal as the layout of weights allows.
-Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers);
+/// as equal as the layout of weights allows. `rates`: of a worker, by which tasks are weighed for placement.
+Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers,
+                      const machine::WorkerRates& rates);
 
 }  // namespace megalith::task

@@ -13,19 +13,20 @@
 #include "megalith/graph/lower.h"
 #include "megalith/jit/cuda/build.h"
 #include "megalith/kernels/shared_budget.h"
+#include "megalith/machine/machine.h"
 #include "megalith/model/decoder.h"
 #include "support/operator_cases.h"
 
 namespace megalith {
 namespace {
 
-struct Architecture {
-  const char* name;
-  int shared_bytes;  // that a block may have
-};
-constexpr Architecture kHopper = {"sm_90a", 227 << 10};
-constexpr Architecture kOthers[] = {
-    {"sm_80", 163 << 10}, {"sm_86", 99 << 10}, {"sm_89", 99 << 10}, {"sm_100a", 227 << 10}};
+const machine::Gpu& hopper() { return machine::gpu("sm_90a"); }
+
+std::vector<machine::Gpu> others() {
+  std::vector<machine::Gpu> all(machine::gpus().begin(), machine::gpus().end());
+  std::erase_if(all, [](const machine::Gpu& gpu) { return gpu.architecture == hopper().architecture; });
+  return all;
+}
 
 graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows,
                            int64_t max_requests = 1) {
@@ -42,19 +43,19 @@ bool is_fused(const std::string& folder, const std::string& target, int64_t max_
 /// the attention may, which stages the heads of a prompt's rows eight at a time beside its sums.
 enum class Bodies { generated, few_rows, many_rows };
 
-void expect_compiles(const graph::Graph& graph, const std::string& name, const Architecture& architecture,
+void expect_compiles(const graph::Graph& graph, const std::string& name, const machine::Gpu& gpu,
                      Bodies bodies = Bodies::few_rows) {
   const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
   const auto info = nlohmann::json::parse(codegen::source_info(source));
   const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
   // Found in the cache where neither this kernel nor the compiler has changed: what is checked is the same.
-  const jit::CudaBuild result = jit::compile_cubin(name, source, architecture.name);
+  const jit::CudaBuild result = jit::compile_cubin(name, source, std::string(gpu.architecture));
   EXPECT_FALSE(result.cubin.empty());
   EXPECT_NE(result.ptx.find("megalith_worker"), std::string::npos);
   EXPECT_EQ(result.log.find("warning"), std::string::npos) << result.log;
   EXPECT_GT(result.resources.registers, 0) << result.log;
   EXPECT_LE(result.resources.registers, 112);
-  const std::string what = fmt::format("{} for {}: {}", name, architecture.name, result.resources.text());
+  const std::string what = fmt::format("{} for {}: {}", name, gpu.architecture, result.resources.text());
   // Registers that go to local memory are traffic that no plan knows of. The worker keeps a few there around a call,
   // and sampling, which comes once a token, may.
   for (const auto& [function, bytes] : result.resources.spills)
@@ -65,7 +66,7 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
   const std::string stream_rows = "#define MEGALITH_STREAM_ROWS ";
   const int64_t streamed = std::stoll(source.substr(source.find(stream_rows) + stream_rows.size()));
   const bool knows_addresses = result.ptx.find("dynamic_shared") == std::string::npos;
-  EXPECT_EQ(knows_addresses, architecture.name == std::string(kHopper.name) && streamed <= stream::kMostRowsOfWords);
+  EXPECT_EQ(knows_addresses, gpu.architecture == hopper().architecture && streamed <= stream::kMostRowsOfWords);
   EXPECT_LE(result.resources.shared_bytes, stream::kStaticBytes + (knows_addresses ? 0 : stream::kVariablesBytes))
       << "what the compiler keeps there";
   // Where a row of weights is one chunk (the small model) ways part inside of what the tensor cores have under way.
@@ -74,16 +75,15 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const A
   }
   // Of architectures that nothing was tuned for, it is 116 bytes at most with few rows, and 408 with many.
   if (bodies != Bodies::generated) {
-    const bool is_tuned = architecture.name == std::string(kHopper.name), is_few = bodies == Bodies::few_rows;
+    const bool is_tuned = gpu.architecture == hopper().architecture, is_few = bodies == Bodies::few_rows;
     const auto worker = result.resources.spills.find("megalith_worker");
     const int spilled = worker == result.resources.spills.end() ? 0 : worker->second;
     EXPECT_LE(spilled, is_tuned ? 0 : is_few ? 120 : 420) << what;
   }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
-  const int64_t ring_bytes = int64_t{stream::kChunkBytes} *
-                             stream::ring_slots(codegen::cuda_shared_bytes(architecture.name), area_bytes, streamed);
+  const int64_t ring_bytes = int64_t{stream::kChunkBytes} * stream::ring_slots(gpu.shared_bytes, area_bytes, streamed);
   EXPECT_GT(ring_bytes, 0) << what << ": no room for weights beside an area of " << area_bytes;
-  EXPECT_LE(stream::kReservedBytes + area_bytes + ring_bytes, architecture.shared_bytes) << what;
+  EXPECT_LE(stream::kReservedBytes + area_bytes + ring_bytes, gpu.shared_bytes) << what;
   std::printf("%s, an area of %d bytes and a ring of %d\n", what.c_str(), static_cast<int>(area_bytes),
               static_cast<int>(ring_bytes));
 }
@@ -92,14 +92,13 @@ class CudaCompile : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CudaCompile, EveryKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), kHopper, Bodies::generated);
+  expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), hopper(), Bodies::generated);
 }
 
-void expect_fused_compiles(const std::string& folder, const Architecture& architecture, int64_t rows,
-                           int64_t requests = 1) {
-  const std::string target = fmt::format("cuda:{}", architecture.name);
+void expect_fused_compiles(const std::string& folder, const machine::Gpu& gpu, int64_t rows, int64_t requests = 1) {
+  const std::string target = fmt::format("cuda:{}", gpu.architecture);
   expect_compiles(decoder_graph(folder, target, rows, requests),
-                  fmt::format("{}, {} rows, {} texts", folder, rows, requests), architecture,
+                  fmt::format("{}, {} rows, {} texts", folder, rows, requests), gpu,
                   !is_fused(folder, target, rows) ? Bodies::generated
                   : rows > stream::kMostRows      ? Bodies::many_rows
                                                   : Bodies::few_rows);
@@ -109,8 +108,8 @@ void expect_fused_compiles(const std::string& folder, const Architecture& archit
 // same.
 TEST_P(CudaCompile, EveryFusedKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  for (const int64_t rows : {1, 4, 8, 64, 128}) expect_fused_compiles(GetParam(), kHopper, rows);
-  expect_fused_compiles(GetParam(), kHopper, 64, 64);  // whose caches lie in pairs of pages
+  for (const int64_t rows : {1, 4, 8, 64, 128}) expect_fused_compiles(GetParam(), hopper(), rows);
+  expect_fused_compiles(GetParam(), hopper(), 64, 64);  // whose caches lie in pairs of pages
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                          ::testing::Values("storyteller", "shapes/Qwen3-0.6B", "shapes/Llama-3.2-1B",
@@ -124,29 +123,30 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
 
 // A compilation takes seconds: other GPUs compile the small model both ways, of a few, a chunk's and many texts' rows,
 // and those that have room for its activations the largest shape. To our source sm_89 is sm_86.
-class CudaCompileOther : public ::testing::TestWithParam<Architecture> {};
+class CudaCompileOther : public ::testing::TestWithParam<machine::Gpu> {};
 TEST_P(CudaCompileOther, TheSmallModelAndTheLargest) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  const Architecture& architecture = GetParam();
-  expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", architecture, Bodies::generated);
-  expect_fused_compiles("storyteller", architecture, 4);
-  if (architecture.name == std::string("sm_89")) return;
-  expect_fused_compiles("storyteller", architecture, 128);
-  expect_fused_compiles("storyteller", architecture, 64, 64);
-  if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", architecture.name), 4))
-    expect_fused_compiles("shapes/Qwen3-8B", architecture, 4);
+  const machine::Gpu& gpu = GetParam();
+  expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", gpu, Bodies::generated);
+  expect_fused_compiles("storyteller", gpu, 4);
+  if (gpu.architecture == "sm_89") return;
+  expect_fused_compiles("storyteller", gpu, 128);
+  expect_fused_compiles("storyteller", gpu, 64, 64);
+  if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", gpu.architecture), 4))
+    expect_fused_compiles("shapes/Qwen3-8B", gpu, 4);
 }
-INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompileOther, ::testing::ValuesIn(kOthers),
-                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompileOther, ::testing::ValuesIn(others()),
+                         [](const auto& one) { return std::string(one.param.architecture); });
 
 TEST(CudaCompile, KernelsForRacecheck) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  const std::vector<std::string> usual = codegen::cuda_compile_flags(kHopper.name);
+  const std::string architecture(hopper().architecture);
+  const std::vector<std::string> usual = codegen::cuda_compile_flags(architecture);
   const test::EnvironmentVariable racecheck("MEGALITH_RACECHECK", "1");
-  EXPECT_EQ(codegen::cuda_compile_flags(kHopper.name).size(), usual.size() + 1);
+  EXPECT_EQ(codegen::cuda_compile_flags(architecture).size(), usual.size() + 1);
   for (const int64_t rows : {1, 64})
     expect_compiles(decoder_graph("storyteller", "cuda:sm_90a", rows), fmt::format("storyteller, {} rows", rows),
-                    kHopper, Bodies::generated);
+                    hopper(), Bodies::generated);
 }
 
 // A kernel for each operator: a hundred bodies in one take twice as long. What differs between architectures shows in
@@ -154,7 +154,7 @@ TEST(CudaCompile, KernelsForRacecheck) {
 class CudaCompileOperator : public ::testing::TestWithParam<std::string> {};
 TEST_P(CudaCompileOperator, InEveryDtype) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  expect_compiles(testing::operator_cases({GetParam()}).graph, GetParam(), kHopper, Bodies::generated);
+  expect_compiles(testing::operator_cases({GetParam()}).graph, GetParam(), hopper(), Bodies::generated);
 }
 INSTANTIATE_TEST_SUITE_P(Operators, CudaCompileOperator, ::testing::ValuesIn(testing::operators_with_cases()),
                          [](const auto& one) { return one.param; });

@@ -20,7 +20,8 @@ struct Planned {
   explicit Planned(int64_t max_rows, int ring_slots = 9, const std::string& shape = "Qwen3-0.6B")
       : graph(build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/shapes/" + shape),
                             {.max_rows = max_rows, .target = "cuda"})) {
-    task::Partitioned partitioned = task::partition(graph, graph::lower(graph, "cuda"), 132);
+    task::Partitioned partitioned =
+        task::partition(graph, graph::lower(graph, "cuda"), 132, machine::worker_rates("cuda"));
     tasks = {.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
     tasks.workers.resize(1);
     for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));

@@ -54,7 +54,8 @@ TEST(MemoryReport, OneTextHasNoSmallerBatch) {
 // All tasks on one worker: where they run changes nothing here.
 MemoryNeeds needs_of(const ModelConfig& config, const DecoderOptions& options) {
   const graph::Graph graph = build_decoder(config, options);
-  task::Partitioned partitioned = task::partition(graph, graph::lower(graph, "cuda"), 16);
+  task::Partitioned partitioned =
+      task::partition(graph, graph::lower(graph, "cuda"), 16, machine::worker_rates("cuda"));
   task::TaskGraph tasks{.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
   tasks.arena_bytes = 12345;
   tasks.workers.resize(1);

@@ -8,13 +8,13 @@
 #include "megalith/base/format.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
-#include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/kernels/stream_order.h"
+#include "megalith/machine/machine.h"
 #include "megalith/runtime/apart.h"
 #include "megalith/runtime/cuda/staging.h"
 #include "megalith/runtime/memory.h"
@@ -27,12 +27,6 @@ using jit::CudaDriver;
 namespace {
 enum FunctionAttribute { kMaxThreads = 0, kStaticSharedBytes = 1, kDynamicSharedBytes = 8 };
 constexpr int kAttributeCooperative = 2;
-
-// As kCopiesByMap has it (kernels/cuda/ptx.cuh).
-bool copies_by_map(const std::string& architecture) {
-  constexpr int kHopper = 90;
-  return std::atoi(architecture.c_str() + std::strlen("sm_")) >= kHopper;
-}
 }  // namespace
 
 CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel,
@@ -156,7 +150,7 @@ void CudaProgram::check_frames(const LaunchImage& image) const {
 void CudaProgram::place_streams() {
   const auto num_workers = static_cast<int>(streams_.streams.size());
   const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && num_workers == device_.num_multiprocessors &&
-                              num_workers % 2 == 0 && copies_by_map(device_.architecture);
+                              num_workers % 2 == 0 && machine::gpu(device_.architecture).copies_by_map;
   const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
   stream_memory_ = DeviceMemory(std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes),
                                 "the streams of weights");

@@ -1,0 +1,60 @@
+#include "megalith/machine/machine.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+
+#include "megalith/base/error.h"
+
+namespace megalith::machine {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+
+// Multiprocessors and shared memory: CUDA C++ Programming Guide, technical specifications, and NVIDIA's data sheets. Rates
+// of sm_90a are measured (docs/performance); of the others the data sheets' bandwidth over the multiprocessors, and the
+// same time for what a task costs besides.
+constexpr double kTaskNs = 500;
+constexpr std::array kGpus = {
+    Gpu{"sm_80", "A100", 108, 163 * kKiB, false, {18.9, kTaskNs}},
+    Gpu{"sm_86", "A10, RTX 30", 84, 99 * kKiB, false, {11.1, kTaskNs}},
+    Gpu{"sm_89", "L4, L40S, RTX 40", 142, 99 * kKiB, false, {6.1, kTaskNs}},
+    Gpu{"sm_90a", "H100, H200", 132, 227 * kKiB, true, {35, kTaskNs}},
+    Gpu{"sm_100a", "B200", 148, 227 * kKiB, true, {54, kTaskNs}},
+    Gpu{"sm_120a", "RTX 50, RTX PRO 6000", 188, 99 * kKiB, true, {9.5, kTaskNs}},
+};
+constexpr std::string_view kTuned = "sm_90a";
+
+// A core of a desktop or server CPU.
+constexpr WorkerRates kCpuRates = {10, 50};
+
+int number_of(std::string_view architecture) {
+  int number = 0;
+  MEGALITH_ASSERT(architecture.starts_with("sm_"), "\"{}\" is no architecture", architecture);
+  std::from_chars(architecture.data() + 3, architecture.data() + architecture.size(), number);
+  return number;
+}
+
+}  // namespace
+
+std::span<const Gpu> gpus() { return kGpus; }
+
+const Gpu& gpu(std::string_view architecture) {
+  const int wanted = number_of(architecture);
+  const auto newer = std::ranges::find_if(kGpus, [&](const Gpu& one) { return number_of(one.architecture) > wanted; });
+  return newer == kGpus.begin() ? kGpus.front() : *(newer - 1);
+}
+
+const Gpu& gpu_of_target(std::string_view target) {
+  const size_t colon = target.find(':');
+  return gpu(colon == std::string_view::npos ? kTuned : target.substr(colon + 1));
+}
+
+WorkerRates worker_rates(std::string_view target) {
+  return target.starts_with("cuda") ? gpu_of_target(target).rates : kCpuRates;
+}
+
+int64_t halving_workers(const Gpu& gpu) { return std::bit_floor(static_cast<uint64_t>(gpu.multiprocessors)); }
+
+}  // namespace megalith::machine
