@@ -27,7 +27,8 @@ struct CompileCommandOptions {
 double planning_ms(const jit::CompileReport& report) {
   double ms = 0;
   for (const jit::StageReport& stage : report.stages)
-    if (stage.name == "build" || stage.name == "lower" || stage.name == "partition") ms += stage.ms;
+    if (stage.name == "build" || stage.name == "schedule" || stage.name == "lower" || stage.name == "partition")
+      ms += stage.ms;
   return ms;
 }
 
@@ -74,7 +75,7 @@ int run(const CompileCommandOptions& options) {
   if (!options.output.empty()) {  // a folder that cannot be written is said before the work
     directory_create(options.output);
     file_check_writable(options.output + "/report.json");
-    compile_options.pipeline.keep = {"build", "lower", "partition", "emit", "assemble", "ptx", "cubin"};
+    compile_options.pipeline.keep = {"build", "schedule", "lower", "partition", "emit", "assemble", "ptx", "cubin"};
   }
   const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
 
@@ -104,10 +105,10 @@ int run(const CompileCommandOptions& options) {
 
 Action declare(Arguments& arguments) {
   auto options = std::make_shared<CompileCommandOptions>();
-  arguments.text(
-      "-o,--output", options->output, "DIR",
-      "writes graph.txt, loops.txt, tasks.json, kernel.cpp, kernel.so, command.txt and report.json there; for "
-      "a GPU kernel.cu, kernel.ptx and kernel.cubin");
+  arguments.text("-o,--output", options->output, "DIR",
+                 "writes graph.txt, plan.txt, loops.txt, tasks.json, kernel.cpp, kernel.so, command.txt and "
+                 "report.json there; for "
+                 "a GPU kernel.cu, kernel.ptx and kernel.cubin");
   arguments.flag("--plan-only", options->plan_only, "stops at the source: for models too large for this machine");
   arguments.flag("--json", options->json, "prints the report as JSON");
   options->model.declare(arguments, kDefaultContext, "one");

@@ -9,8 +9,10 @@
 #include "megalith/base/format.h"
 #include "megalith/base/json_quote.h"
 #include "megalith/base/printable.h"
+#include "megalith/graph/schedule_text.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/compile.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/task/dot.h"
 #include "megalith/task/json.h"
 #include "megalith/task/verify.h"
@@ -46,6 +48,27 @@ std::string loops_json(const graph::LoweredGraph& lowered, const graph::Graph& g
                                   fmt::join(nodes, ", ")));
   }
   return fmt::format("[{}]\n", fmt::join(kernels, ",\n "));
+}
+
+std::string plan_json(const graph::Schedule& schedule, const graph::Graph& graph) {
+  std::vector<std::string> nodes, tensors;
+  const auto numbers = [](const std::map<std::string, int64_t>& of) {
+    std::vector<std::string> items;
+    for (const auto& [name, value] : of) items.push_back(fmt::format("{}: {}", json_quote(name), value));
+    return fmt::format("{{{}}}", fmt::join(items, ", "));
+  };
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const graph::NodeSchedule& node = schedule.nodes[n];
+    nodes.push_back(fmt::format(R"({{"name": {}, "operator": {}, "body": {}, "tile": {}, "pieces": {}}})",
+                                json_quote(graph.nodes()[n].name), json_quote(graph.nodes()[n].op->name),
+                                node.body ? json_quote(node.body->name) : "null", numbers(node.tile),
+                                numbers(node.pieces)));
+  }
+  for (size_t t = 0; t < graph.tensors().size(); ++t)
+    tensors.push_back(fmt::format(R"({{"name": {}, "layout": "{}"}})", json_quote(graph.tensors()[t].name),
+                                  graph::kLayoutNames[static_cast<size_t>(schedule.layouts[t])]));
+  return fmt::format("{{\"target\": {},\n\"nodes\": [{}],\n\"tensors\": [{}]}}\n", json_quote(schedule.target),
+                     fmt::join(nodes, ",\n "), fmt::join(tensors, ",\n "));
 }
 
 // What one sees first of a model.
@@ -84,8 +107,11 @@ std::string view_model(const InspectOptions& options) {
   const ModelGraph model = model_graph(options.model);
   if (options.stage == "graph")
     return options.dot ? graph_dot(model.graph) : options.json ? graph_json(model.graph) : graph_table(model.graph);
-  if (options.stage == "loops" || options.stage == "cost") {
-    const graph::LoweredGraph lowered = graph::lower(model.graph, jit::target_family(options.model.target));
+  if (options.stage == "plan" || options.stage == "loops" || options.stage == "cost") {
+    const graph::Schedule schedule = optimize::make_schedule(model.graph, jit::target_family(options.model.target));
+    if (options.stage == "plan")
+      return options.json ? plan_json(schedule, model.graph) : graph::print(model.graph, schedule);
+    const graph::LoweredGraph lowered = graph::lower(model.graph, schedule);
     if (options.stage == "loops")
       return options.json ? loops_json(lowered, model.graph) : graph::print(model.graph, lowered);
     const std::vector<OperatorCost> costs = operator_costs(model.graph, lowered, options.rows);
@@ -146,7 +172,7 @@ int run(InspectOptions options) {
 
 Action declare(Arguments& arguments) {
   auto options = std::make_shared<InspectOptions>();
-  arguments.choice("--stage", options->stage, {"graph", "loops", "tasks", "placement", "source", "cost"},
+  arguments.choice("--stage", options->stage, {"graph", "plan", "loops", "tasks", "placement", "source", "cost"},
                    "what to look at (an overview)");
   arguments.text("--task", options->task, "N|NAME|all",
                  "a task: what it touches, what it waits for, by events and by flags, and whom it signals");

@@ -28,13 +28,16 @@ std::string pointer_type(const loop::TensorArgument& tensor) {
 }
 
 // Operand number `index`: a pointer, or words that carry a flag (kernels/cuda/words.cuh).
+bool lies_in(const graph::LoweredKernel& lowered, size_t index, graph::Layout layout) {
+  return index < lowered.layouts.size() && lowered.layouts[index] == layout;
+}
 bool is_exchanged(const graph::LoweredKernel& lowered, size_t index) {
-  return index < lowered.exchanged.size() && lowered.exchanged[index];
+  return lies_in(lowered, index, graph::Layout::flag_in_data);
 }
 
 // Or in blocks: then its type says how large it is (kernels/cuda/blocks.cuh).
 bool is_blocked(const graph::LoweredKernel& lowered, size_t index) {
-  return index < lowered.blocked.size() && lowered.blocked[index];
+  return lies_in(lowered, index, graph::Layout::fragments);
 }
 std::string blocked_type(const graph::LoweredKernel& lowered, const loop::TensorArgument& tensor) {
   const loop::Kernel bound = loop::bind_sizes(lowered.kernel, lowered.binding);  // dynamic sizes at their largest
@@ -46,7 +49,7 @@ std::string blocked_type(const graph::LoweredKernel& lowered, const loop::Tensor
 
 // Or in pairs of pages (kernels/cuda/page_pairs.cuh).
 bool is_paired(const graph::LoweredKernel& lowered, size_t index) {
-  return index < lowered.paired.size() && lowered.paired[index];
+  return lies_in(lowered, index, graph::Layout::page_pairs);
 }
 std::string paired_type(const graph::LoweredKernel& lowered, const loop::TensorArgument& tensor) {
   const loop::Kernel bound = loop::bind_sizes(lowered.kernel, lowered.binding);

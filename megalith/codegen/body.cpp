@@ -13,6 +13,7 @@
 #include "megalith/codegen/source_text.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/text.h"
+#include "megalith/optimize/layout.h"
 
 namespace megalith::codegen {
 
@@ -32,9 +33,9 @@ class BodyWriter {
         context_(bound, lowered.binding, dialect),
         writer_(context_),
         hoister_(context_, writer_, blocks_) {
-    for (size_t i = 0; i < lowered.packed.size(); ++i) {
+    for (size_t i = 0; i < lowered.layouts.size(); ++i) {
       Place& place = context_.places.of.at(lowered.op->operands[i].name);
-      if (lowered.packed[i]) place.together = graph::packed_together(place.dtype);
+      if (lowered.layouts[i] == graph::Layout::panels) place.together = optimize::panel_columns(place.dtype);
     }
   }
 

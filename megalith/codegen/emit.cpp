@@ -73,8 +73,9 @@ constexpr const char* kCpuTask = R"(struct Task {
 constexpr const char* kCudaTask = "using Task = runtime::Frame;\n";
 
 bool writes_words(const graph::LoweredKernel& kernel) {
-  for (size_t i = 0; i < kernel.exchanged.size(); ++i)
-    if (kernel.exchanged[i] && kernel.op->operands[i].role != loop::Role::input) return true;
+  for (size_t i = 0; i < kernel.layouts.size(); ++i)
+    if (kernel.layouts[i] == graph::Layout::flag_in_data && kernel.op->operands[i].role != loop::Role::input)
+      return true;
   return false;
 }
 

@@ -72,9 +72,9 @@ void check_memory(const graph::Graph& graph, const DecoderOptions& options, cons
   const jit::CudaDriver& driver = jit::CudaDriver::get();
   size_t free = 0, total = 0;
   driver.check(driver.memory_info(&free, &total), "asking for the GPU's free memory");
-  const MemoryNeeds needs =
-      memory_needs(graph, options, kernel.tasks, runtime::plan_streams(graph, kernel.tasks, kernel.ring_slots()),
-                   kernel.scratch_bytes);
+  const MemoryNeeds needs = memory_needs(
+      graph, options, kernel.tasks, runtime::plan_streams(graph, kernel.schedule, kernel.tasks, kernel.ring_slots()),
+      kernel.scratch_bytes);
   const std::string report = memory_report(needs, static_cast<int64_t>(free));
   MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
 }

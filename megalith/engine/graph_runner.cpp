@@ -141,9 +141,8 @@ void check_memory(const graph::Graph& graph, const MemoryByName& memory, int dev
 
 // A kernel of another graph, or of what this one was before it got more nodes, would take tensors for each other.
 void check_kernel(const graph::Graph& graph, const jit::CompiledKernel& kernel) {
-  const char* const target = kernel.cuda.architecture.empty() ? "cpu" : "cuda";
   try {
-    task::check_matches(kernel.tasks, graph, target, static_cast<int>(kernel.tasks.workers.size()));
+    task::check_matches(kernel.tasks, graph, kernel.schedule, static_cast<int>(kernel.tasks.workers.size()));
   } catch (const UserError& error) {
     throw UserError(
         fmt::format("the kernel \"{}\" was not compiled from the graph \"{}\" as it is now: compile it again ({})",

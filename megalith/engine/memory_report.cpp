@@ -10,7 +10,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/engine/memory_map.h"
-#include "megalith/graph/lower.h"
+#include "megalith/optimize/schedule.h"
 
 namespace megalith::engine {
 
@@ -59,14 +59,15 @@ int64_t MemoryNeeds::total() const {
 
 MemoryNeeds host_memory_needs(const graph::Graph& graph, const DecoderOptions& options, bool made_up) {
   MemoryNeeds needs{.options = options, .on_gpu = false};
-  const std::vector<bool> packed = graph::packed_tensors(graph, "cpu");
+  const graph::Schedule schedule = optimize::make_schedule(graph, "cpu");
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];
     if (tensor.kind == graph::TensorKind::state)
       add(is_kv_cache(tensor) ? needs.kv_cache : needs.other, tensor.bytes());
     else if (is_rope_table(tensor))
       add(needs.other, tensor.bytes());
-    else if (tensor.kind == graph::TensorKind::constant && (made_up || packed[i] || tensor.quant_columns > 0))
+    else if (tensor.kind == graph::TensorKind::constant &&
+             (made_up || schedule.layouts[i] == graph::Layout::panels || tensor.quant_columns > 0))
       add(needs.weights, tensor.bytes());  // others stay in their file
   }
   return needs;

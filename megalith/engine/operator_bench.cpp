@@ -17,6 +17,7 @@
 #include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/loop/count.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/runtime/cuda/memory.h"
 
 namespace megalith::engine {
@@ -48,7 +49,7 @@ bool fits(const graph::Operator& op, const OperatorSizes& sizes) {
   try {
     graph::Graph graph(registry_of(op), "bench");
     add_operator(graph, op, op.name, DType::bf16, sizes);
-    graph::lower(graph, "cpu");
+    optimize::lower(graph, "cpu");
     return true;
   } catch (const UserError&) { return false; }
 }
@@ -136,7 +137,7 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
   graph::Graph graph(registry_of(op), "bench " + op.name);
   add_operator(graph, op, "copy0", options.dtype, sizes);
   {
-    const graph::LoweredGraph lowered = graph::lower(graph, jit::target_family(options.target));
+    const graph::LoweredGraph lowered = optimize::lower(graph, jit::target_family(options.target));
     timing.bytes = moved_bytes(lowered.kernels.at(0));
     timing.flops = static_cast<double>(loop::count_ops(lowered.kernels[0].kernel, lowered.kernels[0].binding).flops());
   }

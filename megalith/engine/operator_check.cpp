@@ -10,6 +10,7 @@
 #include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/kernels/view.h"
+#include "megalith/optimize/schedule.h"
 
 namespace megalith::engine {
 
@@ -65,7 +66,7 @@ OperatorCheck check_operator(const graph::Operator& op, const std::string& targe
   std::optional<OperatorCases> all;
   try {
     all.emplace(watched_registry(op), std::vector{op.name});
-    graph::lower(all->graph, family);
+    optimize::lower(all->graph, family);
   } catch (const UserError& error) {
     if (!op.any_sizes) throw;
     throw UserError(
@@ -81,7 +82,7 @@ OperatorCheck check_operator(const graph::Operator& op, const std::string& targe
   GraphMemory memory(all->graph);
   fill_operator_cases(*all, memory);
   loop::Arrays expected = memory.arrays();
-  graph::interpret(all->graph, graph::lower(all->graph, family), expected, 1);
+  graph::interpret(all->graph, optimize::lower(all->graph, family), expected, 1);
   std::map<std::string, TensorMemory> places;
   for (const auto& [name, address] : memory.addresses()) places[name] = {address};
   GraphRunner(all->graph, kernel, places).run();

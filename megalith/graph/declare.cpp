@@ -153,7 +153,7 @@ void check_tests(const Operator& op, const loop::Kernel& kernel) {
         inputs.push_back(id);
     }
     graph.add(op.name, op.name, inputs, options);
-    lower(graph, "cpu");
+    lower(graph, schedule_in_rows(graph, "cpu"));
   }
 }
 

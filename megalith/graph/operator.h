@@ -26,10 +26,6 @@
 #include "megalith/loop/interpret.h"
 #include "megalith/loop/kernel.h"
 
-namespace megalith::stream {
-struct Order;  // kernels/stream_order.h
-}
-
 namespace megalith::graph {
 
 struct Operand {
@@ -65,10 +61,6 @@ struct StreamedWeights {
   // The task axis that counts stretches of `columns` columns of a row, one a task, and how many there are; "": a row is
   // whole.
   std::string stretch = {}, stretches = {};
-
-  /// For a node's sizes, of a row or a stretch of it. With many rows of activations a group is what a value of the axis
-  /// stands for, or what suits N.
-  stream::Order order(const std::map<std::string, int64_t>& sizes) const;
 };
 
 /// Weights that a body reads in panels instead of row by row (kernels/panel_layout.h).

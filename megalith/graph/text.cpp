@@ -103,6 +103,22 @@ void replace_kernel(LoweredKernel& lowered, loop::Kernel kernel) {
   lowered.kernel = std::move(kernel);
 }
 
+// A node whose kernel was edited runs a generated body.
+void follow_body(const Graph& graph, size_t index, const LoweredKernel& kernel, Schedule& schedule) {
+  const Node& node = graph.nodes()[index];
+  if (kernel.body || !schedule.nodes[index].body) return;
+  schedule.nodes[index].body = nullptr;
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    const Layout layout = schedule.layout(node.operands[i]);
+    MEGALITH_CHECK(
+        takes_layout(nullptr, node, i, layout),
+        "the kernel \"{}\" was edited, so its body is generated, and that does not take \"{}\" in {}, as the "
+        "tensor \"{}\" lies: give it rows in plan.txt",
+        kernel.name, node.op->operands[i].name, kLayoutNames[static_cast<size_t>(layout)],
+        graph.tensor(node.operands[i]).name);
+  }
+}
+
 // Before the first kernel there are only comments.
 void check_heading(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
@@ -165,7 +181,7 @@ std::string print(const Graph& graph, const LoweredGraph& lowered) {
   return text;
 }
 
-LoweredGraph parse_loops(const std::string& text, LoweredGraph lowered) {
+LoweredGraph parse_loops(const std::string& text, const Graph& graph, LoweredGraph lowered) {
   constexpr std::string_view kBegin = "\nkernel ";
   const std::string all = "\n" + text;
   MEGALITH_CHECK(all.find(kBegin) != std::string::npos || lowered.kernels.empty(),
@@ -183,6 +199,8 @@ LoweredGraph parse_loops(const std::string& text, LoweredGraph lowered) {
     loop::with_isl_limit(found->name, [&] { replace_kernel(*found, std::move(kernel)); });
     at = next;
   }
+  for (size_t n = 0; n < graph.nodes().size(); ++n)
+    follow_body(graph, n, lowered.kernels[static_cast<size_t>(lowered.kernel_of_node[n])], lowered.schedule);
   return lowered;
 }
 

@@ -14,7 +14,8 @@ std::string print(const Graph& graph);
 
 /// Every lowered kernel as loop-kernel text, each under a comment that says where it is used and by what body.
 std::string print(const Graph& graph, const LoweredGraph& lowered);
-/// The kernels of `lowered` replaced by those of the text, which must be the same ones by name with the same operands.
-LoweredGraph parse_loops(const std::string& text, LoweredGraph lowered);
+/// The kernels of `lowered` replaced by those of the text, which must be the same ones by name with the same operands. One
+/// that was edited has a generated body, which must take its operands as the schedule lays them out.
+LoweredGraph parse_loops(const std::string& text, const Graph& graph, LoweredGraph lowered);
 
 }  // namespace megalith::graph

@@ -10,10 +10,12 @@
 #include "megalith/base/threads.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
+#include "megalith/graph/schedule_text.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/jit/plan_cache.h"
 #include "megalith/kernels/shared_budget.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/task/bytes.h"
 #include "megalith/task/json.h"
 #include "megalith/task/match.h"
@@ -60,8 +62,9 @@ task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph&
                      .reuse_arena = options.reuse_arena});
 }
 
-void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const CompileOptions& options) {
-  task::check_matches(tasks, graph, target_family(options.target), options.num_workers);
+void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule,
+                 const CompileOptions& options) {
+  task::check_matches(tasks, graph, schedule, options.num_workers);
   const task::VerifyResult result = task::verify(tasks);
   if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
 }
@@ -115,12 +118,11 @@ bool looks_at_stages(const PipelineOptions& options) {
 // The first half of the compiler: from the graph to tasks and source.
 void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, CompiledKernel& kernel) {
   const graph::LoweredGraph lowered = pipeline.stage(
-      {"lower", "loops.txt"}, [&] { return graph::lower(graph, target_family(options.target)); },
+      {"lower", "loops.txt"}, [&] { return graph::lower(graph, kernel.schedule); },
       [&](const graph::LoweredGraph& l) { return graph::print(graph, l); },
-      [&](const std::string& text) {
-        return graph::parse_loops(text, graph::lower(graph, target_family(options.target)));
-      },
+      [&](const std::string& text) { return graph::parse_loops(text, graph, graph::lower(graph, kernel.schedule)); },
       nullptr);
+  kernel.schedule = lowered.schedule;
   bool is_edited = false;  // tiles and regions of tasks made here are what they would be held against
   kernel.tasks = pipeline.stage(
       {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options); },
@@ -130,14 +132,14 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
         return task::from_json(text);
       },
       [&](const task::TaskGraph& tasks) {
-        check_tasks(tasks, graph, options);
+        check_tasks(tasks, graph, kernel.schedule, options);
         if (!is_edited) return;
         task::check_tiles(tasks, graph, lowered);
         task::check_regions(tasks, graph, lowered);
       });
   kernel.source = pipeline.stage(
       {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
-      [&] { return codegen::emit(target_family(options.target), lowered.kernels, graph.name()).text; },
+      [&] { return codegen::emit(kernel.schedule.target, lowered.kernels, graph.name()).text; },
       [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
 }
 
@@ -147,7 +149,7 @@ void take_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
                CompiledKernel& kernel) {
   kernel.tasks = pipeline.stage(
       {"partition", "tasks.json", StageFrom::cache}, [&] { return task::from_bytes(plan.tasks); }, nullptr, nullptr,
-      [&](const task::TaskGraph& tasks) { check_tasks(tasks, graph, options); });
+      [&](const task::TaskGraph& tasks) { check_tasks(tasks, graph, kernel.schedule, options); });
   kernel.source = std::move(plan.source);
 }
 
@@ -161,7 +163,13 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   const std::string text = pipeline.stage(
       {"build", "graph.txt"}, [&] { return graph::print(graph); }, [](const std::string& t) { return t; }, nullptr,
       nullptr);
-  kernel.kernel_of_node = graph::kernel_of_node(graph, target_family(options.target));
+  const std::string family = target_family(options.target);
+  kernel.schedule = pipeline.stage(
+      {"schedule", "plan.txt"}, [&] { return optimize::make_schedule(graph, family); },
+      [&](const graph::Schedule& s) { return graph::print(graph, s); },
+      [&](const std::string& t) { return graph::parse_schedule(t, graph, family); },
+      [&](const graph::Schedule& s) { optimize::check_schedule(graph, s); });
+  kernel.kernel_of_node = graph::kernel_of_node(graph, kernel.schedule);
 
   std::vector<std::jthread> opener;  // of NVRTC, 7 ms that pass while the plan is looked at
   if (!options.plan_only && is_cuda_target(options.target)) opener = start_helpers(1, open_nvrtc);

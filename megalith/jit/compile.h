@@ -6,6 +6,7 @@
 
 #include "megalith/codegen/check_text.h"
 #include "megalith/graph/graph.h"
+#include "megalith/graph/schedule.h"
 #include "megalith/jit/build.h"
 #include "megalith/jit/cuda/build.h"
 #include "megalith/jit/stage.h"
@@ -25,6 +26,7 @@ struct CompileOptions {
 
 /// All that is needed to run the graph, and all that there is to look at.
 struct CompiledKernel {
+  graph::Schedule schedule;         // of that graph, into whose operators it points
   std::vector<int> kernel_of_node;  // per node the case of the generated switch that runs its tasks
   task::TaskGraph tasks;
   std::string source;

@@ -14,7 +14,7 @@ constexpr int kRunColumns = 32;
 /// Most rows of activations that the streaming bodies for few of them take, and those for many.
 [[maybe_unused]] constexpr long long kMostRows = 8;
 [[maybe_unused]] constexpr long long kMostWideRows = 128;
-/// Activations of more rows travel plain (graph::exchanged_tensors()).
+/// Activations of more rows travel plain (optimize/schedule.cpp).
 constexpr long long kMostRowsOfWords = 2;
 
 }  // namespace megalith::stream

@@ -17,7 +17,8 @@ graph::StreamedWeights weights() {
 bool is_wide(const graph::BodyQuery& q) {
   const int64_t rows = q.sizes.at("T");
   return rows > stream::kWideRows && rows <= stream::kMostWideRows && all_are(q, {"x", "weight"}, DType::bf16) &&
-         q.sizes.at("N") % 2 == 0 && q.sizes.at("L") % stream::wide_columns(weights().order(q.sizes).group) == 0;
+         q.sizes.at("N") % 2 == 0 &&
+         q.sizes.at("L") % stream::wide_columns(stream_order(weights(), q.sizes).group) == 0;
 }
 
 }  // namespace
@@ -43,7 +44,9 @@ graph::Operator linear_part() {
              .applies = is_wide,
              .blocked = {"x"},
              .area_bytes =
-                 [](const graph::BodyQuery& q) { return int64_t{stream::wide_bytes(weights().order(q.sizes).group)}; },
+                 [](const graph::BodyQuery& q) {
+                   return int64_t{stream::wide_bytes(stream_order(weights(), q.sizes).group)};
+                 },
              .streamed = weights()})
       .test({{"T", 1}, {"N", 64}, {"S", 2}, {"L", 32}})
       .test({{"T", 3}, {"N", 37}, {"S", 3}, {"L", 43}})

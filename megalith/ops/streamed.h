@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
 #include <string>
 
 #include "megalith/graph/operator.h"
@@ -11,6 +12,20 @@
 #include "megalith/kernels/stream_limits.h"
 
 namespace megalith::ops {
+
+/// In which order a node of these sizes takes streamed weights, of a row or a stretch of it. With many rows of
+/// activations a group is what a value of the axis stands for, or what suits N.
+inline stream::Order stream_order(const graph::StreamedWeights& streamed, const std::map<std::string, int64_t>& sizes) {
+  const int64_t rows = sizes.at(streamed.activations), k = sizes.at(streamed.columns);
+  if (rows <= stream::kMostRows) return stream::order(rows, k, streamed.splits);
+  const auto matrices = static_cast<int>(streamed.operands.size());
+  if (!streamed.step.empty())
+    return stream::wide_order(k, static_cast<int>(sizes.at(streamed.step)), matrices,
+                              streamed.abreast ? stream::wide_parts(rows) : 1);
+  const int64_t n = sizes.at("N") * (streamed.stretches.empty() ? 1 : sizes.at(streamed.stretches));
+  const int group = stream::wide_group(n, matrices);
+  return stream::wide_order(k, group, matrices, stream::wide_abreast(n, group, rows));
+}
 
 inline bool all_are(const graph::BodyQuery& query, std::initializer_list<const char*> operands, DType dtype) {
   return std::all_of(operands.begin(), operands.end(), [&](const char* o) { return query.dtypes.at(o) == dtype; });
@@ -89,8 +104,8 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .area_bytes =
               [streamed](const graph::BodyQuery& q) {
                 if (q.sizes.contains("L")) return int64_t{stream::wide_residual_bytes(q.sizes.at("T"))};
-                return int64_t{
-                    stream::wide_bytes(streamed.order(q.sizes).group * static_cast<int64_t>(streamed.operands.size()))};
+                return int64_t{stream::wide_bytes(stream_order(streamed, q.sizes).group *
+                                                  static_cast<int64_t>(streamed.operands.size()))};
               },
           .streamed = std::move(streamed)};
 }

@@ -10,8 +10,8 @@
 #include "megalith/base/log.h"
 #include "megalith/base/progress.h"
 #include "megalith/base/threads.h"
-#include "megalith/graph/lower.h"
 #include "megalith/kernels/panel_layout.h"
+#include "megalith/optimize/layout.h"
 
 namespace megalith::runtime {
 
@@ -62,7 +62,7 @@ void pack_all(const std::vector<Piece>& pieces, const PackOptions& options, Prog
 }  // namespace
 
 int64_t packed_bytes(const graph::Tensor& tensor) {
-  return panel::elements(tensor.shape[0].size, tensor.shape[1].size, graph::packed_together(tensor.dtype)) *
+  return panel::elements(tensor.shape[0].size, tensor.shape[1].size, optimize::panel_columns(tensor.dtype)) *
          dtype_bytes(tensor.dtype);
 }
 
@@ -79,14 +79,13 @@ void pack_rows(const graph::Tensor& tensor, std::byte* to, const std::byte* from
       fmt::format("[pack] \"{}\" is {}, which no body reads in panels", tensor.name, dtype_name(tensor.dtype)));
 }
 
-PackedWeights::PackedWeights(const graph::Graph& graph, const std::map<std::string, void*>& memory,
-                             const PackOptions& options) {
-  const std::vector<bool> packed = graph::packed_tensors(graph, "cpu");
+PackedWeights::PackedWeights(const graph::Graph& graph, const graph::Schedule& schedule,
+                             const std::map<std::string, void*>& memory, const PackOptions& options) {
   int64_t bytes = 0, total = 0;
   std::vector<graph::TensorId> order;
   for (const graph::Node& node : graph.nodes())
     for (const graph::TensorId operand : node.operands) {
-      if (!packed[static_cast<size_t>(operand)] || !offsets_.emplace(operand, bytes).second) continue;
+      if (schedule.layout(operand) != graph::Layout::panels || !offsets_.emplace(operand, bytes).second) continue;
       order.push_back(operand);
       total += graph.tensor(operand).bytes();
       bytes += (packed_bytes(graph.tensor(operand)) + kAlignment - 1) / kAlignment * kAlignment;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "megalith/graph/graph.h"
+#include "megalith/graph/schedule.h"
 #include "megalith/runtime/memory.h"
 
 namespace megalith::runtime {
@@ -22,9 +23,10 @@ struct PackOptions {
 
 class PackedWeights {
  public:
-  /// Packs what graph::packed_tensors() says. `memory`: where each tensor lies row by row, by name; UserError naming
+  /// Packs what the schedule has in panels. `memory`: where each tensor lies row by row, by name; UserError naming
   /// one that is not there. With a progress bar.
-  PackedWeights(const graph::Graph& graph, const std::map<std::string, void*>& memory, const PackOptions& options);
+  PackedWeights(const graph::Graph& graph, const graph::Schedule& schedule, const std::map<std::string, void*>& memory,
+                const PackOptions& options);
 
   /// nullptr if the tensor is not packed.
   void* address(graph::TensorId tensor) const {

@@ -83,7 +83,7 @@ ImageParts image_parts(const graph::Graph& graph, const jit::CompiledKernel& ker
 
 Program::Program(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                  const std::map<std::string, void*>& memory, const PackOptions& pack)
-    : packed_(graph, memory, pack),
+    : packed_(graph, kernel.schedule, memory, pack),
       arena_(kernel.tasks.arena_bytes, "the arena of activations"),
       addresses_(find_addresses(graph, kernel.tasks, arena_, packed_, memory)),
       entry_(kernel.build.library.function<void(const Launch*, u32)>("megalith_worker")),

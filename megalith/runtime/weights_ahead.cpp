@@ -4,21 +4,22 @@
 #include <optional>
 
 #include "megalith/base/error.h"
-#include "megalith/graph/lower.h"
+#include "megalith/optimize/layout.h"
 
 namespace megalith::runtime {
 
 namespace {
 
-const graph::PackedWeights* packed_weights(const graph::Graph& graph, const graph::Node& node) {
-  const graph::TunedBody* body = graph::tuned_body(graph, node, "cpu");
+const graph::PackedWeights* packed_weights(const graph::Schedule& schedule, int node) {
+  const graph::TunedBody* body = schedule.body(static_cast<size_t>(node));
   return body && body->packed ? &*body->packed : nullptr;
 }
 
 // The panels that a task begins with, those of its matrices in turn. Scales are too short to be asked for.
-WeightsAhead first_panels(const graph::Graph& graph, const task::Task& task, const std::vector<void*>& addresses) {
+WeightsAhead first_panels(const graph::Graph& graph, const graph::Schedule& schedule, const task::Task& task,
+                          const std::vector<void*>& addresses) {
   const graph::Node& node = graph.nodes()[static_cast<size_t>(task.node)];
-  const graph::PackedWeights& packed = *packed_weights(graph, node);
+  const graph::PackedWeights& packed = *packed_weights(schedule, task.node);
   std::vector<graph::TensorId> matrices;
   for (const std::string& operand : packed.operands)
     for (size_t i = 0; i < node.operands.size(); ++i)
@@ -36,7 +37,7 @@ WeightsAhead first_panels(const graph::Graph& graph, const task::Task& task, con
     const graph::Tensor& matrix = graph.tensor(matrices[p % matrices.size()]);
     const auto panel = static_cast<int64_t>(p / matrices.size());
     const int64_t row = std::min(begin / panel::kRows + panel, (end - 1) / panel::kRows) * panel::kRows;
-    const int64_t at = panel::index(row, 0, matrix.shape[1].size, graph::packed_together(matrix.dtype));
+    const int64_t at = panel::index(row, 0, matrix.shape[1].size, optimize::panel_columns(matrix.dtype));
     result[p] = static_cast<const std::byte*>(addresses[static_cast<size_t>(matrices[p % matrices.size()])]) +
                 at * dtype_bytes(matrix.dtype);
   }
@@ -50,13 +51,12 @@ std::vector<WeightsAhead> add_weights_ahead(ImageParts& parts, const graph::Grap
   std::vector<WeightsAhead> ahead(kernel.tasks.tasks.size());
   for (const std::vector<int>& list : kernel.tasks.workers) {
     std::vector<size_t> products;
-    for (int t : list) {
-      const auto node = static_cast<size_t>(kernel.tasks.tasks[static_cast<size_t>(t)].node);
-      if (packed_weights(graph, graph.nodes()[node])) products.push_back(static_cast<size_t>(t));
-    }
+    for (int t : list)
+      if (packed_weights(kernel.schedule, kernel.tasks.tasks[static_cast<size_t>(t)].node))
+        products.push_back(static_cast<size_t>(t));
     for (size_t i = 0; i < products.size(); ++i) {
       const size_t task = products[i], next = products[(i + 1) % products.size()];
-      ahead[task] = first_panels(graph, kernel.tasks.tasks[next], addresses);
+      ahead[task] = first_panels(graph, kernel.schedule, kernel.tasks.tasks[next], addresses);
       const u32 first = parts.first_operands[task], count = parts.num_operands[task];
       parts.first_operands[task] = static_cast<u32>(parts.operands.size());
       for (u32 operand = 0; operand < count; ++operand) parts.operands.push_back(parts.operands[first + operand]);

@@ -22,10 +22,11 @@ std::string describe(const Buffer& buffer) {
                      kMemoryNames[static_cast<int>(buffer.memory)]);
 }
 
-void check_buffers(const TaskGraph& tasks, const graph::Graph& graph, const std::string& target) {
-  const std::vector<Buffer> wanted = buffers_of(graph, graph::exchanged_tensors(graph, target));
-  if (tasks.buffers.size() != wanted.size())
-    fail("there are {} buffers, and the graph has {} tensors", tasks.buffers.size(), wanted.size());
+void check_buffers(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule) {
+  const size_t num_tensors = graph.tensors().size();
+  if (tasks.buffers.size() != num_tensors || schedule.layouts.size() != num_tensors)
+    fail("there are {} buffers, and the graph has {} tensors", tasks.buffers.size(), num_tensors);
+  const std::vector<Buffer> wanted = buffers_of(graph, schedule);
   for (size_t b = 0; b < wanted.size(); ++b) {
     const Buffer &found = tasks.buffers[b], &want = wanted[b];
     if (found.name != want.name || found.dtype != want.dtype || found.shape != want.shape ||
@@ -86,10 +87,11 @@ void check_same(const TaskGraph& tasks, const Task& task, const char* does, cons
 
 }  // namespace
 
-void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const std::string& target, int num_workers) {
+void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule,
+                   int num_workers) {
   if (static_cast<int>(tasks.workers.size()) != num_workers)
     fail("they are for {} workers, want {}", tasks.workers.size(), num_workers);
-  check_buffers(tasks, graph, target);
+  check_buffers(tasks, graph, schedule);
   const int num_nodes = static_cast<int>(graph.nodes().size());
   int last_node = 0;
   for (const Task& task : tasks.tasks) {

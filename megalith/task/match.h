@@ -12,8 +12,8 @@
 namespace megalith::task {
 
 /// UserError naming the first difference in workers, buffers (they are the graph's tensors, in order), nodes, their
-/// order, or the gate. `target`: "cpu" or "cuda".
-void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const std::string& target, int num_workers);
+/// order, or the gate. `schedule`: that the tasks were made by.
+void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule, int num_workers);
 
 /// UserError naming the first task whose tile is none of its node's loop kernel or is another's as well, or the first
 /// node whose tiles are not all there. Behind check_matches().

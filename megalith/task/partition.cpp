@@ -11,6 +11,7 @@
 #include "megalith/kernels/stream_order.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/isl_limit.h"
+#include "megalith/ops/streamed.h"
 #include "megalith/task/tile_regions.h"
 
 namespace megalith::task {
@@ -62,7 +63,7 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   if (!kernel.body || !kernel.body->streamed) return axis.multiple;
   const graph::StreamedWeights& streamed = *kernel.body->streamed;
   if (streamed.axis != axis.iname || !streamed.step.empty()) return axis.multiple;
-  return streamed.order(kernel.binding.sizes).group;
+  return ops::stream_order(streamed, kernel.binding.sizes).group;
 }
 
 // A row of streamed weights, or a stretch of it, comes once, for all values of any other axis.
@@ -114,20 +115,21 @@ std::vector<int64_t> cut_pieces(const graph::TaskAxis& axis, const LoweredKernel
 constexpr int64_t kMostTasksOfNode = int64_t{1} << 20;
 
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.
-std::vector<std::vector<int64_t>> cut_axes(const Node& node, const LoweredKernel& kernel,
-                                           const std::vector<int64_t>& extents, int64_t num_workers) {
+std::vector<std::vector<int64_t>> cut_axes(const Node& node, const graph::NodeSchedule& schedule,
+                                           const LoweredKernel& kernel, const std::vector<int64_t>& extents,
+                                           int64_t num_workers) {
   std::vector<std::vector<int64_t>> cuts;
   int64_t wanted = num_workers, num_tasks = 1;
   for (size_t i = 0; i < extents.size(); ++i) {
     const graph::TaskAxis& axis = node.op->axes[i];
-    const auto chosen = node.tile.find(axis.iname);
-    const int64_t tile = chosen != node.tile.end()              ? chosen->second
+    const auto chosen = schedule.tile.find(axis.iname);
+    const int64_t tile = chosen != schedule.tile.end()          ? chosen->second
                          : comes_once(axis, kernel)             ? extents[i]
                          : counts_stretches(axis.iname, kernel) ? 1
                                                                 : 0;
-    if (chosen != node.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
-    const auto pieces = node.pieces.find(axis.iname);
-    const bool has_pieces = pieces != node.pieces.end();
+    if (chosen != schedule.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
+    const auto pieces = schedule.pieces.find(axis.iname);
+    const bool has_pieces = pieces != schedule.pieces.end();
     const int64_t asked = has_pieces ? std::min(pieces->second, extents[i]) : tile > 0 ? ceil_div(extents[i], tile) : 1;
     MEGALITH_CHECK(asked <= kMostTasksOfNode / num_tasks,
                    "[{}] {} tiles along \"{}\" make more than {} tasks: take larger tiles (node \"{}\")", node.op->name,
@@ -168,7 +170,7 @@ class Partitioner {
   }
 
   Partitioned run() {
-    result_.buffers = buffers_of(graph_, lowered_.exchanged);
+    result_.buffers = buffers_of(graph_, lowered_.schedule);
     for (size_t n = 0; n < graph_.nodes().size(); ++n) {
       interruption_check();
       add_node(static_cast<int>(n));
@@ -180,8 +182,9 @@ class Partitioner {
   void add_node(int node_index) {
     const Node& node = graph_.nodes()[static_cast<size_t>(node_index)];
     const int kernel = lowered_.kernel_of_node[static_cast<size_t>(node_index)];
-    const auto cuts = cut_axes(node, lowered_.kernels[static_cast<size_t>(kernel)],
-                               extents_[static_cast<size_t>(kernel)], num_workers_);
+    const auto cuts =
+        cut_axes(node, lowered_.schedule.nodes[static_cast<size_t>(node_index)],
+                 lowered_.kernels[static_cast<size_t>(kernel)], extents_[static_cast<size_t>(kernel)], num_workers_);
     std::vector<loop::Range> ranges(cuts.size());
     add_tiles(node_index, kernel, cuts, ranges, 0);
   }
@@ -259,9 +262,10 @@ class Partitioner {
 
 }  // namespace
 
-std::vector<Buffer> buffers_of(const Graph& graph, const std::vector<bool>& exchanged) {
+std::vector<Buffer> buffers_of(const Graph& graph, const graph::Schedule& schedule) {
   std::vector<Buffer> buffers;
-  for (size_t i = 0; i < graph.tensors().size(); ++i) buffers.push_back(buffer_of(graph.tensors()[i], exchanged[i]));
+  for (size_t i = 0; i < graph.tensors().size(); ++i)
+    buffers.push_back(buffer_of(graph.tensors()[i], schedule.layouts[i] == graph::Layout::flag_in_data));
   return buffers;
 }
 

@@ -16,8 +16,8 @@ struct Partitioned {
   std::vector<Buffer> buffers;
 };
 
-/// The graph's tensors, in order, before they have a place. `exchanged`: per tensor (graph::exchanged_tensors()).
-std::vector<Buffer> buffers_of(const graph::Graph& graph, const std::vector<bool>& exchanged);
+/// The graph's tensors, in order, before they have a place.
+std::vector<Buffer> buffers_of(const graph::Graph& graph, const graph::Schedule& schedule);
 
 /// How many values each task axis takes: the extent of its iname in the kernel's domain.
 std::vector<int64_t> axis_extents(const graph::LoweredKernel& lowered);
@@ -33,7 +33,7 @@ std::vector<int64_t> axis_grains(const graph::LoweredKernel& lowered);
 constexpr int kMostWorkers = 1024;
 
 /// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
-/// (a node's own tile sizes and numbers of pieces go first). Tiles are as equal as the axis's multiple allows; pieces
+/// (tile sizes and numbers of pieces that the schedule names go first). Tiles are as equal as the axis's multiple allows; pieces
 /// as equal as the layout of weights allows. `rates`: of a worker, by which tasks are weighed for placement.
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers,
                       const machine::WorkerRates& rates);

@@ -55,7 +55,7 @@ void TileRegions::fill(Task& task) const {
     for (const loop::Box& box : found->second.reads) {
       // What a task writes itself it need not get from an exchange.
       const bool own = std::ranges::any_of(found->second.writes, [&](const loop::Box& w) { return w.contains(box); });
-      if (own && lowered_.exchanged[static_cast<size_t>(node.operands[i])]) continue;
+      if (own && lowered_.schedule.layout(node.operands[i]) == graph::Layout::flag_in_data) continue;
       task.reads.push_back({node.operands[i], box, operand});
     }
   }

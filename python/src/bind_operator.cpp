@@ -17,6 +17,7 @@
 #include "megalith/jit/cuda/build.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/task/partition.h"
 #include "python/src/bind.h"
 #include "python/src/interpreter.h"
@@ -91,7 +92,7 @@ std::map<std::string, int64_t> extents(const Operator& op, const std::string& no
       inputs.push_back(id);
   }
   graph.add(op.name, node, inputs, options);
-  const graph::LoweredKernel kernel = graph::lower(graph, "cpu").kernels.at(0);
+  const graph::LoweredKernel kernel = optimize::lower(graph, "cpu").kernels.at(0);
   const std::vector<int64_t> values = task::axis_extents(kernel);
   std::map<std::string, int64_t> result;
   for (size_t i = 0; i < values.size(); ++i) result[kernel.tiled[i]] = values[i];

@@ -104,7 +104,7 @@ TEST(Usage, ValuesThatDoNotFit) {
   expect_error({"run", kStoryteller, "-p", "x", "--load-format", "gguf"}, 2,
                "--load-format: \"gguf\" is none of auto, dummy\n");
   expect_error({"inspect", kStoryteller, "--stage", "ptx"}, 2,
-               "--stage: \"ptx\" is none of graph, loops, tasks, placement, source, cost\n");
+               "--stage: \"ptx\" is none of graph, plan, loops, tasks, placement, source, cost\n");
   expect_error({"run", kStoryteller, "-p"}, 2, "--prompt");
 }
 

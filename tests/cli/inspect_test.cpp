@@ -36,11 +36,12 @@ TEST(Compile, TellsStagesAndFindsItsKernelAgain) {
   ASSERT_EQ(cold.code, 0) << cold.err;
   EXPECT_THAT(cold.out, AllOf(HasSubstr("partition"), HasSubstr("planning"), HasSubstr(", verified\n"),
                               HasSubstr(", compiled\n")));
-  for (const char* name : {"graph.txt", "loops.txt", "tasks.json", "kernel.cpp", "kernel.so", "command.txt"})
+  for (const char* name :
+       {"graph.txt", "plan.txt", "loops.txt", "tasks.json", "kernel.cpp", "kernel.so", "command.txt"})
     EXPECT_GT(read_text(folder / (std::string("out/") + name)).size(), 10u) << name;
   const auto report = nlohmann::json::parse(read_text(folder / "out/report.json"));
   EXPECT_EQ(report.at("cache_hit"), false);
-  EXPECT_EQ(report.at("stages").size(), 5u);
+  EXPECT_EQ(report.at("stages").size(), 6u);
 
   const CommandResult warm = megalith_command({"compile", kStoryteller, "-c", "256", "--json"}, input);
   EXPECT_EQ(nlohmann::json::parse(warm.out).at("cache_hit"), true) << warm.err;
@@ -71,6 +72,10 @@ TEST(Inspect, Graph) {
 }
 
 TEST(Inspect, LoopsSourceAndCost) {
+  EXPECT_THAT(inspect({"--stage", "plan"}).out,
+              AllOf(StartsWith("# storyteller for cpu: "), HasSubstr("\nnode layer.0.q rmsnorm_linear gemv.h:"),
+                    HasSubstr(".q_proj.weight panels\n")));
+  EXPECT_EQ(nlohmann::json::parse(inspect({"--stage", "plan", "--json"}).out).at("target"), "cpu");
   EXPECT_THAT(inspect({"--stage", "loops"}).out, AllOf(HasSubstr("\nkernel rmsnorm_linear_0"), HasSubstr("body:")));
   EXPECT_FALSE(nlohmann::json::parse(inspect({"--stage", "loops", "--json"}).out).empty());
   EXPECT_THAT(inspect({"--stage", "source"}).out, HasSubstr("megalith_worker"));

@@ -19,6 +19,7 @@
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/loop/infer.h"
 #include "megalith/loop/text.h"
+#include "megalith/optimize/layout.h"
 #include "megalith/runtime/protocol.h"
 
 namespace megalith::codegen::testing {
@@ -51,7 +52,7 @@ struct Buffer {
   // [rows, columns] in panels.
   Buffer(const loop::Array& array, DType dtype, int64_t columns) {
     const auto size = static_cast<int64_t>(array.values.size());
-    const int together = graph::packed_together(dtype);
+    const int together = optimize::panel_columns(dtype);
     allocate(panel::elements(size / columns, columns, together) * dtype_bytes(dtype));
     for (int64_t i = 0; i < size; ++i)
       element_store(bytes.get(), dtype, panel::index(i / columns, i % columns, columns, together),

@@ -15,6 +15,7 @@
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/machine/machine.h"
 #include "megalith/model/decoder.h"
+#include "megalith/optimize/schedule.h"
 #include "support/operator_cases.h"
 
 namespace megalith {
@@ -45,7 +46,7 @@ enum class Bodies { generated, few_rows, many_rows };
 
 void expect_compiles(const graph::Graph& graph, const std::string& name, const machine::Gpu& gpu,
                      Bodies bodies = Bodies::few_rows) {
-  const std::string source = codegen::emit_cuda(graph::lower(graph, "cuda").kernels, name).text;
+  const std::string source = codegen::emit_cuda(optimize::lower(graph, "cuda").kernels, name).text;
   const auto info = nlohmann::json::parse(codegen::source_info(source));
   const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
   // Found in the cache where neither this kernel nor the compiler has changed: what is checked is the same.
@@ -184,11 +185,13 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
 TEST(CudaForms, WhatSeveralRowsMultiplyNextLiesInBlocks) {
   const auto blocked = [](int64_t rows) {
     const graph::Graph graph = decoder_graph("storyteller", "cuda:sm_90a", rows);
-    const std::vector<bool> is_blocked = graph::blocked_tensors(graph, "cuda");
+    const graph::Schedule schedule = optimize::make_schedule(graph, "cuda");
     std::set<std::string> names;
-    for (size_t i = 0; i < is_blocked.size(); ++i) {
+    for (size_t i = 0; i < graph.tensors().size(); ++i) {
       const std::string& name = graph.tensors()[i].name;
-      if (is_blocked[i] && (name.starts_with("layer.0.") || name.starts_with("embed"))) names.insert(name);
+      if (schedule.layouts[i] == graph::Layout::fragments &&
+          (name.starts_with("layer.0.") || name.starts_with("embed")))
+        names.insert(name);
     }
     return names;
   };

@@ -8,6 +8,7 @@
 #include "cuda/skip.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
 #include "support/operator_cases.h"
@@ -47,7 +48,7 @@ TEST_P(CudaOperators, EqualTheInterpreterInAllDeclaredCases) {
   testing::GraphMemory memory(all.graph);
   testing::fill_operator_cases(all, memory);
   loop::Arrays expected = memory.arrays();
-  graph::interpret(all.graph, graph::lower(all.graph, "cuda"), expected, 1);
+  graph::interpret(all.graph, optimize::lower(all.graph, "cuda"), expected, 1);
   for (const int num_workers : {1, 3, 100}) {
     testing::fill_operator_cases(all, memory);  // some operators add to what is there
     run_on_gpu(all.graph, memory, num_workers);

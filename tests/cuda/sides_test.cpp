@@ -9,10 +9,10 @@
 #include "cuda/skip.h"
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/memory_map.h"
-#include "megalith/graph/lower.h"
 #include "megalith/jit/compile.h"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/model/decoder.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/runtime/cuda/caches.h"
 #include "megalith/runtime/cuda/program.h"
 #include "megalith/runtime/cuda/streams.h"
@@ -209,17 +209,13 @@ TEST(Sides, CachesOfManyTextsLieInPairsAndThoseOfPromptsDoNot) {
     const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
     const graph::Graph graph =
         build_decoder(config, {.max_rows = rows, .max_requests = requests, .max_seq_len = 512, .target = target});
-    const std::vector<bool> found = graph::paired_tensors(graph, "cuda");
-    std::set<std::string> names;
-    for (size_t i = 0; i < found.size(); ++i)
-      if (found[i]) names.insert(graph.tensors()[i].name);
-    return names.size();
+    return std::ranges::count(optimize::make_schedule(graph, "cuda").layouts, graph::Layout::page_pairs);
   };
-  EXPECT_EQ(paired(64, 64, "cuda"), 72u);
-  EXPECT_EQ(paired(16, 16, "cuda"), 72u);
-  EXPECT_EQ(paired(64, 1, "cuda"), 0u) << "all rows of a prompt look at the same pages";
-  EXPECT_EQ(paired(8, 8, "cuda"), 0u);
-  EXPECT_EQ(paired(64, 64, "cpu"), 0u);
+  EXPECT_EQ(paired(64, 64, "cuda"), 72);
+  EXPECT_EQ(paired(16, 16, "cuda"), 72);
+  EXPECT_EQ(paired(64, 1, "cuda"), 0) << "all rows of a prompt look at the same pages";
+  EXPECT_EQ(paired(8, 8, "cuda"), 0);
+  EXPECT_EQ(paired(64, 64, "cpu"), 0);
 }
 
 // A task of attention of an even number is an even worker's: only so pages are near to who reads them.

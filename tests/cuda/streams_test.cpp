@@ -10,6 +10,7 @@
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/model/decoder.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/task/partition.h"
 
 namespace megalith::runtime {
@@ -21,11 +22,11 @@ struct Planned {
       : graph(build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/shapes/" + shape),
                             {.max_rows = max_rows, .target = "cuda"})) {
     task::Partitioned partitioned =
-        task::partition(graph, graph::lower(graph, "cuda"), 132, machine::worker_rates("cuda"));
+        task::partition(graph, optimize::lower(graph, "cuda"), 132, machine::worker_rates("cuda"));
     tasks = {.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
     tasks.workers.resize(1);
     for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
-    plan = plan_streams(graph, tasks, ring_slots);
+    plan = plan_streams(graph, optimize::make_schedule(graph, "cuda"), tasks, ring_slots);
   }
   const std::vector<stream::PackRecord>& records(const std::string& name) const {
     for (const auto& [matrix, records] : plan.records)

@@ -7,6 +7,7 @@
 #include "megalith/engine/engine.h"
 #include "megalith/graph/lower.h"
 #include "megalith/model/decoder.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/task/partition.h"
 
 namespace megalith::engine {
@@ -55,12 +56,13 @@ TEST(MemoryReport, OneTextHasNoSmallerBatch) {
 MemoryNeeds needs_of(const ModelConfig& config, const DecoderOptions& options) {
   const graph::Graph graph = build_decoder(config, options);
   task::Partitioned partitioned =
-      task::partition(graph, graph::lower(graph, "cuda"), 16, machine::worker_rates("cuda"));
+      task::partition(graph, optimize::lower(graph, "cuda"), 16, machine::worker_rates("cuda"));
   task::TaskGraph tasks{.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
   tasks.arena_bytes = 12345;
   tasks.workers.resize(1);
   for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
-  return memory_needs(graph, options, tasks, runtime::plan_streams(graph, tasks, 9), 0);
+  return memory_needs(graph, options, tasks,
+                      runtime::plan_streams(graph, optimize::make_schedule(graph, "cuda"), tasks, 9), 0);
 }
 
 // The number behind the name of an option in the advice, or 0.

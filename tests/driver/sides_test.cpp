@@ -4,10 +4,10 @@
 #include "cuda/skip.h"
 #include "driver/fake_driver.h"
 #include "megalith/engine/memory_map.h"
-#include "megalith/graph/lower.h"
 #include "megalith/jit/compile.h"
 #include "megalith/model/config.h"
 #include "megalith/model/decoder.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/runtime/cuda/program.h"
 
 namespace megalith::runtime {
@@ -60,7 +60,8 @@ TEST_F(SidesTest, ThatAreNotSeenOrNotTakenAreDoneWithout) {
 // What is put into a cache comes back, wherever its pages lie.
 TEST_F(SidesTest, CachesComeBackAsTheyWere) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  ASSERT_TRUE(graph::paired_tensors(graph(), "cuda")[static_cast<size_t>(graph().find("layer.3.v_cache"))]);
+  ASSERT_EQ(optimize::make_schedule(graph(), "cuda").layout(graph().find("layer.3.v_cache")),
+            graph::Layout::page_pairs);
   for (const bool has_sides : {false, true}) {
     fake.has_sides = has_sides;
     engine::MemoryMap memory;

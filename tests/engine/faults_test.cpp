@@ -14,6 +14,7 @@
 #include "megalith/graph/sizes.h"
 #include "megalith/jit/compile.h"
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/runtime/program.h"
 
 namespace megalith::engine {
@@ -40,7 +41,7 @@ class Bench {
   std::string interpreted() {
     try {
       loop::Arrays arrays = memory_.arrays();
-      graph::interpret(graph_, graph::lower(graph_, "cpu"), arrays, 1);
+      graph::interpret(graph_, optimize::lower(graph_, "cpu"), arrays, 1);
     } catch (const UserError& error) { return error.what(); }
     return "";
   }

@@ -144,9 +144,9 @@ TEST(Lower, LayersOfOneSignatureShareAKernel) {
     x = g.apply("linear", fmt::format("layer.{}", layer),
                 {x, g.constant(fmt::format("w.{}", layer), DType::bf16, {16, 16})});
   x = g.apply("linear", "head", {x, g.constant("w.head", DType::bf16, {33, 16})});
-  const LoweredGraph lowered = lower(g, "cpu");
+  const LoweredGraph lowered = lower(g, schedule_in_rows(g, "cpu"));
   EXPECT_EQ(lowered.kernel_of_node, (std::vector<int>{0, 0, 0, 0, 1}));
-  EXPECT_EQ(lowered.kernel_of_node, kernel_of_node(g, "cpu"));
+  EXPECT_EQ(lowered.kernel_of_node, kernel_of_node(g, schedule_in_rows(g, "cpu")));
   EXPECT_EQ(lowered.kernels[1].name, "linear_1");
   EXPECT_EQ(lowered.kernels[1].binding.sizes.at("N"), 33);
 }
@@ -170,18 +170,20 @@ TEST(Graph, AStateThatNobodyWritesMayBecomeAConstant) {
 TEST(Lower, AnEditedKernelReplacesItsOwn) {
   Graph g(registry());
   g.apply("linear", "y", {g.activation("x", DType::f32, {2, 16}), g.constant("w", DType::bf16, {16, 16})});
-  const LoweredGraph lowered = lower(g, "cpu");
+  const LoweredGraph lowered = lower(g, schedule_in_rows(g, "cpu"));
   std::string text = print(g, lowered);
-  EXPECT_EQ(print(g, parse_loops(text, lower(g, "cpu"))), text);
+  EXPECT_EQ(print(g, parse_loops(text, g, lower(g, schedule_in_rows(g, "cpu")))), text);
   const size_t at = text.find("sum(k, x[t, k]");
   ASSERT_NE(at, std::string::npos);
   text.replace(at, 6, "max(k");
   text.insert(at + 5, ",");
-  const LoweredGraph edited = parse_loops(text, lower(g, "cpu"));
+  const LoweredGraph edited = parse_loops(text, g, lower(g, schedule_in_rows(g, "cpu")));
   EXPECT_EQ(edited.kernels[0].kernel.instructions[0].value.reduce, loop::ReduceOp::max);
-  EXPECT_THAT(error_of([&] { parse_loops("kernel other\n{ [i] : 0 <= i < 3 }\na[i] = 1\n", lower(g, "cpu")); }),
+  EXPECT_THAT(error_of([&] {
+                parse_loops("kernel other\n{ [i] : 0 <= i < 3 }\na[i] = 1\n", g, lower(g, schedule_in_rows(g, "cpu")));
+              }),
               HasSubstr("there is no loop kernel \"other\" to replace"));
-  EXPECT_THAT(error_of([&] { parse_loops("garbage\n", lower(g, "cpu")); }),
+  EXPECT_THAT(error_of([&] { parse_loops("garbage\n", g, lower(g, schedule_in_rows(g, "cpu"))); }),
               HasSubstr("there is no loop kernel in the text, want at least one line that begins with \"kernel \""));
 }
 
@@ -190,10 +192,10 @@ TEST(Lower, ANameIsNoPartOfTheLoopKernels) {
   for (const std::string name : {"x\nkernel linear_0\n{ [i] : 0 <= i < 3 }\na[i] = 1", "x\rkernel y", "x\\", "# \n#"}) {
     Graph g(registry(), name);
     g.apply("linear", "y", {g.activation("x", DType::f32, {2, 16}), g.constant("w", DType::bf16, {16, 16})});
-    const std::string text = print(g, lower(g, "cpu"));
+    const std::string text = print(g, lower(g, schedule_in_rows(g, "cpu")));
     EXPECT_EQ(text.substr(0, 2), "# ");
     EXPECT_EQ(text.find("a[i] = 1\n"), std::string::npos) << text;
-    EXPECT_EQ(print(g, parse_loops(text, lower(g, "cpu"))), text);
+    EXPECT_EQ(print(g, parse_loops(text, g, lower(g, schedule_in_rows(g, "cpu")))), text);
   }
 }
 
@@ -237,7 +239,7 @@ TEST(Interpret, RunsUntilTheStopWordIsSet) {
   loop::Arrays arrays;
   arrays["x"] = loop::Array::zeros({2});
   arrays["stop"] = loop::Array::zeros({1});
-  EXPECT_EQ(interpret(g, lower(g, "cpu"), arrays, 100), 3);
+  EXPECT_EQ(interpret(g, lower(g, schedule_in_rows(g, "cpu")), arrays, 100), 3);
   EXPECT_EQ(arrays["x"].values, (std::vector<double>{3, 3}));
 }
 

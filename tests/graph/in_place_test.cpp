@@ -90,7 +90,7 @@ TEST(InPlace, WhatIsFineIsOneOperand) {
   const TensorId x = g.state("x", DType::f32, {8}), y = g.state("y", DType::f32, {8});
   g.add("twice", "apart", {x}, {.outputs = {{"y", y}}});
   g.add("twice", "in_place", {x}, {.outputs = {{"y", x}}});
-  const LoweredGraph lowered = lower(g, "cpu");
+  const LoweredGraph lowered = lower(g, schedule_in_rows(g, "cpu"));
   ASSERT_EQ(lowered.kernels.size(), 2u);
   EXPECT_NE(lowered.kernels[0].body, nullptr);
   EXPECT_EQ(lowered.kernels[1].body, nullptr) << "nobody said that it works in place";
@@ -98,7 +98,7 @@ TEST(InPlace, WhatIsFineIsOneOperand) {
   const TensorId h = g.state("h", DType::f32, {4, 16});
   g.add("product", "sum", {g.state("a", DType::f32, {4, 16}), g.constant("w", DType::f32, {16, 16}), h},
         {.outputs = {{"y", h}}});
-  EXPECT_NE(lower(g, "cpu").kernels[2].body, nullptr) << "this one did";
+  EXPECT_NE(lower(g, schedule_in_rows(g, "cpu")).kernels[2].body, nullptr) << "this one did";
 }
 
 // ---- loops.txt -------------------------------------------------------------------------------------------------------
@@ -109,14 +109,14 @@ struct Edited {
 
   Edited() {
     g.add("twice", "y", {g.state("x", DType::f32, {8})}, {.attributes = {{"factor", 3}}});
-    text = print(g, lower(g, "cpu"));
+    text = print(g, lower(g, schedule_in_rows(g, "cpu")));
   }
   void replace(const std::string& from, const std::string& to) {
     const size_t at = text.find(from);
     ASSERT_NE(at, std::string::npos) << text;
     text.replace(at, from.size(), to);
   }
-  LoweredKernel parse() const { return parse_loops(text, lower(g, "cpu")).kernels.at(0); }
+  LoweredKernel parse() const { return parse_loops(text, g, lower(g, schedule_in_rows(g, "cpu"))).kernels.at(0); }
   std::string error() const {
     return error_of([&] { parse(); });
   }

@@ -7,6 +7,7 @@
 
 #include "megalith/kernels/batch.h"
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/runtime/mailbox.h"
 #include "support/sampling_cases.h"
 
@@ -89,7 +90,7 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
   runtime::mailbox_init(mailbox, mail.data(), static_cast<uint32_t>(mail.size()));
 
   loop::Arrays expected = memory.arrays();
-  const graph::LoweredGraph lowered = graph::lower(graph, "cpu");
+  const graph::LoweredGraph lowered = optimize::lower(graph, "cpu");
   const jit::CompiledKernel kernel = jit::compile(graph, {.num_workers = 1});
   runtime::Program program(graph, kernel, memory.addresses());
   program.image().set_num_iterations(1);

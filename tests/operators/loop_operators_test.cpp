@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/schedule.h"
 #include "support/graph_run.h"
 
 namespace megalith {
@@ -26,7 +27,7 @@ TEST(GumbelArgmax, DrawsWhatTheReferenceDraws) {
   for (const double draw : {0.0, 1.0}) {
     memory.set("draw", {draw});
     loop::Arrays expected = memory.arrays();
-    graph::interpret(graph, graph::lower(graph, "cpu"), expected, 1);
+    graph::interpret(graph, optimize::lower(graph, "cpu"), expected, 1);
     testing::run_compiled(graph, memory, 2);
     const std::vector<double> found = memory.array("token").values, wanted = expected.at("token").values;
     int different = 0, moved = 0;
@@ -87,7 +88,7 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
   memory.set("tokens", testing::random_values(s.requests * s.longest, DType::i64, 50, random));
 
   loop::Arrays expected = memory.arrays();
-  const graph::LoweredGraph lowered = graph::lower(graph, "cpu");
+  const graph::LoweredGraph lowered = optimize::lower(graph, "cpu");
   const jit::CompiledKernel kernel = jit::compile(graph, {.num_workers = 1});
   runtime::Program program(graph, kernel, memory.addresses());
   program.image().set_num_iterations(1);

@@ -7,6 +7,7 @@
 
 #include "base/temporary_folder.h"
 #include "megalith/engine/graph_runner.h"
+#include "megalith/optimize/schedule.h"
 #include "support/operator_cases.h"
 
 namespace megalith {
@@ -45,7 +46,7 @@ TEST_P(Operators, EveryDeclaredCaseEqualsTheInterpreter) {
   testing::GraphMemory memory(cases.graph);
   testing::fill_operator_cases(cases, memory);
   loop::Arrays expected = memory.arrays();
-  graph::interpret(cases.graph, graph::lower(cases.graph, "cpu"), expected, 1);
+  graph::interpret(cases.graph, optimize::lower(cases.graph, "cpu"), expected, 1);
   const Slices slices(cases.graph, memory);
   const jit::CompiledKernel kernel = testing::run_compiled(cases.graph, memory, 2);
   EXPECT_EQ(testing::wrong_operators(cases, memory, expected, testing::cpu_slack), "");

@@ -6,6 +6,7 @@
 #include "megalith/base/error.h"
 #include "megalith/graph/lower.h"
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/task/partition.h"
 
 namespace megalith::task {
@@ -17,7 +18,7 @@ Partitioned partition_linear(int64_t n, int workers, std::map<std::string, int64
   Graph g(ops::builtin());
   const auto x = g.activation("x", DType::f32, {3, 40});
   g.apply("linear", "y", {x, g.constant("w", DType::bf16, {n, 40})}, {.tile = tile});
-  return partition(g, graph::lower(g, "cpu"), workers, machine::worker_rates("cpu"));
+  return partition(g, optimize::lower(g, "cpu"), workers, machine::worker_rates("cpu"));
 }
 
 // On a GPU, where weights come through a stream.
@@ -25,7 +26,7 @@ graph::LoweredGraph lower_rmsnorm_linear(Graph& g, graph::TensorId norm, std::ma
   const auto x = g.activation("x", DType::bf16, {3, 40});
   g.apply("rmsnorm_linear", "y", {x, norm, g.constant("w", DType::bf16, {64, 40})},
           {.tile = tile, .dtypes = {{"y", DType::bf16}}});
-  return graph::lower(g, "cuda");
+  return optimize::lower(g, "cuda");
 }
 
 TEST(Partition, RegionsAreTheFootprintsOfTheTiles) {
@@ -80,7 +81,7 @@ TEST(Partition, AUserMayChooseHowManyPieces) {
     Graph g(ops::builtin());
     const auto x = g.activation("x", DType::f32, {3, 40});
     g.apply("linear", "y", {x, g.constant("w", DType::bf16, {n, 40})}, {.pieces = std::move(pieces)});
-    return partition(g, graph::lower(g, "cpu"), 2, machine::worker_rates("cpu"));
+    return partition(g, optimize::lower(g, "cpu"), 2, machine::worker_rates("cpu"));
   };
   EXPECT_EQ(beginnings(cut(128, {{"n", 4}}), 0), (std::vector<int64_t>{0, 32, 64, 96}));
   EXPECT_EQ(beginnings(cut(128, {{"n", 8}, {"t", 3}}), 1), (std::vector<int64_t>{0, 1, 2}));
@@ -91,7 +92,7 @@ TEST(Partition, AUserMayChooseHowManyPieces) {
   Graph g(ops::builtin());
   const auto x = g.activation("x", DType::f32, {3, 40});
   g.apply("add", "y", {x, g.activation("z", DType::f32, {3, 40})}, {.pieces = {{"t", 1}, {"h", 7}}});
-  const Partitioned p = partition(g, graph::lower(g, "cpu"), 2, machine::worker_rates("cpu"));
+  const Partitioned p = partition(g, optimize::lower(g, "cpu"), 2, machine::worker_rates("cpu"));
   EXPECT_EQ(p.tasks.size(), 7u) << "what no layout holds together is cut anywhere";
 }
 
@@ -100,7 +101,7 @@ TEST(Partition, StreamedWeightsComeWholeWhateverThePieces) {
                       graph::NodeOptions options) {
     options.dtypes = {{op == "linear_part" ? "part" : "y", op == "linear_part" ? DType::f32 : DType::bf16}};
     g.add(op, "y", inputs, options);
-    return partition(g, graph::lower(g, "cuda"), 4, machine::worker_rates("cuda"));
+    return partition(g, optimize::lower(g, "cuda"), 4, machine::worker_rates("cuda"));
   };
   Graph g(ops::builtin());
   const auto x = g.activation("x", DType::bf16, {3, 40});
@@ -146,7 +147,7 @@ TEST(Partition, ATaskHasOneStretchOfStreamedWeights) {
     Graph g(ops::builtin());
     const auto x = g.activation("x", DType::bf16, {rows, 1536});
     g.apply("linear_part", "y", {x, g.constant("w", DType::bf16, {256, 1536})}, {.sizes = {{"S", 3}}, .tile = tile});
-    return partition(g, graph::lower(g, "cuda"), workers, machine::worker_rates("cuda")).tasks.size();
+    return partition(g, optimize::lower(g, "cuda"), workers, machine::worker_rates("cuda")).tasks.size();
   };
   EXPECT_EQ(cut({}, 1), 3u);
   EXPECT_EQ(cut({{"n", 128}}, 100), 6u);
@@ -176,7 +177,7 @@ TEST(Partition, AGatheredRowCostsWhatOneRowCosts) {
   const auto x = g.apply("embedding", "embed",
                          {g.state("ids", DType::i32, {rows}), g.constant("table", DType::bf16, {100000, 256})});
   g.apply("linear", "y", {x, g.constant("w", DType::bf16, {256, 256})});
-  const Partitioned p = partition(g, graph::lower(g, "cpu"), 1, machine::worker_rates("cpu"));
+  const Partitioned p = partition(g, optimize::lower(g, "cpu"), 1, machine::worker_rates("cpu"));
   EXPECT_EQ(p.tasks[0].reads[1].box, (loop::Box{{0, 0}, {100000, 256}})) << "which row is not known: all of them";
   EXPECT_LT(p.tasks[0].cost_ns * 10, p.tasks[1].cost_ns);
   // Every task that follows a dynamic size reads where its value is.

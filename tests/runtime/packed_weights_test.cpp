@@ -1,6 +1,7 @@
 // Weights in panels: every element where the layout says, zeros around them, and the memory that they came from given
 // up piece by piece.
 #include "megalith/runtime/packed_weights.h"
+#include "megalith/optimize/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 #include "megalith/graph/lower.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/layout.h"
 
 namespace megalith::runtime {
 namespace {
@@ -49,7 +51,7 @@ TEST(PackedWeights, HasEveryElementInItsPlaceAndZerosAround) {
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t c = 0; c < columns; ++c)
           std::copy_n(from.begin() + (r * columns + c) * size, size,
-                      want.begin() + panel::index(r, c, columns, graph::packed_together(dtype)) * size);
+                      want.begin() + panel::index(r, c, columns, optimize::panel_columns(dtype)) * size);
       EXPECT_EQ(to, want) << dtype_name(dtype) << " " << rows << " x " << columns;
     }
 }
@@ -79,7 +81,7 @@ struct Sample {
 
 TEST(PackedWeights, AreThoseThatBodiesReadInPanels) {
   Sample sample(100);
-  const PackedWeights packed(sample.graph, sample.memory, {});
+  const PackedWeights packed(sample.graph, optimize::make_schedule(sample.graph, "cpu"), sample.memory, {});
   EXPECT_EQ(packed.address(sample.x), nullptr);
   EXPECT_EQ(packed.address(sample.norm), nullptr);
   ASSERT_NE(packed.address(sample.narrow), nullptr);
@@ -98,7 +100,7 @@ TEST(PackedWeights, GivesUpEachByteOfItsSourcesOnceAndPacksTheSameOnManyThreads)
   Sample sample(130'000);  // more than one piece
   std::mutex mutex;
   std::vector<std::pair<const std::byte*, int64_t>> released;
-  const PackedWeights packed(sample.graph, sample.memory,
+  const PackedWeights packed(sample.graph, optimize::make_schedule(sample.graph, "cpu"), sample.memory,
                              {.num_threads = 3, .release = [&](const std::byte* begin, int64_t count) {
                                 const std::lock_guard lock(mutex);
                                 released.emplace_back(begin, count);

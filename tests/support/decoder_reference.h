@@ -9,6 +9,7 @@
 #include "megalith/engine/engine.h"
 #include "megalith/graph/interpret.h"
 #include "megalith/graph/text.h"
+#include "megalith/optimize/schedule.h"
 
 namespace megalith::testing {
 
@@ -19,7 +20,7 @@ struct ReferenceStep {
 
 /// The graph's loop kernels, in which products with weights in bf16 round their activations (kernels/cpu/pairs.h).
 inline graph::LoweredGraph lower_rounding(const graph::Graph& graph) {
-  graph::LoweredGraph lowered = graph::lower(graph, "cpu");
+  graph::LoweredGraph lowered = optimize::lower(graph, "cpu");
   std::string text = graph::print(graph, lowered);
   int changed = 0;
   for (const auto& [from, to] : {std::pair{"f32(x[t, k]) * f32(weight[", "f32(bf16(f32(x[t, k]))) * f32(weight["},
@@ -30,7 +31,7 @@ inline graph::LoweredGraph lower_rounding(const graph::Graph& graph) {
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += std::string(to).size(), ++changed)
       text.replace(at, std::string(from).size(), to);
   MEGALITH_ASSERT(changed >= 4, "{} products round in\n{}", changed, text);
-  return graph::parse_loops(text, std::move(lowered));
+  return graph::parse_loops(text, graph, std::move(lowered));
 }
 
 /// All iterations of a generation that sampled something. The engine's weights are dummies of `dummy_seed`. `rounds`:
@@ -58,7 +59,7 @@ inline std::vector<ReferenceStep> decoder_reference(const engine::Engine& engine
     arrays[tensor.name] = std::move(array);
   }
 
-  const graph::LoweredGraph lowered = rounds ? lower_rounding(graph) : graph::lower(graph, "cpu");
+  const graph::LoweredGraph lowered = rounds ? lower_rounding(graph) : optimize::lower(graph, "cpu");
   std::vector<ReferenceStep> steps;
   const int sampling = static_cast<int>(graph.nodes().size()) - 2;
   graph::interpret(graph, lowered, arrays, 100000, [&](int node) {

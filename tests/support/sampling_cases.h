@@ -9,6 +9,7 @@
 
 #include "megalith/kernels/batch.h"
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/schedule.h"
 #include "support/graph_run.h"
 
 namespace megalith::testing {
@@ -72,7 +73,7 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   memory.set("sampling_i32", i32s);
 
   loop::Arrays expected = memory.arrays();
-  graph::interpret(graph, graph::lower(graph, "cpu"), expected, 1);
+  graph::interpret(graph, optimize::lower(graph, "cpu"), expected, 1);
   run(graph, memory);
   const std::vector<double> found = memory.array("token").values, wanted = expected.at("token").values;
   int64_t different = 0, not_best = 0, greedy_moved = 0;

@@ -8,7 +8,6 @@
 #include "megalith/base/format.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
-#include "megalith/graph/lower.h"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/shared_budget.h"
@@ -35,7 +34,8 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
     : device_(jit::cuda_device()),
       memory_(memory),
       on_device_(std::move(on_device)),
-      streams_(plan_streams(graph, kernel.tasks, kernel.ring_slots())) {
+      layouts_(kernel.schedule.layouts),
+      streams_(plan_streams(graph, kernel.schedule, kernel.tasks, kernel.ring_slots())) {
   check_apart(graph, memory);
   check_apart(graph, on_device_);
   const CudaContextGuard context(device_.ordinal);
@@ -80,9 +80,8 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
                                 const std::set<std::string>& shared) {
   arena_ = DeviceMemory(kernel.tasks.arena_bytes, "the arena of activations");
   place_exchange(kernel.tasks);
-  const std::vector<bool> paired = graph::paired_tensors(graph, "cuda");
-  for (size_t i = 0; i < paired.size(); ++i)
-    if (const graph::Tensor& tensor = graph.tensors()[i]; paired[i])
+  for (size_t i = 0; i < graph.tensors().size(); ++i)
+    if (const graph::Tensor& tensor = graph.tensors()[i]; kernel.schedule.layouts[i] == graph::Layout::page_pairs)
       caches_.add(tensor.name, tensor.bytes(), tensor.bytes() / tensor.shape[0].size);
   caches_.allocate();
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
@@ -292,7 +291,7 @@ void CudaProgram::download(const graph::Graph& graph, graph::TensorId activation
                                    is_words ? num_words * sizeof(u64) : static_cast<size_t>(tensor.bytes())),
                "copying from the GPU");
   for (size_t i = 0; i < words.size(); ++i) static_cast<u32*>(to)[i] = static_cast<u32>(words[i]);
-  if (!graph::blocked_tensors(graph, "cuda")[static_cast<size_t>(activation)]) return;
+  if (layouts_[static_cast<size_t>(activation)] != graph::Layout::fragments) return;
   const int64_t rows = tensor.shape[0].size, columns = tensor.shape[1].size;
   auto* const elements = static_cast<uint16_t*>(to);
   const std::vector<uint16_t> blocks(elements, elements + rows * columns);

@@ -79,6 +79,7 @@ class CudaProgram {
   jit::CudaDeviceInfo device_;
   const std::map<std::string, void*>& memory_;
   std::map<std::string, void*> on_device_;
+  std::vector<graph::Layout> layouts_;  // per tensor
   StreamPlan streams_;
   DeviceMemory arena_, exchange_, stream_memory_, taken_;
   Sides sides_{};

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
-#include "megalith/graph/lower.h"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/kernels/stream_order.h"
+#include "megalith/ops/streamed.h"
 
 namespace megalith::runtime {
 
@@ -40,12 +40,13 @@ int64_t first_chunk_of(const StreamedWeights& streamed, const task::Task& task, 
 
 class Planner {
  public:
-  Planner(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots)
+  Planner(const graph::Graph& graph, const graph::Schedule& schedule, const task::TaskGraph& tasks, int ring_slots)
       : graph_(graph), tasks_(tasks), goes_abreast_(stream::goes_abreast(ring_slots)) {
     plan_.first_chunks.assign(tasks.tasks.size(), 0);
     plan_.read_in_place.assign(graph.tensors().size(), false);
-    for (const Node& node : graph.nodes()) {
-      const graph::TunedBody* body = graph::tuned_body(graph, node, "cuda");
+    for (size_t n = 0; n < graph.nodes().size(); ++n) {
+      const Node& node = graph.nodes()[n];
+      const graph::TunedBody* body = schedule.body(n);
       streamed_.push_back(body && body->streamed ? &*body->streamed : nullptr);
       for (size_t i = 0; i < node.operands.size(); ++i)
         if (!streamed_.back() || !is_streamed(*streamed_.back(), node.op->operands[i].name))
@@ -81,7 +82,7 @@ class Planner {
         if (node.op->operands[i].name == operand) matrices.push_back(node.operands[i]);
     const int64_t num_rows = graph_.tensor(matrices.front()).shape[0].size;
     const int64_t columns = graph_.tensor(matrices.front()).shape[1].size;
-    const stream::Order order = streamed->order(node.sizes);
+    const stream::Order order = ops::stream_order(*streamed, node.sizes);
     const int64_t first_chunk = first_chunk_of(*streamed, task, order.chunks);
     auto add = [&](size_t matrix, u64 at, int64_t row, int64_t end, int64_t chunk) {
       plan_.records[matrices[matrix]].push_back(
@@ -170,8 +171,9 @@ u64 StreamPlan::num_blocks() const {
   return blocks;
 }
 
-StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots) {
-  return Planner(graph, tasks, ring_slots).run();
+StreamPlan plan_streams(const graph::Graph& graph, const graph::Schedule& schedule, const task::TaskGraph& tasks,
+                        int ring_slots) {
+  return Planner(graph, schedule, tasks, ring_slots).run();
 }
 
 std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megalith/graph/graph.h"
+#include "megalith/graph/schedule.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/runtime/cuda/sides.h"
@@ -36,7 +37,8 @@ struct StreamPlan {
 
 /// For rings of `ring_slots` slots. InternalError if a streamed matrix is not covered exactly once, which would be a
 /// mistake of the partition.
-StreamPlan plan_streams(const graph::Graph& graph, const task::TaskGraph& tasks, int ring_slots);
+StreamPlan plan_streams(const graph::Graph& graph, const graph::Schedule& schedule, const task::TaskGraph& tasks,
+                        int ring_slots);
 
 /// Deals memory of num_blocks() blocks to the workers, of which there is an even number, by twos: chunk n of a stream is
 /// the half of block n of the two that is on the worker's side. Streams and records say where then. Returns

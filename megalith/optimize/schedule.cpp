@@ -1,0 +1,171 @@
+#include "megalith/optimize/schedule.h"
+
+#include <algorithm>
+
+#include "megalith/base/error.h"
+#include "megalith/kernels/page_pairs.h"
+#include "megalith/kernels/row_blocks.h"
+#include "megalith/kernels/stream_limits.h"
+
+namespace megalith::optimize {
+
+namespace {
+
+using graph::Layout;
+using graph::Node;
+using graph::Schedule;
+using graph::Tensor;
+using graph::TensorKind;
+
+// ---- what a tensor can be, whoever reads it ---------------------------------------------------------------------------
+
+// A flag stands beside 32 bits.
+bool has_whole_words(const Tensor& tensor) {
+  return tensor.dtype == DType::f32 || tensor.dtype == DType::i32 ||
+         (tensor.dtype == DType::bf16 && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
+}
+
+bool fits_fragments(const Tensor& tensor) {
+  return tensor.kind == TensorKind::activation && tensor.dtype == DType::bf16 && tensor.shape.size() == 2 &&
+         tensor.shape[0].size > stream::kMostRowsOfWords &&
+         row_blocks::fits(tensor.shape[0].size, tensor.shape[1].size);
+}
+
+bool fits_page_pairs(const Tensor& tensor) {
+  const int64_t bytes = dtype_bytes(tensor.dtype);
+  return tensor.any_layout && tensor.shape.size() == 4 &&
+         page_pairs::fits(tensor.shape[0].size, tensor.num_elements() / tensor.shape[0].size * bytes,
+                          tensor.shape[3].size * bytes);
+}
+
+// Of each word there is one write an iteration. And a body of the stream takes only so many rows of activations, which
+// come first, word by word: to look at each word of more costs it more than to wait once.
+std::vector<bool> may_carry_flags(const graph::Graph& graph, const Schedule& schedule) {
+  std::vector<bool> may;
+  for (const Tensor& tensor : graph.tensors())
+    may.push_back(tensor.kind == TensorKind::activation && has_whole_words(tensor));
+  std::vector<int> num_writers(may.size(), 0);
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (node.op->operands[i].role != loop::Role::input && ++num_writers[static_cast<size_t>(node.operands[i])] > 1)
+        may[static_cast<size_t>(node.operands[i])] = false;
+    if (schedule.body(n) && schedule.body(n)->streamed &&
+        graph.tensor(node.operands[0]).shape[0].size > stream::kMostRowsOfWords)
+      may[static_cast<size_t>(node.operands[0])] = false;
+  }
+  return may;
+}
+
+// Matrices of what a panel's bytes are defined for (kernels/panel_layout.h).
+bool fits_panels(const Tensor& tensor) {
+  return tensor.kind == TensorKind::constant && tensor.shape.size() == 2 &&
+         (tensor.dtype == DType::bf16 || tensor.dtype == DType::f16 || tensor.dtype == DType::f32 ||
+          tensor.dtype == DType::i8);
+}
+
+// ---- choices ----------------------------------------------------------------------------------------------------------
+
+// Gives `layout` to those of `candidates` that every reader and writer takes so.
+void choose(Schedule& schedule, const graph::Graph& graph, Layout layout, std::vector<bool> candidates) {
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (!graph::takes_layout(schedule.body(n), node, i, layout))
+        candidates[static_cast<size_t>(node.operands[i])] = false;
+  }
+  for (size_t t = 0; t < candidates.size(); ++t)
+    if (candidates[t]) schedule.layouts[t] = layout;
+}
+
+template <class Test>
+std::vector<bool> tensors_that(const graph::Graph& graph, Test&& test) {
+  std::vector<bool> result;
+  for (const Tensor& tensor : graph.tensors()) result.push_back(test(tensor));
+  return result;
+}
+
+// Weights lie in panels where some body wants them so; bodies that cannot read them there give way to generated ones.
+void choose_panels(Schedule& schedule, const graph::Graph& graph) {
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (schedule.body(n) && !graph::takes_layout(schedule.body(n), node, i, Layout::rows))
+        schedule.layouts[static_cast<size_t>(node.operands[i])] = Layout::panels;
+  }
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (schedule.layout(node.operands[i]) == Layout::panels &&
+          !graph::takes_layout(schedule.body(n), node, i, Layout::panels))
+        schedule.nodes[n].body = nullptr;
+  }
+}
+
+std::string reason_against(const Tensor& tensor, Layout layout, bool may_carry_flag) {
+  switch (layout) {
+    case Layout::rows: return "";
+    case Layout::flag_in_data:
+      return may_carry_flag ? "" : "want an activation of whole words that one node writes, of few rows";
+    case Layout::panels: return fits_panels(tensor) ? "" : "want a constant matrix of bf16, f16, f32 or i8";
+    case Layout::fragments:
+      return fits_fragments(tensor) ? "" : "want an activation of bf16 whose many rows and columns are whole fragments";
+    case Layout::page_pairs: return fits_page_pairs(tensor) ? "" : "want a cache whose pages are whole granules";
+  }
+  return "it is unknown";
+}
+
+}  // namespace
+
+Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
+  // A word costs twice the bytes of what it carries, and each reader reads all of them.
+  constexpr int64_t kMostBytes = 1 << 20;
+  Schedule schedule = graph::schedule_in_rows(graph, target);
+  std::vector<bool> flags = may_carry_flags(graph, schedule);
+  for (size_t t = 0; t < flags.size(); ++t)
+    if (graph.tensors()[t].bytes() > kMostBytes) flags[t] = false;
+  choose(schedule, graph, Layout::page_pairs, tensors_that(graph, fits_page_pairs));
+  choose(schedule, graph, Layout::fragments, tensors_that(graph, fits_fragments));
+  choose(schedule, graph, Layout::flag_in_data, std::move(flags));
+  choose_panels(schedule, graph);
+  return schedule;
+}
+
+void check_schedule(const graph::Graph& graph, const Schedule& schedule) {
+  MEGALITH_CHECK(schedule.layouts.size() == graph.tensors().size() && schedule.nodes.size() == graph.nodes().size(),
+                 "the schedule is for {} tensors and {} nodes, but \"{}\" has {} and {}", schedule.layouts.size(),
+                 schedule.nodes.size(), graph.name(), graph.tensors().size(), graph.nodes().size());
+  const std::vector<bool> flags = may_carry_flags(graph, schedule);
+  for (size_t t = 0; t < graph.tensors().size(); ++t) {
+    const Tensor& tensor = graph.tensors()[t];
+    const std::string reason = reason_against(tensor, schedule.layouts[t], flags[t]);
+    MEGALITH_CHECK(reason.empty(), "the tensor \"{}\" cannot lie in {}: {}", tensor.name,
+                   graph::kLayoutNames[static_cast<size_t>(schedule.layouts[t])], reason);
+  }
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    const graph::TunedBody* body = schedule.body(n);
+    const std::string name = body ? fmt::format("body {} of {}", body->name, body->file) : "generated body";
+    if (body) {
+      const bool is_own = std::ranges::any_of(node.op->bodies, [&](const auto& own) { return &own == body; });
+      MEGALITH_CHECK(is_own && body->target == schedule.target, "[{}] has no {} for the target {} (node \"{}\")",
+                     node.op->name, name, schedule.target, node.name);
+      MEGALITH_CHECK(graph::takes_node(*body, graph, node),
+                     "[{}] the {} is not for these dtypes, sizes and tensors (node \"{}\")", node.op->name, name,
+                     node.name);
+    }
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const Layout layout = schedule.layout(node.operands[i]);
+      MEGALITH_CHECK(graph::takes_layout(body, node, i, layout),
+                     "[{}] the {} does not take \"{}\" in {}, as the tensor \"{}\" lies (node \"{}\")", node.op->name,
+                     name, node.op->operands[i].name, graph::kLayoutNames[static_cast<size_t>(layout)],
+                     graph.tensor(node.operands[i]).name, node.name);
+    }
+  }
+}
+
+graph::LoweredGraph lower(const graph::Graph& graph, const std::string& target) {
+  return graph::lower(graph, make_schedule(graph, target));
+}
+
+}  // namespace megalith::optimize

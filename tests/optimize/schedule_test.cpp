@@ -1,0 +1,160 @@
+#include "megalith/optimize/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megalith/base/error.h"
+#include "megalith/graph/schedule_text.h"
+#include "megalith/ops/registry.h"
+
+namespace megalith::optimize {
+namespace {
+
+using graph::Graph;
+using graph::Layout;
+using graph::Schedule;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const UserError& error) { return error.what(); }
+  return "no error";
+}
+
+// Two products, the second of them by what the first gives.
+struct TwoProducts {
+  Graph graph{ops::builtin(), "two products"};
+
+  explicit TwoProducts(DType dtype = DType::bf16) {
+    const auto x = graph.state("x", DType::f32, {3, 64});
+    const auto h = graph.apply("linear", "first", {x, graph.constant("a", dtype, {32, 64})}, {.tile = {{"n", 16}}});
+    const auto y = graph.state("y", DType::f32, {3, 16});
+    graph.add("linear", "second # of two", {h, graph.constant("b", dtype, {16, 32})}, {.outputs = {{"y", y}}});
+  }
+  Layout layout(const Schedule& schedule, const std::string& tensor) const {
+    return schedule.layout(graph.find(tensor));
+  }
+};
+
+TEST(Schedule, OfACpuHasWeightsInPanels) {
+  const TwoProducts two;
+  const Schedule schedule = make_schedule(two.graph, "cpu");
+  check_schedule(two.graph, schedule);
+  EXPECT_EQ(two.layout(schedule, "a"), Layout::panels);
+  EXPECT_EQ(two.layout(schedule, "x"), Layout::rows);
+  ASSERT_NE(schedule.body(0), nullptr);
+  EXPECT_EQ(schedule.nodes[0].tile, (std::map<std::string, int64_t>{{"n", 16}}));
+}
+
+// A body that knows nothing of panels gives way to a generated one, where another wants them.
+TEST(Schedule, WhoCannotReadPanelsGetsAGeneratedBody) {
+  TwoProducts two;
+  auto registry = std::make_shared<graph::Registry>(*ops::builtin());
+  registry->add(graph::operator_("first_of", "y = a[0]")
+                    .input("a", {"N", "K"})
+                    .output("y", {"K"})
+                    .loops("{ [n, k] : 0 <= n < N and 0 <= k < K }\ny[k] = max(n, a[n, k])")
+                    .tasks({"k"})
+                    .body("cpu", "first_of.h", "first_of"));
+  for (const bool is_shared : {false, true}) {
+    Graph graph(registry);
+    const auto a = graph.constant("a", DType::bf16, {32, 64});
+    if (is_shared) graph.apply("linear", "product", {graph.state("x", DType::f32, {3, 64}), a});
+    graph.apply("first_of", "first", {a});
+    const Schedule schedule = make_schedule(graph, "cpu");
+    check_schedule(graph, schedule);
+    EXPECT_EQ(schedule.nodes.back().body == nullptr, is_shared);
+  }
+}
+
+TEST(Schedule, OfAGpuHasFlagsInDataBetweenItsStreams) {
+  Graph graph(ops::builtin());
+  const auto x = graph.state("x", DType::bf16, {1, 256}), y = graph.state("y", DType::bf16, {1, 256});
+  const auto norm = graph.constant("norm", DType::bf16, {256});
+  const auto h = graph.apply("rmsnorm_linear", "first", {x, norm, graph.constant("a", DType::bf16, {256, 256})},
+                             {.dtypes = {{"y", DType::bf16}}});
+  graph.add("rmsnorm_linear", "second", {h, norm, graph.constant("b", DType::bf16, {256, 256})},
+            {.outputs = {{"y", y}}});
+  const Schedule schedule = make_schedule(graph, "cuda");
+  check_schedule(graph, schedule);
+  EXPECT_EQ(schedule.layout(h), Layout::flag_in_data);
+  EXPECT_EQ(schedule.layout(x), Layout::rows) << "a state";
+}
+
+TEST(ScheduleText, ComesBackAsItWas) {
+  const TwoProducts two;
+  for (const char* target : {"cpu", "cuda"}) {
+    const Schedule schedule = make_schedule(two.graph, target);
+    const std::string text = graph::print(two.graph, schedule);
+    const Schedule read = graph::parse_schedule(text, two.graph, target);
+    EXPECT_EQ(graph::print(two.graph, read), text);
+    EXPECT_EQ(read.layouts, schedule.layouts);
+    for (size_t n = 0; n < read.nodes.size(); ++n) {
+      EXPECT_EQ(read.body(n), schedule.body(n));
+      EXPECT_EQ(read.nodes[n].tile, schedule.nodes[n].tile);
+    }
+  }
+}
+
+TEST(ScheduleText, ALineThatIsWrongIsNamed) {
+  const TwoProducts two;
+  const std::string first = "node first linear generated\n",
+                    second = "node second\\x20\\x23\\x20of\\x20two linear generated\n";
+  const auto error = [&](const std::string& text) {
+    return error_of([&] { graph::parse_schedule(text, two.graph, "cpu"); });
+  };
+  EXPECT_EQ(error(first + second), "no error");
+  EXPECT_EQ(error("# nothing\n\n" + first + "  " + second + "# the end"), "no error");
+  EXPECT_EQ(error(first), "there are 1 nodes, and the graph has 2: \"second # of two\" is missing");
+  EXPECT_THAT(error(first + second + second), HasSubstr("line 3: the graph has 2 nodes"));
+  EXPECT_THAT(error(second + first), HasSubstr("line 1: the node first linear comes here"));
+  EXPECT_THAT(error("nodes\n"), HasSubstr("line 1: want \"node NAME OPERATOR BODY"));
+  EXPECT_THAT(error("node first linear gemv.h:other\n"),
+              AllOf(HasSubstr("line 1: [linear] has no body gemv.h:other"), HasSubstr("generated, gemv.h:")));
+  EXPECT_THAT(error("node first linear generated tile.k=4\n"), HasSubstr("[linear] is not cut along \"k\""));
+  EXPECT_THAT(error("node first linear generated tile.n\n"), HasSubstr("\"tile.n\" is neither"));
+  EXPECT_THAT(error("node first linear generated n=4\n"), HasSubstr("\"n=4\" is neither"));
+  EXPECT_THAT(error("node first linear generated tile.n=0\n"), HasSubstr("\"0\" is no number of 1 or more"));
+  EXPECT_THAT(error("node first linear generated tile.n=4x\n"), HasSubstr("\"4x\" is no number"));
+  EXPECT_THAT(error("node first linear generated tile.n=4 tile.n=4\n"), HasSubstr("stands there twice"));
+  EXPECT_THAT(error("node first linear generated tile.n=4 pieces.n=4\n"), HasSubstr("take one of them"));
+  EXPECT_THAT(error(first + second + "tensor z rows"), HasSubstr("line 3: there is no tensor \"z\""));
+  EXPECT_THAT(error(first + second + "tensor a stripes"),
+              HasSubstr("there is no layout \"stripes\": want rows, flag-in-data, panels, fragments, page-pairs"));
+  EXPECT_THAT(error(first + second + "tensor a rows\ntensor a panels"), HasSubstr("line 4: the tensor \"a\" stands"));
+}
+
+// Every layout that a tensor cannot have, and every body that does not take one, by name.
+TEST(CheckSchedule, RefusesWhatWouldNotBeRight) {
+  const TwoProducts two;
+  const auto error = [&](const char* target, const std::function<void(Schedule&)>& edit) {
+    Schedule schedule = make_schedule(two.graph, target);
+    edit(schedule);
+    return error_of([&] { check_schedule(two.graph, schedule); });
+  };
+  const auto lay = [&](const char* tensor, Layout layout) {
+    return [&two, tensor, layout](Schedule& s) { s.layouts[static_cast<size_t>(two.graph.find(tensor))] = layout; };
+  };
+  EXPECT_THAT(error("cpu", lay("a", Layout::rows)), HasSubstr("does not take \"weight\" in rows"));
+  EXPECT_THAT(error("cpu", lay("x", Layout::panels)), HasSubstr("\"x\" cannot lie in panels: want a constant matrix"));
+  EXPECT_THAT(error("cpu", lay("x", Layout::flag_in_data)), HasSubstr("\"x\" cannot lie in flag-in-data"));
+  EXPECT_THAT(error("cpu", lay("first", Layout::flag_in_data)), HasSubstr("does not take"));
+  EXPECT_THAT(error("cpu", lay("first", Layout::fragments)), HasSubstr("cannot lie in fragments"));
+  EXPECT_THAT(error("cpu", lay("y", Layout::page_pairs)), HasSubstr("cannot lie in page-pairs"));
+  EXPECT_EQ(error("cpu", [](Schedule& s) { s.nodes[0].body = nullptr; }), "no error") << "panels can be read";
+  EXPECT_THAT(error("cpu", [](Schedule& s) { s.target = "cuda"; }), HasSubstr("for the target cuda"));
+  EXPECT_THAT(error("cpu", [](Schedule& s) { s.nodes.pop_back(); }),
+              HasSubstr("5 tensors and 1 nodes, but \"two products\" has 5 and 2"));
+  EXPECT_THAT(error("cuda",
+                    [&](Schedule& s) {
+                      for (const auto& body : two.graph.nodes()[0].op->bodies)
+                        if (body.target == "cuda") s.nodes[0].body = &body;
+                    }),
+              HasSubstr("is not for these dtypes, sizes and tensors (node \"first\")"));
+}
+
+}  // namespace
+}  // namespace megalith::optimize
