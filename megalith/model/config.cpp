@@ -175,7 +175,8 @@ bool read_tied(const JsonValue& root, const JsonValue& text, bool is_nested) {
 }
 
 ModelConfig read_config(const JsonValue& root) {
-  const auto [architecture, text, is_nested] = find_text_model(root);
+  const TextModel model = find_text_model(root);
+  const auto& [architecture, text, is_nested] = model;
   refuse_quantized(root);
   refuse_quantized(text);
   refuse_activation(text);
@@ -184,7 +185,7 @@ ModelConfig read_config(const JsonValue& root) {
   config.architecture = architecture.name;
   // Of a file of its own a size that is missing is a mistake.
   auto size = [&](const char* key, int64_t most, int64_t absent) {
-    return is_nested && !text.has(key) ? absent : text.at(key).integer(1, most);
+    return model.is_nested && !model.config.has(key) ? absent : model.config.at(key).integer(1, most);
   };
   config.vocab_size = size("vocab_size", kMostVocab, architecture.vocab_size);
   config.hidden_size = size("hidden_size", kMostWidth, architecture.hidden_size);

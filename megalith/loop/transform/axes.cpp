@@ -1,0 +1,66 @@
+// permute_axes, split_axis
+#include <algorithm>
+#include <numeric>
+
+#include "megalith/loop/transform/rewrite.h"
+#include "megalith/loop/transform/transform.h"
+
+namespace megalith::loop {
+
+namespace {
+
+void for_each_access(Kernel& kernel, const std::string& tensor, const std::function<void(std::vector<Expr>&)>& change) {
+  for_each_expression(kernel, [&](Expr& expr) {
+    if (expr.kind == Expr::Kind::subscript && expr.name == tensor) change(expr.args);
+  });
+}
+
+const TensorArgument& tensor_of_known_shape(const Kernel& kernel, const std::string& tensor) {
+  const TensorArgument& found = tensor_of(kernel, tensor);
+  if (!found.shape_known) refuse(kernel, "the shape of \"{}\" is not known", tensor);
+  return found;
+}
+
+}  // namespace
+
+Kernel permute_axes(const Kernel& kernel, const std::string& tensor, const std::vector<int>& order) {
+  const size_t rank = tensor_of_known_shape(kernel, tensor).shape.size();
+  std::vector<int> sorted = order, all(rank);
+  std::iota(all.begin(), all.end(), 0);
+  std::ranges::sort(sorted);
+  if (sorted != all)
+    refuse(kernel, "the axes ({}) are not those of \"{}\", 0 to {}, each once", fmt::join(order, ", "), tensor,
+           static_cast<int>(rank) - 1);
+  const auto permute = [&](std::vector<Expr>& list) {
+    const std::vector<Expr> before = list;
+    for (size_t i = 0; i < rank; ++i) list[i] = before[static_cast<size_t>(order[i])];
+  };
+  Kernel result = kernel;
+  permute(result.find_tensor(tensor)->shape);
+  for_each_access(result, tensor, permute);
+  return finished(std::move(result));
+}
+
+Kernel split_axis(const Kernel& kernel, const std::string& tensor, int axis, int64_t factor) {
+  const size_t rank = tensor_of_known_shape(kernel, tensor).shape.size();
+  if (axis < 0 || static_cast<size_t>(axis) >= rank) refuse(kernel, "\"{}\" has no axis {}", tensor, axis);
+  if (factor < 1) refuse(kernel, "an axis of \"{}\" is split by {}, want at least 1", tensor, factor);
+  const auto replace = [&](std::vector<Expr>& list, Expr outer, Expr inner) {
+    list[static_cast<size_t>(axis)] = std::move(outer);
+    list.insert(list.begin() + axis + 1, std::move(inner));
+  };
+  Kernel result = kernel;
+  std::vector<Expr>& shape = result.find_tensor(tensor)->shape;
+  const Expr size = shape[static_cast<size_t>(axis)];
+  const auto number = constant_value(size);
+  Expr groups = number ? make_integer((*number + factor - 1) / factor)
+                       : make_call("//", {make_call("+", {size, make_integer(factor - 1)}), make_integer(factor)});
+  replace(shape, std::move(groups), make_integer(factor));
+  for_each_access(result, tensor, [&](std::vector<Expr>& args) {
+    const Expr at = args[static_cast<size_t>(axis)];
+    replace(args, make_call("//", {at, make_integer(factor)}), make_call("mod", {at, make_integer(factor)}));
+  });
+  return finished(std::move(result));
+}
+
+}  // namespace megalith::loop

@@ -1,0 +1,116 @@
+// split_iname, split_reduction
+#include <algorithm>
+
+#include "megalith/loop/domain_text.h"
+#include "megalith/loop/text.h"
+#include "megalith/loop/transform/rewrite.h"
+#include "megalith/loop/transform/transform.h"
+
+namespace megalith::loop {
+
+namespace {
+
+// `name` in the list becomes the two.
+void split_in(std::vector<std::string>& names, const std::string& name, const std::string& outer,
+              const std::string& inner) {
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) return;
+  *found = outer;
+  names.insert(std::ranges::find(names, outer) + 1, inner);
+}
+
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
+
+Kernel split_iname(const Kernel& kernel, const std::string& iname, int64_t factor, const std::string& outer,
+                   const std::string& inner) {
+  check_has_iname(kernel, iname);
+  check_is_free(kernel, outer);
+  check_is_free(kernel, inner);
+  if (outer == inner) refuse(kernel, "\"{}\" cannot be outer and inner iname of \"{}\"", outer, iname);
+  if (factor < 1) refuse(kernel, "\"{}\" is split by {}, want at least 1", iname, factor);
+  Kernel result = kernel;
+  const std::string sum = fmt::format("{} * {} + {}", factor, outer, inner);
+  for (std::string& text : result.domains) {
+    DomainText domain = read_domain(text, kernel.name);
+    const bool lists = is_among(domain.inames, iname);
+    split_in(domain.inames, iname, outer, inner);
+    domain.body = replace_names(kernel, domain.body, {{iname, sum}});
+    if (lists) {
+      const std::string rest = domain.body.empty() ? "" : fmt::format("({}) and ", domain.body);
+      domain.body = fmt::format("{}0 <= {} < {}",
+                                rest.find(" or ") == std::string::npos && !rest.empty() ? domain.body + " and " : rest,
+                                inner, factor);
+    }
+    text = domain.text();
+  }
+  for_each_expression(result, [&](Expr& expr) {
+    if (expr.kind != Expr::Kind::reduce || !is_among(expr.inames, iname)) return;
+    if (expr.reduce == ReduceOp::argmax)
+      refuse(kernel, "{} gives a value of \"{}\", which would be lost: it cannot be split", print(expr), iname);
+    split_in(expr.inames, iname, outer, inner);
+  });
+  const Expr value = make_call("+", {make_call("*", {make_integer(factor), make_name(outer)}), make_name(inner)});
+  for_each_expression(result, [&](Expr& expr) {
+    if (expr.kind == Expr::Kind::name && expr.name == iname) expr = value;
+  });
+  for (Instruction& instruction : result.instructions) split_in(instruction.within, iname, outer, inner);
+  if (const auto tag = result.tags.find(iname); tag != result.tags.end()) {
+    result.tags[outer] = tag->second;  // a task is what one value of the outer iname stands for
+    result.tags.erase(iname);
+  }
+  return finished(std::move(result));
+}
+
+Kernel split_reduction(const Kernel& kernel, const std::vector<std::string>& outer, const std::string& part) {
+  if (outer.empty()) refuse(kernel, "no inames are given that the reduction is to be split by");
+  for (const std::string& iname : outer) check_has_iname(kernel, iname);
+  check_is_free(kernel, part);
+  Kernel result = kernel;
+  int found = 0;
+  Instruction first;
+  for (size_t i = 0; i < result.instructions.size(); ++i) {
+    Instruction& instruction = result.instructions[i];
+    for_each_expression(instruction, [&](Expr& expr) {
+      const auto is_reduced = [&](const std::string& iname) { return is_among(expr.inames, iname); };
+      if (expr.kind != Expr::Kind::reduce || !std::ranges::all_of(outer, is_reduced)) return;
+      if (expr.reduce == ReduceOp::argmax) refuse(kernel, "{} cannot be split: an argmax is no sum", print(expr));
+      if (expr.inames.size() == outer.size()) refuse(kernel, "{} runs over nothing else", print(expr));
+      if (++found > 1) refuse(kernel, "two reductions run over {}: rename one's", fmt::join(outer, ", "));
+      Expr inner = expr;
+      std::erase_if(inner.inames, [&](const std::string& iname) { return is_among(outer, iname); });
+      Expr read;
+      read.kind = Expr::Kind::subscript;
+      read.name = part;
+      for (const std::string& iname : kernel.inames())
+        if (is_among(instruction.within, iname) || is_among(outer, iname)) {
+          read.args.push_back(make_name(iname));
+          first.within.push_back(iname);
+        }
+      // A reduction within one has inames of its own; they would have to be loops of the part.
+      first.target = read;
+      first.value = std::move(inner);
+      first.depends_on = instruction.depends_on;
+      std::erase_if(expr.inames, [&](const std::string& iname) { return !is_among(outer, iname); });
+      expr.args = {std::move(read)};
+    });
+    if (found == 1 && first.id.empty()) {
+      std::set<std::string> ids;
+      for (const Instruction& other : kernel.instructions) ids.insert(other.id);
+      first.id = part;
+      while (ids.contains(first.id)) first.id += "_";
+      instruction.depends_on.push_back(first.id);
+      first.condition = instruction.condition;
+      result.instructions.insert(result.instructions.begin() + static_cast<std::ptrdiff_t>(i), first);
+      ++i;
+    }
+  }
+  if (found == 0) refuse(kernel, "no reduction runs over {} and more", fmt::join(outer, ", "));
+  result.tensors.push_back({.name = part, .role = Role::temporary, .dtype = {}, .shape = {}, .shape_known = false});
+  return finished(std::move(result));
+}
+
+}  // namespace megalith::loop

@@ -1,0 +1,204 @@
+// substitute, hoist_factors
+#include <isl/set.h>
+
+#include <algorithm>
+
+#include "megalith/loop/domain_text.h"
+#include "megalith/loop/text.h"
+#include "megalith/loop/transform/rewrite.h"
+#include "megalith/loop/transform/transform.h"
+
+namespace megalith::loop {
+
+namespace {
+
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// The instruction that assigns the temporary, with all that has to hold for its value to stand anywhere.
+size_t find_definition(const Kernel& kernel, const std::string& temporary) {
+  if (tensor_of(kernel, temporary).role != Role::temporary)
+    refuse(kernel, "\"{}\" is no temporary: others look at it", temporary);
+  std::optional<size_t> found;
+  for (size_t i = 0; i < kernel.instructions.size(); ++i) {
+    if (kernel.instructions[i].target.name != temporary) continue;
+    if (found) refuse(kernel, "two instructions assign \"{}\"", temporary);
+    found = i;
+  }
+  if (!found) refuse(kernel, "no instruction assigns \"{}\"", temporary);
+  const Instruction& definition = kernel.instructions[*found];
+  if (definition.condition) refuse(kernel, "\"{}\" is assigned under a condition", temporary);
+  std::set<std::string> subscripts;
+  for (const Expr& arg : definition.target.args)
+    if (arg.kind != Expr::Kind::name || !has_iname(kernel, arg.name) || !subscripts.insert(arg.name).second)
+      refuse(kernel, "the subscripts of {} are not an iname each", print(definition.target));
+  if (subscripts.size() != definition.within.size())
+    refuse(kernel, "\"{}\" is assigned within inames that its subscripts do not have: {}", temporary,
+           fmt::join(definition.within, ", "));
+  bool reads_itself = false;
+  Instruction copy = definition;
+  std::set<std::string> read;
+  for_each_expression(copy.value, [&](Expr& expr) {
+    if (expr.kind != Expr::Kind::subscript) return;
+    reads_itself |= expr.name == temporary;
+    read.insert(expr.name);
+  });
+  if (reads_itself) refuse(kernel, "\"{}\" is assigned from itself", temporary);
+  // What it reads must be the same where its reads are.
+  for (size_t i = *found + 1; i < kernel.instructions.size(); ++i)
+    if (read.contains(kernel.instructions[i].target.name))
+      refuse(kernel, "{} changes \"{}\", from which \"{}\" was made", kernel.instructions[i].id,
+             kernel.instructions[i].target.name, temporary);
+  return *found;
+}
+
+class Substitution {
+ public:
+  Substitution(Kernel& kernel, const Instruction& definition, DType dtype)
+      : kernel_(kernel), definition_(definition), dtype_(dtype), domains_(kernel) {}
+
+  void apply(Instruction& instruction) {
+    for_each_expression(instruction, [&](Expr& expr) {
+      if (expr.kind == Expr::Kind::subscript && expr.name == definition_.target.name) expr = value_at(expr);
+    });
+  }
+  const std::vector<std::string>& new_domains() const { return new_domains_; }
+
+ private:
+  Expr value_at(const Expr& read) {
+    std::map<std::string, Expr> at;
+    for (size_t i = 0; i < read.args.size(); ++i) at[definition_.target.args[i].name] = read.args[i];
+    Expr value = definition_.value;
+    std::map<std::string, std::string> renamed;
+    for_each_expression(value, [&](Expr& expr) {
+      if (expr.kind != Expr::Kind::reduce) return;
+      for (const std::string& iname : expr.inames)
+        if (!renamed.contains(iname)) renamed[iname] = own_iname(iname, at);
+    });
+    for (const auto& [from, to] : renamed) at[from] = make_name(to);
+    for_each_expression(value, [&](Expr& expr) {
+      if (expr.kind == Expr::Kind::reduce)
+        for (std::string& iname : expr.inames) iname = renamed.at(iname);
+    });
+    replace_names(value, at);
+    // A narrow temporary rounds.
+    if (dtype_ != DType::f32 && value.dtype != dtype_)
+      value = make_call(std::string(dtype_name(dtype_)), {std::move(value)});
+    return value;
+  }
+
+  // A copy of a reduction's iname for one read: with the values that it takes at the read's subscripts.
+  std::string own_iname(const std::string& iname, const std::map<std::string, Expr>& at) {
+    std::vector<std::string> both = definition_.within;
+    both.push_back(iname);
+    const std::vector<std::string> order = domains_.sorted(both);
+    const isl::set of_both = domains_.over(order), of_reads = domains_.over(domains_.sorted(definition_.within));
+    // What is said of the iname where the temporary is there at all.
+    isl::set around = of_reads;
+    const auto place = static_cast<unsigned>(std::ranges::find(order, iname) - order.begin());
+    around = isl::manage(isl_set_insert_dims(around.release(), isl_dim_set, place, 1));
+    around = isl::manage(isl_set_set_dim_name(around.release(), isl_dim_set, place, iname.c_str()));
+    const isl::set gist = of_both.gist(around);
+    const std::string name = free_name(kernel_, iname, taken_);
+    taken_.insert(name);
+    std::map<std::string, std::string> texts = {{iname, name}};
+    const std::string constraints = constraints_of(gist);
+    const std::string text =
+        fmt::format("{{ [{}]{}{} }}", fmt::join(order, ", "), constraints.empty() ? "" : " : ", constraints);
+    DomainText domain = read_domain(text, kernel_.name);
+    for (const Token& token : lex(domain.body, kernel_.name)) {
+      const auto found = at.find(std::string(token.text));
+      if (token.kind != Token::Kind::name || found == at.end()) continue;
+      if (!is_affine(kernel_, found->second))
+        refuse(kernel_, "which values \"{}\" takes depends on {}, which is not affine", iname, print(found->second));
+      texts[found->first] = print(found->second);
+    }
+    domain.inames = {name};
+    domain.body = replace_names(kernel_, domain.body, texts);
+    new_domains_.push_back(domain.text());
+    return name;
+  }
+
+  const Kernel& kernel_;
+  const Instruction definition_;
+  const DType dtype_;
+  const Domains domains_;
+  std::set<std::string> taken_;
+  std::vector<std::string> new_domains_;
+};
+
+// ---- factors ------------------------------------------------------------------------------------------------------------
+
+struct Product {
+  std::vector<Expr> factors, divisors;
+};
+
+void collect(const Expr& expr, bool divides, Product& product) {
+  const bool is_product = expr.kind == Expr::Kind::call && (expr.name == "*" || expr.name == "/");
+  if (!is_product) {
+    (divides ? product.divisors : product.factors).push_back(expr);
+    return;
+  }
+  collect(expr.args[0], divides, product);
+  collect(expr.args[1], expr.name == "/" ? !divides : divides, product);
+}
+
+Expr product_of(const std::vector<Expr>& factors, const std::vector<Expr>& divisors) {
+  Expr result = factors.empty() ? make_number(1) : factors[0];
+  for (size_t i = 1; i < factors.size(); ++i) result = make_call("*", {std::move(result), factors[i]});
+  for (const Expr& divisor : divisors) result = make_call("/", {std::move(result), divisor});
+  return result;
+}
+
+bool depends_on(const Expr& expr, const std::vector<std::string>& inames) {
+  return std::ranges::any_of(inames, [&](const std::string& iname) { return mentions(expr, iname); });
+}
+
+}  // namespace
+
+Kernel substitute(const Kernel& kernel, const std::string& temporary) {
+  const size_t at = find_definition(kernel, temporary);
+  Kernel result = kernel;
+  const Instruction definition = kernel.instructions[at];
+  const TensorArgument& tensor = tensor_of(kernel, temporary);
+  if (!tensor.dtype) refuse(kernel, "the type of \"{}\" is not known", temporary);
+  result.instructions.erase(result.instructions.begin() + static_cast<std::ptrdiff_t>(at));
+  Substitution substitution(result, definition, *tensor.dtype);
+  for (size_t i = 0; i < result.instructions.size(); ++i) {
+    Instruction& instruction = result.instructions[i];
+    substitution.apply(instruction);
+    // Who waited for it waits for what it waited for.
+    if (std::erase(instruction.depends_on, definition.id) > 0)
+      for (const std::string& id : definition.depends_on)
+        if (!is_among(instruction.depends_on, id)) instruction.depends_on.push_back(id);
+  }
+  for (const std::string& domain : substitution.new_domains()) result.domains.push_back(domain);
+  std::erase_if(result.tensors, [&](const TensorArgument& t) { return t.name == temporary; });
+  return finished(std::move(result));
+}
+
+Kernel hoist_factors(const Kernel& kernel, const std::string& id) {
+  Kernel result = kernel;
+  const auto found = std::ranges::find(result.instructions, id, &Instruction::id);
+  if (found == result.instructions.end()) refuse(kernel, "there is no instruction \"{}\"", id);
+  bool changed = false;
+  for_each_expression(found->value, [&](Expr& expr) {
+    if (expr.kind != Expr::Kind::reduce || expr.reduce != ReduceOp::sum) return;
+    Product all, outside, inside;
+    collect(expr.args[0], false, all);
+    for (const Expr& factor : all.factors)
+      (depends_on(factor, expr.inames) ? inside : outside).factors.push_back(factor);
+    for (const Expr& divisor : all.divisors)
+      (depends_on(divisor, expr.inames) ? inside : outside).divisors.push_back(divisor);
+    if (outside.factors.empty() && outside.divisors.empty()) return;
+    changed = true;
+    expr.args[0] = product_of(inside.factors, inside.divisors);
+    outside.factors.insert(outside.factors.begin(), expr);
+    expr = product_of(outside.factors, outside.divisors);
+  });
+  if (!changed) refuse(kernel, "no sum in {} has a factor that does not depend on what it runs over", id);
+  return finished(std::move(result));
+}
+
+}  // namespace megalith::loop
