@@ -114,7 +114,9 @@ class Reader {
   }
   // Of what has so many bytes at least: so nobody asks for more memory than there is something for.
   size_t length(size_t least_bytes = 1) {
-    return static_cast<size_t>(integer(0, static_cast<int64_t>(rest_.size() / least_bytes)));
+    const auto size = static_cast<size_t>(integer(0, INT64_MAX));
+    if (size > rest_.size() / least_bytes) fail("have a number that is out of range");  // of what is left behind it
+    return size;
   }
 
   void read(int64_t& value) { value = integer(INT64_MIN, INT64_MAX); }

@@ -55,12 +55,13 @@ struct Gathers {
         Known& of_buffer = known[static_cast<size_t>(region.buffer)];
         if (!of_buffer.last || !(*of_buffer.last == region.box)) {
           const auto [entry, added] = of_buffer.gathers.try_emplace(&region.box, static_cast<int>(gathers.size()));
-          of_buffer.last = entry->first, of_buffer.last_gather = entry->second;
+          const int gather = entry->second;
+          of_buffer.last = entry->first, of_buffer.last_gather = gather;
           if (added) {
             gathers.push_back({region.buffer});
             const Writers& of_box = writers[region.buffer];
             of_box.boxes.visit(region.box, budget, 4, [&](size_t w) {
-              signallers.emplace_back(of_box.tasks[w], entry->second);
+              signallers.emplace_back(of_box.tasks[w], gather);
               ++gathers.back().writers;
             });
             // What is kept of them is memory, not only time.
