@@ -16,6 +16,7 @@ constexpr Option kOptions[] = {
     {"MEGALITH_ALWAYS_COMPILE", "0", "1: ignore cache entries (they are still written)."},
     {"MEGALITH_CXX", "", "C++ compiler for CPU kernels; default the first of c++, g++, clang++ on the PATH."},
     {"MEGALITH_CUDA_DRIVER", "", "The driver's library, as a path; default the system's libcuda.so.1."},
+    {"MEGALITH_DISABLE", "", "Rules of fusion that are not to be used, with commas between (docs/design.md)."},
     {"MEGALITH_DUMP", "", "Directory into which every stage writes its artifact."},
     {"MEGALITH_OVERRIDE", "", "Directory whose artifacts replace those of the stages with the same file names."},
     {"MEGALITH_PRODUCTS", "auto",

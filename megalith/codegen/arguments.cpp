@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "megalith/base/error.h"
 #include "megalith/codegen/expression.h"
@@ -89,6 +91,51 @@ std::string attribute_literal(const std::string& kernel, const loop::Attribute& 
   return text + (text.find_first_of(".e") == std::string::npos ? ".0f" : "f");
 }
 
+bool has_epilogue(const graph::LoweredKernel& lowered) {
+  return is_tuned_for_cuda(lowered) && lowered.op && lowered.op->epilogue;
+}
+
+// Where the operands of an epilogue are, in its order.
+std::vector<std::string> epilogue_fields(const graph::LoweredKernel& lowered) {
+  std::vector<std::string> fields;
+  for (const std::string& name : lowered.op->epilogue->operands) {
+    const std::vector<const loop::TensorArgument*> operands = operands_of(lowered);
+    const auto found = std::ranges::find(operands, name, &loop::TensorArgument::name);
+    fields.push_back(
+        fmt::format("static_cast<{}>(task.operands[{}])", pointer_type(**found), found - operands.begin()));
+  }
+  return fields;
+}
+
+// Of the last instruction of a fused kernel: what it makes of the value that the body has, at a row and a column.
+std::string write_epilogue(const graph::LoweredKernel& lowered, const loop::Kernel& bound, const Dialect& dialect) {
+  const graph::Epilogue& epilogue = *lowered.op->epilogue;
+  const loop::Instruction& last = bound.instructions.back();
+  BodyContext context(bound, lowered.binding, dialect);
+  context.locals[epilogue.value] = Type::f32;
+  const std::function<void(loop::Expr&)> take_value = [&](loop::Expr& expr) {
+    if (expr.kind == loop::Expr::Kind::subscript && expr.name == epilogue.value) expr = loop::make_name(epilogue.value);
+    for (loop::Expr& arg : expr.args) take_value(arg);
+  };
+  loop::Expr value = last.value;
+  take_value(value);
+  std::string text = fmt::format("// What becomes of a value before it is {}.\nstruct {}_epilogue {{\n",
+                                 loop::print(last.target), lowered.name);
+  for (const std::string& name : epilogue.operands)
+    text += fmt::format("  {} {};\n", pointer_type(*lowered.kernel.find_tensor(name)), member_name(name));
+  for (const loop::Attribute& attribute : lowered.kernel.attributes)
+    if (loop::mentions(value, attribute.name))
+      text += fmt::format("  static constexpr f32 {} = {};\n", attribute.name,
+                          attribute_literal(lowered.name, attribute, lowered.binding.attributes.at(attribute.name)));
+  const loop::Expr& columns = bound.find_tensor(last.target.name)->shape.back();
+  text += fmt::format(
+      "  static constexpr i64 kColumns = {};\n"
+      "  f32 finish(f32 {}, [[maybe_unused]] i64 {}, [[maybe_unused]] i64 {}) const {{ return {}; }}\n}};\n",
+      loop::print(columns), epilogue.value, last.target.args[0].name, last.target.args[1].name,
+      ExpressionWriter(context).write(value, Type::f32));
+  return text;
+}
+
 }  // namespace
 
 std::vector<const loop::TensorArgument*> operands_of(const graph::LoweredKernel& lowered) {
@@ -114,15 +161,18 @@ std::string member_name(const std::string& tensor) {
 }
 
 std::string write_arguments_struct(const graph::LoweredKernel& lowered, const loop::Kernel& bound,
-                                   const ArgumentExtras& extras) {
-  std::string text = fmt::format("struct {}_args {{\n", lowered.name);
+                                   const ArgumentExtras& extras, const Dialect& dialect) {
+  std::string text = has_epilogue(lowered) ? write_epilogue(lowered, bound, dialect) : "";
+  text += fmt::format("struct {}_args {{\n", lowered.name);
   size_t operand = 0;
   for (const loop::TensorArgument* tensor : operands_of(lowered)) {
-    const std::string type = is_exchanged(lowered, operand) ? fmt::format("Words<{}>", element_type(*tensor->dtype))
-                             : is_blocked(lowered, operand) ? blocked_type(lowered, *tensor)
-                             : is_paired(lowered, operand)  ? paired_type(lowered, *tensor)
-                                                            : pointer_type(*tensor);
+    std::string type = is_exchanged(lowered, operand) ? fmt::format("Words<{}>", element_type(*tensor->dtype))
+                       : is_blocked(lowered, operand) ? blocked_type(lowered, *tensor)
+                       : is_paired(lowered, operand)  ? paired_type(lowered, *tensor)
+                                                      : pointer_type(*tensor);
     ++operand;
+    if (has_epilogue(lowered) && tensor->role == loop::Role::output)
+      type = fmt::format("Finished<{}, {}_epilogue>", type, lowered.name);
     text += fmt::format("  {} {};  // {}\n", type, member_name(tensor->name), shape_text(*tensor));
   }
   std::vector<std::string> constants;
@@ -178,8 +228,11 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   for (const loop::TensorArgument* tensor : operands_of(lowered)) {
     const bool words = is_exchanged(lowered, operand),
                wrapped = words || is_blocked(lowered, operand) || is_paired(lowered, operand);
-    fields += fmt::format("      .{} = {}static_cast<{}>(task.operands[{}]){},\n", member_name(tensor->name),
-                          wrapped ? "{" : "", words ? "u64*" : pointer_type(*tensor), operand, wrapped ? "}" : "");
+    std::string value = fmt::format("{}static_cast<{}>(task.operands[{}]){}", wrapped ? "{" : "",
+                                    words ? "u64*" : pointer_type(*tensor), operand, wrapped ? "}" : "");
+    if (has_epilogue(lowered) && tensor->role == loop::Role::output)
+      value = fmt::format("{{{}, {{{}}}}}", value, fmt::join(epilogue_fields(lowered), ", "));
+    fields += fmt::format("      .{} = {},\n", member_name(tensor->name), value);
     ++operand;
   }
   for (const loop::Parameter& parameter : lowered.kernel.parameters) {

@@ -26,7 +26,7 @@ struct ArgumentExtras {
 
 /// struct NAME_args. `bound`: lowered.kernel with its static sizes put in.
 std::string write_arguments_struct(const graph::LoweredKernel& lowered, const loop::Kernel& bound,
-                                   const ArgumentExtras& extras);
+                                   const ArgumentExtras& extras, const Dialect& dialect);
 /// NAME_args NAME_arguments(task, operands, scratch, iteration, launch).
 std::string write_arguments_function(const graph::LoweredKernel& lowered, const loop::Kernel& bound,
                                      const ArgumentExtras& extras, const Dialect& dialect);

@@ -284,7 +284,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                               : comes_as_text ? checks_of_views(lowered)
                                               : checks_of_operands(lowered));
       extras.has_checks = !result.checks.back().empty();
-      bodies += write_arguments_struct(lowered, bound, extras) + "\n" +
+      bodies += write_arguments_struct(lowered, bound, extras, dialect) + "\n" +
                 write_arguments_function(lowered, bound, extras, dialect) + "\n";
     });
     if (lowered.body) {
@@ -292,6 +292,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       if (comes_as_text && texts.emplace(lowered.body, lowered.name + "_body").second)
         bodies += write_body_text(*lowered.body, texts.at(lowered.body));
       if (comes_as_text) limited([&] { bodies += write_views(lowered) + "\n"; });
+      if (lowered.op && lowered.op->epilogue) embedder.add("kernels/cuda/finished.cuh");
       watches |= lowered.body->watched;
       result.scratch_bytes = std::max(result.scratch_bytes, extras.scratch_bytes);
       if (lowered.body->area_bytes && dialect.worker == Level::block)

@@ -139,11 +139,13 @@ void MemoryMap::stack(const graph::Tensor& tensor, const Weights& weights) {
   int64_t rows = 0;
   for (const std::string& part : tensor.parts) {
     const WeightTensor& found = weights.get(part);
-    MEGALITH_CHECK(found.dtype == tensor.dtype && found.shape.size() == 2 && found.shape[1] == tensor.shape[1].size &&
-                       found.shape[0] % tensor.groups == 0,
+    const bool fits = found.shape.size() == tensor.shape.size() && !found.shape.empty() &&
+                      (found.shape.size() == 1 || found.shape[1] == tensor.shape[1].size) &&
+                      found.shape[0] % tensor.groups == 0;
+    MEGALITH_CHECK(found.dtype == tensor.dtype && fits,
                    "the weight \"{}\" is {} [{}], want {} with {} columns and a multiple of {} rows", part,
                    dtype_name(found.dtype), fmt::join(found.shape, ", "), dtype_name(tensor.dtype),
-                   tensor.shape[1].size, tensor.groups);
+                   tensor.shape.size() == 1 ? 1 : tensor.shape[1].size, tensor.groups);
     rows += found.shape[0];
   }
   MEGALITH_CHECK(rows == tensor.shape[0].size, "the weights {} have {} rows together, want {} as config.json says",

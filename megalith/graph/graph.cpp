@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "megalith/base/error.h"
 #include "megalith/graph/lower.h"
@@ -101,6 +102,36 @@ void Graph::make_constant(TensorId tensor) {
       MEGALITH_CHECK(node.operands[i] != tensor || node.op->operands[i].role == loop::Role::input,
                      "[{}] writes \"{}\", which is to be a constant (node \"{}\")", node.op->name, t.name, node.name);
   tensors_[static_cast<size_t>(tensor)].kind = TensorKind::constant;
+}
+
+void Graph::fuse_neighbours(size_t first, Node fused, std::shared_ptr<const Registry> registry) {
+  MEGALITH_ASSERT(
+      first + 1 < nodes_.size() && gate_node_ != static_cast<int>(first) && gate_node_ != static_cast<int>(first) + 1,
+      "[graph] node {} of {} cannot be fused with the next", first, nodes_.size());
+  std::set<TensorId> gone;
+  for (size_t i = 0; i < nodes_[first].operands.size(); ++i)
+    if (nodes_[first].op->operands[i].role != loop::Role::input) gone.insert(nodes_[first].operands[i]);
+  MEGALITH_ASSERT(gone.size() == 1 && tensor(*gone.begin()).kind == TensorKind::activation,
+                  "[graph] \"{}\" does not write one activation", nodes_[first].name);
+  const TensorId removed = *gone.begin();
+  node_names_.erase(nodes_[first].name);
+  node_names_.erase(nodes_[first + 1].name);
+  node_names_.insert(fused.name);
+  nodes_[first] = std::move(fused);
+  nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(first) + 1);
+  by_name_.erase(tensors_[static_cast<size_t>(removed)].name);
+  tensors_.erase(tensors_.begin() + removed);
+  const auto move_up = [&](TensorId& id) {
+    MEGALITH_ASSERT(id != removed, "[graph] somebody still uses what was fused away");
+    id -= id > removed;
+  };
+  for (auto& [name, id] : by_name_) move_up(id);
+  for (Node& node : nodes_)
+    for (TensorId& id : node.operands) move_up(id);
+  for (auto& [name, where] : dynamic_sizes_) move_up(where.tensor);
+  if (stop_tensor_) move_up(*stop_tensor_);
+  if (gate_node_ && static_cast<size_t>(*gate_node_) > first) --*gate_node_;
+  registry_ = std::move(registry);
 }
 
 const Tensor& Graph::tensor(TensorId id) const {

@@ -103,6 +103,9 @@ class Graph {
   /// Makes a constant of a state that no node writes, so that bodies may lay it out as they like before anything runs.
   /// UserError naming the node that writes it.
   void make_constant(TensorId tensor);
+  /// Puts one node in the place of two neighbours, the second of which is the only one to read what the first one writes: an
+  /// activation, which goes. `fused.operands` count tensors as they are before. Ids of tensors behind that one change.
+  void fuse_neighbours(size_t first, Node fused, std::shared_ptr<const Registry> registry);
   /// Names a dynamic size and where its value lives.
   void dynamic_size(const std::string& name, TensorId tensor, int64_t index);
 
@@ -116,6 +119,7 @@ class Graph {
                  const NodeOptions& options = {});
 
   const std::string& name() const { return name_; }
+  const Registry& registry() const { return *registry_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::map<std::string, DynamicSize>& dynamic_sizes() const { return dynamic_sizes_; }

@@ -52,7 +52,8 @@ std::string signature_of(const Graph& graph, const Node& node, const Schedule& s
   return text;
 }
 
-// The operator's loop kernel for this node. Operands that are one tensor become one.
+}  // namespace
+
 loop::Kernel node_kernel(const Graph& graph, const Node& node) {
   loop::Kernel kernel = parse_operator(*node.op, node);
   kernel.opaque = static_cast<bool>(node.op->reference);
@@ -83,6 +84,8 @@ loop::Kernel node_kernel(const Graph& graph, const Node& node) {
   if (!kernel.opaque) loop::check_kernel(loop::bind(kernel, binding));
   return kernel;
 }
+
+namespace {
 
 LoweredKernel lower_node(const Graph& graph, size_t index, const Schedule& schedule) {
   const Node& node = graph.nodes()[index];

@@ -40,6 +40,10 @@ struct SharedPair {
 };
 std::vector<SharedPair> shared_pairs(const Node& node);
 
+/// The operator's loop kernel for this node: types and shapes inferred, checked, sizes not bound. Operands that are one tensor
+/// become one.
+loop::Kernel node_kernel(const Graph& graph, const Node& node);
+
 /// UserError naming operands, tensor and node if the node is given one tensor for two operands, one of which it writes
 /// before it has read all of the other.
 void check_shared_operands(const Graph& graph, const Node& node);

@@ -29,6 +29,7 @@ std::string definition(const Operator& op) {
   for (const TaskAxis& axis : op.axes)
     text += fmt::format("tasks along {} in multiples of {}\n", axis.iname, axis.multiple);
   text += op.loops;
+  if (op.epilogue) text += fmt::format("\nepilogue of {}", op.epilogue->value);
   for (const TunedBody& body : op.bodies)
     text += fmt::format("\nbody for {}: {} in {}{}\n{}", body.target, body.name, body.file,
                         body.watched ? ", watched" : "", body.text);

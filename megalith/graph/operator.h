@@ -86,12 +86,21 @@ struct TunedBody {
   std::optional<StreamedWeights> streamed = {};
   std::optional<PackedWeights> packed = {};
   bool rounds_operands = false;  // to bf16, where the loop kernel multiplies f32: what it adds up is as exact as that
+  bool has_epilogue = false;     // what it writes it may be given an epilogue for (Operator::epilogue)
   std::string job = {};    // set: the body only says what is to be done, and this function does it, for all such bodies
   std::string ahead = {};  // set: what of its reads it can bring near before its turn, changing nothing
   // Set: the source itself, instead of a file. Its function gets typed views of what its task may touch, and nothing of
   // the worker (codegen/views.h). With `watched` views look at every access, on a CPU: for tests.
   std::string text = {};
   bool watched = false;
+};
+
+/// Of an operator that was fused with what came behind it: bodies of the one compute `value`, a temporary of the loop kernel,
+/// and the last instruction makes the output of it, element by element. That is generated, and inlined where a body writes
+/// (kernels/cuda/finished.cuh).
+struct Epilogue {
+  std::string value;
+  std::vector<std::string> operands;  // that it reads besides
 };
 
 /// A plain C++ meaning, for the few operators that no loop kernel can say.
@@ -108,6 +117,7 @@ struct Operator {
   std::vector<TaskAxis> axes;
   std::vector<TunedBody> bodies;
   std::vector<std::map<std::string, int64_t>> tests;
+  std::optional<Epilogue> epilogue = {};
   bool any_sizes = false;  // is tested on sizes of 1 and on small odd ones, too
 
   const Operand* find(const std::string& operand) const;

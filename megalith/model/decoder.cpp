@@ -16,6 +16,7 @@
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/machine/machine.h"
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/optimize.h"
 #include "megalith/runtime/mailbox.h"
 
 namespace megalith {
@@ -76,7 +77,7 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   // Activations of many rows lie in whole blocks.
   if (gpu && r.max_rows > stream::kMostRows && r.max_rows <= stream::kMostWideRows)
     r.max_rows = ceil_div(r.max_rows, int64_t{row_blocks::kRows}) * row_blocks::kRows;
-  r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.has_biases() &&
+  r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.o_bias && !config.mlp_bias &&
             r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.max_requests, r.target) &&
             (r.max_rows <= stream::kMostRows || config.hidden_size % row_blocks::kColumns == 0);
   MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
@@ -298,7 +299,7 @@ Graph build_decoder(const ModelConfig& config, const DecoderOptions& options) {
     x = model.mlp(layer, x);
   }
   model.sample(x);
-  return model.finish();
+  return optimize::optimize(model.finish(), options.target.starts_with("cuda") ? "cuda" : "cpu");
 }
 
 }  // namespace megalith

@@ -98,10 +98,15 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
                      {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups);
   NodeOptions narrow = eps;
   narrow.dtypes = {{"y", DType::bf16}};
-  const TensorId qkv = norms_in_parts()
-                           ? graph_.apply("scaled_linear", at + "qkv", {copy_, squares_, projection}, narrow)
-                           : graph_.apply("rmsnorm_linear", at + "qkv",
-                                          {copy_, weight(names + kAttentionNorm, {hidden}), projection}, narrow);
+  TensorId qkv = norms_in_parts() ? graph_.apply("scaled_linear", at + "qkv", {copy_, squares_, projection}, narrow)
+                                  : graph_.apply("rmsnorm_linear", at + "qkv",
+                                                 {copy_, weight(names + kAttentionNorm, {hidden}), projection}, narrow);
+
+  if (config_.qkv_bias) {
+    const TensorId bias = graph_.stacked(self + "qkv_proj.bias", config_.dtype, {groups * places * d},
+                                         {self + "q_proj.bias", self + "k_proj.bias", self + "v_proj.bias"}, groups);
+    qkv = graph_.apply("row_bias", at + "qkv_bias", {qkv, bias}, {.dtypes = {{"y", DType::bf16}}});
+  }
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, groups, d};
   const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape, true);

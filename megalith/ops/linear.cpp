@@ -17,7 +17,7 @@ graph::Operator linear() {
       )")
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("gemv", {"weight"}))
-      .body(wide_body("wide_linear", {.operands = {"weight"}, .axis = "n"}))
+      .body(with_epilogue(wide_body("wide_linear", {.operands = {"weight"}, .axis = "n"})))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})
       .test({{"T", 17}, {"N", 16}, {"K", 1000}})

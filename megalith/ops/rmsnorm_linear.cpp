@@ -31,6 +31,7 @@ graph::Operator rmsnorm_linear() {
            .exchanged = {"x", "y"},
            .area_bytes = multiply_area(),
            .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
+           .has_epilogue = true,
            .job = "linear_run",
            .ahead = "norm_ahead"})
       .test({{"T", 1}, {"N", 64}, {"K", 64}})

@@ -4,7 +4,7 @@ namespace megalith::ops {
 
 using graph::operator_;
 
-/// The bias of a projection (Qwen2's q, k and v), added after it so that every projection keeps its one tuned body.
+/// The bias of a projection (Qwen2's q, k and v). On a GPU the projection adds it where it writes (optimize/fuse_epilogue.h).
 graph::Operator row_bias() {
   return operator_("row_bias", "y = x + bias, the same bias in every row")
       .input("x", {"T", "N"})

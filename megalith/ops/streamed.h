@@ -61,6 +61,12 @@ inline auto multiplies_bf16(const graph::StreamedWeights& streamed) {
   };
 }
 
+/// One that writes its output by put_pair(), which an epilogue may stand in front of (kernels/cuda/finished.cuh).
+inline graph::TunedBody with_epilogue(graph::TunedBody body) {
+  body.has_epilogue = true;
+  return body;
+}
+
 /// The body `name` of kernels/cuda/linear.cuh for more rows of activations `x` than travel as words, which it holds in
 /// registers, with norms in parts: `streamed` says which weights, N rows of which there are, or C times L where L is
 /// a group of them.

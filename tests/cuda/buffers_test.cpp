@@ -149,6 +149,20 @@ TEST(CudaBuffers, WithRowsOfWeightsInStretchesToo) {
   expect_same_buffers(model);
 }
 
+// The bias of q, k and v, which the projection adds where it writes.
+bool has_epilogues(const Model& model) {
+  return std::ranges::any_of(model.graph->nodes(), [](const auto& node) { return node.op->epilogue.has_value(); });
+}
+
+TEST(CudaBuffers, WithBiasesToo) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1), {4, 1}, {8, 4}, {64, 1}, {128, 1}}) {
+    const Model model(kTiny + "qwen2_tied", false, rows, requests);
+    ASSERT_TRUE(model.options.fused && has_epilogues(model));
+    expect_same_buffers(model);
+  }
+}
+
 TEST(CudaBuffers, WithoutFusionToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   Model model(kStoryteller, false, 144);
@@ -187,6 +201,35 @@ TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
     EXPECT_LT(worst, kRounding) << rows << " rows, " << requests << " texts";
     std::printf("%d rows, %d texts: no logit is off by more than %.4f\n", static_cast<int>(rows),
                 static_cast<int>(requests), worst);
+  }
+}
+
+// The logits of a model behind a prompt, on a CPU. Tokens of its own would depend on how a random model's logits round.
+std::vector<double> logits_of_prompt(Model& model) {
+  model.request.prompt = {5, 17, 99, 3, 250, 44, 7, 12, 300, 1, 8};
+  CpuDecoderSteps steps(*model.graph, "cpu", 2);
+  model.bind(steps);
+  const auto length = static_cast<int64_t>(model.request.prompt.size());
+  for (int64_t done = 0; done < length; done += model.options.max_rows) steps.run();
+  return steps.array(model.graph->find("logits")).values;
+}
+
+TEST(FusedDecoder, HasTheBiasesOfOneInParts) {
+  Model parts(kTiny + "qwen2_tied", false, 144);
+  ASSERT_FALSE(parts.options.fused || has_epilogues(parts));
+  const std::vector<double> wanted = logits_of_prompt(parts);
+  for (const int64_t rows : {1, 4, 16}) {
+    Model fused(kTiny + "qwen2_tied", false, rows);
+    ASSERT_TRUE(fused.options.fused && has_epilogues(fused));
+    const std::vector<double> found = logits_of_prompt(fused);
+    double square = 0, error = 0;
+    for (size_t v = 0; v < wanted.size(); ++v) {
+      square += wanted[v] * wanted[v];
+      error += (found[v] - wanted[v]) * (found[v] - wanted[v]);
+    }
+    EXPECT_GT(error, 0) << "the same bits: were these two decoders?";
+    EXPECT_LT(std::sqrt(error / square), 0x1p-6) << rows << " rows";  // a dozen roundings to bf16, of 2^-9
+    std::printf("%d rows: logits are off by %.4f of their size\n", static_cast<int>(rows), std::sqrt(error / square));
   }
 }
 

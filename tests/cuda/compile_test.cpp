@@ -122,6 +122,15 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaCompile,
                            return name;
                          });
 
+// With an epilogue, of one row, a few and many.
+TEST(CudaCompile, EpiloguesSpillNothing) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  for (const int64_t rows : {1, 4, 64}) {
+    ASSERT_TRUE(is_fused("shapes/Qwen2.5-7B", "cuda:sm_90a", rows));
+    expect_fused_compiles("shapes/Qwen2.5-7B", hopper(), rows);
+  }
+}
+
 // A compilation takes seconds: other GPUs compile the small model both ways, of a few, a chunk's and many texts' rows,
 // and those that have room for its activations the largest shape. To our source sm_89 is sm_86.
 class CudaCompileOther : public ::testing::TestWithParam<machine::Gpu> {};

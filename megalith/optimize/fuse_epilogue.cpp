@@ -1,0 +1,258 @@
+#include "megalith/optimize/fuse_epilogue.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "megalith/base/error.h"
+#include "megalith/base/log.h"
+#include "megalith/graph/lower.h"
+#include "megalith/graph/schedule.h"
+#include "megalith/loop/infer.h"
+#include "megalith/loop/text.h"
+#include "megalith/loop/transform/transform.h"
+
+namespace megalith::optimize {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Operand;
+using graph::Operator;
+using graph::TensorId;
+
+// ---- where it fits ------------------------------------------------------------------------------------------------------
+
+// The place of the one output, if there is one and nothing else is written.
+std::optional<size_t> only_output(const Operator& op) {
+  std::optional<size_t> output;
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    if (op.operands[i].role == loop::Role::input) continue;
+    if (op.operands[i].role == loop::Role::inout || output) return std::nullopt;
+    output = i;
+  }
+  return output;
+}
+
+struct Match {
+  size_t output;  // of the producer, an operand
+  size_t input;   // of the consumer, that takes it
+};
+
+std::optional<Match> match(const Graph& graph, size_t at, const std::string& target) {
+  const Node &producer = graph.nodes()[at], &consumer = graph.nodes()[at + 1];
+  const auto output = only_output(*producer.op);
+  if (!output || !only_output(*consumer.op) || producer.op->reference || consumer.op->reference) return std::nullopt;
+  const graph::TunedBody* body = graph::first_body(graph, producer, target);
+  if (!body || !body->has_epilogue || producer.op->epilogue) return std::nullopt;
+  const auto gate = graph.gate_node();
+  if (gate && (static_cast<size_t>(*gate) == at || static_cast<size_t>(*gate) == at + 1)) return std::nullopt;
+  const TensorId value = producer.operands[*output];
+  if (graph.tensor(value).kind != graph::TensorKind::activation) return std::nullopt;
+  int64_t uses = 0;
+  for (const Node& node : graph.nodes()) uses += std::ranges::count(node.operands, value);
+  if (uses != 2) return std::nullopt;  // written and read
+  std::optional<Match> found;
+  for (size_t i = 0; i < consumer.operands.size(); ++i) {
+    const bool is_input = consumer.op->operands[i].role == loop::Role::input;
+    if (consumer.operands[i] == value)
+      found = Match{*output, i};
+    else if (is_input && graph.tensor(consumer.operands[i]).kind != graph::TensorKind::constant)
+      return std::nullopt;
+  }
+  return found;
+}
+
+// ---- the derived operator -----------------------------------------------------------------------------------------------
+
+std::vector<std::string> names_of(const std::vector<loop::Expr>& exprs) {
+  std::vector<std::string> names;
+  for (const loop::Expr& expr : exprs) names.push_back(expr.kind == loop::Expr::Kind::name ? expr.name : "");
+  return names;
+}
+
+bool has_name(const loop::Kernel& kernel, const std::string& name) {
+  const std::vector<std::string> inames = kernel.inames();
+  return kernel.find_tensor(name) || kernel.is_parameter(name) || kernel.is_attribute(name) ||
+         std::ranges::find(inames, name) != inames.end();
+}
+
+std::string free_in_both(const loop::Kernel& a, const loop::Kernel& b, const std::string& base) {
+  std::string name = base;
+  for (int number = 2; has_name(a, name) || has_name(b, name); ++number) name = fmt::format("{}_{}", base, number);
+  return name;
+}
+
+// One instruction that makes an element of the element of `input` at the same place, its inames the whole domain.
+bool is_elementwise(const loop::Kernel& kernel, const std::string& input) {
+  if (kernel.instructions.size() != 1 || kernel.instructions[0].condition) return false;
+  const loop::Instruction& only = kernel.instructions[0];
+  const std::vector<std::string> at = names_of(only.target.args);
+  if (at.size() != 2 || at[0] == at[1] || kernel.inames().size() != 2) return false;
+  bool same = true, reduces = false;
+  const std::function<void(const loop::Expr&)> look = [&](const loop::Expr& expr) {
+    if (expr.kind == loop::Expr::Kind::subscript && expr.name == input) same &= names_of(expr.args) == at;
+    reduces |= expr.kind == loop::Expr::Kind::reduce;
+    for (const loop::Expr& arg : expr.args) look(arg);
+  };
+  look(only.value);
+  return same && !reduces && std::ranges::find(at, "") == at.end();
+}
+
+/// The two operators as one, and how the consumer's names are called in it.
+struct Derived {
+  Operator op;
+  std::map<std::string, std::string> renamed;
+
+  const std::string& name(const std::string& of_consumer) const {
+    const auto found = renamed.find(of_consumer);
+    return found == renamed.end() ? of_consumer : found->second;
+  }
+};
+
+class Derivation {
+ public:
+  Derivation(const Graph& graph, size_t at, const Match& match)
+      : producer_(graph.nodes()[at]),
+        consumer_(graph.nodes()[at + 1]),
+        output_(producer_.op->operands[match.output]),
+        input_(consumer_.op->operands[match.input]),
+        first_(graph::node_kernel(graph, producer_)),
+        second_(graph::node_kernel(graph, consumer_)) {}
+
+  // UserError or nothing where the two do not go together.
+  std::optional<Derived> run() {
+    if (!is_elementwise(second_, input_.name)) return std::nullopt;
+    take_names();
+    const std::string value = free_in_both(first_, second_, "product");
+    first_ = loop::rename(first_, output_.name, value);
+    rename(written().name, output_.name);
+    for (auto [kernel, tensor] : {std::pair{&first_, value}, std::pair{&second_, input_.name}}) {
+      kernel->find_tensor(tensor)->dtype = DType::f32;
+      loop::infer_types(*kernel);
+    }
+    const std::vector<std::string> inames = inames_of(value);
+    loop::Kernel fused = loop::fuse(first_, second_, {{input_.name, value}});
+    // Sizes of a node are 1 at least; so what one operator says of them takes nothing from the other's domain.
+    for (const loop::Parameter& parameter : fused.parameters)
+      if (!parameter.dynamic)
+        fused.assumptions += fmt::format("{}{} >= 1", fused.assumptions.empty() ? "" : " and ", parameter.name);
+    for (size_t i = 0; i < inames.size(); ++i)
+      fused = loop::unify_inames(fused, fused.instructions.back().target.args[i].name, inames[i]);
+    return Derived{op_of(fused, value), renamed_};
+  }
+
+ private:
+  const Operand& written() const { return consumer_.op->operands[*only_output(*consumer_.op)]; }
+
+  void rename(const std::string& from, const std::string& to) {
+    if (from == to) return;
+    second_ = loop::rename(second_, from, to);
+    renamed_[from] = to;
+  }
+
+  // Sizes are called as in the producer; inputs and attributes have names of their own.
+  void take_names() {
+    const std::vector<std::string> theirs = names_of(second_.find_tensor(input_.name)->shape),
+                                   ours = names_of(first_.find_tensor(output_.name)->shape);
+    for (const Operand& operand : consumer_.op->operands)
+      if (operand.role == loop::Role::input && operand.name != input_.name && has_name(first_, operand.name))
+        rename(operand.name, free_in_both(first_, second_, operand.name));
+    for (const loop::Attribute& attribute : consumer_.op->attributes)
+      if (has_name(first_, attribute.name)) rename(attribute.name, free_in_both(first_, second_, attribute.name));
+    for (size_t i = 0; i < ours.size(); ++i)
+      if (theirs[i] != ours[i]) rename(theirs[i], ours[i]);
+  }
+
+  std::vector<std::string> inames_of(const std::string& value) const {
+    for (const loop::Instruction& instruction : first_.instructions)
+      if (instruction.target.name == value) return names_of(instruction.target.args);
+    return {};
+  }
+
+  Operator op_of(const loop::Kernel& fused, const std::string& value) const {
+    Operator op;
+    op.name = fmt::format("{}_{}", producer_.op->name, consumer_.op->name);
+    op.doc = fmt::format("{}; then {}", producer_.op->doc, consumer_.op->doc);
+    op.epilogue = graph::Epilogue{value, {}};
+    for (const Operand& operand : producer_.op->operands)
+      if (operand.role == loop::Role::input) op.operands.push_back(operand);
+    for (Operand operand : consumer_.op->operands) {
+      if (operand.role != loop::Role::input || operand.name == input_.name) continue;
+      if (const auto found = renamed_.find(operand.name); found != renamed_.end()) operand.name = found->second;
+      const loop::TensorArgument* tensor = fused.find_tensor(operand.name);
+      for (size_t d = 0; d < operand.shape.size(); ++d) operand.shape[d] = loop::print(tensor->shape[d]);
+      op.epilogue->operands.push_back(operand.name);
+      op.operands.push_back(std::move(operand));
+    }
+    Operand output = output_;
+    output.dtype = written().dtype;
+    op.operands.push_back(std::move(output));
+    op.attributes = fused.attributes;
+    op.extra_sizes = producer_.op->extra_sizes;
+    op.axes = producer_.op->axes;
+    for (const std::string& domain : fused.domains) op.loops += domain + "\n";
+    for (const loop::Instruction& instruction : fused.instructions) op.loops += loop::print(instruction) + "\n";
+    for (const graph::TunedBody& body : producer_.op->bodies)
+      if (body.has_epilogue) op.bodies.push_back(body);
+    return op;
+  }
+
+  const Node &producer_, &consumer_;
+  const Operand &output_, &input_;
+  loop::Kernel first_, second_;
+  std::map<std::string, std::string> renamed_;
+};
+
+// ---- the graph ----------------------------------------------------------------------------------------------------------
+
+Node fused_node(const Graph& graph, size_t at, const Derived& derived, const Operator& op) {
+  const Node &producer = graph.nodes()[at], &consumer = graph.nodes()[at + 1];
+  Node node = producer;
+  node.op = &op;
+  for (const auto& [name, size] : consumer.sizes) node.sizes.emplace(derived.name(name), size);
+  for (const auto& [name, dynamic] : consumer.dynamic) node.dynamic.emplace(derived.name(name), dynamic);
+  for (const auto& [name, value] : consumer.attributes) node.attributes.emplace(derived.name(name), value);
+  std::map<std::string, TensorId> operands;
+  for (size_t i = 0; i < producer.operands.size(); ++i)
+    if (producer.op->operands[i].role == loop::Role::input)
+      operands[producer.op->operands[i].name] = producer.operands[i];
+  for (size_t i = 0; i < consumer.operands.size(); ++i)
+    operands.emplace(derived.name(consumer.op->operands[i].name), consumer.operands[i]);
+  node.operands.clear();
+  for (const Operand& operand : op.operands) node.operands.push_back(operands.at(operand.name));
+  return node;
+}
+
+bool fuse_at(Graph& graph, size_t at, const std::string& target) {
+  const std::optional<Match> found = match(graph, at, target);
+  if (!found) return false;
+  std::optional<Derived> derived;
+  try {
+    derived = Derivation(graph, at, *found).run();
+  } catch (const UserError& error) {  // they do not go together
+    log_debug("[fuse_epilogue] {}: {}", graph.nodes()[at].name, error.what());
+    return false;
+  }
+  if (!derived) return false;
+  auto registry = std::make_shared<graph::Registry>(graph.registry());
+  const std::string name = derived->op.name;
+  const bool is_there = registry->has(name) && definition(registry->get(name)) == definition(derived->op);
+  const Operator& op = is_there ? registry->get(name) : registry->replace(derived->op);
+  Node node = fused_node(graph, at, *derived, op);
+  if (!graph::first_body(graph, node, target)) return false;
+  graph.fuse_neighbours(at, std::move(node), std::move(registry));
+  return true;
+}
+
+}  // namespace
+
+int fuse_epilogue(Graph& graph, const std::string& target) {
+  int times = 0;
+  for (size_t at = 0; at + 1 < graph.nodes().size(); ++at)
+    while (at + 1 < graph.nodes().size() && fuse_at(graph, at, target)) ++times;
+  return times;
+}
+
+}  // namespace megalith::optimize
