@@ -12,6 +12,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
+# What describes graphs knows no body: layouts and limits of kernels are for those to know who choose (optimize/).
+APART = {"graph": ["megalith/kernels/"]}
+
+
 def folders() -> list[str]:
     """Folders in the order in which they may build on each other."""
     text = (ROOT / "CMakeLists.txt").read_text()
@@ -45,6 +49,8 @@ def findings(path: str, text: str, order: list[str]):
         line = text.count("\n", 0, match.start(2)) + 1
         bracket, included = match.groups()
         ours = included.startswith(("megalith/", "tools/", "python/"))
+        if any(included.startswith(apart) for apart in APART.get(own, [])):
+            yield f"{path}:{line}: {own}/ must not include {included}"
         if is_freestanding(path):
             if not (ours and is_freestanding(included)):
                 yield f"{path}:{line}: a freestanding header includes {included}"

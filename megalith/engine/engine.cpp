@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/memory_report.h"
@@ -147,6 +148,12 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
     decoder_options_.weight_dtypes = weight_dtypes(*weights_, config_.dtype);
   }
   decoder_options_ = decoder_options_.resolved(config_);
+  if (const auto& rounded = decoder_options_.rounded_weights; !rounded.empty())
+    log_warn(
+        "{} norms and biases of {} (\"{}\" is {}) are rounded to {} for the GPU, as the rest of the model is; --target "
+        "cpu "
+        "takes them as they are",
+        rounded.size(), folder, rounded.begin()->first, dtype_name(rounded.begin()->second), dtype_name(config_.dtype));
   graph_ = std::make_unique<graph::Graph>(build_decoder(config_, decoder_options_));
   if (!jit::is_cuda_target(options.target)) check_memory(*graph_, decoder_options_, dummy_weights_);
   if (weights_)

@@ -59,6 +59,17 @@ void fill_random(void* data, DType dtype, int64_t begin, int64_t end, float cent
   }
 }
 
+// A norm's weight or a bias that the graph wants in bf16 (DecoderOptions::rounded_weights).
+bool is_rounded(const graph::Tensor& tensor, const WeightTensor& found) {
+  return tensor.shape.size() == 1 && tensor.dtype == DType::bf16 && found.dtype != tensor.dtype &&
+         dtype_is_float(found.dtype);
+}
+
+void copy_elements(void* to, int64_t at, DType dtype, const WeightTensor& found, int64_t begin, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    element_store(to, dtype, at + i, element_load(found.bytes.data(), found.dtype, begin + i));
+}
+
 void refuse_surplus(const Weights& weights, const std::set<std::string>& used) {
   std::vector<std::string> surplus;
   for (const std::string& name : weights.names())
@@ -111,6 +122,11 @@ void MemoryMap::bind_weights(const graph::Graph& graph, const Weights& weights) 
       progress->advance(tensor.bytes());
       continue;
     }
+    if (is_rounded(tensor, found)) {
+      addresses_[tensor.name] = allocate(tensor.bytes(), fmt::format("the weight \"{}\"", tensor.name));
+      copy_elements(addresses_[tensor.name], 0, tensor.dtype, found, 0, tensor.num_elements());
+      continue;
+    }
     MEGALITH_CHECK(found.dtype == tensor.dtype, "the weight \"{}\" is {}, want {}", tensor.name,
                    dtype_name(found.dtype), dtype_name(tensor.dtype));
     addresses_[tensor.name] = const_cast<std::byte*>(found.bytes.data());  // constants are never written: verified
@@ -142,7 +158,7 @@ void MemoryMap::stack(const graph::Tensor& tensor, const Weights& weights) {
     const bool fits = found.shape.size() == tensor.shape.size() && !found.shape.empty() &&
                       (found.shape.size() == 1 || found.shape[1] == tensor.shape[1].size) &&
                       found.shape[0] % tensor.groups == 0;
-    MEGALITH_CHECK(found.dtype == tensor.dtype && fits,
+    MEGALITH_CHECK((found.dtype == tensor.dtype || is_rounded(tensor, found)) && fits,
                    "the weight \"{}\" is {} [{}], want {} with {} columns and a multiple of {} rows", part,
                    dtype_name(found.dtype), fmt::join(found.shape, ", "), dtype_name(tensor.dtype),
                    tensor.shape.size() == 1 ? 1 : tensor.shape[1].size, tensor.groups);
@@ -153,8 +169,11 @@ void MemoryMap::stack(const graph::Tensor& tensor, const Weights& weights) {
   for (int64_t group = 0; group < tensor.groups; ++group)
     for (const std::string& part : tensor.parts) {
       const WeightTensor& found = weights.get(part);
-      const int64_t bytes = found.shape[0] / tensor.groups * row_bytes;
-      std::memcpy(to, found.bytes.data() + group * bytes, static_cast<size_t>(bytes));
+      const int64_t count = found.shape[0] / tensor.groups, bytes = count * row_bytes;
+      if (is_rounded(tensor, found))
+        copy_elements(to, 0, tensor.dtype, found, group * count, count);
+      else
+        std::memcpy(to, found.bytes.data() + group * bytes, static_cast<size_t>(bytes));
       to += bytes;
     }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
@@ -37,6 +38,9 @@ constexpr int64_t kRowsOnCpu = 192, kRowsOnGpu = 4;
 
 // Tokens that all pages together have room for.
 constexpr int64_t kMostCached = std::numeric_limits<int32_t>::max();
+
+// A norm's weight or a bias.
+bool is_vector(const std::string& weight) { return weight.ends_with("norm.weight") || weight.ends_with(".bias"); }
 
 // Fused, a multiplication or the attention of several rows has what it works on in shared memory, and weights stream
 // through what is left of that.
@@ -77,9 +81,13 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   // Activations of many rows lie in whole blocks.
   if (gpu && r.max_rows > stream::kMostRows && r.max_rows <= stream::kMostWideRows)
     r.max_rows = ceil_div(r.max_rows, int64_t{row_blocks::kRows}) * row_blocks::kRows;
-  r.fused = gpu && config.dtype == DType::bf16 && r.weight_dtypes.empty() && !config.o_bias && !config.mlp_bias &&
-            r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.max_requests, r.target) &&
-            (r.max_rows <= stream::kMostRows || config.hidden_size % row_blocks::kColumns == 0);
+  const bool fits = gpu && config.dtype == DType::bf16 && !config.o_bias && !config.mlp_bias &&
+                    r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.max_requests, r.target) &&
+                    (r.max_rows <= stream::kMostRows || config.hidden_size % row_blocks::kColumns == 0);
+  // As transformers does that loads a model in its dtype. Matrices stay what they are.
+  if (fits && std::ranges::all_of(r.weight_dtypes, [](const auto& weight) { return is_vector(weight.first); }))
+    r.rounded_weights.merge(std::exchange(r.weight_dtypes, {}));
+  r.fused = fits && r.weight_dtypes.empty();
   MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
                  "--quantization is for the target cpu so far, not {}: leave it out, or use --target cpu", r.target);
   MEGALITH_CHECK(r.quant_columns >= 0 && r.quant_columns % panel::kQuad == 0,

@@ -31,6 +31,8 @@ struct DecoderOptions {
   bool fused = false;                               // chosen: neighbouring operators in one, for a GPU
   int64_t quant_columns = 0;                        // matrices in int8, so many columns to a scale; 0: as they are
   std::map<std::string, DType> weight_dtypes = {};  // of weights whose dtype is not the configuration's
+  /// Chosen: those of them that are rounded to the configuration's dtype, norms and biases of a fused decoder.
+  std::map<std::string, DType> rounded_weights = {};
 
   /// Fused for more rows than weights are streamed past one by one (kernels/stream_layout.h).
   bool wide() const;

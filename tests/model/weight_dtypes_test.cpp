@@ -25,5 +25,27 @@ TEST_F(WeightDtypes, AreThoseOfWeightsAndBiasesOnly) {
   EXPECT_EQ(weight_dtypes(Weights::open(folder()), DType::bf16), want);
 }
 
+// Norms and biases in f32 do not keep a GPU's decoder from being fused; a matrix does, and a CPU takes all as they are.
+TEST(FusedWeights, OfNormsAndBiasesAreRounded) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen2.5-0.5B");
+  const auto resolved = [&](const std::string& target, std::map<std::string, DType> dtypes) {
+    return DecoderOptions{.max_rows = 4, .target = target, .weight_dtypes = std::move(dtypes)}.resolved(config);
+  };
+  const std::map<std::string, DType> vectors = {{"model.layers.0.input_layernorm.weight", DType::f32},
+                                                {"model.layers.0.self_attn.q_proj.bias", DType::f16},
+                                                {"model.norm.weight", DType::f32}};
+  const DecoderOptions gpu = resolved("cuda:sm_90a", vectors), cpu = resolved("cpu", vectors);
+  EXPECT_TRUE(gpu.fused);
+  EXPECT_EQ(gpu.rounded_weights, vectors);
+  EXPECT_TRUE(gpu.weight_dtypes.empty());
+  EXPECT_EQ(cpu.weight_dtypes, vectors);
+  EXPECT_TRUE(cpu.rounded_weights.empty());
+  EXPECT_EQ(gpu.resolved(config).rounded_weights, vectors) << "again";
+  std::map<std::string, DType> more = vectors;
+  more["model.layers.0.mlp.up_proj.weight"] = DType::f32;
+  EXPECT_FALSE(resolved("cuda:sm_90a", more).fused);
+  EXPECT_EQ(resolved("cuda:sm_90a", more).weight_dtypes, more);
+}
+
 }  // namespace
 }  // namespace megalith
