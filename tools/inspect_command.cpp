@@ -1,6 +1,7 @@
 // megalith inspect: every stage of a model's compilation, to look at.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "megalith/graph/schedule_text.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/compile.h"
+#include "megalith/optimize/optimize.h"
 #include "megalith/optimize/schedule.h"
 #include "megalith/task/dot.h"
 #include "megalith/task/json.h"
@@ -30,7 +32,7 @@ struct InspectOptions {
   ModelOptions model;
   std::string stage, task, event, flags;
   int64_t rows = 1;
-  bool json = false, dot = false;
+  bool json = false, dot = false, why = false;
 
   bool looks_at_one() const { return !task.empty() || !event.empty() || !flags.empty(); }
 };
@@ -71,6 +73,32 @@ std::string plan_json(const graph::Schedule& schedule, const graph::Graph& graph
                      fmt::join(nodes, ",\n "), fmt::join(tensors, ",\n "));
 }
 
+// Which rules were applied, where, and what for; and which were not, and why nobody looked.
+std::string why_table(const graph::Graph& graph) {
+  std::string text;
+  for (const optimize::Rule& rule : optimize::rules()) {
+    const auto times = std::ranges::count(graph.rewrites(), rule.name, &graph::Rewrite::rule);
+    text += fmt::format("{}: {}\n  applied {} time{}\n", rule.name, rule.equality, times, times == 1 ? "" : "s");
+  }
+  if (graph.rewrites().empty()) return text;
+  Table table({"node", "is", "was", "bytes saved"});
+  for (const graph::Rewrite& rewrite : graph.rewrites()) {
+    const auto node = std::ranges::find(graph.nodes(), rewrite.node, &graph::Node::name);
+    table.row({rewrite.node, node == graph.nodes().end() ? "?" : node->op->name, rewrite.before,
+               format_bytes(rewrite.bytes_saved)});
+  }
+  return text + "\n" + table.text();
+}
+
+std::string why_json(const graph::Graph& graph) {
+  std::vector<std::string> items;
+  for (const graph::Rewrite& rewrite : graph.rewrites())
+    items.push_back(fmt::format(R"({{"rule": {}, "node": {}, "before": {}, "bytes_saved": {}}})",
+                                json_quote(rewrite.rule), json_quote(rewrite.node), json_quote(rewrite.before),
+                                rewrite.bytes_saved));
+  return fmt::format("[{}]\n", fmt::join(items, ",\n "));
+}
+
 // What one sees first of a model.
 std::string overview(const ModelGraph& model, const jit::CompiledKernel& kernel) {
   const ModelConfig& config = model.config;
@@ -107,6 +135,7 @@ std::string view_model(const InspectOptions& options) {
   const ModelGraph model = model_graph(options.model);
   if (options.stage == "graph")
     return options.dot ? graph_dot(model.graph) : options.json ? graph_json(model.graph) : graph_table(model.graph);
+  if (options.why) return options.json ? why_json(model.graph) : why_table(model.graph);
   if (options.stage == "plan" || options.stage == "loops" || options.stage == "cost") {
     const graph::Schedule schedule = optimize::make_schedule(model.graph, jit::target_family(options.model.target));
     if (options.stage == "plan")
@@ -162,6 +191,8 @@ int run(InspectOptions options) {
   if (!options.task.empty() && !options.event.empty()) throw UsageError{"--task or --event, not both"};
   if (!options.flags.empty() && (!options.task.empty() || !options.event.empty()))
     throw UsageError{"--flags stands alone: leave --task and --event out"};
+  if (options.why && (one || !options.stage.empty() || options.dot || is_task_graph(model)))
+    throw UsageError{"--why looks at a model, and at nothing else at the same time"};
   if (options.json && options.dot) throw UsageError{"--json or --dot, not both"};
   if (options.dot && (one || (!options.stage.empty() && options.stage != "graph" && options.stage != "tasks")))
     throw UsageError{"--dot draws --stage graph or tasks"};
@@ -181,6 +212,7 @@ Action declare(Arguments& arguments) {
                  "a tensor whose values carry flags (on a GPU): who writes it, who waits for it");
   arguments.integer("--rows", options->rows, "tokens of the batch that --stage cost counts for (1, a decode step)", 1,
                     4096);
+  arguments.flag("--why", options->why, "which rules of fusion were applied, where, and what that saves");
   arguments.flag("--json", options->json, "JSON; of --stage tasks, the file that verify reads");
   arguments.flag("--dot", options->dot, "a drawing for graphviz, of --stage graph or tasks");
   options->model.declare(arguments, kDefaultContext, "one");

@@ -82,6 +82,13 @@ struct NodeOptions {
   std::map<std::string, int64_t> pieces = {};
 };
 
+/// What a rule has done to a graph (optimize/optimize.h), for people.
+struct Rewrite {
+  std::string rule, node;  // the node that is there now
+  std::string before;      // operators that it stands for
+  int64_t bytes_saved;     // that are no longer written and read in an iteration, with dynamic sizes at their largest
+};
+
 class Graph {
  public:
   explicit Graph(std::shared_ptr<const Registry> registry, std::string name = "graph");
@@ -106,6 +113,8 @@ class Graph {
   /// Puts one node in the place of two neighbours, the second of which is the only one to read what the first one writes: an
   /// activation, which goes. `fused.operands` count tensors as they are before. Ids of tensors behind that one change.
   void fuse_neighbours(size_t first, Node fused, std::shared_ptr<const Registry> registry);
+  const std::vector<Rewrite>& rewrites() const { return rewrites_; }
+  void remember(Rewrite rewrite) { rewrites_.push_back(std::move(rewrite)); }
   /// Names a dynamic size and where its value lives.
   void dynamic_size(const std::string& name, TensorId tensor, int64_t index);
 
@@ -146,6 +155,7 @@ class Graph {
   std::map<std::string, DynamicSize> dynamic_sizes_;
   std::optional<int> gate_node_;
   std::optional<TensorId> stop_tensor_;
+  std::vector<Rewrite> rewrites_;
 };
 
 }  // namespace megalith::graph

@@ -242,6 +242,11 @@ bool fuse_at(Graph& graph, size_t at, const std::string& target) {
   const Operator& op = is_there ? registry->get(name) : registry->replace(derived->op);
   Node node = fused_node(graph, at, *derived, op);
   if (!graph::first_body(graph, node, target)) return false;
+  const Node &producer = graph.nodes()[at], &consumer = graph.nodes()[at + 1];
+  graph.remember({.rule = "fuse_epilogue",
+                  .node = node.name,
+                  .before = fmt::format("{}, {}", producer.op->name, consumer.op->name),
+                  .bytes_saved = 2 * graph.tensor(producer.operands[found->output]).bytes()});
   graph.fuse_neighbours(at, std::move(node), std::move(registry));
   return true;
 }

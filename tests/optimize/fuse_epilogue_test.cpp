@@ -154,6 +154,10 @@ TEST(FuseEpilogueLimits, OneOperatorServesAllNodes) {
   ASSERT_EQ(after.nodes().size(), 3u);
   EXPECT_EQ(after.nodes()[0].op, after.nodes()[2].op);
   EXPECT_EQ(lower(after, "cuda").kernels.size(), 1u);
+  ASSERT_EQ(after.rewrites().size(), 3u);
+  EXPECT_EQ(after.rewrites()[1].node, "1.linear");
+  EXPECT_EQ(after.rewrites()[1].before, "rmsnorm_linear, row_bias");
+  EXPECT_EQ(after.rewrites()[1].bytes_saved, 2 * 64 * 2);
 }
 
 }  // namespace
