@@ -19,7 +19,7 @@ flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=und
        -DMEGALITH_VERSION=\"fuzz\" -DMEGALITH_SOURCE_DIR=\".\" -I.)
 
 # What the targets need: all but the decoders, which would need the operators and the runtime.
-mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/model/*.cpp \
+mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/graph/*.cpp megalith/model/*.cpp \
   megalith/task/{bytes,json,json_text}.cpp megalith/task/verify*.cpp \
   megalith/jit/{cache_entry,trust}.cpp megalith/runtime/{memory,topology}.cpp)
 export cxx cache build

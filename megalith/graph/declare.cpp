@@ -1,7 +1,6 @@
 #include "megalith/graph/declare.h"
 
 #include <algorithm>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -130,9 +129,11 @@ void add_axes(Operator& op, const loop::Kernel& kernel, const Declaration& d) {
 
 void check_tests(const Operator& op, const loop::Kernel& kernel) {
   for (const auto& test : op.tests) {
+    std::vector<std::string> given;
+    for (const auto& [name, size] : test) given.push_back(name);
     for (const loop::Parameter& parameter : kernel.parameters)
       MEGALITH_CHECK(test.contains(parameter.name), "[{}] a test has no size {}: it has {}", op.name, parameter.name,
-                     test.empty() ? "none" : fmt::format("{}", fmt::join(std::views::keys(test), ", ")));
+                     test.empty() ? "none" : fmt::format("{}", fmt::join(given, ", ")));
     for (const auto& [name, size] : test) {
       MEGALITH_CHECK(kernel.is_parameter(name), "[{}] a test has a size {}, which the operator does not have", op.name,
                      name);

@@ -225,16 +225,36 @@ Node fused_node(const Graph& graph, size_t at, const Derived& derived, const Ope
   return node;
 }
 
-bool fuse_at(Graph& graph, size_t at, const std::string& target) {
-  const std::optional<Match> found = match(graph, at, target);
-  if (!found) return false;
-  std::optional<Derived> derived;
+// Derivations, by all that they depend on: the layers of a model have the same.
+using Derivations = std::map<std::string, std::optional<Derived>>;
+
+std::string derivation_key(const Graph& graph, size_t at, const Match& match) {
+  std::string key = fmt::format("{}", match.input);
+  for (const Node* node : {&graph.nodes()[at], &graph.nodes()[at + 1]}) {
+    key += fmt::format(" {}", static_cast<const void*>(node->op));
+    for (const TensorId operand : node->operands) key += fmt::format(" {}", dtype_name(graph.tensor(operand).dtype));
+    for (const auto& [size, value] : node->sizes) key += fmt::format(" {}={}", size, value);
+    for (const auto& [size, dynamic] : node->dynamic) key += fmt::format(" {}<={}", size, dynamic);
+    for (const auto& [name, value] : node->attributes) key += fmt::format(" {}={}", name, value);
+  }
+  return key;
+}
+
+const std::optional<Derived>& derive(const Graph& graph, size_t at, const Match& match, Derivations& known) {
+  const auto [entry, is_new] = known.try_emplace(derivation_key(graph, at, match));
+  if (!is_new) return entry->second;
   try {
-    derived = Derivation(graph, at, *found).run();
+    entry->second = Derivation(graph, at, match).run();
   } catch (const UserError& error) {  // they do not go together
     log_debug("[fuse_epilogue] {}: {}", graph.nodes()[at].name, error.what());
-    return false;
   }
+  return entry->second;
+}
+
+bool fuse_at(Graph& graph, size_t at, const std::string& target, Derivations& known) {
+  const std::optional<Match> found = match(graph, at, target);
+  if (!found) return false;
+  const std::optional<Derived>& derived = derive(graph, at, *found, known);
   if (!derived) return false;
   auto registry = std::make_shared<graph::Registry>(graph.registry());
   const std::string name = derived->op.name;
@@ -255,8 +275,9 @@ bool fuse_at(Graph& graph, size_t at, const std::string& target) {
 
 int fuse_epilogue(Graph& graph, const std::string& target) {
   int times = 0;
+  Derivations known;
   for (size_t at = 0; at + 1 < graph.nodes().size(); ++at)
-    while (at + 1 < graph.nodes().size() && fuse_at(graph, at, target)) ++times;
+    while (at + 1 < graph.nodes().size() && fuse_at(graph, at, target, known)) ++times;
   return times;
 }
 
