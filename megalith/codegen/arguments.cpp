@@ -91,9 +91,7 @@ std::string attribute_literal(const std::string& kernel, const loop::Attribute& 
   return text + (text.find_first_of(".e") == std::string::npos ? ".0f" : "f");
 }
 
-bool has_epilogue(const graph::LoweredKernel& lowered) {
-  return is_tuned_for_cuda(lowered) && lowered.op && lowered.op->epilogue;
-}
+bool has_epilogue(const graph::LoweredKernel& lowered) { return lowered.body && lowered.op && lowered.op->epilogue; }
 
 // Where the operands of an epilogue are, in its order.
 std::vector<std::string> epilogue_fields(const graph::LoweredKernel& lowered) {

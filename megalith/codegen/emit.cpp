@@ -292,7 +292,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       if (comes_as_text && texts.emplace(lowered.body, lowered.name + "_body").second)
         bodies += write_body_text(*lowered.body, texts.at(lowered.body));
       if (comes_as_text) limited([&] { bodies += write_views(lowered) + "\n"; });
-      if (lowered.op && lowered.op->epilogue) embedder.add("kernels/cuda/finished.cuh");
+      if (lowered.op && lowered.op->epilogue)
+        embedder.add(fmt::format("kernels/{}/finished.{}", dialect.target, dialect.target == "cuda" ? "cuh" : "h"));
       watches |= lowered.body->watched;
       result.scratch_bytes = std::max(result.scratch_bytes, extras.scratch_bytes);
       if (lowered.body->area_bytes && dialect.worker == Level::block)

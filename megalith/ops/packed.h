@@ -30,7 +30,8 @@ inline graph::TunedBody panel_body(std::string name, std::vector<std::string> we
           .applies = {},
           .in_place = std::move(in_place),
           .area_bytes = activations_area(weights[0]),
-          .packed = graph::PackedWeights{std::move(weights), std::move(axis)}};
+          .packed = graph::PackedWeights{std::move(weights), std::move(axis)},
+          .has_epilogue = true};
 }
 
 }  // namespace megalith::ops

@@ -58,7 +58,7 @@ std::optional<Match> match(const Graph& graph, size_t at, const std::string& tar
     const bool is_input = consumer.op->operands[i].role == loop::Role::input;
     if (consumer.operands[i] == value)
       found = Match{*output, i};
-    else if (is_input && graph.tensor(consumer.operands[i]).kind != graph::TensorKind::constant)
+    else if (is_input && body->streamed && graph.tensor(consumer.operands[i]).kind != graph::TensorKind::constant)
       return std::nullopt;
   }
   return found;

@@ -14,7 +14,8 @@ namespace megalith::optimize {
 namespace {
 
 constexpr Rule kRules[] = {
-    {"fuse_epilogue", "f(g(x), c) = (f . g)(x, c), f element by element, c constant", fuse_epilogue},
+    {"fuse_epilogue", "f(g(x), c) = (f . g)(x, c), f element by element; c constant where weights are streamed",
+     fuse_epilogue},
 };
 
 std::set<std::string> disabled_rules() {

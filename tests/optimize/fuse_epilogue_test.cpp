@@ -86,7 +86,8 @@ TEST_P(FuseEpilogue, MeansWhatTheNodesMeant) {
     consumer(before, producer(before, op, rows), rows);
     const Graph after = optimize(before, "cuda");
     ASSERT_EQ(after.nodes().size(), fits ? 1u : 2u) << print(after);
-    EXPECT_EQ(print(optimize(before, "cpu")), print(before)) << "no body of a CPU takes an epilogue";
+    // Of a CPU's bodies those that multiply take one; nobody wrote one for scaled_linear.
+    EXPECT_EQ(optimize(before, "cpu").nodes().size(), op == "scaled_linear" ? 2u : 1u);
     if (!fits) continue;
     EXPECT_FALSE(after.has("first"));
     EXPECT_EQ(after.nodes()[0].name, "first");

@@ -1,0 +1,34 @@
+// An output that is not written as a body has it, but as an epilogue makes it: a function of the value, its row and its
+// column, that was generated from what the operator was fused with. The body knows nothing of it.
+#pragma once
+
+#include "megalith/kernels/cpu/lanes.h"
+
+namespace megalith::kernels {
+
+/// `Epilogue` has kColumns, of a row of the output, and finish(value, row, column).
+template <class Y, class Epilogue>
+struct Finished {
+  Y to;
+  Epilogue epilogue;
+  i64 at = 0;
+
+  MEGALITH_INLINE Finished operator+(i64 elements) const { return {to, epilogue, at + elements}; }
+};
+
+/// Elements of one row.
+template <class Y, class Epilogue>
+MEGALITH_INLINE inline void put_lanes(const Finished<Y, Epilogue>& to, const Lanes& x, i64 count) {
+  const i64 row = to.at / Epilogue::kColumns, column = to.at - row * Epilogue::kColumns;
+  f32 each[kLanes];
+  x.store(each);
+  if (count == kLanes) {
+    MEGALITH_INDEPENDENT
+    for (int l = 0; l < kLanes; ++l) each[l] = to.epilogue.finish(each[l], row, column + l);
+  } else {
+    for (i64 l = 0; l < count; ++l) each[l] = to.epilogue.finish(each[l], row, column + l);
+  }
+  put_lanes(to.to + to.at, Lanes::load(each), count);
+}
+
+}  // namespace megalith::kernels

@@ -1,0 +1,99 @@
+// Epilogues on a CPU: the same bits as of the two nodes, whatever body multiplies and whatever comes behind it.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "megalith/optimize/optimize.h"
+#include "support/operator_cases.h"
+
+namespace megalith {
+namespace {
+
+using graph::Graph;
+using graph::TensorId;
+
+// More columns than fill whole vectors of 16.
+constexpr int64_t kRows = 5, kColumns = 96, kOutputs = 77;
+
+struct Sum {
+  const char* op;
+  bool quantized = false;
+};
+
+// Tensors of a graph that have this name already are shared.
+TensorId tensor(Graph& g, graph::TensorKind kind, const std::string& name, DType dtype, std::vector<graph::Dim> shape) {
+  if (g.has(name)) return g.find(name);
+  return kind == graph::TensorKind::constant ? g.constant(name, dtype, std::move(shape))
+                                             : g.state(name, dtype, std::move(shape));
+}
+
+TensorId multiply(Graph& g, const Sum& sum, const std::string& node) {
+  constexpr auto constant = graph::TensorKind::constant, state = graph::TensorKind::state;
+  const std::string op = sum.op;
+  std::vector<TensorId> inputs = {tensor(g, state, "x", DType::f32, {kRows, kColumns})};
+  if (op.starts_with("rmsnorm")) inputs.push_back(tensor(g, constant, "norm", DType::bf16, {kColumns}));
+  for (const char* name : {"weight", "up"}) {
+    if (name == std::string("up") && op.find("gate_up") == std::string::npos) continue;
+    inputs.push_back(tensor(g, constant, name, sum.quantized ? DType::i8 : DType::bf16, {kOutputs, kColumns}));
+    if (sum.quantized)
+      inputs.push_back(tensor(g, constant, std::string(name) + ".s", DType::bf16, {kOutputs, kColumns / 32}));
+  }
+  if (op.find("residual") != std::string::npos)
+    inputs.push_back(tensor(g, state, "residual", DType::f32, {kRows, kOutputs}));
+  graph::NodeOptions options;
+  if (sum.quantized) options.sizes["L"] = 32;
+  return g.apply(op, node, inputs, options);
+}
+
+// Behind a sum comes a bias, or another state is added; in f32 and in f16.
+Graph graph_of(const Sum& sum) {
+  Graph g(ops::builtin());
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    const std::string name(dtype_name(dtype));
+    const TensorId result = g.state("result." + name, dtype, {kRows, kOutputs}),
+                   total = g.state("total." + name, dtype, {kRows, kOutputs});
+    const TensorId y = multiply(g, sum, "first." + name);
+    g.add("row_bias", "bias." + name, {y, tensor(g, graph::TensorKind::constant, "bias", DType::bf16, {kOutputs})},
+          {.outputs = {{"y", result}}});
+    const TensorId z = multiply(g, sum, "second." + name);
+    g.add("add", "add." + name, {z, tensor(g, graph::TensorKind::state, "other", DType::f32, {kRows, kOutputs})},
+          {.outputs = {{"y", total}}});
+  }
+  return g;
+}
+
+void fill(const Graph& g, testing::GraphMemory& memory) {
+  std::mt19937_64 random(11);
+  std::uniform_real_distribution<double> value(-1, 1);
+  for (const graph::Tensor& tensor : g.tensors()) {
+    if (tensor.kind == graph::TensorKind::activation) continue;
+    std::vector<double> values(static_cast<size_t>(tensor.num_elements()));
+    for (double& one : values) one = dtype_is_float(tensor.dtype) ? value(random) : std::floor(100 * value(random));
+    memory.set(tensor.name, values);
+  }
+}
+
+class Epilogue : public ::testing::TestWithParam<Sum> {};
+INSTANTIATE_TEST_SUITE_P(Bodies, Epilogue,
+                         ::testing::Values(Sum{"linear"}, Sum{"rmsnorm_linear"}, Sum{"linear_with_residual"},
+                                           Sum{"rmsnorm_gate_up"}, Sum{"linear_int8", true},
+                                           Sum{"rmsnorm_linear_int8", true}, Sum{"linear_with_residual_int8", true},
+                                           Sum{"rmsnorm_gate_up_int8", true}),
+                         [](const auto& one) { return std::string(one.param.op); });
+
+TEST_P(Epilogue, HasTheBitsOfTheTwoNodes) {
+  const Graph before = graph_of(GetParam()), after = optimize::optimize(before, "cpu");
+  ASSERT_EQ(before.nodes().size(), 8u);
+  ASSERT_EQ(after.nodes().size(), 4u);
+  testing::GraphMemory apart(before), together(after);
+  fill(before, apart);
+  fill(after, together);
+  testing::run_compiled(before, apart, 2);
+  const jit::CompiledKernel kernel = testing::run_compiled(after, together, 2);
+  for (size_t n = 0; n < after.nodes().size(); ++n) EXPECT_NE(kernel.schedule.body(n), nullptr);
+  for (const char* name : {"result.f32", "result.f16", "total.f32", "total.f16"})
+    EXPECT_EQ(together.array(name).values, apart.array(name).values) << name;
+}
+
+}  // namespace
+}  // namespace megalith
