@@ -95,5 +95,13 @@ TEST_P(Epilogue, HasTheBitsOfTheTwoNodes) {
     EXPECT_EQ(together.array(name).values, apart.array(name).values) << name;
 }
 
+// A sum with what it is written over is left to two nodes: a derived body does not know which of both comes first.
+TEST(EpilogueInPlace, IsNotFused) {
+  Graph before(ops::builtin());
+  const TensorId other = before.state("other", DType::f32, {kRows, kOutputs});
+  before.add("add", "second", {multiply(before, {"linear"}, "first"), other}, {.outputs = {{"y", other}}});
+  EXPECT_EQ(optimize::optimize(before, "cpu").nodes().size(), 2u);
+}
+
 }  // namespace
 }  // namespace megalith
