@@ -141,7 +141,7 @@ Action declare(Arguments& arguments) {
   arguments.integer("-r,--repetitions", options->repetitions, "runs of each shape, whose median is told (100)", 1,
                     10000);
   arguments.integer("-t,--threads,--workers", options->workers, "workers (0: MEGALITH_THREADS, or every core)", 0,
-                    task::kMostWorkers);
+                    task::kMaxWorkers);
   arguments.choice("--target", options->target, {"cpu", "cuda"}, "cuda: the GPU of this machine (cpu)");
   arguments.choice("-o,--output", options->output, {"md", "json"}, "how results are written (md)");
   return [options] { return run(*options); };

@@ -12,7 +12,7 @@ constexpr std::string_view kQuotes = "\"\"\"";
 }  // namespace
 
 std::optional<std::string> ChatInput::line(std::string text) {
-  MEGALITH_CHECK(held_.size() + text.size() <= kMostTextBytes, "a message has more than {} bytes{}", kMostTextBytes,
+  MEGALITH_CHECK(held_.size() + text.size() <= kMaxTextBytes, "a message has more than {} bytes{}", kMaxTextBytes,
                  quoted_ ? ": the three quotes that end it may be missing" : "");
   if (text.ends_with('\r')) text.pop_back();
   if (!quoted_ && held_.empty() && text.starts_with(kQuotes)) {

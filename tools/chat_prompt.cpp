@@ -14,7 +14,7 @@ namespace megalith::tools {
 namespace {
 
 // Descriptions of a few hundred functions.
-constexpr size_t kMostToolsBytes = 4 << 20;
+constexpr size_t kMaxToolsBytes = 4 << 20;
 
 std::optional<ChatTemplate> template_of(const std::string& folder, const ChatPromptOptions& options) {
   if (options.no_template) return std::nullopt;
@@ -80,7 +80,7 @@ void ChatPrompt::read_options(const ChatPromptOptions& options) {
   }
   if (options.thinking) options_.variables.emplace_back("enable_thinking", *options.thinking);
   if (!options.tools_file.empty()) {
-    options_.tools = TemplateValue::from_json(stream_read(options.tools_file, kMostToolsBytes), options.tools_file);
+    options_.tools = TemplateValue::from_json(stream_read(options.tools_file, kMaxToolsBytes), options.tools_file);
     MEGALITH_CHECK(options_.tools->is(Kind::list), "{} is {}, want a JSON list of tools", options.tools_file,
                    options_.tools->kind_name());
   }

@@ -21,7 +21,7 @@ namespace megalith::tools {
 
 namespace {
 
-constexpr int kMostLines = 1000;
+constexpr int kMaxLines = 1000;
 // A line that is pasted may be a whole file; nobody looks for that with an arrow key.
 constexpr size_t kLongestKeptLine = 1 << 16;
 
@@ -40,7 +40,7 @@ class LineReader::Editor {
     editor_ = el_init("megalith", stdin, stderr, stderr);
     history_ = history_init();
     HistEvent event;
-    history(history_, &event, H_SETSIZE, kMostLines);
+    history(history_, &event, H_SETSIZE, kMaxLines);
     history(history_, &event, H_SETUNIQUE, 1);
     el_set(editor_, EL_CLIENTDATA, this);
     el_set(
@@ -142,8 +142,8 @@ std::optional<std::string> LineReader::next(const std::string& prompt) {
   for (int c = std::cin.get(); c != '\n'; c = std::cin.get()) {
     if (c == std::char_traits<char>::eof()) return line.empty() ? std::nullopt : std::optional(line);
     line += static_cast<char>(c);
-    MEGALITH_CHECK(line.size() <= kMostTextBytes, "a line of stdin has more than {} bytes, more than any message may",
-                   kMostTextBytes);
+    MEGALITH_CHECK(line.size() <= kMaxTextBytes, "a line of stdin has more than {} bytes, more than any message may",
+                   kMaxTextBytes);
   }
   return line;
 }

@@ -80,7 +80,7 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
                  "int8: matrices in eight bits, a scale for each 32 columns of a row; int8:128 for each 128 (none)");
   arguments.integer("-t,--threads,--workers", num_workers,
                     "workers of the kernel (0: MEGALITH_THREADS, or every core; on a GPU every multiprocessor)", 0,
-                    task::kMostWorkers, 0);
+                    task::kMaxWorkers, 0);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
   arguments.choice("--target", target, targets(), "what to make code for; cuda: the GPU of this machine");
 }

@@ -37,10 +37,10 @@ std::string without_last_newline(std::string text) {
 
 std::vector<std::string> all_prompts(const RunOptions& options) {
   std::vector<std::string> prompts = options.prompts;
-  if (!options.file.empty()) prompts.push_back(without_last_newline(read_input(options.file, kMostTextBytes)));
+  if (!options.file.empty()) prompts.push_back(without_last_newline(read_input(options.file, kMaxTextBytes)));
   if (prompts.empty()) {
     if (::isatty(STDIN_FILENO)) throw UsageError{"no prompt: give one with -p or -f, or pipe it in"};
-    prompts.push_back(without_last_newline(read_stdin(kMostTextBytes)));
+    prompts.push_back(without_last_newline(read_stdin(kMaxTextBytes)));
   }
   return prompts;
 }

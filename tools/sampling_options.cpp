@@ -13,7 +13,7 @@ namespace megalith::tools {
 namespace {
 
 // More than any context holds.
-constexpr int64_t kMostNewTokens = 1 << 24;
+constexpr int64_t kMaxNewTokens = 1 << 24;
 constexpr int64_t kDrawSeed = -1;
 
 }  // namespace
@@ -23,7 +23,7 @@ void SamplingOptions::declare(Arguments& arguments) {
   arguments.integer(
       "-n,--max-new-tokens,--predict,--n-predict", max_new_tokens,
       fmt::format("tokens to make at most ({}); -1: until the text ends or the context is full", max_new_tokens), 1,
-      kMostNewTokens, kMostNewTokens);
+      kMaxNewTokens, kMaxNewTokens);
   declare_drawing(arguments);
   arguments.texts("--stop", stops, "TEXT", "stop string: ends the output before it; may be given several times");
   arguments.flag("--ignore-eos", ignore_eos, "go on where the model would stop");

@@ -12,7 +12,7 @@
 namespace megalith::tools {
 
 /// Task graphs of large models have a few hundred MB; what has more is no text that somebody meant.
-constexpr size_t kMostInputBytes = size_t{4} << 30;
+constexpr size_t kMaxInputBytes = size_t{4} << 30;
 
 /// Writes to stdout at once. SystemError if it cannot be written (a full disk); a closed pipe ends the process quietly.
 /// A terminal gets printable text, since what a model writes may be anything; a file or a pipe gets it as it is.
@@ -25,9 +25,9 @@ void note(const std::string& text);
 void note(const Lines& text);
 
 /// All of stdin; SystemError if that is more than `most_bytes`.
-std::string read_stdin(size_t most_bytes = kMostInputBytes);
+std::string read_stdin(size_t most_bytes = kMaxInputBytes);
 /// All of an input that a user names: a file, a pipe, - for stdin.
-std::string read_input(const std::string& path, size_t most_bytes = kMostInputBytes);
+std::string read_input(const std::string& path, size_t most_bytes = kMaxInputBytes);
 
 /// "12.3 ms", "1.50 s", "12.0 us".
 std::string format_ms(double ms);

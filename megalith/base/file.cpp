@@ -117,8 +117,8 @@ Destination destination(const std::string& path) {
   if (!exists && errno != ENOENT) throw system_error(fmt::format("cannot write {}", path));
   if (exists && S_ISDIR(info.st_mode)) throw SystemError(fmt::format("cannot write {}: it is a directory", path));
   Destination to{path};
-  constexpr int kMostLinks = 40;  // as the kernel has it
-  for (int i = 0; i < kMostLinks; ++i) {
+  constexpr int kMaxLinks = 40;  // as the kernel has it
+  for (int i = 0; i < kMaxLinks; ++i) {
     const std::string target = link_target(to.path);
     if (target.empty()) break;
     check_link(to.path, path);

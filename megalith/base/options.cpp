@@ -55,12 +55,12 @@ bool option_is_set(const char* name) {
 
 int64_t option_integer(const char* name) {
   // Mebibytes and milliseconds become bytes and nanoseconds of 64 bits.
-  constexpr int64_t kMost = int64_t{1} << 40;
+  constexpr int64_t kMax = int64_t{1} << 40;
   std::string text = option_value(name);
   int64_t value = 0;
   auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  MEGALITH_CHECK(code == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMost,
-                 "{} is \"{}\", want a whole number of 0 to {}", name, text, kMost);
+  MEGALITH_CHECK(code == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMax,
+                 "{} is \"{}\", want a whole number of 0 to {}", name, text, kMax);
   return value;
 }
 

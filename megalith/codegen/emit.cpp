@@ -180,8 +180,8 @@ constexpr std::string_view kInfoComment = "\n// megalith_kernel_info ";
 
 // On a GPU: scratch that shared memory has room for lies there, in the area that tuned bodies use at other times.
 void take_scratch_into_area(EmittedSource& source) {
-  constexpr int64_t kMost = 32 << 10, kAlignment = 1024;
-  if (source.scratch_bytes <= std::max(kMost, source.area_bytes)) {
+  constexpr int64_t kMax = 32 << 10, kAlignment = 1024;
+  if (source.scratch_bytes <= std::max(kMax, source.area_bytes)) {
     source.area_bytes = std::max(source.area_bytes, source.scratch_bytes);
     source.scratch_bytes = 0;
   }
@@ -215,7 +215,7 @@ std::string small_frames() {
   return fmt::format(
       "#if defined(__clang__)\n#pragma clang diagnostic error \"-Wframe-larger-than\"\n#else\n#pragma GCC diagnostic "
       "error \"-Wframe-larger-than={}\"\n#endif\n\n",
-      kMostFrameBytes);
+      kMaxFrameBytes);
 }
 
 }  // namespace
@@ -232,7 +232,7 @@ std::vector<std::string> cpu_compile_flags() {
           "-fno-trapping-math",
           "-fstack-clash-protection",
           "-Wl,-z,relro,-z,now,-z,noexecstack",
-          fmt::format("-Wframe-larger-than={}", kMostFrameBytes),
+          fmt::format("-Wframe-larger-than={}", kMaxFrameBytes),
           "-Werror=vla",
           "-Werror=alloca"};
 }

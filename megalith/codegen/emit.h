@@ -44,12 +44,12 @@ std::vector<std::string> cuda_compile_flags(const std::string& architecture);
 
 /// The largest frame that a function of a kernel for a CPU may have: workers' stacks are small (runtime/worker_thread.h).
 /// Larger ones, and arrays whose size is only known when it runs, are errors of the compiler.
-inline constexpr int64_t kMostFrameBytes = 128 << 10;
+inline constexpr int64_t kMaxFrameBytes = 128 << 10;
 
 /// The flags that the source is written for, beside -march. Results depend on no tile, worker or batch because each sum
 /// has one order, written out; so the compiler must not fuse or reorder on its own: multiply-adds are fused where the
 /// source says fma() and nowhere else (-ffp-contract=off), and nothing may imply -ffast-math. Without errno and traps,
-/// which nobody reads, square roots and choices vectorise. Frames are as small as kMostFrameBytes says, and one of more
+/// which nobody reads, square roots and choices vectorise. Frames are as small as kMaxFrameBytes says, and one of more
 /// than a page is touched page by page, so that a stack that is too small ends in its guard page and nowhere else.
 std::vector<std::string> cpu_compile_flags();
 

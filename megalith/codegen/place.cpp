@@ -16,8 +16,8 @@ using loop::NestNode;
 namespace {
 
 // Beyond these a temporary goes to scratch: a worker's stack is small, and 16 KB is half of an L1 cache.
-constexpr int64_t kMostStackBytes = 16 << 10;
-constexpr int64_t kMostStackBytesOfKernel = 64 << 10;
+constexpr int64_t kMaxStackBytes = 16 << 10;
+constexpr int64_t kMaxStackBytesOfKernel = 64 << 10;
 constexpr int64_t kScratchAlignment = 64;
 
 struct Access {
@@ -144,7 +144,7 @@ Places plan_places(const Kernel& kernel, const std::map<std::string, int64_t>& s
     }
     if (place.where == Place::Where::stack) {
       const int64_t bytes = place.num_elements * dtype_bytes(place.dtype);
-      if (!use_stack || bytes > kMostStackBytes || stack_bytes + bytes > kMostStackBytesOfKernel) {
+      if (!use_stack || bytes > kMaxStackBytes || stack_bytes + bytes > kMaxStackBytesOfKernel) {
         place.where = Place::Where::scratch;
         place.scratch_offset = result.scratch_bytes;
         result.scratch_bytes += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;

@@ -112,8 +112,8 @@ void check_all(const std::vector<Request>& requests, const ModelConfig& config, 
 int default_num_workers() {
   if (option_is_set("MEGALITH_THREADS")) {
     const int64_t threads = option_integer("MEGALITH_THREADS");
-    MEGALITH_CHECK(threads >= 1 && threads <= task::kMostWorkers, "MEGALITH_THREADS is {}, want 1 to {}", threads,
-                   task::kMostWorkers);
+    MEGALITH_CHECK(threads >= 1 && threads <= task::kMaxWorkers, "MEGALITH_THREADS is {}, want 1 to {}", threads,
+                   task::kMaxWorkers);
     return static_cast<int>(threads);
   }
   return runtime::cpu_topology().num_usable();

@@ -26,7 +26,7 @@ namespace {
 
 // Operands of all copies together: several times a GPU's L2, and what a core's share of a server's L3 is.
 constexpr double kBytesOfCopies = 256 << 20;
-constexpr int kMostCopies = 64;
+constexpr int kMaxCopies = 64;
 // Of a run: threads begin and end in a twentieth of a millisecond. A GPU's run is seen to end when it does
 // (runtime/cuda/launcher.cpp), but its counters are set and the workers' states fetched by copies that are waited for,
 // some tenth of a millisecond together.
@@ -141,7 +141,7 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
     timing.bytes = moved_bytes(lowered.kernels.at(0));
     timing.flops = static_cast<double>(loop::count_ops(lowered.kernels[0].kernel, lowered.kernels[0].binding).flops());
   }
-  timing.copies = std::clamp(static_cast<int>(kBytesOfCopies / std::max(timing.bytes, 1.0)), 1, kMostCopies);
+  timing.copies = std::clamp(static_cast<int>(kBytesOfCopies / std::max(timing.bytes, 1.0)), 1, kMaxCopies);
   for (int copy = 1; copy < timing.copies; ++copy)
     add_operator(graph, op, fmt::format("copy{}", copy), options.dtype, sizes);
 
@@ -156,7 +156,7 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
   Progress progress(fmt::format("timing {}{}", op.name, shape), options.runs);
   // Twice as often until a run is long enough, also when nobody disturbs it.
   const double enough = on_gpu ? kCudaSeconds : kCpuSeconds;
-  constexpr int64_t kMost = 1 << 20;
+  constexpr int64_t kMax = 1 << 20;
   const auto fastest = [&] {
     double best = seconds_of(runner, timing.iterations);
     for (int again = 0; again < 2 && best >= enough; ++again)
@@ -164,7 +164,7 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
     return best;
   };
   const auto cancelled = [&] { return options.cancelled && options.cancelled(); };
-  while (!cancelled() && fastest() < enough && timing.iterations < kMost) timing.iterations *= 2;
+  while (!cancelled() && fastest() < enough && timing.iterations < kMax) timing.iterations *= 2;
   const auto times = static_cast<double>(timing.iterations) * timing.copies;
   for (int run = 0; run < options.runs && !cancelled(); ++run) {
     timing.seconds.push_back(seconds_of(runner, timing.iterations) / times);

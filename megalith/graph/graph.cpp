@@ -37,13 +37,12 @@ Graph::Graph(std::shared_ptr<const Registry> registry, std::string name)
 
 TensorId Graph::new_tensor(const std::string& name, DType dtype, std::vector<Dim> shape, TensorKind kind) {
   MEGALITH_CHECK(!by_name_.contains(name), "two tensors are named \"{}\"", name);
-  constexpr int64_t kMostElements = int64_t{1} << 48;  // so that sums of bytes keep to 64 bits
+  constexpr int64_t kMaxElements = int64_t{1} << 48;  // so that sums of bytes keep to 64 bits
   int64_t elements = 1;
   for (const Dim& dim : shape) {
     MEGALITH_CHECK(dim.size > 0 && dim.size < (int64_t{1} << 40), "tensor \"{}\" has a dimension of size {}", name,
                    dim.size);
-    MEGALITH_CHECK(dim.size <= kMostElements / elements, "tensor \"{}\" has more than {} elements", name,
-                   kMostElements);
+    MEGALITH_CHECK(dim.size <= kMaxElements / elements, "tensor \"{}\" has more than {} elements", name, kMaxElements);
     elements *= dim.size;
   }
   for (const Dim& dim : shape)

@@ -35,10 +35,10 @@ constexpr size_t kKeyLength = 32;
 // Failed compilations are kept for their reader; nobody reads old ones.
 constexpr size_t kFailedKept = 8;
 // A plan may be small, and to look at an entry takes time, whatever its size.
-constexpr size_t kMostEntries = 10000;
-constexpr size_t kMostNoteBytes = 1 << 16;
+constexpr size_t kMaxEntries = 10000;
+constexpr size_t kMaxNoteBytes = 1 << 16;
 // What another process undoes at once is tried again, but not for ever: it may be the file system that refuses.
-constexpr int kMostAttempts = 100;
+constexpr int kMaxAttempts = 100;
 // Where nobody can say whether a temporary is in use: what is so old is not.
 constexpr std::time_t kOldSeconds = 24 * 3600;
 
@@ -193,7 +193,7 @@ std::string KernelCache::distrust() const {
 CacheLock KernelCache::lock(const std::string& key, const LockLimits& limits) const {
   if (!distrust().empty()) return {};
   const std::string file = path("locks", key);
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     try {
       directory_create(path("locks"), 0700);
     } catch (const SystemError&) { return {}; }
@@ -239,7 +239,7 @@ std::string KernelCache::workspace(const std::string& key) const {
     const std::string directory = aside(key);
     const bool is_made = ::mkdir(directory.c_str(), 0700) == 0;
     // clear() of another process may take the folder in which this one is just being made.
-    if (!is_made && (errno != ENOENT || attempt == kMostAttempts))
+    if (!is_made && (errno != ENOENT || attempt == kMaxAttempts))
       throw system_error(fmt::format("cannot create the directory {}", directory));
     if (!is_made) continue;
     bool is_unknown = false;
@@ -248,7 +248,7 @@ std::string KernelCache::workspace(const std::string& key) const {
     // Not to be locked, or no longer there: somebody clears up, who has seen it before it was locked.
     if ((lock >= 0 && file_exists(directory)) || is_unknown) return directory;
     Workspaces::get().remove(directory);
-    if (attempt == kMostAttempts) throw SystemError(fmt::format("{} is deleted as soon as it is made", directory));
+    if (attempt == kMaxAttempts) throw SystemError(fmt::format("{} is deleted as soon as it is made", directory));
   }
 }
 
@@ -258,7 +258,7 @@ std::string KernelCache::store(const std::string& key, const std::string& name, 
   // A directory is not renamed over a full one, so an old entry steps aside first. Whoever looks in between sees a
   // miss.
   for (int attempt = 0; ::rename(workspace.c_str(), entry.c_str()) != 0; ++attempt) {
-    if ((errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) || attempt == kMostAttempts)
+    if ((errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) || attempt == kMaxAttempts)
       throw system_error(fmt::format("cannot rename {} to {}", workspace, entry));
     remove(key);
   }
@@ -295,7 +295,7 @@ std::string KernelCache::note(const std::string& key) const {
       !distrust().empty())
     return "";
   try {
-    return file_read(file, kMostNoteBytes);
+    return file_read(file, kMaxNoteBytes);
   } catch (const SystemError&) { return ""; }
 }
 
@@ -380,7 +380,7 @@ void KernelCache::trim(const std::string& spare_key) const {
   const std::vector<CacheEntry> entries = list();
   int64_t total = 0;
   for (const CacheEntry& entry : entries) total += entry.bytes;
-  for (size_t i = entries.size(); i-- > 0 && (total > limit_bytes_ || i >= kMostEntries);) {
+  for (size_t i = entries.size(); i-- > 0 && (total > limit_bytes_ || i >= kMaxEntries);) {
     if (entries[i].key == spare_key) continue;
     log_debug("cache: {} ({}) is evicted", entries[i].name, entries[i].key);
     remove(entries[i].key);

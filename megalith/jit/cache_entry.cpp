@@ -21,7 +21,7 @@ namespace megalith::jit {
 namespace {
 
 constexpr const char* kInfo = "info.json";
-constexpr size_t kMostInfoBytes = 1 << 20, kMostFiles = 64;
+constexpr size_t kMaxInfoBytes = 1 << 20, kMaxFiles = 64;
 
 struct Descriptor {
   int fd;
@@ -101,13 +101,13 @@ EntryInfo entry_info_from_json(std::string_view text) {
   try {
     const auto json = nlohmann::json::parse(text);
     const auto& files = json.at("files");
-    MEGALITH_CHECK(files.is_object() && !files.empty() && files.size() <= kMostFiles, "it lists {} files, want 1 to {}",
-                   files.is_object() ? files.size() : 0, kMostFiles);
+    MEGALITH_CHECK(files.is_object() && !files.empty() && files.size() <= kMaxFiles, "it lists {} files, want 1 to {}",
+                   files.is_object() ? files.size() : 0, kMaxFiles);
     for (const auto& [name, file] : files.items()) {
       MEGALITH_CHECK(is_file_name(name), "it lists a file that no entry has: {}", nlohmann::json(name).dump());
       MEGALITH_CHECK(file.at("bytes").is_number_integer(), "the size of {} is no whole number", name);
       const auto bytes = file.at("bytes").get<int64_t>();
-      MEGALITH_CHECK(bytes >= 0 && bytes <= kMostEntryBytes, "{} is said to have {} bytes", name, bytes);
+      MEGALITH_CHECK(bytes >= 0 && bytes <= kMaxEntryBytes, "{} is said to have {} bytes", name, bytes);
       info.files[name] = {bytes, file.at("hash").get<std::string>()};
     }
     info.key = json.at("key").get<std::string>();
@@ -139,8 +139,8 @@ EntryInfo entry_seal(const std::string& directory, const std::string& key, const
   const Descriptor folder = open_directory(directory);
   if (folder.fd < 0) throw system_error(fmt::format("cannot open {}", directory));
   const std::vector<std::string> names = names_in(directory);
-  if (names.size() > kMostFiles) throw SystemError(fmt::format("{} has {} files", directory, names.size()));
-  int64_t left = kMostEntryBytes;
+  if (names.size() > kMaxFiles) throw SystemError(fmt::format("{} has {} files", directory, names.size()));
+  int64_t left = kMaxEntryBytes;
   for (const std::string& file : names) {
     if (!is_file_name(file)) throw SystemError(fmt::format("{} has a file that no entry has: {}", directory, file));
     struct stat status;
@@ -164,7 +164,7 @@ std::string entry_damage(const std::string& directory, const std::string& key) {
     if (std::string reason = distrust(directory, status); !reason.empty()) return reason;
     const EntryInfo info = [&] {
       try {
-        return entry_info_from_json(read_in(folder.fd, kInfo, kMostInfoBytes));
+        return entry_info_from_json(read_in(folder.fd, kInfo, kMaxInfoBytes));
       } catch (const UserError& error) {
         throw UserError(fmt::format("{} is not what was written: {}", kInfo, error.what()));
       }
@@ -174,7 +174,7 @@ std::string entry_damage(const std::string& directory, const std::string& key) {
       if (name != kInfo && !info.files.contains(name))
         return fmt::format("{} has no file {}", kInfo,
                            nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
-    int64_t left = kMostEntryBytes;
+    int64_t left = kMaxEntryBytes;
     for (const auto& [name, want] : info.files) {
       const std::string content = read_in(folder.fd, name, left);
       left -= static_cast<int64_t>(content.size());
@@ -191,7 +191,7 @@ std::string entry_damage(const std::string& directory, const std::string& key) {
 std::string entry_name(const std::string& directory) {
   try {
     const Descriptor folder = open_directory(directory);
-    return entry_info_from_json(read_in(folder.fd, kInfo, kMostInfoBytes)).name;
+    return entry_info_from_json(read_in(folder.fd, kInfo, kMaxInfoBytes)).name;
   } catch (const std::exception&) { return "?"; }
 }
 

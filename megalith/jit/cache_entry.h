@@ -22,7 +22,7 @@ struct EntryInfo {
 };
 
 /// No entry is larger; who writes one keeps to it, and who reads one looks first.
-constexpr int64_t kMostEntryBytes = int64_t{1} << 30;
+constexpr int64_t kMaxEntryBytes = int64_t{1} << 30;
 
 std::string to_json(const EntryInfo& info);
 /// UserError for what is no such text: another key, no files, too many, or names that lead out of the directory.

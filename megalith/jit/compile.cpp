@@ -42,17 +42,17 @@ std::optional<int> gate_task(const graph::Graph& graph, const task::Partitioned&
 
 // To order tasks takes, of each, how far it knows every worker to be: a gigabyte here, and some seconds. Qwen3-8B on a
 // GPU of 132 workers has 3 million.
-constexpr int64_t kMostClocks = int64_t{1} << 28;
+constexpr int64_t kMaxClocks = int64_t{1} << 28;
 
 task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered,
                            const CompileOptions& options) {
   task::Partitioned partitioned =
       task::partition(graph, lowered, options.num_workers, machine::worker_rates(options.target));
   const auto num_tasks = static_cast<int64_t>(partitioned.tasks.size());
-  MEGALITH_CHECK(num_tasks * options.num_workers <= kMostClocks,
+  MEGALITH_CHECK(num_tasks * options.num_workers <= kMaxClocks,
                  "\"{}\" comes to {} tasks for {} workers, and a plan is made and proved for up to {} of their "
                  "products: use at most {} workers (-t), or a model with fewer layers",
-                 graph.name(), num_tasks, options.num_workers, kMostClocks, kMostClocks / num_tasks);
+                 graph.name(), num_tasks, options.num_workers, kMaxClocks, kMaxClocks / num_tasks);
   const std::optional<int> gate = gate_task(graph, partitioned);
   return task::plan(std::move(partitioned.tasks), std::move(partitioned.buffers),
                     {.name = graph.name(),
@@ -71,13 +71,13 @@ void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const 
 
 // What a source or a library says of itself, which may have been edited.
 void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
-  constexpr int64_t kMost = int64_t{1} << 40;
+  constexpr int64_t kMax = int64_t{1} << 40;
   try {
     const auto info = nlohmann::json::parse(kernel_info);
     auto number = [&](const char* name) {
       const auto& value = info.at(name);
-      MEGALITH_CHECK(value.is_number_integer() && value >= 0 && value <= kMost,
-                     "its megalith_kernel_info has {} = {}, want 0 to {}", name, value.dump(), kMost);
+      MEGALITH_CHECK(value.is_number_integer() && value >= 0 && value <= kMax,
+                     "its megalith_kernel_info has {} = {}, want 0 to {}", name, value.dump(), kMax);
       return value.get<int64_t>();
     };
     kernel.scratch_bytes = number("scratch_bytes");

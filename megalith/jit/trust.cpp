@@ -55,7 +55,7 @@ std::string distrust(const std::string& path, const struct stat& info) {
 }
 
 std::string distrust_of_folder(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as the kernel has it
+  constexpr int kMaxLinks = 40;  // as the kernel has it
   std::deque<std::string> left = parts_of(path);
   std::string at = "/";
   struct stat info;
@@ -64,7 +64,7 @@ std::string distrust_of_folder(const std::string& path) {
       if (std::string reason = owner_reason(at, info); !reason.empty()) return reason;
       std::error_code code;
       const std::string target = std::filesystem::read_symlink(at, code).string();
-      if (code || ++links > kMostLinks) return "";  // leads nowhere
+      if (code || ++links > kMaxLinks) return "";  // leads nowhere
       at = target.starts_with('/') ? "/" : std::filesystem::path(at).parent_path().string();
       const std::deque<std::string> parts = parts_of(target);
       left.insert(left.begin(), parts.begin(), parts.end());

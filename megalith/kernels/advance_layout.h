@@ -4,11 +4,11 @@
 
 namespace megalith::advance {
 
-constexpr int kMostRequests = 128, kMostRows = 512, kMostStopTokens = 64;
+constexpr int kMaxRequests = 128, kMaxRows = 512, kMaxStopTokens = 64;
 
 /// Requests of 8 fields and a token, samples, rows, stop tokens, and two records a sample for the host.
 constexpr long long area_bytes() {
-  return 4 * (9 * kMostRequests + 5 * kMostRequests + 3 * kMostRows + kMostStopTokens) + 32 * 2 * kMostRequests;
+  return 4 * (9 * kMaxRequests + 5 * kMaxRequests + 3 * kMaxRows + kMaxStopTokens) + 32 * 2 * kMaxRequests;
 }
 
 }  // namespace megalith::advance

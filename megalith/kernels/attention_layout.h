@@ -13,7 +13,7 @@ constexpr int kTilePositions = 8;
 /// Of a head, what the four lanes of a position have of it at a time: 16 bytes each.
 constexpr int kRunValues = 32;
 /// Query heads that share a key: the rows of the operand are theirs twice, once rounded and once what rounding left.
-[[maybe_unused]] constexpr long long kMostHeads = 8;
+[[maybe_unused]] constexpr long long kMaxHeads = 8;
 
 constexpr int runs(long long d) { return static_cast<int>(d) / kRunValues; }
 /// A query, of which each two values are followed by what rounding left of them, and as much more as puts the next one
@@ -33,7 +33,7 @@ constexpr long long part_bytes(long long heads, long long d) {
   return ((staged > joined ? staged : joined) + 127) / 128 * 128;
 }
 /// Where all positions are in the cache, rows of a text that look at them together, if there is room for their heads.
-constexpr int rows_together(long long heads) { return 2 * heads <= kMostHeads ? 2 : 1; }
+constexpr int rows_together(long long heads) { return 2 * heads <= kMaxHeads ? 2 : 1; }
 /// What a task of whole rows works in.
 [[maybe_unused]] constexpr long long whole_bytes(long long heads, long long d, bool all_cached) {
   return kParts * part_bytes(all_cached ? rows_together(heads) * heads : heads, d);

@@ -9,7 +9,7 @@ constexpr int kPositions = 256;
 /// Queries of a block. Keys come from the second-level cache once for all of them.
 constexpr int kQueries = 16;
 /// Keys behind the last one, at most, that there are pointers to.
-constexpr int kMostTile = 16;
+constexpr int kMaxTile = 16;
 
 constexpr long long lines(long long bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -17,7 +17,7 @@ constexpr long long lines(long long bytes) { return (bytes + 63) / 64 * 64; }
 /// keys and values, both gathered where a chunk is worked on in one go, and a block of queries with sums and scores.
 constexpr long long partial_bytes(long long width, long long chunk, long long element_bytes) {
   const long long gathered = chunk <= kPositions ? chunk : 0, lanes = (width + 15) / 16 * 16;
-  return lines((2 * kPositions + kMostTile) * 8) + 2 * lines((gathered * width + 1) * element_bytes) +
+  return lines((2 * kPositions + kMaxTile) * 8) + 2 * lines((gathered * width + 1) * element_bytes) +
          lines(8 + kQueries * (8 + 4 + 4)) + lines(kQueries * 2 * lanes * 4) + kQueries * kPositions * 4 + 64;
 }
 

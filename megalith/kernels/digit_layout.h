@@ -12,12 +12,12 @@ constexpr int kPlanes = 4;
 /// Columns in a word of digits.
 constexpr int kQuad = 4;
 /// Most columns of a block: 256 * 128 * 2^15 is the largest sum that an i32 holds.
-constexpr long long kMostColumns = 256;
+constexpr long long kMaxColumns = 256;
 /// Of what the columns of a block have in common.
 constexpr long long kBlockBytes = 20;
 
 constexpr long long row_words(long long columns) { return kPlanes * ((columns + kQuad - 1) / kQuad); }
-constexpr long long blocks_of_group(long long group) { return (group + kMostColumns - 1) / kMostColumns; }
+constexpr long long blocks_of_group(long long group) { return (group + kMaxColumns - 1) / kMaxColumns; }
 constexpr long long row_blocks(long long columns, long long group) {
   return (columns + group - 1) / group * blocks_of_group(group);
 }

@@ -1,4 +1,4 @@
-// How weights lie in a worker's stream with more than kMostRows rows of activations. Activations are the first operand of
+// How weights lie in a worker's stream with more than kMaxRows rows of activations. Activations are the first operand of
 // a multiplication, 64 rows of it; weights are the second, read by the tensor cores where they lie in the ring (wgmma,
 // kernels/cuda/wide.cuh). A chunk has all rows that are multiplied at a time, 32, 48 or 64, of one matrix or as many of each of two; its columns
 // are taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Of two steps' 32
@@ -13,7 +13,7 @@ namespace megalith::stream {
 
 /// Of the four warpgroups each has 64 of at most `rows` rows of activations and a part of a chunk's columns.
 constexpr int kWideRows = 64;
-constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMostParts / 2 : kMostParts; }
+constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMaxParts / 2 : kMaxParts; }
 /// Columns of a chunk of `chunk_rows` rows: whole blocks of activations (kernels/row_blocks.h).
 constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
 /// From eight rows of weights to the next.
@@ -40,7 +40,7 @@ constexpr int wide_group(long long rows, int matrices) {
 /// one of them, who then share the chunks of one group.
 constexpr int wide_abreast(long long rows, long long group, long long activation_rows) {
   const int parts = wide_parts(activation_rows);
-  return wide_busiest(rows, group) >= (parts == kMostParts ? kMostParts - 1 : parts) ? parts : 1;
+  return wide_busiest(rows, group) >= (parts == kMaxParts ? kMaxParts - 1 : parts) ? parts : 1;
 }
 /// Of `groups` groups those of the next turn, of at most `most`: all turns are alike to within one.
 constexpr int wide_turn(int groups, int most) {

@@ -14,7 +14,7 @@ namespace megalith::page_pairs {
 [[maybe_unused]] constexpr unsigned kPieceBytes = 4096, kPairBytes = 2 * kPieceBytes, kPairsOfMemoryPage = 256;
 /// Words of the table: bits of the cache's memory pages, then the mask, of the number of a pair within one of those.
 [[maybe_unused]] constexpr unsigned kTableWords = 16, kMaskWord = kTableWords - 1;
-[[maybe_unused]] constexpr unsigned kMostMemoryPages = 32 * kMaskWord;
+[[maybe_unused]] constexpr unsigned kMaxMemoryPages = 32 * kMaskWord;
 
 /// Whether a cache of `pages` pages may lie so: a page whole pieces and a fraction of a memory page, and rows of a head
 /// in one piece.
@@ -22,7 +22,7 @@ constexpr bool fits(long long pages, long long page_bytes, long long row_bytes) 
   const auto divides = [](long long a, long long b) { return a > 0 && b % a == 0; };
   return pages % 2 == 0 && divides(kPieceBytes, page_bytes) &&
          divides(2 * page_bytes, static_cast<long long>(kPairsOfMemoryPage) * kPairBytes) &&
-         divides(row_bytes, kPieceBytes) && pages * page_bytes <= static_cast<long long>(kMostMemoryPages) << 21;
+         divides(row_bytes, kPieceBytes) && pages * page_bytes <= static_cast<long long>(kMaxMemoryPages) << 21;
 }
 
 /// The pair of pieces in which byte `byte` of page `page` is.

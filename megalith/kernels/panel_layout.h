@@ -21,7 +21,7 @@ namespace megalith::panel {
 constexpr int kRows = 16;
 
 /// Panels that are read side by side at most, whatever the machine.
-inline constexpr int kMostPanels = 8;
+inline constexpr int kMaxPanels = 8;
 
 /// Columns that stand together for each row: 2 of bf16, 4 of int8, 1 of all others.
 constexpr int kPair = 2, kQuad = 4, kSingle = 1;

@@ -21,13 +21,13 @@ constexpr int kRows = 16, kColumns = 32;
 constexpr int few_columns(long long rows) { return stream::slices(rows) * stream::kRunColumns; }
 
 constexpr bool fits(long long rows, long long columns) {
-  return rows <= stream::kMostRows ? columns % few_columns(rows) == 0 : rows % kRows == 0 && columns % kColumns == 0;
+  return rows <= stream::kMaxRows ? columns % few_columns(rows) == 0 : rows % kRows == 0 && columns % kColumns == 0;
 }
 
 /// Where element [row, column] of a tensor of `rows` rows stands. Unsigned and short: on a GPU that is a dozen
 /// instructions, and a hundred if it is neither.
 constexpr unsigned index(unsigned row, unsigned column, unsigned rows) {
-  if (rows <= stream::kMostRows) {
+  if (rows <= stream::kMaxRows) {
     const unsigned width = few_columns(rows);
     return (column / width * rows + row) * width + column % width;
   }

@@ -3,13 +3,13 @@
 
 namespace megalith::sampling {
 
-constexpr int kBins = 2048, kMostListed = 512;
+constexpr int kBins = 2048, kMaxListed = 512;
 /// A bin holds at most as many tokens in a row as there are bins, and the sum of all weights, of 2^44 at most each, has
 /// room in 64 bits.
-[[maybe_unused]] constexpr long long kMostTokens = (1LL << 20) - 1;
-static_assert(kMostTokens <= 1LL * kBins * kBins);
+[[maybe_unused]] constexpr long long kMaxTokens = (1LL << 20) - 1;
+static_assert(kMaxTokens <= 1LL * kBins * kBins);
 
 /// A sum for each bin; sum, logit and token of whatever is listed; a few words. A ring of 12 slots leaves it 27 KB.
-constexpr long long area_bytes() { return 8 * kBins + 16 * kMostListed + 1024; }
+constexpr long long area_bytes() { return 8 * kBins + 16 * kMaxListed + 1024; }
 
 }  // namespace megalith::sampling

@@ -14,32 +14,32 @@ constexpr int kStaticBytes = 1024, kVariablesBytes = 6144;
 [[maybe_unused]] constexpr int kSystemBytes = 1024;
 constexpr long long kReservedBytes = 8192;
 static_assert(kStaticBytes + 1023 + kVariablesBytes < kReservedBytes);
-/// Copies of a stream that are under way at a time. When one is begun all but the last kMostCopies - 1 are in, however
+/// Copies of a stream that are under way at a time. When one is begun all but the last kMaxCopies - 1 are in, however
 /// they overtake each other.
-constexpr int kMostCopies = 4;
+constexpr int kMaxCopies = 4;
 /// Parts of a block that take chunks in turn, with many rows of activations.
-constexpr int kMostParts = 4;
+constexpr int kMaxParts = 4;
 /// Slots of the ring in `shared_bytes` of shared memory, beside `scratch_bytes`, with at most `rows` rows of
 /// activations: as many as there is room for, 0 if that is too few. What is in the ring when a worker begins to wait is
 /// what memory does meanwhile.
 ///
 /// A barrier tells a phase from the one before and the one behind it, no more. So who asks for chunk n must know that
 /// chunk n - slots is in. With few rows every warp takes all chunks in order. With many a part has had chunk
-/// n - kMostParts, and when that was begun all up to n - kMostParts - kMostCopies were in: with as many slots that is
-/// enough. With fewer it is chunk n - kMostParts itself, or one before it, that has to be the slot's.
+/// n - kMaxParts, and when that was begun all up to n - kMaxParts - kMaxCopies were in: with as many slots that is
+/// enough. With fewer it is chunk n - kMaxParts itself, or one before it, that has to be the slot's.
 constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long long rows) {
   const long long room = (shared_bytes - kReservedBytes - scratch_bytes) / kChunkBytes;
   const int slots = room >= 12 ? 12 : room >= 2 ? static_cast<int>(room) : 0;
-  return rows > kMostRows && slots < kMostParts + kMostCopies ? slots / kMostParts * kMostParts : slots;
+  return rows > kMaxRows && slots < kMaxParts + kMaxCopies ? slots / kMaxParts * kMaxParts : slots;
 }
 
 /// Chunks that come into the L2 while the ring is full, with at most `rows` rows of activations. With many rows what is
 /// handed from stage to stage comes through the L2 as well, and later beside them: Qwen3-8B with 64 rows takes 6.98 ms
 /// a step with 16 chunks ahead, 6.68 with none.
-[[maybe_unused]] constexpr int chunks_ahead(long long rows) { return rows > kMostRows ? 0 : 16; }
+[[maybe_unused]] constexpr int chunks_ahead(long long rows) { return rows > kMaxRows ? 0 : 16; }
 
 /// Whether warpgroups may have groups of their own, in a ring of so many slots: who asks for chunk n has had one of the
-/// kMostParts before it then, and as said above knows of all that came kMostCopies before that one.
-constexpr bool goes_abreast(long long slots) { return slots >= kMostParts + kMostCopies; }
+/// kMaxParts before it then, and as said above knows of all that came kMaxCopies before that one.
+constexpr bool goes_abreast(long long slots) { return slots >= kMaxParts + kMaxCopies; }
 
 }  // namespace megalith::stream

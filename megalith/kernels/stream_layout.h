@@ -22,8 +22,8 @@
 namespace megalith::stream {
 
 /// Slices for at most `rows` rows of activations, and for how many rows at most so many slices are.
-constexpr int slices(long long rows) { return 2 * rows <= kMostRows ? 2 : 1; }
-constexpr int most_rows(int slices) { return static_cast<int>(kMostRows) / slices; }
+constexpr int slices(long long rows) { return 2 * rows <= kMaxRows ? 2 : 1; }
+constexpr int most_rows(int slices) { return static_cast<int>(kMaxRows) / slices; }
 constexpr int group_rows(int slices) { return 16 / slices; }
 constexpr int chunk_columns(int slices) { return kConsumerWarps * kRunColumns * slices; }
 /// Columns past K are zeros.
@@ -39,23 +39,23 @@ constexpr int kSumsBytes = kConsumerWarps * kSumsPerWarp * 4;
 /// or a part of the columns while the next part is under way.
 enum class Activations { staged, held, parts };
 /// Of so many chunks of a group at most, or at a time.
-constexpr long long kMostHeldChunks = 8, kPartChunks = 2;
+constexpr long long kMaxHeldChunks = 8, kPartChunks = 2;
 /// `splits`: columns may be taken in parts.
 constexpr Activations activations(long long rows, long long columns, bool splits) {
-  if (rows <= kMostRowsOfWords) return Activations::staged;
-  if (chunks_per_group(columns, slices(rows)) <= kMostHeldChunks) return Activations::held;
+  if (rows <= kMaxRowsOfWords) return Activations::staged;
+  if (chunks_per_group(columns, slices(rows)) <= kMaxHeldChunks) return Activations::held;
   return splits ? Activations::parts : Activations::staged;
 }
 
 /// What is in shared memory at a time, where a multiplication may take its columns in parts.
-constexpr long long kMostStagedBytes = 65536;
+constexpr long long kMaxStagedBytes = 65536;
 /// Chunks of a group whose activations are there at a time: all, or as many as fit.
 constexpr long long chunks_per_part(long long rows, long long columns, bool splits) {
   const int s = slices(rows);
   const long long all = chunks_per_group(columns, s);
   const Activations form = activations(rows, columns, splits);
   if (form == Activations::held || !splits) return all;
-  const long long most = form == Activations::parts ? kPartChunks : kMostStagedBytes / (rows * chunk_columns(s) * 2);
+  const long long most = form == Activations::parts ? kPartChunks : kMaxStagedBytes / (rows * chunk_columns(s) * 2);
   return all > most ? most : all;
 }
 /// Groups that are taken through all parts before the next ones are begun: those whose sums there is room for.

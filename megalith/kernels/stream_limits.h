@@ -12,9 +12,9 @@ constexpr int kConsumerWarps = 16;
 constexpr int kRunColumns = 32;
 
 /// Most rows of activations that the streaming bodies for few of them take, and those for many.
-[[maybe_unused]] constexpr long long kMostRows = 8;
-[[maybe_unused]] constexpr long long kMostWideRows = 128;
+[[maybe_unused]] constexpr long long kMaxRows = 8;
+[[maybe_unused]] constexpr long long kMaxWideRows = 128;
 /// Activations of more rows travel plain (optimize/schedule.cpp).
-constexpr long long kMostRowsOfWords = 2;
+constexpr long long kMaxRowsOfWords = 2;
 
 }  // namespace megalith::stream

@@ -131,7 +131,7 @@ isl::ctx isl_context() {
 
 void check_domain_texts(const Kernel& kernel, const std::function<void(int, const std::string&)>& complain) {
   // Enough for any domain a person writes; stops texts made to keep isl busy for hours.
-  constexpr unsigned long kMostOperations = 2'000'000;
+  constexpr unsigned long kMaxOperations = 2'000'000;
   isl_ctx* context = isl_context().get();
   struct Limit {
     isl_ctx* context;
@@ -141,7 +141,7 @@ void check_domain_texts(const Kernel& kernel, const std::function<void(int, cons
       isl_ctx_reset_operations(context);
     }
   } limit{context};
-  isl_ctx_set_max_operations(context, kMostOperations);
+  isl_ctx_set_max_operations(context, kMaxOperations);
 
   const std::vector<std::string> inames = kernel.inames();
   const std::vector<std::string> parameters = free_parameters(kernel, {});

@@ -174,11 +174,11 @@ class Interpreter {
 }  // namespace
 
 Array Array::zeros(std::vector<int64_t> shape) {
-  constexpr int64_t kMostElements = int64_t{1} << 40;
+  constexpr int64_t kMaxElements = int64_t{1} << 40;
   int64_t num_elements = 1;
   for (const int64_t extent : shape)
     MEGALITH_CHECK(
-        extent >= 0 && !__builtin_mul_overflow(num_elements, extent, &num_elements) && num_elements <= kMostElements,
+        extent >= 0 && !__builtin_mul_overflow(num_elements, extent, &num_elements) && num_elements <= kMaxElements,
         "[array] an array of shape [{}] is too large", fmt::join(shape, ", "));
   Array array;
   array.shape = std::move(shape);

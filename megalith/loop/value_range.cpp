@@ -14,10 +14,10 @@ namespace megalith::loop {
 namespace {
 
 using Wide = __int128;
-constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMax = std::numeric_limits<int64_t>::max();
 
 std::optional<int64_t> narrowed(std::optional<Wide> value) {
-  if (!value || *value < kLeast || *value > kMost) return std::nullopt;
+  if (!value || *value < kLeast || *value > kMax) return std::nullopt;
   return static_cast<int64_t>(*value);
 }
 
@@ -30,7 +30,7 @@ ValueRange both(std::optional<Wide> lo, std::optional<Wide> hi) {
 std::optional<int64_t> bound(const isl::val& value) {
   if (isl_val_is_int(value.get()) != isl_bool_true) return std::nullopt;
   const isl::ctx context = value.ctx();
-  for (const int64_t limit : {kLeast, kMost}) {
+  for (const int64_t limit : {kLeast, kMax}) {
     const isl::val edge(context, std::to_string(limit));
     if (limit == kLeast ? value.lt(edge) : value.gt(edge)) return std::nullopt;
   }
@@ -154,7 +154,7 @@ ValueRange dtype_range(DType dtype) {
   switch (dtype) {
     case DType::i8: return {-128, 127};
     case DType::i32: return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
-    case DType::i64: return {kLeast, kMost};
+    case DType::i64: return {kLeast, kMax};
     default: return {};
   }
 }

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kLongestToken = 1024;
 // Of all tokens together. Each byte becomes a node of some 50 bytes; published tokenizers have a few thousand tokens,
 // of ten bytes each.
-constexpr size_t kMostPatternBytes = 4 << 20;
+constexpr size_t kMaxPatternBytes = 4 << 20;
 
 // \w: letters, marks, decimal digits, connectors, letter numbers, circled letters and the two joiners.
 bool is_word(char32_t c) {
@@ -66,8 +66,8 @@ size_t skip_space_right(std::string_view text, size_t end) {
 void AddedTokenFinder::add(std::string_view pattern, const AddedToken& token) {
   if (pattern.empty()) return;
   pattern_bytes_ += pattern.size();
-  MEGALITH_CHECK(pattern_bytes_ <= kMostPatternBytes, "the added tokens have more than {} bytes in all",
-                 kMostPatternBytes);
+  MEGALITH_CHECK(pattern_bytes_ <= kMaxPatternBytes, "the added tokens have more than {} bytes in all",
+                 kMaxPatternBytes);
   begins_[static_cast<uint8_t>(pattern[0])] = true;
   int node = 0;
   for (char byte : pattern) {
@@ -151,7 +151,7 @@ std::vector<AddedToken> added_tokens_from_json(const JsonValue& value) {
   std::unordered_set<int> ids;
   value.each_element([&](const JsonValue& entry) {
     AddedToken token = added_token_from_json(entry);
-    token.id = static_cast<int>(entry.at("id").integer(0, kMostTokenIds - 1));
+    token.id = static_cast<int>(entry.at("id").integer(0, kMaxTokenIds - 1));
     const auto [known, is_new] = id_of_content.emplace(token.content, token.id);
     if (!is_new && known->second == token.id) {  // said twice: the last one counts
       *std::ranges::find(tokens, token.id, &AddedToken::id) = std::move(token);

@@ -12,7 +12,7 @@ namespace megalith {
 namespace {
 
 // A folder whose files belong to two models has thousands of tokens to be warned of.
-constexpr int kMostWarnings = 3;
+constexpr int kMaxWarnings = 3;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ bool AddedVocabulary::is_taken(int id) const {
 // beyond their number.
 int AddedVocabulary::next_id() {
   while (is_taken(next_id_)) ++next_id_;
-  MEGALITH_CHECK(next_id_ < kMostTokenIds, "the tokenizer has more than {} tokens", kMostTokenIds);
+  MEGALITH_CHECK(next_id_ < kMaxTokenIds, "the tokenizer has more than {} tokens", kMaxTokenIds);
   return next_id_;
 }
 
@@ -56,9 +56,9 @@ void AddedVocabulary::check_id(const LaidToken& laid, int id) {
 }
 
 void AddedVocabulary::warn(const std::string& what) {
-  if (num_warnings_ < kMostWarnings)
+  if (num_warnings_ < kMaxWarnings)
     log_warn("{}", what);
-  else if (num_warnings_ == kMostWarnings)
+  else if (num_warnings_ == kMaxWarnings)
     log_warn("further tokens have other ids than their files say");
   ++num_warnings_;
 }

@@ -19,7 +19,7 @@ namespace {
 
 // Text repeats its words: some ten thousand cover nearly all of it, and take about a megabyte. A full cache stays as it
 // is, because the common words come first. Long words do not come again.
-constexpr size_t kMostCachedWords = 16384;
+constexpr size_t kMaxCachedWords = 16384;
 constexpr size_t kLongestCachedWord = 64;
 
 struct StringHash {
@@ -128,7 +128,7 @@ void Bpe::Impl::read_vocabulary(const JsonValue& value) {
   std::vector<bool> taken;
   id_of_bytes.reserve(value.size());
   value.each_member([&](const std::string& name, const JsonValue& entry) {
-    const int id = static_cast<int>(entry.integer(0, kMostTokenIds - 1));
+    const int id = static_cast<int>(entry.integer(0, kMaxTokenIds - 1));
     if (static_cast<size_t>(id) >= bytes.size()) {
       bytes.resize(id + 1);
       taken.resize(id + 1);
@@ -233,7 +233,7 @@ void Bpe::encode(std::vector<int>& ids, std::string_view word) const {
   const size_t before = ids.size();
   impl_->merge_word(ids, word);
   std::lock_guard lock(impl_->cache_mutex);
-  if (impl_->cache.size() < kMostCachedWords)
+  if (impl_->cache.size() < kMaxCachedWords)
     impl_->cache.emplace(word, std::vector<int>(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end()));
 }
 

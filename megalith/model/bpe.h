@@ -19,7 +19,7 @@ namespace megalith {
 class JsonValue;
 
 /// Ids are below this: far above every published vocabulary, and a table of this size is small.
-constexpr int kMostTokenIds = 1 << 22;
+constexpr int kMaxTokenIds = 1 << 22;
 
 class Bpe {
  public:

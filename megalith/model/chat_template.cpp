@@ -96,7 +96,7 @@ ChatTemplate ChatTemplate::from_folder(const std::string& folder, const std::str
   MEGALITH_CHECK(files.empty() || file_is_named(chosen) || chosen.find('/') != std::string::npos,
                  "\"{}\" is neither a file nor one of the chat templates of {}, which are {}", chosen, folder, all);
   // Whoever names a file may pipe it in.
-  impl->usual = program({"", chosen, stream_read(chosen, kMostTemplateBytes)});
+  impl->usual = program({"", chosen, stream_read(chosen, kMaxTemplateBytes)});
   return ChatTemplate(std::move(impl));
 }
 

@@ -13,16 +13,16 @@ namespace megalith {
 
 namespace {
 
-constexpr size_t kMostConfigBytes = 16 << 20;
+constexpr size_t kMaxConfigBytes = 16 << 20;
 
 // Far above every published model, and low enough that no product of two of them (elements of a weight, bytes of a
 // cache row) comes near 2^63.
-constexpr int64_t kMostVocab = 1 << 24;
-constexpr int64_t kMostWidth = 1 << 22;
-constexpr int64_t kMostLayers = 1024;  // a plan is made and proved in seconds
-constexpr int64_t kMostHeads = 4096;
-constexpr int64_t kMostHeadDim = 4096;
-constexpr int64_t kMostPositions = 1 << 26;
+constexpr int64_t kMaxVocab = 1 << 24;
+constexpr int64_t kMaxWidth = 1 << 22;
+constexpr int64_t kMaxLayers = 1024;  // a plan is made and proved in seconds
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxHeadDim = 4096;
+constexpr int64_t kMaxPositions = 1 << 26;
 
 // The text model of a folder: which architecture it has, and the object that describes it.
 struct TextModel {
@@ -102,7 +102,7 @@ bool uses_window(const JsonValue& text, const Architecture& architecture, int64_
   const auto types = text.find("layer_types");
   if (!types) {
     const auto first = text.find("max_window_layers");
-    return is_on && (first ? first->integer(0, kMostLayers) : architecture.max_window_layers) < num_layers;
+    return is_on && (first ? first->integer(0, kMaxLayers) : architecture.max_window_layers) < num_layers;
   }
   bool is_used = false;
   types->each_element([&](const JsonValue& layer) {
@@ -145,14 +145,14 @@ int64_t read_size(const JsonValue& text, const char* key, int64_t most, int64_t 
 
 void read_heads(ModelConfig& config, const JsonValue& text, const Architecture& architecture) {
   config.num_kv_heads =
-      read_size(text, "num_key_value_heads", kMostHeads,
+      read_size(text, "num_key_value_heads", kMaxHeads,
                 architecture.num_kv_heads > 0 ? architecture.num_kv_heads : config.num_heads, config.num_heads);
   if (config.num_heads % config.num_kv_heads != 0)
     text.fail(fmt::format("has {} of num_attention_heads, want a multiple of num_key_value_heads, which is {}{}",
                           config.num_heads, config.num_kv_heads,
                           text.has("num_key_value_heads") ? "" : " where the file does not say"));
 
-  config.head_dim = read_size(text, "head_dim", kMostHeadDim, architecture.head_dim, 0);
+  config.head_dim = read_size(text, "head_dim", kMaxHeadDim, architecture.head_dim, 0);
   if (config.head_dim == 0) {
     if (config.hidden_size % config.num_heads != 0)
       text.fail(
@@ -161,9 +161,9 @@ void read_heads(ModelConfig& config, const JsonValue& text, const Architecture& 
                       config.hidden_size, config.num_heads));
     config.head_dim = config.hidden_size / config.num_heads;
   }
-  if (config.head_dim % 2 != 0 || config.head_dim > kMostHeadDim)
+  if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim)
     text.fail(
-        fmt::format("has heads of {}, want an even number up to {}: RoPE turns pairs", config.head_dim, kMostHeadDim));
+        fmt::format("has heads of {}, want an even number up to {}: RoPE turns pairs", config.head_dim, kMaxHeadDim));
 }
 
 // Multimodal models say it in one place or the other. Their classes differ in what it means that none does: then it is
@@ -187,14 +187,14 @@ ModelConfig read_config(const JsonValue& root) {
   auto size = [&](const char* key, int64_t most, int64_t absent) {
     return model.is_nested && !model.config.has(key) ? absent : model.config.at(key).integer(1, most);
   };
-  config.vocab_size = size("vocab_size", kMostVocab, architecture.vocab_size);
-  config.hidden_size = size("hidden_size", kMostWidth, architecture.hidden_size);
-  config.intermediate_size = size("intermediate_size", kMostWidth, architecture.intermediate_size);
-  config.num_layers = size("num_hidden_layers", kMostLayers, architecture.num_layers);
-  config.num_heads = size("num_attention_heads", kMostHeads, architecture.num_heads);
+  config.vocab_size = size("vocab_size", kMaxVocab, architecture.vocab_size);
+  config.hidden_size = size("hidden_size", kMaxWidth, architecture.hidden_size);
+  config.intermediate_size = size("intermediate_size", kMaxWidth, architecture.intermediate_size);
+  config.num_layers = size("num_hidden_layers", kMaxLayers, architecture.num_layers);
+  config.num_heads = size("num_attention_heads", kMaxHeads, architecture.num_heads);
   read_heads(config, text, architecture);
   const int64_t positions = architecture.max_position_embeddings;
-  config.max_position_embeddings = read_size(text, "max_position_embeddings", kMostPositions, positions, positions);
+  config.max_position_embeddings = read_size(text, "max_position_embeddings", kMaxPositions, positions, positions);
   config.sliding_window = read_window(text, architecture, config.num_layers);
   const RopeSettings rope = read_rope(text, architecture, config.max_position_embeddings);
   config.rope_theta = rope.theta;
@@ -222,7 +222,7 @@ int64_t ModelConfig::longest_sequence() const {
   int64_t longest = max_position_embeddings;
   if (rope_scaling && rope_scaling->kind != RopeKind::llama3) {
     const double scaled = rope_scaling->factor * static_cast<double>(rope_scaling->original_max_position);
-    longest = std::max(longest, static_cast<int64_t>(std::min(scaled, static_cast<double>(kMostPositions))));
+    longest = std::max(longest, static_cast<int64_t>(std::min(scaled, static_cast<double>(kMaxPositions))));
   }
   return sliding_window ? std::min(longest, *sliding_window) : longest;
 }
@@ -230,7 +230,7 @@ int64_t ModelConfig::longest_sequence() const {
 ModelConfig config_read(const std::string& folder) {
   const std::string path = folder + "/config.json";
   check_model_folder(folder);
-  ModelConfig config = read_config(JsonFile::read(path, kMostConfigBytes).root());
+  ModelConfig config = read_config(JsonFile::read(path, kMaxConfigBytes).root());
   config.name = std::filesystem::weakly_canonical(folder).filename();
   return config;
 }

@@ -37,7 +37,7 @@ constexpr int64_t kArgmaxChunk = 1024;
 constexpr int64_t kRowsOnCpu = 192, kRowsOnGpu = 4;
 
 // Tokens that all pages together have room for.
-constexpr int64_t kMostCached = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxCached = std::numeric_limits<int32_t>::max();
 
 // A norm's weight or a bias.
 bool is_vector(const std::string& weight) { return weight.ends_with("norm.weight") || weight.ends_with(".bias"); }
@@ -47,13 +47,13 @@ bool is_vector(const std::string& weight) { return weight.ends_with("norm.weight
 bool leaves_room(const ModelConfig& config, int64_t rows, int64_t requests, const std::string& target) {
   const int64_t closing = std::max(config.intermediate_size, config.num_heads * config.head_dim);
   const auto opening = [&](int64_t r) {
-    return r > stream::kMostRows ? stream::wide_bytes(64) : stream::scratch_bytes(r, config.hidden_size, false);
+    return r > stream::kMaxRows ? stream::wide_bytes(64) : stream::scratch_bytes(r, config.hidden_size, false);
   };
   const int64_t linear = std::max({opening(rows), opening(std::min(rows, requests)),  // the last is for logits
-                                   rows > stream::kMostRows ? 0 : stream::scratch_bytes(rows, closing, true)});
+                                   rows > stream::kMaxRows ? 0 : stream::scratch_bytes(rows, closing, true)});
   const int64_t per_group = config.num_heads / config.num_kv_heads;
-  const int64_t attention = rows > stream::kMostRows ? attention::whole_bytes(per_group, config.head_dim, true)
-                                                     : attention::chunk_bytes(rows, per_group, config.head_dim);
+  const int64_t attention = rows > stream::kMaxRows ? attention::whole_bytes(per_group, config.head_dim, true)
+                                                    : attention::chunk_bytes(rows, per_group, config.head_dim);
   return stream::ring_slots(machine::gpu_of_target(target).shared_bytes, std::max(linear, attention), rows) > 0;
 }
 
@@ -79,11 +79,11 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
   if (r.max_rows == 0) r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : kRowsOnCpu);
   // Activations of many rows lie in whole blocks.
-  if (gpu && r.max_rows > stream::kMostRows && r.max_rows <= stream::kMostWideRows)
+  if (gpu && r.max_rows > stream::kMaxRows && r.max_rows <= stream::kMaxWideRows)
     r.max_rows = ceil_div(r.max_rows, int64_t{row_blocks::kRows}) * row_blocks::kRows;
   const bool fits = gpu && config.dtype == DType::bf16 && !config.o_bias && !config.mlp_bias &&
-                    r.max_rows <= stream::kMostWideRows && leaves_room(config, r.max_rows, r.max_requests, r.target) &&
-                    (r.max_rows <= stream::kMostRows || config.hidden_size % row_blocks::kColumns == 0);
+                    r.max_rows <= stream::kMaxWideRows && leaves_room(config, r.max_rows, r.max_requests, r.target) &&
+                    (r.max_rows <= stream::kMaxRows || config.hidden_size % row_blocks::kColumns == 0);
   // As transformers does that loads a model in its dtype. Matrices stay what they are.
   if (fits && std::ranges::all_of(r.weight_dtypes, [](const auto& weight) { return is_vector(weight.first); }))
     r.rounded_weights.merge(std::exchange(r.weight_dtypes, {}));
@@ -96,16 +96,16 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
                  r.max_pages, r.pages_per_request() * r.max_requests, r.max_requests, r.max_seq_len);
-  MEGALITH_CHECK(r.num_pages() <= kMostCached / r.page_size,
+  MEGALITH_CHECK(r.num_pages() <= kMaxCached / r.page_size,
                  "the KV cache would have {} pages of {} tokens, but its tokens are counted in 32 bits: use a shorter "
                  "--max-seq-len ({}), fewer requests (--max-batch {}), or --num-pages up to {}",
-                 r.num_pages(), r.page_size, r.max_seq_len, r.max_requests, kMostCached / r.page_size);
+                 r.num_pages(), r.page_size, r.max_seq_len, r.max_requests, kMaxCached / r.page_size);
   MEGALITH_CHECK(r.max_rows >= r.max_requests && r.max_rows <= 4096,
                  "--max-batched-tokens is {}, want {} (one token per request) to 4096", r.max_rows, r.max_requests);
   return r;
 }
 
-bool DecoderOptions::wide() const { return fused && max_rows > stream::kMostRows; }
+bool DecoderOptions::wide() const { return fused && max_rows > stream::kMaxRows; }
 
 bool DecoderOptions::appends_first() const {
   constexpr int64_t kRowsOfPrompt = 8;  // of each request there is room for: many of them look at each other
@@ -262,7 +262,7 @@ TensorId DecoderBuilder::head() { return weight(head_name(), {config_.vocab_size
 
 TensorId DecoderBuilder::likeliest(TensorId x, TensorId logits) {
   // As many rows as requests, few or many, whatever an iteration has.
-  if (options_.wide() && options_.max_requests > stream::kMostRows) return wide_best(x, logits);
+  if (options_.wide() && options_.max_requests > stream::kMaxRows) return wide_best(x, logits);
   if (options_.fused) return fused_best(norms_in_parts() ? x : copy_, logits);
   const int64_t vocab = config_.vocab_size;
   const TensorId last = graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")});

@@ -11,11 +11,11 @@ namespace megalith {
 namespace {
 
 // What normalizing may make of a byte. NFKD makes eleven of one at most (U+FDFA), "▁" for a space is three.
-constexpr size_t kMostGrowth = 16;
+constexpr size_t kMaxGrowth = 16;
 // So that short texts may have prefixes.
-constexpr size_t kMostGrowthOfAny = 1 << 16;
+constexpr size_t kMaxGrowthOfAny = 1 << 16;
 // However long it was: what is merged takes 60 times as much memory.
-constexpr size_t kMostNormalizedBytes = 2 * kMostTextBytes;
+constexpr size_t kMaxNormalizedBytes = 2 * kMaxTextBytes;
 // Published tokenizers take some 50 ns for a byte.
 constexpr std::chrono::microseconds kTimePerByte{2};
 constexpr std::chrono::seconds kTimeOfAny{2};
@@ -31,12 +31,12 @@ std::chrono::nanoseconds thread_time() {
 
 EncodeBudget::EncodeBudget(size_t text_bytes)
     : text_bytes_(text_bytes),
-      most_bytes_(std::min(text_bytes * kMostGrowth + kMostGrowthOfAny, kMostNormalizedBytes)),
+      most_bytes_(std::min(text_bytes * kMaxGrowth + kMaxGrowthOfAny, kMaxNormalizedBytes)),
       begin_(thread_time()),
       most_(kTimeOfAny + text_bytes * kTimePerByte),
       next_look_(Clock::now() + most_) {
-  MEGALITH_CHECK(text_bytes <= kMostTextBytes, "a text of {} bytes is too long to tokenize, at most {} can be",
-                 text_bytes, kMostTextBytes);
+  MEGALITH_CHECK(text_bytes <= kMaxTextBytes, "a text of {} bytes is too long to tokenize, at most {} can be",
+                 text_bytes, kMaxTextBytes);
 }
 
 std::chrono::steady_clock::time_point EncodeBudget::check_time() {

@@ -11,7 +11,7 @@ namespace megalith {
 
 /// The longest text: far beyond every context (a million tokens are about 5 MB), and little enough that its tokens,
 /// which take some 60 bytes for each of its bytes while a word of that length is merged, do not fill a machine.
-constexpr size_t kMostTextBytes = 16 << 20;
+constexpr size_t kMaxTextBytes = 16 << 20;
 
 class EncodeBudget {
  public:

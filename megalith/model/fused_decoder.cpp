@@ -28,11 +28,11 @@ namespace {
 // Positions of a text are dealt to chunks in blocks of so many. 32 positions keep all warps of a task busy at once.
 constexpr int64_t kBlockPositions = 32;
 // Chunks of attention that a task merges at most.
-constexpr int64_t kMostChunks = 32;
+constexpr int64_t kMaxChunks = 32;
 // Rows that a task merges, whose parts are under way together.
 constexpr int64_t kMergeRows = 2;
 // Tasks that write the cache, at most.
-constexpr int64_t kMostAppendTasks = 4;
+constexpr int64_t kMaxAppendTasks = 4;
 // Columns of a chunk of the search for the largest logit: four for each lane of a warp.
 constexpr int64_t kArgmaxChunk = 128;
 
@@ -44,7 +44,7 @@ int64_t attention_workers(const DecoderOptions& options) {
 // As many as there are workers besides those of attention: they write the cache meanwhile.
 int64_t append_tasks(const DecoderOptions& options) {
   const int64_t others = machine::gpu_of_target(options.target).multiprocessors - attention_workers(options);
-  return std::clamp(others, int64_t{1}, kMostAppendTasks);
+  return std::clamp(others, int64_t{1}, kMaxAppendTasks);
 }
 
 std::string layer_name(int64_t layer) { return fmt::format("model.layers.{}.", layer); }
@@ -139,7 +139,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   }
   const int64_t task_rows = attention::is_row_alone(options_.max_rows, d) ? 1 : int64_t{attention::kParts};
   attention.sizes["C"] = std::clamp(attention_workers(options_) / (groups * ceil_div(options_.max_rows, task_rows)),
-                                    int64_t{1}, kMostChunks);
+                                    int64_t{1}, kMaxChunks);
   attention.sizes["L"] = kBlockPositions;
   attention.tile = {{"t", task_rows}};
   const auto parts = graph_.add(config_.qk_norm ? "attention_partial_qkv_norm" : "attention_partial_qkv",
@@ -196,10 +196,10 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
 // has a few columns of more rows instead, of so many stretches of them: then sums are handed over, which costs less
 // where a row is long.
 int64_t DecoderBuilder::stretches_of(int64_t columns) const {
-  constexpr int64_t kRows = 128, kMost = 8;  // of weights that a worker has, of all stretches
+  constexpr int64_t kRows = 128, kMax = 8;  // of weights that a worker has, of all stretches
   constexpr int64_t kShort = 4096;
   if (options_.max_rows <= stream::kWideRows || columns <= kShort) return 1;
-  int64_t stretches = std::clamp(kRows * attention_workers(options_) / config_.hidden_size, int64_t{1}, kMost);
+  int64_t stretches = std::clamp(kRows * attention_workers(options_) / config_.hidden_size, int64_t{1}, kMax);
   while (stretches > 1 &&
          columns % (stretches * stream::wide_columns(stream::wide_group(config_.hidden_size * stretches, 1))) != 0)
     stretches /= 2;

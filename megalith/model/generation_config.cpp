@@ -11,11 +11,11 @@ namespace megalith {
 
 namespace {
 
-constexpr size_t kMostConfigBytes = 16 << 20;
+constexpr size_t kMaxConfigBytes = 16 << 20;
 // Any model's; which ids there are, its config.json says.
-constexpr int64_t kMostVocab = 1 << 24;
+constexpr int64_t kMaxVocab = 1 << 24;
 // Each of them is looked for in every piece of text.
-constexpr size_t kMostStopStrings = 64;
+constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kLongestStopString = 256;
 
 // What changes a text, or might, unless it has the value that leaves it as it is. What is not listed changes none:
@@ -84,15 +84,15 @@ std::vector<std::string> read_stop_strings(const JsonValue& root) {
   const auto value = root.find("stop_strings");
   if (!value) return texts;
   if (!value->is_array()) return add(*value), texts;
-  if (value->size() > kMostStopStrings)
-    value->fail(fmt::format("has {} entries, want at most {}", value->size(), kMostStopStrings));
+  if (value->size() > kMaxStopStrings)
+    value->fail(fmt::format("has {} entries, want at most {}", value->size(), kMaxStopStrings));
   value->each_element(add);
   return texts;
 }
 
 // -1 is how other engines say that there is no limit.
 int64_t read_top_k(const JsonValue& value) {
-  return value.find_number() == -1 ? 0 : std::min(value.integer(0), kMostVocab);
+  return value.find_number() == -1 ? 0 : std::min(value.integer(0), kMaxVocab);
 }
 
 // Beyond 1 it keeps all tokens, as 1 does.
@@ -110,9 +110,9 @@ GenerationConfig read_generation_config(const JsonValue& root) {
   if (auto value = root.find("repetition_penalty")) config.repetition_penalty = value->number(1e-3, 1e3);
   if (auto value = root.find("presence_penalty")) config.presence_penalty = value->number(-2, 2);
   if (auto value = root.find("frequency_penalty")) config.frequency_penalty = value->number(-2, 2);
-  config.eos_token_ids = read_token_ids(root, "eos_token_id", kMostVocab);
-  config.bos_token_id = read_token_id(root, "bos_token_id", kMostVocab);
-  config.pad_token_id = read_token_id(root, "pad_token_id", kMostVocab);
+  config.eos_token_ids = read_token_ids(root, "eos_token_id", kMaxVocab);
+  config.bos_token_id = read_token_id(root, "bos_token_id", kMaxVocab);
+  config.pad_token_id = read_token_id(root, "pad_token_id", kMaxVocab);
   config.stop_strings = read_stop_strings(root);
   config.unsupported = read_unsupported(root);
   config.file = root.file();
@@ -150,7 +150,7 @@ std::optional<int> read_token_id(const JsonValue& root, const char* key, int64_t
 GenerationConfig generation_config_read(const std::string& folder) {
   for (const char* name : {"/generation_config.json", "/config.json"})
     if (const std::string path = folder + name; file_is_named(path))
-      return read_generation_config(JsonFile::read(path, kMostConfigBytes).root());
+      return read_generation_config(JsonFile::read(path, kMaxConfigBytes).root());
   return {};
 }
 

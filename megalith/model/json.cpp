@@ -18,12 +18,12 @@ using nlohmann::json;
 namespace {
 
 // No file that models come with nests deeper than about ten; a parser's stack should not be the reader's choice.
-constexpr size_t kMostLevels = 64;
+constexpr size_t kMaxLevels = 64;
 // A value takes 16 to 100 bytes of memory, and as little as two in the file. The largest published tokenizer has two
 // million of them.
-constexpr size_t kMostValues = 16'000'000;
+constexpr size_t kMaxValues = 16'000'000;
 // Of a value in a message.
-constexpr size_t kMostExcerptBytes = 80;
+constexpr size_t kMaxExcerptBytes = 80;
 
 // Python writes three numbers that JSON does not have. The parser takes them as these, which nobody writes, and which
 // have as many letters, so that places in complaints stay right.
@@ -97,15 +97,15 @@ class Builder : public nlohmann::json_sax<json> {
 
  private:
   json* place(json&& value) {
-    MEGALITH_CHECK(num_values_++ < kMostValues, "{} holds more than {} values: that is no file of a model", name_,
-                   kMostValues);
+    MEGALITH_CHECK(num_values_++ < kMaxValues, "{} holds more than {} values: that is no file of a model", name_,
+                   kMaxValues);
     if (open_.empty()) return &(root_ = std::move(value));
     if (open_.back()->is_array()) return &open_.back()->emplace_back(std::move(value));
     return &(*slot_ = std::move(value));
   }
   bool add(json&& value) { return place(std::move(value)), true; }
   bool open(json&& value) {
-    MEGALITH_CHECK(open_.size() < kMostLevels, "{} nests deeper than {} levels", name_, kMostLevels);
+    MEGALITH_CHECK(open_.size() < kMaxLevels, "{} nests deeper than {} levels", name_, kMaxLevels);
     open_.push_back(place(std::move(value)));
     return true;
   }
@@ -244,7 +244,7 @@ std::string JsonValue::excerpt() const {
   if (is_object() || is_array()) return fmt::format("{} of {}", is_object() ? "an object" : "an array", size());
   if (value_->is_number_float() && !std::isfinite(value_->get<double>()))
     return std::isnan(value_->get<double>()) ? "NaN" : value_->get<double>() < 0 ? "-Infinity" : "Infinity";
-  return shortened(value_->dump(), kMostExcerptBytes);
+  return shortened(value_->dump(), kMaxExcerptBytes);
 }
 
 }  // namespace megalith

@@ -12,7 +12,7 @@ namespace {
 
 // Names come from files: lengths and counts are bounded so that a helpful message stays cheap.
 constexpr size_t kLongestName = 256;
-constexpr size_t kMostNames = 20000;
+constexpr size_t kMaxNames = 20000;
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -33,7 +33,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 std::string near_names(std::string_view wanted, std::span<const std::string> names) {
   if (wanted.size() > kLongestName) return "";
   std::vector<std::pair<size_t, const std::string*>> ranked;
-  for (const std::string& name : names.first(std::min(names.size(), kMostNames))) {
+  for (const std::string& name : names.first(std::min(names.size(), kMaxNames))) {
     if (name.size() > kLongestName) continue;
     const size_t distance = edit_distance(wanted, name);
     if (distance <= wanted.size() / 3 + 1) ranked.emplace_back(distance, &name);

@@ -9,7 +9,7 @@ namespace megalith {
 namespace {
 
 // Published templates add one or two tokens. Each text pays for all of them.
-constexpr size_t kMostTokens = 1024;
+constexpr size_t kMaxTokens = 1024;
 
 // "single": [{"SpecialToken": {"id": "<|begin_of_text|>", ...}}, {"Sequence": {"id": "A", ...}}]; names are looked up
 // in "special_tokens". The template for pairs of sequences is for classifiers, and not read.
@@ -23,12 +23,12 @@ void add_template(PostProcessor& result, const JsonValue& value) {
     }
     const std::string& name = part.at("SpecialToken").at("id").string();
     value.at("special_tokens").at(name).at("ids").each_element([&](const JsonValue& id) {
-      (sequences ? after : before).push_back(static_cast<int>(id.integer(0, kMostTokenIds - 1)));
+      (sequences ? after : before).push_back(static_cast<int>(id.integer(0, kMaxTokenIds - 1)));
     });
   });
   if (sequences != 1) value.at("single").fail(fmt::format("holds the sequence {} times, want once", sequences));
-  if (result.before.size() + before.size() + result.after.size() + after.size() > kMostTokens)
-    value.fail(fmt::format("puts more than {} tokens around a text", kMostTokens));
+  if (result.before.size() + before.size() + result.after.size() + after.size() > kMaxTokens)
+    value.fail(fmt::format("puts more than {} tokens around a text", kMaxTokens));
   result.before.insert(result.before.begin(), before.begin(), before.end());
   result.after.insert(result.after.end(), after.begin(), after.end());
 }

@@ -18,12 +18,12 @@ namespace {
 // Backtracking steps from one place of the text. The patterns of GPT-2, Llama 3 and Qwen need a few steps for each
 // character of one word; a pattern that needs a million on real text would hang a server on hostile text. What all
 // places take together, EncodeBudget limits.
-constexpr uint32_t kMostSteps = 10'000'000;
+constexpr uint32_t kMaxSteps = 10'000'000;
 // How deep the library's interpreter may go back, and the memory it keeps for that; its own limit is 20 GB.
-constexpr uint32_t kMostDepth = 1'000'000;
-constexpr uint32_t kMostHeapKib = 64 << 10;
+constexpr uint32_t kMaxDepth = 1'000'000;
+constexpr uint32_t kMaxHeapKib = 64 << 10;
 // The longest published pattern has some 500 bytes.
-constexpr size_t kMostPatternBytes = 8192;
+constexpr size_t kMaxPatternBytes = 8192;
 constexpr size_t kShownPatternBytes = 200;
 constexpr size_t kJitStackBytes = 1 << 20;
 // The library cannot be interrupted, and a step may go through all of the text. So the text is looked at through a
@@ -122,8 +122,8 @@ struct Scratch {
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   Scratch() {
     MEGALITH_CHECK(data && stack && context, "out of memory for regular expressions");
-    pcre2_set_depth_limit(context, kMostDepth);
-    pcre2_set_heap_limit(context, kMostHeapKib);
+    pcre2_set_depth_limit(context, kMaxDepth);
+    pcre2_set_heap_limit(context, kMaxHeapKib);
     pcre2_jit_stack_assign(context, nullptr, stack);
   }
   ~Scratch() {
@@ -220,8 +220,8 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex::~Regex() = default;
 
 Regex::Regex(const std::string& pattern) {
-  MEGALITH_CHECK(pattern.size() <= kMostPatternBytes, "a regular expression has {} bytes, want at most {}",
-                 pattern.size(), kMostPatternBytes);
+  MEGALITH_CHECK(pattern.size() <= kMaxPatternBytes, "a regular expression has {} bytes, want at most {}",
+                 pattern.size(), kMaxPatternBytes);
   auto impl = std::make_unique<Impl>();
   impl->pattern = pattern;
   impl->in_window = compile(pattern, 0, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
@@ -255,7 +255,7 @@ bool Regex::find(std::string_view text, size_t from, EncodeBudget& budget) const
 bool Regex::find_watched(std::string_view text, size_t first, EncodeBudget& budget) const {
   Watch watch{budget, nullptr};
   pcre2_match_context* context = scratch().context;
-  pcre2_set_match_limit(context, kMostSteps);
+  pcre2_set_match_limit(context, kMaxSteps);
   pcre2_set_callout(context, Watch::look, &watch);
   const int count = match(impl_->watched.get(), text, first, 0);
   pcre2_set_callout(context, nullptr, nullptr);

@@ -10,9 +10,9 @@ namespace megalith {
 namespace {
 
 // Far beyond what any model has.
-constexpr double kLeastFactor = 1e-6, kMostFactor = 1e6;
-constexpr double kLeastTheta = 1, kMostTheta = 1e15;
-constexpr int64_t kMostPositions = int64_t{1} << 40;
+constexpr double kLeastFactor = 1e-6, kMaxFactor = 1e6;
+constexpr double kLeastTheta = 1, kMaxTheta = 1e15;
+constexpr int64_t kMaxPositions = int64_t{1} << 40;
 
 void refuse_partial(const JsonValue& object) {
   if (auto partial = object.find("partial_rotary_factor"); partial && partial->number(0, 1) != 1)
@@ -27,17 +27,17 @@ struct Reader {
   // A key of the whole configuration counts before that of the object, and both before the context of the checkpoint.
   int64_t original_max_position(const JsonValue& rope) const {
     constexpr const char* kKey = "original_max_position_embeddings";
-    if (auto value = text.find(kKey)) return value->integer(1, kMostPositions);
-    if (auto value = rope.find(kKey)) return value->integer(1, kMostPositions);
+    if (auto value = text.find(kKey)) return value->integer(1, kMaxPositions);
+    if (auto value = rope.find(kKey)) return value->integer(1, kMaxPositions);
     return max_position;
   }
 
   RopeScaling read_llama3(const JsonValue& rope) const {
     RopeScaling scaling{.kind = RopeKind::llama3,
-                        .factor = rope.at("factor").number(kLeastFactor, kMostFactor),
+                        .factor = rope.at("factor").number(kLeastFactor, kMaxFactor),
                         .original_max_position = original_max_position(rope),
-                        .low_freq_factor = rope.at("low_freq_factor").number(kLeastFactor, kMostFactor),
-                        .high_freq_factor = rope.at("high_freq_factor").number(kLeastFactor, kMostFactor)};
+                        .low_freq_factor = rope.at("low_freq_factor").number(kLeastFactor, kMaxFactor),
+                        .high_freq_factor = rope.at("high_freq_factor").number(kLeastFactor, kMaxFactor)};
     if (scaling.low_freq_factor >= scaling.high_freq_factor)
       rope.fail(fmt::format("has low_freq_factor {} and high_freq_factor {}, want the low one smaller",
                             scaling.low_freq_factor, scaling.high_freq_factor));
@@ -48,11 +48,11 @@ struct Reader {
     RopeScaling scaling{.kind = RopeKind::yarn, .original_max_position = original_max_position(rope)};
     // Without a factor it is the one that the two contexts have between them.
     const auto factor = rope.find("factor");
-    scaling.factor = factor ? factor->number(kLeastFactor, kMostFactor)
+    scaling.factor = factor ? factor->number(kLeastFactor, kMaxFactor)
                             : static_cast<double>(max_position) / static_cast<double>(scaling.original_max_position);
     auto turns = [&](const char* key, double usual) {
       const auto value = rope.find(key);
-      const double number = value ? value->number(0, kMostFactor) : 0;
+      const double number = value ? value->number(0, kMaxFactor) : 0;
       return number == 0 ? usual : number;
     };
     scaling.beta_fast = turns("beta_fast", 32);
@@ -63,11 +63,11 @@ struct Reader {
   }
 
   static double attention_factor(const JsonValue& rope, double factor) {
-    if (auto value = rope.find("attention_factor")) return value->number(0, kMostFactor);
+    if (auto value = rope.find("attention_factor")) return value->number(0, kMaxFactor);
     auto scale_of = [&](double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; };
     const auto scale = rope.find("mscale"), of_all_dims = rope.find("mscale_all_dim");
-    const double above = scale ? scale->number(0, kMostFactor) : 0;
-    const double below = of_all_dims ? of_all_dims->number(0, kMostFactor) : 0;
+    const double above = scale ? scale->number(0, kMaxFactor) : 0;
+    const double below = of_all_dims ? of_all_dims->number(0, kMaxFactor) : 0;
     return above != 0 && below != 0 ? scale_of(above) / scale_of(below) : scale_of(1);
   }
 
@@ -86,9 +86,9 @@ struct Reader {
     else if (name == "yarn")
       scaling = read_yarn(rope);
     else if (name == "linear")
-      scaling = {.kind = RopeKind::linear, .factor = rope.at("factor").number(kLeastFactor, kMostFactor)};
+      scaling = {.kind = RopeKind::linear, .factor = rope.at("factor").number(kLeastFactor, kMaxFactor)};
     else if (name == "dynamic")
-      scaling = {.kind = RopeKind::dynamic, .factor = rope.at("factor").number(1, kMostFactor)};
+      scaling = {.kind = RopeKind::dynamic, .factor = rope.at("factor").number(1, kMaxFactor)};
     else
       type->fail(fmt::format("is {}, supported are \"default\", \"linear\", \"dynamic\", \"yarn\" and \"llama3\"",
                              type->excerpt()));
@@ -99,7 +99,7 @@ struct Reader {
 
 std::optional<double> read_theta(const JsonValue& object) {
   const auto theta = object.find("rope_theta");
-  return theta ? std::optional(theta->number(kLeastTheta, kMostTheta)) : std::nullopt;
+  return theta ? std::optional(theta->number(kLeastTheta, kMaxTheta)) : std::nullopt;
 }
 
 // What is written as {} says nothing.

@@ -22,9 +22,9 @@ static_assert(std::endian::native == std::endian::little, "safetensors are littl
 namespace {
 
 // The limit of the reference implementation; a real header has some hundred bytes for each tensor.
-constexpr uint64_t kMostHeaderBytes = 100'000'000;
-constexpr size_t kMostIndexBytes = 100'000'000;
-constexpr size_t kMostDimensions = 16;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr size_t kMaxIndexBytes = 100'000'000;
+constexpr size_t kMaxDimensions = 16;
 
 struct DTypeName {
   const char* name;
@@ -56,8 +56,8 @@ std::optional<int64_t> tensor_bytes(const std::vector<int64_t>& shape, DType dty
 std::vector<int64_t> read_shape(const JsonValue& value) {
   std::vector<int64_t> shape;
   value.each_element([&](const JsonValue& extent) { shape.push_back(extent.integer(0)); });
-  if (shape.size() > kMostDimensions)
-    value.fail(fmt::format("has {} dimensions, want at most {}", shape.size(), kMostDimensions));
+  if (shape.size() > kMaxDimensions)
+    value.fail(fmt::format("has {} dimensions, want at most {}", shape.size(), kMaxDimensions));
   return shape;
 }
 
@@ -73,9 +73,9 @@ std::string read_header(const MappedFile& file) {
                  bytes.size());
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, begin.data(), 8);
-  MEGALITH_CHECK(header_bytes <= kMostHeaderBytes,
+  MEGALITH_CHECK(header_bytes <= kMaxHeaderBytes,
                  "{} announces a header of {} bytes, want at most {}: it is not a safetensors file", file.path(),
-                 header_bytes, kMostHeaderBytes);
+                 header_bytes, kMaxHeaderBytes);
   MEGALITH_CHECK(header_bytes <= bytes.size() - 8,
                  "{} announces a header of {} bytes but has only {} bytes: download it again", file.path(),
                  header_bytes, bytes.size());
@@ -175,7 +175,7 @@ void Weights::add_file(const std::string& path, const std::function<bool(const s
 }
 
 void Weights::add_index(const std::string& folder, const std::string& index_path) {
-  const JsonFile index = JsonFile::read(index_path, kMostIndexBytes);
+  const JsonFile index = JsonFile::read(index_path, kMaxIndexBytes);
   std::map<std::string, std::string> shard_of;
   std::set<std::string> shards;
   index.root().at("weight_map").each_member([&](const std::string& name, const JsonValue& value) {

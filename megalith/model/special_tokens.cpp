@@ -145,8 +145,8 @@ class Reader {
 
   static int read_id(const std::string& key, const JsonValue& value) {
     const bool is_number = !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_number || std::stoi(key) >= kMostTokenIds)
-      value.fail(fmt::format("is keyed by what is no id, want 0 to {}", kMostTokenIds - 1));
+    if (!is_number || std::stoi(key) >= kMaxTokenIds)
+      value.fail(fmt::format("is keyed by what is no id, want 0 to {}", kMaxTokenIds - 1));
     return std::stoi(key);
   }
 
@@ -159,7 +159,7 @@ class Reader {
     std::map<int, LaidToken> by_id;
     root.each_member([&](const std::string& content, const JsonValue& value) {
       LaidToken laid{.has_id = true, .place = value.file()};
-      laid.token.id = static_cast<int>(value.integer(0, kMostTokenIds - 1));
+      laid.token.id = static_cast<int>(value.integer(0, kMaxTokenIds - 1));
       laid.token.content = content;
       laid.token.special = is_special(content);
       laid.token.normalized = !laid.token.special;
@@ -209,7 +209,7 @@ std::optional<std::string> SpecialTokens::named(std::string_view part) const {
 SpecialTokens SpecialTokens::from_folder(const std::string& folder) {
   auto open = [&](const char* name) {
     const std::string path = folder + "/" + name;
-    return file_is_named(path) ? std::optional(JsonFile::read(path, kMostTokenFileBytes, true)) : std::nullopt;
+    return file_is_named(path) ? std::optional(JsonFile::read(path, kMaxTokenFileBytes, true)) : std::nullopt;
   };
   return Reader(open(kConfig), open(kMap), open(kAdded)).read();
 }

@@ -20,7 +20,7 @@
 namespace megalith {
 
 /// Bytes of tokenizer_config.json and its neighbours, far above every published one.
-constexpr size_t kMostTokenFileBytes = 16 << 20;
+constexpr size_t kMaxTokenFileBytes = 16 << 20;
 
 /// A token that a file lays over those of tokenizer.json.
 struct LaidToken {

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Published models have up to four.
-constexpr size_t kMostTemplates = 64;
+constexpr size_t kMaxTemplates = 64;
 constexpr std::string_view kExtension = ".jinja";
 
 class Collector {
@@ -32,9 +32,9 @@ class Collector {
 
  private:
   void add(std::string name, std::string place, std::string source) {
-    MEGALITH_CHECK(files_.size() < kMostTemplates, "{} has more than {} chat templates", folder_, kMostTemplates);
-    MEGALITH_CHECK(source.size() <= kMostTemplateBytes, "{} has {} bytes, want at most {}", place, source.size(),
-                   kMostTemplateBytes);
+    MEGALITH_CHECK(files_.size() < kMaxTemplates, "{} has more than {} chat templates", folder_, kMaxTemplates);
+    MEGALITH_CHECK(source.size() <= kMaxTemplateBytes, "{} has {} bytes, want at most {}", place, source.size(),
+                   kMaxTemplateBytes);
     files_.push_back({std::move(name), std::move(place), std::move(source)});
   }
 
@@ -42,8 +42,8 @@ class Collector {
     std::error_code code;
     const uintmax_t bytes = fs::file_size(path, code);
     // What has no size, file_read() refuses by its name.
-    MEGALITH_CHECK(code || bytes <= kMostTemplateBytes, "{} has {} bytes, want at most {}", path, bytes,
-                   kMostTemplateBytes);
+    MEGALITH_CHECK(code || bytes <= kMaxTemplateBytes, "{} has {} bytes, want at most {}", path, bytes,
+                   kMaxTemplateBytes);
     add(std::move(name), path, file_read(path));
   }
 
@@ -61,7 +61,7 @@ class Collector {
 
   void read_config(const std::string& path) {
     if (!file_is_named(path)) return;
-    const JsonFile file = JsonFile::read(path, kMostTokenFileBytes);
+    const JsonFile file = JsonFile::read(path, kMaxTokenFileBytes);
     const auto value = file.root().find("chat_template");
     if (!value) return;
     const std::string place = path + ": \"chat_template\"";

@@ -9,7 +9,7 @@
 namespace megalith {
 
 /// Bytes of one, far above every published one: those have up to 30 KB.
-constexpr size_t kMostTemplateBytes = 1 << 20;
+constexpr size_t kMaxTemplateBytes = 1 << 20;
 
 struct TemplateFile {
   std::string name;   // "default", "tool_use"

@@ -8,11 +8,11 @@ namespace megalith {
 
 namespace {
 
-constexpr int64_t kMostStripped = 1024;
-constexpr size_t kMostReplaces = 16;
+constexpr int64_t kMaxStripped = 1024;
+constexpr size_t kMaxReplaces = 16;
 // What replacing may make of a token: "▁" becomes a space, which is shorter.
-constexpr size_t kMostGrowth = 4;
-constexpr size_t kMostGrowthOfAny = 64;
+constexpr size_t kMaxGrowth = 4;
+constexpr size_t kMaxGrowthOfAny = 64;
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -80,7 +80,7 @@ void TokenDecoder::add_step(const JsonValue& value) {
     value.at("decoders").each_element([&](const JsonValue& part) { add_step(part); });
   } else if (name == "Replace") {
     check_order(!byte_fallback_ && !fuses_);
-    if (replaces_.size() >= kMostReplaces) value.fail(fmt::format("is one of more than {} steps", kMostReplaces));
+    if (replaces_.size() >= kMaxReplaces) value.fail(fmt::format("is one of more than {} steps", kMaxReplaces));
     const std::string& from = value.at("pattern").at("String").string();
     if (!from.empty()) replaces_.push_back({from, value.at("content").string()});
   } else if (name == "Metaspace") {
@@ -101,7 +101,7 @@ void TokenDecoder::add_step(const JsonValue& value) {
     check_order(strip_start_ == 0);
     strip_content_ = value.at("content").string();
     if (strip_content_.empty()) value.at("content").fail("is empty, want one character");
-    strip_start_ = value.at("start").integer(0, kMostStripped);
+    strip_start_ = value.at("start").integer(0, kMaxStripped);
     if (const JsonValue stop = value.at("stop"); stop.integer() != 0)
       stop.fail(fmt::format("is {}, supported is 0: text could not be shown while it is made", stop.excerpt()));
   } else {
@@ -113,7 +113,7 @@ void TokenDecoder::add_step(const JsonValue& value) {
 }
 
 std::string TokenDecoder::replaced(std::string_view token) const {
-  const size_t most = kMostGrowth * token.size() + kMostGrowthOfAny;
+  const size_t most = kMaxGrowth * token.size() + kMaxGrowthOfAny;
   std::string text = metaspace_.empty() ? std::string(token) : replace_all(token, metaspace_, " ", most);
   for (const Replace& replace : replaces_) text = replace_all(text, replace.from, replace.to, most);
   return text;

@@ -22,7 +22,7 @@ namespace megalith {
 namespace {
 
 // The largest published one has 35 MB. As values in memory a file takes up to 20 times its size.
-constexpr size_t kMostFileBytes = 64 << 20;
+constexpr size_t kMaxFileBytes = 64 << 20;
 
 struct Token {
   std::string content;  // "" if there is no such token
@@ -143,7 +143,7 @@ Tokenizer Tokenizer::open(const std::string& path) {
   const std::string file = is_folder ? path + "/tokenizer.json" : path;
   MEGALITH_CHECK(file_exists(file), "no tokenizer at {}: want a tokenizer.json (older formats are not supported)",
                  path);
-  const JsonFile json = JsonFile::read(file, kMostFileBytes);
+  const JsonFile json = JsonFile::read(file, kMaxFileBytes);
   return Tokenizer(
       std::make_unique<const Impl>(json.root(), is_folder ? SpecialTokens::from_folder(path) : SpecialTokens()));
 }

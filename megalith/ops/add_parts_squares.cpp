@@ -31,7 +31,7 @@ graph::Operator add_parts_squares() {
              .name = "add_parts_squares_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return q.sizes.at("L") == 32 && q.sizes.at("T") > stream::kMostRows && q.sizes.at("S") <= 8 &&
+                   return q.sizes.at("L") == 32 && q.sizes.at("T") > stream::kMaxRows && q.sizes.at("S") <= 8 &&
                           all_are(q, {"part", "residual", "y"}, DType::f32) &&
                           all_are(q, {"norm", "copy"}, DType::bf16);
                  },

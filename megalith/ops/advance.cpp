@@ -101,8 +101,8 @@ graph::Operator advance() {
              .name = "advance_by_block",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return q.sizes.at("N") <= advance::kMostRequests && q.sizes.at("R") <= advance::kMostRequests &&
-                          q.sizes.at("T") <= advance::kMostRows && q.sizes.at("E") <= advance::kMostStopTokens;
+                   return q.sizes.at("N") <= advance::kMaxRequests && q.sizes.at("R") <= advance::kMaxRequests &&
+                          q.sizes.at("T") <= advance::kMaxRows && q.sizes.at("E") <= advance::kMaxStopTokens;
                  },
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{advance::area_bytes()}; },
              .ahead = "advance_ahead"})

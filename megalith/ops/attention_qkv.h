@@ -58,10 +58,10 @@ graph::Operator attention_of(const std::string& name, bool norm, bool whole);
 inline bool heads_suit_of(const graph::BodyQuery& query, int64_t most) {
   const int64_t d = 2 * query.sizes.at("H"), heads = query.sizes.at("E") - 2;
   return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= most &&
-         d % attention::kRunValues == 0 && attention::runs(d) <= attention::kWarps && heads <= attention::kMostHeads &&
+         d % attention::kRunValues == 0 && attention::runs(d) <= attention::kWarps && heads <= attention::kMaxHeads &&
          all_are(query, {"cosine", "sine"}, DType::f32) && is_if_there(query, "q_norm", DType::bf16) &&
          is_if_there(query, "k_norm", DType::bf16);
 }
-inline bool heads_suit(const graph::BodyQuery& query) { return heads_suit_of(query, stream::kMostWideRows); }
+inline bool heads_suit(const graph::BodyQuery& query) { return heads_suit_of(query, stream::kMaxWideRows); }
 
 }  // namespace megalith::ops

@@ -156,7 +156,7 @@ graph::Operator sampling() {
              .name = "sample_rows_by_block",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return q.dtypes.at("logits") == DType::f32 && q.sizes.at("V") <= sampling::kMostTokens;
+                   return q.dtypes.at("logits") == DType::f32 && q.sizes.at("V") <= sampling::kMaxTokens;
                  },
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{sampling::area_bytes()}; },
              .ahead = "sampling_ahead"});

@@ -17,7 +17,7 @@ namespace megalith::ops {
 /// activations a group is what a value of the axis stands for, or what suits N.
 inline stream::Order stream_order(const graph::StreamedWeights& streamed, const std::map<std::string, int64_t>& sizes) {
   const int64_t rows = sizes.at(streamed.activations), k = sizes.at(streamed.columns);
-  if (rows <= stream::kMostRows) return stream::order(rows, k, streamed.splits);
+  if (rows <= stream::kMaxRows) return stream::order(rows, k, streamed.splits);
   const auto matrices = static_cast<int>(streamed.operands.size());
   if (!streamed.step.empty())
     return stream::wide_order(k, static_cast<int>(sizes.at(streamed.step)), matrices,
@@ -40,9 +40,9 @@ inline bool is_if_there(const graph::BodyQuery& query, const char* operand, DTyp
 /// Few rows of activations, columns in whole 16-byte pieces, and room beside them for a ring of some use in the shared
 /// memory of a large GPU. `splits`: as StreamedWeights has it.
 inline bool streams(const graph::BodyQuery& query, const char* rows = "T", bool splits = false) {
-  constexpr int64_t kMostScratch = 160 * 1024;
+  constexpr int64_t kMaxScratch = 160 * 1024;
   const int64_t t = query.sizes.at(rows), columns = query.sizes.at("K");
-  return t <= stream::kMostRows && columns % 8 == 0 && stream::scratch_bytes(t, columns, splits) <= kMostScratch;
+  return t <= stream::kMaxRows && columns % 8 == 0 && stream::scratch_bytes(t, columns, splits) <= kMaxScratch;
 }
 
 /// Shared memory of kernels/cuda/multiply.cuh.
@@ -102,7 +102,7 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
               [suits = multiplies_bf16(streamed)](const graph::BodyQuery& q) {
                 const int64_t rows = q.sizes.at("T");
                 const auto n = q.sizes.find("N");
-                return suits(q) && rows > stream::kMostRows && rows <= stream::kMostWideRows &&
+                return suits(q) && rows > stream::kMaxRows && rows <= stream::kMaxWideRows &&
                        q.sizes.at("K") % 8 == 0 && (n == q.sizes.end() ? q.sizes.at("L") == 32 : n->second % 2 == 0) &&
                        q.dtypes.at("y") != DType::f16;
               },

@@ -27,8 +27,7 @@ bool has_whole_words(const Tensor& tensor) {
 
 bool fits_fragments(const Tensor& tensor) {
   return tensor.kind == TensorKind::activation && tensor.dtype == DType::bf16 && tensor.shape.size() == 2 &&
-         tensor.shape[0].size > stream::kMostRowsOfWords &&
-         row_blocks::fits(tensor.shape[0].size, tensor.shape[1].size);
+         tensor.shape[0].size > stream::kMaxRowsOfWords && row_blocks::fits(tensor.shape[0].size, tensor.shape[1].size);
 }
 
 bool fits_page_pairs(const Tensor& tensor) {
@@ -51,7 +50,7 @@ std::vector<bool> may_carry_flags(const graph::Graph& graph, const Schedule& sch
       if (node.op->operands[i].role != loop::Role::input && ++num_writers[static_cast<size_t>(node.operands[i])] > 1)
         may[static_cast<size_t>(node.operands[i])] = false;
     if (schedule.body(n) && schedule.body(n)->streamed &&
-        graph.tensor(node.operands[0]).shape[0].size > stream::kMostRowsOfWords)
+        graph.tensor(node.operands[0]).shape[0].size > stream::kMaxRowsOfWords)
       may[static_cast<size_t>(node.operands[0])] = false;
   }
   return may;
@@ -119,11 +118,11 @@ std::string reason_against(const Tensor& tensor, Layout layout, bool may_carry_f
 
 Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
   // A word costs twice the bytes of what it carries, and each reader reads all of them.
-  constexpr int64_t kMostBytes = 1 << 20;
+  constexpr int64_t kMaxBytes = 1 << 20;
   Schedule schedule = graph::schedule_in_rows(graph, target);
   std::vector<bool> flags = may_carry_flags(graph, schedule);
   for (size_t t = 0; t < flags.size(); ++t)
-    if (graph.tensors()[t].bytes() > kMostBytes) flags[t] = false;
+    if (graph.tensors()[t].bytes() > kMaxBytes) flags[t] = false;
   choose(schedule, graph, Layout::page_pairs, tensors_that(graph, fits_page_pairs));
   choose(schedule, graph, Layout::fragments, tensors_that(graph, fits_fragments));
   choose(schedule, graph, Layout::flag_in_data, std::move(flags));

@@ -10,16 +10,16 @@ namespace megalith::runtime {
 
 namespace {
 
-constexpr size_t kMostNamed = 4;
+constexpr size_t kMaxNamed = 4;
 
 // ", signalled by "a" (worker 0), "b" (worker 1) and 3 more".
 std::string named(const LaunchImage& image, const char* what, const std::vector<u32>& tasks,
                   const std::function<std::string(u32)>& more) {
   std::string text;
-  for (size_t t = 0; t < std::min(tasks.size(), kMostNamed); ++t)
+  for (size_t t = 0; t < std::min(tasks.size(), kMaxNamed); ++t)
     text += fmt::format("{} \"{}\" (worker {}){}", t == 0 ? fmt::format(", {} by", what) : ",",
                         image.task_name(tasks[t]), image.task_worker(tasks[t]), more(tasks[t]));
-  if (tasks.size() > kMostNamed) text += fmt::format(" and {} more", tasks.size() - kMostNamed);
+  if (tasks.size() > kMaxNamed) text += fmt::format(" and {} more", tasks.size() - kMaxNamed);
   if (tasks.empty()) text += fmt::format(", {} by no task", what);
   return text;
 }

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 // Operands of a turn: small enough for the first-level cache, long enough that filling the registers is nothing.
 constexpr int kSteps = 64, kTurns = 2000;
-constexpr size_t kMostTurns = 100'000;
+constexpr size_t kMaxTurns = 100'000;
 
 struct alignas(64) Operands {
   float left[kSteps * 16], right[kSteps * 2 * 16];  // so many for every kind of loop
@@ -134,7 +134,7 @@ double rate_of(const Loop& loop, const MultiplyRateOptions& options) {
   std::atomic<bool> over = false;
   std::atomic<float> seen = 0;
   std::vector<double> turns;
-  turns.reserve(kMostTurns);
+  turns.reserve(kMaxTurns);
   Clock::time_point first, begin;
   // A turn is over when the last thread is through, as in runtime/bandwidth.cpp.
   std::barrier turn(options.num_threads, [&]() noexcept {
@@ -145,7 +145,7 @@ double rate_of(const Loop& loop, const MultiplyRateOptions& options) {
       turns.push_back(std::chrono::duration<double>(now - begin).count());
     begin = now;
     const bool late = std::chrono::duration<double>(now - first).count() >= options.seconds;
-    over = turns.size() == kMostTurns || (!turns.empty() && late);
+    over = turns.size() == kMaxTurns || (!turns.empty() && late);
   });
   auto work = [&](int thread) {
     if (options.num_threads <= topology.num_usable()) pin_this_thread(topology.cores[static_cast<size_t>(thread)]);

@@ -12,7 +12,7 @@ namespace megalith::runtime {
 namespace {
 
 // 40 bytes each: 64 million records are 2.5 GiB a worker.
-constexpr u64 kMostRecords = u64{1} << 26;
+constexpr u64 kMaxRecords = u64{1} << 26;
 
 }  // namespace
 
@@ -24,8 +24,8 @@ u64 profile_longest_list(const Launch& launch) {
 }
 
 u32 profile_capacity_for(u64 records) {
-  MEGALITH_CHECK(records >= 1 && records <= kMostRecords,
-                 "[profile] {} records per worker, want 1 to {}: profile fewer iterations", records, kMostRecords);
+  MEGALITH_CHECK(records >= 1 && records <= kMaxRecords,
+                 "[profile] {} records per worker, want 1 to {}: profile fewer iterations", records, kMaxRecords);
   return static_cast<u32>(std::bit_ceil(records));
 }
 

@@ -13,7 +13,7 @@
 namespace megalith::runtime {
 
 /// Of a task: where the panels begin that the next product of its worker's list reads first, side by side.
-using WeightsAhead = std::array<const void*, panel::kMostPanels>;
+using WeightsAhead = std::array<const void*, panel::kMaxPanels>;
 
 /// Gives each task whose body reads packed weights (graph::PackedWeights) operands of its own in `parts`: those that it
 /// has, and behind them its WeightsAhead, which lie in the result; that must outlive the runs. `addresses`: per tensor,

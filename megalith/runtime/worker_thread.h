@@ -1,6 +1,6 @@
 // The thread that a worker is. Its stack has a size of its own, whatever `ulimit -s` says: what tasks work in lies in
 // scratch (kernels/cpu/workspace.h), and frames are no larger than the compiler is told to allow
-// (codegen::kMostFrameBytes).
+// (codegen::kMaxFrameBytes).
 #pragma once
 
 #include <pthread.h>

@@ -305,17 +305,17 @@ class EventMaker {
     if (signallers.size() > 1) {
       name.clear();
       std::string last;
-      constexpr int kMostStems = 3;
+      constexpr int kMaxStems = 3;
       int num_stems = 0;
       for (int t : signallers) {
         const std::string stem = task(t).name.substr(0, task(t).name.find('['));
         if (stem == last) continue;
         last = stem;
-        if (++num_stems > kMostStems) continue;
+        if (++num_stems > kMaxStems) continue;
         if (!name.empty()) name += " + ";
         name += stem;
       }
-      if (num_stems > kMostStems) name += fmt::format(" + {} more", num_stems - kMostStems);
+      if (num_stems > kMaxStems) name += fmt::format(" + {} more", num_stems - kMaxStems);
     }
     std::string unique = name;
     for (int& number = names_[name]; !taken_.insert(unique).second;) unique = fmt::format("{} #{}", name, ++number + 1);

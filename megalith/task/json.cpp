@@ -106,14 +106,14 @@ int64_t read_integer(const JsonValue& value, const Place& place, int64_t lowest,
   return *number;
 }
 
-constexpr int64_t kMostIndex = std::numeric_limits<int>::max();
+constexpr int64_t kMaxIndex = std::numeric_limits<int>::max();
 // Sizes in bytes stay far from the ends of 64 bits, so that sums of two need no thought.
-constexpr int64_t kMostSize = int64_t{1} << 60;
+constexpr int64_t kMaxSize = int64_t{1} << 60;
 
 int read_index(const JsonValue& value, const Place& place) {
-  return static_cast<int>(read_integer(value, place, 0, kMostIndex));
+  return static_cast<int>(read_integer(value, place, 0, kMaxIndex));
 }
-int64_t read_size(const JsonValue& value, const Place& place) { return read_integer(value, place, 0, kMostSize); }
+int64_t read_size(const JsonValue& value, const Place& place) { return read_integer(value, place, 0, kMaxSize); }
 
 std::string read_string(const JsonValue& value, const Place& place) {
   if (value.kind() != JsonValue::Kind::string) fail(place, value.summary(), "a string");
@@ -178,12 +178,12 @@ class Object {
   size_t find(std::string_view name) const {
     return static_cast<size_t>(std::find(keys_.begin(), keys_.begin() + num_keys_, name) - keys_.begin());
   }
-  static constexpr size_t kMostKeys = 12;
+  static constexpr size_t kMaxKeys = 12;
   const Place& place_;
   size_t num_keys_;
-  std::array<std::string_view, kMostKeys> keys_;
-  std::array<JsonValue, kMostKeys> members_;
-  std::array<bool, kMostKeys> has_;
+  std::array<std::string_view, kMaxKeys> keys_;
+  std::array<JsonValue, kMaxKeys> members_;
+  std::array<bool, kMaxKeys> has_;
 };
 
 loop::Box read_box(const JsonValue& value, const Place& place) {

@@ -116,8 +116,8 @@ class JsonReader : public nlohmann::json_sax<Json> {
 
 JsonText::JsonText(std::string_view text) {
   // A task graph has a little more than this many characters a value. What is reserved and not used costs no memory.
-  constexpr size_t kCharactersAValue = 5, kMostAtOnce = size_t{1} << 26;
-  entries_.reserve(std::min(text.size() / kCharactersAValue, kMostAtOnce));
+  constexpr size_t kCharactersAValue = 5, kMaxAtOnce = size_t{1} << 26;
+  entries_.reserve(std::min(text.size() / kCharactersAValue, kMaxAtOnce));
   JsonReader reader(*this);
   Json::sax_parse(text, &reader);
 }

@@ -112,7 +112,7 @@ std::vector<int64_t> cut_pieces(const graph::TaskAxis& axis, const LoweredKernel
 }
 
 // Planning takes memory and time for each task; a launch grid has fewer blocks than that, too.
-constexpr int64_t kMostTasksOfNode = int64_t{1} << 20;
+constexpr int64_t kMaxTasksOfNode = int64_t{1} << 20;
 
 // The cuts of all axes: enough pieces along them, in order, to give every worker a task.
 std::vector<std::vector<int64_t>> cut_axes(const Node& node, const graph::NodeSchedule& schedule,
@@ -131,9 +131,9 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const graph::NodeSc
     const auto pieces = schedule.pieces.find(axis.iname);
     const bool has_pieces = pieces != schedule.pieces.end();
     const int64_t asked = has_pieces ? std::min(pieces->second, extents[i]) : tile > 0 ? ceil_div(extents[i], tile) : 1;
-    MEGALITH_CHECK(asked <= kMostTasksOfNode / num_tasks,
+    MEGALITH_CHECK(asked <= kMaxTasksOfNode / num_tasks,
                    "[{}] {} tiles along \"{}\" make more than {} tasks: take larger tiles (node \"{}\")", node.op->name,
-                   asked, axis.iname, kMostTasksOfNode, node.name);
+                   asked, axis.iname, kMaxTasksOfNode, node.name);
     cuts.push_back(has_pieces ? cut_pieces(axis, kernel, extents[i], pieces->second)
                               : cut_axis(extents[i], multiple_of(axis, kernel), wanted, tile));
     num_tasks *= std::max<int64_t>(asked, 1);
@@ -298,8 +298,7 @@ std::vector<int64_t> axis_grains(const LoweredKernel& lowered) {
 
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers,
                       const machine::WorkerRates& rates) {
-  MEGALITH_CHECK(num_workers >= 1 && num_workers <= kMostWorkers, "{} workers, want 1 to {}", num_workers,
-                 kMostWorkers);
+  MEGALITH_CHECK(num_workers >= 1 && num_workers <= kMaxWorkers, "{} workers, want 1 to {}", num_workers, kMaxWorkers);
   return Partitioner(graph, lowered, num_workers, rates).run();
 }
 

@@ -30,7 +30,7 @@ bool counts_stretches(const std::string& axis, const graph::LoweredKernel& lower
 std::vector<int64_t> axis_grains(const graph::LoweredKernel& lowered);
 
 /// More than any machine has. Tasks are as many, and planning takes memory and time for each.
-constexpr int kMostWorkers = 1024;
+constexpr int kMaxWorkers = 1024;
 
 /// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
 /// (tile sizes and numbers of pieces that the schedule names go first). Tiles are as equal as the axis's multiple allows; pieces

@@ -55,7 +55,7 @@ class History {
     for (const Access& access : accesses)
       if (int& first = part(access.part).first_moment; !access.writes && first < 0)
         first = static_cast<int>(num_readers++ * num_workers);
-    affordable_ = num_readers <= kMostVisits / num_workers && cut(rank, boxes);
+    affordable_ = num_readers <= kMaxVisits / num_workers && cut(rank, boxes);
     if (!affordable_) return;
     reads_.assign(num_readers * num_workers, 0);
     writes_ = reads_;
@@ -117,7 +117,7 @@ class History {
       }
       num_visits += visits;
     }
-    if (num_cells > double{kMostCells} || num_visits > double{kMostVisits}) return false;
+    if (num_cells > double{kMaxCells} || num_visits > double{kMaxVisits}) return false;
     last_writes_.resize(static_cast<size_t>(num_cells));
     cells_of_.items.reserve(static_cast<size_t>(num_visits));
     for (size_t p = 0; p < boxes.size(); ++p) {
@@ -141,7 +141,7 @@ class History {
     });
   }
 
-  static constexpr size_t kMostCells = 1 << 22, kMostVisits = 1 << 24, kWorkersAStep = 8;
+  static constexpr size_t kMaxCells = 1 << 22, kMaxVisits = 1 << 24, kWorkersAStep = 8;
 
   const size_t num_workers_;
   std::vector<Part> parts_;

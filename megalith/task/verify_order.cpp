@@ -22,7 +22,7 @@ struct Gathers {
   };
   std::vector<Gather> gathers;
   Lists<> waits, signals;  // per task
-  static constexpr size_t kMostSignallers = size_t{1} << 27;
+  static constexpr size_t kMaxSignallers = size_t{1} << 27;
 
   Gathers(const TaskGraph& graph, Budget& budget) {
     auto is_exchange = [&](const Region& region) {
@@ -65,7 +65,7 @@ struct Gathers {
               ++gathers.back().writers;
             });
             // What is kept of them is memory, not only time.
-            if (signallers.size() > kMostSignallers) budget.spend_all();
+            if (signallers.size() > kMaxSignallers) budget.spend_all();
           }
         }
         waits.items.push_back(of_buffer.last_gather);

@@ -36,11 +36,11 @@ class Findings {
     for (Finding& finding : others.list_) add(std::move(finding));
   }
   bool none() const { return list_.empty(); }
-  bool full() const { return list_.size() >= kMost; }
+  bool full() const { return list_.size() >= kMax; }
   std::vector<Finding> take() { return std::move(list_); }
 
  private:
-  static constexpr size_t kMost = 20;
+  static constexpr size_t kMax = 20;
   std::vector<Finding> list_;
 };
 

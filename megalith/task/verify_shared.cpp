@@ -36,8 +36,8 @@ class SharedBytes {
           if (shares(region.buffer) && !touches_nothing(region.box)) touches_.items.push_back({region.buffer, writes});
       touches_.end_list();
     }
-    constexpr size_t kMostMoments = size_t{1} << 27;
-    if (clocks.num_workers() * cells_.size() > kMostMoments)
+    constexpr size_t kMaxMoments = size_t{1} << 27;
+    if (clocks.num_workers() * cells_.size() > kMaxMoments)
       budget.spend_all();
     else
       for (Cell& cell : cells_) cell.past.resize(clocks.num_workers());

@@ -15,7 +15,7 @@ namespace megalith::task::verifier {
 namespace {
 
 // More than any machine has. Clocks have an element for each, of every task.
-constexpr size_t kMostWorkers = 1024;
+constexpr size_t kMaxWorkers = 1024;
 
 class Structure {
  public:
@@ -174,8 +174,8 @@ class Structure {
 
   void check_workers() {
     if (graph_.workers.empty()) add({}, -1, -1, "there are no workers");
-    if (graph_.workers.size() > kMostWorkers)
-      add({}, -1, -1, "there are {} workers, want at most {}", graph_.workers.size(), kMostWorkers);
+    if (graph_.workers.size() > kMaxWorkers)
+      add({}, -1, -1, "there are {} workers, want at most {}", graph_.workers.size(), kMaxWorkers);
     std::vector<int> found_in(graph_.tasks.size(), -1);
     for (size_t w = 0; w < graph_.workers.size(); ++w)
       for (int t : graph_.workers[w]) {

@@ -67,7 +67,7 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const m
   const std::string stream_rows = "#define MEGALITH_STREAM_ROWS ";
   const int64_t streamed = std::stoll(source.substr(source.find(stream_rows) + stream_rows.size()));
   const bool knows_addresses = result.ptx.find("dynamic_shared") == std::string::npos;
-  EXPECT_EQ(knows_addresses, gpu.architecture == hopper().architecture && streamed <= stream::kMostRowsOfWords);
+  EXPECT_EQ(knows_addresses, gpu.architecture == hopper().architecture && streamed <= stream::kMaxRowsOfWords);
   EXPECT_LE(result.resources.shared_bytes, stream::kStaticBytes + (knows_addresses ? 0 : stream::kVariablesBytes))
       << "what the compiler keeps there";
   // Where a row of weights is one chunk (the small model) ways part inside of what the tensor cores have under way.
@@ -101,7 +101,7 @@ void expect_fused_compiles(const std::string& folder, const machine::Gpu& gpu, i
   expect_compiles(decoder_graph(folder, target, rows, requests),
                   fmt::format("{}, {} rows, {} texts", folder, rows, requests), gpu,
                   !is_fused(folder, target, rows) ? Bodies::generated
-                  : rows > stream::kMostRows      ? Bodies::many_rows
+                  : rows > stream::kMaxRows       ? Bodies::many_rows
                                                   : Bodies::few_rows);
 }
 

@@ -87,7 +87,7 @@ TEST(Streams, TakeTwoMatricesTogetherOrInTurns) {
       EXPECT_EQ(gate[i].column_chunk, up[i].column_chunk);
       EXPECT_EQ(gate[i].matrix, 0u);
       EXPECT_EQ(up[i].matrix, 1u);
-      if (rows > stream::kMostRows)
+      if (rows > stream::kMaxRows)
         EXPECT_EQ(gate[i].chunk, up[i].chunk);
       else
         EXPECT_LT(gate[i].chunk, up[i].chunk);

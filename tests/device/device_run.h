@@ -214,10 +214,10 @@ class DeviceRun {
   // As the watchdog does, once no task has ended for a while and all have said what they wait for, which takes them
   // thousands of looks each.
   void wait_for_hang(const LaunchImage& image, const Launch& launch) {
-    constexpr int kQuietTicks = 20, kMostTicks = 3000;
+    constexpr int kQuietTicks = 20, kMaxTicks = 3000;
     u32 last = 0;
     bool all_wait = false;
-    for (int quiet = 0, tick = 0; tick < kMostTicks && (quiet < kQuietTicks || !all_wait); ++quiet, ++tick) {
+    for (int quiet = 0, tick = 0; tick < kMaxTicks && (quiet < kQuietTicks || !all_wait); ++quiet, ++tick) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       u32 done = 0;
       all_wait = true;

@@ -28,26 +28,26 @@ namespace {
 
 enum class Kind { normed, residual, gate_up };
 
-/// The operands of a projection of at most kMostRows rows, and a task of kGroups groups of its columns, of kChunks
+/// The operands of a projection of at most kMaxRows rows, and a task of kGroups groups of its columns, of kChunks
 /// chunks each, the last of them not full. What nobody may read is NaN. `kParts`: with norms in parts.
-template <Kind kOf, i64 kMostRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false>
+template <Kind kOf, i64 kMaxRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false>
 struct Task {
   static constexpr Kind kKind = kOf;
   static constexpr bool kInParts = kParts;
-  static constexpr int kSlices = stream::slices(kMostRows), kGroup = stream::group_rows(kSlices);
+  static constexpr int kSlices = stream::slices(kMaxRows), kGroup = stream::group_rows(kSlices);
   static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1, kChunks = kChunksOf, kGroups = kGroupsOf;
-  static constexpr i64 T_largest = kMostRows, N = 80,
+  static constexpr i64 T_largest = kMaxRows, N = 80,
                        K = (kChunks - 1) * stream::chunk_columns(kSlices) + (kInParts ? 64 : 40);
   static constexpr i64 L = kGroup, C = kKind == Kind::residual ? N / L : 37;  // of squares
   static constexpr f32 eps = 1e-5f;
-  static constexpr bool kTravelsAsWords = kMostRows <= stream::kMostRowsOfWords;
+  static constexpr bool kTravelsAsWords = kMaxRows <= stream::kMaxRowsOfWords;
   using Plain = std::conditional_t<kTravelsAsWords, Words<bf16>, const bf16*>;
-  std::conditional_t<kInParts, Blocked<const bf16, kMostRows, K>, Plain> x;  // (T, K)
-  const bf16* norm;                                                          // (K), or what the copy has: (N)
-  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;     // (T, C)
-  const f32* residual;                                                       // (T, N)
-  f32* y;                                                                    // (T, N)
-  std::conditional_t<kInParts, Blocked<bf16, kMostRows, N>, f32*> copy;      // (T, N)
+  std::conditional_t<kInParts, Blocked<const bf16, kMaxRows, K>, Plain> x;  // (T, K)
+  const bf16* norm;                                                         // (K), or what the copy has: (N)
+  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;    // (T, C)
+  const f32* residual;                                                      // (T, N)
+  f32* y;                                                                   // (T, N)
+  std::conditional_t<kInParts, Blocked<bf16, kMaxRows, N>, f32*> copy;      // (T, N)
   i64 T, n_begin = 16, n_end = n_begin + kGroups * kGroup - (kInParts ? 0 : 4);
   i64 c_begin = n_begin / L, c_end = c_begin + kGroups;
   RingPlace ring = {kRingSlots - 5, 0};
@@ -224,8 +224,8 @@ class LinearBlock : public ::testing::Test {
 };
 
 // A single row of more than four chunks is asked for in two steps; of several rows more than eight come in parts.
-template <Kind kOf, i64 kMostRows, int kChunks = kOf == Kind::gate_up ? 2 : 3>
-using InParts = Task<kOf, kMostRows, kChunks, 3, true>;
+template <Kind kOf, i64 kMaxRows, int kChunks = kOf == Kind::gate_up ? 2 : 3>
+using InParts = Task<kOf, kMaxRows, kChunks, 3, true>;
 using Tasks =
     ::testing::Types<Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>,
                      Task<Kind::residual, 1, 2, 5>, Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>,

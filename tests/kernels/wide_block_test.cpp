@@ -57,16 +57,16 @@ struct Stretches<Kind::part> {
 };
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
-template <Kind kOf, i64 kMostRows, i64 kRowsOfWeights, i64 kColumns>
+template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns>
 struct Task : Stretches<kOf> {
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
-  static constexpr i64 T_largest = kMostRows, N = kRowsOfWeights, K = kColumns, V = N;
+  static constexpr i64 T_largest = kMaxRows, N = kRowsOfWeights, K = kColumns, V = N;
   static constexpr int kGroup = kKind == Kind::residual ? 32 : stream::wide_group(N * Task::kStretches, kMatrices);
   static constexpr int kAbreast =
       wide_most_groups(kKind == Kind::residual ? 1
-                       : kKind == Kind::argmax ? stream::wide_parts(kMostRows)
-                                               : stream::wide_abreast(N * Task::kStretches, kGroup, kMostRows));
+                       : kKind == Kind::argmax ? stream::wide_parts(kMaxRows)
+                                               : stream::wide_abreast(N * Task::kStretches, kGroup, kMaxRows));
   static constexpr i64 kTaken = K / Task::kStretches;  // columns
   // Of chunks, of the logits or of squares, of which there are C; or of a stretch.
   static constexpr i64 L = kKind == Kind::part ? kTaken : i64{kGroup};
@@ -74,12 +74,12 @@ struct Task : Stretches<kOf> {
   static constexpr i64 kGroupsOfHead = C > 6 ? 5 : C - 1;
   static constexpr f32 eps = 1e-5f;
   static constexpr bool kInBlocks = K % row_blocks::kColumns == 0;
-  std::conditional_t<kInBlocks, Blocked<const bf16, kMostRows, K>, const bf16*> x;
+  std::conditional_t<kInBlocks, Blocked<const bf16, kMaxRows, K>, const bf16*> x;
   std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;  // (T, C)
   const bf16* norm;                                                       // (N)
   const f32* residual;                                                    // (T, N)
   f32* y;                                                                 // (T, N)
-  Blocked<bf16, kMostRows, kKind == Kind::residual ? N : 32> copy;        // (T, N)
+  Blocked<bf16, kMaxRows, kKind == Kind::residual ? N : 32> copy;         // (T, N)
   f32* logits;                                                            // (T, V)
   f32* value;                                                             // (T, C)
   i32* index;                                                             // (T, C)
@@ -200,7 +200,7 @@ class WideBlock : public ::testing::Test {
     };
     for (u64 first = 0; first < num_chunks;) {
       // The last ones may be waiting for a slot.
-      const u64 most = std::min(first + stream::kMostCopies, num_chunks);
+      const u64 most = std::min(first + stream::kMaxCopies, num_chunks);
       u64 end = first;
       while (end < most && times_free(end) >= end / kRingSlots) ++end;
       if (end == first) {
@@ -336,15 +336,15 @@ TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {
 }
 
 /// The operands of an `add_parts_squares`, and a task of two chunks of columns and all but a few rows.
-template <i64 kStretches, i64 kMostRows>
+template <i64 kStretches, i64 kMaxRows>
 struct AddTask {
-  static constexpr i64 S = kStretches, T_largest = kMostRows, C = 4, L = 32;
-  const f32 *part, *residual;            // (S, T, C L), (T, C L)
-  const bf16* norm;                      // (C L)
-  f32* y;                                // (T, C L)
-  Blocked<bf16, kMostRows, C * L> copy;  // (T, C L)
-  f32* squares;                          // (T, C)
-  i64 T = kMostRows - 3, t_begin = 2, t_end = kMostRows, c_begin = 1, c_end = 3;
+  static constexpr i64 S = kStretches, T_largest = kMaxRows, C = 4, L = 32;
+  const f32 *part, *residual;           // (S, T, C L), (T, C L)
+  const bf16* norm;                     // (C L)
+  f32* y;                               // (T, C L)
+  Blocked<bf16, kMaxRows, C * L> copy;  // (T, C L)
+  f32* squares;                         // (T, C)
+  i64 T = kMaxRows - 3, t_begin = 2, t_end = kMaxRows, c_begin = 1, c_end = 3;
   Epoch epoch = {7, nullptr};
 };
 template <class Of>

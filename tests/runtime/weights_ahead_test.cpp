@@ -63,8 +63,8 @@ TEST(WeightsAhead, AreTheFirstPanelsOfTheWorkersNextProduct) {
       EXPECT_EQ(parts.operands[parts.first_operands[task] + count], &ahead[task]);
     }
   }
-  EXPECT_EQ(num_first, 2 * panel::kMostPanels);
-  EXPECT_EQ(num_second, 2 * panel::kMostPanels);
+  EXPECT_EQ(num_first, 2 * panel::kMaxPanels);
+  EXPECT_EQ(num_second, 2 * panel::kMaxPanels);
 }
 
 }  // namespace

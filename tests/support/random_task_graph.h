@@ -47,10 +47,10 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
     task::Buffer buffer;
     constexpr DType kDtypes[] = {DType::bf16, DType::f16, DType::f32, DType::i32};
     buffer.dtype = kDtypes[below(4)];
-    constexpr int64_t kMostElements = 64;
+    constexpr int64_t kMaxElements = 64;
     int64_t elements = 1;
     for (int64_t rank = below(4); rank > 0; --rank) {
-      const int64_t size = 1 + below(std::min<int64_t>(8, kMostElements / elements));
+      const int64_t size = 1 + below(std::min<int64_t>(8, kMaxElements / elements));
       buffer.shape.push_back(size);
       elements *= size;
     }

@@ -81,7 +81,7 @@ TEST(Dependence, APartlyOverwrittenTaskStays) {
 // The sets, closed under "comes after", order exactly the conflicting pairs that a look at every byte finds, and pairs
 // that follow from those; within an iteration and into the next.
 TEST(Dependence, ClosureEqualsThatOfAllConflictingPairs) {
-  constexpr size_t kMost = 128;
+  constexpr size_t kMax = 128;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     RandomTaskList list = random_task_list(seed);
     task::TaskGraph graph{.tasks = list.tasks, .buffers = list.buffers};
@@ -97,7 +97,7 @@ TEST(Dependence, ClosureEqualsThatOfAllConflictingPairs) {
     const task::Dependences d = task::find_dependences(list.tasks, list.buffers);
 
     const size_t n = list.tasks.size();
-    using Row = std::bitset<kMost>;  // two iterations of up to 60 tasks
+    using Row = std::bitset<kMax>;  // two iterations of up to 60 tasks
     std::vector<Row> sets(2 * n), pairs(2 * n);
     for (size_t y = 0; y < 2 * n; ++y) {
       auto add = [&](std::vector<Row>& rows, size_t x) { rows[y] |= rows[x], rows[y].set(x); };

@@ -10,7 +10,7 @@ namespace megalith::test {
 namespace {
 
 constexpr uint64_t kGraphs = 1000;
-constexpr size_t kMostPerKind = 12;
+constexpr size_t kMaxPerKind = 12;
 constexpr double kBudgetSeconds = 60;
 
 TEST(MutationCampaign, EveryHarmfulMutantIsRejected) {
@@ -22,7 +22,7 @@ TEST(MutationCampaign, EveryHarmfulMutantIsRejected) {
     // Every third graph hands results on through exchanges, too.
     const RandomTaskGraphOptions limits{.exchange_probability = seed % 3 == 2 ? 0.6 : 0};
     campaign.run(random_task_graph(seed, limits), fmt::format("seed {}", seed),
-                 {.most_per_kind = kMostPerKind, .seed = seed});
+                 {.most_per_kind = kMaxPerKind, .seed = seed});
   }
   campaign.print();
   EXPECT_GT(campaign.num_graphs(), 20);

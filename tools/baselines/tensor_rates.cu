@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int kRounds = 2000, kMostWarpgroups = 4;
+constexpr int kRounds = 2000, kMaxWarpgroups = 4;
 constexpr double kOperationsACycle = 4096;
 
 void check(cudaError_t code, const char* what) {
@@ -70,7 +70,7 @@ __device__ void multiply(float (&d)[32], uint4, uint64_t a, uint64_t b, std::tru
 }
 
 template <int kColumns, int kChains, class FromShared>
-__global__ void __launch_bounds__(128 * kMostWarpgroups, 1) run(uint64_t* cycles, float* sink) {
+__global__ void __launch_bounds__(128 * kMaxWarpgroups, 1) run(uint64_t* cycles, float* sink) {
   __shared__ __align__(1024) uint4 shared[1024];
   for (int i = threadIdx.x; i < 1024; i += blockDim.x) shared[i] = {0, 0, 0, 0};
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(128 * kMostWarpgroups, 1) run(uint64_t* cycles
 template <int kColumns, int kChains, class FromShared>
 void row(const char* from, uint64_t* cycles, float* sink) {
   std::printf("| n%d, %s, %d |", kColumns, from, kChains);
-  for (int warpgroups = 1; warpgroups <= kMostWarpgroups; warpgroups *= 2) {
+  for (int warpgroups = 1; warpgroups <= kMaxWarpgroups; warpgroups *= 2) {
     run<kColumns, kChains, FromShared><<<1, 128 * warpgroups>>>(cycles, sink);
     check(cudaDeviceSynchronize(), "running");
     const double each = static_cast<double>(*cycles) / (2.0 * kChains * warpgroups * kRounds);

@@ -30,7 +30,7 @@ inline constexpr int kTile = 16, kTileQueries = 4;
 #else
 inline constexpr int kTile = 4, kTileQueries = 2;
 #endif
-static_assert(kTile <= attention_workspace::kMostTile);
+static_assert(kTile <= attention_workspace::kMaxTile);
 
 template <class Element>
 const Element* element_pointer(const Element* x);

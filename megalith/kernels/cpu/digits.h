@@ -18,7 +18,7 @@ inline constexpr i64 kQuad = panel::kQuad, kQuadBytes = kQuad * kLanes;
 
 namespace digits {
 
-inline constexpr i64 kMostColumns = digit_layout::kMostColumns;
+inline constexpr i64 kMaxColumns = digit_layout::kMaxColumns;
 inline constexpr int kPlanes = digit_layout::kPlanes;
 
 /// What the columns of a block have in common.
@@ -58,8 +58,8 @@ struct Rows {
   MEGALITH_INLINE void set(i64 r, At at) const {
     for (i64 g = 0; g < kGroups; ++g)
       for (i64 b = 0; b < kBlocksOfGroup; ++b) {
-        const i64 begin = g * Group + b * kMostColumns;
-        const i64 end = min(min(begin + kMostColumns, (g + 1) * Group), K);
+        const i64 begin = g * Group + b * kMaxColumns;
+        const i64 end = min(min(begin + kMaxColumns, (g + 1) * Group), K);
         if (begin < end) set_block(words + r * kRowWords, blocks[r * kBlocks + g * kBlocksOfGroup + b], begin, end, at);
       }
   }
@@ -68,7 +68,7 @@ struct Rows {
   template <class At>
   MEGALITH_INLINE static void set_block(i32* to, Block& block, i64 begin, i64 end, At at) {
     const i64 columns = (end - begin + kQuad - 1) / kQuad * kQuad;
-    alignas(64) f32 x[kMostColumns];
+    alignas(64) f32 x[kMaxColumns];
     for (i64 i = end - begin; i < columns; ++i) x[i] = 0;
     MEGALITH_INDEPENDENT
     for (i64 i = 0; i < end - begin; ++i) x[i] = at(begin + i);
@@ -79,7 +79,7 @@ struct Rows {
     }
     const Scaled scale = scaled(top);
     block.unit = scale.unit;
-    alignas(64) u32 number[kMostColumns];
+    alignas(64) u32 number[kMaxColumns];
     MEGALITH_INDEPENDENT
     for (i64 i = 0; i < columns; ++i) number[i] = static_cast<u32>(static_cast<i32>(x[i] * scale.by));
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)

@@ -16,10 +16,10 @@ namespace megalith::kernels {
 /// many if there are fewer rows: more streams are faster to read, and the faster the loop is out of a cache, the less
 /// it holds up memory. docs/cpu.md has what two, four and eight panels get of it.
 #if defined(__AVX512F__)
-inline constexpr int kProductRows = 4, kProductPanels = 2, kMostPanels = panel::kMostPanels;
+inline constexpr int kProductRows = 4, kProductPanels = 2, kMaxPanels = panel::kMaxPanels;
 #else
 // 16 registers, of which a Lanes takes two or more. Two panels are those of two matrices.
-inline constexpr int kProductRows = 2, kProductPanels = 1, kMostPanels = 2;
+inline constexpr int kProductRows = 2, kProductPanels = 1, kMaxPanels = 2;
 #endif
 
 /// How far ahead of the weights in hand memory is asked for. At the end of panels that is the beginning of those that
@@ -44,9 +44,9 @@ struct Panel {
 /// Panels that are read side by side.
 template <class AnyPanel>
 struct Side {
-  int count;  // 1, 2, 4 or kMostPanels
-  AnyPanel panels[kMostPanels];
-  const u8* next[kMostPanels];  // what is read after each of them
+  int count;  // 1, 2, 4 or kMaxPanels
+  AnyPanel panels[kMaxPanels];
+  const u8* next[kMaxPanels];  // what is read after each of them
 };
 
 /// The column, a multiple of `step`, from which on what comes next is asked for. Before, it is the panel in hand.
@@ -162,21 +162,21 @@ MEGALITH_SHARED void panel_sums(f32* to, i64 rows, const X* x, i64 x_stride, con
     return for_count<2>(side.count, [&](auto panels) MEGALITH_INLINE {
       panel_block<kProductRows, panels.value>(to, x, x_stride, side, K);
     });
-  for_count<kMostPanels>(side.count,
-                         [&](auto panels) MEGALITH_INLINE { panel_block<1, panels.value>(to, x, x_stride, side, K); });
+  for_count<kMaxPanels>(side.count,
+                        [&](auto panels) MEGALITH_INLINE { panel_block<1, panels.value>(to, x, x_stride, side, K); });
 }
 
 /// Panels that are read side by side for so many rows: two at most unless they are multiplied one at a time.
 template <class X>
 MEGALITH_INLINE inline int panels_at_a_time(const PlainRows<X>& rows) {
-  return rows.count < kProductRows && kMostPanels > 2 ? kMostPanels : kProductPanels;
+  return rows.count < kProductRows && kMaxPanels > 2 ? kMaxPanels : kProductPanels;
 }
 
 /// store(t, p, sums of 16 outputs) for any number of rows: weights come from memory with the first of them, and are in
 /// the cache for the rest.
 template <class X, class AnyPanel, class Store>
 MEGALITH_INLINE inline void panel_rows(const PlainRows<X>& plain, const Side<AnyPanel>& side, i64 K, Store store) {
-  alignas(64) f32 sums[kProductRows * kMostPanels * kLanes];
+  alignas(64) f32 sums[kProductRows * kMaxPanels * kLanes];
   for (i64 t = 0, rows = 0; t < plain.count; t += rows) {
     rows = plain.count - t >= kProductRows ? kProductRows : 1;
     panel_sums(sums, rows, plain.x + t * plain.stride, plain.stride, side, K);

@@ -30,7 +30,7 @@ template <int Rows, int Panels, i64 K, i64 Group, class Scale>
 MEGALITH_INLINE inline void quant_block(f32* to, const digits::Rows<K, Group>& rows, i64 row,
                                         const Side<QuantPanel<Scale, Group>>& side) {
   typedef digits::Rows<K, Group> Digits;
-  constexpr i64 kBlock = Group < digits::kMostColumns ? Group : digits::kMostColumns;
+  constexpr i64 kBlock = Group < digits::kMaxColumns ? Group : digits::kMaxColumns;
   const i64 last_block = column_to_go_on(K, kLanes, kBlock);
   const i32* const words = rows.words + row * Digits::kRowWords;
   const digits::Block* const blocks = rows.blocks + row * Digits::kBlocks;
@@ -120,7 +120,7 @@ MEGALITH_INLINE inline int panels_at_a_time(const digits::Rows<K, Group>& rows) 
 template <i64 K, i64 Group, class Scale, class Store>
 MEGALITH_INLINE inline void panel_rows(const digits::Rows<K, Group>& rows, const Side<QuantPanel<Scale, Group>>& side,
                                        i64, Store store) {
-  alignas(64) f32 sums[kDigitRows * kMostPanels * kLanes];
+  alignas(64) f32 sums[kDigitRows * kMaxPanels * kLanes];
   for (i64 t = 0, count = 0; t < rows.count; t += count) {
     count = rows.count - t >= kDigitRows ? kDigitRows : 1;
     quant_sums(sums, count, rows, t, side);

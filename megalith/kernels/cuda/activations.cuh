@@ -13,7 +13,7 @@
 namespace megalith::kernels {
 
 /// Of the squares of a row of activations, each warp's share.
-using MultiplySquares = f32[stream::kMostRows][stream::kConsumerWarps];
+using MultiplySquares = f32[stream::kMaxRows][stream::kConsumerWarps];
 inline MultiplySquares& multiply_squares() { return shared_variable<MultiplySquares, place::kSquares, place::kRows>(); }
 
 /// The sums of a multiplication come first in the shared area; behind them lie its activations, or what another body
@@ -90,22 +90,22 @@ inline void multiply_stage_rows(Words<bf16> x, const bf16* norm, int rows, int c
 template <int kSlices>
 inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int columns, int first_chunk, int chunks,
                                 Epoch) {
-  constexpr int kMost = stream::most_rows(kSlices);
+  constexpr int kMax = stream::most_rows(kSlices);
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 8;  // of eight, of a chunk
   const int pieces = chunks * kPieces;
-  f32 squares[kMost] = {};
+  f32 squares[kMax] = {};
 #pragma unroll 1
   for (int piece = lane(); piece < pieces; piece += kWarpLanes) {
     const int column = ((first_chunk + piece / kPieces) * kWarps + warp()) * kRun + piece % kPieces * 8;
-    uint4 eights[kMost], weights = {0, 0, 0, 0};
+    uint4 eights[kMax], weights = {0, 0, 0, 0};
 #pragma unroll
-    for (int t = 0; t < kMost; ++t) {
+    for (int t = 0; t < kMax; ++t) {
       eights[t] = {0, 0, 0, 0};
       if (t < rows && column < columns) eights[t] = *reinterpret_cast<const uint4*>(x + t * columns + column);
     }
     if (norm != nullptr && column < columns) weights = __ldg(reinterpret_cast<const uint4*>(norm + column));
 #pragma unroll
-    for (int t = 0; t < kMost; ++t) {
+    for (int t = 0; t < kMax; ++t) {
       if (t >= rows) break;
       if (norm != nullptr) {
         const uint2 low = normed(make_uint2(eights[t].x, eights[t].y), make_uint2(weights.x, weights.y), squares[t]);
@@ -117,7 +117,7 @@ inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int c
   }
   if (norm == nullptr) return;
 #pragma unroll
-  for (int t = 0; t < kMost; ++t) {
+  for (int t = 0; t < kMax; ++t) {
     const f32 total = warp_all(squares[t], Add{});
     if (lane() == 0) multiply_squares()[t][warp()] = total;
   }
@@ -139,7 +139,7 @@ class RowLook {
   static constexpr int kSlices = 2, kUsual = 2, kMore = 6, kStep = 2 * stream::chunk_columns(kSlices);
 
  public:
-  static constexpr int kMostColumns = (kUsual + kMore) * kStep;
+  static constexpr int kMaxColumns = (kUsual + kMore) * kStep;
 
   /// `norm` may be null, as there.
   RowLook(X x, const bf16* norm, int columns, Epoch epoch) {

@@ -14,16 +14,16 @@ namespace megalith::kernels {
 
 /// The batch block but for the texts, which stay where they are.
 struct AdvanceCopy {
-  i32 requests[advance::kMostRequests * batch::kRequestFields];
-  i32 token[advance::kMostRequests], sample_row[advance::kMostRequests], sample_request[advance::kMostRequests];
-  f32 logprob[advance::kMostRequests];
-  i32 row_request[advance::kMostRows], row_position[advance::kMostRows], row_start[advance::kMostRows];
-  i32 stop_tokens[advance::kMostStopTokens], counts[batch::kCountFields], num_records;
-  i32 taken[advance::kMostRequests];  // of each request the token that was just taken in, or -1
-  u32 is_over, has_room;              // after an abort; for the records in the mailbox
-  runtime::MailWriter writer;         // as it was before them
+  i32 requests[advance::kMaxRequests * batch::kRequestFields];
+  i32 token[advance::kMaxRequests], sample_row[advance::kMaxRequests], sample_request[advance::kMaxRequests];
+  f32 logprob[advance::kMaxRequests];
+  i32 row_request[advance::kMaxRows], row_position[advance::kMaxRows], row_start[advance::kMaxRows];
+  i32 stop_tokens[advance::kMaxStopTokens], counts[batch::kCountFields], num_records;
+  i32 taken[advance::kMaxRequests];  // of each request the token that was just taken in, or -1
+  u32 is_over, has_room;             // after an abort; for the records in the mailbox
+  runtime::MailWriter writer;        // as it was before them
   u64 now;
-  alignas(16) runtime::MailRecord records[2 * advance::kMostRequests];
+  alignas(16) runtime::MailRecord records[2 * advance::kMaxRequests];
 };
 
 /// The same under the names that kernels/cpu/advance.h knows.
@@ -59,14 +59,14 @@ class Share {
   T values_[kEach];
 };
 
-/// Of the values of all lanes what those before this one come to, and all. With room for kMost requests lanes behind
+/// Of the values of all lanes what those before this one come to, and all. With room for kMax requests lanes behind
 /// as many have none.
 struct Lanes {
   int before, all;
 };
-template <int kMost>
+template <int kMax>
 inline Lanes add_lanes(int value) {
-  constexpr int kLanes = kMost < kWarpLanes ? kMost : kWarpLanes;
+  constexpr int kLanes = kMax < kWarpLanes ? kMax : kWarpLanes;
   int sum = value;
 #pragma unroll
   for (int apart = 1; apart < kLanes; apart *= 2) {
@@ -159,8 +159,8 @@ inline void advance_ahead(const Args& args) {
 
 template <class Args>
 inline void advance_by_block(const Args& args) {
-  static_assert(Args::N <= advance::kMostRequests && Args::R_largest <= Args::N &&
-                Args::T_largest <= advance::kMostRows && Args::E <= advance::kMostStopTokens);
+  static_assert(Args::N <= advance::kMaxRequests && Args::R_largest <= Args::N &&
+                Args::T_largest <= advance::kMaxRows && Args::E <= advance::kMaxStopTokens);
   static_assert(sizeof(AdvanceCopy) <= advance::area_bytes());
   AdvanceCopy& copy = *reinterpret_cast<AdvanceCopy*>(shared_area());
   constexpr int N = static_cast<int>(Args::N), E = static_cast<int>(Args::E);

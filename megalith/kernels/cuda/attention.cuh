@@ -38,7 +38,7 @@ inline void attention_ahead(const Args& args) {
       if constexpr (requires { args.k_norm; }) prefetch(args.k_norm, kBytes);
     }
   }
-  if constexpr (!Chunks<Args>::kWhole && Args::T_largest <= stream::kMostRowsOfWords) {
+  if constexpr (!Chunks<Args>::kWhole && Args::T_largest <= stream::kMaxRowsOfWords) {
     const int t_end = static_cast<int>(min(args.t_end, i64(Args::T_largest)));
 #pragma unroll 1
     for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {

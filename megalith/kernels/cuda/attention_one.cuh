@@ -54,7 +54,7 @@ class ChunkAttention {
   static constexpr bool kOnePage = static_cast<int>(Args::B) % kPositions == 0 && L % kPositions == 0;
   static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kTurns = kSide / 4, kLoaded = kWarpLanes / kSide;
   static constexpr int kJoinedAtOnce = 4;  // tiles
-  static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
+  static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
   static_assert(kRows <= attention::kFewRows);
 
  public:

@@ -50,7 +50,7 @@ class RowAttention {
   using Head = HeadPairs<D, kNorm>;
   static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;      // of this iteration's rows
   static_assert(kAllCached<Args> || Args::T_largest <= 64);  // a RowSet
-  static_assert(D % attention::kRunValues == 0 && M <= attention::kMostHeads && kWarps == attention::kWarps);
+  static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
 
  public:
   RowAttention(decltype(Args::task) task, int t, int last, int g, int c)

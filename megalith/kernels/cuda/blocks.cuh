@@ -29,7 +29,7 @@ struct FewBlocks {
 };
 template <i64 kRows, i64 kColumns>
 inline FewBlocks<kRows> as_written(Blocked<bf16, kRows, kColumns> blocks) {
-  static_assert(kRows <= stream::kMostRows);
+  static_assert(kRows <= stream::kMaxRows);
   return {blocks.at};
 }
 template <class Y>

@@ -14,13 +14,13 @@ enum class Form { one_row, staged, held, parts };
 /// The sizes of a multiplication of `kRows` rows of activations at most with rows of `kColumns` weights.
 template <i64 kRows, i64 kColumns>
 struct LinearSizes {
-  static_assert(kColumns % 8 == 0 && kRows <= stream::kMostRows && kWarps == stream::kConsumerWarps);
+  static_assert(kColumns % 8 == 0 && kRows <= stream::kMaxRows && kWarps == stream::kConsumerWarps);
   static constexpr int kSlices = stream::slices(kRows), kGroup = stream::group_rows(kSlices);
   static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
 
   /// `splits`: columns may be taken in parts.
   static constexpr Form form(bool splits) {
-    if (kRows == 1 && kColumns <= RowLook<Words<bf16>>::kMostColumns) return Form::one_row;
+    if (kRows == 1 && kColumns <= RowLook<Words<bf16>>::kMaxColumns) return Form::one_row;
     switch (stream::activations(kRows, kColumns, splits)) {
       case stream::Activations::held: return Form::held;
       case stream::Activations::parts: return Form::parts;
@@ -32,8 +32,8 @@ struct LinearSizes {
 /// divided.
 template <int kSlices, bool kOneRow>
 inline int groups_at_a_time(int rows) {
-  constexpr int kMost = stream::kSumsPerWarp / stream::group_rows(kSlices);
-  return kOneRow || rows <= 1 ? kMost : kMost >> (32 - __clz(rows - 1));
+  constexpr int kMax = stream::kSumsPerWarp / stream::group_rows(kSlices);
+  return kOneRow || rows <= 1 ? kMax : kMax >> (32 - __clz(rows - 1));
 }
 
 /// In the place of what a form does without.

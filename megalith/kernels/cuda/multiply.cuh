@@ -80,7 +80,7 @@ class RingCursor {
 template <int kSlices>
 class GroupMultiplier {
   static constexpr u32 kGroupRows = stream::group_rows(kSlices), kRunBytes = kSlices * stream::kRunColumns * 2;
-  static constexpr u32 kMost = kRingSlots >= 4 ? 2 : 1;  // chunks at once
+  static constexpr u32 kMax = kRingSlots >= 4 ? 2 : 1;  // chunks at once
 
  public:
   /// `ring`: where the first chunk is; before the activations are waited for, so that all is known then.
@@ -104,11 +104,11 @@ class GroupMultiplier {
     // Groups of one chunk by fours, too.
     if (chunks == 1) {
 #pragma unroll 1
-      for (; groups >= kMost; groups -= kMost) {
-        f32 d[kMost][4] = {};
-        multiply<kMost, 0>(d, x_begin_);
+      for (; groups >= kMax; groups -= kMax) {
+        f32 d[kMax][4] = {};
+        multiply<kMax, 0>(d, x_begin_);
 #pragma unroll
-        for (u32 i = 0; i < kMost; ++i) put(d[i], adds);
+        for (u32 i = 0; i < kMax; ++i) put(d[i], adds);
       }
     }
 #pragma unroll 1
@@ -116,14 +116,14 @@ class GroupMultiplier {
       f32 d[1][4] = {};
       u32 x = x_begin_, left = static_cast<u32>(chunks);
 #pragma unroll 1
-      for (; left >= kMost; left -= kMost, x += kMost * kRunBytes) multiply<kMost, kRunBytes>(d, x);
-      if constexpr (kMost > 2)
+      for (; left >= kMax; left -= kMax, x += kMax * kRunBytes) multiply<kMax, kRunBytes>(d, x);
+      if constexpr (kMax > 2)
         if (left >= 2) {
           multiply<2, kRunBytes>(d, x);
           left -= 2;
           x += 2 * kRunBytes;
         }
-      if constexpr (kMost > 1)
+      if constexpr (kMax > 1)
         if (left > 0) multiply<1, kRunBytes>(d, x);
       put(d[0], adds);
     }

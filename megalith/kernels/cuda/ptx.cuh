@@ -156,7 +156,7 @@ using Barrier = u64;  // opaque, in shared memory
 /// kilobyte; then come kStaticBytes for the compiler. With more rows than travel as words it costs spills, and time.
 #if __CUDA_ARCH__ == 900 && MEGALITH_STREAM_ROWS <= 2
 #define MEGALITH_KNOWN_ADDRESSES
-static_assert(stream::kMostRowsOfWords == 2);
+static_assert(stream::kMaxRowsOfWords == 2);
 inline void* block_memory(u32 offset) {
   return __cvta_shared_to_generic(stream::kSystemBytes + stream::kStaticBytes + offset);
 }

@@ -152,9 +152,9 @@ inline constexpr T kLeast = static_cast<T>(kLowest);
 template <>
 inline constexpr f32 kLeast<f32> = -kInfinity;
 template <class T>
-inline constexpr T kMost = static_cast<T>(kHighest);
+inline constexpr T kMax = static_cast<T>(kHighest);
 template <>
-inline constexpr f32 kMost<f32> = kInfinity;
+inline constexpr f32 kMax<f32> = kInfinity;
 
 template <class T, class Step>
 inline T warp_sum(i64 begin, i64 end, Step step) {
@@ -166,7 +166,7 @@ inline T warp_max(i64 begin, i64 end, Step step) {
 }
 template <class T, class Step>
 inline T warp_min(i64 begin, i64 end, Step step) {
-  return warp_all(strided(kMost<T>, begin + lane(), end, kWarpLanes, step), Smaller{});
+  return warp_all(strided(kMax<T>, begin + lane(), end, kWarpLanes, step), Smaller{});
 }
 template <class Term, class Holds = Always>
 inline i64 warp_argmax(i64 begin, i64 end, Term term, Holds holds = {}) {
@@ -183,7 +183,7 @@ inline T block_max(i64 begin, i64 end, Step step) {
 }
 template <class T, class Step>
 inline T block_min(i64 begin, i64 end, Step step) {
-  return block_all(strided(kMost<T>, begin + thread(), end, kThreads, step), Smaller{});
+  return block_all(strided(kMax<T>, begin + thread(), end, kThreads, step), Smaller{});
 }
 template <class Term, class Holds = Always>
 inline i64 block_argmax(i64 begin, i64 end, Term term, Holds holds = {}) {

@@ -31,8 +31,8 @@ inline constexpr Place kNoPlace = {-kInfinity, -1}, kLastPlace = {-kInfinity, 0x
 
 struct SamplingArea {
   u32 low[sampling::kBins], high[sampling::kBins];  // the words of a bin's sum
-  Place listed[sampling::kMostListed];
-  u64 listed_sum[sampling::kMostListed], sum_of_warp[kWarps], left, kept;
+  Place listed[sampling::kMaxListed];
+  u64 listed_sum[sampling::kMaxListed], sum_of_warp[kWarps], left, kept;
   Place of_warp[kWarps], found;
   f32 farthest_of_warp[kWarps];
   i32 bin;
@@ -123,7 +123,7 @@ class RowSampler {
       block_sync();
       return token_of(first_by_number());
     }
-    if (has_limit && cuts_.top_k <= kThreads && num_ > sampling::kMostListed) list_likeliest();
+    if (has_limit && cuts_.top_k <= kThreads && num_ > sampling::kMaxListed) list_likeliest();
 #pragma unroll 1
     for (int step = kTopK;; ++step) {  // compiled once for all three
       if ((step == kTopK && !has_limit) || (step == kTopP && !has_share)) continue;
@@ -147,7 +147,7 @@ class RowSampler {
   static constexpr i32 kFew = 8 * kThreads;  // once top-k left no more, nobody looks at all tokens again
   // A token's number in the code that orders tokens; above it is how far from the largest it is, in 2^-27.
   static constexpr int kTokenBits = 22;
-  static_assert(sampling::kMostTokens <= 1 << kTokenBits);
+  static_assert(sampling::kMaxTokens <= 1 << kTokenBits);
   // Of octaves_: bins' sums in units of 2^-44.
   static constexpr u32 kAllOctaves = 20 << 16;
 
@@ -325,7 +325,7 @@ class RowSampler {
   // The first token with which the sum exceeds the target; none if all tokens' does not.
   Place first_beyond(int step) {
     SamplingArea& area = sampling_area();
-    const bool has_few = num_ <= sampling::kMostListed;
+    const bool has_few = num_ <= sampling::kMaxListed;
     Part part;
     PickedBin picked = {-1, 0};
     u64 wanted = 0;
@@ -356,7 +356,7 @@ class RowSampler {
         picked.left = target(step, total);
         if (picked.left >= total) return kNoPlace;
       }
-      if (count <= sampling::kMostListed) return first_of_list(static_cast<int>(count), picked.left, wanted);
+      if (count <= sampling::kMaxListed) return first_of_list(static_cast<int>(count), picked.left, wanted);
       // The codes that there are, in as many bins.
       least = block_whole(least, Smaller{}), most = block_whole(most, Larger{});
       int shift = 0;
@@ -430,7 +430,7 @@ class RowSampler {
     block_sync();
   }
 
-  // How many there are, of which kMostListed are listed; the codes of a thread's.
+  // How many there are, of which kMaxListed are listed; the codes of a thread's.
   u32 list_part(int step, Part part, i64& least, i64& most) const {
     SamplingArea& area = sampling_area();
     const RowSampler row = *this;
@@ -444,7 +444,7 @@ class RowSampler {
       const i64 code = code_of(at.token, away);
       least = min(least, code), most = max(most, code);
       const u32 place = atomic_add(&area.num_listed, 1u);
-      if (place >= sampling::kMostListed) return;
+      if (place >= sampling::kMaxListed) return;
       area.listed[place] = at;
       area.listed_sum[place] = amount;
     });

@@ -15,8 +15,8 @@ namespace megalith::kernels {
 namespace place {
 inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + 4 * 512, kRingBarriers = kFrameBarriers + 3 * 4 * 8,
                      kSquares = kRingBarriers + 2 * 12 * 8,
-                     kRows = kSquares + stream::kMostRows * stream::kConsumerWarps * 4,
-                     kAttended = kRows + 32 + 3 * stream::kMostWideRows * 4, kOfWarps = kAttended + 16,
+                     kRows = kSquares + stream::kMaxRows * stream::kConsumerWarps * 4,
+                     kAttended = kRows + 32 + 3 * stream::kMaxWideRows * 4, kOfWarps = kAttended + 16,
                      kAbortWord = kOfWarps + stream::kConsumerWarps * 16, kFlagNote = kAbortWord + 8,
                      kEnded = kFlagNote + 8, kStopped = kEnded + 8, kGate = kStopped + 4, kStreamIdle = kGate + 4,
                      kNextMail = kStreamIdle + 8, kSizes = kNextMail + 32, kSeat = kSizes + 32, kFault = kSeat + 16,

@@ -123,7 +123,7 @@ std::optional<SideMap> sides_of_multiprocessors(std::span<const u32> cycles, siz
 
 bool add_sides_of_pages(SideMap& sides, std::span<const PageProbe> probes) {
   constexpr i32 kLeastCycles = 15;
-  constexpr size_t kMostUnclear = 20;  // one of so many
+  constexpr size_t kMaxUnclear = 20;  // one of so many
   size_t unclear = 0;
   for (const PageProbe& probe : probes) {
     const auto who = static_cast<size_t>(probe.multiprocessor);
@@ -132,7 +132,7 @@ bool add_sides_of_pages(SideMap& sides, std::span<const PageProbe> probes) {
     // The first piece has parity 0, and it is near to who finds the others farther.
     sides.of_page.push_back(sides.of_multiprocessor[who] ^ (probe.difference > 0 ? 0 : 1));
   }
-  return unclear * kMostUnclear <= probes.size();
+  return unclear * kMaxUnclear <= probes.size();
 }
 
 std::optional<SideMap> find_sides(const jit::CudaDeviceInfo& device, jit::CudaModule module, jit::CudaAddress memory,

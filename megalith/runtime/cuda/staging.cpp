@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kNonBlocking = 1, kWithoutTiming = 2;
 /// More than this many copying cores fill no link that there is today.
-constexpr int kMostReaders = 8;
+constexpr int kMaxReaders = 8;
 
 /// Page-locked memory, and the event after which it may be filled again.
 struct Buffer {
@@ -42,7 +42,7 @@ StagedUpload::StagedUpload(int ordinal, int64_t total_bytes, StagingOptions opti
   const CudaDriver& driver = CudaDriver::get();
   driver.check(driver.stream_create(stream_.out(), kNonBlocking), "making a stream");
   const int num_readers =
-      options.num_readers > 0 ? options.num_readers : std::clamp(cpu_topology().num_usable(), 1, kMostReaders);
+      options.num_readers > 0 ? options.num_readers : std::clamp(cpu_topology().num_usable(), 1, kMaxReaders);
   progress_.emplace("loading weights", total_bytes, ProgressUnit::bytes);
   readers_ = start_helpers(num_readers, [this] { read(); });
   if (readers_.empty())

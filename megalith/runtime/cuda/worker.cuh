@@ -194,12 +194,12 @@ inline void scout_run(const Launch& launch, u32 worker, LookAhead look_ahead) {
 /// are in, or what others still wait for would come later. In cycles; on an H200 a chunk takes 0.47 us. With a patience
 /// of 4000 instead of 8000 Qwen3-8B takes 3.56 ms instead of 3.60, Llama-3.2-1B 0.658 instead of 0.652.
 constexpr u64 kPatience = 4000, kPace = 900;
-constexpr u32 kMostAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
+constexpr u32 kMaxAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
 
 class ChunksAhead {
  public:
   explicit ChunksAhead(u64 num_chunks)
-      : num_chunks_(num_chunks), most_(static_cast<u32>(kernels::min(static_cast<i64>(num_chunks), i64{kMostAhead}))) {}
+      : num_chunks_(num_chunks), most_(static_cast<u32>(kernels::min(static_cast<i64>(num_chunks), i64{kMaxAhead}))) {}
 
   /// While the producer waits to copy chunk `chunk` of the stream.
   void look(const StreamSource& source, u64 chunk, u64 now) {
@@ -229,7 +229,7 @@ class ChunksAhead {
 /// to go on with. More of them only wait there, and before what others ask the L2 for. With all that the ring has room
 /// for, 6, 4 and 3 of them Llama-3.2-1B takes 0.719, 0.707, 0.677 and 0.668 ms a token, with 4 and then 2 0.652
 /// (Qwen3-8B 3.73, 3.69, 3.63, 3.66 and 3.60; of six layers of it, with 64 rows, 1.28 instead of 1.30).
-constexpr u32 kCopies = kernels::kRingBarriers < stream::kMostCopies ? kernels::kRingBarriers : stream::kMostCopies;
+constexpr u32 kCopies = kernels::kRingBarriers < stream::kMaxCopies ? kernels::kRingBarriers : stream::kMaxCopies;
 constexpr u32 kFewCopies = kCopies < 4 ? kCopies : 2;
 constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
 /// A worker whose tasks take less than that each waits for words longer than for memory, and words come sooner with one
@@ -237,7 +237,7 @@ constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
 inline u32 few_copies(const Launch& launch, u32 worker) {
   const u32 num_tasks = launch.list_begin[worker + 1] - launch.list_begin[worker];
   const bool waits_for_words =
-      MEGALITH_STREAM_ROWS <= stream::kMostRowsOfWords && launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
+      MEGALITH_STREAM_ROWS <= stream::kMaxRowsOfWords && launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
   return waits_for_words && kFewCopies < kCopies ? 1 : kFewCopies;
 }
 
