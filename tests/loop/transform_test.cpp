@@ -149,6 +149,10 @@ TEST(Transform, SplitsAReduction) {
   EXPECT_THAT(error_of([&] { split_reduction(linear, {"s", "p"}, "part"); }), HasSubstr("runs over nothing else"));
   EXPECT_THAT(error_of([&] { split_reduction(linear, {"t"}, "part"); }), HasSubstr("no reduction runs over t"));
   EXPECT_THAT(error_of([&] { split_reduction(linear, {"s"}, "x"); }), HasSubstr("\"x\" is taken"));
+  const Kernel nested = typed(
+      "kernel nested\ninput x: f32[n, n, n]\noutput y: f32[n]\n{ [i, j, o, k] : 0 <= i, j, o, k < n }\n"
+      "y[i] = sum(j, sum((o, k), x[j, o, k]))\n");
+  EXPECT_THAT(error_of([&] { split_reduction(nested, {"o"}, "part"); }), HasSubstr("inside of a reduction over j"));
 }
 
 // ---- expressions --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -30,6 +31,10 @@ void replace_names(Expr& expr, const std::map<std::string, Expr>& by);
 /// if a text binds one of the names itself (exists).
 std::string replace_names(const Kernel& kernel, std::string_view constraints,
                           const std::map<std::string, std::string>& by);
+
+inline bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 /// All that has a meaning in the kernel: inames, parameters, attributes, tensors.
 std::set<std::string> names_of(const Kernel& kernel);

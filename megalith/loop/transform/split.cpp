@@ -19,8 +19,17 @@ void split_in(std::vector<std::string>& names, const std::string& name, const st
   names.insert(std::ranges::find(names, outer) + 1, inner);
 }
 
-bool is_among(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
+// Inside of another reduction it depends on inames that the part's instruction is not within.
+void check_stands_alone(const Kernel& kernel, const Instruction& instruction, const Expr& reduce) {
+  std::vector<std::string> bound = instruction.within;
+  Expr copy = reduce;
+  for_each_expression(copy, [&](Expr& expr) {
+    if (expr.kind == Expr::Kind::reduce) bound.insert(bound.end(), expr.inames.begin(), expr.inames.end());
+  });
+  for_each_expression(copy, [&](Expr& expr) {
+    if (expr.kind == Expr::Kind::name && has_iname(kernel, expr.name) && !is_among(bound, expr.name))
+      refuse(kernel, "{} cannot be split: it stands inside of a reduction over {}", print(reduce), expr.name);
+  });
 }
 
 }  // namespace
@@ -80,6 +89,7 @@ Kernel split_reduction(const Kernel& kernel, const std::vector<std::string>& out
       if (expr.reduce == ReduceOp::argmax) refuse(kernel, "{} cannot be split: an argmax is no sum", print(expr));
       if (expr.inames.size() == outer.size()) refuse(kernel, "{} runs over nothing else", print(expr));
       if (++found > 1) refuse(kernel, "two reductions run over {}: rename one's", fmt::join(outer, ", "));
+      check_stands_alone(kernel, instruction, expr);
       Expr inner = expr;
       std::erase_if(inner.inames, [&](const std::string& iname) { return is_among(outer, iname); });
       Expr read;
@@ -90,7 +100,6 @@ Kernel split_reduction(const Kernel& kernel, const std::vector<std::string>& out
           read.args.push_back(make_name(iname));
           first.within.push_back(iname);
         }
-      // A reduction within one has inames of its own; they would have to be loops of the part.
       first.target = read;
       first.value = std::move(inner);
       first.depends_on = instruction.depends_on;

@@ -12,10 +12,6 @@ namespace megalith::loop {
 
 namespace {
 
-bool is_among(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 // The instruction that assigns the temporary, with all that has to hold for its value to stand anywhere.
 size_t find_definition(const Kernel& kernel, const std::string& temporary) {
   if (tensor_of(kernel, temporary).role != Role::temporary)
