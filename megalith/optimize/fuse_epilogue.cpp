@@ -84,6 +84,21 @@ std::string free_in_both(const loop::Kernel& a, const loop::Kernel& b, const std
   return name;
 }
 
+// Nothing that a generated body would check when it runs, nor a size that is known only then: an epilogue does neither.
+bool needs_no_checks(const loop::Expr& expr) {
+  const bool is_subscript = expr.kind == loop::Expr::Kind::subscript;
+  const bool divides = expr.kind == loop::Expr::Kind::call && (expr.name == "//" || expr.name == "mod");
+  if (divides && expr.args[1].kind != loop::Expr::Kind::number) return false;
+  return std::ranges::all_of(expr.args, [&](const loop::Expr& arg) {
+    return !(is_subscript && loop::reads_tensor(arg)) && needs_no_checks(arg);
+  });
+}
+bool knows_its_sizes(const loop::Kernel& kernel, const loop::Expr& expr) {
+  return std::ranges::none_of(kernel.parameters, [&](const loop::Parameter& parameter) {
+    return parameter.dynamic && loop::mentions(expr, parameter.name);
+  });
+}
+
 // One instruction that makes an element of the element of `input` at the same place, its inames the whole domain.
 bool is_elementwise(const loop::Kernel& kernel, const std::string& input) {
   if (kernel.instructions.size() != 1 || kernel.instructions[0].condition) return false;
@@ -97,7 +112,8 @@ bool is_elementwise(const loop::Kernel& kernel, const std::string& input) {
     for (const loop::Expr& arg : expr.args) look(arg);
   };
   look(only.value);
-  return same && !reduces && std::ranges::find(at, "") == at.end();
+  return same && !reduces && std::ranges::find(at, "") == at.end() && needs_no_checks(only.value) &&
+         knows_its_sizes(kernel, only.value);
 }
 
 /// The two operators as one, and how the consumer's names are called in it.

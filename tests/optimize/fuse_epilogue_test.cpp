@@ -72,6 +72,24 @@ loop::Arrays random_arrays(const Graph& g) {
   return arrays;
 }
 
+// Elementwise as well; but a row of the table is found by data, a divisor is data, and a size is known when it runs.
+std::shared_ptr<const graph::Registry> registry_of_checked() {
+  auto result = std::make_shared<graph::Registry>(*registry());
+  const auto add = [&](const char* name, const char* value) {
+    result->add(graph::operator_(name, "y = f(x)")
+                    .input("x", {"T", "N"})
+                    .input("ids", {"T"}, DType::i32)
+                    .input("table", {"V", "N"})
+                    .output("y", {"T", "N"})
+                    .loops(fmt::format("{{ [t, n] : 0 <= t < T and 0 <= n < N }}\ny[t, n] = {}", value))
+                    .tasks({"n"}));
+  };
+  add("by_id", "f32(x[t, n]) + table[ids[t], n]");
+  add("by_quotient", "f32(x[t, n]) + table[0, n] + n // ids[t]");
+  add("by_size", "f32(x[t, n]) + table[0, n] + ids[t] + T");
+  return result;
+}
+
 class FuseEpilogue : public ::testing::TestWithParam<std::tuple<std::string, int64_t, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Rows, FuseEpilogue,
                          ::testing::Values(std::tuple("rmsnorm_linear", 1, true), std::tuple("rmsnorm_linear", 2, true),
@@ -125,6 +143,21 @@ TEST(FuseEpilogueLimits, IsLeftWhereItWouldMeanSomethingElse) {
     g.apply("rmsnorm", "second", {y, g.constant("other", DType::bf16, {64})});
   })) << "not element by element";
   EXPECT_TRUE(left([](Graph& g, TensorId y) { g.apply("add", "second", {y, y}); })) << "no constant";
+}
+
+// A generated body checks what the data decide; an epilogue would not.
+TEST(FuseEpilogueLimits, WhatIsCheckedWhenItRunsIsLeft) {
+  const auto nodes_left = [](const char* op) {
+    Graph g(registry_of_checked());
+    const auto counts = g.state("counts", DType::i32, {1});
+    g.dynamic_size("rows", counts, 0);
+    const auto x = g.state("x", DType::f32, {graph::Dim(4, "rows"), 96});
+    const auto y = g.apply("linear", "first", {x, g.constant("weight", DType::bf16, {64, 96})});
+    g.apply(op, "second",
+            {y, g.constant("ids", DType::i32, {graph::Dim(4, "rows")}), g.constant("table", DType::f32, {5, 64})});
+    return optimize(g, "cpu").nodes().size();
+  };
+  for (const char* op : {"by_id", "by_quotient", "by_size"}) EXPECT_EQ(nodes_left(op), 2u) << op;
 }
 
 TEST(FuseEpilogueLimits, RulesAreSwitchedOffByName) {

@@ -49,10 +49,9 @@ Kernel split_iname(const Kernel& kernel, const std::string& iname, int64_t facto
     split_in(domain.inames, iname, outer, inner);
     domain.body = replace_names(kernel, domain.body, {{iname, sum}});
     if (lists) {
-      const std::string rest = domain.body.empty() ? "" : fmt::format("({}) and ", domain.body);
-      domain.body = fmt::format("{}0 <= {} < {}",
-                                rest.find(" or ") == std::string::npos && !rest.empty() ? domain.body + " and " : rest,
-                                inner, factor);
+      const bool is_union = domain.body.find(" or ") != std::string::npos;
+      if (!domain.body.empty()) domain.body = fmt::format("{} and ", is_union ? "(" + domain.body + ")" : domain.body);
+      domain.body += fmt::format("0 <= {} < {}", inner, factor);
     }
     text = domain.text();
   }
