@@ -81,10 +81,11 @@ std::string why_table(const graph::Graph& graph) {
     text += fmt::format("{}: {}\n  applied {} time{}\n", rule.name, rule.equality, times, times == 1 ? "" : "s");
   }
   if (graph.rewrites().empty()) return text;
-  Table table({"node", "is", "was", "bytes saved"});
+  Table table({"rule", "node", "was", "in the end", "bytes saved"});
   for (const graph::Rewrite& rewrite : graph.rewrites()) {
     const auto node = std::ranges::find(graph.nodes(), rewrite.node, &graph::Node::name);
-    table.row({rewrite.node, node == graph.nodes().end() ? "?" : node->op->name, rewrite.before,
+    // What one rule made another one may have taken in.
+    table.row({rewrite.rule, rewrite.node, rewrite.before, node == graph.nodes().end() ? "-" : node->op->name,
                format_bytes(rewrite.bytes_saved)});
   }
   return text + "\n" + table.text();
@@ -137,7 +138,7 @@ std::string view_model(const InspectOptions& options) {
     return options.dot ? graph_dot(model.graph) : options.json ? graph_json(model.graph) : graph_table(model.graph);
   if (options.why) return options.json ? why_json(model.graph) : why_table(model.graph);
   if (options.stage == "plan" || options.stage == "loops" || options.stage == "cost") {
-    const graph::Schedule schedule = optimize::make_schedule(model.graph, jit::target_family(options.model.target));
+    const graph::Schedule schedule = optimize::make_schedule(model.graph, options.model.target);
     if (options.stage == "plan")
       return options.json ? plan_json(schedule, model.graph) : graph::print(model.graph, schedule);
     const graph::LoweredGraph lowered = graph::lower(model.graph, schedule);

@@ -11,6 +11,7 @@
 #include "megalith/jit/cuda/build.h"
 #include "megalith/machine/machine.h"
 #include "megalith/model/weight_names.h"
+#include "megalith/optimize/limits.h"
 #include "megalith/task/partition.h"
 #include "tools/command.h"
 
@@ -123,7 +124,7 @@ int64_t context_for(int64_t positions, const ModelOptions& options, const ModelC
   const int64_t most = given ? options.max_seq_len : config.longest_sequence();
   MEGALITH_CHECK(positions <= most, "the tests need {} positions, but a sequence may have {} ({})", positions, most,
                  given ? "--max-seq-len" : "as config.json says");
-  const int64_t chunk = DecoderOptions{}.split_len;
+  const int64_t chunk = optimize::kSplitPositions;
   return given ? most : std::min((positions + chunk - 1) / chunk * chunk, most);
 }
 

@@ -93,10 +93,25 @@ std::string attribute_literal(const std::string& kernel, const loop::Attribute& 
 
 bool has_epilogue(const graph::LoweredKernel& lowered) { return lowered.body && lowered.op && lowered.op->epilogue; }
 
-// Where the operands of an epilogue are, in its order.
+// What an epilogue reads besides the value; where one of its operands is the output, too, that (loop/in_place.h).
+std::vector<std::string> epilogue_reads(const graph::LoweredKernel& lowered) {
+  std::vector<std::string> names;
+  const std::function<void(const loop::Expr&)> look = [&](const loop::Expr& expr) {
+    const bool is_read = expr.kind == loop::Expr::Kind::subscript && expr.name != lowered.op->epilogue->value;
+    if (is_read && std::ranges::find(names, expr.name) == names.end()) names.push_back(expr.name);
+    std::ranges::for_each(expr.args, look);
+  };
+  look(lowered.kernel.instructions.back().value);
+  return names;
+}
+bool is_finished(const graph::LoweredKernel& lowered, const loop::TensorArgument& tensor) {
+  return has_epilogue(lowered) && tensor.name == lowered.kernel.instructions.back().target.name;
+}
+
+// Where they are, in that order.
 std::vector<std::string> epilogue_fields(const graph::LoweredKernel& lowered) {
   std::vector<std::string> fields;
-  for (const std::string& name : lowered.op->epilogue->operands) {
+  for (const std::string& name : epilogue_reads(lowered)) {
     const std::vector<const loop::TensorArgument*> operands = operands_of(lowered);
     const auto found = std::ranges::find(operands, name, &loop::TensorArgument::name);
     fields.push_back(
@@ -119,7 +134,7 @@ std::string write_epilogue(const graph::LoweredKernel& lowered, const loop::Kern
   take_value(value);
   std::string text = fmt::format("// What becomes of a value before it is {}.\nstruct {}_epilogue {{\n",
                                  loop::print(last.target), lowered.name);
-  for (const std::string& name : epilogue.operands)
+  for (const std::string& name : epilogue_reads(lowered))
     text += fmt::format("  {} {};\n", pointer_type(*lowered.kernel.find_tensor(name)), member_name(name));
   for (const loop::Attribute& attribute : lowered.kernel.attributes)
     if (loop::mentions(value, attribute.name))
@@ -169,8 +184,7 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
                        : is_paired(lowered, operand)  ? paired_type(lowered, *tensor)
                                                       : pointer_type(*tensor);
     ++operand;
-    if (has_epilogue(lowered) && tensor->role == loop::Role::output)
-      type = fmt::format("Finished<{}, {}_epilogue>", type, lowered.name);
+    if (is_finished(lowered, *tensor)) type = fmt::format("Finished<{}, {}_epilogue>", type, lowered.name);
     text += fmt::format("  {} {};  // {}\n", type, member_name(tensor->name), shape_text(*tensor));
   }
   std::vector<std::string> constants;
@@ -228,7 +242,7 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
                wrapped = words || is_blocked(lowered, operand) || is_paired(lowered, operand);
     std::string value = fmt::format("{}static_cast<{}>(task.operands[{}]){}", wrapped ? "{" : "",
                                     words ? "u64*" : pointer_type(*tensor), operand, wrapped ? "}" : "");
-    if (has_epilogue(lowered) && tensor->role == loop::Role::output)
+    if (is_finished(lowered, *tensor))
       value = fmt::format("{{{}, {{{}}}}}", value, fmt::join(epilogue_fields(lowered), ", "));
     fields += fmt::format("      .{} = {},\n", member_name(tensor->name), value);
     ++operand;

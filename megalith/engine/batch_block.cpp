@@ -25,9 +25,12 @@ class Pages {
  public:
   Pages(const graph::Graph& graph, const DecoderOptions& options) : count_(options.num_pages()) {
     // In others they lie one behind the other, and it does not matter.
-    if (!options.wide() || options.appends_first()) return;
-    step_ = 2;
-    texts_of_task_ = options.attention_rows(graph.tensor(graph.find("layer.0.k_cache")).shape[2].size);
+    for (const graph::Node& node : graph.nodes()) {
+      if (!node.op->name.starts_with("attention_whole_qkv")) continue;
+      step_ = 2;
+      texts_of_task_ = node.tile.at("t");
+      return;
+    }
   }
   int32_t next(int64_t text) {
     int64_t& mine = next_[text / texts_of_task_ % step_];

@@ -137,7 +137,7 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
   graph::Graph graph(registry_of(op), "bench " + op.name);
   add_operator(graph, op, "copy0", options.dtype, sizes);
   {
-    const graph::LoweredGraph lowered = optimize::lower(graph, jit::target_family(options.target));
+    const graph::LoweredGraph lowered = optimize::lower(graph, options.target);
     timing.bytes = moved_bytes(lowered.kernels.at(0));
     timing.flops = static_cast<double>(loop::count_ops(lowered.kernels[0].kernel, lowered.kernels[0].binding).flops());
   }

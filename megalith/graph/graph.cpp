@@ -133,6 +133,64 @@ void Graph::fuse_neighbours(size_t first, Node fused, std::shared_ptr<const Regi
   registry_ = std::move(registry);
 }
 
+size_t Graph::number_of(const std::string& name) const {
+  const auto found = std::ranges::find(nodes_, name, &Node::name);
+  MEGALITH_CHECK(found != nodes_.end(), "the graph \"{}\" has no node \"{}\"", name_, name);
+  return static_cast<size_t>(found - nodes_.begin());
+}
+
+void Graph::erase(const std::string& name) {
+  const auto at = static_cast<int>(number_of(name));
+  MEGALITH_ASSERT(gate_node_ != at, "[graph] \"{}\" lets the next iteration begin", name);
+  node_names_.erase(name);
+  nodes_.erase(nodes_.begin() + at);
+  if (gate_node_ && *gate_node_ > at) --*gate_node_;
+}
+
+std::vector<TensorId> Graph::insert(size_t at, const std::string& op, const std::string& node,
+                                    const std::vector<TensorId>& inputs, const NodeOptions& options) {
+  std::vector<TensorId> outputs = add(op, node, inputs, options);
+  const auto place = nodes_.begin() + static_cast<std::ptrdiff_t>(at);
+  std::rotate(place, nodes_.end() - 1, nodes_.end());
+  if (gate_node_ && static_cast<size_t>(*gate_node_) >= at) ++*gate_node_;
+  return outputs;
+}
+
+void Graph::set_dtype(TensorId activation, DType dtype) {
+  MEGALITH_ASSERT(tensor(activation).kind == TensorKind::activation && dtype_is_float(dtype),
+                  "[graph] \"{}\" is bound from outside", tensor(activation).name);
+  tensors_[static_cast<size_t>(activation)].dtype = dtype;
+}
+
+void Graph::redirect(size_t node, size_t operand, TensorId to) {
+  TensorId& id = nodes_.at(node).operands.at(operand);
+  MEGALITH_ASSERT(nodes_[node].op->operands[operand].role == loop::Role::input && tensor(to).shape == tensor(id).shape,
+                  "[graph] \"{}\" cannot read \"{}\" instead", nodes_[node].name, tensor(to).name);
+  id = to;
+}
+
+void Graph::tidy() {
+  std::vector<TensorId> number(tensors_.size(), -1), order;
+  const auto take = [&](TensorId id) {
+    TensorId& mine = number[static_cast<size_t>(id)];
+    if (mine >= 0) return;
+    mine = static_cast<TensorId>(order.size());
+    order.push_back(id);
+  };
+  for (const Node& node : nodes_) std::ranges::for_each(node.operands, take);
+  for (size_t t = 0; t < tensors_.size(); ++t)
+    if (tensors_[t].kind == TensorKind::state) take(static_cast<TensorId>(t));
+  std::vector<Tensor> tensors;
+  for (const TensorId id : order) tensors.push_back(std::move(tensors_[static_cast<size_t>(id)]));
+  tensors_ = std::move(tensors);
+  by_name_.clear();
+  for (size_t t = 0; t < tensors_.size(); ++t) by_name_[tensors_[t].name] = static_cast<TensorId>(t);
+  for (Node& node : nodes_)
+    for (TensorId& id : node.operands) id = number[static_cast<size_t>(id)];
+  for (auto& [name, where] : dynamic_sizes_) where.tensor = number[static_cast<size_t>(where.tensor)];
+  if (stop_tensor_) stop_tensor_ = number[static_cast<size_t>(*stop_tensor_)];
+}
+
 const Tensor& Graph::tensor(TensorId id) const {
   MEGALITH_CHECK(id >= 0 && static_cast<size_t>(id) < tensors_.size(),
                  "the graph \"{}\" has {} tensors, and none with the id {}", name_, tensors_.size(), id);

@@ -84,7 +84,7 @@ struct NodeOptions {
 
 /// What a rule has done to a graph (optimize/optimize.h), for people.
 struct Rewrite {
-  std::string rule, node;  // the node that is there now
+  std::string rule, node;  // the node that was there then
   std::string before;      // operators that it stands for
   int64_t bytes_saved;     // that are no longer written and read in an iteration, with dynamic sizes at their largest
 };
@@ -113,6 +113,20 @@ class Graph {
   /// Puts one node in the place of two neighbours, the second of which is the only one to read what the first one writes: an
   /// activation, which goes. `fused.operands` count tensors as they are before. Ids of tensors behind that one change.
   void fuse_neighbours(size_t first, Node fused, std::shared_ptr<const Registry> registry);
+  /// What rules put a graph together of (optimize/): nodes go, others come in front of node number `at`, as add() makes them.
+  /// Tensors that nobody uses any more stay until tidy(), so ids last as long.
+  void erase(const std::string& node);
+  std::vector<TensorId> insert(size_t at, const std::string& op, const std::string& node,
+                               const std::vector<TensorId>& inputs, const NodeOptions& options = {});
+  /// Another dtype for an activation whose writer and readers take any.
+  void set_dtype(TensorId activation, DType dtype);
+  /// Another tensor of the same shape for one operand of a node, an input.
+  void redirect(size_t node, size_t operand, TensorId tensor);
+  /// Takes out activations and constants that no node uses, and counts all others in the order in which nodes use them.
+  /// Ids change, names do not.
+  void tidy();
+  /// The number of a node; UserError if there is none.
+  size_t number_of(const std::string& node) const;
   const std::vector<Rewrite>& rewrites() const { return rewrites_; }
   void remember(Rewrite rewrite) { rewrites_.push_back(std::move(rewrite)); }
   /// Names a dynamic size and where its value lives.

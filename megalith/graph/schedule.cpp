@@ -34,8 +34,6 @@ bool takes_node(const TunedBody& body, const Graph& graph, const Node& node) {
   if (body.streamed && !(are_constant(graph, node, body.streamed->operands) && are_constant(graph, node, {"norm"})))
     return false;
   if (node.op->epilogue && !body.has_epilogue) return false;
-  // What an epilogue reads is loaded beside the weights as well.
-  if (node.op->epilogue && body.streamed && !are_constant(graph, node, node.op->epilogue->operands)) return false;
   return !body.packed || are_constant(graph, node, body.packed->operands);
 }
 

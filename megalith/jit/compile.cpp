@@ -165,7 +165,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
       nullptr);
   const std::string family = target_family(options.target);
   kernel.schedule = pipeline.stage(
-      {"schedule", "plan.txt"}, [&] { return optimize::make_schedule(graph, family); },
+      {"schedule", "plan.txt"}, [&] { return optimize::make_schedule(graph, options.target); },
       [&](const graph::Schedule& s) { return graph::print(graph, s); },
       [&](const std::string& t) { return graph::parse_schedule(t, graph, family); },
       [&](const graph::Schedule& s) { optimize::check_schedule(graph, s); });

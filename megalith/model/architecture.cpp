@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
+
+#include "megalith/base/error.h"
 
 namespace megalith {
 
@@ -95,13 +98,25 @@ constexpr Architecture kArchitectures[] = {
      .rope_theta = 5e5},
 };
 
+std::vector<Architecture>& all() {
+  static std::vector<Architecture> rows(std::begin(kArchitectures), std::end(kArchitectures));
+  return rows;
+}
+
 }  // namespace
 
-std::span<const Architecture> architectures() { return kArchitectures; }
+std::span<const Architecture> architectures() { return all(); }
+
+void add_architecture(const Architecture& architecture) {
+  MEGALITH_CHECK(!architecture_of_name(architecture.name) && !architecture_of_type(architecture.model_type),
+                 "there is an architecture \"{}\" (model_type \"{}\") already: take another name", architecture.name,
+                 architecture.model_type);
+  all().push_back(architecture);
+}
 
 const Architecture* architecture_of_name(const std::string& name) {
   constexpr std::string_view kWithHead = "ForCausalLM";
-  for (const Architecture& row : kArchitectures) {
+  for (const Architecture& row : all()) {
     std::string base = row.name;
     if (base.ends_with(kWithHead)) base.replace(base.size() - kWithHead.size(), kWithHead.size(), "Model");
     if (name == row.name || name == base) return &row;
@@ -110,8 +125,8 @@ const Architecture* architecture_of_name(const std::string& name) {
 }
 
 const Architecture* architecture_of_type(const std::string& model_type) {
-  const auto row = std::ranges::find(kArchitectures, model_type, &Architecture::model_type);
-  return row == std::end(kArchitectures) ? nullptr : &*row;
+  const auto row = std::ranges::find_if(all(), [&](const Architecture& one) { return model_type == one.model_type; });
+  return row == all().end() ? nullptr : &*row;
 }
 
 }  // namespace megalith

@@ -9,6 +9,11 @@
 
 namespace megalith {
 
+class DecoderBuilder;
+
+/// What a layer makes of the residual stream `x`, and gives back: tensors of the graph that `builder` makes.
+using Block = int (*)(DecoderBuilder& builder, int64_t layer, int x);
+
 struct Architecture {
   const char* name;        // as "architectures" of config.json has it
   const char* model_type;  // as "model_type" of config.json, or of the "text_config" in it, has it
@@ -32,9 +37,15 @@ struct Architecture {
   int64_t max_window_layers = 0;  // layers before this one have no window
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
+
+  Block block = nullptr;  // nothing: attention, then the MLP, each behind its norm and added to the stream
 };
 
 std::span<const Architecture> architectures();
+
+/// Adds one that only this program knows: its folders are read, compiled and run as all others. Before anything is read.
+/// Its names must live as long as the program. UserError if there is one of that name.
+void add_architecture(const Architecture& architecture);
 
 /// The row of a name in "architectures", nullptr if there is none. A checkpoint that was saved without its output
 /// projection has the same name with "Model" in place of "ForCausalLM".

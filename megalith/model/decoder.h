@@ -23,25 +23,18 @@ struct DecoderOptions {
   int64_t max_seq_len = 0;       // S: positions per request; 0: the model's own limit, but at most 4096
   int64_t page_size = 16;        // B: positions per KV page
   int64_t max_pages = 0;         // P; 0: enough for every request at its longest
-  int64_t split_len = 256;       // positions per chunk of attention; part of the meaning, see ops/attention_partial.cpp
   int64_t max_stop_tokens = 16;  // E
   DType activation_dtype = DType::f32;
   std::optional<DType> kv_dtype = {};               // nothing: chosen
   std::string target = "cpu";                       // what the graph is to be compiled for, or "cuda"
-  bool fused = false;                               // chosen: neighbouring operators in one, for a GPU
   int64_t quant_columns = 0;                        // matrices in int8, so many columns to a scale; 0: as they are
   std::map<std::string, DType> weight_dtypes = {};  // of weights whose dtype is not the configuration's
-  /// Chosen: those of them that are rounded to the configuration's dtype, norms and biases of a fused decoder.
+  /// Chosen: those of them that are rounded to the configuration's dtype, norms and biases for a GPU.
   std::map<std::string, DType> rounded_weights = {};
 
-  /// Fused for more rows than weights are streamed past one by one (kernels/stream_layout.h).
-  bool wide() const;
-  /// Wide, with room for chunks of prompts: a layer's cache is written before its attention, which takes all from it.
-  bool appends_first() const;
   /// With every choice made and the limits checked against the model; UserError naming the option.
   DecoderOptions resolved(const ModelConfig& config) const;
-  /// Rows that a task of attention has in a wide decoder of so many groups of heads.
-  int64_t attention_rows(int64_t groups) const;
+  int64_t positions() const;          // S in whole chunks of attention (optimize/rules.h)
   int64_t pages_per_request() const;  // Q
   int64_t num_pages() const;          // P
 };
@@ -58,59 +51,34 @@ class DecoderBuilder {
  public:
   DecoderBuilder(const ModelConfig& config, const DecoderOptions& options);
 
-  graph::TensorId embed();                                      // (T, H)
-  graph::TensorId attention(int64_t layer, graph::TensorId x);  // (T, H) -> (T, H), residual added
-  graph::TensorId mlp(int64_t layer, graph::TensorId x);        // (T, H) -> (T, H), residual added
+  graph::TensorId embed();                                  // (T, H)
+  graph::TensorId layer(int64_t layer, graph::TensorId x);  // (T, H) -> (T, H)
+  // What layers are made of. `node` is called "layer.<layer>.<node>" in the graph; (T, H) -> (T, H) each.
+  /// `weight`: behind "model.layers.<layer>." in the checkpoint.
+  graph::TensorId norm(int64_t layer, const std::string& node, graph::TensorId x, const std::string& weight);
+  graph::TensorId attention(int64_t layer, graph::TensorId n);  // projections, cache and all; of rows behind their norm
+  graph::TensorId mlp(int64_t layer, graph::TensorId n);
+  graph::TensorId add(int64_t layer, const std::string& node, graph::TensorId x, graph::TensorId y);
   /// Final norm, logits of the rows that are sampled, sampling, and the end of the iteration.
   void sample(graph::TensorId x);
   graph::Graph finish() { return std::move(graph_); }
 
  private:
   graph::TensorId weight(const std::string& name, std::vector<graph::Dim> shape);
-  /// A node whose operator multiplies by matrices, quantised or not: `inputs` with matrices, each by its name, put in
-  /// behind the first `before` of them; of a quantised one with its scales.
-  graph::TensorId multiply(const std::string& op, const std::string& node, std::vector<graph::TensorId> inputs,
-                           size_t before, const std::vector<std::string>& matrices, int64_t rows, int64_t columns,
-                           graph::NodeOptions options = {});
-  graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name,
-                        graph::TensorId norm, int64_t num_heads, const std::string& norm_name);
-  /// One of a layer's projections of `x`, normalised; with its bias if it `has_bias`.
-  graph::TensorId project(const std::string& node, graph::TensorId x, graph::TensorId norm, const std::string& matrix,
-                          int64_t rows, bool has_bias);
-  /// A projection of `y` that is added to the residual stream `x`.
-  graph::TensorId project_residual(const std::string& node, graph::TensorId y, graph::TensorId x,
-                                   const std::string& matrix, int64_t columns, bool has_bias);
+  /// A node whose operator takes a matrix, quantised or not, by its name: linear or embedding.
+  graph::TensorId multiply(const std::string& op, const std::string& node, graph::TensorId x, const std::string& matrix,
+                           int64_t rows, int64_t columns, graph::NodeOptions options = {});
+  graph::TensorId normalise(const std::string& node, graph::TensorId x, const std::string& weight_name);
+  graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name, int64_t num_heads,
+                        const std::string& norm_name);
+  /// A projection of `x`; with its bias if it `has_bias`.
+  graph::TensorId project(const std::string& node, graph::TensorId x, const std::string& matrix, int64_t rows,
+                          int64_t columns, bool has_bias);
   graph::TensorId add_bias(const std::string& node, graph::TensorId x, const std::string& matrix, int64_t size);
-
-  std::string head_name() const;
-  graph::TensorId head();
-  graph::TensorId likeliest(graph::TensorId x, graph::TensorId logits);  // token per sampled row
-  // fused_decoder.cpp: the same parts for options.fused; of rows that travel as words, of a few more and of many.
-  bool norms_in_parts() const;
-  int64_t squares_columns() const;
-  graph::TensorId fused_embed();
-  graph::TensorId fused_attention(int64_t layer, graph::TensorId x);
-  void fused_append();  // what fresh_ says
-  graph::TensorId fused_mlp(int64_t layer, graph::TensorId x);
-  graph::TensorId fused_residual(const std::string& name, graph::TensorId y, graph::TensorId matrix, graph::TensorId x);
-  graph::TensorId fused_best(graph::TensorId x, graph::TensorId logits);
-  graph::TensorId scaled_mlp(int64_t layer, graph::TensorId x);
-  int64_t stretches_of(int64_t columns) const;
-  graph::TensorId residual_squares(const std::string& name, graph::TensorId y, graph::TensorId matrix,
-                                   graph::TensorId x, const std::string& next_norm);
-  graph::TensorId wide_best(graph::TensorId x, graph::TensorId logits);
 
   ModelConfig config_;
   DecoderOptions options_;
   graph::Graph graph_;
-  // Fused: the residual stream in bf16. With norms in parts it has the next norm's weight, and squares stand beside it.
-  graph::TensorId copy_ = -1, squares_ = -1;
-  /// Keys and values of a layer that are not in the cache yet.
-  struct Fresh {
-    int64_t layer;
-    graph::TensorId qkv, k_cache, v_cache;
-  };
-  std::optional<Fresh> fresh_;
   graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
 };
 

@@ -4,7 +4,7 @@ namespace megalith::ops {
 
 using graph::operator_;
 
-/// linear_with_residual with a second, narrower copy of the result: the residual stream stays in f32 where it is added
+/// A linear, added to the residual, with a second, narrower copy of the result: the residual stream stays in f32 where it is added
 /// to, and what is multiplied next travels in half the bytes.
 graph::Operator linear_residual_copy() {
   return operator_("linear_residual_copy", "y = residual + x weight^T; copy = y")

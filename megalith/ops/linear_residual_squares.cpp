@@ -4,7 +4,7 @@ namespace megalith::ops {
 
 using graph::operator_;
 
-/// linear_with_residual, and what scaled_linear and scaled_gate_up make of its rows' norm: each row times the norm's
+/// A linear, added to the residual, and what scaled_linear and scaled_gate_up make of its rows' norm: each row times the norm's
 /// weight, and its squares, summed over each L columns. Nobody has to wait for a whole row to be normalised, and who
 /// multiplies it finds the scale in C numbers.
 graph::Operator linear_residual_squares() {

@@ -1,5 +1,3 @@
-#include "megalith/optimize/fuse_epilogue.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -11,6 +9,7 @@
 #include "megalith/loop/infer.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/transform.h"
+#include "megalith/optimize/rules.h"
 
 namespace megalith::optimize {
 
@@ -45,7 +44,7 @@ std::optional<Match> match(const Graph& graph, size_t at, const std::string& tar
   const auto output = only_output(*producer.op);
   if (!output || !only_output(*consumer.op) || producer.op->reference || consumer.op->reference) return std::nullopt;
   const graph::TunedBody* body = graph::first_body(graph, producer, target);
-  if (!body || !body->has_epilogue || producer.op->epilogue) return std::nullopt;
+  if (!body || !body->has_epilogue) return std::nullopt;
   const auto gate = graph.gate_node();
   if (gate && (static_cast<size_t>(*gate) == at || static_cast<size_t>(*gate) == at + 1)) return std::nullopt;
   const TensorId value = producer.operands[*output];
@@ -55,11 +54,7 @@ std::optional<Match> match(const Graph& graph, size_t at, const std::string& tar
   if (uses != 2) return std::nullopt;  // written and read
   std::optional<Match> found;
   for (size_t i = 0; i < consumer.operands.size(); ++i) {
-    const bool is_input = consumer.op->operands[i].role == loop::Role::input;
-    if (consumer.operands[i] == value)
-      found = Match{*output, i};
-    else if (is_input && body->streamed && graph.tensor(consumer.operands[i]).kind != graph::TensorKind::constant)
-      return std::nullopt;
+    if (consumer.operands[i] == value) found = Match{*output, i};
   }
   return found;
 }
@@ -156,7 +151,9 @@ class Derivation {
         fused.assumptions += fmt::format("{}{} >= 1", fused.assumptions.empty() ? "" : " and ", parameter.name);
     for (size_t i = 0; i < inames.size(); ++i)
       fused = loop::unify_inames(fused, fused.instructions.back().target.args[i].name, inames[i]);
-    return Derived{op_of(fused, value), renamed_};
+    if (!producer_.op->epilogue) return Derived{op_of(fused, {value, {}}), renamed_};
+    // An epilogue behind an epilogue: one function of what the body computes.
+    return Derived{op_of(loop::substitute(fused, value), *producer_.op->epilogue), renamed_};
   }
 
  private:
@@ -187,11 +184,11 @@ class Derivation {
     return {};
   }
 
-  Operator op_of(const loop::Kernel& fused, const std::string& value) const {
+  Operator op_of(const loop::Kernel& fused, graph::Epilogue epilogue) const {
     Operator op;
     op.name = fmt::format("{}_{}", producer_.op->name, consumer_.op->name);
     op.doc = fmt::format("{}; then {}", producer_.op->doc, consumer_.op->doc);
-    op.epilogue = graph::Epilogue{value, {}};
+    op.epilogue = std::move(epilogue);
     for (const Operand& operand : producer_.op->operands)
       if (operand.role == loop::Role::input) op.operands.push_back(operand);
     for (Operand operand : consumer_.op->operands) {
@@ -210,8 +207,12 @@ class Derivation {
     op.axes = producer_.op->axes;
     for (const std::string& domain : fused.domains) op.loops += domain + "\n";
     for (const loop::Instruction& instruction : fused.instructions) op.loops += loop::print(instruction) + "\n";
-    for (const graph::TunedBody& body : producer_.op->bodies)
-      if (body.has_epilogue) op.bodies.push_back(body);
+    for (graph::TunedBody body : producer_.op->bodies) {
+      if (!body.has_epilogue) continue;
+      // An element of each is read right before that of the output is written.
+      std::ranges::copy(op.epilogue->operands, std::back_inserter(body.in_place));
+      op.bodies.push_back(std::move(body));
+    }
     return op;
   }
 
@@ -289,7 +290,8 @@ bool fuse_at(Graph& graph, size_t at, const std::string& target, Derivations& kn
 
 }  // namespace
 
-int fuse_epilogue(Graph& graph, const std::string& target) {
+int fuse_epilogue(Graph& graph, const Goal& goal) {
+  const std::string target = goal.bodies();
   int times = 0;
   Derivations known;
   for (size_t at = 0; at + 1 < graph.nodes().size(); ++at)

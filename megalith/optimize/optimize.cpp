@@ -7,15 +7,26 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
-#include "megalith/optimize/fuse_epilogue.h"
+#include "megalith/optimize/rules.h"
 
 namespace megalith::optimize {
 
 namespace {
 
+// In the order in which they are applied: each is tried wherever it may fit, once.
 constexpr Rule kRules[] = {
-    {"fuse_epilogue", "f(g(x), c) = (f . g)(x, c), f element by element; c constant where weights are streamed",
-     fuse_epilogue},
+    {"cast_intermediate", "x W^T = bf16(x) W^T where only tensor cores read x", cast_intermediate},
+    {"fuse_attention", "attention(rope(x Q^T), cache after append) = attention(x [Q K V]^T, cache before it)",
+     fuse_attention},
+    {"defer_norm", "rmsnorm(x) W^T = rsqrt(sum x^2 / K + eps) * ((x norm) W^T)", defer_norm},
+    {"split_k", "x W^T = the sum of its stretches of columns", split_k},
+    {"fuse_residual", "add(r, linear(x)) in one, and bf16 of it for who multiplies it", fuse_residual},
+    {"fuse_argmax", "argmax(x W^T) = argmax over chunks of (argmax of each chunk)", fuse_argmax},
+    {"fuse_prologue", "linear(rmsnorm(x)) in one", fuse_prologue},
+    {"pair", "silu(x G^T) * (x U^T) in one", pair},
+    {"split_kv", "attention = merge(attention over chunks of positions)", split_kv},
+    {"split_reduce", "argmax = argmax over chunks of (argmax of each chunk)", split_reduce},
+    {"fuse_epilogue", "f(g(x), c) = (f . g)(x, c), f element by element", fuse_epilogue},
 };
 
 std::set<std::string> disabled_rules() {
@@ -37,12 +48,14 @@ std::set<std::string> disabled_rules() {
 std::span<const Rule> rules() { return kRules; }
 
 graph::Graph optimize(graph::Graph graph, const std::string& target) {
+  const Goal goal = Goal::of(graph, target);
   const std::set<std::string> disabled = disabled_rules();
   for (const Rule& rule : kRules) {
     if (disabled.contains(rule.name)) continue;
-    if (const int times = rule.apply(graph, target))
+    if (const int times = rule.apply(graph, goal))
       log_debug("[optimize] {}: {} {} times", graph.name(), rule.name, times);
   }
+  graph.tidy();
   return graph;
 }
 

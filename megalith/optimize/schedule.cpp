@@ -6,6 +6,7 @@
 #include "megalith/kernels/page_pairs.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_limits.h"
+#include "megalith/optimize/goal.h"
 
 namespace megalith::optimize {
 
@@ -119,7 +120,12 @@ std::string reason_against(const Tensor& tensor, Layout layout, bool may_carry_f
 Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
   // A word costs twice the bytes of what it carries, and each reader reads all of them.
   constexpr int64_t kMaxBytes = 1 << 20;
-  Schedule schedule = graph::schedule_in_rows(graph, target);
+  const Goal goal = Goal::of(graph, target);
+  Schedule schedule = graph::schedule_in_rows(graph, goal.bodies());
+  for (size_t n = 0; n < graph.nodes().size(); ++n) {
+    const graph::TunedBody*& body = schedule.nodes[n].body;
+    if (body && !leaves_room(goal, *body, graph::body_query(graph, graph.nodes()[n]))) body = nullptr;
+  }
   std::vector<bool> flags = may_carry_flags(graph, schedule);
   for (size_t t = 0; t < flags.size(); ++t)
     if (graph.tensors()[t].bytes() > kMaxBytes) flags[t] = false;

@@ -8,8 +8,8 @@
 
 namespace megalith::optimize {
 
-/// For a target, "cpu" or "cuda":
-/// - each node has the first of its bodies that takes it;
+/// For a target, "cpu", "cuda" or "cuda:sm_90a":
+/// - each node has the first of its bodies that takes it, if that leaves room for weights to stream past others;
 /// - activations that are few enough for a reader to look at each word travel with their flag in the data, where every
 ///   reader and writer takes them so;
 /// - weights lie in panels where some body wants them so;

@@ -7,7 +7,7 @@ any float dtype.
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 from megalith import partition
 from megalith._megalith import UserError
@@ -229,14 +229,18 @@ class DenseLayers(KernelTensors):
         pieces = layer.pieces(x=columns_of("n", output))
         layer.reads(input, residual)
         layer.writes(output, fresh=output._storage is not residual._storage)
-        layer.node(
-            "linear_with_residual",
-            [layer.id(input), layer.id(weight), layer.id(residual)],
-            {"y": layer.id(output)},
-            pieces=pieces,
-        )
+        self._add_product(layer, layer.id(input), layer.id(weight), residual, output, pieces)
         layer.constants(weight)
         layer.done(reads=[input, residual], writes=[output], weights=[weight])
+
+    @staticmethod
+    def _add_product(
+        layer: Layer, x: int, weight: int, residual: DTensor, output: DTensor, pieces: Dict[str, int]
+    ) -> None:
+        """``output = residual + x weight^T``: two nodes, of which the compiler makes one."""
+        product = layer.scratch("product", "f32", output.dims)
+        layer.node("linear", [x, weight], {"y": product}, suffix="product", pieces=pieces)
+        layer.node("add", [layer.id(residual), product], {"y": layer.id(output)})
 
     def splitk_linear_layer(
         self,
@@ -359,12 +363,7 @@ class DenseLayers(KernelTensors):
         layer.writes(output, fresh=output._storage is not residual._storage)
         gated = layer.scratch("gated", "f32", (rows, weight.dims[1]))
         layer.node("silu_mul_groups", [layer.id(input)], {"y": gated}, suffix="gate", sizes={"G": groups})
-        layer.node(
-            "linear_with_residual",
-            [gated, layer.id(weight), layer.id(residual)],
-            {"y": layer.id(output)},
-            pieces=pieces,
-        )
+        self._add_product(layer, gated, layer.id(weight), residual, output, pieces)
         layer.constants(weight)
         layer.done(reads=[input, residual], writes=[output], weights=[weight])
 

@@ -152,7 +152,7 @@ void bind_graph(nb::module_& module) {
                            "there is no target \"{}\"; known are cpu, cuda and cuda:sm_90a and the like", target);
             const Graph copy(g);  // another thread may add to it meanwhile
             const Unlocked unlocked;
-            return graph::print(copy, optimize::lower(copy, jit::target_family(target)));
+            return graph::print(copy, optimize::lower(copy, target));
           },
           "target"_a = "cpu", "The loop kernels of all nodes, as text.")
       .def("__str__", [](const Graph& g) { return graph::print(g); })

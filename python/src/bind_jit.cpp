@@ -2,6 +2,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "megalith/jit/compile.h"
+#include "megalith/optimize/optimize.h"
 #include "python/src/bind.h"
 #include "python/src/interpreter.h"
 
@@ -13,6 +14,18 @@ namespace megalith::python {
 using jit::CompiledKernel;
 
 void bind_jit(nb::module_& module) {
+  module.def(
+      "optimize",
+      [](const graph::Graph& graph, const std::string& target) {
+        const graph::Graph copy(graph);  // another thread may add to it meanwhile
+        const Unlocked unlocked;
+        return optimize::optimize(copy, target);
+      },
+      "graph"_a, nb::kw_only(), "target"_a = "cpu",
+      "The graph as the target runs it best: what neighbours compute may be one node, and activations between them "
+      "are\n"
+      "gone. Ids of tensors change, names of those that stay do not. MEGALITH_DISABLE names rules to leave out.");
+
   nb::class_<jit::CompileReport>(module, "CompileReport", "Which stages ran, how long each took, what the cache had.")
       .def_ro("kernel", &jit::CompileReport::kernel)
       .def_ro("total_ms", &jit::CompileReport::total_ms)

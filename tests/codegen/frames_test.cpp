@@ -31,11 +31,9 @@ std::vector<Spec> large_specs(DType weights) {
   std::map<std::string, int64_t> digits = product;
   digits["L"] = 32, digits["G"] = kColumns / 32;
   return {large("linear", product, {{"weight", weights}}),
-          large("linear_with_residual", product, {{"weight", weights}}),
           large("rmsnorm_linear", product, {{"weight", weights}}),
           large("rmsnorm_gate_up", product, {{"gate", weights}, {"up", weights}}),
           large("linear_int8", digits),
-          large("linear_with_residual_int8", digits),
           large("rmsnorm_linear_int8", digits),
           large("rmsnorm_gate_up_int8", digits),
           large("attention_partial",

@@ -12,7 +12,6 @@ namespace megalith::codegen::testing {
 namespace {
 
 const graph::TunedBody kGemv = ops::panel_body("gemv", {"weight"});
-const graph::TunedBody kGemvWithResidual = ops::panel_body("gemv_with_residual", {"weight"});
 const graph::TunedBody kRmsnormGemv = ops::panel_body("rmsnorm_gemv", {"weight"});
 const graph::TunedBody kRmsnormGateUpGemv = ops::panel_body("rmsnorm_gate_up_gemv", {"gate", "up"});
 const graph::TunedBody kGemvInt8 = ops::panel_body("gemv_int8", {"weight", "scale"});
@@ -26,14 +25,6 @@ constexpr const char* kLinear = R"(
         output y: $x[T, N]
         { [t, n, k] : 0 <= t < T and 0 <= n < N and 0 <= k < K }
         y[t, n] = sum(k, f32(x[t, k]) * f32(weight[n, k])))";
-constexpr const char* kResidual = R"(
-        parameter T dynamic
-        input x: $x[T, K]
-        input weight: $w[N, K]
-        input residual: $x[T, N]
-        output y: $x[T, N]
-        { [t, n, k] : 0 <= t < T and 0 <= n < N and 0 <= k < K }
-        y[t, n] = f32(residual[t, n]) + sum(k, f32(x[t, k]) * f32(weight[n, k])))";
 constexpr const char* kRmsnorm = R"(
         parameter T dynamic
         attribute eps = 1e-6
@@ -97,8 +88,8 @@ std::vector<Spec> specs() {
     const char *x, *w;
   };
   std::vector<Spec> result;
-  for (const Kind& kind : {Kind{"linear", kLinear, &kGemv}, Kind{"residual", kResidual, &kGemvWithResidual},
-                           Kind{"rmsnorm", kRmsnorm, &kRmsnormGemv}, Kind{"gate_up", kGateUp, &kRmsnormGateUpGemv}})
+  for (const Kind& kind : {Kind{"linear", kLinear, &kGemv}, Kind{"rmsnorm", kRmsnorm, &kRmsnormGemv},
+                           Kind{"gate_up", kGateUp, &kRmsnormGateUpGemv}})
     for (const auto& [x, w] :
          {Dtypes{"f32", "bf16"}, Dtypes{"bf16", "bf16"}, Dtypes{"f32", "f16"}, Dtypes{"f32", "f32"}})
       for (const int64_t k : {129, 512, 7}) {
@@ -154,7 +145,6 @@ std::vector<Spec> rounding_specs() {
   };
   for (const int64_t k : {129, 512, 7}) add("linear", linear(kLinear, "f32"), k, &kGemv);
   for (const int64_t k : {129, 512}) add("narrow", linear(kLinear, "bf16"), k, &kGemv);
-  add("residual", linear(kResidual, "f32"), 129, &kGemvWithResidual);
   add("rmsnorm",
       rounded(kRmsnorm, "f32", "f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])",
               "f32(bf16(f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])))"),

@@ -11,6 +11,8 @@
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
 #include "support/decoder_steps.h"
+#include "support/parallel_block.h"
+#include "support/streamed.h"
 
 namespace megalith {
 namespace {
@@ -61,8 +63,10 @@ struct Model {
   engine::Request request{.prompt = {5}, .max_new_tokens = 24, .ignore_stop_tokens = true};
 
   /// One row at a time, so that each step writes all of each buffer. `intermediate`: another size of it, of a random one.
-  Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1, int64_t intermediate = 0)
+  Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1, int64_t intermediate = 0,
+        const std::string& architecture = "")
       : config(config_read(folder)) {
+    if (!architecture.empty()) config.architecture = architecture;
     if (intermediate > 0) config.intermediate_size = intermediate;
     options = {.max_rows = rows, .max_requests = requests, .max_seq_len = 128, .target = "cuda:sm_90a"};
     if (!random) {
@@ -128,7 +132,7 @@ TEST(CudaBuffers, WithRoomForAFewTextsToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(2, 2), {4, 1}, {8, 1}, {8, 4}}) {
     const Model model(kStoryteller, false, rows, requests);
-    ASSERT_TRUE(model.options.fused && !model.options.wide());
+    ASSERT_TRUE(testing::streams_all_products(*model.graph));
     expect_same_buffers(model);
   }
 }
@@ -137,7 +141,7 @@ TEST(CudaBuffers, WithRoomForManyRowsToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {64, 32}}) {
     const Model model(kStoryteller, false, rows, requests);
-    ASSERT_TRUE(model.options.wide());
+    ASSERT_TRUE(testing::streams_all_products(*model.graph));
     expect_same_buffers(model);
   }
 }
@@ -158,7 +162,17 @@ TEST(CudaBuffers, WithBiasesToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1), {4, 1}, {8, 4}, {64, 1}, {128, 1}}) {
     const Model model(kTiny + "qwen2_tied", false, rows, requests);
-    ASSERT_TRUE(model.options.fused && has_epilogues(model));
+    ASSERT_TRUE(testing::streams_all_products(*model.graph) && has_epilogues(model));
+    expect_same_buffers(model);
+  }
+}
+
+TEST(CudaBuffers, OfABlockThatNobodyDrewToo) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  testing::add_parallel_block();
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 4}, {64, 1}, {128, 1}}) {
+    const Model model(kTiny + "llama_untied", true, rows, requests, 0, "ParallelBlockForCausalLM");
+    ASSERT_TRUE(testing::streams_all_products(*model.graph) && has_epilogues(model));
     expect_same_buffers(model);
   }
 }
@@ -166,7 +180,7 @@ TEST(CudaBuffers, WithBiasesToo) {
 TEST(CudaBuffers, WithoutFusionToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   Model model(kStoryteller, false, 144);
-  ASSERT_FALSE(model.options.fused);
+  ASSERT_FALSE(testing::streams_all_products(*model.graph));
   expect_same_buffers(model);
 }
 
@@ -192,10 +206,10 @@ double worst_logit(const Model& one, const Model& other) {
 TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
   constexpr double kRounding = 5e-2;  // of a logit, as for the GPU: activations travel in bf16
   const Model parts(kStoryteller, false, 144);
-  ASSERT_FALSE(parts.options.fused);
+  ASSERT_FALSE(testing::streams_all_products(*parts.graph));
   for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(4, 1), {16, 1}, {16, 16}}) {
     const Model fused(kStoryteller, false, rows, requests);
-    ASSERT_TRUE(fused.options.fused);
+    ASSERT_TRUE(testing::streams_all_products(*fused.graph));
     const double worst = worst_logit(fused, parts);
     EXPECT_GT(worst, 0) << "the same bits: were these two decoders?";
     EXPECT_LT(worst, kRounding) << rows << " rows, " << requests << " texts";
@@ -216,11 +230,11 @@ std::vector<double> logits_of_prompt(Model& model) {
 
 TEST(FusedDecoder, HasTheBiasesOfOneInParts) {
   Model parts(kTiny + "qwen2_tied", false, 144);
-  ASSERT_FALSE(parts.options.fused || has_epilogues(parts));
+  ASSERT_FALSE(testing::streams_all_products(*parts.graph) || has_epilogues(parts));
   const std::vector<double> wanted = logits_of_prompt(parts);
   for (const int64_t rows : {1, 4, 16}) {
     Model fused(kTiny + "qwen2_tied", false, rows);
-    ASSERT_TRUE(fused.options.fused && has_epilogues(fused));
+    ASSERT_TRUE(testing::streams_all_products(*fused.graph) && has_epilogues(fused));
     const std::vector<double> found = logits_of_prompt(fused);
     double square = 0, error = 0;
     for (size_t v = 0; v < wanted.size(); ++v) {
@@ -263,7 +277,7 @@ TEST(BufferComparison, NamesTheFirstTaskThatDiffers) {
   a.memory().get<uint16_t>(matrix)[3 * columns + 4] = bf16_from_float(1e6f);
   const std::string difference = first_difference(a, b, 3, kRoundings);
   EXPECT_TRUE(difference.starts_with("step 0: task \"layer.1.down[n=")) << difference;
-  EXPECT_NE(difference.find("\"layer.1.down.y\"[0, 3] is "), std::string::npos) << difference;
+  EXPECT_NE(difference.find("\"layer.1.down_sum\"[0, 3] is "), std::string::npos) << difference;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "megalith/runtime/cuda/program.h"
 #include "support/operator_cases.h"
 #include "support/sampling_cases.h"
+#include "support/streamed.h"
 
 namespace megalith {
 namespace {
@@ -116,7 +117,7 @@ TEST(Cuda, TheFusedStorytellerWritesThemWithinBf16Rounding) {
   engine::Engine exact(kModel, {.decoder = {.max_rows = 144}, .target = "cuda"});
   for (const int64_t rows : {1, 4, 8, 16, 64, 128}) {
     engine::Engine engine(kModel, {.decoder = {.max_rows = rows}, .target = "cuda"});
-    ASSERT_TRUE(engine.decoder_options().fused);
+    ASSERT_TRUE(testing::streams_all_products(engine.graph()));
     int index = 0;
     double worst = 0;
     for (const Prompt& prompt : golden_prompts()) {

@@ -22,7 +22,7 @@ std::shared_ptr<const Registry> registry() {
                   .loops(R"({ [t, n, k] : 0 <= t < T and 0 <= n < N and 0 <= k < K }
                             y[t, n] = residual[t, n] + sum(k, x[t, k] * weight[n, k]))")
                   .tasks({"n"})
-                  .body({.target = "cpu", .file = "gemv.h", .name = "gemv_with_residual", .in_place = {"residual"}}));
+                  .body({.target = "cpu", .file = "gemv.h", .name = "gemv", .in_place = {"residual"}}));
   result->add(operator_("append", "both caches")
                   .input("k", {"T"})
                   .inout("k_cache", {"T"})

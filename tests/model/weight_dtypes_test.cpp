@@ -3,6 +3,7 @@
 
 #include "megalith/model/decoder.h"
 #include "model/scratch.h"
+#include "support/streamed.h"
 
 namespace megalith {
 namespace {
@@ -35,7 +36,7 @@ TEST(FusedWeights, OfNormsAndBiasesAreRounded) {
                                                 {"model.layers.0.self_attn.q_proj.bias", DType::f16},
                                                 {"model.norm.weight", DType::f32}};
   const DecoderOptions gpu = resolved("cuda:sm_90a", vectors), cpu = resolved("cpu", vectors);
-  EXPECT_TRUE(gpu.fused);
+  EXPECT_TRUE(testing::streams_all_products(build_decoder(config, gpu)));
   EXPECT_EQ(gpu.rounded_weights, vectors);
   EXPECT_TRUE(gpu.weight_dtypes.empty());
   EXPECT_EQ(cpu.weight_dtypes, vectors);
@@ -43,7 +44,7 @@ TEST(FusedWeights, OfNormsAndBiasesAreRounded) {
   EXPECT_EQ(gpu.resolved(config).rounded_weights, vectors) << "again";
   std::map<std::string, DType> more = vectors;
   more["model.layers.0.mlp.up_proj.weight"] = DType::f32;
-  EXPECT_FALSE(resolved("cuda:sm_90a", more).fused);
+  EXPECT_FALSE(testing::streams_all_products(build_decoder(config, resolved("cuda:sm_90a", more))));
   EXPECT_EQ(resolved("cuda:sm_90a", more).weight_dtypes, more);
 }
 

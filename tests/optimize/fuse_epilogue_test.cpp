@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(Rows, FuseEpilogue,
                          ::testing::Values(std::tuple("rmsnorm_linear", 1, true), std::tuple("rmsnorm_linear", 2, true),
                                            std::tuple("scaled_linear", 4, true), std::tuple("scaled_linear", 16, true),
                                            std::tuple("scaled_linear", 128, true), std::tuple("linear", 64, true),
-                                           std::tuple("linear", 2, false)));  // no body takes it
+                                           std::tuple("linear", 2, true), std::tuple("linear", 8, true),
+                                           std::tuple("linear", 192, false)));  // no body takes it
 
 TEST_P(FuseEpilogue, MeansWhatTheNodesMeant) {
   const auto& [op, rows, fits] = GetParam();
@@ -128,6 +129,7 @@ TEST(FuseEpilogueLimits, IsLeftWhereItWouldMeanSomethingElse) {
   const auto left = [](const std::function<void(Graph&, TensorId)>& consume) {
     Graph g(registry());
     consume(g, producer(g, "rmsnorm_linear", 1));
+    g.tidy();
     const std::string before = print(g);
     return print(optimize(g, "cuda")) == before;
   };
@@ -163,13 +165,14 @@ TEST(FuseEpilogueLimits, WhatIsCheckedWhenItRunsIsLeft) {
 TEST(FuseEpilogueLimits, RulesAreSwitchedOffByName) {
   Graph g(registry());
   add_bias(g, producer(g, "rmsnorm_linear", 1), 1);
+  g.tidy();
   {
     const test::EnvironmentVariable off("MEGALITH_DISABLE", "fuse_epilogue");
     EXPECT_EQ(print(optimize(g, "cuda")), print(g));
   }
   const test::EnvironmentVariable wrong("MEGALITH_DISABLE", "fuse_epilog");
   EXPECT_THAT(test::message_of<UserError>([&] { optimize(g, "cuda"); }),
-              HasSubstr("MEGALITH_DISABLE names \"fuse_epilog\", and there is no such rule: want fuse_epilogue"));
+              HasSubstr("MEGALITH_DISABLE names \"fuse_epilog\", and there is no such rule: want cast_intermediate, "));
 }
 
 // All layers of a model share the derived operator, and so its kernel.

@@ -188,19 +188,6 @@ MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, c
               MEGALITH_INLINE { put_lanes(a.y + (t0 + t) * Args::N + n, Lanes::load(sums), outputs); });
 }
 
-template <Pack kPack, class Args, class PanelAt>
-MEGALITH_INLINE inline void residual_rows(const Args& a, PanelAt weight) {
-  with_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
-    product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
-            [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-              const i64 at = (t0 + t) * Args::N + n;
-              const auto* const from = a.residual + at;
-              const Lanes residual = outputs == kLanes ? load_lanes(from) : load_partly(from, outputs);
-              put_lanes(a.y + at, sum(residual, Lanes::load(sums)), outputs);
-            });
-  });
-}
-
 /// Panels of the two matrices in turn.
 template <Pack kPack, class Args, class PanelAt>
 MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt up_at) {
@@ -240,16 +227,6 @@ inline void gemv_int8(const Args& a) {
   with_rows<Pack::digits>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
     linear_rows(a, panels_of<Args::K, Args::L>(a.weight, a.scale), t0, rows);
   });
-}
-
-/// y = residual + x weight^T. Operator `linear_with_residual`.
-template <class Args>
-inline void gemv_with_residual(const Args& a) {
-  residual_rows<kProductPack>(a, panels_of<Args::K>(a.weight));
-}
-template <class Args>
-inline void gemv_with_residual_int8(const Args& a) {
-  residual_rows<Pack::digits>(a, panels_of<Args::K, Args::L>(a.weight, a.scale));
 }
 
 /// y = rmsnorm(x) weight^T. Operator `rmsnorm_linear`.

@@ -89,7 +89,7 @@ struct NextNorm {
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
 /// once and used by all of a layer: instructions that are run once have to come from far.
 /// `kColumns`: of activations in registers; else 0, so that one function does.
-template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, class Norm>
+template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, class Norm, class S = R>
 struct LinearJob {
   X x;  // [rows, columns]
   Norm norm;
@@ -98,15 +98,16 @@ struct LinearJob {
   RingPlace ring;                  // where its weights begin
   int streams;                     // weights that take turns: gate and up, or one
   int n_begin, n_end, num_columns;
-  Y y;              // [rows, num_columns]
-  R residual, sum;  // with residual: sum = residual + x weight^T, and y is a copy of it
+  Y y;         // [rows, num_columns]
+  R residual;  // with residual: sum = residual + x weight^T, and y is a copy of it
+  S sum;
   bool has_residual;
   Epoch epoch;
 };
 
 /// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
-template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, class Norm>
-inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm>& job) {
+template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, class Norm, class S>
+inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm, S>& job) {
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
   const int rows = kOneRow ? 1 : job.rows;  // as rows_of(), but known to the compiler
@@ -220,16 +221,16 @@ inline bool take_job(Job&, const Other&) {
 }
 
 /// A job without a residual has nothing to add and nowhere to put a sum.
-template <bool kSplits, class Args, class X, class Y, class R, class Norm>
+template <bool kSplits, class Args, class X, class Y, class R, class Norm, class S>
 inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, int streams, Y y,
-                       R residual, R sum, bool has_residual) {
+                       R residual, S sum, bool has_residual) {
   constexpr i64 kRows = Args::T_largest;
   using Sizes = LinearSizes<kRows, Args::K>;
   constexpr int kPart = static_cast<int>(stream::chunks_per_part(kRows, Args::K, kSplits));
   constexpr Form kForm = Sizes::form(kSplits);
   constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
   using Written = decltype(as_written(y));
-  return LinearJob<Sizes::kSlices, kForm, kColumns, X, Written, R, Norm>{
+  return LinearJob<Sizes::kSlices, kForm, kColumns, X, Written, R, Norm, S>{
       x,
       norm,
       static_cast<int>(rows_of(args)),
@@ -265,6 +266,13 @@ inline auto stream_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   return linear_job<false>(args, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N, 1,
                            args.y, none, none, false);
+}
+/// y = x weight^T, with what an epilogue makes of it.
+template <class Args>
+inline auto stream_linear(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job<true>(args, args.x, whole_norm<Args>(nullptr, 0.0f), args.n_begin, args.n_end, Args::N, 1, args.y,
+                          none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>

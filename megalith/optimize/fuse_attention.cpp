@@ -1,0 +1,313 @@
+#include <algorithm>
+#include <cmath>
+
+#include "megalith/base/ceil_div.h"
+#include "megalith/base/error.h"
+#include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/stream_limits.h"
+#include "megalith/optimize/rules.h"
+#include "megalith/optimize/uses.h"
+
+namespace megalith::optimize {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeOptions;
+using graph::Tensor;
+using graph::TensorId;
+
+namespace {
+
+// Positions of a text are dealt to chunks in blocks of so many. 32 positions keep all warps of a task busy at once.
+constexpr int64_t kBlockPositions = 32;
+// Chunks of attention that a task merges at most.
+constexpr int64_t kMaxChunks = 32;
+// Rows that a task merges, whose parts are under way together.
+constexpr int64_t kMergeRows = 2;
+// Tasks that write the cache, at most.
+constexpr int64_t kMaxAppendTasks = 4;
+// Rows of an iteration for each request there is room for, from which on many of them are of one prompt and look at each
+// other.
+constexpr int64_t kRowsOfPrompt = 8;
+
+// ---- what is there ------------------------------------------------------------------------------------------------------
+
+// Heads as they come from a product: what was done to them since.
+struct Heads {
+  const Node *product = nullptr, *bias = nullptr, *norm = nullptr, *rotation = nullptr;
+
+  std::vector<const Node*> nodes() const {
+    std::vector<const Node*> all;
+    for (const Node* node : {product, bias, norm, rotation})
+      if (node) all.push_back(node);
+    return all;
+  }
+};
+
+std::optional<Heads> projected(const Uses& uses, TensorId heads) {
+  Heads h;
+  if ((h.bias = uses.only_maker(heads, "row_bias"))) heads = operand(*h.bias, "x");
+  h.product = uses.only_maker(heads, "linear");
+  return h.product ? std::optional(h) : std::nullopt;
+}
+
+std::optional<Heads> rotated(const Uses& uses, TensorId heads) {
+  const Node* const rotation = uses.only_maker(heads, "rope");
+  if (!rotation) return std::nullopt;
+  heads = operand(*rotation, "x");
+  const Node* const norm = uses.only_maker(heads, "head_norm");
+  std::optional<Heads> h = projected(uses, norm ? operand(*norm, "x") : heads);
+  if (h) {
+    h->norm = norm;
+    h->rotation = rotation;
+  }
+  return h;
+}
+
+bool agree(const Node* a, const Node* b, std::initializer_list<const char*> operands) {
+  if (!a || !b) return !a && !b;
+  return a->attributes == b->attributes &&
+         std::ranges::all_of(operands, [&](const char* name) { return operand(*a, name) == operand(*b, name); });
+}
+
+// Attention, what writes its cache, and what they take.
+struct Block {
+  Node attention, append;
+  std::vector<Node> products, biases;  // of q, k and v
+  std::vector<Node> between;           // norms and rotations
+  TensorId q_norm = -1, k_norm = -1, cosine = -1, sine = -1;
+  double eps = 0;
+  int64_t groups = 0, per_group = 0, size = 0, rows = 0;  // heads of keys, of queries to each, values of a head
+};
+
+bool is_plain(const Graph& graph, TensorId matrix, DType dtype) {
+  const Tensor& tensor = graph.tensor(matrix);
+  return tensor.kind == graph::TensorKind::constant && tensor.dtype == dtype && tensor.parts.empty() &&
+         tensor.quant_columns == 0;
+}
+
+std::optional<Block> block_at(const Graph& graph, const Node& attention) {
+  const Uses uses(graph);
+  const TensorId k_cache = operand(attention, "k_cache"), v_cache = operand(attention, "v_cache");
+  const Node* append = nullptr;
+  for (const Use& use : uses.readers(k_cache)) {
+    const Node& node = graph.nodes()[use.node];
+    if (node.name == attention.name) continue;
+    if (node.op->name != "kv_append" || append || operand(node, "v_cache") != v_cache) return std::nullopt;
+    append = &node;
+  }
+  if (!append || uses.readers(v_cache).size() != 2 || graph.number_of(append->name) > graph.number_of(attention.name) ||
+      operand(*append, "k_cache") != k_cache)
+    return std::nullopt;
+  for (const char* shared : {"page_table", "request", "position"})
+    if (operand(*append, shared) != operand(attention, shared)) return std::nullopt;
+
+  const std::optional<Heads> q = rotated(uses, operand(attention, "q")), k = rotated(uses, operand(*append, "k")),
+                             v = projected(uses, operand(*append, "v"));
+  if (!q || !k || !v || !agree(q->product, k->product, {"x"}) || !agree(q->product, v->product, {"x"}) ||
+      !agree(q->rotation, k->rotation, {"cosine", "sine", "position"}) || !agree(q->norm, k->norm, {}) ||
+      !q->bias != !k->bias || !q->bias != !v->bias ||
+      operand(*q->rotation, "position") != operand(attention, "position"))
+    return std::nullopt;
+
+  Block block{.attention = attention, .append = *append, .products = {}, .biases = {}, .between = {}};
+  const DType dtype = graph.tensor(operand(*q->product, "weight")).dtype;
+  for (const Heads& heads : {*q, *k, *v}) {
+    if (!is_plain(graph, operand(*heads.product, "weight"), dtype)) return std::nullopt;
+    block.products.push_back(*heads.product);
+    if (heads.bias) {
+      if (!is_plain(graph, operand(*heads.bias, "bias"), dtype)) return std::nullopt;
+      block.biases.push_back(*heads.bias);
+    }
+    for (const Node* node : {heads.norm, heads.rotation})
+      if (node) block.between.push_back(*node);
+  }
+  if (q->norm) {
+    block.q_norm = operand(*q->norm, "weight");
+    block.k_norm = operand(*k->norm, "weight");
+    block.eps = q->norm->attributes.at("eps");
+  }
+  block.cosine = operand(*q->rotation, "cosine");
+  block.sine = operand(*q->rotation, "sine");
+  block.groups = attention.sizes.at("G");
+  block.per_group = attention.sizes.at("M");
+  block.size = attention.sizes.at("D");
+  block.rows = attention.sizes.at("T");
+  return block;
+}
+
+// ---- what takes its place -----------------------------------------------------------------------------------------------
+
+enum class Form {
+  parts,         // of a few rows: chunks of positions, put together behind that
+  whole,         // of many rows: all positions, those of this iteration as they were made
+  whole_cached,  // of a prompt's rows: all positions from the cache, which is written first
+};
+
+// The cache is written behind all who read it, and nobody waits for that before the next iteration. So it is done beside the
+// attention of the next layer, by a worker that has none of that; whoever did it in its own layer would wait for the others
+// first, and they for it then. It is one task; of several rows as many as there are workers without attention, since with
+// 64 rows a second one behind that would keep all others waiting for 8 us.
+struct Append {
+  std::string op, name;
+  std::vector<TensorId> inputs;
+  NodeOptions options;
+};
+
+class Rewriting {
+ public:
+  Rewriting(Graph& graph, const Goal& goal, const Block& block) : graph_(graph), goal_(goal), b_(block) {
+    const int64_t requests = graph.tensor(operand(b_.attention, "page_table")).shape[0].size;
+    form_ = b_.rows <= stream::kMaxRows                                          ? Form::parts
+            : b_.rows > stream::kWideRows || b_.rows >= kRowsOfPrompt * requests ? Form::whole_cached
+                                                                                 : Form::whole;
+  }
+
+  // `pending`: of the layer before; then of this one.
+  bool run(std::optional<Append>& pending) {
+    if (b_.rows > stream::kMaxWideRows || b_.size % 2 != 0 ||
+        graph_.tensor(operand(b_.attention, "y")).dtype != DType::bf16 || !has_body())
+      return false;
+    const size_t at = graph_.number_of(b_.products[0].name);
+    for (const auto* nodes : {&b_.products, &b_.biases, &b_.between})
+      for (const Node& node : *nodes) graph_.erase(node.name);
+    graph_.erase(b_.append.name);
+    TensorId qkv = stack(at);
+    size_t here = graph_.number_of(b_.attention.name);
+    graph_.erase(b_.attention.name);
+    const auto put_append = [&](const Append& append) {
+      graph_.insert(here++, append.op, append.name, append.inputs, append.options);
+    };
+    const Append append = append_of(qkv);
+    if (form_ == Form::whole_cached) put_append(append);
+    const std::vector<TensorId> made =
+        graph_.insert(here++, op(), b_.attention.name,
+                      inputs(qkv, graph_.has("row_start") ? graph_.find("row_start") : -1), options());
+    if (pending) put_append(*pending);
+    pending.reset();
+    if (form_ != Form::whole_cached) pending = append;
+    if (form_ == Form::parts)
+      graph_.insert(here, "attention_merge_chunks", b_.attention.name + "_merge", made,
+                    {.tile = {{"t", kMergeRows}}, .outputs = {{"y", operand(b_.attention, "y")}}});
+    graph_.remember({"fuse_attention", b_.attention.name, "linear, rope and attention with what is between, kv_append",
+                     2 * graph_.tensor(qkv).bytes()});
+    return true;
+  }
+
+ private:
+  bool normed() const { return b_.q_norm >= 0; }
+  int64_t places() const { return b_.per_group + 2; }
+  int64_t attention_workers() const { return machine::halving_workers(goal_.gpu()); }
+  std::string op() const {
+    const char* form = form_ == Form::parts ? "partial_qkv" : form_ == Form::whole ? "whole_qkv" : "whole_cached";
+    return fmt::format("attention_{}{}", form, normed() ? "_norm" : "");
+  }
+
+  std::vector<TensorId> inputs(TensorId qkv, TensorId row_start) const {
+    std::vector<TensorId> all = {qkv};
+    if (normed()) all.push_back(b_.q_norm);
+    if (normed() && form_ != Form::whole_cached) all.push_back(b_.k_norm);
+    for (const TensorId more : {b_.cosine, b_.sine}) all.push_back(more);
+    for (const char* more : {"k_cache", "v_cache", "page_table", "request", "position"})
+      all.push_back(operand(b_.attention, more));
+    if (form_ != Form::whole_cached) all.push_back(row_start);
+    return all;
+  }
+
+  NodeOptions options() const {
+    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}},
+                           .attributes = {{"scale", b_.attention.attributes.at("scale")}}};
+    if (normed()) options.attributes["eps"] = b_.eps;
+    if (form_ != Form::parts) {
+      options.tile = {{"g", 1}, {"t", ceil_div(b_.rows * b_.groups, attention_workers())}};
+      options.outputs = {{"y", operand(b_.attention, "y")}};
+      return options;
+    }
+    // Chunks times groups of heads times fours of rows come to about as many tasks as the GPU has workers.
+    const int64_t rows = attention::is_row_alone(b_.rows, b_.size) ? 1 : int64_t{attention::kParts};
+    options.sizes["C"] =
+        std::clamp(attention_workers() / (b_.groups * ceil_div(b_.rows, rows)), int64_t{1}, kMaxChunks);
+    options.sizes["L"] = kBlockPositions;
+    options.tile = {{"t", rows}};
+    return options;
+  }
+
+  bool has_body() const {
+    if (form_ != Form::whole_cached && !graph_.has("row_start")) return false;
+    const Tensor qkv = like(DType::bf16, {b_.rows, b_.groups * places() * b_.size});
+    std::vector<Tensor> tensors = {qkv};
+    const TensorId row_start = graph_.has("row_start") ? graph_.find("row_start") : -1;
+    const std::vector<TensorId> ids = inputs(row_start, row_start);  // the first stands for qkv
+    for (size_t i = 1; i < ids.size(); ++i) tensors.push_back(graph_.tensor(ids[i]));
+    return goal_.has_body(graph_.registry(), op(), tensors, options());
+  }
+
+  // The product, and the bias, of all three, group by group.
+  TensorId stack(size_t at) {
+    const auto stacked = [&](const std::vector<Node>& nodes, const char* which, bool is_matrix) {
+      std::vector<std::string> names, parts;
+      for (const Node& node : nodes) {
+        names.push_back(node.name);
+        parts.push_back(graph_.tensor(operand(node, which)).name);
+      }
+      const Tensor first = graph_.tensor(operand(nodes[0], which));
+      std::vector<graph::Dim> shape = {b_.groups * places() * b_.size};
+      if (is_matrix) shape.push_back(first.shape[1]);
+      const std::string name = joined_name(parts);
+      return std::pair{joined_name(names), graph_.has(name)
+                                               ? graph_.find(name)
+                                               : graph_.stacked(name, first.dtype, shape, parts, b_.groups)};
+    };
+    const auto [name, matrix] = stacked(b_.products, "weight", true);
+    const NodeOptions narrow = {.dtypes = {{"y", DType::bf16}}};
+    TensorId qkv = graph_.insert(at, "linear", name, {operand(b_.products[0], "x"), matrix}, narrow)[0];
+    if (b_.biases.empty()) return qkv;
+    const auto [bias_name, bias] = stacked(b_.biases, "bias", false);
+    return graph_.insert(at + 1, "row_bias", bias_name, {qkv, bias}, narrow)[0];
+  }
+
+  Append append_of(TensorId qkv) const {
+    std::vector<TensorId> all = {qkv};
+    if (normed()) all.push_back(b_.k_norm);
+    for (const TensorId more : {b_.cosine, b_.sine}) all.push_back(more);
+    for (const char* more : {"page_table", "request", "position", "k_cache", "v_cache"})
+      all.push_back(operand(b_.append, more));
+    const int64_t others = std::max<int64_t>(goal_.gpu().multiprocessors - attention_workers(), 1);
+    const int64_t tasks = form_ == Form::whole_cached ? b_.groups : b_.rows > 1 ? std::min(others, kMaxAppendTasks) : 1;
+    NodeOptions options = {.sizes = {{"E", places()}}, .tile = {{"g", ceil_div(b_.groups, tasks)}}};
+    if (normed()) options.attributes["eps"] = b_.eps;
+    return {normed() ? "kv_append_qkv_norm" : "kv_append_qkv", b_.append.name, all, options};
+  }
+
+  Graph& graph_;
+  const Goal& goal_;
+  const Block& b_;
+  Form form_;
+};
+
+}  // namespace
+
+int fuse_attention(Graph& graph, const Goal& goal) {
+  if (!goal.is_gpu()) return 0;
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes())
+    if (node.op->name == "attention") names.push_back(node.name);
+  int times = 0;
+  std::optional<Append> pending;
+  std::string last;
+  for (const std::string& name : names) {
+    const std::optional<Block> block = block_at(graph, graph.nodes()[graph.number_of(name)]);
+    if (!block || !Rewriting(graph, goal, *block).run(pending)) continue;
+    last = name;
+    ++times;
+  }
+  if (pending) {  // of the last layer: behind all that weights are streamed for, in front of what ends the iteration
+    size_t at = graph.number_of(last);
+    while (at < graph.nodes().size() && !graph.nodes()[at].op->reference) ++at;
+    graph.insert(at, pending->op, pending->name, pending->inputs, pending->options);
+  }
+  return times;
+}
+
+}  // namespace megalith::optimize

@@ -1,0 +1,55 @@
+#include "megalith/optimize/goal.h"
+
+#include <algorithm>
+
+#include "megalith/base/error.h"
+#include "megalith/graph/lower.h"
+#include "megalith/graph/schedule.h"
+#include "megalith/kernels/shared_budget.h"
+
+namespace megalith::optimize {
+
+using graph::Graph;
+
+graph::Tensor like(DType dtype, std::initializer_list<int64_t> shape) {
+  graph::Tensor tensor{.name = "", .dtype = dtype, .shape = {}};
+  for (const int64_t size : shape) tensor.shape.emplace_back(size);
+  return tensor;
+}
+
+bool Goal::has_body(const graph::Registry& registry, const std::string& op, const std::vector<graph::Tensor>& inputs,
+                    graph::NodeOptions options) const {
+  Graph trial(std::make_shared<graph::Registry>(registry), "trial");
+  std::vector<graph::TensorId> ids;
+  for (const graph::Tensor& input : inputs) {
+    std::vector<graph::Dim> shape;
+    for (const graph::Dim& dim : input.shape) shape.emplace_back(dim.size);
+    const std::string name = fmt::format("input {}", ids.size());
+    ids.push_back(input.kind == graph::TensorKind::constant ? trial.constant(name, input.dtype, std::move(shape))
+                                                            : trial.state(name, input.dtype, std::move(shape)));
+  }
+  options.outputs.clear();
+  try {
+    trial.add(op, "node", ids, options);
+  } catch (const UserError&) {  // its shapes do not go together
+    return false;
+  }
+  const graph::Node& node = trial.nodes()[0];
+  const graph::TunedBody* body = graph::first_body(trial, node, bodies());
+  return body && leaves_room(*this, *body, graph::body_query(trial, node));
+}
+
+bool leaves_room(const Goal& goal, const graph::TunedBody& body, const graph::BodyQuery& query) {
+  return !goal.is_gpu() || !body.area_bytes ||
+         stream::ring_slots(goal.gpu().shared_bytes, body.area_bytes(query), goal.rows) > 0;
+}
+
+Goal Goal::of(const Graph& graph, const std::string& target) {
+  Goal goal{target};
+  for (const graph::Node& node : graph.nodes())
+    if (const auto rows = node.sizes.find("T"); rows != node.sizes.end() && node.sizes.contains("K"))
+      goal.rows = std::max(goal.rows, rows->second);
+  return goal;
+}
+
+}  // namespace megalith::optimize

@@ -1,0 +1,21 @@
+#include "megalith/optimize/limits.h"
+
+#include "megalith/base/ceil_div.h"
+#include "megalith/kernels/panel_layout.h"
+#include "megalith/kernels/row_blocks.h"
+#include "megalith/kernels/stream_limits.h"
+
+namespace megalith::optimize {
+
+static_assert(kQuantMultiple == panel::kQuad);
+
+bool multiplies_narrow(const std::string& target, int64_t rows) {
+  return target.starts_with("cuda") && rows <= stream::kMaxWideRows;
+}
+
+int64_t whole_rows(const std::string& target, int64_t rows) {
+  const bool in_blocks = target.starts_with("cuda") && rows > stream::kMaxRows && rows <= stream::kMaxWideRows;
+  return in_blocks ? ceil_div(rows, int64_t{row_blocks::kRows}) * row_blocks::kRows : rows;
+}
+
+}  // namespace megalith::optimize

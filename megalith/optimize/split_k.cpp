@@ -1,0 +1,58 @@
+#include <algorithm>
+
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/optimize/rules.h"
+#include "megalith/optimize/uses.h"
+
+namespace megalith::optimize {
+
+using graph::Graph;
+using graph::Node;
+
+namespace {
+
+// With more than 64 rows of activations a worker would read all of them from the L2 for 32 rows of weights. It has a few
+// columns of more rows instead, of so many stretches of them: then sums are handed over, which costs less where a row is
+// long.
+int64_t stretches_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t columns) {
+  constexpr int64_t kRows = 128, kMax = 8;  // of weights that a worker has, of all stretches
+  constexpr int64_t kShort = 4096;
+  if (rows <= stream::kWideRows || columns <= kShort) return 1;
+  int64_t stretches = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
+  while (stretches > 1 && columns % (stretches * stream::wide_columns(stream::wide_group(outputs * stretches, 1))) != 0)
+    stretches /= 2;
+  return stretches;
+}
+
+}  // namespace
+
+int split_k(Graph& graph, const Goal& goal) {
+  if (!goal.is_gpu()) return 0;
+  int times = 0;
+  for (size_t at = 0; at < graph.nodes().size(); ++at) {
+    const Node whole = graph.nodes()[at];
+    if (whole.op->name != "linear_residual_squares") continue;
+    const int64_t rows = whole.sizes.at("T"), outputs = whole.sizes.at("C") * whole.sizes.at("L");
+    const int64_t stretches = stretches_of(goal, rows, outputs, whole.sizes.at("K"));
+    if (stretches == 1) continue;
+    graph.erase(whole.name);
+    const int64_t all = outputs * stretches, group = stream::wide_group(all, 1);
+    const auto part =
+        graph.insert(at, "linear_part", whole.name + "_part", {operand(whole, "x"), operand(whole, "weight")},
+                     {.sizes = {{"S", stretches}},
+                      .tile = {{"n", stream::wide_busiest(all, group) * group}, {"s", 1}},
+                      .dtypes = {{"part", DType::f32}}});
+    graph.insert(
+        at + 1, "add_parts_squares", whole.name, {part[0], operand(whole, "residual"), operand(whole, "norm")},
+        {.sizes = {{"L", whole.sizes.at("L")}},
+         .tile = {{"t", rows}},
+         .outputs = {
+             {"y", operand(whole, "y")}, {"copy", operand(whole, "copy")}, {"squares", operand(whole, "squares")}}});
+    graph.remember({"split_k", whole.name, "linear_residual_squares", 0});
+    ++times;
+  }
+  return times;
+}
+
+}  // namespace megalith::optimize
