@@ -16,6 +16,9 @@
 //   in place    what one operand of a node reads, no task of the node writes as another operand. Where a region does not
 //               say which operand it is, a task may read what it writes if that is all it reads there: element by
 //               element, as a sum in place does.
+//   streams     of the weights that a node takes from streams each element is in one task's part, and each part is what
+//               its task reads of them; the chunks of a worker's tasks follow each other as its tasks do, with no gap, so
+//               that the worker that counts chunks as they come is always at its own.
 //   overrun     a counter does not tell iterations apart: a fast signaller's next signal could stand in for a slow
 //               one's. For every event with a full wait and every signaller A: either all signallers' runs of iteration
 //               i precede A's run of i + 1, or all full waiters for iteration i do. Then a full wait means what
@@ -44,8 +47,8 @@
 
 namespace megalith::task {
 
-enum class FindingKind { structure, constant_written, deadlock, overrun, unordered, overwritten, in_place };
-/// "structure", "constant written", "deadlock", "overrun", "unordered", "overwritten", "in place".
+enum class FindingKind { structure, constant_written, deadlock, overrun, unordered, overwritten, in_place, stream };
+/// "structure", "constant written", "deadlock", "overrun", "unordered", "overwritten", "in place", "stream".
 std::string_view finding_kind_name(FindingKind kind);
 
 struct Finding {

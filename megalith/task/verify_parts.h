@@ -77,6 +77,9 @@ std::vector<int> simulate(const TaskGraph& graph, Budget& budget, Findings& find
 /// No task reads, as another operand, what its node writes.
 void check_in_place(const TaskGraph& graph, Budget& budget, Findings& findings);
 
+/// Streams hold what tasks read of them, once, in the order in which tasks take it.
+void check_streams(const TaskGraph& graph, Findings& findings);
+
 /// A task in one of the two iterations that are looked at.
 struct Instance {
   int task = -1;  // -1: nobody
