@@ -16,6 +16,7 @@
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/machine/machine.h"
 #include "megalith/model/decoder.h"
+#include "megalith/ops/wide_groups.h"
 
 namespace megalith {
 
@@ -201,7 +202,7 @@ int64_t DecoderBuilder::stretches_of(int64_t columns) const {
   if (options_.max_rows <= stream::kWideRows || columns <= kShort) return 1;
   int64_t stretches = std::clamp(kRows * attention_workers(options_) / config_.hidden_size, int64_t{1}, kMax);
   while (stretches > 1 &&
-         columns % (stretches * stream::wide_columns(stream::wide_group(config_.hidden_size * stretches, 1))) != 0)
+         columns % (stretches * stream::wide_columns(ops::wide_group(config_.hidden_size * stretches, 1))) != 0)
     stretches /= 2;
   return stretches;
 }
@@ -213,10 +214,10 @@ TensorId DecoderBuilder::residual_squares(const std::string& name, TensorId y, T
   const int64_t stretches = stretches_of(graph_.tensor(matrix).shape[1].size);
   std::vector<TensorId> all;
   if (stretches > 1) {
-    const int64_t rows = config_.hidden_size * stretches, group = stream::wide_group(rows, 1);
+    const int64_t rows = config_.hidden_size * stretches, group = ops::wide_group(rows, 1);
     const TensorId part = graph_.apply("linear_part", name + "_part", {y, matrix},
                                        {.sizes = {{"S", stretches}},
-                                        .tile = {{"n", stream::wide_busiest(rows, group) * group}, {"s", 1}},
+                                        .tile = {{"n", ops::wide_busiest(rows, group) * group}, {"s", 1}},
                                         .dtypes = {{"part", DType::f32}}});
     options.tile = {{"t", options_.max_rows}};
     all = graph_.add("add_parts_squares", name, {part, x, norm}, options);
@@ -246,7 +247,7 @@ TensorId DecoderBuilder::wide_best(TensorId x, TensorId logits) {
   const TensorId norm =
       graph_.apply("rmsnorm", "final_norm", {last, weight("model.norm.weight", {config_.hidden_size})},
                    {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
-  const int64_t chunk = stream::wide_group(config_.vocab_size, 1);
+  const int64_t chunk = ops::wide_group(config_.vocab_size, 1);
   const auto parts = graph_.add("linear_argmax", "lm_head", {norm, head()},
                                 {.sizes = {{"C", ceil_div(config_.vocab_size, chunk)}, {"L", chunk}},
                                  .outputs = {{"logits", logits}},

@@ -232,6 +232,20 @@ TEST_F(TasksOverride, WhoseStreamsAreEditedAreRefused) {
   }
 }
 
+// Bodies have it as a constant; which is checked against what they know of their layout when they are compiled.
+TEST_F(TasksOverride, TheOrderOfAStreamIsInTheSource) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{2, 4096}, {64, 512}}) {
+    const CompiledKernel kernel =
+        compile(projection(rows, columns, 24000),
+                {.target = "cuda:sm_90a", .num_workers = 2, .plan_only = true, .pipeline = {}});
+    const stream::Order& order = kernel.tasks.streams.at(0).order;
+    EXPECT_THAT(kernel.source, HasSubstr(fmt::format(
+                                   "  static constexpr stream::Order kStream = {{.slices = {}, .group = {}, .chunks = "
+                                   "{}, .part = {}, .turn = {}}};\n",
+                                   order.slices, order.group, order.chunks, order.part, order.turn)));
+  }
+}
+
 // How long the ring of an architecture is decides whether groups come abreast.
 TEST_F(TasksOverride, WhoseStreamsAreThoseOfAnotherGpuAreRefused) {
   const graph::Graph graph = projection(64, 512, 24000);
