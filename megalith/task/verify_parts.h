@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <future>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -23,6 +24,9 @@ inline std::launch aside(const TaskGraph& graph) {
   const bool alone = graph.tasks.size() < kWorthAThread;
   return alone ? std::launch::deferred : std::launch::async | std::launch::deferred;
 }
+
+/// Of a worker's stream: it counts them in 32 bits (runtime/protocol.h).
+constexpr int64_t kMaxChunks = std::numeric_limits<uint32_t>::max();
 
 class Findings {
  public:

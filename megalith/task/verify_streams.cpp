@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,9 +12,6 @@
 namespace megalith::task::verifier {
 
 namespace {
-
-// A worker counts chunks in 32 bits (runtime/protocol.h).
-constexpr int64_t kMaxChunks = std::numeric_limits<uint32_t>::max();
 
 class Streams {
  public:
@@ -43,29 +39,13 @@ class Streams {
     return buffer_at(stream.matrices.front()).shape;
   }
 
-  // The stream that a task takes weights from, nullptr if from none.
+  // The stream that a task takes weights from, nullptr if from none. Its part lies within it (verify_structure.cpp).
   const WeightStream* check_task(int t) {
     const Task& task = task_at(t);
     const WeightStream* stream = find_stream(graph_.streams, task.node);
-    if (!stream && task.stream)
-      add({t}, -1, "task \"{}\" has a part of a stream, and node {} has none: take \"stream\" from the task", task.name,
-          task.node);
-    if (stream && !task.stream)
-      add({t}, stream->matrices.front(),
-          "task \"{}\" takes \"{}\" from a stream, as its node says, and does not say which rows: give it a \"stream\"",
-          task.name, buffer_at(stream->matrices.front()).name);
-    if (!stream || !task.stream) return nullptr;
+    if (!stream) return nullptr;
     const StreamPart& part = *task.stream;
-    const int64_t width = chunk_columns(*stream), rows = shape_of(*stream)[0], columns = shape_of(*stream)[1],
-                  all = (columns + width - 1) / width;
-    if (part.row_begin < 0 || part.row_begin >= part.row_end || part.row_end > rows || part.column_chunk < 0 ||
-        part.column_chunk > all - stream->order.chunks || part.first_chunk < 0) {
-      add({t}, stream->matrices.front(),
-          "task \"{}\" takes the rows {}:{} and {} chunks of columns from {} on, want rows within 0:{} and chunks "
-          "within 0:{}",
-          task.name, part.row_begin, part.row_end, stream->order.chunks, part.column_chunk, rows, all);
-      return nullptr;
-    }
+    const int64_t width = chunk_columns(*stream), columns = shape_of(*stream)[1];
     const int64_t column_end = std::min<int64_t>((part.column_chunk + stream->order.chunks) * width, columns);
     const loop::Box taken{{part.row_begin, part.column_chunk * width}, {part.row_end, column_end}};
     for (const int matrix : stream->matrices) check_read(t, matrix, taken);

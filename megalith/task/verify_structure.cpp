@@ -33,6 +33,7 @@ class Structure {
     check_names("buffer", graph_.buffers, findings_);
     check_buffers();
     for (size_t s = 0; s < graph_.streams.size(); ++s) check_stream(s);
+    has_streams_ = findings_.none();  // as they should be
     for (size_t t = 0; t < graph_.tasks.size(); ++t) check_task(static_cast<int>(t));
     check_arrivals();
     check_workers();
@@ -176,6 +177,7 @@ class Structure {
     for (const Region& region : task.reads) check_region(t, region, false);
     for (const Region& region : task.writes) check_region(t, region, true);
     for (const Wait& wait : task.waits) check_wait(t, wait);
+    if (has_streams_) check_part(t);
     std::vector<int> signals = task.signals;
     std::sort(signals.begin(), signals.end());
     for (size_t i = 0; i < signals.size(); ++i) {
@@ -185,6 +187,35 @@ class Structure {
       else if (i > 0 && event == signals[i - 1])
         add({t}, event, -1, "task \"{}\" signals event \"{}\" twice", task.name, event_name(event));
     }
+  }
+
+  void check_part(int t) {
+    const Task& task = graph_.tasks[static_cast<size_t>(t)];
+    const WeightStream* stream = find_stream(graph_.streams, task.node);
+    if (!stream && !task.stream) return;
+    if (!stream) {
+      add({t}, -1, -1, "task \"{}\" has a part of a stream, and node {} has none: take \"stream\" from the task",
+          task.name, task.node);
+      return;
+    }
+    const int first = stream->matrices.front();
+    const Buffer& matrix = graph_.buffers[static_cast<size_t>(first)];
+    if (!task.stream) {
+      add({t}, -1, first,
+          "task \"{}\" takes \"{}\" from a stream, as its node says, and does not say which rows: give it a \"stream\"",
+          task.name, matrix.name);
+      return;
+    }
+    const StreamPart& part = *task.stream;
+    const int64_t width = chunk_columns(*stream), rows = matrix.shape[0], all = (matrix.shape[1] + width - 1) / width;
+    if (part.row_begin < 0 || part.row_begin >= part.row_end || part.row_end > rows || part.column_chunk < 0 ||
+        part.column_chunk > all - stream->order.chunks)
+      add({t}, -1, first,
+          "task \"{}\" takes the rows {}:{} and {} chunks of columns from {} on, want rows within 0:{} and chunks "
+          "within 0:{}",
+          task.name, part.row_begin, part.row_end, stream->order.chunks, part.column_chunk, rows, all);
+    else if (const int64_t chunks = num_chunks(*stream, part); chunks > kMaxChunks)
+      add({t}, -1, first, "task \"{}\" takes {} chunks of its stream, want at most {}", task.name, chunks, kMaxChunks);
   }
 
   void check_region(int t, const Region& region, bool writes) {
@@ -268,6 +299,7 @@ class Structure {
 
   const TaskGraph& graph_;
   Findings& findings_;
+  bool has_streams_ = false;
 };
 
 }  // namespace

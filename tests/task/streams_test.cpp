@@ -313,14 +313,15 @@ TEST(Streams, FindingsNameTheTaskAndWhatIsWanted) {
   EXPECT_EQ(finding([](TaskGraph& g) { g.tasks[0].reads.pop_back(); }),
             "stream: task \"t[0:16]\" takes [0:16, 0:1000] of \"up\" from its stream and reads nothing of it, want the "
             "same");
-  EXPECT_EQ(finding([](TaskGraph& g) { g.tasks[1].stream->row_end = 25; }),
-            "stream: task \"t[16:24]\" takes the rows 16:25 and 1 chunks of columns from 0 on, want rows within 0:24 "
-            "and chunks within 0:1");
+  EXPECT_EQ(
+      finding([](TaskGraph& g) { g.tasks[1].stream->row_end = 25; }),
+      "structure: task \"t[16:24]\" takes the rows 16:25 and 1 chunks of columns from 0 on, want rows within 0:24 "
+      "and chunks within 0:1");
   EXPECT_EQ(finding([](TaskGraph& g) { g.tasks[1].stream.reset(); }),
-            "stream: task \"t[16:24]\" takes \"gate\" from a stream, as its node says, and does not say which rows: "
+            "structure: task \"t[16:24]\" takes \"gate\" from a stream, as its node says, and does not say which rows: "
             "give it a \"stream\"");
   EXPECT_EQ(finding([](TaskGraph& g) { g.tasks[1].node = 4; }),
-            "stream: task \"t[16:24]\" has a part of a stream, and node 4 has none: take \"stream\" from the task");
+            "structure: task \"t[16:24]\" has a part of a stream, and node 4 has none: take \"stream\" from the task");
   const auto without_the_second = [](TaskGraph& g) {
     g.tasks.pop_back();
     g.workers = {{0}};
