@@ -14,6 +14,11 @@ int64_t chunk_columns(const WeightStream& stream) {
                            : stream::chunk_columns(order.slices);
 }
 
+int64_t chunks_of_row(const WeightStream& stream, int64_t columns) {
+  const int64_t width = chunk_columns(stream);
+  return columns / width + (columns % width > 0 ? 1 : 0);  // of a file's columns, which may be any number
+}
+
 int64_t num_groups(const WeightStream& stream, const StreamPart& part) {
   return ceil_div(part.row_end - part.row_begin, int64_t{stream.order.group});
 }

@@ -9,8 +9,9 @@
 
 namespace megalith::task {
 
-/// Columns of its matrices that a chunk has.
+/// Columns of its matrices that a chunk has, and chunks that all `columns` of them take.
 int64_t chunk_columns(const WeightStream& stream);
+int64_t chunks_of_row(const WeightStream& stream, int64_t columns);
 /// Groups of rows of a task, and all its chunks.
 int64_t num_groups(const WeightStream& stream, const StreamPart& part);
 int64_t num_chunks(const WeightStream& stream, const StreamPart& part);

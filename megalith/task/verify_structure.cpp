@@ -152,7 +152,7 @@ class Structure {
           is_wide ? "32, 48 or 64 rows in all" : "1 slice and 16 rows, 2 slices and 8 rows, or no slices");
       return;
     }
-    const int64_t width = chunk_columns(stream), all = (columns + width - 1) / width;
+    const int64_t width = chunk_columns(stream), all = chunks_of_row(stream, columns);
     if (order.chunks < 1 || order.chunks > all)
       add({}, -1, -1,
           "the stream of node {} has {} chunks of the columns of a group, want 1 to {}: {} columns, {} a chunk",
@@ -207,7 +207,7 @@ class Structure {
       return;
     }
     const StreamPart& part = *task.stream;
-    const int64_t width = chunk_columns(*stream), rows = matrix.shape[0], all = (matrix.shape[1] + width - 1) / width;
+    const int64_t rows = matrix.shape[0], all = chunks_of_row(*stream, matrix.shape[1]);
     if (part.row_begin < 0 || part.row_begin >= part.row_end || part.row_end > rows || part.column_chunk < 0 ||
         part.column_chunk > all - stream->order.chunks)
       add({t}, -1, first,
