@@ -80,12 +80,13 @@ void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const 
 
 // An edited source may leave the ring another length than the one that the streams were made for.
 void check_ring(const CompiledKernel& kernel, const graph::Graph& graph) {
-  try {
-    task::check_streams(kernel.tasks, graph, kernel.schedule, stream::goes_abreast(kernel.ring_slots()));
-  } catch (const UserError& error) {
-    throw UserError(fmt::format("the source's {} bytes of workspace leave a ring of {} weight tiles: {}",
-                                kernel.area_bytes, kernel.ring_slots(), error.what()));
-  }
+  const bool abreast = stream::goes_abreast(kernel.ring_slots());
+  MEGALITH_CHECK(
+      kernel.tasks.streams == task::weight_streams(graph, kernel.schedule, abreast),
+      "[jit] the source's workspace of {} bytes leaves a ring of {} weight tiles, and the streams of weights "
+      "come in an order for {} {}: leave MEGALITH_AREA_BYTES as it was emitted",
+      kernel.area_bytes, kernel.ring_slots(), abreast ? "fewer than" : "at least",
+      stream::kMaxParts + stream::kMaxCopies);
 }
 
 // What a source or a library says of itself, which may have been edited.

@@ -62,9 +62,10 @@ struct Wait {
 /// The weights that the tasks of a node take from their workers' streams.
 struct WeightStream {
   int node = 0;
-  std::vector<int>
-      matrices;  // buffers: constants of one shape, (rows, columns); a chunk has one of them, or some of all
-  stream::Order order = {};  // of the rows of a task; order.chunks cover the columns of a task
+  std::vector<int> matrices;  // buffers: constants of one shape, (rows, columns)
+  stream::Order order = {};   // of the rows of a task; order.chunks cover the columns of a task
+
+  bool operator==(const WeightStream&) const = default;
 };
 
 /// What a task takes of them: some rows of each matrix, over order.chunks chunks of columns.

@@ -1,5 +1,6 @@
 // The verifier: proves that a task graph is sound, always, before anything runs it. It shares nothing with planning but
-// task_graph.h, so that a mistake there cannot hide itself here; and it judges graphs that people edited, too.
+// task_graph.h, and how many chunks weights take (stream_chunks.h, which the runtime counts again), so that a mistake
+// there cannot hide itself here; and it judges graphs that people edited, too.
 //
 // What is proved
 //   structure   indices, names, shapes, sizes and counts fit together; constants are never written.
