@@ -32,6 +32,15 @@ std::string tasks_summary(const TaskView& view);
 std::string placement_table(const TaskView& view);
 std::string placement_json(const TaskView& view);
 
+// ---- inspect_streams.cpp ----
+/// The weights that come through streams: all of them in a line, and in which order those of which nodes come; "" where
+/// none do.
+std::string streams_line(const task::TaskGraph& tasks);
+std::string streams_table(const TaskView& view);
+/// What a task takes from its worker's stream, in a line; "" or null if nothing.
+std::string part_text(const task::TaskGraph& tasks, const task::Task& task);
+std::string part_json(const task::TaskGraph& tasks, const task::Task& task);
+
 // ---- inspect_one.cpp ----
 /// `which` is an index, a name, or "all"; UserError with near names otherwise. Several are an array in JSON.
 std::string look_at_tasks(const TaskView& view, const std::string& which, bool json);

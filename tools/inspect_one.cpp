@@ -192,11 +192,11 @@ std::string task_json(const TaskView& view, int index) {
   return fmt::format(
       "{{\"task\": {}, \"name\": {}, \"operator\": {}, \"worker\": {}, \"cost_ns\": {:.1f}, \"tile\": {{{}}},\n"
       " \"reads\": {},\n \"writes\": {},\n \"waits\": [{}],\n \"signals\": [{}],\n \"flag_waits\": {},\n "
-      "\"flag_signals\": {}}}\n",
+      "\"flag_signals\": {},\n \"stream\": {}}}\n",
       index, json_quote(task.name), json_quote(view.labels[static_cast<size_t>(index)]), task.worker, task.cost_ns,
       fmt::join(tile, ", "), regions_json(tasks, task.reads), regions_json(tasks, task.writes), fmt::join(waits, ", "),
       fmt::join(signals, ", "), flags_json(view, view.flags.waits(index), "written_by", &task::FlaggedRegion::writers),
-      flags_json(view, view.flags.signals(index), "read_by", &task::FlaggedRegion::readers));
+      flags_json(view, view.flags.signals(index), "read_by", &task::FlaggedRegion::readers), part_json(tasks, task));
 }
 
 std::string one_task(const TaskView& view, int index, bool json) {
@@ -207,6 +207,7 @@ std::string one_task(const TaskView& view, int index, bool json) {
   text += fmt::format("operator {}, cost {}, {}\n", view.labels[static_cast<size_t>(index)],
                       format_ms(task.cost_ns / 1e6), place_text(tasks, index));
   text += regions_text(tasks, "reads", task.reads) + regions_text(tasks, "writes", task.writes);
+  text += part_text(tasks, task);
   text += task.waits.empty() ? "waits for no event\n" : "waits for\n";
   for (const Wait& wait : task.waits) {
     text +=

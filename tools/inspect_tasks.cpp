@@ -107,7 +107,7 @@ std::string tasks_summary(const TaskView& view) {
                       tasks.gate
                           ? fmt::format("; {} ends an iteration", tasks.events[static_cast<size_t>(*tasks.gate)].name)
                           : "; none ends an iteration");
-  text += waits_line(tasks) + flags_line(view) + memory_lines(tasks);
+  text += waits_line(tasks) + flags_line(view) + memory_lines(tasks) + streams_line(tasks);
 
   std::map<std::string, Row> rows;
   double total = 0;
@@ -129,7 +129,7 @@ std::string tasks_summary(const TaskView& view) {
     table.row({label, fmt::format("{}", row.nodes.size()), fmt::format("{}", row.tasks), fmt::format("{}", row.waits),
                fmt::format("{}", row.signals), format_ms(row.cost_ns / 1e6),
                fmt::format("{:.1f} %", percent(row.cost_ns, total))});
-  return text + "\n" + table.text();
+  return text + "\n" + table.text() + streams_table(view);
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "megalith/codegen/source_text.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/text.h"
+#include "megalith/ops/streamed.h"
 #include "megalith/runtime/protocol.h"
 
 namespace megalith::codegen {
@@ -67,6 +68,15 @@ bool is_tuned_for_cuda(const graph::LoweredKernel& lowered) { return lowered.bod
 // Bodies that read packed weights know which ones their worker reads next (runtime/weights_ahead.h).
 bool knows_weights_ahead(const graph::LoweredKernel& lowered) {
   return lowered.body && lowered.body->packed && lowered.body->target == "cpu";
+}
+
+// In which order a body's weights come, as the task graph has it (task/streams.h) where the ring is long enough.
+std::string stream_constant(const graph::LoweredKernel& lowered) {
+  const stream::Order order = ops::stream_order(*lowered.body->streamed, lowered.binding.sizes);
+  return fmt::format(
+      "  static constexpr stream::Order kStream = {{.slices = {}, .group = {}, .chunks = {}, .part = {}, .turn = "
+      "{}}};\n",
+      order.slices, order.group, order.chunks, order.part, order.turn);
 }
 
 // A range of the tiled iname, kept inside the iname's own bounds where those are not the largest ones.
@@ -207,6 +217,7 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
     text += fmt::format("  static constexpr f32 {} = {};\n", attribute.name,
                         attribute_literal(lowered.name, attribute, value));
   }
+  if (is_tuned_for_cuda(lowered) && lowered.body->streamed) text += stream_constant(lowered);
   for (const std::string& iname : lowered.tiled) text += fmt::format("  i64 {0}_begin, {0}_end;\n", iname);
   text += "  u8* scratch;\n";
   if (extras.scratch_bytes > 0)

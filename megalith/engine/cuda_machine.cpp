@@ -8,7 +8,6 @@
 #include "megalith/engine/memory_report.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
-#include "megalith/runtime/cuda/streams.h"
 
 namespace megalith::engine {
 
@@ -72,9 +71,7 @@ void check_memory(const graph::Graph& graph, const DecoderOptions& options, cons
   const jit::CudaDriver& driver = jit::CudaDriver::get();
   size_t free = 0, total = 0;
   driver.check(driver.memory_info(&free, &total), "asking for the GPU's free memory");
-  const MemoryNeeds needs = memory_needs(
-      graph, options, kernel.tasks, runtime::plan_streams(graph, kernel.schedule, kernel.tasks, kernel.ring_slots()),
-      kernel.scratch_bytes);
+  const MemoryNeeds needs = memory_needs(graph, options, kernel.tasks, kernel.scratch_bytes);
   const std::string report = memory_report(needs, static_cast<int64_t>(free));
   MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
 }

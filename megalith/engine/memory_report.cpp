@@ -10,7 +10,10 @@
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/engine/memory_map.h"
+#include "megalith/kernels/stream_limits.h"
+#include "megalith/kernels/stream_order.h"
 #include "megalith/optimize/schedule.h"
+#include "megalith/task/stream_chunks.h"
 
 namespace megalith::engine {
 
@@ -74,17 +77,19 @@ MemoryNeeds host_memory_needs(const graph::Graph& graph, const DecoderOptions& o
 }
 
 MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& options, const task::TaskGraph& tasks,
-                         const runtime::StreamPlan& streams, int64_t scratch_bytes) {
-  MemoryNeeds needs{.weights = streams.bytes(),
+                         int64_t scratch_bytes) {
+  const task::StreamTotals streams = task::stream_totals(tasks);
+  const int64_t table_bytes = streams.most_pieces * static_cast<int64_t>(sizeof(stream::PackRecord));
+  MemoryNeeds needs{.weights = streams.chunks * stream::kChunkBytes,
                     .activations = tasks.arena_bytes + scratch_bytes * static_cast<int64_t>(tasks.workers.size()),
-                    .other = streams.largest_packed(graph) + streams.largest_table(),
+                    .other = streams.largest_packed + table_bytes,
                     .options = options};
   for (const task::Buffer& buffer : tasks.buffers)
     if (buffer.memory == task::Memory::exchange) needs.activations += buffer.bytes;
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];
     if (tensor.kind == graph::TensorKind::constant) {
-      if (streams.in_place(static_cast<graph::TensorId>(i))) needs.weights += tensor.bytes();
+      if (streams.in_place[i]) needs.weights += tensor.bytes();
     } else if (tensor.kind == graph::TensorKind::state) {
       (is_kv_cache(tensor) ? needs.kv_cache : needs.other) += tensor.bytes();
     }

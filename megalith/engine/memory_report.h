@@ -7,7 +7,6 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/model/decoder.h"
-#include "megalith/runtime/cuda/streams.h"
 #include "megalith/task/task_graph.h"
 
 namespace megalith::engine {
@@ -26,10 +25,9 @@ struct MemoryNeeds {
   int64_t total() const;
 };
 
-/// Of a graph that build_decoder() made from `options`, planned, and of where its weights will lie. `scratch_bytes`: of
-/// each worker.
+/// Of a graph that build_decoder() made from `options`, planned. `scratch_bytes`: of each worker.
 MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& options, const task::TaskGraph& tasks,
-                         const runtime::StreamPlan& streams, int64_t scratch_bytes);
+                         int64_t scratch_bytes);
 
 /// Of a decoder for a CPU, before it is planned, so without its activations. `made_up`: weights that no file holds.
 MemoryNeeds host_memory_needs(const graph::Graph& graph, const DecoderOptions& options, bool made_up);

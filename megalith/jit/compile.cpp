@@ -21,6 +21,7 @@
 #include "megalith/task/match.h"
 #include "megalith/task/partition.h"
 #include "megalith/task/plan.h"
+#include "megalith/task/streams.h"
 #include "megalith/task/verify.h"
 
 namespace megalith::jit {
@@ -44,6 +45,11 @@ std::optional<int> gate_task(const graph::Graph& graph, const task::Partitioned&
 // GPU of 132 workers has 3 million.
 constexpr int64_t kMaxClocks = int64_t{1} << 28;
 
+// Of a block, 0 on a CPU.
+int64_t shared_bytes(const CompileOptions& options) {
+  return is_cuda_target(options.target) ? machine::gpu_of_target(options.target).shared_bytes : 0;
+}
+
 task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered,
                            const CompileOptions& options) {
   task::Partitioned partitioned =
@@ -54,12 +60,14 @@ task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph&
                  "products: use at most {} workers (-t), or a model with fewer layers",
                  graph.name(), num_tasks, options.num_workers, kMaxClocks, kMaxClocks / num_tasks);
   const std::optional<int> gate = gate_task(graph, partitioned);
-  return task::plan(std::move(partitioned.tasks), std::move(partitioned.buffers),
-                    {.name = graph.name(),
-                     .num_workers = options.num_workers,
-                     .gate_task = gate,
-                     .warm_caches = !is_cuda_target(options.target),
-                     .reuse_arena = options.reuse_arena});
+  task::TaskGraph tasks = task::plan(std::move(partitioned.tasks), std::move(partitioned.buffers),
+                                     {.name = graph.name(),
+                                      .num_workers = options.num_workers,
+                                      .gate_task = gate,
+                                      .warm_caches = !is_cuda_target(options.target),
+                                      .reuse_arena = options.reuse_arena});
+  task::add_streams(tasks, graph, lowered.schedule, shared_bytes(options));
+  return tasks;
 }
 
 void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule,
@@ -67,6 +75,18 @@ void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const 
   task::check_matches(tasks, graph, schedule, options.num_workers);
   const task::VerifyResult result = task::verify(tasks);
   if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
+  task::check_streams(tasks, graph, schedule, task::streams_go_abreast(graph, schedule, shared_bytes(options)));
+}
+
+// An edited source may leave the ring another length than the one that the streams were made for.
+void check_ring(const CompiledKernel& kernel, const graph::Graph& graph) {
+  const bool abreast = stream::goes_abreast(kernel.ring_slots());
+  MEGALITH_CHECK(
+      kernel.tasks.streams == task::weight_streams(graph, kernel.schedule, abreast),
+      "[jit] the source's workspace of {} bytes leaves a ring of {} weight tiles, and the streams of weights "
+      "come in an order for {} {}: leave MEGALITH_AREA_BYTES as it was emitted",
+      kernel.area_bytes, kernel.ring_slots(), abreast ? "fewer than" : "at least",
+      stream::kMaxParts + stream::kMaxCopies);
 }
 
 // What a source or a library says of itself, which may have been edited.
@@ -155,9 +175,11 @@ void take_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
 
 }  // namespace
 
-CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options) {
-  MEGALITH_CHECK(options.target == "cpu" || is_cuda_target(options.target),
-                 "there is no target \"{}\"; known are cpu, cuda and cuda:sm_90a and the like", options.target);
+CompiledKernel compile(const graph::Graph& graph, const CompileOptions& given) {
+  MEGALITH_CHECK(given.target == "cpu" || is_cuda_target(given.target),
+                 "there is no target \"{}\"; known are cpu, cuda and cuda:sm_90a and the like", given.target);
+  CompileOptions options = given;
+  if (!options.plan_only) options.target = target_with_architecture(given.target);
   Pipeline pipeline(graph.name(), options.pipeline);
   CompiledKernel kernel;
   const std::string text = pipeline.stage(
@@ -194,6 +216,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& options)
   if (!options.plan_only && is_cuda_target(options.target)) {
     kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, cuda_architecture(options.target), cache);
     take_info(kernel, codegen::source_info(kernel.source));
+    check_ring(kernel, graph);
   } else if (!options.plan_only) {
     kernel.build = build_shared_object(pipeline, {.name = graph.name(), .source = kernel.source}, cache);
     take_info(kernel, kernel.build.library.kernel_info());

@@ -18,37 +18,14 @@ constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMaxParts /
 constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
 /// From eight rows of weights to the next.
 constexpr int wide_block_bytes(int chunk_rows) { return wide_columns(chunk_rows) * 16; }
-/// Groups of `group` of a matrix's `rows` rows that the busiest worker of a large GPU has.
-constexpr long long wide_busiest(long long rows, long long group) {
-  constexpr long long kWorkers = 132;
-  return ((rows + group - 1) / group + kWorkers - 1) / kWorkers;
-}
-/// Rows of a chunk, of each of `matrices` matrices of `rows` rows: those with which the busiest worker of a large GPU
-/// has the fewest. Of the same ones the longest, since every turn reads all activations.
-constexpr int wide_group(long long rows, int matrices) {
-  int best = 0;
-  long long fewest = 0;
-  for (int chunk_rows = 64; chunk_rows >= 32; chunk_rows -= 16) {
-    const long long group = chunk_rows / matrices, busiest = wide_busiest(rows, group) * group;
-    if (best != 0 && busiest >= fewest) continue;
-    best = static_cast<int>(group);
-    fewest = busiest;
-  }
-  return best;
-}
-/// Groups that are multiplied abreast, by as many parts of the block: none if the busiest worker had none for more than
-/// one of them, who then share the chunks of one group.
-constexpr int wide_abreast(long long rows, long long group, long long activation_rows) {
-  const int parts = wide_parts(activation_rows);
-  return wide_busiest(rows, group) >= (parts == kMaxParts ? kMaxParts - 1 : parts) ? parts : 1;
-}
 /// Of `groups` groups those of the next turn, of at most `most`: all turns are alike to within one.
 constexpr int wide_turn(int groups, int most) {
   const int turns = (groups + most - 1) / most;
   return (groups + turns - 1) / turns;
 }
 
-/// Chunk by chunk of the columns, group by group of a turn of `abreast`.
+/// Chunk by chunk of the columns, group by group of a turn of `abreast`. Which group and which turn suits a matrix:
+/// ops/wide_groups.h.
 constexpr Order wide_order(long long columns, int group, int matrices, int abreast) {
   const long long width = wide_columns(group * matrices);
   return {0, group, (columns + width - 1) / width, 1, abreast};

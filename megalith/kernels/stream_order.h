@@ -4,11 +4,16 @@
 
 namespace megalith::stream {
 
-/// How a matrix comes through a stream, and in which order: groups of rows, cut into chunks by columns; a turn of
-/// groups together, part by part of the columns, within a part group by group.
+/// How the weights of a task come through a stream, and in which order: groups of rows, cut into chunks by columns; a
+/// turn of groups together, part by part of the columns, within a part group by group.
+///   With slices, for few rows of activations, a chunk has rows of one matrix: in a part of a group come those of the
+///   first matrix, then those of the next.
+///   Without, for many, it has rows of every matrix, and turns are alike to within a group (wide_turn()).
 struct Order {
-  int slices, group;             // as in PackRecord; rows of a chunk
-  long long chunks, part, turn;  // of a group; of them, those of a part; most groups of a turn, 0: all
+  int slices = 0, group = 0;                 // as in PackRecord; rows of a chunk, of each matrix that it has
+  long long chunks = 0, part = 0, turn = 0;  // of a group; of them, those of a part; most groups of a turn, 0: all
+
+  bool operator==(const Order&) const = default;
 };
 
 /// What a matrix has of one chunk of a stream, for the kernel that lays it out: `num_rows` rows from `first_row` on,

@@ -10,6 +10,7 @@
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/kernels/stream_limits.h"
+#include "megalith/ops/wide_groups.h"
 
 namespace megalith::ops {
 
@@ -23,8 +24,8 @@ inline stream::Order stream_order(const graph::StreamedWeights& streamed, const 
     return stream::wide_order(k, static_cast<int>(sizes.at(streamed.step)), matrices,
                               streamed.abreast ? stream::wide_parts(rows) : 1);
   const int64_t n = sizes.at("N") * (streamed.stretches.empty() ? 1 : sizes.at(streamed.stretches));
-  const int group = stream::wide_group(n, matrices);
-  return stream::wide_order(k, group, matrices, stream::wide_abreast(n, group, rows));
+  const int group = wide_group(n, matrices);
+  return stream::wide_order(k, group, matrices, wide_abreast(n, group, rows));
 }
 
 inline bool all_are(const graph::BodyQuery& query, std::initializer_list<const char*> operands, DType dtype) {

@@ -17,8 +17,8 @@ namespace {
 
 // Tasks that stand together as one text, which a thread reads by itself.
 constexpr size_t kBlockTasks = 1024;
-// A task has eight fields of a byte or more, and a cost of eight.
-constexpr size_t kLeastTaskBytes = 16;
+// A task has nine fields of a byte or more, and a cost of eight.
+constexpr size_t kLeastTaskBytes = 17;
 
 // Each struct's fields once, for both ways.
 template <class Bytes, class T>
@@ -30,14 +30,23 @@ void fields(auto& bytes, Is<Region> auto& region) {
 }
 void fields(auto& bytes, Is<Wait> auto& wait) { bytes(wait.event, wait.count, wait.lag); }
 void fields(auto& bytes, Is<Event> auto& event) { bytes(event.name, event.arrivals); }
+void fields(auto& bytes, Is<StreamPart> auto& part) {
+  bytes(part.row_begin, part.row_end, part.column_chunk, part.first_chunk);
+}
+void fields(auto& bytes, Is<stream::Order> auto& order) {
+  bytes(order.slices, order.group, order.chunks, order.part, order.turn);
+}
+void fields(auto& bytes, Is<WeightStream> auto& stream) { bytes(stream.node, stream.matrices, stream.order); }
 void fields(auto& bytes, Is<Task> auto& task) {
-  bytes(task.name, task.node, task.tile, task.reads, task.writes, task.waits, task.signals, task.worker, task.cost_ns);
+  bytes(task.name, task.node, task.tile, task.reads, task.writes, task.waits, task.signals, task.worker, task.cost_ns,
+        task.stream);
 }
 void fields(auto& bytes, Is<Buffer> auto& buffer) {
   bytes(buffer.name, buffer.dtype, buffer.shape, buffer.memory, buffer.offset, buffer.bytes);
 }
 void fields(auto& bytes, Is<TaskGraph> auto& graph) {
-  bytes(graph.name, graph.tasks, graph.events, graph.workers, graph.buffers, graph.arena_bytes, graph.gate);
+  bytes(graph.name, graph.tasks, graph.events, graph.workers, graph.buffers, graph.streams, graph.arena_bytes,
+        graph.gate);
 }
 
 class Writer {
@@ -62,7 +71,12 @@ class Writer {
     write(static_cast<int64_t>(text.size()));
     bytes_ += text;
   }
+  void write(long long value) { write(static_cast<int64_t>(value)); }
   void write(const std::optional<int>& value) { write(value ? *value : int64_t{-1}); }
+  void write(const std::optional<StreamPart>& part) {
+    write(int{part.has_value()});
+    if (part) write(*part);
+  }
   void write(const loop::Corner& corner) {
     write(static_cast<int64_t>(corner.size()));
     for (int64_t index : corner) write(index);
@@ -133,9 +147,13 @@ class Reader {
     text = rest_.substr(0, size);
     rest_.remove_prefix(size);
   }
+  void read(long long& value) { value = integer(INT64_MIN, INT64_MAX); }
   void read(std::optional<int>& value) {
     const int64_t number = integer(-1, INT32_MAX);
     if (number >= 0) value = static_cast<int>(number);
+  }
+  void read(std::optional<StreamPart>& part) {
+    if (integer(0, 1) != 0) read(part.emplace());
   }
   void read(loop::Corner& corner) {
     for (size_t rank = length(); rank > 0; --rank) corner.push_back(integer(INT64_MIN, INT64_MAX));

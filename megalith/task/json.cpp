@@ -58,10 +58,15 @@ std::string region_json(const Region& region) {
                      region.operand >= 0 ? fmt::format(R"(, "operand": {})", region.operand) : "");
 }
 
+std::string part_json(const StreamPart& part) {
+  return fmt::format(R"({{"rows": [{}, {}], "column_chunk": {}, "first_chunk": {}}})", part.row_begin, part.row_end,
+                     part.column_chunk, part.first_chunk);
+}
+
 std::string task_json(const Task& task) {
   return fmt::format(
       R"({{"name": {}, "node": {}, "tile": {}, "reads": {}, "writes": {}, "waits": {}, "signals": [{}], "worker": {}, )"
-      R"("cost_ns": {}}})",
+      R"("cost_ns": {}{}}})",
       json_quote(task.name), task.node,
       list_json(task.tile,
                 [](const loop::Range& range) {
@@ -72,7 +77,15 @@ std::string task_json(const Task& task) {
                 [](const Wait& wait) {
                   return fmt::format(R"({{"event": {}, "count": {}, "lag": {}}})", wait.event, wait.count, wait.lag);
                 }),
-      fmt::join(task.signals, ", "), task.worker, std::isfinite(task.cost_ns) ? task.cost_ns : 0.0);
+      fmt::join(task.signals, ", "), task.worker, std::isfinite(task.cost_ns) ? task.cost_ns : 0.0,
+      task.stream ? fmt::format(R"(, "stream": {})", part_json(*task.stream)) : "");
+}
+
+std::string stream_json(const WeightStream& stream) {
+  const stream::Order& order = stream.order;
+  return fmt::format(
+      R"({{"node": {}, "matrices": [{}], "slices": {}, "group": {}, "chunks": {}, "part": {}, "turn": {}}})",
+      stream.node, fmt::join(stream.matrices, ", "), order.slices, order.group, order.chunks, order.part, order.turn);
 }
 
 std::string buffer_json(const Buffer& buffer) {
@@ -224,9 +237,22 @@ double read_cost(const JsonValue& value, const Place& place) {
   return *number;
 }
 
+StreamPart read_part(const JsonValue& value, const Place& place) {
+  const Object object(value, place, {"rows", "column_chunk", "first_chunk"});
+  StreamPart part;
+  object("rows", [&](const JsonValue& rows, const Place& at) {
+    const auto [begin, end] = read_tuple<2>(rows, at, "[begin, end]");
+    part.row_begin = read_size(begin, Place{&at, nullptr, 0});
+    part.row_end = read_size(end, Place{&at, nullptr, 1});
+  });
+  part.column_chunk = object("column_chunk", read_size);
+  part.first_chunk = object("first_chunk", read_size);
+  return part;
+}
+
 Task read_task(const JsonValue& value, const Place& place) {
-  const Object object(value, place,
-                      {"name", "node", "tile", "reads", "writes", "waits", "signals", "worker", "cost_ns"});
+  const Object object(
+      value, place, {"name", "node", "tile", "reads", "writes", "waits", "signals", "worker", "cost_ns", "stream"}, 1);
   Task task;
   task.name = object("name", read_string);
   task.node = object("node", read_index);
@@ -237,7 +263,21 @@ Task read_task(const JsonValue& value, const Place& place) {
   task.signals = object("signals", read_list<int, read_index>);
   task.worker = object("worker", read_index);
   task.cost_ns = object("cost_ns", read_cost);
+  if (object.has("stream")) task.stream = object("stream", read_part);
   return task;
+}
+
+WeightStream read_stream(const JsonValue& value, const Place& place) {
+  const Object object(value, place, {"node", "matrices", "slices", "group", "chunks", "part", "turn"});
+  WeightStream stream;
+  stream.node = object("node", read_index);
+  stream.matrices = object("matrices", read_list<int, read_index>);
+  stream.order = {.slices = object("slices", read_index),
+                  .group = object("group", read_index),
+                  .chunks = object("chunks", read_size),
+                  .part = object("part", read_size),
+                  .turn = object("turn", read_size)};
+  return stream;
 }
 
 Event read_event(const JsonValue& value, const Place& place) {
@@ -315,6 +355,7 @@ std::string to_json(const TaskGraph& graph) {
       "  \"buffers\": {},\n"
       "  \"events\": {},\n"
       "  \"tasks\": {},\n"
+      "{}"
       "  \"workers\": {}\n"
       "}}\n",
       kFormat, kVersion, json_quote(graph.name), graph.arena_bytes, graph.gate ? fmt::to_string(*graph.gate) : "null",
@@ -323,9 +364,10 @@ std::string to_json(const TaskGraph& graph) {
                  [](const Event& event) {
                    return fmt::format(R"({{"name": {}, "arrivals": {}}})", json_quote(event.name), event.arrivals);
                  }),
-      lines_json(graph.tasks, task_json), lines_json(graph.workers, [](const std::vector<int>& list) {
-        return fmt::format("[{}]", fmt::join(list, ", "));
-      }));
+      lines_json(graph.tasks, task_json),
+      graph.streams.empty() ? "" : fmt::format("  \"streams\": {},\n", lines_json(graph.streams, stream_json)),
+      lines_json(graph.workers,
+                 [](const std::vector<int>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); }));
 }
 
 TaskGraph from_json(std::string_view text) {
@@ -333,8 +375,9 @@ TaskGraph from_json(std::string_view text) {
   const JsonValue value = document.root();
   const Place root;
   check_format(value, root);
-  const Object object(value, root,
-                      {"format", "version", "name", "arena_bytes", "gate", "buffers", "events", "tasks", "workers"});
+  const Object object(
+      value, root,
+      {"format", "version", "name", "arena_bytes", "gate", "buffers", "events", "tasks", "workers", "streams"}, 1);
   object("version",
          [](const JsonValue& number, const Place& place) { return read_integer(number, place, kVersion, kVersion); });
 
@@ -348,6 +391,7 @@ TaskGraph from_json(std::string_view text) {
   graph.events = object("events", read_list<Event, read_event>);
   graph.tasks = object("tasks", read_list<Task, read_task>);
   graph.workers = object("workers", read_list<std::vector<int>, read_list<int, read_index>>);
+  if (object.has("streams")) graph.streams = object("streams", read_list<WeightStream, read_stream>);
   check_names(graph.buffers, root, "buffers");
   check_names(graph.events, root, "events");
   check_names(graph.tasks, root, "tasks");

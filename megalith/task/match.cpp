@@ -5,6 +5,7 @@
 #include "megalith/base/error.h"
 #include "megalith/task/partition.h"
 #include "megalith/task/region.h"
+#include "megalith/task/streams.h"
 #include "megalith/task/tile_regions.h"
 
 namespace megalith::task {
@@ -70,6 +71,15 @@ std::string describe(const TaskGraph& tasks, const Region& region) {
                      region.operand >= 0 ? fmt::format(" as operand {}", region.operand) : "");
 }
 
+std::string describe(const TaskGraph& tasks, const WeightStream& stream) {
+  std::vector<std::string> names;
+  for (const int matrix : stream.matrices)
+    names.push_back(fmt::format("\"{}\"", tasks.buffers[static_cast<size_t>(matrix)].name));
+  const stream::Order& order = stream.order;
+  return fmt::format("{} with {} slices, groups of {} rows, {} chunks a group, parts of {}, turns of {}",
+                     fmt::join(names, ", "), order.slices, order.group, order.chunks, order.part, order.turn);
+}
+
 // A region too small hides a race from the verifier; one too large may say that old bytes were written anew.
 void check_same(const TaskGraph& tasks, const Task& task, const char* does, const std::vector<Region>& found,
                 const std::vector<Region>& wanted) {
@@ -104,6 +114,25 @@ void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const grap
     last_node = task.node;
   }
   check_gate(tasks, graph);
+}
+
+void check_streams(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule, bool abreast) {
+  const std::vector<WeightStream> wanted = weight_streams(graph, schedule, abreast);
+  const auto name_of = [&](const WeightStream& stream) {
+    const bool is_there = stream.node >= 0 && stream.node < static_cast<int>(graph.nodes().size());
+    return is_there ? fmt::format("node \"{}\"", graph.nodes()[static_cast<size_t>(stream.node)].name)
+                    : fmt::format("node {}", stream.node);
+  };
+  for (size_t s = 0; s < std::max(wanted.size(), tasks.streams.size()); ++s) {
+    if (s < tasks.streams.size() && (s == wanted.size() || tasks.streams[s].node < wanted[s].node))
+      fail("they stream weights of {}, which takes none from a stream", name_of(tasks.streams[s]));
+    if (s == tasks.streams.size() || wanted[s].node < tasks.streams[s].node)
+      fail("they stream no weights of {}, whose body takes {}", name_of(wanted[s]), describe(tasks, wanted[s]));
+    const WeightStream &found = tasks.streams[s], &want = wanted[s];
+    if (found.matrices != want.matrices || found.order != want.order)
+      fail("they stream weights of {} as {}, and its body takes {}", name_of(found), describe(tasks, found),
+           describe(tasks, want));
+  }
 }
 
 void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph::LoweredGraph& lowered) {

@@ -22,11 +22,18 @@
 //     node: neither a body nor the order of its tasks cares. Regions that name the same operand are its own business:
 //     its loop kernel says in which order it reads and writes there.
 //
+//   * A worker has a stream of weights: chunks of 16 KB, one behind the other, iteration after iteration the same ones.
+//     What a task takes from there it does not read from its buffers. A node that takes weights so has a WeightStream,
+//     which says what a chunk holds and in which order the chunks of a task come (kernels/stream_order.h), and each of
+//     its tasks a StreamPart, which says which weights, and where in its worker's stream they begin. The first chunk
+//     of a task is behind the last one of the task before it in the list. So all of every stream is said here: what
+//     packs and what reads it only counts.
+//
 // A task graph is sound if, for any speeds of the workers, (1) no wait is for ever, (2) of any two accesses to the same
 // byte from two tasks, one of them a write, one happens before the other by the graph's rules, in the same order in
 // which the program (tasks in index order, iteration after iteration) has them, (3) what a task reads from the arena
-// was not overwritten through another buffer that shares its bytes, and (4) no task reads, as another operand, what its
-// node writes. task/verify.h proves this.
+// was not overwritten through another buffer that shares its bytes, (4) no task reads, as another operand, what its
+// node writes, and (5) the chunks that a task takes are its own, and hold what it reads. task/verify.h proves this.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +42,7 @@
 #include <vector>
 
 #include "megalith/base/dtype.h"
+#include "megalith/kernels/stream_order.h"
 #include "megalith/loop/footprint.h"
 
 namespace megalith::task {
@@ -51,6 +59,22 @@ struct Wait {
   int lag = 0;
 };
 
+/// The weights that the tasks of a node take from their workers' streams.
+struct WeightStream {
+  int node = 0;
+  std::vector<int> matrices;  // buffers: constants of one shape, (rows, columns)
+  stream::Order order = {};   // of the rows of a task; order.chunks cover the columns of a task
+
+  bool operator==(const WeightStream&) const = default;
+};
+
+/// What a task takes of them: some rows of each matrix, over order.chunks chunks of columns.
+struct StreamPart {
+  int64_t row_begin = 0, row_end = 0;
+  int64_t column_chunk = 0;  // the first of its chunks of columns, where tasks divide the columns among them, too
+  int64_t first_chunk = 0;   // of its worker's stream
+};
+
 /// One block's worth of work of one operator. Never knows which worker runs it.
 struct Task {
   std::string name;               // "layer.3.down[n=0:128]", for people
@@ -60,7 +84,8 @@ struct Task {
   std::vector<Wait> waits;
   std::vector<int> signals;  // events, each at most once
   int worker = -1;
-  double cost_ns = 0;  // estimate, for placement
+  double cost_ns = 0;                // estimate, for placement
+  std::optional<StreamPart> stream;  // of tasks whose node has a WeightStream
 };
 
 struct Event {
@@ -89,6 +114,7 @@ struct TaskGraph {
   std::vector<Event> events;
   std::vector<std::vector<int>> workers;  // per worker the indices of its tasks, in the order it runs them
   std::vector<Buffer> buffers;
+  std::vector<WeightStream> streams;  // in the order of their nodes
   int64_t arena_bytes = 0;
   std::optional<int> gate;  // event
 };

@@ -18,6 +18,7 @@ std::string_view finding_kind_name(FindingKind kind) {
     case FindingKind::unordered: return "unordered";
     case FindingKind::overwritten: return "overwritten";
     case FindingKind::in_place: return "in place";
+    case FindingKind::stream: return "stream";
   }
   return "?";
 }
@@ -48,6 +49,7 @@ int64_t prove(const TaskGraph& graph, verifier::Budget& budget, verifier::Findin
   num_orders += shared.get();
   findings.add(of_shared);
   verifier::check_in_place(graph, budget, findings);
+  verifier::check_streams(graph, findings);
   return num_orders;
 }
 

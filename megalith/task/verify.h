@@ -1,5 +1,6 @@
 // The verifier: proves that a task graph is sound, always, before anything runs it. It shares nothing with planning but
-// task_graph.h, so that a mistake there cannot hide itself here; and it judges graphs that people edited, too.
+// task_graph.h, and how many chunks weights take (stream_chunks.h, which the runtime counts again), so that a mistake
+// there cannot hide itself here; and it judges graphs that people edited, too.
 //
 // What is proved
 //   structure   indices, names, shapes, sizes and counts fit together; constants are never written.
@@ -16,6 +17,9 @@
 //   in place    what one operand of a node reads, no task of the node writes as another operand. Where a region does not
 //               say which operand it is, a task may read what it writes if that is all it reads there: element by
 //               element, as a sum in place does.
+//   streams     of the weights that a node takes from streams each element is in one task's part, and each part is what
+//               its task reads of them; the chunks of a worker's tasks follow each other as its tasks do, with no gap, so
+//               that the worker that counts chunks as they come is always at its own.
 //   overrun     a counter does not tell iterations apart: a fast signaller's next signal could stand in for a slow
 //               one's. For every event with a full wait and every signaller A: either all signallers' runs of iteration
 //               i precede A's run of i + 1, or all full waiters for iteration i do. Then a full wait means what
@@ -44,8 +48,8 @@
 
 namespace megalith::task {
 
-enum class FindingKind { structure, constant_written, deadlock, overrun, unordered, overwritten, in_place };
-/// "structure", "constant written", "deadlock", "overrun", "unordered", "overwritten", "in place".
+enum class FindingKind { structure, constant_written, deadlock, overrun, unordered, overwritten, in_place, stream };
+/// "structure", "constant written", "deadlock", "overrun", "unordered", "overwritten", "in place", "stream".
 std::string_view finding_kind_name(FindingKind kind);
 
 struct Finding {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <future>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -23,6 +24,9 @@ inline std::launch aside(const TaskGraph& graph) {
   const bool alone = graph.tasks.size() < kWorthAThread;
   return alone ? std::launch::deferred : std::launch::async | std::launch::deferred;
 }
+
+/// Of a worker's stream: it counts them in 32 bits (runtime/protocol.h).
+constexpr int64_t kMaxChunks = std::numeric_limits<uint32_t>::max();
 
 class Findings {
  public:
@@ -76,6 +80,9 @@ std::vector<int> simulate(const TaskGraph& graph, Budget& budget, Findings& find
 
 /// No task reads, as another operand, what its node writes.
 void check_in_place(const TaskGraph& graph, Budget& budget, Findings& findings);
+
+/// Streams hold what tasks read of them, once, in the order in which tasks take it.
+void check_streams(const TaskGraph& graph, Findings& findings);
 
 /// A task in one of the two iterations that are looked at.
 struct Instance {

@@ -8,6 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/task/stream_chunks.h"
 #include "megalith/task/verify_parts.h"
 
 namespace megalith::task::verifier {
@@ -16,6 +19,8 @@ namespace {
 
 // More than any machine has. Clocks have an element for each, of every task.
 constexpr size_t kMaxWorkers = 1024;
+// More than any body multiplies at a time.
+constexpr size_t kMaxMatrices = 8;
 
 class Structure {
  public:
@@ -27,6 +32,8 @@ class Structure {
     check_names("event", graph_.events, findings_);
     check_names("buffer", graph_.buffers, findings_);
     check_buffers();
+    for (size_t s = 0; s < graph_.streams.size(); ++s) check_stream(s);
+    has_streams_ = findings_.none();  // as they should be
     for (size_t t = 0; t < graph_.tasks.size(); ++t) check_task(static_cast<int>(t));
     check_arrivals();
     check_workers();
@@ -97,6 +104,68 @@ class Structure {
     return fmt::format("[{}]", fmt::join(shape, ", "));
   }
 
+  // What is said of the tasks of a node, all of which are looked at in verify_streams.cpp.
+  void check_stream(size_t s) {
+    const WeightStream& stream = graph_.streams[s];
+    if (s > 0 && stream.node <= graph_.streams[s - 1].node)
+      add({}, -1, -1, "stream {} is of node {} and stands behind that of node {}, want one a node, in their order", s,
+          stream.node, graph_.streams[s - 1].node);
+    if (stream.matrices.empty() || stream.matrices.size() > kMaxMatrices) {
+      add({}, -1, -1, "the stream of node {} has {} matrices, want 1 to {}", stream.node, stream.matrices.size(),
+          kMaxMatrices);
+      return;
+    }
+    for (const int matrix : stream.matrices)
+      if (!check_matrix(stream, matrix)) return;
+    check_order(stream, graph_.buffers[static_cast<size_t>(stream.matrices.front())].shape[1]);
+  }
+
+  bool check_matrix(const WeightStream& stream, int matrix) {
+    if (!in_range(matrix, graph_.buffers.size())) {
+      add({}, -1, -1, "the stream of node {} has buffer {} of {}", stream.node, matrix, graph_.buffers.size());
+      return false;
+    }
+    const Buffer& buffer = graph_.buffers[static_cast<size_t>(matrix)];
+    const bool is_matrix = buffer.shape.size() == 2 && buffer.dtype <= DType::i64 && dtype_bytes(buffer.dtype) == 2;
+    if (buffer.memory != Memory::constant || !is_matrix) {
+      add({}, -1, matrix, "the stream of node {} has buffer \"{}\", want a constant matrix of 16-bit weights",
+          stream.node, buffer.name);
+      return false;
+    }
+    // A first one that is none was named, and ended this.
+    const Buffer& first = graph_.buffers[static_cast<size_t>(stream.matrices.front())];
+    if (buffer.shape == first.shape) return true;
+    add({}, -1, matrix, "the stream of node {} has buffer \"{}\" of shape {}, want {} as of \"{}\"", stream.node,
+        buffer.name, shape_text(buffer.shape), shape_text(first.shape), first.name);
+    return false;
+  }
+
+  // Chunks as they can be laid out (kernels/stream_layout.h, kernels/gemm_layout.h).
+  void check_order(const WeightStream& stream, int64_t columns) {
+    const stream::Order& order = stream.order;
+    const bool is_wide = order.slices == 0;
+    const int64_t matrices = static_cast<int64_t>(stream.matrices.size()), rows = int64_t{order.group} * matrices;
+    if (is_wide ? rows != 32 && rows != 48 && rows != 64
+                : order.slices < 0 || order.slices > 2 || order.group != stream::group_rows(order.slices)) {
+      add({}, -1, -1, "the stream of node {} has {} slices and groups of {} rows of each of {} matrices, want {}",
+          stream.node, order.slices, order.group, matrices,
+          is_wide ? "32, 48 or 64 rows in all" : "1 slice and 16 rows, 2 slices and 8 rows, or no slices");
+      return;
+    }
+    const int64_t width = chunk_columns(stream), all = chunks_of_row(stream, columns);
+    if (order.chunks < 1 || order.chunks > all)
+      add({}, -1, -1,
+          "the stream of node {} has {} chunks of the columns of a group, want 1 to {}: {} columns, {} a chunk",
+          stream.node, order.chunks, all, columns, width);
+    else if (order.part < 1 || order.part > order.chunks || (is_wide && order.part != 1))
+      add({}, -1, -1, "the stream of node {} has parts of {} chunks, want {}", stream.node, order.part,
+          is_wide ? "1" : fmt::format("1 to {}", order.chunks));
+    const int64_t most = is_wide ? stream::kMaxParts : stream::kSumsPerWarp, least = is_wide ? 1 : 0;
+    if (order.turn < least || order.turn > most)
+      add({}, -1, -1, "the stream of node {} has turns of {} groups, want {} to {}", stream.node, order.turn, least,
+          most);
+  }
+
   void check_task(int t) {
     const Task& task = graph_.tasks[static_cast<size_t>(t)];
     if (!std::isfinite(task.cost_ns) || task.cost_ns < 0)
@@ -108,6 +177,7 @@ class Structure {
     for (const Region& region : task.reads) check_region(t, region, false);
     for (const Region& region : task.writes) check_region(t, region, true);
     for (const Wait& wait : task.waits) check_wait(t, wait);
+    if (has_streams_) check_part(t);
     std::vector<int> signals = task.signals;
     std::sort(signals.begin(), signals.end());
     for (size_t i = 0; i < signals.size(); ++i) {
@@ -117,6 +187,35 @@ class Structure {
       else if (i > 0 && event == signals[i - 1])
         add({t}, event, -1, "task \"{}\" signals event \"{}\" twice", task.name, event_name(event));
     }
+  }
+
+  void check_part(int t) {
+    const Task& task = graph_.tasks[static_cast<size_t>(t)];
+    const WeightStream* stream = find_stream(graph_.streams, task.node);
+    if (!stream && !task.stream) return;
+    if (!stream) {
+      add({t}, -1, -1, "task \"{}\" has a part of a stream, and node {} has none: take \"stream\" from the task",
+          task.name, task.node);
+      return;
+    }
+    const int first = stream->matrices.front();
+    const Buffer& matrix = graph_.buffers[static_cast<size_t>(first)];
+    if (!task.stream) {
+      add({t}, -1, first,
+          "task \"{}\" takes \"{}\" from a stream, as its node says, and does not say which rows: give it a \"stream\"",
+          task.name, matrix.name);
+      return;
+    }
+    const StreamPart& part = *task.stream;
+    const int64_t rows = matrix.shape[0], all = chunks_of_row(*stream, matrix.shape[1]);
+    if (part.row_begin < 0 || part.row_begin >= part.row_end || part.row_end > rows || part.column_chunk < 0 ||
+        part.column_chunk > all - stream->order.chunks)
+      add({t}, -1, first,
+          "task \"{}\" takes the rows {}:{} and {} chunks of columns from {} on, want rows within 0:{} and chunks "
+          "within 0:{}",
+          task.name, part.row_begin, part.row_end, stream->order.chunks, part.column_chunk, rows, all);
+    else if (const int64_t chunks = num_chunks(*stream, part); chunks > kMaxChunks)
+      add({t}, -1, first, "task \"{}\" takes {} chunks of its stream, want at most {}", task.name, chunks, kMaxChunks);
   }
 
   void check_region(int t, const Region& region, bool writes) {
@@ -200,6 +299,7 @@ class Structure {
 
   const TaskGraph& graph_;
   Findings& findings_;
+  bool has_streams_ = false;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "cli/command_run.h"
 #include "megalith/task/flag_waits.h"
 #include "megalith/task/json.h"
+#include "megalith/task/stream_chunks.h"
 
 namespace megalith::test {
 namespace {
@@ -150,6 +151,33 @@ TEST(Inspect, WaitsForFlagsInData) {
   EXPECT_THAT(on_gpu({"--stage", "tasks", "--dot"}).out, HasSubstr("label=\"flags of\\n" + range));
 }
 
+// Which weights come through streams, in which order, and what a task takes from there.
+TEST(Inspect, StreamsOfWeights) {
+  const auto on_gpu = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--target", "cuda:sm_90a"});
+    return inspect(more);
+  };
+  const task::TaskGraph graph = task::from_json(on_gpu({"--stage", "tasks", "--json"}).out);
+  ASSERT_FALSE(graph.streams.empty());
+  EXPECT_THAT(on_gpu({"--stage", "tasks"}).out,
+              AllOf(HasSubstr(fmt::format("streams   {} nodes of weights, ", graph.streams.size())),
+                    HasSubstr("rows of a chunk"), HasSubstr("2 x [768, 256]")));
+  EXPECT_THAT(inspect({"--stage", "tasks"}).out, Not(HasSubstr("stream")));
+
+  const auto task =
+      std::ranges::find_if(graph.tasks, [](const task::Task& t) { return t.stream && t.stream->first_chunk > 0; });
+  ASSERT_NE(task, graph.tasks.end());
+  const task::StreamPart& part = *task->stream;
+  EXPECT_THAT(on_gpu({"--task", task->name}).out,
+              HasSubstr(fmt::format(
+                  "takes rows {}:{} of {}", part.row_begin, part.row_end,
+                  graph.buffers[static_cast<size_t>(find_stream(graph.streams, task->node)->matrices[0])].name)));
+  const auto json = nlohmann::json::parse(on_gpu({"--task", task->name, "--json"}).out).at("stream");
+  EXPECT_EQ(json.at("rows"), (std::vector<int64_t>{part.row_begin, part.row_end}));
+  EXPECT_EQ(json.at("chunks").at(0), part.first_chunk);
+  EXPECT_EQ(nlohmann::json::parse(inspect({"--task", "1", "--json"}).out).at("stream"), nullptr);
+}
+
 TEST(Inspect, OneTaskAndOneEvent) {
   ASSERT_FALSE(tasks().tasks.empty());
   const std::string name = tasks().tasks[1].name;
@@ -211,6 +239,19 @@ TEST_F(Verify, AMissingWaitIsARace) {
   const auto json = nlohmann::json::parse(verify(graph, true).out);
   EXPECT_EQ(json.at("sound"), false);
   EXPECT_FALSE(json.at("findings").empty());
+}
+
+TEST_F(Verify, AStreamThatIsEditedIsFound) {
+  task::TaskGraph graph = task::from_json(inspect({"--stage", "tasks", "--json", "--target", "cuda:sm_90a"}).out);
+  EXPECT_EQ(verify(graph).code, 0);
+  const auto task = std::ranges::find_if(graph.tasks, [](const task::Task& t) { return t.stream.has_value(); });
+  ASSERT_NE(task, graph.tasks.end());
+  task->stream->first_chunk += 1;
+  const CommandResult result = verify(graph);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, StartsWith("stream: task \"" + task->name + "\" begins at chunk "));
+  // What is wrong may be looked at.
+  EXPECT_THAT(megalith_command({"inspect", folder_ / "tasks.json"}).out, HasSubstr("streams   "));
 }
 
 TEST_F(Verify, AWrongCountIsADeadlock) {

@@ -8,13 +8,17 @@
 
 #include "base/temporary_folder.h"
 #include "cuda/skip.h"
+#include "megalith/base/error.h"
+#include "megalith/base/file.h"
 #include "megalith/base/log.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
+#include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/build.h"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/machine/machine.h"
 #include "megalith/model/decoder.h"
+#include "megalith/ops/registry.h"
 #include "megalith/optimize/schedule.h"
 #include "support/operator_cases.h"
 #include "support/parallel_block.h"
@@ -181,6 +185,31 @@ TEST_P(CudaCompileOperator, InEveryDtype) {
 }
 INSTANTIATE_TEST_SUITE_P(Operators, CudaCompileOperator, ::testing::ValuesIn(testing::operators_with_cases()),
                          [](const auto& one) { return one.param; });
+
+// The streams of weights were made for a ring of another length.
+TEST(CudaCompile, AnEditedWorkspaceThatLeavesAShortRingIsRefused) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  graph::Graph graph(ops::builtin(), "projection");
+  graph.add("linear", "projected",
+            {graph.state("x", DType::bf16, {64, 512}), graph.constant("w", DType::bf16, {24000, 512})},
+            {.outputs = {{"y", graph.state("y", DType::bf16, {64, 24000})}}});
+  jit::CompileOptions options{.target = "cuda:sm_90a", .num_workers = 132, .plan_only = true, .pipeline = {}};
+  std::string source = jit::compile(graph, options).source;
+  const auto area = nlohmann::json::parse(codegen::source_info(source)).at("area_bytes").get<int64_t>();
+  for (const char* before : {"#define MEGALITH_AREA_BYTES ", "\"area_bytes\": "}) {
+    const std::string text = fmt::format("{}{}", before, area);
+    const size_t at = source.find(text);
+    ASSERT_NE(at, std::string::npos) << text;
+    source.replace(at, text.size(), fmt::format("{}{}", before, area + (64 << 10)));
+  }
+  const test::TemporaryFolder folder;
+  file_write_atomic(folder / "kernel.cu", source);
+  options.plan_only = false, options.pipeline.override_directory = folder.path;
+  EXPECT_EQ(test::message_of<UserError>([&] { jit::compile(graph, options); }),
+            fmt::format("[jit] the source's workspace of {} bytes leaves a ring of 4 weight tiles, and the streams of "
+                        "weights come in an order for at least 8: leave MEGALITH_AREA_BYTES as it was emitted",
+                        area + (64 << 10)));
+}
 
 TEST(CudaCompile, ADecodersSizesAreLookedUpOnceAnIteration) {
   for (const int64_t rows : {1, 8, 64, 128})

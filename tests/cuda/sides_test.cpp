@@ -110,10 +110,12 @@ TEST(Sides, EveryChunkOfAStreamIsOnItsWorkersSide) {
   const std::vector<u64> counts = {100, 97, 33, 0, 64, 65};
   StreamPlan plan;
   for (const u64 count : counts) {
-    plan.streams.push_back({plan.num_chunks, count, 0});
+    plan.streams.push_back({plan.num_chunks(), count, 0});
     for (u64 c = 0; c < count; ++c)  // each third one with a hole
-      plan.records[0].push_back(
-          {.chunk = plan.num_chunks++, .slices = 0, .group = c % 3 == 0 ? 48u : 64u, .matrices = 1});
+      plan.records[0].push_back({.chunk = static_cast<u64>(plan.totals.chunks++),
+                                 .slices = 0,
+                                 .group = c % 3 == 0 ? 48u : 64u,
+                                 .matrices = 1});
   }
   const u64 blocks = 100 + 33 + 65;
   ASSERT_EQ(plan.num_blocks(), blocks);

@@ -10,15 +10,17 @@
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/model/decoder.h"
+#include "megalith/ops/wide_groups.h"
 #include "megalith/optimize/schedule.h"
 #include "megalith/task/partition.h"
+#include "megalith/task/streams.h"
 
 namespace megalith::runtime {
 namespace {
 
 // A decoder's streams, all tasks on one worker.
 struct Planned {
-  explicit Planned(int64_t max_rows, int ring_slots = 9, const std::string& shape = "Qwen3-0.6B")
+  explicit Planned(int64_t max_rows, const std::string& shape = "Qwen3-0.6B", const std::string& target = "cuda")
       : graph(build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/shapes/" + shape),
                             {.max_rows = max_rows, .target = "cuda"})) {
     task::Partitioned partitioned =
@@ -26,7 +28,9 @@ struct Planned {
     tasks = {.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
     tasks.workers.resize(1);
     for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
-    plan = plan_streams(graph, optimize::make_schedule(graph, "cuda"), tasks, ring_slots);
+    task::add_streams(tasks, graph, optimize::make_schedule(graph, "cuda"),
+                      machine::gpu_of_target(target).shared_bytes);
+    plan = plan_streams(tasks);
   }
   const std::vector<stream::PackRecord>& records(const std::string& name) const {
     for (const auto& [matrix, records] : plan.records)
@@ -49,8 +53,8 @@ TEST(Streams, HoldEveryPieceOnce) {
                                     {64, "Qwen3-0.6B"},
                                     {128, "Qwen3-0.6B"},
                                     {128, "Llama-3.2-1B"}}) {
-    const Planned planned(rows, 9, shape);
-    std::vector<int> parts(planned.plan.num_chunks, 0);
+    const Planned planned(rows, shape);
+    std::vector<int> parts(planned.plan.num_chunks(), 0);
     for (const auto& [matrix, records] : planned.plan.records) {
       const graph::Tensor& tensor = planned.graph.tensor(matrix);
       std::map<u32, int64_t> rows_of_chunk;  // by chunk of the columns
@@ -95,13 +99,30 @@ TEST(Streams, TakeTwoMatricesTogetherOrInTurns) {
   }
 }
 
+// Where the ring is too short for groups abreast they come one after the other.
+TEST(Streams, GroupsComeAbreastThroughALongRing) {
+  for (const auto& [target, most] : {std::pair("cuda:sm_90a", 3), {"cuda:sm_80", 1}}) {
+    const Planned planned(64, "Qwen3-8B", target);
+    const auto& records = planned.records(kGate);
+    std::set<u64> begun;  // groups whose first chunk of columns is there, and whose last is not
+    size_t abreast = 0;
+    const u32 last = std::ranges::max_element(records, {}, &stream::PackRecord::column_chunk)->column_chunk;
+    for (const stream::PackRecord& record : records) {
+      begun.insert(record.first_row);
+      abreast = std::max(abreast, begun.size());
+      if (record.column_chunk == last) begun.erase(record.first_row);
+    }
+    EXPECT_EQ(abreast, static_cast<size_t>(most)) << target;
+  }
+}
+
 // As many rows of weights at a time as leave the busiest of 132 workers the fewest.
 TEST(Streams, ChunksOfManyRowsSuitTheMatrix) {
-  EXPECT_EQ(stream::wide_group(6144, 1), 48) << "128 workers have one group each; of 64 rows 96 would";
-  EXPECT_EQ(stream::wide_group(4096, 1), 32);
-  EXPECT_EQ(stream::wide_group(151936, 1), 64) << "18 of 64, as many rows as 36 of 32";
-  EXPECT_EQ(stream::wide_group(12288, 2), 32) << "of each";
-  EXPECT_EQ(stream::wide_group(3072, 2), 24);
+  EXPECT_EQ(ops::wide_group(6144, 1), 48) << "128 workers have one group each; of 64 rows 96 would";
+  EXPECT_EQ(ops::wide_group(4096, 1), 32);
+  EXPECT_EQ(ops::wide_group(151936, 1), 64) << "18 of 64, as many rows as 36 of 32";
+  EXPECT_EQ(ops::wide_group(12288, 2), 32) << "of each";
+  EXPECT_EQ(ops::wide_group(3072, 2), 24);
   for (const int chunk_rows : {32, 48, 64}) {
     EXPECT_EQ(stream::wide_columns(chunk_rows) % 32, 0);
     EXPECT_LE(chunk_rows / 8 * stream::wide_block_bytes(chunk_rows), stream::kChunkBytes);

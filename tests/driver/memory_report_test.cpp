@@ -9,6 +9,7 @@
 #include "megalith/model/decoder.h"
 #include "megalith/optimize/schedule.h"
 #include "megalith/task/partition.h"
+#include "megalith/task/streams.h"
 
 namespace megalith::engine {
 namespace {
@@ -61,8 +62,8 @@ MemoryNeeds needs_of(const ModelConfig& config, const DecoderOptions& options) {
   tasks.arena_bytes = 12345;
   tasks.workers.resize(1);
   for (size_t t = 0; t < tasks.tasks.size(); ++t) tasks.workers[0].push_back(static_cast<int>(t));
-  return memory_needs(graph, options, tasks,
-                      runtime::plan_streams(graph, optimize::make_schedule(graph, "cuda"), tasks, 9), 0);
+  task::add_streams(tasks, graph, optimize::make_schedule(graph, "cuda"), machine::gpu_of_target("cuda").shared_bytes);
+  return memory_needs(graph, options, tasks, 0);
 }
 
 // The number behind the name of an option in the advice, or 0.

@@ -3,6 +3,7 @@
 #include "megalith/jit/compile.h"
 
 #include <gmock/gmock.h>
+#include <functional>
 
 #include "base/temporary_folder.h"
 #include "megalith/base/error.h"
@@ -179,6 +180,80 @@ TEST_F(TasksOverride, ThatTouchMoreOrLessThanTheySayAreRefused) {
                 task.reads.back().box.hi[0] = 1;
               }),
               AllOf(HasSubstr("they say that " + name + "reads"), HasSubstr("which is not what it touches")));
+}
+
+// A projection whose weights a GPU streams: of few rows, in parts and turns where `columns` are many; or of many rows.
+graph::Graph projection(int64_t rows, int64_t columns, int64_t rows_of_weights = 320) {
+  graph::Graph graph(ops::builtin(), "projection");
+  const auto x = graph.activation("x", DType::bf16, {rows, columns});
+  graph.add("copy", "in", {graph.state("given", DType::bf16, {rows, columns})}, {.outputs = {{"y", x}}});
+  const auto weight = [&](const char* name) { return graph.constant(name, DType::bf16, {rows_of_weights, columns}); };
+  if (rows > 8)
+    graph.add("linear", "projected", {x, weight("w")}, {.dtypes = {{"y", DType::bf16}}});
+  else
+    graph.add("rmsnorm_gate_up", "projected",
+              {x, graph.constant("norm", DType::bf16, {columns}), weight("gate"), weight("up")},
+              {.dtypes = {{"y", DType::bf16}}});
+  return graph;
+}
+
+// The verifier proves streams; that they are those which bodies take, nobody but the graph says.
+TEST_F(TasksOverride, WhoseStreamsAreEditedAreRefused) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{2, 4096}, {64, 4096}}) {
+    const graph::Graph graph = projection(rows, columns);
+    const task::TaskGraph tasks = plan(graph, 2, "cuda:sm_90a");
+    ASSERT_EQ(tasks.streams.size(), 1u);
+    EXPECT_EQ(task::to_json(compile_with(tasks, graph, "cuda:sm_90a")), task::to_json(tasks));
+    const auto error_with = [&](const std::function<void(task::TaskGraph&)>& edit) {
+      task::TaskGraph edited = tasks;
+      edit(edited);
+      return message_of<UserError>([&] { compile_with(edited, graph, "cuda:sm_90a"); });
+    };
+    const std::string other = "they stream weights of node \"projected\" as \"";
+    EXPECT_THAT(error_with([](task::TaskGraph& g) { g.streams[0].order.turn += g.streams[0].order.turn > 1 ? -1 : 1; }),
+                HasSubstr(other));
+    EXPECT_THAT(error_with([](task::TaskGraph& g) {
+                  g.streams.clear();
+                  for (task::Task& task : g.tasks) task.stream.reset();
+                }),
+                HasSubstr("they stream no weights of node \"projected\", whose body takes \""));
+    if (rows <= 8) {
+      EXPECT_THAT(error_with([](task::TaskGraph& g) { std::swap(g.streams[0].matrices[0], g.streams[0].matrices[1]); }),
+                  AllOf(HasSubstr(other + "up\", \"gate\" with "), HasSubstr("its body takes \"gate\", \"up\" with ")));
+      EXPECT_THAT(error_with([](task::TaskGraph& g) { g.streams[0].order.part -= 1; }), HasSubstr(other));
+    }
+    for (size_t t = 0; t < tasks.tasks.size(); ++t) {
+      if (!tasks.tasks[t].stream) continue;
+      for (int64_t task::StreamPart::*value : {&task::StreamPart::row_begin, &task::StreamPart::row_end,
+                                               &task::StreamPart::column_chunk, &task::StreamPart::first_chunk})
+        EXPECT_THAT(error_with([&](task::TaskGraph& g) { *g.tasks[t].stream.*value += 1; }),
+                    HasSubstr("the task graph is not sound: task \"" + tasks.tasks[t].name + "\""));
+    }
+  }
+}
+
+// Bodies have it as a constant; which is checked against what they know of their layout when they are compiled.
+TEST_F(TasksOverride, TheOrderOfAStreamIsInTheSource) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{2, 4096}, {64, 512}}) {
+    const CompiledKernel kernel =
+        compile(projection(rows, columns, 24000),
+                {.target = "cuda:sm_90a", .num_workers = 2, .plan_only = true, .pipeline = {}});
+    const stream::Order& order = kernel.tasks.streams.at(0).order;
+    EXPECT_THAT(kernel.source, HasSubstr(fmt::format(
+                                   "  static constexpr stream::Order kStream = {{.slices = {}, .group = {}, .chunks = "
+                                   "{}, .part = {}, .turn = {}}};\n",
+                                   order.slices, order.group, order.chunks, order.part, order.turn)));
+  }
+}
+
+// How long the ring of an architecture is decides whether groups come abreast.
+TEST_F(TasksOverride, WhoseStreamsAreThoseOfAnotherGpuAreRefused) {
+  const graph::Graph graph = projection(64, 512, 24000);
+  const task::TaskGraph large = plan(graph, 2, "cuda:sm_90a"), small = plan(graph, 2, "cuda:sm_80");
+  EXPECT_EQ(large.streams.at(0).order.turn, 4);
+  EXPECT_EQ(small.streams.at(0).order.turn, 1);
+  EXPECT_THAT(message_of<UserError>([&] { compile_with(large, graph, "cuda:sm_80"); }),
+              AllOf(HasSubstr("turns of 4, and its body takes "), HasSubstr("turns of 1")));
 }
 
 // ---- plans in the cache ------------------------------------------------------------------------------

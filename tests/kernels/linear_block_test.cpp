@@ -38,6 +38,7 @@ struct Task {
   static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1, kChunks = kChunksOf, kGroups = kGroupsOf;
   static constexpr i64 T_largest = kMaxRows, N = 80,
                        K = (kChunks - 1) * stream::chunk_columns(kSlices) + (kInParts ? 64 : 40);
+  static constexpr stream::Order kStream = stream::order(kMaxRows, K, kOf == Kind::residual);
   static constexpr i64 L = kGroup, C = kKind == Kind::residual ? N / L : 37;  // of squares
   static constexpr f32 eps = 1e-5f;
   static constexpr bool kTravelsAsWords = kMaxRows <= stream::kMaxRowsOfWords;
@@ -113,7 +114,7 @@ class LinearBlock : public ::testing::Test {
   }
   /// Turn by turn, of a turn part by part of the columns, of a part group by group, of each its matrices.
   void fill_ring() {
-    const stream::Order order = stream::order(Of::T_largest, Of::K, Of::kKind == Kind::residual);
+    constexpr stream::Order order = Of::kStream;
     const int turn = order.turn == 0 ? Of::kGroups : static_cast<int>(order.turn), part = static_cast<int>(order.part);
     RingPlace ring = task_.ring;
     for (int first = 0; first < Of::kGroups; first += turn)

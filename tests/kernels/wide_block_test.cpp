@@ -57,17 +57,15 @@ struct Stretches<Kind::part> {
 };
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
-template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns>
+/// `kTurn`: of groups at most, through a long ring.
+template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn>
 struct Task : Stretches<kOf> {
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
   static constexpr i64 T_largest = kMaxRows, N = kRowsOfWeights, K = kColumns, V = N;
-  static constexpr int kGroup = kKind == Kind::residual ? 32 : stream::wide_group(N * Task::kStretches, kMatrices);
-  static constexpr int kAbreast =
-      wide_most_groups(kKind == Kind::residual ? 1
-                       : kKind == Kind::argmax ? stream::wide_parts(kMaxRows)
-                                               : stream::wide_abreast(N * Task::kStretches, kGroup, kMaxRows));
+  static constexpr int kGroup = kGroupRows, kAbreast = wide_most_groups(kTurn);
   static constexpr i64 kTaken = K / Task::kStretches;  // columns
+  static constexpr stream::Order kStream = stream::wide_order(kTaken, kGroup, kMatrices, kTurn);
   // Of chunks, of the logits or of squares, of which there are C; or of a stretch.
   static constexpr i64 L = kKind == Kind::part ? kTaken : i64{kGroup};
   static constexpr i64 C = kKind == Kind::residual || kKind == Kind::argmax ? (N + L - 1) / L : 37;
@@ -318,13 +316,15 @@ class WideBlock : public ::testing::Test {
 
 // Of 64, 48 and 32 rows of weights, abreast and not; of fewer chunks than there are warpgroups and of more; of up to
 // 16, 64 and 128 rows.
-using Tasks = ::testing::Types<
-    Task<Kind::plain, 16, 32770, 168>, Task<Kind::plain, 64, 6150, 416>, Task<Kind::plain, 128, 200, 1312>,
-    Task<Kind::scaled, 64, 6150, 832>, Task<Kind::scaled, 128, 200, 288>, Task<Kind::residual, 32, 128, 1312>,
-    Task<Kind::residual, 128, 128, 768>, Task<Kind::residual, 16, 96, 2848>, Task<Kind::gate_up, 48, 12288, 672>,
-    Task<Kind::gate_up, 128, 3072, 352>, Task<Kind::gate_up, 64, 70, 264>, Task<Kind::argmax, 64, 118, 416>,
-    Task<Kind::argmax, 48, 6150, 416>, Task<Kind::argmax, 128, 32770, 168>, Task<Kind::gate_up, 128, 12288, 168>,
-    Task<Kind::part, 128, 8192, 768>, Task<Kind::part, 16, 600, 1536>>;
+using Tasks = ::testing::Types<Task<Kind::plain, 16, 32770, 168, 64, 4>, Task<Kind::plain, 64, 6150, 416, 48, 1>,
+                               Task<Kind::plain, 128, 200, 1312, 32, 1>, Task<Kind::scaled, 64, 6150, 832, 48, 1>,
+                               Task<Kind::scaled, 128, 200, 288, 32, 1>, Task<Kind::residual, 32, 128, 1312, 32, 1>,
+                               Task<Kind::residual, 128, 128, 768, 32, 1>, Task<Kind::residual, 16, 96, 2848, 32, 1>,
+                               Task<Kind::gate_up, 48, 12288, 672, 32, 4>, Task<Kind::gate_up, 128, 3072, 352, 24, 1>,
+                               Task<Kind::gate_up, 64, 70, 264, 16, 1>, Task<Kind::argmax, 64, 118, 416, 32, 4>,
+                               Task<Kind::argmax, 48, 6150, 416, 48, 4>, Task<Kind::argmax, 128, 32770, 168, 64, 2>,
+                               Task<Kind::gate_up, 128, 12288, 168, 32, 2>, Task<Kind::part, 128, 8192, 768, 64, 2>,
+                               Task<Kind::part, 16, 600, 1536, 32, 1>>;
 TYPED_TEST_SUITE(WideBlock, Tasks);
 
 TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {

@@ -28,6 +28,13 @@ struct LinearSizes {
     }
   }
 };
+/// Whether a body's weights come as it takes them: in as many slices, and chunks of a group.
+template <class Args, class Sizes>
+constexpr bool comes_as() {
+  constexpr stream::Order order = Args::kStream;
+  return order.slices == Sizes::kSlices && order.group == Sizes::kGroup && order.chunks == Sizes::kChunks;
+}
+
 /// Groups of rows of weights whose sums there is room for at a time: of a power of two of rows, so that nothing is
 /// divided.
 template <int kSlices, bool kOneRow>
@@ -226,7 +233,7 @@ inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end,
                        R residual, S sum, bool has_residual) {
   constexpr i64 kRows = Args::T_largest;
   using Sizes = LinearSizes<kRows, Args::K>;
-  constexpr int kPart = static_cast<int>(stream::chunks_per_part(kRows, Args::K, kSplits));
+  static_assert(comes_as<Args, Sizes>());
   constexpr Form kForm = Sizes::form(kSplits);
   constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
   using Written = decltype(as_written(y));
@@ -236,8 +243,8 @@ inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end,
       static_cast<int>(rows_of(args)),
       static_cast<int>(Args::K),
       Sizes::kChunks,
-      kPart,
-      static_cast<int>(stream::groups_per_turn(kRows)),
+      static_cast<int>(Args::kStream.part),
+      static_cast<int>(Args::kStream.turn),  // asked for where columns come in parts
       args.ring,
       streams,
       static_cast<int>(n_begin),
@@ -316,8 +323,8 @@ inline auto stream_linear_residual_squares(const Args& args) {
 /// warp looks after one row of activations.
 template <class Args>
 inline void stream_rmsnorm_linear_argmax(const Args& args) {
-  static_assert(Args::L == 4 * kWarpLanes);
   using Sizes = LinearSizes<Args::R_largest, Args::K>;
+  static_assert(Args::L == 4 * kWarpLanes && comes_as<Args, Sizes>() && Args::kStream.part == Sizes::kChunks);
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C);
   constexpr int kGroup = Sizes::kGroup;
   const int rows = static_cast<int>(args.R), t = warp();

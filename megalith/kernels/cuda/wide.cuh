@@ -155,20 +155,13 @@ template <class Args>
 inline auto stretch_of_rows(const Args&, const bf16* x, int s) {
   return RowByRow<Args::T_largest, Args::S * Args::L>{x + s * static_cast<int>(Args::L)};
 }
-/// Columns that a task takes, and rows of weights that workers share, of all stretches.
+/// Columns that a task takes.
 template <class Args>
 constexpr i64 columns_of_task() {
   if constexpr (requires { Args::S; })
     return Args::L;
   else
     return Args::K;
-}
-template <class Args>
-constexpr i64 rows_of_weights() {
-  if constexpr (requires { Args::S; })
-    return Args::S * Args::N;
-  else
-    return Args::N;
 }
 
 /// Of the activations which 16 rows a warp has; and which part of a turn: every kParts-th chunk from this one on, or
@@ -389,9 +382,8 @@ inline void wide_turns(const Args& args, X x, int begin, int end, int step, Mean
 /// pair of results, `y` of each matrix.
 template <int kMatrices, class X, class Args, class Meanwhile, class Put>
 inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
-  constexpr i64 kRows = rows_of_weights<Args>();
-  constexpr int kGroup = stream::wide_group(kRows, kMatrices), kPairs = kGroup / 2,
-                kGroups = wide_most_groups(stream::wide_abreast(kRows, kGroup, Args::T_largest));
+  constexpr int kGroup = Args::kStream.group, kPairs = kGroup / 2,
+                kGroups = wide_most_groups(static_cast<int>(Args::kStream.turn));
   const int n_end = static_cast<int>(args.n_end);
   const auto finish = [&](int first, int first_row, int last_row, auto sum) {
     for (int i = lane(); i < (last_row - first_row) * kPairs; i += kWarpLanes) {
@@ -417,7 +409,7 @@ inline void wide_linear(const Args& args) {
 /// activations, all of which come from the L2.
 template <class Args>
 inline void wide_linear_part(const Args& args) {
-  static_assert(Args::L % stream::wide_columns(stream::wide_group(rows_of_weights<Args>(), 1)) == 0, "whole chunks");
+  static_assert(Args::L % stream::wide_columns(Args::kStream.group) == 0, "whole chunks");
   const int s = static_cast<int>(args.s_begin);
   const auto nothing = [] {};
   wide_run<1>(args, stretch_of_rows(args, args.x, s), nothing, [&](int row, int column, const float2(&y)[1]) {
@@ -430,8 +422,8 @@ inline void wide_linear_part(const Args& args) {
 template <class Args>
 inline void wide_linear_argmax(const Args& args) {
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C),
-                kGroups = wide_most_groups(stream::wide_parts(Args::T_largest)), kAtOnce = 4;
-  static_assert(L <= 2 * kWarpLanes);
+                kGroups = wide_most_groups(static_cast<int>(Args::kStream.turn)), kAtOnce = 4;
+  static_assert(L <= 2 * kWarpLanes && L == Args::kStream.group);
   const auto finish = [&](int c, int first_row, int last_row, auto sum) {
     const int n = 2 * lane(), column = c * L + n;
     const bool has_pair = n < L && column < V;
@@ -481,6 +473,7 @@ inline void wide_linear_residual_squares(const Args& args) {
   constexpr int kRowsAtOnce = kThreads / kPairs,
                 kPasses = (static_cast<int>(Args::T_largest) + kRowsAtOnce - 1) / kRowsAtOnce,
                 kParts = stream::wide_parts(Args::T_largest);
+  static_assert(kGroup == Args::kStream.group && Args::kStream.turn == 1);
   const auto of_task = [task = args.task] { return Args::of(*task); };
   const auto x = wide_rows(args, args.x);
   const int rows = static_cast<int>(args.T), end = static_cast<int>(args.c_end);

@@ -35,7 +35,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
       memory_(memory),
       on_device_(std::move(on_device)),
       layouts_(kernel.schedule.layouts),
-      streams_(plan_streams(graph, kernel.schedule, kernel.tasks, kernel.ring_slots())) {
+      streams_(plan_streams(kernel.tasks)) {
   check_apart(graph, memory);
   check_apart(graph, on_device_);
   const CudaContextGuard context(device_.ordinal);
@@ -58,7 +58,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   launch_.list = copy(host.list, image_->num_tasks(), "the workers' lists");
   launch_.list_begin = copy(host.list_begin, host.num_workers + 1, "the workers' lists");
   launch_.operands = copy(host.operands, image_->num_operands(), "the operands");
-  if (streams_.num_chunks > 0) {
+  if (streams_.num_chunks() > 0) {
     launch_.streams = stream_memory_.data<u8>();
     launch_.stream = copy(streams_.streams.data(), streams_.streams.size(), "the streams");
     launch_.sides = sides_;
@@ -97,7 +97,7 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
       continue;
     }
     host_memory(tensor);  // an error, if there is none
-    if (!streams_.in_place(static_cast<graph::TensorId>(i))) {
+    if (!streams_.totals.in_place[i]) {
       addresses_.push_back(nullptr);
       continue;
     }
@@ -178,8 +178,8 @@ void CudaProgram::load_weights(const graph::Graph& graph) {
   if (total == 0) return;
   place_streams();
   if (sides_.maps != nullptr) caches_.find(device_, module_.get());
-  const DeviceMemory raw(streams_.largest_packed(graph), "a matrix of weights"),
-      table(streams_.largest_table(), "the chunks of a matrix");
+  const DeviceMemory raw(streams_.totals.largest_packed, "a matrix of weights"),
+      table(streams_.totals.most_pieces * static_cast<int64_t>(sizeof(stream::PackRecord)), "the chunks of a matrix");
   // The upload's stream waits for no other, and memory is still being cleared.
   driver.check(driver.stream_synchronize(nullptr), "clearing memory of the GPU");
   StagedUpload upload(device_.ordinal, total);
@@ -195,7 +195,7 @@ void CudaProgram::load_weights(const graph::Graph& graph) {
 // A matrix lies on the card as it is, for good or in `raw` until the next one comes, and is dealt to its chunks.
 void CudaProgram::fill_streams(const graph::Graph& graph, StagedUpload& upload, const DeviceMemory& raw,
                                const DeviceMemory& table) {
-  if (streams_.num_chunks == 0) return;
+  if (streams_.num_chunks() == 0) return;
   const CudaDriver& driver = CudaDriver::get();
   jit::CudaFunction pack = nullptr;
   driver.check(driver.module_function(&pack, module_.get(), "megalith_pack"), "finding megalith_pack");
@@ -244,7 +244,7 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   MEGALITH_CHECK(shared_bytes + static_bytes <= device_.shared_bytes_per_block,
                  "a worker needs {} bytes of shared memory, but {} gives a block {}; try fewer --max-batched-tokens",
                  shared_bytes + static_bytes, device_.name, device_.shared_bytes_per_block);
-  MEGALITH_CHECK(slots > 0 || streams_.num_chunks == 0,
+  MEGALITH_CHECK(slots > 0 || streams_.num_chunks() == 0,
                  "no room for weights beside {} bytes of activations in the shared memory of {}; try fewer "
                  "--max-batched-tokens",
                  kernel.area_bytes, device_.name);

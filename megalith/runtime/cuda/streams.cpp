@@ -5,164 +5,88 @@
 #include "megalith/base/error.h"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/l2_layout.h"
-#include "megalith/kernels/shared_budget.h"
-#include "megalith/kernels/stream_layout.h"
-#include "megalith/kernels/stream_order.h"
-#include "megalith/ops/streamed.h"
 
 namespace megalith::runtime {
 
 namespace {
 
-using graph::Node;
-using graph::StreamedWeights;
+using task::StreamPart;
+using task::WeightStream;
 
-struct Rows {
-  int64_t begin, end;
-};
-
-// The rows of weights of a task.
-Rows rows_of(const Node& node, const StreamedWeights& streamed, const task::Task& task, int64_t num_rows) {
-  const auto axis = std::ranges::find_if(task.tile, [&](const loop::Range& r) { return r.iname == streamed.axis; });
-  MEGALITH_ASSERT(axis != task.tile.end(), "[streams] task \"{}\" has no axis {}", task.name, streamed.axis);
-  const int64_t step = streamed.step.empty() ? 1 : node.sizes.at(streamed.step);
-  return {axis->begin * step, std::min(axis->end * step, num_rows)};
-}
-
-// The first chunk of the columns of a task, of `chunks` chunks a stretch.
-int64_t first_chunk_of(const StreamedWeights& streamed, const task::Task& task, int64_t chunks) {
-  if (streamed.stretch.empty()) return 0;
-  const auto axis = std::ranges::find_if(task.tile, [&](const loop::Range& r) { return r.iname == streamed.stretch; });
-  MEGALITH_ASSERT(axis != task.tile.end() && axis->end == axis->begin + 1,
-                  "[streams] task \"{}\" has no split-K slice of {}", task.name, streamed.stretch);
-  return axis->begin * chunks;
-}
-
-class Planner {
+class Expansion {
  public:
-  Planner(const graph::Graph& graph, const graph::Schedule& schedule, const task::TaskGraph& tasks, int ring_slots)
-      : graph_(graph), tasks_(tasks), goes_abreast_(stream::goes_abreast(ring_slots)) {
+  explicit Expansion(const task::TaskGraph& tasks) : tasks_(tasks) {
     plan_.first_chunks.assign(tasks.tasks.size(), 0);
-    plan_.read_in_place.assign(graph.tensors().size(), false);
-    for (size_t n = 0; n < graph.nodes().size(); ++n) {
-      const Node& node = graph.nodes()[n];
-      const graph::TunedBody* body = schedule.body(n);
-      streamed_.push_back(body && body->streamed ? &*body->streamed : nullptr);
-      for (size_t i = 0; i < node.operands.size(); ++i)
-        if (!streamed_.back() || !is_streamed(*streamed_.back(), node.op->operands[i].name))
-          plan_.read_in_place[static_cast<size_t>(node.operands[i])] = true;
-    }
+    plan_.totals = task::stream_totals(tasks);
+    for (size_t b = 0; b < tasks.buffers.size(); ++b)
+      if (const int64_t pieces = plan_.totals.pieces[b]; pieces > 0)
+        plan_.records[static_cast<int>(b)].reserve(static_cast<size_t>(pieces));
   }
 
   StreamPlan run() {
     for (const std::vector<int>& list : tasks_.workers) {
-      const u64 first = plan_.num_chunks;
+      const u64 first = chunk_;
       for (int t : list) {
-        plan_.first_chunks[static_cast<size_t>(t)] = static_cast<u32>(plan_.num_chunks - first);
-        add_task(tasks_.tasks[static_cast<size_t>(t)]);
+        const task::Task& task = tasks_.tasks[static_cast<size_t>(t)];
+        const u64 begin = chunk_ - first;
+        plan_.first_chunks[static_cast<size_t>(t)] = static_cast<u32>(begin);
+        if (!task.stream) continue;
+        MEGALITH_ASSERT(begin == static_cast<u64>(task.stream->first_chunk),
+                        "[streams] task \"{}\" begins at chunk {}, want {}", task.name, begin,
+                        task.stream->first_chunk);
+        add_part(*task::find_stream(tasks_.streams, task.node), *task.stream);
       }
-      plan_.streams.push_back({first, plan_.num_chunks - first, 0});
+      plan_.streams.push_back({first, chunk_ - first, 0});
     }
-    check_covered();
+    MEGALITH_ASSERT(chunk_ == plan_.num_chunks(), "[streams] {} chunks, want {}", chunk_, plan_.num_chunks());
     return std::move(plan_);
   }
 
  private:
-  static bool is_streamed(const StreamedWeights& streamed, const std::string& operand) {
-    return std::ranges::find(streamed.operands, operand) != streamed.operands.end();
-  }
-
-  void add_task(const task::Task& task) {
-    const Node& node = graph_.nodes()[static_cast<size_t>(task.node)];
-    const StreamedWeights* streamed = streamed_[static_cast<size_t>(task.node)];
-    if (!streamed) return;
-    std::vector<graph::TensorId> matrices;
-    for (const std::string& operand : streamed->operands)
-      for (size_t i = 0; i < node.operands.size(); ++i)
-        if (node.op->operands[i].name == operand) matrices.push_back(node.operands[i]);
-    const int64_t num_rows = graph_.tensor(matrices.front()).shape[0].size;
-    const int64_t columns = graph_.tensor(matrices.front()).shape[1].size;
-    const stream::Order order = ops::stream_order(*streamed, node.sizes);
-    const int64_t first_chunk = first_chunk_of(*streamed, task, order.chunks);
-    auto add = [&](size_t matrix, u64 at, int64_t row, int64_t end, int64_t chunk) {
-      plan_.records[matrices[matrix]].push_back(
+  void add_part(const WeightStream& stream, const StreamPart& part) {
+    const stream::Order& order = stream.order;
+    const size_t matrices = stream.matrices.size();
+    const int64_t columns = tasks_.buffers[static_cast<size_t>(stream.matrices.front())].shape[1];
+    auto add = [&](size_t matrix, u64 at, int64_t row, int64_t chunk) {
+      plan_.records[stream.matrices[matrix]].push_back(
           {.weights = nullptr,
            .chunk = at,
            .columns = static_cast<u64>(columns),
            .first_row = static_cast<u64>(row),
-           .num_rows = static_cast<u32>(std::min<int64_t>(order.group, end - row)),
-           .column_chunk = static_cast<u32>(first_chunk + chunk),
+           .num_rows = static_cast<u32>(std::min<int64_t>(order.group, part.row_end - row)),
+           .column_chunk = static_cast<u32>(part.column_chunk + chunk),
            .slices = static_cast<u32>(order.slices),
            .group = static_cast<u32>(order.group),
            .matrix = static_cast<u32>(matrix),
-           .matrices = static_cast<u32>(matrices.size())});
+           .matrices = static_cast<u32>(matrices)});
     };
-    const Rows rows = rows_of(node, *streamed, task, num_rows);
     // As kernels/cuda/wide.cuh takes them, all matrices in a chunk; then as linear.cuh does.
     if (order.slices == 0) {
-      for (int64_t row = rows.begin; row < rows.end;) {
-        const int64_t left = (rows.end - row + order.group - 1) / order.group;
-        const int abreast = goes_abreast_ ? stream::wide_turn(static_cast<int>(left), static_cast<int>(order.turn)) : 1;
+      for (int64_t row = part.row_begin; row < part.row_end;) {
+        const int64_t left = (part.row_end - row + order.group - 1) / order.group;
+        const int abreast = stream::wide_turn(static_cast<int>(left), static_cast<int>(order.turn));
         for (int64_t chunk = 0; chunk < order.chunks; ++chunk)
-          for (int i = 0; i < abreast; ++i, ++plan_.num_chunks)
-            for (size_t matrix = 0; matrix < matrices.size(); ++matrix)
-              add(matrix, plan_.num_chunks, row + i * order.group, rows.end, chunk);
+          for (int i = 0; i < abreast; ++i, ++chunk_)
+            for (size_t matrix = 0; matrix < matrices; ++matrix) add(matrix, chunk_, row + i * order.group, chunk);
         row += abreast * order.group;
       }
       return;
     }
-    const int64_t turn = order.turn > 0 ? order.turn * order.group : rows.end - rows.begin;
-    for (int64_t first = rows.begin; first < rows.end; first += turn)
+    const int64_t turn = order.turn > 0 ? order.turn * order.group : part.row_end - part.row_begin;
+    for (int64_t first = part.row_begin; first < part.row_end; first += turn)
       for (int64_t begin = 0; begin < order.chunks; begin += order.part)
-        for (int64_t row = first; row < std::min(first + turn, rows.end); row += order.group)
-          for (size_t matrix = 0; matrix < matrices.size(); ++matrix)
+        for (int64_t row = first; row < std::min(first + turn, part.row_end); row += order.group)
+          for (size_t matrix = 0; matrix < matrices; ++matrix)
             for (int64_t chunk = begin; chunk < std::min<int64_t>(begin + order.part, order.chunks); ++chunk)
-              add(matrix, plan_.num_chunks++, row, rows.end, chunk);
+              add(matrix, chunk_++, row, chunk);
   }
 
-  void check_covered() const {
-    for (const auto& [matrix, records] : plan_.records) {
-      const graph::Tensor& tensor = graph_.tensor(matrix);
-      int64_t readers = 0;
-      for (size_t n = 0; n < graph_.nodes().size(); ++n)
-        if (streamed_[n]) readers += std::ranges::count(graph_.nodes()[n].operands, matrix);
-      const int64_t columns = tensor.shape[1].size;
-      std::vector<int64_t> streamed(static_cast<size_t>(tensor.shape[0].size), 0);
-      for (const stream::PackRecord& record : records) {
-        const int64_t width = record.slices == 0
-                                  ? stream::wide_columns(static_cast<int>(record.group * record.matrices))
-                                  : stream::chunk_columns(static_cast<int>(record.slices));
-        for (u64 row = record.first_row; row < record.first_row + record.num_rows; ++row)
-          streamed.at(row) += std::min(width, columns - record.column_chunk * width);
-      }
-      for (size_t row = 0; row < streamed.size(); ++row)
-        MEGALITH_ASSERT(streamed[row] == readers * columns,
-                        "[streams] of row {} of \"{}\" {} weights are streamed, want {}", row, tensor.name,
-                        streamed[row], readers * columns);
-    }
-  }
-
-  const graph::Graph& graph_;
   const task::TaskGraph& tasks_;
-  const bool goes_abreast_;
-  std::vector<const StreamedWeights*> streamed_;  // per node
+  u64 chunk_ = 0;  // of all streams, one behind the other
   StreamPlan plan_;
 };
 
 }  // namespace
-
-int64_t StreamPlan::largest_packed(const graph::Graph& graph) const {
-  int64_t largest = 0;
-  for (const auto& [matrix, chunks] : records)
-    if (!in_place(matrix)) largest = std::max(largest, graph.tensor(matrix).bytes());
-  return largest;
-}
-
-int64_t StreamPlan::largest_table() const {
-  size_t most = 0;
-  for (const auto& [matrix, chunks] : records) most = std::max(most, chunks.size());
-  return static_cast<int64_t>(most * sizeof(stream::PackRecord));
-}
 
 u64 StreamPlan::num_blocks() const {
   u64 blocks = 0;
@@ -171,20 +95,17 @@ u64 StreamPlan::num_blocks() const {
   return blocks;
 }
 
-StreamPlan plan_streams(const graph::Graph& graph, const graph::Schedule& schedule, const task::TaskGraph& tasks,
-                        int ring_slots) {
-  return Planner(graph, schedule, tasks, ring_slots).run();
-}
+StreamPlan plan_streams(const task::TaskGraph& tasks) { return Expansion(tasks).run(); }
 
 std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides) {
   constexpr u64 kChunksOfWord = 16;
   MEGALITH_ASSERT(plan.streams.size() % 2 == 0, "[streams] {} workers are no pairs", plan.streams.size());
-  std::vector<bool> is_short(plan.num_chunks);
+  std::vector<bool> is_short(plan.num_chunks());
   for (const auto& [matrix, records] : plan.records)
     for (const stream::PackRecord& record : records)
       is_short[record.chunk] = record.slices == 0 && stream::is_short(static_cast<int>(record.group * record.matrices));
   std::vector<u32> kinds;
-  std::vector<u64> places(plan.num_chunks);  // by chunk
+  std::vector<u64> places(plan.num_chunks());  // by chunk
   u64 block = 0;
   for (size_t w = 0; w < plan.streams.size(); ++w) {
     Stream& mine = plan.streams[w];

@@ -1,0 +1,131 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megalith/task/stream_chunks.h"
+#include "megalith/task/verify_parts.h"
+
+namespace megalith::task::verifier {
+
+namespace {
+
+class Streams {
+ public:
+  Streams(const TaskGraph& graph, Findings& findings) : graph_(graph), findings_(findings) {}
+
+  void check() {
+    std::vector<std::vector<int>> tasks(graph_.streams.size());  // per stream those that take from it
+    for (size_t t = 0; t < graph_.tasks.size(); ++t)
+      if (const WeightStream* stream = check_task(static_cast<int>(t)))
+        tasks[static_cast<size_t>(stream - graph_.streams.data())].push_back(static_cast<int>(t));
+    if (!findings_.none()) return;  // parts as they should be, from here on
+    for (size_t s = 0; s < graph_.streams.size(); ++s) check_covered(graph_.streams[s], std::move(tasks[s]));
+    if (findings_.none())
+      for (size_t w = 0; w < graph_.workers.size(); ++w) check_worker(w);
+  }
+
+ private:
+  template <class... Args>
+  void add(std::vector<int> tasks, int buffer, fmt::format_string<Args...> format, Args&&... args) {
+    findings_.add(FindingKind::stream, std::move(tasks), -1, buffer, fmt::format(format, std::forward<Args>(args)...));
+  }
+  const Task& task_at(int t) const { return graph_.tasks[static_cast<size_t>(t)]; }
+  const Buffer& buffer_at(int b) const { return graph_.buffers[static_cast<size_t>(b)]; }
+  const std::vector<int64_t>& shape_of(const WeightStream& stream) const {
+    return buffer_at(stream.matrices.front()).shape;
+  }
+
+  // The stream that a task takes weights from, nullptr if from none. Its part lies within it (verify_structure.cpp).
+  const WeightStream* check_task(int t) {
+    const Task& task = task_at(t);
+    const WeightStream* stream = find_stream(graph_.streams, task.node);
+    if (!stream) return nullptr;
+    const StreamPart& part = *task.stream;
+    const int64_t width = chunk_columns(*stream), columns = shape_of(*stream)[1];
+    const int64_t column_end = std::min<int64_t>((part.column_chunk + stream->order.chunks) * width, columns);
+    const loop::Box taken{{part.row_begin, part.column_chunk * width}, {part.row_end, column_end}};
+    for (const int matrix : stream->matrices) check_read(t, matrix, taken);
+    return stream;
+  }
+
+  // What a task reads of a matrix is what it takes of it.
+  void check_read(int t, int matrix, const loop::Box& taken) {
+    bool reads = false;
+    for (const Region& region : task_at(t).reads) {
+      if (region.buffer != matrix) continue;
+      reads = true;
+      if (!(region.box == taken))
+        add({t}, matrix, "task \"{}\" takes {} of \"{}\" from its stream and reads {}, want the same", task_at(t).name,
+            box_text(taken), buffer_at(matrix).name, box_text(region.box));
+    }
+    if (!reads)
+      add({t}, matrix, "task \"{}\" takes {} of \"{}\" from its stream and reads nothing of it, want the same",
+          task_at(t).name, box_text(taken), buffer_at(matrix).name);
+  }
+
+  // Parts of a node are those of all its rows, over all its columns, once.
+  void check_covered(const WeightStream& stream, std::vector<int> tasks) {
+    const auto key = [&](int t) { return std::pair(task_at(t).stream->column_chunk, task_at(t).stream->row_begin); };
+    std::ranges::sort(tasks, {}, key);
+    const int64_t rows = shape_of(stream)[0], columns = shape_of(stream)[1], width = chunk_columns(stream);
+    int64_t column = 0, row = 0;  // all before is covered: earlier chunks of columns, and of these ones earlier rows
+    const auto missing = [&](int64_t end, std::vector<int> next) {
+      add(std::move(next), stream.matrices.front(),
+          "the rows {}:{} of \"{}\" over chunks {}:{} of columns are in no part of a stream, want each in one", row,
+          end, buffer_at(stream.matrices.front()).name, column, column + stream.order.chunks);
+    };
+    int last = -1;
+    for (const int t : tasks) {
+      const StreamPart& part = *task_at(t).stream;
+      if (part.column_chunk != column && row == rows) column += stream.order.chunks, row = 0;
+      if (part.column_chunk == column && part.row_begin == row) {
+        row = part.row_end, last = t;
+        continue;
+      }
+      if (part.column_chunk > column || (part.column_chunk == column && part.row_begin > row))
+        missing(part.column_chunk == column ? part.row_begin : rows, {t});
+      else
+        add({last, t}, stream.matrices.front(), "tasks \"{}\" and \"{}\" both take row {} of \"{}\", want one",
+            task_at(last).name, task_at(t).name, part.row_begin, buffer_at(stream.matrices.front()).name);
+      return;
+    }
+    if (row == rows) column += stream.order.chunks, row = 0;
+    if (column * width < columns) missing(rows, {});
+  }
+
+  // A worker takes chunk after chunk, task after task.
+  void check_worker(size_t w) {
+    int64_t chunk = 0;
+    int last = -1;
+    for (const int t : graph_.workers[w]) {
+      const Task& task = task_at(t);
+      if (!task.stream) continue;
+      if (task.stream->first_chunk != chunk) {
+        add(last < 0 ? std::vector{t} : std::vector{t, last}, -1,
+            "task \"{}\" begins at chunk {} of the stream of worker {}, want {}{}", task.name, task.stream->first_chunk,
+            w, chunk, last < 0 ? "" : fmt::format(", where task \"{}\" before it ends", task_at(last).name));
+        return;
+      }
+      chunk += num_chunks(*find_stream(graph_.streams, task.node), *task.stream);
+      if (chunk > kMaxChunks) {
+        add({t}, -1, "the stream of worker {} has {} chunks up to the end of task \"{}\", want at most {}", w, chunk,
+            task.name, kMaxChunks);
+        return;
+      }
+      last = t;
+    }
+  }
+
+  const TaskGraph& graph_;
+  Findings& findings_;
+};
+
+}  // namespace
+
+void check_streams(const TaskGraph& graph, Findings& findings) { Streams(graph, findings).check(); }
+
+}  // namespace megalith::task::verifier
