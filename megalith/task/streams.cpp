@@ -62,6 +62,7 @@ StreamPart part_of(const Graph& graph, const WeightStream& stream, const Streame
 // The bodies of many rows work in more shared memory than a generated body has its scratch there
 // (codegen/emit.cpp, take_scratch_into_area), so what those take makes no ring shorter whose length is asked for here.
 bool streams_go_abreast(const Graph& graph, const graph::Schedule& schedule, int64_t shared_bytes) {
+  if (schedule.target != "cuda") return false;  // nothing streams there
   int64_t area_bytes = 0, rows = 0;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,23 +79,34 @@ class Streams {
           "the rows {}:{} of \"{}\" over chunks {}:{} of columns are in no part of a stream, want each in one", row,
           end, buffer_at(stream.matrices.front()).name, column, column + stream.order.chunks);
     };
-    int last = -1;
     for (const int t : tasks) {
       const StreamPart& part = *task_at(t).stream;
       if (part.column_chunk != column && row == rows) column += stream.order.chunks, row = 0;
       if (part.column_chunk == column && part.row_begin == row) {
-        row = part.row_end, last = t;
+        row = part.row_end;
         continue;
       }
       if (part.column_chunk > column || (part.column_chunk == column && part.row_begin > row))
         missing(part.column_chunk == column ? part.row_begin : rows, {t});
       else
-        add({last, t}, stream.matrices.front(), "tasks \"{}\" and \"{}\" both take row {} of \"{}\", want one",
-            task_at(last).name, task_at(t).name, part.row_begin, buffer_at(stream.matrices.front()).name);
+        add_shared(stream, tasks, t);
       return;
     }
     if (row == rows) column += stream.order.chunks, row = 0;
     if (column * width < columns) missing(rows, {});
+  }
+
+  // `t` takes what a task before it in the order of `tasks` takes as well.
+  void add_shared(const WeightStream& stream, const std::vector<int>& tasks, int t) {
+    const StreamPart& part = *task_at(t).stream;
+    const int other = *std::ranges::find_if(tasks, [&](int o) {
+      const StreamPart& of = *task_at(o).stream;
+      return of.row_begin < part.row_end && part.row_begin < of.row_end &&
+             std::abs(of.column_chunk - part.column_chunk) < stream.order.chunks;
+    });
+    add({other, t}, stream.matrices.front(), "tasks \"{}\" and \"{}\" both take row {} of \"{}\", want one",
+        task_at(other).name, task_at(t).name, std::max(part.row_begin, task_at(other).stream->row_begin),
+        buffer_at(stream.matrices.front()).name);
   }
 
   // A worker takes chunk after chunk, task after task.
