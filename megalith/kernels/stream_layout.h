@@ -30,6 +30,16 @@ constexpr int chunk_columns(int slices) { return kConsumerWarps * kRunColumns * 
 constexpr long long chunks_per_group(long long columns, int slices) {
   return (columns + chunk_columns(slices) - 1) / chunk_columns(slices);
 }
+/// Slices for rows of so many weights: one where an eighth of what two would bring were those zeros (Qwen3-4B: 2560
+/// columns are five chunks of one slice, but three of two, a sixth of them zeros). Rows of activations that do not travel
+/// as words lie as slices(rows) says, whatever they are multiplied with.
+constexpr int slices(long long rows, long long columns) {
+  const int usual = slices(rows);
+  if (rows > kMaxRowsOfWords) return usual;
+  const long long whole = chunks_per_group(columns, usual) * chunk_columns(usual),
+                  single = chunks_per_group(columns, 1) * chunk_columns(1);
+  return 8 * single <= 7 * whole ? 1 : usual;
+}
 
 /// Room for the sums of the warps of at most kSumsPerWarp (row of weights, row of activations) pairs.
 constexpr int kSumsPerWarp = 256;
@@ -51,7 +61,7 @@ constexpr Activations activations(long long rows, long long columns, bool splits
 constexpr long long kMaxStagedBytes = 65536;
 /// Chunks of a group whose activations are there at a time: all, or as many as fit.
 constexpr long long chunks_per_part(long long rows, long long columns, bool splits) {
-  const int s = slices(rows);
+  const int s = slices(rows, columns);
   const long long all = chunks_per_group(columns, s);
   const Activations form = activations(rows, columns, splits);
   if (form == Activations::held || !splits) return all;
@@ -59,18 +69,18 @@ constexpr long long chunks_per_part(long long rows, long long columns, bool spli
   return all > most ? most : all;
 }
 /// Groups that are taken through all parts before the next ones are begun: those whose sums there is room for.
-constexpr long long groups_per_turn(long long rows) { return kSumsPerWarp / (group_rows(slices(rows)) * rows); }
+constexpr long long groups_per_turn(long long rows, int slices) { return kSumsPerWarp / (group_rows(slices) * rows); }
 
 /// For few rows of activations; for many, in groups of `group` rows of each of `matrices`.
 constexpr Order order(long long rows, long long columns, bool splits) {
-  const int s = slices(rows);
+  const int s = slices(rows, columns);
   const long long chunks = chunks_per_group(columns, s), part = chunks_per_part(rows, columns, splits);
-  return {s, group_rows(s), chunks, part, part < chunks ? groups_per_turn(rows) : 0};
+  return {s, group_rows(s), chunks, part, part < chunks ? groups_per_turn(rows, s) : 0};
 }
 /// Shared memory of a streaming multiplication: the sums, and activations of `rows` rows if they are there.
 constexpr long long scratch_bytes(long long rows, long long columns, bool splits) {
   if (activations(rows, columns, splits) != Activations::staged) return kSumsBytes;
-  return kSumsBytes + rows * chunks_per_part(rows, columns, splits) * chunk_columns(slices(rows)) * 2;
+  return kSumsBytes + rows * chunks_per_part(rows, columns, splits) * chunk_columns(slices(rows, columns)) * 2;
 }
 
 }  // namespace megalith::stream

@@ -1,6 +1,7 @@
 #include "megalith/base/ceil_div.h"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/stream_limits.h"
+#include "megalith/ops/wide_groups.h"
 #include "megalith/optimize/rules.h"
 #include "megalith/optimize/uses.h"
 
@@ -40,7 +41,7 @@ class Rewriting {
         return true;
       }
     }
-    const int64_t group = stream::wide_group(product_.sizes.at("N"), 1);
+    const int64_t group = ops::wide_group(product_.sizes.at("N"), 1);
     if (!try_op("linear_argmax", {graph_.tensor(x)}, group)) return false;
     replace("linear_argmax", {x}, group, {});
     return true;

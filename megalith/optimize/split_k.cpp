@@ -2,6 +2,7 @@
 
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/stream_layout.h"
+#include "megalith/ops/wide_groups.h"
 #include "megalith/optimize/rules.h"
 #include "megalith/optimize/uses.h"
 
@@ -20,7 +21,7 @@ int64_t stretches_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t co
   constexpr int64_t kShort = 4096;
   if (rows <= stream::kWideRows || columns <= kShort) return 1;
   int64_t stretches = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
-  while (stretches > 1 && columns % (stretches * stream::wide_columns(stream::wide_group(outputs * stretches, 1))) != 0)
+  while (stretches > 1 && columns % (stretches * stream::wide_columns(ops::wide_group(outputs * stretches, 1))) != 0)
     stretches /= 2;
   return stretches;
 }
@@ -37,11 +38,11 @@ int split_k(Graph& graph, const Goal& goal) {
     const int64_t stretches = stretches_of(goal, rows, outputs, whole.sizes.at("K"));
     if (stretches == 1) continue;
     graph.erase(whole.name);
-    const int64_t all = outputs * stretches, group = stream::wide_group(all, 1);
+    const int64_t all = outputs * stretches, group = ops::wide_group(all, 1);
     const auto part =
         graph.insert(at, "linear_part", whole.name + "_part", {operand(whole, "x"), operand(whole, "weight")},
                      {.sizes = {{"S", stretches}},
-                      .tile = {{"n", stream::wide_busiest(all, group) * group}, {"s", 1}},
+                      .tile = {{"n", ops::wide_busiest(all, group) * group}, {"s", 1}},
                       .dtypes = {{"part", DType::f32}}});
     graph.insert(
         at + 1, "add_parts_squares", whole.name, {part[0], operand(whole, "residual"), operand(whole, "norm")},

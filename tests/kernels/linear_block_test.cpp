@@ -34,10 +34,17 @@ template <Kind kOf, i64 kMaxRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, 
 struct Task {
   static constexpr Kind kKind = kOf;
   static constexpr bool kInParts = kParts;
-  static constexpr int kSlices = stream::slices(kMaxRows), kGroup = stream::group_rows(kSlices);
-  static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1, kChunks = kChunksOf, kGroups = kGroupsOf;
+  // What is left for the last chunk is more than half of one of two slices, or little: then one slice suits a few rows.
   static constexpr i64 T_largest = kMaxRows, N = 80,
-                       K = (kChunks - 1) * stream::chunk_columns(kSlices) + (kInParts ? 64 : 40);
+                       K = (kChunksOf - 1) * stream::chunk_columns(stream::slices(kMaxRows)) +
+                           (kInParts                                 ? 64
+                            : kOf == Kind::residual || kChunksOf > 3 ? 600
+                                                                     : 40);
+  static constexpr int kSlices = stream::slices(kMaxRows, K), kGroup = stream::group_rows(kSlices);
+  static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1,
+                       kChunks = static_cast<int>(stream::chunks_per_group(K, kSlices)),
+                       kGroups =
+                           std::min({kGroupsOf, static_cast<int>(kRingSlots) / (kStreams * kChunks), 64 / kGroup});
   static constexpr stream::Order kStream = stream::order(kMaxRows, K, kOf == Kind::residual);
   static constexpr i64 L = kGroup, C = kKind == Kind::residual ? N / L : 37;  // of squares
   static constexpr f32 eps = 1e-5f;
@@ -235,6 +242,7 @@ using Tasks =
                      Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>, InParts<Kind::normed, 3>, InParts<Kind::normed, 8>,
                      InParts<Kind::residual, 4>, InParts<Kind::residual, 8>, InParts<Kind::gate_up, 4>,
                      InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>, Task<Kind::residual, 8, 10, 1, true>>;
+static_assert(Task<Kind::normed, 1>::kSlices == 1 && Task<Kind::residual, 1>::kSlices == 2, "both are tested");
 TYPED_TEST_SUITE(LinearBlock, Tasks);
 
 TYPED_TEST(LinearBlock, IsThatOfExactArithmetic) {

@@ -133,10 +133,11 @@ inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int fir
 
 /// A single row of activations, words or plain: asked for before all else, since a warp needs a dozen instructions to
 /// ask and a hundred to be ready for the answer; then put where multiply_stage() would.
-template <class X>
+template <int kSlices, class X>
 class RowLook {
-  // Fours of columns that a lane has: one of each two chunks.
-  static constexpr int kSlices = 2, kUsual = 2, kMore = 6, kStep = 2 * stream::chunk_columns(kSlices);
+  // Fours of columns that a lane has: one of each two chunks, or of each four of one slice.
+  static constexpr int kRunFours = kSlices * stream::kRunColumns / 4, kUsual = 2, kMore = 6,
+                       kStep = static_cast<int>(kWarpLanes) / kRunFours * stream::chunk_columns(kSlices);
 
  public:
   static constexpr int kMaxColumns = (kUsual + kMore) * kStep;
@@ -144,7 +145,8 @@ class RowLook {
   /// `norm` may be null, as there.
   RowLook(X x, const bf16* norm, int columns, Epoch epoch) {
     const u32 me = keep(threadIdx.x), lane = me % kWarpLanes, run = kSlices * stream::kRunColumns;
-    column_ = static_cast<int>(lane / 16 * stream::chunk_columns(kSlices) + me / kWarpLanes * run + lane % 16 * 4);
+    column_ = static_cast<int>(lane / kRunFours * stream::chunk_columns(kSlices) + me / kWarpLanes * run +
+                               lane % kRunFours * 4);
     at_ = eight_at(x, column_);
     look(usual_, at_, column_, columns, epoch);
     if (norm != nullptr)
@@ -157,7 +159,7 @@ class RowLook {
   void stage(const bf16* norm, int columns, int chunks, Epoch epoch) {
     const int lane = kernels::lane();
     u8* const to = staged<kSlices>(0, chunks) + lane * 8;
-    const int pieces = chunks * 16 - lane;  // from the lane's first on
+    const int pieces = chunks * kRunFours - lane;  // from the lane's first on
     f32 squares = 0;
     const auto put = [&](int i, uint2 four, auto factors) {
       if (i * kWarpLanes >= pieces) return;

@@ -15,12 +15,12 @@ enum class Form { one_row, staged, held, parts };
 template <i64 kRows, i64 kColumns>
 struct LinearSizes {
   static_assert(kColumns % 8 == 0 && kRows <= stream::kMaxRows && kWarps == stream::kConsumerWarps);
-  static constexpr int kSlices = stream::slices(kRows), kGroup = stream::group_rows(kSlices);
+  static constexpr int kSlices = stream::slices(kRows, kColumns), kGroup = stream::group_rows(kSlices);
   static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
 
   /// `splits`: columns may be taken in parts.
   static constexpr Form form(bool splits) {
-    if (kRows == 1 && kColumns <= RowLook<Words<bf16>>::kMaxColumns) return Form::one_row;
+    if (kRows == 1 && kColumns <= RowLook<kSlices, Words<bf16>>::kMaxColumns) return Form::one_row;
     switch (stream::activations(kRows, kColumns, splits)) {
       case stream::Activations::held: return Form::held;
       case stream::Activations::parts: return Form::parts;
@@ -118,7 +118,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm, 
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
   const int rows = kOneRow ? 1 : job.rows;  // as rows_of(), but known to the compiler
-  Choose<kOneRow, RowLook<X>, Nobody> row(job.x, job.norm.weight, job.columns, job.epoch);
+  Choose<kOneRow, RowLook<kSlices, X>, Nobody> row(job.x, job.norm.weight, job.columns, job.epoch);
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
   const bool is_split = !kOneRow && job.chunks_per_part < job.chunks;
   const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
@@ -335,7 +335,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   constexpr bool kOneRow = kForm == Form::one_row;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;
-  Choose<kOneRow, RowLook<decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
+  Choose<kOneRow, RowLook<Sizes::kSlices, decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
   Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices>> groups(ring, rows);
   if constexpr (kForm == Form::held) {
     HeldRows<Sizes::kSlices, K, decltype(args.x)>(args.x, rows).hold_normed(held, args.norm);
