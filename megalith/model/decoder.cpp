@@ -81,7 +81,7 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   // Activations of many rows lie in whole blocks.
   if (gpu && r.max_rows > stream::kMaxRows && r.max_rows <= stream::kMaxWideRows)
     r.max_rows = ceil_div(r.max_rows, int64_t{row_blocks::kRows}) * row_blocks::kRows;
-  const bool fits = gpu && config.dtype == DType::bf16 && !config.o_bias && !config.mlp_bias &&
+  const bool fits = gpu && dtype_is_half(config.dtype) && !config.o_bias && !config.mlp_bias &&
                     r.max_rows <= stream::kMaxWideRows && leaves_room(config, r.max_rows, r.max_requests, r.target) &&
                     (r.max_rows <= stream::kMaxRows || config.hidden_size % row_blocks::kColumns == 0);
   // As transformers does that loads a model in its dtype. Matrices stay what they are.

@@ -88,6 +88,10 @@ class DecoderBuilder {
   // fused_decoder.cpp: the same parts for options.fused; of rows that travel as words, of a few more and of many.
   bool norms_in_parts() const;
   int64_t squares_columns() const;
+  double copy_factor() const;
+  double scaled_eps() const;
+  graph::NodeOptions copy_options() const;
+  graph::TensorId head_norm(const std::string& name);
   graph::TensorId fused_embed();
   graph::TensorId fused_attention(int64_t layer, graph::TensorId x);
   void fused_append();  // what fresh_ says
@@ -103,7 +107,7 @@ class DecoderBuilder {
   ModelConfig config_;
   DecoderOptions options_;
   graph::Graph graph_;
-  // Fused: the residual stream in bf16. With norms in parts it has the next norm's weight, and squares stand beside it.
+  // Fused: the residual stream in 16 bits. With norms in parts it has the next norm's weight, and squares stand beside it.
   graph::TensorId copy_ = -1, squares_ = -1;
   /// Keys and values of a layer that are not in the cache yet.
   struct Fresh {

@@ -1,6 +1,7 @@
 // The parts of a decoder with neighbouring operators fused, as a GPU wants them: four exchanges between workers in a
 // layer instead of nine. The residual stream stays in f32 where it is added to; what is multiplied next travels as a
-// bf16 copy.
+// copy in the weights' own 16 bits, bf16 or f16. Attention is in bf16 either way, and so is its cache: it has one body, and
+// no key or value is out of range. A key of f16 has three bits more, which a model of bf16 does without.
 //
 // Of more rows than travel as words (a batch, a chunk of a prompt) that copy has the next norm's weight already, and
 // who multiplies it scales the sums: by the squares of a row, which those who wrote it added up for their columns. Of
@@ -12,6 +13,7 @@
 #include "megalith/base/error.h"
 #include "megalith/kernels/attention_layout.h"
 #include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/half_range.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/machine/machine.h"
@@ -66,18 +68,33 @@ int64_t DecoderBuilder::squares_columns() const {
   return options_.wide() ? row_blocks::kColumns : stream::group_rows(stream::slices(options_.max_rows));
 }
 
+// Of the residual stream what a copy that has a norm's weight is of; a norm of so much of it has another eps.
+double DecoderBuilder::copy_factor() const { return config_.dtype == DType::f16 ? double{half_range::kNormed} : 1; }
+double DecoderBuilder::scaled_eps() const { return config_.rms_norm_eps * copy_factor() * copy_factor(); }
+
+NodeOptions DecoderBuilder::copy_options() const {
+  NodeOptions options = {.sizes = {{"L", squares_columns()}}, .dtypes = {{"copy", config_.dtype}}};
+  if (copy_factor() != 1) options.attributes["factor"] = copy_factor();
+  return options;
+}
+
+// Attention's own norms are rounded to its dtype.
+TensorId DecoderBuilder::head_norm(const std::string& name) {
+  return graph_.has(name) ? graph_.find(name) : graph_.constant(name, DType::bf16, {config_.head_dim});
+}
+
 TensorId DecoderBuilder::fused_embed() {
   const TensorId embedding = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
   if (norms_in_parts()) {
     const auto all = graph_.add("embedding_squares", "embed",
                                 {row_token_, embedding, weight(layer_name(0) + kAttentionNorm, {config_.hidden_size})},
-                                {.sizes = {{"L", squares_columns()}}, .dtypes = {{"copy", DType::bf16}}});
+                                copy_options());
     copy_ = all[1];
     squares_ = all[2];
     return all[0];
   }
   copy_ = graph_.apply("embedding", "embed_copy", {row_token_, embedding},
-                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::bf16}}});
+                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", config_.dtype}}});
   return graph_.apply("embedding", "embed", {row_token_, embedding},
                       {.tile = {{"h", config_.hidden_size}}, .dtypes = {{"y", DType::f32}}});
 }
@@ -91,13 +108,12 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   const std::string self = names + "self_attn.";
   const int64_t d = config_.head_dim, groups = config_.num_kv_heads, hidden = config_.hidden_size;
   const int64_t per_group = config_.num_heads / groups, places = per_group + 2;
-  const NodeOptions eps = {.attributes = {{"eps", config_.rms_norm_eps}}};
 
   const TensorId projection =
       graph_.stacked(self + "qkv_proj.weight", config_.dtype, {groups * places * d, hidden},
                      {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups);
-  NodeOptions narrow = eps;
-  narrow.dtypes = {{"y", DType::bf16}};
+  const NodeOptions narrow = {.attributes = {{"eps", norms_in_parts() ? scaled_eps() : config_.rms_norm_eps}},
+                              .dtypes = {{"y", DType::bf16}}};
   TensorId qkv = norms_in_parts() ? graph_.apply("scaled_linear", at + "qkv", {copy_, squares_, projection}, narrow)
                                   : graph_.apply("rmsnorm_linear", at + "qkv",
                                                  {copy_, weight(names + kAttentionNorm, {hidden}), projection}, narrow);
@@ -113,8 +129,8 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape, true);
   const bool appends_first = options_.appends_first();
   std::vector<TensorId> inputs = {qkv};
-  if (config_.qk_norm) inputs.push_back(weight(self + "q_norm.weight", {d}));
-  if (config_.qk_norm && !appends_first) inputs.push_back(weight(self + "k_norm.weight", {d}));
+  if (config_.qk_norm) inputs.push_back(head_norm(self + "q_norm.weight"));
+  if (config_.qk_norm && !appends_first) inputs.push_back(head_norm(self + "k_norm.weight"));
   for (TensorId more : {rope_cos_, rope_sin_, k_cache, v_cache, page_table_, row_request_, row_position_})
     inputs.push_back(more);
   if (!appends_first) inputs.push_back(graph_.find("row_start"));
@@ -124,6 +140,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   if (config_.qk_norm) attention.attributes["eps"] = config_.rms_norm_eps;
   if (options_.wide()) {
     attention.tile = {{"g", 1}, {"t", options_.attention_rows(groups)}};
+    attention.dtypes = {{"y", config_.dtype}};
     const Fresh fresh = {layer, qkv, k_cache, v_cache};
     if (appends_first) {
       fresh_ = fresh;
@@ -147,7 +164,7 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   fused_append();
   fresh_ = {layer, qkv, k_cache, v_cache};
   const TensorId y = graph_.apply("attention_merge_chunks", at + "merge", {parts[0], parts[1]},
-                                  {.tile = {{"t", kMergeRows}}, .dtypes = {{"y", DType::bf16}}});
+                                  {.tile = {{"t", kMergeRows}}, .dtypes = {{"y", config_.dtype}}});
   return norms_in_parts() ? residual_squares(at + "o", y, o, x, names + kMlpNorm) : fused_residual(at + "o", y, o, x);
 }
 
@@ -163,8 +180,7 @@ void DecoderBuilder::fused_append() {
                                                        : options_.max_rows > 1  ? append_tasks(options_)
                                                                                 : 1;
   std::vector<TensorId> inputs = {qkv};
-  if (config_.qk_norm)
-    inputs.push_back(weight(fmt::format("model.layers.{}.self_attn.k_norm.weight", layer), {config_.head_dim}));
+  if (config_.qk_norm) inputs.push_back(head_norm(fmt::format("model.layers.{}.self_attn.k_norm.weight", layer)));
   for (TensorId more : {rope_cos_, rope_sin_, page_table_, row_request_, row_position_, k_cache, v_cache})
     inputs.push_back(more);
   NodeOptions options = {.sizes = {{"E", config_.num_heads / config_.num_kv_heads + 2}},
@@ -175,8 +191,8 @@ void DecoderBuilder::fused_append() {
 }
 
 TensorId DecoderBuilder::fused_residual(const std::string& name, TensorId y, TensorId matrix, TensorId x) {
-  const auto both =
-      graph_.add("linear_residual_copy", name, {y, matrix, x}, {.dtypes = {{"y", DType::f32}, {"copy", DType::bf16}}});
+  const auto both = graph_.add("linear_residual_copy", name, {y, matrix, x},
+                               {.dtypes = {{"y", DType::f32}, {"copy", config_.dtype}}});
   copy_ = both[1];
   return both[0];
 }
@@ -188,7 +204,7 @@ TensorId DecoderBuilder::fused_mlp(int64_t layer, TensorId x) {
       "rmsnorm_gate_up", at + "gate_up",
       {copy_, weight(names + kMlpNorm, {hidden}), weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
        weight(names + "mlp.up_proj.weight", {intermediate, hidden})},
-      {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
+      {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", config_.dtype}}});
   return fused_residual(at + "down", y, weight(names + "mlp.down_proj.weight", {hidden, intermediate}), x);
 }
 
@@ -209,7 +225,7 @@ int64_t DecoderBuilder::stretches_of(int64_t columns) const {
 TensorId DecoderBuilder::residual_squares(const std::string& name, TensorId y, TensorId matrix, TensorId x,
                                           const std::string& next_norm) {
   const TensorId norm = weight(next_norm, {config_.hidden_size});
-  NodeOptions options = {.sizes = {{"L", squares_columns()}}, .dtypes = {{"copy", DType::bf16}}};
+  NodeOptions options = copy_options();
   const int64_t stretches = stretches_of(graph_.tensor(matrix).shape[1].size);
   std::vector<TensorId> all;
   if (stretches > 1) {
@@ -234,7 +250,7 @@ TensorId DecoderBuilder::scaled_mlp(int64_t layer, TensorId x) {
   const TensorId y = graph_.apply("scaled_gate_up", at + "gate_up",
                                   {copy_, squares_, weight(names + "mlp.gate_proj.weight", {intermediate, hidden}),
                                    weight(names + "mlp.up_proj.weight", {intermediate, hidden})},
-                                  {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
+                                  {.attributes = {{"eps", scaled_eps()}}, .dtypes = {{"y", config_.dtype}}});
   // Nobody multiplies what the last layer writes, but for a case of its own it would need a body of its own.
   const std::string next_norm =
       layer + 1 < config_.num_layers ? layer_name(layer + 1) + kAttentionNorm : "model.norm.weight";
@@ -245,7 +261,7 @@ TensorId DecoderBuilder::wide_best(TensorId x, TensorId logits) {
   const TensorId last = graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")});
   const TensorId norm =
       graph_.apply("rmsnorm", "final_norm", {last, weight("model.norm.weight", {config_.hidden_size})},
-                   {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", DType::bf16}}});
+                   {.attributes = {{"eps", config_.rms_norm_eps}}, .dtypes = {{"y", config_.dtype}}});
   const int64_t chunk = stream::wide_group(config_.vocab_size, 1);
   const auto parts = graph_.add("linear_argmax", "lm_head", {norm, head()},
                                 {.sizes = {{"C", ceil_div(config_.vocab_size, chunk)}, {"L", chunk}},
@@ -256,7 +272,7 @@ TensorId DecoderBuilder::wide_best(TensorId x, TensorId logits) {
 
 TensorId DecoderBuilder::fused_best(TensorId x, TensorId logits) {
   const TensorId last =
-      graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")}, {.dtypes = {{"y", DType::bf16}}});
+      graph_.apply("gather_rows", "last_rows", {x, graph_.find("sample_row")}, {.dtypes = {{"y", config_.dtype}}});
   const TensorId norm = weight("model.norm.weight", {config_.hidden_size});
   const auto parts = graph_.add("rmsnorm_linear_argmax", "lm_head", {last, norm, head()},
                                 {.sizes = {{"C", ceil_div(config_.vocab_size, kArgmaxChunk)}, {"L", kArgmaxChunk}},

@@ -44,6 +44,9 @@ TEST(FusedWeights, OfNormsAndBiasesAreRounded) {
   std::map<std::string, DType> more = vectors;
   more["model.layers.0.mlp.up_proj.weight"] = DType::f32;
   EXPECT_FALSE(resolved("cuda:sm_90a", more).fused);
+  ModelConfig f16 = config;
+  f16.dtype = DType::f16;
+  EXPECT_TRUE((DecoderOptions{.max_rows = 4, .target = "cuda:sm_90a", .weight_dtypes = {}}.resolved(f16).fused));
   EXPECT_EQ(resolved("cuda:sm_90a", more).weight_dtypes, more);
 }
 
