@@ -15,6 +15,8 @@ std::string_view dtype_name(DType dtype);
 /// The dtype of that name; UserError naming the known ones otherwise.
 DType dtype_parse(std::string_view name);
 bool dtype_is_float(DType dtype);
+/// bf16 or f16: what tensor cores multiply.
+constexpr bool dtype_is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 /// Largest relative error of rounding to this type (half a unit in the last place); 0 for integers.
 double dtype_epsilon(DType dtype);
 

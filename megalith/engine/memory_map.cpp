@@ -59,9 +59,9 @@ void fill_random(void* data, DType dtype, int64_t begin, int64_t end, float cent
   }
 }
 
-// A norm's weight or a bias that the graph wants in bf16 (DecoderOptions::rounded_weights).
+// A norm's weight or a bias that the graph wants in bf16 or f16 (DecoderOptions::rounded_weights).
 bool is_rounded(const graph::Tensor& tensor, const WeightTensor& found) {
-  return tensor.shape.size() == 1 && tensor.dtype == DType::bf16 && found.dtype != tensor.dtype &&
+  return tensor.shape.size() == 1 && dtype_is_half(tensor.dtype) && found.dtype != tensor.dtype &&
          dtype_is_float(found.dtype);
 }
 

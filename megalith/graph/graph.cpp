@@ -156,10 +156,10 @@ std::vector<TensorId> Graph::insert(size_t at, const std::string& op, const std:
   return outputs;
 }
 
-void Graph::set_dtype(TensorId activation, DType dtype) {
-  MEGALITH_ASSERT(tensor(activation).kind == TensorKind::activation && dtype_is_float(dtype),
-                  "[graph] \"{}\" is bound from outside", tensor(activation).name);
-  tensors_[static_cast<size_t>(activation)].dtype = dtype;
+void Graph::set_dtype(TensorId id, DType dtype) {
+  MEGALITH_ASSERT(tensor(id).kind != TensorKind::state && dtype_is_float(dtype), "[graph] \"{}\" is bound from outside",
+                  tensor(id).name);
+  tensors_[static_cast<size_t>(id)].dtype = dtype;
 }
 
 void Graph::redirect(size_t node, size_t operand, TensorId to) {

@@ -118,8 +118,9 @@ class Graph {
   void erase(const std::string& node);
   std::vector<TensorId> insert(size_t at, const std::string& op, const std::string& node,
                                const std::vector<TensorId>& inputs, const NodeOptions& options = {});
-  /// Another dtype for an activation whose writer and readers take any.
-  void set_dtype(TensorId activation, DType dtype);
+  /// Another dtype for an activation, or a constant that is rounded to it as it is loaded, whose writer and readers take
+  /// any.
+  void set_dtype(TensorId tensor, DType dtype);
   /// Another tensor of the same shape for one operand of a node, an input.
   void redirect(size_t node, size_t operand, TensorId tensor);
   /// Takes out activations and constants that no node uses, and counts all others in the order in which nodes use them.

@@ -54,7 +54,7 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   if (r.max_rows == 0) r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : kRowsOnCpu);
   r.max_rows = optimize::whole_rows(r.target, r.max_rows);
   // As transformers does that loads a model in its dtype. Matrices stay what they are.
-  if (gpu && config.dtype == DType::bf16 &&
+  if (gpu && dtype_is_half(config.dtype) &&
       std::ranges::all_of(r.weight_dtypes, [](const auto& weight) { return is_vector(weight.first); }))
     r.rounded_weights.merge(std::exchange(r.weight_dtypes, {}));
   MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
@@ -64,7 +64,7 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
                  optimize::kQuantMultiple);
   if (!r.kv_dtype)
     r.kv_dtype =
-        config.dtype == DType::bf16 && optimize::multiplies_narrow(r.target, r.max_rows) ? DType::bf16 : DType::f32;
+        dtype_is_half(config.dtype) && optimize::multiplies_narrow(r.target, r.max_rows) ? DType::bf16 : DType::f32;
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
                  r.max_pages, r.pages_per_request() * r.max_requests, r.max_requests, r.max_seq_len);

@@ -18,12 +18,13 @@ graph::Operator add_parts_squares() {
       .output("copy", {"T", "C * L"}, DType::bf16)
       .output("squares", {"T", "C"})
       .exactly()
+      .attribute("factor", 1)
       .size("L")
       .loops(R"(
         { [t, c, l, j, s] : 0 <= t < T and 0 <= c < C and 0 <= l < L and 0 <= j < L and 0 <= s < S }
         y[t, c * L + l]    = f32(residual[t, c * L + l]) + sum(s, part[s, t, c * L + l])
-        copy[t, c * L + l] = f32(y[t, c * L + l]) * f32(norm[c * L + l])
-        squares[t, c]      = sum(j, f32(y[t, c * L + j]) * f32(y[t, c * L + j]))
+        copy[t, c * L + l] = f32(y[t, c * L + l]) * factor * f32(norm[c * L + l])
+        squares[t, c]      = sum(j, f32(y[t, c * L + j]) * factor * (f32(y[t, c * L + j]) * factor))
       )")
       .tasks({"c", "t"})
       .body({.target = "cuda",
@@ -32,8 +33,8 @@ graph::Operator add_parts_squares() {
              .applies =
                  [](const graph::BodyQuery& q) {
                    return q.sizes.at("L") == 32 && q.sizes.at("T") > stream::kMaxRows && q.sizes.at("S") <= 8 &&
-                          all_are(q, {"part", "residual", "y"}, DType::f32) &&
-                          all_are(q, {"norm", "copy"}, DType::bf16);
+                          all_are(q, {"part", "residual", "y"}, DType::f32) && dtype_is_half(q.dtypes.at("norm")) &&
+                          dtype_is_half(q.dtypes.at("copy"));
                  },
              .blocked = {"copy"}})
       .test({{"S", 2}, {"T", 1}, {"C", 2}, {"L", 32}})

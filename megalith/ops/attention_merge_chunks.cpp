@@ -28,7 +28,7 @@ graph::Operator attention_merge_chunks() {
              .applies =
                  [](const graph::BodyQuery& q) {
                    const int64_t d = q.sizes.at("D");
-                   return q.dtypes.at("y") == DType::bf16 && q.sizes.at("C") <= 32 && d % 2 == 0 && 1024 % d == 0;
+                   return dtype_is_half(q.dtypes.at("y")) && q.sizes.at("C") <= 32 && d % 2 == 0 && 1024 % d == 0;
                  },
              .exchanged = {"part", "softmax", "y"},
              .blocked = {"y"},

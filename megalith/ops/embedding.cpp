@@ -21,7 +21,7 @@ graph::Operator embedding() {
              .applies =
                  [](const graph::BodyQuery& q) {
                    const DType y = q.dtypes.at("y");
-                   return q.dtypes.at("weight") == DType::bf16 && (y == DType::bf16 || y == DType::f32) &&
+                   return dtype_is_half(q.dtypes.at("weight")) && (dtype_is_half(y) || y == DType::f32) &&
                           q.sizes.at("H") % 2 == 0;
                  },
              .exchanged = {"y"}})

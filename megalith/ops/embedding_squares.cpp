@@ -15,12 +15,13 @@ graph::Operator embedding_squares() {
       .output("copy", {"T", "C * L"}, DType::bf16)
       .output("squares", {"T", "C"})
       .exactly()
+      .attribute("factor", 1)
       .size("L")
       .loops(R"(
         { [t, c, l, j] : 0 <= t < T and 0 <= c < C and 0 <= l < L and 0 <= j < L }
         y[t, c * L + l]    = f32(weight[ids[t], c * L + l])
-        copy[t, c * L + l] = f32(y[t, c * L + l]) * f32(norm[c * L + l])
-        squares[t, c]      = sum(j, f32(y[t, c * L + j]) * f32(y[t, c * L + j]))
+        copy[t, c * L + l] = f32(y[t, c * L + l]) * factor * f32(norm[c * L + l])
+        squares[t, c]      = sum(j, f32(y[t, c * L + j]) * factor * (f32(y[t, c * L + j]) * factor))
       )")
       .tasks({"t"})
       .body({.target = "cuda",
@@ -29,7 +30,7 @@ graph::Operator embedding_squares() {
              .applies =
                  [](const graph::BodyQuery& q) {
                    const int64_t columns = q.sizes.at("L");
-                   return all_are(q, {"weight", "norm", "copy"}, DType::bf16) &&
+                   return are_halves(q, {"weight", "norm"}) && dtype_is_half(q.dtypes.at("copy")) &&
                           (columns == 8 || columns == 16 || columns == 32) && q.sizes.at("C") * columns <= 16384;
                  },
              .exchanged = {"y"},

@@ -21,7 +21,7 @@ graph::Operator gather_rows() {
              .applies =
                  [](const graph::BodyQuery& q) {
                    const DType x = q.dtypes.at("x");
-                   return (x == DType::bf16 || x == DType::f32) && q.dtypes.at("y") == DType::bf16 &&
+                   return (dtype_is_half(x) || x == DType::f32) && dtype_is_half(q.dtypes.at("y")) &&
                           q.sizes.at("H") % 2 == 0;
                  },
              .exchanged = {"x", "y"}})

@@ -33,7 +33,7 @@ graph::Operator linear_argmax() {
                    const int64_t rows = q.sizes.at("T"), group = q.sizes.at("L");
                    return rows > stream::kMaxRows && rows <= stream::kMaxWideRows && q.sizes.at("K") % 8 == 0 &&
                           q.sizes.at("V") % 2 == 0 && (group == 32 || group == 48 || group == 64) &&
-                          all_are(q, {"x", "weight"}, DType::bf16) && all_are(q, {"logits", "value"}, DType::f32);
+                          are_halves(q, {"x", "weight"}) && all_are(q, {"logits", "value"}, DType::f32);
                  },
              .exchanged = {"value", "index"},
              .blocked = {"x"},

@@ -16,7 +16,7 @@ graph::StreamedWeights weights() {
 // cut as anybody likes.
 bool is_wide(const graph::BodyQuery& q) {
   const int64_t rows = q.sizes.at("T");
-  return rows > stream::kWideRows && rows <= stream::kMaxWideRows && all_are(q, {"x", "weight"}, DType::bf16) &&
+  return rows > stream::kWideRows && rows <= stream::kMaxWideRows && are_halves(q, {"x", "weight"}) &&
          q.sizes.at("N") % 2 == 0 &&
          q.sizes.at("L") % stream::wide_columns(stream_order(weights(), q.sizes).group) == 0;
 }

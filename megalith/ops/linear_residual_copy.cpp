@@ -24,8 +24,8 @@ graph::Operator linear_residual_copy() {
              .name = "stream_linear_residual_copy",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return streams(q, "T", true) && q.sizes.at("N") % 2 == 0 &&
-                          all_are(q, {"x", "weight", "copy"}, DType::bf16) && all_are(q, {"residual", "y"}, DType::f32);
+                   return streams(q, "T", true) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "weight", "copy"}) &&
+                          all_are(q, {"residual", "y"}, DType::f32);
                  },
              .exchanged = {"x", "residual", "y", "copy"},
              .area_bytes = multiply_area("T", true),

@@ -19,12 +19,13 @@ graph::Operator linear_residual_squares() {
       .output("copy", {"T", "C * L"}, DType::bf16)
       .output("squares", {"T", "C"})
       .exactly()
+      .attribute("factor", 1)
       .size("L")
       .loops(R"(
         { [t, c, l, j, k] : 0 <= t < T and 0 <= c < C and 0 <= l < L and 0 <= j < L and 0 <= k < K }
         y[t, c * L + l]    = f32(residual[t, c * L + l]) + sum(k, f32(x[t, k]) * f32(weight[c * L + l, k]))
-        copy[t, c * L + l] = f32(y[t, c * L + l]) * f32(norm[c * L + l])
-        squares[t, c]      = sum(j, f32(y[t, c * L + j]) * f32(y[t, c * L + j]))
+        copy[t, c * L + l] = f32(y[t, c * L + l]) * factor * f32(norm[c * L + l])
+        squares[t, c]      = sum(j, f32(y[t, c * L + j]) * factor * (f32(y[t, c * L + j]) * factor))
       )")
       .tasks({"c", "t"})
       .body(few_body("stream_linear_residual_squares",

@@ -22,8 +22,7 @@ graph::Operator rmsnorm() {
              .name = "norm_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return q.sizes.at("H") % 2 == 0 && q.sizes.at("H") <= 16384 &&
-                          q.dtypes.at("weight") == DType::bf16 && q.dtypes.at("y") != DType::f16;
+                   return q.sizes.at("H") % 2 == 0 && q.sizes.at("H") <= 16384 && dtype_is_half(q.dtypes.at("weight"));
                  },
              .blocked = {"y"},
              .ahead = "norm_rows_ahead"})

@@ -28,8 +28,7 @@ graph::Operator rmsnorm_gate_up() {
              .name = "stream_rmsnorm_gate_up",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return streams(q) && q.sizes.at("N") % 2 == 0 &&
-                          all_are(q, {"x", "norm", "gate", "up", "y"}, DType::bf16);
+                   return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "gate", "up", "y"});
                  },
              .exchanged = {"x", "y"},
              .area_bytes = multiply_area(),

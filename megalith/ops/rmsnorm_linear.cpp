@@ -20,20 +20,20 @@ graph::Operator rmsnorm_linear() {
       )")
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("rmsnorm_gemv", {"weight"}))
-      .body(
-          {.target = "cuda",
-           .file = "linear.cuh",
-           .name = "stream_rmsnorm_linear",
-           .applies =
-               [](const graph::BodyQuery& q) {
-                 return streams(q) && q.sizes.at("N") % 2 == 0 && all_are(q, {"x", "norm", "weight", "y"}, DType::bf16);
-               },
-           .exchanged = {"x", "y"},
-           .area_bytes = multiply_area(),
-           .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
-           .has_epilogue = true,
-           .job = "linear_run",
-           .ahead = "norm_ahead"})
+      .body({.target = "cuda",
+             .file = "linear.cuh",
+             .name = "stream_rmsnorm_linear",
+             .applies =
+                 [](const graph::BodyQuery& q) {
+                   return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "weight"}) &&
+                          dtype_is_half(q.dtypes.at("y"));
+                 },
+             .exchanged = {"x", "y"},
+             .area_bytes = multiply_area(),
+             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
+             .has_epilogue = true,
+             .job = "linear_run",
+             .ahead = "norm_ahead"})
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}});
 }

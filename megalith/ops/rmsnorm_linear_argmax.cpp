@@ -31,8 +31,7 @@ graph::Operator rmsnorm_linear_argmax() {
              .name = "stream_rmsnorm_linear_argmax",
              .applies =
                  [](const graph::BodyQuery& q) {
-                   return streams(q, "R") && q.sizes.at("L") == 128 &&
-                          all_are(q, {"x", "norm", "weight"}, DType::bf16) &&
+                   return streams(q, "R") && q.sizes.at("L") == 128 && are_halves(q, {"x", "norm", "weight"}) &&
                           all_are(q, {"logits", "value"}, DType::f32);
                  },
              .exchanged = {"x", "value", "index"},

@@ -53,12 +53,18 @@ inline auto multiply_area(std::string rows = "T", bool splits = false) {
   };
 }
 
-/// Whether activations `x`, the streamed weights and a norm's weight are bf16.
-inline auto multiplies_bf16(const graph::StreamedWeights& streamed) {
+/// What tensor cores multiply: all of one kind, bf16 or f16.
+inline bool are_halves(const graph::BodyQuery& query, std::initializer_list<const char*> operands) {
+  const DType first = query.dtypes.at(*operands.begin());
+  return dtype_is_half(first) && all_are(query, operands, first);
+}
+
+/// Whether activations `x`, the streamed weights and a norm's weight are all bf16, or all f16.
+inline auto multiplies_halves(const graph::StreamedWeights& streamed) {
   return [operands = streamed.operands](const graph::BodyQuery& query) {
-    return query.dtypes.at("x") == DType::bf16 && is_if_there(query, "norm", DType::bf16) &&
-           std::all_of(operands.begin(), operands.end(),
-                       [&](const std::string& o) { return query.dtypes.at(o) == DType::bf16; });
+    const DType x = query.dtypes.at("x");
+    return dtype_is_half(x) && is_if_there(query, "norm", x) &&
+           std::all_of(operands.begin(), operands.end(), [&](const std::string& o) { return query.dtypes.at(o) == x; });
   };
 }
 
@@ -76,15 +82,15 @@ inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights
           .file = "linear.cuh",
           .name = name,
           .applies =
-              [suits = multiplies_bf16(streamed), splits = streamed.splits](const graph::BodyQuery& q) {
+              [suits = multiplies_halves(streamed), splits = streamed.splits](const graph::BodyQuery& q) {
                 const int64_t rows = q.sizes.at("T");
                 if (!suits(q) || !streams(q, "T", splits) ||
                     stream::activations(rows, q.sizes.at("K"), splits) == stream::Activations::staged)
                   return false;
                 const auto n = q.sizes.find("N"), l = q.sizes.find("L");
-                if (l == q.sizes.end()) return n->second % 2 == 0 && q.dtypes.at("y") == DType::bf16;
+                if (l == q.sizes.end()) return n->second % 2 == 0 && dtype_is_half(q.dtypes.at("y"));
                 return l->second == stream::group_rows(stream::slices(rows)) &&
-                       all_are(q, {"residual", "y"}, DType::f32) && q.dtypes.at("copy") == DType::bf16;
+                       all_are(q, {"residual", "y"}, DType::f32) && dtype_is_half(q.dtypes.at("copy"));
               },
           .exchanged = {"y", "residual"},
           .blocked = {"x", "y", "copy"},
@@ -100,12 +106,11 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .file = "wide.cuh",
           .name = name,
           .applies =
-              [suits = multiplies_bf16(streamed)](const graph::BodyQuery& q) {
+              [suits = multiplies_halves(streamed)](const graph::BodyQuery& q) {
                 const int64_t rows = q.sizes.at("T");
                 const auto n = q.sizes.find("N");
                 return suits(q) && rows > stream::kMaxRows && rows <= stream::kMaxWideRows &&
-                       q.sizes.at("K") % 8 == 0 && (n == q.sizes.end() ? q.sizes.at("L") == 32 : n->second % 2 == 0) &&
-                       q.dtypes.at("y") != DType::f16;
+                       q.sizes.at("K") % 8 == 0 && (n == q.sizes.end() ? q.sizes.at("L") == 32 : n->second % 2 == 0);
               },
           .blocked = {"x", "y", "copy"},
           .area_bytes =

@@ -11,10 +11,16 @@ using graph::TensorId;
 
 namespace {
 
-bool is_multiplied_only(const graph::Graph& graph, const Uses& uses, TensorId tensor) {
-  return uses.all_read_as(tensor, "linear", "x") && std::ranges::all_of(uses.readers(tensor), [&](const Use& use) {
-           return graph.tensor(operand(graph.nodes()[use.node], "weight")).dtype == DType::bf16;
-         });
+// The dtype of all matrices that a tensor is multiplied by, if it is multiplied and nothing else, and tensor cores take it.
+std::optional<DType> multiplied_by(const graph::Graph& graph, const Uses& uses, TensorId tensor) {
+  if (!uses.all_read_as(tensor, "linear", "x")) return std::nullopt;
+  std::optional<DType> dtype;
+  for (const Use& use : uses.readers(tensor)) {
+    const DType matrix = graph.tensor(operand(graph.nodes()[use.node], "weight")).dtype;
+    if (!dtype_is_half(matrix) || (dtype && *dtype != matrix)) return std::nullopt;
+    dtype = matrix;
+  }
+  return dtype;
 }
 
 }  // namespace
@@ -27,8 +33,9 @@ int cast_intermediate(graph::Graph& graph, const Goal& goal) {
     const Tensor& tensor = graph.tensor(id);
     if (tensor.dtype != DType::f32 || tensor.shape.size() != 2 || tensor.shape[0].size > stream::kMaxWideRows) continue;
     const graph::Node* maker = uses.maker(id);
-    if (!maker || !is_multiplied_only(graph, uses, id)) continue;
-    graph.set_dtype(id, DType::bf16);
+    const std::optional<DType> dtype = multiplied_by(graph, uses, id);
+    if (!maker || !dtype) continue;
+    graph.set_dtype(id, *dtype);
     graph.remember({"cast_intermediate", maker->name, maker->op->name, tensor.num_elements() * 4});
     ++times;
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "megalith/kernels/half_range.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/optimize/rules.h"
@@ -67,10 +68,17 @@ class Rewriting {
     const Tensor& x = graph_.tensor(d_.x);
     return {x.shape[0].size, x.shape[1].size};
   }
-  Tensor copy() const { return like(DType::bf16, {shape()[0], shape()[1]}); }
+  // What tensor cores multiply with is of their other operand's dtype. A whole row of f16 has no room for what a norm is
+  // yet to scale down.
+  DType dtype() const { return graph_.tensor(weight_).dtype; }
+  double factor() const { return dtype() == DType::f16 ? double{half_range::kNormed} : 1; }
+  double eps() const { return d_.norm.attributes.at("eps") * factor() * factor(); }
+  Tensor copy() const { return like(dtype(), {shape()[0], shape()[1]}); }
   Tensor squares() const { return like(DType::f32, {shape()[0], shape()[1] / d_.columns}); }
   NodeOptions maker_options() const {
-    return {.sizes = {{"L", d_.columns}}, .outputs = {{"y", d_.x}}, .dtypes = {{"copy", DType::bf16}}};
+    NodeOptions options = {.sizes = {{"L", d_.columns}}, .outputs = {{"y", d_.x}}, .dtypes = {{"copy", dtype()}}};
+    if (factor() != 1) options.attributes["factor"] = factor();
+    return options;
   }
   std::vector<TensorId> maker_inputs(const Maker& maker) const {
     if (!maker.product) return {operand(maker.last, "ids"), operand(maker.last, "weight"), weight_};
@@ -89,7 +97,7 @@ class Rewriting {
     const Tensor& matrix = graph_.tensor(operand(product, "weight"));
     const TensorId y = operand(product, "y");
     const bool is_gated = uses.all_read_as(y, "silu_mul", "gate") || uses.all_read_as(y, "silu_mul", "up");
-    const NodeOptions options = {.dtypes = {{"y", is_gated ? DType::bf16 : graph_.tensor(y).dtype}}};
+    const NodeOptions options = {.dtypes = {{"y", is_gated ? dtype() : graph_.tensor(y).dtype}}};
     return goal_.has_body(graph_.registry(), "scaled_linear", {copy(), squares(), matrix}, options) &&
            (!is_gated ||
             goal_.has_body(graph_.registry(), "scaled_gate_up", {copy(), squares(), matrix, matrix}, options));
@@ -115,7 +123,7 @@ class Rewriting {
     const size_t at = graph_.number_of(product.name);
     graph_.erase(product.name);
     graph_.insert(at, "scaled_linear", product.name, {copy_, squares_, operand(product, "weight")},
-                  {.attributes = {{"eps", d_.norm.attributes.at("eps")}}, .outputs = {{"y", operand(product, "y")}}});
+                  {.attributes = {{"eps", eps()}}, .outputs = {{"y", operand(product, "y")}}});
     graph_.remember({"defer_norm", product.name, "rmsnorm, linear", 0});
   }
 

@@ -31,10 +31,11 @@ class Rewriting {
       const TensorId rows = operand(*norm, "x");
       const bool may_be_narrow = uses.only_maker(rows, "gather_rows") != nullptr;
       Tensor narrow = graph_.tensor(rows);
-      if (may_be_narrow) narrow.dtype = DType::bf16;
+      const DType dtype = graph_.tensor(operand(product_, "weight")).dtype;
+      if (may_be_narrow) narrow.dtype = dtype;
       const Node copy = *norm;
       if (try_op("rmsnorm_linear_argmax", {narrow, graph_.tensor(operand(copy, "weight"))}, kColumns)) {
-        if (may_be_narrow) graph_.set_dtype(rows, DType::bf16);
+        if (may_be_narrow) graph_.set_dtype(rows, dtype);
         const double eps = copy.attributes.at("eps");
         graph_.erase(copy.name);
         replace("rmsnorm_linear_argmax", {rows, operand(copy, "weight")}, kColumns, {{"eps", eps}});

@@ -167,8 +167,11 @@ class Rewriting {
   // `pending`: of the layer before; then of this one.
   bool run(std::optional<Append>& pending) {
     if (b_.rows > stream::kMaxWideRows || b_.size % 2 != 0 ||
-        graph_.tensor(operand(b_.attention, "y")).dtype != DType::bf16 || !has_body())
+        !dtype_is_half(graph_.tensor(operand(b_.attention, "y")).dtype) || !has_body())
       return false;
+    // Attention is in bf16, whatever is multiplied before and behind it, and so are its cache and its norms.
+    if (normed())
+      for (const TensorId norm : {b_.q_norm, b_.k_norm}) graph_.set_dtype(norm, DType::bf16);
     const size_t at = graph_.number_of(b_.products[0].name);
     for (const auto* nodes : {&b_.products, &b_.biases, &b_.between})
       for (const Node& node : *nodes) graph_.erase(node.name);
@@ -239,7 +242,10 @@ class Rewriting {
     std::vector<Tensor> tensors = {qkv};
     const TensorId row_start = graph_.has("row_start") ? graph_.find("row_start") : -1;
     const std::vector<TensorId> ids = inputs(row_start, row_start);  // the first stands for qkv
-    for (size_t i = 1; i < ids.size(); ++i) tensors.push_back(graph_.tensor(ids[i]));
+    for (size_t i = 1; i < ids.size(); ++i) {
+      tensors.push_back(graph_.tensor(ids[i]));
+      if (ids[i] == b_.q_norm || ids[i] == b_.k_norm) tensors.back().dtype = DType::bf16;
+    }
     return goal_.has_body(graph_.registry(), op(), tensors, options());
   }
 

@@ -46,7 +46,7 @@ bool fuse(Graph& graph, const Goal& goal, const Node& norm) {
     NodeOptions options = options_of(graph, product, norm.attributes.at("eps"));
     const bool is_gated = uses.all_read_as(operand(product, "y"), "silu_mul", "gate") ||
                           uses.all_read_as(operand(product, "y"), "silu_mul", "up");
-    if (is_gated && goal.is_gpu()) options.dtypes["y"] = DType::bf16;
+    if (is_gated && goal.is_gpu()) options.dtypes["y"] = graph.tensor(matrix_of(product)[0]).dtype;
     if (!goal.has_body(graph.registry(), "rmsnorm_" + product.op->name, inputs, options)) return false;
     products.push_back(product);
   }

@@ -49,10 +49,11 @@ bool fuse_sum(Graph& graph, const Goal& goal, const Node& sum) {
     if (!found) continue;
     const Node product = *found;
     const std::vector<TensorId> inputs = {operand(product, "x"), operand(product, "weight"), operand(sum, other)};
-    const NodeOptions options = {.tile = product.tile,
-                                 .outputs = {{"y", y}},
-                                 .dtypes = {{"y", graph.tensor(y).dtype}, {"copy", DType::bf16}},
-                                 .pieces = product.pieces};
+    const NodeOptions options = {
+        .tile = product.tile,
+        .outputs = {{"y", y}},
+        .dtypes = {{"y", graph.tensor(y).dtype}, {"copy", graph.tensor(operand(product, "weight")).dtype}},
+        .pieces = product.pieces};
     if (!goal.has_body(graph.registry(), "linear_residual_copy", tensors_of(graph, inputs), options)) continue;
     const int64_t bytes = 2 * graph.tensor(operand(product, "y")).bytes();
     graph.erase(product.name);
@@ -65,18 +66,18 @@ bool fuse_sum(Graph& graph, const Goal& goal, const Node& sum) {
   return false;
 }
 
-// embedding(ids), which a norm reads: a second time, in bf16.
+// embedding(ids), which a norm reads: a second time, as it is in the table.
 bool copy_lookup(Graph& graph, const Node& lookup) {
   const TensorId y = operand(lookup, "y");
   const int64_t rows = graph.tensor(y).shape[0].size, columns = graph.tensor(y).shape[1].size;
-  if (graph.tensor(y).dtype != DType::f32 || graph.tensor(operand(lookup, "weight")).dtype != DType::bf16 ||
+  if (graph.tensor(y).dtype != DType::f32 || !dtype_is_half(graph.tensor(operand(lookup, "weight")).dtype) ||
       rows > stream::kMaxRows || !is_normalised(graph, y))
     return false;
   const size_t at = graph.number_of(lookup.name);
   const std::vector<TensorId> inputs = {operand(lookup, "ids"), operand(lookup, "weight")};
   graph.erase(lookup.name);
   const auto copy = graph.insert(at, "embedding", lookup.name + "_copy", inputs,
-                                 {.tile = {{"h", columns}}, .dtypes = {{"y", DType::bf16}}});
+                                 {.tile = {{"h", columns}}, .dtypes = {{"y", graph.tensor(inputs[1]).dtype}}});
   graph.insert(at + 1, "embedding", lookup.name, inputs, {.tile = {{"h", columns}}, .outputs = {{"y", y}}});
   redirect(graph, y, copy[0]);
   graph.remember({"fuse_residual", lookup.name, "embedding", 0});

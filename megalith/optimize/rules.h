@@ -8,7 +8,7 @@
 
 namespace megalith::optimize {
 
-/// What only tensor cores read is bf16, as their other operand is: the precision policy. What is added up stays f32.
+/// What only tensor cores read is of 16 bits, as their other operand is: the precision policy. What is added up stays f32.
 int cast_intermediate(graph::Graph& graph, const Goal& goal);
 
 /// Projections of the same rows that attention and the cache's writer take, each with its bias, head norm and rotation,
@@ -18,7 +18,8 @@ int cast_intermediate(graph::Graph& graph, const Goal& goal);
 int fuse_attention(graph::Graph& graph, const Goal& goal);
 
 /// rmsnorm(x) W^T = rsqrt(sum x^2 / K + eps) * ((x norm) W^T): whoever writes x writes it times the norm's weight, too, and
-/// the squares of some columns added up. For as many rows as do not travel as words.
+/// the squares of some columns added up. For as many rows as do not travel as words. In f16 it is a fraction of x that is
+/// written (kernels/half_range.h), and eps a fraction of eps.
 int defer_norm(graph::Graph& graph, const Goal& goal);
 /// Columns whose squares come as one sum, of a row of so many; nothing where norms are not deferred.
 std::optional<int64_t> squares_columns(int64_t rows, int64_t columns);

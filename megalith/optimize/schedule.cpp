@@ -23,11 +23,11 @@ using graph::TensorKind;
 // A flag stands beside 32 bits.
 bool has_whole_words(const Tensor& tensor) {
   return tensor.dtype == DType::f32 || tensor.dtype == DType::i32 ||
-         (tensor.dtype == DType::bf16 && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
+         (dtype_is_half(tensor.dtype) && !tensor.shape.empty() && tensor.shape.back().size % 2 == 0);
 }
 
 bool fits_fragments(const Tensor& tensor) {
-  return tensor.kind == TensorKind::activation && tensor.dtype == DType::bf16 && tensor.shape.size() == 2 &&
+  return tensor.kind == TensorKind::activation && dtype_is_half(tensor.dtype) && tensor.shape.size() == 2 &&
          tensor.shape[0].size > stream::kMaxRowsOfWords && row_blocks::fits(tensor.shape[0].size, tensor.shape[1].size);
 }
 
@@ -109,7 +109,9 @@ std::string reason_against(const Tensor& tensor, Layout layout, bool may_carry_f
       return may_carry_flag ? "" : "want an activation of whole words that one node writes, of few rows";
     case Layout::panels: return fits_panels(tensor) ? "" : "want a constant matrix of bf16, f16, f32 or i8";
     case Layout::fragments:
-      return fits_fragments(tensor) ? "" : "want an activation of bf16 whose many rows and columns are whole fragments";
+      return fits_fragments(tensor)
+                 ? ""
+                 : "want an activation of bf16 or f16 whose many rows and columns are whole fragments";
     case Layout::page_pairs: return fits_page_pairs(tensor) ? "" : "want a cache whose pages are whole granules";
   }
   return "it is unknown";

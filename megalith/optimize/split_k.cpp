@@ -47,6 +47,7 @@ int split_k(Graph& graph, const Goal& goal) {
     graph.insert(
         at + 1, "add_parts_squares", whole.name, {part[0], operand(whole, "residual"), operand(whole, "norm")},
         {.sizes = {{"L", whole.sizes.at("L")}},
+         .attributes = whole.attributes,
          .tile = {{"t", rows}},
          .outputs = {
              {"y", operand(whole, "y")}, {"copy", operand(whole, "copy")}, {"squares", operand(whole, "squares")}}});

@@ -2,10 +2,13 @@
 // what differs first is named: task, buffer, element. Step by step the GPU goes on from the CPU's states.
 #include <fmt/ranges.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 
+#include "base/temporary_folder.h"
 #include "cuda/skip.h"
+#include "megalith/base/file.h"
 #include "megalith/model/config.h"
 #include "megalith/model/decoder.h"
 #include "megalith/runtime/cuda/launcher.h"
@@ -153,6 +156,46 @@ TEST(CudaBuffers, WithRowsOfWeightsInStretchesToo) {
   expect_same_buffers(model);
 }
 
+/// The storyteller's folder with its weights in f16.
+const std::string& storyteller_of_f16() {
+  static const test::TemporaryFolder folder;
+  static const std::string path = [] {
+    const Weights weights = Weights::open(kStoryteller);
+    std::deque<std::vector<uint16_t>> values;
+    std::vector<WeightTensor> tensors;
+    for (const std::string& name : weights.names()) {
+      WeightTensor tensor = weights.get(name);
+      std::vector<uint16_t>& of_tensor = values.emplace_back(tensor.bytes.size() / sizeof(uint16_t));
+      for (size_t i = 0; i < of_tensor.size(); ++i)
+        of_tensor[i] = f16_from_float(
+            static_cast<float>(element_load(tensor.bytes.data(), tensor.dtype, static_cast<int64_t>(i))));
+      tensor.dtype = DType::f16, tensor.bytes = std::as_bytes(std::span(of_tensor));
+      tensors.push_back(tensor);
+    }
+    safetensors_write(folder / "model.safetensors", tensors);
+    std::string config = file_read(kStoryteller + "/config.json");
+    const std::string from = "\"bfloat16\"";
+    config.replace(config.find(from), from.size(), "\"float16\"");
+    file_write_atomic(folder / "config.json", config);
+    return folder.path;
+  }();
+  return path;
+}
+
+TEST(CudaBuffers, WithWeightsOfF16Too) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  for (const auto& [rows, requests] :
+       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}, {16, 1}, {64, 32}, {128, 1}}) {
+    const Model model(storyteller_of_f16(), false, rows, requests);
+    ASSERT_TRUE(testing::streams_all_products(*model.graph));
+    expect_same_buffers(model);
+  }
+  for (const int64_t rows : {1, 4, 8}) expect_same_buffers(Model(kTiny + "qwen2_sharded", false, rows));  // with biases
+  const Model model(storyteller_of_f16(), true, 128, 1, 6144);
+  ASSERT_TRUE(has_stretches(model));
+  expect_same_buffers(model);
+}
+
 // The bias of q, k and v, which the projection adds where it writes.
 bool has_epilogues(const Model& model) {
   return std::ranges::any_of(model.graph->nodes(), [](const auto& node) { return node.op->epilogue.has_value(); });
@@ -220,7 +263,7 @@ TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
 
 // The logits of a model behind a prompt, on a CPU. Tokens of its own would depend on how a random model's logits round.
 std::vector<double> logits_of_prompt(Model& model) {
-  model.request.prompt = {5, 17, 99, 3, 250, 44, 7, 12, 300, 1, 8};
+  model.request.prompt = {5, 17, 99, 3, 250, 44, 7, 12, 200, 1, 8};
   CpuDecoderSteps steps(*model.graph, "cpu", 2);
   model.bind(steps);
   const auto length = static_cast<int64_t>(model.request.prompt.size());
@@ -244,6 +287,32 @@ TEST(FusedDecoder, HasTheBiasesOfOneInParts) {
     EXPECT_GT(error, 0) << "the same bits: were these two decoders?";
     EXPECT_LT(std::sqrt(error / square), 0x1p-6) << rows << " rows";  // a dozen roundings to bf16, of 2^-9
     std::printf("%d rows: logits are off by %.4f of their size\n", static_cast<int>(rows), std::sqrt(error / square));
+  }
+}
+
+// Of f16 with three bits more in what is multiplied than of bf16, but not in attention.
+TEST(FusedDecoder, OfF16HasTheLogitsOfOneInParts) {
+  for (const std::string& folder : {storyteller_of_f16(), kTiny + "qwen2_sharded"}) {
+    Model parts(folder, false, 144);
+    ASSERT_FALSE(testing::streams_all_products(*parts.graph));
+    ASSERT_EQ(parts.config.dtype, DType::f16);
+    const std::vector<double> wanted = logits_of_prompt(parts);
+    for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1), {4, 1}, {16, 1}, {16, 16}}) {
+      Model fused(folder, false, rows, requests);
+      if (folder != storyteller_of_f16() && rows > 8) continue;  // its rows are no whole blocks
+      ASSERT_TRUE(testing::streams_all_products(*fused.graph));
+      const std::vector<double> found = logits_of_prompt(fused);
+      double square = 0, error = 0;
+      for (int64_t v = 0; v < fused.config.vocab_size; ++v) {
+        const double of_parts = wanted[static_cast<size_t>(v)], off = found[static_cast<size_t>(v)] - of_parts;
+        square += of_parts * of_parts;
+        error += off * off;
+      }
+      EXPECT_GT(error, 0) << "the same bits: were these two decoders?";
+      EXPECT_LT(std::sqrt(error / square), 0x1p-7) << rows << " rows, " << requests << " texts";
+      std::printf("%d rows, %d texts: logits are off by %.4f of their size\n", static_cast<int>(rows),
+                  static_cast<int>(requests), std::sqrt(error / square));
+    }
   }
 }
 

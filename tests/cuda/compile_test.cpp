@@ -36,8 +36,9 @@ std::vector<machine::Gpu> others() {
 }
 
 graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows,
-                           int64_t max_requests = 1) {
-  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
+                           int64_t max_requests = 1, DType weights = DType::bf16) {
+  ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
+  config.dtype = weights;
   return build_decoder(config, {.max_rows = max_rows, .max_requests = max_requests, .target = target});
 }
 
@@ -102,10 +103,13 @@ TEST_P(CudaCompile, EveryKernelOfTheModel) {
   expect_compiles(decoder_graph(GetParam(), "cpu", 64), GetParam(), hopper(), Bodies::generated);
 }
 
-void expect_fused_compiles(const std::string& folder, const machine::Gpu& gpu, int64_t rows, int64_t requests = 1) {
+void expect_fused_compiles(const std::string& folder, const machine::Gpu& gpu, int64_t rows, int64_t requests = 1,
+                           DType weights = DType::bf16) {
   const std::string target = fmt::format("cuda:{}", gpu.architecture);
-  expect_compiles(decoder_graph(folder, target, rows, requests),
-                  fmt::format("{}, {} rows, {} texts", folder, rows, requests), gpu,
+  expect_compiles(decoder_graph(folder, target, rows, requests, weights),
+                  fmt::format("{}, {} rows, {} texts{}", folder, rows, requests,
+                              weights == DType::bf16 ? "" : fmt::format(", {}", dtype_name(weights))),
+                  gpu,
                   !is_fused(folder, target, rows) ? Bodies::generated
                   : rows > stream::kMaxRows       ? Bodies::many_rows
                                                   : Bodies::few_rows);
@@ -148,6 +152,14 @@ TEST(CudaCompile, ABlockThatNobodyDrewSpillsNothing) {
   }
 }
 
+// Weights of f16 are multiplied by the same bodies.
+TEST(CudaCompile, F16TakesTheSameRegisters) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  for (const int64_t rows : {1, 2, 4, 8, 64, 128})
+    expect_fused_compiles("shapes/Qwen3-8B", hopper(), rows, 1, DType::f16);
+  expect_fused_compiles("shapes/Qwen2.5-7B", hopper(), 1, 1, DType::f16);  // with an epilogue
+}
+
 // A compilation takes seconds: other GPUs compile the small model both ways, of a few, a chunk's and many texts' rows,
 // and those that have room for its activations the largest shape. To our source sm_89 is sm_86.
 class CudaCompileOther : public ::testing::TestWithParam<machine::Gpu> {};
@@ -161,6 +173,7 @@ TEST_P(CudaCompileOther, TheSmallModelAndTheLargest) {
   expect_fused_compiles("storyteller", gpu, 64, 64);
   if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", gpu.architecture), 4))
     expect_fused_compiles("shapes/Qwen3-8B", gpu, 4);
+  for (const int64_t rows : {1, 4, 64}) expect_fused_compiles("storyteller", gpu, rows, 1, DType::f16);
 }
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompileOther, ::testing::ValuesIn(others()),
                          [](const auto& one) { return std::string(one.param.architecture); });
@@ -255,6 +268,27 @@ TEST(CudaForms, WhatSeveralRowsMultiplyNextLiesInBlocks) {
   EXPECT_EQ(blocked(64), with("layer.0.attention"));
   for (const int64_t rows : {3, 4, 8}) EXPECT_EQ(blocked(rows), with("layer.0.attention")) << rows;
   EXPECT_THAT(blocked(2), ::testing::IsEmpty());
+}
+
+// What runs a node, and how its tensors lie, does not depend on which of the two kinds of floats its weights are.
+TEST(CudaForms, OfF16AreThoseOfBf16) {
+  for (const char* folder : {"shapes/Llama-3.2-1B", "shapes/Qwen3-8B", "shapes/Qwen2.5-7B"})
+    for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1), {4, 1}, {8, 4}, {64, 1}, {128, 64}}) {
+      const auto forms = [&](DType weights) {
+        const graph::Graph graph = decoder_graph(folder, "cuda:sm_90a", rows, requests, weights);
+        const graph::Schedule schedule = optimize::make_schedule(graph, "cuda");
+        std::vector<std::string> all;
+        for (size_t n = 0; n < graph.nodes().size(); ++n) {
+          const graph::TunedBody* const body = schedule.body(n);
+          std::string text = fmt::format("{}: {}", graph.nodes()[n].name, body ? body->name : "generated");
+          for (const graph::TensorId tensor : graph.nodes()[n].operands)
+            text += fmt::format(", {}", graph::kLayoutNames[static_cast<size_t>(schedule.layout(tensor))]);
+          all.push_back(text);
+        }
+        return all;
+      };
+      EXPECT_EQ(forms(DType::f16), forms(DType::bf16)) << folder << ", " << rows << " rows";
+    }
 }
 
 TEST(CudaCompile, TheCompilersErrorsNameTheKernel) {

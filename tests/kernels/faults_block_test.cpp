@@ -104,6 +104,7 @@ TEST_F(FaultsBlock, NobodySaysAnythingAfterAnAbort) {
 
 struct Squares {
   static constexpr i64 V = 5, C = 2, L = 8, T_largest = 4;
+  static constexpr f32 factor = 1;
   struct Checks {
     static constexpr u32 ids = 1;
   };

@@ -29,9 +29,11 @@ namespace {
 enum class Kind { normed, residual, gate_up };
 
 /// The operands of a projection of at most kMaxRows rows, and a task of kGroups groups of its columns, of kChunks
-/// chunks each, the last of them not full. What nobody may read is NaN. `kParts`: with norms in parts.
-template <Kind kOf, i64 kMaxRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false>
+/// chunks each, the last of them not full. What nobody may read is NaN. `kParts`: with norms in parts. `Of`: bf16 or f16.
+template <Kind kOf, i64 kMaxRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false,
+          class Of = bf16>
 struct Task {
+  using Half = Of;
   static constexpr Kind kKind = kOf;
   static constexpr bool kInParts = kParts;
   // What is left for the last chunk is more than half of one of two slices, or little: then one slice suits a few rows.
@@ -47,15 +49,15 @@ struct Task {
                            std::min({kGroupsOf, static_cast<int>(kRingSlots) / (kStreams * kChunks), 64 / kGroup});
   static constexpr stream::Order kStream = stream::order(kMaxRows, K, kOf == Kind::residual);
   static constexpr i64 L = kGroup, C = kKind == Kind::residual ? N / L : 37;  // of squares
-  static constexpr f32 eps = 1e-5f;
+  static constexpr f32 eps = 1e-5f, factor = Pair<Of>::kNormed;
   static constexpr bool kTravelsAsWords = kMaxRows <= stream::kMaxRowsOfWords;
-  using Plain = std::conditional_t<kTravelsAsWords, Words<bf16>, const bf16*>;
-  std::conditional_t<kInParts, Blocked<const bf16, kMaxRows, K>, Plain> x;  // (T, K)
-  const bf16* norm;                                                         // (K), or what the copy has: (N)
-  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;    // (T, C)
-  const f32* residual;                                                      // (T, N)
-  f32* y;                                                                   // (T, N)
-  std::conditional_t<kInParts, Blocked<bf16, kMaxRows, N>, f32*> copy;      // (T, N)
+  using Plain = std::conditional_t<kTravelsAsWords, Words<Of>, const Of*>;
+  std::conditional_t<kInParts, Blocked<const Of, kMaxRows, K>, Plain> x;  // (T, K)
+  const Of* norm;                                                         // (K), or what the copy has: (N)
+  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;  // (T, C)
+  const f32* residual;                                                    // (T, N)
+  f32* y;                                                                 // (T, N)
+  std::conditional_t<kInParts, Blocked<Of, kMaxRows, N>, f32*> copy;      // (T, N)
   i64 T, n_begin = 16, n_end = n_begin + kGroups * kGroup - (kInParts ? 0 : 4);
   i64 c_begin = n_begin / L, c_end = c_begin + kGroups;
   RingPlace ring = {kRingSlots - 5, 0};
@@ -80,12 +82,20 @@ struct Task {
 template <class Of>
 class LinearBlock : public ::testing::Test {
  protected:
+  using Half = typename Of::Half;
+  static constexpr Half kNan = {0x7fff};  // of either kind
   static constexpr size_t K = Of::K, N = Of::N;
   static_assert(Of::kStreams * Of::kChunks * Of::kGroups <= kRingSlots);
 
-  std::vector<bf16> some(size_t count) {
-    std::vector<bf16> values(count);
-    for (bf16& value : values) value = to_bf16(std::normal_distribution<f32>()(random_));
+  static Half rounded(f32 x) {
+    if constexpr (std::is_same_v<Half, bf16>)
+      return to_bf16(x);
+    else
+      return to_f16(x);
+  }
+  std::vector<Half> some(size_t count) {
+    std::vector<Half> values(count);
+    for (Half& value : values) value = rounded(std::normal_distribution<f32>()(random_));
     return values;
   }
   void make(i64 rows) {
@@ -95,17 +105,17 @@ class LinearBlock : public ::testing::Test {
     for (size_t i = 0; i < x_.size(); i += 2)
       words_.push_back(static_cast<u64>(task_.epoch.value) << 32 | static_cast<u32>(x_[i + 1].bits) << 16 | x_[i].bits);
     residual_.clear();
-    for (const bf16 value : some(static_cast<size_t>(rows) * N)) residual_.push_back(to_f32(value));
+    for (const Half value : some(static_cast<size_t>(rows) * N)) residual_.push_back(to_f32(value));
     y_.assign(residual_.size(), NAN), copy_ = y_;
     squares_.clear();
-    for (const bf16 value : some(static_cast<size_t>(rows * Of::C)))
+    for (const Half value : some(static_cast<size_t>(rows * Of::C)))
       squares_.push_back(Of::kKind == Kind::residual ? NAN : std::abs(to_f32(value)));
     task_.squares = squares_.data();
     if constexpr (Of::kInParts) {
-      blocks_.assign(static_cast<size_t>(Of::T_largest) * K, bf16{0x7fc0});
+      blocks_.assign(static_cast<size_t>(Of::T_largest) * K, kNan);
       for (size_t i = 0; i < x_.size(); ++i)
         blocks_[row_blocks::index(static_cast<u32>(i / K), i % K, Of::T_largest)] = x_[i];
-      copied_.assign(2 * static_cast<size_t>(Of::T_largest) * N, bf16{0x7fc0});
+      copied_.assign(2 * static_cast<size_t>(Of::T_largest) * N, kNan);
       task_.x = {blocks_.data()}, task_.copy = {copied_.data()};
     } else {
       if constexpr (Of::kTravelsAsWords)
@@ -129,9 +139,9 @@ class LinearBlock : public ::testing::Test {
         for (int group = first; group < min(first + turn, Of::kGroups); ++group)
           for (int matrix = 0; matrix < Of::kStreams; ++matrix)
             for (int chunk = begin; chunk < min(begin + part, Of::kChunks); ++chunk, ring = ring + 1)
-              fill_chunk(reinterpret_cast<bf16*>(ring_slot(ring.slot)), matrix, group, chunk);
+              fill_chunk(reinterpret_cast<Half*>(ring_slot(ring.slot)), matrix, group, chunk);
   }
-  void fill_chunk(bf16* to, int matrix, int group, int chunk) {
+  void fill_chunk(Half* to, int matrix, int group, int chunk) {
     for (int w = 0; w < kWarps; ++w)
       for (int j = 0; j < 2; ++j)
         for (int l = 0; l < kWarpLanes; ++l)
@@ -140,10 +150,10 @@ class LinearBlock : public ::testing::Test {
             const i64 row = task_.n_begin + group * Of::kGroup + tile_row % Of::kGroup;
             const int column = ((chunk * kWarps + w) * Of::kSlices + slice) * stream::kRunColumns + 8 * (l % 4) +
                                4 * j + i / 4 * 2 + i % 2;
-            if (row < task_.n_end) *to = column < Of::K ? weight(matrix, row, column) : bf16{0};
+            if (row < task_.n_end) *to = column < Of::K ? weight(matrix, row, column) : Half{0};
           }
   }
-  bf16 weight(int matrix, i64 row, i64 column) const {
+  Half weight(int matrix, i64 row, i64 column) const {
     return weights_[(static_cast<size_t>(matrix) * N + static_cast<size_t>(row)) * K + static_cast<size_t>(column)];
   }
 
@@ -156,7 +166,8 @@ class LinearBlock : public ::testing::Test {
     for (size_t k = 0; k < K; ++k) {
       const f32 x = to_f32(x_[static_cast<size_t>(t) * K + k]);
       const bool has_norm = Of::kKind != Kind::residual && !Of::kInParts;
-      const f64 term = f64(to_f32(has_norm ? to_bf16(x * to_f32(norm_[k])) : to_bf16(x))) *
+      const f32 part = Of::factor;
+      const f64 term = (has_norm ? f64(to_f32(rounded(x * to_f32(norm_[k]) * part))) / part : f64(x)) *
                        to_f32(weight(matrix, n, static_cast<i64>(k)));
       result.value += term, result.size += std::abs(term), squares += f64(x) * x;
     }
@@ -168,7 +179,7 @@ class LinearBlock : public ::testing::Test {
     const f64 scale = 1 / std::sqrt(squares / K + Of::eps);
     return {result.value * scale, result.size * scale};
   }
-  /// Activations are rounded to bf16 as the reference's are, so there is nothing but the rounding of sums in f32.
+  /// Activations are rounded as the reference's are, so there is nothing but the rounding of sums in f32.
   void check() const {
     for (i64 t = 0; t < task_.T; ++t)
       for (i64 n = 0; n < Of::N; ++n) {
@@ -187,8 +198,8 @@ class LinearBlock : public ::testing::Test {
         }
         ASSERT_NEAR(y_[at], wanted.value, 1e-6 * wanted.size);
         if (Of::kKind != Kind::residual) continue;
-        const f32 factor = Of::kInParts ? to_f32(norm_[static_cast<size_t>(n)]) : 1;
-        ASSERT_EQ(copy_of(t, n), Of::kInParts ? to_f32(to_bf16(y_[at] * factor)) : y_[at]);
+        const f32 factor = Of::kInParts ? to_f32(norm_[static_cast<size_t>(n)]) * Of::factor : 1;
+        ASSERT_EQ(copy_of(t, n), Of::kInParts ? to_f32(rounded(y_[at] * factor)) : y_[at]);
       }
     if (Of::kInParts && Of::kKind == Kind::residual) check_squares();
     // Every warp has given back every chunk.
@@ -215,7 +226,7 @@ class LinearBlock : public ::testing::Test {
         }
         f64 wanted = 0;
         for (i64 l = 0; l < Of::L; ++l) {
-          const f64 y = y_[static_cast<size_t>(t * Of::N + c * Of::L + l)];
+          const f64 y = y_[static_cast<size_t>(t * Of::N + c * Of::L + l)] * Of::factor;
           wanted += y * y;
         }
         ASSERT_NEAR(squares, wanted, 1e-6 * wanted);
@@ -226,7 +237,7 @@ class LinearBlock : public ::testing::Test {
 
  private:
   std::mt19937 random_{1};
-  std::vector<bf16> x_, norm_, weights_, blocks_, copied_;
+  std::vector<Half> x_, norm_, weights_, blocks_, copied_;
   std::vector<u64> words_;
   std::vector<f32> squares_, residual_, y_, copy_;
 };
@@ -234,6 +245,8 @@ class LinearBlock : public ::testing::Test {
 // A single row of more than four chunks is asked for in two steps; of several rows more than eight come in parts.
 template <Kind kOf, i64 kMaxRows, int kChunks = kOf == Kind::gate_up ? 2 : 3>
 using InParts = Task<kOf, kMaxRows, kChunks, 3, true>;
+template <Kind kOf, i64 kMaxRows, int kChunks = 2, bool kInParts = false>
+using OfF16 = Task<kOf, kMaxRows, kChunks, 2, kInParts, f16>;
 using Tasks =
     ::testing::Types<Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>,
                      Task<Kind::residual, 1, 2, 5>, Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>,
@@ -241,7 +254,10 @@ using Tasks =
                      Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>, Task<Kind::gate_up, 2>,
                      Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>, InParts<Kind::normed, 3>, InParts<Kind::normed, 8>,
                      InParts<Kind::residual, 4>, InParts<Kind::residual, 8>, InParts<Kind::gate_up, 4>,
-                     InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>, Task<Kind::residual, 8, 10, 1, true>>;
+                     InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>, Task<Kind::residual, 8, 10, 1, true>,
+                     OfF16<Kind::normed, 1>, OfF16<Kind::normed, 1, 5>, OfF16<Kind::residual, 2>,
+                     OfF16<Kind::gate_up, 4>, OfF16<Kind::normed, 3, 2, true>, OfF16<Kind::residual, 8, 3, true>,
+                     OfF16<Kind::gate_up, 8, 2, true>, Task<Kind::residual, 8, 10, 1, true, f16>>;
 static_assert(Task<Kind::normed, 1>::kSlices == 1 && Task<Kind::residual, 1>::kSlices == 2, "both are tested");
 TYPED_TEST_SUITE(LinearBlock, Tasks);
 
@@ -251,6 +267,18 @@ TYPED_TEST(LinearBlock, IsThatOfExactArithmetic) {
     by_block([&] { this->task_.run(); });
     this->check();
   }
+}
+
+// f16 ends at 65504, and what is multiplied behind a norm goes on: nothing becomes infinite, and what is up to four times
+// as large counts as it is.
+TEST(F16, IsTheLargestNumberBeyondItsRange) {
+  const auto back = [](u32 pair) { return std::pair(Pair<f16>::low(pair), Pair<f16>::high(pair)); };
+  EXPECT_EQ(back(Pair<f16>::of(1e9f, -1e9f)), std::pair(65504.0f, -65504.0f));
+  f32 squares = 0;
+  const u32 large = Pair<f16>::of(60000, -50000), four = Pair<f16>::of(4, 4);
+  const uint2 product = normed<f16>({large, large}, {four, four}, squares);
+  EXPECT_EQ(back(product.x), std::pair(60000.0f, -49984.0f));  // as f16 has 50000
+  EXPECT_EQ(squares, 2 * (60000.0f * 60000.0f + 49984.0f * 49984.0f));
 }
 
 // Whoever waits for the one row that there is room for does so before there is one, however long it is.

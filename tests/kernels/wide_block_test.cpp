@@ -58,8 +58,9 @@ struct Stretches<Kind::part> {
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
 /// `kTurn`: of groups at most, through a long ring.
-template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn>
+template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16>
 struct Task : Stretches<kOf> {
+  using Half = Of;
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
   static constexpr i64 T_largest = kMaxRows, N = kRowsOfWeights, K = kColumns, V = N;
@@ -70,14 +71,14 @@ struct Task : Stretches<kOf> {
   static constexpr i64 L = kKind == Kind::part ? kTaken : i64{kGroup};
   static constexpr i64 C = kKind == Kind::residual || kKind == Kind::argmax ? (N + L - 1) / L : 37;
   static constexpr i64 kGroupsOfHead = C > 6 ? 5 : C - 1;
-  static constexpr f32 eps = 1e-5f;
+  static constexpr f32 eps = 1e-5f, factor = Pair<Of>::kNormed;
   static constexpr bool kInBlocks = K % row_blocks::kColumns == 0;
-  std::conditional_t<kInBlocks, Blocked<const bf16, kMaxRows, K>, const bf16*> x;
+  std::conditional_t<kInBlocks, Blocked<const Of, kMaxRows, K>, const Of*> x;
   std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;  // (T, C)
-  const bf16* norm;                                                       // (N)
+  const Of* norm;                                                         // (N)
   const f32* residual;                                                    // (T, N)
   f32* y;                                                                 // (T, N)
-  Blocked<bf16, kMaxRows, kKind == Kind::residual ? N : 32> copy;         // (T, N)
+  Blocked<Of, kMaxRows, kKind == Kind::residual ? N : 32> copy;           // (T, N)
   f32* logits;                                                            // (T, V)
   f32* value;                                                             // (T, C)
   i32* index;                                                             // (T, C)
@@ -108,11 +109,20 @@ class WideBlock : public ::testing::Test {
   static constexpr size_t K = Of::K, N = Of::N;
   static constexpr size_t kBefore = static_cast<size_t>(Of::kStretch * Of::T_largest) * N;  // results of stretches
 
-  bf16 one() { return to_bf16(std::normal_distribution<f32>()(random_)); }
+  using Half = typename Of::Half;
+  static constexpr Half kNan = {0x7fff};  // of either kind
+
+  static Half rounded(f32 x) {
+    if constexpr (std::is_same_v<Half, bf16>)
+      return to_bf16(x);
+    else
+      return to_f16(x);
+  }
+  Half one() { return rounded(std::normal_distribution<f32>()(random_)); }
   void make(i64 rows) {
     task_.T = rows;
     task_.task = &task_;
-    x_.assign(static_cast<size_t>(Of::T_largest) * K, bf16{0x7fc0});
+    x_.assign(static_cast<size_t>(Of::T_largest) * K, kNan);
     plain_ = x_;
     for (size_t i = 0; i < static_cast<size_t>(rows) * K; ++i) {
       plain_[i] = one();
@@ -123,7 +133,7 @@ class WideBlock : public ::testing::Test {
     else
       task_.x = x_.data();
     // Nobody reads the rows of another task.
-    weights_.assign(Of::kMatrices * N * K, bf16{0x7fc0});
+    weights_.assign(Of::kMatrices * N * K, kNan);
     for (int matrix = 0; matrix < Of::kMatrices; ++matrix)
       for (i64 n = task_.n_begin; n < task_.n_end; ++n)
         for (size_t k = 0; k < K; ++k)
@@ -136,7 +146,7 @@ class WideBlock : public ::testing::Test {
     for (size_t i = 0; i < static_cast<size_t>(rows) * N; ++i) residual_.push_back(to_f32(one()));
     y_.assign(kBefore + static_cast<size_t>(rows) * N, NAN);
     if constexpr (Of::kKind == Kind::part) task_.part = y_.data();
-    if (Of::kKind == Kind::residual) copy_.assign(static_cast<size_t>(Of::T_largest) * N, bf16{0x7fc0});
+    if (Of::kKind == Kind::residual) copy_.assign(static_cast<size_t>(Of::T_largest) * N, kNan);
     task_.squares = squares_.data(), task_.norm = norm_.data(), task_.residual = residual_.data();
     largest_.assign(static_cast<size_t>(rows * Of::C), NAN);
     column_of_largest_.assign(largest_.size(), -1);
@@ -290,9 +300,9 @@ class WideBlock : public ::testing::Test {
         for (i64 n = c * Of::L; n < (c + 1) * Of::L; ++n) {
           const f32 y = y_[static_cast<size_t>(t * Of::N + n)],
                     copy = to_f32(copy_[row_blocks::index(static_cast<u32>(t), static_cast<u32>(n), Of::T_largest)]);
-          wanted += f64(y) * y;
+          wanted += f64(y) * y * Of::factor * Of::factor;
           if (c >= task_.c_begin && c < task_.c_end)
-            ASSERT_EQ(copy, to_f32(to_bf16(y * to_f32(norm_[static_cast<size_t>(n)]))));
+            ASSERT_EQ(copy, to_f32(rounded(y * Of::factor * to_f32(norm_[static_cast<size_t>(n)]))));
           else
             ASSERT_TRUE(std::isnan(copy)) << "of another task";
         }
@@ -309,22 +319,25 @@ class WideBlock : public ::testing::Test {
   std::mt19937 random_{1};
   std::atomic<bool> ready_{false};
   u64 num_chunks_ = 0;
-  std::vector<bf16> x_, plain_, norm_, weights_, copy_;
+  std::vector<Half> x_, plain_, norm_, weights_, copy_;
   std::vector<f32> squares_, residual_, y_, largest_;
   std::vector<i32> column_of_largest_;
 };
 
 // Of 64, 48 and 32 rows of weights, abreast and not; of fewer chunks than there are warpgroups and of more; of up to
 // 16, 64 and 128 rows.
-using Tasks = ::testing::Types<Task<Kind::plain, 16, 32770, 168, 64, 4>, Task<Kind::plain, 64, 6150, 416, 48, 1>,
-                               Task<Kind::plain, 128, 200, 1312, 32, 1>, Task<Kind::scaled, 64, 6150, 832, 48, 1>,
-                               Task<Kind::scaled, 128, 200, 288, 32, 1>, Task<Kind::residual, 32, 128, 1312, 32, 1>,
-                               Task<Kind::residual, 128, 128, 768, 32, 1>, Task<Kind::residual, 16, 96, 2848, 32, 1>,
-                               Task<Kind::gate_up, 48, 12288, 672, 32, 4>, Task<Kind::gate_up, 128, 3072, 352, 24, 1>,
-                               Task<Kind::gate_up, 64, 70, 264, 16, 1>, Task<Kind::argmax, 64, 118, 416, 32, 4>,
-                               Task<Kind::argmax, 48, 6150, 416, 48, 4>, Task<Kind::argmax, 128, 32770, 168, 64, 2>,
-                               Task<Kind::gate_up, 128, 12288, 168, 32, 2>, Task<Kind::part, 128, 8192, 768, 64, 2>,
-                               Task<Kind::part, 16, 600, 1536, 32, 1>>;
+using Tasks =
+    ::testing::Types<Task<Kind::plain, 16, 32770, 168, 64, 4>, Task<Kind::plain, 64, 6150, 416, 48, 1>,
+                     Task<Kind::plain, 128, 200, 1312, 32, 1>, Task<Kind::scaled, 64, 6150, 832, 48, 1>,
+                     Task<Kind::scaled, 128, 200, 288, 32, 1>, Task<Kind::residual, 32, 128, 1312, 32, 1>,
+                     Task<Kind::residual, 128, 128, 768, 32, 1>, Task<Kind::residual, 16, 96, 2848, 32, 1>,
+                     Task<Kind::gate_up, 48, 12288, 672, 32, 4>, Task<Kind::gate_up, 128, 3072, 352, 24, 1>,
+                     Task<Kind::gate_up, 64, 70, 264, 16, 1>, Task<Kind::argmax, 64, 118, 416, 32, 4>,
+                     Task<Kind::argmax, 48, 6150, 416, 48, 4>, Task<Kind::argmax, 128, 32770, 168, 64, 2>,
+                     Task<Kind::gate_up, 128, 12288, 168, 32, 2>, Task<Kind::part, 128, 8192, 768, 64, 2>,
+                     Task<Kind::part, 16, 600, 1536, 32, 1>, Task<Kind::plain, 16, 200, 168, 32, 1, f16>,
+                     Task<Kind::scaled, 64, 6150, 832, 48, 1, f16>, Task<Kind::residual, 128, 128, 768, 32, 1, f16>,
+                     Task<Kind::gate_up, 48, 12288, 672, 32, 4, f16>, Task<Kind::argmax, 64, 118, 416, 32, 4, f16>>;
 TYPED_TEST_SUITE(WideBlock, Tasks);
 
 TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {
@@ -339,6 +352,7 @@ TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {
 template <i64 kStretches, i64 kMaxRows>
 struct AddTask {
   static constexpr i64 S = kStretches, T_largest = kMaxRows, C = 4, L = 32;
+  static constexpr f32 factor = 1;
   const f32 *part, *residual;           // (S, T, C L), (T, C L)
   const bf16* norm;                     // (C L)
   f32* y;                               // (T, C L)

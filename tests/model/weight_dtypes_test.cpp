@@ -45,6 +45,10 @@ TEST(FusedWeights, OfNormsAndBiasesAreRounded) {
   std::map<std::string, DType> more = vectors;
   more["model.layers.0.mlp.up_proj.weight"] = DType::f32;
   EXPECT_FALSE(testing::streams_all_products(build_decoder(config, resolved("cuda:sm_90a", more))));
+  ModelConfig f16 = config;
+  f16.dtype = DType::f16;
+  const DecoderOptions half = DecoderOptions{.max_rows = 4, .target = "cuda:sm_90a"}.resolved(f16);
+  EXPECT_TRUE(testing::streams_all_products(build_decoder(f16, half)));
   EXPECT_EQ(resolved("cuda:sm_90a", more).weight_dtypes, more);
 }
 

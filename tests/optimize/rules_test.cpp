@@ -28,7 +28,8 @@ struct Shape {
   bool biases, head_norms;
   int64_t intermediate = 96;
   int64_t samples = 1;
-  bool is_parallel = false;  // attention and MLP side by side
+  bool is_parallel = false;   // attention and MLP side by side
+  DType dtype = DType::bf16;  // of weights
 };
 
 // Two layers of a decoder as a model's builder writes them, with their batch in states that nothing changes.
@@ -58,20 +59,20 @@ class Primitives {
 
  private:
   TensorId matrix(const std::string& name, int64_t rows, int64_t columns) {
-    return g.constant(name, DType::bf16, {rows, columns});
+    return g.constant(name, s.dtype, {rows, columns});
   }
   TensorId norm(const std::string& name, TensorId x) {
-    return g.apply("rmsnorm", name, {x, g.constant(name + ".weight", DType::bf16, {kHidden})});
+    return g.apply("rmsnorm", name, {x, g.constant(name + ".weight", s.dtype, {kHidden})});
   }
   TensorId project(const std::string& name, TensorId x, int64_t rows) {
     const TensorId y = g.apply("linear", name, {x, matrix(name + ".weight", rows, kHidden)});
     if (!s.biases) return y;
-    return g.apply("row_bias", name + "_bias", {y, g.constant(name + ".bias", DType::bf16, {rows})});
+    return g.apply("row_bias", name + "_bias", {y, g.constant(name + ".bias", s.dtype, {rows})});
   }
   TensorId heads(const std::string& name, TensorId x, int64_t count) {
     x = project(name, x, count * kHead);
     if (s.head_norms)
-      x = g.apply("head_norm", name + "_norm", {x, g.constant(name + "_norm.weight", DType::bf16, {kHead})});
+      x = g.apply("head_norm", name + "_norm", {x, g.constant(name + "_norm.weight", s.dtype, {kHead})});
     return g.apply("rope", name + "_rope", {x, cosine, sine, position});
   }
   TensorId add(const std::string& name, TensorId x, TensorId y, int64_t columns) {
@@ -187,6 +188,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{.rows = 16, .biases = true, .head_norms = false, .intermediate = 96, .samples = 16},
                       Shape{.rows = 1, .biases = true, .head_norms = false, .is_parallel = true},
                       Shape{.rows = 4, .biases = false, .head_norms = true, .is_parallel = true},
+                      Shape{.rows = 2, .biases = false, .head_norms = true, .dtype = DType::f16},
+                      Shape{.rows = 4, .biases = true, .head_norms = true, .dtype = DType::f16},
+                      Shape{.rows = 16, .biases = false, .head_norms = false, .dtype = DType::f16},
                       Shape{.rows = 68, .biases = false, .head_norms = false, .is_parallel = true}),
     [](const auto& shape) { return fmt::format("Shape{}", shape.index); });
 

@@ -27,19 +27,24 @@ inline u8* staged(int row, int chunks) {
   return area_behind_sums() + (row * kWarps + warp()) * (chunks * kSlices * stream::kRunColumns * 2);
 }
 
-/// Of four activations: times the norm's `weights`, their squares added to `squares`.
+/// Of four activations: times the norm's `weights`, their squares added to `squares`. Of f16 a part of the products,
+/// which the scale makes up for.
+template <class T>
 inline uint2 normed(uint2 four, uint2 weights, f32& squares) {
-  const f32 a = low_f32(four.x), b = high_f32(four.x), c = low_f32(four.y), d = high_f32(four.y);
+  using Two = Pair<T>;
+  const f32 a = Two::low(four.x), b = Two::high(four.x), c = Two::low(four.y), d = Two::high(four.y);
   squares = fma(a, a, fma(b, b, fma(c, c, fma(d, d, squares))));
-  return make_uint2(pack_bf16(a * low_f32(weights.x), b * high_f32(weights.x)),
-                    pack_bf16(c * low_f32(weights.y), d * high_f32(weights.y)));
+  const auto part = [](f32 x, f32 weight) { return x * weight * Two::kNormed; };
+  return make_uint2(Two::of(part(a, Two::low(weights.x)), part(b, Two::high(weights.x))),
+                    Two::of(part(c, Two::low(weights.y)), part(d, Two::high(weights.y))));
 }
 
 /// This warp's columns of row t of `x`, words or plain, into the shared area: those of `chunks` chunks from chunk
 /// `first_chunk` of a row on, zeros past the last column. With `norm` [columns], activations are multiplied with it and
 /// their squares go to multiply_squares. Returns once the warp may read them.
 template <int kSlices, class X>
-inline void multiply_stage_row(X x, int t, const bf16* norm, int columns, int first_chunk, int chunks, Epoch epoch) {
+inline void multiply_stage_row(X x, int t, const Element<X>* norm, int columns, int first_chunk, int chunks,
+                               Epoch epoch) {
   constexpr int kInFlight = 2;                                             // pieces of four that a thread has under way
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 4;  // of a chunk
   const int pieces = chunks * kPieces;
@@ -70,7 +75,7 @@ inline void multiply_stage_row(X x, int t, const bf16* norm, int columns, int fi
     for (int i = 0; i < kInFlight; ++i) {
       if (!is_there(base + i * kWarpLanes)) continue;
       uint2 four = fours.get(i);
-      if (norm != nullptr) four = normed(four, factors[i], squares);
+      if (norm != nullptr) four = normed<Element<X>>(four, factors[i], squares);
       *reinterpret_cast<uint2*>(to + (base + i * kWarpLanes + lane()) * 8) = four;
     }
   }
@@ -80,16 +85,15 @@ inline void multiply_stage_row(X x, int t, const bf16* norm, int columns, int fi
 }
 
 /// The same of several rows: words one after the other, of which there are few (graph::exchanged_tensors()).
-template <int kSlices>
-inline void multiply_stage_rows(Words<bf16> x, const bf16* norm, int rows, int columns, int first_chunk, int chunks,
+template <int kSlices, class T>
+inline void multiply_stage_rows(Words<T> x, const T* norm, int rows, int columns, int first_chunk, int chunks,
                                 Epoch epoch) {
 #pragma unroll 1
   for (int t = 0; t < rows; ++t) multiply_stage_row<kSlices>(x, t, norm, columns, first_chunk, chunks, epoch);
 }
 /// What is plain all at once: a row is asked for before the one before it is looked at.
-template <int kSlices>
-inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int columns, int first_chunk, int chunks,
-                                Epoch) {
+template <int kSlices, class T>
+inline void multiply_stage_rows(const T* x, const T* norm, int rows, int columns, int first_chunk, int chunks, Epoch) {
   constexpr int kMax = stream::most_rows(kSlices);
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 8;  // of eight, of a chunk
   const int pieces = chunks * kPieces;
@@ -108,8 +112,9 @@ inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int c
     for (int t = 0; t < kMax; ++t) {
       if (t >= rows) break;
       if (norm != nullptr) {
-        const uint2 low = normed(make_uint2(eights[t].x, eights[t].y), make_uint2(weights.x, weights.y), squares[t]);
-        const uint2 high = normed(make_uint2(eights[t].z, eights[t].w), make_uint2(weights.z, weights.w), squares[t]);
+        const uint2 low = normed<T>(make_uint2(eights[t].x, eights[t].y), make_uint2(weights.x, weights.y), squares[t]);
+        const uint2 high =
+            normed<T>(make_uint2(eights[t].z, eights[t].w), make_uint2(weights.z, weights.w), squares[t]);
         eights[t] = {low.x, low.y, high.x, high.y};
       }
       *reinterpret_cast<uint4*>(staged<kSlices>(t, chunks) + piece * 16) = eights[t];
@@ -124,7 +129,8 @@ inline void multiply_stage_rows(const bf16* x, const bf16* norm, int rows, int c
 }
 
 template <int kSlices, class X>
-inline void multiply_stage(X x, const bf16* norm, int rows, int columns, int first_chunk, int chunks, Epoch epoch) {
+inline void multiply_stage(X x, const Element<X>* norm, int rows, int columns, int first_chunk, int chunks,
+                           Epoch epoch) {
   warp_sync();  // what was staged before was read
   multiply_stage_rows<kSlices>(x, norm, rows, columns, first_chunk, chunks, epoch);
   warp_sync();
@@ -143,7 +149,7 @@ class RowLook {
   static constexpr int kMaxColumns = (kUsual + kMore) * kStep;
 
   /// `norm` may be null, as there.
-  RowLook(X x, const bf16* norm, int columns, Epoch epoch) {
+  RowLook(X x, const Element<X>* norm, int columns, Epoch epoch) {
     const u32 me = keep(threadIdx.x), lane = me % kWarpLanes, run = kSlices * stream::kRunColumns;
     column_ = static_cast<int>(lane / kRunFours * stream::chunk_columns(kSlices) + me / kWarpLanes * run +
                                lane % kRunFours * 4);
@@ -156,14 +162,14 @@ class RowLook {
           factors_[i] = __ldg(reinterpret_cast<const uint2*>(norm + column_ + i * kStep));
   }
   /// Returns once the warp may read them, of `chunks` chunks.
-  void stage(const bf16* norm, int columns, int chunks, Epoch epoch) {
+  void stage(const Element<X>* norm, int columns, int chunks, Epoch epoch) {
     const int lane = kernels::lane();
     u8* const to = staged<kSlices>(0, chunks) + lane * 8;
     const int pieces = chunks * kRunFours - lane;  // from the lane's first on
     f32 squares = 0;
     const auto put = [&](int i, uint2 four, auto factors) {
       if (i * kWarpLanes >= pieces) return;
-      if (norm != nullptr) four = normed(four, factors(), squares);
+      if (norm != nullptr) four = normed<Element<X>>(four, factors(), squares);
       *reinterpret_cast<uint2*>(to + i * kWarpLanes * 8) = four;
     };
     if (columns > kUsual * kStep) {
@@ -223,6 +229,7 @@ inline constexpr bool kHoldsAhead = true;
 /// copies under way 64 KB of rows take 1.7 us, of blocks 1.0.
 template <int kSlices, int kColumns, class X>
 class HeldRows {
+  using T = Element<X>;
   static constexpr int kChunkColumns = stream::chunk_columns(kSlices), kLanesOfRow = kSlices * 4;
 
  public:
@@ -246,15 +253,15 @@ class HeldRows {
     }
   }
   /// All of them, times `norm` [kColumns], as multiply_stage() has it.
-  void hold_normed(uint4 (&held)[kChunks], const bf16* norm) const {
+  void hold_normed(uint4 (&held)[kChunks], const T* norm) const {
     hold(held, 0);
     f32 squares = 0;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       uint4 factors = {0, 0, 0, 0};
       if (has(c, true)) factors = __ldg(reinterpret_cast<const uint4*>(norm + column_ + c * kChunkColumns));
-      const uint2 low = normed({held[c].x, held[c].y}, {factors.x, factors.y}, squares);
-      const uint2 high = normed({held[c].z, held[c].w}, {factors.z, factors.w}, squares);
+      const uint2 low = normed<T>({held[c].x, held[c].y}, {factors.x, factors.y}, squares);
+      const uint2 high = normed<T>({held[c].z, held[c].w}, {factors.z, factors.w}, squares);
       held[c] = {low.x, low.y, high.x, high.y};
     }
 #pragma unroll
@@ -264,15 +271,15 @@ class HeldRows {
 
  private:
   template <i64 kRows, i64 kAllColumns>
-  static constexpr int rows_of_block(Blocked<const bf16, kRows, kAllColumns>*) {
+  static constexpr int rows_of_block(Blocked<const T, kRows, kAllColumns>*) {
     return static_cast<int>(kRows);
   }
   static constexpr int rows_of_block(const void*) { return 1; }
   static constexpr int kRowsOfBlock = rows_of_block(static_cast<X*>(nullptr));
 
-  const bf16* at(const bf16* x, int row) const { return x + row * kColumns + column_; }
+  const T* at(const T* x, int row) const { return x + row * kColumns + column_; }
   template <i64 kRows, i64 kAllColumns>
-  const bf16* at(Blocked<const bf16, kRows, kAllColumns> x, int row) const {
+  const T* at(Blocked<const T, kRows, kAllColumns> x, int row) const {
     return x.at + row_blocks::index(static_cast<u32>(row), static_cast<u32>(column_), kRows);
   }
   bool has(int chunk, bool is_chunk) const {
@@ -280,7 +287,7 @@ class HeldRows {
            (kColumns % kChunkColumns == 0 || chunk * kChunkColumns + column_ < kColumns);
   }
 
-  const bf16* from_;
+  const T* from_;
   int rows_, row_, column_;
 };
 

@@ -62,19 +62,20 @@ using Choose = typename Chosen<kIs, This, That>::Type;
 /// What a projection has to do with norms.
 enum class NormKind { whole, parts, next };
 /// The usual one before it: activations are multiplied with its weight and their squares summed, sums are scaled.
+template <Half T>
 struct WholeNorm {
   static constexpr NormKind kKind = NormKind::whole;
-  const bf16* weight;        // [columns], or nullptr: none
+  const T* weight;           // [columns], or nullptr: none
   f32 eps, share_of_column;  // of a mean of all columns
 
   bool is_there() const { return weight != nullptr; }
-  f32 scale(int t) const { return multiply_scale(t, share_of_column, eps); }
+  f32 scale(int t) const { return multiply_scale(t, share_of_column, eps) * (1 / Pair<T>::kNormed); }
 };
 /// A norm in parts (kernels/cuda/norm.cuh): who wrote the activations did all that but for the scale.
-template <int kSlices>
+template <int kSlices, Half T>
 struct PartsNorm {
   static constexpr NormKind kKind = NormKind::parts;
-  static constexpr const bf16* weight = nullptr;
+  static constexpr const T* weight = nullptr;
   const f32* squares;  // [rows, parts]
   int parts;
   f32 eps, share_of_column;
@@ -82,21 +83,25 @@ struct PartsNorm {
   static constexpr bool is_there() { return true; }
   f32 scale(int t) const { return multiply_scale_of_parts<kSlices>(t, share_of_column, eps); }
 };
-/// None before it, but the next one in parts: what is written gets its weight, and squares beside it.
+/// None before it, but the next one in parts: what is written gets its weight, and squares beside it. `kFactor`: the bits
+/// of what both are multiplied with.
+template <Half T, u32 kFactor>
 struct NextNorm {
+  using Two = Pair<T>;
   static constexpr NormKind kKind = NormKind::next;
-  static constexpr const bf16* weight = nullptr;
-  const bf16* next_weight;  // [num_columns]
-  f32* squares;             // of each group of columns of each row
+  static constexpr const T* weight = nullptr;
+  const T* next_weight;  // [num_columns]
+  f32* squares;          // of each group of columns of each row
 
   static constexpr bool is_there() { return false; }
   static constexpr f32 scale(int) { return 1; }
+  static constexpr f32 factor() { return __builtin_bit_cast(f32, kFactor); }
 };
 
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
 /// once and used by all of a layer: instructions that are run once have to come from far.
 /// `kColumns`: of activations in registers; else 0, so that one function does.
-template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, class Norm, class S = R>
+template <int kSlices, Form kForm, int kColumns, class Weight, class X, class Y, class R, class Norm, class S = R>
 struct LinearJob {
   X x;  // [rows, columns]
   Norm norm;
@@ -113,8 +118,8 @@ struct LinearJob {
 };
 
 /// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
-template <int kSlices, Form kForm, int kColumns, class X, class Y, class R, class Norm, class S>
-inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm, S>& job) {
+template <int kSlices, Form kForm, int kColumns, class Weight, class X, class Y, class R, class Norm, class S>
+inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weight, X, Y, R, Norm, S>& job) {
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
   const int rows = kOneRow ? 1 : job.rows;  // as rows_of(), but known to the compiler
@@ -124,7 +129,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm, 
   const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
   RingPlace ring = job.ring;
   // Where activations are held nobody asks it; without it the compiler spills 104 bytes there instead of 28.
-  [[maybe_unused]] GroupMultiplier<kSlices> groups(ring, rows);
+  [[maybe_unused]] GroupMultiplier<kSlices, Weight> groups(ring, rows);
   using Held = HeldRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns, X>;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Held::kChunks : 1];
   if constexpr (kForm == Form::held) {
@@ -152,7 +157,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm, 
     if constexpr (Norm::kKind == NormKind::next)
       if (has_pair) next_weights = *reinterpret_cast<const u32*>(job.norm.next_weight + column);
     if constexpr (kForm == Form::held) {
-      ring = multiply_held<kSlices>(ring, held, count * job.streams, Held::kChunks, rows, false);
+      ring = multiply_held<kSlices, Weight>(ring, held, count * job.streams, Held::kChunks, rows, false);
     } else if constexpr (kForm == Form::parts) {
       const Held x(job.x, rows);
       // Parts take turns: while one is multiplied, the others are on their way.
@@ -169,7 +174,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm, 
           if (chunk >= Held::kChunks) break;
           if (later < Held::kChunks) x.hold(parts[(i + kParts - 1) % kParts], later);
           const int chunks = Held::kChunks % kPart == 0 ? kPart : min(kPart, Held::kChunks - chunk);
-          ring = multiply_held<kSlices>(ring, parts[i], count, chunks, rows, chunk > 0);
+          ring = multiply_held<kSlices, Weight>(ring, parts[i], count, chunks, rows, chunk > 0);
         }
     } else if constexpr (kOneRow) {
       if (done == 0) row.stage(job.norm.weight, job.columns, job.chunks, job.epoch);
@@ -206,11 +211,12 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, X, Y, R, Norm, 
     }
     if constexpr (Norm::kKind == NormKind::next) {
       // The lanes of a group of columns, in order.
+      y = {y.x * Norm::factor(), y.y * Norm::factor()};
       f32 squares = fma(y.x, y.x, y.y * y.y);
 #pragma unroll
       for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
       if (has_pair && place % kGroup == 0) job.norm.squares[at / kGroup] = squares;
-      y = {y.x * low_f32(next_weights), y.y * high_f32(next_weights)};
+      y = {y.x * Norm::Two::low(next_weights), y.y * Norm::Two::high(next_weights)};
     }
     if (has_pair) put_pair_of(job.y, t, column, at, y.x, y.y, job.epoch);
   }
@@ -237,7 +243,7 @@ inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end,
   constexpr Form kForm = Sizes::form(kSplits);
   constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
   using Written = decltype(as_written(y));
-  return LinearJob<Sizes::kSlices, kForm, kColumns, X, Written, R, Norm, S>{
+  return LinearJob<Sizes::kSlices, kForm, kColumns, Element<X>, X, Written, R, Norm, S>{
       x,
       norm,
       static_cast<int>(rows_of(args)),
@@ -260,10 +266,10 @@ inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end,
 /// Brings the norm's weight into the L2 before a task's turn: behind the stream's copies memory takes its time.
 template <class Args>
 inline void norm_ahead(const Args& args) {
-  if (lane() < static_cast<int>(kCopyLanes)) prefetch(args.norm, static_cast<u32>(Args::K) * sizeof(bf16));
+  if (lane() < static_cast<int>(kCopyLanes)) prefetch(args.norm, static_cast<u32>(Args::K) * sizeof(*args.norm));
 }
-template <class Args>
-inline WholeNorm whole_norm(const bf16* weight, f32 eps) {
+template <class Args, Half T>
+inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
   return {weight, eps, 1.0f / static_cast<f32>(Args::K)};
 }
 
@@ -278,13 +284,15 @@ inline auto stream_rmsnorm_linear(const Args& args) {
 template <class Args>
 inline auto stream_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<true>(args, args.x, whole_norm<Args>(nullptr, 0.0f), args.n_begin, args.n_end, Args::N, 1, args.y,
+  const Element<decltype(args.x)>* const no_norm = nullptr;
+  return linear_job<true>(args, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1, args.y,
                           none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto stream_linear_residual_copy(const Args& args) {
-  return linear_job<true>(args, args.x, whole_norm<Args>(nullptr, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+  const Element<decltype(args.x)>* const no_norm = nullptr;
+  return linear_job<true>(args, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
                           args.copy, as_output(args.residual), args.y, true);
 }
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
@@ -299,7 +307,8 @@ inline auto stream_rmsnorm_gate_up(const Args& args) {
 template <class Args>
 inline auto parts_norm(const Args& args) {
   constexpr int kSlices = LinearSizes<Args::T_largest, Args::K>::kSlices;
-  return PartsNorm<kSlices>{args.squares, static_cast<int>(Args::C), Args::eps, 1.0f / static_cast<f32>(Args::K)};
+  return PartsNorm<kSlices, Element<decltype(args.x)>>{args.squares, static_cast<int>(Args::C), Args::eps,
+                                                       1.0f / static_cast<f32>(Args::K)};
 }
 template <class Args>
 inline auto stream_scaled_linear(const Args& args) {
@@ -315,7 +324,8 @@ inline auto stream_scaled_gate_up(const Args& args) {
 }
 template <class Args>
 inline auto stream_linear_residual_squares(const Args& args) {
-  return linear_job<true>(args, args.x, NextNorm{args.norm, args.squares}, args.c_begin * Args::L, args.c_end * Args::L,
+  using Next = NextNorm<Element<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
+  return linear_job<true>(args, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L, args.c_end * Args::L,
                           Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y, true);
 }
 
@@ -325,6 +335,7 @@ template <class Args>
 inline void stream_rmsnorm_linear_argmax(const Args& args) {
   using Sizes = LinearSizes<Args::R_largest, Args::K>;
   static_assert(Args::L == 4 * kWarpLanes && comes_as<Args, Sizes>() && Args::kStream.part == Sizes::kChunks);
+  using Weight = Element<decltype(args.x)>;
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C);
   constexpr int kGroup = Sizes::kGroup;
   const int rows = static_cast<int>(args.R), t = warp();
@@ -336,7 +347,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;
   Choose<kOneRow, RowLook<Sizes::kSlices, decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
-  Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices>> groups(ring, rows);
+  Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices, Weight>> groups(ring, rows);
   if constexpr (kForm == Form::held) {
     HeldRows<Sizes::kSlices, K, decltype(args.x)>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
@@ -353,14 +364,14 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
     for (int done = 0; done < num_groups; done += at_a_time) {
       const int count = min(at_a_time, num_groups - done);
       if constexpr (kForm == Form::held)
-        ring = multiply_held<Sizes::kSlices>(ring, held, count, Sizes::kChunks, rows, false);
+        ring = multiply_held<Sizes::kSlices, Weight>(ring, held, count, Sizes::kChunks, rows, false);
       else
         groups.run(count, Sizes::kChunks, false);
       block_sync();
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {
         const float4 sums = multiply_sum<float4>(multiply_sums() + t * count * kGroup + n);
-        const f32 scale = multiply_scale(t, 1.0f / K, Args::eps),
+        const f32 scale = multiply_scale(t, 1.0f / K, Args::eps) * (1 / Pair<Weight>::kNormed),
                   values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
         f32* const logits = of_task().logits;
 #pragma unroll

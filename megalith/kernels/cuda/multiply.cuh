@@ -25,6 +25,10 @@
 
 namespace megalith::kernels {
 
+/// By what both operands are of.
+inline void multiply_accumulate(bf16, f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate(d, a, b0, b1); }
+inline void multiply_accumulate(f16, f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate_f16(d, a, b0, b1); }
+
 /// The next chunk of the ring, as who multiplies by chunk after chunk wants to know it: the address of its barrier,
 /// from which all others follow.
 class RingCursor {
@@ -76,8 +80,8 @@ class RingCursor {
   u32 full_, end_, parity_, data_;
 };
 
-/// Multiplies groups of rows of weights from the stream with what multiply_stage() left.
-template <int kSlices>
+/// Multiplies groups of rows of weights, of bf16 or f16, from the stream with what multiply_stage() left.
+template <int kSlices, class Weight>
 class GroupMultiplier {
   static constexpr u32 kGroupRows = stream::group_rows(kSlices), kRunBytes = kSlices * stream::kRunColumns * 2;
   static constexpr u32 kMax = kRingSlots >= 4 ? 2 : 1;  // chunks at once
@@ -151,7 +155,7 @@ class GroupMultiplier {
       for (u32 i = 0; i < kCount; ++i) {
         f32(&to)[4] = kSums > 1 ? d[i % kSums] : i % 2 == 0 ? d[0] : other;
         const uint4& of = b[i % kOperands];
-        multiply_accumulate(to, a[i][j], j == 0 ? of.x : of.z, j == 0 ? of.y : of.w);
+        multiply_accumulate(Weight{}, to, a[i][j], j == 0 ? of.x : of.z, j == 0 ? of.y : of.w);
       }
     if constexpr (kSums == 1 && kCount > 1)
 #pragma unroll
@@ -179,7 +183,7 @@ class GroupMultiplier {
 };
 
 /// The same with activations in registers, for groups of `chunks` chunks each.
-template <int kSlices, int kCount>
+template <int kSlices, class Weight, int kCount>
 inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int count, int chunks, int rows,
                                bool adds) {
   constexpr u32 kGroupRows = stream::group_rows(kSlices);
@@ -215,8 +219,8 @@ inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int 
 #pragma unroll
       for (u32 i = 0; i < kAtOnce; ++i) {
         if (i >= left) break;
-        multiply_accumulate(sum, a[i][0], held[first + i].x, held[first + i].y);
-        multiply_accumulate(sum, a[i][1], held[first + i].z, held[first + i].w);
+        multiply_accumulate(Weight{}, sum, a[i][0], held[first + i].x, held[first + i].y);
+        multiply_accumulate(Weight{}, sum, a[i][1], held[first + i].z, held[first + i].w);
       }
       if (kEveryThreadArrives) fence_reads_before_copies();
       warp_sync();

@@ -12,6 +12,7 @@ namespace megalith::kernels {
 /// y = x / rms(x) * weight.
 template <class Args>
 inline void norm_rows(const Args& args) {
+  using Weights = Pair<Element<decltype(args.weight)>>;
   constexpr int H = static_cast<int>(Args::H), kPairs = (H / 2 + kThreads - 1) / kThreads;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T)));
   for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
@@ -34,26 +35,29 @@ inline void norm_rows(const Args& args) {
     for (int i = 0; i < kPairs; ++i) {
       const int h = 2 * (thread() + i * kThreads);
       if (h >= H) continue;
-      put_pair(args.y, i64(t) * H + h, pairs[i].x * scale * low_f32(weights[i]),
-               pairs[i].y * scale * high_f32(weights[i]), args.epoch);
+      put_pair(args.y, i64(t) * H + h, pairs[i].x * scale * Weights::low(weights[i]),
+               pairs[i].y * scale * Weights::high(weights[i]), args.epoch);
     }
   }
 }
 
-/// A pair of columns of y, of the copy that has the norm's weight, and of what its chunk's squares add up to. By all
+/// A pair of columns of y, of the copy that has the norm's weight, and of what its chunk's squares add up to; the last
+/// two of a factor of it. By all
 /// lanes of a warp: half as many lanes as a chunk has columns have them, in order. The sum's order is that of the
 /// lanes, so the same however tasks are cut.
 template <class Args>
 inline void put_with_squares(const Args& args, bool is_there, int row, int column, float2 y, u32 norm) {
   constexpr int C = static_cast<int>(Args::C), L = static_cast<int>(Args::L);
   static_assert(L >= 4 && L <= 2 * kWarpLanes && (L & (L - 1)) == 0);
-  f32 squares = fma(y.x, y.x, y.y * y.y);
+  const float2 part = {y.x * Args::factor, y.y * Args::factor};
+  f32 squares = fma(part.x, part.x, part.y * part.y);
 #pragma unroll
   for (int apart = L / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
   if (!is_there) return;
   const int at = row * (C * L) + column;
   put_two(args.y, at, y.x, y.y, args.epoch);
-  put_pair(args.copy, at, y.x * low_f32(norm), y.y * high_f32(norm), args.epoch);
+  using Norm = Pair<Element<decltype(args.norm)>>;
+  put_pair(args.copy, at, part.x * Norm::low(norm), part.y * Norm::high(norm), args.epoch);
   if (column % L == 0) put(args.squares, row * C + column / L, squares, args.epoch);
 }
 
@@ -95,10 +99,11 @@ inline void add_parts_squares_rows(const Args& args) {
 /// y = weight[ids], its copy and its squares.
 template <class Args>
 inline void embedding_squares_rows(const Args& args) {
+  using Weights = Pair<Element<decltype(args.weight)>>;
   constexpr int H = static_cast<int>(Args::C * Args::L), kPasses = (H / 2 + kThreads - 1) / kThreads;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T)));
   for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
-    const bf16* const row =
+    const auto* const row =
         args.weight + inside_32(args.faults, args.ids[t], static_cast<int>(Args::V), Args::Checks::ids) * i64(H);
     u32 pairs[kPasses] = {}, norms[kPasses] = {};
 #pragma unroll
@@ -111,7 +116,7 @@ inline void embedding_squares_rows(const Args& args) {
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
       const int h = 2 * (thread() + i * kThreads);
-      put_with_squares(args, h < H, t, h, {low_f32(pairs[i]), high_f32(pairs[i])}, norms[i]);
+      put_with_squares(args, h < H, t, h, {Weights::low(pairs[i]), Weights::high(pairs[i])}, norms[i]);
     }
   }
 }
@@ -120,7 +125,7 @@ inline void embedding_squares_rows(const Args& args) {
 template <class Args>
 inline void norm_rows_ahead(const Args& args) {
   if (lane() < static_cast<int>(kCopyLanes) && Args::H % 8 == 0)
-    prefetch(args.weight, static_cast<u32>(Args::H) * sizeof(bf16));
+    prefetch(args.weight, static_cast<u32>(Args::H) * sizeof(*args.weight));
 }
 
 }  // namespace megalith::kernels

@@ -340,6 +340,22 @@ inline u32 pack_bf16(f32 low, f32 high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+/// The same of f16; beyond its range the largest of them.
+inline u32 pack_f16(f32 low, f32 high) {
+  u32 pair;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+inline f32 low_of_f16(u32 pair) {
+  f32 value;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low; }" : "=f"(value) : "r"(pair));
+  return value;
+}
+inline f32 high_of_f16(u32 pair) {
+  f32 value;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high; }" : "=f"(value) : "r"(pair));
+  return value;
+}
 /// The same register from now on: no working out again.
 inline u32 keep(u32 value) {
   asm volatile("" : "+r"(value));
@@ -354,6 +370,14 @@ inline const f32* keep(const f32* address) {
 inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+/// The same of f16.
+inline void multiply_accumulate_f16(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
@@ -376,7 +400,7 @@ inline u32 transposed(u32 pair) {
 /// 16 bytes through the first-level cache, even if nobody reads them again: a warp that takes 64 bytes of each of eight
 /// rows has the other half of their lines from there. Past it (L1::no_allocate) attention of 512 positions takes half a
 /// microsecond more: Qwen3-0.6B 0.467 ms instead of 0.452.
-inline uint4 load_quad(const bf16* from) {
+inline uint4 load_quad(const void* from) {
   uint4 value;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
@@ -384,7 +408,7 @@ inline uint4 load_quad(const bf16* from) {
                : "memory");
   return value;
 }
-inline u32 load_pair(const bf16* from) {
+inline u32 load_pair(const void* from) {
   u32 pair;
   asm volatile("ld.global.u32 %0, [%1];" : "=r"(pair) : "l"(from) : "memory");
   return pair;

@@ -12,7 +12,7 @@ namespace megalith::kernels {
 template <class Args>
 inline void embedding_rows(const Args& args) {
   for (i64 t = args.t_begin; t < min(args.t_end, rows_of(args)); ++t) {
-    const bf16* const row =
+    const auto* const row =
         args.weight + inside_of_row(args, t, args.ids[t], static_cast<int>(Args::V), Args::Checks::ids) * i64(Args::H);
     for (i64 h = args.h_begin + 2 * thread(); h < args.h_end; h += 2 * kThreads)
       put_pair(args.y, t * Args::H + h, to_f32(row[h]), to_f32(row[h + 1]), args.epoch);

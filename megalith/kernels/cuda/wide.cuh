@@ -58,28 +58,33 @@ inline u64 weights_at(u32 chunk, u32 step) {
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
 #define MEGALITH_OPERANDS "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(weights)
-inline void wide_multiply(f32 (&d)[16], uint4 x, u64 weights) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
-      "%11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
-      : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)
-      : MEGALITH_OPERANDS);
-}
-inline void wide_multiply(f32 (&d)[24], uint4 x, u64 weights) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
-      "%11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, {%24, %25, %26, %27}, %28, 1, 1, 1, 0;"
-      : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16)
-      : MEGALITH_OPERANDS);
-}
-inline void wide_multiply(f32 (&d)[32], uint4 x, u64 weights) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
-      "%11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-      : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)
-      : MEGALITH_OPERANDS);
-}
+// Of both kinds of floats, `type` in PTX.
+#define MEGALITH_WIDE_MULTIPLY(T, type)                                                                              \
+  inline void wide_multiply(T, f32(&d)[16], uint4 x, u64 weights) {                                                  \
+    asm volatile(                                                                                                    \
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                                  \
+        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, "       \
+        "1, 1, 1, 0;"                                                                                                \
+        : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)                                                                 \
+        : MEGALITH_OPERANDS);                                                                                        \
+  }                                                                                                                  \
+  inline void wide_multiply(T, f32(&d)[24], uint4 x, u64 weights) {                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32." type "." type                                         \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+                 "%21, %22, %23}, {%24, %25, %26, %27}, %28, 1, 1, 1, 0;"                                            \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16)                                 \
+                 : MEGALITH_OPERANDS);                                                                               \
+  }                                                                                                                  \
+  inline void wide_multiply(T, f32(&d)[32], uint4 x, u64 weights) {                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                         \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+                 "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"    \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)          \
+                 : MEGALITH_OPERANDS);                                                                               \
+  }
+MEGALITH_WIDE_MULTIPLY(bf16, "bf16")
+MEGALITH_WIDE_MULTIPLY(f16, "f16")
+#undef MEGALITH_WIDE_MULTIPLY
 #undef MEGALITH_OPERANDS
 #undef MEGALITH_EIGHT
 #else
@@ -97,14 +102,14 @@ inline WeightsAt weights_at(u32 chunk, u32 step) {
   return {chunk + step * kStepBytes, stream::wide_block_bytes(kChunkRows)};
 }
 /// By each warp for itself.
-template <int kSums>
-inline void wide_multiply(f32 (&d)[kSums], uint4 x, WeightsAt weights) {
+template <Half T, int kSums>
+inline void wide_multiply(T, f32 (&d)[kSums], uint4 x, WeightsAt weights) {
   const u32 mine = weights.address + lane() * 4;
 #pragma unroll
   for (int j = 0; j < kSums / 4; ++j) {
     const u32 at = mine + j * weights.block_bytes;
     f32(&of_tile)[4] = reinterpret_cast<f32(&)[4]>(d[4 * j]);
-    multiply_accumulate(of_tile, x, load_shared_pair(at), load_shared_pair(at + 128));
+    multiply_accumulate(T{}, of_tile, x, load_shared_pair(at), load_shared_pair(at + 128));
   }
 }
 #endif
@@ -115,19 +120,23 @@ inline void wide_multiply(f32 (&d)[kSums], uint4 x, WeightsAt weights) {
 struct Quads {
   uint4 steps[2];
 };
-template <i64 kRows, i64 kColumns>
-inline Quads load_quads(Blocked<const bf16, kRows, kColumns> x, int m, int block) {
+template <Half T, i64 kRows, i64 kColumns>
+inline Quads load_quads(Blocked<const T, kRows, kColumns> x, int m, int block) {
   constexpr int kTiles = static_cast<int>(kRows) / row_blocks::kRows;
-  const bf16* const from = x.at + (block * kTiles + m) * 512 + lane() * 8;
+  const T* const from = x.at + (block * kTiles + m) * 512 + lane() * 8;
   return {load_quad(from), load_quad(from + 256)};
 }
 /// Row by row, for a tensor that somebody else needs so.
-template <i64 kRows, i64 kColumns>
+template <Half T, i64 kRows, i64 kColumns>
 struct RowByRow {
-  const bf16* at;
+  const T* at;
 };
-template <i64 kRows, i64 kColumns>
-inline Quads load_quads(RowByRow<kRows, kColumns> x, int m, int block) {
+template <Half T, i64 kRows, i64 kColumns>
+struct ElementOf<RowByRow<T, kRows, kColumns>> {
+  using Type = T;
+};
+template <Half T, i64 kRows, i64 kColumns>
+inline Quads load_quads(RowByRow<T, kRows, kColumns> x, int m, int block) {
   const int row = m * row_blocks::kRows + lane() / 4, column = block * row_blocks::kColumns + lane() % 4 * 8;
   const auto pair = [&](int r, int c) {
     return load_pair(x.at + min(r, static_cast<int>(kRows) - 1) * kColumns + min(c, static_cast<int>(kColumns) - 2));
@@ -137,23 +146,23 @@ inline Quads load_quads(RowByRow<kRows, kColumns> x, int m, int block) {
   };
   return {step(column), step(column + 4)};
 }
-template <class Args, i64 kRows, i64 kColumns>
-inline auto wide_rows(const Args&, Blocked<const bf16, kRows, kColumns> x) {
+template <class Args, Half T, i64 kRows, i64 kColumns>
+inline auto wide_rows(const Args&, Blocked<const T, kRows, kColumns> x) {
   return x;
 }
-template <class Args>
-inline auto wide_rows(const Args&, const bf16* x) {
-  return RowByRow<Args::T_largest, Args::K>{x};
+template <class Args, Half T>
+inline auto wide_rows(const Args&, const T* x) {
+  return RowByRow<T, Args::T_largest, Args::K>{x};
 }
 /// Rows of weights may be cut into stretches of columns: those of stretch `s`, of L columns each.
-template <class Args, i64 kRows, i64 kColumns>
-inline auto stretch_of_rows(const Args&, Blocked<const bf16, kRows, kColumns> x, int s) {
+template <class Args, Half T, i64 kRows, i64 kColumns>
+inline auto stretch_of_rows(const Args&, Blocked<const T, kRows, kColumns> x, int s) {
   static_assert(Args::L % row_blocks::kColumns == 0);
   return decltype(x){x.at + s * static_cast<int>(Args::L * kRows)};
 }
-template <class Args>
-inline auto stretch_of_rows(const Args&, const bf16* x, int s) {
-  return RowByRow<Args::T_largest, Args::S * Args::L>{x + s * static_cast<int>(Args::L)};
+template <class Args, Half T>
+inline auto stretch_of_rows(const Args&, const T* x, int s) {
+  return RowByRow<T, Args::T_largest, Args::S * Args::L>{x + s * static_cast<int>(Args::L)};
 }
 /// Columns that a task takes.
 template <class Args>
@@ -252,6 +261,7 @@ class WideSums {
   /// Of a turn of `groups` groups.
   template <class X>
   void multiply(RingPlace ring, ActivationsAhead<kChunkRows, Shares, X>& x, int groups, bool is_last) {
+    using Weight = Element<X>;
     constexpr int kBlocks = ActivationsAhead<kChunkRows, Shares, X>::kBlocks;
     const int chunks = x.count();
     const u32 apart = static_cast<u32>(Shares::kAbreast ? groups : kParts);
@@ -268,7 +278,7 @@ class WideSums {
         wide_begin();
 #pragma unroll
         for (int step = 0; step < 2; ++step)
-          wide_multiply(sum_, x[block].steps[step], weights_at<kChunkRows>(weights, block * 2 + step));
+          wide_multiply(Weight{}, sum_, x[block].steps[step], weights_at<kChunkRows>(weights, block * 2 + step));
         wide_commit();
         // Registers of the block before are done with, and take what comes next.
         if (block > 0) {

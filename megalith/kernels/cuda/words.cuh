@@ -1,16 +1,17 @@
-// Activations that carry their flag: the exchange (docs/protocol.md). A word of 8 bytes is a payload of 4, two bf16 or
-// one f32 or i32, and the epoch in which it was written, the iteration's number plus 1. To wait for a value is to load
+// Activations that carry their flag: the exchange (docs/protocol.md). A word of 8 bytes is a payload of 4, two bf16 or f16
+// or one f32 or i32, and the epoch in which it was written, the iteration's number plus 1. To wait for a value is to load
 // it until its epoch is this iteration's: one trip through the L2 where a counter takes two. A word is stored and
 // loaded whole (relaxed, 64 bits), so payload and epoch are never of different writes; nothing else may be concluded
 // from seeing one.
 #pragma once
 
+#include "megalith/kernels/cuda/pair.cuh"
 #include "megalith/kernels/cuda/prelude.cuh"
 #include "megalith/kernels/cuda/shared.cuh"
 
 namespace megalith::kernels {
 
-/// A tensor of bf16, f32 or i32 as words. Row-major; the last dimension of bf16 is even.
+/// A tensor of bf16, f16, f32 or i32 as words. Row-major; the last dimension of bf16 or f16 is even.
 template <class T>
 struct Words {
   u64* at;
@@ -99,9 +100,6 @@ inline void store_word(u64* at, u32 value, Epoch epoch) {
   store_relaxed(at, static_cast<u64>(epoch.value) << 32 | value);
 }
 
-inline f32 low_f32(u32 pair) { return __builtin_bit_cast(f32, pair << 16); }
-inline f32 high_f32(u32 pair) { return __builtin_bit_cast(f32, pair & 0xffff0000u); }
-
 /// Rows of activations to work out. With room for one it is that one, without a look at how many there are: an iteration
 /// that has none computes one for nothing.
 template <class Args>
@@ -115,11 +113,13 @@ inline i64 rows_of(const Args& args) {
 // ---- one way to write and read, whether a tensor is words or plain memory ----------------------
 
 /// Elements `index` and `index` + 1, index even.
-inline void put_pair(Words<bf16> to, i64 index, f32 low, f32 high, Epoch epoch) {
-  store_word(to.at + index / 2, pack_bf16(low, high), epoch);
+template <Half T>
+inline void put_pair(Words<T> to, i64 index, f32 low, f32 high, Epoch epoch) {
+  store_word(to.at + index / 2, Pair<T>::of(low, high), epoch);
 }
-inline void put_pair(bf16* to, i64 index, f32 low, f32 high, Epoch) {
-  *reinterpret_cast<u32*>(to + index) = pack_bf16(low, high);
+template <Half T>
+inline void put_pair(T* to, i64 index, f32 low, f32 high, Epoch) {
+  *reinterpret_cast<u32*>(to + index) = Pair<T>::of(low, high);
 }
 inline void put(Words<f32> to, i64 index, f32 value, Epoch epoch) {
   store_word(to.at + index, __builtin_bit_cast(u32, value), epoch);
@@ -139,12 +139,16 @@ inline void put_pair(f32* to, i64 index, f32 a, f32 b, Epoch) {
   to[index + 1] = b;
 }
 
-/// Where 8 bytes of payload lie: four bf16 or two f32, from an index that is a multiple of as many.
-inline const WordPair* eight_at(Words<bf16> x, int index) {
+/// Where 8 bytes of payload lie: four bf16 or f16, or two f32, from an index that is a multiple of as many.
+template <Half T>
+inline const WordPair* eight_at(Words<T> x, int index) {
   return reinterpret_cast<const WordPair*>(x.at + index / 2);
 }
 inline const WordPair* eight_at(Words<f32> x, int index) { return reinterpret_cast<const WordPair*>(x.at + index); }
-inline const uint2* eight_at(const bf16* x, int index) { return reinterpret_cast<const uint2*>(x + index); }
+template <Half T>
+inline const uint2* eight_at(const T* x, int index) {
+  return reinterpret_cast<const uint2*>(x + index);
+}
 inline const uint2* eight_at(const f32* x, int index) { return reinterpret_cast<const uint2*>(x + index); }
 
 /// Several times 8 bytes of payload: looked at all at once, then waited for together. `At`: what eight_at() gives.
@@ -204,8 +208,9 @@ class Eights<const uint2*, kCount> {
 /// Two f32 of such a payload.
 inline float2 two_f32(uint2 eight) { return {__builtin_bit_cast(f32, eight.x), __builtin_bit_cast(f32, eight.y)}; }
 
-/// Two bf16 from an even `index` on.
-inline u32 get_pair(Words<bf16> from, i64 index, Epoch epoch) {
+/// Two bf16 or f16 from an even `index` on.
+template <Half T>
+inline u32 get_pair(Words<T> from, i64 index, Epoch epoch) {
   const u64* at = from.at + index / 2;
   u64 word = load_word(at);
   wait_word(word, at, epoch);
@@ -228,7 +233,10 @@ inline void get_two_pairs(const bf16* from, i64 index, i64 other, Epoch, u32& a,
   a = *reinterpret_cast<const u32*>(from + index);
   b = *reinterpret_cast<const u32*>(from + other);
 }
-inline u32 get_pair(const bf16* from, i64 index, Epoch) { return *reinterpret_cast<const u32*>(from + index); }
+template <Half T>
+inline u32 get_pair(const T* from, i64 index, Epoch) {
+  return *reinterpret_cast<const u32*>(from + index);
+}
 
 /// A first look at one value.
 inline u64 look(Words<f32> from, i64 index) { return load_word(from.at + index); }
@@ -277,10 +285,15 @@ inline float2 look_two(const f32* from, i64 index) { return *reinterpret_cast<co
 inline float2 get_two(float2 seen, const f32*, i64, Epoch) { return seen; }
 
 /// Two values from an even index on, as f32.
-template <class T>
-inline float2 get_pair_f32(T from, i64 index, Epoch epoch) {
+template <Half T>
+inline float2 get_pair_f32(Words<T> from, i64 index, Epoch epoch) {
   const u32 pair = get_pair(from, index, epoch);
-  return {low_f32(pair), high_f32(pair)};
+  return {Pair<T>::low(pair), Pair<T>::high(pair)};
+}
+template <Half T>
+inline float2 get_pair_f32(const T* from, i64 index, Epoch epoch) {
+  const u32 pair = get_pair(from, index, epoch);
+  return {Pair<T>::low(pair), Pair<T>::high(pair)};
 }
 inline float2 get_pair_f32(Words<f32> from, i64 index, Epoch epoch) {
   return get_two(look_two(from, index), from, index, epoch);

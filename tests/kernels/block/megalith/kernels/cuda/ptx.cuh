@@ -172,14 +172,27 @@ inline f32 fast_rsqrt(f32 x) { return 1 / std::sqrt(x); }
 inline f32 fast_exp(f32 x) { return std::exp(x); }
 inline f32 fast_divide(f32 a, f32 b) { return a / b; }
 inline u32 pack_bf16(f32 low, f32 high) { return to_bf16(low).bits | static_cast<u32>(to_bf16(high).bits) << 16; }
-inline f32 one_of(u32 pair, int which) { return to_f32(bf16{static_cast<u16>(pair >> 16 * which)}); }
+template <class T = bf16>
+f32 one_of(u32 pair, int which) {
+  return to_f32(T{static_cast<u16>(pair >> 16 * which)});
+}
+inline u32 pack_f16(f32 low, f32 high) {
+  constexpr f32 kLargest = 65504;
+  const auto pack = [](f32 x) {
+    return static_cast<u32>(to_f16(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x).bits);
+  };
+  return pack(low) | pack(high) << 16;
+}
+inline f32 low_of_f16(u32 pair) { return one_of<f16>(pair, 0); }
+inline f32 high_of_f16(u32 pair) { return one_of<f16>(pair, 1); }
 inline u32 keep(u32 value) { return value; }
 inline const f32* keep(const f32* address) { return address; }
 
 /// Where the PTX ISA has what (section 9.7.14, m16n8k16): of the first operand register r has row g + 8 (r % 2),
 /// columns 2 t + 8 (r / 2) and the next, of the second rows 2 t + 8 r and the next, column g; of the sum number i is in
 /// row g + 8 (i / 2), column 2 t + i % 2; g = lane / 4, t = lane % 4.
-inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
+template <class T>
+void multiply_accumulate_of(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
   struct Operands {
     u32 a[4], b[2];
   };
@@ -189,11 +202,13 @@ inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
     for (int t = 0; t < 4; ++t) {
       const Operands row = of_lanes[lane() / 4 * 4 + t], column = of_lanes[(lane() % 4 * 2 + i % 2) * 4 + t];
       for (int k = 0; k < 4; ++k)
-        sum += f64(one_of(row.a[i / 2 + k / 2 * 2], k % 2)) * f64(one_of(column.b[k / 2], k % 2));
+        sum += f64(one_of<T>(row.a[i / 2 + k / 2 * 2], k % 2)) * f64(one_of<T>(column.b[k / 2], k % 2));
     }
     d[i] = static_cast<f32>(sum);
   }
 }
+inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate_of<bf16>(d, a, b0, b1); }
+inline void multiply_accumulate_f16(f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate_of<f16>(d, a, b0, b1); }
 /// The same of m16n8k8: of the first operand register r has row g + 8 r, columns 2 t and the next, of the second rows 2 t
 /// and the next.
 inline void multiply_accumulate_half(f32 (&d)[4], u32 a0, u32 a1, u32 b) {
@@ -207,12 +222,12 @@ inline u32 transposed(u32 pair) {
 
 // ---- loads and stores --------------------------------------------------------------------------
 
-inline uint4 load_quad(const bf16* from) {
+inline uint4 load_quad(const void* from) {
   uint4 value;
   std::memcpy(&value, from, sizeof value);
   return value;
 }
-inline u32 load_pair(const bf16* from) {
+inline u32 load_pair(const void* from) {
   u32 pair;
   std::memcpy(&pair, from, sizeof pair);
   return pair;
