@@ -75,7 +75,7 @@ MemoryNeeds host_memory_needs(const graph::Graph& graph, const DecoderOptions& o
 
 MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& options, const task::TaskGraph& tasks,
                          const runtime::StreamPlan& streams, int64_t scratch_bytes) {
-  MemoryNeeds needs{.weights = streams.bytes(),
+  MemoryNeeds needs{.weights = streams.bytes() + streams.scale_bytes(streams.num_chunks),
                     .activations = tasks.arena_bytes + scratch_bytes * static_cast<int64_t>(tasks.workers.size()),
                     .other = streams.largest_packed(graph) + streams.largest_table(),
                     .options = options};

@@ -75,6 +75,13 @@ Graph::Quantized Graph::quantized(const std::string& name, int64_t rows, int64_t
   return {weight, constant(quant_scale_name(name), DType::bf16, {rows, (columns + group_columns - 1) / group_columns})};
 }
 
+void Graph::quantize(TensorId constant, int64_t group_columns) {
+  Tensor& tensor = tensors_.at(static_cast<size_t>(constant));
+  MEGALITH_CHECK(tensor.kind == TensorKind::constant && tensor.shape.size() == 2 && dtype_is_float(tensor.dtype),
+                 "\"{}\" cannot be quantized: want a constant matrix of floats", tensor.name);
+  tensor.quant_columns = group_columns;
+}
+
 TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout) {
   const TensorId state = new_tensor(name, dtype, std::move(shape), TensorKind::state);
   tensors_[static_cast<size_t>(state)].any_layout = any_layout;

@@ -10,6 +10,7 @@
 #include "megalith/kernels/attention_layout.h"
 #include "megalith/kernels/batch.h"
 #include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/shared_budget.h"
@@ -88,8 +89,13 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   if (fits && std::ranges::all_of(r.weight_dtypes, [](const auto& weight) { return is_vector(weight.first); }))
     r.rounded_weights.merge(std::exchange(r.weight_dtypes, {}));
   r.fused = fits && r.weight_dtypes.empty();
-  MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
-                 "--quantization is for the target cpu so far, not {}: leave it out, or use --target cpu", r.target);
+  MEGALITH_CHECK(r.quant_columns == 0 || !gpu || (r.fused && r.max_rows <= stream::kMaxRows),
+                 "--quantization on {} is for models of bf16 or f16 with at most {} tokens a step so far, not {}: use "
+                 "--max-batched-tokens {}, or --target cpu",
+                 r.target, stream::kMaxRows, r.max_rows, stream::kMaxRows);
+  MEGALITH_CHECK(!gpu || r.quant_columns % int8::kRun == 0,
+                 "--quantization int8:{}: want a multiple of {} columns to a scale on {}", r.quant_columns, int8::kRun,
+                 r.target);
   MEGALITH_CHECK(r.quant_columns >= 0 && r.quant_columns % panel::kQuad == 0,
                  "--quantization int8:{}: want a multiple of 4 columns to a scale, such as 32 or 128", r.quant_columns);
   if (!r.kv_dtype) r.kv_dtype = r.fused ? DType::bf16 : DType::f32;
@@ -154,7 +160,15 @@ DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& 
 TensorId DecoderBuilder::weight(const std::string& name, std::vector<Dim> shape) {
   if (graph_.has(name)) return graph_.find(name);
   const auto found = options_.weight_dtypes.find(name);
-  return graph_.constant(name, found == options_.weight_dtypes.end() ? config_.dtype : found->second, std::move(shape));
+  return streamed(
+      graph_.constant(name, found == options_.weight_dtypes.end() ? config_.dtype : found->second, std::move(shape)));
+}
+
+// On a GPU a quantised matrix is what it was, and comes in int8 where it is multiplied.
+TensorId DecoderBuilder::streamed(TensorId weight) {
+  if (options_.fused && options_.quant_columns > 0 && graph_.tensor(weight).shape.size() == 2)
+    graph_.quantize(weight, options_.quant_columns);
+  return weight;
 }
 
 TensorId DecoderBuilder::multiply(const std::string& op, const std::string& node, std::vector<TensorId> inputs,

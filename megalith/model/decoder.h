@@ -67,6 +67,7 @@ class DecoderBuilder {
 
  private:
   graph::TensorId weight(const std::string& name, std::vector<graph::Dim> shape);
+  graph::TensorId streamed(graph::TensorId weight);
   /// A node whose operator multiplies by matrices, quantised or not: `inputs` with matrices, each by its name, put in
   /// behind the first `before` of them; of a quantised one with its scales.
   graph::TensorId multiply(const std::string& op, const std::string& node, std::vector<graph::TensorId> inputs,

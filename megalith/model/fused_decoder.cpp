@@ -110,8 +110,8 @@ TensorId DecoderBuilder::fused_attention(int64_t layer, TensorId x) {
   const int64_t per_group = config_.num_heads / groups, places = per_group + 2;
 
   const TensorId projection =
-      graph_.stacked(self + "qkv_proj.weight", config_.dtype, {groups * places * d, hidden},
-                     {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups);
+      streamed(graph_.stacked(self + "qkv_proj.weight", config_.dtype, {groups * places * d, hidden},
+                              {self + "q_proj.weight", self + "k_proj.weight", self + "v_proj.weight"}, groups));
   const NodeOptions narrow = {.attributes = {{"eps", norms_in_parts() ? scaled_eps() : config_.rms_norm_eps}},
                               .dtypes = {{"y", DType::bf16}}};
   TensorId qkv = norms_in_parts() ? graph_.apply("scaled_linear", at + "qkv", {copy_, squares_, projection}, narrow)

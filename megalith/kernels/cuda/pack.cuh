@@ -2,6 +2,7 @@
 // model is loaded.
 #pragma once
 
+#include "megalith/kernels/cuda/int8.cuh"
 #include "megalith/kernels/cuda/ring.cuh"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/l2_layout.h"
@@ -54,6 +55,14 @@ inline void pack_chunk(u8* streams, const stream::PackRecord& record, bool on_si
     *reinterpret_cast<uint4*>(streams + place) = piece;
   };
   const int first = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x);
+  if constexpr (kScaleBytes > 0)
+    if (record.quant_columns > 0) {
+      for (int piece = first; piece < stream::kChunkBytes / 16; piece += step)
+        put(piece, pack_int8_piece(record, piece));
+      u32* const scales = reinterpret_cast<u32*>(record.scales + record.chunk * kScaleBytes);
+      for (int pair = first; pair < kScaleBytes / 4; pair += step) scales[pair] = pack_int8_scales(record, pair);
+      return;
+    }
   if (record.slices == 0) {
     const int columns = stream::wide_columns(static_cast<int>(record.group * record.matrices)),
               pieces = static_cast<int>(record.group) / 8 * columns, before = static_cast<int>(record.matrix) * pieces;

@@ -22,7 +22,6 @@ struct Pair<bf16> {
   static u32 of(f32 low, f32 high) { return pack_bf16(low, high); }
   static f32 low(u32 pair) { return low_f32(pair); }
   static f32 high(u32 pair) { return high_f32(pair); }
-  static void multiply(f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate(d, a, b0, b1); }
 };
 template <>
 struct Pair<f16> {
@@ -30,7 +29,6 @@ struct Pair<f16> {
   static u32 of(f32 low, f32 high) { return pack_f16(low, high); }
   static f32 low(u32 pair) { return low_of_f16(pair); }
   static f32 high(u32 pair) { return high_of_f16(pair); }
-  static void multiply(f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate_f16(d, a, b0, b1); }
 };
 
 /// bf16 or f16.

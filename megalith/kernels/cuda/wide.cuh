@@ -109,7 +109,7 @@ inline void wide_multiply(T, f32 (&d)[kSums], uint4 x, WeightsAt weights) {
   for (int j = 0; j < kSums / 4; ++j) {
     const u32 at = mine + j * weights.block_bytes;
     f32(&of_tile)[4] = reinterpret_cast<f32(&)[4]>(d[4 * j]);
-    Pair<T>::multiply(of_tile, x, load_shared_pair(at), load_shared_pair(at + 128));
+    multiply_accumulate(T{}, of_tile, x, load_shared_pair(at), load_shared_pair(at + 128));
   }
 }
 #endif

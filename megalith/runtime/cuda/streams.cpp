@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_layout.h"
@@ -41,7 +42,7 @@ int64_t first_chunk_of(const StreamedWeights& streamed, const task::Task& task, 
 class Planner {
  public:
   Planner(const graph::Graph& graph, const graph::Schedule& schedule, const task::TaskGraph& tasks, int ring_slots)
-      : graph_(graph), tasks_(tasks), goes_abreast_(stream::goes_abreast(ring_slots)) {
+      : graph_(graph), schedule_(schedule), tasks_(tasks), goes_abreast_(stream::goes_abreast(ring_slots)) {
     plan_.first_chunks.assign(tasks.tasks.size(), 0);
     plan_.read_in_place.assign(graph.tensors().size(), false);
     for (size_t n = 0; n < graph.nodes().size(); ++n) {
@@ -80,9 +81,15 @@ class Planner {
     for (const std::string& operand : streamed->operands)
       for (size_t i = 0; i < node.operands.size(); ++i)
         if (node.op->operands[i].name == operand) matrices.push_back(node.operands[i]);
-    const int64_t num_rows = graph_.tensor(matrices.front()).shape[0].size;
-    const int64_t columns = graph_.tensor(matrices.front()).shape[1].size;
-    const stream::Order order = ops::stream_order(*streamed, node.sizes);
+    const graph::Tensor& tensor = graph_.tensor(matrices.front());
+    const bool is_int8 = schedule_.layout(matrices.front()) == graph::Layout::int8;
+    plan_.has_scales |= is_int8;
+    const int64_t num_rows = tensor.shape[0].size, columns = tensor.shape[1].size;
+    stream::Order order = ops::stream_order(*streamed, node.sizes);
+    if (is_int8) {
+      order.chunks = int8::chunks(order.chunks);
+      order.part = int8::chunks(order.part);
+    }
     const int64_t first_chunk = first_chunk_of(*streamed, task, order.chunks);
     auto add = [&](size_t matrix, u64 at, int64_t row, int64_t end, int64_t chunk) {
       plan_.records[matrices[matrix]].push_back(
@@ -95,7 +102,10 @@ class Planner {
            .slices = static_cast<u32>(order.slices),
            .group = static_cast<u32>(order.group),
            .matrix = static_cast<u32>(matrix),
-           .matrices = static_cast<u32>(matrices.size())});
+           .matrices = static_cast<u32>(matrices.size()),
+           .quant_columns = is_int8 ? static_cast<u32>(tensor.quant_columns) : 0,
+           .is_f16 = tensor.dtype == DType::f16,
+           .scales = nullptr});
     };
     const Rows rows = rows_of(node, *streamed, task, num_rows);
     // As kernels/cuda/wide.cuh takes them, all matrices in a chunk; then as linear.cuh does.
@@ -131,7 +141,8 @@ class Planner {
       for (const stream::PackRecord& record : records) {
         const int64_t width = record.slices == 0
                                   ? stream::wide_columns(static_cast<int>(record.group * record.matrices))
-                                  : stream::chunk_columns(static_cast<int>(record.slices));
+                                  : stream::chunk_columns(static_cast<int>(record.slices)) *
+                                        (record.quant_columns > 0 ? int8::kSpans : 1);
         for (u64 row = record.first_row; row < record.first_row + record.num_rows; ++row)
           streamed.at(row) += std::min(width, columns - record.column_chunk * width);
       }
@@ -143,6 +154,7 @@ class Planner {
   }
 
   const graph::Graph& graph_;
+  const graph::Schedule& schedule_;
   const task::TaskGraph& tasks_;
   const bool goes_abreast_;
   std::vector<const StreamedWeights*> streamed_;  // per node

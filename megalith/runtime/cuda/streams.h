@@ -9,6 +9,7 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/graph/schedule.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/runtime/cuda/sides.h"
@@ -22,8 +23,11 @@ struct StreamPlan {
   std::map<graph::TensorId, std::vector<stream::PackRecord>> records;  // by matrix; `weights` is left to the caller
   std::vector<bool> read_in_place;  // per tensor: some task takes it from memory, not from a stream
   u64 num_chunks = 0;
+  bool has_scales = false;  // a kilobyte beside each chunk (kernels/int8_layout.h)
 
   int64_t bytes() const { return static_cast<int64_t>(num_chunks) * stream::kChunkBytes; }
+  /// Of `chunks` chunks, which may be more than there are, where they lie on the sides of the L2.
+  int64_t scale_bytes(u64 chunks) const { return has_scales ? static_cast<int64_t>(chunks) * int8::kScaleBytes : 0; }
   /// Blocks of two chunks, where workers 2 i and 2 i + 1 share those of the longer one's stream.
   u64 num_blocks() const;
   /// Whether the tensor itself is on the card, beside its chunks if it has any.

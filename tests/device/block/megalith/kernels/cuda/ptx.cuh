@@ -45,6 +45,9 @@ inline bool all_of_warp(bool value) { return !any_of_warp(!value); }
 
 // Only named: no body here calculates.
 u32 pack_bf16(f32 low, f32 high);
+u32 pack_f16(f32 low, f32 high);
+f32 low_of_f16(u32 pair);
+f32 high_of_f16(u32 pair);
 f32 fast_exp(f32 x);
 f32 fast_divide(f32 a, f32 b);
 
