@@ -190,8 +190,9 @@ void take_scratch_into_area(EmittedSource& source) {
 }
 
 graph::BodyQuery query_of(const graph::LoweredKernel& lowered) {
-  graph::BodyQuery query{{}, lowered.binding.sizes};
+  graph::BodyQuery query{.dtypes = {}, .sizes = lowered.binding.sizes};
   for (const loop::TensorArgument* operand : operands_of(lowered)) query.dtypes[operand->name] = *operand->dtype;
+  query.int8 = streams_int8(lowered);
   return query;
 }
 

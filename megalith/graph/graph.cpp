@@ -69,6 +69,11 @@ TensorId Graph::stacked(const std::string& name, DType dtype, std::vector<Dim> s
   return id;
 }
 
+int64_t Tensor::streamed_bytes() const {
+  // A byte each, and for every 32 of them a scale of two (kernels/int8_layout.h).
+  return quant_columns > 0 && dtype_is_float(dtype) ? num_elements() + num_elements() / 32 * 2 : bytes();
+}
+
 Graph::Quantized Graph::quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns) {
   const TensorId weight = constant(name, DType::i8, {rows, columns});
   tensors_[static_cast<size_t>(weight)].quant_columns = group_columns;

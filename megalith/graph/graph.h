@@ -51,6 +51,8 @@ struct Tensor {
 
   int64_t num_elements() const;
   int64_t bytes() const { return num_elements() * dtype_bytes(dtype); }
+  /// Of a constant those that come to where it is multiplied: in int8 with scales if it is one of floats that is rounded.
+  int64_t streamed_bytes() const;
 };
 
 /// What the scales of a quantised constant are called.

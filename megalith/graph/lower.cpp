@@ -103,7 +103,7 @@ LoweredKernel lower_node(const Graph& graph, size_t index, const Schedule& sched
 }  // namespace
 
 BodyQuery body_query(const Graph& graph, const Node& node) {
-  BodyQuery query{{}, node.sizes};
+  BodyQuery query{.dtypes = {}, .sizes = node.sizes};
   for (size_t i = 0; i < node.operands.size(); ++i)
     query.dtypes[node.op->operands[i].name] = graph.tensor(node.operands[i]).dtype;
   return query;

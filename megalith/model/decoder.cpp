@@ -89,10 +89,11 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   if (fits && std::ranges::all_of(r.weight_dtypes, [](const auto& weight) { return is_vector(weight.first); }))
     r.rounded_weights.merge(std::exchange(r.weight_dtypes, {}));
   r.fused = fits && r.weight_dtypes.empty();
-  MEGALITH_CHECK(r.quant_columns == 0 || !gpu || (r.fused && r.max_rows <= stream::kMaxRows),
-                 "--quantization on {} is for models of bf16 or f16 with at most {} tokens a step so far, not {}: use "
-                 "--max-batched-tokens {}, or --target cpu",
-                 r.target, stream::kMaxRows, r.max_rows, stream::kMaxRows);
+  MEGALITH_CHECK(
+      r.quant_columns == 0 || !gpu || r.fused,
+      "--quantization on {} is for models that run fused (docs/gpu.md): of bf16 or f16, with at most {} tokens a "
+      "step, not {}; use fewer --max-batched-tokens, or --target cpu",
+      r.target, stream::kMaxWideRows, r.max_rows);
   MEGALITH_CHECK(!gpu || r.quant_columns % int8::kRun == 0,
                  "--quantization int8:{}: want a multiple of {} columns to a scale on {}", r.quant_columns, int8::kRun,
                  r.target);

@@ -14,6 +14,7 @@
 #include "megalith/kernels/attention_layout.h"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/half_range.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/machine/machine.h"
@@ -216,9 +217,11 @@ int64_t DecoderBuilder::stretches_of(int64_t columns) const {
   constexpr int64_t kShort = 4096;
   if (options_.max_rows <= stream::kWideRows || columns <= kShort) return 1;
   int64_t stretches = std::clamp(kRows * attention_workers(options_) / config_.hidden_size, int64_t{1}, kMax);
-  while (stretches > 1 &&
-         columns % (stretches * stream::wide_columns(stream::wide_group(config_.hidden_size * stretches, 1))) != 0)
-    stretches /= 2;
+  const int64_t spans = options_.quant_columns > 0 ? int8::kSpans : 1;
+  const auto chunk = [&] {
+    return spans * stream::wide_columns(stream::wide_group(config_.hidden_size * stretches, 1));
+  };
+  while (stretches > 1 && columns % (stretches * chunk()) != 0) stretches /= 2;
   return stretches;
 }
 

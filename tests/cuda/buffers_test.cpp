@@ -227,9 +227,10 @@ TEST(CudaBuffers, WithWeightsOfF16Too) {
 // Rounded to bf16 on the CPU besides, which is less than activations are.
 TEST(CudaBuffers, WithWeightsInInt8Too) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}})
+  for (const auto& [rows, requests] :
+       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}, {16, 1}, {64, 32}, {128, 1}})
     for (const int64_t columns : {32, 128}) {
-      const Model model(kTiny + "llama_untied", true, rows, requests, 2048, columns);
+      const Model model(kTiny + "mistral_sharded", true, rows, requests, 6144, columns);
       ASSERT_TRUE(model.options.fused);
       expect_same_buffers(model);
     }

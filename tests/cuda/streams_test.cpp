@@ -51,7 +51,9 @@ TEST(Streams, HoldEveryPieceOnce) {
                                                    {128, "Qwen3-0.6B", 0},
                                                    {128, "Llama-3.2-1B", 0},
                                                    {1, "Qwen3-0.6B", 32},
-                                                   {8, "Llama-3.2-1B", 128}}) {
+                                                   {8, "Llama-3.2-1B", 128},
+                                                   {64, "Qwen3-0.6B", 32},
+                                                   {128, "Llama-3.2-1B", 32}}) {
     const Planned planned(rows, 9, shape, quant_columns);
     EXPECT_EQ(planned.plan.has_scales, quant_columns > 0);
     std::vector<int> parts(planned.plan.num_chunks, 0);
@@ -63,9 +65,9 @@ TEST(Streams, HoldEveryPieceOnce) {
         parts.at(record.chunk) += record.slices == 0 ? 1 : static_cast<int>(record.matrices);
         rows_of_chunk[record.column_chunk] += record.num_rows;
         const auto chunk_rows = static_cast<int>(record.group * record.matrices);
-        const int64_t width = record.slices == 0 ? stream::wide_columns(chunk_rows)
-                                                 : stream::chunk_columns(static_cast<int>(record.slices)) *
-                                                       (quant_columns > 0 ? int8::kSpans : 1);
+        const int64_t of_span = record.slices == 0 ? stream::wide_columns(chunk_rows)
+                                                   : stream::chunk_columns(static_cast<int>(record.slices)),
+                      width = of_span * (quant_columns > 0 ? int8::kSpans : 1);
         EXPECT_EQ(record.quant_columns, quant_columns);
         EXPECT_LT(record.column_chunk * width, tensor.shape[1].size);
         columns = std::max(columns, (record.column_chunk + 1) * width);

@@ -1,7 +1,10 @@
 // Weights in int8 with scales (kernels/int8_layout.h): how they are packed when a model is loaded, and how the tensor
 // cores get them, which multiply floats of 16 bits. That costs 1.75 instructions a weight of bf16, 1.25 of f16. A whole
-// number up to 127 is exact in either; sums of a run of 32 columns are scaled in f32. So what is multiplied is what a
-// CPU multiplies.
+// number up to 127 is exact in either.
+//
+// For few rows of activations sums of a run of 32 columns are scaled in f32: what is multiplied is what a CPU multiplies.
+// For many a warpgroup puts a span of weights into shared memory, times their scales, for the tensor cores to read
+// (kernels/cuda/wide.cuh): that rounds them once more, by at most a 512th of what a weight is.
 #pragma once
 
 #include "megalith/kernels/cuda/pair.cuh"
@@ -26,6 +29,12 @@ inline u32 widened(bf16, u32 bytes) {
   return minus_bf16((bytes & 0x007f007fu) | 0x43004300u, (bytes & 0x00800080u) ^ 0x43804380u);
 }
 inline u32 widened(f16, u32 bytes) { return minus_f16((bytes & 0x00ff00ffu) | 0x64006400u, 0x64806480u); }
+
+/// A scale, twice, as `T` has it; and a product of two pairs.
+inline u32 scale_pair(bf16, u32 scale) { return scale; }
+inline u32 scale_pair(f16, u32 scale) { return pack_f16(low_f32(scale), high_f32(scale)); }
+inline u32 product(bf16, u32 a, u32 b) { return times_bf16(a, b); }
+inline u32 product(f16, u32 a, u32 b) { return times_f16(a, b); }
 
 /// to += scale * (16 rows of weights over a run of 32 columns) x. `bytes`, `x`: the lane's share of the weights and of
 /// the activations; `scales`: of rows g and g + 8.
@@ -103,6 +112,28 @@ inline uint4 pack_int8_piece(const stream::PackRecord& record, int piece) {
   }
   return {parts[0], parts[1], parts[2], parts[3]};
 }
+/// The same for many rows of activations: two pieces of 8 bytes from piece `piece` on, of a span of `columns` columns of
+/// the matrix's rows (pack_wide_piece()).
+inline uint4 pack_wide_int8(const stream::PackRecord& record, int columns, int span, int piece) {
+  u32 parts[4];
+  for (int i = 0; i < 2; ++i) {
+    const int of_block = (piece + i) % columns, row = (piece + i) / columns * 8 + of_block % 8;
+    const int half = of_block / 8 % 2, step = of_block / 16;
+    const i64 column =
+        (i64(record.column_chunk) * int8::kSpans + span) * columns + step / 2 * int8::kRun + 4 * (step % 2) + 2 * half;
+    const f32 scale = to_f32(pack_scale(record, row, column)), inverse = scale > 0 ? 1 / scale : 0;
+    for (int j = 0; j < 2; ++j) {
+      const auto byte = [&](int further) { return pack_byte(record, row, column + 16 * j + further, inverse); };
+      parts[2 * i + j] = byte(0) | byte(8) << 8 | byte(1) << 16 | byte(9) << 24;
+    }
+  }
+  return {parts[0], parts[1], parts[2], parts[3]};
+}
+/// The scale of run `run` of the chunk's columns, of the matrix's row `row`.
+inline u16 pack_wide_scale(const stream::PackRecord& record, int columns, int run, int row) {
+  return pack_scale(record, row, i64(record.column_chunk) * int8::kSpans * columns + run * int8::kRun).bits;
+}
+
 /// Two scales of a chunk, of which there are kScaleBytes / 4 pairs.
 inline u32 pack_int8_scales(const stream::PackRecord& record, int pair) {
   const Int8Place place(record, pair / 16, pair % int8::kSpans, pair / int8::kSpans % 8, 0);

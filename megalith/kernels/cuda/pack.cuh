@@ -56,6 +56,22 @@ inline void pack_chunk(u8* streams, const stream::PackRecord& record, bool on_si
   };
   const int first = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x);
   if constexpr (kScaleBytes > 0)
+    if (record.quant_columns > 0 && record.slices == 0) {
+      const int rows = static_cast<int>(record.group), chunk_rows = rows * static_cast<int>(record.matrices),
+                columns = stream::wide_columns(chunk_rows), pieces = rows / 8 * columns,
+                before = static_cast<int>(record.matrix) * pieces, runs = int8::kSpans * columns / int8::kRun;
+      for (int i = first; i < int8::kSpans * pieces / 2; i += step) {
+        const int span = 2 * i / pieces, piece = 2 * i % pieces;
+        put((span * pieces * static_cast<int>(record.matrices) + before + piece) / 2,
+            pack_wide_int8(record, columns, span, piece));
+      }
+      u16* const scales = reinterpret_cast<u16*>(record.scales + record.chunk * kScaleBytes);
+      for (int i = first; i < runs * rows; i += step)
+        scales[i / rows * chunk_rows + static_cast<int>(record.matrix) * rows + i % rows] =
+            pack_wide_scale(record, columns, i / rows, i % rows);
+      return;
+    }
+  if constexpr (kScaleBytes > 0)
     if (record.quant_columns > 0) {
       for (int piece = first; piece < stream::kChunkBytes / 16; piece += step)
         put(piece, pack_int8_piece(record, piece));

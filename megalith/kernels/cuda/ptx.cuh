@@ -357,6 +357,16 @@ inline u32 minus_f16(u32 a, u32 b) {
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
   return pair;
 }
+inline u32 times_bf16(u32 a, u32 b) {
+  u32 pair;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(0x80008000u));
+  return pair;
+}
+inline u32 times_f16(u32 a, u32 b) {
+  u32 pair;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+}
 inline f32 low_of_f16(u32 pair) {
   f32 value;
   asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low; }" : "=f"(value) : "r"(pair));
@@ -457,6 +467,12 @@ inline void store_shared(u32 at, f32 value) {
 }
 inline void store_shared(u32 at, u32 value) {
   asm volatile("st.shared.u32 [%0], %1;" : : "r"(at), "r"(value) : "memory");
+}
+inline void store_shared(u32 at, uint4 value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(at), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
 }
 /// If `puts`: *at = sum, or with `adds` += sum. Without a branch.
 inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {

@@ -87,6 +87,8 @@ class Planner {
     const int64_t num_rows = tensor.shape[0].size, columns = tensor.shape[1].size;
     stream::Order order = ops::stream_order(*streamed, node.sizes);
     if (is_int8) {
+      MEGALITH_ASSERT(streamed->stretch.empty() || order.chunks % int8::kSpans == 0,
+                      "[streams] split-K slices of {} chunks are not whole ones of int8", order.chunks);
       order.chunks = int8::chunks(order.chunks);
       order.part = int8::chunks(order.part);
     }
@@ -139,10 +141,10 @@ class Planner {
       const int64_t columns = tensor.shape[1].size;
       std::vector<int64_t> streamed(static_cast<size_t>(tensor.shape[0].size), 0);
       for (const stream::PackRecord& record : records) {
-        const int64_t width = record.slices == 0
-                                  ? stream::wide_columns(static_cast<int>(record.group * record.matrices))
-                                  : stream::chunk_columns(static_cast<int>(record.slices)) *
-                                        (record.quant_columns > 0 ? int8::kSpans : 1);
+        const int64_t of_span = record.slices == 0
+                                    ? stream::wide_columns(static_cast<int>(record.group * record.matrices))
+                                    : stream::chunk_columns(static_cast<int>(record.slices));
+        const int64_t width = record.quant_columns > 0 ? of_span * int8::kSpans : of_span;
         for (u64 row = record.first_row; row < record.first_row + record.num_rows; ++row)
           streamed.at(row) += std::min(width, columns - record.column_chunk * width);
       }
