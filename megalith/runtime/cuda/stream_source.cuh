@@ -43,8 +43,13 @@ class StreamSource {
   }
   /// Into the L2.
   void prefetch(u64 chunk) const {
-    if (maps_ == nullptr) return kernels::prefetch(chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes);
-    kernels::prefetch_by_map(map(kind_in(kinds_[chunk / kChunksOfWord], chunk)), box(chunk));
+    if (maps_ == nullptr) {
+      scales_ahead(first_ + chunk);
+      return kernels::prefetch(chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes);
+    }
+    const u32 kind = kind_in(kinds_[chunk / kChunksOfWord], chunk);
+    scales_ahead(2 * u64{box(chunk)} + (kind & 1));
+    kernels::prefetch_by_map(map(kind), box(chunk));
   }
 
  private:
@@ -53,6 +58,10 @@ class StreamSource {
   void scales_begin(void* to, u64 number, kernels::Barrier* full) const {
     if constexpr (kernels::kScaleBytes > 0)
       kernels::copy_begin(to, scales_ + number * kernels::kScaleBytes, kernels::kScaleBytes, full);
+  }
+  void scales_ahead(u64 number) const {
+    if constexpr (kernels::kScaleBytes > 0)
+      kernels::prefetch(scales_ + number * kernels::kScaleBytes, kernels::kScaleBytes);
   }
   static u32 kind_in(u32 word, u64 chunk) { return word >> chunk % kChunksOfWord * 2 & 3; }
   const u8* map(u32 kind) const { return maps_ + kind * kernels::kMapBytes; }
