@@ -63,6 +63,13 @@ std::string paired_type(const graph::LoweredKernel& lowered, const loop::TensorA
                      fmt::join(extents, " * "));
 }
 
+// Or in int8, of what a body streams (kernels/cuda/int8.cuh).
+bool is_int8(const graph::LoweredKernel& lowered, size_t index) {
+  return lies_in(lowered, index, graph::Layout::int8) && lowered.body && lowered.body->streamed &&
+         std::ranges::find(lowered.body->streamed->operands, lowered.op->operands[index].name) !=
+             lowered.body->streamed->operands.end();
+}
+
 // Bodies for a GPU get more of their worker than memory: its shared area, its place in the stream, the iteration.
 bool is_tuned_for_cuda(const graph::LoweredKernel& lowered) { return lowered.body && lowered.body->target == "cuda"; }
 // Bodies that read packed weights know which ones their worker reads next (runtime/weights_ahead.h).
@@ -177,6 +184,12 @@ std::vector<const loop::TensorArgument*> operands_of(const graph::LoweredKernel&
   return result;
 }
 
+bool streams_int8(const graph::LoweredKernel& lowered) {
+  for (size_t i = 0; lowered.op && i < lowered.op->operands.size(); ++i)
+    if (is_int8(lowered, i)) return true;
+  return false;
+}
+
 std::string member_name(const std::string& tensor) {
   static const std::set<std::string> taken = {"scratch", "abort", "iteration", "ahead", "faults",
                                               "Checks",  "ring",  "epoch",     "task",  "of"};
@@ -192,6 +205,7 @@ std::string write_arguments_struct(const graph::LoweredKernel& lowered, const lo
     std::string type = is_exchanged(lowered, operand) ? fmt::format("Words<{}>", element_type(*tensor->dtype))
                        : is_blocked(lowered, operand) ? blocked_type(lowered, *tensor)
                        : is_paired(lowered, operand)  ? paired_type(lowered, *tensor)
+                       : is_int8(lowered, operand)    ? fmt::format("Int8<{}>", element_type(*tensor->dtype))
                                                       : pointer_type(*tensor);
     ++operand;
     if (is_finished(lowered, *tensor)) type = fmt::format("Finished<{}, {}_epilogue>", type, lowered.name);
@@ -249,8 +263,9 @@ std::string write_arguments_function(const graph::LoweredKernel& lowered, const 
   std::string fields;
   size_t operand = 0;
   for (const loop::TensorArgument* tensor : operands_of(lowered)) {
-    const bool words = is_exchanged(lowered, operand),
-               wrapped = words || is_blocked(lowered, operand) || is_paired(lowered, operand);
+    const bool words = is_exchanged(lowered, operand), wrapped = words || is_blocked(lowered, operand) ||
+                                                                 is_paired(lowered, operand) ||
+                                                                 is_int8(lowered, operand);
     std::string value = fmt::format("{}static_cast<{}>(task.operands[{}]){}", wrapped ? "{" : "",
                                     words ? "u64*" : pointer_type(*tensor), operand, wrapped ? "}" : "");
     if (is_finished(lowered, *tensor))

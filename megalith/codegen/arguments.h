@@ -12,6 +12,9 @@
 
 namespace megalith::codegen {
 
+/// Whether the node's body takes weights from its stream in int8.
+bool streams_int8(const graph::LoweredKernel& lowered);
+
 /// A tensor's name as a member: its own, unless that is a word of C++.
 std::string member_name(const std::string& tensor);
 

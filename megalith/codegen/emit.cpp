@@ -17,6 +17,7 @@
 #include "megalith/codegen/source_text.h"
 #include "megalith/codegen/views.h"
 #include "megalith/kernels/embedded.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/loop/bind.h"
 #include "megalith/loop/isl_limit.h"
@@ -189,8 +190,9 @@ void take_scratch_into_area(EmittedSource& source) {
 }
 
 graph::BodyQuery query_of(const graph::LoweredKernel& lowered) {
-  graph::BodyQuery query{{}, lowered.binding.sizes};
+  graph::BodyQuery query{.dtypes = {}, .sizes = lowered.binding.sizes};
   for (const loop::TensorArgument* operand : operands_of(lowered)) query.dtypes[operand->name] = *operand->dtype;
+  query.int8 = streams_int8(lowered);
   return query;
 }
 
@@ -204,9 +206,10 @@ std::string kernel_info(const Dialect& dialect, const EmittedSource& source, con
   }
   return fmt::format(
       "{{\"version\": \"" MEGALITH_VERSION
-      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, \"bodies\": [{}], "
+      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, {}\"bodies\": [{}], "
       "\"checks\": [{}]}}",
       dialect.target, source.scratch_bytes, source.area_bytes, source.stream_rows,
+      source.scale_bytes > 0 ? fmt::format("\"scale_bytes\": {}, ", source.scale_bytes) : "",
       names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")), fmt::join(checks, ", "));
 }
 
@@ -301,6 +304,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       if (lowered.body->streamed)
         result.stream_rows =
             std::max(result.stream_rows, query_of(lowered).sizes.at(lowered.body->streamed->activations));
+      if (streams_int8(lowered)) result.scale_bytes = int8::kScaleBytes;
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.
       const bool joins = dialect.worker == Level::block && (writes_words(lowered) || lowered.body->streamed);
@@ -325,8 +329,10 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                             comment_text(title), contents, compile_command);
   if (dialect.worker == Level::block) {
     take_scratch_into_area(result);
-    result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n#define MEGALITH_STREAM_ROWS {}\n\n", result.area_bytes,
-                               result.stream_rows);
+    const std::string scales =
+        result.scale_bytes > 0 ? fmt::format("#define MEGALITH_SCALE_BYTES {}\n", result.scale_bytes) : "";
+    result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n#define MEGALITH_STREAM_ROWS {}\n{}\n",
+                               result.area_bytes, result.stream_rows, scales);
   }
   if (dialect.worker == Level::thread) result.text += small_frames();
   if (watches) result.text += "#define MEGALITH_WATCH_VIEWS\n\n";

@@ -245,7 +245,7 @@ int64_t Engine::weight_bytes_per_token() const {
   int64_t bytes = 0;
   for (const graph::Tensor& tensor : graph_->tensors())
     if (is_weight(tensor) && (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
-      bytes += tensor.bytes();
+      bytes += tensor.streamed_bytes();
   return bytes;
 }
 
@@ -253,7 +253,7 @@ int64_t Engine::head_bytes() const {
   const std::string name = config_.tie_word_embeddings ? kEmbedding : "lm_head.weight";
   int64_t bytes = 0;
   for (const graph::Tensor& tensor : graph_->tensors())
-    if (tensor.name == name || tensor.name == graph::quant_scale_name(name)) bytes += tensor.bytes();
+    if (tensor.name == name || tensor.name == graph::quant_scale_name(name)) bytes += tensor.streamed_bytes();
   return bytes;
 }
 
@@ -271,7 +271,7 @@ int64_t Engine::head_weights() const { return config_.vocab_size * config_.hidde
 int64_t Engine::weight_bytes() const {
   int64_t bytes = 0;
   for (const graph::Tensor& tensor : graph_->tensors())
-    if (is_weight(tensor)) bytes += tensor.bytes();
+    if (is_weight(tensor)) bytes += tensor.streamed_bytes();
   return bytes;
 }
 

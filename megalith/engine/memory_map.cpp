@@ -101,7 +101,7 @@ void* MemoryMap::allocate(int64_t bytes, const std::string& what) {
 void MemoryMap::bind_weights(const graph::Graph& graph, const Weights& weights) {
   int64_t quantized = 0;
   for (const graph::Tensor& tensor : graph.tensors())
-    if (tensor.quant_columns > 0) quantized += tensor.bytes();
+    if (tensor.quant_columns > 0 && tensor.dtype == DType::i8) quantized += tensor.bytes();
   std::optional<Progress> progress;
   if (quantized > 0) progress.emplace("quantizing weights", quantized, ProgressUnit::bytes);
   std::set<std::string> used;
@@ -117,7 +117,7 @@ void MemoryMap::bind_weights(const graph::Graph& graph, const Weights& weights) 
     MEGALITH_CHECK(found.shape == shape_of(tensor),
                    "the weight \"{}\" has the shape [{}], want [{}] as config.json says", tensor.name,
                    fmt::join(found.shape, ", "), fmt::join(shape_of(tensor), ", "));
-    if (tensor.quant_columns > 0) {
+    if (tensor.quant_columns > 0 && tensor.dtype == DType::i8) {
       quantize(tensor, graph.tensor(graph.find(graph::quant_scale_name(tensor.name))), found);
       progress->advance(tensor.bytes());
       continue;

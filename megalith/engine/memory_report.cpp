@@ -10,6 +10,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/engine/memory_map.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/optimize/schedule.h"
@@ -80,7 +81,7 @@ MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& option
                          int64_t scratch_bytes) {
   const task::StreamTotals streams = task::stream_totals(tasks);
   const int64_t table_bytes = streams.most_pieces * static_cast<int64_t>(sizeof(stream::PackRecord));
-  MemoryNeeds needs{.weights = streams.chunks * stream::kChunkBytes,
+  MemoryNeeds needs{.weights = streams.chunks * (stream::kChunkBytes + (streams.has_scales ? int8::kScaleBytes : 0)),
                     .activations = tasks.arena_bytes + scratch_bytes * static_cast<int64_t>(tasks.workers.size()),
                     .other = streams.largest_packed + table_bytes,
                     .options = options};

@@ -69,10 +69,22 @@ TensorId Graph::stacked(const std::string& name, DType dtype, std::vector<Dim> s
   return id;
 }
 
+int64_t Tensor::streamed_bytes() const {
+  // A byte each, and for every 32 of them a scale of two (kernels/int8_layout.h).
+  return quant_columns > 0 && dtype_is_float(dtype) ? num_elements() + num_elements() / 32 * 2 : bytes();
+}
+
 Graph::Quantized Graph::quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns) {
   const TensorId weight = constant(name, DType::i8, {rows, columns});
   tensors_[static_cast<size_t>(weight)].quant_columns = group_columns;
   return {weight, constant(quant_scale_name(name), DType::bf16, {rows, (columns + group_columns - 1) / group_columns})};
+}
+
+void Graph::quantize(TensorId constant, int64_t group_columns) {
+  Tensor& tensor = tensors_.at(static_cast<size_t>(constant));
+  MEGALITH_CHECK(tensor.kind == TensorKind::constant && tensor.shape.size() == 2 && dtype_is_float(tensor.dtype),
+                 "\"{}\" cannot be quantized: want a constant matrix of floats", tensor.name);
+  tensor.quant_columns = group_columns;
 }
 
 TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout) {

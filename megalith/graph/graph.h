@@ -44,11 +44,15 @@ struct Tensor {
   TensorKind kind = TensorKind::activation;
   std::vector<std::string> parts = {};  // of a stacked constant: the tensors whose rows it has
   int64_t groups = 1;                   // ... dealt in so many rounds
-  int64_t quant_columns = 0;            // of a quantised constant: columns that share a scale
-  bool any_layout = false;              // of a state: only nodes look at it, so bodies may lay it out as they like
+  // Of a quantised constant: columns that share a scale. One of floats is still what it was; where a GPU streams it, its
+  // values are rounded as those of one in int8 are.
+  int64_t quant_columns = 0;
+  bool any_layout = false;  // of a state: only nodes look at it, so bodies may lay it out as they like
 
   int64_t num_elements() const;
   int64_t bytes() const { return num_elements() * dtype_bytes(dtype); }
+  /// Of a constant those that come to where it is multiplied: in int8 with scales if it is one of floats that is rounded.
+  int64_t streamed_bytes() const;
 };
 
 /// What the scales of a quantised constant are called.
@@ -104,6 +108,8 @@ class Graph {
     TensorId weight, scale;
   };
   Quantized quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns);
+  /// A constant matrix of floats is to be streamed in int8, so many columns to a scale (Tensor::quant_columns).
+  void quantize(TensorId constant, int64_t group_columns);
   /// `any_layout`: nobody but the graph's nodes looks at it where it lies.
   TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout = false);
   TensorId activation(const std::string& name, DType dtype, std::vector<Dim> shape);

@@ -103,9 +103,11 @@ LoweredKernel lower_node(const Graph& graph, size_t index, const Schedule& sched
 }  // namespace
 
 BodyQuery body_query(const Graph& graph, const Node& node) {
-  BodyQuery query{{}, node.sizes};
+  BodyQuery query{.dtypes = {}, .sizes = node.sizes};
   for (size_t i = 0; i < node.operands.size(); ++i)
     query.dtypes[node.op->operands[i].name] = graph.tensor(node.operands[i]).dtype;
+  for (const TensorId operand : node.operands)
+    query.int8 |= graph.tensor(operand).quant_columns > 0 && dtype_is_half(graph.tensor(operand).dtype);
   return query;
 }
 

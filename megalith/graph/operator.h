@@ -47,6 +47,7 @@ struct TaskAxis {
 struct BodyQuery {
   std::map<std::string, DType> dtypes;   // per operand
   std::map<std::string, int64_t> sizes;  // dynamic sizes at their largest value
+  bool int8 = false;                     // weights that are streamed come in int8 (kernels/int8_layout.h)
 };
 
 /// Weights that a body takes from its worker's stream instead of from memory (kernels/stream_layout.h).

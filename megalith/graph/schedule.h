@@ -18,9 +18,10 @@ enum class Layout : uint8_t {
   flag_in_data,  // an activation each of whose words travels with a flag beside it (docs/protocol.md)
   panels,        // weights, rows of 16 side by side (kernels/panel_layout.h)
   fragments,     // activations of many rows, as tensor cores take them (kernels/row_blocks.h)
+  int8,          // weights in eight bits with scales, where a GPU streams them (kernels/int8_layout.h)
   page_pairs,    // a cache whose pages lie in pairs, one page per L2 partition (kernels/page_pairs.h)
 };
-inline constexpr std::array kLayoutNames = {"rows", "flag-in-data", "panels", "fragments", "page-pairs"};
+inline constexpr std::array kLayoutNames = {"rows", "flag-in-data", "panels", "fragments", "int8", "page-pairs"};
 
 struct NodeSchedule {
   const TunedBody* body = nullptr;        // one of its operator's; nullptr: generated from the loop kernel

@@ -103,6 +103,7 @@ void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
     kernel.scratch_bytes = number("scratch_bytes");
     kernel.area_bytes = number("area_bytes");
     kernel.stream_rows = number("stream_rows");
+    if (info.contains("scale_bytes")) kernel.scale_bytes = number("scale_bytes");
     for (const auto& of_body : info.value("checks", nlohmann::json::array())) {
       std::vector<codegen::CheckText>& texts = kernel.checks.emplace_back();
       for (const auto& text : of_body) texts.push_back({text.at(0).get<std::string>(), text.at(1).get<std::string>()});
@@ -226,7 +227,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& given) {
 }
 
 int CompiledKernel::ring_slots() const {
-  return stream::ring_slots(machine::gpu(cuda.architecture).shared_bytes, area_bytes, stream_rows);
+  return stream::ring_slots(machine::gpu(cuda.architecture).shared_bytes, area_bytes, stream_rows, scale_bytes);
 }
 
 }  // namespace megalith::jit

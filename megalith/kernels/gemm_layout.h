@@ -35,11 +35,18 @@ constexpr Order wide_order(long long columns, int group, int matrices, int abrea
 /// of activations each, or each of a group of its own. A row of sums is longer than it need be, so that neighbours are
 /// in different banks.
 constexpr long long wide_stride(long long turn_rows) { return turn_rows + 8; }
-[[maybe_unused]] constexpr long long wide_bytes(long long turn_rows) {
-  return 4 * kWideRows * wide_stride(turn_rows) * 4;
+/// Of a warpgroup; where weights come in int8 (kernels/int8_layout.h) a span of them lies there before, in 16 bits.
+constexpr long long wide_group_bytes(long long turn_rows, bool int8) {
+  const long long sums = kWideRows * wide_stride(turn_rows) * 4;
+  return int8 && sums < kChunkBytes ? kChunkBytes : sums;
+}
+[[maybe_unused]] constexpr long long wide_bytes(long long turn_rows, bool int8 = false) {
+  return 4 * wide_group_bytes(turn_rows, int8);
 }
 
 /// Where a residual is added, of 32 rows of weights: behind the sums it.
-[[maybe_unused]] constexpr long long wide_residual_bytes(long long rows) { return wide_bytes(32) + rows * 32 * 4; }
+[[maybe_unused]] constexpr long long wide_residual_bytes(long long rows, bool int8) {
+  return wide_bytes(32, int8) + rows * 32 * 4;
+}
 
 }  // namespace megalith::stream

@@ -27,8 +27,9 @@ constexpr int kMaxParts = 4;
 /// chunk n - slots is in. With few rows every warp takes all chunks in order. With many a part has had chunk
 /// n - kMaxParts, and when that was begun all up to n - kMaxParts - kMaxCopies were in: with as many slots that is
 /// enough. With fewer it is chunk n - kMaxParts itself, or one before it, that has to be the slot's.
-constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long long rows) {
-  const long long room = (shared_bytes - kReservedBytes - scratch_bytes) / kChunkBytes;
+/// `scale_bytes`: beside each chunk (kernels/int8_layout.h).
+constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long long rows, long long scale_bytes = 0) {
+  const long long room = (shared_bytes - kReservedBytes - scratch_bytes) / (kChunkBytes + scale_bytes);
   const int slots = room >= 12 ? 12 : room >= 2 ? static_cast<int>(room) : 0;
   return rows > kMaxRows && slots < kMaxParts + kMaxCopies ? slots / kMaxParts * kMaxParts : slots;
 }

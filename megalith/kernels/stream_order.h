@@ -19,12 +19,15 @@ struct Order {
 /// What a matrix has of one chunk of a stream, for the kernel that lays it out: `num_rows` rows from `first_row` on,
 /// over chunk `column_chunk` of the columns.
 struct PackRecord {
-  const unsigned short* weights;  // [rows, columns] of bf16
+  const unsigned short* weights;  // [rows, columns] of bf16 or f16
   unsigned long long chunk;       // counted from the start of all streams; on sides twice the block, and which half
   unsigned long long columns, first_row;
   unsigned int num_rows, column_chunk;
   unsigned int slices;                   // or 0: for many rows of activations,
   unsigned int group, matrix, matrices;  // ... so many rows of each of so many matrices, of which this is one
+  // In int8 (kernels/int8_layout.h): columns to a scale, whether they were f16, and the scales of all chunks. Else 0.
+  unsigned int quant_columns, is_f16;
+  unsigned char* scales;
 };
 
 }  // namespace megalith::stream

@@ -57,14 +57,18 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   if (gpu && dtype_is_half(config.dtype) &&
       std::ranges::all_of(r.weight_dtypes, [](const auto& weight) { return is_vector(weight.first); }))
     r.rounded_weights.merge(std::exchange(r.weight_dtypes, {}));
-  MEGALITH_CHECK(r.quant_columns == 0 || !gpu,
-                 "--quantization is for the target cpu so far, not {}: leave it out, or use --target cpu", r.target);
+  const bool narrow = dtype_is_half(config.dtype) && optimize::multiplies_narrow(r.target, r.max_rows);
+  MEGALITH_CHECK(r.quant_columns == 0 || !gpu || (narrow && r.weight_dtypes.empty()),
+                 "--quantization on {} is for models that stream (docs/gpu.md): of bf16 or f16 altogether, with at most {} "
+                 "tokens a step, not {}; use fewer --max-batched-tokens, or --target cpu",
+                 r.target, optimize::kMaxNarrowRows, r.max_rows);
+  MEGALITH_CHECK(!gpu || r.quant_columns % optimize::kQuantRun == 0,
+                 "--quantization int8:{}: want a multiple of {} columns to a scale on {}", r.quant_columns,
+                 optimize::kQuantRun, r.target);
   MEGALITH_CHECK(r.quant_columns >= 0 && r.quant_columns % optimize::kQuantMultiple == 0,
                  "--quantization int8:{}: want a multiple of {} columns to a scale, such as 32 or 128", r.quant_columns,
                  optimize::kQuantMultiple);
-  if (!r.kv_dtype)
-    r.kv_dtype =
-        dtype_is_half(config.dtype) && optimize::multiplies_narrow(r.target, r.max_rows) ? DType::bf16 : DType::f32;
+  if (!r.kv_dtype) r.kv_dtype = narrow ? DType::bf16 : DType::f32;
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
                  r.max_pages, r.pages_per_request() * r.max_requests, r.max_requests, r.max_seq_len);
@@ -119,12 +123,21 @@ DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& 
 TensorId DecoderBuilder::weight(const std::string& name, std::vector<Dim> shape) {
   if (graph_.has(name)) return graph_.find(name);
   const auto found = options_.weight_dtypes.find(name);
-  return graph_.constant(name, found == options_.weight_dtypes.end() ? config_.dtype : found->second, std::move(shape));
+  return streamed(
+      graph_.constant(name, found == options_.weight_dtypes.end() ? config_.dtype : found->second, std::move(shape)));
+}
+
+// On a GPU a quantised matrix is what it was, and comes in int8 where it is multiplied.
+TensorId DecoderBuilder::streamed(TensorId weight) {
+  if (options_.quant_columns > 0 && graph_.tensor(weight).shape.size() == 2)
+    graph_.quantize(weight, options_.quant_columns);
+  return weight;
 }
 
 TensorId DecoderBuilder::multiply(const std::string& op, const std::string& node, TensorId x, const std::string& matrix,
                                   int64_t rows, int64_t columns, graph::NodeOptions options) {
-  if (options_.quant_columns == 0) return graph_.apply(op, node, {x, weight(matrix, {rows, columns})}, options);
+  if (options_.quant_columns == 0 || options_.target.starts_with("cuda"))
+    return graph_.apply(op, node, {x, weight(matrix, {rows, columns})}, options);
   const Graph::Quantized made =
       graph_.has(matrix) ? Graph::Quantized{graph_.find(matrix), graph_.find(graph::quant_scale_name(matrix))}
                          : graph_.quantized(matrix, rows, columns, options_.quant_columns);

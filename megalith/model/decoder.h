@@ -65,6 +65,7 @@ class DecoderBuilder {
 
  private:
   graph::TensorId weight(const std::string& name, std::vector<graph::Dim> shape);
+  graph::TensorId streamed(graph::TensorId weight);
   /// A node whose operator takes a matrix, quantised or not, by its name: linear or embedding.
   graph::TensorId multiply(const std::string& op, const std::string& node, graph::TensorId x, const std::string& matrix,
                            int64_t rows, int64_t columns, graph::NodeOptions options = {});

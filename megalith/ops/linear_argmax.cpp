@@ -25,20 +25,21 @@ graph::Operator linear_argmax() {
         index[t, c]  = c * L + argmax(v, y[t, c, v], c * L + v < V)
       )")
       .tasks({"c", "t"})
-      .body({.target = "cuda",
-             .file = "wide.cuh",
-             .name = "wide_linear_argmax",
-             .applies =
-                 [](const graph::BodyQuery& q) {
-                   const int64_t rows = q.sizes.at("T"), group = q.sizes.at("L");
-                   return rows > stream::kMaxRows && rows <= stream::kMaxWideRows && q.sizes.at("K") % 8 == 0 &&
-                          q.sizes.at("V") % 2 == 0 && (group == 32 || group == 48 || group == 64) &&
-                          are_halves(q, {"x", "weight"}) && all_are(q, {"logits", "value"}, DType::f32);
-                 },
-             .exchanged = {"value", "index"},
-             .blocked = {"x"},
-             .area_bytes = [](const graph::BodyQuery& q) { return int64_t{stream::wide_bytes(q.sizes.at("L"))}; },
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .abreast = true}})
+      .body(
+          {.target = "cuda",
+           .file = "wide.cuh",
+           .name = "wide_linear_argmax",
+           .applies =
+               [](const graph::BodyQuery& q) {
+                 const int64_t rows = q.sizes.at("T"), group = q.sizes.at("L");
+                 return rows > stream::kMaxRows && rows <= stream::kMaxWideRows && q.sizes.at("K") % 8 == 0 &&
+                        q.sizes.at("V") % 2 == 0 && (group == 32 || group == 48 || group == 64) &&
+                        are_halves(q, {"x", "weight"}) && all_are(q, {"logits", "value"}, DType::f32);
+               },
+           .exchanged = {"value", "index"},
+           .blocked = {"x"},
+           .area_bytes = [](const graph::BodyQuery& q) { return int64_t{stream::wide_bytes(q.sizes.at("L"), q.int8)}; },
+           .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .abreast = true}})
       .test({{"T", 1}, {"V", 64}, {"K", 64}, {"C", 4}, {"L", 16}})
       .test({{"T", 3}, {"V", 77}, {"K", 129}, {"C", 3}, {"L", 32}})
       .test({{"T", 17}, {"V", 86}, {"K", 1000}, {"C", 3}, {"L", 32}})

@@ -45,7 +45,7 @@ graph::Operator linear_part() {
              .blocked = {"x"},
              .area_bytes =
                  [](const graph::BodyQuery& q) {
-                   return int64_t{stream::wide_bytes(stream_order(weights(), q.sizes).group)};
+                   return int64_t{stream::wide_bytes(stream_order(weights(), q.sizes).group, q.int8)};
                  },
              .streamed = weights()})
       .test({{"T", 1}, {"N", 64}, {"S", 2}, {"L", 32}})

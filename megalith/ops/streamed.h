@@ -115,9 +115,10 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .blocked = {"x", "y", "copy"},
           .area_bytes =
               [streamed](const graph::BodyQuery& q) {
-                if (q.sizes.contains("L")) return int64_t{stream::wide_residual_bytes(q.sizes.at("T"))};
-                return int64_t{stream::wide_bytes(stream_order(streamed, q.sizes).group *
-                                                  static_cast<int64_t>(streamed.operands.size()))};
+                if (q.sizes.contains("L")) return int64_t{stream::wide_residual_bytes(q.sizes.at("T"), q.int8)};
+                const int64_t rows =
+                    stream_order(streamed, q.sizes).group * static_cast<int64_t>(streamed.operands.size());
+                return int64_t{stream::wide_bytes(rows, q.int8)};
               },
           .streamed = std::move(streamed)};
 }

@@ -81,10 +81,11 @@ struct Block {
   int64_t groups = 0, per_group = 0, size = 0, rows = 0;  // heads of keys, of queries to each, values of a head
 };
 
-bool is_plain(const Graph& graph, TensorId matrix, DType dtype) {
-  const Tensor& tensor = graph.tensor(matrix);
-  return tensor.kind == graph::TensorKind::constant && tensor.dtype == dtype && tensor.parts.empty() &&
-         tensor.quant_columns == 0;
+// A constant by itself, of the same dtype as another one and as it is in the stream.
+bool is_like(const Graph& graph, TensorId matrix, TensorId first) {
+  const Tensor &tensor = graph.tensor(matrix), &wanted = graph.tensor(first);
+  return tensor.kind == graph::TensorKind::constant && tensor.dtype == wanted.dtype && tensor.parts.empty() &&
+         tensor.quant_columns == wanted.quant_columns;
 }
 
 std::optional<Block> block_at(const Graph& graph, const Node& attention) {
@@ -112,12 +113,11 @@ std::optional<Block> block_at(const Graph& graph, const Node& attention) {
     return std::nullopt;
 
   Block block{.attention = attention, .append = *append, .products = {}, .biases = {}, .between = {}};
-  const DType dtype = graph.tensor(operand(*q->product, "weight")).dtype;
   for (const Heads& heads : {*q, *k, *v}) {
-    if (!is_plain(graph, operand(*heads.product, "weight"), dtype)) return std::nullopt;
+    if (!is_like(graph, operand(*heads.product, "weight"), operand(*q->product, "weight"))) return std::nullopt;
     block.products.push_back(*heads.product);
     if (heads.bias) {
-      if (!is_plain(graph, operand(*heads.bias, "bias"), dtype)) return std::nullopt;
+      if (!is_like(graph, operand(*heads.bias, "bias"), operand(*q->bias, "bias"))) return std::nullopt;
       block.biases.push_back(*heads.bias);
     }
     for (const Node* node : {heads.norm, heads.rotation})
@@ -266,6 +266,8 @@ class Rewriting {
                                                : graph_.stacked(name, first.dtype, shape, parts, b_.groups)};
     };
     const auto [name, matrix] = stacked(b_.products, "weight", true);
+    const int64_t quant_columns = graph_.tensor(operand(b_.products[0], "weight")).quant_columns;
+    if (quant_columns > 0) graph_.quantize(matrix, quant_columns);
     const NodeOptions narrow = {.dtypes = {{"y", DType::bf16}}};
     TensorId qkv = graph_.insert(at, "linear", name, {operand(b_.products[0], "x"), matrix}, narrow)[0];
     if (b_.biases.empty()) return qkv;

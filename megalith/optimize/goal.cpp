@@ -5,6 +5,7 @@
 #include "megalith/base/error.h"
 #include "megalith/graph/lower.h"
 #include "megalith/graph/schedule.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/shared_budget.h"
 
 namespace megalith::optimize {
@@ -27,6 +28,7 @@ bool Goal::has_body(const graph::Registry& registry, const std::string& op, cons
     const std::string name = fmt::format("input {}", ids.size());
     ids.push_back(input.kind == graph::TensorKind::constant ? trial.constant(name, input.dtype, std::move(shape))
                                                             : trial.state(name, input.dtype, std::move(shape)));
+    if (input.quant_columns > 0 && dtype_is_half(input.dtype)) trial.quantize(ids.back(), input.quant_columns);
   }
   options.outputs.clear();
   try {
@@ -41,7 +43,7 @@ bool Goal::has_body(const graph::Registry& registry, const std::string& op, cons
 
 bool leaves_room(const Goal& goal, const graph::TunedBody& body, const graph::BodyQuery& query) {
   return !goal.is_gpu() || !body.area_bytes ||
-         stream::ring_slots(goal.gpu().shared_bytes, body.area_bytes(query), goal.rows) > 0;
+         stream::ring_slots(goal.gpu().shared_bytes, body.area_bytes(query), goal.rows, goal.scale_bytes) > 0;
 }
 
 Goal Goal::of(const Graph& graph, const std::string& target) {
@@ -49,6 +51,8 @@ Goal Goal::of(const Graph& graph, const std::string& target) {
   for (const graph::Node& node : graph.nodes())
     if (const auto rows = node.sizes.find("T"); rows != node.sizes.end() && node.sizes.contains("K"))
       goal.rows = std::max(goal.rows, rows->second);
+  for (const graph::Tensor& tensor : graph.tensors())
+    if (tensor.quant_columns > 0 && dtype_is_half(tensor.dtype) && goal.is_gpu()) goal.scale_bytes = int8::kScaleBytes;
   return goal;
 }
 

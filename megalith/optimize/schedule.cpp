@@ -57,6 +57,11 @@ std::vector<bool> may_carry_flags(const graph::Graph& graph, const Schedule& sch
   return may;
 }
 
+// What a stream takes in int8 has a byte for each of its floats of 16 bits.
+bool fits_int8(const Tensor& tensor) {
+  return tensor.kind == TensorKind::constant && dtype_is_half(tensor.dtype) && tensor.quant_columns > 0;
+}
+
 // Matrices of what a panel's bytes are defined for (kernels/panel_layout.h).
 bool fits_panels(const Tensor& tensor) {
   return tensor.kind == TensorKind::constant && tensor.shape.size() == 2 &&
@@ -112,6 +117,7 @@ std::string reason_against(const Tensor& tensor, Layout layout, bool may_carry_f
       return fits_fragments(tensor)
                  ? ""
                  : "want an activation of bf16 or f16 whose many rows and columns are whole fragments";
+    case Layout::int8: return fits_int8(tensor) ? "" : "want a constant matrix of bf16 or f16 that is to be rounded";
     case Layout::page_pairs: return fits_page_pairs(tensor) ? "" : "want a cache whose pages are whole granules";
   }
   return "it is unknown";
@@ -132,6 +138,7 @@ Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
   for (size_t t = 0; t < flags.size(); ++t)
     if (graph.tensors()[t].bytes() > kMaxBytes) flags[t] = false;
   choose(schedule, graph, Layout::page_pairs, tensors_that(graph, fits_page_pairs));
+  if (goal.is_gpu()) choose(schedule, graph, Layout::int8, tensors_that(graph, fits_int8));
   choose(schedule, graph, Layout::fragments, tensors_that(graph, fits_fragments));
   choose(schedule, graph, Layout::flag_in_data, std::move(flags));
   choose_panels(schedule, graph);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/ops/wide_groups.h"
 #include "megalith/optimize/rules.h"
@@ -16,12 +17,13 @@ namespace {
 // With more than 64 rows of activations a worker would read all of them from the L2 for 32 rows of weights. It has a few
 // columns of more rows instead, of so many stretches of them: then sums are handed over, which costs less where a row is
 // long.
-int64_t stretches_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t columns) {
+int64_t stretches_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t columns, bool is_int8) {
   constexpr int64_t kRows = 128, kMax = 8;  // of weights that a worker has, of all stretches
   constexpr int64_t kShort = 4096;
   if (rows <= stream::kWideRows || columns <= kShort) return 1;
+  const int64_t spans = is_int8 ? int8::kSpans : 1;  // of a chunk
   int64_t stretches = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
-  while (stretches > 1 && columns % (stretches * stream::wide_columns(ops::wide_group(outputs * stretches, 1))) != 0)
+  while (stretches > 1 && columns % (stretches * spans * stream::wide_columns(ops::wide_group(outputs * stretches, 1))) != 0)
     stretches /= 2;
   return stretches;
 }
@@ -35,7 +37,8 @@ int split_k(Graph& graph, const Goal& goal) {
     const Node whole = graph.nodes()[at];
     if (whole.op->name != "linear_residual_squares") continue;
     const int64_t rows = whole.sizes.at("T"), outputs = whole.sizes.at("C") * whole.sizes.at("L");
-    const int64_t stretches = stretches_of(goal, rows, outputs, whole.sizes.at("K"));
+    const int64_t stretches = stretches_of(goal, rows, outputs, whole.sizes.at("K"),
+                                             graph.tensor(operand(whole, "weight")).quant_columns > 0);
     if (stretches == 1) continue;
     graph.erase(whole.name);
     const int64_t all = outputs * stretches, group = ops::wide_group(all, 1);

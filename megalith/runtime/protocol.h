@@ -184,6 +184,7 @@ struct Launch {
   ProfileRecord* profile;        // profile_capacity per worker; nullptr: nothing is recorded
   u32 profile_capacity;          // a power of two
   ProfileClock* profile_clocks;  // profile_clock_capacity() per worker (GPU)
+  const u8* scales;              // of the streams' chunks, whose weights are int8 (GPU)
 };
 
 /// What a generated kernel exports, and what the host starts one thread per worker with.

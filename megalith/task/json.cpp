@@ -84,8 +84,9 @@ std::string task_json(const Task& task) {
 std::string stream_json(const WeightStream& stream) {
   const stream::Order& order = stream.order;
   return fmt::format(
-      R"({{"node": {}, "matrices": [{}], "slices": {}, "group": {}, "chunks": {}, "part": {}, "turn": {}}})",
-      stream.node, fmt::join(stream.matrices, ", "), order.slices, order.group, order.chunks, order.part, order.turn);
+      R"({{"node": {}, "matrices": [{}], "slices": {}, "group": {}, "chunks": {}, "part": {}, "turn": {}{}}})",
+      stream.node, fmt::join(stream.matrices, ", "), order.slices, order.group, order.chunks, order.part, order.turn,
+      stream.quant_columns > 0 ? fmt::format(R"(, "quant_columns": {})", stream.quant_columns) : "");
 }
 
 std::string buffer_json(const Buffer& buffer) {
@@ -268,7 +269,7 @@ Task read_task(const JsonValue& value, const Place& place) {
 }
 
 WeightStream read_stream(const JsonValue& value, const Place& place) {
-  const Object object(value, place, {"node", "matrices", "slices", "group", "chunks", "part", "turn"});
+  const Object object(value, place, {"node", "matrices", "slices", "group", "chunks", "part", "turn", "quant_columns"}, 1);
   WeightStream stream;
   stream.node = object("node", read_index);
   stream.matrices = object("matrices", read_list<int, read_index>);
@@ -277,6 +278,7 @@ WeightStream read_stream(const JsonValue& value, const Place& place) {
                   .chunks = object("chunks", read_size),
                   .part = object("part", read_size),
                   .turn = object("turn", read_size)};
+  if (object.has("quant_columns")) stream.quant_columns = object("quant_columns", read_size);
   return stream;
 }
 

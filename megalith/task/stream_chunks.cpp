@@ -4,14 +4,16 @@
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/stream_layout.h"
 
 namespace megalith::task {
 
 int64_t chunk_columns(const WeightStream& stream) {
   const stream::Order& order = stream.order;
-  return order.slices == 0 ? stream::wide_columns(order.group * static_cast<int>(stream.matrices.size()))
-                           : stream::chunk_columns(order.slices);
+  const int64_t span = order.slices == 0 ? stream::wide_columns(order.group * static_cast<int>(stream.matrices.size()))
+                                         : stream::chunk_columns(order.slices);
+  return stream.quant_columns > 0 ? span * int8::kSpans : span;
 }
 
 int64_t chunks_of_row(const WeightStream& stream, int64_t columns) {
@@ -42,6 +44,7 @@ StreamTotals stream_totals(const TaskGraph& tasks) {
       if (!stream || std::ranges::find(stream->matrices, region.buffer) == stream->matrices.end())
         totals.in_place[static_cast<size_t>(region.buffer)] = true;
     if (!stream) continue;
+    totals.has_scales |= stream->quant_columns > 0;
     totals.chunks += num_chunks(*stream, *task.stream);
     for (const int matrix : stream->matrices)
       totals.pieces[static_cast<size_t>(matrix)] += num_groups(*stream, *task.stream) * stream->order.chunks;

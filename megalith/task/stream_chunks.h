@@ -27,6 +27,7 @@ struct StreamTotals {
 
   /// Bytes of the largest buffer that is in streams alone, and pieces of the one that has the most.
   int64_t largest_packed = 0, most_pieces = 0;
+  bool has_scales = false;  // a kilobyte beside each chunk (kernels/int8_layout.h)
 };
 StreamTotals stream_totals(const TaskGraph& tasks);
 

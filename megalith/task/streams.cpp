@@ -5,6 +5,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/graph/lower.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/ops/streamed.h"
 #include "megalith/task/stream_chunks.h"
@@ -22,13 +23,21 @@ const StreamedWeights* streamed_of(const graph::Schedule& schedule, size_t node)
   return body && body->streamed ? &*body->streamed : nullptr;
 }
 
-WeightStream weight_stream(const Graph& graph, int n, const StreamedWeights& streamed, bool abreast) {
+WeightStream weight_stream(const Graph& graph, const graph::Schedule& schedule, int n, const StreamedWeights& streamed,
+                           bool abreast) {
   const Node& node = graph.nodes()[static_cast<size_t>(n)];
   WeightStream stream{.node = n, .matrices = {}, .order = ops::stream_order(streamed, node.sizes)};
   for (const std::string& operand : streamed.operands)
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (node.op->operands[i].name == operand) stream.matrices.push_back(node.operands[i]);
   if (stream.order.slices == 0 && !abreast) stream.order.turn = 1;
+  if (schedule.layout(stream.matrices.front()) == graph::Layout::int8) {
+    MEGALITH_ASSERT(streamed.stretch.empty() || stream.order.chunks % int8::kSpans == 0,
+                    "[streams] split-K slices of {} chunks are not whole ones of int8", stream.order.chunks);
+    stream.quant_columns = graph.tensor(stream.matrices.front()).quant_columns;
+    stream.order.chunks = int8::chunks(stream.order.chunks);
+    stream.order.part = int8::chunks(stream.order.part);
+  }
   for (size_t i = 0; i < node.operands.size(); ++i)
     MEGALITH_ASSERT(std::ranges::count(streamed.operands, node.op->operands[i].name) ||
                         !std::ranges::count(stream.matrices, node.operands[i]),
@@ -64,6 +73,7 @@ StreamPart part_of(const Graph& graph, const WeightStream& stream, const Streame
 bool streams_go_abreast(const Graph& graph, const graph::Schedule& schedule, int64_t shared_bytes) {
   if (schedule.target != "cuda") return false;  // nothing streams there
   int64_t area_bytes = 0, rows = 0;
+  const bool has_scales = std::ranges::count(schedule.layouts, graph::Layout::int8) > 0;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
     if (const StreamedWeights* streamed = streamed_of(schedule, n))
@@ -71,14 +81,14 @@ bool streams_go_abreast(const Graph& graph, const graph::Schedule& schedule, int
     const graph::TunedBody* body = schedule.body(n);
     if (body && body->area_bytes) area_bytes = std::max(area_bytes, body->area_bytes(graph::body_query(graph, node)));
   }
-  return stream::goes_abreast(stream::ring_slots(shared_bytes, area_bytes, rows));
+  return stream::goes_abreast(stream::ring_slots(shared_bytes, area_bytes, rows, has_scales ? int8::kScaleBytes : 0));
 }
 
 std::vector<WeightStream> weight_streams(const Graph& graph, const graph::Schedule& schedule, bool abreast) {
   std::vector<WeightStream> streams;
   for (size_t n = 0; n < graph.nodes().size(); ++n)
     if (const StreamedWeights* streamed = streamed_of(schedule, n))
-      streams.push_back(weight_stream(graph, static_cast<int>(n), *streamed, abreast));
+      streams.push_back(weight_stream(graph, schedule, static_cast<int>(n), *streamed, abreast));
   return streams;
 }
 

@@ -64,6 +64,7 @@ struct WeightStream {
   int node = 0;
   std::vector<int> matrices;  // buffers: constants of one shape, (rows, columns)
   stream::Order order = {};   // of the rows of a task; order.chunks cover the columns of a task
+  int64_t quant_columns = 0;  // columns that share a scale, of weights that come in int8 (kernels/int8_layout.h)
 
   bool operator==(const WeightStream&) const = default;
 };

@@ -9,8 +9,10 @@
 #include "base/temporary_folder.h"
 #include "cuda/skip.h"
 #include "megalith/base/file.h"
+#include "megalith/engine/quantize.h"
 #include "megalith/model/config.h"
 #include "megalith/model/decoder.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
 #include "support/decoder_steps.h"
@@ -67,11 +69,15 @@ struct Model {
 
   /// One row at a time, so that each step writes all of each buffer. `intermediate`: another size of it, of a random one.
   Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1, int64_t intermediate = 0,
-        const std::string& architecture = "")
+        const std::string& architecture = "", int64_t quant_columns = 0)
       : config(config_read(folder)) {
     if (!architecture.empty()) config.architecture = architecture;
     if (intermediate > 0) config.intermediate_size = intermediate;
-    options = {.max_rows = rows, .max_requests = requests, .max_seq_len = 128, .target = "cuda:sm_90a"};
+    options = {.max_rows = rows,
+               .max_requests = requests,
+               .max_seq_len = 128,
+               .target = "cuda:sm_90a",
+               .quant_columns = quant_columns};
     if (!random) {
       weights = Weights::open(folder);
       options.weight_dtypes = weight_dtypes(*weights, config.dtype);
@@ -113,11 +119,36 @@ std::string first_difference(DecoderSteps& found, DecoderSteps& wanted, int num_
 constexpr double kRoundings = 12;  // 8.7 were found on an H200
 constexpr int kSteps = 20;
 
+// What int8 leaves of the matrices that are multiplied, for a CPU, which takes them as they are. Of a random model, whose
+// weights may be written.
+void round_to_int8(const Model& model, DecoderSteps& steps) {
+  const graph::Schedule schedule = optimize::make_schedule(*model.graph, "cuda");
+  std::set<graph::TensorId> matrices;
+  for (size_t n = 0; n < model.graph->nodes().size(); ++n)
+    if (schedule.body(n) && schedule.body(n)->streamed)
+      for (const graph::TensorId tensor : model.graph->nodes()[n].operands)
+        if (schedule.layout(tensor) == graph::Layout::int8) matrices.insert(tensor);
+  for (const graph::TensorId id : matrices) {
+    const graph::Tensor& matrix = model.graph->tensor(id);
+    const int64_t columns = matrix.shape[1].size, group = matrix.quant_columns, groups = (columns + group - 1) / group;
+    auto* const values = steps.memory().get<uint16_t>(matrix.name);
+    std::vector<int8_t> numbers(static_cast<size_t>(matrix.num_elements()));
+    std::vector<uint16_t> scales(static_cast<size_t>(matrix.shape[0].size * groups));
+    engine::quantize_rows(numbers.data(), scales.data(), values, matrix.dtype, columns, group, 0, matrix.shape[0].size);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const auto row = static_cast<int64_t>(i) / columns, column = static_cast<int64_t>(i) % columns;
+      values[i] = bf16_from_float(static_cast<float>(numbers[i]) *
+                                  bf16_to_float(scales[static_cast<size_t>(row * groups + column / group)]));
+    }
+  }
+}
+
 void expect_same_buffers(const Model& model) {
   CudaDecoderSteps gpu(*model.graph, "cuda", jit::cuda_device().num_multiprocessors);
   CpuDecoderSteps cpu(*model.graph, "cpu", 2);
   model.bind(gpu);
   model.bind(cpu);
+  if (model.options.quant_columns > 0) round_to_int8(model, cpu);
   EXPECT_EQ(first_difference(gpu, cpu, kSteps, kRoundings), "");
 }
 
@@ -194,6 +225,18 @@ TEST(CudaBuffers, WithWeightsOfF16Too) {
   const Model model(storyteller_of_f16(), true, 128, 1, 6144);
   ASSERT_TRUE(has_stretches(model));
   expect_same_buffers(model);
+}
+
+// Rounded to bf16 on the CPU besides, which is less than activations are.
+TEST(CudaBuffers, WithWeightsInInt8Too) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  for (const auto& [rows, requests] :
+       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}, {16, 1}, {64, 32}, {128, 1}})
+    for (const int64_t columns : {32, 128}) {
+      const Model model(kTiny + "mistral_sharded", true, rows, requests, 6144, "", columns);
+      ASSERT_TRUE(testing::streams_all_products(*model.graph));
+      expect_same_buffers(model);
+    }
 }
 
 // The bias of q, k and v, which the projection adds where it writes.

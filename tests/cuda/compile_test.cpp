@@ -36,10 +36,11 @@ std::vector<machine::Gpu> others() {
 }
 
 graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows,
-                           int64_t max_requests = 1, DType weights = DType::bf16) {
+                           int64_t max_requests = 1, DType weights = DType::bf16, int64_t quant_columns = 0) {
   ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
   config.dtype = weights;
-  return build_decoder(config, {.max_rows = max_rows, .max_requests = max_requests, .target = target});
+  return build_decoder(
+      config, {.max_rows = max_rows, .max_requests = max_requests, .target = target, .quant_columns = quant_columns});
 }
 
 bool is_fused(const std::string& folder, const std::string& target, int64_t max_rows) {
@@ -89,7 +90,9 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const m
     EXPECT_LE(spilled, is_tuned ? 0 : is_few ? 120 : 420) << what;
   }
   EXPECT_EQ(scratch_bytes, 0) << what << ": it would lie in device memory";
-  const int64_t ring_bytes = int64_t{stream::kChunkBytes} * stream::ring_slots(gpu.shared_bytes, area_bytes, streamed);
+  const int64_t scale_bytes = info.value("scale_bytes", 0);
+  const int64_t ring_bytes =
+      (stream::kChunkBytes + scale_bytes) * stream::ring_slots(gpu.shared_bytes, area_bytes, streamed, scale_bytes);
   EXPECT_GT(ring_bytes, 0) << what << ": no room for weights beside an area of " << area_bytes;
   EXPECT_LE(stream::kReservedBytes + area_bytes + ring_bytes, gpu.shared_bytes) << what;
   std::printf("%s, an area of %d bytes and a ring of %d\n", what.c_str(), static_cast<int>(area_bytes),
@@ -104,11 +107,12 @@ TEST_P(CudaCompile, EveryKernelOfTheModel) {
 }
 
 void expect_fused_compiles(const std::string& folder, const machine::Gpu& gpu, int64_t rows, int64_t requests = 1,
-                           DType weights = DType::bf16) {
+                           DType weights = DType::bf16, int64_t quant_columns = 0) {
   const std::string target = fmt::format("cuda:{}", gpu.architecture);
-  expect_compiles(decoder_graph(folder, target, rows, requests, weights),
-                  fmt::format("{}, {} rows, {} texts{}", folder, rows, requests,
-                              weights == DType::bf16 ? "" : fmt::format(", {}", dtype_name(weights))),
+  expect_compiles(decoder_graph(folder, target, rows, requests, weights, quant_columns),
+                  fmt::format("{}, {} rows, {} texts{}{}", folder, rows, requests,
+                              weights == DType::bf16 ? "" : fmt::format(", {}", dtype_name(weights)),
+                              quant_columns == 0 ? "" : ", int8"),
                   gpu,
                   !is_fused(folder, target, rows) ? Bodies::generated
                   : rows > stream::kMaxRows       ? Bodies::many_rows
@@ -160,6 +164,14 @@ TEST(CudaCompile, F16TakesTheSameRegisters) {
   expect_fused_compiles("shapes/Qwen2.5-7B", hopper(), 1, 1, DType::f16);  // with an epilogue
 }
 
+// In int8 nothing spills either.
+TEST(CudaCompile, Int8SpillsNothing) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  for (const int64_t rows : {1, 2, 4, 8, 16, 64, 128})
+    expect_fused_compiles("shapes/Qwen3-8B", hopper(), rows, 1, DType::bf16, 32);
+  for (const int64_t rows : {1, 8, 64}) expect_fused_compiles("shapes/Qwen3-8B", hopper(), rows, 1, DType::f16, 128);
+}
+
 // A compilation takes seconds: other GPUs compile the small model both ways, of a few, a chunk's and many texts' rows,
 // and those that have room for its activations the largest shape. To our source sm_89 is sm_86.
 class CudaCompileOther : public ::testing::TestWithParam<machine::Gpu> {};
@@ -174,6 +186,9 @@ TEST_P(CudaCompileOther, TheSmallModelAndTheLargest) {
   if (is_fused("shapes/Qwen3-8B", fmt::format("cuda:{}", gpu.architecture), 4))
     expect_fused_compiles("shapes/Qwen3-8B", gpu, 4);
   for (const int64_t rows : {1, 4, 64}) expect_fused_compiles("storyteller", gpu, rows, 1, DType::f16);
+  for (const int64_t rows : {1, 4, 8, 64})
+    if (is_fused("storyteller", fmt::format("cuda:{}", gpu.architecture), rows))
+      expect_fused_compiles("storyteller", gpu, rows, 1, DType::bf16, 32);
 }
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompileOther, ::testing::ValuesIn(others()),
                          [](const auto& one) { return std::string(one.param.architecture); });
@@ -289,6 +304,32 @@ TEST(CudaForms, OfF16AreThoseOfBf16) {
       };
       EXPECT_EQ(forms(DType::f16), forms(DType::bf16)) << folder << ", " << rows << " rows";
     }
+}
+
+// All that is streamed comes in int8, and nothing else is different.
+TEST(CudaForms, OfInt8AreThoseOfBf16ButForTheStreams) {
+  for (const int64_t rows : {1, 8, 64}) {
+    const graph::Graph plain = decoder_graph("shapes/Qwen3-8B", "cuda:sm_90a", rows),
+                       int8 = decoder_graph("shapes/Qwen3-8B", "cuda:sm_90a", rows, 1, DType::bf16, 32);
+    const graph::Schedule of_plain = optimize::make_schedule(plain, "cuda"),
+                          of_int8 = optimize::make_schedule(int8, "cuda");
+    ASSERT_EQ(int8.nodes().size(), plain.nodes().size());
+    int64_t num_streamed = 0;
+    for (size_t n = 0; n < int8.nodes().size(); ++n) {
+      const graph::TunedBody* const body = of_int8.body(n);
+      EXPECT_EQ(body, of_plain.body(n)) << int8.nodes()[n].name;
+      for (size_t i = 0; i < int8.nodes()[n].operands.size(); ++i) {
+        const graph::TensorId tensor = int8.nodes()[n].operands[i];
+        const bool is_streamed = body && body->streamed &&
+                                 std::ranges::find(body->streamed->operands, int8.nodes()[n].op->operands[i].name) !=
+                                     body->streamed->operands.end();
+        if (!is_streamed) continue;
+        ++num_streamed;
+        EXPECT_EQ(of_int8.layout(tensor), graph::Layout::int8) << int8.tensor(tensor).name;
+      }
+    }
+    EXPECT_EQ(num_streamed, 36 * 5 + 1);
+  }
 }
 
 TEST(CudaCompile, TheCompilersErrorsNameTheKernel) {

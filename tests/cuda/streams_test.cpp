@@ -20,9 +20,10 @@ namespace {
 
 // A decoder's streams, all tasks on one worker.
 struct Planned {
-  explicit Planned(int64_t max_rows, const std::string& shape = "Qwen3-0.6B", const std::string& target = "cuda")
+  explicit Planned(int64_t max_rows, const std::string& shape = "Qwen3-0.6B", const std::string& target = "cuda",
+                   int64_t quant_columns = 0)
       : graph(build_decoder(config_read(MEGALITH_SOURCE_DIR "/models/shapes/" + shape),
-                            {.max_rows = max_rows, .target = "cuda"})) {
+                            {.max_rows = max_rows, .target = "cuda", .quant_columns = quant_columns})) {
     task::Partitioned partitioned =
         task::partition(graph, optimize::lower(graph, "cuda"), 132, machine::worker_rates("cuda"));
     tasks = {.tasks = std::move(partitioned.tasks), .buffers = std::move(partitioned.buffers)};
@@ -48,12 +49,17 @@ constexpr const char *kGate = "model.layers.3.mlp.gate_proj.weight", *kUp = "mod
 // Every chunk is somebody's, and every piece of every matrix lies in one.
 TEST(Streams, HoldEveryPieceOnce) {
   // The last one has rows of weights in stretches.
-  for (const auto& [rows, shape] : {std::pair(1, "Qwen3-0.6B"),
-                                    {8, "Qwen3-0.6B"},
-                                    {64, "Qwen3-0.6B"},
-                                    {128, "Qwen3-0.6B"},
-                                    {128, "Llama-3.2-1B"}}) {
-    const Planned planned(rows, shape);
+  for (const auto& [rows, shape, quant_columns] : {std::tuple(1, "Qwen3-0.6B", 0),
+                                                   {8, "Qwen3-0.6B", 0},
+                                                   {64, "Qwen3-0.6B", 0},
+                                                   {128, "Qwen3-0.6B", 0},
+                                                   {128, "Llama-3.2-1B", 0},
+                                                   {1, "Qwen3-0.6B", 32},
+                                                   {8, "Llama-3.2-1B", 128},
+                                                   {64, "Qwen3-0.6B", 32},
+                                                   {128, "Llama-3.2-1B", 32}}) {
+    const Planned planned(rows, shape, "cuda", quant_columns);
+    EXPECT_EQ(planned.plan.totals.has_scales, quant_columns > 0);
     std::vector<int> parts(planned.plan.num_chunks(), 0);
     for (const auto& [matrix, records] : planned.plan.records) {
       const graph::Tensor& tensor = planned.graph.tensor(matrix);
@@ -63,8 +69,10 @@ TEST(Streams, HoldEveryPieceOnce) {
         parts.at(record.chunk) += record.slices == 0 ? 1 : static_cast<int>(record.matrices);
         rows_of_chunk[record.column_chunk] += record.num_rows;
         const auto chunk_rows = static_cast<int>(record.group * record.matrices);
-        const int64_t width = record.slices == 0 ? stream::wide_columns(chunk_rows)
-                                                 : stream::chunk_columns(static_cast<int>(record.slices));
+        const int64_t of_span = record.slices == 0 ? stream::wide_columns(chunk_rows)
+                                                   : stream::chunk_columns(static_cast<int>(record.slices)),
+                      width = of_span * (quant_columns > 0 ? int8::kSpans : 1);
+        EXPECT_EQ(record.quant_columns, quant_columns);
         EXPECT_LT(record.column_chunk * width, tensor.shape[1].size);
         columns = std::max(columns, (record.column_chunk + 1) * width);
         EXPECT_LT(record.matrix, record.matrices);
@@ -77,6 +85,14 @@ TEST(Streams, HoldEveryPieceOnce) {
       for (const stream::PackRecord& record : records)
         ASSERT_EQ(parts[record.chunk], static_cast<int>(record.matrices)) << planned.graph.tensor(matrix).name;
     EXPECT_THAT(parts, ::testing::Each(::testing::Gt(0)));
+  }
+}
+
+TEST(Streams, OfInt8HaveHalfAsManyChunks) {
+  for (const int64_t rows : {1, 8}) {
+    const Planned whole(rows, "Llama-3.2-1B"), int8(rows, "Llama-3.2-1B", "cuda", 32);
+    EXPECT_EQ(int8.plan.num_chunks() * 2, whole.plan.num_chunks()) << rows << " rows";
+    EXPECT_EQ(int8.plan.scale_bytes(int8.plan.num_chunks()) * 16, int8.plan.bytes());
   }
 }
 

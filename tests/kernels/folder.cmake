@@ -5,3 +5,5 @@ set_source_files_properties(kernels/advance_block_test.cpp kernels/attention_blo
                             kernels/sampling_block_test.cpp kernels/wide_block_test.cpp
                             kernels/wide_short_ring_test.cpp PROPERTIES COMPILE_OPTIONS
                             "-iquote;${CMAKE_CURRENT_LIST_DIR}/block;-fno-strict-aliasing;-Wno-unknown-pragmas")
+# What a CPU rounds weights to is what a GPU's packing must come to.
+target_link_libraries(test_kernels PRIVATE megalith_engine)

@@ -8,14 +8,19 @@
 #include <type_traits>
 #include <vector>
 
+#include "megalith/engine/quantize.h"
+namespace host = megalith;
+
 // What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
 #define megalith megalith_linear_block
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
-#define MEGALITH_SHARED_BYTES (227 << 10)
-#define MEGALITH_AREA_BYTES (26 << 10)
+#define MEGALITH_SHARED_BYTES (266 << 10)
+#define MEGALITH_AREA_BYTES (52 << 10)
 #define MEGALITH_STREAM_ROWS 8
+#define MEGALITH_SCALE_BYTES 1024
 #include "megalith/kernels/cuda/linear.cuh"
+#include "megalith/kernels/cuda/pack.cuh"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/kernels/stream_limits.h"
@@ -28,23 +33,26 @@ namespace {
 
 enum class Kind { normed, residual, gate_up };
 
-/// The operands of a projection of at most kMaxRows rows, and a task of kGroups groups of its columns, of kChunks
-/// chunks each, the last of them not full. What nobody may read is NaN. `kParts`: with norms in parts. `Of`: bf16 or f16.
-template <Kind kOf, i64 kMaxRows, int kChunksOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false,
-          class Of = bf16>
+/// The operands of a projection of at most kMaxRows rows, and a task of kGroups groups of its columns, of kSpans spans
+/// each, the last of them not full. What nobody may read is NaN. `kParts`: with norms in parts. `Of`: bf16 or f16. `W`:
+/// weights of them as they are, or in int8.
+template <Kind kOf, i64 kMaxRows, int kSpansOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false,
+          class Of = bf16, class W = const Of*>
 struct Task {
   using Half = Of;
+  static constexpr bool kInt8 = WeightsOf<W>::kAreInt8;
   static constexpr Kind kKind = kOf;
   static constexpr bool kInParts = kParts;
-  // What is left for the last chunk is more than half of one of two slices, or little: then one slice suits a few rows.
+  // What is left for the last span is more than half of one of two slices, or little: then one slice suits a few rows.
   static constexpr i64 T_largest = kMaxRows, N = 80,
-                       K = (kChunksOf - 1) * stream::chunk_columns(stream::slices(kMaxRows)) +
-                           (kInParts                                 ? 64
-                            : kOf == Kind::residual || kChunksOf > 3 ? 600
-                                                                     : 40);
+                       K = (kSpansOf - 1) * stream::chunk_columns(stream::slices(kMaxRows)) +
+                           (kInParts                                ? 64
+                            : kOf == Kind::residual || kSpansOf > 3 ? 600
+                                                                    : 40);
   static constexpr int kSlices = stream::slices(kMaxRows, K), kGroup = stream::group_rows(kSlices);
   static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1,
-                       kChunks = static_cast<int>(stream::chunks_per_group(K, kSlices)),
+                       kSpans = static_cast<int>(stream::chunks_per_group(K, kSlices)),
+                       kChunks = kInt8 ? static_cast<int>(int8::chunks(kSpans)) : kSpans,
                        kGroups =
                            std::min({kGroupsOf, static_cast<int>(kRingSlots) / (kStreams * kChunks), 64 / kGroup});
   static constexpr stream::Order kStream = stream::order(kMaxRows, K, kOf == Kind::residual);
@@ -55,6 +63,7 @@ struct Task {
   std::conditional_t<kInParts, Blocked<const Of, kMaxRows, K>, Plain> x;  // (T, K)
   const Of* norm;                                                         // (K), or what the copy has: (N)
   std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;  // (T, C)
+  W weight, gate;                                                         // (N, K)
   const f32* residual;                                                    // (T, N)
   f32* y;                                                                 // (T, N)
   std::conditional_t<kInParts, Blocked<Of, kMaxRows, N>, f32*> copy;      // (T, N)
@@ -84,7 +93,7 @@ class LinearBlock : public ::testing::Test {
  protected:
   using Half = typename Of::Half;
   static constexpr Half kNan = {0x7fff};  // of either kind
-  static constexpr size_t K = Of::K, N = Of::N;
+  static constexpr size_t K = Of::K, N = Of::N, kQuantColumns = Of::T_largest % 2 == 0 ? 96 : 32;
   static_assert(Of::kStreams * Of::kChunks * Of::kGroups <= kRingSlots);
 
   static Half rounded(f32 x) {
@@ -101,6 +110,7 @@ class LinearBlock : public ::testing::Test {
   void make(i64 rows) {
     task_.T = rows;
     x_ = some(static_cast<size_t>(rows) * K), norm_ = some(std::max(K, N)), weights_ = some(Of::kStreams * N * K);
+    if (Of::kInt8) quantize();
     words_.clear();
     for (size_t i = 0; i < x_.size(); i += 2)
       words_.push_back(static_cast<u64>(task_.epoch.value) << 32 | static_cast<u32>(x_[i + 1].bits) << 16 | x_[i].bits);
@@ -131,7 +141,8 @@ class LinearBlock : public ::testing::Test {
   }
   /// Turn by turn, of a turn part by part of the columns, of a part group by group, of each its matrices.
   void fill_ring() {
-    constexpr stream::Order order = Of::kStream;
+    stream::Order order = Of::kStream;
+    if (Of::kInt8) order.part = int8::chunks(order.part);
     const int turn = order.turn == 0 ? Of::kGroups : static_cast<int>(order.turn), part = static_cast<int>(order.part);
     RingPlace ring = task_.ring;
     for (int first = 0; first < Of::kGroups; first += turn)
@@ -139,7 +150,10 @@ class LinearBlock : public ::testing::Test {
         for (int group = first; group < min(first + turn, Of::kGroups); ++group)
           for (int matrix = 0; matrix < Of::kStreams; ++matrix)
             for (int chunk = begin; chunk < min(begin + part, Of::kChunks); ++chunk, ring = ring + 1)
-              fill_chunk(reinterpret_cast<Half*>(ring_slot(ring.slot)), matrix, group, chunk);
+              if constexpr (Of::kInt8)
+                pack(ring.slot, matrix, group, chunk);
+              else
+                fill_chunk(reinterpret_cast<Half*>(ring_slot(ring.slot)), matrix, group, chunk);
   }
   void fill_chunk(Half* to, int matrix, int group, int chunk) {
     for (int w = 0; w < kWarps; ++w)
@@ -152,6 +166,40 @@ class LinearBlock : public ::testing::Test {
                                4 * j + i / 4 * 2 + i % 2;
             if (row < task_.n_end) *to = column < Of::K ? weight(matrix, row, column) : Half{0};
           }
+  }
+  void pack(u32 slot, int matrix, int group, int chunk) {
+    const i64 row = task_.n_begin + group * Of::kGroup;
+    pack_chunk(ring_slot(slot),
+               {.weights = &weights_[static_cast<size_t>(matrix) * N * K].bits,
+                .chunk = 0,
+                .columns = K,
+                .first_row = static_cast<u64>(row),
+                .num_rows = static_cast<u32>(min(i64{Of::kGroup}, task_.n_end - row)),
+                .column_chunk = static_cast<u32>(chunk),
+                .slices = Of::kSlices,
+                .group = Of::kGroup,
+                .matrix = static_cast<u32>(matrix),
+                .matrices = Of::kStreams,
+                .quant_columns = kQuantColumns,
+                .is_f16 = std::is_same_v<Half, f16>,
+                .scales = ring_scales(slot)},
+               false);
+  }
+  /// What a CPU makes of the weights.
+  void quantize() {
+    constexpr size_t kScales = (K + kQuantColumns - 1) / kQuantColumns;
+    std::vector<int8_t> numbers(weights_.size());
+    std::vector<uint16_t> scales(weights_.size() / K * kScales);
+    host::engine::quantize_rows(numbers.data(), scales.data(), weights_.data(),
+                                std::is_same_v<Half, f16> ? host::DType::f16 : host::DType::bf16, K, kQuantColumns, 0,
+                                static_cast<int64_t>(weights_.size() / K));
+    values_.clear();
+    for (size_t i = 0; i < numbers.size(); ++i)
+      values_.push_back(numbers[i] * to_f32(bf16{scales[i / K * kScales + i % K / kQuantColumns]}));
+  }
+  f32 value(int matrix, i64 row, i64 column) const {
+    if (!Of::kInt8) return to_f32(weight(matrix, row, column));
+    return values_[(static_cast<size_t>(matrix) * N + static_cast<size_t>(row)) * K + static_cast<size_t>(column)];
   }
   Half weight(int matrix, i64 row, i64 column) const {
     return weights_[(static_cast<size_t>(matrix) * N + static_cast<size_t>(row)) * K + static_cast<size_t>(column)];
@@ -168,7 +216,7 @@ class LinearBlock : public ::testing::Test {
       const bool has_norm = Of::kKind != Kind::residual && !Of::kInParts;
       const f32 part = Of::factor;
       const f64 term = (has_norm ? f64(to_f32(rounded(x * to_f32(norm_[k]) * part))) / part : f64(x)) *
-                       to_f32(weight(matrix, n, static_cast<i64>(k)));
+                       value(matrix, n, static_cast<i64>(k));
       result.value += term, result.size += std::abs(term), squares += f64(x) * x;
     }
     if (Of::kKind == Kind::residual) return result;
@@ -239,7 +287,7 @@ class LinearBlock : public ::testing::Test {
   std::mt19937 random_{1};
   std::vector<Half> x_, norm_, weights_, blocks_, copied_;
   std::vector<u64> words_;
-  std::vector<f32> squares_, residual_, y_, copy_;
+  std::vector<f32> squares_, residual_, y_, copy_, values_;
 };
 
 // A single row of more than four chunks is asked for in two steps; of several rows more than eight come in parts.
@@ -247,17 +295,24 @@ template <Kind kOf, i64 kMaxRows, int kChunks = kOf == Kind::gate_up ? 2 : 3>
 using InParts = Task<kOf, kMaxRows, kChunks, 3, true>;
 template <Kind kOf, i64 kMaxRows, int kChunks = 2, bool kInParts = false>
 using OfF16 = Task<kOf, kMaxRows, kChunks, 2, kInParts, f16>;
-using Tasks =
-    ::testing::Types<Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>,
-                     Task<Kind::residual, 1, 2, 5>, Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>,
-                     Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>, Task<Kind::normed, 8>,
-                     Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>, Task<Kind::gate_up, 2>,
-                     Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>, InParts<Kind::normed, 3>, InParts<Kind::normed, 8>,
-                     InParts<Kind::residual, 4>, InParts<Kind::residual, 8>, InParts<Kind::gate_up, 4>,
-                     InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>, Task<Kind::residual, 8, 10, 1, true>,
-                     OfF16<Kind::normed, 1>, OfF16<Kind::normed, 1, 5>, OfF16<Kind::residual, 2>,
-                     OfF16<Kind::gate_up, 4>, OfF16<Kind::normed, 3, 2, true>, OfF16<Kind::residual, 8, 3, true>,
-                     OfF16<Kind::gate_up, 8, 2, true>, Task<Kind::residual, 8, 10, 1, true, f16>>;
+template <Kind kOf, i64 kMaxRows, int kSpans, int kGroups, bool kInParts = false, class Of = bf16>
+using OfInt8 = Task<kOf, kMaxRows, kSpans, kGroups, kInParts, Of, Int8<Of>>;
+using Tasks = ::testing::Types<
+    Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>, Task<Kind::residual, 1, 2, 5>,
+    Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>, Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>,
+    Task<Kind::normed, 8>, Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>,
+    Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>, InParts<Kind::normed, 3>,
+    InParts<Kind::normed, 8>, InParts<Kind::residual, 4>, InParts<Kind::residual, 8>, InParts<Kind::gate_up, 4>,
+    InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>, Task<Kind::residual, 8, 10, 1, true>,
+    OfF16<Kind::normed, 1>, OfF16<Kind::normed, 1, 5>, OfF16<Kind::residual, 2>, OfF16<Kind::gate_up, 4>,
+    OfF16<Kind::normed, 3, 2, true>, OfF16<Kind::residual, 8, 3, true>, OfF16<Kind::gate_up, 8, 2, true>,
+    Task<Kind::residual, 8, 10, 1, true, f16>, OfInt8<Kind::normed, 1, 3, 3>, OfInt8<Kind::normed, 1, 2, 5>,
+    OfInt8<Kind::normed, 1, 1, 5>, OfInt8<Kind::residual, 1, 8, 2>, OfInt8<Kind::residual, 1, 17, 1>,
+    OfInt8<Kind::gate_up, 1, 4, 3>, OfInt8<Kind::residual, 2, 5, 3>, OfInt8<Kind::gate_up, 2, 2, 3>,
+    OfInt8<Kind::normed, 3, 4, 3, true>, OfInt8<Kind::normed, 8, 8, 2, true>, OfInt8<Kind::gate_up, 4, 3, 3, true>,
+    OfInt8<Kind::gate_up, 8, 2, 3, true>, OfInt8<Kind::residual, 4, 3, 3, true>, OfInt8<Kind::residual, 8, 11, 2, true>,
+    OfInt8<Kind::normed, 4, 4, 2>, OfInt8<Kind::normed, 1, 4, 3, false, f16>,
+    OfInt8<Kind::residual, 8, 11, 1, true, f16>>;
 static_assert(Task<Kind::normed, 1>::kSlices == 1 && Task<Kind::residual, 1>::kSlices == 2, "both are tested");
 TYPED_TEST_SUITE(LinearBlock, Tasks);
 

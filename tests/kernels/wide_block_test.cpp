@@ -13,13 +13,16 @@
 
 // What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
 #ifndef MEGALITH_WIDE_ROOM  // slots that there is room for
+#include "megalith/engine/quantize.h"
+namespace host = megalith;
 #define MEGALITH_WIDE_ROOM 9
 #define megalith megalith_wide_block
 #endif
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
-#define MEGALITH_AREA_BYTES (72 << 10)
-#define MEGALITH_SHARED_BYTES ((8 << 10) + MEGALITH_AREA_BYTES + MEGALITH_WIDE_ROOM * (16 << 10))
+#define MEGALITH_SCALE_BYTES 1024
+#define MEGALITH_AREA_BYTES (88 << 10)
+#define MEGALITH_SHARED_BYTES ((8 << 10) + MEGALITH_AREA_BYTES + MEGALITH_WIDE_ROOM * (17 << 10))
 #define MEGALITH_STREAM_ROWS 128
 #include "megalith/kernels/cuda/pack.cuh"
 #include "megalith/kernels/cuda/wide.cuh"
@@ -58,9 +61,11 @@ struct Stretches<Kind::part> {
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
 /// `kTurn`: of groups at most, through a long ring.
-template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16>
+template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16,
+          class W = const Of*>
 struct Task : Stretches<kOf> {
   using Half = Of;
+  static constexpr bool kInt8 = WeightsOf<W>::kAreInt8;
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
   static constexpr i64 T_largest = kMaxRows, N = kRowsOfWeights, K = kColumns, V = N;
@@ -75,6 +80,7 @@ struct Task : Stretches<kOf> {
   static constexpr bool kInBlocks = K % row_blocks::kColumns == 0;
   std::conditional_t<kInBlocks, Blocked<const Of, kMaxRows, K>, const Of*> x;
   std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;  // (T, C)
+  W weight, gate;                                                         // (N, K)
   const Of* norm;                                                         // (N)
   const f32* residual;                                                    // (T, N)
   f32* y;                                                                 // (T, N)
@@ -111,6 +117,7 @@ class WideBlock : public ::testing::Test {
 
   using Half = typename Of::Half;
   static constexpr Half kNan = {0x7fff};  // of either kind
+  static constexpr u32 kQuantColumns = Of::T_largest > 64 ? 96 : 32;
 
   static Half rounded(f32 x) {
     if constexpr (std::is_same_v<Half, bf16>)
@@ -138,6 +145,7 @@ class WideBlock : public ::testing::Test {
       for (i64 n = task_.n_begin; n < task_.n_end; ++n)
         for (size_t k = 0; k < K; ++k)
           weights_[(static_cast<size_t>(matrix) * N + static_cast<size_t>(n)) * K + k] = one();
+    if (Of::kInt8) quantize();
     squares_.assign(static_cast<size_t>(Of::T_largest * Of::C), NAN);
     if (Of::kKind != Kind::residual)
       for (i64 i = 0; i < rows * Of::C; ++i) squares_[static_cast<size_t>(i)] = std::abs(to_f32(one()));
@@ -153,6 +161,22 @@ class WideBlock : public ::testing::Test {
     task_.y = task_.logits = y_.data(), task_.copy = {copy_.data()};
     task_.value = largest_.data(), task_.index = column_of_largest_.data();
   }
+  /// What int8 leaves of the weights, rounded once more: tensor cores multiply floats of 16 bits.
+  void quantize() {
+    raw_ = weights_;
+    std::vector<int8_t> numbers(K);
+    std::vector<uint16_t> scales((K + kQuantColumns - 1) / kQuantColumns);
+    for (size_t first = 0; first < weights_.size(); first += K) {
+      if (std::isnan(to_f32(raw_[first]))) continue;
+      host::engine::quantize_rows(numbers.data(), scales.data(), &raw_[first],
+                                  std::is_same_v<Half, f16> ? host::DType::f16 : host::DType::bf16, K, kQuantColumns, 0,
+                                  1);
+      for (size_t k = 0; k < K; ++k) {
+        const f32 scale = to_f32(bf16{scales[k / kQuantColumns]});
+        weights_[first + k] = rounded(numbers[k] * to_f32(rounded(scale)));
+      }
+    }
+  }
   /// As a producer does, each chunk once its slot is free and all but the last few are in, but those in the wrong
   /// order.
   void stream() {
@@ -164,7 +188,8 @@ class WideBlock : public ::testing::Test {
     }
     ready_ = true;
     ready_.notify_all();
-    constexpr int kChunkRows = Of::kGroup * Of::kMatrices, kWidth = stream::wide_columns(kChunkRows);
+    constexpr int kChunkRows = Of::kGroup * Of::kMatrices,
+                  kWidth = stream::wide_columns(kChunkRows) * (Of::kInt8 ? int8::kSpans : 1);
     // As runtime/cuda/streams.cpp has them: of groups that are abreast a chunk each, in turn.
     std::vector<std::pair<i64, u32>> chunks;  // first row, chunk of the columns
     for (i64 row = task_.n_begin; row < task_.n_end;) {
@@ -185,7 +210,7 @@ class WideBlock : public ::testing::Test {
       u8* const slot = ring_slot(static_cast<u32>(slot_of(chunk)));
       for (u32 matrix = 0; matrix < Of::kMatrices; ++matrix)
         pack_chunk(on_sides ? block : slot,
-                   {.weights = &weights_[matrix * N * K].bits,
+                   {.weights = &(Of::kInt8 ? raw_ : weights_)[matrix * N * K].bits,
                     .chunk = on_sides ? half : 0,
                     .columns = K,
                     .first_row = static_cast<u64>(row),
@@ -194,7 +219,10 @@ class WideBlock : public ::testing::Test {
                     .slices = 0,
                     .group = Of::kGroup,
                     .matrix = matrix,
-                    .matrices = Of::kMatrices},
+                    .matrices = Of::kMatrices,
+                    .quant_columns = Of::kInt8 ? kQuantColumns : 0,
+                    .is_f16 = std::is_same_v<Half, f16>,
+                    .scales = ring_scales(static_cast<u32>(slot_of(chunk))) - (on_sides ? half * kScaleBytes : 0)},
                    on_sides);
       constexpr int kPieceBytes = stream::is_short(kChunkRows) ? stream::kShortPieceBytes : stream::kPieceBytes;
       for (int i = 0; on_sides && i < stream::kChunkPieces; ++i)
@@ -319,13 +347,15 @@ class WideBlock : public ::testing::Test {
   std::mt19937 random_{1};
   std::atomic<bool> ready_{false};
   u64 num_chunks_ = 0;
-  std::vector<Half> x_, plain_, norm_, weights_, copy_;
+  std::vector<Half> x_, plain_, norm_, weights_, raw_, copy_;
   std::vector<f32> squares_, residual_, y_, largest_;
   std::vector<i32> column_of_largest_;
 };
 
 // Of 64, 48 and 32 rows of weights, abreast and not; of fewer chunks than there are warpgroups and of more; of up to
 // 16, 64 and 128 rows.
+template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16>
+using OfInt8 = Task<kOf, kMaxRows, kRowsOfWeights, kColumns, kGroupRows, kTurn, Of, Int8<Of>>;
 using Tasks =
     ::testing::Types<Task<Kind::plain, 16, 32770, 168, 64, 4>, Task<Kind::plain, 64, 6150, 416, 48, 1>,
                      Task<Kind::plain, 128, 200, 1312, 32, 1>, Task<Kind::scaled, 64, 6150, 832, 48, 1>,
@@ -337,7 +367,13 @@ using Tasks =
                      Task<Kind::gate_up, 128, 12288, 168, 32, 2>, Task<Kind::part, 128, 8192, 768, 64, 2>,
                      Task<Kind::part, 16, 600, 1536, 32, 1>, Task<Kind::plain, 16, 200, 168, 32, 1, f16>,
                      Task<Kind::scaled, 64, 6150, 832, 48, 1, f16>, Task<Kind::residual, 128, 128, 768, 32, 1, f16>,
-                     Task<Kind::gate_up, 48, 12288, 672, 32, 4, f16>, Task<Kind::argmax, 64, 118, 416, 32, 4, f16>>;
+                     Task<Kind::gate_up, 48, 12288, 672, 32, 4, f16>, Task<Kind::argmax, 64, 118, 416, 32, 4, f16>,
+                     OfInt8<Kind::plain, 16, 32770, 168, 64, 4>, OfInt8<Kind::plain, 128, 200, 1312, 32, 1>,
+                     OfInt8<Kind::scaled, 64, 6150, 832, 48, 1>, OfInt8<Kind::residual, 32, 128, 1312, 32, 1>,
+                     OfInt8<Kind::residual, 128, 128, 768, 32, 1>, OfInt8<Kind::gate_up, 48, 12288, 672, 32, 4>,
+                     OfInt8<Kind::gate_up, 128, 3072, 352, 24, 1>, OfInt8<Kind::argmax, 48, 6150, 416, 48, 4>,
+                     OfInt8<Kind::argmax, 128, 32770, 168, 64, 2>, OfInt8<Kind::part, 128, 8192, 1024, 64, 2>,
+                     OfInt8<Kind::scaled, 128, 200, 288, 32, 1, f16>>;
 TYPED_TEST_SUITE(WideBlock, Tasks);
 
 TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {

@@ -1,6 +1,7 @@
 // Which dtypes a decoder asks of a checkpoint.
 #include <array>
 
+#include "megalith/base/error.h"
 #include "megalith/model/decoder.h"
 #include "model/scratch.h"
 #include "support/streamed.h"
@@ -50,6 +51,35 @@ TEST(FusedWeights, OfNormsAndBiasesAreRounded) {
   const DecoderOptions half = DecoderOptions{.max_rows = 4, .target = "cuda:sm_90a"}.resolved(f16);
   EXPECT_TRUE(testing::streams_all_products(build_decoder(f16, half)));
   EXPECT_EQ(resolved("cuda:sm_90a", more).weight_dtypes, more);
+}
+
+// In int8 a GPU's decoder has the matrices that it had, to be rounded where they are streamed; a CPU's has others.
+TEST(QuantizedWeights, OnAGpuAreMarked) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen2.5-0.5B");
+  const auto down = [&](const std::string& target) {
+    const graph::Graph graph = build_decoder(config, {.max_rows = 4, .target = target, .quant_columns = 64});
+    return graph.tensor(graph.find("model.layers.3.mlp.down_proj.weight"));
+  };
+  const graph::Tensor gpu = down("cuda:sm_90a"), cpu = down("cpu");
+  EXPECT_EQ(gpu.dtype, DType::bf16);
+  EXPECT_EQ(cpu.dtype, DType::i8);
+  EXPECT_EQ(gpu.quant_columns, 64);
+  EXPECT_EQ(cpu.quant_columns, 64);
+  EXPECT_EQ(gpu.streamed_bytes(), gpu.num_elements() * 17 / 16);
+  EXPECT_EQ(cpu.streamed_bytes(), cpu.num_elements());
+}
+
+TEST(QuantizedWeights, OnAGpuWantAFusedDecoderAndRunsOf32) {
+  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen2.5-0.5B");
+  const auto error = [&](int64_t rows, int64_t columns) {
+    try {
+      DecoderOptions{.max_rows = rows, .target = "cuda:sm_90a", .quant_columns = columns}.resolved(config);
+      return std::string();
+    } catch (const UserError& e) { return std::string(e.what()); }
+  };
+  EXPECT_EQ(error(128, 32), "");
+  EXPECT_NE(error(144, 32).find("with at most 128 tokens a step, not 144"), std::string::npos) << error(144, 32);
+  EXPECT_NE(error(4, 48).find("int8:48: want a multiple of 32 columns"), std::string::npos) << error(4, 48);
 }
 
 }  // namespace

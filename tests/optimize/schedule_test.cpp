@@ -122,8 +122,9 @@ TEST(ScheduleText, ALineThatIsWrongIsNamed) {
   EXPECT_THAT(error("node first linear generated tile.n=4 tile.n=4\n"), HasSubstr("stands there twice"));
   EXPECT_THAT(error("node first linear generated tile.n=4 pieces.n=4\n"), HasSubstr("take one of them"));
   EXPECT_THAT(error(first + second + "tensor z rows"), HasSubstr("line 3: there is no tensor \"z\""));
-  EXPECT_THAT(error(first + second + "tensor a stripes"),
-              HasSubstr("there is no layout \"stripes\": want rows, flag-in-data, panels, fragments, page-pairs"));
+  EXPECT_THAT(
+      error(first + second + "tensor a stripes"),
+      HasSubstr("there is no layout \"stripes\": want rows, flag-in-data, panels, fragments, int8, page-pairs"));
   EXPECT_THAT(error(first + second + "tensor a rows\ntensor a panels"), HasSubstr("line 4: the tensor \"a\" stands"));
 }
 

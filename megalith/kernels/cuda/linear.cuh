@@ -101,7 +101,7 @@ struct NextNorm {
 /// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
 /// once and used by all of a layer: instructions that are run once have to come from far.
 /// `kColumns`: of activations in registers; else 0, so that one function does.
-template <int kSlices, Form kForm, int kColumns, class Weight, class X, class Y, class R, class Norm, class S = R>
+template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S = R>
 struct LinearJob {
   X x;  // [rows, columns]
   Norm norm;
@@ -118,8 +118,8 @@ struct LinearJob {
 };
 
 /// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
-template <int kSlices, Form kForm, int kColumns, class Weight, class X, class Y, class R, class Norm, class S>
-inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weight, X, Y, R, Norm, S>& job) {
+template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S>
+inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>& job) {
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
   const int rows = kOneRow ? 1 : job.rows;  // as rows_of(), but known to the compiler
@@ -129,7 +129,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weight, X, Y, R
   const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
   RingPlace ring = job.ring;
   // Where activations are held nobody asks it; without it the compiler spills 104 bytes there instead of 28.
-  [[maybe_unused]] GroupMultiplier<kSlices, Weight> groups(ring, rows);
+  [[maybe_unused]] GroupMultiplier<kSlices, Weights> groups(ring, rows);
   using Held = HeldRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns, X>;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Held::kChunks : 1];
   if constexpr (kForm == Form::held) {
@@ -157,7 +157,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weight, X, Y, R
     if constexpr (Norm::kKind == NormKind::next)
       if (has_pair) next_weights = *reinterpret_cast<const u32*>(job.norm.next_weight + column);
     if constexpr (kForm == Form::held) {
-      ring = multiply_held<kSlices, Weight>(ring, held, count * job.streams, Held::kChunks, rows, false);
+      ring = multiply_held<kSlices, Weights>(ring, held, count * job.streams, Held::kChunks, rows, false);
     } else if constexpr (kForm == Form::parts) {
       const Held x(job.x, rows);
       // Parts take turns: while one is multiplied, the others are on their way.
@@ -174,7 +174,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weight, X, Y, R
           if (chunk >= Held::kChunks) break;
           if (later < Held::kChunks) x.hold(parts[(i + kParts - 1) % kParts], later);
           const int chunks = Held::kChunks % kPart == 0 ? kPart : min(kPart, Held::kChunks - chunk);
-          ring = multiply_held<kSlices, Weight>(ring, parts[i], count, chunks, rows, chunk > 0);
+          ring = multiply_held<kSlices, Weights>(ring, parts[i], count, chunks, rows, chunk > 0);
         }
     } else if constexpr (kOneRow) {
       if (done == 0) row.stage(job.norm.weight, job.columns, job.chunks, job.epoch);
@@ -233,9 +233,9 @@ inline bool take_job(Job&, const Other&) {
   return false;
 }
 
-/// A job without a residual has nothing to add and nowhere to put a sum.
-template <bool kSplits, class Args, class X, class Y, class R, class Norm, class S>
-inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, int streams, Y y,
+/// A job without a residual has nothing to add and nowhere to put a sum. `W`: of the operand that is streamed.
+template <bool kSplits, class Args, class W, class X, class Y, class R, class Norm, class S>
+inline auto linear_job(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, int streams, Y y,
                        R residual, S sum, bool has_residual) {
   constexpr i64 kRows = Args::T_largest;
   using Sizes = LinearSizes<kRows, Args::K>;
@@ -243,7 +243,7 @@ inline auto linear_job(const Args& args, X x, Norm norm, i64 n_begin, i64 n_end,
   constexpr Form kForm = Sizes::form(kSplits);
   constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
   using Written = decltype(as_written(y));
-  return LinearJob<Sizes::kSlices, kForm, kColumns, Element<X>, X, Written, R, Norm, S>{
+  return LinearJob<Sizes::kSlices, kForm, kColumns, WeightsOf<W>, X, Written, R, Norm, S>{
       x,
       norm,
       static_cast<int>(rows_of(args)),
@@ -277,30 +277,30 @@ inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
 template <class Args>
 inline auto stream_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N, 1,
-                           args.y, none, none, false);
+  return linear_job<false>(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
+                           Args::N, 1, args.y, none, none, false);
 }
 /// y = x weight^T, with what an epilogue makes of it.
 template <class Args>
 inline auto stream_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   const Element<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job<true>(args, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1, args.y,
-                          none, none, false);
+  return linear_job<true>(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+                          args.y, none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto stream_linear_residual_copy(const Args& args) {
   const Element<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job<true>(args, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
-                          args.copy, as_output(args.residual), args.y, true);
+  return linear_job<true>(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
+                          1, args.copy, as_output(args.residual), args.y, true);
 }
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
 template <class Args>
 inline auto stream_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N, 2,
-                           args.y, none, none, false);
+  return linear_job<false>(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
+                           Args::N, 2, args.y, none, none, false);
 }
 
 // The same with norms in parts.
@@ -313,20 +313,21 @@ inline auto parts_norm(const Args& args) {
 template <class Args>
 inline auto stream_scaled_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 1, args.y, none, none,
-                           false);
+  return linear_job<false>(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 1, args.y,
+                           none, none, false);
 }
 template <class Args>
 inline auto stream_scaled_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 2, args.y, none, none,
-                           false);
+  return linear_job<false>(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 2, args.y,
+                           none, none, false);
 }
 template <class Args>
 inline auto stream_linear_residual_squares(const Args& args) {
   using Next = NextNorm<Element<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
-  return linear_job<true>(args, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L, args.c_end * Args::L,
-                          Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y, true);
+  return linear_job<true>(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
+                          args.c_end * Args::L, Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y,
+                          true);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
@@ -335,7 +336,7 @@ template <class Args>
 inline void stream_rmsnorm_linear_argmax(const Args& args) {
   using Sizes = LinearSizes<Args::R_largest, Args::K>;
   static_assert(Args::L == 4 * kWarpLanes && comes_as<Args, Sizes>() && Args::kStream.part == Sizes::kChunks);
-  using Weight = Element<decltype(args.x)>;
+  using Weights = WeightsOf<decltype(args.weight)>;
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C);
   constexpr int kGroup = Sizes::kGroup;
   const int rows = static_cast<int>(args.R), t = warp();
@@ -347,7 +348,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;
   Choose<kOneRow, RowLook<Sizes::kSlices, decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
-  Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices, Weight>> groups(ring, rows);
+  Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices, Weights>> groups(ring, rows);
   if constexpr (kForm == Form::held) {
     HeldRows<Sizes::kSlices, K, decltype(args.x)>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
@@ -364,14 +365,14 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
     for (int done = 0; done < num_groups; done += at_a_time) {
       const int count = min(at_a_time, num_groups - done);
       if constexpr (kForm == Form::held)
-        ring = multiply_held<Sizes::kSlices, Weight>(ring, held, count, Sizes::kChunks, rows, false);
+        ring = multiply_held<Sizes::kSlices, Weights>(ring, held, count, Sizes::kChunks, rows, false);
       else
         groups.run(count, Sizes::kChunks, false);
       block_sync();
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {
         const float4 sums = multiply_sum<float4>(multiply_sums() + t * count * kGroup + n);
-        const f32 scale = multiply_scale(t, 1.0f / K, Args::eps) * (1 / Pair<Weight>::kNormed),
+        const f32 scale = multiply_scale(t, 1.0f / K, Args::eps) * (1 / Pair<typename Weights::Element>::kNormed),
                   values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
         f32* const logits = of_task().logits;
 #pragma unroll

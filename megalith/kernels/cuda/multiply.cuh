@@ -20,14 +20,28 @@
 #pragma once
 
 #include "megalith/kernels/cuda/activations.cuh"
+#include "megalith/kernels/cuda/int8.cuh"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 
-/// By what both operands are of.
-inline void multiply_accumulate(bf16, f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate(d, a, b0, b1); }
-inline void multiply_accumulate(f16, f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate_f16(d, a, b0, b1); }
+/// What weights are to the loops below, by the type of the operand: floats of 16 bits, or int8. A chunk of them is a span
+/// of columns for which activations come together, or two.
+template <class Operand>
+struct WeightsOf;
+template <Half T>
+struct WeightsOf<const T*> {
+  using Element = T;
+  static constexpr bool kAreInt8 = false;
+  static constexpr u32 kSpans = 1;
+};
+template <Half T>
+struct WeightsOf<Int8<T>> {
+  using Element = T;
+  static constexpr bool kAreInt8 = true;
+  static constexpr u32 kSpans = int8::kSpans;
+};
 
 /// The next chunk of the ring, as who multiplies by chunk after chunk wants to know it: the address of its barrier,
 /// from which all others follow.
@@ -41,6 +55,9 @@ class RingCursor {
     parity_ = ring.parity;
     data_ = keep(shared_address(ring_slot(0)) + me / kWarpLanes * kWarpBytes + me % kWarpLanes * 16 -
                  begin * kBytesOfBarrier);
+    if constexpr (kScaleBytes > 0)
+      scales_ = keep(shared_address(ring_scales(0)) + me / kWarpLanes * (kScaleBytes / kWarps) +
+                     me % kWarpLanes / 4 * 8 - begin * kScalesOfBarrier);
   }
 
   /// The lane's share of the next kCount chunks, once they are there; its two halves are 512 bytes apart. `at`: where
@@ -64,6 +81,12 @@ class RingCursor {
 #pragma unroll
       for (u32 j = 0; j < 2; ++j) share[i][j] = load_shared(at[i] * kBytesOfBarrier + data_ + j * 512);
   }
+  /// Of chunks that are there, the scales of the lane's two tile rows in both spans.
+  template <u32 kCount>
+  void take_scales(uint2 (&scales)[kCount], const u32 (&at)[kCount]) const {
+#pragma unroll
+    for (u32 i = 0; i < kCount; ++i) scales[i] = load_shared_eight(at[i] * kScalesOfBarrier + scales_);
+  }
   /// Gives the slots back of chunks that all lanes have taken.
   template <u32 kCount>
   static void free(const u32 (&at)[kCount]) {
@@ -75,15 +98,18 @@ class RingCursor {
   }
 
  private:
-  static constexpr u32 kBytesOfBarrier = stream::kChunkBytes / 8;  // of ring for each byte of barriers
+  // Of ring, and of scales, for each byte of barriers.
+  static constexpr u32 kBytesOfBarrier = stream::kChunkBytes / 8, kScalesOfBarrier = kScaleBytes / 8;
 
-  u32 full_, end_, parity_, data_;
+  u32 full_, end_, parity_, data_, scales_ = 0;
 };
 
-/// Multiplies groups of rows of weights, of bf16 or f16, from the stream with what multiply_stage() left.
-template <int kSlices, class Weight>
+/// Multiplies groups of rows of weights from the stream with what multiply_stage() left.
+template <int kSlices, class Weights>
 class GroupMultiplier {
-  static constexpr u32 kGroupRows = stream::group_rows(kSlices), kRunBytes = kSlices * stream::kRunColumns * 2;
+  using T = typename Weights::Element;
+  static constexpr u32 kGroupRows = stream::group_rows(kSlices), kSpanBytes = kSlices * stream::kRunColumns * 2,
+                       kSpans = Weights::kSpans, kRunBytes = kSpans * kSpanBytes;
   static constexpr u32 kMax = kRingSlots >= 4 ? 2 : 1;  // chunks at once
 
  public:
@@ -97,11 +123,12 @@ class GroupMultiplier {
     sums_ = keep(shared_address(multiply_sums() + thread / kWarpLanes * stream::kSumsPerWarp + me / 4));
   }
 
-  /// `count` groups of `chunks` chunks each. The sum of row t of the activations with place n of the count * kGroupRows
-  /// rows is, for each warp w, multiply_sums()[w * kSumsPerWarp + t * count * kGroupRows + n], after a barrier of the
-  /// block. With `adds`, to what is there of an earlier part of the columns.
-  void run(int count, int chunks, bool adds) {
-    x_begin_ = keep(x_ + row_ * (static_cast<u32>(chunks) * kRunBytes));
+  /// `count` groups of `spans` spans of columns each. The sum of row t of the activations with place n of the
+  /// count * kGroupRows rows is, for each warp w, multiply_sums()[w * kSumsPerWarp + t * count * kGroupRows + n], after a
+  /// barrier of the block. With `adds`, to what is there of an earlier part of the columns.
+  void run(int count, int spans, bool adds) {
+    const u32 num_spans = static_cast<u32>(spans), chunks = (num_spans + kSpans - 1) / kSpans;
+    x_begin_ = keep(x_ + row_ * (num_spans * kSpanBytes));
     to_ = sums_;
     stride_ = static_cast<u32>(count) * kGroupRows * 4;
     u32 groups = static_cast<u32>(count);
@@ -110,7 +137,7 @@ class GroupMultiplier {
 #pragma unroll 1
       for (; groups >= kMax; groups -= kMax) {
         f32 d[kMax][4] = {};
-        multiply<kMax, 0>(d, x_begin_);
+        multiply<kMax, 0>(d, x_begin_, num_spans);
 #pragma unroll
         for (u32 i = 0; i < kMax; ++i) put(d[i], adds);
       }
@@ -118,35 +145,49 @@ class GroupMultiplier {
 #pragma unroll 1
     for (; groups > 0; --groups) {
       f32 d[1][4] = {};
-      u32 x = x_begin_, left = static_cast<u32>(chunks);
+      u32 x = x_begin_, left = chunks;
 #pragma unroll 1
-      for (; left >= kMax; left -= kMax, x += kMax * kRunBytes) multiply<kMax, kRunBytes>(d, x);
+      for (; left >= kMax; left -= kMax, x += kMax * kRunBytes)
+        multiply<kMax, kRunBytes>(d, x, num_spans - (chunks - left) * kSpans);
       if constexpr (kMax > 2)
         if (left >= 2) {
-          multiply<2, kRunBytes>(d, x);
+          multiply<2, kRunBytes>(d, x, num_spans - (chunks - left) * kSpans);
           left -= 2;
           x += 2 * kRunBytes;
         }
       if constexpr (kMax > 1)
-        if (left > 0) multiply<1, kRunBytes>(d, x);
+        if (left > 0) multiply<1, kRunBytes>(d, x, num_spans - (chunks - left) * kSpans);
       put(d[0], adds);
     }
   }
 
  private:
-  /// kCount chunks with activations that lie kStep bytes apart: to sums of their own, or all to one.
+  /// kCount chunks with activations that lie kStep bytes apart: to sums of their own, or all to one. `spans`: how many
+  /// are left; of the last chunk the second one may not be there.
   template <u32 kCount, u32 kStep, u32 kSums>
-  void multiply(f32 (&d)[kSums][4], u32 x) {
+  void multiply(f32 (&d)[kSums][4], u32 x, [[maybe_unused]] u32 spans) {
     static_assert(kSums == 1 || kSums == kCount);
-    constexpr u32 kOperands = kStep == 0 ? 1 : kCount;
+    constexpr u32 kOperands = (kStep == 0 ? 1 : kCount) * kSpans;
     uint4 b[kOperands], a[kCount][2];
 #pragma unroll
     for (u32 i = 0; i < kOperands; ++i) {
       b[i] = {0, 0, 0, 0};
-      if (active_) b[i] = load_shared(x + i * kStep);
+      if (active_ && (kSpans == 1 || i < spans)) b[i] = load_shared(x + i * kSpanBytes);
     }
     u32 at[kCount];
     ring_.take(a, at);
+    if constexpr (Weights::kAreInt8) {
+      uint2 scales[kCount];
+      ring_.take_scales(scales, at);
+#pragma unroll
+      for (u32 i = 0; i < kCount; ++i)
+#pragma unroll
+        for (u32 j = 0; j < 2; ++j)
+          multiply_run<kSlices, T>(d[i % kSums], a[i][j], j == 0 ? scales[i].x : scales[i].y,
+                                   b[(i * kSpans + j) % kOperands]);
+      ring_.free(at);
+      return;
+    }
     // Two sums take turns, since a multiplication waits for the one before it.
     f32 other[4] = {};
 #pragma unroll
@@ -155,7 +196,7 @@ class GroupMultiplier {
       for (u32 i = 0; i < kCount; ++i) {
         f32(&to)[4] = kSums > 1 ? d[i % kSums] : i % 2 == 0 ? d[0] : other;
         const uint4& of = b[i % kOperands];
-        multiply_accumulate(Weight{}, to, a[i][j], j == 0 ? of.x : of.z, j == 0 ? of.y : of.w);
+        multiply_accumulate(T{}, to, a[i][j], j == 0 ? of.x : of.z, j == 0 ? of.y : of.w);
       }
     if constexpr (kSums == 1 && kCount > 1)
 #pragma unroll
@@ -182,34 +223,39 @@ class GroupMultiplier {
   u32 row_, x_, x_begin_ = 0, sums_, to_ = 0, stride_ = 0;
 };
 
-/// The same with activations in registers, for groups of `chunks` chunks each.
-template <int kSlices, class Weight, int kCount>
-inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int count, int chunks, int rows,
-                               bool adds) {
-  constexpr u32 kGroupRows = stream::group_rows(kSlices);
-  constexpr u32 kAtOnce = kRingSlots >= 4 && kCount % 2 == 0 ? 2 : 1;
+/// The same with activations in registers, for groups of `spans` spans of columns each.
+template <int kSlices, class Weights, int kCount>
+inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int count, int spans, int rows, bool adds) {
+  using T = typename Weights::Element;
+  constexpr u32 kGroupRows = stream::group_rows(kSlices), kSpans = Weights::kSpans;
+  constexpr u32 kAtOnce = kRingSlots >= 4 && kCount % (2 * kSpans) == 0 ? 2 : 1;  // chunks
   constexpr u32 kWarpBytes = stream::kChunkBytes / kWarps;
   const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes, t4 = me % 4, g = me / 4, w = thread / kWarpLanes;
   const u32 mine = keep(shared_address(ring_slot(0)) + w * kWarpBytes + me * 16);
+  [[maybe_unused]] u32 scales_of_lane = 0;
+  if constexpr (Weights::kAreInt8)
+    scales_of_lane = keep(shared_address(ring_scales(0)) + w * (kScaleBytes / kWarps) + g * 8);
   const u32 full = keep(shared_address(ring_barriers().full)), empty = keep(shared_address(ring_barriers().empty));
-  const u32 stride = count * kGroupRows * 4, num_rows = rows, num_chunks = chunks;
+  const u32 stride = count * kGroupRows * 4, num_rows = rows, num_spans = spans;
   u32 to = keep(shared_address(multiply_sums() + w * stream::kSumsPerWarp + g));
 #pragma unroll 1
   for (int group = 0; group < count; ++group) {
     f32 sum[4] = {};
 #pragma unroll
-    for (u32 first = 0; first < kCount; first += kAtOnce) {
-      if (first >= num_chunks) continue;
+    for (u32 first = 0; first < kCount; first += kAtOnce * kSpans) {
+      if (first >= num_spans) continue;
       // Past the end the last chunk is looked at again, and not counted.
-      const u32 left = num_chunks - first;
+      const u32 left = (num_spans - first + kSpans - 1) / kSpans;
       uint4 a[kAtOnce][2];
       u32 from[kAtOnce], full_at[kAtOnce], parity[kAtOnce];
+      [[maybe_unused]] u32 scales_at[kAtOnce];
 #pragma unroll
       for (u32 i = 0; i < kAtOnce; ++i) {
         const RingPlace place = ring + (i < left ? i : left - 1);
         from[i] = mine + place.slot * stream::kChunkBytes;
         full_at[i] = full + place.slot * 8;
         parity[i] = place.parity;
+        if constexpr (Weights::kAreInt8) scales_at[i] = scales_of_lane + place.slot * kScaleBytes;
       }
       while (!barriers_passed(full_at, parity)) {}
 #pragma unroll
@@ -219,8 +265,15 @@ inline RingPlace multiply_held(RingPlace ring, const uint4 (&held)[kCount], int 
 #pragma unroll
       for (u32 i = 0; i < kAtOnce; ++i) {
         if (i >= left) break;
-        multiply_accumulate(Weight{}, sum, a[i][0], held[first + i].x, held[first + i].y);
-        multiply_accumulate(Weight{}, sum, a[i][1], held[first + i].z, held[first + i].w);
+        if constexpr (Weights::kAreInt8) {
+          const uint2 scales = load_shared_eight(scales_at[i]);
+#pragma unroll
+          for (u32 j = 0; j < 2 && first + 2 * i + j < kCount; ++j)
+            multiply_run<kSlices, T>(sum, a[i][j], j == 0 ? scales.x : scales.y, held[first + 2 * i + j]);
+        } else {
+          multiply_accumulate(T{}, sum, a[i][0], held[first + i].x, held[first + i].y);
+          multiply_accumulate(T{}, sum, a[i][1], held[first + i].z, held[first + i].w);
+        }
       }
       if (kEveryThreadArrives) fence_reads_before_copies();
       warp_sync();

@@ -2,6 +2,7 @@
 // model is loaded.
 #pragma once
 
+#include "megalith/kernels/cuda/int8.cuh"
 #include "megalith/kernels/cuda/ring.cuh"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/l2_layout.h"
@@ -54,6 +55,30 @@ inline void pack_chunk(u8* streams, const stream::PackRecord& record, bool on_si
     *reinterpret_cast<uint4*>(streams + place) = piece;
   };
   const int first = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x);
+  if constexpr (kScaleBytes > 0)
+    if (record.quant_columns > 0 && record.slices == 0) {
+      const int rows = static_cast<int>(record.group), chunk_rows = rows * static_cast<int>(record.matrices),
+                columns = stream::wide_columns(chunk_rows), pieces = rows / 8 * columns,
+                before = static_cast<int>(record.matrix) * pieces, runs = int8::kSpans * columns / int8::kRun;
+      for (int i = first; i < int8::kSpans * pieces / 2; i += step) {
+        const int span = 2 * i / pieces, piece = 2 * i % pieces;
+        put((span * pieces * static_cast<int>(record.matrices) + before + piece) / 2,
+            pack_wide_int8(record, columns, span, piece));
+      }
+      u16* const scales = reinterpret_cast<u16*>(record.scales + record.chunk * kScaleBytes);
+      for (int i = first; i < runs * rows; i += step)
+        scales[i / rows * chunk_rows + static_cast<int>(record.matrix) * rows + i % rows] =
+            pack_wide_scale(record, columns, i / rows, i % rows);
+      return;
+    }
+  if constexpr (kScaleBytes > 0)
+    if (record.quant_columns > 0) {
+      for (int piece = first; piece < stream::kChunkBytes / 16; piece += step)
+        put(piece, pack_int8_piece(record, piece));
+      u32* const scales = reinterpret_cast<u32*>(record.scales + record.chunk * kScaleBytes);
+      for (int pair = first; pair < kScaleBytes / 4; pair += step) scales[pair] = pack_int8_scales(record, pair);
+      return;
+    }
   if (record.slices == 0) {
     const int columns = stream::wide_columns(static_cast<int>(record.group * record.matrices)),
               pieces = static_cast<int>(record.group) / 8 * columns, before = static_cast<int>(record.matrix) * pieces;

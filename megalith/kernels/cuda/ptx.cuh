@@ -346,6 +346,27 @@ inline u32 pack_f16(f32 low, f32 high) {
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+/// Two whole numbers less two others, where that is exact.
+inline u32 minus_bf16(u32 a, u32 b) {
+  u32 pair;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+  return pair;
+}
+inline u32 minus_f16(u32 a, u32 b) {
+  u32 pair;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+}
+inline u32 times_bf16(u32 a, u32 b) {
+  u32 pair;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(0x80008000u));
+  return pair;
+}
+inline u32 times_f16(u32 a, u32 b) {
+  u32 pair;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+}
 inline f32 low_of_f16(u32 pair) {
   f32 value;
   asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low; }" : "=f"(value) : "r"(pair));
@@ -374,8 +395,9 @@ inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
-/// The same of f16.
-inline void multiply_accumulate_f16(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
+/// The same of either kind of floats.
+inline void multiply_accumulate(bf16, f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate(d, a, b0, b1); }
+inline void multiply_accumulate(f16, f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
@@ -430,6 +452,11 @@ inline uint4 load_shared(u32 at) {
                : "memory");
   return value;
 }
+inline uint2 load_shared_eight(u32 at) {
+  uint2 value;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(at) : "memory");
+  return value;
+}
 inline u32 load_shared_pair(u32 at) {
   u32 pair;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pair) : "r"(at) : "memory");
@@ -440,6 +467,12 @@ inline void store_shared(u32 at, f32 value) {
 }
 inline void store_shared(u32 at, u32 value) {
   asm volatile("st.shared.u32 [%0], %1;" : : "r"(at), "r"(value) : "memory");
+}
+inline void store_shared(u32 at, uint4 value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(at), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
 }
 /// If `puts`: *at = sum, or with `adds` += sum. Without a branch.
 inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {

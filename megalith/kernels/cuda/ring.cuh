@@ -16,7 +16,14 @@
 
 namespace megalith::kernels {
 
-inline constexpr int kRingSlots = stream::ring_slots(MEGALITH_SHARED_BYTES, MEGALITH_AREA_BYTES, MEGALITH_STREAM_ROWS);
+/// Where weights are int8 a slot has scales as well.
+#if defined(MEGALITH_SCALE_BYTES)
+inline constexpr int kScaleBytes = MEGALITH_SCALE_BYTES;
+#else
+inline constexpr int kScaleBytes = 0;
+#endif
+inline constexpr int kRingSlots =
+    stream::ring_slots(MEGALITH_SHARED_BYTES, MEGALITH_AREA_BYTES, MEGALITH_STREAM_ROWS, kScaleBytes);
 inline constexpr int kRingBarriers = kRingSlots > 0 ? kRingSlots : 1;
 
 /// Of each slot: what is there, what is not any more.
@@ -25,9 +32,10 @@ struct RingBarriers {
 };
 inline RingBarriers& ring_barriers() { return shared_variable<RingBarriers, place::kRingBarriers, place::kSquares>(); }
 
-/// The ring, then the area in which bodies work.
+/// The ring, its scales, then the area in which bodies work.
 inline u8* ring_slot(u32 slot) { return static_cast<u8*>(block_memory(kBehindVariables + slot * stream::kChunkBytes)); }
-inline u8* shared_area() { return ring_slot(kRingSlots); }
+inline u8* ring_scales(u32 slot) { return ring_slot(kRingSlots) + slot * kScaleBytes; }
+inline u8* shared_area() { return ring_scales(kRingSlots); }
 
 /// Where a chunk lies, and the parity of the phase in which it is there.
 struct RingPlace {

@@ -87,7 +87,10 @@ MEGALITH_WIDE_MULTIPLY(f16, "f16")
 #undef MEGALITH_WIDE_MULTIPLY
 #undef MEGALITH_OPERANDS
 #undef MEGALITH_EIGHT
+/// Between what threads wrote to shared memory, each its own, and what the tensor cores read there behind a barrier.
+inline void fence_writes_before_multiply() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 #else
+inline void fence_writes_before_multiply() {}
 inline void wide_begin() {}
 inline void wide_commit() {}
 template <int kLeft>
@@ -184,11 +187,15 @@ inline int wide_part() {
   return warp() / 4 % kParts;
 }
 
-/// What the warpgroups sum, of a row of activations those of a turn.
-template <int kChunkRows, int kParts>
+/// What the warpgroups sum, of a row of activations those of a turn. Where weights are int8 a warpgroup's 64 rows have
+/// room for a span of them as floats.
+template <int kChunkRows, int kParts, bool kAreInt8>
 inline f32* wide_sums(int part, int row) {
   constexpr int kStride = static_cast<int>(stream::wide_stride(kChunkRows)), kRows = 4 / kParts * stream::kWideRows;
-  return reinterpret_cast<f32*>(shared_area()) + (part * kRows + row) * kStride;
+  f32* const sums = reinterpret_cast<f32*>(shared_area());
+  if constexpr (!kAreInt8) return sums + (part * kRows + row) * kStride;
+  constexpr int kOfGroup = static_cast<int>(stream::wide_group_bytes(kChunkRows, true)) / 4;
+  return sums + (part * kRows + row) / stream::kWideRows * kOfGroup + row % stream::kWideRows * kStride;
 }
 /// How the warpgroups divide a turn's work, kParts of them for the same activations: the chunks of one group of rows,
 /// or as many groups.
@@ -212,10 +219,10 @@ using SharesOf = Shares<stream::wide_parts(Args::T_largest), (kGroups > 1)>;
 /// A warp's activations, a few blocks of columns ahead of those that it multiplies: of its chunks, and behind the last
 /// one of a turn those of the first one again, for the next turn. Behind the last turn nothing is asked of the L2, whom
 /// the next stage asks then: the last block is loaded again and again, which the first-level cache has.
-template <int kChunkRows, class Shares, class X>
+template <int kChunkRows, int kSpans, class Shares, class X>
 class ActivationsAhead {
  public:
-  static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a chunk
+  static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a span
   /// With all of a chunk's, for which there are registers, Qwen3-8B takes 5.75 ms with 64 rows instead of 5.61.
   static constexpr int kAhead = kBlocks > 5 ? kBlocks / 2 : kBlocks;
 
@@ -225,21 +232,29 @@ class ActivationsAhead {
         last_((columns + row_blocks::kColumns - 1) / row_blocks::kColumns - 1),
         next_(Shares::first()) {
 #pragma unroll
-    for (int block = 0; block < kAhead; ++block) put(block, next_ * kBlocks + block);
+    for (int block = 0; kSpans == 1 && block < kAhead; ++block) put(block, next_ * kBlocks + block);
   }
 
   /// Chunks of a group.
-  int count() const { return last_ / kBlocks + 1; }
+  int count() const { return last_ / (kSpans * kBlocks) + 1; }
   /// Chunk `chunk` of a group is multiplied; `is_last`: in the last turn.
   void chunk_begins(int chunk, bool is_last) {
     now_ = chunk;
     next_ = chunk + Shares::kStep < count() ? chunk + Shares::kStep : is_last ? count() : Shares::first();
   }
-  /// Of the chunk.
+  /// Where a chunk has several spans, span `span` of the group. Weights had the registers until now, so all of its
+  /// blocks are still to be asked for.
+  void span_begins(int span) {
+    now_ = span;
+#pragma unroll
+    for (int block = 0; block < kAhead; ++block) put(block, now_ * kBlocks + block);
+  }
+  /// Of the span.
   const Quads& operator[](int block) const { return quads_[block % kAhead]; }
-  /// In the place of a block of the chunk what is kAhead blocks further.
+  /// In the place of a block of the span what is kAhead blocks further.
   void replace(int block) {
     const int ahead = block + kAhead;
+    if (kSpans > 1 && ahead >= kBlocks) return;
     put(block, ahead < kBlocks ? now_ * kBlocks + ahead : next_ * kBlocks + ahead - kBlocks);
   }
 
@@ -248,21 +263,21 @@ class ActivationsAhead {
 
   const X x_;
   const int m_, last_;
-  int now_ = 0, next_;  // chunks
+  int now_ = 0, next_;  // spans, of which a chunk is one or two
   Quads quads_[kAhead];
 };
 
 /// Turn by turn the warp's share of the chunks from `ring` on, times the activations `x`.
-template <int kChunkRows, class Shares>
+template <int kChunkRows, class Shares, class Weights>
 class WideSums {
-  static constexpr int kSums = kChunkRows / 2, kParts = Shares::kParts;
+  using T = typename Weights::Element;
+  static constexpr int kSums = kChunkRows / 2, kParts = Shares::kParts, kSpans = Weights::kSpans;
 
  public:
   /// Of a turn of `groups` groups.
   template <class X>
-  void multiply(RingPlace ring, ActivationsAhead<kChunkRows, Shares, X>& x, int groups, bool is_last) {
-    using Weight = Element<X>;
-    constexpr int kBlocks = ActivationsAhead<kChunkRows, Shares, X>::kBlocks;
+  void multiply(RingPlace ring, ActivationsAhead<kChunkRows, kSpans, Shares, X>& x, int groups, bool is_last) {
+    constexpr int kBlocks = ActivationsAhead<kChunkRows, kSpans, Shares, X>::kBlocks;
     const int chunks = x.count();
     const u32 apart = static_cast<u32>(Shares::kAbreast ? groups : kParts);
 #pragma unroll
@@ -270,32 +285,42 @@ class WideSums {
     RingPlace place = ring.any_further(static_cast<u32>(wide_part<kParts>()));
 #pragma unroll 1
     for (int chunk = Shares::first(); chunk < chunks; chunk += Shares::kStep) {
-      x.chunk_begins(chunk, is_last);
-      const u32 weights = shared_address(ring_slot(place.slot));
+      if (kSpans == 1) x.chunk_begins(chunk, is_last);
+      const u32 weights = shared_address(Weights::kAreInt8 ? widened_span() : ring_slot(place.slot));
       while (!all_of_warp(barrier_passed(&ring_barriers().full[place.slot], place.parity))) {}
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        wide_begin();
-#pragma unroll
-        for (int step = 0; step < 2; ++step)
-          wide_multiply(Weight{}, sum_, x[block].steps[step], weights_at<kChunkRows>(weights, block * 2 + step));
-        wide_commit();
-        // Registers of the block before are done with, and take what comes next.
-        if (block > 0) {
-          wide_wait<1>();
-          x.replace(block - 1);
+#pragma unroll 1
+      for (int span = 0; span < kSpans; ++span) {
+        if constexpr (Weights::kAreInt8) {
+          warpgroup_sync();  // the span before is multiplied
+          widen_span(place.slot, span, weights);
+          if (span + 1 == kSpans) {
+            warp_sync();
+            give_back(place.slot);
+          }
+          x.span_begins(chunk * kSpans + span);
+          fence_writes_before_multiply();
+          warpgroup_sync();
         }
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          wide_begin();
+#pragma unroll
+          for (int step = 0; step < 2; ++step)
+            wide_multiply(T{}, sum_, x[block].steps[step], weights_at<kChunkRows>(weights, block * 2 + step));
+          wide_commit();
+          // Registers of the block before are done with, and take what comes next.
+          if (block > 0) {
+            wide_wait<1>();
+            x.replace(block - 1);
+          }
+        }
+        wide_wait<0>();
+        if (!Weights::kAreInt8) give_back(place.slot);
+        x.replace(kBlocks - 1);
       }
-      wide_wait<0>();
-      // A slot is free when kWarps have arrived, of which a chunk has 4 or 8 here.
-      if (kEveryThreadArrives) {
-        for (int i = 0; i < kParts; ++i) barrier_arrive(&ring_barriers().empty[place.slot]);
-      } else if (lane() < kParts) {
-        barrier_arrive(&ring_barriers().empty[place.slot]);
-      }
-      x.replace(kBlocks - 1);
       place = place.any_further(apart);
     }
+    if (Weights::kAreInt8) warpgroup_sync();  // sums take the place of weights
   }
   /// To where sum() finds them, behind a barrier: of the warp if groups are abreast, else of the block.
   void put() const {
@@ -305,15 +330,13 @@ class WideSums {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const f32* const of_tile = sum_ + 4 * j + 2 * half;
-        f32* const to = wide_sums<kChunkRows, kParts>(wide_part<kParts>(), first_row + 8 * half);
+        f32* const to = sums_at(wide_part<kParts>(), first_row + 8 * half);
         *reinterpret_cast<float2*>(to + 8 * j + lane() % 4 * 2) = {of_tile[0], of_tile[1]};
       }
   }
   /// Of row `row` of activations with places n and n + 1 of the group's rows of weights.
   static float2 sum(int row, int n) {
-    const auto of = [&](int part) {
-      return *reinterpret_cast<const float2*>(wide_sums<kChunkRows, kParts>(part, row) + n);
-    };
+    const auto of = [&](int part) { return *reinterpret_cast<const float2*>(sums_at(part, row) + n); };
     if (Shares::kAbreast) return of(wide_part<kParts>());
     float2 total = {0, 0};
 #pragma unroll
@@ -325,7 +348,49 @@ class WideSums {
     return total;
   }
 
+  static f32* sums_at(int part, int row) { return wide_sums<kChunkRows, kParts, Weights::kAreInt8>(part, row); }
+
  private:
+  /// A slot is free when kWarps have arrived, of which a chunk has 4 or 8 here.
+  static void give_back(u32 slot) {
+    if (kEveryThreadArrives) {
+      for (int i = 0; i < kParts; ++i) barrier_arrive(&ring_barriers().empty[slot]);
+    } else if (lane() < kParts) {
+      barrier_arrive(&ring_barriers().empty[slot]);
+    }
+  }
+
+  // Of weights in int8 a warpgroup has a span at a time as floats, where its sums will be.
+  static constexpr int kThreadsOfGroup = 4 * kWarpLanes;
+  static void warpgroup_sync() { part_sync(warp() / 4, kThreadsOfGroup); }
+  static u8* widened_span() {
+    return reinterpret_cast<u8*>(sums_at(wide_part<kParts>(), wide_row_tile<kParts>() / 4 * stream::kWideRows));
+  }
+  /// By the warpgroup. `to`: the address of widened_span(). A thread has the same columns of every eighth row, and nothing
+  /// of it is worked out in advance, for which the activations leave no registers.
+  static void widen_span(u32 slot, int span, u32 to) {
+    constexpr u32 kColumns = stream::wide_columns(kChunkRows), kRuns = kColumns / int8::kRun;
+    constexpr u32 kBytes = kColumns * kChunkRows;
+    const u32 me = keep(threadIdx.x % kThreadsOfGroup), row = me % 8;
+    const u32 from = shared_address(ring_slot(slot)) + span * kBytes,
+              scales = shared_address(ring_scales(slot)) + span * (kRuns * kChunkRows * 2) + row / 2 * 4;
+#pragma unroll 1
+    for (u32 piece = me; piece < kColumns; piece += kThreadsOfGroup) {
+      u32 at = keep(from + piece * 8), scale_at = keep(scales + piece / int8::kRun * (kChunkRows * 2)),
+          put_at = keep(to + piece * 16);
+#pragma unroll 1
+      for (u32 left = kChunkRows / 8; left > 0; --left) {
+        const uint2 bytes = load_shared_eight(at);
+        const u32 scale = scale_pair(T{}, (load_shared_pair(scale_at) >> row % 2 * 16 & 0xffff) * 0x10001u);
+        const auto value = [&](u32 four) { return product(T{}, widened(T{}, four), scale); };
+        store_shared(put_at, uint4{value(bytes.x), value(bytes.x >> 8), value(bytes.y), value(bytes.y >> 8)});
+        at += kColumns * 8;
+        scale_at += 8 * 2;
+        put_at += kColumns * 16;
+      }
+    }
+  }
+
   f32 sum_[kSums];
 };
 
@@ -354,6 +419,15 @@ inline void find_scales(const Args& args) {
 /// Most groups of a turn: those of `abreast`, or one where the ring is too short for that.
 constexpr int wide_most_groups(int abreast) { return stream::goes_abreast(kRingSlots) ? abreast : 1; }
 
+/// The operand that is streamed.
+template <class Args>
+inline auto wide_operand(const Args& args) {
+  if constexpr (requires { args.gate; })
+    return args.gate;
+  else
+    return args.weight;
+}
+
 /// All turns of a task, of up to kGroups groups, each of kChunkRows rows of weights, from `begin` in steps of `step` up
 /// to `end`. `finish(at, first_row, last_row, sum)`: by each warp, for the rows of activations that are its own of the
 /// group at `at`, whose sums `sum(row, n)` tells. `meanwhile()`: once, by the block, while the first activations are on
@@ -361,20 +435,23 @@ constexpr int wide_most_groups(int abreast) { return stream::goes_abreast(kRingS
 template <int kChunkRows, int kGroups, class X, class Args, class Meanwhile, class Finish>
 inline void wide_turns(const Args& args, X x, int begin, int end, int step, Meanwhile meanwhile, Finish finish) {
   using Mine = SharesOf<Args, kGroups>;
-  using Sums = WideSums<kChunkRows, Mine>;
+  using Weights = WeightsOf<decltype(wide_operand(args))>;
+  using Sums = WideSums<kChunkRows, Mine, Weights>;
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
-  ActivationsAhead<kChunkRows, Mine, X> activations(x, static_cast<int>(args.T),
-                                                    static_cast<int>(columns_of_task<Args>()));
+  ActivationsAhead<kChunkRows, Weights::kSpans, Mine, X> activations(x, static_cast<int>(args.T),
+                                                                     static_cast<int>(columns_of_task<Args>()));
   meanwhile();
 #pragma unroll 1
   for (int at = begin; at < end;) {
     const int groups = stream::wide_turn((end - at + step - 1) / step, kGroups);
     const bool has_group = Mine::group() < groups;
+    // Where weights were int8 they lie where sums do.
+    if (Weights::kAreInt8 && (!Mine::kAbreast || at == begin)) block_sync();
     if (has_group) {
       Sums sums;
       sums.multiply(ring, activations, groups, at + groups * step >= end);
-      if (!Mine::kAbreast && at > begin) block_sync();  // those before were read
+      if (!Weights::kAreInt8 && !Mine::kAbreast && at > begin) block_sync();  // those before were read
       sums.put();
     }
     if (!Mine::kAbreast || at == begin)
@@ -490,9 +567,12 @@ inline void wide_linear_residual_squares(const Args& args) {
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
   using Shared = SharesOf<Args, 1>;
-  ActivationsAhead<kGroup, Shared, decltype(x)> activations(x, rows, K);
+  using Weights = WeightsOf<decltype(wide_operand(args))>;
+  using Sums = WideSums<kGroup, Shared, Weights>;
+  ActivationsAhead<kGroup, Weights::kSpans, Shared, decltype(x)> activations(x, rows, K);
   // Behind the sums, (rows, kGroup).
-  f32* const before = wide_sums<kGroup, kParts>(kParts, 0);
+  f32* const before = Sums::sums_at(kParts, 0);
+  if (Weights::kAreInt8) block_sync();  // nobody needs what was in the area
 #pragma unroll 1
   for (int c = static_cast<int>(args.c_begin); c < end; ++c) {
     // What is added to the sums is on its way while they are formed.
@@ -503,7 +583,7 @@ inline void wide_linear_residual_squares(const Args& args) {
       copy_four(before + row * kGroup + n, of_task().residual + row * (Args::C * Args::L) + c * kGroup + n);
     }
     copy_commit();
-    WideSums<kGroup, Shared> sums;
+    Sums sums;
     sums.multiply(ring, activations, 1, c + 1 >= end);
     ring = ring.any_further(static_cast<u32>(activations.count()));
     sums.put();
@@ -516,8 +596,7 @@ inline void wide_linear_residual_squares(const Args& args) {
     for (int i = 0; i < kPasses; ++i) {
       if (i * kRowsAtOnce >= rows) break;
       const int row = first_row + i * kRowsAtOnce;
-      const float2 y = WideSums<kGroup, Shared>::sum(row, n),
-                   of_row = *reinterpret_cast<const float2*>(before + row * kGroup + n);
+      const float2 y = Sums::sum(row, n), of_row = *reinterpret_cast<const float2*>(before + row * kGroup + n);
       put_with_squares(now, row < rows, row, column, {of_row.x + y.x, of_row.y + y.y}, norm);
     }
     if (c + 1 < end) block_sync();  // they were read

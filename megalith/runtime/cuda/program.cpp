@@ -62,6 +62,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
     launch_.streams = stream_memory_.data<u8>();
     launch_.stream = copy(streams_.streams.data(), streams_.streams.size(), "the streams");
     launch_.sides = sides_;
+    launch_.scales = scales_.data<u8>();
   }
   events_ = DeviceMemory(static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events(), "the events");
   status_ = DeviceMemory(static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers, "the workers' status");
@@ -153,6 +154,7 @@ void CudaProgram::place_streams() {
   const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
   stream_memory_ = DeviceMemory(std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes),
                                 "the streams of weights");
+  scales_ = DeviceMemory(streams_.scale_bytes(std::max(streams_.num_chunks(), 2 * num_blocks)), "the scales of weights");
   if (num_blocks == 0) return;
   const std::optional<SideMap> sides =
       find_sides(device_, module_.get(), stream_memory_.address(), stream_memory_.bytes());
@@ -208,7 +210,10 @@ void CudaProgram::fill_streams(const graph::Graph& graph, StagedUpload& upload, 
       upload.upload(raw.address(), host_memory(tensor), tensor.bytes());
     const auto* const weights = there != on_device_.end() ? static_cast<const unsigned short*>(there->second)
                                                           : memory.data<const unsigned short>();
-    for (stream::PackRecord& record : records) record.weights = weights;
+    for (stream::PackRecord& record : records) {
+      record.weights = weights;
+      record.scales = scales_.data<u8>();
+    }
     upload.upload(table.address(), records.data(), static_cast<int64_t>(records.size() * sizeof(stream::PackRecord)));
     upload.fence();
     u8* to = stream_memory_.data<u8>();
@@ -240,7 +245,8 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   constexpr int kVariables = stream::kStaticBytes + stream::kVariablesBytes;
   MEGALITH_CHECK(static_bytes <= kVariables, "a kernel's variables take {} bytes of shared memory, want at most {}",
                  static_bytes, kVariables);
-  const int64_t shared_bytes = kVariables - static_bytes + slots * int64_t{stream::kChunkBytes} + kernel.area_bytes;
+  const int64_t shared_bytes =
+      kVariables - static_bytes + slots * (stream::kChunkBytes + kernel.scale_bytes) + kernel.area_bytes;
   MEGALITH_CHECK(shared_bytes + static_bytes <= device_.shared_bytes_per_block,
                  "a worker needs {} bytes of shared memory, but {} gives a block {}; try fewer --max-batched-tokens",
                  shared_bytes + static_bytes, device_.name, device_.shared_bytes_per_block);
@@ -366,7 +372,8 @@ Profile CudaProgram::profile_take() const {
 }
 
 int64_t CudaProgram::bytes_held() const {
-  int64_t bytes = arena_.bytes() + scratch_.bytes() + exchange_.bytes() + stream_memory_.bytes() + caches_.bytes();
+  int64_t bytes = arena_.bytes() + scratch_.bytes() + exchange_.bytes() + stream_memory_.bytes() + scales_.bytes() +
+                  caches_.bytes();
   for (const auto& [name, memory] : tensors_) bytes += memory.bytes();
   return bytes;
 }

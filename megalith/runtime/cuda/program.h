@@ -81,7 +81,7 @@ class CudaProgram {
   std::map<std::string, void*> on_device_;
   std::vector<graph::Layout> layouts_;  // per tensor
   StreamPlan streams_;
-  DeviceMemory arena_, exchange_, stream_memory_, taken_;
+  DeviceMemory arena_, exchange_, stream_memory_, scales_, taken_;
   Sides sides_{};
   PairedCaches caches_;
   std::map<std::string, DeviceMemory> tensors_;

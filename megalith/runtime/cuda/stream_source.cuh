@@ -13,7 +13,8 @@ namespace megalith::runtime {
 class StreamSource {
  public:
   StreamSource(const Launch& launch, const Stream& stream)
-      : maps_(kernels::kCopiesByMap ? static_cast<const u8*>(launch.sides.maps) : nullptr),
+      : scales_(launch.scales),
+        maps_(kernels::kCopiesByMap ? static_cast<const u8*>(launch.sides.maps) : nullptr),
         first_(stream.first),
         num_chunks_(stream.num_chunks) {
     if (maps_ == nullptr) {
@@ -25,10 +26,12 @@ class StreamSource {
     for (u32 kind = 0; kind < 4; ++kind) kernels::map_is_written(map(kind));
   }
 
-  /// Chunks are taken in order, round and round.
-  void copy_begin(void* to, u64 chunk, kernels::Barrier* full) {
-    if (maps_ == nullptr)
-      return kernels::copy_begin(to, chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes, full);
+  /// Chunks are taken in order, round and round. `scales`: where those of the chunk go, if there are any.
+  void copy_begin(void* to, void* scales, u64 chunk, kernels::Barrier* full) {
+    if (maps_ == nullptr) {
+      kernels::copy_begin(to, chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes, full);
+      return scales_begin(scales, first_ + chunk, full);
+    }
     // The next word is asked for 16 chunks before its time.
     if (chunk % kChunksOfWord == 0) {
       word_ = next_word_;
@@ -36,19 +39,35 @@ class StreamSource {
     }
     const u32 kind = kind_in(word_, chunk);
     kernels::copy_begin_by_map(to, map(kind), box(chunk), kind < 2 ? stream::kChunkBytes : stream::kShortBytes, full);
+    scales_begin(scales, 2 * u64{box(chunk)} + (kind & 1), full);
   }
   /// Into the L2.
   void prefetch(u64 chunk) const {
-    if (maps_ == nullptr) return kernels::prefetch(chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes);
-    kernels::prefetch_by_map(map(kind_in(kinds_[chunk / kChunksOfWord], chunk)), box(chunk));
+    if (maps_ == nullptr) {
+      scales_ahead(first_ + chunk);
+      return kernels::prefetch(chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes);
+    }
+    const u32 kind = kind_in(kinds_[chunk / kChunksOfWord], chunk);
+    scales_ahead(2 * u64{box(chunk)} + (kind & 1));
+    kernels::prefetch_by_map(map(kind), box(chunk));
   }
 
  private:
   static constexpr u32 kChunksOfWord = 16;
+  /// `number`: of all chunks, as kernels/stream_order.h counts them.
+  void scales_begin(void* to, u64 number, kernels::Barrier* full) const {
+    if constexpr (kernels::kScaleBytes > 0)
+      kernels::copy_begin(to, scales_ + number * kernels::kScaleBytes, kernels::kScaleBytes, full);
+  }
+  void scales_ahead(u64 number) const {
+    if constexpr (kernels::kScaleBytes > 0)
+      kernels::prefetch(scales_ + number * kernels::kScaleBytes, kernels::kScaleBytes);
+  }
   static u32 kind_in(u32 word, u64 chunk) { return word >> chunk % kChunksOfWord * 2 & 3; }
   const u8* map(u32 kind) const { return maps_ + kind * kernels::kMapBytes; }
   u32 box(u64 chunk) const { return static_cast<u32>(first_ + chunk); }
 
+  const u8* const scales_;
   const u8* const maps_;
   const u64 first_, num_chunks_;
   const u8* chunks_ = nullptr;

@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/l2_layout.h"
 
 namespace megalith::runtime {
@@ -46,7 +47,8 @@ class Expansion {
   void add_part(const WeightStream& stream, const StreamPart& part) {
     const stream::Order& order = stream.order;
     const size_t matrices = stream.matrices.size();
-    const int64_t columns = tasks_.buffers[static_cast<size_t>(stream.matrices.front())].shape[1];
+    const task::Buffer& matrix_buffer = tasks_.buffers[static_cast<size_t>(stream.matrices.front())];
+    const int64_t columns = matrix_buffer.shape[1];
     auto add = [&](size_t matrix, u64 at, int64_t row, int64_t chunk) {
       plan_.records[stream.matrices[matrix]].push_back(
           {.weights = nullptr,
@@ -58,7 +60,10 @@ class Expansion {
            .slices = static_cast<u32>(order.slices),
            .group = static_cast<u32>(order.group),
            .matrix = static_cast<u32>(matrix),
-           .matrices = static_cast<u32>(matrices)});
+           .matrices = static_cast<u32>(matrices),
+           .quant_columns = static_cast<u32>(stream.quant_columns),
+           .is_f16 = matrix_buffer.dtype == DType::f16,
+           .scales = nullptr});
     };
     // As kernels/cuda/wide.cuh takes them, all matrices in a chunk; then as linear.cuh does.
     if (order.slices == 0) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/kernels/stream_order.h"
 #include "megalith/runtime/cuda/sides.h"
@@ -23,6 +24,10 @@ struct StreamPlan {
 
   u64 num_chunks() const { return static_cast<u64>(totals.chunks); }
   int64_t bytes() const { return totals.chunks * stream::kChunkBytes; }
+  /// Of `chunks` chunks, which may be more than there are, where they lie on the sides of the L2.
+  int64_t scale_bytes(u64 chunks) const {
+    return totals.has_scales ? static_cast<int64_t>(chunks) * int8::kScaleBytes : 0;
+  }
   /// Blocks of two chunks, where workers 2 i and 2 i + 1 share those of the longer one's stream.
   u64 num_blocks() const;
 };

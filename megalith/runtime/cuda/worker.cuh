@@ -291,7 +291,8 @@ inline void producer_run(const Launch& launch, u32 worker) {
       }
       return;
     }
-    source.copy_begin(kernels::ring_slot(slot), chunk, &kernels::ring_barriers().full[slot]);
+    source.copy_begin(kernels::ring_slot(slot), kernels::ring_scales(slot), chunk,
+                      &kernels::ring_barriers().full[slot]);
     if (++slot == kernels::kRingBarriers) {
       slot = 0;
       parity ^= 1;
@@ -413,7 +414,8 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
                             kernels::kEveryThreadArrives ? kernels::kArrivalsOfBlock + 1 : 1);
     }
     for (u32 i = 0; i < kernels::kRingBarriers; ++i) {
-      kernels::barrier_init(&kernels::ring_barriers().full[i], kernels::kCopyLanes);
+      kernels::barrier_init(&kernels::ring_barriers().full[i],
+                            kernels::kCopyLanes * (kernels::kScaleBytes > 0 ? 2 : 1));
       kernels::barrier_init(&kernels::ring_barriers().empty[i], kernels::kWarps * kernels::kArrivalsOfWarp);
     }
     kernels::barrier_init(&ended(), 1);

@@ -185,6 +185,10 @@ inline u32 pack_f16(f32 low, f32 high) {
 }
 inline f32 low_of_f16(u32 pair) { return one_of<f16>(pair, 0); }
 inline f32 high_of_f16(u32 pair) { return one_of<f16>(pair, 1); }
+inline u32 minus_bf16(u32 a, u32 b) { return pack_bf16(one_of(a, 0) - one_of(b, 0), one_of(a, 1) - one_of(b, 1)); }
+inline u32 minus_f16(u32 a, u32 b) { return pack_f16(low_of_f16(a) - low_of_f16(b), high_of_f16(a) - high_of_f16(b)); }
+inline u32 times_bf16(u32 a, u32 b) { return pack_bf16(one_of(a, 0) * one_of(b, 0), one_of(a, 1) * one_of(b, 1)); }
+inline u32 times_f16(u32 a, u32 b) { return pack_f16(low_of_f16(a) * low_of_f16(b), high_of_f16(a) * high_of_f16(b)); }
 inline u32 keep(u32 value) { return value; }
 inline const f32* keep(const f32* address) { return address; }
 
@@ -208,7 +212,10 @@ void multiply_accumulate_of(f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
   }
 }
 inline void multiply_accumulate(f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate_of<bf16>(d, a, b0, b1); }
-inline void multiply_accumulate_f16(f32 (&d)[4], uint4 a, u32 b0, u32 b1) { multiply_accumulate_of<f16>(d, a, b0, b1); }
+template <class T>
+void multiply_accumulate(T, f32 (&d)[4], uint4 a, u32 b0, u32 b1) {
+  multiply_accumulate_of<T>(d, a, b0, b1);
+}
 /// The same of m16n8k8: of the first operand register r has row g + 8 r, columns 2 t and the next, of the second rows 2 t
 /// and the next.
 inline void multiply_accumulate_half(f32 (&d)[4], u32 a0, u32 a1, u32 b) {
@@ -257,8 +264,10 @@ void copy_wait() {
         std::memset(to, 0, 16);
 }
 inline uint4 load_shared(u32 at) { return *shared_at<uint4>(at); }
+inline uint2 load_shared_eight(u32 at) { return *shared_at<uint2>(at); }
 inline u32 load_shared_pair(u32 at) { return *shared_at<u32>(at); }
 inline void store_shared(u32 at, f32 value) { *shared_at<f32>(at) = value; }
+inline void store_shared(u32 at, uint4 value) { *shared_at<uint4>(at) = value; }
 inline void store_shared(u32 at, u32 value) { *shared_at<u32>(at) = value; }
 /// ldmatrix with .trans (section 9.7.14.5.15): number j is where lanes 8 j to 8 j + 7 say.
 inline uint4 load_transposed(u32 row) {
