@@ -58,10 +58,11 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
       std::ranges::all_of(r.weight_dtypes, [](const auto& weight) { return is_vector(weight.first); }))
     r.rounded_weights.merge(std::exchange(r.weight_dtypes, {}));
   const bool narrow = dtype_is_half(config.dtype) && optimize::multiplies_narrow(r.target, r.max_rows);
-  MEGALITH_CHECK(r.quant_columns == 0 || !gpu || (narrow && r.weight_dtypes.empty()),
-                 "--quantization on {} is for models that stream (docs/gpu.md): of bf16 or f16 altogether, with at most {} "
-                 "tokens a step, not {}; use fewer --max-batched-tokens, or --target cpu",
-                 r.target, optimize::kMaxNarrowRows, r.max_rows);
+  MEGALITH_CHECK(
+      r.quant_columns == 0 || !gpu || (narrow && r.weight_dtypes.empty()),
+      "--quantization on {} is for models that stream (docs/gpu.md): of bf16 or f16 altogether, with at most {} "
+      "tokens a step, not {}; use fewer --max-batched-tokens, or --target cpu",
+      r.target, optimize::kMaxNarrowRows, r.max_rows);
   MEGALITH_CHECK(!gpu || r.quant_columns % optimize::kQuantRun == 0,
                  "--quantization int8:{}: want a multiple of {} columns to a scale on {}", r.quant_columns,
                  optimize::kQuantRun, r.target);

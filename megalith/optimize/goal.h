@@ -12,8 +12,8 @@
 namespace megalith::optimize {
 
 struct Goal {
-  std::string target;  // "cpu", "cuda", "cuda:sm_90a"
-  int64_t rows = 1;    // most rows of activations that a product of the graph has
+  std::string target;       // "cpu", "cuda", "cuda:sm_90a"
+  int64_t rows = 1;         // most rows of activations that a product of the graph has
   int64_t scale_bytes = 0;  // beside each chunk of weights, if some come in int8
 
   static Goal of(const graph::Graph& graph, const std::string& target);

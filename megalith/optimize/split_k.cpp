@@ -23,7 +23,8 @@ int64_t stretches_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t co
   if (rows <= stream::kWideRows || columns <= kShort) return 1;
   const int64_t spans = is_int8 ? int8::kSpans : 1;  // of a chunk
   int64_t stretches = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
-  while (stretches > 1 && columns % (stretches * spans * stream::wide_columns(ops::wide_group(outputs * stretches, 1))) != 0)
+  while (stretches > 1 &&
+         columns % (stretches * spans * stream::wide_columns(ops::wide_group(outputs * stretches, 1))) != 0)
     stretches /= 2;
   return stretches;
 }
@@ -38,7 +39,7 @@ int split_k(Graph& graph, const Goal& goal) {
     if (whole.op->name != "linear_residual_squares") continue;
     const int64_t rows = whole.sizes.at("T"), outputs = whole.sizes.at("C") * whole.sizes.at("L");
     const int64_t stretches = stretches_of(goal, rows, outputs, whole.sizes.at("K"),
-                                             graph.tensor(operand(whole, "weight")).quant_columns > 0);
+                                           graph.tensor(operand(whole, "weight")).quant_columns > 0);
     if (stretches == 1) continue;
     graph.erase(whole.name);
     const int64_t all = outputs * stretches, group = ops::wide_group(all, 1);

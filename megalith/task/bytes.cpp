@@ -36,7 +36,9 @@ void fields(auto& bytes, Is<StreamPart> auto& part) {
 void fields(auto& bytes, Is<stream::Order> auto& order) {
   bytes(order.slices, order.group, order.chunks, order.part, order.turn);
 }
-void fields(auto& bytes, Is<WeightStream> auto& stream) { bytes(stream.node, stream.matrices, stream.order, stream.quant_columns); }
+void fields(auto& bytes, Is<WeightStream> auto& stream) {
+  bytes(stream.node, stream.matrices, stream.order, stream.quant_columns);
+}
 void fields(auto& bytes, Is<Task> auto& task) {
   bytes(task.name, task.node, task.tile, task.reads, task.writes, task.waits, task.signals, task.worker, task.cost_ns,
         task.stream);

@@ -269,7 +269,8 @@ Task read_task(const JsonValue& value, const Place& place) {
 }
 
 WeightStream read_stream(const JsonValue& value, const Place& place) {
-  const Object object(value, place, {"node", "matrices", "slices", "group", "chunks", "part", "turn", "quant_columns"}, 1);
+  const Object object(value, place, {"node", "matrices", "slices", "group", "chunks", "part", "turn", "quant_columns"},
+                      1);
   WeightStream stream;
   stream.node = object("node", read_index);
   stream.matrices = object("matrices", read_list<int, read_index>);

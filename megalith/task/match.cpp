@@ -76,10 +76,10 @@ std::string describe(const TaskGraph& tasks, const WeightStream& stream) {
   for (const int matrix : stream.matrices)
     names.push_back(fmt::format("\"{}\"", tasks.buffers[static_cast<size_t>(matrix)].name));
   const stream::Order& order = stream.order;
-  return fmt::format("{} with {} slices, groups of {} rows, {} chunks a group, parts of {}, turns of {}{}",
-                     fmt::join(names, ", "), order.slices, order.group, order.chunks, order.part, order.turn,
-                     stream.quant_columns > 0 ? fmt::format(", in int8 with {} columns to a scale", stream.quant_columns)
-                                              : "");
+  return fmt::format(
+      "{} with {} slices, groups of {} rows, {} chunks a group, parts of {}, turns of {}{}", fmt::join(names, ", "),
+      order.slices, order.group, order.chunks, order.part, order.turn,
+      stream.quant_columns > 0 ? fmt::format(", in int8 with {} columns to a scale", stream.quant_columns) : "");
 }
 
 // A region too small hides a race from the verifier; one too large may say that old bytes were written anew.

@@ -156,6 +156,21 @@ TEST(CudaCompile, ABlockThatNobodyDrewSpillsNothing) {
   }
 }
 
+// Of a gate that was not paired one half is an epilogue of the other, with an operand "gate": rows of no whole blocks.
+TEST(CudaCompile, AGateIsAnEpilogueWhereItIsNoPair) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  testing::add_parallel_block();
+  ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/tests/golden/tiny/llama_untied");
+  config.architecture = "ParallelBlockForCausalLM";
+  for (const int64_t rows : {2, 64}) {
+    const graph::Graph graph = build_decoder(config, {.max_rows = rows, .max_seq_len = 128, .target = "cuda:sm_90a"});
+    ASSERT_TRUE(std::ranges::any_of(graph.nodes(), [](const auto& n) { return n.op->name == "linear_silu_mul"; }) ||
+                rows == 2);
+    const std::string source = codegen::emit_cuda(optimize::lower(graph, "cuda:sm_90a").kernels, "block").text;
+    EXPECT_FALSE(jit::compile_cubin("block", source, "sm_90a").cubin.empty());
+  }
+}
+
 // Weights of f16 are multiplied by the same bodies.
 TEST(CudaCompile, F16TakesTheSameRegisters) {
   MEGALITH_SKIP_IF(testing::missing_compiler());

@@ -43,7 +43,7 @@ inline uint2 normed(uint2 four, uint2 weights, f32& squares) {
 /// `first_chunk` of a row on, zeros past the last column. With `norm` [columns], activations are multiplied with it and
 /// their squares go to multiply_squares. Returns once the warp may read them.
 template <int kSlices, class X>
-inline void multiply_stage_row(X x, int t, const Element<X>* norm, int columns, int first_chunk, int chunks,
+inline void multiply_stage_row(X x, int t, const HalfOf<X>* norm, int columns, int first_chunk, int chunks,
                                Epoch epoch) {
   constexpr int kInFlight = 2;                                             // pieces of four that a thread has under way
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 4;  // of a chunk
@@ -75,7 +75,7 @@ inline void multiply_stage_row(X x, int t, const Element<X>* norm, int columns, 
     for (int i = 0; i < kInFlight; ++i) {
       if (!is_there(base + i * kWarpLanes)) continue;
       uint2 four = fours.get(i);
-      if (norm != nullptr) four = normed<Element<X>>(four, factors[i], squares);
+      if (norm != nullptr) four = normed<HalfOf<X>>(four, factors[i], squares);
       *reinterpret_cast<uint2*>(to + (base + i * kWarpLanes + lane()) * 8) = four;
     }
   }
@@ -129,7 +129,7 @@ inline void multiply_stage_rows(const T* x, const T* norm, int rows, int columns
 }
 
 template <int kSlices, class X>
-inline void multiply_stage(X x, const Element<X>* norm, int rows, int columns, int first_chunk, int chunks,
+inline void multiply_stage(X x, const HalfOf<X>* norm, int rows, int columns, int first_chunk, int chunks,
                            Epoch epoch) {
   warp_sync();  // what was staged before was read
   multiply_stage_rows<kSlices>(x, norm, rows, columns, first_chunk, chunks, epoch);
@@ -149,7 +149,7 @@ class RowLook {
   static constexpr int kMaxColumns = (kUsual + kMore) * kStep;
 
   /// `norm` may be null, as there.
-  RowLook(X x, const Element<X>* norm, int columns, Epoch epoch) {
+  RowLook(X x, const HalfOf<X>* norm, int columns, Epoch epoch) {
     const u32 me = keep(threadIdx.x), lane = me % kWarpLanes, run = kSlices * stream::kRunColumns;
     column_ = static_cast<int>(lane / kRunFours * stream::chunk_columns(kSlices) + me / kWarpLanes * run +
                                lane % kRunFours * 4);
@@ -162,14 +162,14 @@ class RowLook {
           factors_[i] = __ldg(reinterpret_cast<const uint2*>(norm + column_ + i * kStep));
   }
   /// Returns once the warp may read them, of `chunks` chunks.
-  void stage(const Element<X>* norm, int columns, int chunks, Epoch epoch) {
+  void stage(const HalfOf<X>* norm, int columns, int chunks, Epoch epoch) {
     const int lane = kernels::lane();
     u8* const to = staged<kSlices>(0, chunks) + lane * 8;
     const int pieces = chunks * kRunFours - lane;  // from the lane's first on
     f32 squares = 0;
     const auto put = [&](int i, uint2 four, auto factors) {
       if (i * kWarpLanes >= pieces) return;
-      if (norm != nullptr) four = normed<Element<X>>(four, factors(), squares);
+      if (norm != nullptr) four = normed<HalfOf<X>>(four, factors(), squares);
       *reinterpret_cast<uint2*>(to + i * kWarpLanes * 8) = four;
     };
     if (columns > kUsual * kStep) {
@@ -229,7 +229,7 @@ inline constexpr bool kHoldsAhead = true;
 /// copies under way 64 KB of rows take 1.7 us, of blocks 1.0.
 template <int kSlices, int kColumns, class X>
 class HeldRows {
-  using T = Element<X>;
+  using T = HalfOf<X>;
   static constexpr int kChunkColumns = stream::chunk_columns(kSlices), kLanesOfRow = kSlices * 4;
 
  public:

@@ -31,7 +31,7 @@ struct ElementOf<Blocked<const T, kRows, kColumns>> {
 template <class X>
 struct ElementOf<const X> : ElementOf<X> {};
 template <class X>
-using Element = typename ElementOf<X>::Type;
+using HalfOf = typename ElementOf<X>::Type;
 
 /// Elements `index` and `index` + 1, index even, counted as if rows lay one behind the other.
 template <Half T, i64 kRows, i64 kColumns>

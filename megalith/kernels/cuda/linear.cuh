@@ -284,14 +284,14 @@ inline auto stream_rmsnorm_linear(const Args& args) {
 template <class Args>
 inline auto stream_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  const Element<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job<true>(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
-                          args.y, none, none, false);
+  const HalfOf<decltype(args.x)>* const no_norm = nullptr;
+  return linear_job<true>(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
+                          1, args.y, none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto stream_linear_residual_copy(const Args& args) {
-  const Element<decltype(args.x)>* const no_norm = nullptr;
+  const HalfOf<decltype(args.x)>* const no_norm = nullptr;
   return linear_job<true>(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
                           1, args.copy, as_output(args.residual), args.y, true);
 }
@@ -307,8 +307,8 @@ inline auto stream_rmsnorm_gate_up(const Args& args) {
 template <class Args>
 inline auto parts_norm(const Args& args) {
   constexpr int kSlices = LinearSizes<Args::T_largest, Args::K>::kSlices;
-  return PartsNorm<kSlices, Element<decltype(args.x)>>{args.squares, static_cast<int>(Args::C), Args::eps,
-                                                       1.0f / static_cast<f32>(Args::K)};
+  return PartsNorm<kSlices, HalfOf<decltype(args.x)>>{args.squares, static_cast<int>(Args::C), Args::eps,
+                                                      1.0f / static_cast<f32>(Args::K)};
 }
 template <class Args>
 inline auto stream_scaled_linear(const Args& args) {
@@ -324,7 +324,7 @@ inline auto stream_scaled_gate_up(const Args& args) {
 }
 template <class Args>
 inline auto stream_linear_residual_squares(const Args& args) {
-  using Next = NextNorm<Element<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
+  using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
   return linear_job<true>(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
                           args.c_end * Args::L, Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y,
                           true);

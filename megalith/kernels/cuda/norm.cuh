@@ -12,7 +12,7 @@ namespace megalith::kernels {
 /// y = x / rms(x) * weight.
 template <class Args>
 inline void norm_rows(const Args& args) {
-  using Weights = Pair<Element<decltype(args.weight)>>;
+  using Weights = Pair<HalfOf<decltype(args.weight)>>;
   constexpr int H = static_cast<int>(Args::H), kPairs = (H / 2 + kThreads - 1) / kThreads;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T)));
   for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
@@ -56,7 +56,7 @@ inline void put_with_squares(const Args& args, bool is_there, int row, int colum
   if (!is_there) return;
   const int at = row * (C * L) + column;
   put_two(args.y, at, y.x, y.y, args.epoch);
-  using Norm = Pair<Element<decltype(args.norm)>>;
+  using Norm = Pair<HalfOf<decltype(args.norm)>>;
   put_pair(args.copy, at, part.x * Norm::low(norm), part.y * Norm::high(norm), args.epoch);
   if (column % L == 0) put(args.squares, row * C + column / L, squares, args.epoch);
 }
@@ -99,7 +99,7 @@ inline void add_parts_squares_rows(const Args& args) {
 /// y = weight[ids], its copy and its squares.
 template <class Args>
 inline void embedding_squares_rows(const Args& args) {
-  using Weights = Pair<Element<decltype(args.weight)>>;
+  using Weights = Pair<HalfOf<decltype(args.weight)>>;
   constexpr int H = static_cast<int>(Args::C * Args::L), kPasses = (H / 2 + kThreads - 1) / kThreads;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T)));
   for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {

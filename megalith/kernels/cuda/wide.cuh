@@ -419,13 +419,13 @@ inline void find_scales(const Args& args) {
 /// Most groups of a turn: those of `abreast`, or one where the ring is too short for that.
 constexpr int wide_most_groups(int abreast) { return stream::goes_abreast(kRingSlots) ? abreast : 1; }
 
-/// The operand that is streamed.
+/// The operand that is streamed. An epilogue may have one of either name, too, so the body's own comes first.
 template <class Args>
 inline auto wide_operand(const Args& args) {
-  if constexpr (requires { args.gate; })
-    return args.gate;
-  else
+  if constexpr (requires { args.weight; })
     return args.weight;
+  else
+    return args.gate;
 }
 
 /// All turns of a task, of up to kGroups groups, each of kChunkRows rows of weights, from `begin` in steps of `step` up

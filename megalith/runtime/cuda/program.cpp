@@ -154,7 +154,8 @@ void CudaProgram::place_streams() {
   const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
   stream_memory_ = DeviceMemory(std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes),
                                 "the streams of weights");
-  scales_ = DeviceMemory(streams_.scale_bytes(std::max(streams_.num_chunks(), 2 * num_blocks)), "the scales of weights");
+  scales_ =
+      DeviceMemory(streams_.scale_bytes(std::max(streams_.num_chunks(), 2 * num_blocks)), "the scales of weights");
   if (num_blocks == 0) return;
   const std::optional<SideMap> sides =
       find_sides(device_, module_.get(), stream_memory_.address(), stream_memory_.bytes());
