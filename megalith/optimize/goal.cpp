@@ -26,8 +26,8 @@ bool Goal::has_body(const graph::Registry& registry, const std::string& op, cons
     std::vector<graph::Dim> shape;
     for (const graph::Dim& dim : input.shape) shape.emplace_back(dim.size);
     const std::string name = fmt::format("input {}", ids.size());
-    ids.push_back(input.kind == graph::TensorKind::constant ? trial.constant(name, input.dtype, std::move(shape))
-                                                            : trial.state(name, input.dtype, std::move(shape)));
+    const bool is_constant = input.kind == graph::TensorKind::constant;
+    ids.push_back(is_constant ? trial.constant(name, input.dtype, shape) : trial.state(name, input.dtype, shape));
     if (input.quant_columns > 0 && dtype_is_half(input.dtype)) trial.quantize(ids.back(), input.quant_columns);
   }
   options.outputs.clear();
