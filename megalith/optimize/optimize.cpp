@@ -19,7 +19,7 @@ constexpr Rule kRules[] = {
     {"fuse_attention", "attention(rope(x Q^T), cache after append) = attention(x [Q K V]^T, cache before it)",
      fuse_attention},
     {"defer_norm", "rmsnorm(x) W^T = rsqrt(sum x^2 / K + eps) * ((x norm) W^T)", defer_norm},
-    {"split_k", "x W^T = the sum of its stretches of columns", split_k},
+    {"split_k", "x W^T = the sum over slices of K", split_k},
     {"fuse_residual", "add(r, linear(x)) in one, and bf16 of it for who multiplies it", fuse_residual},
     {"fuse_argmax", "argmax(x W^T) = argmax over chunks of (argmax of each chunk)", fuse_argmax},
     {"fuse_prologue", "linear(rmsnorm(x)) in one", fuse_prologue},

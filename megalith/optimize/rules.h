@@ -24,7 +24,7 @@ int defer_norm(graph::Graph& graph, const Goal& goal);
 /// Columns whose squares come as one sum, of a row of so many; nothing where norms are not deferred.
 std::optional<int64_t> squares_columns(int64_t rows, int64_t columns);
 
-/// A long product of many rows is made in stretches of its columns, where there are fewer tiles of weights than workers.
+/// A long product of many rows is made in slices of K, where there are fewer tiles of weights than workers.
 int split_k(graph::Graph& graph, const Goal& goal);
 
 /// A projection and what is added to it in one, with a copy in bf16 for who multiplies it next.

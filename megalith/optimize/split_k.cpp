@@ -15,18 +15,18 @@ using graph::Node;
 namespace {
 
 // With more than 64 rows of activations a worker would read all of them from the L2 for 32 rows of weights. It has a few
-// columns of more rows instead, of so many stretches of them: then sums are handed over, which costs less where a row is
+// columns of more rows instead, of so many slices of K: then sums are handed over, which costs less where a row is
 // long.
-int64_t stretches_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t columns, bool is_int8) {
-  constexpr int64_t kRows = 128, kMax = 8;  // of weights that a worker has, of all stretches
+int64_t slices_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t columns, bool is_int8) {
+  constexpr int64_t kRows = 128, kMax = 8;  // of weights that a worker has, of all slices
   constexpr int64_t kShort = 4096;
   if (rows <= stream::kWideRows || columns <= kShort) return 1;
   const int64_t spans = is_int8 ? int8::kSpans : 1;  // of a chunk
-  int64_t stretches = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
-  while (stretches > 1 &&
-         columns % (stretches * spans * stream::wide_columns(ops::wide_group(outputs * stretches, 1))) != 0)
-    stretches /= 2;
-  return stretches;
+  int64_t slices = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
+  while (slices > 1 &&
+         columns % (slices * spans * stream::wide_columns(ops::wide_group(outputs * slices, 1))) != 0)
+    slices /= 2;
+  return slices;
 }
 
 }  // namespace
@@ -38,14 +38,14 @@ int split_k(Graph& graph, const Goal& goal) {
     const Node whole = graph.nodes()[at];
     if (whole.op->name != "linear_residual_squares") continue;
     const int64_t rows = whole.sizes.at("T"), outputs = whole.sizes.at("C") * whole.sizes.at("L");
-    const int64_t stretches = stretches_of(goal, rows, outputs, whole.sizes.at("K"),
+    const int64_t slices = slices_of(goal, rows, outputs, whole.sizes.at("K"),
                                            graph.tensor(operand(whole, "weight")).quant_columns > 0);
-    if (stretches == 1) continue;
+    if (slices == 1) continue;
     graph.erase(whole.name);
-    const int64_t all = outputs * stretches, group = ops::wide_group(all, 1);
+    const int64_t all = outputs * slices, group = ops::wide_group(all, 1);
     const auto part =
         graph.insert(at, "linear_part", whole.name + "_part", {operand(whole, "x"), operand(whole, "weight")},
-                     {.sizes = {{"S", stretches}},
+                     {.sizes = {{"S", slices}},
                       .tile = {{"n", ops::wide_busiest(all, group) * group}, {"s", 1}},
                       .dtypes = {{"part", DType::f32}}});
     graph.insert(

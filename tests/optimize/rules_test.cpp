@@ -220,7 +220,7 @@ TEST_P(Rules, MeanWhatThePrimitivesMeant) {
 }
 
 // A long product of many rows, whose sums are handed over.
-TEST(RulesOfADecoder, ALongProductIsMadeInStretches) {
+TEST(RulesOfADecoder, ALongProductIsSplitAlongK) {
   constexpr int64_t kRows = 65, kColumns = 6144;
   Graph g(ops::builtin());
   const TensorId x = g.state("x", DType::bf16, {kRows, kColumns}),
