@@ -23,8 +23,7 @@ int64_t slices_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t colum
   if (rows <= stream::kWideRows || columns <= kShort) return 1;
   const int64_t spans = is_int8 ? int8::kSpans : 1;  // of a chunk
   int64_t slices = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
-  while (slices > 1 &&
-         columns % (slices * spans * stream::wide_columns(ops::wide_group(outputs * slices, 1))) != 0)
+  while (slices > 1 && columns % (slices * spans * stream::wide_columns(ops::wide_group(outputs * slices, 1))) != 0)
     slices /= 2;
   return slices;
 }
@@ -38,8 +37,8 @@ int split_k(Graph& graph, const Goal& goal) {
     const Node whole = graph.nodes()[at];
     if (whole.op->name != "linear_residual_squares") continue;
     const int64_t rows = whole.sizes.at("T"), outputs = whole.sizes.at("C") * whole.sizes.at("L");
-    const int64_t slices = slices_of(goal, rows, outputs, whole.sizes.at("K"),
-                                           graph.tensor(operand(whole, "weight")).quant_columns > 0);
+    const int64_t slices =
+        slices_of(goal, rows, outputs, whole.sizes.at("K"), graph.tensor(operand(whole, "weight")).quant_columns > 0);
     if (slices == 1) continue;
     graph.erase(whole.name);
     const int64_t all = outputs * slices, group = ops::wide_group(all, 1);
