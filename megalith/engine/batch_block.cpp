@@ -26,7 +26,7 @@ class Pages {
   Pages(const graph::Graph& graph, const DecoderOptions& options) : count_(options.num_pages()) {
     // In others they lie one behind the other, and it does not matter.
     for (const graph::Node& node : graph.nodes()) {
-      if (!node.op->name.starts_with("attention_whole_qkv")) continue;
+      if (!node.op->name.ends_with("rope_attention")) continue;
       step_ = 2;
       texts_of_task_ = node.tile.at("t");
       return;

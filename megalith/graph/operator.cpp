@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/plain_text.h"
+#include "megalith/graph/compose.h"
 
 namespace megalith::graph {
 
@@ -78,6 +79,11 @@ operator_& operator_::size(std::string name) {
 
 operator_& operator_::loops(std::string text) {
   op_.loops = std::move(text);
+  return *this;
+}
+
+operator_& operator_::composed(const std::string& program, const Registry& of) {
+  op_.loops = compose(op_, program, of);
   return *this;
 }
 

@@ -128,6 +128,8 @@ struct Operator {
 /// kernels. What bodies decide by functions is left out: those come with the program.
 std::string definition(const Operator& op);
 
+class Registry;
+
 /// Builds an Operator; see the example at the top.
 class operator_ {
  public:
@@ -142,6 +144,8 @@ class operator_ {
   operator_& attribute(std::string name, double default_value);
   operator_& size(std::string name);
   operator_& loops(std::string text);
+  /// The loop kernel from those of other operators (graph/compose.h). Behind operands, attributes and sizes.
+  operator_& composed(const std::string& program, const Registry& of);
   /// Makes the loop kernel opaque: it says what is touched, `reference` what is computed.
   operator_& reference(Reference reference);
   operator_& tasks(std::vector<TaskAxis> axes);

@@ -143,7 +143,7 @@ TensorId DecoderBuilder::multiply(const std::string& op, const std::string& node
       graph_.has(matrix) ? Graph::Quantized{graph_.find(matrix), graph_.find(graph::quant_scale_name(matrix))}
                          : graph_.quantized(matrix, rows, columns, options_.quant_columns);
   options.sizes["L"] = options_.quant_columns;
-  return graph_.apply(op + "_int8", node, {x, made.weight, made.scale}, options);
+  return graph_.apply("dequantize_" + op, node, {x, made.weight, made.scale}, options);
 }
 
 TensorId DecoderBuilder::norm(int64_t layer, const std::string& node, TensorId x, const std::string& name) {

@@ -5,7 +5,7 @@ namespace megalith::ops {
 
 using graph::operator_;
 
-/// Puts the chunks of attention_partial_qkv together: A heads of D values, C chunks. `softmax` has of each
+/// Puts the chunks of rope_attention_chunk together: A heads of D values, C chunks. `softmax` has of each
 /// head the largest score of a chunk and the total of its weights; an empty chunk has -inf and 0.
 graph::Operator attention_merge_chunks() {
   return operator_("attention_merge_chunks",

@@ -85,7 +85,7 @@ class Rewriting {
     return {operand(*maker.product, "x"), operand(*maker.product, "weight"), maker.residual, weight_};
   }
   static const char* maker_op(const Maker& maker) {
-    return maker.product ? "linear_residual_squares" : "embedding_squares";
+    return maker.product ? "linear_add_rmsnorm_parts" : "embedding_rmsnorm_parts";
   }
   bool maker_has_body(const Maker& maker) const {
     std::vector<Tensor> inputs;
@@ -98,9 +98,9 @@ class Rewriting {
     const TensorId y = operand(product, "y");
     const bool is_gated = uses.all_read_as(y, "silu_mul", "gate") || uses.all_read_as(y, "silu_mul", "up");
     const NodeOptions options = {.dtypes = {{"y", is_gated ? dtype() : graph_.tensor(y).dtype}}};
-    return goal_.has_body(graph_.registry(), "scaled_linear", {copy(), squares(), matrix}, options) &&
+    return goal_.has_body(graph_.registry(), "linear_rmsnorm_scale", {copy(), squares(), matrix}, options) &&
            (!is_gated ||
-            goal_.has_body(graph_.registry(), "scaled_gate_up", {copy(), squares(), matrix, matrix}, options));
+            goal_.has_body(graph_.registry(), "gate_up_rmsnorm_scale", {copy(), squares(), matrix, matrix}, options));
   }
 
   void replace_maker(const Maker& maker) {
@@ -122,7 +122,7 @@ class Rewriting {
   void replace_product(const Node& product) {
     const size_t at = graph_.number_of(product.name);
     graph_.erase(product.name);
-    graph_.insert(at, "scaled_linear", product.name, {copy_, squares_, operand(product, "weight")},
+    graph_.insert(at, "linear_rmsnorm_scale", product.name, {copy_, squares_, operand(product, "weight")},
                   {.attributes = {{"eps", eps()}}, .outputs = {{"y", operand(product, "y")}}});
     graph_.remember({"defer_norm", product.name, "rmsnorm, linear", 0});
   }

@@ -203,8 +203,8 @@ class Rewriting {
   int64_t places() const { return b_.per_group + 2; }
   int64_t attention_workers() const { return machine::halving_workers(goal_.gpu()); }
   std::string op() const {
-    const char* form = form_ == Form::parts ? "partial_qkv" : form_ == Form::whole ? "whole_qkv" : "whole_cached";
-    return fmt::format("attention_{}{}", form, normed() ? "_norm" : "");
+    const char* form = form_ == Form::parts ? "_chunk" : form_ == Form::whole ? "" : "_cached";
+    return fmt::format("{}rope_attention{}", normed() ? "head_norm_" : "", form);
   }
 
   std::vector<TensorId> inputs(TensorId qkv, TensorId row_start) const {
@@ -283,9 +283,9 @@ class Rewriting {
       all.push_back(operand(b_.append, more));
     const int64_t others = std::max<int64_t>(goal_.gpu().multiprocessors - attention_workers(), 1);
     const int64_t tasks = form_ == Form::whole_cached ? b_.groups : b_.rows > 1 ? std::min(others, kMaxAppendTasks) : 1;
-    NodeOptions options = {.sizes = {{"E", places()}}, .tile = {{"g", ceil_div(b_.groups, tasks)}}};
+    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}}, .tile = {{"g", ceil_div(b_.groups, tasks)}}};
     if (normed()) options.attributes["eps"] = b_.eps;
-    return {normed() ? "kv_append_qkv_norm" : "kv_append_qkv", b_.append.name, all, options};
+    return {normed() ? "head_norm_rope_kv_append" : "rope_kv_append", b_.append.name, all, options};
   }
 
   Graph& graph_;

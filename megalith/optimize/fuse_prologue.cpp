@@ -12,12 +12,12 @@ using graph::TensorId;
 
 namespace {
 
-bool is_product(const Node& node) { return node.op->name == "linear" || node.op->name == "linear_int8"; }
+bool is_product(const Node& node) { return node.op->name == "linear" || node.op->name == "dequantize_linear"; }
 
 // Its matrix; of a quantised one with the scales.
 std::vector<TensorId> matrix_of(const Node& product) {
   std::vector<TensorId> matrix = {operand(product, "weight")};
-  if (product.op->name == "linear_int8") matrix.push_back(operand(product, "scale"));
+  if (product.op->name == "dequantize_linear") matrix.push_back(operand(product, "scale"));
   return matrix;
 }
 
@@ -28,7 +28,7 @@ NodeOptions options_of(const Graph& graph, const Node& product, double eps) {
                          .outputs = {{"y", y}},
                          .dtypes = {{"y", graph.tensor(y).dtype}},
                          .pieces = product.pieces};
-  if (product.op->name == "linear_int8") options.sizes["L"] = product.sizes.at("L");
+  if (product.op->name == "dequantize_linear") options.sizes["L"] = product.sizes.at("L");
   return options;
 }
 

@@ -54,12 +54,12 @@ bool fuse_sum(Graph& graph, const Goal& goal, const Node& sum) {
         .outputs = {{"y", y}},
         .dtypes = {{"y", graph.tensor(y).dtype}, {"copy", graph.tensor(operand(product, "weight")).dtype}},
         .pieces = product.pieces};
-    if (!goal.has_body(graph.registry(), "linear_residual_copy", tensors_of(graph, inputs), options)) continue;
+    if (!goal.has_body(graph.registry(), "linear_add_copy", tensors_of(graph, inputs), options)) continue;
     const int64_t bytes = 2 * graph.tensor(operand(product, "y")).bytes();
     graph.erase(product.name);
     const size_t at = graph.number_of(sum.name);
     graph.erase(sum.name);
-    redirect(graph, y, graph.insert(at, "linear_residual_copy", product.name, inputs, options)[1]);
+    redirect(graph, y, graph.insert(at, "linear_add_copy", product.name, inputs, options)[1]);
     graph.remember({"fuse_residual", product.name, "linear, add", bytes});
     return true;
   }

@@ -20,8 +20,8 @@ struct Pair {
 const std::vector<Pair>& pairs() {
   static const std::vector<Pair> all = {
       {"rmsnorm_linear", "rmsnorm_gate_up", {"x", "norm"}, {"weight"}},
-      {"rmsnorm_linear_int8", "rmsnorm_gate_up_int8", {"x", "norm"}, {"weight", "scale"}},
-      {"scaled_linear", "scaled_gate_up", {"x", "squares"}, {"weight"}},
+      {"rmsnorm_dequantize_linear", "rmsnorm_dequantize_gate_up", {"x", "norm"}, {"weight", "scale"}},
+      {"linear_rmsnorm_scale", "gate_up_rmsnorm_scale", {"x", "squares"}, {"weight"}},
   };
   return all;
 }

@@ -35,7 +35,7 @@ int split_k(Graph& graph, const Goal& goal) {
   int times = 0;
   for (size_t at = 0; at < graph.nodes().size(); ++at) {
     const Node whole = graph.nodes()[at];
-    if (whole.op->name != "linear_residual_squares") continue;
+    if (whole.op->name != "linear_add_rmsnorm_parts") continue;
     const int64_t rows = whole.sizes.at("T"), outputs = whole.sizes.at("C") * whole.sizes.at("L");
     const int64_t slices =
         slices_of(goal, rows, outputs, whole.sizes.at("K"), graph.tensor(operand(whole, "weight")).quant_columns > 0);
@@ -43,18 +43,18 @@ int split_k(Graph& graph, const Goal& goal) {
     graph.erase(whole.name);
     const int64_t all = outputs * slices, group = ops::wide_group(all, 1);
     const auto part =
-        graph.insert(at, "linear_part", whole.name + "_part", {operand(whole, "x"), operand(whole, "weight")},
+        graph.insert(at, "linear_slices", whole.name + "_part", {operand(whole, "x"), operand(whole, "weight")},
                      {.sizes = {{"S", slices}},
                       .tile = {{"n", ops::wide_busiest(all, group) * group}, {"s", 1}},
                       .dtypes = {{"part", DType::f32}}});
     graph.insert(
-        at + 1, "add_parts_squares", whole.name, {part[0], operand(whole, "residual"), operand(whole, "norm")},
+        at + 1, "sum_slices_rmsnorm_parts", whole.name, {part[0], operand(whole, "residual"), operand(whole, "norm")},
         {.sizes = {{"L", whole.sizes.at("L")}},
          .attributes = whole.attributes,
          .tile = {{"t", rows}},
          .outputs = {
              {"y", operand(whole, "y")}, {"copy", operand(whole, "copy")}, {"squares", operand(whole, "squares")}}});
-    graph.remember({"split_k", whole.name, "linear_residual_squares", 0});
+    graph.remember({"split_k", whole.name, "linear_add_rmsnorm_parts", 0});
     ++times;
   }
   return times;

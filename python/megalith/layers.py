@@ -279,16 +279,19 @@ class DenseLayers(KernelTensors):
         layer.writes(output, fresh=not accumulate)
         part = layer.scratch("part", "f32", (splits, *output.dims))
         layer.node(
-            "linear_part",
+            "linear_slices",
             [layer.id(input), layer.id(weight)],
             {"part": part},
             suffix="part",
             sizes={"S": splits},
             pieces=dict(pieces, s=splits) if pieces else {},
         )
-        if not accumulate:  # not before the parts: the output may be the input
-            layer.node("fill", [], {"y": layer.id(output)}, suffix="init")
-        layer.node("add_parts", [part, layer.id(output)], pieces=pieces)
+        if accumulate:
+            sums = layer.scratch("sums", "f32", output.dims)
+            layer.node("sum_slices", [part], {"y": sums}, suffix="sums", pieces=pieces)
+            layer.node("add", [layer.id(output), sums], {"y": layer.id(output)})
+        else:
+            layer.node("sum_slices", [part], {"y": layer.id(output)}, pieces=pieces)
         layer.constants(weight)
         layer.done(reads=[input], writes=[output], weights=[weight])
 

@@ -77,7 +77,7 @@ TEST(Inspect, LoopsSourceAndCost) {
   const CommandResult biases = megalith_command(
       {"inspect", MEGALITH_SOURCE_DIR "/models/shapes/Qwen2.5-0.5B", "--target", "cuda:sm_90a", "--why"});
   EXPECT_THAT(biases.out,
-              AllOf(HasSubstr("applied 24 times"), HasSubstr("layer.23.qkv"), HasSubstr("scaled_linear, row_bias")));
+              AllOf(HasSubstr("applied 24 times"), HasSubstr("layer.23.qkv"), HasSubstr("linear_rmsnorm_scale, row_bias")));
   EXPECT_EQ(inspect({"--why", "--stage", "graph"}).code, 2);
   EXPECT_THAT(inspect({"--stage", "plan"}).out,
               AllOf(StartsWith("# storyteller for cpu: "), HasSubstr("\nnode layer.0.q rmsnorm_linear gemv.h:"),

@@ -106,7 +106,7 @@ std::vector<Spec> specs() {
   const std::pair<int64_t, int64_t> whole_bytes{-127, 127};
   const double small = 1.0 / 127;
   for (const Kind& kind :
-       {Kind{"linear_int8", kLinearInt8, &kGemvInt8}, Kind{"gate_up_int8", kGateUpInt8, &kRmsnormGateUpGemvInt8}})
+       {Kind{"dequantize_linear", kLinearInt8, &kGemvInt8}, Kind{"gate_up_int8", kGateUpInt8, &kRmsnormGateUpGemvInt8}})
     for (const auto& [x, w] : {Dtypes{"f32", "bf16"}, Dtypes{"bf16", "f32"}})
       for (const auto& [k, l] : {std::pair<int64_t, int64_t>{129, 32}, {512, 128}, {96, 32}, {7, 32}})
         result.push_back({fmt::format("{}_{}_{}_{}_{}", kind.name, x, w, k, l),

@@ -74,6 +74,7 @@ struct Model {
       : config(config_read(folder)) {
     if (!architecture.empty()) config.architecture = architecture;
     if (intermediate > 0) config.intermediate_size = intermediate;
+    if (random) config.vocab_size += config.vocab_size % 2;  // rows of the head stream in pairs
     options = {.max_rows = rows,
                .max_requests = requests,
                .max_seq_len = 128,
@@ -98,7 +99,7 @@ struct Model {
 };
 
 bool has_stretches(const Model& model) {
-  return std::ranges::any_of(model.graph->nodes(), [](const auto& node) { return node.op->name == "linear_part"; });
+  return std::ranges::any_of(model.graph->nodes(), [](const auto& node) { return node.op->name == "linear_slices"; });
 }
 
 /// The first difference of `num_steps` steps, with the step.

@@ -93,12 +93,12 @@ struct Led {
 };
 const Led kLed[] = {
     {"embedding", {{"T", 3}, {"V", 7}, {"H", 64}}, "ids", 7, "ids[t] is 7, allowed 0 <= index < 7"},
-    {"embedding_int8",
+    {"dequantize_embedding",
      {{"T", 3}, {"V", 7}, {"H", 64}, {"G", 2}, {"L", 32}},
      "ids",
      -1,
      "is -1, allowed 0 <= index < 7"},
-    {"embedding_squares", {{"T", 3}, {"V", 7}, {"C", 2}, {"L", 32}}, "ids", 8, "is 8, allowed 0 <= index < 7"},
+    {"embedding_rmsnorm_parts", {{"T", 3}, {"V", 7}, {"C", 2}, {"L", 32}}, "ids", 8, "is 8, allowed 0 <= index < 7"},
     {"gather_rows", {{"T", 5}, {"R", 3}, {"H", 64}}, "rows", 5, "rows[r] is 5, allowed 0 <= index < 5"},
     {"rope", {{"T", 3}, {"A", 2}, {"M", 8}, {"S", 10}}, "position", 10, "position[t] is 10, allowed 0 <= index < 10"},
     {"rope_pairs", {{"T", 3}, {"A", 2}, {"M", 8}, {"S", 10}}, "position", -3, "is -3, allowed 0 <= index < 10"},
@@ -144,7 +144,7 @@ const Led kLed[] = {
      12,
      "index position is 12, allowed 0 <= index < 12",
      false},
-    {"attention_whole_qkv",
+    {"rope_attention",
      {{"T", 2}, {"G", 2}, {"M", 2}, {"E", 4}, {"H", 8}, {"S", 16}, {"P", 3}, {"B", 4}, {"R", 2}, {"Q", 4}},
      "position",
      16,

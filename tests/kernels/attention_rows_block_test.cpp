@@ -45,7 +45,7 @@ requires Of::kPaired struct CacheOf<Of, T> {
   static_assert(page_pairs::fits(kRequests * kPositions / Of::B, i64(Of::B) * Of::G * Of::D * 2, Of::D * 2));
 };
 
-/// The operands of an `attention_whole_qkv`; without `start` those of an `attention_whole_cached`.
+/// The operands of an `rope_attention`; without `start` those of an `rope_attention_cached`.
 template <class Of>
 struct CachedTask {
   static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = kPositions / B, P = kRequests * Q,
@@ -77,7 +77,7 @@ struct AllCachedTask : CachedTask<Of> {
   static AllCachedTask of(const AllCachedTask& task) { return task; }
 };
 
-/// Those of a `kv_append_qkv`.
+/// Those of a `rope_kv_append`.
 template <class Of>
 struct AppendTask {
   static constexpr i64 H = Of::D / 2, E = Of::M + 2, G = Of::G, B = Of::B, Q = kPositions / B, P = kRequests * Q,

@@ -384,7 +384,7 @@ TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {
   }
 }
 
-/// The operands of an `add_parts_squares`, and a task of two chunks of columns and all but a few rows.
+/// The operands of an `sum_slices_rmsnorm_parts`, and a task of two chunks of columns and all but a few rows.
 template <i64 kStretches, i64 kMaxRows>
 struct AddTask {
   static constexpr i64 S = kStretches, T_largest = kMaxRows, C = 4, L = 32;

@@ -75,8 +75,8 @@ void fill(const Graph& g, testing::GraphMemory& memory) {
 class Epilogue : public ::testing::TestWithParam<Sum> {};
 INSTANTIATE_TEST_SUITE_P(Bodies, Epilogue,
                          ::testing::Values(Sum{"linear"}, Sum{"rmsnorm_linear"}, Sum{"rmsnorm_gate_up"},
-                                           Sum{"linear_int8", true}, Sum{"rmsnorm_linear_int8", true},
-                                           Sum{"rmsnorm_gate_up_int8", true}),
+                                           Sum{"dequantize_linear", true}, Sum{"rmsnorm_dequantize_linear", true},
+                                           Sum{"rmsnorm_dequantize_gate_up", true}),
                          [](const auto& one) { return std::string(one.param.op); });
 
 TEST_P(Epilogue, HasTheBitsOfTheTwoNodes) {

@@ -99,7 +99,7 @@ TEST(Partition, AUserMayChooseHowManyPieces) {
 TEST(Partition, StreamedWeightsComeWholeWhateverThePieces) {
   const auto cut = [](const std::string& op, std::vector<graph::TensorId> inputs, Graph& g,
                       graph::NodeOptions options) {
-    options.dtypes = {{op == "linear_part" ? "part" : "y", op == "linear_part" ? DType::f32 : DType::bf16}};
+    options.dtypes = {{op == "linear_slices" ? "part" : "y", op == "linear_slices" ? DType::f32 : DType::bf16}};
     g.add(op, "y", inputs, options);
     return partition(g, optimize::lower(g, "cuda"), 4, machine::worker_rates("cuda"));
   };
@@ -111,7 +111,7 @@ TEST(Partition, StreamedWeightsComeWholeWhateverThePieces) {
   EXPECT_EQ(beginnings(normed, 1), (std::vector<int64_t>{0}));
   Graph h(ops::builtin());
   const auto wide = h.activation("x", DType::bf16, {100, 1536});
-  const Partitioned parts = cut("linear_part", {wide, h.constant("w", DType::bf16, {256, 1536})}, h,
+  const Partitioned parts = cut("linear_slices", {wide, h.constant("w", DType::bf16, {256, 1536})}, h,
                                 {.sizes = {{"S", 3}}, .pieces = {{"n", 2}, {"s", 1}}});
   EXPECT_EQ(beginnings(parts, 1), (std::vector<int64_t>{0, 1, 2})) << "a task has one stretch";
 }
@@ -146,7 +146,7 @@ TEST(Partition, ATaskHasOneStretchOfStreamedWeights) {
   const auto cut = [](std::map<std::string, int64_t> tile, int workers, int64_t rows = 100) {
     Graph g(ops::builtin());
     const auto x = g.activation("x", DType::bf16, {rows, 1536});
-    g.apply("linear_part", "y", {x, g.constant("w", DType::bf16, {256, 1536})}, {.sizes = {{"S", 3}}, .tile = tile});
+    g.apply("linear_slices", "y", {x, g.constant("w", DType::bf16, {256, 1536})}, {.sizes = {{"S", 3}}, .tile = tile});
     return partition(g, optimize::lower(g, "cuda"), workers, machine::worker_rates("cuda")).tasks.size();
   };
   EXPECT_EQ(cut({}, 1), 3u);
@@ -157,7 +157,7 @@ TEST(Partition, ATaskHasOneStretchOfStreamedWeights) {
     FAIL() << "a stream has one stretch behind the other";
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
-                 "[linear_part] tiles of 3 along \"s\", but a task takes one contiguous range of its weights: take 1 "
+                 "[linear_slices] tiles of 3 along \"s\", but a task takes one contiguous range of its weights: take 1 "
                  "or leave it out "
                  "(node \"y\")");
   }

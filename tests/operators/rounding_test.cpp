@@ -51,9 +51,9 @@ struct GateUp {
 };
 
 TEST(Rounding, OfAProductOfTwoSumsIsWhatAGpuIsAllowed) {
-  const testing::OperatorCases all = testing::operator_cases({"rmsnorm_gate_up_int8"});
+  const testing::OperatorCases all = testing::operator_cases({"rmsnorm_dequantize_gate_up"});
   testing::GraphMemory memory(all.graph);
-  const auto test = std::ranges::find(all.cases, "rmsnorm_gate_up_int8.1.f32", &engine::OperatorCase::node);
+  const auto test = std::ranges::find(all.cases, "rmsnorm_dequantize_gate_up.1.f32", &engine::OperatorCase::node);
   ASSERT_NE(test, all.cases.end());
   const auto node = std::ranges::find(all.graph.nodes(), test->node, &graph::Node::name);
   const auto size = [&](const char* name) { return static_cast<size_t>(test->sizes.at(name)); };

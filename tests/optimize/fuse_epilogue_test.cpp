@@ -40,7 +40,7 @@ TensorId producer(Graph& g, const std::string& op, int64_t rows) {
   const auto weight = g.constant("weight", DType::bf16, {64, 96});
   const graph::NodeOptions narrow = {.dtypes = {{"y", DType::bf16}}};
   if (op == "rmsnorm_linear") return g.apply(op, "first", {x, g.constant("norm", DType::bf16, {96}), weight}, narrow);
-  if (op == "scaled_linear")
+  if (op == "linear_rmsnorm_scale")
     return g.apply(op, "first", {x, g.state("squares", DType::f32, {rows, 3}), weight}, narrow);
   return g.apply(op, "first", {x, weight}, narrow);
 }
@@ -93,8 +93,8 @@ std::shared_ptr<const graph::Registry> registry_of_checked() {
 class FuseEpilogue : public ::testing::TestWithParam<std::tuple<std::string, int64_t, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Rows, FuseEpilogue,
                          ::testing::Values(std::tuple("rmsnorm_linear", 1, true), std::tuple("rmsnorm_linear", 2, true),
-                                           std::tuple("scaled_linear", 4, true), std::tuple("scaled_linear", 16, true),
-                                           std::tuple("scaled_linear", 128, true), std::tuple("linear", 64, true),
+                                           std::tuple("linear_rmsnorm_scale", 4, true), std::tuple("linear_rmsnorm_scale", 16, true),
+                                           std::tuple("linear_rmsnorm_scale", 128, true), std::tuple("linear", 64, true),
                                            std::tuple("linear", 2, true), std::tuple("linear", 8, true),
                                            std::tuple("linear", 192, false)));  // no body takes it
 
@@ -105,8 +105,8 @@ TEST_P(FuseEpilogue, MeansWhatTheNodesMeant) {
     consumer(before, producer(before, op, rows), rows);
     const Graph after = optimize(before, "cuda");
     ASSERT_EQ(after.nodes().size(), fits ? 1u : 2u) << print(after);
-    // Of a CPU's bodies those that multiply take one; nobody wrote one for scaled_linear.
-    EXPECT_EQ(optimize(before, "cpu").nodes().size(), op == "scaled_linear" ? 2u : 1u);
+    // Of a CPU's bodies those that multiply take one; nobody wrote one for linear_rmsnorm_scale.
+    EXPECT_EQ(optimize(before, "cpu").nodes().size(), op == "linear_rmsnorm_scale" ? 2u : 1u);
     if (!fits) continue;
     EXPECT_FALSE(after.has("first"));
     EXPECT_EQ(after.nodes()[0].name, "first");

@@ -231,7 +231,7 @@ TEST(RulesOfADecoder, ALongProductIsSplitAlongK) {
   g.apply("linear", "short", {n, g.constant("other", DType::bf16, {32, kHidden})},
           {.outputs = {{"y", g.state("result", DType::bf16, {kRows, 32})}}});
   const Graph after = optimize(g, "cuda:sm_90a");
-  EXPECT_THAT(print(after), ::testing::HasSubstr("linear_part"));
+  EXPECT_THAT(print(after), ::testing::HasSubstr("linear_slices"));
   loop::Arrays wanted, found;
   std::mt19937_64 random(5);
   std::normal_distribution<double> value;

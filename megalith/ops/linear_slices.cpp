@@ -24,10 +24,10 @@ bool is_wide(const graph::BodyQuery& q) {
 }  // namespace
 
 /// The sums of a linear over S stretches of L columns, each by itself: where there are fewer tiles of rows than
-/// workers. add_parts puts them together. How many stretches there are is part of the meaning, so the sums have one
+/// workers. sum_slices puts them together. How many stretches there are is part of the meaning, so the sums have one
 /// order on any number of workers.
-graph::Operator linear_part() {
-  return operator_("linear_part", "part[s] = x weight^T over the columns of split-K slice s")
+graph::Operator linear_slices() {
+  return operator_("linear_slices", "part[s] = x weight^T over the columns of split-K slice s")
       .input("x", {"T", "S * L"})
       .input("weight", {"N", "S * L"}, DType::bf16)
       .output("part", {"S", "T", "N"})
