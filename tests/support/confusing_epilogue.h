@@ -2,11 +2,11 @@
 // (`requires { args.gate; }`): as an epilogue it must not be taken for what it stands behind.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "megalith/graph/graph.h"
 #include "megalith/ops/registry.h"
 
 namespace megalith::testing {
