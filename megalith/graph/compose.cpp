@@ -296,14 +296,15 @@ class Composition {
     sizes[unknown] = actual.text();
   }
 
-  // A loop of the whole with this name and range, or another name.
-  std::string loop_named(const std::string& base, const std::string& range) {
+  // A loop, or what a sum is over, with this name and range, if there is one; or another name.
+  std::string loop_named(const std::string& base, const std::string& range, bool is_summed = false) {
     const auto found = ranges_.find(base);
-    if (found != ranges_.end() && !is_reduction_.contains(base) &&
+    if (found != ranges_.end() && is_reduction_.contains(base) == is_summed &&
         same_product(Product::of(found->second), Product::of(range)))
       return base;
     const std::string name = free_name(base);
     ranges_[name] = range;
+    if (is_summed) is_reduction_.insert(name);
     return name;
   }
 
@@ -318,9 +319,7 @@ class Composition {
       const Product range = Product::of(ranges.at(iname)).replaced(sizes);
       const auto renamed = call.loops.find(iname), cover = call.covers.find(iname);
       if (!free.contains(iname)) {
-        const std::string name = free_name(iname);
-        ranges_[name] = range.text();
-        is_reduction_.insert(name);
+        const std::string name = loop_named(iname, range.text(), true);
         reductions[iname] = name;
         names[iname] = loop::make_name(name);
         continue;

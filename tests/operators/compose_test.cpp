@@ -35,9 +35,9 @@ operator_ product() {
 
 TEST(Compose, WhatHasNoSumGoesWhereItIsRead) {
   EXPECT_EQ(loops_of(product(), "normed = rmsnorm(x, norm)\n y = linear(normed, weight)\n"),
-            "{ [t, n, k, k_2] : 0 <= t < T and 0 <= n < N and 0 <= k < K and 0 <= k_2 < K }\n"
+            "{ [t, n, k] : 0 <= t < T and 0 <= n < N and 0 <= k < K }\n"
             "ss[t] = sum(k, f32(x[t, k]) * f32(x[t, k]))\n"
-            "y[t, n] = sum(k_2, f32(x[t, k_2]) * rsqrt(ss[t] / K + eps) * f32(norm[k_2]) * f32(weight[n, k_2]))\n");
+            "y[t, n] = sum(k, f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k]) * f32(weight[n, k]))\n");
 }
 
 TEST(Compose, ASumThatIsReadOnceGoesThereToo) {
