@@ -178,12 +178,12 @@ TEST(CudaCompile, AnEpilogueIsNotTakenForWhatItStandsBehind) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   constexpr int64_t kOutputs = 64, kColumns = 1024;
   const std::vector<std::pair<std::string, int64_t>> producers = {
-      {"rmsnorm_linear", 1}, {"linear", 1}, {"scaled_linear", 8}, {"linear", 8}, {"scaled_linear", 64}, {"linear", 64}};
+      {"rmsnorm_linear", 1}, {"linear", 1}, {"linear_rmsnorm_scale", 8}, {"linear", 8}, {"linear_rmsnorm_scale", 64}, {"linear", 64}};
   for (const auto& [op, rows] : producers) {
     graph::Graph g(testing::registry_with_confusing_epilogue());
     std::vector<graph::TensorId> inputs = {g.state("x", DType::bf16, {rows, kColumns})};
     if (op == "rmsnorm_linear") inputs.push_back(g.constant("norm", DType::bf16, {kColumns}));
-    if (op == "scaled_linear") inputs.push_back(g.state("squares", DType::f32, {rows, 3}));
+    if (op == "linear_rmsnorm_scale") inputs.push_back(g.state("squares", DType::f32, {rows, 3}));
     inputs.push_back(g.constant("weight", DType::bf16, {kOutputs, kColumns}));
     testing::add_confusing(g, g.apply(op, "first", inputs, {.dtypes = {{"y", DType::bf16}}}), DType::bf16, rows,
                            kOutputs);
