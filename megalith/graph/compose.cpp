@@ -117,7 +117,7 @@ loop::Kernel kernel_of(const Operator& op) {
                         : operand.role == loop::Role::output ? "output"
                                                              : "inout",
                         operand.name, dtype_name(operand.dtype), fmt::join(operand.shape, ", "));
-  return loop::parse_kernel(text + op.loops);
+  return loop::parse_kernel_without_isl(text + op.loops);  // what is composed is read by isl when it is lowered
 }
 
 // What each iname of it runs up to; UserError unless all of them begin at 0 and end at a product of sizes.
