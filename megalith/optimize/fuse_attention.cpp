@@ -173,9 +173,10 @@ class Rewriting {
     if (normed())
       for (const TensorId norm : {b_.q_norm, b_.k_norm}) graph_.set_dtype(norm, DType::bf16);
     const size_t at = graph_.number_of(b_.products[0].name);
+    std::vector<std::string> replaced = {b_.append.name};
     for (const auto* nodes : {&b_.products, &b_.biases, &b_.between})
-      for (const Node& node : *nodes) graph_.erase(node.name);
-    graph_.erase(b_.append.name);
+      for (const Node& node : *nodes) replaced.push_back(node.name);
+    graph_.erase(replaced);
     TensorId qkv = stack(at);
     size_t here = graph_.number_of(b_.attention.name);
     graph_.erase(b_.attention.name);
