@@ -160,9 +160,9 @@ void Graph::erase(const std::vector<std::string>& names) {
     numbers.push_back(number_of(name));
     MEGALITH_ASSERT(gate_node_ != static_cast<int>(numbers.back()), "[graph] \"{}\" lets the next iteration begin",
                     name);
-    node_names_.erase(name);
   }
   if (numbers.empty()) return;
+  for (const std::string& name : names) node_names_.erase(name);
   std::ranges::sort(numbers);
   size_t kept = numbers[0], gone = 0;
   for (size_t n = kept; n < nodes_.size(); ++n) {

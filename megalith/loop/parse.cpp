@@ -19,7 +19,8 @@ namespace {
 
 class KernelParser {
  public:
-  KernelParser(std::string_view text, bool asks_isl) : tokens_(lex(text, "")), cursor_(tokens_, ""), asks_isl_(asks_isl) {}
+  KernelParser(std::string_view text, bool asks_isl)
+      : tokens_(lex(text, "")), cursor_(tokens_, ""), asks_isl_(asks_isl) {}
 
   Kernel parse() {
     find_statements();

@@ -284,7 +284,8 @@ class Rewriting {
       all.push_back(operand(b_.append, more));
     const int64_t others = std::max<int64_t>(goal_.gpu().multiprocessors - attention_workers(), 1);
     const int64_t tasks = form_ == Form::whole_cached ? b_.groups : b_.rows > 1 ? std::min(others, kMaxAppendTasks) : 1;
-    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}}, .tile = {{"g", ceil_div(b_.groups, tasks)}}};
+    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}},
+                           .tile = {{"g", ceil_div(b_.groups, tasks)}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     return {normed() ? "head_norm_rope_kv_append" : "rope_kv_append", b_.append.name, all, options};
   }
