@@ -117,7 +117,7 @@ loop::Kernel kernel_of(const Operator& op) {
                         : operand.role == loop::Role::output ? "output"
                                                              : "inout",
                         operand.name, dtype_name(operand.dtype), fmt::join(operand.shape, ", "));
-  return loop::parse_kernel(text + op.loops);
+  return loop::parse_kernel_without_isl(text + op.loops);  // what is composed is read by isl when it is lowered
 }
 
 // What each iname of it runs up to; UserError unless all of them begin at 0 and end at a product of sizes.
@@ -161,9 +161,9 @@ class Composition {
     for (const loop::Attribute& attribute : op.attributes) {
       const auto given = call.sizes.find(attribute.name);
       const std::string name = given == call.sizes.end() ? attribute.name : given->second;
-      MEGALITH_CHECK(std::ranges::find(signature_.attributes, name, &loop::Attribute::name) !=
-                         signature_.attributes.end(),
-                     "the attribute \"{}\" of \"{}\" is none of the whole", name, op.name);
+      MEGALITH_CHECK(
+          std::ranges::find(signature_.attributes, name, &loop::Attribute::name) != signature_.attributes.end(),
+          "the attribute \"{}\" of \"{}\" is none of the whole", name, op.name);
       names[attribute.name] = loop::make_name(name);
     }
     std::map<std::string, std::string> all = tensors;
@@ -201,7 +201,8 @@ class Composition {
     }
     std::vector<std::string> inames = free, constraints;
     for (const std::string& iname : summed) note(inames, iname);
-    for (const std::string& iname : inames) constraints.push_back(fmt::format("0 <= {} < {}", iname, ranges_.at(iname)));
+    for (const std::string& iname : inames)
+      constraints.push_back(fmt::format("0 <= {} < {}", iname, ranges_.at(iname)));
     return fmt::format("{{ [{}] : {} }}\n{}", fmt::join(inames, ", "), fmt::join(constraints, " and "), lines);
   }
 
@@ -249,7 +250,8 @@ class Composition {
       MEGALITH_CHECK(shape->second.size() == operand.shape.size(), "\"{}\" of \"{}\" has {} axes and \"{}\" has {}",
                      operand.name, op.name, operand.shape.size(), shape->first, shape->second.size());
       for (size_t d = 0; d < operand.shape.size(); ++d)
-        if (const Product dim = Product::of(operand.shape[d]); dim.is_name()) sizes.emplace(dim.names[0], shape->second[d]);
+        if (const Product dim = Product::of(operand.shape[d]); dim.is_name())
+          sizes.emplace(dim.names[0], shape->second[d]);
     }
     for (const std::string& size : op.extra_sizes) sizes.emplace(size, size);
     for (const Operand& operand : op.operands)
@@ -359,7 +361,8 @@ class Composition {
   void rewrite(Instruction& instruction, const std::map<std::string, Expr>& names,
                const std::map<std::string, std::string>& reductions,
                const std::map<std::string, std::string>& tensors) {
-    for (Expr* expr : {&instruction.target, &instruction.value, instruction.condition ? &*instruction.condition : nullptr})
+    for (Expr* expr :
+         {&instruction.target, &instruction.value, instruction.condition ? &*instruction.condition : nullptr})
       if (expr) replace_names(*expr, names);
     visit(instruction, [&](Expr& expr) {
       for (std::string& iname : expr.inames) {
@@ -408,7 +411,8 @@ class Composition {
     if (is_operand(name) || definition.condition) return false;
     std::set<std::string> subscripts;
     for (const Expr& arg : definition.target.args)
-      if (arg.kind != Expr::Kind::name || !ranges_.contains(arg.name) || !subscripts.insert(arg.name).second) return false;
+      if (arg.kind != Expr::Kind::name || !ranges_.contains(arg.name) || !subscripts.insert(arg.name).second)
+        return false;
     bool has_sum = false, reads_written = false;
     Instruction copy = definition;
     visit(copy.value, [&](Expr& expr) {

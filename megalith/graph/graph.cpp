@@ -150,19 +150,38 @@ size_t Graph::number_of(const std::string& name) const {
   return static_cast<size_t>(found - nodes_.begin());
 }
 
-void Graph::erase(const std::string& name) {
-  const auto at = static_cast<int>(number_of(name));
-  MEGALITH_ASSERT(gate_node_ != at, "[graph] \"{}\" lets the next iteration begin", name);
-  node_names_.erase(name);
-  nodes_.erase(nodes_.begin() + at);
-  if (gate_node_ && *gate_node_ > at) --*gate_node_;
+void Graph::erase(const std::string& name) { erase(std::vector{name}); }
+
+// All in one pass: to move a node is some work, and a graph has hundreds.
+void Graph::erase(const std::vector<std::string>& names) {
+  std::vector<size_t> numbers;
+  for (const std::string& name : names) {
+    numbers.push_back(number_of(name));
+    MEGALITH_ASSERT(gate_node_ != static_cast<int>(numbers.back()), "[graph] \"{}\" lets the next iteration begin",
+                    name);
+  }
+  if (numbers.empty()) return;
+  for (const std::string& name : names) node_names_.erase(name);
+  std::ranges::sort(numbers);
+  size_t kept = numbers[0], gone = 0;
+  for (size_t n = kept; n < nodes_.size(); ++n) {
+    if (gone < numbers.size() && numbers[gone] == n)
+      ++gone;
+    else
+      nodes_[kept++] = std::move(nodes_[n]);
+  }
+  nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(kept), nodes_.end());
+  if (gate_node_)
+    *gate_node_ -= static_cast<int>(
+        std::ranges::count_if(numbers, [&](size_t n) { return n < static_cast<size_t>(*gate_node_); }));
 }
 
 std::vector<TensorId> Graph::insert(size_t at, const std::string& op, const std::string& node,
                                     const std::vector<TensorId>& inputs, const NodeOptions& options) {
   std::vector<TensorId> outputs = add(op, node, inputs, options);
-  const auto place = nodes_.begin() + static_cast<std::ptrdiff_t>(at);
-  std::rotate(place, nodes_.end() - 1, nodes_.end());
+  Node added = std::move(nodes_.back());
+  nodes_.pop_back();
+  nodes_.insert(nodes_.begin() + static_cast<std::ptrdiff_t>(at), std::move(added));
   if (gate_node_ && static_cast<size_t>(*gate_node_) >= at) ++*gate_node_;
   return outputs;
 }

@@ -126,6 +126,7 @@ class Graph {
   /// What rules put a graph together of (optimize/): nodes go, others come in front of node number `at`, as add() makes them.
   /// Tensors that nobody uses any more stay until tidy(), so ids last as long.
   void erase(const std::string& node);
+  void erase(const std::vector<std::string>& nodes);  // each named once
   std::vector<TensorId> insert(size_t at, const std::string& op, const std::string& node,
                                const std::vector<TensorId>& inputs, const NodeOptions& options = {});
   /// Another dtype for an activation, or a constant that is rounded to it as it is loaded, whose writer and readers take

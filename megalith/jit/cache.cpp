@@ -206,16 +206,25 @@ CacheLock KernelCache::lock(const std::string& key, const LockLimits& limits) co
   return {};
 }
 
-std::optional<std::string> KernelCache::find(const std::string& key) const {
+bool KernelCache::find_into(const std::string& key, EntryFiles* files) const {
   const std::string entry = path("kernels", key);
-  if (!file_is_named(entry) || !distrust().empty()) return std::nullopt;
-  if (!entry_damage(entry, key).empty()) {
+  if (!file_is_named(entry) || !distrust().empty()) return false;
+  if (!entry_damage(entry, key, files).empty()) {
     remove_damaged(key);
-    return std::nullopt;
+    return false;
   }
   // A failure means a read-only cache, whose entries are as good.
   ::utimensat(AT_FDCWD, entry.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
-  return entry;
+  return true;
+}
+
+std::optional<std::string> KernelCache::find(const std::string& key) const {
+  return find_into(key, nullptr) ? std::optional(path("kernels", key)) : std::nullopt;
+}
+
+std::optional<EntryFiles> KernelCache::find_files(const std::string& key) const {
+  EntryFiles files;
+  return find_into(key, &files) ? std::optional(std::move(files)) : std::nullopt;
 }
 
 // Looks again under the lock: files that do not fit each other may be those of two entries, of which another process

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/jit/cache_entry.h"
 #include "megalith/jit/cache_lock.h"
 
 namespace megalith::jit {
@@ -50,6 +51,8 @@ class KernelCache {
   /// Directory of the complete entry, marked as used now; one that is damaged or not to be believed is removed and counts
   /// as none (jit/cache_entry.h).
   std::optional<std::string> find(const std::string& key) const;
+  /// The same, and what was looked at: its files' contents, by name. Nobody can change or evict them any more.
+  std::optional<EntryFiles> find_files(const std::string& key) const;
 
   /// Waits for the key's lock and removes what a dead holder left. Not held() where locking is impossible, and where the
   /// holder does not let it go: go on anyway, the work is then done twice at worst.
@@ -84,6 +87,7 @@ class KernelCache {
   void trim(const std::string& spare_key = "") const;
 
  private:
+  bool find_into(const std::string& key, EntryFiles* files) const;
   std::string path(const char* folder, const std::string& name = "") const;
   std::string aside(const std::string& key) const;
   void remove_damaged(const std::string& key) const;

@@ -156,7 +156,7 @@ EntryInfo entry_seal(const std::string& directory, const std::string& key, const
   return info;
 }
 
-std::string entry_damage(const std::string& directory, const std::string& key) {
+std::string entry_damage(const std::string& directory, const std::string& key, EntryFiles* files) {
   try {
     const Descriptor folder = open_directory(directory);
     struct stat status;
@@ -176,11 +176,12 @@ std::string entry_damage(const std::string& directory, const std::string& key) {
                            nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
     int64_t left = kMaxEntryBytes;
     for (const auto& [name, want] : info.files) {
-      const std::string content = read_in(folder.fd, name, left);
+      std::string content = read_in(folder.fd, name, left);
       left -= static_cast<int64_t>(content.size());
       if (static_cast<int64_t>(content.size()) != want.bytes)
         return fmt::format("{} has {} bytes, not {}", name, content.size(), want.bytes);
       if (hash_hex(content) != want.hash) return fmt::format("{} has changed", name);
+      if (files) (*files)[name] = std::move(content);
     }
     return "";
   } catch (const Exhausted&) { throw; } catch (const std::exception& error) {

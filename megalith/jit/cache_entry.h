@@ -21,6 +21,9 @@ struct EntryInfo {
   std::map<std::string, File> files;
 };
 
+/// What files of an entry hold, by name; without info.json.
+using EntryFiles = std::map<std::string, std::string>;
+
 /// No entry is larger; who writes one keeps to it, and who reads one looks first.
 constexpr int64_t kMaxEntryBytes = int64_t{1} << 30;
 
@@ -38,8 +41,9 @@ EntryInfo entry_seal(const std::string& directory, const std::string& key, const
 
 /// What is wrong with the entry `directory` of `key`; "" if it is whole, was made under this key, holds what is listed
 /// and nothing else, and nobody but us and root can have written any of it. Of a kernel of 2 MB that takes half a
-/// millisecond. SystemError if that cannot be told, since no more files can be opened.
-std::string entry_damage(const std::string& directory, const std::string& key);
+/// millisecond. SystemError if that cannot be told, since no more files can be opened. `files`, if given, gets what was
+/// read.
+std::string entry_damage(const std::string& directory, const std::string& key, EntryFiles* files = nullptr);
 
 /// The kernel's name; "?" where none can be read.
 std::string entry_name(const std::string& directory);

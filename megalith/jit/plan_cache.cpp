@@ -11,7 +11,7 @@ namespace megalith::jit {
 
 namespace {
 
-constexpr const char *kIdentity = "/identity.txt", *kTasks = "/tasks.bin", *kSource = "/source.txt";
+constexpr const char *kIdentity = "identity.txt", *kTasks = "tasks.bin", *kSource = "source.txt";
 
 }  // namespace
 
@@ -20,27 +20,24 @@ PlanCache::PlanCache(const KernelCache& cache, const std::string& identity)
 
 std::optional<Plan> PlanCache::find() const {
   if (option_integer("MEGALITH_ALWAYS_COMPILE") != 0) return std::nullopt;
-  const std::optional<std::string> directory = cache_.find(key_);
-  if (!directory) return std::nullopt;
-  try {
-    // The key is a hash that is made for speed: a model may be made to have another one's.
-    if (file_read(*directory + kIdentity) != identity_) {
-      log_warn("the cache entry {} is of another graph; it is made again", *directory);
-      return std::nullopt;
-    }
-    return Plan{file_read(*directory + kTasks), file_read(*directory + kSource)};
-  } catch (const SystemError&) {
-    return std::nullopt;  // evicted between the look and the reading
+  std::optional<EntryFiles> files = cache_.find_files(key_);
+  if (!files) return std::nullopt;
+  // The key is a hash that is made for speed: a model may be made to have another one's. A file that is not there is
+  // empty, and no identity is.
+  if ((*files)[kIdentity] != identity_) {
+    log_warn("the cache entry {}/kernels/{} is of another graph; it is made again", cache_.directory(), key_);
+    return std::nullopt;
   }
+  return Plan{std::move((*files)[kTasks]), std::move((*files)[kSource])};
 }
 
 void PlanCache::store(const std::string& name, const Plan& plan) const {
   std::string workspace;
   try {
     workspace = cache_.workspace(key_);
-    file_write_atomic(workspace + kIdentity, identity_, 0600);
-    file_write_atomic(workspace + kTasks, plan.tasks, 0600);
-    file_write_atomic(workspace + kSource, plan.source, 0600);
+    file_write_atomic(workspace + "/" + kIdentity, identity_, 0600);
+    file_write_atomic(workspace + "/" + kTasks, plan.tasks, 0600);
+    file_write_atomic(workspace + "/" + kSource, plan.source, 0600);
     cache_.store(key_, name, workspace);
   } catch (const SystemError& error) {
     log_info("the plan of {} is not kept: {}", name, error.what());

@@ -19,7 +19,8 @@ namespace {
 
 class KernelParser {
  public:
-  explicit KernelParser(std::string_view text) : tokens_(lex(text, "")), cursor_(tokens_, "") {}
+  KernelParser(std::string_view text, bool asks_isl)
+      : tokens_(lex(text, "")), cursor_(tokens_, ""), asks_isl_(asks_isl) {}
 
   Kernel parse() {
     find_statements();
@@ -38,6 +39,7 @@ class KernelParser {
  private:
   std::vector<Token> tokens_;
   Cursor cursor_;
+  const bool asks_isl_;
   Kernel kernel_;
   std::vector<size_t> headers_, domains_, declarations_, instructions_;
   std::set<std::string> inames_;
@@ -303,9 +305,10 @@ class KernelParser {
 
   // isl reads what we took for domains; and everything is put in the order of the domains.
   void finish_domains() {
-    check_domain_texts(kernel_, [&](int index, const std::string& reason) {
-      cursor_.fail_at(index < 0 ? *assume_start_ : *domain_starts_[static_cast<size_t>(index)], reason);
-    });
+    if (asks_isl_)
+      check_domain_texts(kernel_, [&](int index, const std::string& reason) {
+        cursor_.fail_at(index < 0 ? *assume_start_ : *domain_starts_[static_cast<size_t>(index)], reason);
+      });
     const std::vector<std::string> order = kernel_.inames();
     for (Instruction& instruction : kernel_.instructions)
       std::ranges::sort(instruction.within, {},
@@ -315,6 +318,8 @@ class KernelParser {
 
 }  // namespace
 
-Kernel parse_kernel(std::string_view text) { return KernelParser(text).parse(); }
+Kernel parse_kernel(std::string_view text) { return KernelParser(text, true).parse(); }
+
+Kernel parse_kernel_without_isl(std::string_view text) { return KernelParser(text, false).parse(); }
 
 }  // namespace megalith::loop

@@ -45,8 +45,8 @@ class Rewriting {
   Rewriting(Graph& graph, const Goal& goal, const Deferral& deferral)
       : graph_(graph), goal_(goal), d_(deferral), weight_(operand(deferral.norm, "weight")) {}
 
-  bool run() {
-    const Uses uses(graph_);
+  // `uses`: of the graph as it is.
+  bool run(const Uses& uses) {
     const std::optional<Maker> maker = maker_of(uses, d_.x);
     if (!maker || !maker_has_body(*maker)) return false;
     std::vector<Node> products;
@@ -134,8 +134,7 @@ class Rewriting {
   TensorId copy_ = -1, squares_ = -1;
 };
 
-std::optional<Deferral> deferral_of(const Graph& graph, const Node& norm) {
-  const Uses uses(graph);
+std::optional<Deferral> deferral_of(const Graph& graph, const Uses& uses, const Node& norm) {
   TensorId x = operand(norm, "x");
   const Node* gather = uses.maker(x, "gather_rows");
   if (gather) x = operand(*gather, "x");
@@ -164,8 +163,10 @@ int defer_norm(Graph& graph, const Goal& goal) {
   for (const Node& node : graph.nodes())
     if (node.op->name == "rmsnorm") norms.push_back(node);
   int times = 0;
-  for (const Node& norm : norms)
-    if (const auto deferral = deferral_of(graph, norm)) times += Rewriting(graph, goal, *deferral).run();
+  for (const Node& norm : norms) {
+    const Uses uses(graph);
+    if (const auto deferral = deferral_of(graph, uses, norm)) times += Rewriting(graph, goal, *deferral).run(uses);
+  }
   return times;
 }
 

@@ -173,9 +173,10 @@ class Rewriting {
     if (normed())
       for (const TensorId norm : {b_.q_norm, b_.k_norm}) graph_.set_dtype(norm, DType::bf16);
     const size_t at = graph_.number_of(b_.products[0].name);
+    std::vector<std::string> replaced = {b_.append.name};
     for (const auto* nodes : {&b_.products, &b_.biases, &b_.between})
-      for (const Node& node : *nodes) graph_.erase(node.name);
-    graph_.erase(b_.append.name);
+      for (const Node& node : *nodes) replaced.push_back(node.name);
+    graph_.erase(replaced);
     TensorId qkv = stack(at);
     size_t here = graph_.number_of(b_.attention.name);
     graph_.erase(b_.attention.name);
@@ -283,7 +284,8 @@ class Rewriting {
       all.push_back(operand(b_.append, more));
     const int64_t others = std::max<int64_t>(goal_.gpu().multiprocessors - attention_workers(), 1);
     const int64_t tasks = form_ == Form::whole_cached ? b_.groups : b_.rows > 1 ? std::min(others, kMaxAppendTasks) : 1;
-    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}}, .tile = {{"g", ceil_div(b_.groups, tasks)}}};
+    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}},
+                           .tile = {{"g", ceil_div(b_.groups, tasks)}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     return {normed() ? "head_norm_rope_kv_append" : "rope_kv_append", b_.append.name, all, options};
   }

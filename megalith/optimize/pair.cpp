@@ -46,15 +46,11 @@ bool fuse(Graph& graph, const Goal& goal, const Node& gated) {
     for (const TensorId input : inputs) tensors.push_back(graph.tensor(input));
     if (!goal.has_body(graph.registry(), pair.both, tensors, options)) continue;
     const int64_t bytes = graph.tensor(operand(gated, "gate")).bytes();
-    for (const std::string& name : {gate->name, up->name, gated.name}) {
-      if (name == gated.name) {
-        const size_t at = graph.number_of(name);
-        graph.erase(name);
-        graph.insert(at, pair.both, name, inputs, options);
-      } else {
-        graph.erase(name);
-      }
-    }
+    const std::vector<std::string> products = {gate->name, up->name};
+    graph.erase(products);
+    const size_t at = graph.number_of(gated.name);
+    graph.erase(gated.name);
+    graph.insert(at, pair.both, gated.name, inputs, options);
     graph.remember({"pair", gated.name, std::string(pair.product) + " twice, silu_mul", 4 * bytes});
     return true;
   }

@@ -40,8 +40,10 @@ void fields(auto& bytes, Is<WeightStream> auto& stream) {
   bytes(stream.node, stream.matrices, stream.order, stream.quant_columns);
 }
 void fields(auto& bytes, Is<Task> auto& task) {
-  bytes(task.name, task.node, task.tile, task.reads, task.writes, task.waits, task.signals, task.worker, task.cost_ns,
-        task.stream);
+  bytes(task.name, task.node, task.tile);
+  bytes.regions(task, &Task::reads);
+  bytes.regions(task, &Task::writes);
+  bytes(task.waits, task.signals, task.worker, task.cost_ns, task.stream);
 }
 void fields(auto& bytes, Is<Buffer> auto& buffer) {
   bytes(buffer.name, buffer.dtype, buffer.shape, buffer.memory, buffer.offset, buffer.bytes);
@@ -51,11 +53,23 @@ void fields(auto& bytes, Is<TaskGraph> auto& graph) {
         graph.gate);
 }
 
+bool same(const Region& a, const Region& b) { return a.buffer == b.buffer && a.operand == b.operand && a.box == b.box; }
+
 class Writer {
  public:
   std::string take() { return std::move(bytes_); }
 
   void operator()(const auto&... values) { (write(values), ...); }
+  // Of each region first whether it is the one that stands there in the task before: most are.
+  void regions(const Task& task, std::vector<Region> Task::*list) {
+    write(static_cast<int64_t>((task.*list).size()));
+    for (size_t i = 0; i < (task.*list).size(); ++i) {
+      const Region& region = (task.*list)[i];
+      const bool is_same = before_ && i < (before_->*list).size() && same((before_->*list)[i], region);
+      write(int{is_same});
+      if (!is_same) write(region);
+    }
+  }
 
  private:
   // Seven bits a byte, the lowest first, the eighth if more follow; of numbers below 0 the complement, shifted.
@@ -92,7 +106,10 @@ class Writer {
     write(static_cast<int64_t>(tasks.size()));
     for (size_t first = 0; first < tasks.size(); first += kBlockTasks) {
       Writer block;
-      for (size_t t = first; t < std::min(first + kBlockTasks, tasks.size()); ++t) block.write(tasks[t]);
+      for (size_t t = first; t < std::min(first + kBlockTasks, tasks.size()); ++t) {
+        block.write(tasks[t]);
+        block.before_ = &tasks[t];
+      }
       write(block.take());
     }
   }
@@ -101,6 +118,7 @@ class Writer {
   void write(const T& value) { fields(*this, value); }
 
   std::string bytes_;
+  const Task* before_ = nullptr;  // in the same block
 };
 
 class Reader {
@@ -109,21 +127,42 @@ class Reader {
 
   bool at_end() const { return rest_.empty(); }
   void operator()(auto&... values) { (read(values), ...); }
+  void regions(Task& task, std::vector<Region> Task::*list) {
+    std::vector<Region>& regions = task.*list;
+    const size_t size = length();
+    regions.reserve(std::min<size_t>(size, 64));
+    for (size_t i = 0; i < size; ++i) {
+      if (integer(0, 1) == 0)
+        read(regions.emplace_back());
+      else if (before_ && i < (before_->*list).size())
+        regions.push_back((before_->*list)[i]);
+      else
+        fail("have a region of a task before that has none");
+    }
+  }
 
  private:
   [[noreturn]] static void fail(const char* what) {
     throw UserError(fmt::format("[task graph] these bytes {}: they are no task graph of this build", what));
   }
 
-  int64_t integer(int64_t lowest, int64_t highest) {
+  uint64_t long_number() {
     uint64_t value = 0;
     for (int shift = 0;; shift += 7) {
       if (rest_.empty() || shift > 63) fail("end within a number");
       const uint64_t byte = static_cast<unsigned char>(rest_.front());
       rest_.remove_prefix(1);
       value |= (byte & 127) << shift;
-      if (byte < 128) break;
+      if (byte < 128) return value;
     }
+  }
+  int64_t integer(int64_t lowest, int64_t highest) {
+    uint64_t value = 128;
+    if (!rest_.empty()) value = static_cast<unsigned char>(rest_.front());
+    if (value < 128)  // most numbers are of one byte
+      rest_.remove_prefix(1);
+    else
+      value = long_number();
     const int64_t result = static_cast<int64_t>(value >> 1 ^ -(value & 1));
     if (result < lowest || result > highest) fail("have a number that is out of range");
     return result;
@@ -179,7 +218,10 @@ class Reader {
     for_each_index(blocks.size(), static_cast<int>(most), [&](size_t b, const std::atomic<bool>&) {
       Reader block(blocks[b]);
       const size_t end = std::min((b + 1) * kBlockTasks, tasks.size());
-      for (size_t t = b * kBlockTasks; t < end; ++t) block.read(tasks[t]);
+      for (size_t t = b * kBlockTasks; t < end; ++t) {
+        block.read(tasks[t]);
+        block.before_ = &tasks[t];
+      }
       if (!block.at_end()) fail("have something behind a block of tasks");
     });
   }
@@ -188,6 +230,7 @@ class Reader {
   void read(T& value) { fields(*this, value); }
 
   std::string_view rest_;
+  const Task* before_ = nullptr;  // in the same block
 };
 
 }  // namespace

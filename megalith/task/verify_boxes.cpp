@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <unordered_set>
+#include <algorithm>
+#include <cstddef>
+#include <vector>
 
 namespace megalith::task::verifier {
 
@@ -14,11 +16,13 @@ std::string box_text(const loop::Box& box) {
 
 void BoxIndex::sort() {
   if (list_.empty() || list_.front().box->lo.empty()) return;  // nothing, or of a number alone
-  size_t most = 0;
+  std::ptrdiff_t most = 0;
+  std::vector<int64_t> begins(list_.size());
   for (size_t d = 0; d < list_.front().box->lo.size(); ++d) {
-    std::unordered_set<int64_t> begins;
-    for (const Item& item : list_) begins.insert(item.box->lo[d]);
-    if (begins.size() > most) most = begins.size(), axis_ = d;
+    std::ranges::transform(list_, begins.begin(), [&](const Item& item) { return item.box->lo[d]; });
+    std::ranges::sort(begins);
+    const std::ptrdiff_t count = std::unique(begins.begin(), begins.end()) - begins.begin();
+    if (count > most) most = count, axis_ = d;
   }
   std::ranges::stable_sort(list_, {}, [&](const Item& item) { return item.box->lo[axis_]; });
   int64_t end = 0;

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,10 +13,14 @@
 
 namespace megalith::task::verifier {
 
-/// Some order of boxes.
+/// Some order of boxes of one rank.
 struct BoxOrder {
   bool operator()(const loop::Box* a, const loop::Box* b) const {
-    return std::tie(a->lo, a->hi) < std::tie(b->lo, b->hi);
+    for (size_t d = 0; d < a->lo.size(); ++d) {
+      if (a->lo[d] != b->lo[d]) return a->lo[d] < b->lo[d];
+      if (a->hi[d] != b->hi[d]) return a->hi[d] < b->hi[d];
+    }
+    return false;
   }
 };
 

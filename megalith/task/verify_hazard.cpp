@@ -48,9 +48,10 @@ class History {
     int asker = -1;  // the last write that asked who reads it
   };
 
+  /// Of an exchange nobody asks when it was written: reads wait for that.
   History(size_t rank, const std::vector<Access>& accesses, const std::vector<const loop::Box*>& boxes,
-          size_t num_workers)
-      : num_workers_(num_workers), parts_(boxes.size()) {
+          size_t num_workers, bool exchange)
+      : num_workers_(num_workers), exchange_(exchange), parts_(boxes.size()) {
     size_t num_readers = 0;
     for (const Access& access : accesses)
       if (int& first = part(access.part).first_moment; !access.writes && first < 0)
@@ -58,7 +59,7 @@ class History {
     affordable_ = num_readers <= kMaxVisits / num_workers && cut(rank, boxes);
     if (!affordable_) return;
     reads_.assign(num_readers * num_workers, 0);
-    writes_ = reads_;
+    if (!exchange) writes_ = reads_;
     find_readers();
   }
 
@@ -69,7 +70,8 @@ class History {
   std::span<const int> readers(int cell) const { return readers_of_[static_cast<size_t>(cell)]; }
   /// Of a cell; of nobody if there was none.
   Instance& last_write(int cell) { return last_writes_[static_cast<size_t>(cell)]; }
-  /// When each worker last read a part, and, if it is known, when each made the last of its cells' writes.
+  /// When each worker last read a part, and, if it is known and no exchange, when each made the last of its cells'
+  /// writes.
   Moments reads(const Part& part) { return {&reads_[static_cast<size_t>(part.first_moment)], num_workers_}; }
   Moments writes(const Part& part) { return {&writes_[static_cast<size_t>(part.first_moment)], num_workers_}; }
 
@@ -80,7 +82,7 @@ class History {
     budget.spend(static_cast<int64_t>(num_workers_ / kWorkersAStep + cells(p).size()));
     part.is_known = part.is_whole = true;
     part.oldest = {};
-    const Moments moments = writes(part);
+    const Moments moments = exchange_ ? Moments() : writes(part);
     std::fill(moments.begin(), moments.end(), 0);
     for (int c : cells(p)) {
       const Instance& write = last_write(c);
@@ -88,8 +90,10 @@ class History {
         part.is_whole = false;
         continue;
       }
-      int& last = moments[static_cast<size_t>(clocks.worker(write.task))];
-      last = std::max(last, clocks.moment(write.task, write.iteration));
+      if (!exchange_) {
+        int& last = moments[static_cast<size_t>(clocks.worker(write.task))];
+        last = std::max(last, clocks.moment(write.task, write.iteration));
+      }
       if (part.oldest.task < 0 || later(part.oldest, write)) part.oldest = write;
     }
     return part;
@@ -144,6 +148,7 @@ class History {
   static constexpr size_t kMaxCells = 1 << 22, kMaxVisits = 1 << 24, kWorkersAStep = 8;
 
   const size_t num_workers_;
+  const bool exchange_;
   std::vector<Part> parts_;
   Lists<> cells_of_, readers_of_;
   std::vector<Instance> last_writes_;
@@ -166,7 +171,7 @@ class Hazards {
   void check() {
     if (boxes_.empty()) return;
     const bool exchange = buffer_.memory == Memory::exchange;
-    History history(buffer_.shape.size(), accesses_, boxes_, clocks_.num_workers());
+    History history(buffer_.shape.size(), accesses_, boxes_, clocks_.num_workers(), exchange);
     if (history.affordable())
       check_history(history);
     else if (exchange)

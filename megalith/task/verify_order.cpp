@@ -25,9 +25,10 @@ struct Gathers {
   static constexpr size_t kMaxSignallers = size_t{1} << 27;
 
   Gathers(const TaskGraph& graph, Budget& budget) {
+    std::vector<bool> exchanges;  // by themselves they stay near, buffers do not
+    for (const Buffer& buffer : graph.buffers) exchanges.push_back(buffer.memory == Memory::exchange);
     auto is_exchange = [&](const Region& region) {
-      return graph.buffers[static_cast<size_t>(region.buffer)].memory == Memory::exchange &&
-             !touches_nothing(region.box);
+      return exchanges[static_cast<size_t>(region.buffer)] && !touches_nothing(region.box);
     };
     struct Writers {
       std::vector<int> tasks;
@@ -252,6 +253,22 @@ Clocks::Clocks(const TaskGraph& graph, const std::vector<int>& order)
     }
   }
 
+  // Of each task the full waits and the signals, one behind the other: the run goes from worker to worker, and a task's
+  // own lists would be fetched from memory each time, twice.
+  struct Edge {
+    int event, lag;
+  };
+  Lists<Edge> waits;
+  Lists<> signals;
+  for (const Task& task : graph.tasks) {
+    for (const Wait& wait : task.waits)
+      if (wait.count == graph.events[static_cast<size_t>(wait.event)].arrivals)
+        waits.items.push_back({wait.event, wait.lag});
+    waits.end_list();
+    signals.items.insert(signals.items.end(), task.signals.begin(), task.signals.end());
+    signals.end_list();
+  }
+
   std::vector<int> now(stride_ * stride_, 0);  // per worker its clock
   std::vector<int> events[2];                  // by iteration: per event what precedes its last signal
   for (std::vector<int>& clocks : events) clocks.assign(graph.events.size() * stride_, 0);
@@ -260,16 +277,14 @@ Clocks::Clocks(const TaskGraph& graph, const std::vector<int>& order)
       for (size_t w = 0; w < stride_; ++w)
         join(&now[w * stride_], &events[0][static_cast<size_t>(*graph.gate) * stride_], stride_);
     for (int t : order) {
-      const Task& task = graph.tasks[static_cast<size_t>(t)];
       const size_t w = static_cast<size_t>(worker(t));
       int* mine = &now[w * stride_];
-      for (const Wait& wait : task.waits) {
-        const size_t e = static_cast<size_t>(wait.event);
-        const bool full = wait.count == graph.events[e].arrivals;
-        if (full && wait.lag <= iteration) join(mine, &events[iteration - wait.lag][e * stride_], stride_);
-      }
+      for (const Edge& wait : waits[static_cast<size_t>(t)])
+        if (wait.lag <= iteration)
+          join(mine, &events[iteration - wait.lag][static_cast<size_t>(wait.event) * stride_], stride_);
       mine[w] = moment(t, iteration);
-      for (int event : task.signals) join(&events[iteration][static_cast<size_t>(event) * stride_], mine, stride_);
+      for (int event : signals[static_cast<size_t>(t)])
+        join(&events[iteration][static_cast<size_t>(event) * stride_], mine, stride_);
       if (iteration == 1) std::copy_n(mine, stride_, second_.get() + static_cast<size_t>(t) * stride_);
     }
   }

@@ -13,6 +13,7 @@
 namespace megalith::graph {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::shared_ptr<const Registry> registry() {
@@ -229,6 +230,32 @@ TEST(Registry, TakesOperatorsWhoseNamesAreNames) {
     refused([&](Operator& op) { op.extra_sizes.push_back(name); });
     refused([&](Operator& op) { op.axes[0].iname = name; });
   }
+}
+
+TEST(Graph, TakesOutSeveralNodesAndPutsOneIn) {
+  Graph g(registry());
+  const TensorId x = g.state("x", DType::f32, {8, 3}), w = g.constant("w", DType::bf16, {7, 3}),
+                 counts = g.state("counts", DType::i32, {2}), stop = g.state("stop", DType::i32, {1});
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const Node& node : g.nodes()) all.push_back(node.name);
+    return all;
+  };
+  for (const char* name : {"a", "b", "c", "d"}) g.apply("linear", name, {x, w});
+  g.add("count_up", "count", {counts}, {.outputs = {{"stop", stop}}});
+  g.apply("linear", "e", {x, w});
+  g.set_gate("count", stop);
+  g.erase(std::vector<std::string>{"d", "a", "e"});
+  EXPECT_THAT(names(), ElementsAre("b", "c", "count"));
+  EXPECT_EQ(g.gate_node(), 2);
+  g.insert(1, "linear", "n", {x, w});
+  EXPECT_THAT(names(), ElementsAre("b", "n", "c", "count"));
+  EXPECT_EQ(g.gate_node(), 3);
+  g.erase("b");
+  EXPECT_THAT(names(), ElementsAre("n", "c", "count"));
+  EXPECT_EQ(g.gate_node(), 2);
+  EXPECT_THAT(error_of([&] { g.erase(std::vector<std::string>{"c", "b"}); }), HasSubstr("has no node \"b\""));
+  EXPECT_THAT(names(), ElementsAre("n", "c", "count")) << "nothing was taken out";
 }
 
 TEST(Interpret, RunsUntilTheStopWordIsSet) {

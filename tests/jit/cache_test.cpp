@@ -56,6 +56,20 @@ TEST(Cache, StoresAndFinds) {
   EXPECT_EQ(cache.list()[0].bytes, cache.bytes());
 }
 
+TEST(Cache, GivesWhatItHasLookedAt) {
+  TemporaryFolder folder;
+  KernelCache cache(folder.path, kLarge);
+  const std::string key = hash_hex("a");
+  EXPECT_FALSE(cache.find_files(key));
+  const std::string entry = put(cache, key, "binary");
+  const EntryFiles whole = {{"kernel.cpp", "int x;"}, {"kernel.so", "binary"}};
+  EXPECT_EQ(cache.find_files(key), whole);
+  file_write_atomic(entry + "/kernel.so", "binarx");
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(cache.find_files(key));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("kernel.so has changed"));
+}
+
 TEST(Cache, ReplacesAnEntry) {
   TemporaryFolder folder;
   KernelCache cache(folder.path, kLarge);

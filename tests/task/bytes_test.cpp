@@ -23,8 +23,8 @@ TaskGraph large() {
     graph.tasks.push_back({.name = "task " + std::to_string(t),
                            .node = t % 9,
                            .tile = {{"n", t, t + 1}},
-                           .reads = {{0, {{t % 300, 0}, {t % 300 + 1, 7}}}},
-                           .writes = {},
+                           .reads = {{0, {{t % 300, 0}, {t % 300 + 1, 7}}}, {0, {{1, 2}, {3, 4}}}},
+                           .writes = {{0, {{2, 0}, {t % 300 < 150 ? 3 : 4, 7}}, t % 7 - 1}},
                            .waits = {{0, 5000, 1}},
                            .signals = {0},
                            .worker = t % 3,
@@ -45,6 +45,14 @@ TEST(Bytes, ComeBackAsTheSameGraph) {
     EXPECT_EQ(to_bytes(read), bytes);
     EXPECT_EQ(to_json(read), to_json(graph)) << tasks << " tasks";
   }
+}
+
+TEST(Bytes, ThatAreTheSameInTheNextTaskAreShort) {
+  TaskGraph graph = large();
+  const size_t bytes = to_bytes(graph).size();
+  for (Task& task : graph.tasks) task.reads.resize(1);
+  const size_t without = to_bytes(graph).size();
+  EXPECT_LT(bytes, without + graph.tasks.size() + 100);  // a byte for each of the second regions
 }
 
 TEST(Bytes, ThatEndTooEarlyOrTooLateAreNamed) {
