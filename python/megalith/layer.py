@@ -26,6 +26,7 @@ class Layer:
         self.kind = kind
         self.grid_dim = grid_dim
         self._read: List[Storage] = []  # what the layer itself reads
+        self._new: Dict[int, Optional[int]] = {}  # of storages that it writes anew, by id(): their tensors
         kernel._check_building(kind)
         self.name = f"{kind}_{kernel._num_layers}"
         kernel._num_layers += 1
@@ -101,9 +102,22 @@ class Layer:
 
     # ---- nodes ------------------------------------------------------------------------------------------------
 
-    def id(self, tensor: DTensor, shape: Optional[Sequence[int]] = None) -> int:
-        """The tensor of the graph, in the shape that the operator wants: the same elements in the same order."""
-        return self.kernel._graph_tensor(tensor, tuple(shape) if shape is not None else tensor.dims)
+    def id(self, tensor: DTensor, shape: Optional[Sequence[int]] = None, dtype: Optional[str] = None) -> int:
+        """The tensor of the graph, in the shape that the operator wants: the same elements in the same order. ``dtype``:
+        of one that is made now."""
+        wanted = tuple(shape) if shape is not None else tensor.dims
+        new = id(tensor._storage)
+        if new not in self._new:
+            return self.kernel._graph_tensor(tensor, wanted, dtype)
+        made = self._new[new]
+        if made is None:
+            made = self._new[new] = self.kernel._graph_tensor_anew(tensor, wanted, dtype)
+        return made
+
+    def sum(self, tensor: DTensor) -> int:
+        """id() of what a sum or a lookup goes to. Where nobody else sees it, it stays in f32, as models have it: the sums
+        of all layers add up, and rounding with them."""
+        return self.id(tensor, dtype=None if self.kernel.test_mode else "f32")
 
     def flat(self, tensor: DTensor) -> int:
         return self.id(tensor, (tensor.num_elements,))
@@ -119,8 +133,10 @@ class Layer:
                     "first, or attach a tensor"
                 )
 
-    def writes(self, *tensors: DTensor, fresh: bool = True) -> None:
-        """Checks that nobody's work is lost. ``fresh``: what was there before does not matter."""
+    def writes(self, *tensors: DTensor, fresh: bool = True, whole: bool = True) -> None:
+        """Checks that nobody's work is lost. ``fresh``: what was there before does not matter. ``whole``: nothing of it
+        stays; then a new tensor that was written before becomes another one in the graph, so that a script may use one
+        for all of its layers and rules still see who reads what."""
         for tensor in tensors:
             storage = tensor._storage
             if storage.weight_of is not None:
@@ -141,6 +157,9 @@ class Layer:
                     "two layers "
                     "write one tensor, and the first one's work is lost"
                 )
+            is_new = storage.memory is None and storage.writer is not None and storage not in self._read
+            if fresh and whole and is_new and not self.kernel.test_mode:
+                self._new[id(storage)] = None
 
     def done(self, reads: Sequence[DTensor] = (), writes: Sequence[DTensor] = (), weights: Sequence[DTensor] = ()):
         """Notes what the layer does, after its nodes stand."""
@@ -149,9 +168,12 @@ class Layer:
         for tensor in weights:
             tensor._storage.weight_of = tensor._storage.weight_of or self.name
         for tensor in writes:
+            made = self._new.get(id(tensor._storage))
+            if made is not None:
+                tensor._storage.graph_id = made
             tensor._storage.writer = self.name
             tensor._storage.is_read = False
-            tensor._dealt = None
+            tensor._dealt = tensor._product = None
 
     def constants(self, *tensors: DTensor) -> None:
         """Lets bodies lay these out as they like; called once their place in the graph is known."""
