@@ -73,17 +73,21 @@ void add_operands(Operator& op, const loop::Kernel& kernel, const Declaration& d
       MEGALITH_CHECK(is_product(extent), "[{}] a dimension of {} is {}, want a size, a number, or a product of them",
                      d.name, tensor.name, operand.shape.back());
     }
-    operand.exact_dtype = !dtype_is_float(operand.dtype);
+    operand.exact_dtype =
+        d.exact ? std::ranges::find(*d.exact, tensor.name) != d.exact->end() : !dtype_is_float(operand.dtype);
     if (const auto index = d.index.find(tensor.name); index != d.index.end()) {
       MEGALITH_CHECK(tensor.role == loop::Role::input && !dtype_is_float(operand.dtype),
                      "[{}] {} points into {}, so it must be an integer input, not {}", d.name, tensor.name,
                      index->second, dtype_name(operand.dtype));
       operand.index_into = index->second;
+      operand.exact_dtype = true;
     }
     op.operands.push_back(std::move(operand));
   }
   for (const auto& [name, into] : d.index)
     MEGALITH_CHECK(op.find(name), "[{}] has no input \"{}\" that could point into {}", d.name, name, into);
+  for (const std::string& name : d.exact.value_or(std::vector<std::string>{}))
+    MEGALITH_CHECK(op.find(name), "[{}] has no operand \"{}\" that could be exact", d.name, name);
   MEGALITH_CHECK(std::ranges::any_of(op.operands, [](const Operand& o) { return o.role != loop::Role::input; }),
                  "[{}] writes nothing: declare an output", d.name);
 }
@@ -108,7 +112,9 @@ void add_sizes(Operator& op, const loop::Kernel& kernel) {
 void add_axes(Operator& op, const loop::Kernel& kernel, const Declaration& d) {
   op.axes = d.axes;
   const std::vector<std::string> inames = kernel.inames();
-  if (op.axes.empty()) {
+  MEGALITH_CHECK(!d.one_task || op.axes.empty(),
+                 "[{}] is to be one task, but tasks are cut along \"{}\": leave one out", d.name, op.axes[0].iname);
+  if (op.axes.empty() && !d.one_task) {
     for (const loop::Instruction& instruction : kernel.instructions) {
       const loop::TensorArgument* target = kernel.find_tensor(instruction.target.name);
       if (!target || target->role == loop::Role::temporary || instruction.target.args.empty()) continue;
@@ -177,7 +183,7 @@ Operator declare(const Declaration& d) {
   add_axes(op, kernel, d);
   MEGALITH_CHECK(!op.tests.empty(), "[{}] declares no sizes to be tested on", d.name);
   try {
-    check_tests(op, kernel);
+    if (d.checks_tests) check_tests(op, kernel);
   } catch (const UserError&) {
     // An axis that nobody asked for is left out where tasks would find there what others have made of a tensor.
     if (!d.axes.empty() || std::exchange(op.axes, {}).empty()) throw;

@@ -9,6 +9,11 @@
 //                           .axes = {{"n", 16}, {"t", 1}}, .tests = {{{"T", 3}, {"N", 100}}}});
 #pragma once
 
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "megalith/graph/operator.h"
 
 namespace megalith::graph {
@@ -25,10 +30,15 @@ struct Declaration {
   std::string doc;
   std::string text;
   std::vector<TaskAxis> axes;                // none: cut along what the first subscript of the first output counts
+  bool one_task = false;                     // cut along nothing: too little to be worth it
   std::map<std::string, std::string> index;  // integer input -> the size S such that its values are in [0, S)
   std::vector<std::map<std::string, int64_t>> tests;
   bool any_sizes = true;
   std::vector<BodyText> bodies;
+  // Operands that take no dtype but their own; left out, those of integers. One that points into a size always does.
+  std::optional<std::vector<std::string>> exact = {};
+  // Off: an operator of Megalith's own, which a test checks, and not every start of a program. Any graph does again.
+  bool checks_tests = true;
 };
 
 /// UserError "[name] ..." for whatever is wrong with it: the text, an operand without a shape, a task axis that is no

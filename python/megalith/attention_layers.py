@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from megalith import attention_operators
 from megalith._megalith import UserError
 from megalith.arguments import as_whole, shown
 from megalith.dtensor import DTensor
@@ -283,7 +284,7 @@ class AttentionLayers(KernelTensors):
                 self._graph.activation(f"{name}.pages", "i32", [requests, pages]),
             )
             self._graph.add(
-                "paged_rows",
+                attention_operators.paged_rows.name,
                 name,
                 [layer.flat(meta) for meta in metas],
                 sizes={"B": page_size},
@@ -356,7 +357,7 @@ class AttentionLayers(KernelTensors):
             sizes={"L": length},
             pieces={"a": pieces["g"]} if pieces else {},
         )
-        layer.node("copy_rows", merged, {"y": layer.id(output)})
+        layer.node(attention_operators.copy_rows, merged, {"y": layer.id(output)})
         self._check_paged(o, self._longest(o))
         layer.done(reads=reads, writes=[output, o.k_cache, o.v_cache])
         self._keep_caches_readable(o)
@@ -430,7 +431,7 @@ class AttentionLayers(KernelTensors):
         layer.writes(lse, output)
         part, top, total = self._attend(layer, o, rows, chunks, length, pieces)
         layer.node(
-            "attention_chunks_out",
+            attention_operators.attention_chunks_out,
             [part, top, total, rows.position],
             {"lse": layer.id(lse), "y": layer.id(output)},
             sizes={"L": length, "M": o.heads.per_group},
@@ -474,7 +475,7 @@ class AttentionLayers(KernelTensors):
         layer.reads(lse, part)
         layer.writes(output)
         layer.node(
-            "attention_chunks_in",
+            attention_operators.attention_chunks_in,
             [layer.id(lse), layer.id(part)],
             {"y": layer.id(output)},
             sizes={"C": chunks, "M": heads.per_group},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Union
 
-from megalith import partition
-from megalith._megalith import UserError
+from megalith import layer_operators, partition
+from megalith._megalith import Operator, UserError
 from megalith.dtensor import DTensor, Storage
 from megalith.partition import Axis, columns_of, rows_of
 
@@ -160,7 +160,7 @@ class Layer:
 
     def node(
         self,
-        op: str,
+        op: Union[Operator, str],
         inputs: Sequence[int],
         outputs: Optional[Dict[str, int]] = None,
         *,
@@ -170,7 +170,7 @@ class Layer:
         pieces: Optional[Dict[str, int]] = None,
     ) -> List[int]:
         return self.kernel._graph.add(
-            op,
+            op if isinstance(op, str) else op.name,
             f"{self.name}.{suffix}" if suffix else self.name,
             list(inputs),
             sizes=sizes or {},
@@ -184,7 +184,8 @@ class Layer:
         if tensor.dtype == "i32":
             return self.flat(tensor)
         narrowed = self.scratch(f"{tensor.name}.i32", "i32", (tensor.num_elements,))
-        return self.node("copy_tokens", [self.flat(tensor)], {"y": narrowed}, suffix=f"narrow.{tensor.name}")[0]
+        copy = layer_operators.copy_tokens
+        return self.node(copy, [self.flat(tensor)], {"y": narrowed}, suffix=f"narrow.{tensor.name}")[0]
 
     def scratch(self, suffix: str, dtype: str, shape: Sequence[object]) -> int:
         """An activation that only this layer sees."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Dict, Optional, Tuple
 
-from megalith import partition
+from megalith import layer_operators, partition
 from megalith._megalith import UserError
 from megalith.arguments import as_whole, flag, number, shown
 from megalith.dtensor import DTensor
@@ -75,7 +75,7 @@ class DenseLayers(KernelTensors):
             self._check_step(step, tokens.num_elements - rows + 1)
             self._check_tokens(tokens, weight.dims[0], step, rows)
             token_ids = layer.node(
-                "tokens_at",
+                layer_operators.tokens_at,
                 [layer.flat(tokens), layer.narrow(step)],
                 {"ids": layer.scratch("ids", "i32", (rows,))},
                 suffix="tokens",
@@ -329,7 +329,13 @@ class DenseLayers(KernelTensors):
         pieces = {"g": min(count, groups), "l": -(-count // groups)} if count is not None else {}
         layer.reads(input)
         layer.writes(output)
-        layer.node("silu_mul_groups", [layer.id(input)], {"y": layer.id(output)}, sizes={"G": groups}, pieces=pieces)
+        layer.node(
+            layer_operators.silu_mul_groups,
+            [layer.id(input)],
+            {"y": layer.id(output)},
+            sizes={"G": groups, "L": output.dims[1] // groups},
+            pieces=pieces,
+        )
         layer.done(reads=[input], writes=[output])
 
     def silu_mul_linear_with_residual_layer(
@@ -365,7 +371,13 @@ class DenseLayers(KernelTensors):
         layer.reads(input, residual)
         layer.writes(output, fresh=output._storage is not residual._storage)
         gated = layer.scratch("gated", "f32", (rows, weight.dims[1]))
-        layer.node("silu_mul_groups", [layer.id(input)], {"y": gated}, suffix="gate", sizes={"G": groups})
+        layer.node(
+            layer_operators.silu_mul_groups,
+            [layer.id(input)],
+            {"y": gated},
+            suffix="gate",
+            sizes={"G": groups, "L": weight.dims[1] // groups},
+        )
         self._add_product(layer, gated, layer.id(weight), residual, output, pieces)
         layer.constants(weight)
         layer.done(reads=[input, residual], writes=[output], weights=[weight])
@@ -434,5 +446,5 @@ class DenseLayers(KernelTensors):
                 layer.floats(dummy, role, rank=None)
         pieces = layer.rows_or_columns(output, "t", "h")
         layer.writes(output)
-        layer.node("fill", [], {"y": layer.id(output)}, pieces=pieces)
+        layer.node(layer_operators.fill, [], {"y": layer.id(output)}, pieces=pieces)
         layer.done(writes=[output])

@@ -86,12 +86,21 @@ def _index(name: str, index: Optional[Dict[str, str]]) -> Dict[str, str]:
     }
 
 
+def _exact(name: str, exact: Optional[Sequence[str]]) -> Optional[List[str]]:
+    if exact is None:
+        return None
+    operands = arguments.many(name, "exact", exact, _MOST, "a list of operands")
+    return [arguments.text(name, "an operand of exact", operand) for operand in operands]
+
+
 def operator(
     function: Optional[Callable[[], str]] = None,
     *,
     tests: Sequence[Dict[str, int]] = (),
     tasks: Sequence[Axis] = (),
+    one_task: bool = False,
     index: Optional[Dict[str, str]] = None,
+    exact: Optional[Sequence[str]] = None,
     any_sizes: bool = True,
     cpu: Optional[Source] = None,
     cuda: Optional[Source] = None,
@@ -105,7 +114,9 @@ def operator(
 
     ``tests``: sizes on which it is tested. Sizes of 1 and odd ones come on top unless ``any_sizes`` is False.
     ``tasks``: the loop variables along which it is cut into tasks, with the multiple of tiles where one is wanted; left
-    out, the first subscript of the first output. ``index``: integer input -> the size that it points into.
+    out, the first subscript of the first output. ``one_task``: it is not cut at all. ``index``: integer input -> the
+    size that it points into. ``exact``: operands that take no dtype but the one in the text; left out, those of
+    integers. An input of ``index`` is always exact.
 
     ``cpu``, ``cuda``: bodies that take the place of the generated code: C++ or CUDA, as text or as a path to a file,
     with a function ``void NAME(const auto& task)``. Its operands are ``task.x(t, n)``, typed views of the slices that
@@ -140,7 +151,9 @@ def operator(
             inspect.getdoc(made) or "",
             inspect.cleandoc(text) + "\n",
             tasks=_axes(name, tasks),
+            one_task=arguments.flag(name, "one_task", one_task),
             index=_index(name, index),
+            exact=_exact(name, exact),
             tests=_sizes(name, tests),
             any_sizes=arguments.flag(name, "any_sizes", any_sizes),
             bodies=bodies,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
-from megalith import partition
+from megalith import layer_operators, partition
 from megalith._megalith import UserError
 from megalith.arguments import whole
 from megalith.dtensor import DTensor
@@ -90,7 +90,7 @@ class TokenLayers(KernelTensors):
         layer.writes(value, index)
         sizes = {"C": chunks, "L": -(-vocabulary // chunks)}
         layer.node(
-            "argmax_partial" if columns == vocabulary else "argmax_partial_padded",
+            "argmax_partial" if columns == vocabulary else layer_operators.argmax_partial_padded,
             [layer.id(input)],
             {"value": layer.id(value), "index": layer.id(index)},
             sizes=sizes if columns == vocabulary else dict(sizes, W=columns),
@@ -150,8 +150,8 @@ class TokenLayers(KernelTensors):
         token = layer.scratch("token", "i32", (rows,)) if output.dtype != "i32" else layer.flat(output)
         layer.node("gumbel_argmax", [layer.id(logits), seeds, draw], {"token": token}, pieces=pieces)
         if output.dtype != "i32":
-            layer.node("copy_tokens", [token], {"y": layer.flat(output)}, suffix="copy")
-        layer.node("count_up", [draw], suffix="count")
+            layer.node(layer_operators.copy_tokens, [token], {"y": layer.flat(output)}, suffix="copy")
+        layer.node(layer_operators.count_up, [draw], suffix="count")
         layer.done(reads=[logits], writes=[output])
 
     sampling_sm100_layer = sampling_layer

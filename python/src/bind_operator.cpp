@@ -31,8 +31,19 @@ using graph::Operand;
 using graph::Operator;
 using graph::Registry;
 
-std::shared_ptr<Registry> shared_registry() {
+namespace {
+
+// Megalith's own: those of megalith/ops, and those that the layers of this package are made of, which are declared while
+// it is imported, before anybody can ask for a copy.
+std::shared_ptr<Registry> own_registry() {
   static const auto* registry = new std::shared_ptr<Registry>(std::make_shared<Registry>(*ops::builtin()));
+  return *registry;
+}
+
+}  // namespace
+
+std::shared_ptr<Registry> shared_registry() {
+  static const auto* registry = new std::shared_ptr<Registry>(std::make_shared<Registry>(*own_registry()));
   return *registry;
 }
 
@@ -52,14 +63,26 @@ bool is_laid_out(const Operator& op, const Operand& operand) {
 }
 
 using Bodies = std::vector<std::tuple<std::string, std::string, int64_t>>;  // target, text, bytes of shared memory
+using Names = std::vector<std::string>;
 using Sizes = std::map<std::string, int64_t>;
 
 const Operator& declare(Registry& registry, const std::string& name, const std::string& doc, const std::string& text,
-                        const std::vector<std::pair<std::string, int64_t>>& tasks,
-                        std::map<std::string, std::string> index, std::vector<Sizes> tests, bool any_sizes,
-                        const Bodies& bodies) {
-  MEGALITH_CHECK(!ops::builtin()->has(name), "there is an operator \"{}\" of Megalith's own: take another name", name);
-  graph::Declaration declaration{name, doc, text, {}, std::move(index), std::move(tests), any_sizes, {}};
+                        const std::vector<std::pair<std::string, int64_t>>& tasks, bool one_task,
+                        std::map<std::string, std::string> index, const std::optional<Names>& exact,
+                        std::vector<Sizes> tests, bool any_sizes, const Bodies& bodies) {
+  // Layers find theirs by name: a script must not put another in its place. The package itself may, when it is reloaded.
+  const bool is_own = &registry == own_registry().get();
+  MEGALITH_CHECK(!(is_own ? ops::builtin() : own_registry())->has(name),
+                 "there is an operator \"{}\" of Megalith's own: take another name", name);
+  graph::Declaration declaration{.name = name,
+                                 .doc = doc,
+                                 .text = text,
+                                 .one_task = one_task,
+                                 .index = std::move(index),
+                                 .tests = std::move(tests),
+                                 .any_sizes = any_sizes,
+                                 .exact = exact,
+                                 .checks_tests = !is_own};
   for (const auto& [iname, multiple] : tasks) declaration.axes.push_back({iname, multiple});
   for (const auto& [target, source, shared_bytes] : bodies)
     declaration.bodies.push_back({target, source, shared_bytes});
@@ -242,6 +265,7 @@ void bind_operators(nb::module_& module) {
           },
           "The loop variables along which tasks are cut.")
       .def_ro("tests", &Operator::tests, "The sizes that it is tested on.")
+      .def_prop_ro("bench_shapes", &engine::bench_shapes, "The sizes that it is measured on, if bench() is given none.")
       .def_ro("loops", &Operator::loops, "The loop kernel's text.")
       .def("extents", &extents, "node"_a, "tensors"_a, "sizes"_a, "attributes"_a,
            "Task axis -> how many values it takes, for tensors of (name, dtype, dims) by operand. UserError if they do "
@@ -255,9 +279,8 @@ void bind_operators(nb::module_& module) {
            "UserError naming the element that is wrong, what was found and what was wanted.")
       .def("bench", &bench, "shapes"_a = std::vector<Sizes>{}, nb::kw_only(), "target"_a = "cpu", "runs"_a = 100,
            "num_workers"_a = 0, "dtype"_a = "bf16",
-           "How fast it runs by itself, as `megalith bench kernel` says of Megalith's own: on `shapes`, or on four "
-           "that\n"
-           "follow from its tests. UserError if sizes do not fit.")
+           "How fast it runs by itself, as `megalith bench kernel` says of those in C++: on `shapes`, or on those of\n"
+           "`bench_shapes`, which follow from its tests. UserError if sizes do not fit.")
       .def("__str__", &graph::definition)
       .def("__repr__", [](const Operator& op) { return fmt::format("<operator {}: {}>", op.name, op.doc); });
 }
@@ -270,18 +293,18 @@ void bind_operator(nb::module_& module) {
 
   nb::class_<Registry>(module, "Registry", "The operators that a graph may use, by name.")
       .def_static(
-          "builtin", [] { return std::const_pointer_cast<Registry>(ops::builtin()); },
-          "The operators that come with Megalith.")
+          "builtin", &own_registry,
+          "The operators that come with Megalith: those in C++, and those that this package's layers are made of.")
       .def_static("shared", &shared_registry,
                   "The one that graphs have which name none: those operators, and all that were declared.")
       .def_static(
-          "extended", [] { return std::make_shared<Registry>(*ops::builtin()); },
+          "extended", [] { return std::make_shared<Registry>(*own_registry()); },
           "A registry of its own, with Megalith's operators to begin with.")
       .def("names", &Registry::names)
       .def("get", &Registry::get, "name"_a, nb::rv_policy::reference_internal,
            "The operator of that name; UserError naming near ones if there is none.")
-      .def("declare", &declare, "name"_a, "doc"_a, "text"_a, nb::kw_only(), "tasks"_a, "index"_a, "tests"_a,
-           "any_sizes"_a, "bodies"_a, nb::rv_policy::reference_internal,
+      .def("declare", &declare, "name"_a, "doc"_a, "text"_a, nb::kw_only(), "tasks"_a, "one_task"_a, "index"_a,
+           "exact"_a, "tests"_a, "any_sizes"_a, "bodies"_a, nb::rv_policy::reference_internal,
            "Adds an operator; see megalith.operator. One that was declared under that name before is replaced.")
       .def("__contains__", &Registry::has, "name"_a)
       .def("__len__", [](const Registry& registry) { return registry.names().size(); })

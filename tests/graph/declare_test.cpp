@@ -56,6 +56,23 @@ TEST(Declare, ASizeThatNoShapeTellsIsTheNodes) {
   EXPECT_EQ(declare(declaration).extra_sizes, (std::vector<std::string>{"A", "B"}));
 }
 
+TEST(Declare, WhichDtypesAreExactMayBeSaid) {
+  Declaration declaration = scaled();
+  declaration.exact = {"x"};
+  const Operator op = declare(declaration);
+  EXPECT_TRUE(op.operands[0].exact_dtype);
+  EXPECT_TRUE(op.operands[1].exact_dtype) << "it points into L";
+  EXPECT_FALSE(op.operands[2].exact_dtype);
+  declaration.index = {};
+  EXPECT_FALSE(declare(declaration).operands[1].exact_dtype);
+}
+
+TEST(Declare, OneTaskHasNoAxis) {
+  Declaration declaration = scaled();
+  declaration.one_task = true;
+  EXPECT_TRUE(declare(declaration).axes.empty());
+}
+
 std::string complaint(const std::string& text, const std::string& target = "cuda") {
   try {
     check_body_text("f", {target, text});

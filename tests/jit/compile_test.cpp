@@ -21,8 +21,18 @@ using test::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// With one that counts iterations.
+std::shared_ptr<const graph::Registry> operators() {
+  auto registry = std::make_shared<graph::Registry>(*ops::builtin());
+  registry->add(graph::operator_("count_up", "n = n + 1").inout("n", {"W"}, DType::i32).loops(R"(
+    { [w] : 0 <= w < W }
+    n[w] = n[w] + 1
+  )"));
+  return registry;
+}
+
 graph::Graph sum_graph(int64_t columns, DType dtype = DType::f32) {
-  graph::Graph graph(ops::builtin(), "sum");
+  graph::Graph graph(operators(), "sum");
   const auto x = graph.state("x", dtype, {8, columns}), y = graph.state("y", dtype, {8, columns});
   graph.add("add", "add", {y, x}, {.outputs = {{"y", y}}});
   return graph;

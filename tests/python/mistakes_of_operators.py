@@ -40,6 +40,11 @@ def an_operator_of_megaliths_own_name(b):
 
 
 @mistake
+def an_operator_of_a_layers_name(b):
+    declare(name="copy_rows")
+
+
+@mistake
 def an_operator_named_like_a_function(b):
     declare(name="exp")
 
@@ -92,6 +97,21 @@ def tasks_along_nothing(b):
 @mistake
 def tasks_that_are_numbers(b):
     declare(tasks=[16])
+
+
+@mistake
+def one_task_that_is_cut(b):
+    declare(tasks=["t"], one_task=True)
+
+
+@mistake
+def an_exact_operand_that_is_not_there(b):
+    declare(exact=["x", "z"])
+
+
+@mistake
+def exact_operands_that_are_a_number(b):
+    declare(exact=3)
 
 
 @mistake

@@ -170,8 +170,8 @@ def operator():
 
     text = "input x: f32[T]\noutput y: f32[T]\n{ [t] : 0 <= t < T }\ny[t] = 2 * f32(x[t])"
     return declare, dict(
-        text=text, tests=[{"T": 3}], tasks=["t"], index=None, any_sizes=True, cpu=None, cuda=None, shared_bytes=0,
-        test_mode=False, registry=megalith.Registry.extended(),
+        text=text, tests=[{"T": 3}], tasks=["t"], one_task=False, index=None, exact=None, any_sizes=True, cpu=None,
+        cuda=None, shared_bytes=0, test_mode=False, registry=megalith.Registry.extended(),
     )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def test_sizes_that_no_shape_tells_tell_graphs_apart():
     for groups in (1, 2, 8):
         graph = megalith.Graph("groups")
         x = graph.state("x", "f32", [3, 128])
-        graph.add("silu_mul_groups", "y", [x], sizes={"G": groups})
+        graph.add("silu_mul_groups", "y", [x], sizes={"G": groups, "L": 64 // groups})
         assert f" G={groups} " in str(graph)
         for _ in range(2):
             sources.add(megalith.compile(graph, plan_only=True).source)

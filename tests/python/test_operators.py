@@ -134,6 +134,25 @@ def test_an_operand_may_be_read_and_written(bench):
     assert_right(b.value("x"), before * factors[:, None])
 
 
+def test_it_may_be_one_task_of_any_integers():
+    text = "input x: i32[T]\noutput y: i32[T]\n{ [t] : 0 <= t < T }\ny[t] = x[t] + 1"
+    options = dict(text=text, tasks=(), tests=[{"T": 5}])
+    exact = declare("add_one_exactly", **options)
+    free = declare("add_one", one_task=True, exact=[], **options)
+    assert (exact.axes, free.axes) == (["t"], [])
+    assert exact.operands[0].exact_dtype and not free.operands[0].exact_dtype
+    graph = megalith.Graph("g")
+    x, y = graph.state("x", "i64", [8]), graph.state("y", "i32", [8])
+    with pytest.raises(megalith.UserError, match=r'\[add_one_exactly\] operand "x" is x of i64, want i32'):
+        graph.add("add_one_exactly", "exact", [x], outputs={"y": y})
+    graph.add("add_one", "free", [x], outputs={"y": y})
+    kernel = megalith.compile(graph, num_workers=2)
+    assert len(kernel.tasks) == 1
+    arrays = {"x": np.arange(8, dtype=np.int64), "y": np.zeros(8, np.int32)}
+    megalith.GraphRunner(graph, kernel, {n: (a.ctypes.data, False, 0, -1) for n, a in arrays.items()}).run()
+    assert np.array_equal(arrays["y"], arrays["x"] + 1)
+
+
 def test_operators_of_megaliths_own_are_layers_too(bench):
     b = bench()
     x, values = b.input("x", 4, 64)
