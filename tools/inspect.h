@@ -7,6 +7,7 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/graph/lower.h"
+#include "megalith/task/cost.h"
 #include "megalith/task/flag_waits.h"
 #include "megalith/task/task_graph.h"
 
@@ -52,12 +53,13 @@ std::string look_at_flags(const TaskView& view, const std::string& which, bool j
 struct OperatorCost {
   std::string op;
   int64_t nodes = 0;
-  double weight_bytes = 0, state_bytes = 0, activation_bytes = 0, flops = 0;
-  double bytes() const { return weight_bytes + state_bytes + activation_bytes; }
+  double worker_ns = 0;  // of a worker that does all of it, a task for each node
+  task::Cost cost;
 };
 /// Bytes that must move and operations that are done in one iteration with `rows` token rows, per operator, the most
 /// expensive first. What depends on a text's length counts at its longest.
-std::vector<OperatorCost> operator_costs(const graph::Graph& graph, const graph::LoweredGraph& lowered, int64_t rows);
+std::vector<OperatorCost> operator_costs(const graph::Graph& graph, const graph::LoweredGraph& lowered,
+                                         const std::string& target, int64_t rows);
 std::string cost_table(const std::vector<OperatorCost>& costs, int64_t rows);
 std::string cost_json(const std::vector<OperatorCost>& costs, int64_t rows);
 

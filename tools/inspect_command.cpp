@@ -109,7 +109,7 @@ std::string overview(const ModelGraph& model, const jit::CompiledKernel& kernel)
       kv_bytes += static_cast<double>(tensor.bytes());
     if (tensor.kind != graph::TensorKind::constant || tensor.name.starts_with("rope.")) continue;
     parameters += static_cast<double>(tensor.num_elements());
-    bytes += static_cast<double>(tensor.bytes());
+    bytes += static_cast<double>(tensor.streamed_bytes());
   }
   Table table({"model", config.architecture});
   table.row({"parameters", fmt::format("{} in {}", format_count(parameters), format_bytes(bytes))});
@@ -144,7 +144,7 @@ std::string view_model(const InspectOptions& options) {
     const graph::LoweredGraph lowered = graph::lower(model.graph, schedule);
     if (options.stage == "loops")
       return options.json ? loops_json(lowered, model.graph) : graph::print(model.graph, lowered);
-    const std::vector<OperatorCost> costs = operator_costs(model.graph, lowered, options.rows);
+    const std::vector<OperatorCost> costs = operator_costs(model.graph, lowered, options.model.target, options.rows);
     return options.json ? cost_json(costs, options.rows) : cost_table(costs, options.rows);
   }
   jit::CompileOptions compile_options{

@@ -6,7 +6,6 @@
 
 #include "megalith/base/format.h"
 #include "megalith/base/json_quote.h"
-#include "megalith/kernels/stream_limits.h"
 #include "megalith/task/stream_chunks.h"
 #include "tools/inspect.h"
 #include "tools/terminal.h"
@@ -33,10 +32,10 @@ std::string streams_line(const TaskGraph& tasks) {
     if (task.stream)
       chunks[static_cast<size_t>(task.worker)] += num_chunks(*find_stream(tasks.streams, task.node), *task.stream);
   const auto [least, most] = std::ranges::minmax(chunks);
-  const int64_t total = task::stream_totals(tasks).chunks;
+  const task::StreamTotals totals = task::stream_totals(tasks);
   return fmt::format("streams   {} of weights, {} in {}: {} to {} a worker\n",
-                     plural(static_cast<int64_t>(tasks.streams.size()), "node"),
-                     format_bytes(total * stream::kChunkBytes), plural(total, "chunk"), least, most);
+                     plural(static_cast<int64_t>(tasks.streams.size()), "node"), format_bytes(totals.bytes()),
+                     plural(totals.chunks, "chunk"), least, most);
 }
 
 std::string streams_table(const TaskView& view) {

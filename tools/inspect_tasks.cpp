@@ -25,15 +25,6 @@ struct Row {
   double cost_ns = 0;
 };
 
-int64_t bytes_of(const TaskGraph& tasks, const std::vector<task::Region>& regions, Memory memory) {
-  int64_t bytes = 0;
-  for (const task::Region& region : regions) {
-    const Buffer& buffer = tasks.buffers[static_cast<size_t>(region.buffer)];
-    if (buffer.memory == memory) bytes += region.box.num_elements() * dtype_bytes(buffer.dtype);
-  }
-  return bytes;
-}
-
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 std::string memory_lines(const TaskGraph& tasks) {
@@ -147,7 +138,7 @@ std::vector<WorkerShare> worker_shares(const TaskGraph& tasks) {
       ++shares[w].tasks;
       shares[w].cost_ns += task.cost_ns;
       shares[w].waits += static_cast<int64_t>(task.waits.size());
-      shares[w].constant_bytes += bytes_of(tasks, task.reads, Memory::constant);
+      shares[w].constant_bytes += task::weight_bytes(tasks, task);
     }
   return shares;
 }

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "megalith/base/error.h"
-#include "megalith/kernels/batch.h"
-#include "megalith/kernels/cpu/advance.h"
+#include "megalith/runtime/batch.h"
+#include "megalith/runtime/first_rows.h"
 
 namespace megalith::engine {
 
@@ -44,28 +44,22 @@ class Pages {
   int64_t next_[2] = {0, 1};
 };
 
-// What `advance` does behind each iteration is done for the first one here: no kernel reads all weights once only to lay
-// out rows.
-struct Rows {
-  struct Checks {
-    static constexpr uint32_t requests = 0;
-  };
-  kernels::FaultNote faults;
-  int64_t N, S, T_largest, R_largest;
-  int32_t *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start, *sample_row,
-      *sample_request;
-};
 void lay_out_first_rows(const graph::Graph& graph, const MemoryMap& memory) {
   const auto of = [&](const char* name) { return memory.get<int32_t>(name); };
   const auto size = [&](const char* name, size_t d) { return graph.tensor(graph.find(name)).shape[d].size; };
-  runtime::Fault fault{};
-  const Rows rows = {
-      {&fault},           size("requests", 0), size("history", 1), size("row_token", 0), size("sample_request", 0),
-      of("requests"),     of("history"),       of("counts"),       of("row_token"),      of("row_request"),
-      of("row_position"), of("row_start"),     of("sample_row"),   of("sample_request")};
-  const int32_t count = kernels::plan_rows(rows);
-  MEGALITH_ASSERT(fault.found == 0, "[batch] the first rows do not fit: {} of {}", fault.value, fault.extent);
-  for (int32_t row = 0; row < count; ++row) rows.row_token[row] = kernels::row_token_of(rows, row);
+  runtime::lay_out_first_rows({.num_requests = size("requests", 0),
+                               .history_length = size("history", 1),
+                               .max_rows = size("row_token", 0),
+                               .max_samples = size("sample_request", 0),
+                               .requests = of("requests"),
+                               .history = of("history"),
+                               .counts = of("counts"),
+                               .row_token = of("row_token"),
+                               .row_request = of("row_request"),
+                               .row_position = of("row_position"),
+                               .row_start = of("row_start"),
+                               .sample_row = of("sample_row"),
+                               .sample_request = of("sample_request")});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Requests as the tables that a running kernel works from (kernels/batch.h): what the host writes before a launch.
+// Requests as the tables that a running kernel works from (runtime/batch.h): what the host writes before a launch.
 #pragma once
 
 #include <vector>

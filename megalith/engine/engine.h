@@ -18,10 +18,10 @@
 #include "megalith/engine/memory_map.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
-#include "megalith/kernels/batch.h"
 #include "megalith/model/config.h"
 #include "megalith/model/decoder.h"
 #include "megalith/model/safetensors.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/runtime/launcher.h"
 #include "megalith/runtime/program.h"
 

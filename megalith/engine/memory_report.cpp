@@ -10,9 +10,6 @@
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/engine/memory_map.h"
-#include "megalith/kernels/int8_layout.h"
-#include "megalith/kernels/stream_limits.h"
-#include "megalith/kernels/stream_order.h"
 #include "megalith/optimize/schedule.h"
 #include "megalith/task/stream_chunks.h"
 
@@ -80,10 +77,9 @@ MemoryNeeds host_memory_needs(const graph::Graph& graph, const DecoderOptions& o
 MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& options, const task::TaskGraph& tasks,
                          int64_t scratch_bytes) {
   const task::StreamTotals streams = task::stream_totals(tasks);
-  const int64_t table_bytes = streams.most_pieces * static_cast<int64_t>(sizeof(stream::PackRecord));
-  MemoryNeeds needs{.weights = streams.chunks * (stream::kChunkBytes + (streams.has_scales ? int8::kScaleBytes : 0)),
+  MemoryNeeds needs{.weights = streams.bytes(),
                     .activations = tasks.arena_bytes + scratch_bytes * static_cast<int64_t>(tasks.workers.size()),
-                    .other = streams.largest_packed + table_bytes,
+                    .other = streams.largest_packed + streams.table_bytes(),
                     .options = options};
   for (const task::Buffer& buffer : tasks.buffers)
     if (buffer.memory == task::Memory::exchange) needs.activations += buffer.bytes;

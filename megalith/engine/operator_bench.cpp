@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <optional>
 
 #include "megalith/base/ceil_div.h"
@@ -16,9 +17,9 @@
 #include "megalith/graph/lower.h"
 #include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/driver.h"
-#include "megalith/loop/count.h"
 #include "megalith/optimize/schedule.h"
 #include "megalith/runtime/cuda/memory.h"
+#include "megalith/task/cost.h"
 
 namespace megalith::engine {
 
@@ -27,17 +28,11 @@ namespace {
 // Operands of all copies together: several times a GPU's L2, and what a core's share of a server's L3 is.
 constexpr double kBytesOfCopies = 256 << 20;
 constexpr int kMaxCopies = 64;
+constexpr int64_t kAllRows = std::numeric_limits<int64_t>::max();
 // Of a run: threads begin and end in a twentieth of a millisecond. A GPU's run is seen to end when it does
 // (runtime/cuda/launcher.cpp), but its counters are set and the workers' states fetched by copies that are waited for,
 // some tenth of a millisecond together.
 constexpr double kCpuSeconds = 0.005, kCudaSeconds = 0.01;
-
-double moved_bytes(const graph::LoweredKernel& kernel) {
-  double bytes = 0;
-  for (const auto& [tensor, count] : loop::count_accesses(kernel.kernel, kernel.binding))
-    bytes += static_cast<double>(count.moved_bytes());
-  return bytes;
-}
 
 std::shared_ptr<const graph::Registry> registry_of(const graph::Operator& op) {
   auto registry = std::make_shared<graph::Registry>();
@@ -138,8 +133,9 @@ OperatorTiming time_operator(const graph::Operator& op, const OperatorSizes& siz
   add_operator(graph, op, "copy0", options.dtype, sizes);
   {
     const graph::LoweredGraph lowered = optimize::lower(graph, options.target);
-    timing.bytes = moved_bytes(lowered.kernels.at(0));
-    timing.flops = static_cast<double>(loop::count_ops(lowered.kernels[0].kernel, lowered.kernels[0].binding).flops());
+    const task::Cost cost = task::Costs(graph, lowered, machine::worker_rates(options.target)).of(0, {}, kAllRows);
+    timing.bytes = cost.bytes();
+    timing.flops = cost.flops;
   }
   timing.copies = std::clamp(static_cast<int>(kBytesOfCopies / std::max(timing.bytes, 1.0)), 1, kMaxCopies);
   for (int copy = 1; copy < timing.copies; ++copy)

@@ -9,8 +9,8 @@
 #include "megalith/graph/interpret.h"
 #include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/driver.h"
-#include "megalith/kernels/view.h"
 #include "megalith/optimize/schedule.h"
+#include "megalith/runtime/view_error.h"
 
 namespace megalith::engine {
 
@@ -44,9 +44,9 @@ jit::CompiledKernel compile(const graph::Graph& graph, const OperatorCheck& chec
 void check_views(const jit::CompiledKernel& kernel, const OperatorCheck& check) {
   constexpr const char* kSymbol = "megalith_view_error";
   if (!kernel.build.library || !kernel.build.library.has_symbol(kSymbol)) return;
-  auto* const error = static_cast<kernels::ViewError*>(kernel.build.library.symbol(kSymbol));
+  auto* const error = static_cast<runtime::ViewError*>(kernel.build.library.symbol(kSymbol));
   if (error->view == nullptr) return;
-  const kernels::ViewError first = *error;
+  const runtime::ViewError first = *error;
   *error = {};  // the library may be loaded again
   throw UserError(fmt::format(
       "[{}] the body for cpu touches {} at {} along dimension {}, but its task may touch [{}, {}) there: what "

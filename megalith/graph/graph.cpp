@@ -70,8 +70,7 @@ TensorId Graph::stacked(const std::string& name, DType dtype, std::vector<Dim> s
 }
 
 int64_t Tensor::streamed_bytes() const {
-  // A byte each, and for every 32 of them a scale of two (kernels/int8_layout.h).
-  return quant_columns > 0 && dtype_is_float(dtype) ? num_elements() + num_elements() / 32 * 2 : bytes();
+  return quant_columns > 0 && dtype_is_float(dtype) ? int8_bytes(num_elements()) : bytes();
 }
 
 Graph::Quantized Graph::quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns) {

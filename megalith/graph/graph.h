@@ -55,6 +55,10 @@ struct Tensor {
   int64_t streamed_bytes() const;
 };
 
+/// Of so many weights in int8 as they are streamed: a byte each, and for every 32 of them a scale of two
+/// (kernels/int8_layout.h).
+constexpr int64_t int8_bytes(int64_t weights) { return weights + weights / 32 * 2; }
+
 /// What the scales of a quantised constant are called.
 inline std::string quant_scale_name(const std::string& weight) { return weight + ".scale"; }
 

@@ -2,7 +2,8 @@
 file(GLOB embedded_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/megalith
      ${PROJECT_SOURCE_DIR}/megalith/kernels/*.h ${PROJECT_SOURCE_DIR}/megalith/kernels/cpu/*.h
      ${PROJECT_SOURCE_DIR}/megalith/runtime/protocol.h ${PROJECT_SOURCE_DIR}/megalith/runtime/mailbox.h
-     ${PROJECT_SOURCE_DIR}/megalith/runtime/profile.h
+     ${PROJECT_SOURCE_DIR}/megalith/runtime/profile.h ${PROJECT_SOURCE_DIR}/megalith/runtime/batch.h
+     ${PROJECT_SOURCE_DIR}/megalith/runtime/view_error.h
      ${PROJECT_SOURCE_DIR}/megalith/runtime/cpu/*.h ${PROJECT_SOURCE_DIR}/megalith/kernels/cuda/*.cuh
      ${PROJECT_SOURCE_DIR}/megalith/runtime/cuda/*.cuh)
 list(REMOVE_ITEM embedded_headers kernels/embedded.h)

@@ -12,6 +12,7 @@
 
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/runtime/view_error.h"
 
 namespace megalith::kernels {
 
@@ -82,14 +83,9 @@ struct Accessed<const T, true> {
 
 // ---- watching ----------------------------------------------------------------------------------
 
-/// The first access outside of a slice; `view` is nullptr if there was none.
-struct ViewError {
-  const char* view;
-  i64 dimension, index, begin, end;
-};
 #if defined(MEGALITH_WATCH_VIEWS)
 extern "C" {
-[[gnu::visibility("default")]] ViewError megalith_view_error = {};
+[[gnu::visibility("default")]] runtime::ViewError megalith_view_error = {};
 }
 #endif
 

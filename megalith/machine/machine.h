@@ -12,8 +12,10 @@ namespace megalith::machine {
 
 /// Rough rates of one worker, a multiprocessor or a core, to weigh tasks against each other: only ratios matter.
 struct WorkerRates {
-  double bytes_per_ns = 0;  // that memory gives it while all workers read
-  double task_ns = 0;       // what a task costs besides: a wait, first loads, a store, a signal
+  double bytes_per_ns = 0;            // that memory gives it while all workers read
+  double tuned_flops_per_ns = 0;      // of hand-tuned bodies: a GPU's by its tensor cores, of bf16
+  double generated_flops_per_ns = 0;  // of bodies that are generated
+  double task_ns = 0;                 // what a task costs besides: a wait, first loads, a store, a signal
 };
 
 /// A generation of GPUs.
@@ -38,6 +40,10 @@ const Gpu& gpu_of_target(std::string_view target);
 
 /// Of a worker of a target, "cpu" or one for CUDA.
 WorkerRates worker_rates(std::string_view target);
+
+/// What a task takes that moves so many bytes and does so many operations: both go on together, so as long as the
+/// longer of them, and what every task costs.
+double task_ns(const WorkerRates& rates, double bytes, double flops, bool is_tuned);
 
 /// The most workers of a GPU, all on one multiprocessor each, that halve evenly: a power of two.
 int64_t halving_workers(const Gpu& gpu);

@@ -7,11 +7,11 @@
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
-#include "megalith/kernels/batch.h"
 #include "megalith/model/architecture.h"
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/limits.h"
 #include "megalith/optimize/optimize.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/runtime/mailbox.h"
 
 namespace megalith {

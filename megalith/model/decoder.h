@@ -3,7 +3,7 @@
 //
 // One graph serves every phase. It works on up to max_rows token rows; each row belongs to a request and has its own
 // position and pages, so a decode step, a chunk of a prompt and a batch of requests differ only in how many rows the
-// last iteration's `advance` task laid out (kernels/batch.h).
+// last iteration's `advance` task laid out (runtime/batch.h).
 #pragma once
 
 #include <map>

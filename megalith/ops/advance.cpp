@@ -2,8 +2,8 @@
 
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/advance_layout.h"
-#include "megalith/kernels/batch.h"
 #include "megalith/loop/interpret.h"
+#include "megalith/runtime/batch.h"
 
 namespace megalith::ops {
 
@@ -62,7 +62,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 
 }  // namespace
 
-/// Ends an iteration: takes in the sampled tokens and lays out the next iteration's rows (kernels/batch.h). Bookkeeping
+/// Ends an iteration: takes in the sampled tokens and lays out the next iteration's rows (runtime/batch.h). Bookkeeping
 /// is beyond a loop kernel, so this one only says what it touches: all of the batch block.
 graph::Operator advance() {
   return operator_("advance", "scheduler step: takes in the sampled tokens, ends requests, lays out the next iteration")

@@ -5,9 +5,9 @@
 
 #include "megalith/base/error.h"
 #include "megalith/graph/operator.h"
-#include "megalith/kernels/batch.h"
 #include "megalith/kernels/sampling_layout.h"
 #include "megalith/loop/interpret.h"
+#include "megalith/runtime/batch.h"
 
 namespace megalith::ops {
 

@@ -111,6 +111,8 @@ bool is_elementwise(const loop::Kernel& kernel, const std::string& input) {
          knows_its_sizes(kernel, only.value);
 }
 
+const std::string kEpiloguePrefix = "epilogue_";
+
 /// The two operators as one, and how the consumer's names are called in it.
 struct Derived {
   Operator op;
@@ -165,15 +167,18 @@ class Derivation {
     renamed_[from] = to;
   }
 
-  // Sizes are called as in the producer; inputs and attributes have names of their own.
+  // The sizes of what is between the two are called as in the producer. All else has names that no body looks for: a
+  // body asks whether it has a `gate`, a `norm` or a size S (`requires { args.gate; }`), and means its own.
   void take_names() {
     const std::vector<std::string> theirs = names_of(second_.find_tensor(input_.name)->shape),
                                    ours = names_of(first_.find_tensor(output_.name)->shape);
+    std::vector<std::string> names;
     for (const Operand& operand : consumer_.op->operands)
-      if (operand.role == loop::Role::input && operand.name != input_.name && has_name(first_, operand.name))
-        rename(operand.name, free_in_both(first_, second_, operand.name));
-    for (const loop::Attribute& attribute : consumer_.op->attributes)
-      if (has_name(first_, attribute.name)) rename(attribute.name, free_in_both(first_, second_, attribute.name));
+      if (operand.role == loop::Role::input && operand.name != input_.name) names.push_back(operand.name);
+    for (const loop::Attribute& attribute : consumer_.op->attributes) names.push_back(attribute.name);
+    for (const loop::Parameter& parameter : second_.parameters)
+      if (std::ranges::find(theirs, parameter.name) == theirs.end()) names.push_back(parameter.name);
+    for (const std::string& name : names) rename(name, free_in_both(first_, second_, kEpiloguePrefix + name));
     for (size_t i = 0; i < ours.size(); ++i)
       if (theirs[i] != ours[i]) rename(theirs[i], ours[i]);
   }

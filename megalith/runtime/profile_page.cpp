@@ -10,6 +10,7 @@
 #include "megalith/base/json_quote.h"
 #include "megalith/runtime/profile_causes.h"
 #include "megalith/runtime/profile_page_text.h"
+#include "megalith/task/cost.h"
 
 namespace megalith::runtime {
 
@@ -23,16 +24,6 @@ std::string list_of(const Range& range, Text text) {
     result += text(item);
   }
   return result + "]";
-}
-
-int64_t weight_bytes(const task::TaskGraph& graph, const task::Task& task, const ProfiledNode& node) {
-  if (node.looks_up) return 0;
-  int64_t bytes = 0;
-  for (const task::Region& region : task.reads) {
-    const task::Buffer& buffer = graph.buffers.at(static_cast<size_t>(region.buffer));
-    if (buffer.memory == task::Memory::constant) bytes += region.box.num_elements() * dtype_bytes(buffer.dtype);
-  }
-  return bytes;
 }
 
 std::set<u32> newest_iterations(const Profile& profile, const task::TaskGraph& graph, size_t most_records) {
@@ -81,7 +72,7 @@ std::string profile_page(const Profile& profile, const task::TaskGraph& graph, c
   data += ",\"tasks\":" + list_of(graph.tasks, [](const task::Task& task) { return json_quote(task.name); });
   data += ",\"operatorOf\":" + list_of(graph.tasks, number);
   data += ",\"bytesOf\":" + list_of(graph.tasks, [&](const task::Task& task) {
-            return std::to_string(weight_bytes(graph, task, node_of(task)));
+            return std::to_string(node_of(task).looks_up ? 0 : task::weight_bytes(graph, task));
           });
   data += ",\"eventOf\":" + list_of(graph.tasks, [](const task::Task& task) {
             return std::to_string(task.waits.empty() ? -1 : task.waits.front().event);

@@ -140,7 +140,7 @@ void check_streams(const TaskGraph& tasks, const graph::Graph& graph, const grap
 void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph::LoweredGraph& lowered) {
   std::vector<std::vector<int64_t>> extents, grains;
   for (const graph::LoweredKernel& kernel : lowered.kernels) {
-    extents.push_back(axis_extents(kernel));
+    extents.push_back(axis_extents(kernel, kernel.binding));
     grains.push_back(axis_grains(kernel));
   }
   std::vector<std::vector<loop::Box>> missing;  // of each node: what no tile has yet

@@ -1,7 +1,6 @@
 #include "megalith/task/partition.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "megalith/base/ceil_div.h"
@@ -12,6 +11,7 @@
 #include "megalith/loop/domain.h"
 #include "megalith/loop/isl_limit.h"
 #include "megalith/ops/streamed.h"
+#include "megalith/task/cost.h"
 #include "megalith/task/tile_regions.h"
 
 namespace megalith::task {
@@ -26,20 +26,8 @@ int64_t extent_of(const isl::set& domain, std::ptrdiff_t dim) {
   return domain.dim_max_val(static_cast<int>(dim)).num_si() + 1;
 }
 
-// Iteration points of the kernel when every dynamic size is 1, by iname; an iname's extent times its neighbours' bounds
-// what a task can touch through a subscript that depends on data, where the footprint has to claim the whole dimension.
-std::map<std::string, int64_t> one_row_extents(const LoweredKernel& lowered) {
-  loop::Binding binding = lowered.binding;
-  for (const loop::Parameter& parameter : lowered.kernel.parameters)
-    if (parameter.dynamic) binding.sizes[parameter.name] = 1;
-  std::map<std::string, int64_t> extents;
-  loop::with_isl_limit(lowered.kernel.name, [&] {
-    const isl::set domain = loop::kernel_domain(lowered.kernel, binding);
-    const std::vector<std::string> inames = lowered.kernel.inames();
-    for (size_t i = 0; i < inames.size(); ++i) extents[inames[i]] = extent_of(domain, static_cast<std::ptrdiff_t>(i));
-  });
-  return extents;
-}
+// What costs are worked out for: a decode step, which is what placement is balanced for.
+constexpr int64_t kCostRows = 1;
 
 // Where an axis is cut: 0, ..., extent. As a user's tile size says, else into `pieces` whose sizes differ by one
 // multiple at most.
@@ -162,11 +150,12 @@ class Partitioner {
  public:
   Partitioner(const Graph& graph, const graph::LoweredGraph& lowered, int64_t num_workers,
               const machine::WorkerRates& rates)
-      : graph_(graph), lowered_(lowered), num_workers_(num_workers), rates_(rates), regions_(graph, lowered) {
-    for (const LoweredKernel& kernel : lowered.kernels) {
-      extents_.push_back(axis_extents(kernel));
-      one_row_extents_.push_back(one_row_extents(kernel));
-    }
+      : graph_(graph),
+        lowered_(lowered),
+        num_workers_(num_workers),
+        costs_(graph, lowered, rates),
+        regions_(graph, lowered) {
+    for (const LoweredKernel& kernel : lowered.kernels) extents_.push_back(axis_extents(kernel, kernel.binding));
   }
 
   Partitioned run() {
@@ -192,14 +181,14 @@ class Partitioner {
   // All tiles, the first axis slowest.
   void add_tiles(int node_index, int kernel, const std::vector<std::vector<int64_t>>& cuts,
                  std::vector<loop::Range>& ranges, size_t axis) {
-    if (axis == cuts.size()) return add_task(node_index, kernel, ranges);
+    if (axis == cuts.size()) return add_task(node_index, ranges);
     for (size_t i = 0; i + 1 < cuts[axis].size(); ++i) {
       ranges[axis] = {lowered_.kernels[static_cast<size_t>(kernel)].tiled[axis], cuts[axis][i], cuts[axis][i + 1]};
       add_tiles(node_index, kernel, cuts, ranges, axis + 1);
     }
   }
 
-  void add_task(int node_index, int kernel, const std::vector<loop::Range>& ranges) {
+  void add_task(int node_index, const std::vector<loop::Range>& ranges) {
     const Node& node = graph_.nodes()[static_cast<size_t>(node_index)];
     Task task;
     task.node = node_index;
@@ -210,52 +199,17 @@ class Partitioner {
     task.name = spans.empty() ? node.name : fmt::format("{}[{}]", node.name, fmt::join(spans, ","));
 
     regions_.fill(task);
-    task.cost_ns = cost_of(task, node, lowered_.kernels[static_cast<size_t>(kernel)], kernel);
+    const Cost cost = costs_.of(node_index, ranges, kCostRows);
+    task.cost_ns = costs_.ns(node_index, cost);
+    result_.placement_ns.push_back(costs_.placement_ns(node_index, cost));
     result_.tasks.push_back(std::move(task));
-  }
-
-  // Bytes are counted from the loop kernel; but beside a stream of weights nothing else counts. A hand-tuned body of a
-  // GPU that streams nothing has its operands from the L2.
-  double cost_of(const Task& task, const Node& node, const LoweredKernel& lowered, int kernel) const {
-    if (!lowered.body || lowered.body->target != "cuda")
-      return rates_.task_ns + bytes_of_one_row(task, kernel) / rates_.bytes_per_ns;
-    double bytes = 0;
-    if (lowered.body->streamed)
-      for (const Region& region : task.reads)
-        for (const std::string& operand : lowered.body->streamed->operands)
-          for (size_t i = 0; i < node.operands.size(); ++i)
-            if (node.operands[i] == region.buffer && node.op->operands[i].name == operand)
-              bytes += static_cast<double>(region.box.num_elements()) * dtype_bytes(graph_.tensor(region.buffer).dtype);
-    return rates_.task_ns + bytes / rates_.bytes_per_ns;
-  }
-
-  // Bytes moved when every dynamic size is 1: a decode step, which is what placement is balanced for.
-  double bytes_of_one_row(const Task& task, int kernel) const {
-    double points = 1;
-    for (const auto& [iname, extent] : one_row_extents_[static_cast<size_t>(kernel)]) {
-      const auto range =
-          std::find_if(task.tile.begin(), task.tile.end(), [&](const loop::Range& r) { return r.iname == iname; });
-      points *= static_cast<double>(range == task.tile.end() ? extent : std::min(extent, range->end - range->begin));
-    }
-    double bytes = 0;
-    for (const std::vector<Region>* regions : {&task.reads, &task.writes})
-      for (const Region& region : *regions) {
-        const graph::Tensor& tensor = graph_.tensor(region.buffer);
-        if (tensor.kind == graph::TensorKind::state) continue;
-        double elements = 1;
-        for (size_t d = 0; d < region.box.lo.size(); ++d)
-          if (tensor.shape[d].dynamic.empty()) elements *= static_cast<double>(region.box.hi[d] - region.box.lo[d]);
-        bytes += std::min(elements, points) * static_cast<double>(dtype_bytes(tensor.dtype));
-      }
-    return bytes;
   }
 
   const Graph& graph_;
   const graph::LoweredGraph& lowered_;
   const int64_t num_workers_;
-  const machine::WorkerRates rates_;
+  Costs costs_;
   std::vector<std::vector<int64_t>> extents_;
-  std::vector<std::map<std::string, int64_t>> one_row_extents_;
   const TileRegions regions_;
   Partitioned result_;
 };
@@ -273,11 +227,11 @@ bool counts_stretches(const std::string& axis, const LoweredKernel& lowered) {
   return lowered.body && lowered.body->streamed && lowered.body->streamed->stretch == axis;
 }
 
-std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
+std::vector<int64_t> axis_extents(const LoweredKernel& lowered, const loop::Binding& binding) {
   std::vector<int64_t> extents;
   if (lowered.tiled.empty()) return extents;
   loop::with_isl_limit(lowered.kernel.name, [&] {
-    const isl::set domain = loop::kernel_domain(lowered.kernel, lowered.binding);
+    const isl::set domain = loop::kernel_domain(lowered.kernel, binding);
     const std::vector<std::string> inames = lowered.kernel.inames();
     for (const std::string& iname : lowered.tiled) {
       const auto at = std::find(inames.begin(), inames.end(), iname);
@@ -290,7 +244,7 @@ std::vector<int64_t> axis_extents(const LoweredKernel& lowered) {
 }
 
 std::vector<int64_t> axis_grains(const LoweredKernel& lowered) {
-  const std::vector<int64_t> extents = axis_extents(lowered);
+  const std::vector<int64_t> extents = axis_extents(lowered, lowered.binding);
   std::vector<int64_t> grains;
   for (size_t a = 0; a < extents.size(); ++a) grains.push_back(grain_of(lowered.op->axes[a], lowered, extents[a]));
   return grains;

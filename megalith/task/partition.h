@@ -13,14 +13,15 @@ namespace megalith::task {
 /// Buffers are the graph's tensors, in the same order. Tasks of a node follow each other, nodes stand in program order.
 struct Partitioned {
   std::vector<Task> tasks;
+  std::vector<double> placement_ns;  // per task, what it is placed by (task/cost.h)
   std::vector<Buffer> buffers;
 };
 
 /// The graph's tensors, in order, before they have a place.
 std::vector<Buffer> buffers_of(const graph::Graph& graph, const graph::Schedule& schedule);
 
-/// How many values each task axis takes: the extent of its iname in the kernel's domain.
-std::vector<int64_t> axis_extents(const graph::LoweredKernel& lowered);
+/// How many values each task axis takes: the extent of its iname in the kernel's domain, for sizes as bound.
+std::vector<int64_t> axis_extents(const graph::LoweredKernel& lowered, const loop::Binding& binding);
 
 /// Whether a task axis counts stretches of the rows of streamed weights. A task has one of them.
 bool counts_stretches(const std::string& axis, const graph::LoweredKernel& lowered);
@@ -34,7 +35,7 @@ constexpr int kMaxWorkers = 1024;
 
 /// Cuts every node into about as many tasks as there are workers, along its operator's task axes in the order declared
 /// (tile sizes and numbers of pieces that the schedule names go first). Tiles are as equal as the axis's multiple allows; pieces
-/// as equal as the layout of weights allows. `rates`: of a worker, by which tasks are weighed for placement.
+/// as equal as the layout of weights allows. `rates`: of a worker, for what tasks cost.
 Partitioned partition(const graph::Graph& graph, const graph::LoweredGraph& lowered, int num_workers,
                       const machine::WorkerRates& rates);
 

@@ -35,6 +35,9 @@ const WeightStream* find_stream(const std::vector<WeightStream>& streams, int no
   return found == streams.end() || found->node != node ? nullptr : &*found;
 }
 
+int64_t StreamTotals::bytes() const { return chunks * (stream::kChunkBytes + (has_scales ? int8::kScaleBytes : 0)); }
+int64_t StreamTotals::table_bytes() const { return most_pieces * static_cast<int64_t>(sizeof(stream::PackRecord)); }
+
 StreamTotals stream_totals(const TaskGraph& tasks) {
   StreamTotals totals{.pieces = std::vector<int64_t>(tasks.buffers.size(), 0),
                       .in_place = std::vector<bool>(tasks.buffers.size(), false)};

@@ -28,6 +28,10 @@ struct StreamTotals {
   /// Bytes of the largest buffer that is in streams alone, and pieces of the one that has the most.
   int64_t largest_packed = 0, most_pieces = 0;
   bool has_scales = false;  // a kilobyte beside each chunk (kernels/int8_layout.h)
+
+  /// Of all chunks with what lies beside them, and of the table by which one matrix is packed at a time.
+  int64_t bytes() const;
+  int64_t table_bytes() const;
 };
 StreamTotals stream_totals(const TaskGraph& tasks);
 

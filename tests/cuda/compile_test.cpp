@@ -19,7 +19,9 @@
 #include "megalith/machine/machine.h"
 #include "megalith/model/decoder.h"
 #include "megalith/ops/registry.h"
+#include "megalith/optimize/optimize.h"
 #include "megalith/optimize/schedule.h"
+#include "support/confusing_epilogue.h"
 #include "support/operator_cases.h"
 #include "support/parallel_block.h"
 #include "support/streamed.h"
@@ -168,6 +170,28 @@ TEST(CudaCompile, AGateIsAnEpilogueWhereItIsNoPair) {
                 rows == 2);
     const std::string source = codegen::emit_cuda(optimize::lower(graph, "cuda:sm_90a").kernels, "block").text;
     EXPECT_FALSE(jit::compile_cubin("block", source, "sm_90a").cubin.empty());
+  }
+}
+
+// Whatever an epilogue's operands are called, bodies have their own.
+TEST(CudaCompile, AnEpilogueIsNotTakenForWhatItStandsBehind) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  constexpr int64_t kOutputs = 64, kColumns = 1024;
+  const std::vector<std::pair<std::string, int64_t>> producers = {
+      {"rmsnorm_linear", 1}, {"linear", 1}, {"scaled_linear", 8}, {"linear", 8}, {"scaled_linear", 64}, {"linear", 64}};
+  for (const auto& [op, rows] : producers) {
+    graph::Graph g(testing::registry_with_confusing_epilogue());
+    std::vector<graph::TensorId> inputs = {g.state("x", DType::bf16, {rows, kColumns})};
+    if (op == "rmsnorm_linear") inputs.push_back(g.constant("norm", DType::bf16, {kColumns}));
+    if (op == "scaled_linear") inputs.push_back(g.state("squares", DType::f32, {rows, 3}));
+    inputs.push_back(g.constant("weight", DType::bf16, {kOutputs, kColumns}));
+    testing::add_confusing(g, g.apply(op, "first", inputs, {.dtypes = {{"y", DType::bf16}}}), DType::bf16, rows,
+                           kOutputs);
+    const graph::Graph fused = optimize::optimize(g, "cuda:sm_90a");
+    ASSERT_EQ(fused.nodes().size(), 1u) << op << " of " << rows;
+    for (const std::string& operand : fused.nodes()[0].op->epilogue->operands)
+      EXPECT_TRUE(operand.starts_with("epilogue_")) << operand;
+    expect_compiles(fused, fmt::format("{} with an epilogue, {} rows", op, rows), hopper());
   }
 }
 

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <vector>
 
-#include "megalith/kernels/batch.h"
 #include "megalith/model/config.h"
+#include "megalith/runtime/batch.h"
 
 namespace megalith::engine {
 namespace {

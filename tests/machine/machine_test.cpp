@@ -38,6 +38,14 @@ TEST(Machine, AWorkerOfAGpuReadsFasterAndATaskCostsItMore) {
   EXPECT_GT(multiprocessor.task_ns, core.task_ns);
 }
 
+TEST(Machine, ATaskTakesAsLongAsTheLongerOfMemoryAndArithmetic) {
+  const WorkerRates rates = {
+      .bytes_per_ns = 10, .tuned_flops_per_ns = 100, .generated_flops_per_ns = 20, .task_ns = 50};
+  EXPECT_EQ(task_ns(rates, 1000, 100, true), 150);
+  EXPECT_EQ(task_ns(rates, 1000, 40000, true), 450);
+  EXPECT_EQ(task_ns(rates, 1000, 40000, false), 2050);
+}
+
 TEST(Machine, WorkersThatHalveAreAPowerOfTwo) {
   EXPECT_EQ(halving_workers(gpu("sm_90a")), 128);
   EXPECT_EQ(halving_workers(gpu("sm_80")), 64);

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "megalith/kernels/batch.h"
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/schedule.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/runtime/mailbox.h"
 #include "support/sampling_cases.h"
 

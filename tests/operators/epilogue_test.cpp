@@ -5,6 +5,8 @@
 
 #include "base/temporary_folder.h"
 #include "megalith/optimize/optimize.h"
+#include "megalith/optimize/schedule.h"
+#include "support/confusing_epilogue.h"
 #include "support/operator_cases.h"
 
 namespace megalith {
@@ -91,6 +93,30 @@ TEST_P(Epilogue, HasTheBitsOfTheTwoNodes) {
   for (size_t n = 0; n < after.nodes().size(); ++n) EXPECT_NE(kernel.schedule.body(n), nullptr);
   for (const char* name : {"result.f32", "result.f16", "total.f32", "total.f16"})
     EXPECT_EQ(together.array(name).values, apart.array(name).values) << name;
+}
+
+// Names that bodies look for are not theirs: what it means is what the interpreter says. (With weights in f32: those in
+// bf16 meet activations that were rounded to it.)
+TEST(EpilogueWithNamesOfBodies, IsWhatTheInterpreterSays) {
+  for (const char* op : {"linear", "rmsnorm_linear", "rmsnorm_gate_up"})
+    for (const int64_t rows : {1, 8, 64}) {
+      Graph before(testing::registry_with_confusing_epilogue());
+      std::vector<TensorId> inputs = {before.state("x", DType::f32, {rows, kColumns})};
+      if (std::string(op).starts_with("rmsnorm")) inputs.push_back(before.constant("norm", DType::bf16, {kColumns}));
+      inputs.push_back(before.constant("weight", DType::f32, {kOutputs, kColumns}));
+      if (std::string(op).ends_with("up")) inputs.push_back(before.constant("up", DType::f32, {kOutputs, kColumns}));
+      testing::add_confusing(before, before.apply(op, "first", inputs), DType::f32, rows, kOutputs);
+      const Graph after = optimize::optimize(before, "cpu");
+      ASSERT_EQ(after.nodes().size(), 1u) << op;
+      testing::GraphMemory memory(after);
+      fill(after, memory);
+      loop::Arrays wanted = memory.arrays();
+      graph::interpret(before, optimize::lower(before, "cpu"), wanted, 1);
+      const jit::CompiledKernel kernel = testing::run_compiled(after, memory, 2);
+      EXPECT_NE(kernel.schedule.body(0), nullptr);
+      EXPECT_LE(testing::error_in_roundings(memory.array("result"), wanted.at("result"), DType::f32, 16), 1)
+          << op << " of " << rows << " rows";
+    }
 }
 
 // A sum with what it is written over: an element is read right before it is written.

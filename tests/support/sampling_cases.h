@@ -7,9 +7,9 @@
 #include <cmath>
 #include <functional>
 
-#include "megalith/kernels/batch.h"
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/schedule.h"
+#include "megalith/runtime/batch.h"
 #include "support/graph_run.h"
 
 namespace megalith::testing {

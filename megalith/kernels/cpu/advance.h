@@ -1,15 +1,15 @@
-// Advance: the last task of every iteration and the only one that changes the batch block (kernels/batch.h). It takes
+// Advance: the last task of every iteration and the only one that changes the batch block (runtime/batch.h). It takes
 // in the sampled tokens, posts them to the host, ends requests, and lays out the next iteration's rows. Those of the
-// first one the host lays out (engine/batch_block.cpp).
+// first one the host lays out (runtime/first_rows.h).
 //
 // Rows are given out so that nobody starves: every active request gets one row first (a decode step, or the next token
 // of its prompt), then prompts get what is left, in order. A request is sampled when its last known token is among its
 // rows.
 #pragma once
 
-#include "megalith/kernels/batch.h"
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/runtime/mailbox.h"
 
 namespace megalith::kernels {

@@ -7,9 +7,9 @@
 // O(log V) per candidate that top-k and top-p let through, not a full sort.
 #pragma once
 
-#include "megalith/kernels/batch.h"
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/runtime/batch.h"
 
 namespace megalith::kernels {
 

@@ -419,7 +419,7 @@ inline void find_scales(const Args& args) {
 /// Most groups of a turn: those of `abreast`, or one where the ring is too short for that.
 constexpr int wide_most_groups(int abreast) { return stream::goes_abreast(kRingSlots) ? abreast : 1; }
 
-/// The operand that is streamed. An epilogue may have one of either name, too, so the body's own comes first.
+/// The operand that is streamed, or one of two that are alike.
 template <class Args>
 inline auto wide_operand(const Args& args) {
   if constexpr (requires { args.weight; })

@@ -182,7 +182,7 @@ void CudaProgram::load_weights(const graph::Graph& graph) {
   place_streams();
   if (sides_.maps != nullptr) caches_.find(device_, module_.get());
   const DeviceMemory raw(streams_.totals.largest_packed, "a matrix of weights"),
-      table(streams_.totals.most_pieces * static_cast<int64_t>(sizeof(stream::PackRecord)), "the chunks of a matrix");
+      table(streams_.totals.table_bytes(), "the chunks of a matrix");
   // The upload's stream waits for no other, and memory is still being cleared.
   driver.check(driver.stream_synchronize(nullptr), "clearing memory of the GPU");
   StagedUpload upload(device_.ordinal, total);

@@ -1,0 +1,34 @@
+#include "megalith/runtime/first_rows.h"
+
+#include "megalith/base/error.h"
+#include "megalith/kernels/cpu/advance.h"
+
+namespace megalith::runtime {
+
+namespace {
+
+// The tables as the body of `advance` knows them.
+struct Rows {
+  struct Checks {
+    static constexpr u32 requests = 0;
+  };
+  kernels::FaultNote faults;
+  int64_t N, S, T_largest, R_largest;
+  int32_t *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start, *sample_row,
+      *sample_request;
+};
+
+}  // namespace
+
+void lay_out_first_rows(const RowTables& tables) {
+  Fault fault{};
+  const Rows rows = {{&fault},           tables.num_requests,  tables.history_length, tables.max_rows,
+                     tables.max_samples, tables.requests,      tables.history,        tables.counts,
+                     tables.row_token,   tables.row_request,   tables.row_position,   tables.row_start,
+                     tables.sample_row,  tables.sample_request};
+  const int32_t count = kernels::plan_rows(rows);
+  MEGALITH_ASSERT(fault.found == 0, "[batch] the first rows do not fit: {} of {}", fault.value, fault.extent);
+  for (int32_t row = 0; row < count; ++row) rows.row_token[row] = kernels::row_token_of(rows, row);
+}
+
+}  // namespace megalith::runtime
