@@ -116,7 +116,7 @@ std::map<std::string, int64_t> extents(const Operator& op, const std::string& no
   }
   graph.add(op.name, node, inputs, options);
   const graph::LoweredKernel kernel = optimize::lower(graph, "cpu").kernels.at(0);
-  const std::vector<int64_t> values = task::axis_extents(kernel);
+  const std::vector<int64_t> values = task::axis_extents(kernel, kernel.binding);
   std::map<std::string, int64_t> result;
   for (size_t i = 0; i < values.size(); ++i) result[kernel.tiled[i]] = values[i];
   return result;
