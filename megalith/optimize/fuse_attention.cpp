@@ -113,6 +113,8 @@ std::optional<Block> block_at(const Graph& graph, const Node& attention) {
     return std::nullopt;
 
   Block block{.attention = attention, .append = *append, .products = {}, .biases = {}, .between = {}};
+  for (const Heads& heads : {*q, *k})
+    if (2 * heads.rotation->sizes.at("M") != attention.sizes.at("D")) return std::nullopt;
   for (const Heads& heads : {*q, *k, *v}) {
     if (!is_like(graph, operand(*heads.product, "weight"), operand(*q->product, "weight"))) return std::nullopt;
     block.products.push_back(*heads.product);
@@ -200,6 +202,10 @@ class Rewriting {
 
  private:
   bool normed() const { return b_.q_norm >= 0; }
+  // As many positions as attention looks at; tables of angles may go on, and where they do not, no row is behind them.
+  int64_t positions() const {
+    return std::min(b_.attention.sizes.at("S"), graph_.tensor(b_.cosine).shape[0].size);
+  }
   int64_t places() const { return b_.per_group + 2; }
   int64_t attention_workers() const { return machine::halving_workers(goal_.gpu()); }
   std::string op() const {
@@ -219,7 +225,7 @@ class Rewriting {
   }
 
   NodeOptions options() const {
-    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}},
+    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}, {"S", positions()}},
                            .attributes = {{"scale", b_.attention.attributes.at("scale")}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     if (form_ != Form::parts) {
@@ -283,7 +289,8 @@ class Rewriting {
       all.push_back(operand(b_.append, more));
     const int64_t others = std::max<int64_t>(goal_.gpu().multiprocessors - attention_workers(), 1);
     const int64_t tasks = form_ == Form::whole_cached ? b_.groups : b_.rows > 1 ? std::min(others, kMaxAppendTasks) : 1;
-    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}}, .tile = {{"g", ceil_div(b_.groups, tasks)}}};
+    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}, {"S", positions()}},
+                           .tile = {{"g", ceil_div(b_.groups, tasks)}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     return {normed() ? "head_norm_rope_kv_append" : "rope_kv_append", b_.append.name, all, options};
   }

@@ -153,8 +153,8 @@ class AttentionLayers(KernelTensors):
         if o.tables is not None:
             tables = [layer.id(table) for table in o.tables]
             heads = {"M": size // 2}
-            q = layer.node("rope_pairs", [q, *tables, rows.position], suffix="q_rope", sizes=heads)[0]
-            k = layer.node("rope_pairs", [k, *tables, rows.position], suffix="k_rope", sizes=heads)[0]
+            q = layer.node("rope", [q, *tables, rows.position], suffix="q_rope", sizes=heads)[0]
+            k = layer.node("rope", [k, *tables, rows.position], suffix="k_rope", sizes=heads)[0]
         caches = [layer.id(o.k_cache), layer.id(o.v_cache)]
         layer.node("kv_append", [k, v, rows.page_table, rows.request, rows.position, *caches], suffix="append")
         return q

@@ -73,7 +73,7 @@ class Primitives {
     x = project(name, x, count * kHead);
     if (s.head_norms)
       x = g.apply("head_norm", name + "_norm", {x, g.constant(name + "_norm.weight", s.dtype, {kHead})});
-    return g.apply("rope", name + "_rope", {x, cosine, sine, position});
+    return g.apply("rope", name + "_rope", {x, cosine, sine, position}, {.sizes = {{"M", kHead / 2}}});
   }
   TensorId add(const std::string& name, TensorId x, TensorId y, int64_t columns) {
     return g.apply("add", name + "_sum", {x, g.apply("linear", name, {y, matrix(name + ".weight", kHidden, columns)})});
