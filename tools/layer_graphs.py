@@ -4,9 +4,9 @@
     PYTHONPATH=build/release/python tools/layer_graphs.py OUT_DIR
     megalith bench graph OUT_DIR/*.graph --target cuda
 
-The files need no Python where they are read. Each has as many layers, one behind the other, as it takes that their weights
-are several times a GPU's L2; the name says how many, and so many times a layer is what an iteration takes. The last layer
-writes what the first one reads, so iterations wait for each other as tokens do.
+The files need no Python where they are read. Each has as many layers, one behind the other, as it takes that their
+weights are several times a GPU's L2; the name says how many, and so many times a layer is what an iteration takes. The
+last layer writes what the first one reads, so iterations wait for each other as tokens do.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SIZES = {  # hidden, inner, query heads, key heads
     "Qwen3-8B": (4096, 12288, 32, 8),
 }
 HEAD, PAGE = 128, 16
-# Bytes of weights, and layers: the first and the last one differ from those between, since others see what they read or write.
+# Bytes of weights, and layers: the first and the last one differ from those between, since others see their tensors.
 ENOUGH, FEWEST = 384 << 20, 4
 
 
@@ -129,7 +129,7 @@ def build(what, size, requests, count, positions=1024):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--positions", type=int, default=1024, help="of each request's context, all of it in use (1024)")
+    parser.add_argument("--positions", type=int, default=1024, help="of each request, all in use (1024)")
     parser.add_argument("--layers", type=int, default=0, help="in a file (0: 4, and 384 MiB of weights)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,8 @@ from megalith.partition import Axis
 
 Dims = Optional[Tuple[int, int, int]]
 
-# Positions that one task attends to, as the rule split_kv deals them. Part of the meaning (sums are formed chunk by chunk),
-# not of the partition.
+# Positions that one task attends to, as the rule split_kv deals them. Part of the meaning (sums are formed chunk by
+# chunk), not of the partition.
 _CHUNK = 256
 
 # What fuse_attention looks for: of each row the position at which its request begins in this iteration.
@@ -310,7 +310,10 @@ class AttentionLayers(KernelTensors):
                 self._graph.activation(f"{name}.{_ROW_START}", "i32", [dim]),
                 self._graph.activation(f"{name}.pages", "i32", [requests, pages]),
             )
-            self._graph.add(
+            # In front of everything that does not make the tables itself: all of it is done meanwhile.
+            is_made = any(meta._storage.writer not in (None, "the token loop") for meta in metas)
+            self._graph.insert(
+                self._graph.num_nodes if is_made else 0,
                 attention_operators.paged_rows.name,
                 name,
                 [layer.flat(meta) for meta in metas],
@@ -374,7 +377,7 @@ class AttentionLayers(KernelTensors):
         chunks, length = self._chunks(self._longest(o))
         rows = self._paged_rows(layer, o, chunks * length)
         reads = self._attention_reads(layer, o, rows.reads)
-        layer.writes(output, whole=False)
+        layer.writes(output, covers=rows.dim)
         self._attend(layer, o, rows, output, self._longest(o), pieces)
         self._check_paged(o, self._longest(o))
         layer.done(reads=reads, writes=[output, o.k_cache, o.v_cache])

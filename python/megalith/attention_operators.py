@@ -24,10 +24,11 @@ _operator = functools.partial(operator, registry=Registry.builtin())
 )
 def paged_rows() -> str:
     """Request and position of each token of the batch, the position at which its request begins in this iteration, and
-    the page table of each request, from the tables of a paged KV cache. They are compressed like the rows of a CSR matrix, I = R + 1 entries for R requests: request r has the
-    tokens first_row[r] to first_row[r + 1] and the pages pages[first_page[r]] to pages[first_page[r + 1]], of B
-    positions each. The last page holds last_length[r] of them, and the last token is at the last position. Entries of
-    page_table behind a request's last page are left as they were."""
+    the page table of each request, from the tables of a paged KV cache. They are compressed like the rows of a CSR
+    matrix, I = R + 1 entries for R requests: request r has the tokens first_row[r] to first_row[r + 1] and the pages
+    pages[first_page[r]] to pages[first_page[r + 1]], of B positions each. The last page holds last_length[r] of them,
+    and the last token is at the last position. Entries of page_table behind a request's last page are left as they
+    were."""
     return """
       parameter B
       input first_row: i32[I]

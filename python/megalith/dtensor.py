@@ -13,8 +13,8 @@ from megalith.tensors import TensorMemory
 class Storage:
     """What all tensors that share one piece of memory have in common: their place in the graph, and who touches it."""
 
-    __slots__ = ("name", "dtype", "memory", "graph_id", "graph_shape", "versions", "writer", "is_read", "weight_of",
-                 "parts", "groups")  # fmt: skip
+    __slots__ = ("name", "dtype", "memory", "graph_id", "graph_shape", "versions", "writer", "covered", "is_read",
+                 "weight_of", "parts", "groups")  # fmt: skip
 
     def __init__(self, name: str, dtype: str, memory: Optional[TensorMemory]):
         self.name = name
@@ -24,6 +24,7 @@ class Storage:
         self.graph_shape: Tuple[int, ...] = ()
         self.versions = 1  # tensors of the graph that it was so far
         self.writer: Optional[str] = None  # the layer that wrote it last
+        self.covered: object = None  # what part of it layers wrote (Layer.writes)
         self.is_read = False  # since it was written
         self.weight_of: Optional[str] = None  # the layer that takes it as a weight
         self.parts: List[DTensor] = []  # of a stacked tensor

@@ -1,8 +1,8 @@
 """Gates and ups that a script stacks for MPK, taken apart again.
 
-``shuffle_tensors([gate, up])`` makes one product of both, and ``silu_mul_layer`` takes its columns in groups. The rules of
-the optimizer know the two products side by side, as models have them, and make one node of them. Where nobody else sees
-the product, its halves are the same numbers; the copy of the weights that stacking would need goes with it.
+``shuffle_tensors([gate, up])`` makes one product of both, and ``silu_mul_layer`` takes its columns in groups. The rules
+of the optimizer know the two products side by side, as models have them, and make one node of them. Where nobody else
+sees the product, its halves are the same numbers; the copy of the weights that stacking would need goes with it.
 """
 
 from __future__ import annotations

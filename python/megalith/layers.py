@@ -247,7 +247,9 @@ class DenseLayers(KernelTensors):
         terms, y = [layer.id(residual)], layer.sum(output)
         graph = layer.kernel._graph
         if graph.tensor(y).dtype == "f32" != graph.tensor(terms[0]).dtype:  # sums are of one dtype where they are fused
-            terms = layer.node("copy", terms, {"y": layer.scratch("wide", "f32", output.dims)}, suffix="wide")
+            at = 0 if residual._storage.writer is None else graph.num_nodes  # as early as may be: nobody waits for it
+            wide = layer.scratch("wide", "f32", output.dims)
+            terms = graph.insert(at, "copy", f"{layer.name}.wide", terms, outputs={"y": wide})
         product = layer.scratch("product", "f32", output.dims)
         layer.node("linear", [x, weight], {"y": product}, suffix="product", pieces=pieces)
         layer.node("add", [*terms, product], {"y": y})

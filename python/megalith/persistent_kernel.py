@@ -356,8 +356,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         return self._graph
 
     def to_file(self) -> str:
-        """The layers so far as a text that `megalith bench graph` reads: with the operators that Python declares, and with
-        what the integer tensors hold now. UserError for a token loop, and once the kernel is compiled."""
+        """The layers so far as a text that `megalith bench graph` reads: with the operators that Python declares, and
+        with what the integer tensors hold now. UserError for a token loop, and once the kernel is compiled."""
         self._check_building("to_file")
         graph = self._graph_of_layers("to_file")
         graph.tidy()

@@ -73,13 +73,11 @@ std::vector<TensorId> add(Graph& graph, const std::string& op, const std::string
 }
 
 std::vector<TensorId> insert(Graph& graph, size_t at, const std::string& op, const std::string& node,
-                             const std::vector<TensorId>& inputs, std::map<std::string, double> attributes,
-                             std::map<std::string, TensorId> outputs) {
+                             const std::vector<TensorId>& inputs, std::map<std::string, int64_t> sizes,
+                             std::map<std::string, double> attributes, std::map<std::string, TensorId> outputs) {
   MEGALITH_CHECK(at <= graph.nodes().size(), "[insert] at is {}, want 0 to {}: the number of nodes", at,
                  graph.nodes().size());
-  graph::NodeOptions options;
-  options.attributes = std::move(attributes);
-  options.outputs = std::move(outputs);
+  graph::NodeOptions options{std::move(sizes), std::move(attributes), {}, std::move(outputs), {}};
   return graph.insert(at, op, node, inputs, options);
 }
 
@@ -157,7 +155,8 @@ void bind_graph(nb::module_& module) {
            "Adds a node: the ids of its outputs. `tile`: sizes of tiles by loop variable; `pieces`: numbers of tasks\n"
            "instead, fewer where a layout does not allow as many. UserError naming node, tensor, found and wanted.")
       .def("insert", &insert, "at"_a, "op"_a, "node"_a, "inputs"_a, nb::kw_only(),
-           "attributes"_a = std::map<std::string, double>{}, "outputs"_a = std::map<std::string, TensorId>{},
+           "sizes"_a = std::map<std::string, int64_t>{}, "attributes"_a = std::map<std::string, double>{},
+           "outputs"_a = std::map<std::string, TensorId>{},
            "As add(), in front of node number `at`: all nodes that write what it reads stand before that.")
       .def("erase", &Graph::erase, "node"_a, "Takes a node out; the tensors that it wrote stay.")
       .def("tidy", &Graph::tidy, "Takes out activations and constants that no node uses. Ids of tensors change.")
