@@ -1,4 +1,4 @@
-"""What the rules of the optimizer make of layers outside of test mode: the nodes that a model has, and right results."""
+"""What rules make of layers outside of test mode: the nodes that a model has, and right results."""
 
 import collections
 import pathlib
@@ -122,7 +122,7 @@ def test_a_tensor_that_is_written_again_in_part_stays_one():
 @needs_command
 @pytest.mark.parametrize("requests", [1, 4])
 @pytest.mark.parametrize("size", layer_graphs.SIZES)
-@pytest.mark.parametrize("what, parts", [("mlp", "gate_up|down")])
+@pytest.mark.parametrize("what, parts", [("layer", r"\S+"), ("mlp", "gate_up|down")])
 def test_layers_are_the_engines(what, parts, size, requests):
     """What one more layer adds to a kernel of layers is what each layer of the model has."""
 
@@ -130,7 +130,8 @@ def test_layers_are_the_engines(what, parts, size, requests):
         with layer_graphs.build(what, size, requests, layers, positions=256) as kernel:
             return operators(_megalith.optimize(kernel._graph_of_layers("test"), target="cuda:sm_90a"))
 
-    listing = run("inspect", f"models/shapes/{size}", "--target", "cuda:sm_90a", "-b", str(requests), "--stage", "graph")
+    where = ["--target", "cuda:sm_90a", "-b", str(requests), "--stage", "graph"]
+    listing = run("inspect", f"models/shapes/{size}", *where)
     engine = collections.Counter(re.findall(rf"^ *\d+ +layer\.1\.(?:{parts}) +(\w+) ", listing, re.MULTILINE))
     assert engine and optimized(4) - optimized(3) == engine, listing
 
