@@ -93,6 +93,19 @@ void Arguments::positional(const std::string& name, std::string& value, const st
       ->required(required);
 }
 
+void Arguments::positionals(const std::string& name, std::vector<std::string>& values, const std::string& help) {
+  app_.add_option_function<std::vector<std::string>>(
+          name,
+          [&values, name](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts)
+              if (text.empty()) refuse(empty_text(name));
+            values = texts;
+          },
+          help)
+      ->type_name("")
+      ->required();
+}
+
 void Arguments::positional(const std::string& name, std::string& value, std::initializer_list<const char*> words,
                            const std::string& help, bool required) {
   app_.add_option_function<std::string>(

@@ -28,6 +28,8 @@ class Arguments {
   /// One word out of `words`, by position.
   void positional(const std::string& name, std::string& value, std::initializer_list<const char*> words,
                   const std::string& help, bool required = true);
+  /// One or several.
+  void positionals(const std::string& name, std::vector<std::string>& values, const std::string& help);
   /// An empty text is refused, since it would be the same as none, unless `may_be_empty`.
   void text(const std::string& names, std::string& value, const std::string& what, const std::string& help,
             bool may_be_empty = false);

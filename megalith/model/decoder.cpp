@@ -183,7 +183,8 @@ TensorId DecoderBuilder::heads(const std::string& name, TensorId x, const std::s
   if (config_.qk_norm)
     y = graph_.apply("head_norm", name + "_norm", {y, weight(norm_name, {config_.head_dim})},
                      {.attributes = {{"eps", config_.rms_norm_eps}}});
-  return graph_.apply("rope", name + "_rope", {y, rope_cos_, rope_sin_, row_position_});
+  return graph_.apply("rope", name + "_rope", {y, rope_cos_, rope_sin_, row_position_},
+                      {.sizes = {{"M", config_.head_dim / 2}}});
 }
 
 TensorId DecoderBuilder::attention(int64_t layer, TensorId n) {

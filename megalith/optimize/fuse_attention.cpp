@@ -30,34 +30,32 @@ constexpr int64_t kMaxAppendTasks = 4;
 // Rows of an iteration for each request there is room for, from which on many of them are of one prompt and look at each
 // other.
 constexpr int64_t kRowsOfPrompt = 8;
+// What a tensor is called that says of each row where its request began in this iteration, or how its name ends.
+constexpr const char* kRowStart = "row_start";
 
 // ---- what is there ------------------------------------------------------------------------------------------------------
 
-// Heads as they come from a product: what was done to them since.
+// Heads as they come from a product, or from the node that took q, k and v apart: what was done to them since.
 struct Heads {
-  const Node *product = nullptr, *bias = nullptr, *norm = nullptr, *rotation = nullptr;
-
-  std::vector<const Node*> nodes() const {
-    std::vector<const Node*> all;
-    for (const Node* node : {product, bias, norm, rotation})
-      if (node) all.push_back(node);
-    return all;
-  }
+  const Node *split = nullptr, *product = nullptr, *bias = nullptr, *norm = nullptr, *rotation = nullptr;
 };
 
-std::optional<Heads> projected(const Uses& uses, TensorId heads) {
+// `which`: "q", "k" or "v".
+std::optional<Heads> projected(const Uses& uses, TensorId heads, const char* which) {
   Heads h;
+  if ((h.split = uses.only_maker(heads, "split_heads")))
+    return operand(*h.split, which) == heads ? std::optional(h) : std::nullopt;
   if ((h.bias = uses.only_maker(heads, "row_bias"))) heads = operand(*h.bias, "x");
   h.product = uses.only_maker(heads, "linear");
   return h.product ? std::optional(h) : std::nullopt;
 }
 
-std::optional<Heads> rotated(const Uses& uses, TensorId heads) {
+std::optional<Heads> rotated(const Uses& uses, TensorId heads, const char* which) {
   const Node* const rotation = uses.only_maker(heads, "rope");
   if (!rotation) return std::nullopt;
   heads = operand(*rotation, "x");
   const Node* const norm = uses.only_maker(heads, "head_norm");
-  std::optional<Heads> h = projected(uses, norm ? operand(*norm, "x") : heads);
+  std::optional<Heads> h = projected(uses, norm ? operand(*norm, "x") : heads, which);
   if (h) {
     h->norm = norm;
     h->rotation = rotation;
@@ -74,9 +72,10 @@ bool agree(const Node* a, const Node* b, std::initializer_list<const char*> oper
 // Attention, what writes its cache, and what they take.
 struct Block {
   Node attention, append;
-  std::vector<Node> products, biases;  // of q, k and v
+  std::vector<Node> split;             // what took q, k and v apart, if they came as one
+  std::vector<Node> products, biases;  // of q, k and v, if they did not
   std::vector<Node> between;           // norms and rotations
-  TensorId q_norm = -1, k_norm = -1, cosine = -1, sine = -1;
+  TensorId q_norm = -1, k_norm = -1, cosine = -1, sine = -1, start = -1;
   double eps = 0;
   int64_t groups = 0, per_group = 0, size = 0, rows = 0;  // heads of keys, of queries to each, values of a head
 };
@@ -86,6 +85,42 @@ bool is_like(const Graph& graph, TensorId matrix, TensorId first) {
   const Tensor &tensor = graph.tensor(matrix), &wanted = graph.tensor(first);
   return tensor.kind == graph::TensorKind::constant && tensor.dtype == wanted.dtype && tensor.parts.empty() &&
          tensor.quant_columns == wanted.quant_columns;
+}
+
+// The first node from number `at` on that writes one of these tensors, or what says how long they are today; the number of
+// nodes if none does.
+size_t first_writer(const Graph& graph, std::vector<TensorId> tensors, size_t at) {
+  for (size_t i = 0, count = tensors.size(); i < count; ++i)
+    for (const graph::Dim& dim : graph.tensor(tensors[i]).shape)
+      if (!dim.dynamic.empty()) tensors.push_back(graph.dynamic_sizes().at(dim.dynamic).tensor);
+  const auto writes = [&](const Node& node) {
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (node.op->operands[i].role != loop::Role::input &&
+          std::ranges::find(tensors, node.operands[i]) != tensors.end())
+        return true;
+    return false;
+  };
+  while (at < graph.nodes().size() && !writes(graph.nodes()[at])) ++at;
+  return at;
+}
+
+// Where each row's request began in this iteration: what a node in front of attention calls so that has to do with the
+// positions that attention reads, be it that it reads them, too, or makes them; or a state.
+TensorId start_of(const Graph& graph, const Uses& uses, const Node& attention) {
+  const TensorId position = operand(attention, "position");
+  TensorId state = -1;
+  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors().size()); ++id) {
+    const Tensor& tensor = graph.tensor(id);
+    if (tensor.dtype != DType::i32 || tensor.shape != graph.tensor(position).shape ||
+        !(tensor.name == kRowStart || tensor.name.ends_with(fmt::format(".{}", kRowStart))))
+      continue;
+    const Node* const maker = uses.maker(id);
+    if (maker && graph.number_of(maker->name) < graph.number_of(attention.name) &&
+        std::ranges::find(maker->operands, position) != maker->operands.end())
+      return id;
+    if (tensor.kind == graph::TensorKind::state && tensor.name == kRowStart) state = id;
+  }
+  return state;
 }
 
 std::optional<Block> block_at(const Graph& graph, const Node& attention) {
@@ -104,24 +139,27 @@ std::optional<Block> block_at(const Graph& graph, const Node& attention) {
   for (const char* shared : {"page_table", "request", "position"})
     if (operand(*append, shared) != operand(attention, shared)) return std::nullopt;
 
-  const std::optional<Heads> q = rotated(uses, operand(attention, "q")), k = rotated(uses, operand(*append, "k")),
-                             v = projected(uses, operand(*append, "v"));
-  if (!q || !k || !v || !agree(q->product, k->product, {"x"}) || !agree(q->product, v->product, {"x"}) ||
-      !agree(q->rotation, k->rotation, {"cosine", "sine", "position"}) || !agree(q->norm, k->norm, {}) ||
-      !q->bias != !k->bias || !q->bias != !v->bias ||
+  const std::optional<Heads> q = rotated(uses, operand(attention, "q"), "q"),
+                             k = rotated(uses, operand(*append, "k"), "k"),
+                             v = projected(uses, operand(*append, "v"), "v");
+  if (!q || !k || !v || q->split != k->split || q->split != v->split || !agree(q->product, k->product, {"x"}) ||
+      !agree(q->product, v->product, {"x"}) || !agree(q->rotation, k->rotation, {"cosine", "sine", "position"}) ||
+      !agree(q->norm, k->norm, {}) || !q->bias != !k->bias || !q->bias != !v->bias ||
       operand(*q->rotation, "position") != operand(attention, "position"))
     return std::nullopt;
 
-  Block block{.attention = attention, .append = *append, .products = {}, .biases = {}, .between = {}};
+  Block block{.attention = attention, .append = *append, .split = {}, .products = {}, .biases = {}, .between = {}};
+  if (q->split) block.split.push_back(*q->split);
   for (const Heads& heads : {*q, *k, *v}) {
+    for (const Node* node : {heads.norm, heads.rotation})
+      if (node) block.between.push_back(*node);
+    if (heads.split) continue;
     if (!is_like(graph, operand(*heads.product, "weight"), operand(*q->product, "weight"))) return std::nullopt;
     block.products.push_back(*heads.product);
     if (heads.bias) {
       if (!is_like(graph, operand(*heads.bias, "bias"), operand(*q->bias, "bias"))) return std::nullopt;
       block.biases.push_back(*heads.bias);
     }
-    for (const Node* node : {heads.norm, heads.rotation})
-      if (node) block.between.push_back(*node);
   }
   if (q->norm) {
     block.q_norm = operand(*q->norm, "weight");
@@ -134,6 +172,21 @@ std::optional<Block> block_at(const Graph& graph, const Node& attention) {
   block.per_group = attention.sizes.at("M");
   block.size = attention.sizes.at("D");
   block.rows = attention.sizes.at("T");
+  block.start = start_of(graph, uses, attention);
+  for (const Heads& heads : {*q, *k})
+    if (2 * heads.rotation->sizes.at("M") != block.size) return std::nullopt;
+  if (q->split) {
+    const auto is = [&](const char* size, int64_t wanted) { return q->split->sizes.at(size) == wanted; };
+    if (!is("G", block.groups) || !is("M", block.per_group) || !is("E", block.per_group + 2) || !is("D", block.size))
+      return std::nullopt;
+    // All of it is read where attention is now.
+    std::vector<TensorId> read = {operand(*q->split, "qkv"), block.cosine, block.sine};
+    for (const TensorId more : {block.q_norm, block.k_norm, block.start})
+      if (more >= 0) read.push_back(more);
+    for (const char* more : {"page_table", "request", "position"}) read.push_back(operand(attention, more));
+    const size_t begin = graph.number_of(q->split->name);
+    if (first_writer(graph, read, begin + 1) < graph.number_of(attention.name)) return std::nullopt;
+  }
   return block;
 }
 
@@ -170,14 +223,14 @@ class Rewriting {
         !dtype_is_half(graph_.tensor(operand(b_.attention, "y")).dtype) || !has_body())
       return false;
     // Attention is in bf16, whatever is multiplied before and behind it, and so are its cache and its norms.
-    if (normed())
-      for (const TensorId norm : {b_.q_norm, b_.k_norm}) graph_.set_dtype(norm, DType::bf16);
-    const size_t at = graph_.number_of(b_.products[0].name);
+    for (const TensorId norm : {b_.q_norm, b_.k_norm})
+      if (is_rounded(norm)) graph_.set_dtype(norm, DType::bf16);
+    const size_t at = b_.products.empty() ? 0 : graph_.number_of(b_.products[0].name);
     std::vector<std::string> replaced = {b_.append.name};
-    for (const auto* nodes : {&b_.products, &b_.biases, &b_.between})
+    for (const auto* nodes : {&b_.split, &b_.products, &b_.biases, &b_.between})
       for (const Node& node : *nodes) replaced.push_back(node.name);
     graph_.erase(replaced);
-    TensorId qkv = stack(at);
+    const TensorId qkv = b_.products.empty() ? operand(b_.split[0], "qkv") : stack(at);
     size_t here = graph_.number_of(b_.attention.name);
     graph_.erase(b_.attention.name);
     const auto put_append = [&](const Append& append) {
@@ -185,22 +238,25 @@ class Rewriting {
     };
     const Append append = append_of(qkv);
     if (form_ == Form::whole_cached) put_append(append);
-    const std::vector<TensorId> made =
-        graph_.insert(here++, op(), b_.attention.name,
-                      inputs(qkv, graph_.has("row_start") ? graph_.find("row_start") : -1), options());
+    const std::vector<TensorId> made = graph_.insert(here++, op(), b_.attention.name, inputs(qkv), options());
     if (pending) put_append(*pending);
     pending.reset();
     if (form_ != Form::whole_cached) pending = append;
     if (form_ == Form::parts)
       graph_.insert(here, "attention_merge_chunks", b_.attention.name + "_merge", made,
                     {.tile = {{"t", kMergeRows}}, .outputs = {{"y", operand(b_.attention, "y")}}});
-    graph_.remember({"fuse_attention", b_.attention.name, "linear, rope and attention with what is between, kv_append",
+    graph_.remember({"fuse_attention", b_.attention.name,
+                     fmt::format("{}, rope and attention with what is between, kv_append",
+                                 b_.products.empty() ? "split_heads" : "linear"),
                      2 * graph_.tensor(qkv).bytes()});
     return true;
   }
 
  private:
   bool normed() const { return b_.q_norm >= 0; }
+  bool is_rounded(TensorId norm) const { return norm >= 0 && graph_.tensor(norm).kind == graph::TensorKind::constant; }
+  // As many positions as attention looks at; tables of angles may go on, and where they do not, no row is behind them.
+  int64_t positions() const { return std::min(b_.attention.sizes.at("S"), graph_.tensor(b_.cosine).shape[0].size); }
   int64_t places() const { return b_.per_group + 2; }
   int64_t attention_workers() const { return machine::halving_workers(goal_.gpu()); }
   std::string op() const {
@@ -208,19 +264,19 @@ class Rewriting {
     return fmt::format("{}rope_attention{}", normed() ? "head_norm_" : "", form);
   }
 
-  std::vector<TensorId> inputs(TensorId qkv, TensorId row_start) const {
+  std::vector<TensorId> inputs(TensorId qkv) const {
     std::vector<TensorId> all = {qkv};
     if (normed()) all.push_back(b_.q_norm);
     if (normed() && form_ != Form::whole_cached) all.push_back(b_.k_norm);
     for (const TensorId more : {b_.cosine, b_.sine}) all.push_back(more);
     for (const char* more : {"k_cache", "v_cache", "page_table", "request", "position"})
       all.push_back(operand(b_.attention, more));
-    if (form_ != Form::whole_cached) all.push_back(row_start);
+    if (form_ != Form::whole_cached) all.push_back(b_.start);
     return all;
   }
 
   NodeOptions options() const {
-    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}},
+    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}, {"S", positions()}},
                            .attributes = {{"scale", b_.attention.attributes.at("scale")}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     if (form_ != Form::parts) {
@@ -238,14 +294,13 @@ class Rewriting {
   }
 
   bool has_body() const {
-    if (form_ != Form::whole_cached && !graph_.has("row_start")) return false;
-    const Tensor qkv = like(DType::bf16, {b_.rows, b_.groups * places() * b_.size});
-    std::vector<Tensor> tensors = {qkv};
-    const TensorId row_start = graph_.has("row_start") ? graph_.find("row_start") : -1;
-    const std::vector<TensorId> ids = inputs(row_start, row_start);  // the first stands for qkv
+    if (form_ != Form::whole_cached && b_.start < 0) return false;
+    std::vector<Tensor> tensors = {b_.products.empty() ? graph_.tensor(operand(b_.split[0], "qkv"))
+                                                       : like(DType::bf16, {b_.rows, b_.groups * places() * b_.size})};
+    const std::vector<TensorId> ids = inputs(-1);  // the first stands for qkv
     for (size_t i = 1; i < ids.size(); ++i) {
       tensors.push_back(graph_.tensor(ids[i]));
-      if (ids[i] == b_.q_norm || ids[i] == b_.k_norm) tensors.back().dtype = DType::bf16;
+      if ((ids[i] == b_.q_norm || ids[i] == b_.k_norm) && is_rounded(ids[i])) tensors.back().dtype = DType::bf16;
     }
     return goal_.has_body(graph_.registry(), op(), tensors, options());
   }
@@ -284,7 +339,7 @@ class Rewriting {
       all.push_back(operand(b_.append, more));
     const int64_t others = std::max<int64_t>(goal_.gpu().multiprocessors - attention_workers(), 1);
     const int64_t tasks = form_ == Form::whole_cached ? b_.groups : b_.rows > 1 ? std::min(others, kMaxAppendTasks) : 1;
-    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}},
+    NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}, {"S", positions()}},
                            .tile = {{"g", ceil_div(b_.groups, tasks)}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     return {normed() ? "head_norm_rope_kv_append" : "rope_kv_append", b_.append.name, all, options};
@@ -306,7 +361,15 @@ int fuse_attention(Graph& graph, const Goal& goal) {
   int times = 0;
   std::optional<Append> pending;
   std::string last;
+  // As late as `latest`, but in front of who writes anew what it reads.
+  const auto put_pending = [&](size_t latest) {
+    const size_t at = std::min(latest, first_writer(graph, pending->inputs, graph.number_of(last) + 1));
+    graph.insert(at, pending->op, pending->name, pending->inputs, pending->options);
+    pending.reset();
+  };
   for (const std::string& name : names) {
+    const size_t at = graph.number_of(name);
+    if (pending && first_writer(graph, pending->inputs, graph.number_of(last) + 1) < at) put_pending(at);
     const std::optional<Block> block = block_at(graph, graph.nodes()[graph.number_of(name)]);
     if (!block || !Rewriting(graph, goal, *block).run(pending)) continue;
     last = name;
@@ -314,8 +377,9 @@ int fuse_attention(Graph& graph, const Goal& goal) {
   }
   if (pending) {  // of the last layer: behind all that weights are streamed for, in front of what ends the iteration
     size_t at = graph.number_of(last);
-    while (at < graph.nodes().size() && !graph.nodes()[at].op->reference) ++at;
-    graph.insert(at, pending->op, pending->name, pending->inputs, pending->options);
+    const size_t end = graph.gate_node() ? static_cast<size_t>(*graph.gate_node()) : graph.nodes().size();
+    while (at < end && !graph.nodes()[at].op->reference) ++at;
+    put_pending(at);
   }
   return times;
 }

@@ -14,7 +14,10 @@ int cast_intermediate(graph::Graph& graph, const Goal& goal);
 /// Projections of the same rows that attention and the cache's writer take, each with its bias, head norm and rotation,
 /// become one matrix, and the rest a prologue of both. Of this iteration's rows attention takes keys and values from
 /// where they were made, so the cache is written beside the next layer's attention; of many rows it is written first.
-/// A graph says by a state "row_start", [T], where each row's request began in this iteration.
+/// The same for q, k and v that split_heads takes out of one tensor, whoever made that. Without a rotation nothing is
+/// fused: there is no operator for it.
+/// A graph says by a state "row_start", [T], where each row's request began in this iteration; or by an activation called
+/// so, or "<anything>.row_start", made by a node that reads or makes the positions that attention reads.
 int fuse_attention(graph::Graph& graph, const Goal& goal);
 
 /// rmsnorm(x) W^T = rsqrt(sum x^2 / K + eps) * ((x norm) W^T): whoever writes x writes it times the norm's weight, too, and

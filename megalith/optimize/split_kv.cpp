@@ -14,14 +14,22 @@ int split_kv(graph::Graph& graph, const Goal&) {
     if (whole.op->name != "attention") continue;
     graph.erase(whole.name);
     const int64_t chunks = ceil_div(whole.sizes.at("S"), kSplitPositions);
-    const auto parts = graph.insert(
-        at, "attention_partial", whole.name,
-        {operand(whole, "q"), operand(whole, "k_cache"), operand(whole, "v_cache"), operand(whole, "page_table"),
-         operand(whole, "request"), operand(whole, "position")},
-        {.sizes = {{"C", chunks}, {"L", kSplitPositions}}, .attributes = {{"scale", whole.attributes.at("scale")}}});
+    // A grid counts tasks along groups of heads, the last node all heads.
+    std::map<std::string, int64_t> merged = whole.pieces;
+    if (auto groups = merged.extract("g")) {
+      groups.key() = "a";
+      merged.insert(std::move(groups));
+    }
+    const auto parts =
+        graph.insert(at, "attention_partial", whole.name,
+                     {operand(whole, "q"), operand(whole, "k_cache"), operand(whole, "v_cache"),
+                      operand(whole, "page_table"), operand(whole, "request"), operand(whole, "position")},
+                     {.sizes = {{"C", chunks}, {"L", kSplitPositions}},
+                      .attributes = {{"scale", whole.attributes.at("scale")}},
+                      .pieces = whole.pieces});
     graph.insert(at + 1, "attention_merge", whole.name + "_merge",
                  {parts[0], parts[1], parts[2], operand(whole, "position")},
-                 {.sizes = {{"L", kSplitPositions}}, .outputs = {{"y", operand(whole, "y")}}});
+                 {.sizes = {{"L", kSplitPositions}}, .outputs = {{"y", operand(whole, "y")}}, .pieces = merged});
     graph.remember({"split_kv", whole.name, "attention", 0});
     ++times;
   }

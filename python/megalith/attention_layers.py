@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from megalith import attention_operators
+from megalith import attention_operators, layer_operators
 from megalith._megalith import UserError
 from megalith.arguments import as_whole, shown
 from megalith.dtensor import DTensor
@@ -21,8 +21,12 @@ from megalith.partition import Axis
 
 Dims = Optional[Tuple[int, int, int]]
 
-# Positions that one task attends to. Part of the meaning (sums are formed chunk by chunk), not of the partition.
+# Positions that one task attends to, as the rule split_kv deals them. Part of the meaning (sums are formed chunk by
+# chunk), not of the partition.
 _CHUNK = 256
+
+# What fuse_attention looks for: of each row the position at which its request begins in this iteration.
+_ROW_START = "row_start"
 
 PAGED_META = (
     "qo_indptr_buffer",
@@ -122,13 +126,12 @@ class AttentionLayers(KernelTensors):
     def _chunks(positions: int, chunks: Optional[int] = None) -> Tuple[int, int]:
         """How many chunks, and positions in each, so that together they hold at least ``positions``."""
         if chunks is None:
-            chunks = -(-positions // _CHUNK)
+            return -(-positions // _CHUNK), _CHUNK
         return chunks, -(-positions // chunks)
 
-    def _attend(self, layer: Layer, o: _Operands, rows: _Rows, chunks: int, length: int, pieces: Dict[str, int]):
-        """Nodes from the fused projection to the chunks' parts: their ids, and that of the rows' positions."""
+    def _append(self, layer: Layer, o: _Operands, rows: _Rows) -> int:
+        """Nodes from the fused projection to the cache: the queries."""
         groups, per_group, size = o.heads
-        num_heads = groups * per_group
 
         def scratch(name: str, *shape: int) -> int:
             return layer.scratch(name, "f32", (rows.dim, *shape))
@@ -137,7 +140,7 @@ class AttentionLayers(KernelTensors):
             "split_heads",
             [layer.id(o.input)],
             {
-                "q": scratch("q", num_heads * size),
+                "q": scratch("q", groups * per_group * size),
                 "k": scratch("k", groups * size),
                 "v": scratch("v", groups * size),
             },
@@ -150,19 +153,45 @@ class AttentionLayers(KernelTensors):
         if o.tables is not None:
             tables = [layer.id(table) for table in o.tables]
             heads = {"M": size // 2}
-            q = layer.node("rope_pairs", [q, *tables, rows.position], suffix="q_rope", sizes=heads)[0]
-            k = layer.node("rope_pairs", [k, *tables, rows.position], suffix="k_rope", sizes=heads)[0]
-        where = [rows.page_table, rows.request, rows.position]
+            q = layer.node("rope", [q, *tables, rows.position], suffix="q_rope", sizes=heads)[0]
+            k = layer.node("rope", [k, *tables, rows.position], suffix="k_rope", sizes=heads)[0]
         caches = [layer.id(o.k_cache), layer.id(o.v_cache)]
-        layer.node("kv_append", [k, v, *where, *caches], suffix="append")
+        layer.node("kv_append", [k, v, rows.page_table, rows.request, rows.position, *caches], suffix="append")
+        return q
+
+    def _attend_to_chunks(
+        self, layer: Layer, o: _Operands, rows: _Rows, q: int, chunks: int, length: int, pieces: Dict[str, int]
+    ) -> List[int]:
+        """The chunks' parts."""
         return layer.node(
             "attention_partial",
-            [q, *caches, *where],
+            [q, layer.id(o.k_cache), layer.id(o.v_cache), rows.page_table, rows.request, rows.position],
             suffix="part",
             sizes={"C": chunks, "L": length},
-            attributes={"scale": 1 / math.sqrt(size)},
+            attributes={"scale": 1 / math.sqrt(o.heads.size)},
             pieces=pieces,
         )
+
+    def _attend(
+        self, layer: Layer, o: _Operands, rows: _Rows, output: DTensor, positions: int, pieces: Dict[str, int]
+    ) -> None:
+        """Nodes from the fused projection to the output, of which rows behind the last request's are left alone."""
+        q = self._append(layer, o, rows)
+        y = layer.id(output)
+        if not self.test_mode:  # a rule makes of it what the target runs
+            layer.node(
+                "attention",
+                [q, layer.id(o.k_cache), layer.id(o.v_cache), rows.page_table, rows.request, rows.position],
+                {"y": y},
+                sizes={"S": positions},
+                attributes={"scale": 1 / math.sqrt(o.heads.size)},
+                pieces=pieces,
+            )
+            return
+        chunks, length = self._chunks(positions)
+        parts = self._attend_to_chunks(layer, o, rows, q, chunks, length, pieces)
+        merged = {"a" if axis == "g" else axis: count for axis, count in pieces.items()}
+        layer.node("attention_merge", [*parts, rows.position], {"y": y}, sizes={"L": length}, pieces=merged)
 
     def _attention_reads(self, layer: Layer, o: _Operands, rows_read: List[DTensor]) -> List[DTensor]:
         reads = [o.input, *(o.norms or ()), *(o.tables or ()), *rows_read]
@@ -231,21 +260,18 @@ class AttentionLayers(KernelTensors):
         # One page a request, as long as its stretch of the cache; further ones are there only for whole chunks.
         pages = -(-chunks * length // positions)
         table = [r if page == 0 else 0 for r in range(num_rows) for page in range(pages)]
+        position = layer.narrow(step)
+        if not self.test_mode:  # a request has one row, which begins where it is
+            start = layer.scratch(_ROW_START, "i32", (num_rows,))
+            layer.node(layer_operators.copy_tokens, [position], {"y": start}, suffix=_ROW_START)
         rows = _Rows(
             self._internal(f"{layer.name}.request", list(range(num_rows))),
-            layer.narrow(step),
+            position,
             self._internal(f"{layer.name}.pages", table, (num_rows, pages)),
             num_rows,
             [],
         )
-        part, top, total = self._attend(layer, o, rows, chunks, length, pieces)
-        layer.node(
-            "attention_merge",
-            [part, top, total, rows.position],
-            {"y": layer.id(output)},
-            sizes={"L": length},
-            pieces={"a": pieces["g"], "t": pieces["t"]} if pieces else {},
-        )
+        self._attend(layer, o, rows, output, positions, pieces)
         layer.done(reads=reads, writes=[output, o.k_cache, o.v_cache])
         self._keep_caches_readable(o)
 
@@ -278,17 +304,21 @@ class AttentionLayers(KernelTensors):
                 self._graph.dynamic_size(count, layer.flat(first_row), requests)
             dim = (num_rows, count)
             name = f"paged_{len(self._paged)}"
-            request, position, table = (
+            request, position, start, table = (
                 self._graph.activation(f"{name}.request", "i32", [dim]),
                 self._graph.activation(f"{name}.position", "i32", [dim]),
+                self._graph.activation(f"{name}.{_ROW_START}", "i32", [dim]),
                 self._graph.activation(f"{name}.pages", "i32", [requests, pages]),
             )
-            self._graph.add(
+            # In front of everything that does not make the tables itself: all of it is done meanwhile.
+            is_made = any(meta._storage.writer not in (None, "the token loop") for meta in metas)
+            self._graph.insert(
+                self._graph.num_nodes if is_made else 0,
                 attention_operators.paged_rows.name,
                 name,
                 [layer.flat(meta) for meta in metas],
                 sizes={"B": page_size},
-                outputs={"request": request, "position": position, "page_table": table},
+                outputs={"request": request, "position": position, "start": start, "page_table": table},
             )
             self._paged[key] = (request, position, table, dim)
         return _Rows(*self._paged[key], metas)
@@ -347,17 +377,8 @@ class AttentionLayers(KernelTensors):
         chunks, length = self._chunks(self._longest(o))
         rows = self._paged_rows(layer, o, chunks * length)
         reads = self._attention_reads(layer, o, rows.reads)
-        layer.writes(output)
-        part, top, total = self._attend(layer, o, rows, chunks, length, pieces)
-        merged = layer.node(
-            "attention_merge",
-            [part, top, total, rows.position],
-            {"y": layer.scratch("merged", "f32", (rows.dim, output.dims[1]))},
-            suffix="merge",
-            sizes={"L": length},
-            pieces={"a": pieces["g"]} if pieces else {},
-        )
-        layer.node(attention_operators.copy_rows, merged, {"y": layer.id(output)})
+        layer.writes(output, covers=rows.dim)
+        self._attend(layer, o, rows, output, self._longest(o), pieces)
         self._check_paged(o, self._longest(o))
         layer.done(reads=reads, writes=[output, o.k_cache, o.v_cache])
         self._keep_caches_readable(o)
@@ -429,7 +450,8 @@ class AttentionLayers(KernelTensors):
         rows = self._paged_rows(layer, o, chunks * length)
         reads = self._attention_reads(layer, o, rows.reads)
         layer.writes(lse, output)
-        part, top, total = self._attend(layer, o, rows, chunks, length, pieces)
+        q = self._append(layer, o, rows)
+        part, top, total = self._attend_to_chunks(layer, o, rows, q, chunks, length, pieces)
         layer.node(
             attention_operators.attention_chunks_out,
             [part, top, total, rows.position],

@@ -23,11 +23,12 @@ _operator = functools.partial(operator, registry=Registry.builtin())
     any_sizes=False,  # I is R + 1
 )
 def paged_rows() -> str:
-    """Request and position of each token of the batch, and the page table of each request, from the tables of a paged
-    KV cache. They are compressed like the rows of a CSR matrix, I = R + 1 entries for R requests: request r has the
-    tokens first_row[r] to first_row[r + 1] and the pages pages[first_page[r]] to pages[first_page[r + 1]], of B
-    positions each. The last page holds last_length[r] of them, and the last token is at the last position. Entries of
-    page_table behind a request's last page are left as they were."""
+    """Request and position of each token of the batch, the position at which its request begins in this iteration, and
+    the page table of each request, from the tables of a paged KV cache. They are compressed like the rows of a CSR
+    matrix, I = R + 1 entries for R requests: request r has the tokens first_row[r] to first_row[r + 1] and the pages
+    pages[first_page[r]] to pages[first_page[r + 1]], of B positions each. The last page holds last_length[r] of them,
+    and the last token is at the last position. Entries of page_table behind a request's last page are left as they
+    were."""
     return """
       parameter B
       input first_row: i32[I]
@@ -36,11 +37,14 @@ def paged_rows() -> str:
       input last_length: i32[R]
       output request: i32[T]
       output position: i32[T]
+      output start: i32[T]
       output page_table: i32[R, Q]
       { [t, r, a, q] : 0 <= t < T and 0 <= r < R and 0 <= a < R and 0 <= q < Q }
       request[t] = sum(r, 1, first_row[r + 1] <= t)
       position[t] = sum(r, (first_page[r + 1] - first_page[r] - 1) * B + last_length[r] - first_row[r + 1] + t,
                         first_row[r] <= t and t < first_row[r + 1])
+      start[t] = sum(r, (first_page[r + 1] - first_page[r] - 1) * B + last_length[r] - first_row[r + 1] + first_row[r],
+                     first_row[r] <= t and t < first_row[r + 1])
       page_table[a, q] = pages[first_page[a] + q]  {if=first_page[a] + q < first_page[a + 1]}
     """
 
@@ -96,20 +100,4 @@ def attention_chunks_in() -> str:
       y[t, (g * M + m) * D + d] =
         sum(c, exp(f32(lse[t, c * M + m, g]) - big[t, g, m]) * f32(part[t, (c * M + m) * D + d, g])) /
         max(weight[t, g, m], 1e-30)
-    """
-
-
-@_operator(
-    tasks=[("h", 16), "t"],
-    tests=[{"T": 1, "U": 1, "H": 1}, {"T": 1, "U": 1, "H": 64}, {"T": 3, "U": 5, "H": 77}],
-    any_sizes=False,  # U is T or more
-)
-def copy_rows() -> str:
-    """y[t] = x[t] for the T tokens of this iteration, into a tensor with room for U that knows no dynamic size. Rows
-    behind them are left as they were."""
-    return """
-      input x: f32[T, H]
-      output y: f32[U, H]
-      { [t, h] : 0 <= t < T and 0 <= h < H }
-      y[t, h] = f32(x[t, h])
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from megalith._megalith import UserError
 from megalith.arguments import whole
@@ -13,8 +13,8 @@ from megalith.tensors import TensorMemory
 class Storage:
     """What all tensors that share one piece of memory have in common: their place in the graph, and who touches it."""
 
-    __slots__ = ("name", "dtype", "memory", "graph_id", "graph_shape", "writer", "is_read", "weight_of", "parts",
-                 "groups")  # fmt: skip
+    __slots__ = ("name", "dtype", "memory", "graph_id", "graph_shape", "versions", "writer", "covered", "is_read",
+                 "weight_of", "parts", "groups")  # fmt: skip
 
     def __init__(self, name: str, dtype: str, memory: Optional[TensorMemory]):
         self.name = name
@@ -22,18 +22,30 @@ class Storage:
         self.memory = memory  # None: an activation, or stacked
         self.graph_id: Optional[int] = None
         self.graph_shape: Tuple[int, ...] = ()
+        self.versions = 1  # tensors of the graph that it was so far
         self.writer: Optional[str] = None  # the layer that wrote it last
+        self.covered: object = None  # what part of it layers wrote (Layer.writes)
         self.is_read = False  # since it was written
         self.weight_of: Optional[str] = None  # the layer that takes it as a weight
         self.parts: List[DTensor] = []  # of a stacked tensor
         self.groups = 1
 
 
+class Product(NamedTuple):
+    """A node of the graph that multiplies with stacked weights."""
+
+    op: str
+    node: str
+    inputs: List[int]  # but the weight, which is the last one
+    attributes: Dict[str, float]
+    weight: "Storage"
+
+
 class DTensor:
     """A tensor of a PersistentKernel: ``name``, ``dims``, ``dtype``, which do not change. Made by attach_input(),
     new_tensor(), fuse_tensors() and shuffle_tensors(); given to layers."""
 
-    __slots__ = ("_name", "_dims", "_kernel", "_storage", "_dealt")
+    __slots__ = ("_name", "_dims", "_kernel", "_storage", "_dealt", "_product")
 
     def __init__(self, kernel: object, name: str, dims: Sequence[int], storage: Storage):
         self._name = name
@@ -42,6 +54,7 @@ class DTensor:
         self._storage = storage
         # Of how many stacked weights its columns come, and in how many groups; None if nobody knows.
         self._dealt: Optional[Tuple[int, int]] = None
+        self._product: Optional[Product] = None  # that made it from stacked weights, if it was one
 
     def __setattr__(self, attribute: str, value: object) -> None:
         if not attribute.startswith("_"):

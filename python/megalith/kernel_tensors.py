@@ -9,6 +9,7 @@ from megalith import _megalith, arguments, sources
 from megalith._megalith import UserError
 from megalith.dims import check_dims
 from megalith.dtensor import DTensor, Storage
+from megalith.gates import Gate
 from megalith.layer import Layer
 from megalith.meta_tensors import MetaTensors
 from megalith.parameters import whole
@@ -29,6 +30,7 @@ class KernelTensors:
     """Attached and new tensors, by name and by the memory that they share; the graph, in the order of the layers."""
 
     meta_tensors: MetaTensors
+    test_mode: bool
     max_seq_length: int
     max_num_batched_requests: int
     max_num_batched_tokens: int
@@ -42,6 +44,7 @@ class KernelTensors:
         self._places: Dict[Tuple[int, Tuple[int, ...], str], Storage] = {}
         self._internals: Dict[str, Any] = {}
         self._num_layers = 0
+        self._gates: List[Gate] = []
         # What meta tensors may hold, as the layers need it (meta.py).
         self._paged: Dict[Tuple[int, int, int], Tuple[int, int, int, Any]] = {}
         self._paged_limits: List[Tuple[int, int, int]] = []
@@ -206,8 +209,9 @@ class KernelTensors:
     def _layer(self, kind: str, grid_dim: object, block_dim: object) -> Layer:
         return Layer(self, kind, grid_dim, block_dim)
 
-    def _graph_tensor(self, tensor: DTensor, shape: Tuple[int, ...]) -> int:
-        """The graph's tensor, made when a layer first needs it, in the shape that it needs."""
+    def _graph_tensor(self, tensor: DTensor, shape: Tuple[int, ...], dtype: Optional[str] = None) -> int:
+        """The graph's tensor, made when a layer first needs it, in the shape that it needs; a new one of ``dtype``, if
+        that is given."""
         storage = tensor._storage
         if storage.graph_id is None:
             dims = list(shape)
@@ -217,7 +221,7 @@ class KernelTensors:
                     names.append(part._storage.name)
                 storage.graph_id = self._graph.stacked(storage.name, storage.dtype, dims, names, storage.groups)
             elif storage.memory is None:
-                storage.graph_id = self._graph.activation(storage.name, storage.dtype, dims)
+                storage.graph_id = self._graph.activation(storage.name, dtype or storage.dtype, dims)
             else:
                 storage.graph_id = self._graph.state(storage.name, storage.dtype, dims)
             storage.graph_shape = shape
@@ -228,6 +232,13 @@ class KernelTensors:
                 "another: attach it twice, or take a tensor for each"
             )
         return storage.graph_id
+
+    def _graph_tensor_anew(self, tensor: DTensor, shape: Tuple[int, ...], dtype: Optional[str]) -> int:
+        """Another tensor of the graph for one that a layer writes once more; the layer's ``done`` puts it in place."""
+        storage = tensor._storage
+        self._graph_tensor(tensor, shape)
+        storage.versions += 1
+        return self._graph.activation(f"{storage.name}#{storage.versions}", dtype or storage.dtype, list(shape))
 
     def _make_constant(self, tensor: DTensor) -> None:
         storage = tensor._storage

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _FLOATS = ("bf16", "f16", "f32")
 _INTEGERS = ("i32", "i64")
+ALL = "all"  # of a tensor
 
 
 class Layer:
@@ -26,6 +27,8 @@ class Layer:
         self.kind = kind
         self.grid_dim = grid_dim
         self._read: List[Storage] = []  # what the layer itself reads
+        self._covers: Dict[int, object] = {}  # by id(): what of a storage it writes
+        self._new: Dict[int, Optional[int]] = {}  # of storages that it writes anew, by id(): their tensors
         kernel._check_building(kind)
         self.name = f"{kind}_{kernel._num_layers}"
         kernel._num_layers += 1
@@ -101,9 +104,22 @@ class Layer:
 
     # ---- nodes ------------------------------------------------------------------------------------------------
 
-    def id(self, tensor: DTensor, shape: Optional[Sequence[int]] = None) -> int:
-        """The tensor of the graph, in the shape that the operator wants: the same elements in the same order."""
-        return self.kernel._graph_tensor(tensor, tuple(shape) if shape is not None else tensor.dims)
+    def id(self, tensor: DTensor, shape: Optional[Sequence[int]] = None, dtype: Optional[str] = None) -> int:
+        """The tensor of the graph, in the shape that the operator wants: the same elements in the same order.
+        ``dtype``: of one that is made now."""
+        wanted = tuple(shape) if shape is not None else tensor.dims
+        new = id(tensor._storage)
+        if new not in self._new:
+            return self.kernel._graph_tensor(tensor, wanted, dtype)
+        made = self._new[new]
+        if made is None:
+            made = self._new[new] = self.kernel._graph_tensor_anew(tensor, wanted, dtype)
+        return made
+
+    def sum(self, tensor: DTensor) -> int:
+        """id() of what a sum or a lookup goes to. Where nobody else sees it, it stays in f32, as models have it: the
+        sums of all layers add up, and rounding with them."""
+        return self.id(tensor, dtype=None if self.kernel.test_mode else "f32")
 
     def flat(self, tensor: DTensor) -> int:
         return self.id(tensor, (tensor.num_elements,))
@@ -119,8 +135,11 @@ class Layer:
                     "first, or attach a tensor"
                 )
 
-    def writes(self, *tensors: DTensor, fresh: bool = True) -> None:
-        """Checks that nobody's work is lost. ``fresh``: what was there before does not matter."""
+    def writes(self, *tensors: DTensor, fresh: bool = True, covers: object = ALL) -> None:
+        """Checks that nobody's work is lost. ``fresh``: what was there before does not matter. ``covers``: what part is
+        written, by any name; None: nobody knows. Where nothing of what was written before stays, a new tensor becomes
+        another one in the graph, so that a script may use one for all of its layers and rules still see who reads what.
+        """
         for tensor in tensors:
             storage = tensor._storage
             if storage.weight_of is not None:
@@ -141,6 +160,11 @@ class Layer:
                     "two layers "
                     "write one tensor, and the first one's work is lost"
                 )
+            self._covers[id(storage)] = covers
+            is_new = storage.memory is None and storage.writer is not None and storage not in self._read
+            nothing_stays = covers == ALL or (covers is not None and covers == storage.covered)
+            if fresh and nothing_stays and is_new and not self.kernel.test_mode:
+                self._new[id(storage)] = None
 
     def done(self, reads: Sequence[DTensor] = (), writes: Sequence[DTensor] = (), weights: Sequence[DTensor] = ()):
         """Notes what the layer does, after its nodes stand."""
@@ -149,9 +173,17 @@ class Layer:
         for tensor in weights:
             tensor._storage.weight_of = tensor._storage.weight_of or self.name
         for tensor in writes:
-            tensor._storage.writer = self.name
+            storage, made = tensor._storage, self._new.get(id(tensor._storage))
+            covers = self._covers.get(id(storage))
+            if made is not None:
+                storage.graph_id = made
+            if made is not None or storage.writer is None or storage.covered == covers:
+                storage.covered = covers
+            else:
+                storage.covered = None  # parts, of which some may be of another time
+            storage.writer = self.name
             tensor._storage.is_read = False
-            tensor._dealt = None
+            tensor._dealt = tensor._product = None
 
     def constants(self, *tensors: DTensor) -> None:
         """Lets bodies lay these out as they like; called once their place in the graph is known."""
@@ -175,7 +207,8 @@ class Layer:
             list(inputs),
             sizes=sizes or {},
             attributes=attributes or {},
-            pieces=pieces or {},
+            # Rules make nodes of several layers, which are cut as a model's are: a grid is of one layer's kernel.
+            pieces=pieces or {} if self.kernel.test_mode else {},
             outputs=outputs or {},
         )
 

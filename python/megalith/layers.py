@@ -7,12 +7,13 @@ any float dtype.
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from megalith import layer_operators, partition
 from megalith._megalith import UserError
 from megalith.arguments import as_whole, flag, number, shown
-from megalith.dtensor import DTensor
+from megalith.dtensor import DTensor, Product
+from megalith.gates import Gate
 from megalith.kernel_tensors import KernelTensors
 from megalith.layer import Layer
 from megalith.partition import Axis, columns_of, rows_of
@@ -81,7 +82,7 @@ class DenseLayers(KernelTensors):
                 suffix="tokens",
                 sizes={"B": tokens.num_elements - rows + 1},
             )[0]
-        layer.node("embedding", [token_ids, layer.id(weight)], {"y": layer.id(output)}, pieces=pieces)
+        layer.node("embedding", [token_ids, layer.id(weight)], {"y": layer.sum(output)}, pieces=pieces)
         layer.constants(weight)
         layer.done(reads=reads, writes=[output], weights=[weight])
 
@@ -140,9 +141,12 @@ class DenseLayers(KernelTensors):
         )
 
     @staticmethod
-    def _deal(output: DTensor, weight: DTensor) -> None:
-        parts = weight._storage.parts
-        output._dealt = (len(parts), weight._storage.groups) if parts else None
+    def _deal(layer: Layer, output: DTensor, weight: DTensor, op: str, inputs: List[int], **attributes: float) -> None:
+        storage = weight._storage
+        if not storage.parts:
+            return
+        output._dealt = len(storage.parts), storage.groups
+        output._product = Product(op, layer.name, inputs, attributes, storage)
 
     def rmsnorm_linear_layer(
         self,
@@ -175,16 +179,17 @@ class DenseLayers(KernelTensors):
         pieces = layer.pieces(x=columns_of("n", output))
         layer.reads(input)
         layer.writes(output)
+        inputs = [layer.id(input), layer.flat(norm)]
         layer.node(
             "rmsnorm_linear",
-            [layer.id(input), layer.flat(norm), layer.id(weight)],
+            [*inputs, layer.id(weight)],
             {"y": layer.id(output)},
             attributes={"eps": eps},
             pieces=pieces,
         )
         layer.constants(norm, weight)
         layer.done(reads=[input], writes=[output], weights=[norm, weight])
-        self._deal(output, weight)
+        self._deal(layer, output, weight, "rmsnorm_linear", inputs, eps=eps)
 
     def linear_layer(
         self, input: DTensor, weight: DTensor, output: DTensor, grid_dim: Dims = None, block_dim: Dims = None
@@ -201,10 +206,11 @@ class DenseLayers(KernelTensors):
         pieces = layer.pieces(x=columns_of("n", output))
         layer.reads(input)
         layer.writes(output)
-        layer.node("linear", [layer.id(input), layer.id(weight)], {"y": layer.id(output)}, pieces=pieces)
+        inputs = [layer.id(input)]
+        layer.node("linear", [*inputs, layer.id(weight)], {"y": layer.id(output)}, pieces=pieces)
         layer.constants(weight)
         layer.done(reads=[input], writes=[output], weights=[weight])
-        self._deal(output, weight)
+        self._deal(layer, output, weight, "linear", inputs)
 
     def linear_with_residual_layer(
         self,
@@ -238,9 +244,15 @@ class DenseLayers(KernelTensors):
         layer: Layer, x: int, weight: int, residual: DTensor, output: DTensor, pieces: Dict[str, int]
     ) -> None:
         """``output = residual + x weight^T``: two nodes, of which the compiler makes one."""
+        terms, y = [layer.id(residual)], layer.sum(output)
+        graph = layer.kernel._graph
+        if graph.tensor(y).dtype == "f32" != graph.tensor(terms[0]).dtype:  # sums are of one dtype where they are fused
+            at = 0 if residual._storage.writer is None else graph.num_nodes  # as early as may be: nobody waits for it
+            wide = layer.scratch("wide", "f32", output.dims)
+            terms = graph.insert(at, "copy", f"{layer.name}.wide", terms, outputs={"y": wide})
         product = layer.scratch("product", "f32", output.dims)
         layer.node("linear", [x, weight], {"y": product}, suffix="product", pieces=pieces)
-        layer.node("add", [layer.id(residual), product], {"y": layer.id(output)})
+        layer.node("add", [*terms, product], {"y": y})
 
     def splitk_linear_layer(
         self,
@@ -307,6 +319,12 @@ class DenseLayers(KernelTensors):
             )
         return groups
 
+    def _note_gate(self, node: str, input: DTensor, y: int) -> None:
+        """``node`` takes gates and ups from ``input``: perhaps they can be had apart (gates.py)."""
+        if input._product is not None and input._storage.memory is None:
+            assert input._storage.graph_id is not None
+            self._gates.append(Gate(node, input._storage.graph_id, y, input._product))
+
     def silu_mul_layer(self, input: DTensor, output: DTensor, grid_dim: Dims = None, block_dim: Dims = None) -> None:
         """``output = silu(gate) * up``, both in ``input``.
 
@@ -336,6 +354,7 @@ class DenseLayers(KernelTensors):
             sizes={"G": groups, "L": output.dims[1] // groups},
             pieces=pieces,
         )
+        self._note_gate(layer.name, input, layer.id(output))
         layer.done(reads=[input], writes=[output])
 
     def silu_mul_linear_with_residual_layer(
@@ -378,6 +397,7 @@ class DenseLayers(KernelTensors):
             suffix="gate",
             sizes={"G": groups, "L": weight.dims[1] // groups},
         )
+        self._note_gate(f"{layer.name}.gate", input, gated)
         self._add_product(layer, gated, layer.id(weight), residual, output, pieces)
         layer.constants(weight)
         layer.done(reads=[input, residual], writes=[output], weights=[weight])
@@ -396,7 +416,7 @@ class DenseLayers(KernelTensors):
         pieces = layer.rows_or_columns(output, "t", "h")
         layer.reads(input_a, input_b)
         layer.writes(output, fresh=output._storage not in (input_a._storage, input_b._storage))
-        layer.node("add", [layer.id(input_a), layer.id(input_b)], {"y": layer.id(output)}, pieces=pieces)
+        layer.node("add", [layer.id(input_a), layer.id(input_b)], {"y": layer.sum(output)}, pieces=pieces)
         layer.done(reads=[input_a, input_b], writes=[output])
 
     def identity_layer(

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import TYPE_CHECKING, List
 
 from megalith import _megalith
 from megalith._megalith import UserError
 from megalith.attention_layers import PAGED_META
-from megalith.dtensor import DTensor
+from megalith.dtensor import DTensor, Storage
 
 if TYPE_CHECKING:
     from megalith.persistent_kernel import PersistentKernel
 
 
-def _values(tensor: DTensor) -> List[int]:
+def held(storage: Storage) -> List[int]:
     """The numbers that an integer tensor holds now."""
-    memory = tensor._storage.memory
+    memory = storage.memory
     assert memory is not None
     kind = ctypes.c_int32 if memory.dtype == "i32" else ctypes.c_int64
-    array = kind * tensor.num_elements
+    array = kind * math.prod(memory.shape)
     if memory.device == "cpu":
         return list(array.from_address(memory.address))
     copy = array()
@@ -37,7 +38,7 @@ def _check_ascending(name: str, values: List[int], largest: int, what: str) -> N
 
 def _check_paged(kernel: "PersistentKernel", rows: int, pages: int, positions: int) -> None:
     tensors = [kernel._tensors[f"meta.{name}"] for name in PAGED_META]
-    first_row, first_page, indices, last_length = (_values(tensor) for tensor in tensors)
+    first_row, first_page, indices, last_length = (held(tensor._storage) for tensor in tensors)
     page_size = kernel.page_size
     _check_ascending(PAGED_META[0], first_row, rows, f"rows of requests, of which there are at most {rows}")
     _check_ascending(PAGED_META[1], first_page, len(indices), f"places in {PAGED_META[2]}, which has {len(indices)}")
@@ -83,7 +84,7 @@ def _check_loop(kernel: "PersistentKernel") -> None:
                 f'"{step.name}" may reach {kernel.max_seq_length - 1}, but there is room for {limit} positions'
             )
     tensors = kernel._loop.tensors
-    kernel._loop.begin({name: _values(tensors[name]) for name in ("step", "prompt_lengths", "tokens")})
+    kernel._loop.begin({name: held(tensors[name]._storage) for name in ("step", "prompt_lengths", "tokens")})
 
 
 def check(kernel: "PersistentKernel") -> None:
@@ -94,12 +95,12 @@ def check(kernel: "PersistentKernel") -> None:
     for rows, pages, positions in set(kernel._paged_limits):
         _check_paged(kernel, rows, pages, positions)
     for step, limit in kernel._step_limits:
-        for i, value in enumerate(_values(step)):
+        for i, value in enumerate(held(step._storage)):
             if not 0 <= value < limit:
                 raise UserError(f'the meta tensor "{step.name}" has {value} at [{i}], want 0 to {limit - 1}')
     for tokens, vocabulary, begin, num_rows in kernel._token_limits:
-        first = _values(begin)[0] if begin is not None else 0
-        values = _values(tokens)
+        first = held(begin._storage)[0] if begin is not None else 0
+        values = held(tokens._storage)
         for i in range(first, first + num_rows if num_rows is not None else len(values)):
             if not 0 <= values[i] < vocabulary:
                 raise UserError(

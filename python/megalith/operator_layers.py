@@ -68,7 +68,7 @@ class OperatorLayers(KernelTensors):
         layer.reads(*reads)
         for operand in op.operands:
             if operand.role != "input":
-                layer.writes(tensors[operand.name], fresh=operand.role == "output")
+                layer.writes(tensors[operand.name], fresh=operand.role == "output", covers=None)
         layer.node(
             op.name,
             [layer.id(tensor) for tensor in reads],

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
-from megalith import _megalith, arguments, meta, sources
+from megalith import _megalith, arguments, gates, meta, sources
 from megalith._megalith import UserError
 from megalith.attention_layers import AttentionLayers
 from megalith.dtensor import DTensor
@@ -195,16 +195,19 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         self._runner = _Bound(runner, [*self._places.values(), *self._internals.values()], watched)
         self._graph, self._compiled = graph, compiled
 
-    def _whole_graph(self, what: str) -> _megalith.Graph:
+    def _graph_of_layers(self, what: str) -> _megalith.Graph:
         """The layers and, in a token loop, its node: a graph of its own, so that layers may still follow."""
         if self._graph.num_nodes == 0:
             raise UserError(f"[{what}] the kernel has no layers: call some first")
-        if self._loop is None:
-            graph = self._graph.copy()
-        else:
-            graph = self._loop.finish(what)
+        graph = self._graph.copy() if self._loop is None else self._loop.finish(what)
+        if not self.test_mode:  # in which every tensor can be read: so none may go
+            gates.take_apart(graph, self._gates)
+        return graph
+
+    def _whole_graph(self, what: str) -> _megalith.Graph:
+        """What is compiled."""
+        graph = self._graph_of_layers(what)
         self._check_overlaps()
-        # In test mode every tensor can be read: so none may go.
         return graph if self.test_mode else _megalith.optimize(graph, target=self.target)
 
     def _compile(self, graph: _megalith.Graph, plan_only: bool = False) -> _megalith.CompiledKernel:
@@ -351,6 +354,18 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
     def graph(self) -> _megalith.Graph:
         """The graph that the layers made; str() prints it."""
         return self._graph
+
+    def to_file(self) -> str:
+        """The layers so far as a text that `megalith bench graph` reads: with the operators that Python declares, and
+        with what the integer tensors hold now. UserError for a token loop, and once the kernel is compiled."""
+        self._check_building("to_file")
+        graph = self._graph_of_layers("to_file")
+        graph.tidy()
+        values = {name: [int(v) for v in table.flat] for name, table in self._internals.items()}
+        for storage in self._places.values():
+            if storage.memory is not None and storage.graph_id is not None and storage.dtype in ("i32", "i64"):
+                values[storage.name] = meta.held(storage)
+        return graph.to_file(values)
 
     @property
     def compiled(self) -> _megalith.CompiledKernel:

@@ -6,10 +6,15 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
+#include "megalith/base/error.h"
 #include "megalith/graph/graph.h"
+#include "megalith/graph/graph_file.h"
 #include "megalith/graph/lower.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/cuda/build.h"
+#include "megalith/ops/registry.h"
 #include "megalith/optimize/schedule.h"
 #include "python/src/bind.h"
 #include "python/src/interpreter.h"
@@ -65,6 +70,26 @@ std::vector<TensorId> add(Graph& graph, const std::string& op, const std::string
                              std::move(pieces)};
   for (const auto& [output, dtype] : dtypes) options.dtypes[output] = dtype_parse(dtype);
   return graph.add(op, node, inputs, options);
+}
+
+std::vector<TensorId> insert(Graph& graph, size_t at, const std::string& op, const std::string& node,
+                             const std::vector<TensorId>& inputs, std::map<std::string, int64_t> sizes,
+                             std::map<std::string, double> attributes, std::map<std::string, TensorId> outputs) {
+  MEGALITH_CHECK(at <= graph.nodes().size(), "[insert] at is {}, want 0 to {}: the number of nodes", at,
+                 graph.nodes().size());
+  graph::NodeOptions options{std::move(sizes), std::move(attributes), {}, std::move(outputs), {}};
+  return graph.insert(at, op, node, inputs, options);
+}
+
+std::vector<std::string> users(const Graph& graph, TensorId tensor) {
+  std::vector<std::string> names;
+  for (const graph::Node& node : graph.nodes())
+    if (std::ranges::find(node.operands, tensor) != node.operands.end()) names.push_back(node.name);
+  return names;
+}
+
+std::string to_file(const Graph& graph, std::map<std::string, std::vector<int64_t>> values) {
+  return graph::to_file({graph, std::move(values)}, *ops::builtin());
 }
 
 }  // namespace
@@ -129,6 +154,13 @@ void bind_graph(nb::module_& module) {
            "dtypes"_a = std::map<std::string, std::string>{},
            "Adds a node: the ids of its outputs. `tile`: sizes of tiles by loop variable; `pieces`: numbers of tasks\n"
            "instead, fewer where a layout does not allow as many. UserError naming node, tensor, found and wanted.")
+      .def("insert", &insert, "at"_a, "op"_a, "node"_a, "inputs"_a, nb::kw_only(),
+           "sizes"_a = std::map<std::string, int64_t>{}, "attributes"_a = std::map<std::string, double>{},
+           "outputs"_a = std::map<std::string, TensorId>{},
+           "As add(), in front of node number `at`: all nodes that write what it reads stand before that.")
+      .def("erase", &Graph::erase, "node"_a, "Takes a node out; the tensors that it wrote stay.")
+      .def("tidy", &Graph::tidy, "Takes out activations and constants that no node uses. Ids of tensors change.")
+      .def("users", &users, "tensor"_a, "The names of the nodes that read or write a tensor, in order.")
       .def("set_gate", &Graph::set_gate, "node"_a, "stop"_a,
            "Makes a token loop: the next iteration begins after this node, until the i32 state `stop` is set.")
       .def("find", &Graph::find, "name"_a, "The id of the tensor of that name; UserError if there is none.")
@@ -155,6 +187,10 @@ void bind_graph(nb::module_& module) {
             return graph::print(copy, optimize::lower(copy, target));
           },
           "target"_a = "cpu", "The loop kernels of all nodes, as text.")
+      .def(
+          "to_file", &to_file, "values"_a = std::map<std::string, std::vector<int64_t>>{},
+          "What str() says, and in front of it the operators that Python declares: what `megalith bench graph` reads.\n"
+          "`values`: by name what states of integers hold, where it matters; others are made up there.")
       .def("__str__", [](const Graph& g) { return graph::print(g); })
       .def("__repr__", [](const Graph& g) {
         return fmt::format("<graph {}: {} tensors, {} nodes>", g.name(), g.tensors().size(), g.nodes().size());

@@ -194,6 +194,78 @@ TEST(BenchKernel, SaysWhatItCannotMeasure) {
               HasSubstr("[memory] the operands of \"bench copy\" and their random values take "));
 }
 
+// Rows that a table points into, an operator that no registry has, a dynamic size, and a weight.
+constexpr const char* kGraph = R"(operator halve
+  tasks h 16, t 1
+  test H=64 T=3
+  input x: f32[T, H]
+  output y: f32[T, H]
+  { [t, h] : 0 <= t < T and 0 <= h < H }
+  y[t, h] = 0.5 * f32(x[t, h])
+end
+graph picked
+state counts: i32[2]
+state ids: i32[4]
+state out: f32[4, 256]
+constant table: bf16[100, 128]
+constant norm: bf16[128]
+constant w: bf16[256, 128]
+dynamic rows = counts[1]
+x: f32[4, 128] = embedding(ids, table)  # lookup
+halved: f32[4, 128] = halve(x)  # halved
+normed: bf16[4, 128] = rmsnorm(halved, norm) eps=1e-06  # normed
+out: f32[4, 256] = linear(normed, w)  # product
+values ids = 3, 99, 0, 7
+)";
+
+TEST(BenchGraph, TimesAnIterationOfAGraphInAFile) {
+  const TemporaryFolder folder;
+  write_text(folder / "picked.graph", kGraph);
+  const CommandResult table = megalith_command({"bench", "graph", folder / "picked.graph", "-r", "3", "-t", "1"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, StartsWith("| graph "));
+  EXPECT_THAT(table.out, ContainsRegex("picked.graph +\\| +[0-9]+ \\| 64.2 KiB +\\| cpu +\\| +1 \\| +[0-9.]+ \\|"));
+  EXPECT_THAT(table.out, ContainsRegex("over 3 runs of many in one launch; [0-9.]+ GB/s read"));
+  int64_t nodes[2] = {};
+  for (const bool as_it_is : {false, true}) {
+    std::vector<std::string> words = {"bench", "graph", "-", "-r", "3", "-t", "1", "-o", "json"};
+    if (as_it_is) words.emplace_back("--no-optimize");
+    const CommandResult result = megalith_command(words, {.stdin_text = kGraph});
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto rows = nlohmann::json::parse(result.out);
+    ASSERT_EQ(rows.size(), 1u);
+    const auto& row = rows[0];
+    EXPECT_EQ(row.at("graph"), "picked");
+    EXPECT_EQ(row.at("optimized"), !as_it_is);
+    EXPECT_EQ(row.at("weight_bytes"), 2 * (256 * 128 + 128));  // not the table: a row of it is read for each id
+    EXPECT_EQ(row.at("samples_us").size(), 3u);
+    EXPECT_GT(row.at("iterations").get<int64_t>(), 1);
+    const double us = row.at("median_us"), gbs = row.at("gbs"), bytes = row.at("weight_bytes");
+    EXPECT_NEAR(gbs, bytes / us / 1e3, 1e-2 * gbs + 1e-4);
+    EXPECT_NEAR(row.at("read_share").get<double>(), gbs / row.at("read_gbs").get<double>(), 1e-3);
+    nodes[as_it_is] = row.at("nodes");
+  }
+  EXPECT_EQ(nodes[true], 4);
+  EXPECT_LT(nodes[false], 4);
+}
+
+TEST(BenchGraph, SaysWhatAFileLacks) {
+  const auto error_of = [](const std::string& text) {
+    const CommandResult result = megalith_command({"bench", "graph", "-"}, {.stdin_text = text});
+    EXPECT_EQ(result.code, 1);
+    return result.err;
+  };
+  const std::string text = kGraph;
+  EXPECT_THAT(
+      error_of(text.substr(text.find("graph picked"))),
+      HasSubstr("stdin: line 10 of the graph's file: there is no operator \"halve\" (node \"halved\"): one that "
+                "Python declares must stand in the file"));
+  EXPECT_THAT(error_of("graph none\n"), HasSubstr("the graph \"none\" has no nodes"));
+  EXPECT_THAT(error_of("{}"), HasSubstr("stands before the line that begins with \"graph \""));
+  EXPECT_EQ(megalith_command({"bench", "graph"}).code, 2);
+  EXPECT_EQ(megalith_command({"bench", "graph", "/none.graph"}).code, 1);
+}
+
 TEST(BenchLatency, PrintsLatenciesAsOthersDo) {
   const TemporaryFolder folder;
   const CommandResult result = megalith_command({"bench", "latency", kStoryteller, "--input-len", "8", "--output-len",

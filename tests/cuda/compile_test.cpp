@@ -13,6 +13,7 @@
 #include "megalith/base/log.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
+#include "megalith/graph/text.h"
 #include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/build.h"
 #include "megalith/kernels/shared_budget.h"
@@ -24,6 +25,7 @@
 #include "support/confusing_epilogue.h"
 #include "support/operator_cases.h"
 #include "support/parallel_block.h"
+#include "support/stacked_attention.h"
 #include "support/streamed.h"
 
 namespace megalith {
@@ -201,6 +203,37 @@ TEST(CudaCompile, F16TakesTheSameRegisters) {
   for (const int64_t rows : {1, 2, 4, 8, 64, 128})
     expect_fused_compiles("shapes/Qwen3-8B", hopper(), rows, 1, DType::f16);
   expect_fused_compiles("shapes/Qwen2.5-7B", hopper(), 1, 1, DType::f16);  // with an epilogue
+}
+
+// Tables of angles may be of bf16, and as wide as a head.
+TEST(CudaCompile, TablesOfWholeHeadsSpillNothing) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  struct Tables {
+    int64_t rows, requests;
+    bool wide;
+    DType dtype;
+  };
+  constexpr Tables kTables[] = {{1, 1, true, DType::bf16},  {4, 2, true, DType::bf16},   {8, 2, true, DType::bf16},
+                                {64, 2, true, DType::bf16}, {64, 64, true, DType::bf16}, {4, 2, false, DType::bf16},
+                                {4, 2, true, DType::f32},   {64, 64, true, DType::f32}};
+  for (const auto& [rows, requests, wide, dtype] : kTables) {
+    const graph::Graph g = optimize::optimize(testing::stacked_attention({.rows = rows,
+                                                                          .head_norms = true,
+                                                                          .head = 128,
+                                                                          .groups = 8,
+                                                                          .wide_tables = wide,
+                                                                          .tables = dtype,
+                                                                          .requests = requests,
+                                                                          .pages = 64,
+                                                                          .page = 64,
+                                                                          .hidden = 1024}),
+                                              "cuda:sm_90a");
+    EXPECT_EQ(std::ranges::count(g.rewrites(), "fuse_attention", &graph::Rewrite::rule), 2) << graph::print(g);
+    expect_compiles(g,
+                    fmt::format("attention of {} rows, {} texts, {} tables of {}", rows, requests,
+                                wide ? "wide" : "narrow", dtype_name(dtype)),
+                    hopper(), rows > stream::kMaxRows ? Bodies::many_rows : Bodies::few_rows);
+  }
 }
 
 // In int8 nothing spills either.

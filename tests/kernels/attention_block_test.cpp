@@ -27,15 +27,27 @@ template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll = 1, int kO
 struct Shape {
   static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll, L = kOfBlock;
   static constexpr bool kNorm = kHasNorm;
+  static constexpr int W = D / 2;
+  using Table = f32;
 };
+/// With tables of other values and of so many columns.
+template <class Of, class Value, int kColumns = Of::D>
+struct Turned : Of {
+  static constexpr int W = kColumns;
+  using Table = Value;
+};
+void set(f32& to, f32 value) { to = value; }
+void set(bf16& to, f32 value) { to = to_bf16(value); }
+f64 number(f32 value) { return value; }
+f64 number(bf16 value) { return to_f32(value); }
 
 /// The operands of an `attention_qkv` of one row, of the second of two requests; or of several, of which the first is
 /// of the first request, all others of the second, and the last but one is looked at. Positions are dealt to two
 /// chunks, three by three or eight by eight; pages lie anywhere. What nobody may read is NaN.
 template <class Of>
 struct Task {
-  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = 2, L = Of::L, C = 2, B = 16, Q = 40, P = 2 * Q,
-                       T_largest = Of::kRows;
+  static constexpr i64 H = Of::D / 2, W = Of::W, M = Of::M, E = M + 2, G = 2, L = Of::L, C = 2, B = 16, Q = 40,
+                       P = 2 * Q, T_largest = Of::kRows;
   struct Checks {
     static constexpr u32 page_table = 0;
   };
@@ -43,12 +55,12 @@ struct Task {
   static constexpr f32 scale = 0.11f, eps = 1e-5f;
   const Task* task;
   i64 T;
-  Words<bf16> qkv;                // (T, G, E, D)
-  const bf16 *q_norm, *k_norm;    // (D)
-  const f32 *cosine, *sine;       // (positions, H)
-  const bf16 *k_cache, *v_cache;  // (pages, B, G, D)
-  const i32* page_table;          // (2, Q)
-  Words<f32> part, softmax;       // (T, C, G, M, D) and (T, C, G, M, 2)
+  Words<bf16> qkv;                          // (T, G, E, D)
+  const bf16 *q_norm, *k_norm;              // (D)
+  const typename Of::Table *cosine, *sine;  // (positions, W)
+  const bf16 *k_cache, *v_cache;            // (pages, B, G, D)
+  const i32* page_table;                    // (2, Q)
+  Words<f32> part, softmax;                 // (T, C, G, M, D) and (T, C, G, M, 2)
   Epoch epoch;
   static Task of(const Task& task) { return task; }
 };
@@ -64,7 +76,8 @@ template <class Of>
 class AttentionBlock : public ::testing::Test {
  protected:
   using Of_ = Task<Of>;
-  static constexpr size_t D = Of::D, H = D / 2, M = Of::M, E = M + 2, G = Of_::G, C = Of_::C, B = Of_::B, Q = Of_::Q;
+  static constexpr size_t D = Of::D, H = D / 2, W = Of::W, M = Of::M, E = M + 2, G = Of_::G, C = Of_::C, B = Of_::B,
+                          Q = Of_::Q;
   static constexpr size_t kGroup = 1, kRequest = 1;
   // Rows, of which `kFirst` is the request's first and `kRow` is looked at.
   static constexpr size_t T = Of::kRows, kFirst = T > 1 ? 1 : 0, kRow = T > 1 ? T - 2 : 0;
@@ -86,10 +99,10 @@ class AttentionBlock : public ::testing::Test {
     start_ = start;
     qkv_ = some(T * G * E * D, 1);
     q_norm_ = some(D, 1), k_norm_ = some(D, 1);
-    cosine_.resize((start + T) * H), sine_.resize(cosine_.size());
+    cosine_.resize((start + T) * W), sine_.resize(cosine_.size());
     for (size_t i = 0; i < cosine_.size(); ++i) {
       const f32 angle = 3 * normal();
-      cosine_[i] = std::cos(angle), sine_[i] = std::sin(angle);
+      set(cosine_[i], std::cos(angle)), set(sine_[i], std::sin(angle));
     }
     page_table_.resize(2 * Q);
     for (size_t i = 0; i < page_table_.size(); ++i) page_table_[i] = static_cast<i32>(i);
@@ -134,10 +147,9 @@ class AttentionBlock : public ::testing::Test {
     for (size_t d = 0; d < D; ++d)
       normed[d] = of_qkv(row, e, d) * (Of::kNorm ? to_f32(norm[d]) / std::sqrt(squares / D + Of_::eps) : 1);
     for (size_t h = 0; h < H; ++h) {
-      const size_t at = (start_ + row - kFirst) * H + h;
-      const f64 cosine = cosine_[at], sine = sine_[at];
-      result[h] = normed[h] * cosine - normed[H + h] * sine;
-      result[H + h] = normed[H + h] * cosine + normed[h] * sine;
+      const size_t at = (start_ + row - kFirst) * W + h, of_partner = at + W - H;
+      result[h] = normed[h] * number(cosine_[at]) - normed[H + h] * number(sine_[at]);
+      result[H + h] = normed[H + h] * number(cosine_[of_partner]) + normed[h] * number(sine_[of_partner]);
     }
     return result;
   }
@@ -188,7 +200,7 @@ class AttentionBlock : public ::testing::Test {
   std::mt19937 random_{1};
   size_t start_ = 0;
   std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_;
-  std::vector<f32> cosine_, sine_;
+  std::vector<typename Of::Table> cosine_, sine_;
   std::vector<i32> page_table_;
   std::vector<u64> words_, part_, softmax_;
 };
@@ -196,7 +208,8 @@ class AttentionBlock : public ::testing::Test {
 using Shapes = ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
                                 Shape<128, 4, false>, Shape<128, 4, true, 4>, Shape<64, 1, false, 3>,
                                 Shape<96, 5, true, 8>, Shape<64, 1, false, 1, 8>, Shape<128, 4, true, 1, 8>,
-                                Shape<128, 7, true, 8, 8>, Shape<96, 3, true, 3, 8>>;
+                                Shape<128, 7, true, 8, 8>, Shape<96, 3, true, 3, 8>, Turned<Shape<128, 2, true>, bf16>,
+                                Turned<Shape<96, 3, true, 3, 8>, f32>, Turned<Shape<64, 1, false>, bf16, 32>>;
 TYPED_TEST_SUITE(AttentionBlock, Shapes);
 
 TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {

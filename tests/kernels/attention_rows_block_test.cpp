@@ -31,7 +31,20 @@ template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll, int kGroup
 struct Shape {
   static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll, G = kGroups, B = kPage;
   static constexpr bool kNorm = kHasNorm, kPaired = kInPairs;
+  static constexpr int W = D / 2;
+  using Table = f32;
 };
+/// With tables of other values and of so many columns.
+template <class Of, class Value, int kColumns = Of::D>
+struct Turned : Of {
+  static constexpr int W = kColumns;
+  using Table = Value;
+};
+void set(f32& to, f32 value) { to = value; }
+void set(bf16& to, f32 value) { to = to_bf16(value); }
+f64 number(f32 value) { return value; }
+f64 number(bf16 value) { return to_f32(value); }
+
 constexpr int kRequests = 3, kPositions = 320;
 template <class Of, class T>
 struct CacheOf {
@@ -48,8 +61,8 @@ requires Of::kPaired struct CacheOf<Of, T> {
 /// The operands of an `rope_attention`; without `start` those of an `rope_attention_cached`.
 template <class Of>
 struct CachedTask {
-  static constexpr i64 H = Of::D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = kPositions / B, P = kRequests * Q,
-                       T_largest = Of::kRows;
+  static constexpr i64 H = Of::D / 2, W = Of::W, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = kPositions / B,
+                       P = kRequests * Q, T_largest = Of::kRows;
   struct Checks {
     static constexpr u32 page_table = 0;
   };
@@ -58,7 +71,7 @@ struct CachedTask {
   i64 T, t_begin, t_end, g_begin, g_end;
   const bf16* qkv;                                          // (T, G, E, D)
   const bf16 *q_norm, *k_norm;                              // (D)
-  const f32 *cosine, *sine;                                 // (positions, H)
+  const typename Of::Table *cosine, *sine;                  // (positions, W)
   typename CacheOf<Of, const bf16>::Type k_cache, v_cache;  // (pages, B, G, D)
   const i32* page_table;                                    // (requests, Q)
   bf16* y;                                                  // (T, G, M, D)
@@ -80,8 +93,8 @@ struct AllCachedTask : CachedTask<Of> {
 /// Those of a `rope_kv_append`.
 template <class Of>
 struct AppendTask {
-  static constexpr i64 H = Of::D / 2, E = Of::M + 2, G = Of::G, B = Of::B, Q = kPositions / B, P = kRequests * Q,
-                       S = kPositions, R_largest = kRequests, T_largest = Of::kRows;
+  static constexpr i64 H = Of::D / 2, W = Of::W, E = Of::M + 2, G = Of::G, B = Of::B, Q = kPositions / B,
+                       P = kRequests * Q, S = kPositions, R_largest = kRequests, T_largest = Of::kRows;
   struct Checks {
     static constexpr u32 page_table = 0, request = 1, position = 2;
   };
@@ -89,7 +102,7 @@ struct AppendTask {
   static constexpr f32 eps = 1e-5f;
   i64 T, g_begin, g_end;
   const bf16 *qkv, *k_norm;
-  const f32 *cosine, *sine;
+  const typename Of::Table *cosine, *sine;
   const i32 *page_table, *request, *position;
   typename CacheOf<Of, bf16>::Type k_cache, v_cache;
   Epoch epoch;
@@ -99,7 +112,7 @@ template <class Of>
 class AttentionRows : public ::testing::Test {
  protected:
   using Of_ = Task<Of>;
-  static constexpr size_t D = Of::D, H = D / 2, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = Of_::Q;
+  static constexpr size_t D = Of::D, H = D / 2, W = Of::W, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = Of_::Q;
 
   f32 normal() { return std::normal_distribution<f32>()(random_); }
   std::vector<bf16> some(size_t count, f32 size) {
@@ -136,10 +149,10 @@ class AttentionRows : public ::testing::Test {
     ASSERT_LE(rows_.size(), size_t{Of::kRows});
     qkv_ = some(rows_.size() * G * E * D, 1);
     q_norm_ = some(D, 1), k_norm_ = some(D, 1);
-    cosine_.resize(Q * B * H), sine_.resize(cosine_.size());
+    cosine_.resize(Q * B * W), sine_.resize(cosine_.size());
     for (size_t i = 0; i < cosine_.size(); ++i) {
       const f32 angle = 3 * normal();
-      cosine_[i] = std::cos(angle), sine_[i] = std::sin(angle);
+      set(cosine_[i], std::cos(angle)), set(sine_[i], std::sin(angle));
     }
     page_table_.resize(kRequests * Q);
     for (size_t i = 0; i < page_table_.size(); ++i) page_table_[i] = static_cast<i32>(i);
@@ -246,9 +259,9 @@ class AttentionRows : public ::testing::Test {
     for (size_t d = 0; d < D; ++d)
       normed[d] = of_qkv(row, g, e, d) * (Of::kNorm ? to_f32(norm[d]) / std::sqrt(squares / D + Of_::eps) : 1);
     for (size_t h = 0; h < H; ++h) {
-      const f64 cosine = cosine_[rows_[row].position * H + h], sine = sine_[rows_[row].position * H + h];
-      result[h] = normed[h] * cosine - normed[H + h] * sine;
-      result[H + h] = normed[H + h] * cosine + normed[h] * sine;
+      const size_t at = rows_[row].position * W + h, of_partner = at + W - H;
+      result[h] = normed[h] * number(cosine_[at]) - normed[H + h] * number(sine_[at]);
+      result[H + h] = normed[H + h] * number(cosine_[of_partner]) + normed[h] * number(sine_[of_partner]);
     }
     return result;
   }
@@ -312,7 +325,7 @@ class AttentionRows : public ::testing::Test {
   std::mt19937 random_{1};
   std::vector<Row> rows_;
   std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_, appended_keys_, appended_values_, y_, together_;
-  std::vector<f32> cosine_, sine_;
+  std::vector<typename Of::Table> cosine_, sine_;
   std::vector<i32> page_table_, requests_, positions_;
   u32 table_[2 * page_pairs::kTableWords];  // of keys, of values
 };
@@ -320,7 +333,9 @@ class AttentionRows : public ::testing::Test {
 using Shapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<64, 1, false, 16, 3>, Shape<96, 3, true, 32, 1, 5>,
                                 Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>,
                                 Shape<128, 4, true, 64, 2, 16, true>, Shape<64, 2, false, 16, 2, 16, true>,
-                                Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 4, 4, true>>;
+                                Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 4, 4, true>,
+                                Turned<Shape<128, 4, true, 64, 2>, bf16>, Turned<Shape<160, 2, true, 16, 2, 70>, f32>,
+                                Turned<Shape<64, 1, false, 16, 3>, bf16, 32>>;
 TYPED_TEST_SUITE(AttentionRows, Shapes);
 
 // Requests with nothing in the cache, with less than a warp takes at once, and with more than all do; of one row and of

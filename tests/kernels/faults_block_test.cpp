@@ -155,7 +155,7 @@ TEST_F(FaultsBlock, GatheredRowsAreThoseOfToday) {
 }
 
 struct Append {
-  static constexpr i64 H = 4, E = 4, G = 2, B = 4, Q = 3, P = 5, S = 16, R_largest = 2, T_largest = 2;
+  static constexpr i64 H = 4, W = 4, E = 4, G = 2, B = 4, Q = 3, P = 5, S = 16, R_largest = 2, T_largest = 2;
   struct Checks {
     static constexpr u32 page_table = 6, request = 7, position = 8;
   };

@@ -49,7 +49,7 @@ TEST(Cost, AttentionReadsItsCache) {
   constexpr double kCacheBytes = 2.0 * 1024 * 8 * 128 * 2;
   double found = 0;
   for (const auto& [op, sums] : sums_of(decoder("cuda:sm_90a", 1), "cuda:sm_90a", 132))
-    if (op.find("attention_chunk") != std::string::npos) found += sums.tasks.state_bytes;
+    if (op.ends_with("attention_chunk")) found += sums.tasks.state_bytes;
   EXPECT_NEAR(found, kCacheBytes, 0.02 * kCacheBytes);
 }
 
@@ -75,7 +75,7 @@ TEST(Cost, PlacementOnAGpuWeighsStreamsAlone) {
   for (size_t t = 0; t < partitioned.tasks.size(); ++t) {
     const Task& task = partitioned.tasks[t];
     const std::string& op = graph.nodes()[static_cast<size_t>(task.node)].op->name;
-    if (op.find("attention_chunk") == std::string::npos) continue;
+    if (!op.ends_with("attention_chunk")) continue;
     EXPECT_EQ(partitioned.placement_ns[t], rates.task_ns);
     EXPECT_GT(task.cost_ns, rates.task_ns);
   }

@@ -13,6 +13,7 @@
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/optimize.h"
 #include "megalith/optimize/schedule.h"
+#include "support/stacked_attention.h"
 
 namespace megalith::optimize {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using graph::Graph;
 using graph::NodeOptions;
 using graph::TensorId;
+using testing::StackedAttention;
 
 constexpr int64_t kHidden = 64, kHead = 32, kGroups = 2, kPerGroup = 2, kVocab = 96, kPositions = 256, kPage = 16;
 
@@ -73,7 +75,7 @@ class Primitives {
     x = project(name, x, count * kHead);
     if (s.head_norms)
       x = g.apply("head_norm", name + "_norm", {x, g.constant(name + "_norm.weight", s.dtype, {kHead})});
-    return g.apply("rope", name + "_rope", {x, cosine, sine, position});
+    return g.apply("rope", name + "_rope", {x, cosine, sine, position}, {.sizes = {{"M", kHead / 2}}});
   }
   TensorId add(const std::string& name, TensorId x, TensorId y, int64_t columns) {
     return g.apply("add", name + "_sum", {x, g.apply("linear", name, {y, matrix(name + ".weight", kHidden, columns)})});
@@ -217,6 +219,83 @@ TEST_P(Rules, MeanWhatThePrimitivesMeant) {
       check(rule.name, target, fmt::format("all but {}", rule.name));
     }
   }
+}
+
+// ---- q, k and v in one tensor -------------------------------------------------------------------------------------------
+
+class StackedRules : public ::testing::TestWithParam<testing::StackedAttention> {};
+INSTANTIATE_TEST_SUITE_P(Blocks, StackedRules,
+                         ::testing::Values(StackedAttention{.rows = 1, .head_norms = true},
+                                           StackedAttention{.rows = 4, .head_norms = false},
+                                           StackedAttention{.rows = 4, .head_norms = true, .wide_tables = false},
+                                           StackedAttention{.rows = 8, .head_norms = true, .tables = DType::f32},
+                                           StackedAttention{.rows = 12, .head_norms = true},
+                                           StackedAttention{.rows = 40, .head_norms = false},
+                                           StackedAttention{.rows = 64, .head_norms = true},
+                                           StackedAttention{.rows = 2, .head_norms = true, .has_product = false}),
+                         [](const auto& block) { return fmt::format("Block{}", block.index); });
+
+// One row fewer than there is room for: of the first request up to its position 40, of the second one up to 90.
+loop::Arrays arrays_of_stacked(const Graph& g, const StackedAttention& s) {
+  std::mt19937_64 random(11);
+  std::normal_distribution<double> value;
+  loop::Arrays arrays;
+  for (const graph::Tensor& tensor : g.tensors()) {
+    if (tensor.kind == graph::TensorKind::activation) continue;
+    std::vector<int64_t> shape;
+    for (const graph::Dim& dim : tensor.shape) shape.push_back(dim.size);
+    loop::Array& array = arrays[tensor.name] = loop::Array::zeros(shape);
+    if (tensor.dtype == DType::i32) continue;
+    const double scale = tensor.kind == graph::TensorKind::constant ? 1 / std::sqrt(static_cast<double>(shape[1])) : 1;
+    for (double& one : array.values) one = value(random) * scale;
+  }
+  const int64_t rows = std::max<int64_t>(s.rows - 1, 1), first = (rows + 1) / 2;
+  arrays["counts"].values[0] = static_cast<double>(rows);
+  for (int64_t t = 0; t < s.rows; ++t) {  // what stands behind the last row is no row's
+    const auto at = static_cast<size_t>(t);
+    arrays["request"].values[at] = t < first ? 0 : t < rows ? 1 : 1e6;
+    arrays["position"].values[at] = static_cast<double>(t < first ? 41 - first + t : t < rows ? 91 - rows + t : 1e6);
+  }
+  std::vector<double>& pages = arrays["page_table"].values;
+  for (size_t p = 0; p < pages.size(); ++p) pages[p] = static_cast<double>((p * 5 + 3) % pages.size());
+  return arrays;
+}
+
+int times_fused(const Graph& graph) {
+  return static_cast<int>(std::ranges::count(graph.rewrites(), "fuse_attention", &graph::Rewrite::rule));
+}
+
+TEST_P(StackedRules, MeanWhatTheLayersMeant) {
+  const Graph layers = testing::stacked_attention(GetParam());
+  const loop::Arrays arrays = arrays_of_stacked(layers, GetParam());
+  const auto run = [&](const Graph& graph, const std::string& target) {
+    loop::Arrays result = arrays;
+    graph::interpret(graph, lower(graph, target), result,
+                     2);  // the second one reads what the first one left in the caches
+    return result;
+  };
+  const loop::Arrays wanted = run(layers, "cpu");
+  for (const std::string target : {"cpu", "cuda:sm_90a"})
+    for (const std::string& disabled : {std::string(), all_but("fuse_attention")}) {
+      const test::EnvironmentVariable off("MEGALITH_DISABLE", disabled);
+      const Graph graph = optimize(layers, target);
+      EXPECT_EQ(times_fused(graph), target == "cpu" ? 0 : 2) << print(graph);
+      const loop::Arrays found = run(graph, target.substr(0, target.find(':')));
+      for (const char* name : {"result", "0.k_cache", "0.v_cache", "1.k_cache", "1.v_cache"})
+        EXPECT_LT(error(found.at(name).values, wanted.at(name).values), 1e-9) << name << " for " << target << "\n"
+                                                                              << print(graph);
+    }
+}
+
+TEST(RulesOfLayers, WhatHasNoBodyStays) {
+  const auto times = [](const StackedAttention& s) {
+    return times_fused(optimize(testing::stacked_attention(s), "cuda:sm_90a"));
+  };
+  EXPECT_EQ(times({.rows = 4, .head_norms = true}), 2);
+  EXPECT_EQ(times({.rows = 4, .head_norms = true, .has_rope = false}), 0);
+  EXPECT_EQ(times({.rows = 4, .head_norms = true, .has_start = false}), 0);
+  EXPECT_EQ(times({.rows = 64, .head_norms = true, .has_start = false}), 2);  // all from the cache
+  EXPECT_EQ(times({.rows = 4, .head_norms = true, .head = 40}), 0);
 }
 
 // A long product of many rows, whose sums are handed over.

@@ -43,7 +43,7 @@ class Bench:
         meta = params.pop("meta_tensors", {})
         self.meta = {name: self.place(array) for name, array in meta.items()}
         defaults = PersistentKernel.get_default_init_parameters()
-        defaults.update(test_mode=True, num_workers=2, meta_tensors=self.meta, **params)
+        defaults.update({"test_mode": True, "num_workers": 2, "meta_tensors": self.meta, **params})
         self.kernel = PersistentKernel(**defaults)
 
     def place(self, array):

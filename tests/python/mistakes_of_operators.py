@@ -41,7 +41,7 @@ def an_operator_of_megaliths_own_name(b):
 
 @mistake
 def an_operator_of_a_layers_name(b):
-    declare(name="copy_rows")
+    declare(name="copy_tokens")
 
 
 @mistake

@@ -22,7 +22,7 @@ inline void append_heads(const Args& args) {
   const int groups = static_cast<int>(args.g_end - args.g_begin), num_heads = 2 * static_cast<int>(args.T) * groups;
 #pragma unroll 1
   for (int first = warp(); first < num_heads; first += kAtOnce * kWarps) {
-    HeadPairs<D, kNorm> heads[kAtOnce];
+    HeadOf<kNorm, Args> heads[kAtOnce];
     int pages[kAtOnce], positions[kAtOnce];
     bool is_somewhere[kAtOnce];
     // Past the end the first one is taken again, and not written.
@@ -40,7 +40,7 @@ inline void append_heads(const Args& args) {
       pages[i] = is_somewhere[i] ? args.page_table[request * Q + positions[i] / B] : 0;
       is_somewhere[i] = is_somewhere[i] && is_inside(args.faults, pages[i], P, Checks::page_table);
       if (!is_somewhere[i]) pages[i] = 0;
-      load_head(heads[i], args, t, positions[i], group(i), is_key ? M : M + 1, norm, is_key);
+      load_head<kNorm>(heads[i], args, t, positions[i], group(i), is_key ? M : M + 1, norm, is_key);
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

@@ -47,7 +47,7 @@ class RowAttention {
   static constexpr bool kPaired = kIsPaired<decltype(Args::k_cache)>;
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
-  using Head = HeadPairs<D, kNorm>;
+  using Head = HeadOf<kNorm, Args>;
   static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;      // of this iteration's rows
   static_assert(kAllCached<Args> || Args::T_largest <= 64);  // a RowSet
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
@@ -204,7 +204,7 @@ class RowAttention {
     const bf16* norm = nullptr;
     if constexpr (kNorm) norm = args.q_norm;
     const int row = row_of(m);
-    load_head(query, args, row, row_table().position[row], g_, head_of(m), norm, true);
+    load_head<kNorm>(query, args, row, row_table().position[row], g_, head_of(m), norm, true);
   }
   /// `first`: that of the warp's first head, if it is under way.
   void stage_queries(Head& first) const {
@@ -251,7 +251,7 @@ class RowAttention {
     const Args args = this->args();
     const bf16* norm = nullptr;
     if constexpr (kNorm) norm = args.k_norm;
-    load_head(key, args, row, row_table().position[row], g_, kHeads, norm, true);
+    load_head<kNorm>(key, args, row, row_table().position[row], g_, kHeads, norm, true);
   }
   /// As position n of the tile.
   void put_key(const Head& key, int n) const {

@@ -1,5 +1,6 @@
 // Attention from the stacked projection `qkv`, which has for each of G groups M query heads, their key and their value, of
-// 2 H values each: E = M + 2 heads. With rotation, and with the q/k norm of Qwen3 or without.
+// 2 H values each: E = M + 2 heads. With rotation, by tables of N rows and W columns as `rope` has them, and with the q/k
+// norm of Qwen3 or without. A sequence has up to S positions.
 #include <fmt/format.h>
 
 #include "megalith/kernels/attention_layout.h"
@@ -23,7 +24,7 @@ operator_ with_inputs(const std::string& name, const std::string& doc, bool q_no
   op.input("qkv", {"T", "G * E * 2 * H"}, DType::bf16);
   if (q_norm) op.input("q_norm", {"2 * H"}, DType::bf16);
   if (k_norm) op.input("k_norm", {"2 * H"}, DType::bf16);
-  return op.input("cosine", {"S", "H"}).input("sine", {"S", "H"});
+  return op.input("cosine", {"N", "W"}).input("sine", {"N", "W"});
 }
 
 std::string prefix(bool norm) { return norm ? "head_norm_rope_" : "rope_"; }
@@ -43,11 +44,12 @@ std::string keys(bool norm, const std::string& row) {
 }
 
 bool heads_suit_of(const graph::BodyQuery& query, int64_t most) {
-  const int64_t d = 2 * query.sizes.at("H"), heads = query.sizes.at("E") - 2;
+  const int64_t h = query.sizes.at("H"), w = query.sizes.at("W"), d = 2 * h, heads = query.sizes.at("E") - 2;
   return all_are(query, {"qkv", "k_cache", "v_cache"}, DType::bf16) && query.sizes.at("T") <= most &&
          d % attention::kRunValues == 0 && attention::runs(d) <= attention::kWarps && heads <= attention::kMaxHeads &&
-         all_are(query, {"cosine", "sine"}, DType::f32) && is_if_there(query, "q_norm", DType::bf16) &&
-         is_if_there(query, "k_norm", DType::bf16);
+         (w == h || w == 2 * h) &&
+         (all_are(query, {"cosine", "sine"}, DType::f32) || all_are(query, {"cosine", "sine"}, DType::bf16)) &&
+         is_if_there(query, "q_norm", DType::bf16) && is_if_there(query, "k_norm", DType::bf16);
 }
 bool heads_suit(const graph::BodyQuery& query) { return heads_suit_of(query, stream::kMaxWideRows); }
 
@@ -63,7 +65,7 @@ operator_& add_attributes(operator_& op, bool norm) {
   // Small, for tests: their tables of cosines and sines are no angles, and exp() makes errors of large scores larger.
   op.attribute("scale", 0.03125);
   if (norm) op.attribute("eps", 1e-6);
-  return op.size("E");
+  return op.size("E").size("S");
 }
 
 std::map<std::string, int64_t> with(std::map<std::string, int64_t> sizes, const std::map<std::string, int64_t>& more) {
@@ -71,12 +73,12 @@ std::map<std::string, int64_t> with(std::map<std::string, int64_t> sizes, const 
   return sizes;
 }
 
-const std::map<std::string, int64_t> kOne = {{"T", 1}, {"G", 2}, {"M", 2}, {"E", 4}, {"H", 32},
-                                             {"S", 64}, {"P", 4}, {"B", 16}, {"R", 1}, {"Q", 4}},
-                                     kThree = {{"T", 3}, {"G", 2}, {"M", 3}, {"E", 5}, {"H", 12},
-                                               {"S", 20}, {"P", 60}, {"B", 1}, {"R", 3}, {"Q", 20}},
-                                     kMany = {{"T", 40}, {"G", 1}, {"M", 2}, {"E", 4}, {"H", 16},
-                                              {"S", 48}, {"P", 12}, {"B", 8}, {"R", 2}, {"Q", 6}};
+const std::map<std::string, int64_t> kOne = {{"T", 1},  {"G", 2},  {"M", 2}, {"E", 4},  {"H", 32}, {"W", 32},
+                                             {"N", 64}, {"S", 64}, {"P", 4}, {"B", 16}, {"R", 1},  {"Q", 4}},
+                                     kThree = {{"T", 3},  {"G", 2},  {"M", 3},  {"E", 5}, {"H", 12}, {"W", 12},
+                                               {"N", 20}, {"S", 20}, {"P", 60}, {"B", 1}, {"R", 3},  {"Q", 20}},
+                                     kMany = {{"T", 40}, {"G", 1},  {"M", 2},  {"E", 4}, {"H", 16}, {"W", 16},
+                                              {"N", 48}, {"S", 48}, {"P", 12}, {"B", 8}, {"R", 2},  {"Q", 6}};
 
 // ---- the operators ------------------------------------------------------------------------------------------------------
 
@@ -92,29 +94,56 @@ Operator chunk(bool norm) {
       .output("softmax", {"T", "C", "G * M", "2"})
       .exactly();
   add_attributes(op.size("C").size("L"), norm)
-      .composed(kSplit + queries(norm) + keys(norm, "u") +
-                    "part, softmax = attention_fresh(queries, keys, v, k_cache, v_cache, page_table, request, position, "
-                    "start)\n",
-                single())
+      .composed(
+          kSplit + queries(norm) + keys(norm, "u") +
+              "part, softmax = attention_fresh(queries, keys, v, k_cache, v_cache, page_table, request, position, "
+              "start)\n",
+          single())
       .tasks({"g", "c", "t"})
-      .body({.target = "cuda",
-             .file = "attention.cuh",
-             .name = norm ? "attention_partial_norm" : "attention_partial_plain",
-             .applies = [](const graph::BodyQuery& q) { return heads_suit_of(q, stream::kWideRows); },  // a bit for each
-             .exchanged = {"qkv", "part", "softmax"},
-             .area_bytes =
-                 [](const graph::BodyQuery& q) {
-                   return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
-                 },
-             .rounds_operands = true,
-             .ahead = "attention_ahead"})
+      .body(
+          {.target = "cuda",
+           .file = "attention.cuh",
+           .name = norm ? "attention_partial_norm" : "attention_partial_plain",
+           .applies = [](const graph::BodyQuery& q) { return heads_suit_of(q, stream::kWideRows); },  // a bit for each
+           .exchanged = {"qkv", "part", "softmax"},
+           .area_bytes =
+               [](const graph::BodyQuery& q) {
+                 return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
+               },
+           .rounds_operands = true,
+           .ahead = "attention_ahead"})
       .test(with(kOne, {{"C", 3}, {"L", 4}}))
       .test(with(kThree, {{"C", 2}, {"L", 6}}))
-      .test({{"T", 4}, {"G", 1}, {"M", 4}, {"E", 6}, {"H", 64}, {"S", 96},
-             {"P", 8}, {"B", 16}, {"R", 2}, {"Q", 6}, {"C", 2}, {"L", 40}})
+      .test(with({{"W", 64}, {"C", 3}, {"L", 4}}, kOne))
+      .test({{"T", 4},
+             {"G", 1},
+             {"M", 4},
+             {"E", 6},
+             {"H", 64},
+             {"W", 64},
+             {"N", 100},
+             {"S", 96},
+             {"P", 8},
+             {"B", 16},
+             {"R", 2},
+             {"Q", 6},
+             {"C", 2},
+             {"L", 40}})
       // Heads longer than a block has registers for: several rows share it on a GPU.
-      .test({{"T", 3}, {"G", 1}, {"M", 2}, {"E", 4}, {"H", 80}, {"S", 48},
-             {"P", 6}, {"B", 8}, {"R", 2}, {"Q", 6}, {"C", 2}, {"L", 12}});
+      .test({{"T", 3},
+             {"G", 1},
+             {"M", 2},
+             {"E", 4},
+             {"H", 80},
+             {"W", 80},
+             {"N", 48},
+             {"S", 48},
+             {"P", 6},
+             {"B", 8},
+             {"R", 2},
+             {"Q", 6},
+             {"C", 2},
+             {"L", 12}});
   return op;
 }
 
@@ -123,40 +152,42 @@ Operator whole(bool norm) {
   operator_ op = with_inputs(prefix(norm) + "attention", "softmax(q k^T) v over all positions", norm, norm);
   add_cache(op).index("start", {"T"}, "S").output("y", {"T", "G * M * 2 * H"}, DType::bf16);
   add_attributes(op, norm)
-      .composed(kSplit + queries(norm) + keys(norm, "u") +
-                    "part, softmax = attention_fresh(queries, keys, v, k_cache, v_cache, page_table, request, position, "
-                    "start; C = 1, L = 1)\n"
-                    "y = attention_merge_chunks(part, softmax; A = G * M)\n",
-                single())
+      .composed(
+          kSplit + queries(norm) + keys(norm, "u") +
+              "part, softmax = attention_fresh(queries, keys, v, k_cache, v_cache, page_table, request, position, "
+              "start; C = 1, L = 1)\n"
+              "y = attention_merge_chunks(part, softmax; A = G * M)\n",
+          single())
       .tasks({"g", "t"})
-      .body({.target = "cuda",
-             .file = "attention.cuh",
-             .name = norm ? "attention_whole_norm" : "attention_whole_plain",
-             .applies = [](const graph::BodyQuery& q) { return heads_suit_of(q, stream::kWideRows); },  // a bit for each
-             .blocked = {"y"},
-             .paired = {"k_cache", "v_cache"},
-             .area_bytes =
-                 [](const graph::BodyQuery& q) {
-                   return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
-                 },
-             .rounds_operands = true,
-             .ahead = "attention_ahead"})
+      .body(
+          {.target = "cuda",
+           .file = "attention.cuh",
+           .name = norm ? "attention_whole_norm" : "attention_whole_plain",
+           .applies = [](const graph::BodyQuery& q) { return heads_suit_of(q, stream::kWideRows); },  // a bit for each
+           .blocked = {"y"},
+           .paired = {"k_cache", "v_cache"},
+           .area_bytes =
+               [](const graph::BodyQuery& q) {
+                 return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
+               },
+           .rounds_operands = true,
+           .ahead = "attention_ahead"})
       .test(kOne)
       .test(kThree)
-      .test(kMany);
+      .test(kMany)
+      .test(with({{"W", 32}}, kMany));
   return op;
 }
 
 // Of many rows that are in the cache already, their own keys and values, too: of a prompt's chunk each of those counts for
 // many rows, and is worked out once.
 Operator cached(bool norm) {
-  operator_ op = with_inputs(prefix(norm) + "attention_cached",
-                             "softmax(q k^T) v over all positions up to a token's own, which are in the cache", norm,
-                             false);
+  operator_ op =
+      with_inputs(prefix(norm) + "attention_cached",
+                  "softmax(q k^T) v over all positions up to a token's own, which are in the cache", norm, false);
   add_cache(op).output("y", {"T", "G * M * 2 * H"}, DType::bf16);
   add_attributes(op, norm)
-      .composed(kSplit + queries(norm) +
-                    "y = attention(queries, k_cache, v_cache, page_table, request, position)\n",
+      .composed(kSplit + queries(norm) + "y = attention(queries, k_cache, v_cache, page_table, request, position)\n",
                 single())
       .tasks({"g", "t"})
       .body({.target = "cuda",
@@ -172,14 +203,15 @@ Operator cached(bool norm) {
              .ahead = "attention_ahead"})
       .test(kOne)
       .test(kThree)
-      .test(kMany);
+      .test(kMany)
+      .test(with({{"W", 32}}, kMany));
   return op;
 }
 
 Operator append(bool norm) {
-  operator_ op = with_inputs(prefix(norm) + "kv_append",
-                             "writes the keys, rotated, and values of this iteration's tokens into the cache", false,
-                             norm);
+  operator_ op =
+      with_inputs(prefix(norm) + "kv_append",
+                  "writes the keys, rotated, and values of this iteration's tokens into the cache", false, norm);
   op.index("page_table", {"R", "Q"}, "P")
       .index("request", {"T"}, "R")
       .index("position", {"T"}, "S")
@@ -188,8 +220,8 @@ Operator append(bool norm) {
   if (norm) op.attribute("eps", 1e-6);
   op.size("M")
       .size("E")
-      .composed(kSplit + keys(norm, "t") +
-                    "= kv_append(keys, v, page_table, request, position, k_cache, v_cache)\n",
+      .size("S")
+      .composed(kSplit + keys(norm, "t") + "= kv_append(keys, v, page_table, request, position, k_cache, v_cache)\n",
                 single())
       .tasks({"g"})
       .body({.target = "cuda",
@@ -199,7 +231,8 @@ Operator append(bool norm) {
              .exchanged = {"qkv"},
              .paired = {"k_cache", "v_cache"}})
       .test(kOne)
-      .test(with({{"T", 1}, {"G", 3}}, kThree));
+      .test(with({{"T", 1}, {"G", 3}}, kThree))
+      .test(with({{"W", 64}}, kOne));
   return op;
 }
 
