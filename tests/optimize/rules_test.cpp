@@ -296,6 +296,7 @@ TEST(RulesOfLayers, WhatHasNoBodyStays) {
   EXPECT_EQ(times({.rows = 4, .head_norms = true, .has_start = false}), 0);
   EXPECT_EQ(times({.rows = 64, .head_norms = true, .has_start = false}), 2);  // all from the cache
   EXPECT_EQ(times({.rows = 4, .head_norms = true, .head = 40}), 0);
+  EXPECT_EQ(times({.rows = 64, .head_norms = true, .tables = DType::f32, .requests = 64}), 0);  // too few registers
 }
 
 // A long product of many rows, whose sums are handed over.

@@ -53,6 +53,13 @@ bool heads_suit_of(const graph::BodyQuery& query, int64_t most) {
 }
 bool heads_suit(const graph::BodyQuery& query) { return heads_suit_of(query, stream::kMaxWideRows); }
 
+// Of many rows whose keys are not in the cache several heads are under way at a time: their angles in f32, each value's and
+// its partner's, are more than there are registers.
+bool whole_suits(const graph::BodyQuery& query) {
+  return heads_suit_of(query, stream::kWideRows) &&  // a bit for each
+         (query.sizes.at("W") == query.sizes.at("H") || query.dtypes.at("cosine") == DType::bf16);
+}
+
 operator_& add_cache(operator_& op) {
   return op.input("k_cache", {"P", "B", "G", "2 * H"})
       .input("v_cache", {"P", "B", "G", "2 * H"})
@@ -159,19 +166,18 @@ Operator whole(bool norm) {
               "y = attention_merge_chunks(part, softmax; A = G * M)\n",
           single())
       .tasks({"g", "t"})
-      .body(
-          {.target = "cuda",
-           .file = "attention.cuh",
-           .name = norm ? "attention_whole_norm" : "attention_whole_plain",
-           .applies = [](const graph::BodyQuery& q) { return heads_suit_of(q, stream::kWideRows); },  // a bit for each
-           .blocked = {"y"},
-           .paired = {"k_cache", "v_cache"},
-           .area_bytes =
-               [](const graph::BodyQuery& q) {
-                 return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
-               },
-           .rounds_operands = true,
-           .ahead = "attention_ahead"})
+      .body({.target = "cuda",
+             .file = "attention.cuh",
+             .name = norm ? "attention_whole_norm" : "attention_whole_plain",
+             .applies = whole_suits,
+             .blocked = {"y"},
+             .paired = {"k_cache", "v_cache"},
+             .area_bytes =
+                 [](const graph::BodyQuery& q) {
+                   return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
+                 },
+             .rounds_operands = true,
+             .ahead = "attention_ahead"})
       .test(kOne)
       .test(kThree)
       .test(kMany)
