@@ -41,8 +41,28 @@ graph::Operator attention_fresh() {
         part[t, c, g * M + m, e] = sum(p, wa[t, g, m, c, p] * f32(v_cache[page_table[request[t], p // B], p mod B, g, e]), (p // L) mod C == c and p < start[t]) + sum(u, wb[t, g, m, c, u] * f32(v[u, g * D + e]), (position[u] // L) mod C == c and request[u] == request[t] and position[u] <= position[t])
       )")
       .tasks({"g", "c", "t"})
-      .test({{"T", 1}, {"G", 2}, {"M", 2}, {"D", 64}, {"S", 64}, {"P", 4}, {"B", 16}, {"R", 1}, {"Q", 4}, {"C", 3}, {"L", 4}})
-      .test({{"T", 3}, {"G", 2}, {"M", 3}, {"D", 24}, {"S", 20}, {"P", 60}, {"B", 1}, {"R", 3}, {"Q", 20}, {"C", 2}, {"L", 6}});
+      .test({{"T", 1},
+             {"G", 2},
+             {"M", 2},
+             {"D", 64},
+             {"S", 64},
+             {"P", 4},
+             {"B", 16},
+             {"R", 1},
+             {"Q", 4},
+             {"C", 3},
+             {"L", 4}})
+      .test({{"T", 3},
+             {"G", 2},
+             {"M", 3},
+             {"D", 24},
+             {"S", 20},
+             {"P", 60},
+             {"B", 1},
+             {"R", 3},
+             {"Q", 20},
+             {"C", 2},
+             {"L", 6}});
 }
 
 }  // namespace megalith::ops

@@ -25,7 +25,7 @@ std::shared_ptr<const graph::Registry> builtin() {
   static const std::shared_ptr<const graph::Registry> registry = [] {
     auto result = std::make_shared<graph::Registry>(single());
 #define MEGALITH_OPERATOR(name) \
-  for (graph::Operator& op : name()) result->add(std::move(op));
+  for (graph::Operator & op : name()) result->add(std::move(op));
 #include "megalith/ops/fused.inc"
 #undef MEGALITH_OPERATOR
     return result;

@@ -158,7 +158,8 @@ void bind_graph(nb::module_& module) {
            "sizes"_a = std::map<std::string, int64_t>{}, "attributes"_a = std::map<std::string, double>{},
            "outputs"_a = std::map<std::string, TensorId>{},
            "As add(), in front of node number `at`: all nodes that write what it reads stand before that.")
-      .def("erase", nb::overload_cast<const std::string&>(&Graph::erase), "node"_a, "Takes a node out; the tensors that it wrote stay.")
+      .def("erase", nb::overload_cast<const std::string&>(&Graph::erase), "node"_a,
+           "Takes a node out; the tensors that it wrote stay.")
       .def("tidy", &Graph::tidy, "Takes out activations and constants that no node uses. Ids of tensors change.")
       .def("users", &users, "tensor"_a, "The names of the nodes that read or write a tensor, in order.")
       .def("set_gate", &Graph::set_gate, "node"_a, "stop"_a,

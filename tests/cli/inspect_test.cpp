@@ -76,8 +76,8 @@ TEST(Inspect, LoopsSourceAndCost) {
   EXPECT_THAT(inspect({"--why"}).out, AllOf(HasSubstr("fuse_epilogue: "), HasSubstr("applied 0 times")));
   const CommandResult biases = megalith_command(
       {"inspect", MEGALITH_SOURCE_DIR "/models/shapes/Qwen2.5-0.5B", "--target", "cuda:sm_90a", "--why"});
-  EXPECT_THAT(biases.out,
-              AllOf(HasSubstr("applied 24 times"), HasSubstr("layer.23.qkv"), HasSubstr("linear_rmsnorm_scale, row_bias")));
+  EXPECT_THAT(biases.out, AllOf(HasSubstr("applied 24 times"), HasSubstr("layer.23.qkv"),
+                                HasSubstr("linear_rmsnorm_scale, row_bias")));
   EXPECT_EQ(inspect({"--why", "--stage", "graph"}).code, 2);
   EXPECT_THAT(inspect({"--stage", "plan"}).out,
               AllOf(StartsWith("# storyteller for cpu: "), HasSubstr("\nnode layer.0.q rmsnorm_linear gemv.h:"),

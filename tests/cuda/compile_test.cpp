@@ -179,8 +179,9 @@ TEST(CudaCompile, AGateIsAnEpilogueWhereItIsNoPair) {
 TEST(CudaCompile, AnEpilogueIsNotTakenForWhatItStandsBehind) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   constexpr int64_t kOutputs = 64, kColumns = 1024;
-  const std::vector<std::pair<std::string, int64_t>> producers = {
-      {"rmsnorm_linear", 1}, {"linear", 1}, {"linear_rmsnorm_scale", 8}, {"linear", 8}, {"linear_rmsnorm_scale", 64}, {"linear", 64}};
+  const std::vector<std::pair<std::string, int64_t>> producers = {{"rmsnorm_linear", 1},        {"linear", 1},
+                                                                  {"linear_rmsnorm_scale", 8},  {"linear", 8},
+                                                                  {"linear_rmsnorm_scale", 64}, {"linear", 64}};
   for (const auto& [op, rows] : producers) {
     graph::Graph g(testing::registry_with_confusing_epilogue());
     std::vector<graph::TensorId> inputs = {g.state("x", DType::bf16, {rows, kColumns})};

@@ -94,14 +94,16 @@ TEST(Compose, AProgramThatDoesNotFitIsToldWhy) {
             "[product] \"y\" is [T, N], and \"linear\" wants [N, T] (\"y = linear(weight, x)\")");
   EXPECT_EQ(error("y = linear(x, norm)"),
             "[product] \"weight\" of \"linear\" has 2 axes and \"norm\" has 1 (\"y = linear(x, norm)\")");
-  EXPECT_EQ(error("y = linear(x, weight; quickly)"),
-            "[product] \"quickly\" is none of \"SIZE = ...\", \"loop as other\", \"loop in C * L\" (\"y = linear(x, weight; "
-            "quickly)\")");
+  EXPECT_EQ(
+      error("y = linear(x, weight; quickly)"),
+      "[product] \"quickly\" is none of \"SIZE = ...\", \"loop as other\", \"loop in C * L\" (\"y = linear(x, weight; "
+      "quickly)\")");
   EXPECT_NE(error("y = matmul(x, weight)").find("there is no operator \"matmul\""), std::string::npos);
   operator_ op("scaled", "");
   op.input("x", {"T", "N"}).input("squares", {"T", "C"}).output("y", {"T", "N"}).size("K");
-  EXPECT_EQ(error_of([&] { loops_of(op, "y = rmsnorm_scale(x, squares)"); }),
-            "[scaled] the attribute \"eps\" of \"rmsnorm_scale\" is none of the whole (\"y = rmsnorm_scale(x, squares)\")");
+  EXPECT_EQ(
+      error_of([&] { loops_of(op, "y = rmsnorm_scale(x, squares)"); }),
+      "[scaled] the attribute \"eps\" of \"rmsnorm_scale\" is none of the whole (\"y = rmsnorm_scale(x, squares)\")");
   EXPECT_EQ(error_of([&] { loops_of(op, "y = argmax_partial(x)"); }).substr(0, 8), "[scaled]");
 }
 

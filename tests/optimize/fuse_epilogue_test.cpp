@@ -93,9 +93,11 @@ std::shared_ptr<const graph::Registry> registry_of_checked() {
 class FuseEpilogue : public ::testing::TestWithParam<std::tuple<std::string, int64_t, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Rows, FuseEpilogue,
                          ::testing::Values(std::tuple("rmsnorm_linear", 1, true), std::tuple("rmsnorm_linear", 2, true),
-                                           std::tuple("linear_rmsnorm_scale", 4, true), std::tuple("linear_rmsnorm_scale", 16, true),
-                                           std::tuple("linear_rmsnorm_scale", 128, true), std::tuple("linear", 64, true),
-                                           std::tuple("linear", 2, true), std::tuple("linear", 8, true),
+                                           std::tuple("linear_rmsnorm_scale", 4, true),
+                                           std::tuple("linear_rmsnorm_scale", 16, true),
+                                           std::tuple("linear_rmsnorm_scale", 128, true),
+                                           std::tuple("linear", 64, true), std::tuple("linear", 2, true),
+                                           std::tuple("linear", 8, true),
                                            std::tuple("linear", 192, false)));  // no body takes it
 
 TEST_P(FuseEpilogue, MeansWhatTheNodesMeant) {

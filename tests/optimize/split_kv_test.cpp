@@ -17,7 +17,8 @@ TEST(SplitKv, KeepsPiecesOfAGrid) {
   const TensorId q = g.state("q", DType::f32, {6, 128}), k = g.state("k", DType::bf16, {8, 16, 2, 32}),
                  v = g.state("v", DType::bf16, {8, 16, 2, 32}), table = g.state("table", DType::i32, {3, 16}),
                  request = g.state("request", DType::i32, {6}), position = g.state("position", DType::i32, {6});
-  g.apply("attention", "a", {q, k, v, table, request, position}, {.sizes = {{"S", 200}}, .pieces = {{"g", 2}, {"t", 3}}});
+  g.apply("attention", "a", {q, k, v, table, request, position},
+          {.sizes = {{"S", 200}}, .pieces = {{"g", 2}, {"t", 3}}});
   const std::string text = print(optimize(std::move(g), "cpu"));
   EXPECT_THAT(text, ContainsRegex(" = attention_partial\\([^\n]* pieces.g=2 pieces.t=3  # a\n"));
   EXPECT_THAT(text, ContainsRegex(" = attention_merge\\([^\n]* pieces.a=2 pieces.t=3  # a_merge\n"));

@@ -36,7 +36,8 @@ Operator linear_add_parts() {
         product       = linear(x, weight)
         y             = add(residual, product)
         copy, squares = rmsnorm_parts(y, norm)
-      )", single())
+      )",
+                single())
       .tasks({"c", "t"})
       .body(few_body("stream_linear_residual_squares",
                      {.operands = {"weight"}, .axis = "c", .step = "L", .splits = true}))
@@ -62,7 +63,8 @@ Operator sum_slices_parts() {
         product       = sum_slices(part)
         y             = add(residual, product)
         copy, squares = rmsnorm_parts(y, norm)
-      )", single())
+      )",
+                single())
       .tasks({"c", "t"})
       .body({.target = "cuda",
              .file = "norm.cuh",
@@ -87,7 +89,8 @@ Operator embedding_parts() {
       .composed(R"(
         y             = embedding(ids, weight)
         copy, squares = rmsnorm_parts(y, norm)
-      )", single())
+      )",
+                single())
       .tasks({"t"})
       .body({.target = "cuda",
              .file = "norm.cuh",
@@ -120,7 +123,8 @@ Operator linear_scale() {
       .composed(R"(
         product = linear(x, weight)
         y       = rmsnorm_scale(product, squares)
-      )", single())
+      )",
+                single())
       .tasks({{"n", 16}, {"t", 1}})
       .body(with_epilogue(few_body("stream_scaled_linear", {.operands = {"weight"}, .axis = "n"})))
       .body(with_epilogue(wide_body("wide_scaled_linear", {.operands = {"weight"}, .axis = "n"})))
@@ -149,7 +153,8 @@ Operator gate_up_scale() {
         a     = rmsnorm_scale(gates, squares)
         b     = rmsnorm_scale(ups, squares)
         y     = silu_mul(a, b; i as n)
-      )", single())
+      )",
+                single())
       .tasks({{"n", 16}, {"t", 1}})
       .body(few_body("stream_scaled_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
       .body(wide_body("wide_scaled_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))

@@ -19,7 +19,8 @@ Operator linear() {
       .composed(R"(
         matrix = dequantize(weight, scale; t as n)
         y      = linear(x, matrix)
-      )", single())
+      )",
+                single())
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("gemv_int8", {"weight", "scale"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}, {"G", 2}, {"L", 32}})
@@ -40,7 +41,8 @@ Operator rmsnorm_linear() {
         normed = rmsnorm(x, norm)
         matrix = dequantize(weight, scale; t as n)
         y      = linear(normed, matrix)
-      )", single())
+      )",
+                single())
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("rmsnorm_gemv_int8", {"weight", "scale"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}, {"G", 2}, {"L", 32}})
@@ -66,7 +68,8 @@ Operator rmsnorm_gate_up() {
         a           = linear(normed, gate_matrix)
         b           = linear(normed, up_matrix)
         y           = silu_mul(a, b; i as n)
-      )", single())
+      )",
+                single())
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("rmsnorm_gate_up_gemv_int8", {"gate", "gate_scale", "up", "up_scale"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}, {"G", 2}, {"L", 32}})
@@ -83,7 +86,8 @@ Operator embedding() {
       .composed(R"(
         table = dequantize(weight, scale; t as v)
         y     = embedding(ids, table)
-      )", single())
+      )",
+                single())
       .tasks({{"h", 16}, {"t", 1}})
       .test({{"T", 1}, {"V", 7}, {"H", 64}, {"G", 2}, {"L", 32}})
       .test({{"T", 5}, {"V", 501}, {"H", 33}, {"G", 2}, {"L", 32}});

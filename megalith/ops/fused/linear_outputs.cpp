@@ -24,7 +24,8 @@ Operator add_copy() {
         product = linear(x, weight)
         y       = add(residual, product; h as n)
         copy    = copy(y; h as n)
-      )", single())
+      )",
+                single())
       .tasks({{"n", 8}, {"t", 1}})
       .body({.target = "cuda",
              .file = "linear.cuh",
@@ -56,7 +57,8 @@ Operator argmax() {
       .composed(R"(
         logits       = linear(x, weight; n in C * L)
         value, index = argmax_partial(logits; r as t)
-      )", single())
+      )",
+                single())
       .tasks({"c", "t"})
       .body(
           {.target = "cuda",

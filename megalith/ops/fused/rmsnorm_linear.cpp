@@ -20,7 +20,8 @@ Operator linear() {
       .composed(R"(
         normed = rmsnorm(x, norm)
         y      = linear(normed, weight)
-      )", single())
+      )",
+                single())
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("rmsnorm_gemv", {"weight"}))
       .body({.target = "cuda",
@@ -55,7 +56,8 @@ Operator gate_up() {
         a      = linear(normed, gate)
         b      = linear(normed, up)
         y      = silu_mul(a, b; i as n)
-      )", single())
+      )",
+                single())
       .tasks({{"n", 8}, {"t", 1}})
       .body(panel_body("rmsnorm_gate_up_gemv", {"gate", "up"}))
       .body({.target = "cuda",
@@ -91,7 +93,8 @@ Operator argmax() {
         normed       = rmsnorm(x, norm; t as r)
         logits       = linear(normed, weight; t as r, n in C * L)
         value, index = argmax_partial(logits)
-      )", single())
+      )",
+                single())
       .tasks({"c", "r"})
       .body({.target = "cuda",
              .file = "linear.cuh",
