@@ -80,5 +80,60 @@ TEST(Rounding, OfAProductOfTwoSumsIsWhatAGpuIsAllowed) {
   EXPECT_LE(largest * kUsual, engine::gpu_slack(*test));
 }
 
+// The same where the norm is deferred: both sums are scaled by what the squares of the row add up to.
+struct DeferredGateUp {
+  std::vector<double> x, squares, gate, up;
+  size_t rows, columns, terms, parts;
+  double eps = 1e-6;
+
+  template <class Real, class Sum>
+  std::vector<double> product(Sum sum) const {
+    std::vector<double> y;
+    std::vector<Real> of_row(parts), a(terms), b(terms);
+    for (size_t t = 0; t < rows; ++t) {
+      for (size_t c = 0; c < parts; ++c) of_row[c] = static_cast<Real>(squares[t * parts + c]);
+      const Real scale = 1 / std::sqrt(sum(of_row) / static_cast<Real>(terms) + static_cast<Real>(eps));
+      for (size_t n = 0; n < columns; ++n) {
+        for (size_t k = 0; k < terms; ++k) {
+          a[k] = static_cast<Real>(x[t * terms + k]) * static_cast<Real>(gate[n * terms + k]);
+          b[k] = static_cast<Real>(x[t * terms + k]) * static_cast<Real>(up[n * terms + k]);
+        }
+        const Real gated = scale * sum(a), other = scale * sum(b);
+        y.push_back(static_cast<double>(gated / (1 + std::exp(-gated)) * other));
+      }
+    }
+    return y;
+  }
+};
+
+TEST(Rounding, OfSumsThatAreScaledBehindIsWhatAGpuIsAllowed) {
+  const testing::OperatorCases all = testing::operator_cases({"gate_up_rmsnorm_scale"});
+  testing::GraphMemory memory(all.graph);
+  const auto test = std::ranges::find(all.cases, "gate_up_rmsnorm_scale.3.f32", &engine::OperatorCase::node);
+  ASSERT_NE(test, all.cases.end());
+  const auto node = std::ranges::find(all.graph.nodes(), test->node, &graph::Node::name);
+  const auto size = [&](const char* name) { return static_cast<size_t>(test->sizes.at(name)); };
+  constexpr int kDraws = 100;
+  constexpr double kUsual = 16;
+  std::mt19937_64 random(7);
+  double largest = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    engine::fill_operator(all.graph, *node, memory, random);
+    const auto values = [&](const char* name) { return memory.array(test->tensors.at(name)).values; };
+    const DeferredGateUp of{values("x"), values("squares"), values("gate"), values("up"),
+                            size("T"),   size("N"),         size("K"),      size("C")};
+    loop::Array wanted = memory.array(test->tensors.at("y")), found = wanted;
+    wanted.values = of.product<double>([](const std::vector<double>& terms) {
+      double sum = 0;
+      for (const double term : terms) sum += term;
+      return sum;
+    });
+    found.values = of.product<float>([](const std::vector<float>& terms) { return sum_of_warp(terms); });
+    largest = std::max(largest, engine::largest_difference(found, wanted, DType::f32, kUsual, 3).roundings);
+  }
+  EXPECT_GT(largest, 1) << "or the usual allowance would do";
+  EXPECT_LE(largest * kUsual, engine::gpu_slack(*test));
+}
+
 }  // namespace
 }  // namespace megalith

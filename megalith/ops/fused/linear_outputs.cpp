@@ -55,8 +55,9 @@ Operator argmax() {
       .size("C")
       .size("L")
       .composed(R"(
-        logits       = linear(x, weight; n in C * L)
-        value, index = argmax_partial(logits; r as t)
+        sums         = linear(x, weight; n in C * L)
+        logits       = copy(sums; h in C * L)
+        value, index = argmax_partial(sums; r as t)
       )",
                 single())
       .tasks({"c", "t"})

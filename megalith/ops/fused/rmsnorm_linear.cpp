@@ -91,8 +91,9 @@ Operator argmax() {
       .size("L")
       .composed(R"(
         normed       = rmsnorm(x, norm; t as r)
-        logits       = linear(normed, weight; t as r, n in C * L)
-        value, index = argmax_partial(logits)
+        sums         = linear(normed, weight; t as r, n in C * L)
+        logits       = copy(sums; t as r, h in C * L)
+        value, index = argmax_partial(sums)
       )",
                 single())
       .tasks({"c", "r"})
