@@ -169,6 +169,7 @@ class Composition {
     std::map<std::string, std::string> all = tensors;
     for (const loop::TensorArgument& tensor : kernel.tensors)
       if (!all.contains(tensor.name)) all[tensor.name] = free_name(tensor.name);
+    note_pieces(op, ranges_of(kernel), call, tensors);
     for (Instruction& instruction : kernel.instructions) {
       for (const std::string& iname : instruction.within)
         if (const auto found = conditions.find(iname); found != conditions.end()) {
@@ -378,12 +379,24 @@ class Composition {
     });
   }
 
+  // A temporary whose loop is taken in pieces lies in those.
+  void note_pieces(const Operator& op, const std::map<std::string, std::string>& ranges, const Call& call,
+                   const std::map<std::string, std::string>& tensors) {
+    for (const auto& [iname, pieces] : call.covers)
+      for (const Operand& operand : op.operands)
+        for (size_t d = 0; d < operand.shape.size(); ++d)
+          if (operand.role == loop::Role::output && operand.shape[d] == ranges.at(iname))
+            pieces_[{tensors.at(operand.name), d}] = Product::of(pieces).axes();
+  }
+
   // Temporaries have an axis for each factor of their shape.
   std::vector<Expr> by_axes(const Expr& read) const {
     std::vector<Expr> args;
     const std::vector<std::string>& shape = shapes_.at(read.name);
     for (size_t d = 0; d < shape.size(); ++d) {
-      const auto parts = subscripts_of_axes(read.args[d], Product::of(shape[d]).axes());
+      const auto pieces = pieces_.find({read.name, d});
+      const auto parts = subscripts_of_axes(
+          read.args[d], pieces == pieces_.end() ? Product::of(shape[d]).axes() : pieces->second);
       MEGALITH_CHECK(parts, "{} does not say where along {} it is", loop::print(read), shape[d]);
       args.insert(args.end(), parts->begin(), parts->end());
     }
@@ -481,6 +494,7 @@ class Composition {
   const Operator& signature_;
   const Registry& registry_;
   std::map<std::string, std::vector<std::string>> shapes_;
+  std::map<std::pair<std::string, size_t>, std::vector<std::string>> pieces_;  // of an axis of a temporary
   std::map<std::string, std::string> ranges_;  // of the loops of the whole
   std::set<std::string> is_reduction_, taken_;
   std::vector<Instruction> instructions_;

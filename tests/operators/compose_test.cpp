@@ -66,6 +66,20 @@ TEST(Compose, ALoopInPiecesEndsWhereItEnded) {
             "y[t, c * L + l] = sum(k, f32(x[t, k]) * f32(weight[c * L + l, k]))  {if=c * L + l < N}\n");
 }
 
+TEST(Compose, WhatIsTakenInPiecesIsReadInPieces) {
+  operator_ op("largest", "");
+  op.input("x", {"T", "K"}).input("weight", {"V", "K"}).output("y", {"T", "V"}).output("value", {"T", "C"});
+  op.output("index", {"T", "C"}, DType::i32).size("C").size("L");
+  EXPECT_EQ(loops_of(op,
+                     "sums = linear(x, weight; n in C * L)\n y = copy(sums; h in C * L)\n"
+                     "value, index = argmax_partial(sums; r as t)\n"),
+            "{ [t, c, l, k, v] : 0 <= t < T and 0 <= c < C and 0 <= l < L and 0 <= k < K and 0 <= v < L }\n"
+            "sums[t, c, l] = sum(k, f32(x[t, k]) * f32(weight[c * L + l, k]))  {if=c * L + l < V}\n"
+            "y[t, c * L + l] = f32(sums[t, c, l])  {if=c * L + l < V}\n"
+            "value[t, c] = max(v, f32(sums[t, c, v]), c * L + v < V)\n"
+            "index[t, c] = c * L + argmax(v, f32(sums[t, c, v]), c * L + v < V)\n");
+}
+
 // A temporary of heads has an axis for each factor, so that what is read of it is found in what was written.
 TEST(Compose, TemporariesHaveAnAxisForEachFactor) {
   operator_ op("heads", "");
