@@ -144,9 +144,7 @@ void fill_operator_cases(const OperatorCases& all, GraphMemory& memory) {
 }
 
 // Of two long sums, whose errors multiply (tests/operators/rounding_test.cpp).
-static bool is_product_of_sums(const Operator& op) {
-  return op.name.find("gate_up") != std::string::npos;
-}
+static bool is_product_of_sums(const Operator& op) { return op.name.find("gate_up") != std::string::npos; }
 
 double cpu_slack(const OperatorCase& test) {
   const auto columns = test.sizes.find("K");

@@ -395,8 +395,8 @@ class Composition {
     const std::vector<std::string>& shape = shapes_.at(read.name);
     for (size_t d = 0; d < shape.size(); ++d) {
       const auto pieces = pieces_.find({read.name, d});
-      const auto parts = subscripts_of_axes(
-          read.args[d], pieces == pieces_.end() ? Product::of(shape[d]).axes() : pieces->second);
+      const auto parts =
+          subscripts_of_axes(read.args[d], pieces == pieces_.end() ? Product::of(shape[d]).axes() : pieces->second);
       MEGALITH_CHECK(parts, "{} does not say where along {} it is", loop::print(read), shape[d]);
       args.insert(args.end(), parts->begin(), parts->end());
     }
@@ -495,7 +495,7 @@ class Composition {
   const Registry& registry_;
   std::map<std::string, std::vector<std::string>> shapes_;
   std::map<std::pair<std::string, size_t>, std::vector<std::string>> pieces_;  // of an axis of a temporary
-  std::map<std::string, std::string> ranges_;  // of the loops of the whole
+  std::map<std::string, std::string> ranges_;                                  // of the loops of the whole
   std::set<std::string> is_reduction_, taken_;
   std::vector<Instruction> instructions_;
 };

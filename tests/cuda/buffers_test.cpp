@@ -11,7 +11,6 @@
 #include "cuda/skip.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/quantize.h"
-#include "megalith/kernels/stream_limits.h"
 #include "megalith/model/config.h"
 #include "megalith/model/decoder.h"
 #include "megalith/optimize/schedule.h"
@@ -161,7 +160,9 @@ void expect_same_buffers(const Model& model) {
   EXPECT_EQ(first_difference(gpu, cpu, kSteps, kRoundings), "");
 }
 
-// Weights that are exact in int8 make what the same ones in bf16 do: each is multiplied in bf16 and added up in f32.
+// Weights that are exact in int8 make what the same ones in bf16 do: each is multiplied in bf16 and added up in f32. So this is
+// held to much less than what a CPU may differ by, which sums in another order, and by which this model, whose gates are
+// large, differs in either dtype.
 void expect_same_as_in_bf16(const Model& int8, const Model& bf16) {
   CudaDecoderSteps found(*int8.graph, "cuda", jit::cuda_device().num_multiprocessors);
   CudaDecoderSteps wanted(*bf16.graph, "cuda", jit::cuda_device().num_multiprocessors);
@@ -169,7 +170,8 @@ void expect_same_as_in_bf16(const Model& int8, const Model& bf16) {
     model->bind(*steps);
     make_exact_in_int8(int8, *steps);
   }
-  EXPECT_EQ(first_difference(found, wanted, kSteps, kRoundings), "");
+  constexpr double kOfScales = 1;  // 0.32 were found on an H100
+  EXPECT_EQ(first_difference(found, wanted, kSteps, kOfScales), "");
 }
 
 TEST(CudaBuffers, EveryBufferOfTheStorytellerIsTheCpus) {
@@ -254,8 +256,10 @@ TEST(CudaBuffers, WithWeightsInInt8Too) {
     for (const int64_t columns : {32, 128}) {
       const Model model(kTiny + "mistral_sharded", true, rows, requests, 6144, "", columns);
       ASSERT_TRUE(testing::streams_all_products(*model.graph));
-      expect_same_buffers(model);
-      if (rows <= stream::kMaxRows)  // of more the slices of K differ
+      // Split-K has other slices in bf16, so there it is the CPU that says what is right.
+      if (has_stretches(model))
+        expect_same_buffers(model);
+      else
         expect_same_as_in_bf16(model, Model(kTiny + "mistral_sharded", true, rows, requests, 6144));
     }
 }
