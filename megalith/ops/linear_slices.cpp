@@ -23,8 +23,8 @@ bool is_wide(const graph::BodyQuery& q) {
 
 }  // namespace
 
-/// The sums of a linear over S stretches of L columns, each by itself: where there are fewer tiles of rows than
-/// workers. sum_slices puts them together. How many stretches there are is part of the meaning, so the sums have one
+/// The sums of a linear over S slices of L columns, each by itself: where there are fewer tiles of rows than
+/// workers. sum_slices puts them together. How many slices there are is part of the meaning, so the sums have one
 /// order on any number of workers.
 graph::Operator linear_slices() {
   return operator_("linear_slices", "part[s] = x weight^T over the columns of split-K slice s")
