@@ -79,11 +79,14 @@ bool knows_weights_ahead(const graph::LoweredKernel& lowered) {
 
 // In which order a body's weights come, as the task graph has it (task/streams.h) where the ring is long enough.
 std::string stream_constant(const graph::LoweredKernel& lowered) {
-  const stream::Order order = ops::stream_order(*lowered.body->streamed, lowered.binding.sizes);
+  const graph::BodyQuery query = graph::body_query(lowered);
+  const stream::Order order = ops::stream_order(*lowered.body->streamed, query);
   return fmt::format(
       "  static constexpr stream::Order kStream = {{.slices = {}, .group = {}, .chunks = {}, .part = {}, .turn = "
-      "{}}};\n",
-      order.slices, order.group, order.chunks, order.part, order.turn);
+      "{}}};\n"
+      "  static constexpr bool kHoldsActivations = {};\n",
+      order.slices, order.group, order.chunks, order.part, order.turn,
+      ops::holds_activations(*lowered.body->streamed, query));
 }
 
 // A range of the tiled iname, kept inside the iname's own bounds where those are not the largest ones.

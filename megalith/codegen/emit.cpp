@@ -189,13 +189,6 @@ void take_scratch_into_area(EmittedSource& source) {
   source.area_bytes = (source.area_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-graph::BodyQuery query_of(const graph::LoweredKernel& lowered) {
-  graph::BodyQuery query{.dtypes = {}, .sizes = lowered.binding.sizes};
-  for (const loop::TensorArgument* operand : operands_of(lowered)) query.dtypes[operand->name] = *operand->dtype;
-  query.int8 = streams_int8(lowered);
-  return query;
-}
-
 std::string kernel_info(const Dialect& dialect, const EmittedSource& source, const std::vector<std::string>& names) {
   std::vector<std::string> checks;  // of each body [what, value] for each
   for (const std::vector<CheckText>& of_body : source.checks) {
@@ -280,7 +273,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
     GeneratedBody generated;
     ArgumentExtras extras;
     if (lowered.body && lowered.body->area_bytes && dialect.worker == Level::thread)
-      extras.scratch_bytes = lowered.body->area_bytes(query_of(lowered));
+      extras.scratch_bytes = lowered.body->area_bytes(graph::body_query(lowered));
     limited([&] {
       if (!lowered.body) generated = generate_body(lowered, bound, dialect);
       result.checks.push_back(!lowered.body   ? generated.checks
@@ -300,10 +293,10 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       watches |= lowered.body->watched;
       result.scratch_bytes = std::max(result.scratch_bytes, extras.scratch_bytes);
       if (lowered.body->area_bytes && dialect.worker == Level::block)
-        result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(query_of(lowered)));
+        result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(graph::body_query(lowered)));
       if (lowered.body->streamed)
         result.stream_rows =
-            std::max(result.stream_rows, query_of(lowered).sizes.at(lowered.body->streamed->activations));
+            std::max(result.stream_rows, lowered.binding.sizes.at(lowered.body->streamed->activations));
       if (streams_int8(lowered)) result.scale_bytes = int8::kScaleBytes;
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.

@@ -37,7 +37,8 @@ loop::Kernel parse_operator(const Operator& op, const Node& node) {
   }
 }
 
-std::string signature_of(const Graph& graph, const Node& node, const Schedule& schedule) {
+std::string signature_of(const Graph& graph, size_t index, const Schedule& schedule) {
+  const Node& node = graph.nodes()[index];
   std::string text = node.op->name;
   for (size_t i = 0; i < node.operands.size(); ++i)
     text += fmt::format(" {}:{} {}", node.op->operands[i].name, dtype_name(graph.tensor(node.operands[i]).dtype),
@@ -45,6 +46,7 @@ std::string signature_of(const Graph& graph, const Node& node, const Schedule& s
   for (const auto& [size, value] : node.sizes)
     text += fmt::format(" {}{}{}", size, node.dynamic.contains(size) ? "<=" : "=", value);
   for (const auto& [name, value] : node.attributes) text += fmt::format(" {}={}", name, value);
+  for (const auto& [name, value] : schedule.nodes[index].stream) text += fmt::format(" stream.{}={}", name, value);
   // Operands that are one and the same tensor (or written twice) must not be assumed distinct by the generated code.
   for (size_t i = 0; i < node.operands.size(); ++i)
     for (size_t j = 0; j < i; ++j)
@@ -96,6 +98,7 @@ LoweredKernel lower_node(const Graph& graph, size_t index, const Schedule& sched
   lowered.binding.sizes = node.sizes;
   lowered.binding.attributes = node.attributes;
   lowered.body = schedule.body(index);
+  lowered.stream = schedule.nodes[index].stream;
   for (const TensorId operand : node.operands) lowered.layouts.push_back(schedule.layout(operand));
   return lowered;
 }
@@ -108,6 +111,24 @@ BodyQuery body_query(const Graph& graph, const Node& node) {
     query.dtypes[node.op->operands[i].name] = graph.tensor(node.operands[i]).dtype;
   for (const TensorId operand : node.operands)
     query.int8 |= graph.tensor(operand).quant_columns > 0 && dtype_is_half(graph.tensor(operand).dtype);
+  return query;
+}
+
+BodyQuery body_query(const Graph& graph, const Schedule& schedule, size_t node) {
+  BodyQuery query = body_query(graph, graph.nodes()[node]);
+  query.stream = schedule.nodes[node].stream;
+  return query;
+}
+
+BodyQuery body_query(const LoweredKernel& lowered) {
+  BodyQuery query{.dtypes = {}, .sizes = lowered.binding.sizes, .stream = lowered.stream};
+  for (size_t i = 0; i < lowered.op->operands.size(); ++i) {
+    const std::string& name = lowered.op->operands[i].name;
+    const loop::TensorArgument* tensor = lowered.kernel.find_tensor(name);
+    MEGALITH_ASSERT(tensor, "[{}] the loop kernel has no tensor {}", lowered.name, name);
+    query.dtypes[name] = *tensor->dtype;
+    query.int8 |= i < lowered.layouts.size() && lowered.layouts[i] == Layout::int8;
+  }
   return query;
 }
 
@@ -134,7 +155,7 @@ std::vector<int> kernel_of_node(const Graph& graph, const Schedule& schedule) {
   std::vector<int> result;
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
-    const std::tuple key{node.op, schedule.body(n), signature_of(graph, node, schedule)};
+    const std::tuple key{node.op, schedule.body(n), signature_of(graph, n, schedule)};
     result.push_back(by_signature.emplace(key, static_cast<int>(by_signature.size())).first->second);
   }
   return result;
@@ -151,7 +172,7 @@ LoweredGraph lower(const Graph& graph, const Schedule& schedule) {
     try {
       loop::with_isl_limit(node.op->name, [&] { lowered = lower_node(graph, n, schedule); });
     } catch (const UserError& error) { throw UserError(fmt::format("{} (node \"{}\")", error.what(), node.name)); }
-    lowered.signature = signature_of(graph, node, schedule);
+    lowered.signature = signature_of(graph, n, schedule);
     lowered.name = fmt::format("{}_{}", node.op->name, used_names[node.op->name]++);
     result.kernels.push_back(std::move(lowered));
   }

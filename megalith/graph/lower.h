@@ -2,6 +2,7 @@
 // the same signature (all layers of a model, as a rule) share one lowered kernel, and later one generated body.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,12 @@ struct LoweredKernel {
   std::string name;       // "linear_2": operator and a number; a C identifier
   std::string signature;  // text that two nodes share exactly if they can share a body
   const Operator* op = nullptr;
-  loop::Kernel kernel;              // types inferred; operand dtypes set; parameters marked dynamic
-  loop::Binding binding;            // all sizes (dynamic ones at their largest) and attributes
-  std::vector<std::string> tiled;   // inames of the task axes, in order: Task::tile and TaskRecord::begin/end
-  const TunedBody* body = nullptr;  // as the schedule has it; nullptr: generated from the loop kernel
-  std::vector<Layout> layouts;      // per operand
+  loop::Kernel kernel;                    // types inferred; operand dtypes set; parameters marked dynamic
+  loop::Binding binding;                  // all sizes (dynamic ones at their largest) and attributes
+  std::vector<std::string> tiled;         // inames of the task axes, in order: Task::tile and TaskRecord::begin/end
+  const TunedBody* body = nullptr;        // as the schedule has it; nullptr: generated from the loop kernel
+  std::vector<Layout> layouts;            // per operand
+  std::map<std::string, int64_t> stream;  // as the schedule has it
   // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter, by name (which is
   // the order of kernel.parameters), a pointer to its i32 value.
 };
@@ -33,6 +35,9 @@ struct LoweredGraph {
 
 /// What lowering asks a tuned body with.
 BodyQuery body_query(const Graph& graph, const Node& node);
+/// The same as somebody scheduled it.
+BodyQuery body_query(const Graph& graph, const Schedule& schedule, size_t node);
+BodyQuery body_query(const LoweredKernel& lowered);
 
 /// Operands of a node that are one tensor, at least one of which is written: the one that is only read, and the other.
 struct SharedPair {

@@ -45,9 +45,10 @@ struct TaskAxis {
 
 /// What lowering knows about a node when it asks whether a tuned body applies.
 struct BodyQuery {
-  std::map<std::string, DType> dtypes;   // per operand
-  std::map<std::string, int64_t> sizes;  // dynamic sizes at their largest value
-  bool int8 = false;                     // weights that are streamed come in int8 (kernels/int8_layout.h)
+  std::map<std::string, DType> dtypes;         // per operand
+  std::map<std::string, int64_t> sizes;        // dynamic sizes at their largest value
+  bool int8 = false;                           // weights that are streamed come in int8 (kernels/int8_layout.h)
+  std::map<std::string, int64_t> stream = {};  // how, as far as somebody chose (NodeSchedule::stream)
 };
 
 /// Weights that a body takes from its worker's stream instead of from memory (kernels/stream_layout.h).
@@ -58,6 +59,7 @@ struct StreamedWeights {
   std::string activations = "T";      // the size that counts rows of activations
   std::string columns = "K";
   bool splits = false;   // columns may be taken in parts, where activations would not fit otherwise
+  bool holds = false;    // of more tokens than travel as words activations must be in registers
   bool abreast = false;  // with many rows of activations warpgroups have groups of their own, of `step` rows
   // The task axis that counts stretches of `columns` columns of a row, one a task, and how many there are; "": a row is
   // whole.

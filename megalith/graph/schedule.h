@@ -27,6 +27,7 @@ struct NodeSchedule {
   const TunedBody* body = nullptr;        // one of its operator's; nullptr: generated from the loop kernel
   std::map<std::string, int64_t> tile;    // iname -> tile size; the rest is cut to have a task for every worker
   std::map<std::string, int64_t> pieces;  // iname -> number of tasks along it
+  std::map<std::string, int64_t> stream;  // how the body takes streamed weights, by name (ops/stream_choices.h)
 };
 
 /// Of one graph, whose operators it points into.

@@ -40,22 +40,27 @@ const TunedBody* parse_body(const Operator& op, const std::string& text, const s
   throw UserError(fmt::format("[{}] has no body {}: want {}", op.name, text, fmt::join(known, ", ")));
 }
 
-int64_t parse_number(const std::string& text) {
+int64_t parse_number(const std::string& text, int64_t least = 1) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  MEGALITH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= 1,
-                 "\"{}\" is no number of 1 or more", text);
+  MEGALITH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= least,
+                 "\"{}\" is no number of {} or more", text, least);
   return number;
 }
 
-// "tile.n=64" and "pieces.c=4".
-void parse_cut(const Node& node, const std::string& text, NodeSchedule& schedule) {
+// "tile.n=64", "pieces.c=4" and "stream.group=32".
+void parse_choice(const Node& node, const std::string& text, NodeSchedule& schedule) {
   const size_t dot = text.find('.'), equals = text.find('=');
-  const bool is_cut = dot != std::string::npos && equals != std::string::npos && dot < equals;
-  const std::string kind = is_cut ? text.substr(0, dot) : text;
-  MEGALITH_CHECK(is_cut && (kind == "tile" || kind == "pieces"),
-                 "\"{}\" is neither tile.INAME=SIZE nor pieces.INAME=NUMBER", text);
+  const bool is_choice = dot != std::string::npos && equals != std::string::npos && dot < equals;
+  const std::string kind = is_choice ? text.substr(0, dot) : text;
+  MEGALITH_CHECK(is_choice && (kind == "tile" || kind == "pieces" || kind == "stream"),
+                 "\"{}\" is none of tile.INAME=SIZE, pieces.INAME=NUMBER and stream.CHOICE=NUMBER", text);
   const std::string iname = text.substr(dot + 1, equals - dot - 1);
+  if (kind == "stream") {
+    MEGALITH_CHECK(schedule.stream.emplace(iname, parse_number(text.substr(equals + 1), 0)).second,
+                   "stream.{} stands there twice", iname);
+    return;
+  }
   const bool is_axis = std::ranges::any_of(node.op->axes, [&](const TaskAxis& axis) { return axis.iname == iname; });
   MEGALITH_CHECK(is_axis, "[{}] is not cut along \"{}\"", node.op->name, iname);
   auto& cuts = kind == "tile" ? schedule.tile : schedule.pieces;
@@ -89,9 +94,9 @@ class Parser {
       schedule_.layouts[found->second] = parse_layout(words[2]);
       return;
     }
-    MEGALITH_CHECK(
-        words[0] == "node" && words.size() >= 4,
-        "want \"node NAME OPERATOR BODY [tile.INAME=SIZE] [pieces.INAME=NUMBER]\" or \"tensor NAME LAYOUT\"");
+    MEGALITH_CHECK(words[0] == "node" && words.size() >= 4,
+                   "want \"node NAME OPERATOR BODY [tile.INAME=SIZE] [pieces.INAME=NUMBER] [stream.CHOICE=NUMBER]\" or "
+                   "\"tensor NAME LAYOUT\"");
     const size_t index = schedule_.nodes.size();
     MEGALITH_CHECK(index < graph_.nodes().size(), "the graph has {} nodes, and this is one more", index);
     const Node& node = graph_.nodes()[index];
@@ -100,7 +105,7 @@ class Parser {
                    node.op->name, words[1], words[2]);
     NodeSchedule& scheduled = schedule_.nodes.emplace_back();
     scheduled.body = parse_body(*node.op, words[3], schedule_.target);
-    for (size_t i = 4; i < words.size(); ++i) parse_cut(node, words[i], scheduled);
+    for (size_t i = 4; i < words.size(); ++i) parse_choice(node, words[i], scheduled);
   }
 
   Schedule take() {
@@ -129,6 +134,7 @@ std::string print(const Graph& graph, const Schedule& schedule) {
     text += fmt::format("node {} {} {}", word(node.name), node.op->name, body_text(*node.op, scheduled.body));
     for (const auto& [iname, size] : scheduled.tile) text += fmt::format(" tile.{}={}", iname, size);
     for (const auto& [iname, number] : scheduled.pieces) text += fmt::format(" pieces.{}={}", iname, number);
+    for (const auto& [name, value] : scheduled.stream) text += fmt::format(" stream.{}={}", name, value);
     text += "\n";
   }
   for (size_t t = 0; t < graph.tensors().size(); ++t)

@@ -25,7 +25,7 @@ constexpr int wide_turn(int groups, int most) {
 }
 
 /// Chunk by chunk of the columns, group by group of a turn of `abreast`. Which group and which turn suits a matrix:
-/// ops/wide_groups.h.
+/// ops/stream_choices.h.
 constexpr Order wide_order(long long columns, int group, int matrices, int abreast) {
   const long long width = wide_columns(group * matrices);
   return {0, group, (columns + width - 1) / width, 1, abreast};

@@ -18,18 +18,17 @@ graph::Operator linear() {
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("gemv", {"weight"}))
       .body(with_epilogue(
-          {.target = "cuda",
-           .file = "linear.cuh",
-           .name = "stream_linear",
-           .applies =
-               [](const graph::BodyQuery& q) {
-                 return streams(q, "T", true) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "weight"});
-               },
-           .exchanged = {"x", "y"},
-           .blocked = {"x", "y"},
-           .area_bytes = multiply_area("T", true),
-           .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
-           .job = "linear_run"}))
+          streaming({.target = "cuda",
+                     .file = "linear.cuh",
+                     .name = "stream_linear",
+                     .applies =
+                         [](const graph::BodyQuery& q) {
+                           return streams(q, "T", true) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "weight"});
+                         },
+                     .exchanged = {"x", "y"},
+                     .blocked = {"x", "y"},
+                     .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
+                     .job = "linear_run"})))
       .body(with_epilogue(wide_body("wide_linear", {.operands = {"weight"}, .axis = "n"})))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})

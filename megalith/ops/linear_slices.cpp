@@ -17,8 +17,7 @@ graph::StreamedWeights weights() {
 bool is_wide(const graph::BodyQuery& q) {
   const int64_t rows = q.sizes.at("T");
   return rows > stream::kWideRows && rows <= stream::kMaxWideRows && are_halves(q, {"x", "weight"}) &&
-         q.sizes.at("N") % 2 == 0 &&
-         q.sizes.at("L") % stream::wide_columns(stream_order(weights(), q.sizes).group) == 0;
+         q.sizes.at("N") % 2 == 0 && q.sizes.at("L") % stream::wide_columns(stream_order(weights(), q).group) == 0;
 }
 
 }  // namespace
@@ -45,7 +44,7 @@ graph::Operator linear_slices() {
              .blocked = {"x"},
              .area_bytes =
                  [](const graph::BodyQuery& q) {
-                   return int64_t{stream::wide_bytes(stream_order(weights(), q.sizes).group, q.int8)};
+                   return int64_t{stream::wide_bytes(stream_order(weights(), q).group, q.int8)};
                  },
              .streamed = weights()})
       .test({{"T", 1}, {"N", 64}, {"S", 2}, {"L", 32}})

@@ -10,23 +10,9 @@
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/kernels/stream_limits.h"
-#include "megalith/ops/wide_groups.h"
+#include "megalith/ops/stream_choices.h"
 
 namespace megalith::ops {
-
-/// In which order a node of these sizes takes streamed weights, of a row or a stretch of it. With many rows of
-/// activations a group is what a value of the axis stands for, or what suits N.
-inline stream::Order stream_order(const graph::StreamedWeights& streamed, const std::map<std::string, int64_t>& sizes) {
-  const int64_t rows = sizes.at(streamed.activations), k = sizes.at(streamed.columns);
-  if (rows <= stream::kMaxRows) return stream::order(rows, k, streamed.splits);
-  const auto matrices = static_cast<int>(streamed.operands.size());
-  if (!streamed.step.empty())
-    return stream::wide_order(k, static_cast<int>(sizes.at(streamed.step)), matrices,
-                              streamed.abreast ? stream::wide_parts(rows) : 1);
-  const int64_t n = sizes.at("N") * (streamed.stretches.empty() ? 1 : sizes.at(streamed.stretches));
-  const int group = wide_group(n, matrices);
-  return stream::wide_order(k, group, matrices, wide_abreast(n, group, rows));
-}
 
 inline bool all_are(const graph::BodyQuery& query, std::initializer_list<const char*> operands, DType dtype) {
   return std::all_of(operands.begin(), operands.end(), [&](const char* o) { return query.dtypes.at(o) == dtype; });
@@ -43,14 +29,13 @@ inline bool is_if_there(const graph::BodyQuery& query, const char* operand, DTyp
 inline bool streams(const graph::BodyQuery& query, const char* rows = "T", bool splits = false) {
   constexpr int64_t kMaxScratch = 160 * 1024;
   const int64_t t = query.sizes.at(rows), columns = query.sizes.at("K");
-  return t <= stream::kMaxRows && columns % 8 == 0 && stream::scratch_bytes(t, columns, splits) <= kMaxScratch;
+  return t <= stream::kMaxRows && columns % 8 == 0 && few_bytes(t, few_choices(t, columns, splits)) <= kMaxScratch;
 }
 
-/// Shared memory of kernels/cuda/multiply.cuh.
-inline auto multiply_area(std::string rows = "T", bool splits = false) {
-  return [=](const graph::BodyQuery& query) {
-    return stream::scratch_bytes(query.sizes.at(rows), query.sizes.at("K"), splits);
-  };
+/// One that multiplies few tokens (kernels/cuda/multiply.cuh), with the shared memory that it takes.
+inline graph::TunedBody streaming(graph::TunedBody body) {
+  body.area_bytes = [streamed = *body.streamed](const graph::BodyQuery& q) { return few_area_bytes(streamed, q); };
+  return body;
 }
 
 /// What tensor cores multiply: all of one kind, bf16 or f16.
@@ -78,25 +63,25 @@ inline graph::TunedBody with_epilogue(graph::TunedBody body) {
 /// registers, with norms in parts: `streamed` says which weights, N rows of which there are, or C times L where L is
 /// a group of them.
 inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights streamed) {
-  return {.target = "cuda",
-          .file = "linear.cuh",
-          .name = name,
-          .applies =
-              [suits = multiplies_halves(streamed), splits = streamed.splits](const graph::BodyQuery& q) {
-                const int64_t rows = q.sizes.at("T");
-                if (!suits(q) || !streams(q, "T", splits) ||
-                    stream::activations(rows, q.sizes.at("K"), splits) == stream::Activations::staged)
-                  return false;
-                const auto n = q.sizes.find("N"), l = q.sizes.find("L");
-                if (l == q.sizes.end()) return n->second % 2 == 0 && dtype_is_half(q.dtypes.at("y"));
-                return l->second == stream::group_rows(stream::slices(rows)) &&
-                       all_are(q, {"residual", "y"}, DType::f32) && dtype_is_half(q.dtypes.at("copy"));
-              },
-          .exchanged = {"y", "residual"},
-          .blocked = {"x", "y", "copy"},
-          .area_bytes = multiply_area("T", streamed.splits),
-          .streamed = std::move(streamed),
-          .job = "linear_run"};
+  streamed.holds = true;
+  return streaming({.target = "cuda",
+                    .file = "linear.cuh",
+                    .name = name,
+                    .applies =
+                        [suits = multiplies_halves(streamed), splits = streamed.splits](const graph::BodyQuery& q) {
+                          const int64_t rows = q.sizes.at("T");
+                          if (!suits(q) || !streams(q, "T", splits) ||
+                              !few_choices(rows, q.sizes.at("K"), splits).registers)
+                            return false;
+                          const auto n = q.sizes.find("N"), l = q.sizes.find("L");
+                          if (l == q.sizes.end()) return n->second % 2 == 0 && dtype_is_half(q.dtypes.at("y"));
+                          return l->second == stream::group_rows(stream::slices(rows)) &&
+                                 all_are(q, {"residual", "y"}, DType::f32) && dtype_is_half(q.dtypes.at("copy"));
+                        },
+                    .exchanged = {"y", "residual"},
+                    .blocked = {"x", "y", "copy"},
+                    .streamed = std::move(streamed),
+                    .job = "linear_run"});
 }
 
 /// The body `name` of kernels/cuda/wide.cuh, for many rows of activations `x`: `streamed` says which weights, N rows of
@@ -116,8 +101,7 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .area_bytes =
               [streamed](const graph::BodyQuery& q) {
                 if (q.sizes.contains("L")) return int64_t{stream::wide_residual_bytes(q.sizes.at("T"), q.int8)};
-                const int64_t rows =
-                    stream_order(streamed, q.sizes).group * static_cast<int64_t>(streamed.operands.size());
+                const int64_t rows = stream_order(streamed, q).group * static_cast<int64_t>(streamed.operands.size());
                 return int64_t{stream::wide_bytes(rows, q.int8)};
               },
           .streamed = std::move(streamed)};

@@ -3,6 +3,7 @@
 #include "megalith/kernels/half_range.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_layout.h"
+#include "megalith/ops/stream_choices.h"
 #include "megalith/optimize/rules.h"
 #include "megalith/optimize/uses.h"
 
@@ -151,7 +152,7 @@ std::optional<int64_t> squares_columns(int64_t rows, int64_t columns) {
   int64_t together = row_blocks::kColumns;  // those of a group of rows of weights, who writes them
   if (rows > stream::kMaxWideRows) return std::nullopt;
   if (rows <= stream::kMaxRows) {
-    if (stream::activations(rows, columns, false) != stream::Activations::held) return std::nullopt;
+    if (!ops::few_choices(rows, columns, false).registers) return std::nullopt;
     together = stream::group_rows(stream::slices(rows));
   }
   return columns % together == 0 ? std::optional(together) : std::nullopt;

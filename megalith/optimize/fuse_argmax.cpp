@@ -1,7 +1,7 @@
 #include "megalith/base/ceil_div.h"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/stream_limits.h"
-#include "megalith/ops/wide_groups.h"
+#include "megalith/ops/stream_choices.h"
 #include "megalith/optimize/rules.h"
 #include "megalith/optimize/uses.h"
 

@@ -6,6 +6,7 @@
 #include "megalith/kernels/page_pairs.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_limits.h"
+#include "megalith/ops/stream_choices.h"
 #include "megalith/optimize/goal.h"
 
 namespace megalith::optimize {
@@ -123,6 +124,28 @@ std::string reason_against(const Tensor& tensor, Layout layout, bool may_carry_f
   return "it is unknown";
 }
 
+// How a node takes its streamed weights. Whether that leaves room for their ring is seen where the source is (jit).
+void check_stream(const graph::Graph& graph, const Schedule& schedule, size_t n) {
+  const Node& node = graph.nodes()[n];
+  const graph::TunedBody* body = schedule.body(n);
+  if (!body || !body->streamed) {
+    MEGALITH_CHECK(schedule.nodes[n].stream.empty(), "[{}] {} streams no weights (node \"{}\"): leave out stream.{}",
+                   node.op->name, body ? "the body " + body->name : "a generated body", node.name,
+                   schedule.nodes[n].stream.begin()->first);
+    return;
+  }
+  const graph::BodyQuery query = graph::body_query(graph, schedule, n);
+  const std::string reason = ops::why_not_stream(*body->streamed, query);
+  MEGALITH_CHECK(reason.empty(), "[{}] the body {} cannot stream its weights so (node \"{}\"): stream.{}",
+                 node.op->name, body->name, node.name, reason);
+  // Fragments are as registers are loaded.
+  const auto is_fragments = [&](size_t i) { return schedule.layout(node.operands[i]) == Layout::fragments; };
+  const bool is_few = node.sizes.at(body->streamed->activations) <= stream::kMaxRows;
+  MEGALITH_CHECK(!is_few || ops::holds_activations(*body->streamed, query) || !is_fragments(0),
+                 "[{}] activations in fragments are held in registers (node \"{}\"): want stream.registers=1",
+                 node.op->name, node.name);
+}
+
 }  // namespace
 
 Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
@@ -133,6 +156,7 @@ Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const graph::TunedBody*& body = schedule.nodes[n].body;
     if (body && !leaves_room(goal, *body, graph::body_query(graph, graph.nodes()[n]))) body = nullptr;
+    if (body && body->streamed) schedule.nodes[n].stream = ops::stream_choices(*body->streamed, graph.nodes()[n].sizes);
   }
   std::vector<bool> flags = may_carry_flags(graph, schedule);
   for (size_t t = 0; t < flags.size(); ++t)
@@ -168,6 +192,7 @@ void check_schedule(const graph::Graph& graph, const Schedule& schedule) {
                      "[{}] the {} is not for these dtypes, sizes and tensors (node \"{}\")", node.op->name, name,
                      node.name);
     }
+    check_stream(graph, schedule, n);
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const Layout layout = schedule.layout(node.operands[i]);
       MEGALITH_CHECK(graph::takes_layout(body, node, i, layout),

@@ -3,7 +3,7 @@
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/stream_layout.h"
-#include "megalith/ops/wide_groups.h"
+#include "megalith/ops/stream_choices.h"
 #include "megalith/optimize/rules.h"
 #include "megalith/optimize/uses.h"
 

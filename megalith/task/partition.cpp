@@ -51,7 +51,7 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   if (!kernel.body || !kernel.body->streamed) return axis.multiple;
   const graph::StreamedWeights& streamed = *kernel.body->streamed;
   if (streamed.axis != axis.iname || !streamed.step.empty()) return axis.multiple;
-  return ops::stream_order(streamed, kernel.binding.sizes).group;
+  return ops::stream_order(streamed, graph::body_query(kernel)).group;
 }
 
 // A row of streamed weights, or a stretch of it, comes once, for all values of any other axis.

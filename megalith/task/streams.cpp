@@ -26,7 +26,9 @@ const StreamedWeights* streamed_of(const graph::Schedule& schedule, size_t node)
 WeightStream weight_stream(const Graph& graph, const graph::Schedule& schedule, int n, const StreamedWeights& streamed,
                            bool abreast) {
   const Node& node = graph.nodes()[static_cast<size_t>(n)];
-  WeightStream stream{.node = n, .matrices = {}, .order = ops::stream_order(streamed, node.sizes)};
+  WeightStream stream{.node = n,
+                      .matrices = {},
+                      .order = ops::stream_order(streamed, graph::body_query(graph, schedule, static_cast<size_t>(n)))};
   for (const std::string& operand : streamed.operands)
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (node.op->operands[i].name == operand) stream.matrices.push_back(node.operands[i]);
@@ -79,7 +81,8 @@ bool streams_go_abreast(const Graph& graph, const graph::Schedule& schedule, int
     if (const StreamedWeights* streamed = streamed_of(schedule, n))
       rows = std::max(rows, node.sizes.at(streamed->activations));
     const graph::TunedBody* body = schedule.body(n);
-    if (body && body->area_bytes) area_bytes = std::max(area_bytes, body->area_bytes(graph::body_query(graph, node)));
+    if (body && body->area_bytes)
+      area_bytes = std::max(area_bytes, body->area_bytes(graph::body_query(graph, schedule, n)));
   }
   return stream::goes_abreast(stream::ring_slots(shared_bytes, area_bytes, rows, has_scales ? int8::kScaleBytes : 0));
 }

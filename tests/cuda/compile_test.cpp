@@ -8,6 +8,7 @@
 
 #include "base/temporary_folder.h"
 #include "cuda/skip.h"
+#include "cuda/stream_cases.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/log.h"
@@ -55,10 +56,9 @@ bool is_fused(const std::string& folder, const std::string& target, int64_t max_
 /// the attention may, which stages the heads of a prompt's rows eight at a time beside its sums.
 enum class Bodies { generated, few_rows, many_rows };
 
-void expect_compiles(const graph::Graph& graph, const std::string& name, const machine::Gpu& gpu,
-                     Bodies bodies = Bodies::few_rows) {
-  const std::string source =
-      codegen::emit_cuda(optimize::lower(graph, fmt::format("cuda:{}", gpu.architecture)).kernels, name).text;
+void expect_compiles(const graph::Graph& graph, const graph::Schedule& schedule, const std::string& name,
+                     const machine::Gpu& gpu, Bodies bodies = Bodies::few_rows) {
+  const std::string source = codegen::emit_cuda(graph::lower(graph, schedule).kernels, name).text;
   const auto info = nlohmann::json::parse(codegen::source_info(source));
   const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
   // Found in the cache where neither this kernel nor the compiler has changed: what is checked is the same.
@@ -101,6 +101,12 @@ void expect_compiles(const graph::Graph& graph, const std::string& name, const m
   EXPECT_LE(stream::kReservedBytes + area_bytes + ring_bytes, gpu.shared_bytes) << what;
   std::printf("%s, an area of %d bytes and a ring of %d\n", what.c_str(), static_cast<int>(area_bytes),
               static_cast<int>(ring_bytes));
+}
+
+void expect_compiles(const graph::Graph& graph, const std::string& name, const machine::Gpu& gpu,
+                     Bodies bodies = Bodies::few_rows) {
+  const std::string target = fmt::format("cuda:{}", gpu.architecture);
+  expect_compiles(graph, optimize::make_schedule(graph, target), name, gpu, bodies);
 }
 
 class CudaCompile : public ::testing::TestWithParam<const char*> {};
@@ -172,6 +178,16 @@ TEST(CudaCompile, AGateIsAnEpilogueWhereItIsNoPair) {
                 rows == 2);
     const std::string source = codegen::emit_cuda(optimize::lower(graph, "cuda:sm_90a").kernels, "block").text;
     EXPECT_FALSE(jit::compile_cubin("block", source, "sm_90a").cubin.empty());
+  }
+}
+
+TEST(CudaCompile, AProductSpillsNothingHoweverItsWeightsStream) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  for (const testing::StreamCase& one : std::span(testing::stream_cases()).first(4)) {
+    const graph::Graph graph = one.graph();
+    const graph::Schedule schedule = graph::parse_schedule(one.plan(graph), graph, "cuda");
+    optimize::check_schedule(graph, schedule);
+    expect_compiles(graph, schedule, fmt::format("a product of {} tokens", one.tokens), hopper());
   }
 }
 

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/temporary_folder.h"
 #include "cuda/skip.h"
+#include "cuda/stream_cases.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/optimize/schedule.h"
@@ -21,8 +23,10 @@ namespace {
 const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
 const std::string kGolden = MEGALITH_SOURCE_DIR "/tests/golden/storyteller";
 
-void run_on_gpu(const graph::Graph& graph, testing::GraphMemory& memory, int num_workers) {
-  const jit::CompiledKernel kernel = jit::compile(graph, {.target = "cuda", .num_workers = num_workers});
+void run_on_gpu(const graph::Graph& graph, testing::GraphMemory& memory, int num_workers,
+                const std::string& override_directory = "") {
+  const jit::CompiledKernel kernel = jit::compile(
+      graph, {.target = "cuda", .num_workers = num_workers, .pipeline = {.override_directory = override_directory}});
   runtime::CudaProgram program(graph, kernel, memory.addresses());
   const runtime::CudaContextGuard context(program.ordinal());
   // Constants are on the card already, those that stream in an order of their own.
@@ -56,6 +60,28 @@ TEST_P(CudaOperators, EqualTheInterpreterInAllDeclaredCases) {
     // Tensor cores multiply bf16: x * norm is rounded once more before, and silu(gate) * up has that twice.
     EXPECT_EQ(testing::wrong_operators(all, memory, expected, testing::gpu_slack, 3, "cuda"), "")
         << num_workers << " workers";
+  }
+}
+
+// However a schedule has weights stream past activations, what comes out is the product.
+TEST(CudaOperator, ComputesTheSameHoweverItsWeightsStream) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> value(-1, 1);
+  for (const testing::StreamCase& one : testing::stream_cases()) {
+    const graph::Graph graph = one.graph();
+    testing::GraphMemory memory(graph);
+    for (const char* name : {"x", "w", "y"}) {
+      std::vector<double> values(static_cast<size_t>(graph.tensor(graph.find(name)).num_elements()));
+      for (double& element : values) element = value(random);
+      memory.set(name, values);
+    }
+    loop::Arrays expected = memory.arrays();
+    graph::interpret(graph, optimize::lower(graph, "cuda"), expected, 1);
+    const test::TemporaryFolder folder;
+    file_write_atomic(folder / "plan.txt", one.plan(graph));
+    run_on_gpu(graph, memory, 100, folder.path);
+    EXPECT_LT(testing::error_in_roundings(memory.array("y"), expected.at("y"), DType::f32, 60), 1) << one.plan(graph);
   }
 }
 

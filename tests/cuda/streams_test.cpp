@@ -10,7 +10,7 @@
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/model/decoder.h"
-#include "megalith/ops/wide_groups.h"
+#include "megalith/ops/stream_choices.h"
 #include "megalith/optimize/schedule.h"
 #include "megalith/task/partition.h"
 #include "megalith/task/streams.h"

@@ -35,30 +35,41 @@ enum class Kind { normed, residual, gate_up };
 
 /// The operands of a projection of at most kMaxRows rows, and a task of kGroups groups of its columns, of kSpans spans
 /// each, the last of them not full. What nobody may read is NaN. `kParts`: with norms in parts. `Of`: bf16 or f16. `W`:
-/// weights of them as they are, or in int8.
+/// weights of them as they are, or in int8. `kStages`: activations in shared memory a chunk at a time, though registers
+/// are usual.
 template <Kind kOf, i64 kMaxRows, int kSpansOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false,
-          class Of = bf16, class W = const Of*>
+          class Of = bf16, class W = const Of*, bool kStages = false>
 struct Task {
   using Half = Of;
   static constexpr bool kInt8 = WeightsOf<W>::kAreInt8;
   static constexpr Kind kKind = kOf;
   static constexpr bool kInParts = kParts;
-  // What is left for the last span is more than half of one of two slices, or little: then one slice suits a few rows.
+  // What is left for the last span is more than half of one of two slices, or little: then it is one slice of a few rows.
   static constexpr i64 T_largest = kMaxRows, N = 80,
                        K = (kSpansOf - 1) * stream::chunk_columns(stream::slices(kMaxRows)) +
                            (kInParts                                ? 64
                             : kOf == Kind::residual || kSpansOf > 3 ? 600
                                                                     : 40);
-  static constexpr int kSlices = stream::slices(kMaxRows, K), kGroup = stream::group_rows(kSlices);
+  static constexpr bool kTravelsAsWords = kMaxRows <= stream::kMaxRowsOfWords;
+  static constexpr int kSlices = kTravelsAsWords && K % stream::chunk_columns(2) <= stream::chunk_columns(1)
+                                     ? 1
+                                     : stream::slices(kMaxRows),
+                       kGroup = stream::group_rows(kSlices);
   static constexpr int kStreams = kOf == Kind::gate_up ? 2 : 1,
                        kSpans = static_cast<int>(stream::chunks_per_group(K, kSlices)),
                        kChunks = kInt8 ? static_cast<int>(int8::chunks(kSpans)) : kSpans,
                        kGroups =
                            std::min({kGroupsOf, static_cast<int>(kRingSlots) / (kStreams * kChunks), 64 / kGroup});
-  static constexpr stream::Order kStream = stream::order(kMaxRows, K, kOf == Kind::residual);
+  static constexpr bool kSplits = kOf == Kind::residual,
+                        kHoldsActivations =
+                            !kStages && !kTravelsAsWords && (kSpans <= stream::kMaxHeldChunks || kSplits);
+  static constexpr i64 kMaxPart = kStages             ? 1
+                                  : kHoldsActivations ? kSpans <= stream::kMaxHeldChunks ? kSpans : stream::kPartChunks
+                                                      : 65536 / (kMaxRows * stream::chunk_columns(kSlices) * 2);
+  static constexpr stream::Order kStream =
+      stream::few_order(kMaxRows, K, kSlices, kSplits ? std::min<i64>(kSpans, kMaxPart) : kSpans);
   static constexpr i64 L = kGroup, C = kKind == Kind::residual ? N / L : 37;  // of squares
   static constexpr f32 eps = 1e-5f, factor = Pair<Of>::kNormed;
-  static constexpr bool kTravelsAsWords = kMaxRows <= stream::kMaxRowsOfWords;
   using Plain = std::conditional_t<kTravelsAsWords, Words<Of>, const Of*>;
   std::conditional_t<kInParts, Blocked<const Of, kMaxRows, K>, Plain> x;  // (T, K)
   const Of* norm;                                                         // (K), or what the copy has: (N)
@@ -301,17 +312,18 @@ using Tasks = ::testing::Types<
     Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>, Task<Kind::residual, 1, 2, 5>,
     Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>, Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>,
     Task<Kind::normed, 8>, Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>,
-    Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>, Task<Kind::gate_up, 8>, InParts<Kind::normed, 3>,
-    InParts<Kind::normed, 8>, InParts<Kind::residual, 4>, InParts<Kind::residual, 8>, InParts<Kind::gate_up, 4>,
-    InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>, Task<Kind::residual, 8, 10, 1, true>,
-    OfF16<Kind::normed, 1>, OfF16<Kind::normed, 1, 5>, OfF16<Kind::residual, 2>, OfF16<Kind::gate_up, 4>,
-    OfF16<Kind::normed, 3, 2, true>, OfF16<Kind::residual, 8, 3, true>, OfF16<Kind::gate_up, 8, 2, true>,
-    Task<Kind::residual, 8, 10, 1, true, f16>, OfInt8<Kind::normed, 1, 3, 3>, OfInt8<Kind::normed, 1, 2, 5>,
-    OfInt8<Kind::normed, 1, 1, 5>, OfInt8<Kind::residual, 1, 8, 2>, OfInt8<Kind::residual, 1, 17, 1>,
-    OfInt8<Kind::gate_up, 1, 4, 3>, OfInt8<Kind::residual, 2, 5, 3>, OfInt8<Kind::gate_up, 2, 2, 3>,
-    OfInt8<Kind::normed, 3, 4, 3, true>, OfInt8<Kind::normed, 8, 8, 2, true>, OfInt8<Kind::gate_up, 4, 3, 3, true>,
-    OfInt8<Kind::gate_up, 8, 2, 3, true>, OfInt8<Kind::residual, 4, 3, 3, true>, OfInt8<Kind::residual, 8, 11, 2, true>,
-    OfInt8<Kind::normed, 4, 4, 2>, OfInt8<Kind::normed, 1, 4, 3, false, f16>,
+    Task<Kind::residual, 4, 3, 3, false, bf16, const bf16*, true>,
+    Task<Kind::residual, 1, 3, 3, false, bf16, const bf16*, true>, Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>,
+    Task<Kind::gate_up, 8>, InParts<Kind::normed, 3>, InParts<Kind::normed, 8>, InParts<Kind::residual, 4>,
+    InParts<Kind::residual, 8>, InParts<Kind::gate_up, 4>, InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>,
+    Task<Kind::residual, 8, 10, 1, true>, OfF16<Kind::normed, 1>, OfF16<Kind::normed, 1, 5>, OfF16<Kind::residual, 2>,
+    OfF16<Kind::gate_up, 4>, OfF16<Kind::normed, 3, 2, true>, OfF16<Kind::residual, 8, 3, true>,
+    OfF16<Kind::gate_up, 8, 2, true>, Task<Kind::residual, 8, 10, 1, true, f16>, OfInt8<Kind::normed, 1, 3, 3>,
+    OfInt8<Kind::normed, 1, 2, 5>, OfInt8<Kind::normed, 1, 1, 5>, OfInt8<Kind::residual, 1, 8, 2>,
+    OfInt8<Kind::residual, 1, 17, 1>, OfInt8<Kind::gate_up, 1, 4, 3>, OfInt8<Kind::residual, 2, 5, 3>,
+    OfInt8<Kind::gate_up, 2, 2, 3>, OfInt8<Kind::normed, 3, 4, 3, true>, OfInt8<Kind::normed, 8, 8, 2, true>,
+    OfInt8<Kind::gate_up, 4, 3, 3, true>, OfInt8<Kind::gate_up, 8, 2, 3, true>, OfInt8<Kind::residual, 4, 3, 3, true>,
+    OfInt8<Kind::residual, 8, 11, 2, true>, OfInt8<Kind::normed, 4, 4, 2>, OfInt8<Kind::normed, 1, 4, 3, false, f16>,
     OfInt8<Kind::residual, 8, 11, 1, true, f16>>;
 static_assert(Task<Kind::normed, 1>::kSlices == 1 && Task<Kind::residual, 1>::kSlices == 2, "both are tested");
 TYPED_TEST_SUITE(LinearBlock, Tasks);

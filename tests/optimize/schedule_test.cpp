@@ -95,6 +95,7 @@ TEST(ScheduleText, ComesBackAsItWas) {
     for (size_t n = 0; n < read.nodes.size(); ++n) {
       EXPECT_EQ(read.body(n), schedule.body(n));
       EXPECT_EQ(read.nodes[n].tile, schedule.nodes[n].tile);
+      EXPECT_EQ(read.nodes[n].stream, schedule.nodes[n].stream);
     }
   }
 }
@@ -115,12 +116,15 @@ TEST(ScheduleText, ALineThatIsWrongIsNamed) {
   EXPECT_THAT(error("node first linear gemv.h:other\n"),
               AllOf(HasSubstr("line 1: [linear] has no body gemv.h:other"), HasSubstr("generated, gemv.h:")));
   EXPECT_THAT(error("node first linear generated tile.k=4\n"), HasSubstr("[linear] is not cut along \"k\""));
-  EXPECT_THAT(error("node first linear generated tile.n\n"), HasSubstr("\"tile.n\" is neither"));
-  EXPECT_THAT(error("node first linear generated n=4\n"), HasSubstr("\"n=4\" is neither"));
+  EXPECT_THAT(error("node first linear generated tile.n\n"), HasSubstr("\"tile.n\" is none of tile.INAME=SIZE"));
+  EXPECT_THAT(error("node first linear generated n=4\n"), HasSubstr("\"n=4\" is none of"));
   EXPECT_THAT(error("node first linear generated tile.n=0\n"), HasSubstr("\"0\" is no number of 1 or more"));
   EXPECT_THAT(error("node first linear generated tile.n=4x\n"), HasSubstr("\"4x\" is no number"));
   EXPECT_THAT(error("node first linear generated tile.n=4 tile.n=4\n"), HasSubstr("stands there twice"));
   EXPECT_THAT(error("node first linear generated tile.n=4 pieces.n=4\n"), HasSubstr("take one of them"));
+  EXPECT_THAT(error("node first linear generated stream.group=-4\n"), HasSubstr("\"-4\" is no number of 0 or more"));
+  EXPECT_THAT(error("node first linear generated stream.group=32 stream.group=32\n"),
+              HasSubstr("stream.group stands there twice"));
   EXPECT_THAT(error(first + second + "tensor z rows"), HasSubstr("line 3: there is no tensor \"z\""));
   EXPECT_THAT(
       error(first + second + "tensor a stripes"),
@@ -155,6 +159,62 @@ TEST(CheckSchedule, RefusesWhatWouldNotBeRight) {
                         if (body.target == "cuda") s.nodes[0].body = &body;
                     }),
               HasSubstr("is not for these dtypes, sizes and tensors (node \"first\")"));
+}
+
+// How a product of some tokens takes its weights on a GPU.
+struct Streamed {
+  Graph graph{ops::builtin(), "streamed"};
+
+  explicit Streamed(int64_t tokens, int64_t columns = 2560, const char* op = "linear") {
+    std::vector<graph::TensorId> inputs = {graph.state("x", DType::bf16, {tokens, columns})};
+    if (std::string(op) == "rmsnorm_linear") inputs.push_back(graph.constant("norm", DType::bf16, {columns}));
+    inputs.push_back(graph.constant("w", DType::bf16, {4096, columns}));
+    graph.apply(op, "y", inputs, {.dtypes = {{"y", DType::bf16}}});
+  }
+  using Choices = std::map<std::string, int64_t>;
+  Choices usual() const { return make_schedule(graph, "cuda").nodes[0].stream; }
+  std::string error(const Choices& choices) const {
+    Schedule schedule = make_schedule(graph, "cuda");
+    for (const auto& [name, value] : choices) schedule.nodes[0].stream[name] = value;
+    return error_of([&] { check_schedule(graph, schedule); });
+  }
+};
+
+TEST(StreamChoices, AreInTheSchedule) {
+  using Choices = Streamed::Choices;
+  EXPECT_EQ(Streamed(1).usual(), (Choices{{"slices", 1}, {"part", 5}, {"registers", 0}})) << "two would end in zeros";
+  EXPECT_EQ(Streamed(1, 4096).usual(), (Choices{{"slices", 2}, {"part", 4}, {"registers", 0}}));
+  EXPECT_EQ(Streamed(2, 22528).usual(), (Choices{{"slices", 2}, {"part", 16}, {"registers", 0}}));
+  EXPECT_EQ(Streamed(4).usual(), (Choices{{"slices", 2}, {"part", 3}, {"registers", 1}}));
+  EXPECT_EQ(Streamed(8).usual(), (Choices{{"slices", 1}, {"part", 5}, {"registers", 1}}));
+  EXPECT_EQ(Streamed(8, 12288).usual(), (Choices{{"slices", 1}, {"part", 2}, {"registers", 1}}));
+  EXPECT_EQ(Streamed(64).usual(), (Choices{{"group", 32}, {"turn", 1}}));
+  EXPECT_TRUE(make_schedule(Streamed(1).graph, "cpu").nodes[0].stream.empty());
+}
+
+TEST(StreamChoices, AreRefusedByNameWhereABodyCannotTakeThem) {
+  const Streamed one(1), normed(1, 2560, "rmsnorm_linear"), four(4), long_rows(8, 12288), many(64);
+  EXPECT_EQ(one.error({{"slices", 2}, {"part", 3}}), "no error");
+  EXPECT_EQ(one.error({{"part", 2}}), "no error");
+  EXPECT_THAT(one.error({{"slices", 3}}), HasSubstr("stream.slices is 3: want 1 or 2"));
+  EXPECT_THAT(one.error({{"slices", 2}}), HasSubstr("stream.part is 5: want 1 to 3"))
+      << "a chunk has twice the columns";
+  EXPECT_THAT(one.error({{"part", 0}}), HasSubstr("stream.part is 0: want 1 to 5"));
+  EXPECT_THAT(one.error({{"registers", 1}}), HasSubstr("stream.registers is 1: want 0 with so few tokens"));
+  EXPECT_THAT(one.error({{"group", 32}}),
+              HasSubstr("stream.group is nothing that is chosen with 1 tokens: want part, registers, slices"));
+  EXPECT_THAT(normed.error({{"part", 2}}), HasSubstr("stream.part is 2: want 5")) << "its norm is of whole rows";
+  EXPECT_THAT(four.error({{"slices", 1}}), HasSubstr("stream.slices is 1: want 2, as activations lie"));
+  EXPECT_EQ(four.error({{"part", 2}}), "no error");
+  EXPECT_THAT(four.error({{"part", 1}}), HasSubstr("stream.part is 1: want 3"));
+  EXPECT_THAT(long_rows.error({{"part", 24}}), HasSubstr("stream.part is 24: want 2"));
+  EXPECT_EQ(many.error({{"group", 64}, {"turn", 4}}), "no error");
+  EXPECT_THAT(many.error({{"group", 40}}), HasSubstr("stream.group is 40: want 32, 48 or 64"));
+  EXPECT_THAT(many.error({{"turn", 2}}), HasSubstr("stream.turn is 2: want 1 or 4"));
+  Schedule generated = make_schedule(one.graph, "cuda");
+  generated.nodes[0].body = nullptr;
+  EXPECT_THAT(error_of([&] { check_schedule(one.graph, generated); }),
+              HasSubstr("a generated body streams no weights (node \"y\"): leave out stream.part"));
 }
 
 }  // namespace

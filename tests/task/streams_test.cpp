@@ -70,7 +70,9 @@ class StreamedGraph {
       order.part = 1, order.turn = 1 + below(stream::kMaxParts);
     } else {
       columns = 8 * (1 + below(500));
-      order = stream::order(1 + below(8), columns, below(2) == 0);
+      const int64_t rows_of_x = 1 + below(8);
+      const int slices = stream::slices(rows_of_x);
+      order = stream::few_order(rows_of_x, columns, slices, 1 + below(stream::chunks_per_group(columns, slices)));
     }
     for (int64_t m = 0; m < matrices; ++m) {
       stream.matrices.push_back(static_cast<int>(graph_.buffers.size()));

@@ -8,32 +8,23 @@
 
 namespace megalith::kernels {
 
-/// How a multiplication has its activations: as stream::Activations says, a single row staged by RowLook.
+/// How a multiplication has its activations: a single row staged by RowLook, more of them by multiply_stage(), or in
+/// registers, all columns or a part of them at a time.
 enum class Form { one_row, staged, held, parts };
 
-/// The sizes of a multiplication of `kRows` rows of activations at most with rows of `kColumns` weights.
-template <i64 kRows, i64 kColumns>
+/// How a body of at most `kRows` rows of activations takes its weights, as the schedule says.
+template <class Args, i64 kRows>
 struct LinearSizes {
-  static_assert(kColumns % 8 == 0 && kRows <= stream::kMaxRows && kWarps == stream::kConsumerWarps);
-  static constexpr int kSlices = stream::slices(kRows, kColumns), kGroup = stream::group_rows(kSlices);
-  static constexpr int kChunks = static_cast<int>(stream::chunks_per_group(kColumns, kSlices));
-
-  /// `splits`: columns may be taken in parts.
-  static constexpr Form form(bool splits) {
-    if (kRows == 1 && kColumns <= RowLook<kSlices, Words<bf16>>::kMaxColumns) return Form::one_row;
-    switch (stream::activations(kRows, kColumns, splits)) {
-      case stream::Activations::held: return Form::held;
-      case stream::Activations::parts: return Form::parts;
-      default: return Form::staged;
-    }
-  }
+  static constexpr stream::Order kOrder = Args::kStream;
+  static constexpr int kSlices = kOrder.slices, kGroup = kOrder.group, kChunks = static_cast<int>(kOrder.chunks);
+  static_assert(Args::K % 8 == 0 && kRows <= stream::most_rows(kSlices) && kWarps == stream::kConsumerWarps &&
+                kGroup == stream::group_rows(kSlices) && kChunks == stream::chunks_per_group(Args::K, kSlices));
+  static constexpr bool kIsWhole = kOrder.part == kOrder.chunks,
+                        kIsOneRow = kRows == 1 && kIsWhole && Args::K <= RowLook<kSlices, Words<bf16>>::kMaxColumns;
+  static constexpr Form kForm = Args::kHoldsActivations ? kIsWhole ? Form::held : Form::parts
+                                : kIsOneRow             ? Form::one_row
+                                                        : Form::staged;
 };
-/// Whether a body's weights come as it takes them: in as many slices, and chunks of a group.
-template <class Args, class Sizes>
-constexpr bool comes_as() {
-  constexpr stream::Order order = Args::kStream;
-  return order.slices == Sizes::kSlices && order.group == Sizes::kGroup && order.chunks == Sizes::kChunks;
-}
 
 /// Groups of rows of weights whose sums there is room for at a time: of a power of two of rows, so that nothing is
 /// divided.
@@ -234,13 +225,11 @@ inline bool take_job(Job&, const Other&) {
 }
 
 /// A job without a residual has nothing to add and nowhere to put a sum. `W`: of the operand that is streamed.
-template <bool kSplits, class Args, class W, class X, class Y, class R, class Norm, class S>
+template <class Args, class W, class X, class Y, class R, class Norm, class S>
 inline auto linear_job(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, int streams, Y y,
                        R residual, S sum, bool has_residual) {
-  constexpr i64 kRows = Args::T_largest;
-  using Sizes = LinearSizes<kRows, Args::K>;
-  static_assert(comes_as<Args, Sizes>());
-  constexpr Form kForm = Sizes::form(kSplits);
+  using Sizes = LinearSizes<Args, Args::T_largest>;
+  constexpr Form kForm = Sizes::kForm;
   constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
   using Written = decltype(as_written(y));
   return LinearJob<Sizes::kSlices, kForm, kColumns, WeightsOf<W>, X, Written, R, Norm, S>{
@@ -277,65 +266,64 @@ inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
 template <class Args>
 inline auto stream_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
-                           Args::N, 1, args.y, none, none, false);
+  return linear_job(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
+                    Args::N, 1, args.y, none, none, false);
 }
 /// y = x weight^T, with what an epilogue makes of it.
 template <class Args>
 inline auto stream_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job<true>(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                          1, args.y, none, none, false);
+  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+                    args.y, none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto stream_linear_residual_copy(const Args& args) {
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job<true>(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                          1, args.copy, as_output(args.residual), args.y, true);
+  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+                    args.copy, as_output(args.residual), args.y, true);
 }
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
 template <class Args>
 inline auto stream_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
-                           Args::N, 2, args.y, none, none, false);
+  return linear_job(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N,
+                    2, args.y, none, none, false);
 }
 
 // The same with norms in parts.
 template <class Args>
 inline auto parts_norm(const Args& args) {
-  constexpr int kSlices = LinearSizes<Args::T_largest, Args::K>::kSlices;
+  constexpr int kSlices = LinearSizes<Args, Args::T_largest>::kSlices;
   return PartsNorm<kSlices, HalfOf<decltype(args.x)>>{args.squares, static_cast<int>(Args::C), Args::eps,
                                                       1.0f / static_cast<f32>(Args::K)};
 }
 template <class Args>
 inline auto stream_scaled_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 1, args.y,
-                           none, none, false);
+  return linear_job(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 1, args.y, none,
+                    none, false);
 }
 template <class Args>
 inline auto stream_scaled_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job<false>(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 2, args.y,
-                           none, none, false);
+  return linear_job(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 2, args.y, none, none,
+                    false);
 }
 template <class Args>
 inline auto stream_linear_residual_squares(const Args& args) {
   using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
-  return linear_job<true>(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
-                          args.c_end * Args::L, Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y,
-                          true);
+  return linear_job(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
+                    args.c_end * Args::L, Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y, true);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
 /// warp looks after one row of activations.
 template <class Args>
 inline void stream_rmsnorm_linear_argmax(const Args& args) {
-  using Sizes = LinearSizes<Args::R_largest, Args::K>;
-  static_assert(Args::L == 4 * kWarpLanes && comes_as<Args, Sizes>() && Args::kStream.part == Sizes::kChunks);
+  using Sizes = LinearSizes<Args, Args::R_largest>;
+  static_assert(Args::L == 4 * kWarpLanes && Sizes::kIsWhole);
   using Weights = WeightsOf<decltype(args.weight)>;
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C);
   constexpr int kGroup = Sizes::kGroup;
@@ -343,7 +331,7 @@ inline void stream_rmsnorm_linear_argmax(const Args& args) {
   // What is needed once for each chunk is looked up there: kept, it would spill.
   const auto of_task = [task = args.task] { return Args::of(*task); };
   constexpr int K = static_cast<int>(Args::K);
-  constexpr Form kForm = Sizes::form(false);
+  constexpr Form kForm = Sizes::kForm;
   constexpr bool kOneRow = kForm == Form::one_row;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;

@@ -27,18 +27,17 @@ Operator add_copy() {
       )",
                 single())
       .tasks({{"n", 8}, {"t", 1}})
-      .body({.target = "cuda",
-             .file = "linear.cuh",
-             .name = "stream_linear_residual_copy",
-             .applies =
-                 [](const graph::BodyQuery& q) {
-                   return streams(q, "T", true) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "weight", "copy"}) &&
-                          all_are(q, {"residual", "y"}, DType::f32);
-                 },
-             .exchanged = {"x", "residual", "y", "copy"},
-             .area_bytes = multiply_area("T", true),
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
-             .job = "linear_run"})
+      .body(streaming({.target = "cuda",
+                       .file = "linear.cuh",
+                       .name = "stream_linear_residual_copy",
+                       .applies =
+                           [](const graph::BodyQuery& q) {
+                             return streams(q, "T", true) && q.sizes.at("N") % 2 == 0 &&
+                                    are_halves(q, {"x", "weight", "copy"}) && all_are(q, {"residual", "y"}, DType::f32);
+                           },
+                       .exchanged = {"x", "residual", "y", "copy"},
+                       .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
+                       .job = "linear_run"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 38}, {"K", 136}});
 }

@@ -24,20 +24,19 @@ Operator linear() {
                 single())
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("rmsnorm_gemv", {"weight"}))
-      .body({.target = "cuda",
-             .file = "linear.cuh",
-             .name = "stream_rmsnorm_linear",
-             .applies =
-                 [](const graph::BodyQuery& q) {
-                   return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "weight"}) &&
-                          dtype_is_half(q.dtypes.at("y"));
-                 },
-             .exchanged = {"x", "y"},
-             .area_bytes = multiply_area(),
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
-             .has_epilogue = true,
-             .job = "linear_run",
-             .ahead = "norm_ahead"})
+      .body(streaming({.target = "cuda",
+                       .file = "linear.cuh",
+                       .name = "stream_rmsnorm_linear",
+                       .applies =
+                           [](const graph::BodyQuery& q) {
+                             return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "weight"}) &&
+                                    dtype_is_half(q.dtypes.at("y"));
+                           },
+                       .exchanged = {"x", "y"},
+                       .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
+                       .has_epilogue = true,
+                       .job = "linear_run",
+                       .ahead = "norm_ahead"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}});
 }
@@ -60,18 +59,18 @@ Operator gate_up() {
                 single())
       .tasks({{"n", 8}, {"t", 1}})
       .body(panel_body("rmsnorm_gate_up_gemv", {"gate", "up"}))
-      .body({.target = "cuda",
-             .file = "linear.cuh",
-             .name = "stream_rmsnorm_gate_up",
-             .applies =
-                 [](const graph::BodyQuery& q) {
-                   return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "gate", "up", "y"});
-                 },
-             .exchanged = {"x", "y"},
-             .area_bytes = multiply_area(),
-             .streamed = graph::StreamedWeights{.operands = {"gate", "up"}, .axis = "n"},
-             .job = "linear_run",
-             .ahead = "norm_ahead"})
+      .body(streaming(
+          {.target = "cuda",
+           .file = "linear.cuh",
+           .name = "stream_rmsnorm_gate_up",
+           .applies =
+               [](const graph::BodyQuery& q) {
+                 return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "gate", "up", "y"});
+               },
+           .exchanged = {"x", "y"},
+           .streamed = graph::StreamedWeights{.operands = {"gate", "up"}, .axis = "n"},
+           .job = "linear_run",
+           .ahead = "norm_ahead"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 38}, {"K", 136}});
 }
@@ -97,18 +96,18 @@ Operator argmax() {
       )",
                 single())
       .tasks({"c", "r"})
-      .body({.target = "cuda",
-             .file = "linear.cuh",
-             .name = "stream_rmsnorm_linear_argmax",
-             .applies =
-                 [](const graph::BodyQuery& q) {
-                   return streams(q, "R") && q.sizes.at("L") == 128 && are_halves(q, {"x", "norm", "weight"}) &&
-                          all_are(q, {"logits", "value"}, DType::f32);
-                 },
-             .exchanged = {"x", "value", "index"},
-             .area_bytes = multiply_area("R"),
-             .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .activations = "R"},
-             .ahead = "norm_ahead"})
+      .body(streaming(
+          {.target = "cuda",
+           .file = "linear.cuh",
+           .name = "stream_rmsnorm_linear_argmax",
+           .applies =
+               [](const graph::BodyQuery& q) {
+                 return streams(q, "R") && q.sizes.at("L") == 128 && are_halves(q, {"x", "norm", "weight"}) &&
+                        all_are(q, {"logits", "value"}, DType::f32);
+               },
+           .exchanged = {"x", "value", "index"},
+           .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .activations = "R"},
+           .ahead = "norm_ahead"}))
       .test({{"R", 1}, {"V", 64}, {"K", 64}, {"C", 4}, {"L", 16}})
       .test({{"R", 3}, {"V", 77}, {"K", 136}, {"C", 5}, {"L", 16}})
       .test({{"R", 2}, {"V", 300}, {"K", 64}, {"C", 3}, {"L", 128}});
