@@ -35,7 +35,7 @@ double bytes_per_token(const engine::Engine& engine, const BenchTest& test) {
   // Requests that are worked on together read the weights once.
   if (test.generate > 0) return each / static_cast<double>(test.requests);
   // So does a chunk of prompts; the output projection is for the last token of each alone.
-  const int64_t rows = engine.decoder_options().max_rows, tokens = test.tokens(), chunks = (tokens + rows - 1) / rows;
+  const int64_t tokens = test.tokens(), chunks = engine.prompt_passes(tokens);
   const auto head = static_cast<double>(engine.head_bytes());
   return ((each - head) * static_cast<double>(chunks) + head) / static_cast<double>(tokens);
 }

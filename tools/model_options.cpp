@@ -72,6 +72,13 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
                     0, 1024, 0);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
                     "tokens worked on at a time, over all requests (0: 192; on a GPU 4)", 0, 4096, 0);
+  arguments.integer(
+      "--prompt-rows", prompt_rows,
+      "tokens of prompts worked on at a time, by a kernel of their own; 0: by the one that makes tokens (on "
+      "a GPU without -b 128, if memory has room; else 0)",
+      0, 4096);
+  arguments.flag("--batch-invariant", batch_invariant,
+                 "a sequence's tokens do not depend on what else is worked on; as --prompt-rows 0");
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages,
                     "pages of the KV cache, for all requests (0: enough for the longest sequences)", 0, 1 << 30, 0);
@@ -116,6 +123,7 @@ engine::EngineOptions ModelOptions::engine(int64_t num_requests) const {
   options.target = target;
   options.num_workers = workers();
   options.dummy_weights = dummy();
+  options.prompt_rows = batch_invariant ? 0 : prompt_rows;
   return options;
 }
 

@@ -23,8 +23,10 @@ inline constexpr const char* kDefaultContext = "the model's limit, at most 4096"
 struct ModelOptions {
   std::string positional, model;
   int64_t max_seq_len = 0;
-  int64_t max_batch = 0;  // 0: as many as there are prompts
-  int64_t max_rows = 0;   // 0: chosen (model/decoder.h)
+  int64_t max_batch = 0;               // 0: as many as there are prompts
+  int64_t max_rows = 0;                // 0: chosen (model/decoder.h)
+  std::optional<int64_t> prompt_rows;  // nothing: chosen (engine/engine.h)
+  bool batch_invariant = false;
   int64_t page_size = DecoderOptions{}.page_size;
   int64_t num_pages = 0;  // 0: enough for max_batch texts of max_seq_len
   int64_t num_workers = 0;

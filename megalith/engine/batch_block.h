@@ -34,8 +34,18 @@ struct Request {
 /// KV pages that the request fills, if it goes on to its limit.
 int64_t pages_needed(const DecoderOptions& options, const Request& request);
 
-/// Fills in the batch block for `requests`, which have been checked, with the rows of the first iteration; every other
-/// place in it is cleared.
+/// Which kernel a run begins with.
+struct FirstKernel {
+  const graph::Graph& tables;  // whose tables of rows the block has
+  int64_t max_rows;            // that it takes at a time
+  int64_t least_rows = 0;      // batch::kLeast
+};
+
+/// Fills in the batch block of `graph` for `requests`, which have been checked, with the rows of the first iteration; every
+/// other place in it is cleared.
+void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
+                      const std::vector<Request>& requests, const MemoryMap& memory, const FirstKernel& first);
+/// For the one kernel of `graph`.
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory);
 

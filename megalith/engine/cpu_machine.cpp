@@ -19,20 +19,23 @@ constexpr std::chrono::microseconds kLookEvery(500);
 
 class CpuMachine : public Machine {
  public:
-  CpuMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory)
+  CpuMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory, bool last)
       : mailbox_(memory.get<runtime::Mailbox>("mailbox")),
         mail_(kMailboxCapacity),
         program_(graph, kernel, memory.addresses(),
                  {.num_threads = static_cast<int>(kernel.tasks.workers.size()),
-                  .release = [&memory](const std::byte* begin, int64_t bytes) { memory.release(begin, bytes); }}),
+                  .release =
+                      [&memory, last](const std::byte* begin, int64_t bytes) {
+                        if (last) memory.release(begin, bytes);
+                      }}),
         launcher_(program_.entry(), program_.image(), {.mailbox = mailbox_}) {}
 
-  void start(const std::vector<std::string>&) override {
-    runtime::mailbox_init(mailbox_, mail_.data(), kMailboxCapacity);
+  void start(const std::vector<std::string>&, bool goes_on) override {
+    if (!goes_on) runtime::mailbox_init(mailbox_, mail_.data(), kMailboxCapacity);
     program_.profile_begin();
     launcher_.start();
   }
-  bool finished() const override { return launcher_.is_over(); }
+  bool finished() override { return launcher_.is_over(); }
   runtime::RunEnd wait() override { return launcher_.wait(); }
   void cancel() noexcept override { launcher_.cancel(); }
   bool take(runtime::MailRecord* record) override {
@@ -71,8 +74,8 @@ class CpuMachine : public Machine {
 }  // namespace
 
 std::unique_ptr<Machine> make_cpu_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                                          const MemoryMap& memory) {
-  return std::make_unique<CpuMachine>(graph, kernel, memory);
+                                          const MemoryMap& memory, bool last) {
+  return std::make_unique<CpuMachine>(graph, kernel, memory, last);
 }
 
 }  // namespace megalith::engine

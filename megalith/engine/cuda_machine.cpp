@@ -20,20 +20,22 @@ constexpr int kPollsPerTake = 250;
 
 class CudaMachine : public Machine {
  public:
-  CudaMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory)
-      : program_(graph, kernel, memory.addresses(), {"mailbox"}),
+  CudaMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory, CudaMachine* owner)
+      : program_(graph, kernel, memory.addresses(), {"mailbox"},
+                 owner ? owner->program_.placed() : std::map<std::string, void*>{}),
+        owner_(owner ? owner->program_ : program_),
         mail_(kMailboxCapacity * sizeof(runtime::MailRecord), "the mail"),
-        mailbox_(program_.shared<runtime::Mailbox>("mailbox")),
+        mailbox_(owner_.shared<runtime::Mailbox>("mailbox")),
         launcher_(program_, {.mailbox = mailbox_}) {}
 
-  void start(const std::vector<std::string>& changed) override {
+  void start(const std::vector<std::string>& changed, bool goes_on) override {
     const runtime::CudaContextGuard context(program_.ordinal());
-    for (const std::string& state : changed) program_.upload(state);
+    for (const std::string& state : changed) owner_.upload(state);
     clock_offset_ = std::numeric_limits<int64_t>::max();
-    runtime::mailbox_init(mailbox_, mail_.data<runtime::MailRecord>(), kMailboxCapacity);
+    if (!goes_on) runtime::mailbox_init(mailbox_, mail_.data<runtime::MailRecord>(), kMailboxCapacity);
     launcher_.start();
   }
-  bool finished() const override { return launcher_.finished(); }
+  bool finished() override { return launcher_.finished(); }
   runtime::RunEnd wait() override { return launcher_.wait(); }
   void cancel() noexcept override { launcher_.cancel(); }
   bool take(runtime::MailRecord* record) override {
@@ -55,34 +57,46 @@ class CudaMachine : public Machine {
   runtime::Profile profile_take() override { return program_.profile_take(); }
   void fetch(const std::string& state) override {
     const runtime::CudaContextGuard context(program_.ordinal());
-    program_.download(state);
+    owner_.download(state);
   }
+  const runtime::CudaProgram& program() const { return program_; }
 
  private:
   runtime::CudaProgram program_;
+  runtime::CudaProgram& owner_;  // of states, and of weights that are read where they lie
   runtime::PinnedMemory mail_;
   runtime::Mailbox* mailbox_;
   runtime::CudaLauncher launcher_;
   int64_t clock_offset_ = 0;
 };
 
-// Before the weights are on their way.
-void check_memory(const graph::Graph& graph, const DecoderOptions& options, const jit::CompiledKernel& kernel) {
+int64_t free_bytes() {
   const jit::CudaDriver& driver = jit::CudaDriver::get();
   size_t free = 0, total = 0;
   driver.check(driver.memory_info(&free, &total), "asking for the GPU's free memory");
-  const MemoryNeeds needs = memory_needs(graph, options, kernel.tasks, kernel.scratch_bytes);
-  const std::string report = memory_report(needs, static_cast<int64_t>(free));
-  MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
+  return static_cast<int64_t>(free);
 }
 
 }  // namespace
 
 std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const DecoderOptions& options,
-                                           const jit::CompiledKernel& kernel, const MemoryMap& memory) {
+                                           const jit::CompiledKernel& kernel, const MemoryMap& memory, Machine* owner) {
   const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
-  check_memory(graph, options, kernel);
-  return std::make_unique<CudaMachine>(graph, kernel, memory);
+  // Before the weights are on their way. What an owner has was asked for with it.
+  if (!owner) {
+    const MemoryNeeds needs = memory_needs(graph, options, kernel.tasks, kernel.scratch_bytes);
+    const std::string report = memory_report(needs, free_bytes());
+    MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
+  }
+  return std::make_unique<CudaMachine>(graph, kernel, memory, static_cast<CudaMachine*>(owner));
+}
+
+std::string cuda_memory_report(const graph::Graph& prompts, const DecoderOptions& options,
+                               const jit::CompiledKernel& prompts_kernel, const jit::CompiledKernel& decode_kernel) {
+  const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
+  MemoryNeeds needs = memory_needs(prompts, options, prompts_kernel.tasks, prompts_kernel.scratch_bytes);
+  needs.add_kernel(decode_kernel.tasks, decode_kernel.scratch_bytes);
+  return memory_report(needs, free_bytes());
 }
 
 }  // namespace megalith::engine

@@ -2,20 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <new>
 #include <span>
 #include <utility>
 
+#include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/memory_report.h"
+#include "megalith/engine/phased_machine.h"
 #include "megalith/engine/token_stream.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/machine/machine.h"
 #include "megalith/model/rope.h"
 #include "megalith/model/weight_names.h"
+#include "megalith/optimize/limits.h"
+#include "megalith/optimize/schedule.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/topology.h"
 #include "megalith/task/partition.h"
@@ -161,17 +166,87 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
   else
     memory_.bind_random(*graph_, options.dummy_seed);
   memory_.bind_rope(*graph_, config_, decoder_options_.max_seq_len);
-  kernel_ =
-      jit::compile(*graph_, {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
-  memory_.bind_states(*graph_, !jit::is_cuda_target(options.target));
+  compile(options);
+  memory_.bind_states(prompts_ ? *prompts_->graph : *graph_, !jit::is_cuda_target(options.target));
 
   MEGALITH_CHECK(static_cast<int64_t>(stop_tokens_.size()) <= decoder_options_.max_stop_tokens,
                  "the model has {} stop tokens, at most {} are supported", stop_tokens_.size(),
                  decoder_options_.max_stop_tokens);
-  machine_ = jit::is_cuda_target(options.target) ? make_cuda_machine(*graph_, decoder_options_, kernel_, memory_)
-                                                 : make_cpu_machine(*graph_, kernel_, memory_);
+  make_machine(options);
   if (weights_) weights_->check_files();
 } catch (const std::bad_alloc&) { runtime::throw_out_of_memory(fmt::format("loading {}", folder)); }
+
+// Chosen where tokens come a few at a time, and many at a time stream as they do: on a GPU.
+std::optional<Engine::Prompts> Engine::make_prompts(const EngineOptions& options) const {
+  const bool is_chosen = !options.prompt_rows.has_value();
+  if (options.prompt_rows == 0) return std::nullopt;
+  if (is_chosen && (!jit::is_cuda_target(options.target) || options.decoder.max_rows != 0)) return std::nullopt;
+  Prompts prompts{.options = decoder_options_, .graph = nullptr, .kernel = {}};
+  prompts.options.max_rows = options.prompt_rows.value_or(optimize::kMaxNarrowRows);
+  MEGALITH_CHECK(
+      is_chosen || prompts.options.max_rows > decoder_options_.max_rows,
+      "--prompt-rows is {}, want more than the {} tokens that the other kernel works on at a time (-b), or 0",
+      prompts.options.max_rows, decoder_options_.max_rows);
+  if (prompts.options.max_rows <= decoder_options_.max_rows) return std::nullopt;
+  prompts.options = prompts.options.resolved(config_);
+  prompts.graph = std::make_unique<graph::Graph>(build_decoder(config_, prompts.options));
+  const graph::Schedule schedule = optimize::make_schedule(*prompts.graph, prompts.options.target);
+  std::string reason =
+      why_not_shared(*graph_, optimize::make_schedule(*graph_, decoder_options_.target), *prompts.graph, schedule);
+  const auto streams = [](const graph::NodeSchedule& node) { return node.body && node.body->streamed; };
+  if (is_chosen && std::ranges::none_of(schedule.nodes, streams))
+    reason = fmt::format("with {} tokens at a time its weights would not stream", prompts.options.max_rows);
+  if (!reason.empty()) {
+    MEGALITH_CHECK(is_chosen, "--prompt-rows {}: the two kernels cannot share their memory: {}",
+                   prompts.options.max_rows, reason);
+    log_info("[engine] no kernel for prompts: {}", reason);
+    return std::nullopt;
+  }
+  // Artifacts that somebody looks at, or brings, are those of the kernel that makes tokens.
+  prompts.kernel =
+      jit::compile(*prompts.graph, {.target = options.target, .num_workers = num_workers_, .pipeline = {}});
+  return prompts;
+}
+
+void Engine::compile(const EngineOptions& options) {
+  auto prompts = std::async(std::launch::async, [&] { return make_prompts(options); });
+  kernel_ =
+      jit::compile(*graph_, {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
+  prompts_ = prompts.get();
+  if (!prompts_ || !jit::is_cuda_target(options.target)) return;
+  const std::string report = cuda_memory_report(*prompts_->graph, prompts_->options, prompts_->kernel, kernel_);
+  if (report.empty()) return;
+  MEGALITH_CHECK(!options.prompt_rows, "[cuda] with a kernel for prompts (--prompt-rows {}) {}", *options.prompt_rows,
+                 report);
+  log_info("[engine] no kernel for prompts: with it {}", report);
+  prompts_.reset();
+}
+
+void Engine::make_machine(const EngineOptions& options) {
+  const bool is_gpu = jit::is_cuda_target(options.target);
+  const auto make = [&](const graph::Graph& graph, const DecoderOptions& of, const jit::CompiledKernel& kernel,
+                        Machine* owner) {
+    return is_gpu ? make_cuda_machine(graph, of, kernel, memory_, owner)
+                  : make_cpu_machine(graph, kernel, memory_, owner || !prompts_);
+  };
+  if (!prompts_) {
+    machine_ = make(*graph_, decoder_options_, kernel_, nullptr);
+    return;
+  }
+  std::unique_ptr<Machine> prompts = make(*prompts_->graph, prompts_->options, prompts_->kernel, nullptr);
+  std::unique_ptr<Machine> decode = make(*graph_, decoder_options_, kernel_, prompts.get());
+  machine_ = make_phased_machine(std::move(prompts), std::move(decode), memory_);
+}
+
+// A pass of 128 tokens takes half as long again as one of a few (docs/performance/h100.md).
+bool Engine::begins_with_prompts(int64_t tokens) const {
+  if (!prompts_ || is_profiled_) return false;
+  return 2 * ceil_div(tokens, decoder_options_.max_rows) > 3 * ceil_div(tokens, prompt_rows());
+}
+
+int64_t Engine::prompt_passes(int64_t tokens) const {
+  return ceil_div(tokens, begins_with_prompts(tokens) ? prompt_rows() : decoder_options_.max_rows);
+}
 
 // A CPU reads some weights where they are mapped; a GPU has its copy.
 void Engine::check_weights() const {
@@ -183,7 +258,13 @@ void Engine::check(const std::vector<Request>& requests) const {
 }
 
 std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests) {
-  batch_block_fill(*graph_, decoder_options_, stop_tokens_, requests, memory_);
+  int64_t tokens = 0;
+  for (const Request& request : requests) tokens += static_cast<int64_t>(request.prompt.size()) - request.cached_tokens;
+  const bool has_prompts = begins_with_prompts(tokens);
+  batch_block_fill(*graph_, decoder_options_, stop_tokens_, requests, memory_,
+                   {.tables = prompts_ ? *prompts_->graph : *graph_,
+                    .max_rows = has_prompts ? prompt_rows() : decoder_options_.max_rows,
+                    .least_rows = has_prompts ? decoder_options_.max_rows : 0});
   std::vector<std::string> changed = batch_block_tensors();
   for (const Request& request : requests)
     if (request.cached_tokens > 0)

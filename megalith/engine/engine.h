@@ -34,6 +34,9 @@ struct EngineOptions {
   bool dummy_weights = false;  // random weights; only config.json is needed
   uint64_t dummy_seed = 0;
   std::vector<int> stop_tokens = {};  // end a text, beside those that the model's files name
+  // Tokens of prompts that a kernel of its own works on at a time; 0: the kernel that makes tokens works on prompts, too;
+  // nothing: chosen. With one, prompts take a fraction of the passes over the weights, and their sums another order.
+  std::optional<int64_t> prompt_rows = {};
   std::optional<int> end_token = {};  // ends one if neither config.json nor generation_config.json names an end
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
 };
@@ -82,8 +85,11 @@ class Engine {
   const std::vector<int>& stop_tokens() const { return stop_tokens_; }
 
   /// Makes the next calls of generate() record when each task ran, for their newest `iterations` at least; 0: no
-  /// longer. UserError where the target cannot.
-  void profile(uint32_t iterations) { machine_->profile(iterations); }
+  /// longer. One kernel does all of what is recorded. UserError where the target cannot.
+  void profile(uint32_t iterations) {
+    machine_->profile(iterations);
+    is_profiled_ = iterations > 0;
+  }
   /// The records of the last generate().
   runtime::Profile profile_take() { return machine_->profile_take(); }
 
@@ -97,8 +103,13 @@ class Engine {
 
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& decoder_options() const { return decoder_options_; }
+  /// Those of the kernel that makes tokens.
   const graph::Graph& graph() const { return *graph_; }
   const jit::CompiledKernel& kernel() const { return kernel_; }
+  /// Tokens at a time of the kernel for prompts; 0: there is none.
+  int64_t prompt_rows() const { return prompts_ ? prompts_->options.max_rows : 0; }
+  /// Passes over the weights that `tokens` tokens of prompts take.
+  int64_t prompt_passes(int64_t tokens) const;
   const MemoryMap& memory() const { return memory_; }
   int num_workers() const { return num_workers_; }
   /// Bytes of weights that one decode step reads.
@@ -119,6 +130,18 @@ class Engine {
  private:
   friend class TokenStream;  // one run of the machine
 
+  /// A kernel for prompts, as made from these.
+  struct Prompts {
+    DecoderOptions options;
+    std::unique_ptr<graph::Graph> graph;
+    jit::CompiledKernel kernel;
+  };
+  /// Compiles the kernel, and beside it one for prompts, if that is wanted and can share this one's memory.
+  void compile(const EngineOptions& options);
+  std::optional<Prompts> make_prompts(const EngineOptions& options) const;
+  void make_machine(const EngineOptions& options);
+  bool begins_with_prompts(int64_t tokens) const;
+
   void check(const std::vector<Request>& requests) const;
   /// Readies the batch block for a run. The states that changed.
   std::vector<std::string> fill_block(const std::vector<Request>& requests);
@@ -138,6 +161,8 @@ class Engine {
   std::optional<Weights> weights_;
   std::unique_ptr<graph::Graph> graph_;
   jit::CompiledKernel kernel_;
+  std::optional<Prompts> prompts_;
+  bool is_profiled_ = false;
   MemoryMap memory_;
   std::unique_ptr<Machine> machine_;
   Turn turn_{"model"};

@@ -23,10 +23,11 @@ constexpr uint32_t kMailboxCapacity = 4096;
 class Machine {
  public:
   virtual ~Machine() = default;
-  /// Starts a run. `changed`: tensors whose bytes in the memory map the caller has changed since the last one.
-  virtual void start(const std::vector<std::string>& changed) = 0;
-  /// Whether wait() will not block.
-  virtual bool finished() const = 0;
+  /// Starts a run. `changed`: tensors whose bytes in the memory map the caller has changed since the last one. `goes_on`:
+  /// where another machine of the same memory ended a run, whose mail is still there.
+  virtual void start(const std::vector<std::string>& changed, bool goes_on = false) = 0;
+  /// Whether wait() will not block. By whoever takes the mail.
+  virtual bool finished() = 0;
   virtual runtime::RunEnd wait() = 0;
   virtual void cancel() noexcept = 0;
   /// The next record, if there is one within a few milliseconds.
@@ -44,11 +45,16 @@ class Machine {
   virtual void fetch(const std::string& state) = 0;
 };
 
-/// Threads of this process.
+/// Threads of this process. `last`: nobody else will read weights of which it keeps a copy.
 std::unique_ptr<Machine> make_cpu_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
-                                          const MemoryMap& memory);
-/// The GPU. `options`: what build_decoder() made the graph from; an error says which others would fit.
+                                          const MemoryMap& memory, bool last = true);
+/// The GPU. `options`: what build_decoder() made the graph from; an error says which others would fit. `owner`: another of
+/// these, which outlives this one, and whose states and weights are used where they are.
 std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const DecoderOptions& options,
-                                           const jit::CompiledKernel& kernel, const MemoryMap& memory);
+                                           const jit::CompiledKernel& kernel, const MemoryMap& memory,
+                                           Machine* owner = nullptr);
+/// What would not fit into the GPU's free memory if one of `prompts` owned the states of one of `decode`, "" if it does.
+std::string cuda_memory_report(const graph::Graph& prompts, const DecoderOptions& options,
+                               const jit::CompiledKernel& prompts_kernel, const jit::CompiledKernel& decode_kernel);
 
 }  // namespace megalith::engine

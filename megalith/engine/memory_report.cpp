@@ -58,6 +58,15 @@ int64_t MemoryNeeds::total() const {
   return sum;
 }
 
+void MemoryNeeds::add_kernel(const task::TaskGraph& tasks, int64_t scratch_bytes) {
+  const task::StreamTotals streams = task::stream_totals(tasks);
+  weights += streams.bytes();
+  activations += tasks.arena_bytes + scratch_bytes * static_cast<int64_t>(tasks.workers.size());
+  for (const task::Buffer& buffer : tasks.buffers)
+    if (buffer.memory == task::Memory::exchange) activations += buffer.bytes;
+  other += streams.largest_packed + streams.table_bytes();
+}
+
 MemoryNeeds host_memory_needs(const graph::Graph& graph, const DecoderOptions& options, bool made_up) {
   MemoryNeeds needs{.options = options, .on_gpu = false};
   const graph::Schedule schedule = optimize::make_schedule(graph, "cpu");
@@ -77,12 +86,8 @@ MemoryNeeds host_memory_needs(const graph::Graph& graph, const DecoderOptions& o
 MemoryNeeds memory_needs(const graph::Graph& graph, const DecoderOptions& options, const task::TaskGraph& tasks,
                          int64_t scratch_bytes) {
   const task::StreamTotals streams = task::stream_totals(tasks);
-  MemoryNeeds needs{.weights = streams.bytes(),
-                    .activations = tasks.arena_bytes + scratch_bytes * static_cast<int64_t>(tasks.workers.size()),
-                    .other = streams.largest_packed + streams.table_bytes(),
-                    .options = options};
-  for (const task::Buffer& buffer : tasks.buffers)
-    if (buffer.memory == task::Memory::exchange) needs.activations += buffer.bytes;
+  MemoryNeeds needs{.options = options};
+  needs.add_kernel(tasks, scratch_bytes);
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];
     if (tensor.kind == graph::TensorKind::constant) {

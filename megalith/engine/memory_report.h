@@ -21,6 +21,8 @@ struct MemoryNeeds {
   DecoderOptions options = {};
   bool on_gpu = true;
 
+  /// Another kernel's streams and activations, beside the same states.
+  void add_kernel(const task::TaskGraph& tasks, int64_t scratch_bytes);
   /// The largest number there is if it is more.
   int64_t total() const;
 };

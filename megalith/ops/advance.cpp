@@ -57,7 +57,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
   }
   at("counts", batch::kRows) = static_cast<double>(rows);
   at("counts", batch::kSamples) = static_cast<double>(samples);
-  at("stop", 0) = rows > 0 ? 0 : 1;
+  at("stop", 0) = static_cast<double>(rows) > at("counts", batch::kLeast) ? 0 : 1;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 //   sampling_i32   i32 [N, 4]       SamplingInt
 //   stop_tokens    i32 [E]          token ids that end a text; unused places are -1
 //   page_table     i32 [N, Q]       the KV pages of each request
-//   counts         i32 [4]          CountField: rows and samples of this iteration
+//   counts         i32 [4]          CountField: rows and samples of this iteration, and when the run ends
 //   row_token, row_request, row_position   i32 [T]   one entry per row of this iteration
 //   row_start      i32 [T]          the first position of the row's request in this iteration
 //   sample_row, sample_request             i32 [N]   the rows after which a token is sampled, and whose they are
@@ -51,6 +51,11 @@ enum SamplingInt {
   kLogprobs,  // 1: how likely each token was is worked out, too
   kSamplingInts = 4
 };
-enum CountField { kRows, kSamples, kCountFields = 4 };
+enum CountField {
+  kRows,
+  kSamples,
+  kLeast,  // the run ends before an iteration of so many rows or fewer: 0, when there are none left
+  kCountFields = 4
+};
 
 }  // namespace megalith::batch

@@ -99,7 +99,7 @@ inline void advance(const Args& a) {
       return;
   const i32 rows = plan_rows(a);
   for (i32 row = 0; row < rows; ++row) a.row_token[row] = row_token_of(a, row);
-  a.stop[0] = rows > 0 ? 0 : 1;
+  a.stop[0] = rows > a.counts[batch::kLeast] ? 0 : 1;
 }
 
 }  // namespace megalith::kernels

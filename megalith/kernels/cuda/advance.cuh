@@ -189,6 +189,7 @@ inline void advance_by_block(const Args& args) {
     const Share<f32, R, kOthers> logprob(args.logprob);
     const Share<i32, E, kOthers> stop_tokens(args.stop_tokens);
     const u32 is_aborted = load_relaxed(args.abort);
+    const i32 least = args.counts[batch::kLeast];
     requests.put(copy.requests);
     token.put(copy.token);
     sample_request.put(copy.sample_request);
@@ -226,7 +227,7 @@ inline void advance_by_block(const Args& args) {
     if (thread() == 0 && !is_over) {
       args.counts[batch::kRows] = rows;
       args.counts[batch::kSamples] = copy.counts[batch::kSamples];
-      args.stop[0] = rows > 0 ? 0 : 1;
+      args.stop[0] = rows > least ? 0 : 1;
     }
   }
   block_sync();

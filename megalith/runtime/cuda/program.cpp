@@ -82,7 +82,8 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
   arena_ = DeviceMemory(kernel.tasks.arena_bytes, "the arena of activations");
   place_exchange(kernel.tasks);
   for (size_t i = 0; i < graph.tensors().size(); ++i)
-    if (const graph::Tensor& tensor = graph.tensors()[i]; kernel.schedule.layouts[i] == graph::Layout::page_pairs)
+    if (const graph::Tensor& tensor = graph.tensors()[i];
+        kernel.schedule.layouts[i] == graph::Layout::page_pairs && !on_device_.contains(tensor.name))
       caches_.add(tensor.name, tensor.bytes(), tensor.bytes() / tensor.shape[0].size);
   caches_.allocate();
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
@@ -115,6 +116,17 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
     DeviceMemory& memory = tensors_[tensor.name] = DeviceMemory(tensor.bytes(), fmt::format("\"{}\"", tensor.name));
     addresses_.push_back(memory.data());
   }
+}
+
+std::map<std::string, void*> CudaProgram::placed() const {
+  std::map<std::string, void*> places;
+  for (const auto& [name, bytes] : bytes_) {
+    if (const auto shared = shared_.find(name); shared != shared_.end())
+      places[name] = shared->second.data();
+    else
+      places[name] = caches_.contains(name) ? caches_.address(name) : tensors_.at(name).data();
+  }
+  return places;
 }
 
 const void* CudaProgram::host_memory(const graph::Tensor& tensor) const {

@@ -36,6 +36,8 @@ class CudaProgram {
   /// Copies an activation of the last iteration to `to`, words without their epochs. All are whole only if the tasks
   /// were planned without reuse (jit::CompileOptions).
   void download(const graph::Graph& graph, graph::TensorId activation, void* to) const;
+  /// Where constants and states lie that are read in place, by name: what another program may be given as `on_device`.
+  std::map<std::string, void*> placed() const;
   /// A tensor of `shared`.
   template <class T>
   T* shared(const std::string& tensor) const {
