@@ -30,7 +30,7 @@ std::string pointer_type(const loop::TensorArgument& tensor) {
   return fmt::format("{}{}*", tensor.role == loop::Role::input ? "const " : "", element_type(*tensor.dtype));
 }
 
-// Operand number `index`: a pointer, or words that carry a flag (kernels/cuda/words.cuh).
+// Operand number `index`: a pointer, or words that carry a flag (kernels/cuda/pipeline/ll_buffer.cuh).
 bool lies_in(const graph::LoweredKernel& lowered, size_t index, graph::Layout layout) {
   return index < lowered.layouts.size() && lowered.layouts[index] == layout;
 }
@@ -38,7 +38,7 @@ bool is_exchanged(const graph::LoweredKernel& lowered, size_t index) {
   return lies_in(lowered, index, graph::Layout::flag_in_data);
 }
 
-// Or in blocks: then its type says how large it is (kernels/cuda/blocks.cuh).
+// Or in blocks: then its type says how large it is (kernels/cuda/mainloop/fragment_layout.cuh).
 bool is_blocked(const graph::LoweredKernel& lowered, size_t index) {
   return lies_in(lowered, index, graph::Layout::fragments);
 }
@@ -50,7 +50,7 @@ std::string blocked_type(const graph::LoweredKernel& lowered, const loop::Tensor
                      fmt::join(extents, ", "));
 }
 
-// Or in pairs of pages (kernels/cuda/page_pairs.cuh).
+// Or in pairs of pages (kernels/cuda/attention/kv_pages.cuh).
 bool is_paired(const graph::LoweredKernel& lowered, size_t index) {
   return lies_in(lowered, index, graph::Layout::page_pairs);
 }
@@ -63,7 +63,7 @@ std::string paired_type(const graph::LoweredKernel& lowered, const loop::TensorA
                      fmt::join(extents, " * "));
 }
 
-// Or in int8, of what a body streams (kernels/cuda/int8.cuh).
+// Or in int8, of what a body streams (kernels/cuda/mainloop/int8.cuh).
 bool is_int8(const graph::LoweredKernel& lowered, size_t index) {
   return lies_in(lowered, index, graph::Layout::int8) && lowered.body && lowered.body->streamed &&
          std::ranges::find(lowered.body->streamed->operands, lowered.op->operands[index].name) !=

@@ -34,17 +34,18 @@ inline Dialect cpu_dialect() {
            "kernels/cpu/check.h"}};
 }
 
-/// Functions and bodies of the CPU that are plain C++ are compiled as they are (kernels/cuda/prelude.cuh).
+/// Functions and bodies of the CPU that are plain C++ are compiled as they are (kernels/cuda/common/prelude.cuh).
 inline Dialect cuda_dialect() {
   return {"cuda",
           Level::block,
           "__noinline__ static void",
           "MEGALITH_INLINE",
           "",
-          {"runtime/protocol.h", "runtime/cuda/worker.cuh", "kernels/cuda/prelude.cuh", "kernels/cuda/reduce.cuh",
-           "kernels/cuda/check.cuh", "kernels/cuda/pack.cuh", "kernels/cuda/probe.cuh", "kernels/cuda/blocks.cuh",
-           "kernels/cuda/page_pairs.cuh"},
-          {{"runtime/cpu/sync.h", "runtime/cuda/sync.cuh"}, {"kernels/cpu/check.h", "kernels/cuda/check.cuh"}}};
+          {"runtime/protocol.h", "runtime/cuda/worker.cuh", "kernels/cuda/common/prelude.cuh",
+           "kernels/cuda/common/reduce.cuh", "kernels/cuda/common/check.cuh", "kernels/cuda/mainloop/pack_weights.cuh",
+           "kernels/cuda/arch/l2_probe.cuh", "kernels/cuda/mainloop/fragment_layout.cuh",
+           "kernels/cuda/attention/kv_pages.cuh"},
+          {{"runtime/cpu/sync.h", "runtime/cuda/sync.cuh"}, {"kernels/cpu/check.h", "kernels/cuda/common/check.cuh"}}};
 }
 
 }  // namespace megalith::codegen

@@ -289,7 +289,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
         bodies += write_body_text(*lowered.body, texts.at(lowered.body));
       if (comes_as_text) limited([&] { bodies += write_views(lowered) + "\n"; });
       if (lowered.op && lowered.op->epilogue)
-        embedder.add(fmt::format("kernels/{}/finished.{}", dialect.target, dialect.target == "cuda" ? "cuh" : "h"));
+        embedder.add(dialect.target == "cuda" ? "kernels/cuda/epilogue/finished.cuh" : "kernels/cpu/finished.h");
       watches |= lowered.body->watched;
       result.scratch_bytes = std::max(result.scratch_bytes, extras.scratch_bytes);
       if (lowered.body->area_bytes && dialect.worker == Level::block)

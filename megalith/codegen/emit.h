@@ -29,7 +29,7 @@ EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const s
 
 /// The same for NVRTC. The source exports
 ///   extern "C" __global__ void megalith_worker(const __grid_constant__ megalith::runtime::Launch launch);
-/// one block of kThreads threads (kernels/cuda/prelude.cuh) per worker, and ends with a comment that holds the JSON of
+/// one block of kThreads threads (common/prelude.cuh) per worker, and ends with a comment that holds the JSON of
 /// megalith_kernel_info (source_info()).
 EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const std::string& title);
 

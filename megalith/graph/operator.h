@@ -100,7 +100,7 @@ struct TunedBody {
 
 /// Of an operator that was fused with what came behind it: bodies of the one compute `value`, a temporary of the loop kernel,
 /// and the last instruction makes the output of it, element by element. That is generated, and inlined where a body writes
-/// (kernels/cuda/finished.cuh, kernels/cpu/finished.h).
+/// (kernels/cuda/epilogue/finished.cuh, kernels/cpu/finished.h).
 struct Epilogue {
   std::string value;
   std::vector<std::string> operands;  // that it reads besides

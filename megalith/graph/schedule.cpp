@@ -13,7 +13,7 @@ bool is_among(const std::vector<std::string>& names, const std::string& name) {
 }
 
 // Streams and panels are laid out once, before anything runs; and a norm's weight is loaded beside them past all order
-// (kernels/cuda/activations.cuh).
+// (kernels/cuda/mainloop/gemv_activations.cuh).
 bool are_constant(const Graph& graph, const Node& node, const std::vector<std::string>& operands) {
   for (size_t i = 0; i < node.operands.size(); ++i)
     if (is_among(operands, node.op->operands[i].name) && graph.tensor(node.operands[i]).kind != TensorKind::constant)

@@ -1,4 +1,4 @@
-// How large a batch block a GPU's body of `advance` takes (kernels/cuda/advance.cuh): it works on a copy in shared
+// How large a batch block a GPU's body of `advance` takes (scheduler/advance.cuh): it works on a copy in shared
 // memory.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How the attention of a decoder lies in a GPU worker's shared memory (kernels/cuda/attention.cuh): shared by the host,
+// How the attention of a decoder lies in a GPU worker's shared memory (attention/attention.cuh): shared by the host,
 // which sees to it that there is room, and the body.
 //
 // A warp takes a tile of kTilePositions positions at a time, all of their values, from the keys to the sum of the

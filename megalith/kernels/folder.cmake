@@ -4,7 +4,7 @@ file(GLOB embedded_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/mega
      ${PROJECT_SOURCE_DIR}/megalith/runtime/protocol.h ${PROJECT_SOURCE_DIR}/megalith/runtime/mailbox.h
      ${PROJECT_SOURCE_DIR}/megalith/runtime/profile.h ${PROJECT_SOURCE_DIR}/megalith/runtime/batch.h
      ${PROJECT_SOURCE_DIR}/megalith/runtime/view_error.h
-     ${PROJECT_SOURCE_DIR}/megalith/runtime/cpu/*.h ${PROJECT_SOURCE_DIR}/megalith/kernels/cuda/*.cuh
+     ${PROJECT_SOURCE_DIR}/megalith/runtime/cpu/*.h ${PROJECT_SOURCE_DIR}/megalith/kernels/cuda/*/*.cuh
      ${PROJECT_SOURCE_DIR}/megalith/runtime/cuda/*.cuh)
 list(REMOVE_ITEM embedded_headers kernels/embedded.h)
 list(TRANSFORM embedded_headers PREPEND ${PROJECT_SOURCE_DIR}/megalith/ OUTPUT_VARIABLE embedded_paths)

@@ -1,4 +1,4 @@
-// Weights in int8 as a GPU streams them (kernels/cuda/int8.cuh). A chunk has two spans: the second half is of the columns
+// Weights in int8 as a GPU streams them (mainloop/int8.cuh). A chunk has two spans: the second half is of the columns
 // that the next chunk of 16-bit weights would have, so activations, groups and the order of everything are those of
 // kernels/stream_layout.h and kernels/gemm_layout.h, with half as many chunks.
 //

@@ -1,4 +1,4 @@
-// What a GPU's body of `sampling` works in (kernels/cuda/row_sampler.cuh): bins and a short list in shared memory.
+// What a GPU's body of `sampling` works in (sampling/row_sampler.cuh): bins and a short list in shared memory.
 #pragma once
 
 namespace megalith::sampling {

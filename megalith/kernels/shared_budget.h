@@ -7,7 +7,7 @@
 namespace megalith::stream {
 
 /// Shared memory that is no ring and no scratch: what the compiler keeps there, a few words, and variables of the block
-/// (kernels/cuda/shared.cuh): frames, barriers, sums of reductions. Each begins at a multiple of 1024.
+/// (kernels/cuda/common/shared_variables.cuh): frames, barriers, sums of reductions. Each begins at a multiple of 1024.
 constexpr int kStaticBytes = 1024, kVariablesBytes = 6144;
 /// What the system keeps before all that, which counts for none of it: from sm_80 on a kilobyte (CUDA C++ Programming
 /// Guide, shared memory of compute capability 8.x and 9.0).

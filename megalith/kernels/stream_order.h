@@ -1,5 +1,5 @@
 // In which order the weight tiles of a matrix come through a worker's stream, and what the kernel that packs them is told
-// of each. Shared by the host, which plans streams, and that kernel (kernels/cuda/pack.cuh).
+// of each. Shared by the host, which plans streams, and that kernel (kernels/cuda/mainloop/pack_weights.cuh).
 #pragma once
 
 namespace megalith::stream {

@@ -97,7 +97,7 @@ graph::Operator advance() {
       .reference(reference)
       .body("cpu", "advance.h", "advance")
       .body({.target = "cuda",
-             .file = "advance.cuh",
+             .file = "scheduler/advance.cuh",
              .name = "advance_by_block",
              .applies =
                  [](const graph::BodyQuery& q) {
@@ -106,7 +106,7 @@ graph::Operator advance() {
                  },
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{advance::area_bytes()}; },
              .ahead = "advance_ahead"})
-      .body("cuda", "opaque.cuh", "advance_by_one");
+      .body("cuda", "scheduler/single_thread.cuh", "advance_by_one");
 }
 
 }  // namespace megalith::ops

@@ -19,7 +19,7 @@ graph::Operator argmax_partial() {
       )")
       .tasks({"c", "r"})
       .body({.target = "cuda",
-             .file = "rows.cuh",
+             .file = "rowwise/gather.cuh",
              .name = "argmax_chunks",
              .applies =
                  [](const graph::BodyQuery& q) {

@@ -16,7 +16,7 @@ graph::Operator argmax_reduce() {
       )")
       .tasks({"r"})
       .body({.target = "cuda",
-             .file = "rows.cuh",
+             .file = "rowwise/gather.cuh",
              .name = "argmax_words",
              .applies = [](const graph::BodyQuery& q) { return q.dtypes.at("value") == DType::f32; },
              .exchanged = {"value", "index"}})

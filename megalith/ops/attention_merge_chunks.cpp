@@ -23,7 +23,7 @@ graph::Operator attention_merge_chunks() {
       )")
       .tasks({"a", "t"})
       .body({.target = "cuda",
-             .file = "merge.cuh",
+             .file = "attention/combine.cuh",
              .name = "merge_chunks",
              .applies =
                  [](const graph::BodyQuery& q) {

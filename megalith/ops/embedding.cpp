@@ -16,7 +16,7 @@ graph::Operator embedding() {
       )")
       .tasks({{"h", 16}, {"t", 1}})
       .body({.target = "cuda",
-             .file = "rows.cuh",
+             .file = "rowwise/gather.cuh",
              .name = "embedding_rows",
              .applies =
                  [](const graph::BodyQuery& q) {

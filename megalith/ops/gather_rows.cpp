@@ -16,7 +16,7 @@ graph::Operator gather_rows() {
       )")
       .tasks({"r"})
       .body({.target = "cuda",
-             .file = "rows.cuh",
+             .file = "rowwise/gather.cuh",
              .name = "gather_words",
              .applies =
                  [](const graph::BodyQuery& q) {

@@ -60,7 +60,7 @@ graph::Operator gumbel_argmax() {
       .tasks({"r"})
       .body("cpu", "gumbel.h", "gumbel_argmax")
       .body({.target = "cuda",
-             .file = "sampling.cuh",
+             .file = "sampling/sampling.cuh",
              .name = "gumbel_argmax_by_block",
              .applies = {},
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{sampling::area_bytes()}; }});

@@ -19,7 +19,7 @@ graph::Operator linear() {
       .body(panel_body("gemv", {"weight"}))
       .body(with_epilogue(
           streaming({.target = "cuda",
-                     .file = "linear.cuh",
+                     .file = "mainloop/gemv.cuh",
                      .name = "stream_linear",
                      .applies =
                          [](const graph::BodyQuery& q) {

@@ -38,7 +38,7 @@ graph::Operator linear_slices() {
       )")
       .tasks({{"n", 16}, {"s", 1}})
       .body({.target = "cuda",
-             .file = "wide.cuh",
+             .file = "mainloop/gemm_wgmma.cuh",
              .name = "wide_linear_part",
              .applies = is_wide,
              .blocked = {"x"},

@@ -105,7 +105,7 @@ graph::Operator next_batch() {
       )")
       .reference(reference)
       .body("cpu", "next_batch.h", "next_batch")
-      .body("cuda", "opaque.cuh", "next_batch_by_one");
+      .body("cuda", "scheduler/single_thread.cuh", "next_batch_by_one");
 }
 
 }  // namespace megalith::ops

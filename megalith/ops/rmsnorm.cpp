@@ -18,7 +18,7 @@ graph::Operator rmsnorm() {
       )")
       .tasks({"t"})
       .body({.target = "cuda",
-             .file = "norm.cuh",
+             .file = "rowwise/rmsnorm.cuh",
              .name = "norm_rows",
              .applies =
                  [](const graph::BodyQuery& q) {

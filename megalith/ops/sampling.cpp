@@ -152,7 +152,7 @@ graph::Operator sampling() {
       .body("cpu", "sampling.h", "sample_rows",
             [](const graph::BodyQuery& q) { return q.dtypes.at("logits") == DType::f32; })
       .body({.target = "cuda",
-             .file = "sampling.cuh",
+             .file = "sampling/sampling.cuh",
              .name = "sample_rows_by_block",
              .applies =
                  [](const graph::BodyQuery& q) {

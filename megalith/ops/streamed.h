@@ -32,7 +32,7 @@ inline bool streams(const graph::BodyQuery& query, const char* rows = "T", bool 
   return t <= stream::kMaxRows && columns % 8 == 0 && few_bytes(t, few_choices(t, columns, splits)) <= kMaxScratch;
 }
 
-/// One that multiplies few tokens (kernels/cuda/multiply.cuh), with the shared memory that it takes.
+/// One that multiplies few tokens (kernels/cuda/mainloop/gemv_mainloop.cuh), with the shared memory that it takes.
 inline graph::TunedBody streaming(graph::TunedBody body) {
   body.area_bytes = [streamed = *body.streamed](const graph::BodyQuery& q) { return few_area_bytes(streamed, q); };
   return body;
@@ -53,19 +53,19 @@ inline auto multiplies_halves(const graph::StreamedWeights& streamed) {
   };
 }
 
-/// One that writes its output by put_pair(), which an epilogue may stand in front of (kernels/cuda/finished.cuh).
+/// One that writes its output by put_pair(), which an epilogue may stand in front of (epilogue/finished.cuh).
 inline graph::TunedBody with_epilogue(graph::TunedBody body) {
   body.has_epilogue = true;
   return body;
 }
 
-/// The body `name` of kernels/cuda/linear.cuh for more rows of activations `x` than travel as words, which it holds in
+/// The body `name` of mainloop/gemv.cuh for more rows of activations `x` than travel as words, which it holds in
 /// registers, with norms in parts: `streamed` says which weights, N rows of which there are, or C times L where L is
 /// a group of them.
 inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights streamed) {
   streamed.holds = true;
   return streaming({.target = "cuda",
-                    .file = "linear.cuh",
+                    .file = "mainloop/gemv.cuh",
                     .name = name,
                     .applies =
                         [suits = multiplies_halves(streamed), splits = streamed.splits](const graph::BodyQuery& q) {
@@ -84,11 +84,11 @@ inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights
                     .job = "linear_run"});
 }
 
-/// The body `name` of kernels/cuda/wide.cuh, for many rows of activations `x`: `streamed` says which weights, N rows of
+/// The body `name` of gemm_wgmma.cuh, for many rows of activations `x`: `streamed` says which weights, N rows of
 /// which there are, or C times 32.
 inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeights streamed) {
   return {.target = "cuda",
-          .file = "wide.cuh",
+          .file = "mainloop/gemm_wgmma.cuh",
           .name = name,
           .applies =
               [suits = multiplies_halves(streamed)](const graph::BodyQuery& q) {

@@ -75,7 +75,7 @@ void expect_compiles(const graph::Graph& graph, const graph::Schedule& schedule,
     if (function != "megalith_worker" && function.find("sampl") == std::string::npos && bodies != Bodies::generated) {
       EXPECT_TRUE(bodies == Bodies::many_rows && function.find("rope_attention") != std::string::npos) << what;
     }
-  // Where few rows stream, or none, the worker's variables lie in what a launch asks for (kernels/cuda/shared.cuh).
+  // Where few rows stream, or none, the worker's variables lie in what a launch asks for (common/shared_variables.cuh).
   const std::string stream_rows = "#define MEGALITH_STREAM_ROWS ";
   const int64_t streamed = std::stoll(source.substr(source.find(stream_rows) + stream_rows.size()));
   const bool knows_addresses = result.ptx.find("dynamic_shared") == std::string::npos;

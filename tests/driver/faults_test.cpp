@@ -85,7 +85,7 @@ TEST_F(FaultsTest, ACardIsDescribed) {
   EXPECT_EQ(CudaDriver::get().version(), "13.0");
 }
 
-// Kernels name addresses in shared memory (kernels/cuda/shared.cuh).
+// Kernels name addresses in shared memory (kernels/cuda/common/shared_variables.cuh).
 TEST_F(FaultsTest, WhatIsFusedFollowsFromTheCardThatIsThere) {
   EXPECT_EQ(target_with_architecture("cuda"), "cuda:sm_90a");
   EXPECT_EQ(target_with_architecture("cuda:sm_89"), "cuda:sm_89");

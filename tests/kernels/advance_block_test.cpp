@@ -1,4 +1,4 @@
-// The end of an iteration as a GPU's block works it out (kernels/cuda/advance.cuh), on a block of the host's threads,
+// The end of an iteration as a GPU's block works it out (scheduler/advance.cuh), on a block of the host's threads,
 // against the CPU's: the same batch block and the same records, through whole random generations.
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #define MEGALITH_SHARED_BYTES (64 << 10)
 #define MEGALITH_AREA_BYTES (32 << 10)
 #define MEGALITH_STREAM_ROWS 1
-#include "megalith/kernels/cuda/advance.cuh"
+#include "megalith/kernels/cuda/scheduler/advance.cuh"
 
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];

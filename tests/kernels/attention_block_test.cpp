@@ -1,4 +1,4 @@
-// A GPU's attention by a whole block for each row (kernels/cuda/attention_one.cuh) on a block of the host's threads,
+// A GPU's attention by a whole block for each row (attention/block_per_token.cuh) on a block of the host's threads,
 // against f64: every lane's share of what tensor cores take and give is where the PTX ISA has it.
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #define MEGALITH_SHARED_BYTES (96 << 10)
 #define MEGALITH_AREA_BYTES (48 << 10)
 #define MEGALITH_STREAM_ROWS 1
-#include "megalith/kernels/cuda/attention_one.cuh"
+#include "megalith/kernels/cuda/attention/block_per_token.cuh"
 #include "megalith/kernels/shared_budget.h"
 
 namespace megalith::kernels {

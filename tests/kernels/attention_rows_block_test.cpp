@@ -1,5 +1,5 @@
-// A GPU's attention of many rows (kernels/cuda/attention_rows.cuh) on a block of the host's threads, against f64. Copies
-// are made when they are waited for, not before. And who writes the cache behind it (kernels/cuda/append.cuh).
+// A GPU's attention of many rows (warpgroup_per_token.cuh) on a block of the host's threads, against f64. Copies
+// are made when they are waited for, not before. And who writes the cache behind it (attention/kv_append.cuh).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 #define MEGALITH_SHARED_BYTES (136 << 10)
 #define MEGALITH_AREA_BYTES (112 << 10)
 #define MEGALITH_STREAM_ROWS 128
-#include "megalith/kernels/cuda/append.cuh"
-#include "megalith/kernels/cuda/attention_rows.cuh"
+#include "megalith/kernels/cuda/attention/kv_append.cuh"
+#include "megalith/kernels/cuda/attention/warpgroup_per_token.cuh"
 
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];

@@ -1,4 +1,4 @@
-// What a GPU's bodies do with data that leads outside (kernels/cuda/check.cuh), on a block of the host's threads: they
+// What a GPU's bodies do with data that leads outside (common/check.cuh), on a block of the host's threads: they
 // read and write nothing there, and one thread says which value of which operand it was. After an abort nobody says
 // anything, for what is there may be anything.
 #include <gtest/gtest.h>
@@ -14,11 +14,11 @@
 #define MEGALITH_SHARED_BYTES (96 << 10)
 #define MEGALITH_AREA_BYTES (48 << 10)
 #define MEGALITH_STREAM_ROWS 0
-#include "megalith/kernels/cuda/append.cuh"
-#include "megalith/kernels/cuda/attention_parts.cuh"
-#include "megalith/kernels/cuda/norm.cuh"
-#include "megalith/kernels/cuda/opaque.cuh"
-#include "megalith/kernels/cuda/rows.cuh"
+#include "megalith/kernels/cuda/attention/kv_append.cuh"
+#include "megalith/kernels/cuda/attention/kv_split.cuh"
+#include "megalith/kernels/cuda/rowwise/gather.cuh"
+#include "megalith/kernels/cuda/rowwise/rmsnorm.cuh"
+#include "megalith/kernels/cuda/scheduler/single_thread.cuh"
 
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];

@@ -1,4 +1,4 @@
-// A GPU's projections for few rows (kernels/cuda/linear.cuh) on a block of the host's threads, against f64: weights lie
+// A GPU's projections for few rows (mainloop/gemv.cuh) on a block of the host's threads, against f64: weights lie
 // in the ring as kernels/stream_layout.h has them, and nobody has to wait for them.
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ namespace host = megalith;
 #define MEGALITH_AREA_BYTES (52 << 10)
 #define MEGALITH_STREAM_ROWS 8
 #define MEGALITH_SCALE_BYTES 1024
-#include "megalith/kernels/cuda/linear.cuh"
-#include "megalith/kernels/cuda/pack.cuh"
+#include "megalith/kernels/cuda/mainloop/gemv.cuh"
+#include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/kernels/stream_limits.h"

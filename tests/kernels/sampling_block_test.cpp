@@ -1,4 +1,4 @@
-// A GPU's sampling (kernels/cuda/sampling.cuh) on a block of the host's threads, against the CPU's: the same tokens,
+// A GPU's sampling (sampling/sampling.cuh) on a block of the host's threads, against the CPU's: the same tokens,
 // whatever is asked for and however logits lie.
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #define MEGALITH_SHARED_BYTES (64 << 10)
 #define MEGALITH_AREA_BYTES (32 << 10)
 #define MEGALITH_STREAM_ROWS 1
-#include "megalith/kernels/cuda/sampling.cuh"
+#include "megalith/kernels/cuda/sampling/sampling.cuh"
 
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];

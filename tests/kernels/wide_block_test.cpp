@@ -1,5 +1,5 @@
-// A GPU's projections for many rows (kernels/cuda/wide.cuh) on a block of the host's threads, against f64. One thread
-// more lays weights out as pack.cuh does and hands them to the block, chunk by chunk, through a ring of few slots:
+// A GPU's projections for many rows (mainloop/gemm_wgmma.cuh) on a block of the host's threads, against f64. One thread
+// more lays weights out as pack_weights.cuh does and hands them to the block, chunk by chunk, by a ring of few slots:
 // late, and in as wild an order as copies may come in. wide_short_ring_test.cpp does the same with fewer slots.
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ namespace host = megalith;
 #define MEGALITH_AREA_BYTES (88 << 10)
 #define MEGALITH_SHARED_BYTES ((8 << 10) + MEGALITH_AREA_BYTES + MEGALITH_WIDE_ROOM * (17 << 10))
 #define MEGALITH_STREAM_ROWS 128
-#include "megalith/kernels/cuda/pack.cuh"
-#include "megalith/kernels/cuda/wide.cuh"
+#include "megalith/kernels/cuda/mainloop/gemm_wgmma.cuh"
+#include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/shared_budget.h"

@@ -1,5 +1,5 @@
 // What a multiplication of 64 rows of activations with a stream of weights takes by chunk of 16 KB, the way that
-// megalith/kernels/cuda/wide.cuh does it: a block per multiprocessor, whose producer copies chunks of memory into a
+// megalith/mainloop/gemm_wgmma.cuh does it: a block per multiprocessor, whose producer copies chunks of memory into a
 // ring while four warpgroups multiply them (wgmma), with activations from registers that are loaded from the L2 a few
 // blocks ahead. Chunks have 32 or 64 rows of weights; a warpgroup has whole chunks or a quarter of each one's columns;
 // copies are whole, or of 512 bytes, or none, when a chunk counts as there at once. Then with clusters of two blocks

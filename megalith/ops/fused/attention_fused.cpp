@@ -109,7 +109,7 @@ Operator chunk(bool norm) {
       .tasks({"g", "c", "t"})
       .body(
           {.target = "cuda",
-           .file = "attention.cuh",
+           .file = "attention/attention.cuh",
            .name = norm ? "attention_partial_norm" : "attention_partial_plain",
            .applies = [](const graph::BodyQuery& q) { return heads_suit_of(q, stream::kWideRows); },  // a bit for each
            .exchanged = {"qkv", "part", "softmax"},
@@ -167,7 +167,7 @@ Operator whole(bool norm) {
           single())
       .tasks({"g", "t"})
       .body({.target = "cuda",
-             .file = "attention.cuh",
+             .file = "attention/attention.cuh",
              .name = norm ? "attention_whole_norm" : "attention_whole_plain",
              .applies = whole_suits,
              .blocked = {"y"},
@@ -197,7 +197,7 @@ Operator cached(bool norm) {
                 single())
       .tasks({"g", "t"})
       .body({.target = "cuda",
-             .file = "attention.cuh",
+             .file = "attention/attention.cuh",
              .name = norm ? "attention_whole_norm" : "attention_whole_plain",
              .applies = heads_suit,
              .blocked = {"y"},
@@ -231,7 +231,7 @@ Operator append(bool norm) {
                 single())
       .tasks({"g"})
       .body({.target = "cuda",
-             .file = "append.cuh",
+             .file = "attention/kv_append.cuh",
              .name = norm ? "append_norm" : "append_plain",
              .applies = heads_suit,
              .exchanged = {"qkv"},

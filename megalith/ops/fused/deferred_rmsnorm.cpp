@@ -67,7 +67,7 @@ Operator sum_slices_parts() {
                 single())
       .tasks({"c", "t"})
       .body({.target = "cuda",
-             .file = "norm.cuh",
+             .file = "rowwise/rmsnorm.cuh",
              .name = "add_parts_squares_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
@@ -93,7 +93,7 @@ Operator embedding_parts() {
                 single())
       .tasks({"t"})
       .body({.target = "cuda",
-             .file = "norm.cuh",
+             .file = "rowwise/rmsnorm.cuh",
              .name = "embedding_squares_rows",
              .applies =
                  [](const graph::BodyQuery& q) {

@@ -28,7 +28,7 @@ Operator add_copy() {
                 single())
       .tasks({{"n", 8}, {"t", 1}})
       .body(streaming({.target = "cuda",
-                       .file = "linear.cuh",
+                       .file = "mainloop/gemv.cuh",
                        .name = "stream_linear_residual_copy",
                        .applies =
                            [](const graph::BodyQuery& q) {
@@ -62,7 +62,7 @@ Operator argmax() {
       .tasks({"c", "t"})
       .body(
           {.target = "cuda",
-           .file = "wide.cuh",
+           .file = "mainloop/gemm_wgmma.cuh",
            .name = "wide_linear_argmax",
            .applies =
                [](const graph::BodyQuery& q) {

@@ -25,7 +25,7 @@ Operator linear() {
       .tasks({{"n", 16}, {"t", 1}})
       .body(panel_body("rmsnorm_gemv", {"weight"}))
       .body(streaming({.target = "cuda",
-                       .file = "linear.cuh",
+                       .file = "mainloop/gemv.cuh",
                        .name = "stream_rmsnorm_linear",
                        .applies =
                            [](const graph::BodyQuery& q) {
@@ -61,7 +61,7 @@ Operator gate_up() {
       .body(panel_body("rmsnorm_gate_up_gemv", {"gate", "up"}))
       .body(streaming(
           {.target = "cuda",
-           .file = "linear.cuh",
+           .file = "mainloop/gemv.cuh",
            .name = "stream_rmsnorm_gate_up",
            .applies =
                [](const graph::BodyQuery& q) {
@@ -98,7 +98,7 @@ Operator argmax() {
       .tasks({"c", "r"})
       .body(streaming(
           {.target = "cuda",
-           .file = "linear.cuh",
+           .file = "mainloop/gemv.cuh",
            .name = "stream_rmsnorm_linear_argmax",
            .applies =
                [](const graph::BodyQuery& q) {

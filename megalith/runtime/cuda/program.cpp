@@ -252,8 +252,8 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   resources_ = kernel.cuda.resources;
 
   const auto num_workers = static_cast<int>(image_->launch().num_workers);
-  // What the compiler has there, then the worker's variables (kernels/cuda/shared.cuh), which may be among that, the
-  // ring, and the area (ring.cuh).
+  // What the compiler has there, then the worker's variables (shared_variables.cuh), which may be among that, the
+  // ring, and the area (weight_ring.cuh).
   const int slots = kernel.ring_slots();
   constexpr int kVariables = stream::kStaticBytes + stream::kVariablesBytes;
   MEGALITH_CHECK(static_bytes <= kVariables, "a kernel's variables take {} bytes of shared memory, want at most {}",

@@ -3,7 +3,7 @@
 // multiprocessor; which of the two that is, and whether there is a hole in it (stream::is_short()), say two bits.
 #pragma once
 
-#include "megalith/kernels/cuda/ring.cuh"
+#include "megalith/kernels/cuda/pipeline/weight_ring.cuh"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/runtime/protocol.h"

@@ -65,7 +65,7 @@ class Expansion {
            .is_f16 = matrix_buffer.dtype == DType::f16,
            .scales = nullptr});
     };
-    // As kernels/cuda/wide.cuh takes them, all matrices in a chunk; then as linear.cuh does.
+    // As kernels/cuda/mainloop/gemm_wgmma.cuh takes them, all matrices in a chunk; then as gemv.cuh does.
     if (order.slices == 0) {
       for (int64_t row = part.row_begin; row < part.row_end;) {
         const int64_t left = (part.row_end - row + order.group - 1) / order.group;

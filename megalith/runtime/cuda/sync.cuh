@@ -3,7 +3,7 @@
 // device. Nobody sleeps here: a futex is the host's, and the host polls.
 #pragma once
 
-#include "megalith/kernels/cuda/ptx.cuh"
+#include "megalith/kernels/cuda/arch/ptx.cuh"
 #include "megalith/runtime/protocol.h"
 
 namespace megalith::runtime {

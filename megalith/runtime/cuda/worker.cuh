@@ -3,7 +3,7 @@
 //
 //   consumers   16 warps: run the bodies, in step. Thread 0 speaks the protocol for the block, barriers pass on to the
 //               others what it saw: P2 is a load with acquire, then a barrier.
-//   producer    1 warp: copies the worker's stream of weights into the ring (kernels/cuda/ring.cuh). It waits for a
+//   producer    1 warp: copies the worker's stream of weights into the ring (pipeline/weight_ring.cuh). It waits for a
 //               free slot and for nothing else, so weights keep coming over task, layer and iteration borders.
 //   scout       1 warp: P1. Fetches the next tasks into frames in shared memory, a chain of reads that nobody has to
 //               wait for then.
@@ -11,23 +11,23 @@
 //               the next task by then. Then it tells the host of new mail.
 //
 // On an abort nobody leaves in the middle: waits end at once, the iteration's tasks run on whatever they find, and the
-// gate is where all leave. What was made of it nobody takes: `advance` posts nothing then (kernels/cuda/opaque.cuh).
-// So every subscript that data decides is checked, and none that is outside is used (kernels/cuda/check.cuh).
+// gate is where all leave. What was made of it nobody takes: `advance` posts nothing then (single_thread.cuh).
+// So every subscript that data decides is checked, and none that is outside is used (kernels/cuda/common/check.cuh).
 //
-// Values that carry their flag (kernels/cuda/words.cuh) need none of P2 and P5: bodies wait for them where they load.
+// Values that carry their flag (pipeline/ll_buffer.cuh) need none of P2 and P5: bodies wait for them where they load.
 //
 // Nobody sleeps; `sleepers` stays zero. Status and abort word lie in device memory and the host copies them
 // (runtime/cuda/launcher.h), so the path between two tasks never waits for the host's link.
 #pragma once
 
-#include "megalith/kernels/cuda/check.cuh"
-#include "megalith/kernels/cuda/mail.cuh"
-#include "megalith/kernels/cuda/row_table.cuh"
-#include "megalith/kernels/cuda/sizes.cuh"
-#include "megalith/kernels/cuda/words.cuh"
+#include "megalith/kernels/cuda/common/check.cuh"
+#include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
+#include "megalith/kernels/cuda/scheduler/dynamic_sizes.cuh"
+#include "megalith/kernels/cuda/scheduler/mail.cuh"
+#include "megalith/kernels/cuda/scheduler/token_table.cuh"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
-#include "megalith/runtime/cuda/seat.cuh"
+#include "megalith/runtime/cuda/sm_to_worker.cuh"
 #include "megalith/runtime/cuda/stream_source.cuh"
 #include "megalith/runtime/cuda/sync.cuh"
 #include "megalith/runtime/mailbox.h"

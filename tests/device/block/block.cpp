@@ -80,7 +80,7 @@ void run_body(u32, const Frame& frame) {
   }
   auto* const mail = static_cast<Mailbox*>(body.mail);
   if (mail != nullptr) {
-    // As kernels/cuda/advance.cuh.
+    // As kernels/cuda/scheduler/advance.cuh.
     NextMail& next = next_mail();
     if (next.is_known == 0) next = {mailbox_writer(mail), 1};
     if (mailbox_reserve(mail, next.writer, 1, kernels::abort_word())) {

@@ -1,2 +1,2 @@
 // A GPU's kernels take checks of a GPU (codegen/dialect.h).
-#include "megalith/kernels/cuda/check.cuh"
+#include "megalith/kernels/cuda/common/check.cuh"

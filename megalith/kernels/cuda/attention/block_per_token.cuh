@@ -1,0 +1,432 @@
+// Attention of a decoder by a whole block for each row, of one row or a few, where latency is all that counts. Queries
+// and keys of this iteration are normalised and rotated here (qkv_heads.cuh).
+//
+// Keys and values of earlier iterations come from the cache; those of this iteration's rows from `qkv` itself, so that
+// nobody waits for the cache to be written. Loads of the cache are under way before the first wait.
+//
+// A warp takes every sixteenth tile of eight positions, from its keys to the sum of its values: so of up to four query
+// heads a position is loaded by one warp, of more by two. Keys and values come just as they lie in the cache, 16 bytes
+// a lane, since any order of a head's values is as good as another if queries have it, too, and sums are put where they
+// belong. Keys are loaded again into the same registers when the tile's scores are known, values when they are summed;
+// on which page a tile lies is looked up a tile before that.
+//
+// Scores and sums are multiply-accumulates of bf16. For the scores queries are the first operand's rows, rounded, and
+// in the lower half what rounding left; what a load brings is the second's columns. For the sums values are the first
+// operand, turned by movmatrix, and the weights of the softmax the second, just as the scores gave them, first rounded,
+// then what rounding left. Of a warp's heads the second operand has each twice, for two parts of the values: columns 0
+// to 3 are the heads' weights for the first part and 0 for the second, columns 4 to 7 the other way round. So no sum is
+// worked out for nothing. Only a key of this iteration is rounded more than its meaning has it, as the cache will have
+// it in the next.
+//
+// Where all of a tile is on one page a load brings whole lines of memory, 128 bytes of each of four positions: its
+// columns are their halves, and rows 0 to 3 of the first operand are the queries' first halves, 4 to 7 the second. A
+// score is what both halves come to. The sixteen that values are summed over are the eight positions' halves, so the
+// two parts are those of each 64 values. Elsewhere a load brings 64 bytes of each of eight positions: its columns. The
+// sixteen are eight positions twice, for the first and the last four of each eight values.
+#pragma once
+
+#include "megalith/kernels/cuda/attention/kv_split.cuh"
+
+namespace megalith::kernels {
+
+/// What a block works on: row t, group of heads g and chunk c. With several rows it is looked up where it is needed,
+/// since registers are the tiles'.
+struct Attended {
+  int t, g, c;
+};
+inline Attended& attended() { return shared_variable<Attended, place::kAttended, place::kOfWarps>(); }
+
+/// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
+/// iteration. What the task's operands are is looked up where it is needed: kept from start to end, it would spill.
+template <bool kNorm, class Args>
+class ChunkAttention {
+  static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), G = static_cast<int>(Args::G);
+  static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C);
+  static constexpr int A = G * M, kRuns = attention::runs(D), kRows = static_cast<int>(Args::T_largest);
+  // Warps of a tile, which have other heads each, and tiles that are under way at once.
+  static constexpr int kGroups = attention::head_groups(M), kTiles = kWarps / kGroups;
+  static constexpr int kPositions = attention::kTilePositions, kAtOnce = kTiles * kPositions;
+  static constexpr int kHeadPairs = attention::head_pairs(M), kJoined = attention::joined_floats(D);
+  static constexpr int kJoinedStride = attention::joined_stride(kRows, M, D);
+  static constexpr int kJoiningWarps = attention::joining_warps(kRows), kJoiningTiles = kJoiningWarps / kGroups;
+  static constexpr int kRunSums = 2 * attention::kRunValues;  // of a pair, from one run of its values to the next
+  // Lanes that load side by side from one position, as said above; and loads until it is the same positions' turn.
+  static constexpr bool kOnePage = static_cast<int>(Args::B) % kPositions == 0 && L % kPositions == 0;
+  static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kTurns = kSide / 4, kLoaded = kWarpLanes / kSide;
+  static constexpr int kJoinedAtOnce = 4;  // tiles
+  static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
+  static_assert(kRows <= attention::kFewRows);
+
+ public:
+  /// `one`: with room for one row, which looks nothing up; else it is in `attended`.
+  ChunkAttention(decltype(Args::task) task, Attended one) : task_(task), one_(one) {}
+
+  void run() {
+    const int cached = num_cached<Args>(row_table().start[t()], c());
+    const u32 fresh = fresh_rows();
+    const int count = cached + __popc(fresh);
+    if (count == 0) return put_nothing();
+    // Of tiles without a cached position nothing is loaded; what is there then weighs nothing.
+    const int first = warp() / kGroups * kPositions;
+    uint4 key[kRuns] = {}, value[kRuns] = {};
+    if (first < cached) {
+      const int row = row_at(first, cached, page_at(first, cached));
+      load(key, args().k_cache, row, cached - first);
+      load(value, args().v_cache, row, cached - first);
+    }
+    int page = page_at(first + kAtOnce, cached);
+    stage_heads(fresh);
+    block_sync();
+    inputs_are_ready(args().epoch);
+#pragma unroll 1
+    for (int at = first; at < count; at += kAtOnce) {
+      const int next = at + kAtOnce;
+      if (cached < at + kPositions) take_fresh(at + lane() / kSide - cached, count - cached, key, value);
+      const float2 score = scores(key);
+      const int row = row_at(next, cached, page);
+      if (next < cached) load(key, args().k_cache, row, cached - next);
+      page = page_at(next + kAtOnce, cached);
+      turn(value);
+      add_values(value, weigh(score, count - at));
+      if (next < cached) load(value, args().v_cache, row, cached - next);
+    }
+    const int tiles = min((count + kPositions - 1) / kPositions, kTiles);
+    if (tiles > kJoiningTiles) {
+      if (warp() >= kJoiningWarps && warp() / kGroups < tiles) hand_over();
+      block_sync();
+      if (warp() < kJoiningWarps && warp() / kGroups + kJoiningTiles < tiles) take_over();
+    }
+    // Who had no tile has sums of 0, so that as many are there as are asked for at once.
+    const int joining = min(tiles, kJoiningTiles);
+    if (warp() / kGroups < (joining + kJoinedAtOnce - 1) / kJoinedAtOnce * kJoinedAtOnce) join();
+    block_sync();
+    put_joined(joining);
+  }
+
+ private:
+  // In shared memory: what each warp sums of each pair of heads, then M queries (attention::query_bytes()), and keys
+  // and values of this iteration's rows.
+  static f32* joined(u32 warp, u32 pair) {
+    return reinterpret_cast<f32*>(shared_area()) + warp * kJoinedStride + pair * kJoined;
+  }
+  static u8* query(int m) {
+    return shared_area() + attention::joined_bytes(kRows, M, D) + m * attention::query_bytes(D);
+  }
+  static bf16* fresh_head(int number, bool is_value) {
+    return reinterpret_cast<bf16*>(query(M)) + (2 * number + is_value) * D;
+  }
+  int t() const { return kRows == 1 ? 0 : attended().t; }
+  int g() const { return kRows == 1 ? one_.g : attended().g; }
+  int c() const { return kRows == 1 ? one_.c : attended().c; }
+  int result(int m) const { return (t() * C + c()) * A + g() * M + m; }
+  Args args() const { return Args::of(*task_); }
+
+  /// The rows of this iteration that count for this one, a bit each.
+  u32 fresh_rows() const {
+    const auto counts = [&](int row) {
+      const int position = row_table().position[row];
+      return position / L % C == c() && position <= row_table().position[t()] &&
+             row_table().request[row] == row_table().request[t()];
+    };
+    if constexpr (kRows == 1) return row_table().position[0] / L % C == c();
+    const int num = static_cast<int>(rows_of(args()));
+    return __ballot_sync(0xffffffffu, lane() < num && counts(min(lane(), kRows - 1)));
+  }
+
+  /// On which page the lane's positions of a tile are that begins at number `at`; past the last cached one it takes
+  /// that again, whose weight will be 0.
+  int page_at(int at, int cached) const {
+    if (at >= cached) return 0;
+    const int n = kOnePage ? at : min(at + lane() / kSide, cached - 1);
+    return page_of(args(), row_table().request[t()], cached_position<Args>(c(), n));
+  }
+  /// Which row the first of them is of both caches, of those of all pages and groups of heads.
+  int row_at(int at, int cached, int page) const {
+    constexpr int B = static_cast<int>(Args::B);
+    return (page * B + cached_position<Args>(c(), min(at + lane() / kSide, cached - 1)) % B) * G + g();
+  }
+  /// Of a position's values where load i of the lane begins.
+  static int share_at(int i) { return i / kTurns * (kSide * 8) + lane() % kSide * 8; }
+  /// The lane's share of a tile, of which the first `count` positions are cached.
+  static void load(uint4 (&share)[kRuns], const bf16* cache, int row, int count) {
+    const bf16* const from = cache + i64(row) * D;
+    const int last = count - 1 - lane() / kSide, apart = kTurns == 1 ? 0 : min(max(last, 0), kLoaded) * (G * D);
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) share[i] = load_quad(from + i % kTurns * apart + share_at(i));
+  }
+
+  /// This row's queries, and keys and values of the rows `fresh`. By the last warps, which have no tile to ask for
+  /// first if the text is short.
+  void stage_heads(u32 fresh) const {
+    const int num_heads = M + 2 * __popc(fresh);
+#pragma unroll 1
+    for (int h = kWarps - 1 - warp(); h < num_heads; h += kWarps) {
+      const bool is_query = h < M, is_value = !is_query && (h - M) % 2 != 0;
+      const int number = (h - M) / 2;
+      int row = t();
+      if constexpr (kRows > 1)
+        if (!is_query) {
+          u32 rest = fresh;
+#pragma unroll 1
+          for (int i = 0; i < number; ++i) rest &= rest - 1;
+          row = __ffs(static_cast<int>(rest)) - 1;
+        }
+      const Args args = this->args();
+      const bf16* norm = nullptr;
+      if constexpr (kNorm) norm = is_query ? args.q_norm : args.k_norm;
+      each_qkv_pair<kNorm>(args, row, row_table().position[row], g(), is_query ? h : M + is_value, norm, !is_value,
+                           [&](int d, f32 a, f32 b) {
+                             const Halves two = halves(a, b);
+                             if (is_query)
+                               *reinterpret_cast<uint2*>(query(h) + 4 * d) = make_uint2(two.rounded, two.rest);
+                             else
+                               *reinterpret_cast<u32*>(fresh_head(number, is_value) + d) = two.rounded;
+                           });
+    }
+  }
+  /// The lane's share of keys and values of this iteration, of positions that are among the `count` that there are: the
+  /// first of the lane's is `number`.
+  void take_fresh(int number, int count, uint4 (&key)[kRuns], uint4 (&value)[kRuns]) const {
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const int n = number + i % kTurns * kLoaded;
+      if (n < 0 || n >= count) continue;
+      const bf16* const from = fresh_head(n, false) + share_at(i);
+      key[i] = *reinterpret_cast<const uint4*>(from);
+      value[i] = *reinterpret_cast<const uint4*>(from + D);
+    }
+  }
+
+  /// Of a tile: of a head the lane's two positions, kLanePositions apart from number lane_position() on. The head is
+  /// the warp's lane / 4 % 4-th; past the last one it is that again, and nobody looks at what becomes of it.
+  float2 scores(const uint4 (&key)[kRuns]) const {
+    const int first = warp() % kGroups * static_cast<int>(attention::kWarpHeads);
+    const int head = min(first + lane() / 4 % static_cast<int>(attention::kWarpHeads), M - 1);
+    const uint4* const from = reinterpret_cast<const uint4*>(query(head)) + lane() % 4 * 2;
+    if constexpr (kTurns == 1) {
+      f32 even[4] = {}, odd[4] = {};
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i) {
+        multiply_accumulate(even, from[8 * i], key[i].x, key[i].y);
+        multiply_accumulate(odd, from[8 * i + 1], key[i].z, key[i].w);
+      }
+      return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
+    } else {
+      const bool is_second = lane() >= kWarpLanes / 2;  // half of each 64 values
+      f32 of_turn[2][4] = {};
+#pragma unroll
+      for (int i = 0; i < kRuns; i += 2) {
+        const uint4* const of_run = from + 8 * (i + is_second);
+        const uint4 low = of_run[0], high = of_run[1];
+#pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+          multiply_accumulate(of_turn[turn], low, key[i + turn].x, key[i + turn].y);
+          multiply_accumulate(of_turn[turn], high, key[i + turn].z, key[i + turn].w);
+        }
+      }
+      const auto whole = [&](const f32(&of)[4]) {
+        const f32 half = is_second ? of[1] + of[3] : of[0] + of[2];
+        return half + from_lane(half, kWarpLanes / 2);
+      };
+      return {whole(of_turn[0]), whole(of_turn[1])};
+    }
+  }
+  static constexpr int kLanePositions = kTurns == 1 ? 1 : kLoaded;
+  static int lane_position() { return kTurns == 1 ? lane() % 4 * 2 : lane() % 4; }
+  /// From two values of column lane / 4 to one of columns 2 (lane % 4) and the next each: of every 8 values, of which
+  /// lane / 8 says which, number lane / 4 % 2 in x, and each second one after it in y, z and w.
+  static void turn(uint4 (&value)[kRuns]) {
+#pragma unroll
+    for (uint4& of_run : value)
+      of_run = {transposed(of_run.x), transposed(of_run.y), transposed(of_run.z), transposed(of_run.w)};
+  }
+
+  /// The weights of a tile of which the first `count` positions count, at least one; sums so far are made less by what
+  /// its largest score is more.
+  Halves weigh(float2 score, int count) {
+    score.x = lane_position() < count ? score.x * Args::scale : -kInfinity;
+    score.y = lane_position() + kLanePositions < count ? score.y * Args::scale : -kInfinity;
+    f32 larger = max(top_, max(score.x, score.y));
+    larger = max(larger, from_lane(larger, 1));
+    larger = max(larger, from_lane(larger, 2));
+    if (any_of_warp(top_ != -kInfinity)) {  // not in the first tile
+      // A lane has sums of columns 2 (lane % 4) and the next.
+      const f32 keep = fast_exp(top_ - larger);
+      const f32 a = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8),
+                b = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8 + 4);
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i) {
+        sum_[i][0] *= a;
+        sum_[i][1] *= b;
+        sum_[i][2] *= a;
+        sum_[i][3] *= b;
+      }
+      total_ *= keep;
+    }
+    top_ = larger;
+    const f32 x = fast_exp(score.x - larger), y = fast_exp(score.y - larger);
+    total_ += x + y;
+    return halves(x, y);
+  }
+  /// `turned`: by turn(). Columns 4 to 7 of the second operand are the heads again, for the other part of the values.
+  void add_values(const uint4 (&turned)[kRuns], Halves weights) {
+    const bool is_first_part = lane() < kWarpLanes / 2;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const u32 column = part == 0 ? weights.rounded : weights.rest;
+      if constexpr (kTurns == 1) {
+#pragma unroll
+        for (int i = 0; i < kRuns; ++i)
+          multiply_accumulate(sum_[i], turned[i], is_first_part ? column : 0, is_first_part ? 0 : column);
+      } else {
+        // One position each, of both halves: 0 for one of them.
+        const u32 first = is_first_part ? column & 0xffff : column << 16,
+                  second = is_first_part ? column >> 16 : column & 0xffff0000;
+#pragma unroll
+        for (int i = 0; i < kRuns; i += 2) {
+          const uint4 a = turned[i], b = turned[i + 1];
+          multiply_accumulate(sum_[i], uint4{a.x, a.y, b.x, b.y}, first, second);
+          multiply_accumulate(sum_[i + 1], uint4{a.z, a.w, b.z, b.w}, first, second);
+        }
+      }
+    }
+  }
+
+  /// Where in a run of joined() the four lie that a lane has: of both heads values d and d + 2. Of the run's `eight`-th
+  /// eight d is number 4 `half` + `odd`. So lanes that write side by side meet all banks, and those that read, too.
+  static u32 place(u32 half, u32 odd, u32 eight) { return 4 * (8 * odd + ((4 * half + eight) ^ 2 * odd)); }
+  /// What the warp has summed, to the warp half a block before it, and there to that warp's; before join().
+  void hand_over() const {
+    float4* const to = reinterpret_cast<float4*>(joined(warp() - kJoiningWarps, 0));
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) to[i * kWarpLanes + lane()] = {sum_[i][0], sum_[i][1], sum_[i][2], sum_[i][3]};
+    reinterpret_cast<float2*>(to + kRuns * kWarpLanes)[lane()] = {top_, total_};
+  }
+  void take_over() {
+    const float4* const from = reinterpret_cast<const float4*>(joined(warp(), 0));
+    const float2 state = reinterpret_cast<const float2*>(from + kRuns * kWarpLanes)[lane()];
+    const f32 larger = max(top_, state.x), keep = fast_exp(top_ - larger), take = fast_exp(state.x - larger);
+    const auto of_column = [](f32 factor, int next) {
+      return __shfl_sync(0xffffffffu, factor, lane() % 4 * 8 + next * 4);
+    };
+    const f32 keeps[2] = {of_column(keep, 0), of_column(keep, 1)}, takes[2] = {of_column(take, 0), of_column(take, 1)};
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const float4 other = from[i * kWarpLanes + lane()];
+      sum_[i][0] = fma(sum_[i][0], keeps[0], other.x * takes[0]);
+      sum_[i][1] = fma(sum_[i][1], keeps[1], other.y * takes[1]);
+      sum_[i][2] = fma(sum_[i][2], keeps[0], other.z * takes[0]);
+      sum_[i][3] = fma(sum_[i][3], keeps[1], other.w * takes[1]);
+    }
+    total_ = fma(total_, keep, state.y * take);
+    top_ = larger;
+    warp_sync();  // all have read what join() writes over
+  }
+  /// What the warp has summed, to where the others' is.
+  void join() {
+    total_ += from_lane(total_, 1);
+    total_ += from_lane(total_, 2);
+    const int head = lane() / 4, pair = lane() % 2, part = lane() % 4 / 2;
+    if (lane() % 4 == 0 && head < 2 * kHeadPairs)
+      *reinterpret_cast<float2*>(joined(warp(), head / 2) + 2 * D + head % 2 * 2) = {top_, total_};
+    if (pair >= kHeadPairs) return;
+    f32* const to = joined(warp(), pair);
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const int run = kTurns == 1 ? i : i / 2 * 2 + part, half = kTurns == 1 ? part : i % 2;
+      *reinterpret_cast<float4*>(to + run * kRunSums + place(half, head % 2, head / 2)) = {sum_[i][0], sum_[i][1],
+                                                                                           sum_[i][2], sum_[i][3]};
+    }
+  }
+  void put_nothing() const {
+    const Args args = this->args();
+#pragma unroll 1
+    for (int i = 2 * thread(); i < M * D; i += 2 * kThreads)
+      put_two(args.part, result(0) * D + i, 0.0f, 0.0f, args.epoch);
+    if (thread() < M) put_two(args.softmax, 2 * result(thread()), -kInfinity, 0.0f, args.epoch);
+  }
+  /// Values 2 p and 2 p + 1 of two heads a thread, of the first `tiles` tiles.
+  void put_joined(int tiles) const {
+    constexpr u32 kPairs = D / 2;
+    static_assert((M + 1) / 2 * kPairs <= kThreads);
+    // What follows from its number a thread would keep from the start; with several rows more is spilled without it.
+    const u32 me = kRows == 1 ? static_cast<u32>(thread()) : threadIdx.x, pair = me / kPairs, p = me % kPairs;
+    if (pair >= (M + 1) / 2) return;
+    const Args args = this->args();
+    const u32 eight = p % 16 / 4, half = p % 4 / 2, of_run = p / 16 * kRunSums + p % 2 * 2;
+    const f32* const first = joined(pair / kHeadPairs, pair % kHeadPairs);
+    const u32 even_at = place(half, 0, eight) + of_run, odd_at = place(half, 1, eight) + of_run;
+    f32 top[2] = {-kInfinity, -kInfinity}, total[2] = {}, even[2] = {}, odd[2] = {};  // of each head
+#pragma unroll 1
+    for (int k = 0; k < tiles; k += kJoinedAtOnce) {
+      float4 states[kJoinedAtOnce];
+      float2 evens[kJoinedAtOnce], odds[kJoinedAtOnce];
+#pragma unroll
+      for (int j = 0; j < kJoinedAtOnce; ++j) {
+        const f32* const from = first + (k + j) * (kGroups * kJoinedStride);
+        states[j] = *reinterpret_cast<const float4*>(from + 2 * D);
+        evens[j] = *reinterpret_cast<const float2*>(from + even_at);
+        odds[j] = *reinterpret_cast<const float2*>(from + odd_at);
+      }
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        f32 larger = top[m];
+#pragma unroll
+        for (int j = 0; j < kJoinedAtOnce; ++j) larger = max(larger, m == 0 ? states[j].x : states[j].z);
+        const f32 keep = fast_exp(top[m] - larger);
+        top[m] = larger;
+        total[m] *= keep;
+        even[m] *= keep;
+        odd[m] *= keep;
+#pragma unroll
+        for (int j = 0; j < kJoinedAtOnce; ++j) {
+          const f32 weight = fast_exp((m == 0 ? states[j].x : states[j].z) - larger);
+          total[m] = fma(weight, m == 0 ? states[j].y : states[j].w, total[m]);
+          even[m] = fma(weight, m == 0 ? evens[j].x : evens[j].y, even[m]);
+          odd[m] = fma(weight, m == 0 ? odds[j].x : odds[j].y, odd[m]);
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const int head = 2 * static_cast<int>(pair) + m, at = result(head);
+      if (head >= M) break;
+      put_two(args.part, at * D + 2 * static_cast<int>(p), even[m], odd[m], args.epoch);
+      if (p == 0) put_two(args.softmax, 2 * at, top[m], total[m], args.epoch);
+    }
+  }
+
+  const decltype(Args::task) task_;
+  const Attended one_;
+  // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
+  f32 top_ = -kInfinity, total_ = 0, sum_[kRuns][4] = {};
+};
+
+/// All that the task has, one after the other.
+template <bool kNorm, class Args, class Task>
+inline void attend_rows_alone(const Args& args, Task task) {
+  constexpr bool kOneRow = Args::T_largest == 1;
+  Attended next = {static_cast<int>(args.t_begin), static_cast<int>(args.g_begin), static_cast<int>(args.c_begin)};
+#pragma unroll 1
+  for (;;) {
+    if constexpr (kOneRow) {
+      ChunkAttention<kNorm, Args>(task, next).run();
+    } else {
+      if (thread() == 0) attended() = next;
+      block_sync();
+      ChunkAttention<kNorm, Args>(task, next).run();
+      next = attended();
+    }
+    const Args bounds = Args::of(*task);
+    if (++next.c == bounds.c_end) {
+      next.c = static_cast<int>(bounds.c_begin);
+      if (++next.g == bounds.g_end) {
+        next.g = static_cast<int>(bounds.g_begin);
+        if (kOneRow || ++next.t >= min(bounds.t_end, rows_of(bounds))) return;
+      }
+    }
+    if constexpr (!kOneRow) block_sync();
+  }
+}
+
+}  // namespace megalith::kernels

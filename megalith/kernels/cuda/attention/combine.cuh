@@ -1,0 +1,79 @@
+// Puts the chunks of attention together on a GPU.
+#pragma once
+
+#include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
+
+namespace megalith::kernels {
+
+/// A head at a time, of one or two rows: every warp works out what its chunks weigh, groups of threads sum a share of
+/// them each.
+template <class Args>
+inline void merge_chunks(const Args& args) {
+  constexpr int D = static_cast<int>(Args::D), C = static_cast<int>(Args::C), A = static_cast<int>(Args::A);
+  constexpr int kPairs = D / 2, kGroups = kThreads / kPairs, kPerGroup = (C + kGroups - 1) / kGroups;
+  constexpr int kRows = Args::T_largest > 1 && kGroups > 1 ? 2 : 1;  // whose loads are under way together
+  static_assert(C <= kWarpLanes && kThreads % kPairs == 0);
+  float2* const sums = reinterpret_cast<float2*>(area_behind_sums());  // [kRows, kGroups, kPairs]
+  const int p = thread() % kPairs, group = thread() / kPairs;
+  const int t_begin = static_cast<int>(args.t_begin), t_end = static_cast<int>(min(args.t_end, rows_of(args))),
+            a_end = static_cast<int>(args.a_end);
+#pragma unroll 1
+  for (int first = t_begin; first < t_end; first += kRows)
+#pragma unroll 1
+    for (int a = static_cast<int>(args.a_begin); a < a_end; ++a) {
+      // Of chunk `lane` what it weighs, and of a share of the chunks the parts; past the last one that one again.
+      const auto head = [&](int row, int c) { return (min(first + row, t_end - 1) * C + min(c, C - 1)) * A + a; };
+      const auto weighs_at = [&](int row) { return eight_at(args.softmax, 2 * head(row, lane())); };
+      const auto part_at = [&](int i) {
+        return eight_at(args.part, head(i / kPerGroup, group + i % kPerGroup * kGroups) * D + 2 * p);
+      };
+      Eights<decltype(weighs_at(0)), kRows> weighs;
+      Eights<decltype(part_at(0)), kRows * kPerGroup> parts;
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) weighs.look(row, weighs_at(row));
+#pragma unroll
+      for (int i = 0; i < kRows * kPerGroup; ++i) parts.look(i, part_at(i));
+      weighs.wait(weighs_at, args.epoch);
+      parts.wait(part_at, args.epoch);
+      inputs_are_ready(args.epoch);
+      f32 totals[kRows];
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        const float2 softmax = two_f32(weighs.get(row));
+        const f32 top = lane() < C ? softmax.x : -kInfinity, largest = warp_all(top, Larger{});
+        const f32 weight = fast_exp(top - largest);
+        float2 sum = {0, 0};
+#pragma unroll
+        for (int i = 0; i < kPerGroup; ++i) {
+          const int c = group + i * kGroups;
+          const f32 share = __shfl_sync(0xffffffffu, weight, c % kWarpLanes);
+          const float2 part = two_f32(parts.get(row * kPerGroup + i));
+          if (c < C) {
+            sum.x = fma(share, part.x, sum.x);
+            sum.y = fma(share, part.y, sum.y);
+          }
+        }
+        sums[row * kThreads + thread()] = sum;
+        totals[row] = warp_all(lane() < C ? weight * softmax.y : 0, Add{});
+      }
+      block_sync();
+      // A group of threads puts a row's sums together.
+      if (group < kRows && first + group < t_end) {
+        float2 y = {0, 0};
+#pragma unroll
+        for (int i = 0; i < kGroups; ++i) {
+          y.x += sums[group * kThreads + i * kPairs + p].x;
+          y.y += sums[group * kThreads + i * kPairs + p].y;
+        }
+        f32 total = totals[0];
+#pragma unroll
+        for (int row = 1; row < kRows; ++row)
+          if (group == row) total = totals[row];
+        const f32 factor = fast_divide(1.0f, total);
+        put_pair(args.y, ((first + group) * A + a) * D + 2 * p, y.x * factor, y.y * factor, args.epoch);
+      }
+      if (a + 1 < a_end || first + kRows < t_end) block_sync();
+    }
+}
+
+}  // namespace megalith::kernels

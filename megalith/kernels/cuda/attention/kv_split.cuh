@@ -1,0 +1,93 @@
+// What both ways to do attention on a GPU have in common (block_per_token.cuh, warpgroup_per_token.cuh): where a
+// chunk's keys and values lie, and small operations.
+#pragma once
+
+#include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/cuda/attention/qkv_heads.cuh"
+#include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
+#include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
+#include "megalith/kernels/cuda/scheduler/token_table.cuh"
+
+namespace megalith::kernels {
+
+/// Two values of f32 as two of bf16, and what rounding left of them.
+struct Halves {
+  u32 rounded, rest;
+};
+inline Halves halves(f32 a, f32 b) {
+  const u32 rounded = pack_bf16(a, b);
+  return {rounded, pack_bf16(a - low_f32(rounded), b - high_f32(rounded))};
+}
+
+/// How positions are dealt to chunks: in blocks of L to C of them, or all to one.
+template <class Args>
+struct Chunks {
+  static constexpr bool kWhole = !requires { Args::C; };
+  static constexpr int length() {
+    if constexpr (kWhole)
+      return 1 << 24;
+    else
+      return static_cast<int>(Args::L);
+  }
+  static constexpr int count() {
+    if constexpr (kWhole)
+      return 1;
+    else
+      return static_cast<int>(Args::C);
+  }
+};
+/// Positions of chunk c in the cache, of a request that has `start` there.
+template <class Args>
+inline int num_cached(int start, int c) {
+  if constexpr (Chunks<Args>::kWhole) return start;
+  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
+  return start / (C * L) * L + min(max(start % (C * L) - c * L, 0), L);
+}
+/// The position of the text that is number n of the chunk's cached ones.
+template <class Args>
+inline int cached_position(int c, int n) {
+  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
+  return Chunks<Args>::kWhole ? n : (n / L * C + c) * L + n % L;
+}
+/// Whether all positions up to a row's own are in the cache; otherwise those of this iteration's rows are in `qkv`.
+template <class Args>
+inline constexpr bool kAllCached = !requires(const Args& args) {
+  args.start;
+};
+/// Which page it is on, as the table has it.
+template <class Args>
+inline int noted_page(const Args& args, int request, int position) {
+  return args.page_table[request * static_cast<int>(Args::Q) + position / static_cast<int>(Args::B)];
+}
+/// One that there is.
+template <class Args>
+inline int page_of(const Args& args, int request, int position) {
+  return inside_32(args.faults, noted_page(args, request, position), static_cast<int>(Args::P),
+                   Args::Checks::page_table);
+}
+/// Where it begins there, in both caches.
+template <class Args>
+inline i64 element_on_page(int page, int position, int g) {
+  constexpr int B = static_cast<int>(Args::B);
+  return ((i64(page) * B + position % B) * Args::G + g) * (2 * Args::H);
+}
+
+/// Brings the chunk's first `count` cached positions into the L2, a position a thread of `threads`. Tables may be about
+/// to change: a page that there is not is passed over.
+template <class Args>
+inline void prefetch_positions(const Args& args, int request, int g, int c, int count, int thread, int threads) {
+  constexpr int D = 2 * static_cast<int>(Args::H);
+#pragma unroll 1
+  for (int n = thread; n < count; n += threads) {
+    const int position = cached_position<Args>(c, n), page = noted_page(args, request, position);
+    if (static_cast<u32>(page) >= static_cast<u32>(Args::P)) continue;
+    const i64 element = element_on_page<Args>(page, position, g);
+#pragma unroll
+    for (int d = 0; d < D; d += 64) {
+      prefetch_line(args.k_cache + element + d);
+      prefetch_line(args.v_cache + element + d);
+    }
+  }
+}
+
+}  // namespace megalith::kernels

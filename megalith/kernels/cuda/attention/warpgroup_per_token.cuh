@@ -1,0 +1,487 @@
+// Attention of several rows of a decoder at a time, for batches and prompts: four warps a row, and each of them every
+// fourth tile of eight positions from its keys to the sum of its values. So a position is looked at by one warp.
+//
+// A warp's keys and values lie in shared memory: copies past registers bring those of the next tile while this one is
+// worked on, so a tile for each warp is always under way, which is what memory needs to be busy. A line's runs of 16
+// bytes are in another order for each position, so that reading positions side by side meets all banks.
+//
+// Scores are as in block_per_token.cuh: queries are the rows of the first operand, rounded and what rounding left. The
+// sum of the values has positions where that has values of a head: values are the first operand, turned on the way from
+// shared memory, and the weights of the softmax are the second just as the scores gave them. Of up to four heads the
+// second's eight columns are the weights, rounded, and what rounding left of them.
+//
+// Keys and values of this iteration's rows come from `qkv`: they are tiles like others, which a warp makes itself,
+// before those of the cache. The last warp begins, since it has the fewest of those. Of a prompt's chunk each would be
+// made for every row behind it; there the cache is written first, and attention takes all from it. Two rows of a text
+// share what they look at then: their heads are those of one, each with an end of its own. A row that has no such
+// neighbour takes its place as well, so that its bits do not depend on who stands beside it.
+#pragma once
+
+#include "megalith/kernels/cuda/attention/kv_pages.cuh"
+#include "megalith/kernels/cuda/attention/kv_split.cuh"
+
+namespace megalith::kernels {
+
+/// Rows that share what they look at.
+template <class Args>
+inline constexpr int kRowsTogether = kAllCached<Args> ? attention::rows_together(static_cast<int>(Args::E) - 2) : 1;
+
+/// One row t, or t and `last` of the same text, group of heads g and chunk c, by the four warps of a part of the block.
+/// All of them call run().
+template <bool kNorm, class Args>
+class RowAttention {
+  static constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G);
+  static constexpr int kHeads = static_cast<int>(Args::E) - 2, A = G * kHeads;
+  static constexpr int kTogether = kRowsTogether<Args>, M = kTogether * kHeads;
+  static constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
+  static constexpr bool kWhole = Chunks<Args>::kWhole, kManyRows = Args::T_largest > kWarpLanes;
+  using RowSet = decltype(kManyRows ? u64(0) : u32(0));  // a bit each
+  static constexpr int kRuns = attention::runs(D);
+  static constexpr int kPositions = attention::kTilePositions;
+  static constexpr int kPartWarps = kWarps / attention::kParts, kPartThreads = kPartWarps * kWarpLanes;
+  static constexpr u32 kRowBytes = attention::tile_row_bytes(D), kTileBytes = attention::tile_bytes(D);
+  // Lanes that copy side by side from one position: whole lines of memory, if all of a tile is on one page.
+  static constexpr bool kOnePage = static_cast<int>(Args::B) % kPositions == 0 && L % kPositions == 0;
+  static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kCopied = kWarpLanes / kSide;  // positions at a time
+  static constexpr int kPasses = kPositions / kCopied;  // of positions, until each has had a copy
+  static constexpr bool kPaired = kIsPaired<decltype(Args::k_cache)>;
+  static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
+  static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
+  using Head = HeadOf<kNorm, Args>;
+  static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;      // of this iteration's rows
+  static_assert(kAllCached<Args> || Args::T_largest <= 64);  // a RowSet
+  static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
+
+ public:
+  RowAttention(decltype(Args::task) task, int t, int last, int g, int c)
+      : task_(task),
+        t_(t),
+        last_(last),
+        g_(g),
+        c_(c),
+        sides_(word_of_tables()),
+        copied_(keep(tile() + in_tile(lane() / kSide, lane() % kSide * 8))),
+        share_(keep(tile() + in_tile(lane() / 4, lane() % 4 * 8))),
+        turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
+
+  /// `is_first`: of the part's.
+  void run(bool is_first) {
+    const int request = row_table().request[t_],
+              cached = kAllCached<Args> ? row_table().position[last_] + 1 : num_cached<Args>(row_table().start[t_], c_);
+    const RowSet fresh = fresh_rows();
+    const int num_fresh = num_rows(fresh), mine = warp() % kPartWarps;
+    if constexpr (!kWhole)
+      if (cached + num_fresh == 0) return put_nothing();
+    // The warp's next tile of fresh rows, and its next one of the cache; and on which page the lane's position is of
+    // the one after that, known a tile before it is used.
+    int next_fresh = (kPartWarps - 1 - mine) * kPositions, at = mine * kPositions;
+    // What this iteration made is there and asked for first: behind tiles of the cache it would come when they do. Of
+    // many texts each has one row.
+    const bool makes_one = kQkvIsPlain && !kAllCached<Args> && num_fresh == 1 && next_fresh == 0;
+    Head query, key;
+    if constexpr (kQkvIsPlain) {
+      if (mine < M) load_query(query, mine);
+      if constexpr (!kAllCached<Args>)
+        if (makes_one) {
+          load_key(key, first_row(fresh));
+          copy_values(fresh, 1);
+        }
+    }
+    auto next = locate(at, cached, page_at(at, cached, request));
+    int page = page_at(at + kStep, cached, request);
+    if (next_fresh >= num_fresh) {
+      fetch(next, false);
+      fetch(next, true);
+    }
+    stage_queries(query);
+    part_sync();
+    if (is_first) inputs_are_ready(args().epoch);
+#pragma unroll 1
+    while (next_fresh < num_fresh || at < cached) {
+      int count = cached - at;
+      if (next_fresh < num_fresh) {
+        count = num_fresh - next_fresh;
+        if constexpr (!kAllCached<Args>) {
+          if (makes_one)
+            put_key(key, 0);
+          else
+            make_tile(fresh, next_fresh, count);
+        }
+        next_fresh += kStep;
+      } else {
+        at += kStep;
+        next = locate(at, cached, page);
+        page = page_at(at + kStep, cached, request);
+      }
+      const bool fetches = next_fresh >= num_fresh;  // what comes next is of the cache
+      copy_wait<1>();
+      warp_sync();
+      const float2 score = scores();
+      warp_sync();
+      if (fetches) fetch(next, false);
+      // Of the earlier row the last ones do not count.
+      if (kTogether > 1 && scored_head() < kHeads) count -= row_table().position[last_] - row_table().position[t_];
+      const Halves columns = weigh(score, count);
+      if (fetches)
+        copy_wait<1>();
+      else
+        copy_wait<0>();
+      warp_sync();
+      add_values(columns);
+      warp_sync();
+      if (fetches) fetch(next, true);
+    }
+    copy_wait<0>();
+    part_sync();  // what was staged makes room for the sums
+    join();
+    part_sync();
+    put_joined();
+    part_sync();  // before the next row is staged
+  }
+
+ private:
+  static constexpr int kStep = kPartWarps * kPositions;
+  /// Where in both caches the first position begins that the lane copies of a tile, and how many more there are.
+  struct InLine {
+    i64 element;
+    int left;
+
+    i64 at(int pass, bool) const { return element + i64(pass * kCopied) * (G * D); }
+  };
+  /// In pairs of pages: of each pass, by 16 bytes, and what is to be turned round to get from keys to values.
+  struct InPairs {
+    static constexpr u32 kElements = 16 / sizeof(bf16), kOther = page_pairs::kPieceBytes / 16;
+    u32 of_pass[kPasses], to_values;
+    int left;
+
+    i64 at(int pass, bool is_value) const {
+      return i64(is_value ? of_pass[pass] ^ to_values : of_pass[pass]) * kElements;
+    }
+  };
+  static_assert(InPairs::kElements * sizeof(bf16) == 16);
+
+  static int part() { return warp() / kPartWarps; }
+  static int part_thread() { return thread() % kPartThreads; }
+  static void part_sync() { kernels::part_sync(part(), kPartThreads); }
+  static u8* area() { return shared_area() + part() * attention::part_bytes(M, D); }
+  /// The warp's tile of keys, behind which that of values is.
+  static u32 tile() { return shared_address(area()) + warp() % kPartWarps * (2 * kTileBytes); }
+  /// Where in a tile a position has value d of its head.
+  static u32 in_tile(int position, int d) {
+    const int run = d / 8 ^ (position / 2 | position % 2 * 4);
+    return position * kRowBytes + run * 16 + d % 8 * 2;
+  }
+  /// From where a lane has something, to where it has the same i * kRunValues further.
+  static u32 further(u32 at, int i) { return (at ^ i % 2 * 64) + i / 2 * 128; }
+  /// Behind the tiles M queries (attention::query_bytes()); in place of all what the warps sum.
+  static u8* staged(int head) { return area() + kPartWarps * 2 * kTileBytes + head * attention::query_bytes(D); }
+  static f32* joined(int warp, int m) { return reinterpret_cast<f32*>(area()) + (warp * M + m) * (D + 2); }
+  int row_of(int m) const { return kTogether > 1 && m >= kHeads ? last_ : t_; }
+  static int head_of(int m) { return kTogether > 1 && m >= kHeads ? m - kHeads : m; }
+  int result(int m) const { return (row_of(m) * C + c_) * A + g_ * kHeads + head_of(m); }
+  Args args() const { return Args::of(*task_); }
+
+  static int num_rows(u32 rows) { return __popc(rows); }
+  static int num_rows(u64 rows) { return __popcll(static_cast<long long>(rows)); }
+  static int first_row(u32 rows) { return __ffs(static_cast<int>(rows)) - 1; }
+  static int first_row(u64 rows) { return __ffsll(static_cast<long long>(rows)) - 1; }
+  /// The rows of this iteration that count for this one.
+  RowSet fresh_rows() const {
+    if constexpr (kAllCached<Args>) return 0;
+    const int num = static_cast<int>(rows_of(args()));
+    const auto counts = [&](int row) {
+      const int u = min(row, static_cast<int>(Args::T_largest) - 1), position = row_table().position[u];
+      return row < num && row_table().request[u] == row_table().request[t_] && position <= row_table().position[t_] &&
+             (kWhole || position / L % C == c_);
+    };
+    RowSet rows = __ballot_sync(0xffffffffu, counts(lane()));
+    if constexpr (kManyRows) rows |= RowSet(__ballot_sync(0xffffffffu, counts(kWarpLanes + lane()))) << kWarpLanes;
+    return rows;
+  }
+
+  void load_query(Head& query, int m) const {
+    const Args args = this->args();
+    const bf16* norm = nullptr;
+    if constexpr (kNorm) norm = args.q_norm;
+    const int row = row_of(m);
+    load_head<kNorm>(query, args, row, row_table().position[row], g_, head_of(m), norm, true);
+  }
+  /// `first`: that of the warp's first head, if it is under way.
+  void stage_queries(Head& first) const {
+#pragma unroll 1
+    for (int m = warp() % kPartWarps; m < M; m += kPartWarps) {
+      if (!kQkvIsPlain || m >= kPartWarps) load_query(first, m);
+      u8* const to = staged(m);
+      first.finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
+        const Halves two = halves(a, b);
+        *reinterpret_cast<uint2*>(to + 4 * d) = make_uint2(two.rounded, two.rest);
+      });
+    }
+  }
+  /// The warp's tile from fresh rows number `first` and further, of which there are `count`, or as many as it takes.
+  /// Keys are here when it returns; values may still be under way, as those of the cache are.
+  void make_tile(RowSet fresh, int first, int count) const {
+#pragma unroll 1
+    for (int i = 0; i < first; ++i) fresh &= fresh - 1;
+    const int here = min(count, kPositions);
+    if constexpr (kQkvIsPlain) copy_values(fresh, here);
+#pragma unroll 1
+    for (int done = 0; done < here; done += kKeysAtOnce) {
+      Head keys[kKeysAtOnce];
+      // Past the last one the one before is taken again, and not put anywhere.
+#pragma unroll
+      for (int i = 0; i < kKeysAtOnce; ++i) {
+        const int row = first_row(fresh);
+        load_key(keys[i], row);
+        if constexpr (!kQkvIsPlain) put_value(row, done + i);
+        if (done + i + 1 < here) fresh &= fresh - 1;
+      }
+#pragma unroll
+      for (int i = 0; i < kKeysAtOnce; ++i) {
+        if (done + i >= here) break;
+        put_key(keys[i], done + i);
+      }
+    }
+    // A weight of 0 takes no value that is none.
+    if constexpr (!kQkvIsPlain)
+      for (int n = here + lane() / 4; n < kPositions; n += 8)
+        for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
+  }
+  void load_key(Head& key, int row) const {
+    const Args args = this->args();
+    const bf16* norm = nullptr;
+    if constexpr (kNorm) norm = args.k_norm;
+    load_head<kNorm>(key, args, row, row_table().position[row], g_, kHeads, norm, true);
+  }
+  /// As position n of the tile.
+  void put_key(const Head& key, int n) const {
+    key.finish(head_eps<Args>(), [&](int d, f32 a, f32 b) { store_shared(tile() + in_tile(n, d), pack_bf16(a, b)); });
+  }
+  /// Of the first `here` of the rows that are left, as fetch() does those of the cache, and zeros behind them.
+  void copy_values(RowSet fresh, int here) const {
+    const int mine = lane() / 4;
+#pragma unroll
+    for (int i = 0; i < kPositions - 1; ++i)
+      if (i < mine && i + 1 < here) fresh &= fresh - 1;
+    const Args args = this->args();
+    const int head = (first_row(fresh) * G + g_) * static_cast<int>(Args::E) + kHeads + 1;
+    const bf16* const from = args.qkv + i64(head) * D + lane() % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i)
+      copy_begin(further(share_ + kTileBytes, i), from + i * attention::kRunValues, mine < here ? 16 : 0);
+    copy_commit();
+  }
+  /// Of one row as position n.
+  void put_value(int row, int n) const {
+    each_qkv_pair<false>(
+        args(), row, row_table().position[row], g_, kHeads + 1, nullptr, false,
+        [&](int d, f32 a, f32 b) { store_shared(tile() + kTileBytes + in_tile(n, d), pack_bf16(a, b)); });
+  }
+
+  /// The page of the lane's position in a tile that begins at number `at`.
+  int page_at(int at, int cached, int request) const {
+    const int n = max(min(kOnePage ? at : at + lane() / kSide, cached - 1), 0);
+    return page_of(args(), request, cached_position<Args>(c_, n));
+  }
+  auto locate(int at, int cached, int page) const {
+    const int n = at + lane() / kSide, position = cached_position<Args>(c_, n), left = cached - n;
+    if constexpr (!kPaired) {
+      return InLine{element_on_page<Args>(page, position, g_) + lane() % kSide * 8, left};
+    } else {
+      constexpr u32 kRow = D * sizeof(bf16), kPage = static_cast<u32>(Args::B) * G * kRow;
+      const u32 begin = (position % static_cast<int>(Args::B) * G + g_) * kRow,
+                memory = page_pairs::memory_page(page_pairs::pair_of(page, begin, kPage));
+      const u32 mask = of_tables(page_pairs::kMaskWord), keys = of_tables(memory / 32),
+                values = of_tables(page_pairs::kTableWords + memory / 32);
+      InPairs place;
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const u32 byte = begin + pass * kCopied * G * kRow, pair = page_pairs::pair_of(page, byte, kPage),
+                  piece = page_pairs::piece_of(page, pair, page_pairs::side_of_first(pair, mask, keys));
+        place.of_pass[pass] = (piece * page_pairs::kPieceBytes + byte % page_pairs::kPieceBytes) / 16 + lane() % kSide;
+      }
+      place.to_values = ((keys ^ values) >> memory % 32 & 1) * InPairs::kOther;
+      place.left = left;
+      return place;
+    }
+  }
+  /// Begins to copy the lane's share of a tile, of its keys or its values.
+  template <class Place>
+  void fetch(const Place& place, bool is_value) const {
+    const u32 to = is_value ? copied_ + kTileBytes : copied_;
+    const Args args = this->args();
+    const bf16* const cache = cache_begin(is_value ? args.v_cache : args.k_cache);
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const int pass = i % kPasses, position = pass * kCopied, run = i / kPasses * kSide;
+      const bool is_there = position < place.left;
+      copy_begin(kPasses == 1 ? further(to, i) : (to ^ position * 8) + position * kRowBytes + run * 16,
+                 cache + place.at(pass, is_value) + run * 8, is_there ? 16 : 0);
+    }
+    copy_commit();
+  }
+  /// Both caches' tables, a word a lane, asked for before anything else.
+  u32 word_of_tables() const {
+    if constexpr (!kPaired) {
+      return 0;
+    } else {
+      constexpr int kWords = page_pairs::kTableWords;
+      static_assert(2 * kWords == kWarpLanes);
+      const Args args = this->args();
+      return lane() < kWords ? args.k_cache.table()[lane()] : args.v_cache.table()[lane() - kWords];
+    }
+  }
+  u32 of_tables(u32 word) const { return __shfl_sync(0xffffffffu, sides_, static_cast<int>(word)); }
+
+  /// Whose scores a lane has. Of up to four heads each is there twice.
+  static int scored_head() { return min(kRestBeside ? lane() / 4 % 4 : lane() / 4, M - 1); }
+  /// Of a tile: of a head positions 2 (lane % 4) and the next.
+  float2 scores() const {
+    const u8* const from = staged(scored_head()) + lane() % 4 * 32;
+    f32 even[4] = {}, odd[4] = {};
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const uint4 key = load_shared(further(share_, i));
+      const uint4* const query = reinterpret_cast<const uint4*>(from + i * attention::kRunValues * 4);
+      multiply_accumulate(even, query[0], key.x, key.y);
+      multiply_accumulate(odd, query[1], key.z, key.w);
+    }
+    return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
+  }
+
+  /// The weights of a tile of which the first `count` positions count; sums so far are made less by what its largest
+  /// score is more.
+  Halves weigh(float2 score, int count) {
+    const int of_lane = lane() % 4 * 2;
+    score.x = of_lane < count ? score.x * Args::scale : -kInfinity;
+    score.y = of_lane + 1 < count ? score.y * Args::scale : -kInfinity;
+    f32 larger = max(top_, max(score.x, score.y));
+    larger = max(larger, from_lane(larger, 1));
+    larger = max(larger, from_lane(larger, 2));
+    if (any_of_warp(larger != top_)) {
+      // A lane has sums of heads 2 (lane % 4) and the next.
+      const f32 keep = fast_exp(top_ - larger);
+      const f32 a = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8),
+                b = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8 + 4);
+#pragma unroll
+      for (int i = 0; i < 2 * kRuns; ++i) {
+        sum_[i][0] *= a;
+        sum_[i][1] *= b;
+        sum_[i][2] *= a;
+        sum_[i][3] *= b;
+      }
+      total_ *= keep;
+      top_ = larger;
+    }
+    const f32 x = fast_exp(score.x - top_), y = fast_exp(score.y - top_);
+    total_ += x + y;
+    Halves columns = halves(x, y);
+    if (kRestBeside && lane() >= kWarpLanes / 2) columns.rounded = columns.rest;
+    return columns;
+  }
+  void add_values(Halves columns) {
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const uint4 turned = load_transposed(further(turned_, i));
+      multiply_accumulate_half(sum_[2 * i], turned.x, turned.y, columns.rounded);
+      multiply_accumulate_half(sum_[2 * i + 1], turned.z, turned.w, columns.rounded);
+      if constexpr (!kRestBeside) {
+        multiply_accumulate_half(sum_[2 * i], turned.x, turned.y, columns.rest);
+        multiply_accumulate_half(sum_[2 * i + 1], turned.z, turned.w, columns.rest);
+      }
+    }
+  }
+
+  /// What the warp has summed, to where the part's others are.
+  void join() {
+    total_ += from_lane(total_, 1);
+    total_ += from_lane(total_, 2);
+    const int mine = warp() % kPartWarps, row = lane() / 4, column = lane() % 4 * 2;
+    if (row < M && column == 0) *reinterpret_cast<float2*>(joined(mine, row) + D) = {top_, total_};
+    // The address is worked out here: kept from row to row, all of them would spill.
+    const u32 to = keep(shared_address(joined(mine, column) + row));
+    const bool has[2] = {column < (kRestBeside ? min(M, 4) : M), column + 1 < (kRestBeside ? min(M, 4) : M)};
+#pragma unroll
+    for (int i = 0; i < 2 * kRuns; ++i)
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        f32 sum = sum_[i][k];
+        if constexpr (kRestBeside) sum += from_lane(sum, 2);
+        const int d = 16 * i + k / 2 * 8;
+        if (has[k % 2]) store_shared(to + (k % 2 * (D + 2) + d) * 4, sum);
+      }
+  }
+  void put_nothing() const {
+    const Args args = this->args();
+#pragma unroll 1
+    for (int i = 2 * part_thread(); i < M * D; i += 2 * kPartThreads)
+      put_two(args.part, result(0) * D + i, 0.0f, 0.0f, args.epoch);
+    if (part_thread() < M) put_two(args.softmax, 2 * result(part_thread()), -kInfinity, 0.0f, args.epoch);
+  }
+  /// A pair of a head's values a thread.
+  void put_joined() const {
+    constexpr int kPairs = D / 2;
+    const int heads = kTogether > 1 && last_ == t_ ? kHeads : M;
+#pragma unroll 1
+    for (int i = part_thread(); i < heads * kPairs; i += kPartThreads) {
+      const int m = i / kPairs, p = i % kPairs;
+      float2 state[kPartWarps];
+      f32 top = -1e30f, total = 0;
+#pragma unroll
+      for (int k = 0; k < kPartWarps; ++k) {
+        state[k] = *reinterpret_cast<const float2*>(joined(k, m) + D);
+        top = max(top, state[k].x);
+      }
+      float2 part = {0, 0};
+#pragma unroll
+      for (int k = 0; k < kPartWarps; ++k) {
+        const f32 weight = fast_exp(state[k].x - top);
+        const float2 of_warp = *reinterpret_cast<const float2*>(joined(k, m) + 2 * p);
+        total = fma(weight, state[k].y, total);
+        part.x = fma(weight, of_warp.x, part.x);
+        part.y = fma(weight, of_warp.y, part.y);
+      }
+      const Args args = this->args();
+      if constexpr (kWhole) {
+        const f32 share = fast_divide(1.0f, total);
+        put_pair(args.y, i64(result(m)) * D + 2 * p, part.x * share, part.y * share, args.epoch);
+      } else {
+        put_two(args.part, result(m) * D + 2 * p, part.x, part.y, args.epoch);
+        if (p == 0) put_two(args.softmax, 2 * result(m), top, total, args.epoch);
+      }
+    }
+  }
+
+  const decltype(Args::task) task_;
+  const int t_, last_, g_, c_;
+  const u32 sides_;                    // of both tables, the lane's word
+  const u32 copied_, share_, turned_;  // in the tiles: what the lane copies of keys, multiplies of keys and of values
+  // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
+  // Finite, since none of a tile's positions may count.
+  f32 top_ = -1e30f, total_ = 0, sum_[2 * kRuns][4] = {};
+};
+
+/// The task's rows and groups of heads, for one chunk: a pair of them for each part of the block in turn.
+template <bool kNorm, class Args, class Task>
+inline void attend_rows(Task task, int c) {
+  constexpr int kTogether = kRowsTogether<Args>;
+  const Args args = Args::of(*task);
+  const int t_begin = static_cast<int>(args.t_begin), t_end = static_cast<int>(min(args.t_end, rows_of(args))),
+            g_begin = static_cast<int>(args.g_begin), groups = static_cast<int>(args.g_end) - g_begin,
+            num = (t_end - t_begin + kTogether - 1) / kTogether * groups;
+#pragma unroll 1
+  for (int i = warp() / (kWarps / attention::kParts); i < num; i += attention::kParts) {
+    const int t = t_begin + i / groups * kTogether, g = g_begin + i % groups;
+    if constexpr (kTogether == 1) {
+      RowAttention<kNorm, Args>(task, t, t, g, c).run(i < attention::kParts);
+    } else {
+      const bool is_pair = t + 1 < t_end && row_table().request[t] == row_table().request[t + 1] &&
+                           row_table().position[t] < row_table().position[t + 1];
+#pragma unroll 1
+      for (int row = t; row < min(t + 2, t_end); row += is_pair ? 2 : 1)
+        RowAttention<kNorm, Args>(task, row, is_pair ? row + 1 : row, g, c).run(i < attention::kParts && row == t);
+    }
+  }
+}
+
+}  // namespace megalith::kernels

@@ -1,0 +1,70 @@
+// Activations in blocks (kernels/row_blocks.h), which more rows of them than travel as words do in on a GPU.
+#pragma once
+
+#include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
+#include "megalith/kernels/row_blocks.h"
+#include "megalith/kernels/stream_limits.h"
+
+namespace megalith::kernels {
+
+/// A tensor [kRows, kColumns] of bf16 or f16 in blocks.
+template <class T, i64 kRows, i64 kColumns>
+struct Blocked {
+  T* at;
+};
+
+/// Of what a tensor is, however it lies.
+template <class X>
+struct ElementOf;
+template <class T>
+struct ElementOf<const T*> {
+  using Type = T;
+};
+template <class T>
+struct ElementOf<Words<T>> {
+  using Type = T;
+};
+template <class T, i64 kRows, i64 kColumns>
+struct ElementOf<Blocked<const T, kRows, kColumns>> {
+  using Type = T;
+};
+template <class X>
+struct ElementOf<const X> : ElementOf<X> {};
+template <class X>
+using HalfOf = typename ElementOf<X>::Type;
+
+/// Elements `index` and `index` + 1, index even, counted as if rows lay one behind the other.
+template <Half T, i64 kRows, i64 kColumns>
+inline void put_pair(Blocked<T, kRows, kColumns> to, i64 index, f32 low, f32 high, Epoch) {
+  const u32 at = static_cast<u32>(index), row = at / static_cast<u32>(kColumns),
+            column = at % static_cast<u32>(kColumns);
+  *reinterpret_cast<u32*>(to.at + row_blocks::index(row, column, kRows)) = Pair<T>::of(low, high);
+}
+
+/// Of few rows where an element stands does not depend on how many columns there are: one type for all that projections
+/// write.
+template <Half T, i64 kRows>
+struct FewBlocks {
+  T* at;
+};
+template <Half T, i64 kRows, i64 kColumns>
+inline FewBlocks<T, kRows> as_written(Blocked<T, kRows, kColumns> blocks) {
+  static_assert(kRows <= stream::kMaxRows);
+  return {blocks.at};
+}
+template <class Y>
+inline Y as_written(Y y) {
+  return y;
+}
+/// Columns `column` and `column` + 1 of a row; `index`: of the first one, as put_pair() counts them.
+template <class Y>
+inline void put_pair_of(Y to, int, int, int index, f32 low, f32 high, Epoch epoch) {
+  put_pair(to, index, low, high, epoch);
+}
+template <Half T, i64 kRows>
+inline void put_pair_of(FewBlocks<T, kRows> to, int row, int column, int, f32 low, f32 high, Epoch) {
+  const u32 at = row_blocks::index(static_cast<u32>(row), static_cast<u32>(column), kRows);
+  *reinterpret_cast<u32*>(to.at + at) = Pair<T>::of(low, high);
+}
+
+}  // namespace megalith::kernels

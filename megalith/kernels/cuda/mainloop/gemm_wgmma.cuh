@@ -1,0 +1,629 @@
+// y[t, n] = sum over k of x[t, k] * weight[n, k], for up to 128 rows of activations, with weights from the stream:
+// batches and prompts. Activations are the first operand of the multiplication, in registers, straight from the L2: a
+// lane's share of 16 rows lies together (kernels/row_blocks.h). Weights are the second, read by the tensor cores out of
+// the ring: so neither passes through shared memory more often than once, which is what bounds other ways to do this.
+//
+// Of up to 64 rows of activations all four warpgroups of the block have all of them; of more, two have each half. Of a
+// warpgroup each warp has 16 rows. A turn of rows of weights is multiplied in one of two ways:
+//
+//   shared   a group of rows, of whose chunks the warpgroups have every fourth (or second) one. What they sum is added
+//            up in shared memory when the turn is done.
+//   abreast  as many groups as there are warpgroups, a group each, with chunks of the groups in turn in the stream. All
+//            of them want the same activations at about the same time, which come from the L2 once, and sums are
+//            complete in registers.
+//
+// Either way the order of sums is that of the layout, so the same bits every run.
+//
+// Norms are in parts here (rowwise/rmsnorm.cuh): activations come with the norm's weight, and sums are scaled.
+//
+// In a kernel of its own on an H200, turns of 64 rows of 4096 columns stream at 4.35 TB/s, of 4.6 without activations:
+// those that each block reads for every turn are as many bytes as 64 rows of weights, and a chunk takes 0.50 us instead
+// of 0.47. With turns of 32 rows, twice as many bytes, it takes 0.57. Where weights come at no cost that is 0.29 and
+// 0.41.
+#pragma once
+
+#include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
+#include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
+#include "megalith/kernels/cuda/rowwise/rmsnorm.cuh"
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/shared_budget.h"
+
+namespace megalith::kernels {
+
+// ---- a multiplication by the tensor cores: 64 rows of activations, a chunk's rows of weights ---------------------
+/// Of eight rows of weights, 16 columns.
+inline constexpr u32 kStepBytes = 256;
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// Begun here, done when wide_wait() says so (wgmma, PTX ISA section 9.7.15); registers are the tensor cores' until
+// then.
+inline void wide_begin() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+inline void wide_commit() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+/// Until at most `kLeft` of the committed ones are under way.
+template <int kLeft>
+inline void wide_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kLeft) : "memory");
+}
+/// Where a step of rows of weights lies, as the tensor cores want to be told: eight rows of 16 bytes together, from
+/// eight columns to the next 128 bytes, and how far it is from eight rows to the next. `chunk`: its address.
+template <int kChunkRows>
+inline u64 weights_at(u32 chunk, u32 step) {
+  u64 matrix;
+  asm("mov.b64 %0, {%1, %2};"
+      : "=l"(matrix)
+      : "r"((chunk >> 4 | (128 >> 4) << 16) + step * (kStepBytes >> 4)),
+        "r"(static_cast<u32>(stream::wide_block_bytes(kChunkRows) >> 4)));
+  return matrix;
+}
+#define MEGALITH_EIGHT(d, i)                                                                                  \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+#define MEGALITH_OPERANDS "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(weights)
+// Of both kinds of floats, `type` in PTX.
+#define MEGALITH_WIDE_MULTIPLY(T, type)                                                                              \
+  inline void wide_multiply(T, f32(&d)[16], uint4 x, u64 weights) {                                                  \
+    asm volatile(                                                                                                    \
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                                  \
+        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, "       \
+        "1, 1, 1, 0;"                                                                                                \
+        : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)                                                                 \
+        : MEGALITH_OPERANDS);                                                                                        \
+  }                                                                                                                  \
+  inline void wide_multiply(T, f32(&d)[24], uint4 x, u64 weights) {                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32." type "." type                                         \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+                 "%21, %22, %23}, {%24, %25, %26, %27}, %28, 1, 1, 1, 0;"                                            \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16)                                 \
+                 : MEGALITH_OPERANDS);                                                                               \
+  }                                                                                                                  \
+  inline void wide_multiply(T, f32(&d)[32], uint4 x, u64 weights) {                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                         \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+                 "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"    \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)          \
+                 : MEGALITH_OPERANDS);                                                                               \
+  }
+MEGALITH_WIDE_MULTIPLY(bf16, "bf16")
+MEGALITH_WIDE_MULTIPLY(f16, "f16")
+#undef MEGALITH_WIDE_MULTIPLY
+#undef MEGALITH_OPERANDS
+#undef MEGALITH_EIGHT
+/// Between what threads wrote to shared memory, each its own, and what the tensor cores read there behind a barrier.
+inline void fence_writes_before_multiply() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
+#else
+inline void fence_writes_before_multiply() {}
+inline void wide_begin() {}
+inline void wide_commit() {}
+template <int kLeft>
+inline void wide_wait() {
+  warp_sync();
+}
+struct WeightsAt {
+  u32 address, block_bytes;
+};
+template <int kChunkRows>
+inline WeightsAt weights_at(u32 chunk, u32 step) {
+  return {chunk + step * kStepBytes, stream::wide_block_bytes(kChunkRows)};
+}
+/// By each warp for itself.
+template <Half T, int kSums>
+inline void wide_multiply(T, f32 (&d)[kSums], uint4 x, WeightsAt weights) {
+  const u32 mine = weights.address + lane() * 4;
+#pragma unroll
+  for (int j = 0; j < kSums / 4; ++j) {
+    const u32 at = mine + j * weights.block_bytes;
+    f32(&of_tile)[4] = reinterpret_cast<f32(&)[4]>(d[4 * j]);
+    multiply_accumulate(T{}, of_tile, x, load_shared_pair(at), load_shared_pair(at + 128));
+  }
+}
+#endif
+
+/// Registers of the first operand for two steps of 16 columns: rows 16 m + lane / 4 and eight further. What would lie
+/// outside the tensor is taken from inside it: such rows are nobody's, and weights past the last column are zeros. So a
+/// load is nothing but a load, which the tensor cores insist on while they work on other registers.
+struct Quads {
+  uint4 steps[2];
+};
+template <Half T, i64 kRows, i64 kColumns>
+inline Quads load_quads(Blocked<const T, kRows, kColumns> x, int m, int block) {
+  constexpr int kTiles = static_cast<int>(kRows) / row_blocks::kRows;
+  const T* const from = x.at + (block * kTiles + m) * 512 + lane() * 8;
+  return {load_quad(from), load_quad(from + 256)};
+}
+/// Row by row, for a tensor that somebody else needs so.
+template <Half T, i64 kRows, i64 kColumns>
+struct RowByRow {
+  const T* at;
+};
+template <Half T, i64 kRows, i64 kColumns>
+struct ElementOf<RowByRow<T, kRows, kColumns>> {
+  using Type = T;
+};
+template <Half T, i64 kRows, i64 kColumns>
+inline Quads load_quads(RowByRow<T, kRows, kColumns> x, int m, int block) {
+  const int row = m * row_blocks::kRows + lane() / 4, column = block * row_blocks::kColumns + lane() % 4 * 8;
+  const auto pair = [&](int r, int c) {
+    return load_pair(x.at + min(r, static_cast<int>(kRows) - 1) * kColumns + min(c, static_cast<int>(kColumns) - 2));
+  };
+  const auto step = [&](int c) {
+    return uint4{pair(row, c), pair(row + 8, c), pair(row, c + 2), pair(row + 8, c + 2)};
+  };
+  return {step(column), step(column + 4)};
+}
+template <class Args, Half T, i64 kRows, i64 kColumns>
+inline auto wide_rows(const Args&, Blocked<const T, kRows, kColumns> x) {
+  return x;
+}
+template <class Args, Half T>
+inline auto wide_rows(const Args&, const T* x) {
+  return RowByRow<T, Args::T_largest, Args::K>{x};
+}
+/// Rows of weights may be cut into stretches of columns: those of stretch `s`, of L columns each.
+template <class Args, Half T, i64 kRows, i64 kColumns>
+inline auto stretch_of_rows(const Args&, Blocked<const T, kRows, kColumns> x, int s) {
+  static_assert(Args::L % row_blocks::kColumns == 0);
+  return decltype(x){x.at + s * static_cast<int>(Args::L * kRows)};
+}
+template <class Args, Half T>
+inline auto stretch_of_rows(const Args&, const T* x, int s) {
+  return RowByRow<T, Args::T_largest, Args::S * Args::L>{x + s * static_cast<int>(Args::L)};
+}
+/// Columns that a task takes.
+template <class Args>
+constexpr i64 columns_of_task() {
+  if constexpr (requires { Args::S; })
+    return Args::L;
+  else
+    return Args::K;
+}
+
+/// Of the activations which 16 rows a warp has; and which part of a turn: every kParts-th chunk from this one on, or
+/// which of the groups abreast.
+template <int kParts>
+inline int wide_row_tile() {
+  return warp() / 4 / kParts * 4 + warp() % 4;
+}
+template <int kParts>
+inline int wide_part() {
+  return warp() / 4 % kParts;
+}
+
+/// What the warpgroups sum, of a row of activations those of a turn. Where weights are int8 a warpgroup's 64 rows have
+/// room for a span of them as floats.
+template <int kChunkRows, int kParts, bool kAreInt8>
+inline f32* wide_sums(int part, int row) {
+  constexpr int kStride = static_cast<int>(stream::wide_stride(kChunkRows)), kRows = 4 / kParts * stream::kWideRows;
+  f32* const sums = reinterpret_cast<f32*>(shared_area());
+  if constexpr (!kAreInt8) return sums + (part * kRows + row) * kStride;
+  constexpr int kOfGroup = static_cast<int>(stream::wide_group_bytes(kChunkRows, true)) / 4;
+  return sums + (part * kRows + row) / stream::kWideRows * kOfGroup + row % stream::kWideRows * kStride;
+}
+/// How the warpgroups divide a turn's work, kParts of them for the same activations: the chunks of one group of rows,
+/// or as many groups.
+template <int kWarpgroups, bool kAreAbreast>
+struct Shares {
+  static constexpr int kParts = kWarpgroups;
+  static constexpr bool kAbreast = kAreAbreast;
+  /// Of a group's chunks the first one of a warpgroup, and how far it is from there to its next.
+  static int first() { return kAbreast ? 0 : wide_part<kParts>(); }
+  static constexpr int kStep = kAbreast ? 1 : kParts;
+
+  /// The group of a turn that a warp finishes, and rows of activations: abreast those that it multiplied.
+  static int group() { return kAbreast ? wide_part<kParts>() : 0; }
+  static constexpr int kRows = kAbreast ? row_blocks::kRows : 4 / kParts * stream::kWideRows / kWarps;
+  static int first_row() { return (kAbreast ? wide_row_tile<kParts>() : warp()) * kRows; }
+};
+/// Of turns of at most `kGroups` groups.
+template <class Args, int kGroups>
+using SharesOf = Shares<stream::wide_parts(Args::T_largest), (kGroups > 1)>;
+
+/// A warp's activations, a few blocks of columns ahead of those that it multiplies: of its chunks, and behind the last
+/// one of a turn those of the first one again, for the next turn. Behind the last turn nothing is asked of the L2, whom
+/// the next stage asks then: the last block is loaded again and again, which the first-level cache has.
+template <int kChunkRows, int kSpans, class Shares, class X>
+class ActivationsAhead {
+ public:
+  static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a span
+  /// With all of a chunk's, for which there are registers, Qwen3-8B takes 5.75 ms with 64 rows instead of 5.61.
+  static constexpr int kAhead = kBlocks > 5 ? kBlocks / 2 : kBlocks;
+
+  ActivationsAhead(X x, int rows, int columns)
+      : x_(x),
+        m_(min(wide_row_tile<Shares::kParts>(), max(rows - 1, 0) / row_blocks::kRows)),
+        last_((columns + row_blocks::kColumns - 1) / row_blocks::kColumns - 1),
+        next_(Shares::first()) {
+#pragma unroll
+    for (int block = 0; kSpans == 1 && block < kAhead; ++block) put(block, next_ * kBlocks + block);
+  }
+
+  /// Chunks of a group.
+  int count() const { return last_ / (kSpans * kBlocks) + 1; }
+  /// Chunk `chunk` of a group is multiplied; `is_last`: in the last turn.
+  void chunk_begins(int chunk, bool is_last) {
+    now_ = chunk;
+    next_ = chunk + Shares::kStep < count() ? chunk + Shares::kStep : is_last ? count() : Shares::first();
+  }
+  /// Where a chunk has several spans, span `span` of the group. Weights had the registers until now, so all of its
+  /// blocks are still to be asked for.
+  void span_begins(int span) {
+    now_ = span;
+#pragma unroll
+    for (int block = 0; block < kAhead; ++block) put(block, now_ * kBlocks + block);
+  }
+  /// Of the span.
+  const Quads& operator[](int block) const { return quads_[block % kAhead]; }
+  /// In the place of a block of the span what is kAhead blocks further.
+  void replace(int block) {
+    const int ahead = block + kAhead;
+    if (kSpans > 1 && ahead >= kBlocks) return;
+    put(block, ahead < kBlocks ? now_ * kBlocks + ahead : next_ * kBlocks + ahead - kBlocks);
+  }
+
+ private:
+  void put(int place, int block) { quads_[place % kAhead] = load_quads(x_, m_, min(block, last_)); }
+
+  const X x_;
+  const int m_, last_;
+  int now_ = 0, next_;  // spans, of which a chunk is one or two
+  Quads quads_[kAhead];
+};
+
+/// Turn by turn the warp's share of the chunks from `ring` on, times the activations `x`.
+template <int kChunkRows, class Shares, class Weights>
+class WideSums {
+  using T = typename Weights::Element;
+  static constexpr int kSums = kChunkRows / 2, kParts = Shares::kParts, kSpans = Weights::kSpans;
+
+ public:
+  /// Of a turn of `groups` groups.
+  template <class X>
+  void multiply(RingPlace ring, ActivationsAhead<kChunkRows, kSpans, Shares, X>& x, int groups, bool is_last) {
+    constexpr int kBlocks = ActivationsAhead<kChunkRows, kSpans, Shares, X>::kBlocks;
+    const int chunks = x.count();
+    const u32 apart = static_cast<u32>(Shares::kAbreast ? groups : kParts);
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sum_[i] = 0;
+    RingPlace place = ring.any_further(static_cast<u32>(wide_part<kParts>()));
+#pragma unroll 1
+    for (int chunk = Shares::first(); chunk < chunks; chunk += Shares::kStep) {
+      if (kSpans == 1) x.chunk_begins(chunk, is_last);
+      const u32 weights = shared_address(Weights::kAreInt8 ? widened_span() : ring_slot(place.slot));
+      while (!all_of_warp(barrier_passed(&ring_barriers().full[place.slot], place.parity))) {}
+#pragma unroll 1
+      for (int span = 0; span < kSpans; ++span) {
+        if constexpr (Weights::kAreInt8) {
+          warpgroup_sync();  // the span before is multiplied
+          widen_span(place.slot, span, weights);
+          if (span + 1 == kSpans) {
+            warp_sync();
+            give_back(place.slot);
+          }
+          x.span_begins(chunk * kSpans + span);
+          fence_writes_before_multiply();
+          warpgroup_sync();
+        }
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          wide_begin();
+#pragma unroll
+          for (int step = 0; step < 2; ++step)
+            wide_multiply(T{}, sum_, x[block].steps[step], weights_at<kChunkRows>(weights, block * 2 + step));
+          wide_commit();
+          // Registers of the block before are done with, and take what comes next.
+          if (block > 0) {
+            wide_wait<1>();
+            x.replace(block - 1);
+          }
+        }
+        wide_wait<0>();
+        if (!Weights::kAreInt8) give_back(place.slot);
+        x.replace(kBlocks - 1);
+      }
+      place = place.any_further(apart);
+    }
+    if (Weights::kAreInt8) warpgroup_sync();  // sums take the place of weights
+  }
+  /// To where sum() finds them, behind a barrier: of the warp if groups are abreast, else of the block.
+  void put() const {
+    const int first_row = wide_row_tile<kParts>() * row_blocks::kRows + lane() / 4;
+#pragma unroll
+    for (int j = 0; j < kChunkRows / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const f32* const of_tile = sum_ + 4 * j + 2 * half;
+        f32* const to = sums_at(wide_part<kParts>(), first_row + 8 * half);
+        *reinterpret_cast<float2*>(to + 8 * j + lane() % 4 * 2) = {of_tile[0], of_tile[1]};
+      }
+  }
+  /// Of row `row` of activations with places n and n + 1 of the group's rows of weights.
+  static float2 sum(int row, int n) {
+    const auto of = [&](int part) { return *reinterpret_cast<const float2*>(sums_at(part, row) + n); };
+    if (Shares::kAbreast) return of(wide_part<kParts>());
+    float2 total = {0, 0};
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const float2 of_part = of(part);
+      total.x += of_part.x;
+      total.y += of_part.y;
+    }
+    return total;
+  }
+
+  static f32* sums_at(int part, int row) { return wide_sums<kChunkRows, kParts, Weights::kAreInt8>(part, row); }
+
+ private:
+  /// A slot is free when kWarps have arrived, of which a chunk has 4 or 8 here.
+  static void give_back(u32 slot) {
+    if (kEveryThreadArrives) {
+      for (int i = 0; i < kParts; ++i) barrier_arrive(&ring_barriers().empty[slot]);
+    } else if (lane() < kParts) {
+      barrier_arrive(&ring_barriers().empty[slot]);
+    }
+  }
+
+  // Of weights in int8 a warpgroup has a span at a time as floats, where its sums will be.
+  static constexpr int kThreadsOfGroup = 4 * kWarpLanes;
+  static void warpgroup_sync() { part_sync(warp() / 4, kThreadsOfGroup); }
+  static u8* widened_span() {
+    return reinterpret_cast<u8*>(sums_at(wide_part<kParts>(), wide_row_tile<kParts>() / 4 * stream::kWideRows));
+  }
+  /// By the warpgroup. `to`: the address of widened_span(). A thread has the same columns of every eighth row, and nothing
+  /// of it is worked out in advance, for which the activations leave no registers.
+  static void widen_span(u32 slot, int span, u32 to) {
+    constexpr u32 kColumns = stream::wide_columns(kChunkRows), kRuns = kColumns / int8::kRun;
+    constexpr u32 kBytes = kColumns * kChunkRows;
+    const u32 me = keep(threadIdx.x % kThreadsOfGroup), row = me % 8;
+    const u32 from = shared_address(ring_slot(slot)) + span * kBytes,
+              scales = shared_address(ring_scales(slot)) + span * (kRuns * kChunkRows * 2) + row / 2 * 4;
+#pragma unroll 1
+    for (u32 piece = me; piece < kColumns; piece += kThreadsOfGroup) {
+      u32 at = keep(from + piece * 8), scale_at = keep(scales + piece / int8::kRun * (kChunkRows * 2)),
+          put_at = keep(to + piece * 16);
+#pragma unroll 1
+      for (u32 left = kChunkRows / 8; left > 0; --left) {
+        const uint2 bytes = load_shared_eight(at);
+        const u32 scale = scale_pair(T{}, (load_shared_pair(scale_at) >> row % 2 * 16 & 0xffff) * 0x10001u);
+        const auto value = [&](u32 four) { return product(T{}, widened(T{}, four), scale); };
+        store_shared(put_at, uint4{value(bytes.x), value(bytes.x >> 8), value(bytes.y), value(bytes.y >> 8)});
+        at += kColumns * 8;
+        scale_at += 8 * 2;
+        put_at += kColumns * 16;
+      }
+    }
+  }
+
+  f32 sum_[kSums];
+};
+
+/// The scale of each row's norm, from its squares: eight threads a row add up every eighth sum each, then each other's.
+/// By the block; there after its next barrier.
+__shared__ f32 wide_scales[4 * stream::kWideRows / stream::wide_parts(MEGALITH_STREAM_ROWS)];
+template <class Args>
+inline void find_scales(const Args& args) {
+  constexpr int kLanes = kThreads * stream::wide_parts(Args::T_largest) / (4 * stream::kWideRows),
+                C = static_cast<int>(Args::C), kEach = (C + kLanes - 1) / kLanes;
+  const u32 me = keep(threadIdx.x);
+  const int row = static_cast<int>(me / kLanes), first = static_cast<int>(me % kLanes);
+  // One address for all, worked out here: the compiler would keep one each through the turns of a task.
+  const f32* const from = keep(args.squares + min(row, max(static_cast<int>(args.T) - 1, 0)) * C + first);
+  f32 squares[kEach], total = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) squares[i] = first + i * kLanes < C ? from[i * kLanes] : 0.0f;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) total += squares[i];
+#pragma unroll
+  for (int apart = kLanes / 2; apart > 0; apart /= 2) total += from_lane(total, apart);
+  if (first == 0)
+    wide_scales[row] = fast_rsqrt(fast_divide(total, static_cast<f32>(static_cast<int>(Args::K))) + Args::eps);
+}
+
+/// Most groups of a turn: those of `abreast`, or one where the ring is too short for that.
+constexpr int wide_most_groups(int abreast) { return stream::goes_abreast(kRingSlots) ? abreast : 1; }
+
+/// The operand that is streamed, or one of two that are alike.
+template <class Args>
+inline auto wide_operand(const Args& args) {
+  if constexpr (requires { args.weight; })
+    return args.weight;
+  else
+    return args.gate;
+}
+
+/// All turns of a task, of up to kGroups groups, each of kChunkRows rows of weights, from `begin` in steps of `step` up
+/// to `end`. `finish(at, first_row, last_row, sum)`: by each warp, for the rows of activations that are its own of the
+/// group at `at`, whose sums `sum(row, n)` tells. `meanwhile()`: once, by the block, while the first activations are on
+/// their way; what it leaves is there for `finish`.
+template <int kChunkRows, int kGroups, class X, class Args, class Meanwhile, class Finish>
+inline void wide_turns(const Args& args, X x, int begin, int end, int step, Meanwhile meanwhile, Finish finish) {
+  using Mine = SharesOf<Args, kGroups>;
+  using Weights = WeightsOf<decltype(wide_operand(args))>;
+  using Sums = WideSums<kChunkRows, Mine, Weights>;
+  RingPlace ring = args.ring;
+  inputs_are_ready(args.epoch);
+  ActivationsAhead<kChunkRows, Weights::kSpans, Mine, X> activations(x, static_cast<int>(args.T),
+                                                                     static_cast<int>(columns_of_task<Args>()));
+  meanwhile();
+#pragma unroll 1
+  for (int at = begin; at < end;) {
+    const int groups = stream::wide_turn((end - at + step - 1) / step, kGroups);
+    const bool has_group = Mine::group() < groups;
+    // Where weights were int8 they lie where sums do.
+    if (Weights::kAreInt8 && (!Mine::kAbreast || at == begin)) block_sync();
+    if (has_group) {
+      Sums sums;
+      sums.multiply(ring, activations, groups, at + groups * step >= end);
+      if (!Weights::kAreInt8 && !Mine::kAbreast && at > begin) block_sync();  // those before were read
+      sums.put();
+    }
+    if (!Mine::kAbreast || at == begin)
+      block_sync();
+    else
+      warp_sync();
+    const int first_row = Mine::first_row(), last_row = min(first_row + Mine::kRows, static_cast<int>(args.T));
+    if (has_group) finish(at + Mine::group() * step, first_row, last_row, Sums::sum);
+    if (Mine::kAbreast) warp_sync();
+    ring = ring.any_further(static_cast<u32>(activations.count() * groups));
+    at += groups * step;
+  }
+}
+/// All turns of a task that has a few rows of each of kMatrices matrices in a group: `put(row, column, y)` for each
+/// pair of results, `y` of each matrix.
+template <int kMatrices, class X, class Args, class Meanwhile, class Put>
+inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
+  constexpr int kGroup = Args::kStream.group, kPairs = kGroup / 2,
+                kGroups = wide_most_groups(static_cast<int>(Args::kStream.turn));
+  const int n_end = static_cast<int>(args.n_end);
+  const auto finish = [&](int first, int first_row, int last_row, auto sum) {
+    for (int i = lane(); i < (last_row - first_row) * kPairs; i += kWarpLanes) {
+      const int row = first_row + i / kPairs, n = i % kPairs * 2;
+      float2 y[kMatrices];
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) y[m] = sum(row, m * kGroup + n);
+      if (first + n < n_end) put(row, first + n, y);
+    }
+  };
+  wide_turns<kGroup * kMatrices, kGroups>(args, x, static_cast<int>(args.n_begin), n_end, kGroup, meanwhile, finish);
+}
+
+/// y = x weight^T.
+template <class Args>
+inline void wide_linear(const Args& args) {
+  const auto nothing = [] {};
+  wide_run<1>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[1]) {
+    put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, args.epoch);
+  });
+}
+/// part[s] = x weight^T over the columns of a stretch: of every row that a worker multiplies it has fewer columns of the
+/// activations, all of which come from the L2.
+template <class Args>
+inline void wide_linear_part(const Args& args) {
+  static_assert(Args::L % stream::wide_columns(Args::kStream.group) == 0, "whole chunks");
+  const int s = static_cast<int>(args.s_begin);
+  const auto nothing = [] {};
+  wide_run<1>(args, stretch_of_rows(args, args.x, s), nothing, [&](int row, int column, const float2(&y)[1]) {
+    put_two(args.part, (s * static_cast<int>(Args::T_largest) + row) * static_cast<int>(Args::N) + column, y[0].x,
+            y[0].y, args.epoch);
+  });
+}
+/// logits = x weight^T, and the largest of each chunk of L columns with the lowest column that has it. A chunk is a
+/// group of rows of weights.
+template <class Args>
+inline void wide_linear_argmax(const Args& args) {
+  constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C),
+                kGroups = wide_most_groups(static_cast<int>(Args::kStream.turn)), kAtOnce = 4;
+  static_assert(L <= 2 * kWarpLanes && L == Args::kStream.group);
+  const auto finish = [&](int c, int first_row, int last_row, auto sum) {
+    const int n = 2 * lane(), column = c * L + n;
+    const bool has_pair = n < L && column < V;
+#pragma unroll 1
+    for (int first = first_row; first < last_row; first += kAtOnce) {
+      f32 best[kAtOnce];
+      int at[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = first + i;
+        best[i] = -kInfinity;
+        at[i] = 0x7fffffff;
+        if (!has_pair || row >= last_row) continue;
+        const float2 y = sum(row, n);
+        *reinterpret_cast<float2*>(args.logits + i64(row) * V + column) = y;
+        best[i] = y.y > y.x ? y.y : y.x;
+        at[i] = y.y > y.x ? column + 1 : column;
+      }
+#pragma unroll
+      for (int apart = kWarpLanes / 2; apart > 0; apart /= 2)
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const f32 other = from_lane(best[i], apart);
+          const int of_other = from_lane(at[i], apart);
+          if (other > best[i] || (other == best[i] && of_other < at[i])) best[i] = other, at[i] = of_other;
+        }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = first + i;
+        if (lane() != 0 || row >= last_row) continue;
+        put(args.value, row * C + c, best[i], args.epoch);
+        // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
+        put(args.index, row * C + c, at[i] == 0x7fffffff ? c * L : at[i], args.epoch);
+      }
+    }
+  };
+  const auto nothing = [] {};
+  wide_turns<L, kGroups>(args, wide_rows(args, args.x), static_cast<int>(args.c_begin), static_cast<int>(args.c_end), 1,
+                         nothing, finish);
+}
+
+/// y = residual + x weight^T, with a copy that has the next norm's weight, and squares. What is not needed while it
+/// multiplies is looked up behind that: activations need the registers.
+template <class Args>
+inline void wide_linear_residual_squares(const Args& args) {
+  constexpr int kGroup = static_cast<int>(Args::L), kPairs = kGroup / 2, K = static_cast<int>(Args::K);
+  constexpr int kRowsAtOnce = kThreads / kPairs,
+                kPasses = (static_cast<int>(Args::T_largest) + kRowsAtOnce - 1) / kRowsAtOnce,
+                kParts = stream::wide_parts(Args::T_largest);
+  static_assert(kGroup == Args::kStream.group && Args::kStream.turn == 1);
+  const auto of_task = [task = args.task] { return Args::of(*task); };
+  const auto x = wide_rows(args, args.x);
+  const int rows = static_cast<int>(args.T), end = static_cast<int>(args.c_end);
+  RingPlace ring = args.ring;
+  inputs_are_ready(args.epoch);
+  using Shared = SharesOf<Args, 1>;
+  using Weights = WeightsOf<decltype(wide_operand(args))>;
+  using Sums = WideSums<kGroup, Shared, Weights>;
+  ActivationsAhead<kGroup, Weights::kSpans, Shared, decltype(x)> activations(x, rows, K);
+  // Behind the sums, (rows, kGroup).
+  f32* const before = Sums::sums_at(kParts, 0);
+  if (Weights::kAreInt8) block_sync();  // nobody needs what was in the area
+#pragma unroll 1
+  for (int c = static_cast<int>(args.c_begin); c < end; ++c) {
+    // What is added to the sums is on its way while they are formed.
+    constexpr int kFours = kGroup / 4;
+#pragma unroll 1
+    for (int i = thread(); i < rows * kFours; i += kThreads) {
+      const int row = i / kFours, n = i % kFours * 4;
+      copy_four(before + row * kGroup + n, of_task().residual + row * (Args::C * Args::L) + c * kGroup + n);
+    }
+    copy_commit();
+    Sums sums;
+    sums.multiply(ring, activations, 1, c + 1 >= end);
+    ring = ring.any_further(static_cast<u32>(activations.count()));
+    sums.put();
+    copy_wait<0>();
+    block_sync();
+    const Args now = of_task();
+    const int first_row = thread() / kPairs, n = thread() % kPairs * 2, column = c * kGroup + n;
+    const u32 norm = *reinterpret_cast<const u32*>(now.norm + column);
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (i * kRowsAtOnce >= rows) break;
+      const int row = first_row + i * kRowsAtOnce;
+      const float2 y = Sums::sum(row, n), of_row = *reinterpret_cast<const float2*>(before + row * kGroup + n);
+      put_with_squares(now, row < rows, row, column, {of_row.x + y.x, of_row.y + y.y}, norm);
+    }
+    if (c + 1 < end) block_sync();  // they were read
+  }
+}
+
+/// y = x weight^T, scaled row by row.
+template <class Args>
+inline void wide_scaled_linear(const Args& args) {
+  wide_run<1>(
+      args, wide_rows(args, args.x), [&] { find_scales(args); },
+      [&](int row, int column, const float2(&y)[1]) {
+        const f32 scale = wide_scales[row];
+        put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x * scale, y[0].y * scale, args.epoch);
+      });
+}
+/// y = silu(x gate^T) * (x up^T), both scaled.
+template <class Args>
+inline void wide_scaled_gate_up(const Args& args) {
+  wide_run<2>(
+      args, wide_rows(args, args.x), [&] { find_scales(args); },
+      [&](int row, int column, const float2(&y)[2]) {
+        const float2 gate = y[0], up = y[1];
+        const f32 scale = wide_scales[row];
+        put_pair(args.y, row * static_cast<int>(Args::N) + column, silu(gate.x * scale) * (up.x * scale),
+                 silu(gate.y * scale) * (up.y * scale), args.epoch);
+      });
+}
+
+}  // namespace megalith::kernels

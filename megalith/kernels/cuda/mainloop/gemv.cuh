@@ -1,0 +1,392 @@
+// The projections of a decoder on a GPU, with weights from the stream: mainloop/gemv_mainloop.cuh with what comes after
+// the sum. Rows of weights come in groups; a task's first row is the first of a group.
+#pragma once
+
+#include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
+#include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
+
+namespace megalith::kernels {
+
+/// How a multiplication has its activations: a single row staged by RowLook, more of them by multiply_stage(), or in
+/// registers, all columns or a part of them at a time.
+enum class Form { one_row, staged, held, parts };
+
+/// How a body of at most `kRows` rows of activations takes its weights, as the schedule says.
+template <class Args, i64 kRows>
+struct LinearSizes {
+  static constexpr stream::Order kOrder = Args::kStream;
+  static constexpr int kSlices = kOrder.slices, kGroup = kOrder.group, kChunks = static_cast<int>(kOrder.chunks);
+  static_assert(Args::K % 8 == 0 && kRows <= stream::most_rows(kSlices) && kWarps == stream::kConsumerWarps &&
+                kGroup == stream::group_rows(kSlices) && kChunks == stream::chunks_per_group(Args::K, kSlices));
+  static constexpr bool kIsWhole = kOrder.part == kOrder.chunks,
+                        kIsOneRow = kRows == 1 && kIsWhole && Args::K <= RowLook<kSlices, Words<bf16>>::kMaxColumns;
+  static constexpr Form kForm = Args::kHoldsActivations ? kIsWhole ? Form::held : Form::parts
+                                : kIsOneRow             ? Form::one_row
+                                                        : Form::staged;
+};
+
+/// Groups of rows of weights whose sums there is room for at a time: of a power of two of rows, so that nothing is
+/// divided.
+template <int kSlices, bool kOneRow>
+inline int groups_at_a_time(int rows) {
+  constexpr int kMax = stream::kSumsPerWarp / stream::group_rows(kSlices);
+  return kOneRow || rows <= 1 ? kMax : kMax >> (32 - __clz(rows - 1));
+}
+
+/// In the place of what a form does without.
+struct Nobody {
+  template <class... Any>
+  explicit Nobody(const Any&...) {}
+};
+template <bool kIs, class This, class That>
+struct Chosen {
+  using Type = This;
+};
+template <class This, class That>
+struct Chosen<false, This, That> {
+  using Type = That;
+};
+template <bool kIs, class This, class That>
+using Choose = typename Chosen<kIs, This, That>::Type;
+
+/// What a projection has to do with norms.
+enum class NormKind { whole, parts, next };
+/// The usual one before it: activations are multiplied with its weight and their squares summed, sums are scaled.
+template <Half T>
+struct WholeNorm {
+  static constexpr NormKind kKind = NormKind::whole;
+  const T* weight;           // [columns], or nullptr: none
+  f32 eps, share_of_column;  // of a mean of all columns
+
+  bool is_there() const { return weight != nullptr; }
+  f32 scale(int t) const { return multiply_scale(t, share_of_column, eps) * (1 / Pair<T>::kNormed); }
+};
+/// A norm in parts (kernels/cuda/rowwise/rmsnorm.cuh): who wrote the activations did all that but for the scale.
+template <int kSlices, Half T>
+struct PartsNorm {
+  static constexpr NormKind kKind = NormKind::parts;
+  static constexpr const T* weight = nullptr;
+  const f32* squares;  // [rows, parts]
+  int parts;
+  f32 eps, share_of_column;
+
+  static constexpr bool is_there() { return true; }
+  f32 scale(int t) const { return multiply_scale_of_parts<kSlices>(t, share_of_column, eps); }
+};
+/// None before it, but the next one in parts: what is written gets its weight, and squares beside it. `kFactor`: the bits
+/// of what both are multiplied with.
+template <Half T, u32 kFactor>
+struct NextNorm {
+  using Two = Pair<T>;
+  static constexpr NormKind kKind = NormKind::next;
+  static constexpr const T* weight = nullptr;
+  const T* next_weight;  // [num_columns]
+  f32* squares;          // of each group of columns of each row
+
+  static constexpr bool is_there() { return false; }
+  static constexpr f32 scale(int) { return 1; }
+  static constexpr f32 factor() { return __builtin_bit_cast(f32, kFactor); }
+};
+
+/// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
+/// once and used by all of a layer: instructions that are run once have to come from far.
+/// `kColumns`: of activations in registers; else 0, so that one function does.
+template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S = R>
+struct LinearJob {
+  X x;  // [rows, columns]
+  Norm norm;
+  int rows, columns, chunks;       // of a row of weights
+  int chunks_per_part, at_a_time;  // of whose columns activations are there; then groups at a time
+  RingPlace ring;                  // where its weights begin
+  int streams;                     // weights that take turns: gate and up, or one
+  int n_begin, n_end, num_columns;
+  Y y;         // [rows, num_columns]
+  R residual;  // with residual: sum = residual + x weight^T, and y is a copy of it
+  S sum;
+  bool has_residual;
+  Epoch epoch;
+};
+
+/// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
+template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S>
+inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>& job) {
+  constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
+  constexpr bool kOneRow = kForm == Form::one_row;
+  const int rows = kOneRow ? 1 : job.rows;  // as rows_of(), but known to the compiler
+  Choose<kOneRow, RowLook<kSlices, X>, Nobody> row(job.x, job.norm.weight, job.columns, job.epoch);
+  const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
+  const bool is_split = !kOneRow && job.chunks_per_part < job.chunks;
+  const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
+  RingPlace ring = job.ring;
+  // Where activations are held nobody asks it; without it the compiler spills 104 bytes there instead of 28.
+  [[maybe_unused]] GroupMultiplier<kSlices, Weights> groups(ring, rows);
+  using Held = HeldRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns, X>;
+  [[maybe_unused]] uint4 held[kForm == Form::held ? Held::kChunks : 1];
+  if constexpr (kForm == Form::held) {
+    const Held x(job.x, rows);
+    if (Norm::kKind == NormKind::whole && job.norm.is_there())
+      x.hold_normed(held, job.norm.weight);
+    else
+      x.hold(held, 0);
+    if constexpr (Norm::kKind == NormKind::parts) multiply_add_parts<kSlices>(job.norm.squares, job.norm.parts, rows);
+    inputs_are_ready(job.epoch);
+  }
+#pragma unroll 1
+  for (int done = 0; done < num_groups; done += at_a_time) {
+    if (done > 0) block_sync();  // the sums were read
+    const int count = min(at_a_time, num_groups - done);
+    // A thread's pair of sums; there are never more of them than threads. Groups of gate and of up take turns.
+    const int pairs = count * job.streams * (kGroup / 2), t = kOneRow ? 0 : thread() / pairs,
+              place = (thread() - t * pairs) * 2, group = place / kGroup,
+              column = job.n_begin + (done + (group >> (job.streams - 1))) * kGroup + place % kGroup;
+    const bool has_pair = thread() < pairs * rows && column < job.n_end;
+    const int at = t * job.num_columns + column;
+    decltype(look_two(job.residual, at)) residual = {};
+    if (has_pair && job.has_residual) residual = look_two(job.residual, at);
+    [[maybe_unused]] u32 next_weights = 0;
+    if constexpr (Norm::kKind == NormKind::next)
+      if (has_pair) next_weights = *reinterpret_cast<const u32*>(job.norm.next_weight + column);
+    if constexpr (kForm == Form::held) {
+      ring = multiply_held<kSlices, Weights>(ring, held, count * job.streams, Held::kChunks, rows, false);
+    } else if constexpr (kForm == Form::parts) {
+      const Held x(job.x, rows);
+      // Parts take turns: while one is multiplied, the others are on their way.
+      constexpr int kParts = kHoldsAhead ? 3 : 1;
+      uint4 parts[kParts][kPart];
+#pragma unroll
+      for (int i = 0; i < kParts - 1; ++i) x.hold(parts[i], i * kPart);
+      if (done == 0) inputs_are_ready(job.epoch);
+#pragma unroll 1
+      for (int first = 0; first < Held::kChunks; first += kParts * kPart)
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          const int chunk = first + i * kPart, later = chunk + (kParts - 1) * kPart;
+          if (chunk >= Held::kChunks) break;
+          if (later < Held::kChunks) x.hold(parts[(i + kParts - 1) % kParts], later);
+          const int chunks = Held::kChunks % kPart == 0 ? kPart : min(kPart, Held::kChunks - chunk);
+          ring = multiply_held<kSlices, Weights>(ring, parts[i], count, chunks, rows, chunk > 0);
+        }
+    } else if constexpr (kOneRow) {
+      if (done == 0) row.stage(job.norm.weight, job.columns, job.chunks, job.epoch);
+      groups.run(count * job.streams, job.chunks, false);
+    } else {
+#pragma unroll 1
+      for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
+        const int chunks = min(job.chunks_per_part, job.chunks - part);
+        if (is_split || done == 0)
+          multiply_stage<kSlices>(job.x, job.norm.weight, rows, job.columns, part, chunks, job.epoch);
+        groups.run(count * job.streams, chunks, part > 0);
+      }
+    }
+    block_sync();
+    if (warp() * kWarpLanes >= pairs * rows) continue;
+    const f32* const from = multiply_sums() + (has_pair ? t * pairs * 2 + place : 0);
+    float2 y;
+    if (!job.norm.is_there()) {
+      y = multiply_sum<float2>(from);
+    } else {
+      const f32 scale = job.norm.scale(t < rows ? t : 0);
+      y = multiply_sum<float2>(from);
+      y = {y.x * scale, y.y * scale};
+      if (job.streams == 2) {
+        const float2 up = {from_lane(y.x, kGroup / 2), from_lane(y.y, kGroup / 2)};
+        if (group % 2 != 0) continue;
+        y = {silu(y.x) * up.x, silu(y.y) * up.y};
+      }
+    }
+    if (has_pair && job.has_residual) {
+      const float2 before = get_two(residual, job.residual, at, job.epoch);
+      y = {before.x + y.x, before.y + y.y};
+      put_two(job.sum, at, y.x, y.y, job.epoch);
+    }
+    if constexpr (Norm::kKind == NormKind::next) {
+      // The lanes of a group of columns, in order.
+      y = {y.x * Norm::factor(), y.y * Norm::factor()};
+      f32 squares = fma(y.x, y.x, y.y * y.y);
+#pragma unroll
+      for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
+      if (has_pair && place % kGroup == 0) job.norm.squares[at / kGroup] = squares;
+      y = {y.x * Norm::Two::low(next_weights), y.y * Norm::Two::high(next_weights)};
+    }
+    if (has_pair) put_pair_of(job.y, t, column, at, y.x, y.y, job.epoch);
+  }
+}
+
+/// The choice of a body leaves jobs of one kind to one linear_run() behind it.
+template <class Job>
+inline bool take_job(Job& job, const Job& same) {
+  job = same;
+  return true;
+}
+template <class Job, class Other>
+inline bool take_job(Job&, const Other&) {
+  return false;
+}
+
+/// A job without a residual has nothing to add and nowhere to put a sum. `W`: of the operand that is streamed.
+template <class Args, class W, class X, class Y, class R, class Norm, class S>
+inline auto linear_job(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, int streams, Y y,
+                       R residual, S sum, bool has_residual) {
+  using Sizes = LinearSizes<Args, Args::T_largest>;
+  constexpr Form kForm = Sizes::kForm;
+  constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
+  using Written = decltype(as_written(y));
+  return LinearJob<Sizes::kSlices, kForm, kColumns, WeightsOf<W>, X, Written, R, Norm, S>{
+      x,
+      norm,
+      static_cast<int>(rows_of(args)),
+      static_cast<int>(Args::K),
+      Sizes::kChunks,
+      static_cast<int>(Args::kStream.part),
+      static_cast<int>(Args::kStream.turn),  // asked for where columns come in parts
+      args.ring,
+      streams,
+      static_cast<int>(n_begin),
+      static_cast<int>(n_end),
+      static_cast<int>(num_columns),
+      as_written(y),
+      residual,
+      sum,
+      has_residual,
+      args.epoch};
+}
+
+/// Brings the norm's weight into the L2 before a task's turn: behind the stream's copies memory takes its time.
+template <class Args>
+inline void norm_ahead(const Args& args) {
+  if (lane() < static_cast<int>(kCopyLanes)) prefetch(args.norm, static_cast<u32>(Args::K) * sizeof(*args.norm));
+}
+template <class Args, Half T>
+inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
+  return {weight, eps, 1.0f / static_cast<f32>(Args::K)};
+}
+
+/// y = rmsnorm(x) weight^T.
+template <class Args>
+inline auto stream_rmsnorm_linear(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
+                    Args::N, 1, args.y, none, none, false);
+}
+/// y = x weight^T, with what an epilogue makes of it.
+template <class Args>
+inline auto stream_linear(const Args& args) {
+  const Words<f32> none = {nullptr};
+  const HalfOf<decltype(args.x)>* const no_norm = nullptr;
+  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+                    args.y, none, none, false);
+}
+/// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
+template <class Args>
+inline auto stream_linear_residual_copy(const Args& args) {
+  const HalfOf<decltype(args.x)>* const no_norm = nullptr;
+  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+                    args.copy, as_output(args.residual), args.y, true);
+}
+/// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
+template <class Args>
+inline auto stream_rmsnorm_gate_up(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N,
+                    2, args.y, none, none, false);
+}
+
+// The same with norms in parts.
+template <class Args>
+inline auto parts_norm(const Args& args) {
+  constexpr int kSlices = LinearSizes<Args, Args::T_largest>::kSlices;
+  return PartsNorm<kSlices, HalfOf<decltype(args.x)>>{args.squares, static_cast<int>(Args::C), Args::eps,
+                                                      1.0f / static_cast<f32>(Args::K)};
+}
+template <class Args>
+inline auto stream_scaled_linear(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 1, args.y, none,
+                    none, false);
+}
+template <class Args>
+inline auto stream_scaled_gate_up(const Args& args) {
+  const Words<f32> none = {nullptr};
+  return linear_job(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 2, args.y, none, none,
+                    false);
+}
+template <class Args>
+inline auto stream_linear_residual_squares(const Args& args) {
+  using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
+  return linear_job(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
+                    args.c_end * Args::L, Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y, true);
+}
+
+/// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
+/// warp looks after one row of activations.
+template <class Args>
+inline void stream_rmsnorm_linear_argmax(const Args& args) {
+  using Sizes = LinearSizes<Args, Args::R_largest>;
+  static_assert(Args::L == 4 * kWarpLanes && Sizes::kIsWhole);
+  using Weights = WeightsOf<decltype(args.weight)>;
+  constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C);
+  constexpr int kGroup = Sizes::kGroup;
+  const int rows = static_cast<int>(args.R), t = warp();
+  // What is needed once for each chunk is looked up there: kept, it would spill.
+  const auto of_task = [task = args.task] { return Args::of(*task); };
+  constexpr int K = static_cast<int>(Args::K);
+  constexpr Form kForm = Sizes::kForm;
+  constexpr bool kOneRow = kForm == Form::one_row;
+  [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
+  RingPlace ring = args.ring;
+  Choose<kOneRow, RowLook<Sizes::kSlices, decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
+  Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices, Weights>> groups(ring, rows);
+  if constexpr (kForm == Form::held) {
+    HeldRows<Sizes::kSlices, K, decltype(args.x)>(args.x, rows).hold_normed(held, args.norm);
+    inputs_are_ready(args.epoch);
+  } else if constexpr (kOneRow) {
+    if (rows > 0) row.stage(args.norm, K, Sizes::kChunks, args.epoch);  // else nobody writes it
+  } else if (rows > 0) {
+    multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
+  }
+  const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
+  for (int c = static_cast<int>(args.c_begin); c < static_cast<int>(of_task().c_end); ++c) {
+    const int columns = min(L, V - c * L), num_groups = (columns + kGroup - 1) / kGroup;
+    f32 best = -kInfinity;
+    int column_of_best = 0x7fffffff;
+    for (int done = 0; done < num_groups; done += at_a_time) {
+      const int count = min(at_a_time, num_groups - done);
+      if constexpr (kForm == Form::held)
+        ring = multiply_held<Sizes::kSlices, Weights>(ring, held, count, Sizes::kChunks, rows, false);
+      else
+        groups.run(count, Sizes::kChunks, false);
+      block_sync();
+      const int n = lane() * 4, column = c * L + done * kGroup + n;
+      if (t < rows && n < count * kGroup) {
+        const float4 sums = multiply_sum<float4>(multiply_sums() + t * count * kGroup + n);
+        const f32 scale = multiply_scale(t, 1.0f / K, Args::eps) * (1 / Pair<typename Weights::Element>::kNormed),
+                  values[4] = {sums.x * scale, sums.y * scale, sums.z * scale, sums.w * scale};
+        f32* const logits = of_task().logits;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (column + i < V) {
+            logits[i64(t) * V + column + i] = values[i];
+            if (values[i] > best || column_of_best == 0x7fffffff) best = values[i], column_of_best = column + i;
+          }
+      }
+      block_sync();
+    }
+    if (t < rows) {
+#pragma unroll
+      for (int apart = kWarpLanes / 2; apart > 0; apart /= 2) {
+        const f32 other = from_lane(best, apart);
+        const int column = from_lane(column_of_best, apart);
+        if (other > best || (other == best && column < column_of_best)) best = other, column_of_best = column;
+      }
+      if (lane() == 0) {
+        const Args now = of_task();
+        put(now.value, t * C + c, best, now.epoch);
+        // A chunk past the last column has none; the loop kernel says the first one of the chunk then.
+        put(now.index, t * C + c, column_of_best == 0x7fffffff ? c * L : column_of_best, now.epoch);
+      }
+    }
+  }
+}
+
+}  // namespace megalith::kernels

@@ -1,0 +1,181 @@
+// Sampling by a block: for each row the token that kernels/cpu/sampling.h would take, with penalties, and how likely it
+// was.
+#pragma once
+
+#include "megalith/kernels/cpu/gumbel.h"
+#include "megalith/kernels/cuda/sampling/row_sampler.cuh"
+
+namespace megalith::kernels {
+
+/// penalize() of kernels/cpu/sampling.h by all threads.
+/// `token(s)`: number s of the text.
+template <class Token>
+inline i32 penalize_by_block(f32* adjusted, i32* counts, const f32* logits, i32 vocabulary, Token token, i32 prompt,
+                             i32 length, const f32* f32s) {
+  // Whether a token is in the text, and twice how often it was made.
+  for (i32 v = thread(); v < vocabulary; v += kThreads) counts[v] = 0;
+  block_sync();
+  for (i32 s = thread(); s < length; s += kThreads)
+    if (s < prompt)
+      atomic_or(counts + token(s), 1);
+    else
+      atomic_add(counts + token(s), 2);
+  block_sync();
+  struct Counted {
+    f32 logit;
+    i32 count;
+  };
+  Place best = kLastPlace;
+  each_of(
+      vocabulary, thread(), kThreads,
+      [&](i32 v) {
+        return Counted{logits[v], counts[v]};
+      },
+      [&](i32 v, Counted loaded) {
+        const f32 logit = loaded.count == 0 ? loaded.logit : penalized(loaded.logit, loaded.count / 2, f32s);
+        adjusted[v] = logit;
+        if (const Place at = {logit, v}; at.is_before(best)) best = at;
+      });
+  return block_first(best, vocabulary);
+}
+
+inline f32 log_probability_by_block(const f32* logits, i32 vocabulary, i32 best, i32 token) {
+  const f32 largest = logits[best];
+  u64 total = 0;
+  each_of(
+      vocabulary, thread(), kThreads, [&](i32 v) { return logits[v]; },
+      [&](i32, f32 logit) {
+        const f32 share = exp(logit - largest);
+        total += share > 0.0f ? whole_weight(share, kWholeBits) : 0;  // what is no number weighs nothing
+      });
+  const double sum = static_cast<double>(block_whole(total, Add{})) * (1.0 / 17592186044416.0);
+  return logits[token] - largest - log(static_cast<f32>(sum));
+}
+
+/// Whether a request wants nothing but the likeliest token. All of them are asked for together, a request a lane, since
+/// whose row it is stands in memory, too. By all lanes of a warp.
+template <class Args>
+inline bool wants_likeliest(const Args& a, i64 request) {
+  constexpr i32 N = static_cast<i32>(Args::N);
+  bool wants = false;
+#pragma unroll
+  for (i32 first = 0; first < N; first += kWarpLanes) {
+    const i32 n = min(first + lane(), N - 1);
+    f32 f32s[batch::kSamplingFloats];
+#pragma unroll
+    for (i32 i = 0; i < batch::kSamplingFloats; ++i) f32s[i] = a.sampling_f32[n * batch::kSamplingFloats + i];
+    const bool wants_logprob = a.sampling_i32[n * batch::kSamplingInts + batch::kLogprobs] != 0;
+    const u32 of_lanes =
+        __ballot_sync(0xffffffffu, f32s[batch::kTemperature] <= 0.0f && !has_penalties(f32s) && !wants_logprob);
+    if (request / kWarpLanes * kWarpLanes == first) wants = (of_lanes >> request % kWarpLanes & 1) != 0;
+  }
+  return wants;
+}
+
+template <class Args>
+inline i32 likeliest_token(const Args& a, i64 r) {
+  return inside_32(a.faults, a.best[r], static_cast<i32>(a.V), Args::Checks::best);
+}
+/// Whose row it is.
+template <class Args>
+inline i64 request_of_sample(const Args& a, i64 r) {
+  return inside_32(a.faults, a.sample_request[r], static_cast<i32>(a.N), Args::Checks::sample_request);
+}
+
+/// A token that is asked for otherwise than as the likeliest one.
+template <class Args, class Task>
+inline i32 drawn_token(const Task& task, i64 r) {
+  const auto& a = Args::of(task);
+  const i32 vocabulary = static_cast<i32>(a.V);
+  const i64 request = request_of_sample(a, r);
+  const f32* f32s = a.sampling_f32 + request * batch::kSamplingFloats;
+  const i32* i32s = a.sampling_i32 + request * batch::kSamplingInts;
+  const f32* logits = a.logits + r * a.V;
+  i32* const room = a.heap + r * a.V;
+  const i32* fields = a.requests + request * batch::kRequestFields;
+  i32 token = likeliest_token(a, r);
+  if (has_penalties(f32s)) {
+    f32* const adjusted = a.adjusted + r * a.V;
+    const i32 length = inside_32(a.faults, fields[batch::kLength], static_cast<i32>(a.S) + 1, Args::Checks::requests);
+    token = penalize_by_block(
+        adjusted, room, logits, vocabulary,
+        [&](i32 s) { return inside_32(a.faults, a.history[request * a.S + s], vocabulary, Args::Checks::history); },
+        fields[batch::kPrompt], length, f32s);
+    logits = adjusted;
+  }
+  if (f32s[batch::kTemperature] <= 0.0f) return token;
+  RowSampler& sampler = RowSampler::of_block();
+  block_sync();  // nobody looks at the last row's any more
+  if (thread() == 0)
+    sampler = RowSampler(logits, vocabulary, token, f32s[batch::kTemperature],
+                         {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]},
+                         uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]),
+                                      static_cast<u32>(fields[batch::kLength])),
+                         room);
+  block_sync();
+  return sampler.draw();
+}
+
+/// Operands are looked up again after each part, or they would lie in local memory while registers are needed.
+template <class Args, class Task>
+MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
+  i32 token = -1;
+  f32 logprob = 0;
+  bool wants_logprob = false;
+  {
+    // Mostly it is the likeliest one: what says so is asked for together.
+    const auto& a = Args::of(task);
+    const i64 request = request_of_sample(a, r);
+    const i32 likeliest = likeliest_token(a, r);
+    logprob = soundness(a.logits + r * a.V);
+    if (wants_likeliest(a, request))
+      token = likeliest;
+    else
+      wants_logprob = a.sampling_i32[request * batch::kSamplingInts + batch::kLogprobs] != 0;
+  }
+  if (token < 0) token = drawn_token<Args>(task, r);
+  if (wants_logprob) {
+    const auto& a = Args::of(task);
+    logprob = log_probability_by_block(a.logits + r * a.V, static_cast<i32>(a.V), likeliest_token(a, r), token);
+  }
+  if (thread() != 0) return;
+  const auto& a = Args::of(task);
+  a.token[r] = token;
+  a.logprob[r] = logprob;
+}
+
+/// Brings what rows ask for into the L2, by a warp that is tasks ahead, as advance_ahead() does.
+template <class Args>
+inline void sampling_ahead(const Args& a) {
+  constexpr u32 kRequests = static_cast<u32>(Args::N);
+  prefetch_lines(a.sample_request, static_cast<u32>(a.R_largest) * 4);
+  prefetch_lines(a.sampling_f32, kRequests * batch::kSamplingFloats * 4);
+  prefetch_lines(a.sampling_i32, kRequests * batch::kSamplingInts * 4);
+}
+
+/// The body of the operator `sampling`: one token per sample row.
+template <class Args>
+inline void sample_rows_by_block(const Args& a) {
+  const auto& task = *a.task;
+  const i64 end = min(a.r_end, a.R);
+#pragma unroll 1
+  for (i64 r = a.r_begin; r < end; ++r) sample_row_by_block<Args>(task, r);
+}
+
+/// The body of the operator `gumbel_argmax` (kernels/cpu/gumbel.h): of equals the lowest token.
+template <class Args>
+inline void gumbel_argmax_by_block(const Args& a) {
+  for (i64 r = a.r_begin; r < a.r_end && r < a.R; ++r) {
+    const GumbelNoise noise(a, r);
+    Place best = kLastPlace;
+    each_of(
+        static_cast<i32>(a.V), thread(), kThreads, [&](i32 v) { return to_f32(a.logits[r * a.V + v]); },
+        [&](i32 v, f32 logit) {
+          if (const Place at = {logit + noise(v), v}; at.is_before(best)) best = at;
+        });
+    const i32 token = block_first(best, static_cast<i32>(a.V));
+    if (thread() == 0) a.token[r] = token;
+  }
+}
+
+}  // namespace megalith::kernels

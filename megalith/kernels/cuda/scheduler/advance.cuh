@@ -1,0 +1,244 @@
+// The end of an iteration on a GPU: the steps of kernels/cpu/advance.h, taken by one warp on a copy of the batch block in
+// shared memory, a request a lane. The block fetches it and writes it back, since a look into device memory takes
+// longer than all the rest. What the host wants to know goes to its memory together: a warp of its own looks meanwhile
+// whether there is room, and the herald says that there is mail when it has told the other workers.
+#pragma once
+
+#include "megalith/kernels/advance_layout.h"
+#include "megalith/kernels/cpu/advance.h"
+#include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
+#include "megalith/kernels/cuda/pipeline/weight_ring.cuh"
+#include "megalith/kernels/cuda/scheduler/mail.cuh"
+
+namespace megalith::kernels {
+
+/// The batch block but for the texts, which stay where they are.
+struct AdvanceCopy {
+  i32 requests[advance::kMaxRequests * batch::kRequestFields];
+  i32 token[advance::kMaxRequests], sample_row[advance::kMaxRequests], sample_request[advance::kMaxRequests];
+  f32 logprob[advance::kMaxRequests];
+  i32 row_request[advance::kMaxRows], row_position[advance::kMaxRows], row_start[advance::kMaxRows];
+  i32 stop_tokens[advance::kMaxStopTokens], counts[batch::kCountFields], num_records;
+  i32 taken[advance::kMaxRequests];  // of each request the token that was just taken in, or -1
+  u32 is_over, has_room;             // after an abort; for the records in the mailbox
+  runtime::MailWriter writer;        // as it was before them
+  u64 now;
+  alignas(16) runtime::MailRecord records[2 * advance::kMaxRequests];
+};
+
+/// The same under the names that kernels/cpu/advance.h knows.
+template <class Args>
+struct AdvanceView {
+  using Checks = typename Args::Checks;
+  static constexpr i64 N = Args::N, S = Args::S, E = Args::E, T_largest = Args::T_largest, R_largest = Args::R_largest;
+  FaultNote faults;
+  i32 *requests, *history, *counts, *row_request, *row_position, *row_start, *sample_row, *sample_request;
+  const i32* stop_tokens;
+};
+
+/// Of kCount values what a thread of kStep copies. Several such shares are loaded before one is put: a load stays behind
+/// a store that it might see, so one after the other each would be a trip to the L2.
+template <class T, int kCount, int kStep>
+class Share {
+ public:
+  explicit Share(const T* from) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) values_[i] = has(i) ? from[at(i)] : T{};
+  }
+  void put(T* to) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (has(i)) to[at(i)] = values_[i];
+  }
+
+ private:
+  static constexpr int kEach = (kCount + kStep - 1) / kStep;
+  static int at(int i) { return thread() + i * kStep; }
+  static bool has(int i) { return at(i) < kCount; }
+
+  T values_[kEach];
+};
+
+/// Of the values of all lanes what those before this one come to, and all. With room for kMax requests lanes behind
+/// as many have none.
+struct Lanes {
+  int before, all;
+};
+template <int kMax>
+inline Lanes add_lanes(int value) {
+  constexpr int kLanes = kMax < kWarpLanes ? kMax : kWarpLanes;
+  int sum = value;
+#pragma unroll
+  for (int apart = 1; apart < kLanes; apart *= 2) {
+    const int other = __shfl_sync(0xffffffffu, sum, max(lane() - apart, 0));
+    if (lane() >= apart) sum += other;
+  }
+  return {sum - value, __shfl_sync(0xffffffffu, sum, kLanes - 1)};
+}
+
+/// take_in() of each sample, by a warp: no two are of one request. Records as one thread would post them.
+template <class View>
+inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
+  int num_records = 0;
+#pragma unroll 1
+  for (int first = 0; first < samples; first += kWarpLanes) {
+    const int r = first + lane();
+    runtime::MailRecord token = {}, end = {};
+    bool ends = false;
+    const bool is_taken = r < samples && take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r],
+                                                 [&](const runtime::MailRecord& record) {
+                                                   ends = record.kind == static_cast<u32>(runtime::MailKind::finished);
+                                                   (ends ? end : token) = record;
+                                                 });
+    if (is_taken) copy.taken[copy.sample_request[r]] = copy.token[r];
+    const Lanes records = add_lanes<static_cast<int>(View::N)>(is_taken ? 1 + ends : 0);
+    if (is_taken) copy.records[num_records + records.before] = token;
+    if (ends) copy.records[num_records + records.before + 1] = end;
+    num_records += records.all;
+  }
+  if (lane() == 0) copy.num_records = num_records;
+}
+
+/// plan_rows() by a warp.
+template <class View>
+inline void plan_rows_by_warp(const View& view) {
+  constexpr int N = static_cast<int>(View::N);
+  const auto is_active = [&](int n) {
+    return n < N && view.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
+  };
+  int free_rows = static_cast<int>(View::T_largest), rows = 0, samples = 0;
+#pragma unroll 1
+  for (int first = 0; first < N; first += kWarpLanes)
+    free_rows -= __popc(__ballot_sync(0xffffffffu, is_active(first + lane())));
+#pragma unroll 1
+  for (int first = 0; first < N; first += kWarpLanes) {
+    const int n = first + lane();
+    i32* const fields = view.requests + n * batch::kRequestFields;
+    const bool counts = is_active(n) && is_sound_request(view, fields);
+    const int start = counts ? fields[batch::kDone] : 0, length = counts ? fields[batch::kLength] : 0;
+    const int waiting = counts ? length - start - 1 : 0;
+    const Lanes wanted = add_lanes<N>(waiting);
+    const int new_rows = counts ? 1 + max(min(waiting, free_rows - wanted.before), 0) : 0;
+    free_rows = max(free_rows - wanted.all, 0);
+    const Lanes of_lanes = add_lanes<N>(new_rows);
+    const int begin = rows + of_lanes.before;
+#pragma unroll 1
+    for (int i = 0; i < new_rows; ++i) {
+      view.row_request[begin + i] = n;
+      view.row_position[begin + i] = start + i;
+      view.row_start[begin + i] = start;
+    }
+    if (counts) fields[batch::kDone] = start + new_rows;
+    const bool is_sampled = counts && start + new_rows == length;
+    const Lanes sampled = add_lanes<N>(is_sampled);
+    if (is_sampled) {
+      view.sample_row[samples + sampled.before] = begin + new_rows - 1;
+      view.sample_request[samples + sampled.before] = n;
+    }
+    rows += of_lanes.all;
+    samples += sampled.all;
+  }
+  if (lane() != 0) return;
+  // With more active requests than there is room for, or than are sampled at a time.
+  const bool fits = is_inside(view.faults, rows, View::T_largest + 1, View::Checks::requests) &&
+                    is_inside(view.faults, samples, View::R_largest + 1, View::Checks::requests);
+  view.counts[batch::kRows] = fits ? rows : 0;
+  view.counts[batch::kSamples] = fits ? samples : 0;
+}
+
+/// Brings what the task reads into the L2, by a warp that is tasks ahead: since the last iteration all weights have
+/// passed through it.
+template <class Args>
+inline void advance_ahead(const Args& args) {
+  constexpr u32 kRequests = static_cast<u32>(Args::N);
+  prefetch_lines(args.requests, kRequests * batch::kRequestFields * 4);
+  prefetch_lines(args.sample_request, kRequests * 4);
+  prefetch_lines(args.stop_tokens, static_cast<u32>(Args::E) * 4);
+  prefetch_lines(args.abort, sizeof(*args.abort));
+}
+
+template <class Args>
+inline void advance_by_block(const Args& args) {
+  static_assert(Args::N <= advance::kMaxRequests && Args::R_largest <= Args::N &&
+                Args::T_largest <= advance::kMaxRows && Args::E <= advance::kMaxStopTokens);
+  static_assert(sizeof(AdvanceCopy) <= advance::area_bytes());
+  AdvanceCopy& copy = *reinterpret_cast<AdvanceCopy*>(shared_area());
+  constexpr int N = static_cast<int>(Args::N), E = static_cast<int>(Args::E);
+  const int samples = static_cast<int>(args.R);
+  constexpr int kOthers = kThreads - kWarpLanes;  // all warps but the last
+  const auto each = [](int count, auto action) {
+    for (int i = thread(); i < count; i += kOthers) action(i);
+  };
+  const auto others_sync = [] { part_sync(0, kOthers); };
+  runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
+  // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
+  if (warp() == kWarps - 1) {
+    if (lane() == 0) {
+      NextMail& next = next_mail();
+      if (next.is_known == 0) next = {runtime::mailbox_writer(mailbox), 1};
+      // A token and the end of a text each.
+      copy.has_room = runtime::mailbox_reserve(mailbox, next.writer, static_cast<u32>(2 * samples), args.abort) ? 1 : 0;
+      copy.writer = next.writer;
+      copy.now = runtime::monotonic_ns();
+    }
+  } else {
+    // All there is room for, without a look at how many there are.
+    constexpr int R = static_cast<int>(Args::R_largest);
+    const Share<i32, N * batch::kRequestFields, kOthers> requests(args.requests);
+    const Share<i32, R, kOthers> token(args.token), sample_request(args.sample_request);
+    const Share<f32, R, kOthers> logprob(args.logprob);
+    const Share<i32, E, kOthers> stop_tokens(args.stop_tokens);
+    const u32 is_aborted = load_relaxed(args.abort);
+    const i32 least = args.counts[batch::kLeast];
+    requests.put(copy.requests);
+    token.put(copy.token);
+    sample_request.put(copy.sample_request);
+    logprob.put(copy.logprob);
+    stop_tokens.put(copy.stop_tokens);
+    each(N, [&](int i) { copy.taken[i] = -1; });
+    if (thread() == 0) copy.is_over = is_aborted;
+    others_sync();
+    const bool is_over = copy.is_over != 0;
+    if (warp() == 0 && !is_over) {
+      const AdvanceView<Args> view = {args.faults,         copy.requests,     args.history,   copy.counts,
+                                      copy.row_request,    copy.row_position, copy.row_start, copy.sample_row,
+                                      copy.sample_request, copy.stop_tokens};
+      take_in_by_warp(view, copy, samples);
+      warp_sync();
+      plan_rows_by_warp(view);
+    }
+    others_sync();
+    const int rows = is_over ? 0 : copy.counts[batch::kRows];
+    if (!is_over) each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
+    each(rows, [&](int i) {
+      args.row_request[i] = copy.row_request[i];
+      args.row_position[i] = copy.row_position[i];
+      args.row_start[i] = copy.row_start[i];
+      const int request = copy.row_request[i], position = copy.row_position[i];
+      // A token that was just taken in is on its way to the text.
+      const bool is_last = position == copy.requests[request * batch::kRequestFields + batch::kLength] - 1;
+      args.row_token[i] =
+          is_last && copy.taken[request] >= 0 ? copy.taken[request] : args.history[i64(request) * Args::S + position];
+    });
+    each(is_over ? 0 : copy.counts[batch::kSamples], [&](int i) {
+      args.sample_row[i] = copy.sample_row[i];
+      args.sample_request[i] = copy.sample_request[i];
+    });
+    if (thread() == 0 && !is_over) {
+      args.counts[batch::kRows] = rows;
+      args.counts[batch::kSamples] = copy.counts[batch::kSamples];
+      args.stop[0] = rows > least ? 0 : 1;
+    }
+  }
+  block_sync();
+  if (copy.is_over != 0 || copy.has_room == 0) return;
+  const int num_records = copy.num_records;
+#pragma unroll 1
+  for (int i = thread(); i < num_records; i += kThreads)
+    runtime::mailbox_write(copy.writer, static_cast<u32>(i), copy.records[i], copy.now);
+  if (thread() != 0 || num_records == 0) return;
+  args.task->mail = mailbox;
+  args.task->mail_head = next_mail().writer.head += static_cast<u32>(num_records);
+}
+
+}  // namespace megalith::kernels

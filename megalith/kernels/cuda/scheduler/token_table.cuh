@@ -1,0 +1,55 @@
+// Where the rows of an iteration stand, kept where every task of the iteration finds it: a look into device memory
+// takes as long as the attention of a short text.
+#pragma once
+
+#include "megalith/kernels/cuda/common/check.cuh"
+#include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
+#include "megalith/kernels/stream_limits.h"
+
+namespace megalith::kernels {
+
+struct RowTable {
+  const i32 *position_at, *request_at, *start_at;  // whose rows they are,
+  u32 epoch;                                       // as of when; 0: nobody's
+  int position[stream::kMaxWideRows], request[stream::kMaxWideRows], start[stream::kMaxWideRows];
+};
+inline RowTable& row_table() { return shared_variable<RowTable, place::kRows, place::kAttended>(); }
+
+/// As many positions of a request as the cache has a place for and the tables of angles a row.
+template <class Args>
+constexpr int cached_positions() {
+  constexpr i64 kPlaces = Args::Q * Args::B;
+  return static_cast<int>(Args::S < kPlaces ? Args::S : kPlaces);
+}
+
+/// The table is that of the task's rows, and nothing in it leads outside, when this returns. All threads of the block
+/// call it, at the start of a task.
+template <class Args>
+inline void look_up_rows(const Args& args) {
+  constexpr bool kHasStart = requires { args.start; };
+  bool is_there = row_table().epoch == args.epoch.value && row_table().position_at == args.position &&
+                  row_table().request_at == args.request;
+  if constexpr (kHasStart) is_there = is_there && row_table().start_at == args.start;
+  if (is_there) return;
+  if (thread() < Args::T_largest) {
+    using Checks = typename Args::Checks;
+    constexpr int S = kHasStart ? static_cast<int>(Args::S) : cached_positions<Args>(),
+                  R = static_cast<int>(Args::R_largest);
+    const int position = args.position[thread()], request = args.request[thread()];
+    row_table().position[thread()] = inside_of_row(args, thread(), position, S, Checks::position);
+    row_table().request[thread()] = inside_of_row(args, thread(), request, R, Checks::request);
+    if constexpr (kHasStart)
+      row_table().start[thread()] =
+          inside_of_row(args, thread(), args.start[thread()], cached_positions<Args>() + 1, Checks::start);
+  }
+  block_sync();  // by now all have seen that it was another's
+  if (thread() == 0) {
+    row_table().position_at = args.position;
+    row_table().request_at = args.request;
+    row_table().start_at = nullptr;
+    if constexpr (kHasStart) row_table().start_at = args.start;
+    row_table().epoch = args.epoch.value;
+  }
+}
+
+}  // namespace megalith::kernels

@@ -1,0 +1,183 @@
+// In the place of megalith/kernels/cuda/arch/ptx.cuh: the same names for threads of a host (device/host_block.h).
+#pragma once
+
+#include "device/host_block.h"
+#include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/l2_layout.h"
+#include "megalith/kernels/shared_budget.h"
+
+#define __shared__
+#define __align__(bytes) __attribute__((aligned(bytes)))
+
+struct uint2 {
+  unsigned x, y;
+};
+struct float2 {
+  float x, y;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+
+namespace megalith::kernels {
+
+using Order = std::memory_order;
+
+inline constexpr int kThreads = host::kConsumers, kWarpLanes = host::kLanes, kWarps = host::kConsumerWarps;
+inline constexpr int kBlockThreads = host::kThreads;
+inline void registers_give() {}
+inline void registers_take() {}
+
+inline int thread() { return host::self.index; }
+inline int lane() { return thread() % kWarpLanes; }
+inline int warp() { return thread() / kWarpLanes; }
+
+inline void block_sync(const char* function = __builtin_FUNCTION(), int line = __builtin_LINE()) {
+  host::meet(host::self.block->consumers, thread(), "block_sync", function, line);
+}
+inline void whole_block_sync(const char* function = __builtin_FUNCTION(), int line = __builtin_LINE()) {
+  host::meet(host::self.block->whole, thread(), "whole_block_sync", function, line);
+}
+inline void warp_sync(const char* function = __builtin_FUNCTION(), int line = __builtin_LINE()) {
+  host::meet(host::self.block->warps[static_cast<size_t>(warp())], lane(), "warp_sync", function, line);
+}
+
+inline bool any_of_warp(bool value) { return host::self.block->any_of_lanes(value); }
+inline bool all_of_warp(bool value) { return !any_of_warp(!value); }
+
+// Only named: no body here calculates.
+u32 pack_bf16(f32 low, f32 high);
+u32 pack_f16(f32 low, f32 high);
+f32 low_of_f16(u32 pair);
+f32 high_of_f16(u32 pair);
+f32 fast_exp(f32 x);
+f32 fast_divide(f32 a, f32 b);
+
+inline u64 profile_clock() { return ++host::self.random; }
+inline u64 global_clock_ns() { return 0; }  // time stands still: a busy host is no hang
+inline void nap(u32) { host::dawdle(); }
+
+inline u32 load_relaxed(const u32* word) {
+  host::dawdle();
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+inline u32 load_acquire(const u32* word) {
+  host::dawdle();
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+inline void store_relaxed(u32* word, u32 value) { __atomic_store_n(word, value, __ATOMIC_RELAXED); }
+inline void store_release(u32* word, u32 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+/// A change of one word that all share, since ThreadSanitizer does not know fences.
+inline void fence_ordered() {
+  static int word = 0;
+  __atomic_fetch_add(&word, 1, __ATOMIC_SEQ_CST);
+}
+
+inline u64 look_at(const u64* word, u64 value) {
+  host::look(host::high_half(word), static_cast<u32>(value >> 32));
+  return value;
+}
+inline u64 load_acquire(const u64* word) {
+  host::dawdle();
+  if (host::is_weakened("load_acquire", "u64")) return look_at(word, __atomic_load_n(word, __ATOMIC_RELAXED));
+  return look_at(word, __atomic_load_n(word, __ATOMIC_ACQUIRE));
+}
+inline void add_release(u64* word, u64 value) {
+  host::dawdle();
+  if (host::is_weakened("add_release", "u64"))
+    __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+  else
+    __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
+  host::wake(host::high_half(word));
+}
+inline u64 load_relaxed(const u64* word) {
+  host::dawdle();
+  return look_at(word, __atomic_load_n(word, __ATOMIC_RELAXED));
+}
+inline void store_relaxed(u64* word, u64 value) {
+  __atomic_store_n(word, value, __ATOMIC_RELAXED);
+  host::wake(host::high_half(word));
+}
+inline void load_two_relaxed(u64& a, u64& b, const u64* words) {
+  a = load_relaxed(words);
+  b = load_relaxed(words + 1);
+}
+inline void store_two_relaxed(u64* words, u64 a, u64 b) {
+  store_relaxed(words, a);
+  store_relaxed(words + 1, b);
+}
+
+inline u32 flag_value(const u32* flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED); }
+inline void flag_put(u32* flag, u32 value) { __atomic_store_n(flag, value, __ATOMIC_RELAXED); }
+inline bool flag_is_set(const u32* flag) { return flag_value(flag) != 0; }
+inline void flag_set(u32* flag) { flag_put(flag, 1); }
+
+/// Where variables of the block lie, then the ring and the area; of the including file.
+#define MEGALITH_KNOWN_ADDRESSES
+extern u8 dynamic_shared[];
+inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
+
+using Barrier = u64;
+
+inline uint64_t* barrier_word(Barrier* barrier) { return reinterpret_cast<uint64_t*>(barrier); }
+inline void barrier_init(Barrier* barrier, u32 arrivals) { *barrier = host::PhaseBarrier::fresh(arrivals); }
+inline void barriers_are_made() {}
+inline void barrier_arrive(Barrier* barrier) {
+  host::dawdle();
+  const bool weak = host::is_weakened("arrive", host::self.block->name_of(barrier));
+  host::PhaseBarrier::change(barrier_word(barrier), 1, 0, weak ? std::memory_order_relaxed : std::memory_order_release);
+}
+inline bool barrier_passed(Barrier* barrier, u32 parity) {
+  host::dawdle();
+  const bool weak = host::is_weakened("wait", host::self.block->name_of(barrier));
+  if (weak && host::dropped) return true;
+  const u64 word = weak ? __atomic_load_n(barrier, __ATOMIC_RELAXED) : __atomic_load_n(barrier, __ATOMIC_ACQUIRE);
+  look_at(barrier, word);
+  return host::PhaseBarrier::passed(word, parity);
+}
+
+inline bool barrier_is_past(Barrier* barrier, u32 parity) { return barrier_passed(barrier, parity); }
+inline void prefetch(const void*, u32) {}
+inline u32 multiprocessor() { return host::self.block->multiprocessor; }
+inline u32 atomic_add(u32* word, u32 value) { return __atomic_fetch_add(word, value, __ATOMIC_RELAXED); }
+inline u32 exchange(u32* word, u32 value) { return __atomic_exchange_n(word, value, __ATOMIC_RELAXED); }
+
+// Every second block is of the older kind, whose lanes copy and must be of one mind.
+#if MEGALITH_BLOCK % 2 == 0
+inline constexpr u32 kCopyLanes = 1;
+inline bool any_of_copy_lanes(bool value) { return value; }
+inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
+  host::dawdle();
+  host::PhaseBarrier::change(barrier_word(full), 1, bytes, std::memory_order_release);
+  host::self.block->copies.begin(to, from, bytes, 0, barrier_word(full));
+}
+inline constexpr bool kCopiesByMap = true;
+/// A map is a host::ChunkMap here.
+inline constexpr u32 kMapBytes = sizeof(host::ChunkMap);
+inline void copy_begin_by_map(void* to, const void* map, u32 box, u32 bytes, Barrier* full) {
+  host::dawdle();
+  host::PhaseBarrier::change(barrier_word(full), 1, bytes, std::memory_order_release);
+  const auto& chunk = *static_cast<const host::ChunkMap*>(map);
+  for (int i = 0; i < stream::kChunkPieces; ++i)
+    host::self.block->copies.begin(
+        static_cast<u8*>(to) + i * chunk.piece_bytes,
+        chunk.memory + u64{box} * stream::kBlockBytes + chunk.pieces[i] * stream::kPieceBytes,
+        static_cast<u32>(chunk.piece_bytes), 0, barrier_word(full));
+}
+inline void prefetch_by_map(const void*, u32) {}
+inline void map_is_written(const void*) {}
+#else
+inline constexpr bool kCopiesByMap = false;
+inline constexpr u32 kMapBytes = 0;
+inline void copy_begin_by_map(void*, const void*, u32, u32, Barrier*) {}
+inline void prefetch_by_map(const void*, u32) {}
+inline void map_is_written(const void*) {}
+inline constexpr u32 kCopyLanes = kWarpLanes;
+inline bool any_of_copy_lanes(bool value) { return host::self.block->any_of_lanes(value); }
+inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
+  host::dawdle();
+  const u32 mine = static_cast<u32>(lane()) * 16;
+  host::self.block->copies.begin(static_cast<u8*>(to) + mine, static_cast<const u8*>(from) + mine, bytes - mine,
+                                 kWarpLanes * 16, barrier_word(full));
+}
+#endif
+
+}  // namespace megalith::kernels
