@@ -160,10 +160,10 @@ void expect_same_buffers(const Model& model) {
   EXPECT_EQ(first_difference(gpu, cpu, kSteps, kRoundings), "");
 }
 
-// Weights that are exact in int8 make what the same ones in bf16 do: each is multiplied in bf16 and added up in f32. So this
-// is held to less than what a CPU may differ by, by which this model, whose gates are large, differs in either dtype. Of
-// few tokens the sums are added up in the same order, too; of many a weight tile has twice the columns, so sums are the
-// same but for their order: an element may fall to the other side, and so may what is made of it.
+// Weights that are exact in int8 make what the same ones in bf16 do: each is multiplied in bf16 and added up in f32. But a
+// run of columns is scaled when it is summed, and of many tokens a weight tile has twice the columns, so sums round
+// elsewhere: an element may fall to the other side, which is two units here, and so may what is made of it. That is less
+// than what a CPU may differ by, by which this model, whose gates are large, differs in either dtype.
 void expect_same_as_in_bf16(const Model& int8, const Model& bf16) {
   CudaDecoderSteps found(*int8.graph, "cuda", jit::cuda_device().num_multiprocessors);
   CudaDecoderSteps wanted(*bf16.graph, "cuda", jit::cuda_device().num_multiprocessors);
@@ -171,8 +171,8 @@ void expect_same_as_in_bf16(const Model& int8, const Model& bf16) {
     model->bind(*steps);
     make_exact_in_int8(int8, *steps);
   }
-  const bool has_same_order = int8.options.max_rows <= stream::kMaxRows;
-  EXPECT_EQ(first_difference(found, wanted, kSteps, has_same_order ? 1 : 4), "");  // 0.32 were found on an H100
+  constexpr double kTwoFlips = 4;  // 2.1 were found on an H200
+  EXPECT_EQ(first_difference(found, wanted, kSteps, kTwoFlips), "");
 }
 
 TEST(CudaBuffers, EveryBufferOfTheStorytellerIsTheCpus) {
