@@ -5,7 +5,7 @@
 #pragma once
 
 #include <array>
-#include <barrier>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -44,10 +44,30 @@ inline int thread() { return self; }
 inline int lane() { return self % kWarpLanes; }
 inline int warp() { return self / kWarpLanes; }
 
-struct WarpBarrier : std::barrier<> {
-  WarpBarrier() : barrier(kWarpLanes) {}
+/// A std::barrier whose threads wait for a word of their own: GCC's wait for a byte, and whoever waits for any byte is
+/// woken with them, which of hundreds of threads takes longer than what they calculate.
+class Meeting {
+ public:
+  explicit Meeting(int num_threads) : num_threads_(num_threads) {}
+  void arrive_and_wait() {
+    const int before = phase_.load(std::memory_order_relaxed);  // nobody can end it before this thread has arrived
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
+      arrived_.store(0, std::memory_order_relaxed);
+      phase_.store(before + 1, std::memory_order_release);
+      phase_.notify_all();
+    } else {
+      phase_.wait(before, std::memory_order_acquire);
+    }
+  }
+
+ private:
+  const int num_threads_;
+  std::atomic<int> arrived_{0}, phase_{0};
 };
-inline std::barrier<> block_barrier(kThreads);
+struct WarpBarrier : Meeting {
+  WarpBarrier() : Meeting(kWarpLanes) {}
+};
+inline Meeting block_barrier(kThreads);
 inline std::array<WarpBarrier, kWarps> warp_barriers;
 
 inline void block_sync() { block_barrier.arrive_and_wait(); }
@@ -55,7 +75,7 @@ inline void block_sync() { block_barrier.arrive_and_wait(); }
 inline void part_sync(int part, int num_threads) {
   struct Part {
     std::once_flag is_made;
-    std::optional<std::barrier<>> barrier;
+    std::optional<Meeting> barrier;
   };
   static std::array<Part, kWarps> parts;
   Part& mine = parts[static_cast<size_t>(part)];
