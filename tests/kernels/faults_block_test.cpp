@@ -11,9 +11,11 @@
 #define megalith megalith_faults_block
 #define MEGALITH_BLOCK_WARPS 2
 #define MEGALITH_BLOCK_LANES 4
-#define MEGALITH_SHARED_BYTES (96 << 10)
-#define MEGALITH_AREA_BYTES (48 << 10)
-#define MEGALITH_STREAM_ROWS 0
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 96 << 10, .area_bytes = 48 << 10};
+}
+
 #include "megalith/kernels/cuda/attention/kv_append.cuh"
 #include "megalith/kernels/cuda/attention/kv_split.cuh"
 #include "megalith/kernels/cuda/rowwise/gather.cuh"
@@ -21,7 +23,7 @@
 #include "megalith/kernels/cuda/scheduler/single_thread.cuh"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
 

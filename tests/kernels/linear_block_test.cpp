@@ -15,10 +15,12 @@ namespace host = megalith;
 #define megalith megalith_linear_block
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
-#define MEGALITH_SHARED_BYTES (266 << 10)
-#define MEGALITH_AREA_BYTES (52 << 10)
-#define MEGALITH_STREAM_ROWS 8
-#define MEGALITH_SCALE_BYTES 1024
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {
+    .shared_bytes = 266 << 10, .area_bytes = 52 << 10, .stream_rows = 8, .scale_bytes = 1024};
+}
+
 #include "megalith/kernels/cuda/mainloop/gemv.cuh"
 #include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
 #include "megalith/kernels/shared_budget.h"
@@ -27,7 +29,7 @@ namespace host = megalith;
 #include "megalith/kernels/stream_order.h"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
 

@@ -20,10 +20,14 @@ namespace host = megalith;
 #endif
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
-#define MEGALITH_SCALE_BYTES 1024
-#define MEGALITH_AREA_BYTES (88 << 10)
-#define MEGALITH_SHARED_BYTES ((8 << 10) + MEGALITH_AREA_BYTES + MEGALITH_WIDE_ROOM * (17 << 10))
-#define MEGALITH_STREAM_ROWS 128
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = (8 << 10) + (88 << 10) + MEGALITH_WIDE_ROOM * (17 << 10),
+                                               .area_bytes = 88 << 10,
+                                               .stream_rows = 128,
+                                               .scale_bytes = 1024};
+}
+
 #include "megalith/kernels/cuda/mainloop/gemm_wgmma.cuh"
 #include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
 #include "megalith/kernels/gemm_layout.h"
@@ -32,7 +36,7 @@ namespace host = megalith;
 #include "megalith/kernels/stream_order.h"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 /// A phase is counted when it ends.
 bool barrier_passed(Barrier* barrier, u32 parity) {
@@ -43,7 +47,7 @@ bool barrier_passed(Barrier* barrier, u32 parity) {
 namespace {
 
 static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
-              stream::wide_bytes(64) <= MEGALITH_AREA_BYTES);
+              stream::wide_bytes(64) <= kWorkerConfig.area_bytes);
 
 enum class Kind { plain, scaled, residual, gate_up, argmax, part };
 

@@ -194,7 +194,7 @@ inline void scout_run(const Launch& launch, u32 worker, LookAhead look_ahead) {
 /// are in, or what others still wait for would come later. In cycles; on an H200 a chunk takes 0.47 us. With a patience
 /// of 4000 instead of 8000 Qwen3-8B takes 3.56 ms instead of 3.60, Llama-3.2-1B 0.658 instead of 0.652.
 constexpr u64 kPatience = 4000, kPace = 900;
-constexpr u32 kMaxAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
+constexpr u32 kMaxAhead = stream::chunks_ahead(kernels::kWorkerConfig.stream_rows);
 
 class ChunksAhead {
  public:
@@ -236,8 +236,8 @@ constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
 /// copy (Qwen3-0.6B 0.450 ms instead of 0.467).
 inline u32 few_copies(const Launch& launch, u32 worker) {
   const u32 num_tasks = launch.list_begin[worker + 1] - launch.list_begin[worker];
-  const bool waits_for_words =
-      MEGALITH_STREAM_ROWS <= stream::kMaxRowsOfWords && launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
+  const bool waits_for_words = kernels::kWorkerConfig.stream_rows <= stream::kMaxRowsOfWords &&
+                               launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
   return waits_for_words && kFewCopies < kCopies ? 1 : kFewCopies;
 }
 

@@ -24,23 +24,19 @@ inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + 4 * 512, kRingBarri
 static_assert(kEnd <= stream::kVariablesBytes);
 }  // namespace place
 
-#if defined(MEGALITH_KNOWN_ADDRESSES)
-inline constexpr u32 kBehindVariables = stream::kVariablesBytes;
-#else
-inline constexpr u32 kBehindVariables = 0;
-#endif
+inline constexpr u32 kBehindVariables = kKnowsAddresses ? stream::kVariablesBytes : 0;
 
 /// The variable from byte kAt on; the next one begins at byte kNext.
 template <class T, u32 kAt, u32 kNext>
 inline T& shared_variable() {
   static_assert(kAt % alignof(T) == 0 && kAt + sizeof(T) <= kNext,
                 "a place for this variable is in kernels/cuda/common/shared_variables.cuh");
-#if defined(MEGALITH_KNOWN_ADDRESSES)
-  return *static_cast<T*>(block_memory(kAt));
-#else
-  __shared__ __align__(16) T variable;
-  return variable;
-#endif
+  if constexpr (kKnowsAddresses) {
+    return *static_cast<T*>(block_memory(kAt));
+  } else {
+    __shared__ __align__(16) T variable;
+    return variable;
+  }
 }
 
 }  // namespace megalith::kernels

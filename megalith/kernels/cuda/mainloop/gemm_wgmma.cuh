@@ -396,7 +396,7 @@ class WideSums {
 
 /// The scale of each row's norm, from its squares: eight threads a row add up every eighth sum each, then each other's.
 /// By the block; there after its next barrier.
-__shared__ f32 wide_scales[4 * stream::kWideRows / stream::wide_parts(MEGALITH_STREAM_ROWS)];
+__shared__ f32 wide_scales[4 * stream::kWideRows / stream::wide_parts(kWorkerConfig.stream_rows)];
 template <class Args>
 inline void find_scales(const Args& args) {
   constexpr int kLanes = kThreads * stream::wide_parts(Args::T_largest) / (4 * stream::kWideRows),

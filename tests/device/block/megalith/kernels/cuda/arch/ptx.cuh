@@ -111,7 +111,7 @@ inline bool flag_is_set(const u32* flag) { return flag_value(flag) != 0; }
 inline void flag_set(u32* flag) { flag_put(flag, 1); }
 
 /// Where variables of the block lie, then the ring and the area; of the including file.
-#define MEGALITH_KNOWN_ADDRESSES
+inline constexpr bool kKnowsAddresses = true;
 extern u8 dynamic_shared[];
 inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
 

@@ -141,7 +141,7 @@ inline void flag_set(u32* flag) { store_relaxed(flag, 1u); }
 inline u64 profile_clock() { return 0; }
 
 /// Where variables of the block lie, then the ring and the area; of the including file.
-#define MEGALITH_KNOWN_ADDRESSES
+inline constexpr bool kKnowsAddresses = true;
 extern u8 dynamic_shared[];
 inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
 
