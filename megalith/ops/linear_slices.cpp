@@ -39,7 +39,7 @@ graph::Operator linear_slices() {
       .tasks({{"n", 16}, {"s", 1}})
       .body({.target = "cuda",
              .file = "mainloop/gemm_wgmma.cuh",
-             .name = "wide_linear_part",
+             .name = "gemm_linear_splitk",
              .applies = is_wide,
              .blocked = {"x"},
              .area_bytes =

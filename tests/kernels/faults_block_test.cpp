@@ -127,7 +127,7 @@ TEST_F(FaultsBlock, EmbeddingWithSquares) {
   std::vector<bf16> copy(64);
   const Squares args{
       note_, 4, 0, 4, ids.data(), weight.data(), norm.data(), y.data(), copy.data(), squares.data(), {kEpoch, nullptr}};
-  by_block([&] { embedding_squares_rows(args); });
+  by_block([&] { embedding_rmsnorm_parts_rows(args); });
   expect_fault(1, 77, 5);
   EXPECT_EQ(squares, std::vector<f32>(8, 8));
 }
@@ -152,7 +152,7 @@ TEST_F(FaultsBlock, GatheredRowsAreThoseOfToday) {
   const std::vector<i32> rows = {3, 4, 0};
   std::vector<bf16> y(3 * Gather::H);
   const Gather args{note_, 4, 3, 0, 3, {words.data()}, rows.data(), y.data(), {kEpoch, nullptr}};
-  by_block([&] { gather_words(args); });
+  by_block([&] { gather_token_rows(args); });
   expect_fault(2, 4, 4);
 }
 

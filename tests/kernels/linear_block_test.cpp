@@ -87,17 +87,17 @@ struct Task {
 
   void run() const {
     if constexpr (kInParts && kOf == Kind::normed)
-      linear_run(stream_scaled_linear(*this));
+      linear_run(gemv_deferred_rmsnorm_linear(*this));
     else if constexpr (kInParts && kOf == Kind::residual)
-      linear_run(stream_linear_residual_squares(*this));
+      linear_run(gemv_linear_residual_rmsnorm_parts(*this));
     else if constexpr (kInParts)
-      linear_run(stream_scaled_gate_up(*this));
+      linear_run(gemv_deferred_rmsnorm_gate_up(*this));
     else if constexpr (kOf == Kind::normed)
-      linear_run(stream_rmsnorm_linear(*this));
+      linear_run(gemv_rmsnorm_linear(*this));
     else if constexpr (kOf == Kind::residual)
-      linear_run(stream_linear_residual_copy(*this));
+      linear_run(gemv_linear_residual_copy(*this));
     else
-      linear_run(stream_rmsnorm_gate_up(*this));
+      linear_run(gemv_rmsnorm_gate_up(*this));
   }
 };
 
@@ -353,13 +353,13 @@ TEST(F16, IsTheLargestNumberBeyondItsRange) {
 // Whoever waits for the one row that there is room for does so before there is one, however long it is.
 TEST(LinearJob, OfOneRowIsThereInTheFirstIterationToo) {
   const auto check = [](auto task) {
-    EXPECT_EQ(stream_linear_residual_copy(task).rows, 1);
+    EXPECT_EQ(gemv_linear_residual_copy(task).rows, 1);
     task.T = 1;
-    EXPECT_EQ(stream_linear_residual_copy(task).rows, 1);
+    EXPECT_EQ(gemv_linear_residual_copy(task).rows, 1);
   };
   check(Task<Kind::residual, 1, 3>{});
   check(Task<Kind::residual, 1, 17>{});  // more columns than are looked at together
-  EXPECT_EQ(stream_linear_residual_copy(Task<Kind::residual, 2>{}).rows, 0);
+  EXPECT_EQ(gemv_linear_residual_copy(Task<Kind::residual, 2>{}).rows, 0);
 }
 
 }  // namespace

@@ -104,12 +104,12 @@ struct Task : Stretches<kOf> {
 
   static const Task& of(const Task& task) { return task; }
   void run() const {
-    if constexpr (kKind == Kind::plain) wide_linear(*this);
-    if constexpr (kKind == Kind::part) wide_linear_part(*this);
-    if constexpr (kKind == Kind::scaled) wide_scaled_linear(*this);
-    if constexpr (kKind == Kind::residual) wide_linear_residual_squares(*this);
-    if constexpr (kKind == Kind::gate_up) wide_scaled_gate_up(*this);
-    if constexpr (kKind == Kind::argmax) wide_linear_argmax(*this);
+    if constexpr (kKind == Kind::plain) gemm_linear(*this);
+    if constexpr (kKind == Kind::part) gemm_linear_splitk(*this);
+    if constexpr (kKind == Kind::scaled) gemm_deferred_rmsnorm_linear(*this);
+    if constexpr (kKind == Kind::residual) gemm_linear_residual_rmsnorm_parts(*this);
+    if constexpr (kKind == Kind::gate_up) gemm_deferred_rmsnorm_gate_up(*this);
+    if constexpr (kKind == Kind::argmax) gemm_linear_argmax(*this);
   }
 };
 
@@ -415,7 +415,7 @@ void check_add() {
   Of task = {};
   task.part = part.data(), task.residual = residual.data(), task.norm = norm.data();
   task.y = y.data(), task.copy = {copy.data()}, task.squares = squares.data();
-  by_block([&] { add_parts_squares_rows(task); });
+  by_block([&] { sum_slices_rmsnorm_parts_rows(task); });
   for (size_t t = 0; t < kRows; ++t)
     for (size_t c = 0; c < Of::C; ++c) {
       SCOPED_TRACE(testing::Message() << "row " << t << ", chunk " << c);

@@ -486,7 +486,7 @@ inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
 
 /// y = x weight^T.
 template <class Args>
-inline void wide_linear(const Args& args) {
+inline void gemm_linear(const Args& args) {
   const auto nothing = [] {};
   wide_run<1>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[1]) {
     put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, args.epoch);
@@ -495,7 +495,7 @@ inline void wide_linear(const Args& args) {
 /// part[s] = x weight^T over the columns of a stretch: of every row that a worker multiplies it has fewer columns of the
 /// activations, all of which come from the L2.
 template <class Args>
-inline void wide_linear_part(const Args& args) {
+inline void gemm_linear_splitk(const Args& args) {
   static_assert(Args::L % stream::wide_columns(Args::kStream.group) == 0, "whole chunks");
   const int s = static_cast<int>(args.s_begin);
   const auto nothing = [] {};
@@ -507,7 +507,7 @@ inline void wide_linear_part(const Args& args) {
 /// logits = x weight^T, and the largest of each chunk of L columns with the lowest column that has it. A chunk is a
 /// group of rows of weights.
 template <class Args>
-inline void wide_linear_argmax(const Args& args) {
+inline void gemm_linear_argmax(const Args& args) {
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C),
                 kGroups = wide_most_groups(static_cast<int>(Args::kStream.turn)), kAtOnce = 4;
   static_assert(L <= 2 * kWarpLanes && L == Args::kStream.group);
@@ -555,7 +555,7 @@ inline void wide_linear_argmax(const Args& args) {
 /// y = residual + x weight^T, with a copy that has the next norm's weight, and squares. What is not needed while it
 /// multiplies is looked up behind that: activations need the registers.
 template <class Args>
-inline void wide_linear_residual_squares(const Args& args) {
+inline void gemm_linear_residual_rmsnorm_parts(const Args& args) {
   constexpr int kGroup = static_cast<int>(Args::L), kPairs = kGroup / 2, K = static_cast<int>(Args::K);
   constexpr int kRowsAtOnce = kThreads / kPairs,
                 kPasses = (static_cast<int>(Args::T_largest) + kRowsAtOnce - 1) / kRowsAtOnce,
@@ -597,7 +597,7 @@ inline void wide_linear_residual_squares(const Args& args) {
       if (i * kRowsAtOnce >= rows) break;
       const int row = first_row + i * kRowsAtOnce;
       const float2 y = Sums::sum(row, n), of_row = *reinterpret_cast<const float2*>(before + row * kGroup + n);
-      put_with_squares(now, row < rows, row, column, {of_row.x + y.x, of_row.y + y.y}, norm);
+      put_rmsnorm_parts(now, row < rows, row, column, {of_row.x + y.x, of_row.y + y.y}, norm);
     }
     if (c + 1 < end) block_sync();  // they were read
   }
@@ -605,7 +605,7 @@ inline void wide_linear_residual_squares(const Args& args) {
 
 /// y = x weight^T, scaled row by row.
 template <class Args>
-inline void wide_scaled_linear(const Args& args) {
+inline void gemm_deferred_rmsnorm_linear(const Args& args) {
   wide_run<1>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
       [&](int row, int column, const float2(&y)[1]) {
@@ -615,7 +615,7 @@ inline void wide_scaled_linear(const Args& args) {
 }
 /// y = silu(x gate^T) * (x up^T), both scaled.
 template <class Args>
-inline void wide_scaled_gate_up(const Args& args) {
+inline void gemm_deferred_rmsnorm_gate_up(const Args& args) {
   wide_run<2>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
       [&](int row, int column, const float2(&y)[2]) {
