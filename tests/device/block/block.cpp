@@ -5,7 +5,7 @@
 #define MEGALITH_NAME(a, b) MEGALITH_JOIN(a, b)
 #define megalith MEGALITH_NAME(megalith_block_, MEGALITH_BLOCK)
 
-// Two slots in the ring, so that the producer waits often.
+// Two slots in the ring, so that the loader warp waits often.
 
 #include "megalith/kernels/cuda/common/worker_config.cuh"
 namespace megalith::kernels {

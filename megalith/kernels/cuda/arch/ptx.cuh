@@ -1,8 +1,8 @@
 // What workers and their bodies take from a GPU and C++ has no words for: who a thread is, barriers, copies, loads and
 // stores with an order and a scope, and what tensor cores calculate (PTX ISA 9.0, sections 8, 9.7.9, 9.7.13
-// and 9.7.14). Plain functions here, everything built of them elsewhere: tests/support/block has this one file's names for
-// threads of a host. On those the worker runs where ThreadSanitizer looks on, and bodies calculate. Only the instructions
-// for many rows of activations stand where they are used (gemm_wgmma.cuh).
+// and 9.7.14). Plain functions here, everything built of them elsewhere: tests/support/block has this one file's names
+// for threads of a host. On those the worker runs where ThreadSanitizer looks on, and bodies calculate. Only the
+// instructions for many rows of activations stand where they are used (gemm_wgmma.cuh).
 #pragma once
 
 #include "megalith/kernels/cuda/arch/builtins.cuh"

@@ -9,7 +9,7 @@ struct WorkerConfig {
   long long area_bytes = 0;   // of it, the workspace of the bodies
   long long stream_rows = 0;  // tokens that bodies multiply with weights from the stream, at most; 0: nothing streams
   long long scale_bytes = 0;  // beside each weight tile, where weights are int8
-  /// For compute-sanitizer's racecheck (pipeline/barrier.cuh); a flag of the compiler, for it may differ from run to run.
+  /// For compute-sanitizer's racecheck (pipeline/barrier.cuh): a flag of the compiler says so.
 #if defined(MEGALITH_EVERY_THREAD_ARRIVES)
   bool every_thread_arrives = true;
 #else

@@ -13,7 +13,7 @@
 namespace megalith::kernels {
 
 inline constexpr bool kEveryThreadArrives = kWorkerConfig.every_thread_arrives;
-/// How often a warp, and all consumers of a block, arrive together.
+/// How often a warp, and all compute warps of a block, arrive together.
 inline constexpr u32 kArrivalsOfWarp = kEveryThreadArrives ? kWarpLanes : 1,
                      kArrivalsOfBlock = kEveryThreadArrives ? kThreads : 1;
 
@@ -21,7 +21,7 @@ inline constexpr u32 kArrivalsOfWarp = kEveryThreadArrives ? kWarpLanes : 1,
 inline void warp_arrive(Barrier* barrier) {
   if (kEveryThreadArrives || lane() == 0) barrier_arrive(barrier);
 }
-/// By consumers that have met.
+/// By compute warps that have met.
 inline void block_arrive(Barrier* barrier) {
   if (kEveryThreadArrives || thread() == 0) barrier_arrive(barrier);
 }

@@ -1,5 +1,5 @@
-// The ring in shared memory through which a worker's stream of weights passes: a producer warp fills slots and waits
-// for nothing but a free one, the consumer warps empty them in the same order, every warp a share of every chunk or,
+// The ring in shared memory through which a worker's stream of weights passes: the loader warp fills slots and waits
+// for nothing but a free one, the compute warps empty them in the same order, every warp a share of every chunk or,
 // with many rows of activations, some of the warps each. What a task finds there is known beforehand: chunk n since the
 // launch lies in slot n % kRingSlots.
 #pragma once
