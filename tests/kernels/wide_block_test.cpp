@@ -53,14 +53,14 @@ enum class Kind { plain, scaled, residual, gate_up, argmax, part };
 
 template <Kind kOf>
 struct Stretches {
-  static constexpr i64 kStretches = 1, kStretch = 0;
+  static constexpr i64 kNumSlices = 1, kSlice = 0;
 };
-/// The second of two stretches of columns.
+/// The second of two split-K slices.
 template <>
 struct Stretches<Kind::part> {
-  static constexpr i64 S = 2, kStretches = S, kStretch = 1;
+  static constexpr i64 S = 2, kNumSlices = S, kSlice = 1;
   f32* part;  // (S, T, N)
-  i64 s_begin = kStretch;
+  i64 s_begin = kSlice;
 };
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
@@ -73,10 +73,10 @@ struct Task : Stretches<kOf> {
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
   static constexpr i64 T_largest = kMaxRows, N = kRowsOfWeights, K = kColumns, V = N;
-  static constexpr int kGroup = kGroupRows, kAbreast = wide_most_groups(kTurn);
-  static constexpr i64 kTaken = K / Task::kStretches;  // columns
+  static constexpr int kGroup = kGroupRows, kNParallel = wide_most_groups(kTurn);
+  static constexpr i64 kTaken = K / Task::kNumSlices;  // columns
   static constexpr stream::Order kStream = stream::wide_order(kTaken, kGroup, kMatrices, kTurn);
-  // Of chunks, of the logits or of squares, of which there are C; or of a stretch.
+  // Of chunks, of the logits or of squares, of which there are C; or of a slice.
   static constexpr i64 L = kKind == Kind::part ? kTaken : i64{kGroup};
   static constexpr i64 C = kKind == Kind::residual || kKind == Kind::argmax ? (N + L - 1) / L : 37;
   static constexpr i64 kGroupsOfHead = C > 6 ? 5 : C - 1;
@@ -117,7 +117,7 @@ template <class Of>
 class WideBlock : public ::testing::Test {
  protected:
   static constexpr size_t K = Of::K, N = Of::N;
-  static constexpr size_t kBefore = static_cast<size_t>(Of::kStretch * Of::T_largest) * N;  // results of stretches
+  static constexpr size_t kBefore = static_cast<size_t>(Of::kSlice * Of::T_largest) * N;  // results of slices
 
   using Half = typename Of::Half;
   static constexpr Half kNan = {0x7fff};  // of either kind
@@ -194,12 +194,12 @@ class WideBlock : public ::testing::Test {
     ready_.notify_all();
     constexpr int kChunkRows = Of::kGroup * Of::kMatrices,
                   kWidth = stream::wide_columns(kChunkRows) * (Of::kInt8 ? int8::kSpans : 1);
-    // As runtime/cuda/streams.cpp has them: of groups that are abreast a chunk each, in turn.
+    // As runtime/cuda/streams.cpp has them: of groups that are N-parallel a chunk each, in turn.
     std::vector<std::pair<i64, u32>> chunks;  // first row, chunk of the columns
     for (i64 row = task_.n_begin; row < task_.n_end;) {
       const i64 left = (task_.n_end - row + Of::kGroup - 1) / Of::kGroup;
-      const int abreast = stream::wide_turn(static_cast<int>(left), Of::kAbreast);
-      constexpr u32 kFirst = static_cast<u32>(Of::kStretch * Of::kTaken) / kWidth;
+      const int abreast = stream::wide_turn(static_cast<int>(left), Of::kNParallel);
+      constexpr u32 kFirst = static_cast<u32>(Of::kSlice * Of::kTaken) / kWidth;
       for (u32 chunk = 0; chunk * kWidth < static_cast<u32>(Of::kTaken); ++chunk)
         for (int i = 0; i < abreast; ++i) chunks.emplace_back(row + i * Of::kGroup, kFirst + chunk);
       row += abreast * Of::kGroup;
@@ -272,7 +272,7 @@ class WideBlock : public ::testing::Test {
   };
   Sum sum(size_t matrix, i64 t, i64 n) const {
     Sum result;
-    for (size_t k = Of::kStretch * Of::kTaken; k < (Of::kStretch + 1) * Of::kTaken; ++k) {
+    for (size_t k = Of::kSlice * Of::kTaken; k < (Of::kSlice + 1) * Of::kTaken; ++k) {
       const f64 term = f64(to_f32(plain_[static_cast<size_t>(t) * K + k])) *
                        to_f32(weights_[(matrix * N + static_cast<size_t>(n)) * K + k]);
       result.value += term, result.size += std::abs(term);
@@ -356,7 +356,7 @@ class WideBlock : public ::testing::Test {
   std::vector<i32> column_of_largest_;
 };
 
-// Of 64, 48 and 32 rows of weights, abreast and not; of fewer chunks than there are warpgroups and of more; of up to
+// Of 64, 48 and 32 rows of weights, N-parallel and not; of fewer chunks than there are warpgroups and of more; of up to
 // 16, 64 and 128 rows.
 template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16>
 using OfInt8 = Task<kOf, kMaxRows, kRowsOfWeights, kColumns, kGroupRows, kTurn, Of, Int8<Of>>;
@@ -389,9 +389,9 @@ TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {
 }
 
 /// The operands of an `sum_slices_rmsnorm_parts`, and a task of two chunks of columns and all but a few rows.
-template <i64 kStretches, i64 kMaxRows>
+template <i64 kNumSlices, i64 kMaxRows>
 struct AddTask {
-  static constexpr i64 S = kStretches, T_largest = kMaxRows, C = 4, L = 32;
+  static constexpr i64 S = kNumSlices, T_largest = kMaxRows, C = 4, L = 32;
   static constexpr f32 factor = 1;
   const f32 *part, *residual;           // (S, T, C L), (T, C L)
   const bf16* norm;                     // (C L)

@@ -191,9 +191,9 @@ inline void prefetch_warp_run(const Launch& launch, u32 worker, LookAhead look_a
 
 /// What the loader warp does besides copying: chunks that will be copied later are brought into the L2, at the rate at
 /// which memory could deliver them. It begins when the ring has been full for a while; not before the copies under way
-/// are in, or what others still wait for would come later. In cycles; on an H200 a chunk takes 0.47 us. With a patience
+/// are in, or what others still wait for would come later. In cycles; on an H200 a chunk takes 0.47 us. With a delay
 /// of 4000 instead of 8000 Qwen3-8B takes 3.56 ms instead of 3.60, Llama-3.2-1B 0.658 instead of 0.652.
-constexpr u64 kPatience = 4000, kPace = 900;
+constexpr u64 kPrefetchDelay = 4000, kPrefetchInterval = 900;
 constexpr u32 kMaxAhead = stream::chunks_ahead(kernels::kWorkerConfig.stream_rows);
 
 class ChunksAhead {
@@ -207,10 +207,10 @@ class ChunksAhead {
     const u64 later = chunk + count_;
     source.prefetch(later < num_chunks_ ? later : later - num_chunks_);
     ++count_;
-    next_ += kPace;
+    next_ += kPrefetchInterval;
   }
   void ring_is_full(u64 now) {
-    if (next_ == 0) next_ = now + kPatience;
+    if (next_ == 0) next_ = now + kPrefetchDelay;
   }
   void copy_begins() {
     if (count_ > 0) --count_;
