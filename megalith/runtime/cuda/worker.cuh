@@ -406,7 +406,7 @@ inline WorkerState compute_warps_run(const Launch& launch, RunTask run_task) {
 template <class RunTask, class LookAhead>
 inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAhead look_ahead) {
   if (kernels::thread() == 0) {
-    take_seat(launch, block);
+    take_worker(launch, block);
     for (u32 i = 0; i < kFrames; ++i) {
       kernels::barrier_init(&frame_barriers().full[i], kernels::kArrivalsOfWarp);
       kernels::barrier_init(&frame_barriers().done[i], kernels::kArrivalsOfBlock);

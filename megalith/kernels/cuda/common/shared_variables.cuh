@@ -19,7 +19,7 @@ inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + 4 * 512, kRingBarri
                      kAttended = kRows + 32 + 3 * stream::kMaxWideRows * 4, kOfWarps = kAttended + 16,
                      kAbortWord = kOfWarps + stream::kConsumerWarps * 16, kFlagNote = kAbortWord + 8,
                      kEnded = kFlagNote + 8, kStopped = kEnded + 8, kGate = kStopped + 4, kStreamIdle = kGate + 4,
-                     kNextMail = kStreamIdle + 8, kSizes = kNextMail + 32, kSeat = kSizes + 32, kFault = kSeat + 16,
+                     kNextMail = kStreamIdle + 8, kSizes = kNextMail + 32, kWorker = kSizes + 32, kFault = kWorker + 16,
                      kEnd = kFault + 8;
 static_assert(kEnd <= stream::kVariablesBytes);
 }  // namespace place
