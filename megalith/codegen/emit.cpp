@@ -52,6 +52,8 @@ class Embedder {
     text_ += fmt::format("// ==== megalith/{0} {1:=>{2}}\n{3}// ==== end of megalith/{0}\n\n", name, "",
                          std::max<int>(4, 104 - static_cast<int>(name.size())), own);
   }
+  /// Another one has it.
+  void leave_out(const std::string& name) { done_.insert(name); }
   const std::string& text() const { return text_; }
 
  private:
@@ -59,6 +61,19 @@ class Embedder {
   std::set<std::string> done_;
   std::string text_;
 };
+
+// What a GPU's headers are told of this kernel; the flags of the compiler say the rest (cuda_compile_flags()).
+constexpr const char* kWorkerConfigHeader = "kernels/cuda/common/worker_config.cuh";
+std::string write_worker_config(const EmittedSource& source) {
+  const std::map<std::string, std::string> nothing_replaced;
+  Embedder embedder(nothing_replaced);
+  embedder.add(kWorkerConfigHeader);
+  return fmt::format(
+      "{}namespace megalith::kernels {{\n\ninline constexpr WorkerConfig kWorkerConfig = {{\n    .shared_bytes = "
+      "MEGALITH_SHARED_BYTES,\n    .area_bytes = {},\n    .stream_rows = {},\n    .scale_bytes = {},\n}};\n\n}}  // "
+      "namespace megalith::kernels\n\n",
+      embedder.text(), source.area_bytes, source.stream_rows, source.scale_bytes);
+}
 
 // What a task gets from the worker loop, in one hand.
 constexpr const char* kCpuTask = R"(struct Task {
@@ -247,6 +262,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                    const std::string& compile_command) {
   EmittedSource result;
   Embedder embedder(dialect.replaced);
+  if (dialect.worker == Level::block) embedder.leave_out(kWorkerConfigHeader);
   for (const std::string& header : dialect.headers) embedder.add(header);
 
   std::string bodies, contents;
@@ -322,10 +338,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                             comment_text(title), contents, compile_command);
   if (dialect.worker == Level::block) {
     take_scratch_into_area(result);
-    const std::string scales =
-        result.scale_bytes > 0 ? fmt::format("#define MEGALITH_SCALE_BYTES {}\n", result.scale_bytes) : "";
-    result.text += fmt::format("#define MEGALITH_AREA_BYTES {}\n#define MEGALITH_STREAM_ROWS {}\n{}\n",
-                               result.area_bytes, result.stream_rows, scales);
+    result.text += write_worker_config(result);
   }
   if (dialect.worker == Level::thread) result.text += small_frames();
   if (watches) result.text += "#define MEGALITH_WATCH_VIEWS\n\n";

@@ -85,7 +85,7 @@ void check_ring(const CompiledKernel& kernel, const graph::Graph& graph) {
   MEGALITH_CHECK(
       kernel.tasks.streams == task::weight_streams(graph, kernel.schedule, abreast),
       "[jit] the source's workspace of {} bytes leaves a ring of {} weight tiles, and the streams of weights "
-      "come in an order for {} {}: leave MEGALITH_AREA_BYTES as it was emitted",
+      "come in an order for {} {}: leave area_bytes of kWorkerConfig as it was emitted",
       kernel.area_bytes, kernel.ring_slots(), abreast ? "fewer than" : "at least",
       stream::kMaxParts + stream::kMaxCopies);
 }

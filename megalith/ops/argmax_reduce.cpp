@@ -17,7 +17,7 @@ graph::Operator argmax_reduce() {
       .tasks({"r"})
       .body({.target = "cuda",
              .file = "rowwise/gather.cuh",
-             .name = "argmax_words",
+             .name = "argmax_reduce_rows",
              .applies = [](const graph::BodyQuery& q) { return q.dtypes.at("value") == DType::f32; },
              .exchanged = {"value", "index"}})
       .test({{"R", 1}, {"C", 4}})

@@ -24,7 +24,7 @@ graph::Operator attention_merge_chunks() {
       .tasks({"a", "t"})
       .body({.target = "cuda",
              .file = "attention/combine.cuh",
-             .name = "merge_chunks",
+             .name = "combine_kv_splits",
              .applies =
                  [](const graph::BodyQuery& q) {
                    const int64_t d = q.sizes.at("D");

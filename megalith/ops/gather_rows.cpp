@@ -17,7 +17,7 @@ graph::Operator gather_rows() {
       .tasks({"r"})
       .body({.target = "cuda",
              .file = "rowwise/gather.cuh",
-             .name = "gather_words",
+             .name = "gather_token_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
                    const DType x = q.dtypes.at("x");

@@ -20,7 +20,7 @@ graph::Operator linear() {
       .body(with_epilogue(
           streaming({.target = "cuda",
                      .file = "mainloop/gemv.cuh",
-                     .name = "stream_linear",
+                     .name = "gemv_linear",
                      .applies =
                          [](const graph::BodyQuery& q) {
                            return streams(q, "T", true) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "weight"});
@@ -29,7 +29,7 @@ graph::Operator linear() {
                      .blocked = {"x", "y"},
                      .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
                      .job = "linear_run"})))
-      .body(with_epilogue(wide_body("wide_linear", {.operands = {"weight"}, .axis = "n"})))
+      .body(with_epilogue(wide_body("gemm_linear", {.operands = {"weight"}, .axis = "n"})))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})
       .test({{"T", 2}, {"N", 46}, {"K", 136}})

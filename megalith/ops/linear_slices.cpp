@@ -12,7 +12,7 @@ graph::StreamedWeights weights() {
   return {.operands = {"weight"}, .axis = "n", .columns = "L", .stretch = "s", .stretches = "S"};
 }
 
-// A stretch is whole chunks. Of fewer rows activations come from the L2 as fast as weights from memory, and tasks may be
+// A slice is whole chunks. Of fewer rows activations come from the L2 as fast as weights from memory, and tasks may be
 // cut as anybody likes.
 bool is_wide(const graph::BodyQuery& q) {
   const int64_t rows = q.sizes.at("T");
@@ -39,7 +39,7 @@ graph::Operator linear_slices() {
       .tasks({{"n", 16}, {"s", 1}})
       .body({.target = "cuda",
              .file = "mainloop/gemm_wgmma.cuh",
-             .name = "wide_linear_part",
+             .name = "gemm_linear_splitk",
              .applies = is_wide,
              .blocked = {"x"},
              .area_bytes =

@@ -19,13 +19,13 @@ graph::Operator rmsnorm() {
       .tasks({"t"})
       .body({.target = "cuda",
              .file = "rowwise/rmsnorm.cuh",
-             .name = "norm_rows",
+             .name = "rmsnorm_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
                    return q.sizes.at("H") % 2 == 0 && q.sizes.at("H") <= 16384 && dtype_is_half(q.dtypes.at("weight"));
                  },
              .blocked = {"y"},
-             .ahead = "norm_rows_ahead"})
+             .ahead = "rmsnorm_rows_ahead"})
       .test({{"T", 1}, {"H", 64}})
       .test({{"T", 3}, {"H", 4096}})
       .test({{"T", 5}, {"H", 33}});

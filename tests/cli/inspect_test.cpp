@@ -104,7 +104,7 @@ TEST(Inspect, TasksAndPlacement) {
   // On a GPU small activations need no events; a CPU has no such thing.
   EXPECT_THAT(inspect({"--stage", "tasks", "--target", "cuda:sm_90a"}).out, HasSubstr(" exchanged ("));
   EXPECT_THAT(inspect({"--stage", "loops", "--target", "cuda:sm_90a"}).out,
-              HasSubstr("body: mainloop/gemv.cuh: stream_scaled_linear\n"));
+              HasSubstr("body: mainloop/gemv.cuh: gemv_deferred_rmsnorm_linear\n"));
   EXPECT_THAT(inspect({"--stage", "tasks"}).out, Not(HasSubstr("exchanged")));
   const auto placement = nlohmann::json::parse(inspect({"--stage", "placement", "--json"}).out);
   EXPECT_EQ(placement.at("workers").size(), 2u);

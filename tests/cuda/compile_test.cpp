@@ -86,7 +86,7 @@ void expect_compiles(const graph::Graph& graph, const graph::Schedule& schedule,
       EXPECT_TRUE(bodies == Bodies::many_rows && function.find("rope_attention") != std::string::npos) << what;
     }
   // Where few rows stream, or none, the worker's variables lie in what a launch asks for (common/shared_variables.cuh).
-  const std::string stream_rows = "#define MEGALITH_STREAM_ROWS ";
+  const std::string stream_rows = ".stream_rows = ";
   const int64_t streamed = std::stoll(source.substr(source.find(stream_rows) + stream_rows.size()));
   const bool knows_addresses = result.ptx.find("dynamic_shared") == std::string::npos;
   EXPECT_EQ(knows_addresses, gpu.architecture == hopper().architecture && streamed <= stream::kMaxRowsOfWords);
@@ -331,7 +331,7 @@ TEST(CudaCompile, AnEditedWorkspaceThatLeavesAShortRingIsRefused) {
   jit::CompileOptions options{.target = "cuda:sm_90a", .num_workers = 132, .plan_only = true, .pipeline = {}};
   std::string source = jit::compile(graph, options).source;
   const auto area = nlohmann::json::parse(codegen::source_info(source)).at("area_bytes").get<int64_t>();
-  for (const char* before : {"#define MEGALITH_AREA_BYTES ", "\"area_bytes\": "}) {
+  for (const char* before : {".area_bytes = ", "\"area_bytes\": "}) {
     const std::string text = fmt::format("{}{}", before, area);
     const size_t at = source.find(text);
     ASSERT_NE(at, std::string::npos) << text;
@@ -342,7 +342,7 @@ TEST(CudaCompile, AnEditedWorkspaceThatLeavesAShortRingIsRefused) {
   options.plan_only = false, options.pipeline.override_directory = folder.path;
   EXPECT_EQ(test::message_of<UserError>([&] { jit::compile(graph, options); }),
             fmt::format("[jit] the source's workspace of {} bytes leaves a ring of 4 weight tiles, and the streams of "
-                        "weights come in an order for at least 8: leave MEGALITH_AREA_BYTES as it was emitted",
+                        "weights come in an order for at least 8: leave area_bytes of kWorkerConfig as it was emitted",
                         area + (64 << 10)));
 }
 

@@ -89,7 +89,7 @@ TEST(Sides, OfPagesAreDoubtedIfTooManyAreUnclear) {
   EXPECT_FALSE(add_sides_of_pages(sides, std::vector<PageProbe>{{200, 1000}})) << "nobody's";
 }
 
-// Everybody has a seat, and as many as can be are on the side that it is for.
+// Every block has a worker, and as many as can be are on the side that it is for.
 TEST(Sides, EveryMultiprocessorHasASeat) {
   for (uint64_t seed = 1; seed < 20; ++seed) {
     const SideMap sides = some_sides(1, seed);

@@ -1,8 +1,9 @@
-# The blocks, each with shared memory of its own. Their folder stands in for one header, so it comes first.
+# The blocks, each with shared memory of its own. Two headers are stood in for, so those folders come first.
 foreach(block RANGE 3)
   add_library(device_block_${block} OBJECT ${CMAKE_CURRENT_LIST_DIR}/block/block.cpp)
   target_link_libraries(device_block_${block} PRIVATE megalith_flags)
-  target_include_directories(device_block_${block} BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/block)
+  target_include_directories(device_block_${block} BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/block
+                             ${CMAKE_CURRENT_SOURCE_DIR}/support/block)
   target_include_directories(device_block_${block} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_compile_definitions(device_block_${block} PRIVATE MEGALITH_BLOCK=${block})
   # Words are copied as a GPU's threads copy them, and #pragma unroll is NVRTC's.

@@ -35,7 +35,7 @@ constexpr int kLanes = 2, kConsumerWarps = 2, kConsumers = kConsumerWarps * kLan
 
 // ---- faults ------------------------------------------------------------------------------------
 
-/// The operation that is weakened: "arrive frame_full", "block_sync consumers_run:1"; "" for none. Set between runs.
+/// The operation that is weakened: "arrive frame_full", "block_sync compute_warps_run:1"; "" for none. Set between runs.
 inline std::string weakened;
 /// Not only its order is gone: a wait for it ends at once.
 inline bool dropped = false;
@@ -310,7 +310,7 @@ struct TaskBody {
   std::vector<std::vector<uint64_t>> expected;
   uint32_t first_iteration = 0, num_tasks = 0, index = 0;
   uint32_t num_chunks = 0, first_chunk = 0, stream_seed = 0;
-  std::vector<void*> operands;  // of its record, which the scout must have copied
+  std::vector<void*> operands;  // of its record, which the prefetch warp must have copied
   std::atomic<int>*wrong = nullptr, *runs = nullptr;
   int* stop = nullptr;  // set in its iteration number `stop_in`
   uint32_t stop_in = 0;

@@ -112,7 +112,7 @@ TEST(DeviceProtocol, TheStopWordEndsAllWorkersInTheSameIteration) {
   }
 }
 
-// The body writes a record, and the herald says that it is there; the mailbox is full again and again.
+// The body writes a record, and the signal warp says that it is there; the mailbox is full again and again.
 TEST(DeviceProtocol, MailComesInOrder) {
   const task::TaskGraph graph = two_halves();
   constexpr u32 kIterations = 50, kCapacity = 4;

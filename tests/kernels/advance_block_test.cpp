@@ -9,13 +9,15 @@
 #define megalith megalith_advance_block
 #define MEGALITH_BLOCK_WARPS 3
 #define MEGALITH_BLOCK_LANES 4
-#define MEGALITH_SHARED_BYTES (64 << 10)
-#define MEGALITH_AREA_BYTES (32 << 10)
-#define MEGALITH_STREAM_ROWS 1
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 64 << 10, .area_bytes = 32 << 10, .stream_rows = 1};
+}
+
 #include "megalith/kernels/cuda/scheduler/advance.cuh"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
 

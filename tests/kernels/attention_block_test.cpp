@@ -12,14 +12,16 @@
 #define megalith megalith_attention_block
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
-#define MEGALITH_SHARED_BYTES (96 << 10)
-#define MEGALITH_AREA_BYTES (48 << 10)
-#define MEGALITH_STREAM_ROWS 1
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 96 << 10, .area_bytes = 48 << 10, .stream_rows = 1};
+}
+
 #include "megalith/kernels/cuda/attention/block_per_token.cuh"
 #include "megalith/kernels/shared_budget.h"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
 
@@ -81,7 +83,7 @@ class AttentionBlock : public ::testing::Test {
   static constexpr size_t kGroup = 1, kRequest = 1;
   // Rows, of which `kFirst` is the request's first and `kRow` is looked at.
   static constexpr size_t T = Of::kRows, kFirst = T > 1 ? 1 : 0, kRow = T > 1 ? T - 2 : 0;
-  static_assert(kRow >= kFirst && attention::row_alone_bytes(T, Of::M, Of::D) <= MEGALITH_AREA_BYTES);
+  static_assert(kRow >= kFirst && attention::row_alone_bytes(T, Of::M, Of::D) <= kWorkerConfig.area_bytes);
 
   f32 normal() { return std::normal_distribution<f32>()(random_); }
   std::vector<bf16> some(size_t count, f32 size) {

@@ -13,14 +13,16 @@
 #define megalith megalith_attention_rows
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
-#define MEGALITH_SHARED_BYTES (136 << 10)
-#define MEGALITH_AREA_BYTES (112 << 10)
-#define MEGALITH_STREAM_ROWS 128
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 136 << 10, .area_bytes = 112 << 10, .stream_rows = 128};
+}
+
 #include "megalith/kernels/cuda/attention/kv_append.cuh"
 #include "megalith/kernels/cuda/attention/warpgroup_per_token.cuh"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
 
@@ -230,7 +232,7 @@ class AttentionRows : public ::testing::Test {
   void run(i64 task_rows = 5) {
     if (thread() == 0) {
       y_.assign(rows_.size() * G * M * D, bf16{0x7fff});
-      std::memset(shared_area(), 0xff, MEGALITH_AREA_BYTES);
+      std::memset(shared_area(), 0xff, kWorkerConfig.area_bytes);
     }
     block_sync();
     constexpr i64 kTaskGroups = 2;

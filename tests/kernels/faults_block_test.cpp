@@ -11,9 +11,11 @@
 #define megalith megalith_faults_block
 #define MEGALITH_BLOCK_WARPS 2
 #define MEGALITH_BLOCK_LANES 4
-#define MEGALITH_SHARED_BYTES (96 << 10)
-#define MEGALITH_AREA_BYTES (48 << 10)
-#define MEGALITH_STREAM_ROWS 0
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 96 << 10, .area_bytes = 48 << 10};
+}
+
 #include "megalith/kernels/cuda/attention/kv_append.cuh"
 #include "megalith/kernels/cuda/attention/kv_split.cuh"
 #include "megalith/kernels/cuda/rowwise/gather.cuh"
@@ -21,7 +23,7 @@
 #include "megalith/kernels/cuda/scheduler/single_thread.cuh"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
 
@@ -125,7 +127,7 @@ TEST_F(FaultsBlock, EmbeddingWithSquares) {
   std::vector<bf16> copy(64);
   const Squares args{
       note_, 4, 0, 4, ids.data(), weight.data(), norm.data(), y.data(), copy.data(), squares.data(), {kEpoch, nullptr}};
-  by_block([&] { embedding_squares_rows(args); });
+  by_block([&] { embedding_rmsnorm_parts_rows(args); });
   expect_fault(1, 77, 5);
   EXPECT_EQ(squares, std::vector<f32>(8, 8));
 }
@@ -150,7 +152,7 @@ TEST_F(FaultsBlock, GatheredRowsAreThoseOfToday) {
   const std::vector<i32> rows = {3, 4, 0};
   std::vector<bf16> y(3 * Gather::H);
   const Gather args{note_, 4, 3, 0, 3, {words.data()}, rows.data(), y.data(), {kEpoch, nullptr}};
-  by_block([&] { gather_words(args); });
+  by_block([&] { gather_token_rows(args); });
   expect_fault(2, 4, 4);
 }
 

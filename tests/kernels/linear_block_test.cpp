@@ -15,10 +15,12 @@ namespace host = megalith;
 #define megalith megalith_linear_block
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
-#define MEGALITH_SHARED_BYTES (266 << 10)
-#define MEGALITH_AREA_BYTES (52 << 10)
-#define MEGALITH_STREAM_ROWS 8
-#define MEGALITH_SCALE_BYTES 1024
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {
+    .shared_bytes = 266 << 10, .area_bytes = 52 << 10, .stream_rows = 8, .scale_bytes = 1024};
+}
+
 #include "megalith/kernels/cuda/mainloop/gemv.cuh"
 #include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
 #include "megalith/kernels/shared_budget.h"
@@ -27,7 +29,7 @@ namespace host = megalith;
 #include "megalith/kernels/stream_order.h"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
 
@@ -85,17 +87,17 @@ struct Task {
 
   void run() const {
     if constexpr (kInParts && kOf == Kind::normed)
-      linear_run(stream_scaled_linear(*this));
+      linear_run(gemv_deferred_rmsnorm_linear(*this));
     else if constexpr (kInParts && kOf == Kind::residual)
-      linear_run(stream_linear_residual_squares(*this));
+      linear_run(gemv_linear_residual_rmsnorm_parts(*this));
     else if constexpr (kInParts)
-      linear_run(stream_scaled_gate_up(*this));
+      linear_run(gemv_deferred_rmsnorm_gate_up(*this));
     else if constexpr (kOf == Kind::normed)
-      linear_run(stream_rmsnorm_linear(*this));
+      linear_run(gemv_rmsnorm_linear(*this));
     else if constexpr (kOf == Kind::residual)
-      linear_run(stream_linear_residual_copy(*this));
+      linear_run(gemv_linear_residual_copy(*this));
     else
-      linear_run(stream_rmsnorm_gate_up(*this));
+      linear_run(gemv_rmsnorm_gate_up(*this));
   }
 };
 
@@ -351,13 +353,13 @@ TEST(F16, IsTheLargestNumberBeyondItsRange) {
 // Whoever waits for the one row that there is room for does so before there is one, however long it is.
 TEST(LinearJob, OfOneRowIsThereInTheFirstIterationToo) {
   const auto check = [](auto task) {
-    EXPECT_EQ(stream_linear_residual_copy(task).rows, 1);
+    EXPECT_EQ(gemv_linear_residual_copy(task).rows, 1);
     task.T = 1;
-    EXPECT_EQ(stream_linear_residual_copy(task).rows, 1);
+    EXPECT_EQ(gemv_linear_residual_copy(task).rows, 1);
   };
   check(Task<Kind::residual, 1, 3>{});
   check(Task<Kind::residual, 1, 17>{});  // more columns than are looked at together
-  EXPECT_EQ(stream_linear_residual_copy(Task<Kind::residual, 2>{}).rows, 0);
+  EXPECT_EQ(gemv_linear_residual_copy(Task<Kind::residual, 2>{}).rows, 0);
 }
 
 }  // namespace

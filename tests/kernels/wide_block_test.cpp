@@ -20,10 +20,14 @@ namespace host = megalith;
 #endif
 #define MEGALITH_BLOCK_WARPS 16
 #define MEGALITH_BLOCK_LANES 32
-#define MEGALITH_SCALE_BYTES 1024
-#define MEGALITH_AREA_BYTES (88 << 10)
-#define MEGALITH_SHARED_BYTES ((8 << 10) + MEGALITH_AREA_BYTES + MEGALITH_WIDE_ROOM * (17 << 10))
-#define MEGALITH_STREAM_ROWS 128
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = (8 << 10) + (88 << 10) + MEGALITH_WIDE_ROOM * (17 << 10),
+                                               .area_bytes = 88 << 10,
+                                               .stream_rows = 128,
+                                               .scale_bytes = 1024};
+}
+
 #include "megalith/kernels/cuda/mainloop/gemm_wgmma.cuh"
 #include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
 #include "megalith/kernels/gemm_layout.h"
@@ -32,7 +36,7 @@ namespace host = megalith;
 #include "megalith/kernels/stream_order.h"
 
 namespace megalith::kernels {
-__attribute__((aligned(1024))) u8 dynamic_shared[MEGALITH_SHARED_BYTES];
+__attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 /// A phase is counted when it ends.
 bool barrier_passed(Barrier* barrier, u32 parity) {
@@ -43,20 +47,20 @@ bool barrier_passed(Barrier* barrier, u32 parity) {
 namespace {
 
 static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
-              stream::wide_bytes(64) <= MEGALITH_AREA_BYTES);
+              stream::wide_bytes(64) <= kWorkerConfig.area_bytes);
 
 enum class Kind { plain, scaled, residual, gate_up, argmax, part };
 
 template <Kind kOf>
 struct Stretches {
-  static constexpr i64 kStretches = 1, kStretch = 0;
+  static constexpr i64 kNumSlices = 1, kSlice = 0;
 };
-/// The second of two stretches of columns.
+/// The second of two split-K slices.
 template <>
 struct Stretches<Kind::part> {
-  static constexpr i64 S = 2, kStretches = S, kStretch = 1;
+  static constexpr i64 S = 2, kNumSlices = S, kSlice = 1;
   f32* part;  // (S, T, N)
-  i64 s_begin = kStretch;
+  i64 s_begin = kSlice;
 };
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
@@ -69,10 +73,10 @@ struct Task : Stretches<kOf> {
   static constexpr Kind kKind = kOf;
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
   static constexpr i64 T_largest = kMaxRows, N = kRowsOfWeights, K = kColumns, V = N;
-  static constexpr int kGroup = kGroupRows, kAbreast = wide_most_groups(kTurn);
-  static constexpr i64 kTaken = K / Task::kStretches;  // columns
+  static constexpr int kGroup = kGroupRows, kNParallel = wide_most_groups(kTurn);
+  static constexpr i64 kTaken = K / Task::kNumSlices;  // columns
   static constexpr stream::Order kStream = stream::wide_order(kTaken, kGroup, kMatrices, kTurn);
-  // Of chunks, of the logits or of squares, of which there are C; or of a stretch.
+  // Of chunks, of the logits or of squares, of which there are C; or of a slice.
   static constexpr i64 L = kKind == Kind::part ? kTaken : i64{kGroup};
   static constexpr i64 C = kKind == Kind::residual || kKind == Kind::argmax ? (N + L - 1) / L : 37;
   static constexpr i64 kGroupsOfHead = C > 6 ? 5 : C - 1;
@@ -100,12 +104,12 @@ struct Task : Stretches<kOf> {
 
   static const Task& of(const Task& task) { return task; }
   void run() const {
-    if constexpr (kKind == Kind::plain) wide_linear(*this);
-    if constexpr (kKind == Kind::part) wide_linear_part(*this);
-    if constexpr (kKind == Kind::scaled) wide_scaled_linear(*this);
-    if constexpr (kKind == Kind::residual) wide_linear_residual_squares(*this);
-    if constexpr (kKind == Kind::gate_up) wide_scaled_gate_up(*this);
-    if constexpr (kKind == Kind::argmax) wide_linear_argmax(*this);
+    if constexpr (kKind == Kind::plain) gemm_linear(*this);
+    if constexpr (kKind == Kind::part) gemm_linear_splitk(*this);
+    if constexpr (kKind == Kind::scaled) gemm_deferred_rmsnorm_linear(*this);
+    if constexpr (kKind == Kind::residual) gemm_linear_residual_rmsnorm_parts(*this);
+    if constexpr (kKind == Kind::gate_up) gemm_deferred_rmsnorm_gate_up(*this);
+    if constexpr (kKind == Kind::argmax) gemm_linear_argmax(*this);
   }
 };
 
@@ -113,7 +117,7 @@ template <class Of>
 class WideBlock : public ::testing::Test {
  protected:
   static constexpr size_t K = Of::K, N = Of::N;
-  static constexpr size_t kBefore = static_cast<size_t>(Of::kStretch * Of::T_largest) * N;  // results of stretches
+  static constexpr size_t kBefore = static_cast<size_t>(Of::kSlice * Of::T_largest) * N;  // results of slices
 
   using Half = typename Of::Half;
   static constexpr Half kNan = {0x7fff};  // of either kind
@@ -190,12 +194,12 @@ class WideBlock : public ::testing::Test {
     ready_.notify_all();
     constexpr int kChunkRows = Of::kGroup * Of::kMatrices,
                   kWidth = stream::wide_columns(kChunkRows) * (Of::kInt8 ? int8::kSpans : 1);
-    // As runtime/cuda/streams.cpp has them: of groups that are abreast a chunk each, in turn.
+    // As runtime/cuda/streams.cpp has them: of groups that are N-parallel a chunk each, in turn.
     std::vector<std::pair<i64, u32>> chunks;  // first row, chunk of the columns
     for (i64 row = task_.n_begin; row < task_.n_end;) {
       const i64 left = (task_.n_end - row + Of::kGroup - 1) / Of::kGroup;
-      const int abreast = stream::wide_turn(static_cast<int>(left), Of::kAbreast);
-      constexpr u32 kFirst = static_cast<u32>(Of::kStretch * Of::kTaken) / kWidth;
+      const int abreast = stream::wide_turn(static_cast<int>(left), Of::kNParallel);
+      constexpr u32 kFirst = static_cast<u32>(Of::kSlice * Of::kTaken) / kWidth;
       for (u32 chunk = 0; chunk * kWidth < static_cast<u32>(Of::kTaken); ++chunk)
         for (int i = 0; i < abreast; ++i) chunks.emplace_back(row + i * Of::kGroup, kFirst + chunk);
       row += abreast * Of::kGroup;
@@ -268,7 +272,7 @@ class WideBlock : public ::testing::Test {
   };
   Sum sum(size_t matrix, i64 t, i64 n) const {
     Sum result;
-    for (size_t k = Of::kStretch * Of::kTaken; k < (Of::kStretch + 1) * Of::kTaken; ++k) {
+    for (size_t k = Of::kSlice * Of::kTaken; k < (Of::kSlice + 1) * Of::kTaken; ++k) {
       const f64 term = f64(to_f32(plain_[static_cast<size_t>(t) * K + k])) *
                        to_f32(weights_[(matrix * N + static_cast<size_t>(n)) * K + k]);
       result.value += term, result.size += std::abs(term);
@@ -352,7 +356,7 @@ class WideBlock : public ::testing::Test {
   std::vector<i32> column_of_largest_;
 };
 
-// Of 64, 48 and 32 rows of weights, abreast and not; of fewer chunks than there are warpgroups and of more; of up to
+// Of 64, 48 and 32 rows of weights, N-parallel and not; of fewer chunks than there are warpgroups and of more; of up to
 // 16, 64 and 128 rows.
 template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16>
 using OfInt8 = Task<kOf, kMaxRows, kRowsOfWeights, kColumns, kGroupRows, kTurn, Of, Int8<Of>>;
@@ -385,9 +389,9 @@ TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {
 }
 
 /// The operands of an `sum_slices_rmsnorm_parts`, and a task of two chunks of columns and all but a few rows.
-template <i64 kStretches, i64 kMaxRows>
+template <i64 kNumSlices, i64 kMaxRows>
 struct AddTask {
-  static constexpr i64 S = kStretches, T_largest = kMaxRows, C = 4, L = 32;
+  static constexpr i64 S = kNumSlices, T_largest = kMaxRows, C = 4, L = 32;
   static constexpr f32 factor = 1;
   const f32 *part, *residual;           // (S, T, C L), (T, C L)
   const bf16* norm;                     // (C L)
@@ -411,7 +415,7 @@ void check_add() {
   Of task = {};
   task.part = part.data(), task.residual = residual.data(), task.norm = norm.data();
   task.y = y.data(), task.copy = {copy.data()}, task.squares = squares.data();
-  by_block([&] { add_parts_squares_rows(task); });
+  by_block([&] { sum_slices_rmsnorm_parts_rows(task); });
   for (size_t t = 0; t < kRows; ++t)
     for (size_t c = 0; c < Of::C; ++c) {
       SCOPED_TRACE(testing::Message() << "row " << t << ", chunk " << c);

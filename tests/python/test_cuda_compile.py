@@ -47,7 +47,7 @@ def test_dense_layers():
     k.argmax_layer(input=h[8], output=b.attach("best", np.zeros((4, 1), np.int64)), grid_dim=(8, 1, 1))
     k.sampling_layer(logits=h[8], output=b.attach("drawn", np.zeros((4, 1), np.int64)))
     source = compiled(k.graph).source
-    assert "stream_rmsnorm_linear" in source or "linear_run" in source  # weights stream where there is a body for it
+    assert "gemv_rmsnorm_linear" in source or "linear_run" in source  # weights stream where there is a body for it
 
 
 @pytest.mark.parametrize("splits", [1, 2, 8])

@@ -39,9 +39,9 @@ Operator linear_add_parts() {
       )",
                 single())
       .tasks({"c", "t"})
-      .body(few_body("stream_linear_residual_squares",
+      .body(few_body("gemv_linear_residual_rmsnorm_parts",
                      {.operands = {"weight"}, .axis = "c", .step = "L", .splits = true}))
-      .body(wide_body("wide_linear_residual_squares", {.operands = {"weight"}, .axis = "c", .step = "L"}))
+      .body(wide_body("gemm_linear_residual_rmsnorm_parts", {.operands = {"weight"}, .axis = "c", .step = "L"}))
       .test({{"T", 1}, {"C", 2}, {"L", 32}, {"K", 64}})
       .test({{"T", 3}, {"C", 5}, {"L", 7}, {"K", 129}})
       .test({{"T", 4}, {"C", 5}, {"L", 8}, {"K", 192}})
@@ -68,7 +68,7 @@ Operator sum_slices_parts() {
       .tasks({"c", "t"})
       .body({.target = "cuda",
              .file = "rowwise/rmsnorm.cuh",
-             .name = "add_parts_squares_rows",
+             .name = "sum_slices_rmsnorm_parts_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
                    return q.sizes.at("L") == 32 && q.sizes.at("T") > stream::kMaxRows && q.sizes.at("S") <= 8 &&
@@ -94,7 +94,7 @@ Operator embedding_parts() {
       .tasks({"t"})
       .body({.target = "cuda",
              .file = "rowwise/rmsnorm.cuh",
-             .name = "embedding_squares_rows",
+             .name = "embedding_rmsnorm_parts_rows",
              .applies =
                  [](const graph::BodyQuery& q) {
                    const int64_t columns = q.sizes.at("L");
@@ -126,8 +126,8 @@ Operator linear_scale() {
       )",
                 single())
       .tasks({{"n", 16}, {"t", 1}})
-      .body(with_epilogue(few_body("stream_scaled_linear", {.operands = {"weight"}, .axis = "n"})))
-      .body(with_epilogue(wide_body("wide_scaled_linear", {.operands = {"weight"}, .axis = "n"})))
+      .body(with_epilogue(few_body("gemv_deferred_rmsnorm_linear", {.operands = {"weight"}, .axis = "n"})))
+      .body(with_epilogue(wide_body("gemm_deferred_rmsnorm_linear", {.operands = {"weight"}, .axis = "n"})))
       .test({{"T", 1}, {"N", 64}, {"C", 2}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"C", 5}, {"K", 129}})
       .test({{"T", 3}, {"N", 38}, {"C", 5}, {"K", 192}})
@@ -156,8 +156,8 @@ Operator gate_up_scale() {
       )",
                 single())
       .tasks({{"n", 16}, {"t", 1}})
-      .body(few_body("stream_scaled_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
-      .body(wide_body("wide_scaled_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
+      .body(few_body("gemv_deferred_rmsnorm_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
+      .body(wide_body("gemm_deferred_rmsnorm_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
       .test({{"T", 1}, {"N", 64}, {"C", 2}, {"K", 64}})
       .test({{"T", 4}, {"N", 38}, {"C", 4}, {"K", 128}})
       .test({{"T", 7}, {"N", 70}, {"C", 9}, {"K", 544}})

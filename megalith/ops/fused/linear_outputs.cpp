@@ -29,7 +29,7 @@ Operator add_copy() {
       .tasks({{"n", 8}, {"t", 1}})
       .body(streaming({.target = "cuda",
                        .file = "mainloop/gemv.cuh",
-                       .name = "stream_linear_residual_copy",
+                       .name = "gemv_linear_residual_copy",
                        .applies =
                            [](const graph::BodyQuery& q) {
                              return streams(q, "T", true) && q.sizes.at("N") % 2 == 0 &&
@@ -63,7 +63,7 @@ Operator argmax() {
       .body(
           {.target = "cuda",
            .file = "mainloop/gemm_wgmma.cuh",
-           .name = "wide_linear_argmax",
+           .name = "gemm_linear_argmax",
            .applies =
                [](const graph::BodyQuery& q) {
                  const int64_t rows = q.sizes.at("T"), group = q.sizes.at("L");

@@ -26,7 +26,7 @@ Operator linear() {
       .body(panel_body("rmsnorm_gemv", {"weight"}))
       .body(streaming({.target = "cuda",
                        .file = "mainloop/gemv.cuh",
-                       .name = "stream_rmsnorm_linear",
+                       .name = "gemv_rmsnorm_linear",
                        .applies =
                            [](const graph::BodyQuery& q) {
                              return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "weight"}) &&
@@ -62,7 +62,7 @@ Operator gate_up() {
       .body(streaming(
           {.target = "cuda",
            .file = "mainloop/gemv.cuh",
-           .name = "stream_rmsnorm_gate_up",
+           .name = "gemv_rmsnorm_gate_up",
            .applies =
                [](const graph::BodyQuery& q) {
                  return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "gate", "up", "y"});
@@ -99,7 +99,7 @@ Operator argmax() {
       .body(streaming(
           {.target = "cuda",
            .file = "mainloop/gemv.cuh",
-           .name = "stream_rmsnorm_linear_argmax",
+           .name = "gemv_rmsnorm_linear_argmax",
            .applies =
                [](const graph::BodyQuery& q) {
                  return streams(q, "R") && q.sizes.at("L") == 128 && are_halves(q, {"x", "norm", "weight"}) &&

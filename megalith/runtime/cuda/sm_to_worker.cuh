@@ -11,11 +11,11 @@
 namespace megalith::runtime {
 
 /// The block's worker. Asked for where it is used: kept over a body it would spill.
-inline u32& seat() { return kernels::shared_variable<u32, kernels::place::kSeat, kernels::place::kFault>(); }
-inline u32 worker_number() { return kernels::flag_value(&seat()); }
+inline u32& worker_slot() { return kernels::shared_variable<u32, kernels::place::kWorker, kernels::place::kFault>(); }
+inline u32 worker_number() { return kernels::flag_value(&worker_slot()); }
 
 /// By one thread, before any other asks.
-inline void take_seat(const Launch& launch, u32 block) {
+inline void take_worker(const Launch& launch, u32 block) {
   u32 worker = block;
   if (launch.sides.maps != nullptr) {
     const u32 multiprocessor = kernels::multiprocessor();
@@ -24,7 +24,7 @@ inline void take_seat(const Launch& launch, u32 block) {
     while (kernels::exchange(launch.sides.taken + worker, launch.sides.launch) == launch.sides.launch)
       worker = worker + 1 < launch.num_workers ? worker + 1 : 0;
   }
-  seat() = worker;
+  worker_slot() = worker;
 }
 
 }  // namespace megalith::runtime

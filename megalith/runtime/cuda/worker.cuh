@@ -1,14 +1,14 @@
 // The GPU worker: what each block of a persistent kernel runs. The steps P0-P5 and the words W1-W4 are those of
-// runtime/protocol.h. The warps of a block have four duties:
+// runtime/protocol.h. The warps of a block have four roles:
 //
-//   consumers   16 warps: run the bodies, in step. Thread 0 speaks the protocol for the block, barriers pass on to the
-//               others what it saw: P2 is a load with acquire, then a barrier.
-//   producer    1 warp: copies the worker's stream of weights into the ring (pipeline/weight_ring.cuh). It waits for a
-//               free slot and for nothing else, so weights keep coming over task, layer and iteration borders.
-//   scout       1 warp: P1. Fetches the next tasks into frames in shared memory, a chain of reads that nobody has to
-//               wait for then.
-//   herald      1 warp: P5. A release takes as long as everything before it takes to reach the L2; the consumers are in
-//               the next task by then. Then it tells the host of new mail.
+//   compute    16 warps: run the bodies, in step. Thread 0 speaks the protocol for the block, barriers pass on to the
+//              others what it saw: P2 is a load with acquire, then a barrier.
+//   loader     1 warp: copies the worker's stream of weights into the ring (pipeline/weight_ring.cuh). It waits for a
+//              free slot and for nothing else, so weights keep coming over task, layer and iteration borders.
+//   prefetch   1 warp: P1. Fetches the next tasks into frames in shared memory, a chain of reads that nobody has to
+//              wait for then.
+//   signal     1 warp: P5. A release takes as long as everything before it takes to reach the L2; the compute warps
+//              are in the next task by then. Then it tells the host of new mail.
 //
 // On an abort nobody leaves in the middle: waits end at once, the iteration's tasks run on whatever they find, and the
 // gate is where all leave. What was made of it nobody takes: `advance` posts nothing then (single_thread.cuh).
@@ -54,7 +54,7 @@ struct Frame : TaskRecord {
   kernels::TaskTimes* times;     // own_times, or nullptr
   kernels::TaskTimes own_times;  // if profiled
   u8* scratch;
-  // What a body leaves for the herald: where there is mail for the host now, or nullptr; and up to which record.
+  // What a body leaves for the signal warp: where there is mail for the host now, or nullptr; and up to which record.
   mutable Mailbox* mail;
   mutable u32 mail_head;
   WaitRecord waits[kFrameWaits];
@@ -64,7 +64,7 @@ struct Frame : TaskRecord {
 
 static_assert(sizeof(Frame) == 512, "of another size NVRTC spills 44 bytes in small models");
 
-/// Frames that the scout may be ahead.
+/// Frames that the prefetch warp may be ahead.
 constexpr u32 kFrames = 4;
 using Frames = Frame[kFrames];
 struct FrameBarriers {
@@ -77,7 +77,7 @@ inline FrameBarriers& frame_barriers() {
 /// What thread 0 tells the others: the iteration happens, or why not.
 enum class Go : u32 { run, stop, abort };
 inline Go& gate_says() { return shared_variable<Go, place::kGate, place::kStreamIdle>(); }
-/// The consumers have left: producer and scout follow.
+/// The compute warps have left: loader warp and prefetch warp follow.
 inline Barrier& ended() { return shared_variable<Barrier, place::kEnded, place::kStopped>(); }
 
 inline bool has_ended() { return kernels::barrier_is_past(&ended(), 0); }
@@ -108,10 +108,10 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
   return true;
 }
 
-/// P1, by the scout: each look into device memory is under way before the one before it is used. Then it has time to
-/// bring near what a task reads besides its stream.
+/// P1, by the prefetch warp: each look into device memory is under way before the one before it is used. Then it has
+/// time to bring near what a task reads besides its stream.
 template <class LookAhead>
-inline void scout_run(const Launch& launch, u32 worker, LookAhead look_ahead) {
+inline void prefetch_warp_run(const Launch& launch, u32 worker, LookAhead look_ahead) {
   // Where it fits there it is the shared area, and the launch names none.
   u8* const scratch =
       launch.scratch == nullptr ? kernels::shared_area() : launch.scratch + worker * launch.scratch_bytes;
@@ -189,28 +189,28 @@ inline void scout_run(const Launch& launch, u32 worker, LookAhead look_ahead) {
   }
 }
 
-/// What the producer does besides copying: chunks that will be copied later are brought into the L2, at the rate at
+/// What the loader warp does besides copying: chunks that will be copied later are brought into the L2, at the rate at
 /// which memory could deliver them. It begins when the ring has been full for a while; not before the copies under way
-/// are in, or what others still wait for would come later. In cycles; on an H200 a chunk takes 0.47 us. With a patience
+/// are in, or what others still wait for would come later. In cycles; on an H200 a chunk takes 0.47 us. With a delay
 /// of 4000 instead of 8000 Qwen3-8B takes 3.56 ms instead of 3.60, Llama-3.2-1B 0.658 instead of 0.652.
-constexpr u64 kPatience = 4000, kPace = 900;
-constexpr u32 kMaxAhead = stream::chunks_ahead(MEGALITH_STREAM_ROWS);
+constexpr u64 kPrefetchDelay = 4000, kPrefetchInterval = 900;
+constexpr u32 kMaxAhead = stream::chunks_ahead(kernels::kWorkerConfig.stream_rows);
 
 class ChunksAhead {
  public:
   explicit ChunksAhead(u64 num_chunks)
       : num_chunks_(num_chunks), most_(static_cast<u32>(kernels::min(static_cast<i64>(num_chunks), i64{kMaxAhead}))) {}
 
-  /// While the producer waits to copy chunk `chunk` of the stream.
+  /// While the loader warp waits to copy chunk `chunk` of the stream.
   void look(const StreamSource& source, u64 chunk, u64 now) {
     if (next_ == 0 || now < next_ || count_ >= most_) return;
     const u64 later = chunk + count_;
     source.prefetch(later < num_chunks_ ? later : later - num_chunks_);
     ++count_;
-    next_ += kPace;
+    next_ += kPrefetchInterval;
   }
   void ring_is_full(u64 now) {
-    if (next_ == 0) next_ = now + kPatience;
+    if (next_ == 0) next_ = now + kPrefetchDelay;
   }
   void copy_begins() {
     if (count_ > 0) --count_;
@@ -236,13 +236,13 @@ constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
 /// copy (Qwen3-0.6B 0.450 ms instead of 0.467).
 inline u32 few_copies(const Launch& launch, u32 worker) {
   const u32 num_tasks = launch.list_begin[worker + 1] - launch.list_begin[worker];
-  const bool waits_for_words =
-      MEGALITH_STREAM_ROWS <= stream::kMaxRowsOfWords && launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
+  const bool waits_for_words = kernels::kWorkerConfig.stream_rows <= stream::kMaxRowsOfWords &&
+                               launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
   return waits_for_words && kFewCopies < kCopies ? 1 : kFewCopies;
 }
 
-/// By the producer. Copies under way write to shared memory, so the block may not end before they have.
-inline void producer_run(const Launch& launch, u32 worker) {
+/// By the loader warp. Copies under way write to shared memory, so the block may not end before they have.
+inline void loader_warp_run(const Launch& launch, u32 worker) {
   if (launch.streams == nullptr || kernels::kRingSlots == 0) return;
   const Stream mine = launch.stream[worker];
   if (mine.num_chunks == 0 || kernels::lane() >= static_cast<int>(kernels::kCopyLanes)) return;
@@ -301,9 +301,9 @@ inline void producer_run(const Launch& launch, u32 worker) {
   }
 }
 
-/// P5, by the herald: once the consumers are done with a task, its signals; and what is written down of it. Release;
-/// pairs with event_has().
-inline void herald_run(const Launch& launch, u32 worker) {
+/// P5, by the signal warp: once the compute warps are done with a task, its signals; and what is written down of it.
+/// Release; pairs with event_has().
+inline void signal_warp_run(const Launch& launch, u32 worker) {
   if (kernels::lane() != 0) return;
   for (u32 done = 0;; ++done) {
     const u32 slot = done % kFrames;
@@ -334,7 +334,7 @@ inline void herald_run(const Launch& launch, u32 worker) {
   }
 }
 
-/// P0, by thread 0 of the consumers: whether the iteration happens.
+/// P0, by thread 0 of the compute warps: whether the iteration happens.
 inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
   if (launch.num_iterations != 0 && iteration - launch.first_iteration == launch.num_iterations) return Go::stop;
   store_relaxed(&status.iteration, iteration);
@@ -348,10 +348,10 @@ inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
   return stop != 0 ? Go::stop : Go::run;
 }
 
-/// P0, P2 and P3, by the consumers, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All that a
-/// thread keeps while a body runs is how many tasks were done: registers are the bodies'.
+/// P0, P2 and P3, by the compute warps, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All that
+/// a thread keeps while a body runs is how many tasks were done: registers are the bodies'.
 template <class RunTask>
-inline WorkerState consumers_run(const Launch& launch, RunTask run_task) {
+inline WorkerState compute_warps_run(const Launch& launch, RunTask run_task) {
   const bool speaks = kernels::thread() == 0;
 #pragma unroll 1
   for (u32 done = 0;; ++done) {
@@ -365,7 +365,7 @@ inline WorkerState consumers_run(const Launch& launch, RunTask run_task) {
       if (speaks) gate_says() = gate_pass(launch, launch.status[worker_number()], frame.iteration);
       kernels::block_sync();
       if (gate_says() != Go::run) {
-        // The herald leaves with this frame, so behind all signals.
+        // The signal warp leaves with this frame, so behind all signals.
         if (speaks) frame.head.index = kNone;
         kernels::block_arrive(&frame_barriers().done[done % kFrames]);
         return gate_says() == Go::stop ? WorkerState::finished : WorkerState::aborted;
@@ -406,7 +406,7 @@ inline WorkerState consumers_run(const Launch& launch, RunTask run_task) {
 template <class RunTask, class LookAhead>
 inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAhead look_ahead) {
   if (kernels::thread() == 0) {
-    take_seat(launch, block);
+    take_worker(launch, block);
     for (u32 i = 0; i < kFrames; ++i) {
       kernels::barrier_init(&frame_barriers().full[i], kernels::kArrivalsOfWarp);
       kernels::barrier_init(&frame_barriers().done[i], kernels::kArrivalsOfBlock);
@@ -437,13 +437,13 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
   const int warp = kernels::warp();
   if (warp >= kernels::kWarps) {
     kernels::registers_give();
-    if (warp == kernels::kWarps) return producer_run(launch, worker);
-    if (warp == kernels::kWarps + 1) return scout_run(launch, worker, look_ahead);
-    if (warp == kernels::kWarps + 2) return herald_run(launch, worker);
+    if (warp == kernels::kWarps) return loader_warp_run(launch, worker);
+    if (warp == kernels::kWarps + 1) return prefetch_warp_run(launch, worker, look_ahead);
+    if (warp == kernels::kWarps + 2) return signal_warp_run(launch, worker);
     return;
   }
   kernels::registers_take();
-  const WorkerState end = consumers_run(launch, run_task);
+  const WorkerState end = compute_warps_run(launch, run_task);
   if (kernels::thread() != 0) return;
   kernels::barrier_arrive(&ended());
   store_relaxed(&launch.status[worker_number()].state, static_cast<u32>(end));

@@ -5,10 +5,12 @@
 #define MEGALITH_NAME(a, b) MEGALITH_JOIN(a, b)
 #define megalith MEGALITH_NAME(megalith_block_, MEGALITH_BLOCK)
 
-// Two slots in the ring, so that the producer waits often.
-#define MEGALITH_SHARED_BYTES (8192 + 2 * 16384)
-#define MEGALITH_AREA_BYTES 0
-#define MEGALITH_STREAM_ROWS 1
+// Two slots in the ring, so that the loader warp waits often.
+
+#include "megalith/kernels/cuda/common/worker_config.cuh"
+namespace megalith::kernels {
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 8192 + 2 * 16384, .stream_rows = 1};
+}
 
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/shared_budget.h"

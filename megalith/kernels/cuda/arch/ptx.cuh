@@ -1,11 +1,12 @@
 // What workers and their bodies take from a GPU and C++ has no words for: who a thread is, barriers, copies, loads and
 // stores with an order and a scope, and what tensor cores calculate (PTX ISA 9.0, sections 8, 9.7.9, 9.7.13
-// and 9.7.14). Plain functions here, everything built of them elsewhere: tests/device has this one file's names for
-// threads of a host, where ThreadSanitizer looks on, and so has tests/kernels for bodies that calculate. Only the
+// and 9.7.14). Plain functions here, everything built of them elsewhere: tests/support/block has this one file's names
+// for threads of a host. On those the worker runs where ThreadSanitizer looks on, and bodies calculate. Only the
 // instructions for many rows of activations stand where they are used (gemm_wgmma.cuh).
 #pragma once
 
 #include "megalith/kernels/cuda/arch/builtins.cuh"
+#include "megalith/kernels/cuda/common/worker_config.cuh"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
 
@@ -27,25 +28,30 @@ inline constexpr int kBlockThreads = kThreads + 4 * kWarpLanes;
 /// The threads that run bodies take registers which those behind them give up: 104 and 64 instead of 96 each, in a block
 /// that has 640 x 96. Each is called once, by all its warps, and nothing behind the one comes behind the other; only so
 /// does the assembler deal them out (PTX ISA, setmaxnreg).
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && MEGALITH_STREAM_ROWS > 2
-inline void registers_give() { asm volatile("setmaxnreg.dec.sync.aligned.u32 64;"); }
-inline void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 104;"); }
-#else
-inline void registers_give() {}
-inline void registers_take() {}
+inline void registers_give() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (kWorkerConfig.stream_rows > stream::kMaxRowsOfWords)
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
 #endif
+}
+inline void registers_take() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (kWorkerConfig.stream_rows > stream::kMaxRowsOfWords)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
+#endif
+}
 
 /// Where weights stream, asked for again wherever it is used: what follows from it, of all bodies, the compiler else
 /// works out before the first task and keeps, where there are no registers for it, in local memory. In the attention of
 /// eight rows of Qwen3-8B that were 530 bytes of spills instead of 140, with one row 80 instead of 32.
 inline u32 thread_index() {
-#if MEGALITH_STREAM_ROWS > 0
-  u32 index;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-  return index;
-#else
-  return threadIdx.x;
-#endif
+  if constexpr (kWorkerConfig.stream_rows > 0) {
+    u32 index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+  } else {
+    return threadIdx.x;
+  }
 }
 inline int thread() { return static_cast<int>(thread_index()); }
 inline int lane() { return static_cast<int>(thread_index() % kWarpLanes); }
@@ -151,19 +157,22 @@ inline u32 multiprocessor() {
 
 using Barrier = u64;  // opaque, in shared memory
 
-/// Of a block's shared memory the byte `offset`. MEGALITH_KNOWN_ADDRESSES: its address is known when a kernel is
-/// compiled, so variables lie there, too (common/shared_variables.cuh). On sm_90 shared memory begins with the system's
-/// kilobyte; then come kStaticBytes for the compiler. With more rows than travel as words it costs spills, and time.
-#if __CUDA_ARCH__ == 900 && MEGALITH_STREAM_ROWS <= 2
-#define MEGALITH_KNOWN_ADDRESSES
-static_assert(stream::kMaxRowsOfWords == 2);
-inline void* block_memory(u32 offset) {
-  return __cvta_shared_to_generic(stream::kSystemBytes + stream::kStaticBytes + offset);
-}
+/// Whether addresses in shared memory are known when a kernel is compiled, so that variables lie there, too
+/// (common/shared_variables.cuh). On sm_90 shared memory begins with the system's kilobyte; then come kStaticBytes for
+/// the compiler. With more rows than travel as words it costs spills, and time.
+#if __CUDA_ARCH__ == 900
+inline constexpr bool kKnowsAddresses = kWorkerConfig.stream_rows <= stream::kMaxRowsOfWords;
 #else
-extern __shared__ __align__(1024) u8 dynamic_shared[];
-inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
+inline constexpr bool kKnowsAddresses = false;
 #endif
+/// Of a block's shared memory the byte `offset`.
+extern __shared__ __align__(1024) u8 dynamic_shared[];
+inline void* block_memory(u32 offset) {
+  if constexpr (kKnowsAddresses)
+    return __cvta_shared_to_generic(stream::kSystemBytes + stream::kStaticBytes + offset);
+  else
+    return dynamic_shared + offset;
+}
 
 inline u32 shared_address(const void* at) { return static_cast<u32>(__cvta_generic_to_shared(at)); }
 

@@ -8,7 +8,7 @@ namespace megalith::kernels {
 /// A head at a time, of one or two rows: every warp works out what its chunks weigh, groups of threads sum a share of
 /// them each.
 template <class Args>
-inline void merge_chunks(const Args& args) {
+inline void combine_kv_splits(const Args& args) {
   constexpr int D = static_cast<int>(Args::D), C = static_cast<int>(Args::C), A = static_cast<int>(Args::A);
   constexpr int kPairs = D / 2, kGroups = kThreads / kPairs, kPerGroup = (C + kGroups - 1) / kGroups;
   constexpr int kRows = Args::T_largest > 1 && kGroups > 1 ? 2 : 1;  // whose loads are under way together

@@ -19,28 +19,24 @@ inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + 4 * 512, kRingBarri
                      kAttended = kRows + 32 + 3 * stream::kMaxWideRows * 4, kOfWarps = kAttended + 16,
                      kAbortWord = kOfWarps + stream::kConsumerWarps * 16, kFlagNote = kAbortWord + 8,
                      kEnded = kFlagNote + 8, kStopped = kEnded + 8, kGate = kStopped + 4, kStreamIdle = kGate + 4,
-                     kNextMail = kStreamIdle + 8, kSizes = kNextMail + 32, kSeat = kSizes + 32, kFault = kSeat + 16,
+                     kNextMail = kStreamIdle + 8, kSizes = kNextMail + 32, kWorker = kSizes + 32, kFault = kWorker + 16,
                      kEnd = kFault + 8;
 static_assert(kEnd <= stream::kVariablesBytes);
 }  // namespace place
 
-#if defined(MEGALITH_KNOWN_ADDRESSES)
-inline constexpr u32 kBehindVariables = stream::kVariablesBytes;
-#else
-inline constexpr u32 kBehindVariables = 0;
-#endif
+inline constexpr u32 kBehindVariables = kKnowsAddresses ? stream::kVariablesBytes : 0;
 
 /// The variable from byte kAt on; the next one begins at byte kNext.
 template <class T, u32 kAt, u32 kNext>
 inline T& shared_variable() {
   static_assert(kAt % alignof(T) == 0 && kAt + sizeof(T) <= kNext,
                 "a place for this variable is in kernels/cuda/common/shared_variables.cuh");
-#if defined(MEGALITH_KNOWN_ADDRESSES)
-  return *static_cast<T*>(block_memory(kAt));
-#else
-  __shared__ __align__(16) T variable;
-  return variable;
-#endif
+  if constexpr (kKnowsAddresses) {
+    return *static_cast<T*>(block_memory(kAt));
+  } else {
+    __shared__ __align__(16) T variable;
+    return variable;
+  }
 }
 
 }  // namespace megalith::kernels

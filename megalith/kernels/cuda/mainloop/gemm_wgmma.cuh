@@ -6,11 +6,11 @@
 // Of up to 64 rows of activations all four warpgroups of the block have all of them; of more, two have each half. Of a
 // warpgroup each warp has 16 rows. A turn of rows of weights is multiplied in one of two ways:
 //
-//   shared   a group of rows, of whose chunks the warpgroups have every fourth (or second) one. What they sum is added
-//            up in shared memory when the turn is done.
-//   abreast  as many groups as there are warpgroups, a group each, with chunks of the groups in turn in the stream. All
-//            of them want the same activations at about the same time, which come from the L2 once, and sums are
-//            complete in registers.
+//   intra-block split-K  a group of rows, of whose chunks the warpgroups have every fourth (or second) one. What they
+//                        sum is added up in shared memory when the turn is done.
+//   N-parallel           as many groups as there are warpgroups, a group each, with chunks of the groups in turn in the
+//                        stream. All of them want the same activations at about the same time, which come from the L2
+//                        once, and sums are complete in registers.
 //
 // Either way the order of sums is that of the layout, so the same bits every run.
 //
@@ -157,14 +157,14 @@ template <class Args, Half T>
 inline auto wide_rows(const Args&, const T* x) {
   return RowByRow<T, Args::T_largest, Args::K>{x};
 }
-/// Rows of weights may be cut into stretches of columns: those of stretch `s`, of L columns each.
+/// Rows of weights may be cut into split-K slices: those of slice `s`, of L columns each.
 template <class Args, Half T, i64 kRows, i64 kColumns>
-inline auto stretch_of_rows(const Args&, Blocked<const T, kRows, kColumns> x, int s) {
+inline auto slice_of_rows(const Args&, Blocked<const T, kRows, kColumns> x, int s) {
   static_assert(Args::L % row_blocks::kColumns == 0);
   return decltype(x){x.at + s * static_cast<int>(Args::L * kRows)};
 }
 template <class Args, Half T>
-inline auto stretch_of_rows(const Args&, const T* x, int s) {
+inline auto slice_of_rows(const Args&, const T* x, int s) {
   return RowByRow<T, Args::T_largest, Args::S * Args::L>{x + s * static_cast<int>(Args::L)};
 }
 /// Columns that a task takes.
@@ -177,7 +177,7 @@ constexpr i64 columns_of_task() {
 }
 
 /// Of the activations which 16 rows a warp has; and which part of a turn: every kParts-th chunk from this one on, or
-/// which of the groups abreast.
+/// which of the groups that are N-parallel.
 template <int kParts>
 inline int wide_row_tile() {
   return warp() / 4 / kParts * 4 + warp() % 4;
@@ -199,18 +199,18 @@ inline f32* wide_sums(int part, int row) {
 }
 /// How the warpgroups divide a turn's work, kParts of them for the same activations: the chunks of one group of rows,
 /// or as many groups.
-template <int kWarpgroups, bool kAreAbreast>
+template <int kWarpgroups, bool kIsNParallel>
 struct Shares {
   static constexpr int kParts = kWarpgroups;
-  static constexpr bool kAbreast = kAreAbreast;
+  static constexpr bool kNParallel = kIsNParallel;
   /// Of a group's chunks the first one of a warpgroup, and how far it is from there to its next.
-  static int first() { return kAbreast ? 0 : wide_part<kParts>(); }
-  static constexpr int kStep = kAbreast ? 1 : kParts;
+  static int first() { return kNParallel ? 0 : wide_part<kParts>(); }
+  static constexpr int kStep = kNParallel ? 1 : kParts;
 
-  /// The group of a turn that a warp finishes, and rows of activations: abreast those that it multiplied.
-  static int group() { return kAbreast ? wide_part<kParts>() : 0; }
-  static constexpr int kRows = kAbreast ? row_blocks::kRows : 4 / kParts * stream::kWideRows / kWarps;
-  static int first_row() { return (kAbreast ? wide_row_tile<kParts>() : warp()) * kRows; }
+  /// The group of a turn that a warp finishes, and rows of activations: N-parallel those that it multiplied.
+  static int group() { return kNParallel ? wide_part<kParts>() : 0; }
+  static constexpr int kRows = kNParallel ? row_blocks::kRows : 4 / kParts * stream::kWideRows / kWarps;
+  static int first_row() { return (kNParallel ? wide_row_tile<kParts>() : warp()) * kRows; }
 };
 /// Of turns of at most `kGroups` groups.
 template <class Args, int kGroups>
@@ -279,7 +279,7 @@ class WideSums {
   void multiply(RingPlace ring, ActivationsAhead<kChunkRows, kSpans, Shares, X>& x, int groups, bool is_last) {
     constexpr int kBlocks = ActivationsAhead<kChunkRows, kSpans, Shares, X>::kBlocks;
     const int chunks = x.count();
-    const u32 apart = static_cast<u32>(Shares::kAbreast ? groups : kParts);
+    const u32 apart = static_cast<u32>(Shares::kNParallel ? groups : kParts);
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sum_[i] = 0;
     RingPlace place = ring.any_further(static_cast<u32>(wide_part<kParts>()));
@@ -322,7 +322,7 @@ class WideSums {
     }
     if (Weights::kAreInt8) warpgroup_sync();  // sums take the place of weights
   }
-  /// To where sum() finds them, behind a barrier: of the warp if groups are abreast, else of the block.
+  /// To where sum() finds them, behind a barrier: of the warp if groups are N-parallel, else of the block.
   void put() const {
     const int first_row = wide_row_tile<kParts>() * row_blocks::kRows + lane() / 4;
 #pragma unroll
@@ -337,7 +337,7 @@ class WideSums {
   /// Of row `row` of activations with places n and n + 1 of the group's rows of weights.
   static float2 sum(int row, int n) {
     const auto of = [&](int part) { return *reinterpret_cast<const float2*>(sums_at(part, row) + n); };
-    if (Shares::kAbreast) return of(wide_part<kParts>());
+    if (Shares::kNParallel) return of(wide_part<kParts>());
     float2 total = {0, 0};
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -396,7 +396,7 @@ class WideSums {
 
 /// The scale of each row's norm, from its squares: eight threads a row add up every eighth sum each, then each other's.
 /// By the block; there after its next barrier.
-__shared__ f32 wide_scales[4 * stream::kWideRows / stream::wide_parts(MEGALITH_STREAM_ROWS)];
+__shared__ f32 wide_scales[4 * stream::kWideRows / stream::wide_parts(kWorkerConfig.stream_rows)];
 template <class Args>
 inline void find_scales(const Args& args) {
   constexpr int kLanes = kThreads * stream::wide_parts(Args::T_largest) / (4 * stream::kWideRows),
@@ -447,20 +447,20 @@ inline void wide_turns(const Args& args, X x, int begin, int end, int step, Mean
     const int groups = stream::wide_turn((end - at + step - 1) / step, kGroups);
     const bool has_group = Mine::group() < groups;
     // Where weights were int8 they lie where sums do.
-    if (Weights::kAreInt8 && (!Mine::kAbreast || at == begin)) block_sync();
+    if (Weights::kAreInt8 && (!Mine::kNParallel || at == begin)) block_sync();
     if (has_group) {
       Sums sums;
       sums.multiply(ring, activations, groups, at + groups * step >= end);
-      if (!Weights::kAreInt8 && !Mine::kAbreast && at > begin) block_sync();  // those before were read
+      if (!Weights::kAreInt8 && !Mine::kNParallel && at > begin) block_sync();  // those before were read
       sums.put();
     }
-    if (!Mine::kAbreast || at == begin)
+    if (!Mine::kNParallel || at == begin)
       block_sync();
     else
       warp_sync();
     const int first_row = Mine::first_row(), last_row = min(first_row + Mine::kRows, static_cast<int>(args.T));
     if (has_group) finish(at + Mine::group() * step, first_row, last_row, Sums::sum);
-    if (Mine::kAbreast) warp_sync();
+    if (Mine::kNParallel) warp_sync();
     ring = ring.any_further(static_cast<u32>(activations.count() * groups));
     at += groups * step;
   }
@@ -486,20 +486,20 @@ inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
 
 /// y = x weight^T.
 template <class Args>
-inline void wide_linear(const Args& args) {
+inline void gemm_linear(const Args& args) {
   const auto nothing = [] {};
   wide_run<1>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[1]) {
     put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, args.epoch);
   });
 }
-/// part[s] = x weight^T over the columns of a stretch: of every row that a worker multiplies it has fewer columns of the
+/// part[s] = x weight^T over the columns of a slice: of every row that a worker multiplies it has fewer columns of the
 /// activations, all of which come from the L2.
 template <class Args>
-inline void wide_linear_part(const Args& args) {
+inline void gemm_linear_splitk(const Args& args) {
   static_assert(Args::L % stream::wide_columns(Args::kStream.group) == 0, "whole chunks");
   const int s = static_cast<int>(args.s_begin);
   const auto nothing = [] {};
-  wide_run<1>(args, stretch_of_rows(args, args.x, s), nothing, [&](int row, int column, const float2(&y)[1]) {
+  wide_run<1>(args, slice_of_rows(args, args.x, s), nothing, [&](int row, int column, const float2(&y)[1]) {
     put_two(args.part, (s * static_cast<int>(Args::T_largest) + row) * static_cast<int>(Args::N) + column, y[0].x,
             y[0].y, args.epoch);
   });
@@ -507,7 +507,7 @@ inline void wide_linear_part(const Args& args) {
 /// logits = x weight^T, and the largest of each chunk of L columns with the lowest column that has it. A chunk is a
 /// group of rows of weights.
 template <class Args>
-inline void wide_linear_argmax(const Args& args) {
+inline void gemm_linear_argmax(const Args& args) {
   constexpr int L = static_cast<int>(Args::L), V = static_cast<int>(Args::V), C = static_cast<int>(Args::C),
                 kGroups = wide_most_groups(static_cast<int>(Args::kStream.turn)), kAtOnce = 4;
   static_assert(L <= 2 * kWarpLanes && L == Args::kStream.group);
@@ -555,7 +555,7 @@ inline void wide_linear_argmax(const Args& args) {
 /// y = residual + x weight^T, with a copy that has the next norm's weight, and squares. What is not needed while it
 /// multiplies is looked up behind that: activations need the registers.
 template <class Args>
-inline void wide_linear_residual_squares(const Args& args) {
+inline void gemm_linear_residual_rmsnorm_parts(const Args& args) {
   constexpr int kGroup = static_cast<int>(Args::L), kPairs = kGroup / 2, K = static_cast<int>(Args::K);
   constexpr int kRowsAtOnce = kThreads / kPairs,
                 kPasses = (static_cast<int>(Args::T_largest) + kRowsAtOnce - 1) / kRowsAtOnce,
@@ -597,7 +597,7 @@ inline void wide_linear_residual_squares(const Args& args) {
       if (i * kRowsAtOnce >= rows) break;
       const int row = first_row + i * kRowsAtOnce;
       const float2 y = Sums::sum(row, n), of_row = *reinterpret_cast<const float2*>(before + row * kGroup + n);
-      put_with_squares(now, row < rows, row, column, {of_row.x + y.x, of_row.y + y.y}, norm);
+      put_rmsnorm_parts(now, row < rows, row, column, {of_row.x + y.x, of_row.y + y.y}, norm);
     }
     if (c + 1 < end) block_sync();  // they were read
   }
@@ -605,7 +605,7 @@ inline void wide_linear_residual_squares(const Args& args) {
 
 /// y = x weight^T, scaled row by row.
 template <class Args>
-inline void wide_scaled_linear(const Args& args) {
+inline void gemm_deferred_rmsnorm_linear(const Args& args) {
   wide_run<1>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
       [&](int row, int column, const float2(&y)[1]) {
@@ -615,7 +615,7 @@ inline void wide_scaled_linear(const Args& args) {
 }
 /// y = silu(x gate^T) * (x up^T), both scaled.
 template <class Args>
-inline void wide_scaled_gate_up(const Args& args) {
+inline void gemm_deferred_rmsnorm_gate_up(const Args& args) {
   wide_run<2>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
       [&](int row, int column, const float2(&y)[2]) {

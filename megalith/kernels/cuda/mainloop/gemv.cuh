@@ -264,14 +264,14 @@ inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
 
 /// y = rmsnorm(x) weight^T.
 template <class Args>
-inline auto stream_rmsnorm_linear(const Args& args) {
+inline auto gemv_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   return linear_job(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
                     Args::N, 1, args.y, none, none, false);
 }
 /// y = x weight^T, with what an epilogue makes of it.
 template <class Args>
-inline auto stream_linear(const Args& args) {
+inline auto gemv_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
   return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
@@ -279,14 +279,14 @@ inline auto stream_linear(const Args& args) {
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
-inline auto stream_linear_residual_copy(const Args& args) {
+inline auto gemv_linear_residual_copy(const Args& args) {
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
   return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
                     args.copy, as_output(args.residual), args.y, true);
 }
 /// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
 template <class Args>
-inline auto stream_rmsnorm_gate_up(const Args& args) {
+inline auto gemv_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
   return linear_job(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N,
                     2, args.y, none, none, false);
@@ -300,19 +300,19 @@ inline auto parts_norm(const Args& args) {
                                                       1.0f / static_cast<f32>(Args::K)};
 }
 template <class Args>
-inline auto stream_scaled_linear(const Args& args) {
+inline auto gemv_deferred_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   return linear_job(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 1, args.y, none,
                     none, false);
 }
 template <class Args>
-inline auto stream_scaled_gate_up(const Args& args) {
+inline auto gemv_deferred_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
   return linear_job(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 2, args.y, none, none,
                     false);
 }
 template <class Args>
-inline auto stream_linear_residual_squares(const Args& args) {
+inline auto gemv_linear_residual_rmsnorm_parts(const Args& args) {
   using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
   return linear_job(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
                     args.c_end * Args::L, Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y, true);
@@ -321,7 +321,7 @@ inline auto stream_linear_residual_squares(const Args& args) {
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
 /// warp looks after one row of activations.
 template <class Args>
-inline void stream_rmsnorm_linear_argmax(const Args& args) {
+inline void gemv_rmsnorm_linear_argmax(const Args& args) {
   using Sizes = LinearSizes<Args, Args::R_largest>;
   static_assert(Args::L == 4 * kWarpLanes && Sizes::kIsWhole);
   using Weights = WeightsOf<decltype(args.weight)>;

@@ -2,21 +2,18 @@
 //
 // Threads that have met, at a barrier of their warp or block, let one of them arrive for all: order is transitive.
 // compute-sanitizer's racecheck takes only who arrives himself for ordered, so it is given kernels in which all do
-// (MEGALITH_EVERY_THREAD_ARRIVES). Those have a proxy fence, too, between the last read of a slot of the ring and its
+// (every_thread_arrives). Those have a proxy fence, too, between the last read of a slot of the ring and its
 // next copy, as the PTX ISA wants it between any two proxies; the others do without, since a read that has been made
 // cannot see what is written later (it would take Qwen3-0.6B on an H200 1.7 % longer).
 #pragma once
 
 #include "megalith/kernels/cuda/common/prelude.cuh"
+#include "megalith/kernels/cuda/common/worker_config.cuh"
 
 namespace megalith::kernels {
 
-#if defined(MEGALITH_EVERY_THREAD_ARRIVES)
-inline constexpr bool kEveryThreadArrives = true;
-#else
-inline constexpr bool kEveryThreadArrives = false;
-#endif
-/// How often a warp, and all consumers of a block, arrive together.
+inline constexpr bool kEveryThreadArrives = kWorkerConfig.every_thread_arrives;
+/// How often a warp, and all compute warps of a block, arrive together.
 inline constexpr u32 kArrivalsOfWarp = kEveryThreadArrives ? kWarpLanes : 1,
                      kArrivalsOfBlock = kEveryThreadArrives ? kThreads : 1;
 
@@ -24,7 +21,7 @@ inline constexpr u32 kArrivalsOfWarp = kEveryThreadArrives ? kWarpLanes : 1,
 inline void warp_arrive(Barrier* barrier) {
   if (kEveryThreadArrives || lane() == 0) barrier_arrive(barrier);
 }
-/// By consumers that have met.
+/// By compute warps that have met.
 inline void block_arrive(Barrier* barrier) {
   if (kEveryThreadArrives || thread() == 0) barrier_arrive(barrier);
 }

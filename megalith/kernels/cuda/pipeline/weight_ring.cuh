@@ -1,29 +1,21 @@
-// The ring in shared memory through which a worker's stream of weights passes: a producer warp fills slots and waits
-// for nothing but a free one, the consumer warps empty them in the same order, every warp a share of every chunk or,
+// The ring in shared memory through which a worker's stream of weights passes: the loader warp fills slots and waits
+// for nothing but a free one, the compute warps empty them in the same order, every warp a share of every chunk or,
 // with many rows of activations, some of the warps each. What a task finds there is known beforehand: chunk n since the
 // launch lies in slot n % kRingSlots.
 #pragma once
 
 #include "megalith/kernels/cuda/common/shared_variables.cuh"
+#include "megalith/kernels/cuda/common/worker_config.cuh"
 #include "megalith/kernels/cuda/pipeline/barrier.cuh"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
 
-// Of the architecture and of the bodies, given when a kernel is compiled (codegen/emit.cpp).
-#if !defined(MEGALITH_SHARED_BYTES) || !defined(MEGALITH_AREA_BYTES) || !defined(MEGALITH_STREAM_ROWS)
-#error "MEGALITH_SHARED_BYTES: what a block may have; _AREA_BYTES: what bodies work in; _STREAM_ROWS: of activations"
-#endif
-
 namespace megalith::kernels {
 
 /// Where weights are int8 a slot has scales as well.
-#if defined(MEGALITH_SCALE_BYTES)
-inline constexpr int kScaleBytes = MEGALITH_SCALE_BYTES;
-#else
-inline constexpr int kScaleBytes = 0;
-#endif
+inline constexpr int kScaleBytes = kWorkerConfig.scale_bytes;
 inline constexpr int kRingSlots =
-    stream::ring_slots(MEGALITH_SHARED_BYTES, MEGALITH_AREA_BYTES, MEGALITH_STREAM_ROWS, kScaleBytes);
+    stream::ring_slots(kWorkerConfig.shared_bytes, kWorkerConfig.area_bytes, kWorkerConfig.stream_rows, kScaleBytes);
 inline constexpr int kRingBarriers = kRingSlots > 0 ? kRingSlots : 1;
 
 /// Of each slot: what is there, what is not any more.

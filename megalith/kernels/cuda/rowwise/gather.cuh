@@ -21,7 +21,7 @@ inline void embedding_rows(const Args& args) {
 
 /// y[r] = x[rows[r]]. Who has room for one row takes it to be there (rows_of()): of an iteration without one it is 0.
 template <class Args>
-inline void gather_words(const Args& args) {
+inline void gather_token_rows(const Args& args) {
   for (i64 r = args.r_begin; r < min(args.r_end, Args::R_largest == 1 ? i64{1} : i64(args.R)); ++r)
     for (i64 h = 2 * thread(); h < Args::H; h += 2 * kThreads) {
       float2 pair = {0, 0};
@@ -88,7 +88,7 @@ inline void argmax_chunks(const Args& args) {
 
 /// best[r]: the column of the largest value. All that a thread looks at is under way at once.
 template <class Args>
-inline void argmax_words(const Args& args) {
+inline void argmax_reduce_rows(const Args& args) {
   constexpr int C = static_cast<int>(Args::C), kPerThread = (C + kThreads - 1) / kThreads;
   for (i64 r = args.r_begin; r < min(args.r_end, i64(args.R)); ++r) {
     const auto place = [&](int i) { return static_cast<int>(r) * C + min(thread() + i * kThreads, C - 1); };

@@ -11,7 +11,7 @@ namespace megalith::kernels {
 
 /// y = x / rms(x) * weight.
 template <class Args>
-inline void norm_rows(const Args& args) {
+inline void rmsnorm_rows(const Args& args) {
   using Weights = Pair<HalfOf<decltype(args.weight)>>;
   constexpr int H = static_cast<int>(Args::H), kPairs = (H / 2 + kThreads - 1) / kThreads;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T)));
@@ -46,7 +46,7 @@ inline void norm_rows(const Args& args) {
 /// lanes of a warp: half as many lanes as a chunk has columns have them, in order. The sum's order is that of the
 /// lanes, so the same however tasks are cut.
 template <class Args>
-inline void put_with_squares(const Args& args, bool is_there, int row, int column, float2 y, u32 norm) {
+inline void put_rmsnorm_parts(const Args& args, bool is_there, int row, int column, float2 y, u32 norm) {
   constexpr int C = static_cast<int>(Args::C), L = static_cast<int>(Args::L);
   static_assert(L >= 4 && L <= 2 * kWarpLanes && (L & (L - 1)) == 0);
   const float2 part = {y.x * Args::factor, y.y * Args::factor};
@@ -63,7 +63,7 @@ inline void put_with_squares(const Args& args, bool is_there, int row, int colum
 
 /// y = residual + the parts, its copy and its squares.
 template <class Args>
-inline void add_parts_squares_rows(const Args& args) {
+inline void sum_slices_rmsnorm_parts_rows(const Args& args) {
   constexpr int S = static_cast<int>(Args::S), C = static_cast<int>(Args::C), L = static_cast<int>(Args::L),
                 T = static_cast<int>(Args::T_largest), kPairs = L / 2, kRowsAtOnce = kThreads / kPairs,
                 kMax = S <= 4 ? 4 : 2, kAtOnce = T <= kRowsAtOnce ? 1 : kMax;  // as there are registers for
@@ -90,7 +90,7 @@ inline void add_parts_squares_rows(const Args& args) {
 #pragma unroll
         for (int s = 1; s < S; ++s) sum = {sum.x + terms[i][s + 1].x, sum.y + terms[i][s + 1].y};
         const int row = first + i * kRowsAtOnce;
-        put_with_squares(args, row < end, row, column, {terms[i][0].x + sum.x, terms[i][0].y + sum.y}, norm);
+        put_rmsnorm_parts(args, row < end, row, column, {terms[i][0].x + sum.x, terms[i][0].y + sum.y}, norm);
       }
     }
   }
@@ -98,7 +98,7 @@ inline void add_parts_squares_rows(const Args& args) {
 
 /// y = weight[ids], its copy and its squares.
 template <class Args>
-inline void embedding_squares_rows(const Args& args) {
+inline void embedding_rmsnorm_parts_rows(const Args& args) {
   using Weights = Pair<HalfOf<decltype(args.weight)>>;
   constexpr int H = static_cast<int>(Args::C * Args::L), kPasses = (H / 2 + kThreads - 1) / kThreads;
   const int t_end = static_cast<int>(min(args.t_end, i64(args.T)));
@@ -116,14 +116,14 @@ inline void embedding_squares_rows(const Args& args) {
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
       const int h = 2 * (thread() + i * kThreads);
-      put_with_squares(args, h < H, t, h, {Weights::low(pairs[i]), Weights::high(pairs[i])}, norms[i]);
+      put_rmsnorm_parts(args, h < H, t, h, {Weights::low(pairs[i]), Weights::high(pairs[i])}, norms[i]);
     }
   }
 }
 
 /// Brings the weight into the L2 before a task's turn.
 template <class Args>
-inline void norm_rows_ahead(const Args& args) {
+inline void rmsnorm_rows_ahead(const Args& args) {
   if (lane() < static_cast<int>(kCopyLanes) && Args::H % 8 == 0)
     prefetch(args.weight, static_cast<u32>(Args::H) * sizeof(*args.weight));
 }

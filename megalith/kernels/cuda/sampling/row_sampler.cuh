@@ -1,6 +1,6 @@
 // A token of a row of logits, drawn by a block: that of kernels/cpu/sampling.h, found by passes of all threads.
 //
-// Who is the k-th likeliest, where the share of top-p ends, and which token is drawn are one question: the first token,
+// Which token is the k-th, where the share of top-p ends, and which one is drawn are one question: the first token,
 // in some order, with which a running sum exceeds a target. It is answered like a look into a dictionary: a pass adds
 // up the sums of 2048 bins, picks the bin that holds the target, and the next one lists the tokens of that bin, so few
 // that each can work out what stands before it.
@@ -9,7 +9,7 @@
 // threads may add to a bin as they come, and a text has the same bits every time.
 //
 // A block alone looks at all tokens, so a pass takes as long as its instructions, and atomics on one word take turns.
-// That is why tokens that are drawn in the order of their numbers are summed in registers, why a few likeliest are
+// That is why tokens that are drawn in the order of their numbers are summed in registers, why a few top ones are
 // found without bins, and why a token is mostly one atomic.
 #pragma once
 
@@ -123,7 +123,7 @@ class RowSampler {
       block_sync();
       return token_of(first_by_number());
     }
-    if (has_limit && cuts_.top_k <= kThreads && num_ > sampling::kMaxListed) list_likeliest();
+    if (has_limit && cuts_.top_k <= kThreads && num_ > sampling::kMaxListed) list_top_k();
 #pragma unroll 1
     for (int step = kTopK;; ++step) {  // compiled once for all three
       if ((step == kTopK && !has_limit) || (step == kTopP && !has_share)) continue;
@@ -472,7 +472,7 @@ class RowSampler {
 
   // Before top-k of at most as many as there are threads: of the first token of each of many groups the k-th. Those
   // that are not behind it are k at least, and seldom many more.
-  void list_likeliest() {
+  void list_top_k() {
     SamplingArea& area = sampling_area();
     Place first = kLastPlace;
     each([&](Place at) {

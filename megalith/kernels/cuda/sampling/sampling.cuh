@@ -52,10 +52,10 @@ inline f32 log_probability_by_block(const f32* logits, i32 vocabulary, i32 best,
   return logits[token] - largest - log(static_cast<f32>(sum));
 }
 
-/// Whether a request wants nothing but the likeliest token. All of them are asked for together, a request a lane, since
+/// Whether a request wants nothing but the top-1 token. All of them are asked for together, a request a lane, since
 /// whose row it is stands in memory, too. By all lanes of a warp.
 template <class Args>
-inline bool wants_likeliest(const Args& a, i64 request) {
+inline bool wants_argmax(const Args& a, i64 request) {
   constexpr i32 N = static_cast<i32>(Args::N);
   bool wants = false;
 #pragma unroll
@@ -73,7 +73,7 @@ inline bool wants_likeliest(const Args& a, i64 request) {
 }
 
 template <class Args>
-inline i32 likeliest_token(const Args& a, i64 r) {
+inline i32 argmax_token(const Args& a, i64 r) {
   return inside_32(a.faults, a.best[r], static_cast<i32>(a.V), Args::Checks::best);
 }
 /// Whose row it is.
@@ -82,7 +82,7 @@ inline i64 request_of_sample(const Args& a, i64 r) {
   return inside_32(a.faults, a.sample_request[r], static_cast<i32>(a.N), Args::Checks::sample_request);
 }
 
-/// A token that is asked for otherwise than as the likeliest one.
+/// A token that is asked for otherwise than as the top-1 token.
 template <class Args, class Task>
 inline i32 drawn_token(const Task& task, i64 r) {
   const auto& a = Args::of(task);
@@ -93,7 +93,7 @@ inline i32 drawn_token(const Task& task, i64 r) {
   const f32* logits = a.logits + r * a.V;
   i32* const room = a.heap + r * a.V;
   const i32* fields = a.requests + request * batch::kRequestFields;
-  i32 token = likeliest_token(a, r);
+  i32 token = argmax_token(a, r);
   if (has_penalties(f32s)) {
     f32* const adjusted = a.adjusted + r * a.V;
     const i32 length = inside_32(a.faults, fields[batch::kLength], static_cast<i32>(a.S) + 1, Args::Checks::requests);
@@ -123,20 +123,20 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
   f32 logprob = 0;
   bool wants_logprob = false;
   {
-    // Mostly it is the likeliest one: what says so is asked for together.
+    // Mostly it is the top-1 token: what says so is asked for together.
     const auto& a = Args::of(task);
     const i64 request = request_of_sample(a, r);
-    const i32 likeliest = likeliest_token(a, r);
+    const i32 top = argmax_token(a, r);
     logprob = soundness(a.logits + r * a.V);
-    if (wants_likeliest(a, request))
-      token = likeliest;
+    if (wants_argmax(a, request))
+      token = top;
     else
       wants_logprob = a.sampling_i32[request * batch::kSamplingInts + batch::kLogprobs] != 0;
   }
   if (token < 0) token = drawn_token<Args>(task, r);
   if (wants_logprob) {
     const auto& a = Args::of(task);
-    logprob = log_probability_by_block(a.logits + r * a.V, static_cast<i32>(a.V), likeliest_token(a, r), token);
+    logprob = log_probability_by_block(a.logits + r * a.V, static_cast<i32>(a.V), argmax_token(a, r), token);
   }
   if (thread() != 0) return;
   const auto& a = Args::of(task);

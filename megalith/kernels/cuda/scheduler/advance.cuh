@@ -1,7 +1,7 @@
 // The end of an iteration on a GPU: the steps of kernels/cpu/advance.h, taken by one warp on a copy of the batch block in
 // shared memory, a request a lane. The block fetches it and writes it back, since a look into device memory takes
 // longer than all the rest. What the host wants to know goes to its memory together: a warp of its own looks meanwhile
-// whether there is room, and the herald says that there is mail when it has told the other workers.
+// whether there is room, and the signal warp says that there is mail when it has told the other workers.
 #pragma once
 
 #include "megalith/kernels/advance_layout.h"

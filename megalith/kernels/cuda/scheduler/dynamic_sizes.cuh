@@ -12,7 +12,7 @@ struct IterationSizes {
   const i32* at;  // where they stand in device memory, or nullptr: they may change within an iteration
   i32 values[runtime::kIterationSizes];
 };
-inline IterationSizes& iteration_sizes() { return shared_variable<IterationSizes, place::kSizes, place::kSeat>(); }
+inline IterationSizes& iteration_sizes() { return shared_variable<IterationSizes, place::kSizes, place::kWorker>(); }
 
 /// By one thread at the beginning of an iteration; there after the next barrier of the block. `at` may be nullptr.
 inline void look_up_sizes(const i32* at) {

@@ -7,7 +7,7 @@
 
 namespace megalith::kernels {
 
-/// Where the block's next mail goes, unless it had none in this run: the mailbox says so only when the herald has
+/// Where the block's next mail goes, unless it had none in this run: the mailbox says so only when the signal warp has
 /// published what went before.
 struct NextMail {
   runtime::MailWriter writer;

@@ -1,12 +1,13 @@
-// In the place of megalith/kernels/cuda/arch/ptx.cuh: a block of the host's threads, for bodies that take of a GPU who
-// a thread is, barriers, words, shuffles and what tensor cores calculate. Who includes this says how many warps there
-// are, and lanes of each, and what is __shared__ are variables of that file. Lanes are threads of their own, which meet
-// where a warp does something together; nothing else orders them, so ThreadSanitizer sees what a body leaves to chance.
+// The threads of a block for bodies that calculate (support/block/): they meet, exchange what lanes of a warp have, and
+// do together what tensor cores do. A test says how many warps there are, and lanes of each. Nothing but where they meet
+// orders them, so ThreadSanitizer sees what a body leaves to chance.
+//
+// Memory was filled before a body runs: barriers of the ring have passed, and loads are just loads. The worker's own
+// waits are looked at in tests/device, whose threads are of another kind (device/block/block_threads.h).
 #pragma once
 
 #include <array>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -15,26 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "megalith/kernels/cpu/prelude.h"
-
-#define __shared__
-#define __align__(bytes) __attribute__((aligned(bytes)))
+#include "megalith/kernels/cuda/arch/ptx.cuh"
 
 namespace megalith::kernels {
-
-struct alignas(8) uint2 {
-  unsigned x, y;
-};
-struct alignas(16) uint4 {
-  unsigned x, y, z, w;
-};
-struct alignas(8) float2 {
-  float x, y;
-};
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 
 inline constexpr int kWarps = MEGALITH_BLOCK_WARPS, kWarpLanes = MEGALITH_BLOCK_LANES, kThreads = kWarps * kWarpLanes;
 
@@ -133,10 +117,6 @@ inline bool any_of_warp(bool value) { return !all_of_warp(!value); }
 
 // ---- words and barriers ------------------------------------------------------------------------
 
-template <class T>
-T atomic_add(T* word, T value) {
-  return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
-}
 inline i32 atomic_or(i32* word, i32 bits) { return __atomic_fetch_or(word, bits, __ATOMIC_RELAXED); }
 
 template <class T>
@@ -147,23 +127,7 @@ template <class T>
 void store_relaxed(T* word, T value) {
   __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
-inline void load_two_relaxed(u64& a, u64& b, const u64* words) {
-  a = load_relaxed(words);
-  b = load_relaxed(words + 1);
-}
-inline void store_two_relaxed(u64* words, u64 a, u64 b) {
-  store_relaxed(words, a);
-  store_relaxed(words + 1, b);
-}
-inline u32 flag_value(const u32* flag) { return load_relaxed(flag); }
-inline bool flag_is_set(const u32* flag) { return load_relaxed(flag) != 0; }
-inline void flag_set(u32* flag) { store_relaxed(flag, 1u); }
 inline u64 profile_clock() { return 0; }
-
-/// Where variables of the block lie, then the ring and the area; of the including file.
-#define MEGALITH_KNOWN_ADDRESSES
-extern u8 dynamic_shared[];
-inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
 
 using Barrier = u64;
 bool barrier_passed(Barrier*, u32);  // of who includes this
@@ -188,27 +152,6 @@ inline void barrier_arrive_at(u32 at) { barrier_arrive(shared_at<Barrier>(at)); 
 
 // ---- calculations ------------------------------------------------------------------------------
 
-inline f32 fast_rsqrt(f32 x) { return 1 / std::sqrt(x); }
-inline f32 fast_exp(f32 x) { return std::exp(x); }
-inline f32 fast_divide(f32 a, f32 b) { return a / b; }
-inline u32 pack_bf16(f32 low, f32 high) { return to_bf16(low).bits | static_cast<u32>(to_bf16(high).bits) << 16; }
-template <class T = bf16>
-f32 one_of(u32 pair, int which) {
-  return to_f32(T{static_cast<u16>(pair >> 16 * which)});
-}
-inline u32 pack_f16(f32 low, f32 high) {
-  constexpr f32 kLargest = 65504;
-  const auto pack = [](f32 x) {
-    return static_cast<u32>(to_f16(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x).bits);
-  };
-  return pack(low) | pack(high) << 16;
-}
-inline f32 low_of_f16(u32 pair) { return one_of<f16>(pair, 0); }
-inline f32 high_of_f16(u32 pair) { return one_of<f16>(pair, 1); }
-inline u32 minus_bf16(u32 a, u32 b) { return pack_bf16(one_of(a, 0) - one_of(b, 0), one_of(a, 1) - one_of(b, 1)); }
-inline u32 minus_f16(u32 a, u32 b) { return pack_f16(low_of_f16(a) - low_of_f16(b), high_of_f16(a) - high_of_f16(b)); }
-inline u32 times_bf16(u32 a, u32 b) { return pack_bf16(one_of(a, 0) * one_of(b, 0), one_of(a, 1) * one_of(b, 1)); }
-inline u32 times_f16(u32 a, u32 b) { return pack_f16(low_of_f16(a) * low_of_f16(b), high_of_f16(a) * high_of_f16(b)); }
 inline u32 keep(u32 value) { return value; }
 inline const f32* keep(const f32* address) { return address; }
 

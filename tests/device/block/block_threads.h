@@ -1,21 +1,11 @@
-// In the place of megalith/kernels/cuda/arch/ptx.cuh: the same names for threads of a host (device/host_block.h).
+// The threads of a block for the worker's protocol (support/block/): words, barriers and copies have the orders that PTX
+// gives them and none stronger, one of which a test may take away (device/host_block.h). No body calculates here, so
+// nothing of that is needed: tests/kernels has threads that do (kernels/block/block_threads.h), and waits for nothing.
 #pragma once
 
 #include "device/host_block.h"
-#include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/cuda/arch/ptx.cuh"
 #include "megalith/kernels/l2_layout.h"
-#include "megalith/kernels/shared_budget.h"
-
-#define __shared__
-#define __align__(bytes) __attribute__((aligned(bytes)))
-
-struct uint2 {
-  unsigned x, y;
-};
-struct float2 {
-  float x, y;
-};
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 
 namespace megalith::kernels {
 
@@ -42,14 +32,6 @@ inline void warp_sync(const char* function = __builtin_FUNCTION(), int line = __
 
 inline bool any_of_warp(bool value) { return host::self.block->any_of_lanes(value); }
 inline bool all_of_warp(bool value) { return !any_of_warp(!value); }
-
-// Only named: no body here calculates.
-u32 pack_bf16(f32 low, f32 high);
-u32 pack_f16(f32 low, f32 high);
-f32 low_of_f16(u32 pair);
-f32 high_of_f16(u32 pair);
-f32 fast_exp(f32 x);
-f32 fast_divide(f32 a, f32 b);
 
 inline u64 profile_clock() { return ++host::self.random; }
 inline u64 global_clock_ns() { return 0; }  // time stands still: a busy host is no hang
@@ -96,25 +78,6 @@ inline void store_relaxed(u64* word, u64 value) {
   __atomic_store_n(word, value, __ATOMIC_RELAXED);
   host::wake(host::high_half(word));
 }
-inline void load_two_relaxed(u64& a, u64& b, const u64* words) {
-  a = load_relaxed(words);
-  b = load_relaxed(words + 1);
-}
-inline void store_two_relaxed(u64* words, u64 a, u64 b) {
-  store_relaxed(words, a);
-  store_relaxed(words + 1, b);
-}
-
-inline u32 flag_value(const u32* flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED); }
-inline void flag_put(u32* flag, u32 value) { __atomic_store_n(flag, value, __ATOMIC_RELAXED); }
-inline bool flag_is_set(const u32* flag) { return flag_value(flag) != 0; }
-inline void flag_set(u32* flag) { flag_put(flag, 1); }
-
-/// Where variables of the block lie, then the ring and the area; of the including file.
-#define MEGALITH_KNOWN_ADDRESSES
-extern u8 dynamic_shared[];
-inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
-
 using Barrier = u64;
 
 inline uint64_t* barrier_word(Barrier* barrier) { return reinterpret_cast<uint64_t*>(barrier); }
@@ -137,7 +100,6 @@ inline bool barrier_passed(Barrier* barrier, u32 parity) {
 inline bool barrier_is_past(Barrier* barrier, u32 parity) { return barrier_passed(barrier, parity); }
 inline void prefetch(const void*, u32) {}
 inline u32 multiprocessor() { return host::self.block->multiprocessor; }
-inline u32 atomic_add(u32* word, u32 value) { return __atomic_fetch_add(word, value, __ATOMIC_RELAXED); }
 inline u32 exchange(u32* word, u32 value) { return __atomic_exchange_n(word, value, __ATOMIC_RELAXED); }
 
 // Every second block is of the older kind, whose lanes copy and must be of one mind.
