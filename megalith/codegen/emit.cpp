@@ -64,15 +64,17 @@ class Embedder {
 
 // What a GPU's headers are told of this kernel; the flags of the compiler say the rest (cuda_compile_flags()).
 constexpr const char* kWorkerConfigHeader = "kernels/cuda/common/worker_config.cuh";
-std::string write_worker_config(const EmittedSource& source) {
+std::string write_worker_config(const EmittedSource& source, const graph::WorkerSchedule& worker) {
   const std::map<std::string, std::string> nothing_replaced;
   Embedder embedder(nothing_replaced);
   embedder.add(kWorkerConfigHeader);
   return fmt::format(
       "{}namespace megalith::kernels {{\n\ninline constexpr WorkerConfig kWorkerConfig = {{\n    .shared_bytes = "
-      "MEGALITH_SHARED_BYTES,\n    .area_bytes = {},\n    .stream_rows = {},\n    .scale_bytes = {},\n}};\n\n}}  // "
-      "namespace megalith::kernels\n\n",
-      embedder.text(), source.area_bytes, source.stream_rows, source.scale_bytes);
+      "MEGALITH_SHARED_BYTES,\n    .area_bytes = {},\n    .stream_rows = {},\n    .scale_bytes = {},\n    .copies = "
+      "{},\n    "
+      ".prefetch = {},\n    .registers = {},\n}};\n\n}}  // namespace megalith::kernels\n\n",
+      embedder.text(), source.area_bytes, source.stream_rows, source.scale_bytes, worker.copies, worker.prefetch,
+      worker.registers);
 }
 
 // What a task gets from the worker loop, in one hand.
@@ -259,7 +261,7 @@ std::vector<std::string> cuda_compile_flags(const std::string& architecture) {
 namespace {
 
 EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKernel>& kernels, const std::string& title,
-                   const std::string& compile_command) {
+                   const std::string& compile_command, const graph::WorkerSchedule& worker) {
   EmittedSource result;
   Embedder embedder(dialect.replaced);
   if (dialect.worker == Level::block) embedder.leave_out(kWorkerConfigHeader);
@@ -338,7 +340,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
                             comment_text(title), contents, compile_command);
   if (dialect.worker == Level::block) {
     take_scratch_into_area(result);
-    result.text += write_worker_config(result);
+    result.text += write_worker_config(result, worker);
   }
   if (dialect.worker == Level::thread) result.text += small_frames();
   if (watches) result.text += "#define MEGALITH_WATCH_VIEWS\n\n";
@@ -366,17 +368,20 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
 }  // namespace
 
 EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const std::string& title) {
-  return emit(cpu_dialect(), kernels, title, fmt::format("c++ {} -march=native", fmt::join(cpu_compile_flags(), " ")));
+  return emit(cpu_dialect(), kernels, title, fmt::format("c++ {} -march=native", fmt::join(cpu_compile_flags(), " ")),
+              {});
 }
 
-EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const std::string& title) {
+EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const std::string& title,
+                        const graph::WorkerSchedule& worker) {
   return emit(cuda_dialect(), kernels, title,
-              fmt::format("NVRTC with {} --gpu-architecture=sm_90a", fmt::join(cuda_compile_flags("sm_90a"), " ")));
+              fmt::format("NVRTC with {} --gpu-architecture=sm_90a", fmt::join(cuda_compile_flags("sm_90a"), " ")),
+              worker);
 }
 
 EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKernel>& kernels,
-                   const std::string& title) {
-  return target == "cuda" ? emit_cuda(kernels, title) : emit_cpu(kernels, title);
+                   const std::string& title, const graph::WorkerSchedule& worker) {
+  return target == "cuda" ? emit_cuda(kernels, title, worker) : emit_cpu(kernels, title);
 }
 
 std::string source_info(const std::string& source) {

@@ -31,11 +31,12 @@ EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const s
 ///   extern "C" __global__ void megalith_worker(const __grid_constant__ megalith::runtime::Launch launch);
 /// one block of kThreads threads (common/prelude.cuh) per worker, and ends with a comment that holds the JSON of
 /// megalith_kernel_info (source_info()).
-EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const std::string& title);
+EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const std::string& title,
+                        const graph::WorkerSchedule& worker = {});
 
 /// emit_cpu or emit_cuda, by the target's name.
 EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKernel>& kernels,
-                   const std::string& title);
+                   const std::string& title, const graph::WorkerSchedule& worker = {});
 
 /// The JSON at the end of a source for CUDA.
 std::string source_info(const std::string& source);

@@ -30,9 +30,19 @@ struct NodeSchedule {
   std::map<std::string, int64_t> stream;  // how the body takes streamed weights, by name (ops/stream_choices.h)
 };
 
+/// How each worker on a GPU has weights come (docs/cuda.md).
+struct WorkerSchedule {
+  int64_t copies = 4;      // weight tiles on their way at a time, 1 to 4
+  int64_t prefetch = 16;   // more of them that come into the L2 while the ring is full, up to 64
+  int64_t registers = 96;  // of a thread that computes: 96 as all have, or 104 with those that other warps give up
+
+  bool operator==(const WorkerSchedule&) const = default;
+};
+
 /// Of one graph, whose operators it points into.
 struct Schedule {
   std::string target;           // "cpu" or "cuda"
+  WorkerSchedule worker = {};   // of a GPU
   std::vector<Layout> layouts;  // per tensor
   std::vector<NodeSchedule> nodes;
 

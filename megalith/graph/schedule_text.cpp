@@ -4,6 +4,7 @@
 #include <charconv>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/base/plain_text.h"
@@ -70,6 +71,20 @@ void parse_choice(const Node& node, const std::string& text, NodeSchedule& sched
                  "\"{}\" is cut by tile and by pieces: take one of them", iname);
 }
 
+// "copies=4 prefetch=16 registers=104", in any order.
+WorkerSchedule parse_worker(const std::vector<std::string>& words) {
+  WorkerSchedule worker;
+  for (size_t i = 1; i < words.size(); ++i) {
+    int64_t* const to = words[i].starts_with("copies=")      ? &worker.copies
+                        : words[i].starts_with("prefetch=")  ? &worker.prefetch
+                        : words[i].starts_with("registers=") ? &worker.registers
+                                                             : nullptr;
+    MEGALITH_CHECK(to, "\"{}\" is none of copies=NUMBER, prefetch=NUMBER and registers=NUMBER", words[i]);
+    *to = parse_number(words[i].substr(words[i].find('=') + 1), 0);
+  }
+  return worker;
+}
+
 Layout parse_layout(const std::string& text) {
   const auto found = std::ranges::find(kLayoutNames, text);
   MEGALITH_CHECK(found != kLayoutNames.end(), "there is no layout \"{}\": want {}", text,
@@ -94,9 +109,15 @@ class Parser {
       schedule_.layouts[found->second] = parse_layout(words[2]);
       return;
     }
+    if (words[0] == "worker") {
+      MEGALITH_CHECK(schedule_.target == "cuda", "a worker of the target {} has nothing to choose", schedule_.target);
+      MEGALITH_CHECK(!std::exchange(has_worker_, true), "the worker stands there twice");
+      schedule_.worker = parse_worker(words);
+      return;
+    }
     MEGALITH_CHECK(words[0] == "node" && words.size() >= 4,
-                   "want \"node NAME OPERATOR BODY [tile.INAME=SIZE] [pieces.INAME=NUMBER] [stream.CHOICE=NUMBER]\" or "
-                   "\"tensor NAME LAYOUT\"");
+                   "want \"node NAME OPERATOR BODY [tile.INAME=SIZE] [pieces.INAME=NUMBER] [stream.CHOICE=NUMBER]\", "
+                   "\"tensor NAME LAYOUT\" or \"worker [copies=NUMBER] [prefetch=NUMBER] [registers=NUMBER]\"");
     const size_t index = schedule_.nodes.size();
     MEGALITH_CHECK(index < graph_.nodes().size(), "the graph has {} nodes, and this is one more", index);
     const Node& node = graph_.nodes()[index];
@@ -120,6 +141,7 @@ class Parser {
   const Graph& graph_;
   std::map<std::string, size_t> tensors_;
   std::set<size_t> seen_;
+  bool has_worker_ = false;
   Schedule schedule_;
 };
 
@@ -128,6 +150,9 @@ class Parser {
 std::string print(const Graph& graph, const Schedule& schedule) {
   std::string text = fmt::format("# {} for {}: what runs each node, how it is cut, how tensors lie (else in rows)\n",
                                  plain_text(graph.name()), schedule.target);
+  if (schedule.target == "cuda")
+    text += fmt::format("worker copies={} prefetch={} registers={}\n", schedule.worker.copies, schedule.worker.prefetch,
+                        schedule.worker.registers);
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
     const NodeSchedule& scheduled = schedule.nodes[n];

@@ -161,7 +161,7 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
       });
   kernel.source = pipeline.stage(
       {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
-      [&] { return codegen::emit(kernel.schedule.target, lowered.kernels, graph.name()).text; },
+      [&] { return codegen::emit(kernel.schedule.target, lowered.kernels, graph.name(), kernel.schedule.worker).text; },
       [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
 }
 

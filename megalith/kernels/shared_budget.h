@@ -34,11 +34,6 @@ constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long l
   return rows > kMaxRows && slots < kMaxParts + kMaxCopies ? slots / kMaxParts * kMaxParts : slots;
 }
 
-/// Chunks that come into the L2 while the ring is full, with at most `rows` rows of activations. With many rows what is
-/// handed from stage to stage comes through the L2 as well, and later beside them: Qwen3-8B with 64 rows takes 6.98 ms
-/// a step with 16 chunks ahead, 6.68 with none.
-[[maybe_unused]] constexpr int chunks_ahead(long long rows) { return rows > kMaxRows ? 0 : 16; }
-
 /// Whether warpgroups may have groups of their own, in a ring of so many slots: who asks for chunk n has had one of the
 /// kMaxParts before it then, and as said above knows of all that came kMaxCopies before that one.
 constexpr bool goes_abreast(long long slots) { return slots >= kMaxParts + kMaxCopies; }

@@ -68,7 +68,7 @@ enum class Bodies { generated, few_rows, many_rows };
 
 void expect_compiles(const graph::Graph& graph, const graph::Schedule& schedule, const std::string& name,
                      const machine::Gpu& gpu, Bodies bodies = Bodies::few_rows) {
-  const std::string source = codegen::emit_cuda(graph::lower(graph, schedule).kernels, name).text;
+  const std::string source = codegen::emit_cuda(graph::lower(graph, schedule).kernels, name, schedule.worker).text;
   const auto info = nlohmann::json::parse(codegen::source_info(source));
   const auto scratch_bytes = info.at("scratch_bytes").get<int64_t>(), area_bytes = info.at("area_bytes").get<int64_t>();
   // Found in the cache where neither this kernel nor the compiler has changed: what is checked is the same.

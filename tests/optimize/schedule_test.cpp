@@ -132,6 +132,39 @@ TEST(ScheduleText, ALineThatIsWrongIsNamed) {
   EXPECT_THAT(error(first + second + "tensor a rows\ntensor a panels"), HasSubstr("line 4: the tensor \"a\" stands"));
 }
 
+TEST(WorkerSchedule, OfAGpuIsPrintedReadAndChecked) {
+  const TwoProducts two;
+  const auto of_tokens = [](int64_t tokens) {
+    Graph graph(ops::builtin());
+    graph.apply("linear", "y",
+                {graph.state("x", DType::bf16, {tokens, 1024}), graph.constant("w", DType::bf16, {256, 1024})},
+                {.dtypes = {{"y", DType::bf16}}});
+    return make_schedule(graph, "cuda").worker;
+  };
+  EXPECT_EQ(of_tokens(1), (graph::WorkerSchedule{4, 16, 96}));
+  EXPECT_EQ(of_tokens(8), (graph::WorkerSchedule{4, 16, 104}));
+  EXPECT_EQ(of_tokens(64), (graph::WorkerSchedule{4, 0, 104}));
+  Schedule schedule = make_schedule(two.graph, "cuda");
+  schedule.worker = {2, 3, 104};
+  const std::string text = graph::print(two.graph, schedule);
+  EXPECT_THAT(text, HasSubstr("worker copies=2 prefetch=3 registers=104\n"));
+  EXPECT_EQ(graph::parse_schedule(text, two.graph, "cuda").worker, schedule.worker);
+  const auto error = [&](const std::string& line, const char* target = "cuda") {
+    return error_of([&] { graph::parse_schedule(line + "\n" + text, two.graph, target); });
+  };
+  EXPECT_THAT(error("worker copies=2"), HasSubstr("the worker stands there twice"));
+  EXPECT_THAT(error("worker speed=2"), HasSubstr("\"speed=2\" is none of copies=NUMBER"));
+  EXPECT_THAT(error("worker copies=x"), HasSubstr("\"x\" is no number"));
+  EXPECT_THAT(error("worker copies=2", "cpu"), HasSubstr("a worker of the target cpu has nothing to choose"));
+  for (const auto& [worker, reason] : {std::pair<graph::WorkerSchedule, const char*>{{5, 16, 96}, "copies=5"},
+                                       {{0, 16, 96}, "copies=0"},
+                                       {{4, 65, 96}, "prefetch=65"},
+                                       {{4, 16, 112}, "registers=112: want 96 or 104"}}) {
+    schedule.worker = worker;
+    EXPECT_THAT(error_of([&] { check_schedule(two.graph, schedule); }), HasSubstr(reason));
+  }
+}
+
 // Every layout that a tensor cannot have, and every body that does not take one, by name.
 TEST(CheckSchedule, RefusesWhatWouldNotBeRight) {
   const TwoProducts two;

@@ -30,14 +30,12 @@ inline constexpr int kBlockThreads = kThreads + 4 * kWarpLanes;
 /// does the assembler deal them out (PTX ISA, setmaxnreg).
 inline void registers_give() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (kWorkerConfig.stream_rows > stream::kMaxRowsOfWords)
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
+  if constexpr (kWorkerConfig.registers == 104) asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
 #endif
 }
 inline void registers_take() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (kWorkerConfig.stream_rows > stream::kMaxRowsOfWords)
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
+  if constexpr (kWorkerConfig.registers == 104) asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
 #endif
 }
 

@@ -9,6 +9,9 @@ struct WorkerConfig {
   long long area_bytes = 0;   // of it, the workspace of the bodies
   long long stream_rows = 0;  // tokens that bodies multiply with weights from the stream, at most; 0: nothing streams
   long long scale_bytes = 0;  // beside each weight tile, where weights are int8
+  int copies = 4;             // weight tiles on their way at a time
+  int prefetch = 16;          // more of them that come into the L2 while the ring is full
+  int registers = 96;         // of a thread that computes: 96 or 104
   /// For compute-sanitizer's racecheck (pipeline/barrier.cuh): a flag of the compiler says so.
 #if defined(MEGALITH_EVERY_THREAD_ARRIVES)
   bool every_thread_arrives = true;
