@@ -22,9 +22,9 @@
 
 #include "megalith/kernels/cuda/common/check.cuh"
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
-#include "megalith/kernels/cuda/scheduler/dynamic_sizes.cuh"
 #include "megalith/kernels/cuda/scheduler/mail.cuh"
-#include "megalith/kernels/cuda/scheduler/token_table.cuh"
+#include "megalith/kernels/cuda/scheduler/position_table.cuh"
+#include "megalith/kernels/cuda/scheduler/step_sizes.cuh"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/runtime/cuda/sm_to_worker.cuh"

@@ -4,7 +4,7 @@
 #include "megalith/kernels/cuda/attention/kv_pages.cuh"
 #include "megalith/kernels/cuda/attention/qkv_heads.cuh"
 #include "megalith/kernels/cuda/common/check.cuh"
-#include "megalith/kernels/cuda/scheduler/token_table.cuh"
+#include "megalith/kernels/cuda/scheduler/position_table.cuh"
 
 namespace megalith::kernels {
 

@@ -6,7 +6,7 @@
 #include "megalith/kernels/cuda/attention/qkv_heads.cuh"
 #include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
 #include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
-#include "megalith/kernels/cuda/scheduler/token_table.cuh"
+#include "megalith/kernels/cuda/scheduler/position_table.cuh"
 
 namespace megalith::kernels {
 
