@@ -1,5 +1,5 @@
 // Matrices of floats as whole numbers of eight bits with a scale for each row and group of columns
-// (graph::Graph::quantized()): done once, while weights are read.
+// (graph::Graph::split_scales()): done once, while weights are read.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/graph/lower.h"
 #include "megalith/graph/sizes.h"
@@ -73,17 +74,20 @@ int64_t Tensor::streamed_bytes() const {
   return quant_columns > 0 && dtype_is_float(dtype) ? int8_bytes(num_elements()) : bytes();
 }
 
-Graph::Quantized Graph::quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns) {
-  const TensorId weight = constant(name, DType::i8, {rows, columns});
-  tensors_[static_cast<size_t>(weight)].quant_columns = group_columns;
-  return {weight, constant(quant_scale_name(name), DType::bf16, {rows, (columns + group_columns - 1) / group_columns})};
-}
-
 void Graph::quantize(TensorId constant, int64_t group_columns) {
   Tensor& tensor = tensors_.at(static_cast<size_t>(constant));
   MEGALITH_CHECK(tensor.kind == TensorKind::constant && tensor.shape.size() == 2 && dtype_is_float(tensor.dtype),
                  "\"{}\" cannot be quantized: want a constant matrix of floats", tensor.name);
   tensor.quant_columns = group_columns;
+}
+
+TensorId Graph::split_scales(TensorId constant) {
+  Tensor& tensor = tensors_.at(static_cast<size_t>(constant));
+  MEGALITH_ASSERT(tensor.quant_columns > 0 && dtype_is_float(tensor.dtype), "[graph] \"{}\" is not to be quantized",
+                  tensor.name);
+  tensor.dtype = DType::i8;
+  const int64_t groups = ceil_div(tensor.shape[1].size, tensor.quant_columns);
+  return this->constant(quant_scale_name(tensor.name), DType::bf16, {tensor.shape[0], groups});
 }
 
 TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout) {
@@ -183,6 +187,15 @@ std::vector<TensorId> Graph::insert(size_t at, const std::string& op, const std:
   nodes_.pop_back();
   nodes_.insert(nodes_.begin() + static_cast<std::ptrdiff_t>(at), std::move(added));
   if (gate_node_ && static_cast<size_t>(*gate_node_) >= at) ++*gate_node_;
+  return outputs;
+}
+
+std::vector<TensorId> Graph::replace(size_t at, const std::string& op, const std::string& node,
+                                     const std::vector<TensorId>& inputs, const NodeOptions& options) {
+  node_names_.erase(nodes_.at(at).name);
+  std::vector<TensorId> outputs = add(op, node, inputs, options);
+  nodes_[at] = std::move(nodes_.back());
+  nodes_.pop_back();
   return outputs;
 }
 

@@ -106,14 +106,12 @@ class Graph {
   /// its rows. With one round they stand one behind the other.
   TensorId stacked(const std::string& name, DType dtype, std::vector<Dim> shape, std::vector<std::string> parts,
                    int64_t groups = 1);
-  /// A matrix in int8, made of the checkpoint's floats of that name; and beside it "<name>.scale", bf16, one for each
-  /// row and `columns` columns (fewer in the last group). An element is the one times the other.
-  struct Quantized {
-    TensorId weight, scale;
-  };
-  Quantized quantized(const std::string& name, int64_t rows, int64_t columns, int64_t group_columns);
-  /// A constant matrix of floats is to be streamed in int8, so many columns to a scale (Tensor::quant_columns).
+  /// A constant matrix of floats is to be kept in int8, so many columns to a scale (Tensor::quant_columns).
   void quantize(TensorId constant, int64_t group_columns);
+  /// Such a matrix, from here on in int8, made of the checkpoint's floats of that name. The result: its "<name>.scale",
+  /// bf16, one for each row and so many columns (fewer in the last group). An element is the one times the other. Whoever
+  /// reads it is to be replaced.
+  TensorId split_scales(TensorId constant);
   /// `any_layout`: nobody but the graph's nodes looks at it where it lies.
   TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout = false);
   TensorId activation(const std::string& name, DType dtype, std::vector<Dim> shape);
@@ -129,6 +127,9 @@ class Graph {
   void erase(const std::vector<std::string>& nodes);  // each named once
   std::vector<TensorId> insert(size_t at, const std::string& op, const std::string& node,
                                const std::vector<TensorId>& inputs, const NodeOptions& options = {});
+  /// The same in the place of a node, which may have its name and its outputs.
+  std::vector<TensorId> replace(size_t at, const std::string& op, const std::string& node,
+                                const std::vector<TensorId>& inputs, const NodeOptions& options = {});
   /// Another dtype for an activation, or a constant that is rounded to it as it is loaded, whose writer and readers take
   /// any.
   void set_dtype(TensorId tensor, DType dtype);

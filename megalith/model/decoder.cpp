@@ -121,29 +121,15 @@ DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& 
   rope_sin_ = graph_.constant("rope.sin", DType::f32, {options_.positions(), config_.head_dim / 2});
 }
 
+// A quantised matrix is what it was, and marked: what becomes of it is the target's business.
 TensorId DecoderBuilder::weight(const std::string& name, std::vector<Dim> shape) {
   if (graph_.has(name)) return graph_.find(name);
   const auto found = options_.weight_dtypes.find(name);
-  return streamed(
-      graph_.constant(name, found == options_.weight_dtypes.end() ? config_.dtype : found->second, std::move(shape)));
-}
-
-// On a GPU a quantised matrix is what it was, and comes in int8 where it is multiplied.
-TensorId DecoderBuilder::streamed(TensorId weight) {
-  if (options_.quant_columns > 0 && graph_.tensor(weight).shape.size() == 2)
-    graph_.quantize(weight, options_.quant_columns);
+  const bool is_matrix = shape.size() == 2;
+  const TensorId weight =
+      graph_.constant(name, found == options_.weight_dtypes.end() ? config_.dtype : found->second, std::move(shape));
+  if (options_.quant_columns > 0 && is_matrix) graph_.quantize(weight, options_.quant_columns);
   return weight;
-}
-
-TensorId DecoderBuilder::multiply(const std::string& op, const std::string& node, TensorId x, const std::string& matrix,
-                                  int64_t rows, int64_t columns, graph::NodeOptions options) {
-  if (options_.quant_columns == 0 || options_.target.starts_with("cuda"))
-    return graph_.apply(op, node, {x, weight(matrix, {rows, columns})}, options);
-  const Graph::Quantized made =
-      graph_.has(matrix) ? Graph::Quantized{graph_.find(matrix), graph_.find(graph::quant_scale_name(matrix))}
-                         : graph_.quantized(matrix, rows, columns, options_.quant_columns);
-  options.sizes["L"] = options_.quant_columns;
-  return graph_.apply("dequantize_" + op, node, {x, made.weight, made.scale}, options);
 }
 
 TensorId DecoderBuilder::norm(int64_t layer, const std::string& node, TensorId x, const std::string& name) {
@@ -156,8 +142,8 @@ TensorId DecoderBuilder::normalise(const std::string& node, TensorId x, const st
 }
 
 TensorId DecoderBuilder::embed() {
-  return multiply("embedding", "embed", row_token_, "model.embed_tokens.weight", config_.vocab_size,
-                  config_.hidden_size);
+  const TensorId table = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
+  return graph_.apply("embedding", "embed", {row_token_, table});
 }
 
 // The bias stands beside the weight in the checkpoint.
@@ -168,7 +154,7 @@ TensorId DecoderBuilder::add_bias(const std::string& node, TensorId x, const std
 
 TensorId DecoderBuilder::project(const std::string& node, TensorId x, const std::string& matrix, int64_t rows,
                                  int64_t columns, bool has_bias) {
-  const TensorId y = multiply("linear", node, x, matrix, rows, columns);
+  const TensorId y = graph_.apply("linear", node, {x, weight(matrix, {rows, columns})});
   return has_bias ? add_bias(node, y, matrix, rows) : y;
 }
 
@@ -228,9 +214,10 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId sample_row = graph_.find("sample_row"), sample_request = graph_.find("sample_request");
   const TensorId logits = graph_.state("logits", DType::f32, {Dim(num_requests, "samples"), vocab});
   const TensorId last = graph_.apply("gather_rows", "last_rows", {x, sample_row});
-  multiply("linear", "lm_head", normalise("final_norm", last, "model.norm.weight"),
-           config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", vocab, config_.hidden_size,
-           {.outputs = {{"y", logits}}});
+  const TensorId head = weight(config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
+                               {vocab, config_.hidden_size});
+  graph_.apply("linear", "lm_head", {normalise("final_norm", last, "model.norm.weight"), head},
+               {.outputs = {{"y", logits}}});
   const TensorId best = graph_.apply("argmax", "argmax", {logits});
 
   const TensorId requests = graph_.state("requests", DType::i32, {num_requests, batch::kRequestFields});

@@ -65,10 +65,6 @@ class DecoderBuilder {
 
  private:
   graph::TensorId weight(const std::string& name, std::vector<graph::Dim> shape);
-  graph::TensorId streamed(graph::TensorId weight);
-  /// A node whose operator takes a matrix, quantised or not, by its name: linear or embedding.
-  graph::TensorId multiply(const std::string& op, const std::string& node, graph::TensorId x, const std::string& matrix,
-                           int64_t rows, int64_t columns, graph::NodeOptions options = {});
   graph::TensorId normalise(const std::string& node, graph::TensorId x, const std::string& weight_name);
   graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name, int64_t num_heads,
                         const std::string& norm_name);

@@ -11,6 +11,10 @@ namespace megalith::optimize {
 /// What only tensor cores read is of 16 bits, as their other operand is: the precision policy. What is added up stays f32.
 int cast_intermediate(graph::Graph& graph, const Goal& goal);
 
+/// On a CPU a product with a quantised matrix, and a lookup in one, is an operator of its own, of its whole numbers and their
+/// scales. On a GPU int8 is a layout of the matrix (graph::Layout), and there is nothing to do here.
+int split_scales(graph::Graph& graph, const Goal& goal);
+
 /// Projections of the same rows that attention and the cache's writer take, each with its bias, head norm and rotation,
 /// become one matrix, and the rest a prologue of both. Of this iteration's rows attention takes keys and values from
 /// where they were made, so the cache is written beside the next layer's attention; of many rows it is written first.

@@ -361,6 +361,7 @@ Accesses::Accesses(const TaskGraph& graph, const ArenaCells& cells, Budget& budg
   };
   std::vector<Cell> last_writes(cells.size());
   std::vector<bool> is_written(graph.buffers.size());
+  std::vector<size_t> counts(graph.buffers.size());
   for (int iteration = 0; iteration < 2; ++iteration)
     for (size_t t = 0; t < graph.tasks.size() && !budget.is_spent(); ++t)  // a task reads before it writes
       for (bool writes : {false, true})
@@ -383,8 +384,10 @@ Accesses::Accesses(const TaskGraph& graph, const ArenaCells& cells, Budget& budg
           }
           if (iteration == 0) {
             is_written[b] = is_written[b] || writes;
+            ++counts[b];
             continue;
           }
+          if (of_buffer[b].empty()) of_buffer[b].reserve(counts[b]);
           of_buffer[b].push_back(access);
         }
   for (size_t b = 0; b < of_buffer.size(); ++b)

@@ -240,11 +240,11 @@ std::vector<int> simulate(const TaskGraph& graph, Budget& budget, Findings& find
 }
 
 Clocks::Clocks(const TaskGraph& graph, const std::vector<int>& order)
-    : stride_(graph.workers.size()),
-      worker_(graph.tasks.size()),
+    : worker_(graph.tasks.size()),
       position_(graph.tasks.size()),
       length_(graph.workers.size()),
-      second_(std::make_unique_for_overwrite<int[]>(graph.tasks.size() * stride_)) {
+      clock_(graph.tasks.size()) {
+  const size_t stride = graph.workers.size();
   for (size_t w = 0; w < graph.workers.size(); ++w) {
     length_[w] = static_cast<int>(graph.workers[w].size());
     for (size_t i = 0; i < graph.workers[w].size(); ++i) {
@@ -269,23 +269,49 @@ Clocks::Clocks(const TaskGraph& graph, const std::vector<int>& order)
     signals.end_list();
   }
 
-  std::vector<int> now(stride_ * stride_, 0);  // per worker its clock
-  std::vector<int> events[2];                  // by iteration: per event what precedes its last signal
-  for (std::vector<int>& clocks : events) clocks.assign(graph.events.size() * stride_, 0);
+  constexpr auto kNowhere = std::numeric_limits<size_t>::max();
+  std::vector<int> now(stride * stride, 0);  // per worker its clock
+  std::vector<int> events[2];                // by iteration: per event what precedes its last signal
+  for (std::vector<int>& clocks : events) clocks.assign(graph.events.size() * stride, 0);
+  const std::vector<size_t> nowhere(graph.events.size(), kNowhere);
+  std::vector<size_t> known_of_event[2] = {nowhere, nowhere};  // likewise: where it stands
   for (int iteration = 0; iteration < 2; ++iteration) {
     if (iteration == 1 && graph.gate)
-      for (size_t w = 0; w < stride_; ++w)
-        join(&now[w * stride_], &events[0][static_cast<size_t>(*graph.gate) * stride_], stride_);
+      for (size_t w = 0; w < stride; ++w)
+        join(&now[w * stride], &events[0][static_cast<size_t>(*graph.gate) * stride], stride);
+    std::vector<size_t> known(stride, kNowhere);  // per worker where its clock stands
     for (int t : order) {
       const size_t w = static_cast<size_t>(worker(t));
-      int* mine = &now[w * stride_];
+      int* mine = &now[w * stride];
       for (const Edge& wait : waits[static_cast<size_t>(t)])
         if (wait.lag <= iteration)
-          join(mine, &events[iteration - wait.lag][static_cast<size_t>(wait.event) * stride_], stride_);
+          join(mine, &events[iteration - wait.lag][static_cast<size_t>(wait.event) * stride], stride);
       mine[w] = moment(t, iteration);
       for (int event : signals[static_cast<size_t>(t)])
-        join(&events[iteration][static_cast<size_t>(event) * stride_], mine, stride_);
-      if (iteration == 1) std::copy_n(mine, stride_, second_.get() + static_cast<size_t>(t) * stride_);
+        join(&events[iteration][static_cast<size_t>(event) * stride], mine, stride);
+      if (iteration == 0) continue;
+      size_t& at = known[w];
+      const auto is_same = [&](const int* other) {  // but for its own moment
+        return std::equal(mine, mine + w, other) && std::equal(mine + w + 1, mine + stride, other + w + 1);
+      };
+      const auto keep = [&](const int* clock) {
+        clocks_.insert(clocks_.end(), clock, clock + stride);
+        return clocks_.size() - stride;
+      };
+      const auto list = waits[static_cast<size_t>(t)];
+      if (at == kNowhere || (!list.empty() && !is_same(&clocks_[at]))) {
+        // Mostly what the event told all that wait for it.
+        at = kNowhere;
+        for (const Edge& wait : list) {
+          const int* const told = &events[1 - wait.lag][static_cast<size_t>(wait.event) * stride];
+          if (!is_same(told)) continue;
+          size_t& of_event = known_of_event[1 - wait.lag][static_cast<size_t>(wait.event)];
+          if (of_event == kNowhere) of_event = keep(told);
+          at = of_event;
+        }
+        if (at == kNowhere) at = keep(mine);
+      }
+      clock_[static_cast<size_t>(t)] = at;
     }
   }
 }
@@ -303,12 +329,7 @@ void check_overrun(const TaskGraph& graph, const Clocks& clocks, Findings& findi
 
   // The gate needs no look: no worker begins iteration i + 1, let alone signals in it, before all signals of i are in.
   std::vector<int> all_signals(stride), all_waits(stride);
-  auto covered = [&](const std::vector<int>& moments, int t) {
-    const int* clock = clocks.clock(t);
-    bool inside = true;
-    for (size_t w = 0; w < stride; ++w) inside &= moments[w] <= clock[w];
-    return inside;
-  };
+  auto covered = [&](const std::vector<int>& moments, int t) { return clocks.late_worker(moments, t) < 0; };
   for (size_t e = 0; e < graph.events.size() && !findings.full(); ++e) {
     if (signallers[e].size() < 2 || waiters[e].empty()) continue;
     std::fill(all_signals.begin(), all_signals.end(), 0);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <future>
 #include <limits>
-#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
@@ -102,6 +101,7 @@ class Clocks {
 
   /// True if `first` in iteration `iteration` (0 or 1) precedes `second` in iteration 1, or is it.
   bool precedes(int first, int iteration, int second) const {
+    if (worker(first) == worker(second)) return moment(second, 1) >= moment(first, iteration);
     return clock(second)[worker(first)] >= moment(first, iteration);
   }
   int worker(int task) const { return worker_[static_cast<size_t>(task)]; }
@@ -109,25 +109,34 @@ class Clocks {
     const size_t t = static_cast<size_t>(task);
     return position_[t] + iteration * length_[static_cast<size_t>(worker_[t])];
   }
-  /// Per worker the last moment that precedes `task` of iteration 1.
-  const int* clock(int task) const { return second_.get() + static_cast<size_t>(task) * stride_; }
-  size_t num_workers() const { return stride_; }
+  size_t num_workers() const { return length_.size(); }
   /// A worker whose moment does not precede `task` of iteration 1; -1 if all do.
-  int late_worker(Moments moments, int task) const {
+  int late_worker(std::span<const int> moments, int task) const {
+    const auto own = static_cast<size_t>(worker(task));
     const int* of_task = clock(task);
     int is_late = 0;
-    for (size_t w = 0; w < stride_; ++w) is_late |= moments[w] > of_task[w];  // no way out: by vectors
+    const auto look = [&](size_t begin, size_t end) {  // no way out: by vectors
+      for (size_t w = begin; w < end; ++w) is_late |= moments[w] > of_task[w];
+    };
+    look(0, own);
+    look(own + 1, moments.size());
+    if (moments[own] > moment(task, 1)) return static_cast<int>(own);
     if (!is_late) return -1;
-    int w = 0;
-    while (moments[static_cast<size_t>(w)] <= of_task[w]) ++w;
-    return w;
+    size_t w = 0;
+    while (w == own || moments[w] <= of_task[w]) ++w;
+    return static_cast<int>(w);
   }
 
  private:
-  size_t stride_;
+  // Per other worker the last moment that precedes `task` of iteration 1; its own is no matter here.
+  const int* clock(int task) const { return &clocks_[clock_[static_cast<size_t>(task)]]; }
+
   std::vector<int> worker_, position_;  // per task
   std::vector<int> length_;             // per worker
-  std::unique_ptr<int[]> second_;       // (tasks, workers): clocks of iteration 1
+  // Tasks that know the same of others have one clock together: those that one worker runs without learning of others in
+  // between, and those that wait for one event.
+  std::vector<size_t> clock_;  // per task where it begins
+  std::vector<int> clocks_;
 };
 
 /// What a worker does at a moment from 1.

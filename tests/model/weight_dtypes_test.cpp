@@ -53,7 +53,8 @@ TEST(FusedWeights, OfNormsAndBiasesAreRounded) {
   EXPECT_EQ(resolved("cuda:sm_90a", more).weight_dtypes, more);
 }
 
-// In int8 a GPU's decoder has the matrices that it had, to be rounded where they are streamed; a CPU's has others.
+// In int8 a GPU's decoder has the matrices that it had, to be rounded where they are streamed; a CPU's has
+// others, by a rule.
 TEST(QuantizedWeights, OnAGpuAreMarked) {
   const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen2.5-0.5B");
   const auto down = [&](const std::string& target) {

@@ -32,6 +32,7 @@ struct Shape {
   int64_t samples = 1;
   bool is_parallel = false;   // attention and MLP side by side
   DType dtype = DType::bf16;  // of weights
+  int64_t quant_columns = 0;  // of matrices in int8
 };
 
 // Two layers of a decoder as a model's builder writes them, with their batch in states that nothing changes.
@@ -61,7 +62,9 @@ class Primitives {
 
  private:
   TensorId matrix(const std::string& name, int64_t rows, int64_t columns) {
-    return g.constant(name, s.dtype, {rows, columns});
+    const TensorId matrix = g.constant(name, s.dtype, {rows, columns});
+    if (s.quant_columns > 0) g.quantize(matrix, s.quant_columns);
+    return matrix;
   }
   TensorId norm(const std::string& name, TensorId x) {
     return g.apply("rmsnorm", name, {x, g.constant(name + ".weight", s.dtype, {kHidden})});
@@ -135,6 +138,28 @@ loop::Arrays arrays_of(const Graph& primitives, int64_t rows) {
   return arrays;
 }
 
+// Quantised matrices whose elements are whole numbers times scales already. What a graph has in int8 it takes from
+// "<name>.whole", as it does the scales.
+void quantise(const Graph& primitives, loop::Arrays& arrays) {
+  std::mt19937_64 random(11);
+  std::uniform_int_distribution<int> whole(-127, 127);
+  std::uniform_real_distribution<double> scale(0.0005, 0.002);
+  for (const graph::Tensor& tensor : primitives.tensors()) {
+    if (tensor.quant_columns == 0) continue;
+    const int64_t rows = tensor.shape[0].size, columns = tensor.shape[1].size;
+    const int64_t groups = (columns + tensor.quant_columns - 1) / tensor.quant_columns;
+    loop::Array& scales = arrays[graph::quant_scale_name(tensor.name)] = loop::Array::zeros({rows, groups});
+    for (double& one : scales.values) one = scale(random);
+    loop::Array& wholes = arrays[tensor.name + ".whole"] = loop::Array::zeros({rows, columns});
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const auto at = static_cast<size_t>(i);
+      wholes.values[at] = whole(random);
+      const auto group = static_cast<size_t>(i / columns * groups + i % columns / tensor.quant_columns);
+      arrays[tensor.name].values[at] = wholes.values[at] * scales.values[group];
+    }
+  }
+}
+
 void add_stacked(const Graph& graph, loop::Arrays& arrays) {
   for (const graph::Tensor& tensor : graph.tensors()) {
     if (tensor.parts.empty()) continue;
@@ -159,6 +184,8 @@ struct Result {
 
 Result run(const Graph& graph, const std::string& target, loop::Arrays arrays) {
   add_stacked(graph, arrays);
+  for (const graph::Tensor& tensor : graph.tensors())
+    if (tensor.dtype == DType::i8) arrays[tensor.name] = arrays.at(tensor.name + ".whole");
   graph::interpret(graph, lower(graph, target), arrays, 1);
   return {arrays.at("logits").values, arrays.at("1.k_cache").values};
 }
@@ -193,13 +220,17 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{.rows = 2, .biases = false, .head_norms = true, .dtype = DType::f16},
                       Shape{.rows = 4, .biases = true, .head_norms = true, .dtype = DType::f16},
                       Shape{.rows = 16, .biases = false, .head_norms = false, .dtype = DType::f16},
-                      Shape{.rows = 68, .biases = false, .head_norms = false, .is_parallel = true}),
+                      Shape{.rows = 68, .biases = false, .head_norms = false, .is_parallel = true},
+                      Shape{.rows = 1, .biases = true, .head_norms = false, .quant_columns = 32},
+                      Shape{.rows = 4, .biases = false, .head_norms = true, .quant_columns = 64},
+                      Shape{.rows = 16, .biases = false, .head_norms = true, .quant_columns = 32}),
     [](const auto& shape) { return fmt::format("Shape{}", shape.index); });
 
 TEST_P(Rules, MeanWhatThePrimitivesMeant) {
   constexpr double kRounding = 1e-9;  // the interpreter rounds to no dtype: only the order of sums is another
   const Graph primitives = Primitives(GetParam()).take();
-  const loop::Arrays arrays = arrays_of(primitives, GetParam().rows);
+  loop::Arrays arrays = arrays_of(primitives, GetParam().rows);
+  quantise(primitives, arrays);
   const Result wanted = run(primitives, "cpu", arrays);
   std::set<std::string> seen;  // most rules have nothing to do for most shapes
   const auto check = [&](const std::string& disabled, const std::string& target, const std::string& what) {
@@ -331,9 +362,10 @@ TEST(RulesOfADecoder, ALongProductIsSplitAlongK) {
 // Each rule has something to do for one of these shapes, or the test above would not test it.
 TEST(RulesOfADecoder, AllFireSomewhere) {
   std::map<std::string, int> times;
-  for (const Shape& shape :
-       {Shape{.rows = 1, .biases = true, .head_norms = true}, Shape{.rows = 4, .biases = true, .head_norms = true},
-        Shape{.rows = 68, .biases = false, .head_norms = false, .intermediate = 6144}})
+  for (const Shape& shape : {Shape{.rows = 1, .biases = true, .head_norms = true},
+                             Shape{.rows = 1, .biases = true, .head_norms = true, .quant_columns = 32},
+                             Shape{.rows = 4, .biases = true, .head_norms = true},
+                             Shape{.rows = 68, .biases = false, .head_norms = false, .intermediate = 6144}})
     for (const char* target : {"cpu", "cuda:sm_90a"}) {
       const Graph graph = optimize(Primitives(shape).take(), target);
       for (const graph::Rewrite& rewrite : graph.rewrites()) ++times[rewrite.rule];
