@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "fuzz/targets/leak_of_isl.h"
 #include "megalith/base/file.h"
 
 #define TARGET(name) extern "C" int fuzz_##name(const uint8_t* data, size_t size);

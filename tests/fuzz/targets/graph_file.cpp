@@ -4,6 +4,7 @@
 #include <string>
 
 #include "fuzz.h"
+#include "leak_of_isl.h"
 
 namespace {
 
