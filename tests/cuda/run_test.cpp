@@ -88,13 +88,14 @@ TEST(CudaOperator, ComputesTheSameHoweverItsWeightsStream) {
 struct Prompt {
   std::string text;
   std::vector<int> ids, greedy;
+  std::vector<double> lead;  // of each token's logit over the next best
 };
 std::vector<Prompt> golden_prompts() {
   std::vector<Prompt> prompts;
   const auto golden = nlohmann::json::parse(file_read(kGolden + ".json"));
   for (const auto& prompt : golden.at("prompts"))
     prompts.push_back({prompt.at("text").dump(), prompt.at("ids").get<std::vector<int>>(),
-                       prompt.at("greedy").get<std::vector<int>>()});
+                       prompt.at("greedy").get<std::vector<int>>(), prompt.at("lead").get<std::vector<double>>()});
   return prompts;
 }
 
@@ -111,19 +112,28 @@ double worst_logit(const std::vector<float>& found, const WeightTensor& wanted) 
   return worst;
 }
 
-// With more than 128 rows no operators are fused and activations stay in f32.
+// With more than 128 rows no operators are fused and activations stay in f32: the tokens are the same up to the first place
+// where two are as likely as sums in another order can tell.
 TEST(Cuda, TheStorytellerWritesTheTokensThatTransformersWrites) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
+  constexpr double kTied = 1e-3;  // of logits up to 20: what sums in f32 in another order may come to
   const Weights logits = Weights::open(kGolden + "_logits.safetensors");
   engine::Engine engine(kModel, {.decoder = {.max_rows = 144}, .target = "cuda"});
   int index = 0;
+  size_t num_equal = 0;
   for (const Prompt& prompt : golden_prompts()) {
     EXPECT_LT(worst_logit(logits_of(engine, prompt.ids), logits.get(fmt::format("prompt.{}", index++))), 2e-2)
         << "logits after " << prompt.text;
     const auto found = engine.generate({{.prompt = prompt.ids, .max_new_tokens = 64, .ignore_stop_tokens = true}});
-    EXPECT_EQ(found.tokens[0], prompt.greedy) << "after " << prompt.text;
+    const std::vector<int>& tokens = found.tokens[0];
+    ASSERT_EQ(tokens.size(), prompt.greedy.size());
+    const auto other = static_cast<size_t>(std::ranges::mismatch(tokens, prompt.greedy).in1 - tokens.begin());
+    EXPECT_TRUE(other == tokens.size() || prompt.lead[other] < kTied)
+        << "token " << other << " after " << prompt.text << ", with a lead of " << prompt.lead[other];
+    num_equal += other;
   }
   EXPECT_EQ(index, 8);
+  EXPECT_GT(num_equal, 8U * 64 * 9 / 10);
 }
 
 double worst_logit(const std::vector<float>& found, const std::vector<float>& wanted) {
