@@ -121,14 +121,12 @@ BodyQuery body_query(const Graph& graph, const Schedule& schedule, size_t node) 
 }
 
 BodyQuery body_query(const LoweredKernel& lowered) {
-  BodyQuery query{.dtypes = {}, .sizes = lowered.binding.sizes, .stream = lowered.stream};
-  for (size_t i = 0; i < lowered.op->operands.size(); ++i) {
-    const std::string& name = lowered.op->operands[i].name;
-    const loop::TensorArgument* tensor = lowered.kernel.find_tensor(name);
-    MEGALITH_ASSERT(tensor, "[{}] the loop kernel has no tensor {}", lowered.name, name);
-    query.dtypes[name] = *tensor->dtype;
-    query.int8 |= i < lowered.layouts.size() && lowered.layouts[i] == Layout::int8;
-  }
+  BodyQuery query{.dtypes = {},
+                  .sizes = lowered.binding.sizes,
+                  .int8 = std::ranges::count(lowered.layouts, Layout::int8) > 0,
+                  .stream = lowered.stream};
+  for (const loop::TensorArgument& tensor : lowered.kernel.tensors)
+    if (tensor.role != loop::Role::temporary) query.dtypes[tensor.name] = *tensor.dtype;
   return query;
 }
 
