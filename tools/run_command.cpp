@@ -21,6 +21,15 @@ namespace megalith::tools {
 
 namespace {
 
+// Prompts that are worked on once: to compile a kernel for them, and to copy the weights once more, takes about as long as
+// 200 passes over the weights, of 4 tokens each.
+bool are_worth_a_kernel(const std::vector<engine::Request>& requests) {
+  constexpr size_t kLeastTokens = 1024;
+  size_t tokens = 0;
+  for (const engine::Request& request : requests) tokens += request.prompt.size();
+  return tokens >= kLeastTokens;
+}
+
 struct RunOptions {
   ModelOptions model;
   std::vector<std::string> prompts;
@@ -72,6 +81,7 @@ int run(const RunOptions& options) {
   engine::EngineOptions engine_options = options.model.engine(num_prompts);
   engine_options.end_token = vocabulary.end_token();
   engine::check_requests(folder, engine_options, requests);
+  if (!engine_options.prompt_rows && !are_worth_a_kernel(requests)) engine_options.prompt_rows = 0;
   engine::Engine engine(folder, engine_options);
   if (log_level() >= LogLevel::info)
     log_line(LogLevel::info, Lines{fmt::format("compiled for {}:\n{}", plural(engine.num_workers(), "worker"),
