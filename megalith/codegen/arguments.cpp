@@ -113,11 +113,11 @@ std::string attribute_literal(const std::string& kernel, const loop::Attribute& 
 
 bool has_epilogue(const graph::LoweredKernel& lowered) { return lowered.body && lowered.op && lowered.op->epilogue; }
 
-// What an epilogue reads besides the value; where one of its operands is the output, too, that (loop/in_place.h).
+// What an epilogue reads besides its values; where one of its operands is the output, too, that (loop/in_place.h).
 std::vector<std::string> epilogue_reads(const graph::LoweredKernel& lowered) {
   std::vector<std::string> names;
   const std::function<void(const loop::Expr&)> look = [&](const loop::Expr& expr) {
-    const bool is_read = expr.kind == loop::Expr::Kind::subscript && expr.name != lowered.op->epilogue->value;
+    const bool is_read = expr.kind == loop::Expr::Kind::subscript && !lowered.op->epilogue->is_value(expr.name);
     if (is_read && std::ranges::find(names, expr.name) == names.end()) names.push_back(expr.name);
     std::ranges::for_each(expr.args, look);
   };
@@ -140,19 +140,26 @@ std::vector<std::string> epilogue_fields(const graph::LoweredKernel& lowered) {
   return fields;
 }
 
-// Of the last instruction of a fused kernel: what it makes of the value that the body has, at a row and a column.
+// Of the last instruction of a fused kernel: what it makes of the values that the body has, at a row and a column.
 std::string write_epilogue(const graph::LoweredKernel& lowered, const loop::Kernel& bound, const Dialect& dialect) {
   const graph::Epilogue& epilogue = *lowered.op->epilogue;
   const loop::Instruction& last = bound.instructions.back();
   BodyContext context(bound, lowered.binding, dialect);
-  context.locals[epilogue.value] = Type::f32;
+  // Of what is rounded to 16 bits a few units of the last place of an f32 are nothing.
+  context.approximates =
+      dialect.target == "cuda" && dtype_is_half(*lowered.kernel.find_tensor(last.target.name)->dtype);
+  std::vector<std::string> parameters;
+  for (const std::string& name : epilogue.values) {
+    context.locals[name] = Type::f32;
+    parameters.push_back("f32 " + name);
+  }
   const std::function<void(loop::Expr&)> take_value = [&](loop::Expr& expr) {
-    if (expr.kind == loop::Expr::Kind::subscript && expr.name == epilogue.value) expr = loop::make_name(epilogue.value);
+    if (expr.kind == loop::Expr::Kind::subscript && epilogue.is_value(expr.name)) expr = loop::make_name(expr.name);
     for (loop::Expr& arg : expr.args) take_value(arg);
   };
   loop::Expr value = last.value;
   take_value(value);
-  std::string text = fmt::format("// What becomes of a value before it is {}.\nstruct {}_epilogue {{\n",
+  std::string text = fmt::format("// What becomes of what a body computes before it is {}.\nstruct {}_epilogue {{\n",
                                  loop::print(last.target), lowered.name);
   for (const std::string& name : epilogue_reads(lowered))
     text += fmt::format("  {} {};\n", pointer_type(*lowered.kernel.find_tensor(name)), member_name(name));
@@ -163,8 +170,8 @@ std::string write_epilogue(const graph::LoweredKernel& lowered, const loop::Kern
   const loop::Expr& columns = bound.find_tensor(last.target.name)->shape.back();
   text += fmt::format(
       "  static constexpr i64 kColumns = {};\n"
-      "  f32 finish(f32 {}, [[maybe_unused]] i64 {}, [[maybe_unused]] i64 {}) const {{ return {}; }}\n}};\n",
-      loop::print(columns), epilogue.value, last.target.args[0].name, last.target.args[1].name,
+      "  f32 finish({}, [[maybe_unused]] i64 {}, [[maybe_unused]] i64 {}) const {{ return {}; }}\n}};\n",
+      loop::print(columns), fmt::join(parameters, ", "), last.target.args[0].name, last.target.args[1].name,
       ExpressionWriter(context).write(value, Type::f32));
   return text;
 }

@@ -307,6 +307,9 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
     }
     return binary(name.c_str(), type, name == "*" ? kMultiply : kAdd, type);
   }
+  if (name == "/" && context_.approximates)
+    return {fmt::format("fast_divide({}, {})", write(expr.args[0], Type::f32), write(expr.args[1], Type::f32)),
+            kPrimary, Type::f32};
   if (name == "/") return binary("/", Type::f32, kMultiply, Type::f32);
   if (name == "//" || name == "mod") {
     if (type == Type::f32) {
@@ -324,7 +327,8 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
   }
   std::vector<std::string> args;
   for (const Expr& arg : expr.args) args.push_back(write(arg, type));
-  return {fmt::format("{}({})", name, fmt::join(args, ", ")), kPrimary, type};
+  const bool is_approximate = context_.approximates && (name == "exp" || name == "rsqrt");
+  return {fmt::format("{}{}({})", is_approximate ? "fast_" : "", name, fmt::join(args, ", ")), kPrimary, type};
 }
 
 }  // namespace megalith::codegen

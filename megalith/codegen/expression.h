@@ -34,6 +34,7 @@ struct BodyContext {
   Places places;
   std::set<std::string> nonnegative;   // inames and parameters that are never below 0
   std::map<std::string, Type> locals;  // values that the body has named
+  bool approximates = false;  // exp, rsqrt and "/" as the hardware has them, to a few units of f32's last place
 };
 
 /// A loop's bounds as C++ text.

@@ -147,9 +147,11 @@ void fill_operator_cases(const OperatorCases& all, GraphMemory& memory) {
 static bool is_product_of_sums(const Operator& op) { return op.name.find("gate_up") != std::string::npos; }
 
 double cpu_slack(const OperatorCase& test) {
+  const std::string& name = test.op->name;
+  if (name == "gate_up") return 40;  // sums in order, and no norm before that makes them small
   const auto columns = test.sizes.find("K");
   const bool long_sum = columns != test.sizes.end() && columns->second > 512;
-  return long_sum || (test.op->name.starts_with("rmsnorm_") && is_product_of_sums(*test.op)) ? 16 : 12;
+  return long_sum || (name.starts_with("rmsnorm_") && is_product_of_sums(*test.op)) ? 16 : 12;
 }
 
 double gpu_slack(const OperatorCase& test) { return is_product_of_sums(*test.op) ? 32 : 16; }

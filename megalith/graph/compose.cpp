@@ -102,24 +102,6 @@ Expr product_expression(const std::string& text, std::optional<Expr> result = st
 
 // ---- composition --------------------------------------------------------------------------------------------------------
 
-// The operator's loop kernel, its sizes as names.
-loop::Kernel kernel_of(const Operator& op) {
-  std::set<std::string> sizes(op.extra_sizes.begin(), op.extra_sizes.end());
-  std::string text = fmt::format("kernel {}\n", op.name);
-  for (const Operand& operand : op.operands)
-    for (const std::string& dim : operand.shape)
-      for (const std::string& name : Product::of(dim).names) sizes.insert(name);
-  for (const std::string& size : sizes) text += fmt::format("parameter {}\n", size);
-  for (const loop::Attribute& attribute : op.attributes) text += fmt::format("attribute {} = 1\n", attribute.name);
-  for (const Operand& operand : op.operands)
-    text += fmt::format("{} {}: {}[{}]\n",
-                        operand.role == loop::Role::input    ? "input"
-                        : operand.role == loop::Role::output ? "output"
-                                                             : "inout",
-                        operand.name, dtype_name(operand.dtype), fmt::join(operand.shape, ", "));
-  return loop::parse_kernel_without_isl(text + op.loops);  // what is composed is read by isl when it is lowered
-}
-
 // What each iname of it runs up to; UserError unless all of them begin at 0 and end at a product of sizes.
 std::map<std::string, std::string> ranges_of(const loop::Kernel& kernel) {
   std::map<std::string, std::string> ranges;
@@ -151,7 +133,7 @@ class Composition {
   void add(const Call& call) {
     const Operator& op = registry_.get(call.op);
     MEGALITH_CHECK(!op.reference, "\"{}\" has no loop kernel: nothing can be made of it", call.op);
-    loop::Kernel kernel = kernel_of(op);
+    loop::Kernel kernel = generic_kernel(op);
     const std::map<std::string, std::string> tensors = tensors_of(op, call), sizes = sizes_of(op, call, tensors);
     std::map<std::string, Expr> names;
     for (const auto& [size, value] : sizes) names[size] = product_expression(value);
@@ -422,6 +404,7 @@ class Composition {
   bool may_be_inlined(const Instruction& definition, size_t at) {
     const std::string& name = definition.target.name;
     if (is_operand(name) || definition.condition) return false;
+    if (signature_.epilogue && signature_.epilogue->is_value(name)) return false;
     std::set<std::string> subscripts;
     for (const Expr& arg : definition.target.args)
       if (arg.kind != Expr::Kind::name || !ranges_.contains(arg.name) || !subscripts.insert(arg.name).second)
@@ -501,6 +484,23 @@ class Composition {
 };
 
 }  // namespace
+
+loop::Kernel generic_kernel(const Operator& op) {
+  std::set<std::string> sizes(op.extra_sizes.begin(), op.extra_sizes.end());
+  std::string text = fmt::format("kernel {}\n", op.name);
+  for (const Operand& operand : op.operands)
+    for (const std::string& dim : operand.shape)
+      for (const std::string& name : Product::of(dim).names) sizes.insert(name);
+  for (const std::string& size : sizes) text += fmt::format("parameter {}\n", size);
+  for (const loop::Attribute& attribute : op.attributes) text += fmt::format("attribute {} = 1\n", attribute.name);
+  for (const Operand& operand : op.operands)
+    text += fmt::format("{} {}: {}[{}]\n",
+                        operand.role == loop::Role::input    ? "input"
+                        : operand.role == loop::Role::output ? "output"
+                                                             : "inout",
+                        operand.name, dtype_name(operand.dtype), fmt::join(operand.shape, ", "));
+  return loop::parse_kernel_without_isl(text + op.loops);  // what is composed is read by isl when it is lowered
+}
 
 std::string compose(const Operator& signature, const std::string& program, const Registry& registry) {
   Composition composition(signature, registry);

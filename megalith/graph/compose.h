@@ -15,7 +15,7 @@
 // the loop n is taken in C pieces of L, the last of which may be shorter.
 //
 // What comes out is the text of one loop kernel. Temporaries without a sum in them go where they are read, so
-// linear(rmsnorm(x)) is one sum over x, its scale and both weights.
+// linear(rmsnorm(x)) is one sum over x, its scale and both weights. What an epilogue is of (Operator::epilogue) stays.
 #pragma once
 
 #include <string>
@@ -27,5 +27,8 @@ namespace megalith::graph {
 /// Domain and instructions, as Operator::loops has them. `signature` has operands, attributes and sizes. UserError with the
 /// operator's name and the line if the program does not read or its shapes do not go together.
 std::string compose(const Operator& signature, const std::string& program, const Registry& registry);
+
+/// The operator's loop kernel with its sizes as names, which isl has not looked at.
+loop::Kernel generic_kernel(const Operator& op);
 
 }  // namespace megalith::graph

@@ -121,6 +121,8 @@ class Graph {
   /// Puts one node in the place of two neighbours, the second of which is the only one to read what the first one writes: an
   /// activation, which goes. `fused.operands` count tensors as they are before. Ids of tensors behind that one change.
   void fuse_neighbours(size_t first, Node fused, std::shared_ptr<const Registry> registry);
+  /// Which operators nodes to come may have; `registry` is a copy of the one before, with more in it.
+  void set_registry(std::shared_ptr<const Registry> registry) { registry_ = std::move(registry); }
   /// What rules put a graph together of (optimize/): nodes go, others come in front of node number `at`, as add() makes them.
   /// Tensors that nobody uses any more stay until tidy(), so ids last as long.
   void erase(const std::string& node);
@@ -156,6 +158,7 @@ class Graph {
 
   const std::string& name() const { return name_; }
   const Registry& registry() const { return *registry_; }
+  const std::shared_ptr<const Registry>& shared_registry() const { return registry_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::map<std::string, DynamicSize>& dynamic_sizes() const { return dynamic_sizes_; }

@@ -30,7 +30,7 @@ std::string definition(const Operator& op) {
   for (const TaskAxis& axis : op.axes)
     text += fmt::format("tasks along {} in multiples of {}\n", axis.iname, axis.multiple);
   text += op.loops;
-  if (op.epilogue) text += fmt::format("\nepilogue of {}", op.epilogue->value);
+  if (op.epilogue) text += fmt::format("\nepilogue of {}", fmt::join(op.epilogue->values, ", "));
   for (const TunedBody& body : op.bodies)
     text += fmt::format("\nbody for {}: {} in {}{}\n{}", body.target, body.name, body.file,
                         body.watched ? ", watched" : "", body.text);
@@ -79,6 +79,11 @@ operator_& operator_::size(std::string name) {
 
 operator_& operator_::loops(std::string text) {
   op_.loops = std::move(text);
+  return *this;
+}
+
+operator_& operator_::epilogue_of(std::vector<std::string> values) {
+  op_.epilogue = Epilogue{std::move(values), {}};
   return *this;
 }
 

@@ -14,6 +14,7 @@
 //   }
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -98,12 +99,14 @@ struct TunedBody {
   bool watched = false;
 };
 
-/// Of an operator that was fused with what came behind it: bodies of the one compute `value`, a temporary of the loop kernel,
-/// and the last instruction makes the output of it, element by element. That is generated, and inlined where a body writes
-/// (kernels/cuda/epilogue/finished.cuh, kernels/cpu/finished.h).
+/// Of an operator that was fused with what came behind it: bodies of the one compute `values`, temporaries of the loop kernel
+/// (one, or two of a gate and what it lets through), and the last instruction makes the output of them, element by element.
+/// That is generated, and inlined where a body writes (kernels/cuda/epilogue/finished.cuh, kernels/cpu/finished.h).
 struct Epilogue {
-  std::string value;
+  std::vector<std::string> values;
   std::vector<std::string> operands;  // that it reads besides
+
+  bool is_value(const std::string& tensor) const { return std::ranges::find(values, tensor) != values.end(); }
 };
 
 /// A plain C++ meaning, for the few operators that no loop kernel can say.
@@ -146,7 +149,9 @@ class operator_ {
   operator_& attribute(std::string name, double default_value);
   operator_& size(std::string name);
   operator_& loops(std::string text);
-  /// The loop kernel from those of other operators (graph/compose.h). Behind operands, attributes and sizes.
+  /// Bodies compute these temporaries; the last instruction of the loop kernel makes the output of them.
+  operator_& epilogue_of(std::vector<std::string> values);
+  /// The loop kernel from those of other operators (graph/compose.h). Behind operands, attributes, sizes and epilogue_of.
   operator_& composed(const std::string& program, const Registry& of);
   /// Makes the loop kernel opaque: it says what is touched, `reference` what is computed.
   operator_& reference(Reference reference);

@@ -4,6 +4,7 @@
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_layout.h"
 #include "megalith/ops/stream_choices.h"
+#include "megalith/optimize/gates.h"
 #include "megalith/optimize/rules.h"
 #include "megalith/optimize/uses.h"
 
@@ -43,8 +44,8 @@ struct Deferral {
 
 class Rewriting {
  public:
-  Rewriting(Graph& graph, const Goal& goal, const Deferral& deferral)
-      : graph_(graph), goal_(goal), d_(deferral), weight_(operand(deferral.norm, "weight")) {}
+  Rewriting(Graph& graph, const Goal& goal, const Gates& gates, const Deferral& deferral)
+      : graph_(graph), goal_(goal), gates_(gates), d_(deferral), weight_(operand(deferral.norm, "weight")) {}
 
   // `uses`: of the graph as it is.
   bool run(const Uses& uses) {
@@ -55,8 +56,7 @@ class Rewriting {
     if (!d_.behind_gather) {
       if (!uses.all_read_as(y, "linear", "x")) return false;
       for (const Use& use : uses.readers(y)) products.push_back(graph_.nodes()[use.node]);
-      if (!std::ranges::all_of(products, [&](const Node& product) { return product_has_body(uses, product); }))
-        return false;
+      if (!std::ranges::all_of(products, [&](const Node& product) { return product_has_body(product); })) return false;
     }
     replace_maker(*maker);
     if (!d_.behind_gather) graph_.erase(d_.norm.name);
@@ -94,10 +94,10 @@ class Rewriting {
     return goal_.has_body(graph_.registry(), maker_op(maker), inputs, maker_options());
   }
   // By itself, or with the other one of a gate.
-  bool product_has_body(const Uses& uses, const Node& product) const {
+  bool product_has_body(const Node& product) const {
     const Tensor& matrix = graph_.tensor(operand(product, "weight"));
     const TensorId y = operand(product, "y");
-    const bool is_gated = uses.all_read_as(y, "silu_mul", "gate") || uses.all_read_as(y, "silu_mul", "up");
+    const bool is_gated = gates_.has(y);
     const NodeOptions options = {.dtypes = {{"y", is_gated ? dtype() : graph_.tensor(y).dtype}}};
     return goal_.has_body(graph_.registry(), "linear_rmsnorm_scale", {copy(), squares(), matrix}, options) &&
            (!is_gated ||
@@ -130,6 +130,7 @@ class Rewriting {
 
   Graph& graph_;
   const Goal& goal_;
+  const Gates& gates_;
   const Deferral& d_;
   const TensorId weight_;
   TensorId copy_ = -1, squares_ = -1;
@@ -163,10 +164,12 @@ int defer_norm(Graph& graph, const Goal& goal) {
   std::vector<Node> norms;
   for (const Node& node : graph.nodes())
     if (node.op->name == "rmsnorm") norms.push_back(node);
+  const Gates gates(graph);
   int times = 0;
   for (const Node& norm : norms) {
     const Uses uses(graph);
-    if (const auto deferral = deferral_of(graph, uses, norm)) times += Rewriting(graph, goal, *deferral).run(uses);
+    if (const auto deferral = deferral_of(graph, uses, norm))
+      times += Rewriting(graph, goal, gates, *deferral).run(uses);
   }
   return times;
 }

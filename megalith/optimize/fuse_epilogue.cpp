@@ -111,6 +111,12 @@ bool is_elementwise(const loop::Kernel& kernel, const std::string& input) {
          knows_its_sizes(kernel, only.value);
 }
 
+// What it works out on the way goes where it is read. UserError where that cannot be.
+loop::Kernel in_one_instruction(loop::Kernel kernel) {
+  while (kernel.instructions.size() > 1) kernel = loop::substitute(kernel, kernel.instructions[0].target.name);
+  return kernel;
+}
+
 const std::string kEpiloguePrefix = "epilogue_";
 
 /// The two operators as one, and how the consumer's names are called in it.
@@ -132,7 +138,7 @@ class Derivation {
         output_(producer_.op->operands[match.output]),
         input_(consumer_.op->operands[match.input]),
         first_(graph::node_kernel(graph, producer_)),
-        second_(graph::node_kernel(graph, consumer_)) {}
+        second_(in_one_instruction(graph::node_kernel(graph, consumer_))) {}
 
   // UserError or nothing where the two do not go together.
   std::optional<Derived> run() {
@@ -153,7 +159,7 @@ class Derivation {
         fused.assumptions += fmt::format("{}{} >= 1", fused.assumptions.empty() ? "" : " and ", parameter.name);
     for (size_t i = 0; i < inames.size(); ++i)
       fused = loop::unify_inames(fused, fused.instructions.back().target.args[i].name, inames[i]);
-    if (!producer_.op->epilogue) return Derived{op_of(fused, {value, {}}), renamed_};
+    if (!producer_.op->epilogue) return Derived{op_of(fused, {{value}, {}}), renamed_};
     // An epilogue behind an epilogue: one function of what the body computes.
     return Derived{op_of(loop::substitute(fused, value), *producer_.op->epilogue), renamed_};
   }

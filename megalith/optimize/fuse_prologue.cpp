@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "megalith/optimize/gates.h"
 #include "megalith/optimize/rules.h"
 #include "megalith/optimize/uses.h"
 
@@ -32,7 +33,7 @@ NodeOptions options_of(const Graph& graph, const Node& product, double eps) {
   return options;
 }
 
-bool fuse(Graph& graph, const Goal& goal, const Node& norm) {
+bool fuse(Graph& graph, const Goal& goal, const Gates& gates, const Node& norm) {
   const Uses uses(graph);
   const TensorId x = operand(norm, "x"), weight = operand(norm, "weight"), y = operand(norm, "y");
   if (uses.maker(y) == nullptr || uses.readers(y).empty()) return false;
@@ -44,9 +45,8 @@ bool fuse(Graph& graph, const Goal& goal, const Node& norm) {
     for (const TensorId matrix : matrix_of(product)) inputs.push_back(graph.tensor(matrix));
     // Of two that a gate brings together (pair) neither need have a body by itself.
     NodeOptions options = options_of(graph, product, norm.attributes.at("eps"));
-    const bool is_gated = uses.all_read_as(operand(product, "y"), "silu_mul", "gate") ||
-                          uses.all_read_as(operand(product, "y"), "silu_mul", "up");
-    if (is_gated && goal.is_gpu()) options.dtypes["y"] = graph.tensor(matrix_of(product)[0]).dtype;
+    if (gates.has(operand(product, "y")) && goal.is_gpu())
+      options.dtypes["y"] = graph.tensor(matrix_of(product)[0]).dtype;
     if (!goal.has_body(graph.registry(), "rmsnorm_" + product.op->name, inputs, options)) return false;
     products.push_back(product);
   }
@@ -69,7 +69,9 @@ int fuse_prologue(Graph& graph, const Goal& goal) {
   std::vector<Node> norms;
   for (const Node& node : graph.nodes())
     if (node.op->name == "rmsnorm") norms.push_back(node);
-  return static_cast<int>(std::ranges::count_if(norms, [&](const Node& norm) { return fuse(graph, goal, norm); }));
+  const Gates gates(graph);
+  return static_cast<int>(
+      std::ranges::count_if(norms, [&](const Node& norm) { return fuse(graph, goal, gates, norm); }));
 }
 
 }  // namespace megalith::optimize

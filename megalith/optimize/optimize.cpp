@@ -24,7 +24,7 @@ constexpr Rule kRules[] = {
     {"fuse_residual", "add(r, linear(x)) in one, and bf16 of it for who multiplies it", fuse_residual},
     {"fuse_argmax", "argmax(x W^T) = argmax over chunks of (argmax of each chunk)", fuse_argmax},
     {"fuse_prologue", "linear(rmsnorm(x)) in one", fuse_prologue},
-    {"pair", "silu(x G^T) * (x U^T) in one", pair},
+    {"pair", "f(x G^T, x U^T) in one, f element by element", pair},
     {"split_kv", "attention = merge(attention over chunks of positions)", split_kv},
     {"split_reduce", "argmax = argmax over chunks of (argmax of each chunk)", split_reduce},
     {"fuse_epilogue", "f(g(x), c) = (f . g)(x, c), f element by element", fuse_epilogue},

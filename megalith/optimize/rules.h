@@ -40,7 +40,8 @@ int fuse_residual(graph::Graph& graph, const Goal& goal);
 /// A norm is worked out again by each of the products that it is for.
 int fuse_prologue(graph::Graph& graph, const Goal& goal);
 
-/// The two projections of a SwiGLU MLP and its gate in one.
+/// The two projections of an MLP with a gate and the gate in one, whatever it is: any operators that work element by element
+/// (optimize/gates.h).
 int pair(graph::Graph& graph, const Goal& goal);
 
 /// The head's product looks for the largest of each chunk of logits, as it has them.

@@ -7,6 +7,7 @@
 #include "codegen/program.h"
 #include "megalith/base/error.h"
 #include "megalith/ops/packed.h"
+#include "megalith/ops/registry.h"
 
 namespace megalith::codegen::testing {
 namespace {
@@ -73,6 +74,8 @@ constexpr const char* kGateUpInt8 = R"(
         b[t, n] = sum(l, f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l]) * (f32(up[n, l]) * f32(up_scale[n, l // L])))
         y[t, n] = a[t, n] / (1 + exp(-a[t, n])) * b[t, n])";
 
+const graph::Operator* gated(const char* name) { return &ops::builtin()->get(name); }
+
 std::string with_dtypes(std::string text, const std::string& x, const std::string& w) {
   for (const auto& [mark, dtype] : {std::pair{std::string("$x"), x}, {std::string("$w"), w}})
     for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark)) text.replace(at, 2, dtype);
@@ -83,13 +86,14 @@ std::vector<Spec> specs() {
   struct Kind {
     const char *name, *text;
     const graph::TunedBody* body;
+    const graph::Operator* op = nullptr;  // whose gate is the body's epilogue
   };
   struct Dtypes {
     const char *x, *w;
   };
   std::vector<Spec> result;
   for (const Kind& kind : {Kind{"linear", kLinear, &kGemv}, Kind{"rmsnorm", kRmsnorm, &kRmsnormGemv},
-                           Kind{"gate_up", kGateUp, &kRmsnormGateUpGemv}})
+                           Kind{"gate_up", kGateUp, &kRmsnormGateUpGemv, gated("rmsnorm_gate_up")}})
     for (const auto& [x, w] :
          {Dtypes{"f32", "bf16"}, Dtypes{"bf16", "bf16"}, Dtypes{"f32", "f16"}, Dtypes{"f32", "f32"}})
       for (const int64_t k : {129, 512, 7}) {
@@ -100,13 +104,15 @@ std::vector<Spec> specs() {
                           {"n", "t"},
                           {},
                           kind.body,
-                          {{"gate", 0.25}, {"up", 0.25}}});  // sums of about 1, as those of a model
+                          {{"gate", 0.25}, {"up", 0.25}},  // sums of about 1, as those of a model
+                          kind.op});
       }
   // Groups that end inside a row, one that is longer than it, and an even and an odd number of them.
   const std::pair<int64_t, int64_t> whole_bytes{-127, 127};
   const double small = 1.0 / 127;
   for (const Kind& kind :
-       {Kind{"dequantize_linear", kLinearInt8, &kGemvInt8}, Kind{"gate_up_int8", kGateUpInt8, &kRmsnormGateUpGemvInt8}})
+       {Kind{"dequantize_linear", kLinearInt8, &kGemvInt8},
+        Kind{"gate_up_int8", kGateUpInt8, &kRmsnormGateUpGemvInt8, gated("rmsnorm_dequantize_gate_up")}})
     for (const auto& [x, w] : {Dtypes{"f32", "bf16"}, Dtypes{"bf16", "f32"}})
       for (const auto& [k, l] : {std::pair<int64_t, int64_t>{129, 32}, {512, 128}, {96, 32}, {7, 32}})
         result.push_back({fmt::format("{}_{}_{}_{}_{}", kind.name, x, w, k, l),
@@ -115,7 +121,8 @@ std::vector<Spec> specs() {
                           {"n", "t"},
                           {{"weight", whole_bytes}, {"gate", whole_bytes}, {"up", whole_bytes}},
                           kind.body,
-                          {{"scale", small}, {"gate_scale", small}, {"up_scale", small}}});
+                          {{"scale", small}, {"gate_scale", small}, {"up_scale", small}},
+                          kind.op});
   return result;
 }
 
@@ -133,7 +140,8 @@ std::vector<Spec> rounding_specs() {
     return rounded(text, x, "f32(x[t, k]) * f32(weight", "f32(bf16(f32(x[t, k]))) * f32(weight");
   };
   std::vector<Spec> result;
-  auto add = [&](const std::string& name, const std::string& text, int64_t k, const graph::TunedBody* body) {
+  auto add = [&](const std::string& name, const std::string& text, int64_t k, const graph::TunedBody* body,
+                 const graph::Operator* op = nullptr) {
     const bool norms = text.find("input norm") != std::string::npos;
     result.push_back({fmt::format("{}_{}", name, k),
                       text,
@@ -141,7 +149,8 @@ std::vector<Spec> rounding_specs() {
                       {"n", "t"},
                       norms ? decltype(Spec::values){{"x", {2, 2}}} : decltype(Spec::values){},
                       body,
-                      {{"gate", 0.25}, {"up", 0.25}}});
+                      {{"gate", 0.25}, {"up", 0.25}},
+                      op});
   };
   for (const int64_t k : {129, 512, 7}) add("linear", linear(kLinear, "f32"), k, &kGemv);
   for (const int64_t k : {129, 512}) add("narrow", linear(kLinear, "bf16"), k, &kGemv);
@@ -155,7 +164,7 @@ std::vector<Spec> rounding_specs() {
                         "f32(bf16(f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])))"),
                 "f32", "f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])",
                 "f32(bf16(f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])))"),
-        k, &kRmsnormGateUpGemv);
+        k, &kRmsnormGateUpGemv, gated("rmsnorm_gate_up"));
   return result;
 }
 

@@ -83,6 +83,7 @@ Spec spec_of(const graph::Operator& op, std::string name, std::map<std::string, 
   for (const graph::TaskAxis& axis : op.axes) spec.tiled.push_back(axis.iname);
   for (const graph::TunedBody& body : op.bodies)
     if (body.target == "cpu") spec.body = &body;
+  if (op.epilogue) spec.op = &op;
   return spec;
 }
 
@@ -101,6 +102,7 @@ graph::LoweredKernel lower(const Spec& spec) {
     lowered.binding.attributes[attribute.name] = attribute.value;
   lowered.tiled = spec.tiled;
   lowered.body = spec.body;
+  lowered.op = spec.op;
   return lowered;
 }
 

@@ -24,6 +24,7 @@ struct Spec {
   std::map<std::string, std::pair<int64_t, int64_t>> values;  // integer tensors: smallest and largest value, inclusive
   const graph::TunedBody* body = nullptr;
   std::map<std::string, double> magnitudes = {};  // of float tensors whose random values are not up to 1
+  const graph::Operator* op = nullptr;            // whose epilogue the body is given
 };
 
 /// What `op` means, with its tuned body for CPUs: the text that the operator declares. `dtypes`: of operands that are

@@ -21,6 +21,7 @@ inline constexpr WorkerConfig kWorkerConfig = {
     .shared_bytes = 266 << 10, .area_bytes = 52 << 10, .stream_rows = 8, .scale_bytes = 1024};
 }
 
+#include "megalith/kernels/cuda/epilogue/finished.cuh"
 #include "megalith/kernels/cuda/mainloop/gemv.cuh"
 #include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
 #include "megalith/kernels/shared_budget.h"
@@ -32,6 +33,11 @@ namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
+
+// The gate of a SwiGLU MLP, as it is generated.
+struct SwiGlu {
+  f32 finish(f32 gate, f32 up, i64, i64) const { return fast_divide(gate, 1.0f + fast_exp(-gate)) * up; }
+};
 
 enum class Kind { normed, residual, gate_up };
 
@@ -73,13 +79,13 @@ struct Task {
   static constexpr i64 L = kGroup, C = kKind == Kind::residual ? N / L : 37;  // of squares
   static constexpr f32 eps = 1e-5f, factor = Pair<Of>::kNormed;
   using Plain = std::conditional_t<kTravelsAsWords, Words<Of>, const Of*>;
-  std::conditional_t<kInParts, Blocked<const Of, kMaxRows, K>, Plain> x;  // (T, K)
-  const Of* norm;                                                         // (K), or what the copy has: (N)
-  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;  // (T, C)
-  W weight, gate;                                                         // (N, K)
-  const f32* residual;                                                    // (T, N)
-  f32* y;                                                                 // (T, N)
-  std::conditional_t<kInParts, Blocked<Of, kMaxRows, N>, f32*> copy;      // (T, N)
+  std::conditional_t<kInParts, Blocked<const Of, kMaxRows, K>, Plain> x;     // (T, K)
+  const Of* norm;                                                            // (K), or what the copy has: (N)
+  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;     // (T, C)
+  W weight, gate;                                                            // (N, K)
+  const f32* residual;                                                       // (T, N)
+  std::conditional_t<kOf == Kind::gate_up, Finished<f32*, SwiGlu>, f32*> y;  // (T, N)
+  std::conditional_t<kInParts, Blocked<Of, kMaxRows, N>, f32*> copy;         // (T, N)
   i64 T, n_begin = 16, n_end = n_begin + kGroups * kGroup - (kInParts ? 0 : 4);
   i64 c_begin = n_begin / L, c_end = c_begin + kGroups;
   RingPlace ring = {kRingSlots - 5, 0};
@@ -147,7 +153,7 @@ class LinearBlock : public ::testing::Test {
         task_.x = x_.data();
       task_.copy = copy_.data();
     }
-    task_.norm = norm_.data(), task_.residual = residual_.data(), task_.y = y_.data();
+    task_.norm = norm_.data(), task_.residual = residual_.data(), task_.y = {y_.data()};
     std::memset(ring_slot(0), 0xff, sizeof dynamic_shared - stream::kVariablesBytes);
     std::memset(ring_barriers().empty, 0, sizeof ring_barriers().empty);
     fill_ring();

@@ -28,6 +28,7 @@ inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = (8 << 10) + (88 <
                                                .scale_bytes = 1024};
 }
 
+#include "megalith/kernels/cuda/epilogue/finished.cuh"
 #include "megalith/kernels/cuda/mainloop/gemm_wgmma.cuh"
 #include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
 #include "megalith/kernels/gemm_layout.h"
@@ -48,6 +49,11 @@ namespace {
 
 static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
               stream::wide_bytes(64) <= kWorkerConfig.area_bytes);
+
+// The gate of a SwiGLU MLP, as it is generated.
+struct SwiGlu {
+  f32 finish(f32 gate, f32 up, i64, i64) const { return fast_divide(gate, 1.0f + fast_exp(-gate)) * up; }
+};
 
 enum class Kind { plain, scaled, residual, gate_up, argmax, part };
 
@@ -83,15 +89,15 @@ struct Task : Stretches<kOf> {
   static constexpr f32 eps = 1e-5f, factor = Pair<Of>::kNormed;
   static constexpr bool kInBlocks = K % row_blocks::kColumns == 0;
   std::conditional_t<kInBlocks, Blocked<const Of, kMaxRows, K>, const Of*> x;
-  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;  // (T, C)
-  W weight, gate;                                                         // (N, K)
-  const Of* norm;                                                         // (N)
-  const f32* residual;                                                    // (T, N)
-  f32* y;                                                                 // (T, N)
-  Blocked<Of, kMaxRows, kKind == Kind::residual ? N : 32> copy;           // (T, N)
-  f32* logits;                                                            // (T, V)
-  f32* value;                                                             // (T, C)
-  i32* index;                                                             // (T, C)
+  std::conditional_t<kKind == Kind::residual, f32*, const f32*> squares;       // (T, C)
+  W weight, gate;                                                              // (N, K)
+  const Of* norm;                                                              // (N)
+  const f32* residual;                                                         // (T, N)
+  std::conditional_t<kKind == Kind::gate_up, Finished<f32*, SwiGlu>, f32*> y;  // (T, N)
+  Blocked<Of, kMaxRows, kKind == Kind::residual ? N : 32> copy;                // (T, N)
+  f32* logits;                                                                 // (T, V)
+  f32* value;                                                                  // (T, C)
+  i32* index;                                                                  // (T, C)
   i64 T, n_begin = kGroup,
          n_end = kKind == Kind::residual ? 3 * kGroup
                  : kKind == Kind::argmax ? min((kGroupsOfHead + 1) * L, N)
@@ -162,7 +168,7 @@ class WideBlock : public ::testing::Test {
     task_.squares = squares_.data(), task_.norm = norm_.data(), task_.residual = residual_.data();
     largest_.assign(static_cast<size_t>(rows * Of::C), NAN);
     column_of_largest_.assign(largest_.size(), -1);
-    task_.y = task_.logits = y_.data(), task_.copy = {copy_.data()};
+    task_.y = {y_.data()}, task_.logits = y_.data(), task_.copy = {copy_.data()};
     task_.value = largest_.data(), task_.index = column_of_largest_.data();
   }
   /// What int8 leaves of the weights, rounded once more: tensor cores multiply floats of 16 bits.

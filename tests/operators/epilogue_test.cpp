@@ -76,7 +76,7 @@ void fill(const Graph& g, testing::GraphMemory& memory) {
 
 class Epilogue : public ::testing::TestWithParam<Sum> {};
 INSTANTIATE_TEST_SUITE_P(Bodies, Epilogue,
-                         ::testing::Values(Sum{"linear"}, Sum{"rmsnorm_linear"}, Sum{"rmsnorm_gate_up"},
+                         ::testing::Values(Sum{"linear"}, Sum{"rmsnorm_linear"}, Sum{"gate_up"}, Sum{"rmsnorm_gate_up"},
                                            Sum{"dequantize_linear", true}, Sum{"rmsnorm_dequantize_linear", true},
                                            Sum{"rmsnorm_dequantize_gate_up", true}),
                          [](const auto& one) { return std::string(one.param.op); });
@@ -98,7 +98,7 @@ TEST_P(Epilogue, HasTheBitsOfTheTwoNodes) {
 // Names that bodies look for are not theirs: what it means is what the interpreter says. (With weights in f32: those in
 // bf16 meet activations that were rounded to it.)
 TEST(EpilogueWithNamesOfBodies, IsWhatTheInterpreterSays) {
-  for (const char* op : {"linear", "rmsnorm_linear", "rmsnorm_gate_up"})
+  for (const char* op : {"linear", "rmsnorm_linear", "gate_up", "rmsnorm_gate_up"})
     for (const int64_t rows : {1, 8, 64}) {
       Graph before(testing::registry_with_confusing_epilogue());
       std::vector<TensorId> inputs = {before.state("x", DType::f32, {rows, kColumns})};

@@ -1,12 +1,13 @@
-// An output that is not written as a body has it, but as an epilogue makes it: a function of the value, its row and its
-// column, that was generated from what the operator was fused with. The body knows nothing of it.
+// An output that is not written as a body has it, but as an epilogue makes it: a function of the value, or of two that a gate
+// brings together, of its row and its column, that was generated from what the operator was fused with. The body knows
+// nothing of it.
 #pragma once
 
 #include "megalith/kernels/cpu/lanes.h"
 
 namespace megalith::kernels {
 
-/// `Epilogue` has kColumns, of a row of the output, and finish(value, row, column).
+/// `Epilogue` has kColumns, of a row of the output, and finish(value, row, column), or finish(gate, up, row, column).
 template <class Y, class Epilogue>
 struct Finished {
   Y to;
@@ -27,6 +28,19 @@ MEGALITH_INLINE inline void put_lanes(const Finished<Y, Epilogue>& to, const Lan
     for (int l = 0; l < kLanes; ++l) each[l] = to.epilogue.finish(each[l], row, column + l);
   } else {
     for (i64 l = 0; l < count; ++l) each[l] = to.epilogue.finish(each[l], row, column + l);
+  }
+  put_lanes(to.to + to.at, Lanes::load(each), count);
+}
+template <class Y, class Epilogue>
+MEGALITH_INLINE inline void put_gated_lanes(const Finished<Y, Epilogue>& to, const f32* gate, const f32* up,
+                                            i64 count) {
+  const i64 row = to.at / Epilogue::kColumns, column = to.at - row * Epilogue::kColumns;
+  f32 each[kLanes] = {};
+  if (count == kLanes) {
+    MEGALITH_INDEPENDENT
+    for (int l = 0; l < kLanes; ++l) each[l] = to.epilogue.finish(gate[l], up[l], row, column + l);
+  } else {
+    for (i64 l = 0; l < count; ++l) each[l] = to.epilogue.finish(gate[l], up[l], row, column + l);
   }
   put_lanes(to.to + to.at, Lanes::load(each), count);
 }

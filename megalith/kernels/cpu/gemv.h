@@ -189,29 +189,27 @@ MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, c
 }
 
 /// Panels of the two matrices in turn.
-template <Pack kPack, class Args, class PanelAt>
-MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt up_at) {
+template <class Args, class PanelAt, class Rows>
+MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt up_at, i64 t0, const Rows& rows) {
   const u8* const* const ahead = weights_ahead(a);
-  with_normed_rows<kPack>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
-    for_panels(rows, 2, a.n_begin, a.n_end, [&](int count, i64 n0) MEGALITH_INLINE {
-      Side<decltype(gate_at(n0))> side{};
-      side.count = 2 * count;
-      const bool last = ahead && n0 + count * kLanes >= a.n_end;
-      for (int p = 0; p < count; ++p) {
-        side.panels[2 * p] = gate_at(n0 + p * kLanes);
-        side.panels[2 * p + 1] = up_at(n0 + p * kLanes);
-        side.next[2 * p] = last ? ahead[2 * p] : bytes_of(gate_at(n0 + (count + p) * kLanes));
-        side.next[2 * p + 1] = last ? ahead[2 * p + 1] : bytes_of(up_at(n0 + (count + p) * kLanes));
+  for_panels(rows, 2, a.n_begin, a.n_end, [&](int count, i64 n0) MEGALITH_INLINE {
+    Side<decltype(gate_at(n0))> side{};
+    side.count = 2 * count;
+    const bool last = ahead && n0 + count * kLanes >= a.n_end;
+    for (int p = 0; p < count; ++p) {
+      side.panels[2 * p] = gate_at(n0 + p * kLanes);
+      side.panels[2 * p + 1] = up_at(n0 + p * kLanes);
+      side.next[2 * p] = last ? ahead[2 * p] : bytes_of(gate_at(n0 + (count + p) * kLanes));
+      side.next[2 * p + 1] = last ? ahead[2 * p + 1] : bytes_of(up_at(n0 + (count + p) * kLanes));
+    }
+    f32 gate[kLanes];
+    panel_rows(rows, side, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
+      if (p % 2 == 0) {
+        for (int l = 0; l < kLanes; ++l) gate[l] = sums[l];
+        return;
       }
-      f32 gate[kLanes];
-      panel_rows(rows, side, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
-        if (p % 2 == 0) {
-          for (int l = 0; l < kLanes; ++l) gate[l] = sums[l] / (1.0f + exp(-sums[l]));
-          return;
-        }
-        const i64 n = n0 + p / 2 * kLanes, outputs = min(i64(kLanes), a.n_end - n);
-        put_lanes(a.y + (t0 + t) * Args::N + n, times(Lanes::load(gate), Lanes::load(sums)), outputs);
-      });
+      const i64 n = n0 + p / 2 * kLanes, outputs = min(i64(kLanes), a.n_end - n);
+      put_gated_lanes(a.y + (t0 + t) * Args::N + n, gate, sums, outputs);
     });
   });
 }
@@ -242,15 +240,34 @@ inline void rmsnorm_gemv_int8(const Args& a) {
   });
 }
 
-/// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T). Operator `rmsnorm_gate_up`.
+/// What an epilogue makes of x gate^T and x up^T. Operator `gate_up`, and those of other gates.
+template <class Args>
+inline void gate_up_gemv(const Args& a) {
+  with_rows<Pack::for_two>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    gate_up_rows(a, panels_of<Args::K>(a.gate), panels_of<Args::K>(a.up), t0, rows);
+  });
+}
+template <class Args>
+inline void gate_up_gemv_int8(const Args& a) {
+  with_rows<Pack::digits>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    gate_up_rows(a, panels_of<Args::K, Args::L>(a.gate, a.gate_scale), panels_of<Args::K, Args::L>(a.up, a.up_scale),
+                 t0, rows);
+  });
+}
+
+/// The same of rmsnorm(x). Operator `rmsnorm_gate_up`.
 template <class Args>
 inline void rmsnorm_gate_up_gemv(const Args& a) {
-  gate_up_rows<Pack::for_two>(a, panels_of<Args::K>(a.gate), panels_of<Args::K>(a.up));
+  with_normed_rows<Pack::for_two>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    gate_up_rows(a, panels_of<Args::K>(a.gate), panels_of<Args::K>(a.up), t0, rows);
+  });
 }
 template <class Args>
 inline void rmsnorm_gate_up_gemv_int8(const Args& a) {
-  gate_up_rows<Pack::digits>(a, panels_of<Args::K, Args::L>(a.gate, a.gate_scale),
-                             panels_of<Args::K, Args::L>(a.up, a.up_scale));
+  with_normed_rows<Pack::digits>(a, [&](i64 t0, const auto& rows) MEGALITH_INLINE {
+    gate_up_rows(a, panels_of<Args::K, Args::L>(a.gate, a.gate_scale), panels_of<Args::K, Args::L>(a.up, a.up_scale),
+                 t0, rows);
+  });
 }
 
 }  // namespace megalith::kernels

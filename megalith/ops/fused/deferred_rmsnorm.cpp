@@ -137,37 +137,10 @@ Operator linear_scale() {
       .test({{"T", 9}, {"N", 6150}, {"C", 1}, {"K", 168}});
 }
 
-// The first half of a SwiGLU MLP (https://arxiv.org/abs/2002.05202).
-Operator gate_up_scale() {
-  return operator_("gate_up_rmsnorm_scale", "y = silu(x gate^T / rms) * (x up^T / rms), with squares summed in parts")
-      .input("x", {"T", "K"})
-      .input("squares", {"T", "C"})
-      .exactly()
-      .input("gate", {"N", "K"}, DType::bf16)
-      .input("up", {"N", "K"}, DType::bf16)
-      .output("y", {"T", "N"})
-      .attribute("eps", 1e-6)
-      .composed(R"(
-        gates = linear(x, gate)
-        ups   = linear(x, up)
-        a     = rmsnorm_scale(gates, squares)
-        b     = rmsnorm_scale(ups, squares)
-        y     = silu_mul(a, b; i as n)
-      )",
-                single())
-      .tasks({{"n", 16}, {"t", 1}})
-      .body(few_body("gemv_deferred_rmsnorm_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
-      .body(wide_body("gemm_deferred_rmsnorm_gate_up", {.operands = {"gate", "up"}, .axis = "n"}))
-      .test({{"T", 1}, {"N", 64}, {"C", 2}, {"K", 64}})
-      .test({{"T", 4}, {"N", 38}, {"C", 4}, {"K", 128}})
-      .test({{"T", 7}, {"N", 70}, {"C", 9}, {"K", 544}})
-      .test({{"T", 40}, {"N", 70}, {"C", 9}, {"K", 264}});
-}
-
 }  // namespace
 
 std::vector<Operator> deferred_rmsnorm() {
-  return {linear_add_parts(), sum_slices_parts(), embedding_parts(), linear_scale(), gate_up_scale()};
+  return {linear_add_parts(), sum_slices_parts(), embedding_parts(), linear_scale()};
 }
 
 }  // namespace megalith::ops

@@ -49,33 +49,6 @@ Operator rmsnorm_linear() {
       .test({{"T", 3}, {"N", 37}, {"K", 129}, {"G", 5}, {"L", 32}});
 }
 
-Operator rmsnorm_gate_up() {
-  return operator_("rmsnorm_dequantize_gate_up",
-                   "y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T), both times their scales")
-      .input("x", {"T", "K"})
-      .input("norm", {"K"}, DType::bf16)
-      .input("gate", {"N", "K"}, DType::i8)
-      .input("gate_scale", {"N", "G"}, DType::bf16)
-      .input("up", {"N", "K"}, DType::i8)
-      .input("up_scale", {"N", "G"}, DType::bf16)
-      .output("y", {"T", "N"})
-      .attribute("eps", 1e-6)
-      .size("L")
-      .composed(R"(
-        normed      = rmsnorm(x, norm)
-        gate_matrix = dequantize(gate, gate_scale; t as n)
-        up_matrix   = dequantize(up, up_scale; t as n)
-        a           = linear(normed, gate_matrix)
-        b           = linear(normed, up_matrix)
-        y           = silu_mul(a, b; i as n)
-      )",
-                single())
-      .tasks({{"n", 16}, {"t", 1}})
-      .body(panel_body("rmsnorm_gate_up_gemv_int8", {"gate", "gate_scale", "up", "up_scale"}))
-      .test({{"T", 1}, {"N", 64}, {"K", 64}, {"G", 2}, {"L", 32}})
-      .test({{"T", 3}, {"N", 37}, {"K", 129}, {"G", 5}, {"L", 32}});
-}
-
 Operator embedding() {
   return operator_("dequantize_embedding", "y[t] = weight[ids[t]] * scale[ids[t]]")
       .index("ids", {"T"}, "V")
@@ -95,6 +68,6 @@ Operator embedding() {
 
 }  // namespace
 
-std::vector<Operator> dequantize_fused() { return {linear(), rmsnorm_linear(), rmsnorm_gate_up(), embedding()}; }
+std::vector<Operator> dequantize_fused() { return {linear(), rmsnorm_linear(), embedding()}; }
 
 }  // namespace megalith::ops

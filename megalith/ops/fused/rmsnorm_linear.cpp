@@ -41,40 +41,6 @@ Operator linear() {
       .test({{"T", 3}, {"N", 37}, {"K", 129}});
 }
 
-// The first half of a SwiGLU MLP (https://arxiv.org/abs/2002.05202).
-Operator gate_up() {
-  return operator_("rmsnorm_gate_up", "y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T)")
-      .input("x", {"T", "K"})
-      .input("norm", {"K"}, DType::bf16)
-      .input("gate", {"N", "K"}, DType::bf16)
-      .input("up", {"N", "K"}, DType::bf16)
-      .output("y", {"T", "N"})
-      .attribute("eps", 1e-6)
-      .composed(R"(
-        normed = rmsnorm(x, norm)
-        a      = linear(normed, gate)
-        b      = linear(normed, up)
-        y      = silu_mul(a, b; i as n)
-      )",
-                single())
-      .tasks({{"n", 8}, {"t", 1}})
-      .body(panel_body("rmsnorm_gate_up_gemv", {"gate", "up"}))
-      .body(streaming(
-          {.target = "cuda",
-           .file = "mainloop/gemv.cuh",
-           .name = "gemv_rmsnorm_gate_up",
-           .applies =
-               [](const graph::BodyQuery& q) {
-                 return streams(q) && q.sizes.at("N") % 2 == 0 && are_halves(q, {"x", "norm", "gate", "up", "y"});
-               },
-           .exchanged = {"x", "y"},
-           .streamed = graph::StreamedWeights{.operands = {"gate", "up"}, .axis = "n"},
-           .job = "linear_run",
-           .ahead = "norm_ahead"}))
-      .test({{"T", 1}, {"N", 64}, {"K", 64}})
-      .test({{"T", 3}, {"N", 38}, {"K", 136}});
-}
-
 // The head of a language model with the search for the likeliest token begun: the logits, and the largest of each chunk of
 // L columns with the lowest column that has it.
 Operator argmax() {
@@ -115,6 +81,6 @@ Operator argmax() {
 
 }  // namespace
 
-std::vector<Operator> rmsnorm_linear() { return {linear(), gate_up(), argmax()}; }
+std::vector<Operator> rmsnorm_linear() { return {linear(), argmax()}; }
 
 }  // namespace megalith::ops

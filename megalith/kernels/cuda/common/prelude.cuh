@@ -8,9 +8,6 @@
 
 namespace megalith::kernels {
 
-/// Of tuned bodies: with the hardware's functions.
-inline f32 silu(f32 x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
-
 /// to = value, by one thread. All threads worked the value out.
 template <class T, class V>
 inline void block_store(T& to, V value) {

@@ -1,24 +1,40 @@
-// An output that is not written as a body has it, but as an epilogue makes it: a function of the value, its row and its
-// column, that was generated from what the operator was fused with. The body knows nothing of it.
+// An output that is not written as a body has it, but as an epilogue makes it: a function of the value, or of two that a gate
+// brings together, of its row and its column, that was generated from what the operator was fused with. The body knows
+// nothing of it.
 #pragma once
 
+#include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
 
 namespace megalith::kernels {
 
-/// `Epilogue` has kColumns, of a row of the output, and finish(value, row, column).
+/// `Epilogue` has finish(value, row, column), or finish(gate, up, row, column).
 template <class Y, class Epilogue>
 struct Finished {
   Y to;
   Epilogue epilogue;
 };
-
-/// Elements `index` and `index` + 1 of one row.
 template <class Y, class Epilogue>
-inline void put_pair(Finished<Y, Epilogue> to, i64 index, f32 low, f32 high, Epoch epoch) {
-  const u32 at = static_cast<u32>(index), row = at / static_cast<u32>(Epilogue::kColumns),
-            column = at % static_cast<u32>(Epilogue::kColumns);
-  put_pair(to.to, index, to.epilogue.finish(low, row, column), to.epilogue.finish(high, row, column + 1), epoch);
+struct IsGated<Finished<Y, Epilogue>> {
+  static constexpr bool kIs = requires(Epilogue epilogue) { epilogue.finish(0.0f, 0.0f, i64(0), i64(0)); };
+};
+
+template <class Y, class Epilogue>
+inline auto as_written(Finished<Y, Epilogue> y) {
+  return Finished<decltype(as_written(y.to)), Epilogue>{as_written(y.to), y.epilogue};
+}
+
+/// Columns `column` and `column` + 1 of a row; `index`: of the first one, as put_pair() counts them.
+template <class Y, class Epilogue>
+inline void put_pair_of(Finished<Y, Epilogue> to, int row, int column, int index, f32 low, f32 high, Epoch epoch) {
+  put_pair_of(to.to, row, column, index, to.epilogue.finish(low, row, column),
+              to.epilogue.finish(high, row, column + 1), epoch);
+}
+template <class Y, class Epilogue>
+inline void put_gated_pair(Finished<Y, Epilogue> to, int row, int column, int index, float2 gate, float2 up,
+                           Epoch epoch) {
+  put_pair_of(to.to, row, column, index, to.epilogue.finish(gate.x, up.x, row, column),
+              to.epilogue.finish(gate.y, up.y, row, column + 1), epoch);
 }
 
 }  // namespace megalith::kernels

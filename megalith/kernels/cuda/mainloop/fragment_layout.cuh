@@ -56,6 +56,12 @@ template <class Y>
 inline Y as_written(Y y) {
   return y;
 }
+/// Whether what is written is made of two products, by an epilogue (epilogue/finished.cuh).
+template <class Y>
+struct IsGated {
+  static constexpr bool kIs = false;
+};
+
 /// Columns `column` and `column` + 1 of a row; `index`: of the first one, as put_pair() counts them.
 template <class Y>
 inline void put_pair_of(Y to, int, int, int index, f32 low, f32 high, Epoch epoch) {

@@ -489,7 +489,7 @@ template <class Args>
 inline void gemm_linear(const Args& args) {
   const auto nothing = [] {};
   wide_run<1>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[1]) {
-    put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, args.epoch);
+    put_pair_of(args.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, args.epoch);
   });
 }
 /// part[s] = x weight^T over the columns of a slice: of every row that a worker multiplies it has fewer columns of the
@@ -610,19 +610,27 @@ inline void gemm_deferred_rmsnorm_linear(const Args& args) {
       args, wide_rows(args, args.x), [&] { find_scales(args); },
       [&](int row, int column, const float2(&y)[1]) {
         const f32 scale = wide_scales[row];
-        put_pair(args.y, row * static_cast<int>(Args::N) + column, y[0].x * scale, y[0].y * scale, args.epoch);
+        put_pair_of(args.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x * scale, y[0].y * scale,
+                    args.epoch);
       });
 }
-/// y = silu(x gate^T) * (x up^T), both scaled.
+/// What an epilogue makes of x gate^T and x up^T.
+template <class Args>
+inline void gemm_gate_up(const Args& args) {
+  const auto nothing = [] {};
+  wide_run<2>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[2]) {
+    put_gated_pair(args.y, row, column, row * static_cast<int>(Args::N) + column, y[0], y[1], args.epoch);
+  });
+}
+/// The same of both scaled row by row.
 template <class Args>
 inline void gemm_deferred_rmsnorm_gate_up(const Args& args) {
   wide_run<2>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
       [&](int row, int column, const float2(&y)[2]) {
-        const float2 gate = y[0], up = y[1];
         const f32 scale = wide_scales[row];
-        put_pair(args.y, row * static_cast<int>(Args::N) + column, silu(gate.x * scale) * (up.x * scale),
-                 silu(gate.y * scale) * (up.y * scale), args.epoch);
+        put_gated_pair(args.y, row, column, row * static_cast<int>(Args::N) + column, {y[0].x * scale, y[0].y * scale},
+                       {y[1].x * scale, y[1].y * scale}, args.epoch);
       });
 }
 

@@ -94,12 +94,13 @@ struct NextNorm {
 /// `kColumns`: of activations in registers; else 0, so that one function does.
 template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S = R>
 struct LinearJob {
+  static constexpr int kStreams = IsGated<Y>::kIs ? 2 : 1;  // weights that take turns: gate and up, or one
+
   X x;  // [rows, columns]
   Norm norm;
   int rows, columns, chunks;       // of a row of weights
   int chunks_per_part, at_a_time;  // of whose columns activations are there; then groups at a time
   RingPlace ring;                  // where its weights begin
-  int streams;                     // weights that take turns: gate and up, or one
   int n_begin, n_end, num_columns;
   Y y;         // [rows, num_columns]
   R residual;  // with residual: sum = residual + x weight^T, and y is a copy of it
@@ -108,16 +109,17 @@ struct LinearJob {
   Epoch epoch;
 };
 
-/// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or silu(gate) * up.
+/// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or a gate of two products.
 template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S>
 inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>& job) {
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
+  constexpr int kStreams = LinearJob<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>::kStreams;
   const int rows = kOneRow ? 1 : job.rows;  // as rows_of(), but known to the compiler
   Choose<kOneRow, RowLook<kSlices, X>, Nobody> row(job.x, job.norm.weight, job.columns, job.epoch);
   const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
   const bool is_split = !kOneRow && job.chunks_per_part < job.chunks;
-  const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (job.streams - 1);
+  const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (kStreams - 1);
   RingPlace ring = job.ring;
   // Where activations are held nobody asks it; without it the compiler spills 104 bytes there instead of 28.
   [[maybe_unused]] GroupMultiplier<kSlices, Weights> groups(ring, rows);
@@ -137,9 +139,9 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, 
     if (done > 0) block_sync();  // the sums were read
     const int count = min(at_a_time, num_groups - done);
     // A thread's pair of sums; there are never more of them than threads. Groups of gate and of up take turns.
-    const int pairs = count * job.streams * (kGroup / 2), t = kOneRow ? 0 : thread() / pairs,
+    const int pairs = count * kStreams * (kGroup / 2), t = kOneRow ? 0 : thread() / pairs,
               place = (thread() - t * pairs) * 2, group = place / kGroup,
-              column = job.n_begin + (done + (group >> (job.streams - 1))) * kGroup + place % kGroup;
+              column = job.n_begin + (done + (group >> (kStreams - 1))) * kGroup + place % kGroup;
     const bool has_pair = thread() < pairs * rows && column < job.n_end;
     const int at = t * job.num_columns + column;
     decltype(look_two(job.residual, at)) residual = {};
@@ -148,7 +150,7 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, 
     if constexpr (Norm::kKind == NormKind::next)
       if (has_pair) next_weights = *reinterpret_cast<const u32*>(job.norm.next_weight + column);
     if constexpr (kForm == Form::held) {
-      ring = multiply_held<kSlices, Weights>(ring, held, count * job.streams, Held::kChunks, rows, false);
+      ring = multiply_held<kSlices, Weights>(ring, held, count * kStreams, Held::kChunks, rows, false);
     } else if constexpr (kForm == Form::parts) {
       const Held x(job.x, rows);
       // Parts take turns: while one is multiplied, the others are on their way.
@@ -169,14 +171,14 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, 
         }
     } else if constexpr (kOneRow) {
       if (done == 0) row.stage(job.norm.weight, job.columns, job.chunks, job.epoch);
-      groups.run(count * job.streams, job.chunks, false);
+      groups.run(count * kStreams, job.chunks, false);
     } else {
 #pragma unroll 1
       for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
         const int chunks = min(job.chunks_per_part, job.chunks - part);
         if (is_split || done == 0)
           multiply_stage<kSlices>(job.x, job.norm.weight, rows, job.columns, part, chunks, job.epoch);
-        groups.run(count * job.streams, chunks, part > 0);
+        groups.run(count * kStreams, chunks, part > 0);
       }
     }
     block_sync();
@@ -189,27 +191,27 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, 
       const f32 scale = job.norm.scale(t < rows ? t : 0);
       y = multiply_sum<float2>(from);
       y = {y.x * scale, y.y * scale};
-      if (job.streams == 2) {
-        const float2 up = {from_lane(y.x, kGroup / 2), from_lane(y.y, kGroup / 2)};
-        if (group % 2 != 0) continue;
-        y = {silu(y.x) * up.x, silu(y.y) * up.y};
+    }
+    if constexpr (kStreams == 2) {
+      const float2 up = {from_lane(y.x, kGroup / 2), from_lane(y.y, kGroup / 2)};
+      if (group % 2 == 0 && has_pair) put_gated_pair(job.y, t, column, at, y, up, job.epoch);
+    } else {
+      if (has_pair && job.has_residual) {
+        const float2 before = get_two(residual, job.residual, at, job.epoch);
+        y = {before.x + y.x, before.y + y.y};
+        put_two(job.sum, at, y.x, y.y, job.epoch);
       }
-    }
-    if (has_pair && job.has_residual) {
-      const float2 before = get_two(residual, job.residual, at, job.epoch);
-      y = {before.x + y.x, before.y + y.y};
-      put_two(job.sum, at, y.x, y.y, job.epoch);
-    }
-    if constexpr (Norm::kKind == NormKind::next) {
-      // The lanes of a group of columns, in order.
-      y = {y.x * Norm::factor(), y.y * Norm::factor()};
-      f32 squares = fma(y.x, y.x, y.y * y.y);
+      if constexpr (Norm::kKind == NormKind::next) {
+        // The lanes of a group of columns, in order.
+        y = {y.x * Norm::factor(), y.y * Norm::factor()};
+        f32 squares = fma(y.x, y.x, y.y * y.y);
 #pragma unroll
-      for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
-      if (has_pair && place % kGroup == 0) job.norm.squares[at / kGroup] = squares;
-      y = {y.x * Norm::Two::low(next_weights), y.y * Norm::Two::high(next_weights)};
+        for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
+        if (has_pair && place % kGroup == 0) job.norm.squares[at / kGroup] = squares;
+        y = {y.x * Norm::Two::low(next_weights), y.y * Norm::Two::high(next_weights)};
+      }
+      if (has_pair) put_pair_of(job.y, t, column, at, y.x, y.y, job.epoch);
     }
-    if (has_pair) put_pair_of(job.y, t, column, at, y.x, y.y, job.epoch);
   }
 }
 
@@ -226,8 +228,8 @@ inline bool take_job(Job&, const Other&) {
 
 /// A job without a residual has nothing to add and nowhere to put a sum. `W`: of the operand that is streamed.
 template <class Args, class W, class X, class Y, class R, class Norm, class S>
-inline auto linear_job(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, int streams, Y y,
-                       R residual, S sum, bool has_residual) {
+inline auto linear_job(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, Y y, R residual,
+                       S sum, bool has_residual) {
   using Sizes = LinearSizes<Args, Args::T_largest>;
   constexpr Form kForm = Sizes::kForm;
   constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
@@ -241,7 +243,6 @@ inline auto linear_job(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_e
       static_cast<int>(Args::kStream.part),
       static_cast<int>(Args::kStream.turn),  // asked for where columns come in parts
       args.ring,
-      streams,
       static_cast<int>(n_begin),
       static_cast<int>(n_end),
       static_cast<int>(num_columns),
@@ -267,29 +268,37 @@ template <class Args>
 inline auto gemv_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   return linear_job(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
-                    Args::N, 1, args.y, none, none, false);
+                    Args::N, args.y, none, none, false);
 }
 /// y = x weight^T, with what an epilogue makes of it.
 template <class Args>
 inline auto gemv_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
                     args.y, none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto gemv_linear_residual_copy(const Args& args) {
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, 1,
+  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
                     args.copy, as_output(args.residual), args.y, true);
 }
-/// y = silu(rmsnorm(x) gate^T) * (rmsnorm(x) up^T).
+/// What an epilogue makes of x gate^T and x up^T.
+template <class Args>
+inline auto gemv_gate_up(const Args& args) {
+  const Words<f32> none = {nullptr};
+  const HalfOf<decltype(args.x)>* const no_norm = nullptr;
+  return linear_job(args, args.gate, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, args.y,
+                    none, none, false);
+}
+/// The same of rmsnorm(x).
 template <class Args>
 inline auto gemv_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
   return linear_job(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N,
-                    2, args.y, none, none, false);
+                    args.y, none, none, false);
 }
 
 // The same with norms in parts.
@@ -302,20 +311,20 @@ inline auto parts_norm(const Args& args) {
 template <class Args>
 inline auto gemv_deferred_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 1, args.y, none,
-                    none, false);
+  return linear_job(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none, none,
+                    false);
 }
 template <class Args>
 inline auto gemv_deferred_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, 2, args.y, none, none,
+  return linear_job(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none, none,
                     false);
 }
 template <class Args>
 inline auto gemv_linear_residual_rmsnorm_parts(const Args& args) {
   using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
   return linear_job(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
-                    args.c_end * Args::L, Args::C * Args::L, 1, args.copy, as_output(args.residual), args.y, true);
+                    args.c_end * Args::L, Args::C * Args::L, args.copy, as_output(args.residual), args.y, true);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
