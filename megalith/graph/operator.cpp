@@ -82,8 +82,8 @@ operator_& operator_::loops(std::string text) {
   return *this;
 }
 
-operator_& operator_::epilogue_of(std::vector<std::string> values) {
-  op_.epilogue = Epilogue{std::move(values), {}};
+operator_& operator_::epilogue_of(std::vector<std::string> values, std::vector<std::string> operands) {
+  op_.epilogue = Epilogue{std::move(values), std::move(operands)};
   return *this;
 }
 

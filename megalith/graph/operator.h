@@ -149,8 +149,8 @@ class operator_ {
   operator_& attribute(std::string name, double default_value);
   operator_& size(std::string name);
   operator_& loops(std::string text);
-  /// Bodies compute these temporaries; the last instruction of the loop kernel makes the output of them.
-  operator_& epilogue_of(std::vector<std::string> values);
+  /// Bodies compute these temporaries; the last instruction of the loop kernel makes the output of them and of `operands`.
+  operator_& epilogue_of(std::vector<std::string> values, std::vector<std::string> operands = {});
   /// The loop kernel from those of other operators (graph/compose.h). Behind operands, attributes, sizes and epilogue_of.
   operator_& composed(const std::string& program, const Registry& of);
   /// Makes the loop kernel opaque: it says what is touched, `reference` what is computed.

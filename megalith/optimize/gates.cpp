@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "megalith/graph/compose.h"
 #include "megalith/optimize/uses.h"
@@ -19,8 +20,12 @@ using loop::Expr;
 namespace {
 
 // The loops of rows and of columns, where an operator makes every element of its one output of those of its inputs at the
-// same place, and of nothing else but attributes.
+// same place or in the same column, and of nothing else but attributes.
 using Loops = std::array<std::string, 2>;
+
+bool same_places(const std::vector<Expr>& args, std::span<const Expr> place) {
+  return std::ranges::equal(args, place, [](const Expr& a, const Expr& b) { return same_expression(a, b); });
+}
 
 bool reads_only_at(const loop::Kernel& kernel, const Expr& expr, const Expr& place) {
   switch (expr.kind) {
@@ -28,9 +33,7 @@ bool reads_only_at(const loop::Kernel& kernel, const Expr& expr, const Expr& pla
     case Expr::Kind::name: return kernel.is_attribute(expr.name);
     case Expr::Kind::reduce: return false;
     case Expr::Kind::subscript:
-      return expr.args.size() == place.args.size() &&
-             std::ranges::equal(expr.args, place.args,
-                                [](const Expr& a, const Expr& b) { return same_expression(a, b); });
+      return same_places(expr.args, place.args) || same_places(expr.args, std::span(place.args).last(1));
     case Expr::Kind::call: break;
   }
   const bool may_fault = expr.name == "//" || expr.name == "mod";
@@ -38,20 +41,25 @@ bool reads_only_at(const loop::Kernel& kernel, const Expr& expr, const Expr& pla
          std::ranges::all_of(expr.args, [&](const Expr& arg) { return reads_only_at(kernel, arg, place); });
 }
 
+bool is_of_columns(const graph::Operand& operand) { return operand.shape.size() == 1; }
+
 std::optional<Loops> elementwise_loops(const Operator& op) {
   const auto is_output = [](const graph::Operand& operand) { return operand.role == loop::Role::output; };
   if (op.reference || op.epilogue || !op.extra_sizes.empty() || std::ranges::count_if(op.operands, is_output) != 1)
     return std::nullopt;
-  for (const graph::Operand& operand : op.operands)
-    if (operand.role == loop::Role::inout || operand.shape.size() != 2 || operand.shape != op.operands[0].shape)
-      return std::nullopt;
+  const std::vector<std::string>& shape = std::ranges::find_if(op.operands, is_output)->shape;
+  if (shape.size() != 2) return std::nullopt;
+  for (const graph::Operand& operand : op.operands) {
+    const bool is_row = is_of_columns(operand) && operand.shape[0] == shape[1] && operand.role == loop::Role::input;
+    if (operand.role == loop::Role::inout || (operand.shape != shape && !is_row)) return std::nullopt;
+  }
   const loop::Kernel kernel = graph::generic_kernel(op);
   const Expr& place = kernel.instructions.back().target;
   if (place.args.size() != 2 || kernel.inames().size() != 2) return std::nullopt;
   for (const Expr& arg : place.args)
     if (arg.kind != Expr::Kind::name || kernel.is_parameter(arg.name)) return std::nullopt;
   for (const loop::Instruction& instruction : kernel.instructions)
-    if (instruction.condition || !reads_only_at(kernel, instruction.target, place) ||
+    if (instruction.condition || !same_places(instruction.target.args, place.args) ||
         !reads_only_at(kernel, instruction.value, place))
       return std::nullopt;
   return Loops{place.args[0].name, place.args[1].name};
@@ -76,23 +84,34 @@ class Search {
     for (size_t taken = 0; taken < nodes.size(); ++taken) take(nodes[taken], nodes, values);
     if (values.size() != 2 || !go_together(nodes, values)) return std::nullopt;
     std::ranges::sort(nodes);
-    FoundGate found{{}, result_of(graph_.nodes()[root]), {values[0], values[1]}, {}, {}};
+    FoundGate found{.nodes = {},
+                    .result = result_of(graph_.nodes()[root]),
+                    .values = {values[0], values[1]},
+                    .besides = {},
+                    .gate = {},
+                    .attributes = {}};
     write(nodes, found);
     return found;
   }
 
  private:
-  const std::optional<Loops>& loops_of(size_t node) {
+  // What is read by columns is constant.
+  const Loops* loops_of(size_t node) {
     const Operator* op = graph_.nodes()[node].op;
     const auto [known, is_new] = known_.try_emplace(op);
     if (is_new) known->second = elementwise_loops(*op);
-    return known->second;
+    if (!known->second) return nullptr;
+    for (size_t i = 0; i < op->operands.size(); ++i)
+      if (is_of_columns(op->operands[i]) &&
+          graph_.tensor(graph_.nodes()[node].operands[i]).kind != graph::TensorKind::constant)
+        return nullptr;
+    return &*known->second;
   }
 
   void take(size_t node, std::vector<size_t>& nodes, std::vector<TensorId>& values) {
     const Node& taken = graph_.nodes()[node];
     for (size_t i = 0; i < taken.operands.size(); ++i) {
-      if (taken.op->operands[i].role != loop::Role::input) continue;
+      if (taken.op->operands[i].role != loop::Role::input || is_of_columns(taken.op->operands[i])) continue;
       const TensorId value = taken.operands[i];
       const Node* maker = uses_.maker(value);
       const size_t number = maker ? static_cast<size_t>(maker - graph_.nodes().data()) : 0;
@@ -122,8 +141,18 @@ class Search {
       const Node& node = graph_.nodes()[number];
       found.nodes.push_back(node.name);
       std::vector<std::string> read, behind;
-      for (size_t i = 0; i < node.operands.size(); ++i)
-        if (node.op->operands[i].role == loop::Role::input) read.push_back(names.at(node.operands[i]));
+      for (size_t i = 0; i < node.operands.size(); ++i) {
+        const graph::Operand& operand = node.op->operands[i];
+        if (operand.role != loop::Role::input) continue;
+        if (is_of_columns(operand) && !names.contains(node.operands[i])) {
+          const std::string name = fmt::format("gate_{}_{}", names.size(), operand.name);
+          names[node.operands[i]] = name;
+          found.besides.push_back(node.operands[i]);
+          found.gate.operands.push_back(
+              {.name = name, .role = loop::Role::input, .shape = {"N"}, .dtype = operand.dtype});
+        }
+        read.push_back(names.at(node.operands[i]));
+      }
       const Loops& loops = *loops_of(number);
       for (const auto& [theirs, ours] : {std::pair{loops[0], "t"}, {loops[1], "n"}})
         if (theirs != ours) behind.push_back(fmt::format("{} as {}", theirs, ours));

@@ -17,6 +17,7 @@ struct FoundGate {
   std::vector<std::string> nodes;  // in order; the last one makes the result
   graph::TensorId result;
   std::array<graph::TensorId, 2> values;     // what the products are, which nobody else reads
+  std::vector<graph::TensorId> besides;      // constants that it reads, a value for each column
   ops::Gate gate;                            // how the operator of both products is made of the nodes' operators
   std::map<std::string, double> attributes;  // of that
 };

@@ -50,6 +50,7 @@ bool fuse(Graph& graph, const Goal& goal, const FoundGate& found, Operators& kno
   for (const std::string& name : pair->shared) inputs.push_back(operand(gate, name));
   for (const Node* product : {&gate, &up})
     for (const std::string& name : pair->own) inputs.push_back(operand(*product, name));
+  inputs.insert(inputs.end(), found.besides.begin(), found.besides.end());
   std::vector<graph::Tensor> tensors;
   for (const TensorId input : inputs) tensors.push_back(graph.tensor(input));
 

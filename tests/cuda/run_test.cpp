@@ -10,9 +10,11 @@
 #include "cuda/stream_cases.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
+#include "megalith/optimize/optimize.h"
 #include "megalith/optimize/schedule.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
+#include "support/gates.h"
 #include "support/operator_cases.h"
 #include "support/sampling_cases.h"
 #include "support/streamed.h"
@@ -83,6 +85,33 @@ TEST(CudaOperator, ComputesTheSameHoweverItsWeightsStream) {
     run_on_gpu(graph, memory, 100, folder.path);
     EXPECT_LT(testing::error_in_roundings(memory.array("y"), expected.at("y"), DType::f32, 60), 1) << one.plan(graph);
   }
+}
+
+// Gates that nobody wrote a body for.
+TEST(CudaOperator, ComputesWhateverBringsTwoProductsTogether) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> value(-1, 1);
+  const std::vector<std::pair<std::string, int64_t>> products = {
+      {"linear", 1}, {"rmsnorm_linear", 2}, {"linear", 4}, {"linear_rmsnorm_scale", 8}, {"linear", 64}};
+  for (const std::string& gate : testing::gates())
+    for (const auto& [product, rows] : products) {
+      const graph::Graph before = testing::gated_graph(gate, product, rows, DType::bf16, 1024, 258),
+                         graph = optimize::optimize(before, "cuda");
+      ASSERT_EQ(graph.nodes().size(), 1u);
+      testing::GraphMemory memory(graph);
+      for (const graph::Tensor& tensor : graph.tensors()) {
+        if (tensor.kind == graph::TensorKind::activation) continue;
+        std::vector<double> values(static_cast<size_t>(tensor.num_elements()));
+        for (double& element : values) element = tensor.name == "squares" ? 300 + value(random) : value(random) / 4;
+        memory.set(tensor.name, values);
+      }
+      loop::Arrays expected = memory.arrays();
+      graph::interpret(graph, optimize::lower(graph, "cuda"), expected, 1);
+      run_on_gpu(graph, memory, 100);
+      EXPECT_LE(testing::error_in_roundings(memory.array("result"), expected.at("result"), DType::bf16, 1), 1)
+          << gate << " of " << product << ", " << rows << " rows";
+    }
 }
 
 struct Prompt {

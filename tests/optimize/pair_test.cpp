@@ -59,7 +59,9 @@ TEST_P(Pair, MeansWhatTheNodesMeant) {
   const Graph before = gated_graph(gate, test.product, test.rows, DType::bf16), after = optimize(before, test.target);
   ASSERT_EQ(after.nodes().size(), 1u) << print(after);
   const graph::Operator& op = *after.nodes()[0].op;
-  EXPECT_EQ(op.name, test.paired + (gate == "capped" ? "_capped" : "_gelu_gelu_times"));
+  EXPECT_EQ(op.name, test.paired + (gate == "capped" ? "_capped"
+                                    : gate == "gelu" ? "_gelu_gelu_times"
+                                                     : "_row_bias_row_bias_silu_mul"));
   EXPECT_EQ(op.epilogue->values, (std::vector<std::string>{"a", "b"}));
   loop::Arrays wanted = random_arrays(before), found = wanted;
   graph::interpret(before, lower(before, "cpu"), wanted, 1);

@@ -10,9 +10,9 @@
 
 namespace megalith::testing {
 
-/// In one operator with an attribute, its operands the other way round; and in three.
+/// In one operator with an attribute, its operands the other way round; in three; and of products that have a bias.
 inline const std::vector<std::string>& gates() {
-  static const std::vector<std::string> all = {"capped", "gelu"};
+  static const std::vector<std::string> all = {"capped", "gelu", "biased"};
   return all;
 }
 
@@ -64,7 +64,13 @@ inline graph::Graph gated_graph(const std::string& gate, const std::string& prod
   };
   const TensorId first = multiply("first"), second = multiply("second"),
                  result = g.state("result", dtype, {rows, outputs});
-  if (gate == "capped") {
+  if (gate == "biased") {
+    std::vector<TensorId> sums;
+    for (const auto& [name, sum] : {std::pair("first", first), {"second", second}})
+      sums.push_back(g.apply("row_bias", name + std::string("_bias"),
+                             {sum, g.constant(name + std::string(".bias"), DType::bf16, {outputs})}));
+    g.add("silu_mul", "gated", sums, {.outputs = {{"y", result}}});
+  } else if (gate == "capped") {
     g.add("capped", "gated", {first, second}, {.attributes = {{"cap", 2.5}}, .outputs = {{"y", result}}});
   } else {
     const TensorId opened = g.apply("gelu", "open", {first});

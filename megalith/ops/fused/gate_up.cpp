@@ -27,9 +27,14 @@ operator_ begin(const std::string& name, const Gate& gate, const std::string& ro
 
 // Behind all inputs and sizes. `products`: the program of a and b.
 operator_& end(operator_& op, const Gate& gate, const std::string& products, const Registry& of, int64_t columns) {
+  std::vector<std::string> besides;
+  for (const graph::Operand& operand : gate.operands) {
+    op.input(operand.name, operand.shape, operand.dtype);
+    besides.push_back(operand.name);
+  }
   op.output("y", {"T", "N"});
   for (const loop::Attribute& attribute : gate.attributes) op.attribute(attribute.name, attribute.value);
-  return op.epilogue_of({"a", "b"}).composed(products + gate.program, of).tasks({{"n", columns}, {"t", 1}});
+  return op.epilogue_of({"a", "b"}, besides).composed(products + gate.program, of).tasks({{"n", columns}, {"t", 1}});
 }
 
 // With few tokens that travel as words, or lie in blocks where nothing is normalised here.

@@ -13,6 +13,7 @@ namespace megalith::ops {
 struct Gate {
   std::string name;     // "silu_mul"
   std::string program;  // "y = silu_mul(a, b; i as n)": y of the products a and b (graph/compose.h)
+  std::vector<graph::Operand> operands = {};  // that it reads besides, a value for each column
   std::vector<loop::Attribute> attributes = {};
 };
 
