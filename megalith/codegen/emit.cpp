@@ -111,26 +111,27 @@ std::string choose_by_halves(const std::vector<std::string>& statements, size_t 
 
 // Bodies of a few tokens leave what is to be done to one function. Of one or two tokens, whose products take the least
 // time, each has one of its own, made for its sizes: Qwen3-0.6B takes 0.425 ms a step on an H200 instead of 0.445.
-bool shares_job(const graph::LoweredKernel& kernel) {
-  return !kernel.body->job.empty() &&
+bool shares_runner(const graph::LoweredKernel& kernel) {
+  return !kernel.body->runner.empty() &&
          kernel.binding.sizes.at(kernel.body->streamed->activations) > stream::kMaxRowsOfWords;
 }
 
 std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels, Level worker) {
-  std::string job, declaration;
+  std::string runner, declaration;
   std::vector<std::string> statements;
   for (const graph::LoweredKernel& kernel : kernels) {
     const std::string& name = kernel.name;
     if (!kernel.body) {
       statements.push_back(fmt::format("return {0}({0}_arguments(task));", name));
-    } else if (!shares_job(kernel)) {
-      statements.push_back(kernel.body->job.empty() ? fmt::format("return {}(task);", name)
-                                                    : fmt::format("return {}({}(task));", kernel.body->job, name));
+    } else if (!shares_runner(kernel)) {
+      statements.push_back(kernel.body->runner.empty()
+                               ? fmt::format("return {}(task);", name)
+                               : fmt::format("return {}({}(task));", kernel.body->runner, name));
     } else {
       // Those that say only what is to be done leave it to one function behind the choice.
-      job = kernel.body->job;
-      if (declaration.empty()) declaration = fmt::format("  decltype({}(task)) job;\n", name);
-      statements.push_back(fmt::format("if (!take_job(job, {0}(task))) return {1}({0}(task));", name, job));
+      runner = kernel.body->runner;
+      if (declaration.empty()) declaration = fmt::format("  decltype({}(task)) shared;\n", name);
+      statements.push_back(fmt::format("if (!take_task(shared, {0}(task))) return {1}({0}(task));", name, runner));
     }
   }
   std::string choice;
@@ -140,7 +141,7 @@ std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels, Lev
     for (size_t i = 0; i < statements.size(); ++i) choice += fmt::format("    case {}: {}\n", i, statements[i]);
     choice = "  switch (body) {\n" + choice + "  }\n";
   }
-  if (!job.empty()) choice += fmt::format("  {}(job);\n", job);
+  if (!runner.empty()) choice += fmt::format("  {}(shared);\n", runner);
   return fmt::format(R"(// Chooses the body of a task.
 static void run_task({}u32 body, [[maybe_unused]] const Task& task) {{
 {}{}}}
@@ -152,8 +153,9 @@ static void run_task({}u32 body, [[maybe_unused]] const Task& task) {{
 std::string write_look_ahead(const std::vector<graph::LoweredKernel>& kernels) {
   std::string cases;
   for (size_t i = 0; i < kernels.size(); ++i)
-    if (kernels[i].body && !kernels[i].body->ahead.empty())
-      cases += fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].body->ahead, kernels[i].name);
+    if (kernels[i].body && !kernels[i].body->prefetch.empty())
+      cases +=
+          fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].body->prefetch, kernels[i].name);
   return fmt::format(R"(
 // What a task can fetch before its turn, by the lanes of one warp.
 static void look_ahead(u32 body, [[maybe_unused]] const Task& task) {{
@@ -328,7 +330,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.
       const bool joins = dialect.worker == Level::block && (writes_words(lowered) || lowered.body->streamed);
-      const bool tells = !lowered.body->job.empty();
+      const bool tells = !lowered.body->runner.empty();
       const std::string arguments = lowered.name + "_arguments(task)";
       bodies += fmt::format("{} {}(const Task& task) {{ {}{}({}); }}\n\n",
                             tells   ? "__forceinline__ static auto"

@@ -59,12 +59,12 @@ struct StreamedWeights {
   std::string step;                   // the size of what one value of the axis stands for; "" for one row
   std::string activations = "T";      // the size that counts rows of activations
   std::string columns = "K";
-  bool splits = false;   // columns may be taken in parts, where activations would not fit otherwise
-  bool holds = false;    // of more tokens than travel as words activations must be in registers
-  bool abreast = false;  // with many rows of activations warpgroups have groups of their own, of `step` rows
-  // The task axis that counts stretches of `columns` columns of a row, one a task, and how many there are; "": a row is
+  bool splits = false;      // columns may be taken in parts, where activations would not fit otherwise
+  bool holds = false;       // of more tokens than travel as words activations must be in registers
+  bool n_parallel = false;  // with many rows of activations warpgroups have groups of their own, of `step` rows
+  // The task axis that counts slices of `columns` columns of a row (split-K), one a task, and how many there are; "": a row is
   // whole.
-  std::string stretch = {}, stretches = {};
+  std::string slice_axis = {}, slice_count = {};
 };
 
 /// Weights that a body reads in panels instead of row by row (kernels/panel_layout.h).
@@ -91,8 +91,9 @@ struct TunedBody {
   std::optional<PackedWeights> packed = {};
   bool rounds_operands = false;  // to bf16, where the loop kernel multiplies f32: what it adds up is as exact as that
   bool has_epilogue = false;     // what it writes it may be given an epilogue for (Operator::epilogue)
-  std::string job = {};    // set: the body only says what is to be done, and this function does it, for all such bodies
-  std::string ahead = {};  // set: what of its reads it can bring near before its turn, changing nothing
+  std::string runner =
+      {};  // set: the body only says what is to be done, and this function does it, for all such bodies
+  std::string prefetch = {};  // set: what of its reads it can bring near before its turn, changing nothing
   // Set: the source itself, instead of a file. Its function gets typed views of what its task may touch, and nothing of
   // the worker (codegen/views.h). With `watched` views look at every access, on a CPU: for tests.
   std::string text = {};

@@ -76,17 +76,17 @@ void check_tasks(const task::TaskGraph& tasks, const graph::Graph& graph, const 
   task::check_matches(tasks, graph, schedule, options.num_workers);
   const task::VerifyResult result = task::verify(tasks);
   if (!result.ok()) throw UserError(fmt::format("the task graph is not sound: {}", result.findings.front().message));
-  task::check_streams(tasks, graph, schedule, task::streams_go_abreast(graph, schedule, shared_bytes(options)));
+  task::check_streams(tasks, graph, schedule, task::streams_are_n_parallel(graph, schedule, shared_bytes(options)));
 }
 
 // An edited source may leave the ring another length than the one that the streams were made for.
 void check_ring(const CompiledKernel& kernel, const graph::Graph& graph) {
-  const bool abreast = stream::goes_abreast(kernel.ring_slots());
+  const bool n_parallel = stream::is_n_parallel(kernel.ring_slots());
   MEGALITH_CHECK(
-      kernel.tasks.streams == task::weight_streams(graph, kernel.schedule, abreast),
+      kernel.tasks.streams == task::weight_streams(graph, kernel.schedule, n_parallel),
       "[jit] the source's workspace of {} bytes leaves a ring of {} weight tiles, and the streams of weights "
       "come in an order for {} {}: leave area_bytes of kWorkerConfig as it was emitted",
-      kernel.area_bytes, kernel.ring_slots(), abreast ? "fewer than" : "at least",
+      kernel.area_bytes, kernel.ring_slots(), n_parallel ? "fewer than" : "at least",
       stream::kMaxParts + stream::kMaxCopies);
 }
 

@@ -24,11 +24,11 @@ constexpr int wide_turn(int groups, int most) {
   return (groups + turns - 1) / turns;
 }
 
-/// Chunk by chunk of the columns, group by group of a turn of `abreast`. Which group and which turn suits a matrix:
+/// Chunk by chunk of the columns, group by group of a turn of `n_parallel`. Which group and which turn suits a matrix:
 /// ops/stream_choices.h.
-constexpr Order wide_order(long long columns, int group, int matrices, int abreast) {
+constexpr Order wide_order(long long columns, int group, int matrices, int n_parallel) {
   const long long width = wide_columns(group * matrices);
-  return {0, group, (columns + width - 1) / width, 1, abreast};
+  return {0, group, (columns + width - 1) / width, 1, n_parallel};
 }
 
 /// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights, with 64 rows

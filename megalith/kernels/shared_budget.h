@@ -36,6 +36,6 @@ constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long l
 
 /// Whether warpgroups may have groups of their own, in a ring of so many slots: who asks for chunk n has had one of the
 /// kMaxParts before it then, and as said above knows of all that came kMaxCopies before that one.
-constexpr bool goes_abreast(long long slots) { return slots >= kMaxParts + kMaxCopies; }
+constexpr bool is_n_parallel(long long slots) { return slots >= kMaxParts + kMaxCopies; }
 
 }  // namespace megalith::stream

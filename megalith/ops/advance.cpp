@@ -105,7 +105,7 @@ graph::Operator advance() {
                           q.sizes.at("T") <= advance::kMaxRows && q.sizes.at("E") <= advance::kMaxStopTokens;
                  },
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{advance::area_bytes()}; },
-             .ahead = "advance_ahead"})
+             .prefetch = "advance_ahead"})
       .body("cuda", "scheduler/single_thread.cuh", "advance_by_one");
 }
 

@@ -28,7 +28,7 @@ graph::Operator linear() {
                      .exchanged = {"x", "y"},
                      .blocked = {"x", "y"},
                      .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
-                     .job = "linear_run"})))
+                     .runner = "linear_run"})))
       .body(with_epilogue(wide_body("gemm_linear", {.operands = {"weight"}, .axis = "n"})))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})

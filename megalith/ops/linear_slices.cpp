@@ -9,7 +9,7 @@ using graph::operator_;
 namespace {
 
 graph::StreamedWeights weights() {
-  return {.operands = {"weight"}, .axis = "n", .columns = "L", .stretch = "s", .stretches = "S"};
+  return {.operands = {"weight"}, .axis = "n", .columns = "L", .slice_axis = "s", .slice_count = "S"};
 }
 
 // A slice is whole chunks. Of fewer rows activations come from the L2 as fast as weights from memory, and tasks may be

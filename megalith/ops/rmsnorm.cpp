@@ -25,7 +25,7 @@ graph::Operator rmsnorm() {
                    return q.sizes.at("H") % 2 == 0 && q.sizes.at("H") <= 16384 && dtype_is_half(q.dtypes.at("weight"));
                  },
              .blocked = {"y"},
-             .ahead = "rmsnorm_rows_ahead"})
+             .prefetch = "rmsnorm_rows_ahead"})
       .test({{"T", 1}, {"H", 64}})
       .test({{"T", 3}, {"H", 4096}})
       .test({{"T", 5}, {"H", 33}});

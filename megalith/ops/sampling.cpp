@@ -159,7 +159,7 @@ graph::Operator sampling() {
                    return q.dtypes.at("logits") == DType::f32 && q.sizes.at("V") <= sampling::kMaxTokens;
                  },
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{sampling::area_bytes()}; },
-             .ahead = "sampling_ahead"});
+             .prefetch = "sampling_ahead"});
 }
 
 }  // namespace megalith::ops

@@ -108,8 +108,8 @@ inline StreamChoices stream_choices(const graph::StreamedWeights& streamed,
     return {{"slices", few.slices}, {"part", few.part}, {"registers", few.registers}};
   }
   if (!streamed.step.empty())
-    return {{"group", sizes.at(streamed.step)}, {"turn", streamed.abreast ? stream::wide_parts(rows) : 1}};
-  const int64_t n = sizes.at("N") * (streamed.stretches.empty() ? 1 : sizes.at(streamed.stretches));
+    return {{"group", sizes.at(streamed.step)}, {"turn", streamed.n_parallel ? stream::wide_parts(rows) : 1}};
+  const int64_t n = sizes.at("N") * (streamed.slice_count.empty() ? 1 : sizes.at(streamed.slice_count));
   const int group = wide_group(n, static_cast<int>(streamed.operands.size()));
   return {{"group", group}, {"turn", wide_turn_groups(n, group, rows)}};
 }
@@ -190,11 +190,11 @@ inline std::string why_not_stream(const graph::StreamedWeights& streamed, const 
                  streamed.step.empty() ? fmt::format("{}, {} or {}", 32 / matrices, 48 / matrices, 64 / matrices)
                                        : std::to_string(usual.at("group")));
   const int64_t parts = stream::wide_parts(rows);
-  const bool may_take_turns = streamed.step.empty() || streamed.abreast;
+  const bool may_take_turns = streamed.step.empty() || streamed.n_parallel;
   if (turn != 1 && !(may_take_turns && turn == parts))
     return wrong("turn", turn, may_take_turns ? fmt::format("1 or {}", parts) : "1");
   const int64_t width = stream::wide_columns(static_cast<int>(group * matrices)) * (query.int8 ? int8::kSpans : 1);
-  if (!streamed.stretches.empty() && columns % width != 0)
+  if (!streamed.slice_count.empty() && columns % width != 0)
     return wrong("group", group, fmt::format("one whose tiles of {} columns make up slices of {}", width, columns));
   return "";
 }

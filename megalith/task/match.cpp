@@ -118,8 +118,9 @@ void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const grap
   check_gate(tasks, graph);
 }
 
-void check_streams(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule, bool abreast) {
-  const std::vector<WeightStream> wanted = weight_streams(graph, schedule, abreast);
+void check_streams(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule,
+                   bool n_parallel) {
+  const std::vector<WeightStream> wanted = weight_streams(graph, schedule, n_parallel);
   const auto name_of = [&](const WeightStream& stream) {
     const bool is_there = stream.node >= 0 && stream.node < static_cast<int>(graph.nodes().size());
     return is_there ? fmt::format("node \"{}\"", graph.nodes()[static_cast<size_t>(stream.node)].name)
@@ -163,7 +164,7 @@ void check_tiles(const TaskGraph& tasks, const graph::Graph& graph, const graph:
       if (range.begin % grains[k][a] != 0)
         fail("task \"{}\" begins at {}={}, between two of {} that are laid out together", task.name, axes[a],
              range.begin, grains[k][a]);
-      if (counts_stretches(axes[a], lowered.kernels[k]) && range.end != range.begin + 1)
+      if (counts_slices(axes[a], lowered.kernels[k]) && range.end != range.begin + 1)
         fail("task \"{}\" has the range {}={}:{}, want one contiguous range of its weights", task.name, range.iname,
              range.begin, range.end);
       tile.lo.push_back(range.begin);

@@ -15,9 +15,9 @@ namespace megalith::task {
 /// order, or the gate. `schedule`: that the tasks were made by.
 void check_matches(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule, int num_workers);
 
-/// UserError naming the first node whose stream of weights is not the one that its body takes, with groups abreast or
+/// UserError naming the first node whose stream of weights is not the one that its body takes, with N-parallel warpgroups or
 /// not. Behind check_matches().
-void check_streams(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule, bool abreast);
+void check_streams(const TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule, bool n_parallel);
 
 /// UserError naming the first task whose tile is none of its node's loop kernel or is another's as well, or the first
 /// node whose tiles are not all there. Behind check_matches().

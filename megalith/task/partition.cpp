@@ -54,10 +54,10 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   return ops::stream_order(streamed, graph::body_query(kernel)).group;
 }
 
-// A row of streamed weights, or a stretch of it, comes once, for all values of any other axis.
+// A row of streamed weights, or a split-K slice of it, comes once, for all values of any other axis.
 bool comes_once(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   return kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname &&
-         kernel.body->streamed->stretch != axis.iname;
+         kernel.body->streamed->slice_axis != axis.iname;
 }
 
 // How many values of the axis lie together in the layout of its weights and cannot be cut apart; the rest of a multiple
@@ -75,7 +75,7 @@ int64_t grain_of(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64
 void check_tile(const Node& node, const LoweredKernel& kernel, const graph::TaskAxis& axis, int64_t tile,
                 int64_t extent) {
   MEGALITH_CHECK(
-      !counts_stretches(axis.iname, kernel) || tile == 1,
+      !counts_slices(axis.iname, kernel) || tile == 1,
       "[{}] tiles of {} along \"{}\", but a task takes one contiguous range of its weights: take 1 or leave it out "
       "(node \"{}\")",
       node.op->name, tile, axis.iname, node.name);
@@ -95,7 +95,7 @@ void check_tile(const Node& node, const LoweredKernel& kernel, const graph::Task
 // allow it.
 std::vector<int64_t> cut_pieces(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64_t extent,
                                 int64_t pieces) {
-  if (counts_stretches(axis.iname, kernel)) return cut_axis(extent, 1, extent, 0);
+  if (counts_slices(axis.iname, kernel)) return cut_axis(extent, 1, extent, 0);
   return cut_axis(extent, grain_of(axis, kernel, extent), pieces, 0);
 }
 
@@ -111,10 +111,10 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const graph::NodeSc
   for (size_t i = 0; i < extents.size(); ++i) {
     const graph::TaskAxis& axis = node.op->axes[i];
     const auto chosen = schedule.tile.find(axis.iname);
-    const int64_t tile = chosen != schedule.tile.end()          ? chosen->second
-                         : comes_once(axis, kernel)             ? extents[i]
-                         : counts_stretches(axis.iname, kernel) ? 1
-                                                                : 0;
+    const int64_t tile = chosen != schedule.tile.end()       ? chosen->second
+                         : comes_once(axis, kernel)          ? extents[i]
+                         : counts_slices(axis.iname, kernel) ? 1
+                                                             : 0;
     if (chosen != schedule.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
     const auto pieces = schedule.pieces.find(axis.iname);
     const bool has_pieces = pieces != schedule.pieces.end();
@@ -223,8 +223,8 @@ std::vector<Buffer> buffers_of(const Graph& graph, const graph::Schedule& schedu
   return buffers;
 }
 
-bool counts_stretches(const std::string& axis, const LoweredKernel& lowered) {
-  return lowered.body && lowered.body->streamed && lowered.body->streamed->stretch == axis;
+bool counts_slices(const std::string& axis, const LoweredKernel& lowered) {
+  return lowered.body && lowered.body->streamed && lowered.body->streamed->slice_axis == axis;
 }
 
 std::vector<int64_t> axis_extents(const LoweredKernel& lowered, const loop::Binding& binding) {

@@ -23,8 +23,8 @@ std::vector<Buffer> buffers_of(const graph::Graph& graph, const graph::Schedule&
 /// How many values each task axis takes: the extent of its iname in the kernel's domain, for sizes as bound.
 std::vector<int64_t> axis_extents(const graph::LoweredKernel& lowered, const loop::Binding& binding);
 
-/// Whether a task axis counts stretches of the rows of streamed weights. A task has one of them.
-bool counts_stretches(const std::string& axis, const graph::LoweredKernel& lowered);
+/// Whether a task axis counts split-K slices of the rows of streamed weights. A task has one of them.
+bool counts_slices(const std::string& axis, const graph::LoweredKernel& lowered);
 
 /// How many values of each task axis belong together, so that tiles begin at multiples of it: rows of weights that are
 /// laid out as one panel or one group of a stream.

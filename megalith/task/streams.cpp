@@ -24,7 +24,7 @@ const StreamedWeights* streamed_of(const graph::Schedule& schedule, size_t node)
 }
 
 WeightStream weight_stream(const Graph& graph, const graph::Schedule& schedule, int n, const StreamedWeights& streamed,
-                           bool abreast) {
+                           bool n_parallel) {
   const Node& node = graph.nodes()[static_cast<size_t>(n)];
   WeightStream stream{.node = n,
                       .matrices = {},
@@ -32,9 +32,9 @@ WeightStream weight_stream(const Graph& graph, const graph::Schedule& schedule, 
   for (const std::string& operand : streamed.operands)
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (node.op->operands[i].name == operand) stream.matrices.push_back(node.operands[i]);
-  if (stream.order.slices == 0 && !abreast) stream.order.turn = 1;
+  if (stream.order.slices == 0 && !n_parallel) stream.order.turn = 1;
   if (schedule.layout(stream.matrices.front()) == graph::Layout::int8) {
-    MEGALITH_ASSERT(streamed.stretch.empty() || stream.order.chunks % int8::kSpans == 0,
+    MEGALITH_ASSERT(streamed.slice_axis.empty() || stream.order.chunks % int8::kSpans == 0,
                     "[streams] split-K slices of {} chunks are not whole ones of int8", stream.order.chunks);
     stream.quant_columns = graph.tensor(stream.matrices.front()).quant_columns;
     stream.order.chunks = int8::chunks(stream.order.chunks);
@@ -60,11 +60,11 @@ StreamPart part_of(const Graph& graph, const WeightStream& stream, const Streame
   const int64_t step = streamed.step.empty() ? 1 : node.sizes.at(streamed.step);
   const int64_t num_rows = graph.tensor(stream.matrices.front()).shape[0].size;
   StreamPart part{.row_begin = rows.begin * step, .row_end = std::min(rows.end * step, num_rows)};
-  if (streamed.stretch.empty()) return part;
-  const loop::Range stretch = range_of(streamed.stretch);
-  MEGALITH_ASSERT(stretch.end == stretch.begin + 1, "[streams] task \"{}\" has no split-K slice of {}", task.name,
-                  streamed.stretch);
-  part.column_chunk = stretch.begin * stream.order.chunks;
+  if (streamed.slice_axis.empty()) return part;
+  const loop::Range slice = range_of(streamed.slice_axis);
+  MEGALITH_ASSERT(slice.end == slice.begin + 1, "[streams] task \"{}\" has no split-K slice of {}", task.name,
+                  streamed.slice_axis);
+  part.column_chunk = slice.begin * stream.order.chunks;
   return part;
 }
 
@@ -72,7 +72,7 @@ StreamPart part_of(const Graph& graph, const WeightStream& stream, const Streame
 
 // The bodies of many rows work in more shared memory than a generated body has its scratch there
 // (codegen/emit.cpp, take_scratch_into_area), so what those take makes no ring shorter whose length is asked for here.
-bool streams_go_abreast(const Graph& graph, const graph::Schedule& schedule, int64_t shared_bytes) {
+bool streams_are_n_parallel(const Graph& graph, const graph::Schedule& schedule, int64_t shared_bytes) {
   if (schedule.target != "cuda") return false;  // nothing streams there
   int64_t area_bytes = 0, rows = 0;
   const bool has_scales = std::ranges::count(schedule.layouts, graph::Layout::int8) > 0;
@@ -84,19 +84,19 @@ bool streams_go_abreast(const Graph& graph, const graph::Schedule& schedule, int
     if (body && body->area_bytes)
       area_bytes = std::max(area_bytes, body->area_bytes(graph::body_query(graph, schedule, n)));
   }
-  return stream::goes_abreast(stream::ring_slots(shared_bytes, area_bytes, rows, has_scales ? int8::kScaleBytes : 0));
+  return stream::is_n_parallel(stream::ring_slots(shared_bytes, area_bytes, rows, has_scales ? int8::kScaleBytes : 0));
 }
 
-std::vector<WeightStream> weight_streams(const Graph& graph, const graph::Schedule& schedule, bool abreast) {
+std::vector<WeightStream> weight_streams(const Graph& graph, const graph::Schedule& schedule, bool n_parallel) {
   std::vector<WeightStream> streams;
   for (size_t n = 0; n < graph.nodes().size(); ++n)
     if (const StreamedWeights* streamed = streamed_of(schedule, n))
-      streams.push_back(weight_stream(graph, schedule, static_cast<int>(n), *streamed, abreast));
+      streams.push_back(weight_stream(graph, schedule, static_cast<int>(n), *streamed, n_parallel));
   return streams;
 }
 
 void add_streams(TaskGraph& tasks, const Graph& graph, const graph::Schedule& schedule, int64_t shared_bytes) {
-  tasks.streams = weight_streams(graph, schedule, streams_go_abreast(graph, schedule, shared_bytes));
+  tasks.streams = weight_streams(graph, schedule, streams_are_n_parallel(graph, schedule, shared_bytes));
   for (const std::vector<int>& list : tasks.workers) {
     int64_t chunk = 0;
     for (const int t : list) {

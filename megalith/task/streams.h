@@ -13,11 +13,11 @@
 namespace megalith::task {
 
 /// Whether the ring through which weights come is long enough, in `shared_bytes` of a block's shared memory beside what
-/// the schedule's bodies work in, that groups of rows may come abreast (kernels/shared_budget.h).
-bool streams_go_abreast(const graph::Graph& graph, const graph::Schedule& schedule, int64_t shared_bytes);
+/// the schedule's bodies work in, that warpgroups may have groups of rows side by side (kernels/shared_budget.h).
+bool streams_are_n_parallel(const graph::Graph& graph, const graph::Schedule& schedule, int64_t shared_bytes);
 
-/// What nodes stream, as the schedule's bodies take it, with groups abreast or not.
-std::vector<WeightStream> weight_streams(const graph::Graph& graph, const graph::Schedule& schedule, bool abreast);
+/// What nodes stream, as the schedule's bodies take it, with N-parallel warpgroups or not.
+std::vector<WeightStream> weight_streams(const graph::Graph& graph, const graph::Schedule& schedule, bool n_parallel);
 
 /// Gives a planned graph its streams, for blocks of `shared_bytes` of shared memory, and its tasks their parts of them.
 void add_streams(TaskGraph& tasks, const graph::Graph& graph, const graph::Schedule& schedule, int64_t shared_bytes);

@@ -98,7 +98,7 @@ struct Model {
   }
 };
 
-bool has_stretches(const Model& model) {
+bool has_slices(const Model& model) {
   return std::ranges::any_of(model.graph->nodes(), [](const auto& node) { return node.op->name == "linear_slices"; });
 }
 
@@ -203,10 +203,10 @@ TEST(CudaBuffers, WithRoomForManyRowsToo) {
   }
 }
 
-TEST(CudaBuffers, WithRowsOfWeightsInStretchesToo) {
+TEST(CudaBuffers, WithSplitKSlicesToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   const Model model(kStoryteller, true, 128, 1, 6144);
-  ASSERT_TRUE(has_stretches(model));
+  ASSERT_TRUE(has_slices(model));
   expect_same_buffers(model);
 }
 
@@ -246,7 +246,7 @@ TEST(CudaBuffers, WithWeightsOfF16Too) {
   }
   for (const int64_t rows : {1, 4, 8}) expect_same_buffers(Model(kTiny + "qwen2_sharded", false, rows));  // with biases
   const Model model(storyteller_of_f16(), true, 128, 1, 6144);
-  ASSERT_TRUE(has_stretches(model));
+  ASSERT_TRUE(has_slices(model));
   expect_same_buffers(model);
 }
 
@@ -258,7 +258,7 @@ TEST(CudaBuffers, WithWeightsInInt8Too) {
       const Model model(kTiny + "mistral_sharded", true, rows, requests, 6144, "", columns);
       ASSERT_TRUE(testing::streams_all_products(*model.graph));
       // Split-K has other slices in bf16, so there it is the CPU that says what is right.
-      if (has_stretches(model))
+      if (has_slices(model))
         expect_same_buffers(model);
       else
         expect_same_as_in_bf16(model, Model(kTiny + "mistral_sharded", true, rows, requests, 6144));
@@ -406,11 +406,11 @@ TEST(FusedDecoder, HasTheLogitsOfABlockThatNobodyDrew) {
   }
 }
 
-TEST(FusedDecoder, HasTheLogitsOfOneInStretches) {
-  const Model stretches(kStoryteller, true, 128, 1, 6144), whole(kStoryteller, true, 64, 1, 6144);
-  ASSERT_TRUE(has_stretches(stretches));
-  ASSERT_FALSE(has_stretches(whole));
-  const double worst = worst_logit(stretches, whole);
+TEST(FusedDecoder, HasTheLogitsOfOneInSlices) {
+  const Model sliced(kStoryteller, true, 128, 1, 6144), whole(kStoryteller, true, 64, 1, 6144);
+  ASSERT_TRUE(has_slices(sliced));
+  ASSERT_FALSE(has_slices(whole));
+  const double worst = worst_logit(sliced, whole);
   EXPECT_GT(worst, 0) << "the same bits: were these two decoders?";
   EXPECT_LT(worst, 5e-2);
   std::printf("no logit is off by more than %.4f\n", worst);

@@ -109,7 +109,10 @@ TEST(CudaOperator, ComputesWhateverBringsTwoProductsTogether) {
       loop::Arrays expected = memory.arrays();
       graph::interpret(graph, optimize::lower(graph, "cuda"), expected, 1);
       run_on_gpu(graph, memory, 100);
-      EXPECT_LE(testing::error_in_roundings(memory.array("result"), expected.at("result"), DType::bf16, 1), 1)
+      // Rows times the norm's weight are rounded to bf16 before they are multiplied: a sum of K terms that are each off
+      // by up to a half unit at random is off by about one unit of its own size, 3 of a thousand; and two are multiplied.
+      const double roundings = product == "rmsnorm_linear" ? 4 : 1;
+      EXPECT_LE(testing::error_in_roundings(memory.array("result"), expected.at("result"), DType::bf16, roundings), 1)
           << gate << " of " << product << ", " << rows << " rows";
     }
 }

@@ -93,11 +93,11 @@ TEST(Sides, OfPagesAreDoubtedIfTooManyAreUnclear) {
 TEST(Sides, EveryMultiprocessorHasASeat) {
   for (uint64_t seed = 1; seed < 20; ++seed) {
     const SideMap sides = some_sides(1, seed);
-    const std::vector<u32> seats = sides.seats();
-    EXPECT_EQ(std::set<u32>(seats.begin(), seats.end()).size(), kMultiprocessors);
-    EXPECT_LT(*std::ranges::max_element(seats), kMultiprocessors);
+    const std::vector<u32> worker_of_sm = sides.worker_of_sm();
+    EXPECT_EQ(std::set<u32>(worker_of_sm.begin(), worker_of_sm.end()).size(), kMultiprocessors);
+    EXPECT_LT(*std::ranges::max_element(worker_of_sm), kMultiprocessors);
     size_t wrong = 0;
-    for (size_t m = 0; m < seats.size(); ++m) wrong += seats[m] % 2 != sides.of_multiprocessor[m];
+    for (size_t m = 0; m < worker_of_sm.size(); ++m) wrong += worker_of_sm[m] % 2 != sides.of_multiprocessor[m];
     const auto of_one = static_cast<size_t>(std::ranges::count(sides.of_multiprocessor, 1));
     EXPECT_EQ(wrong, of_one > kMultiprocessors / 2 ? of_one - kMultiprocessors / 2 : kMultiprocessors / 2 - of_one);
   }

@@ -48,7 +48,7 @@ constexpr const char *kGate = "model.layers.3.mlp.gate_proj.weight", *kUp = "mod
 
 // Every chunk is somebody's, and every piece of every matrix lies in one.
 TEST(Streams, HoldEveryPieceOnce) {
-  // The last one has rows of weights in stretches.
+  // The last one has split-K slices.
   for (const auto& [rows, shape, quant_columns] : {std::tuple(1, "Qwen3-0.6B", 0),
                                                    {8, "Qwen3-0.6B", 0},
                                                    {64, "Qwen3-0.6B", 0},
@@ -115,20 +115,20 @@ TEST(Streams, TakeTwoMatricesTogetherOrInTurns) {
   }
 }
 
-// Where the ring is too short for groups abreast they come one after the other.
+// Where the ring is too short for N-parallel groups they come one after the other.
 TEST(Streams, GroupsComeAbreastThroughALongRing) {
   for (const auto& [target, most] : {std::pair("cuda:sm_90a", 3), {"cuda:sm_80", 1}}) {
     const Planned planned(64, "Qwen3-8B", target);
     const auto& records = planned.records(kGate);
     std::set<u64> begun;  // groups whose first chunk of columns is there, and whose last is not
-    size_t abreast = 0;
+    size_t n_parallel = 0;
     const u32 last = std::ranges::max_element(records, {}, &stream::PackRecord::column_chunk)->column_chunk;
     for (const stream::PackRecord& record : records) {
       begun.insert(record.first_row);
-      abreast = std::max(abreast, begun.size());
+      n_parallel = std::max(n_parallel, begun.size());
       if (record.column_chunk == last) begun.erase(record.first_row);
     }
-    EXPECT_EQ(abreast, static_cast<size_t>(most)) << target;
+    EXPECT_EQ(n_parallel, static_cast<size_t>(most)) << target;
   }
 }
 

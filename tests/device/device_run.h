@@ -101,15 +101,16 @@ class DeviceRun {
     Launch launch = image.launch();
     launch.streams = chunks_.data();
     launch.stream = streams_.data();
-    std::vector<u32> seats, taken(graph_.workers.size());
+    std::vector<u32> worker_of_sm, taken(graph_.workers.size());
     std::array<host::ChunkMap, 4> maps;
     if (options_.on_sides) {
       for (int kind = 0; kind < 4; ++kind) {
         maps[kind] = {chunks_.data(), kind < 2 ? stream::kPieceBytes : stream::kShortPieceBytes, {}};
         for (int i = 0; i < stream::kChunkPieces; ++i) maps[kind].pieces[i] = stream::half_piece(kind % 2, i);
       }
-      for (u32 w = 0; w < graph_.workers.size(); ++w) seats.push_back(w ^ static_cast<u32>(random_() % 2));
-      launch.sides = {maps.data(), kinds_.data(), seats.data(), taken.data(), static_cast<u32>(seats.size()), 1};
+      for (u32 w = 0; w < graph_.workers.size(); ++w) worker_of_sm.push_back(w ^ static_cast<u32>(random_() % 2));
+      launch.sides = {
+          maps.data(), kinds_.data(), worker_of_sm.data(), taken.data(), static_cast<u32>(worker_of_sm.size()), 1};
     }
     std::vector<ProfileRecord> records;
     std::vector<ProfileClock> clocks(profile_clock_capacity(8) * graph_.workers.size());

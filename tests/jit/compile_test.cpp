@@ -256,7 +256,7 @@ TEST_F(TasksOverride, TheOrderOfAStreamIsInTheSource) {
   }
 }
 
-// How long the ring of an architecture is decides whether groups come abreast.
+// How long the ring of an architecture is decides whether groups go to N-parallel warpgroups.
 TEST_F(TasksOverride, WhoseStreamsAreThoseOfAnotherGpuAreRefused) {
   const graph::Graph graph = projection(64, 512, 24000);
   const task::TaskGraph large = plan(graph, 2, "cuda:sm_90a"), small = plan(graph, 2, "cuda:sm_80");

@@ -357,7 +357,7 @@ TEST(F16, IsTheLargestNumberBeyondItsRange) {
 }
 
 // Whoever waits for the one row that there is room for does so before there is one, however long it is.
-TEST(LinearJob, OfOneRowIsThereInTheFirstIterationToo) {
+TEST(LinearTask, OfOneRowIsThereInTheFirstIterationToo) {
   const auto check = [](auto task) {
     EXPECT_EQ(gemv_linear_residual_copy(task).rows, 1);
     task.T = 1;

@@ -58,12 +58,12 @@ struct SwiGlu {
 enum class Kind { plain, scaled, residual, gate_up, argmax, part };
 
 template <Kind kOf>
-struct Stretches {
+struct Slices {
   static constexpr i64 kNumSlices = 1, kSlice = 0;
 };
 /// The second of two split-K slices.
 template <>
-struct Stretches<Kind::part> {
+struct Slices<Kind::part> {
   static constexpr i64 S = 2, kNumSlices = S, kSlice = 1;
   f32* part;  // (S, T, N)
   i64 s_begin = kSlice;
@@ -73,7 +73,7 @@ struct Stretches<Kind::part> {
 /// `kTurn`: of groups at most, through a long ring.
 template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16,
           class W = const Of*>
-struct Task : Stretches<kOf> {
+struct Task : Slices<kOf> {
   using Half = Of;
   static constexpr bool kInt8 = WeightsOf<W>::kAreInt8;
   static constexpr Kind kKind = kOf;
@@ -204,11 +204,11 @@ class WideBlock : public ::testing::Test {
     std::vector<std::pair<i64, u32>> chunks;  // first row, chunk of the columns
     for (i64 row = task_.n_begin; row < task_.n_end;) {
       const i64 left = (task_.n_end - row + Of::kGroup - 1) / Of::kGroup;
-      const int abreast = stream::wide_turn(static_cast<int>(left), Of::kNParallel);
+      const int n_parallel = stream::wide_turn(static_cast<int>(left), Of::kNParallel);
       constexpr u32 kFirst = static_cast<u32>(Of::kSlice * Of::kTaken) / kWidth;
       for (u32 chunk = 0; chunk * kWidth < static_cast<u32>(Of::kTaken); ++chunk)
-        for (int i = 0; i < abreast; ++i) chunks.emplace_back(row + i * Of::kGroup, kFirst + chunk);
-      row += abreast * Of::kGroup;
+        for (int i = 0; i < n_parallel; ++i) chunks.emplace_back(row + i * Of::kGroup, kFirst + chunk);
+      row += n_parallel * Of::kGroup;
     }
     const auto slot_of = [](u64 chunk) { return (Of::kFirstChunk + chunk) % kRingSlots; };
     const auto come = [&](u64 chunk) {

@@ -113,7 +113,7 @@ TEST(Partition, StreamedWeightsComeWholeWhateverThePieces) {
   const auto wide = h.activation("x", DType::bf16, {100, 1536});
   const Partitioned parts = cut("linear_slices", {wide, h.constant("w", DType::bf16, {256, 1536})}, h,
                                 {.sizes = {{"S", 3}}, .pieces = {{"n", 2}, {"s", 1}}});
-  EXPECT_EQ(beginnings(parts, 1), (std::vector<int64_t>{0, 1, 2})) << "a task has one stretch";
+  EXPECT_EQ(beginnings(parts, 1), (std::vector<int64_t>{0, 1, 2})) << "a task has one slice";
 }
 
 TEST(Partition, ATileDoesNotCutAPanel) {
@@ -142,7 +142,7 @@ TEST(Partition, StreamedWeightsComeOnceForAllRows) {
   }
 }
 
-TEST(Partition, ATaskHasOneStretchOfStreamedWeights) {
+TEST(Partition, ATaskHasOneSliceOfStreamedWeights) {
   const auto cut = [](std::map<std::string, int64_t> tile, int workers, int64_t rows = 100) {
     Graph g(ops::builtin());
     const auto x = g.activation("x", DType::bf16, {rows, 1536});
@@ -154,7 +154,7 @@ TEST(Partition, ATaskHasOneStretchOfStreamedWeights) {
   EXPECT_EQ(cut({{"n", 16}, {"s", 3}}, 100, 64), 16u) << "of fewer rows nothing is streamed";
   try {
     cut({{"s", 3}}, 1);
-    FAIL() << "a stream has one stretch behind the other";
+    FAIL() << "a stream has one slice behind the other";
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
                  "[linear_slices] tiles of 3 along \"s\", but a task takes one contiguous range of its weights: take 1 "

@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// Nodes that take weights from streams, in tasks of a few rows each, of stretches of the columns here and there, and
+/// Nodes that take weights from streams, in tasks of a few rows each, of split-K slices here and there, and
 /// some that take none; everything on a few workers.
 class StreamedGraph {
  public:
@@ -60,13 +60,13 @@ class StreamedGraph {
     const bool is_wide = below(2) == 0;
     WeightStream stream{.node = n, .matrices = {}};
     stream::Order& order = stream.order;
-    int64_t stretches = 1, columns = 0;
+    int64_t num_slices = 1, columns = 0;
     if (is_wide) {
       order.group = static_cast<int>((32 + 16 * below(3)) / matrices);
       const int64_t width = stream::wide_columns(order.group * static_cast<int>(matrices));
-      stretches = 1 + below(3);
+      num_slices = 1 + below(3);
       order.chunks = 1 + below(4);
-      columns = stretches * order.chunks * width - (stretches == 1 ? below(width / 8) * 8 : 0);
+      columns = num_slices * order.chunks * width - (num_slices == 1 ? below(width / 8) * 8 : 0);
       order.part = 1, order.turn = 1 + below(stream::kMaxParts);
     } else {
       columns = 8 * (1 + below(500));
@@ -84,7 +84,7 @@ class StreamedGraph {
     }
     graph_.streams.push_back(stream);
     const int64_t width = chunk_columns(stream);
-    for (int64_t s = 0; s < stretches; ++s)
+    for (int64_t s = 0; s < num_slices; ++s)
       for (int64_t row = 0; row < rows;) {
         const int64_t end = std::min(rows, row + order.group * (1 + below(4)));
         const loop::Box box{{row, s * order.chunks * width},

@@ -118,7 +118,7 @@ Operator chunk(bool norm) {
                  return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
                },
            .rounds_operands = true,
-           .ahead = "attention_ahead"})
+           .prefetch = "attention_ahead"})
       .test(with(kOne, {{"C", 3}, {"L", 4}}))
       .test(with(kThree, {{"C", 2}, {"L", 6}}))
       .test(with({{"W", 64}, {"C", 3}, {"L", 4}}, kOne))
@@ -177,7 +177,7 @@ Operator whole(bool norm) {
                    return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
                  },
              .rounds_operands = true,
-             .ahead = "attention_ahead"})
+             .prefetch = "attention_ahead"})
       .test(kOne)
       .test(kThree)
       .test(kMany)
@@ -206,7 +206,7 @@ Operator cached(bool norm) {
                    return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), true);
                  },
              .rounds_operands = true,
-             .ahead = "attention_ahead"})
+             .prefetch = "attention_ahead"})
       .test(kOne)
       .test(kThree)
       .test(kMany)

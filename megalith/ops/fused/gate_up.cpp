@@ -50,7 +50,7 @@ graph::TunedBody few_gate_up(const std::string& name) {
                                       },
                                   .exchanged = {"x", "y"},
                                   .streamed = graph::StreamedWeights{.operands = {"gate", "up"}, .axis = "n"},
-                                  .job = "linear_run"}));
+                                  .runner = "linear_run"}));
 }
 
 Operator gate_up(const Gate& gate, const Registry& of) {
@@ -81,7 +81,7 @@ Operator rmsnorm_gate_up(const Gate& gate, const Registry& of) {
       .input("up", {"N", "K"}, DType::bf16)
       .attribute("eps", 1e-6);
   graph::TunedBody few = few_gate_up("gemv_rmsnorm_gate_up");
-  few.ahead = "norm_ahead";
+  few.prefetch = "prefetch_norm";
   return end(op, gate,
              R"(
                normed = rmsnorm(x, norm)

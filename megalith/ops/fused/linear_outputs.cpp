@@ -37,7 +37,7 @@ Operator add_copy() {
                            },
                        .exchanged = {"x", "residual", "y", "copy"},
                        .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
-                       .job = "linear_run"}))
+                       .runner = "linear_run"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 38}, {"K", 136}});
 }
@@ -74,7 +74,7 @@ Operator argmax() {
            .exchanged = {"value", "index"},
            .blocked = {"x"},
            .area_bytes = [](const graph::BodyQuery& q) { return int64_t{stream::wide_bytes(q.sizes.at("L"), q.int8)}; },
-           .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .abreast = true}})
+           .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .n_parallel = true}})
       .test({{"T", 1}, {"V", 64}, {"K", 64}, {"C", 4}, {"L", 16}})
       .test({{"T", 3}, {"V", 77}, {"K", 129}, {"C", 3}, {"L", 32}})
       .test({{"T", 17}, {"V", 86}, {"K", 1000}, {"C", 3}, {"L", 32}})

@@ -35,8 +35,8 @@ Operator linear() {
                        .exchanged = {"x", "y"},
                        .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
                        .has_epilogue = true,
-                       .job = "linear_run",
-                       .ahead = "norm_ahead"}))
+                       .runner = "linear_run",
+                       .prefetch = "prefetch_norm"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}});
 }
@@ -73,7 +73,7 @@ Operator argmax() {
                },
            .exchanged = {"x", "value", "index"},
            .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "c", .step = "L", .activations = "R"},
-           .ahead = "norm_ahead"}))
+           .prefetch = "prefetch_norm"}))
       .test({{"R", 1}, {"V", 64}, {"K", 64}, {"C", 4}, {"L", 16}})
       .test({{"R", 3}, {"V", 77}, {"K", 136}, {"C", 5}, {"L", 16}})
       .test({{"R", 2}, {"V", 300}, {"K", 64}, {"C", 3}, {"L", 128}});

@@ -174,13 +174,13 @@ void CudaProgram::place_streams() {
   if (!sides) return;
   const std::vector<u8> maps = maps_of_chunks(stream_memory_.address(), num_blocks);
   if (maps.empty()) return;
-  const std::vector<u32> chunks = deal_to_sides(streams_, *sides), seats = sides->seats();
-  taken_ = DeviceMemory(static_cast<int64_t>(sizeof(u32)) * num_workers, "the workers' seats");
+  const std::vector<u32> chunks = deal_to_sides(streams_, *sides), worker_of_sm = sides->worker_of_sm();
+  taken_ = DeviceMemory(static_cast<int64_t>(sizeof(u32)) * num_workers, "the workers' worker_of_sm");
   sides_ = {.maps = copy(maps.data(), maps.size(), "the streams' maps"),
             .chunks = copy(chunks.data(), chunks.size(), "the kinds of chunks"),
-            .seats = copy(seats.data(), seats.size(), "the workers' seats"),
+            .worker_of_sm = copy(worker_of_sm.data(), worker_of_sm.size(), "the workers' worker_of_sm"),
             .taken = taken_.data<u32>(),
-            .num_seats = static_cast<u32>(seats.size()),
+            .num_sms = static_cast<u32>(worker_of_sm.size()),
             .launch = 0};
 }
 

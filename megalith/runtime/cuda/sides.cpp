@@ -63,7 +63,7 @@ void run_on_all(const jit::CudaDeviceInfo& device, jit::CudaModule module, const
 
 u8 SideMap::of_block(u64 at) const { return of_page[at / stream::kPageBytes] ^ parity(at % stream::kPageBytes & mask); }
 
-std::vector<u32> SideMap::seats() const {
+std::vector<u32> SideMap::worker_of_sm() const {
   const auto count = static_cast<u32>(of_multiprocessor.size());
   std::vector<u32> result(count);
   u32 next[2] = {0, 1};

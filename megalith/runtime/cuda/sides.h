@@ -32,7 +32,7 @@ struct SideMap {
   u8 of_block(u64 at) const;
   /// Which worker is for each multiprocessor: those of side 0 get even numbers, those of side 1 odd ones, as long as
   /// there are any.
-  std::vector<u32> seats() const;
+  std::vector<u32> worker_of_sm() const;
 };
 
 /// From the cycles that atomics take, `cycles[multiprocessor][piece]` of one page: the sides of multiprocessors, and the

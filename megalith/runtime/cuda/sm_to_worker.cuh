@@ -19,7 +19,7 @@ inline void take_worker(const Launch& launch, u32 block) {
   u32 worker = block;
   if (launch.sides.maps != nullptr) {
     const u32 multiprocessor = kernels::multiprocessor();
-    if (multiprocessor < launch.sides.num_seats) worker = launch.sides.seats[multiprocessor];
+    if (multiprocessor < launch.sides.num_sms) worker = launch.sides.worker_of_sm[multiprocessor];
     // Relaxed: nothing is handed over.
     while (kernels::exchange(launch.sides.taken + worker, launch.sides.launch) == launch.sides.launch)
       worker = worker + 1 < launch.num_workers ? worker + 1 : 0;

@@ -69,11 +69,11 @@ class Expansion {
     if (order.slices == 0) {
       for (int64_t row = part.row_begin; row < part.row_end;) {
         const int64_t left = (part.row_end - row + order.group - 1) / order.group;
-        const int abreast = stream::wide_turn(static_cast<int>(left), static_cast<int>(order.turn));
+        const int n_parallel = stream::wide_turn(static_cast<int>(left), static_cast<int>(order.turn));
         for (int64_t chunk = 0; chunk < order.chunks; ++chunk)
-          for (int i = 0; i < abreast; ++i, ++chunk_)
+          for (int i = 0; i < n_parallel; ++i, ++chunk_)
             for (size_t matrix = 0; matrix < matrices; ++matrix) add(matrix, chunk_, row + i * order.group, chunk);
-        row += abreast * order.group;
+        row += n_parallel * order.group;
       }
       return;
     }

@@ -229,9 +229,9 @@ class ChunksAhead {
 /// to go on with. More of them only wait there, and before what others ask the L2 for. With all that the ring has room
 /// for, 6, 4 and 3 of them Llama-3.2-1B takes 0.719, 0.707, 0.677 and 0.668 ms a token, with 4 and then 2 0.652
 /// (Qwen3-8B 3.73, 3.69, 3.63, 3.66 and 3.60; of six layers of it, with 64 rows, 1.28 instead of 1.30).
-constexpr u32 kMostCopies = kernels::kWorkerConfig.copies,
-              kCopies = kernels::kRingBarriers < kMostCopies ? kernels::kRingBarriers : kMostCopies;
-static_assert(kMostCopies <= stream::kMaxCopies);
+constexpr u32 kMaxCopies = kernels::kWorkerConfig.copies,
+              kCopies = kernels::kRingBarriers < kMaxCopies ? kernels::kRingBarriers : kMaxCopies;
+static_assert(kMaxCopies <= stream::kMaxCopies);
 constexpr u32 kFewCopies = kCopies < 4 ? kCopies : 2;
 constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
 /// A worker whose tasks take less than that each waits for words longer than for memory, and words come sooner with one

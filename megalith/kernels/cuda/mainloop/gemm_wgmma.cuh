@@ -416,8 +416,8 @@ inline void find_scales(const Args& args) {
     wide_scales[row] = fast_rsqrt(fast_divide(total, static_cast<f32>(static_cast<int>(Args::K))) + Args::eps);
 }
 
-/// Most groups of a turn: those of `abreast`, or one where the ring is too short for that.
-constexpr int wide_most_groups(int abreast) { return stream::goes_abreast(kRingSlots) ? abreast : 1; }
+/// Most groups of a turn: those of `n_parallel`, or one where the ring is too short for that.
+constexpr int wide_most_groups(int n_parallel) { return stream::is_n_parallel(kRingSlots) ? n_parallel : 1; }
 
 /// The operand that is streamed, or one of two that are alike.
 template <class Args>

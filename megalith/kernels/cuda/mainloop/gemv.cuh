@@ -93,7 +93,7 @@ struct NextNorm {
 /// once and used by all of a layer: instructions that are run once have to come from far.
 /// `kColumns`: of activations in registers; else 0, so that one function does.
 template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S = R>
-struct LinearJob {
+struct LinearTask {
   static constexpr int kStreams = IsGated<Y>::kIs ? 2 : 1;  // weights that take turns: gate and up, or one
 
   X x;  // [rows, columns]
@@ -109,30 +109,30 @@ struct LinearJob {
   Epoch epoch;
 };
 
-/// y = x weight^T, with the norm before and what comes after as the job has it: the residual added, or a gate of two products.
+/// y = x weight^T, with the norm before and what comes after as the task has it: the residual added, or a gate of two products.
 template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S>
-inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>& job) {
+inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>& task) {
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
-  constexpr int kStreams = LinearJob<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>::kStreams;
-  const int rows = kOneRow ? 1 : job.rows;  // as rows_of(), but known to the compiler
-  Choose<kOneRow, RowLook<kSlices, X>, Nobody> row(job.x, job.norm.weight, job.columns, job.epoch);
-  const int num_groups = (job.n_end - job.n_begin + kGroup - 1) / kGroup;
-  const bool is_split = !kOneRow && job.chunks_per_part < job.chunks;
-  const int at_a_time = is_split ? job.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (kStreams - 1);
-  RingPlace ring = job.ring;
+  constexpr int kStreams = LinearTask<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>::kStreams;
+  const int rows = kOneRow ? 1 : task.rows;  // as rows_of(), but known to the compiler
+  Choose<kOneRow, RowLook<kSlices, X>, Nobody> row(task.x, task.norm.weight, task.columns, task.epoch);
+  const int num_groups = (task.n_end - task.n_begin + kGroup - 1) / kGroup;
+  const bool is_split = !kOneRow && task.chunks_per_part < task.chunks;
+  const int at_a_time = is_split ? task.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (kStreams - 1);
+  RingPlace ring = task.ring;
   // Where activations are held nobody asks it; without it the compiler spills 104 bytes there instead of 28.
   [[maybe_unused]] GroupMultiplier<kSlices, Weights> groups(ring, rows);
   using Held = HeldRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns, X>;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Held::kChunks : 1];
   if constexpr (kForm == Form::held) {
-    const Held x(job.x, rows);
-    if (Norm::kKind == NormKind::whole && job.norm.is_there())
-      x.hold_normed(held, job.norm.weight);
+    const Held x(task.x, rows);
+    if (Norm::kKind == NormKind::whole && task.norm.is_there())
+      x.hold_normed(held, task.norm.weight);
     else
       x.hold(held, 0);
-    if constexpr (Norm::kKind == NormKind::parts) multiply_add_parts<kSlices>(job.norm.squares, job.norm.parts, rows);
-    inputs_are_ready(job.epoch);
+    if constexpr (Norm::kKind == NormKind::parts) multiply_add_parts<kSlices>(task.norm.squares, task.norm.parts, rows);
+    inputs_are_ready(task.epoch);
   }
 #pragma unroll 1
   for (int done = 0; done < num_groups; done += at_a_time) {
@@ -141,24 +141,24 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, 
     // A thread's pair of sums; there are never more of them than threads. Groups of gate and of up take turns.
     const int pairs = count * kStreams * (kGroup / 2), t = kOneRow ? 0 : thread() / pairs,
               place = (thread() - t * pairs) * 2, group = place / kGroup,
-              column = job.n_begin + (done + (group >> (kStreams - 1))) * kGroup + place % kGroup;
-    const bool has_pair = thread() < pairs * rows && column < job.n_end;
-    const int at = t * job.num_columns + column;
-    decltype(look_two(job.residual, at)) residual = {};
-    if (has_pair && job.has_residual) residual = look_two(job.residual, at);
+              column = task.n_begin + (done + (group >> (kStreams - 1))) * kGroup + place % kGroup;
+    const bool has_pair = thread() < pairs * rows && column < task.n_end;
+    const int at = t * task.num_columns + column;
+    decltype(look_two(task.residual, at)) residual = {};
+    if (has_pair && task.has_residual) residual = look_two(task.residual, at);
     [[maybe_unused]] u32 next_weights = 0;
     if constexpr (Norm::kKind == NormKind::next)
-      if (has_pair) next_weights = *reinterpret_cast<const u32*>(job.norm.next_weight + column);
+      if (has_pair) next_weights = *reinterpret_cast<const u32*>(task.norm.next_weight + column);
     if constexpr (kForm == Form::held) {
       ring = multiply_held<kSlices, Weights>(ring, held, count * kStreams, Held::kChunks, rows, false);
     } else if constexpr (kForm == Form::parts) {
-      const Held x(job.x, rows);
+      const Held x(task.x, rows);
       // Parts take turns: while one is multiplied, the others are on their way.
       constexpr int kParts = kHoldsAhead ? 3 : 1;
       uint4 parts[kParts][kPart];
 #pragma unroll
       for (int i = 0; i < kParts - 1; ++i) x.hold(parts[i], i * kPart);
-      if (done == 0) inputs_are_ready(job.epoch);
+      if (done == 0) inputs_are_ready(task.epoch);
 #pragma unroll 1
       for (int first = 0; first < Held::kChunks; first += kParts * kPart)
 #pragma unroll
@@ -170,14 +170,14 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, 
           ring = multiply_held<kSlices, Weights>(ring, parts[i], count, chunks, rows, chunk > 0);
         }
     } else if constexpr (kOneRow) {
-      if (done == 0) row.stage(job.norm.weight, job.columns, job.chunks, job.epoch);
-      groups.run(count * kStreams, job.chunks, false);
+      if (done == 0) row.stage(task.norm.weight, task.columns, task.chunks, task.epoch);
+      groups.run(count * kStreams, task.chunks, false);
     } else {
 #pragma unroll 1
-      for (int part = 0; part < job.chunks; part += job.chunks_per_part) {
-        const int chunks = min(job.chunks_per_part, job.chunks - part);
+      for (int part = 0; part < task.chunks; part += task.chunks_per_part) {
+        const int chunks = min(task.chunks_per_part, task.chunks - part);
         if (is_split || done == 0)
-          multiply_stage<kSlices>(job.x, job.norm.weight, rows, job.columns, part, chunks, job.epoch);
+          multiply_stage<kSlices>(task.x, task.norm.weight, rows, task.columns, part, chunks, task.epoch);
         groups.run(count * kStreams, chunks, part > 0);
       }
     }
@@ -185,21 +185,21 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, 
     if (warp() * kWarpLanes >= pairs * rows) continue;
     const f32* const from = multiply_sums() + (has_pair ? t * pairs * 2 + place : 0);
     float2 y;
-    if (!job.norm.is_there()) {
+    if (!task.norm.is_there()) {
       y = multiply_sum<float2>(from);
     } else {
-      const f32 scale = job.norm.scale(t < rows ? t : 0);
+      const f32 scale = task.norm.scale(t < rows ? t : 0);
       y = multiply_sum<float2>(from);
       y = {y.x * scale, y.y * scale};
     }
     if constexpr (kStreams == 2) {
       const float2 up = {from_lane(y.x, kGroup / 2), from_lane(y.y, kGroup / 2)};
-      if (group % 2 == 0 && has_pair) put_gated_pair(job.y, t, column, at, y, up, job.epoch);
+      if (group % 2 == 0 && has_pair) put_gated_pair(task.y, t, column, at, y, up, task.epoch);
     } else {
-      if (has_pair && job.has_residual) {
-        const float2 before = get_two(residual, job.residual, at, job.epoch);
+      if (has_pair && task.has_residual) {
+        const float2 before = get_two(residual, task.residual, at, task.epoch);
         y = {before.x + y.x, before.y + y.y};
-        put_two(job.sum, at, y.x, y.y, job.epoch);
+        put_two(task.sum, at, y.x, y.y, task.epoch);
       }
       if constexpr (Norm::kKind == NormKind::next) {
         // The lanes of a group of columns, in order.
@@ -207,34 +207,34 @@ inline void linear_run(const LinearJob<kSlices, kForm, kColumns, Weights, X, Y, 
         f32 squares = fma(y.x, y.x, y.y * y.y);
 #pragma unroll
         for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
-        if (has_pair && place % kGroup == 0) job.norm.squares[at / kGroup] = squares;
+        if (has_pair && place % kGroup == 0) task.norm.squares[at / kGroup] = squares;
         y = {y.x * Norm::Two::low(next_weights), y.y * Norm::Two::high(next_weights)};
       }
-      if (has_pair) put_pair_of(job.y, t, column, at, y.x, y.y, job.epoch);
+      if (has_pair) put_pair_of(task.y, t, column, at, y.x, y.y, task.epoch);
     }
   }
 }
 
-/// The choice of a body leaves jobs of one kind to one linear_run() behind it.
-template <class Job>
-inline bool take_job(Job& job, const Job& same) {
-  job = same;
+/// The choice of a body leaves tasks of one kind to one linear_run() behind it.
+template <class Task>
+inline bool take_task(Task& task, const Task& same) {
+  task = same;
   return true;
 }
-template <class Job, class Other>
-inline bool take_job(Job&, const Other&) {
+template <class Task, class Other>
+inline bool take_task(Task&, const Other&) {
   return false;
 }
 
-/// A job without a residual has nothing to add and nowhere to put a sum. `W`: of the operand that is streamed.
+/// A task without a residual has nothing to add and nowhere to put a sum. `W`: of the operand that is streamed.
 template <class Args, class W, class X, class Y, class R, class Norm, class S>
-inline auto linear_job(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, Y y, R residual,
-                       S sum, bool has_residual) {
+inline auto linear_task(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, Y y, R residual,
+                        S sum, bool has_residual) {
   using Sizes = LinearSizes<Args, Args::T_largest>;
   constexpr Form kForm = Sizes::kForm;
   constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
   using Written = decltype(as_written(y));
-  return LinearJob<Sizes::kSlices, kForm, kColumns, WeightsOf<W>, X, Written, R, Norm, S>{
+  return LinearTask<Sizes::kSlices, kForm, kColumns, WeightsOf<W>, X, Written, R, Norm, S>{
       x,
       norm,
       static_cast<int>(rows_of(args)),
@@ -255,7 +255,7 @@ inline auto linear_job(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_e
 
 /// Brings the norm's weight into the L2 before a task's turn: behind the stream's copies memory takes its time.
 template <class Args>
-inline void norm_ahead(const Args& args) {
+inline void prefetch_norm(const Args& args) {
   if (lane() < static_cast<int>(kCopyLanes)) prefetch(args.norm, static_cast<u32>(Args::K) * sizeof(*args.norm));
 }
 template <class Args, Half T>
@@ -267,38 +267,38 @@ inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
 template <class Args>
 inline auto gemv_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
-                    Args::N, args.y, none, none, false);
+  return linear_task(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
+                     Args::N, args.y, none, none, false);
 }
 /// y = x weight^T, with what an epilogue makes of it.
 template <class Args>
 inline auto gemv_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                    args.y, none, none, false);
+  return linear_task(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
+                     args.y, none, none, false);
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline auto gemv_linear_residual_copy(const Args& args) {
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                    args.copy, as_output(args.residual), args.y, true);
+  return linear_task(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
+                     args.copy, as_output(args.residual), args.y, true);
 }
 /// What an epilogue makes of x gate^T and x up^T.
 template <class Args>
 inline auto gemv_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_job(args, args.gate, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N, args.y,
-                    none, none, false);
+  return linear_task(args, args.gate, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
+                     args.y, none, none, false);
 }
 /// The same of rmsnorm(x).
 template <class Args>
 inline auto gemv_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N,
-                    args.y, none, none, false);
+  return linear_task(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N,
+                     args.y, none, none, false);
 }
 
 // The same with norms in parts.
@@ -311,20 +311,20 @@ inline auto parts_norm(const Args& args) {
 template <class Args>
 inline auto gemv_deferred_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none, none,
-                    false);
+  return linear_task(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none, none,
+                     false);
 }
 template <class Args>
 inline auto gemv_deferred_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_job(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none, none,
-                    false);
+  return linear_task(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none, none,
+                     false);
 }
 template <class Args>
 inline auto gemv_linear_residual_rmsnorm_parts(const Args& args) {
   using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
-  return linear_job(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
-                    args.c_end * Args::L, Args::C * Args::L, args.copy, as_output(args.residual), args.y, true);
+  return linear_task(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
+                     args.c_end * Args::L, Args::C * Args::L, args.copy, as_output(args.residual), args.y, true);
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
