@@ -109,31 +109,11 @@ std::string choose_by_halves(const std::vector<std::string>& statements, size_t 
                      choose_by_halves(statements, middle, end, indent + "  "));
 }
 
-// Bodies of a few tokens leave what is to be done to one function. Of one or two tokens, whose products take the least
-// time, each has one of its own, made for its sizes: Qwen3-0.6B takes 0.425 ms a step on an H200 instead of 0.445.
-bool shares_runner(const graph::LoweredKernel& kernel) {
-  return !kernel.body->runner.empty() &&
-         kernel.binding.sizes.at(kernel.body->streamed->activations) > stream::kMaxRowsOfWords;
-}
-
 std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels, Level worker) {
-  std::string runner, declaration;
   std::vector<std::string> statements;
-  for (const graph::LoweredKernel& kernel : kernels) {
-    const std::string& name = kernel.name;
-    if (!kernel.body) {
-      statements.push_back(fmt::format("return {0}({0}_arguments(task));", name));
-    } else if (!shares_runner(kernel)) {
-      statements.push_back(kernel.body->runner.empty()
-                               ? fmt::format("return {}(task);", name)
-                               : fmt::format("return {}({}(task));", kernel.body->runner, name));
-    } else {
-      // Those that say only what is to be done leave it to one function behind the choice.
-      runner = kernel.body->runner;
-      if (declaration.empty()) declaration = fmt::format("  decltype({}(task)) shared;\n", name);
-      statements.push_back(fmt::format("if (!take_task(shared, {0}(task))) return {1}({0}(task));", name, runner));
-    }
-  }
+  for (const graph::LoweredKernel& kernel : kernels)
+    statements.push_back(kernel.body ? fmt::format("return {}(task);", kernel.name)
+                                     : fmt::format("return {0}({0}_arguments(task));", kernel.name));
   std::string choice;
   if (worker == Level::block && !statements.empty()) {
     choice = choose_by_halves(statements, 0, statements.size(), "  ");
@@ -141,12 +121,11 @@ std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels, Lev
     for (size_t i = 0; i < statements.size(); ++i) choice += fmt::format("    case {}: {}\n", i, statements[i]);
     choice = "  switch (body) {\n" + choice + "  }\n";
   }
-  if (!runner.empty()) choice += fmt::format("  {}(shared);\n", runner);
   return fmt::format(R"(// Chooses the body of a task.
 static void run_task({}u32 body, [[maybe_unused]] const Task& task) {{
-{}{}}}
+{}}}
 )",
-                     worker == Level::block ? "[[maybe_unused]] " : "", declaration, choice);
+                     worker == Level::block ? "[[maybe_unused]] " : "", choice);
 }
 
 // What a task can have fetched before its turn, on a GPU.
@@ -330,13 +309,9 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.
       const bool joins = dialect.worker == Level::block && (writes_words(lowered) || lowered.body->streamed);
-      const bool tells = !lowered.body->runner.empty();
       const std::string arguments = lowered.name + "_arguments(task)";
-      bodies += fmt::format("{} {}(const Task& task) {{ {}{}({}); }}\n\n",
-                            tells   ? "__forceinline__ static auto"
-                            : joins ? "__forceinline__ static void"
-                                    : dialect.function,
-                            lowered.name, tells ? "return " : "",
+      bodies += fmt::format("{} {}(const Task& task) {{ {}({}); }}\n\n",
+                            joins ? "__forceinline__ static void" : dialect.function, lowered.name,
                             comes_as_text ? texts.at(lowered.body) + "::" + lowered.body->name : lowered.body->name,
                             comes_as_text ? fmt::format("{}_views({})", lowered.name, arguments) : arguments);
     } else {

@@ -91,9 +91,7 @@ struct TunedBody {
   std::optional<PackedWeights> packed = {};
   bool rounds_operands = false;  // to bf16, where the loop kernel multiplies f32: what it adds up is as exact as that
   bool has_epilogue = false;     // what it writes it may be given an epilogue for (Operator::epilogue)
-  std::string runner =
-      {};  // set: the body only says what is to be done, and this function does it, for all such bodies
-  std::string prefetch = {};  // set: what of its reads it can bring near before its turn, changing nothing
+  std::string prefetch = {};     // set: what of its reads it can bring near before its turn, changing nothing
   // Set: the source itself, instead of a file. Its function gets typed views of what its task may touch, and nothing of
   // the worker (codegen/views.h). With `watched` views look at every access, on a CPU: for tests.
   std::string text = {};

@@ -65,7 +65,6 @@ task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph&
                                       .num_workers = options.num_workers,
                                       .gate_task = gate,
                                       .warm_caches = !is_cuda_target(options.target),
-                                      .placement_ns = std::move(partitioned.placement_ns),
                                       .reuse_arena = options.reuse_arena});
   task::add_streams(tasks, graph, lowered.schedule, shared_bytes(options));
   return tasks;

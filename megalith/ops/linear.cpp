@@ -27,8 +27,7 @@ graph::Operator linear() {
                          },
                      .exchanged = {"x", "y"},
                      .blocked = {"x", "y"},
-                     .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
-                     .runner = "linear_run"})))
+                     .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true}})))
       .body(with_epilogue(wide_body("gemm_linear", {.operands = {"weight"}, .axis = "n"})))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}})

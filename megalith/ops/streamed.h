@@ -80,8 +80,7 @@ inline graph::TunedBody few_body(const std::string& name, graph::StreamedWeights
                         },
                     .exchanged = {"y", "residual"},
                     .blocked = {"x", "y", "copy"},
-                    .streamed = std::move(streamed),
-                    .runner = "linear_run"});
+                    .streamed = std::move(streamed)});
 }
 
 /// The body `name` of gemm_wgmma.cuh, for many rows of activations `x`: `streamed` says which weights, N rows of

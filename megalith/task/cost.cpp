@@ -13,15 +13,6 @@ namespace {
 using graph::LoweredKernel;
 using graph::Tensor;
 
-// What placement counts of a cache's bytes, and on a GPU of what a hand-tuned body moves and does beside its stream. How
-// much of a cache is read follows from how long texts are, and who is balanced for the longest has too few weights
-// while they are short; what comes beside a stream is from the L2 and takes no longer than the stream does. Every plan
-// that is measured in docs/performance was placed with these; another share is to be measured first.
-constexpr double kPlacedShareOfCaches = 0, kPlacedShareBesideStreams = 0;
-// Likewise, whether weights in int8 weigh what they have in the stream. Against what a task costs besides they would weigh
-// less, and every plan with them would be another.
-constexpr bool kPlacedInInt8 = false;
-
 loop::Binding binding_of(const LoweredKernel& lowered, int64_t rows) {
   loop::Binding binding = lowered.binding;
   for (const loop::Parameter& parameter : lowered.kernel.parameters)
@@ -46,7 +37,6 @@ Cost& Cost::operator+=(const Cost& other) {
   state_bytes += other.state_bytes;
   activation_bytes += other.activation_bytes;
   streamed_bytes += other.streamed_bytes;
-  unrounded_bytes += other.unrounded_bytes;
   flops += other.flops;
   return *this;
 }
@@ -97,10 +87,7 @@ Cost Costs::of(int node, const std::vector<loop::Range>& tile, int64_t rows) {
   for (size_t i = 0; i < operands.size(); ++i) {
     const Tensor& tensor = graph_.tensor(operands[i]);
     double bytes = counted.moved_bytes[i];
-    if (streams(lowered, i)) {
-      cost.unrounded_bytes += bytes;
-      cost.streamed_bytes += bytes *= streamed_share(tensor);
-    }
+    if (streams(lowered, i)) cost.streamed_bytes += bytes *= streamed_share(tensor);
     switch (tensor.kind) {
       case graph::TensorKind::constant: cost.weight_bytes += bytes; break;
       case graph::TensorKind::state:
@@ -116,17 +103,6 @@ Cost Costs::of(int node, const std::vector<loop::Range>& tile, int64_t rows) {
 
 double Costs::ns(int node, const Cost& cost) const {
   return machine::task_ns(rates_, cost.bytes(), cost.flops, kernel_of(node).body != nullptr);
-}
-
-double Costs::placement_ns(int node, const Cost& cost) const {
-  const LoweredKernel& lowered = kernel_of(node);
-  const double beside = lowered.body && lowered.body->target == "cuda" ? kPlacedShareBesideStreams : 1;
-  const double streamed = kPlacedInInt8 ? cost.streamed_bytes : cost.unrounded_bytes;
-  Cost placed{.weight_bytes = streamed + beside * (cost.weight_bytes - cost.streamed_bytes),
-              .state_bytes = kPlacedShareOfCaches * beside * cost.state_bytes,
-              .activation_bytes = beside * cost.activation_bytes,
-              .flops = beside * cost.flops};
-  return ns(node, placed);
 }
 
 int64_t weight_bytes(const TaskGraph& tasks, const Task& task) {

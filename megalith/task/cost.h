@@ -17,9 +17,8 @@ namespace megalith::task {
 
 struct Cost {
   double weight_bytes = 0, state_bytes = 0, activation_bytes = 0;
-  double streamed_bytes = 0;   // of the weights, those that come through a GPU's streams; in int8 with their scales
-  double unrounded_bytes = 0;  // the same weights as they are stored, of 16 bits
-  double flops = 0;            // as the loop kernel has them
+  double streamed_bytes = 0;  // of the weights, those that come through a GPU's streams; in int8 with their scales
+  double flops = 0;           // as the loop kernel has them
 
   double bytes() const { return weight_bytes + state_bytes + activation_bytes; }
   Cost& operator+=(const Cost& other);
@@ -36,8 +35,6 @@ class Costs {
 
   /// Of a worker that does it as one task.
   double ns(int node, const Cost& cost) const;
-  /// The same, of what tasks are placed by.
-  double placement_ns(int node, const Cost& cost) const;
 
  private:
   struct Counts {

@@ -201,7 +201,6 @@ class Partitioner {
     regions_.fill(task);
     const Cost cost = costs_.of(node_index, ranges, kCostRows);
     task.cost_ns = costs_.ns(node_index, cost);
-    result_.placement_ns.push_back(costs_.placement_ns(node_index, cost));
     result_.tasks.push_back(std::move(task));
   }
 

@@ -13,7 +13,6 @@ namespace megalith::task {
 /// Buffers are the graph's tensors, in the same order. Tasks of a node follow each other, nodes stand in program order.
 struct Partitioned {
   std::vector<Task> tasks;
-  std::vector<double> placement_ns;  // per task, what it is placed by (task/cost.h)
   std::vector<Buffer> buffers;
 };
 

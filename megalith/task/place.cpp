@@ -49,10 +49,8 @@ std::vector<int> find_levels(const Dependences& dependences) {
 
 class Placer {
  public:
-  Placer(std::vector<Task>& tasks, const Dependences& dependences, int num_workers, bool warm_caches,
-         const std::vector<double>& placement_ns)
+  Placer(std::vector<Task>& tasks, const Dependences& dependences, int num_workers, bool warm_caches)
       : tasks_(tasks),
-        placement_ns_(placement_ns),
         dependences_(dependences),
         warm_caches_(warm_caches),
         total_(static_cast<size_t>(num_workers), 0.0),
@@ -133,11 +131,10 @@ class Placer {
   // Tasks without an estimate count as something, or they would all go to one worker.
   double cost(int t) const {
     const auto task = static_cast<size_t>(t);
-    return std::max(1.0, placement_ns_.empty() ? tasks_[task].cost_ns : placement_ns_[task]);
+    return std::max(1.0, tasks_[task].cost_ns);
   }
 
   std::vector<Task>& tasks_;
-  const std::vector<double>& placement_ns_;
   const Dependences& dependences_;
   const bool warm_caches_;
   std::vector<double> total_, load_;  // per worker: over all levels, in this level
@@ -149,7 +146,7 @@ class Placer {
 }  // namespace
 
 std::vector<std::vector<int>> place(std::vector<Task>& tasks, const Dependences& dependences, int num_workers,
-                                    bool warm_caches, PlaceReport* report, const std::vector<double>& placement_ns) {
+                                    bool warm_caches, PlaceReport* report) {
   MEGALITH_CHECK(num_workers >= 1, "[place] the number of workers is {}, want at least 1", num_workers);
   const std::vector<int> level_of = find_levels(dependences);
   std::vector<std::vector<int>> levels;
@@ -159,7 +156,7 @@ std::vector<std::vector<int>> place(std::vector<Task>& tasks, const Dependences&
     levels[level].push_back(static_cast<int>(t));
   }
 
-  Placer placer(tasks, dependences, num_workers, warm_caches, placement_ns);
+  Placer placer(tasks, dependences, num_workers, warm_caches);
   for (std::vector<int>& level : levels) placer.place_level(level);
 
   std::vector<std::vector<int>> workers(static_cast<size_t>(num_workers));

@@ -20,13 +20,12 @@ struct PlaceReport {
   double affinity = 0;  // share of the tasks that run where their twin in the previous identical group ran
 };
 
-/// Sets Task::worker and returns the lists. `placement_ns`: per task, what it weighs; none: its cost. Longest task first onto the least loaded worker, level by level; among the
+/// Sets Task::worker and returns the lists. Longest task first onto the least loaded worker, level by level; among the
 /// workers that are equally good, with `warm_caches` the one that ran what this task consumes (no event is needed
 /// then), or the one where the same tile of the previous identical group ran; without, the one with the least to do so
 /// far, so that what is uneven in one layer is made up for in the next, but a task that is alone on its level goes where
 /// that ran. Deterministic: the same tasks always get the same places.
 std::vector<std::vector<int>> place(std::vector<Task>& tasks, const Dependences& dependences, int num_workers,
-                                    bool warm_caches = true, PlaceReport* report = nullptr,
-                                    const std::vector<double>& placement_ns = {});
+                                    bool warm_caches = true, PlaceReport* report = nullptr);
 
 }  // namespace megalith::task

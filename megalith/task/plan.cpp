@@ -24,8 +24,6 @@ void check_input(const std::vector<Task>& tasks, const std::vector<Buffer>& buff
                         "[plan] task \"{}\" touches buffer \"{}\" of rank {} with a box of rank {}", task.name,
                         buffer.name, buffer.shape.size(), region.box.lo.size());
       }
-  MEGALITH_ASSERT(options.placement_ns.empty() || options.placement_ns.size() == tasks.size(),
-                  "[plan] {} tasks, but {} to place them by", tasks.size(), options.placement_ns.size());
   MEGALITH_ASSERT(
       !options.gate_task || (*options.gate_task >= 0 && *options.gate_task < static_cast<int>(tasks.size())),
       "[plan] the gate's task is {} of {}", *options.gate_task, tasks.size());
@@ -84,9 +82,8 @@ TaskGraph plan(std::vector<Task> tasks, std::vector<Buffer> buffers, const PlanO
 
   TaskGraph graph{.name = options.name, .tasks = std::move(tasks), .buffers = std::move(buffers)};
   Dependences dependences = step("dependences", [&] { return find_dependences(graph.tasks, graph.buffers); });
-  graph.workers = step("placement", [&] {
-    return place(graph.tasks, dependences, options.num_workers, options.warm_caches, &r.place, options.placement_ns);
-  });
+  graph.workers = step(
+      "placement", [&] { return place(graph.tasks, dependences, options.num_workers, options.warm_caches, &r.place); });
   if (options.gate_task) add_gate_dependence(dependences, graph.workers, *options.gate_task);
   auto connect = [&] {
     const Order order = step("order", [&] { return Order(graph.tasks, graph.workers, dependences); });

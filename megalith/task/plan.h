@@ -21,8 +21,7 @@ struct PlanOptions {
   int num_workers = 1;
   std::optional<int> gate_task;  // no worker begins the next iteration before this task has ended
   bool warm_caches = true;       // a worker finds in its cache what its last tasks had there: on a CPU, not on a GPU
-  std::vector<double> placement_ns = {};  // per task, what it is placed by; none: its cost
-  bool reuse_arena = true;  // false: every buffer keeps its bytes until the next iteration, for who looks at them
+  bool reuse_arena = true;       // false: every buffer keeps its bytes until the next iteration, for who looks at them
 };
 
 struct PlanReport {

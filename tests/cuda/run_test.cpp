@@ -112,7 +112,8 @@ TEST(CudaOperator, ComputesWhateverBringsTwoProductsTogether) {
       // Rows times the norm's weight are rounded to bf16 before they are multiplied: a sum of K terms that are each off
       // by up to a half unit at random is off by about one unit of its own size, 3 of a thousand; and two are multiplied.
       const double roundings = product == "rmsnorm_linear" ? 4 : 1;
-      EXPECT_LE(testing::error_in_roundings(memory.array("result"), expected.at("result"), DType::bf16, roundings), 1)
+      EXPECT_LE(testing::error_in_roundings(memory.array("result"), expected.at("result"), DType::bf16, 1, roundings),
+                1)
           << gate << " of " << product << ", " << rows << " rows";
     }
 }

@@ -93,17 +93,17 @@ struct Task {
 
   void run() const {
     if constexpr (kInParts && kOf == Kind::normed)
-      linear_run(gemv_deferred_rmsnorm_linear(*this));
+      gemv_deferred_rmsnorm_linear(*this);
     else if constexpr (kInParts && kOf == Kind::residual)
-      linear_run(gemv_linear_residual_rmsnorm_parts(*this));
+      gemv_linear_residual_rmsnorm_parts(*this);
     else if constexpr (kInParts)
-      linear_run(gemv_deferred_rmsnorm_gate_up(*this));
+      gemv_deferred_rmsnorm_gate_up(*this);
     else if constexpr (kOf == Kind::normed)
-      linear_run(gemv_rmsnorm_linear(*this));
+      gemv_rmsnorm_linear(*this);
     else if constexpr (kOf == Kind::residual)
-      linear_run(gemv_linear_residual_copy(*this));
+      gemv_linear_residual_copy(*this);
     else
-      linear_run(gemv_rmsnorm_gate_up(*this));
+      gemv_rmsnorm_gate_up(*this);
   }
 };
 
@@ -359,13 +359,13 @@ TEST(F16, IsTheLargestNumberBeyondItsRange) {
 // Whoever waits for the one row that there is room for does so before there is one, however long it is.
 TEST(LinearTask, OfOneRowIsThereInTheFirstIterationToo) {
   const auto check = [](auto task) {
-    EXPECT_EQ(gemv_linear_residual_copy(task).rows, 1);
+    EXPECT_EQ(rows_of(task), 1);
     task.T = 1;
-    EXPECT_EQ(gemv_linear_residual_copy(task).rows, 1);
+    EXPECT_EQ(rows_of(task), 1);
   };
   check(Task<Kind::residual, 1, 3>{});
   check(Task<Kind::residual, 1, 17>{});  // more columns than are looked at together
-  EXPECT_EQ(gemv_linear_residual_copy(Task<Kind::residual, 2>{}).rows, 0);
+  EXPECT_EQ(rows_of(Task<Kind::residual, 2>{}), 0);
 }
 
 }  // namespace

@@ -61,24 +61,23 @@ TEST(Cost, WeightsInInt8CountWithTheirScales) {
     return total;
   };
   const Cost plain = streamed(0), rounded = streamed(32);
-  EXPECT_EQ(rounded.unrounded_bytes, plain.streamed_bytes);
   EXPECT_NEAR(rounded.streamed_bytes, plain.streamed_bytes * 17 / 32, 1);
   EXPECT_NEAR(plain.weight_bytes - rounded.weight_bytes, plain.streamed_bytes * 15 / 32, 1);
 }
 
-// What is measured was placed by streams alone; see kPlacedShareOfCaches.
-TEST(Cost, PlacementOnAGpuWeighsStreamsAlone) {
+// Tasks are placed by what they cost, and what they read of a cache is part of that.
+TEST(Cost, OfATaskHasItsShareOfTheCache) {
   const graph::Graph graph = decoder("cuda:sm_90a", 1);
   const machine::WorkerRates rates = machine::worker_rates("cuda:sm_90a");
-  const Partitioned partitioned = partition(graph, optimize::lower(graph, "cuda:sm_90a"), 132, rates);
-  ASSERT_EQ(partitioned.placement_ns.size(), partitioned.tasks.size());
-  for (size_t t = 0; t < partitioned.tasks.size(); ++t) {
-    const Task& task = partitioned.tasks[t];
-    const std::string& op = graph.nodes()[static_cast<size_t>(task.node)].op->name;
-    if (!op.ends_with("attention_chunk")) continue;
-    EXPECT_EQ(partitioned.placement_ns[t], rates.task_ns);
+  const graph::LoweredGraph lowered = optimize::lower(graph, "cuda:sm_90a");
+  const Partitioned partitioned = partition(graph, lowered, 132, rates);
+  size_t seen = 0;
+  for (const Task& task : partitioned.tasks) {
+    if (!graph.nodes()[static_cast<size_t>(task.node)].op->name.ends_with("attention_chunk")) continue;
     EXPECT_GT(task.cost_ns, rates.task_ns);
+    ++seen;
   }
+  EXPECT_GT(seen, 0u);
 }
 
 }  // namespace

@@ -49,8 +49,7 @@ graph::TunedBody few_gate_up(const std::string& name) {
                                                is_if_there(q, "norm", q.dtypes.at("x"));
                                       },
                                   .exchanged = {"x", "y"},
-                                  .streamed = graph::StreamedWeights{.operands = {"gate", "up"}, .axis = "n"},
-                                  .runner = "linear_run"}));
+                                  .streamed = graph::StreamedWeights{.operands = {"gate", "up"}, .axis = "n"}}));
 }
 
 Operator gate_up(const Gate& gate, const Registry& of) {

@@ -36,8 +36,7 @@ Operator add_copy() {
                                     are_halves(q, {"x", "weight", "copy"}) && all_are(q, {"residual", "y"}, DType::f32);
                            },
                        .exchanged = {"x", "residual", "y", "copy"},
-                       .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true},
-                       .runner = "linear_run"}))
+                       .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n", .splits = true}}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 38}, {"K", 136}});
 }

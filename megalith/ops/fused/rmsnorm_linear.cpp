@@ -35,7 +35,6 @@ Operator linear() {
                        .exchanged = {"x", "y"},
                        .streamed = graph::StreamedWeights{.operands = {"weight"}, .axis = "n"},
                        .has_epilogue = true,
-                       .runner = "linear_run",
                        .prefetch = "prefetch_norm"}))
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 37}, {"K", 129}});

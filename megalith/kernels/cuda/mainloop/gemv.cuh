@@ -89,9 +89,7 @@ struct NextNorm {
   static constexpr f32 factor() { return __builtin_bit_cast(f32, kFactor); }
 };
 
-/// What a projection has to do, as the one function that does it wants to know. The code of a projection is fetched
-/// once and used by all of a layer: instructions that are run once have to come from far.
-/// `kColumns`: of activations in registers; else 0, so that one function does.
+/// What a projection has to do. `kColumns`: of activations in registers; else 0.
 template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S = R>
 struct LinearTask {
   static constexpr int kStreams = IsGated<Y>::kIs ? 2 : 1;  // weights that take turns: gate and up, or one
@@ -215,17 +213,6 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
   }
 }
 
-/// The choice of a body leaves tasks of one kind to one linear_run() behind it.
-template <class Task>
-inline bool take_task(Task& task, const Task& same) {
-  task = same;
-  return true;
-}
-template <class Task, class Other>
-inline bool take_task(Task&, const Other&) {
-  return false;
-}
-
 /// A task without a residual has nothing to add and nowhere to put a sum. `W`: of the operand that is streamed.
 template <class Args, class W, class X, class Y, class R, class Norm, class S>
 inline auto linear_task(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_end, i64 num_columns, Y y, R residual,
@@ -265,40 +252,40 @@ inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
 
 /// y = rmsnorm(x) weight^T.
 template <class Args>
-inline auto gemv_rmsnorm_linear(const Args& args) {
+inline void gemv_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_task(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
-                     Args::N, args.y, none, none, false);
+  linear_run(linear_task(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
+                         Args::N, args.y, none, none, false));
 }
 /// y = x weight^T, with what an epilogue makes of it.
 template <class Args>
-inline auto gemv_linear(const Args& args) {
+inline void gemv_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_task(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                     args.y, none, none, false);
+  linear_run(linear_task(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
+                         args.y, none, none, false));
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
-inline auto gemv_linear_residual_copy(const Args& args) {
+inline void gemv_linear_residual_copy(const Args& args) {
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_task(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                     args.copy, as_output(args.residual), args.y, true);
+  linear_run(linear_task(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
+                         args.copy, as_output(args.residual), args.y, true));
 }
 /// What an epilogue makes of x gate^T and x up^T.
 template <class Args>
-inline auto gemv_gate_up(const Args& args) {
+inline void gemv_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  return linear_task(args, args.gate, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                     args.y, none, none, false);
+  linear_run(linear_task(args, args.gate, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
+                         args.y, none, none, false));
 }
 /// The same of rmsnorm(x).
 template <class Args>
-inline auto gemv_rmsnorm_gate_up(const Args& args) {
+inline void gemv_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_task(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end, Args::N,
-                     args.y, none, none, false);
+  linear_run(linear_task(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
+                         Args::N, args.y, none, none, false));
 }
 
 // The same with norms in parts.
@@ -309,22 +296,22 @@ inline auto parts_norm(const Args& args) {
                                                       1.0f / static_cast<f32>(Args::K)};
 }
 template <class Args>
-inline auto gemv_deferred_rmsnorm_linear(const Args& args) {
+inline void gemv_deferred_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_task(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none, none,
-                     false);
+  linear_run(linear_task(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none,
+                         none, false));
 }
 template <class Args>
-inline auto gemv_deferred_rmsnorm_gate_up(const Args& args) {
+inline void gemv_deferred_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  return linear_task(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none, none,
-                     false);
+  linear_run(linear_task(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none,
+                         none, false));
 }
 template <class Args>
-inline auto gemv_linear_residual_rmsnorm_parts(const Args& args) {
+inline void gemv_linear_residual_rmsnorm_parts(const Args& args) {
   using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
-  return linear_task(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
-                     args.c_end * Args::L, Args::C * Args::L, args.copy, as_output(args.residual), args.y, true);
+  linear_run(linear_task(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
+                         args.c_end * Args::L, Args::C * Args::L, args.copy, as_output(args.residual), args.y, true));
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
