@@ -12,12 +12,13 @@
 
 namespace megalith::tools {
 
-/// A prompt of `prompt` tokens, or `generate` tokens one by one (the other is 0), behind `depth` tokens; and of that so
-/// many requests at a time.
+/// A prompt of `prompt` tokens, or `generate` tokens one by one, or the first and then the second, behind `depth` tokens; and
+/// of that so many requests at a time.
 struct BenchTest {
   int64_t prompt = 0, generate = 0, depth = 0, requests = 1;
 
-  std::string name() const;   // "pp512", "tg128 @ d4096", "tg128 x 8"
+  bool is_mixed() const { return prompt > 0 && generate > 0; }
+  std::string name() const;   // "pp512", "tg128 @ d4096", "tg128 x 8", "pp512+tg128 x 8"
   int64_t positions() const;  // of the context that each request needs
   int64_t tokens() const { return requests * (prompt + generate); }
 };
@@ -26,6 +27,7 @@ struct BenchResult {
   BenchTest test;
   std::vector<double> seconds;   // per repetition
   std::vector<double> token_ms;  // from token to token of the first request, all repetitions
+  std::vector<double> first_ms;  // of a mixed test: from its beginning to each request's first token, all repetitions
   double bytes_per_token = 0;    // of weights that are read
   double flops_per_token = 0;    // of the products with weights; attention comes on top
   int64_t peak_bytes = 0;        // of memory beyond weights

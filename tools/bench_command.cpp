@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "megalith/base/error.h"
+#include "megalith/base/format.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/machine_limits.h"
 #include "megalith/runtime/process_age.h"
@@ -22,7 +23,7 @@ namespace {
 
 struct BenchOptions {
   ModelOptions model;
-  std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0};
+  std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0}, mixed = {}, active = {};
   int64_t repetitions = 5;
   std::string output = "md";
   SamplingOptions sampling = {.seed = 0};
@@ -30,18 +31,28 @@ struct BenchOptions {
 
 std::vector<BenchTest> tests_of(const BenchOptions& options) {
   std::vector<BenchTest> tests;
-  const int64_t requests = std::max<int64_t>(options.model.max_batch, 1);
-  for (int64_t depth : options.depths) {
-    for (int64_t prompt : options.prompts)
-      if (prompt > 0) tests.push_back({.prompt = prompt, .depth = depth, .requests = requests});
-    for (int64_t generate : options.generates)
-      if (generate > 0) tests.push_back({.generate = generate, .depth = depth, .requests = requests});
-  }
+  const int64_t room = std::max<int64_t>(options.model.max_batch, 1);
+  if (options.mixed.size() % 2 != 0)
+    throw UsageError{fmt::format("--mixed takes pairs, the tokens of a prompt and those made behind it, and has {}",
+                                 plural(static_cast<int64_t>(options.mixed.size()), "number"))};
+  for (int64_t depth : options.depths)
+    for (int64_t requests : options.active.empty() ? std::vector{room} : options.active) {
+      if (requests > room)
+        throw UsageError{
+            fmt::format("--active is {} and there is room for {}: add --max-batch {}", requests, room, requests)};
+      const auto add = [&](int64_t prompt, int64_t generate) {
+        if (prompt + generate > 0)
+          tests.push_back({.prompt = prompt, .generate = generate, .depth = depth, .requests = requests});
+      };
+      for (int64_t prompt : options.prompts) add(prompt, 0);
+      for (int64_t generate : options.generates) add(0, generate);
+      for (size_t i = 0; i < options.mixed.size(); i += 2) add(options.mixed[i], options.mixed[i + 1]);
+    }
   if (tests.empty()) throw UsageError{"nothing to measure: -p and -n are 0"};
   for (const BenchTest& test : tests)
     if (test.prompt > 0 && test.depth > 0 && !options.model.dummy())
       throw UsageError{
-          "a prompt at a depth (-p with -d) is measured on dummy weights only: add --load-format dummy, "
+          "a prompt at a depth (-p or --mixed with -d) is measured on dummy weights only: add --load-format dummy, "
           "or -p 0"};
   return tests;
 }
@@ -104,6 +115,10 @@ Action declare(Arguments& arguments) {
   arguments.integers("-n,--n-gen", options->generates, "so many tokens made one by one (128); 0: none", 0, 1 << 20);
   arguments.integers("-d,--n-depth", options->depths, "behind so many tokens (0); free with --load-format dummy", 0,
                      1 << 20);
+  arguments.integers("--mixed", options->mixed,
+                     "P,N: a prompt of P tokens and N made behind it, in one run; more pairs behind it", 1, 1 << 20);
+  arguments.integers("--active", options->active, "sequences at a time, of those that there is room for (--max-batch)",
+                     1, 1 << 20);
   arguments.integer("-r,--repetitions", options->repetitions, "of each test, after one to warm up (5)", 1, 10000);
   arguments.choice("-o,--output", options->output, {"md", "csv", "json", "jsonl"}, "how results are written (md)");
   arguments.group("Sampling (greedy unless something else is asked for)");

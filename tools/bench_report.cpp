@@ -54,6 +54,7 @@ std::vector<Field> fields_of(const BenchReport& report, const BenchResult& resul
           {"stddev_ts", fmt::format("{:.4f}", standard_deviation(rates))},
           {"median_ms", ms(50)},
           {"p99_ms", ms(99)},
+          {"first_ms", result.first_ms.empty() ? "null" : fmt::format("{:.4f}", percentile(result.first_ms, 50))},
           {"bytes_per_token", fmt::format("{:.0f}", result.bytes_per_token)},
           {"weights_gbs", fmt::format("{:.4f}", result.gigabytes_per_second())},
           {"read_gbs", fmt::format("{:.4f}", mean(result.read_gbs))},
@@ -119,6 +120,12 @@ std::string BenchReport::markdown() const {
   std::vector<std::vector<std::string>> rows = {{"model", "size", "params", "backend", gpu ? "workers" : "threads",
                                                  "test", "t/s", "median ms", "p99 ms", "GB/s", "of read", "GFLOP/s",
                                                  "of multiply"}};
+  const bool has_first = std::ranges::any_of(results, [](const auto& result) { return !result.first_ms.empty(); });
+  constexpr size_t kBehindRate = 7;
+  const auto put_first = [&](const std::string& text) {
+    if (has_first) rows.back().insert(rows.back().begin() + kBehindRate, text);
+  };
+  put_first("first ms");
   for (const BenchResult& result : results) {
     const std::vector<double> rates = result.tokens_per_second();
     const bool by_token = !result.token_ms.empty();
@@ -130,8 +137,9 @@ std::string BenchReport::markdown() const {
                     fmt::format("{:.2f}", result.gigabytes_per_second()),
                     fmt::format("{:.1f} %", 100 * result.read_share()), fmt::format("{:.1f}", result.gflops()),
                     fmt::format("{:.1f} %", 100 * multiply_share(result))});
+    put_first(result.first_ms.empty() ? "" : fmt::format("{:.3f}", percentile(result.first_ms, 50)));
   }
-  std::string text = markdown_table(rows, {1, 2, 4, 6, 7, 8, 9, 10, 11, 12});
+  std::string text = markdown_table(rows, {1, 2, 4, 6, 7, 8, 9, 10, 11, 12, 13});
   int64_t peak = 0;
   double least = results[0].read_gbs[0], most = least;
   for (const BenchResult& result : results) {

@@ -18,13 +18,13 @@ std::vector<int> some_tokens(int64_t first, int64_t count, int64_t vocab_size) {
   return tokens;
 }
 
-// A test of generation makes its first token out of the last one before its depth; that one is not timed.
+// A test of generation alone makes its first token out of the last one before its depth; that one is not timed.
 engine::Request request_of(const BenchTest& test, int64_t number, int64_t vocab_size, bool dummy) {
-  const bool generates = test.generate > 0;
+  const bool generates = test.generate > 0 && !test.is_mixed();
   const int64_t length = generates ? std::max<int64_t>(test.depth, 1) : test.depth + test.prompt;
   engine::Request request;
   request.prompt = some_tokens(number, length, vocab_size);
-  request.max_new_tokens = generates ? test.generate + 1 : 1;
+  request.max_new_tokens = test.is_mixed() ? test.generate : generates ? test.generate + 1 : 1;
   request.ignore_stop_tokens = true;
   if (dummy) request.cached_tokens = generates ? length - 1 : test.depth;
   return request;
@@ -32,20 +32,26 @@ engine::Request request_of(const BenchTest& test, int64_t number, int64_t vocab_
 
 double bytes_per_token(const engine::Engine& engine, const BenchTest& test) {
   const auto each = static_cast<double>(engine.weight_bytes_per_token());
-  // Requests that are worked on together read the weights once.
-  if (test.generate > 0) return each / static_cast<double>(test.requests);
-  // So does a chunk of prompts; the output projection is for the last token of each alone.
-  const int64_t tokens = test.tokens(), chunks = engine.prompt_passes(tokens);
-  const auto head = static_cast<double>(engine.head_bytes());
-  return ((each - head) * static_cast<double>(chunks) + head) / static_cast<double>(tokens);
+  // Requests that are worked on together read the weights once; the prompt makes the first of a mixed test's tokens.
+  const int64_t steps = test.generate - (test.is_mixed() ? 1 : 0);
+  double bytes = each * static_cast<double>(std::max<int64_t>(steps, 0));
+  if (test.prompt > 0) {
+    // So does a chunk of prompts; the output projection is for the last token of each alone.
+    const int64_t chunks = engine.prompt_passes(test.requests * test.prompt);
+    const auto head = static_cast<double>(engine.head_bytes());
+    bytes += (each - head) * static_cast<double>(chunks) + head;
+  }
+  return bytes / static_cast<double>(test.tokens());
 }
 
 // A multiplication and an addition for each weight; the output projection is for tokens that are made.
 double flops_per_token(const engine::Engine& engine, const BenchTest& test) {
   const auto each = static_cast<double>(engine.weights_per_token());
-  if (test.generate > 0) return 2 * each;
-  const auto head = static_cast<double>(engine.head_weights());
-  return 2 * ((each - head) + head / static_cast<double>(test.prompt));
+  if (test.prompt == 0) return 2 * each;
+  const auto head = static_cast<double>(engine.head_weights()), prompt = static_cast<double>(test.prompt);
+  const int64_t made = test.is_mixed() ? test.generate - 1 : 0;  // beside the one that the prompt makes
+  const double weights = (each - head) * prompt + head + each * static_cast<double>(made);
+  return 2 * weights / static_cast<double>(test.prompt + test.generate);
 }
 
 // Weights that were packed or made up are counted by their size, those that lie in mapped files as the pages of files
@@ -59,13 +65,16 @@ int64_t peak_beyond(const engine::Engine& engine, bool dummy) {
 }  // namespace
 
 std::string BenchTest::name() const {
-  std::string name = generate > 0 ? fmt::format("tg{}", generate) : fmt::format("pp{}", prompt);
+  std::string name = is_mixed()     ? fmt::format("pp{}+tg{}", prompt, generate)
+                     : generate > 0 ? fmt::format("tg{}", generate)
+                                    : fmt::format("pp{}", prompt);
   if (requests > 1) name += fmt::format(" x {}", requests);
   return depth > 0 ? fmt::format("{} @ d{}", name, depth) : name;
 }
 
 int64_t BenchTest::positions() const {
-  return generate > 0 ? std::max<int64_t>(depth, 1) + generate + 1 : depth + prompt + 1;
+  if (prompt > 0) return depth + prompt + std::max<int64_t>(generate, 1);
+  return std::max<int64_t>(depth, 1) + generate + 1;
 }
 
 std::vector<double> BenchResult::tokens_per_second() const {
@@ -103,11 +112,9 @@ std::optional<BenchResult> bench_run(engine::Engine& engine, const BenchTest& te
       first = std::min(first, other.front());
       last = std::max(last, other.back());
     }
-    if (test.generate == 0) {
-      result.seconds.push_back(last / 1000);
-      continue;
-    }
-    result.seconds.push_back((last - first) / 1000);
+    result.seconds.push_back((test.prompt > 0 ? last : last - first) / 1000);
+    if (test.is_mixed())
+      for (const std::vector<double>& each : generation.token_ms) result.first_ms.push_back(each.front());
     for (size_t i = 1; i < ms.size(); ++i) result.token_ms.push_back(ms[i] - ms[i - 1]);
   }
   return result;

@@ -75,6 +75,34 @@ TEST(Bench, JsonHasWhatTheTableHas) {
   }
 }
 
+// A prompt and what is made behind it, and fewer sequences than there is room for.
+TEST(Bench, MixesLoads) {
+  const std::vector<std::string> words = {"-p",   "0",           "-n", "8",        "--mixed",
+                                          "24,6", "--max-batch", "3",  "--active", "1,3"};
+  std::vector<std::string> more = words;
+  more.insert(more.end(), {"-o", "json"});
+  const CommandResult result = bench(more);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto rows = nlohmann::json::parse(result.out);
+  const std::vector<std::string> names = {"tg8", "pp24+tg6", "tg8 x 3", "pp24+tg6 x 3"};
+  ASSERT_EQ(rows.size(), names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(rows[i].at("test"), names[i]);
+    EXPECT_EQ(rows[i].at("first_ms").is_null(), i % 2 == 0);
+    if (i % 2 == 0) continue;
+    // The last token comes after the first one, by as many steps as there are tokens between them.
+    const double first = rows[i].at("first_ms"), all = rows[i].at("avg_ns").get<double>() / 1e6;
+    EXPECT_GT(first, 0);
+    EXPECT_GT(all, first);
+    const double tokens = 30.0 * rows[i].at("n_parallel").get<double>();
+    EXPECT_NEAR(rows[i].at("avg_ts").get<double>() * all / 1e3, tokens, 0.3 * tokens);
+  }
+  const CommandResult table = bench(words);
+  EXPECT_THAT(table.out, AllOf(HasSubstr("| first ms |"), HasSubstr("| pp24+tg6 x 3 |")));
+  EXPECT_THAT(bench({"--mixed", "24"}).err, HasSubstr("--mixed takes pairs"));
+  EXPECT_THAT(bench({"--active", "2"}).err, HasSubstr("--active is 2 and there is room for 1: add --max-batch 2"));
+}
+
 TEST(Bench, WritesLinesForSpreadsheetsAndLogs) {
   const CommandResult lines = bench({"-p", "4", "-n", "4", "-o", "jsonl", "--temp", "0.5", "--top-k", "20"});
   ASSERT_EQ(lines.code, 0) << lines.err;
