@@ -1,5 +1,6 @@
 // Names that are meant to become code: what a model's folder, a kernel or a tensor is called stands in comments of the
 // generated source, or is refused.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // Every kernel of the bundled model, of the three shapes and of all operators compiles for six kinds of GPUs, as far as
 // docs/gpu-testing.md says. No GPU is needed for that. A compilation takes five seconds, so where bodies are the same at
 // other sizes one of them stands for all; MEGALITH_ALL_CONFIGURATIONS=1 compiles the others as well.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

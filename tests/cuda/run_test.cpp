@@ -1,5 +1,6 @@
 // On a GPU: every operator against the interpreter, the bundled model against transformers, the same bits on any number
 // of workers and every time, and how a run is ended.
+#include <fmt/format.h>
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 // The protocol of a GPU's worker on threads of the host: random task graphs with events, words and streams, judged by a
 // sequential run and, in the builds that have it, by ThreadSanitizer. Then faults are planted, one for each operation
 // that orders anything, and each must be found.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // What goes wrong with a driver and a card, and what Megalith says then.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Whole models: small random Qwen3 and Llama decoders of awkward sizes, run by the persistent kernel on 1 to 5 workers,
 // against the same graph run by the interpreter in float64; with products of f32 and with those that round.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // The mutation campaign over the task graph of a real model: the bundled one, planned for one to five workers.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "megalith/jit/compile.h"

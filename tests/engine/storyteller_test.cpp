@@ -1,4 +1,5 @@
 // The bundled model against transformers: tests/golden/storyteller.json was written by tools/make_goldens.py.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 // tests/python/messages.txt.
 #include "megalith/graph/declare.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "megalith/base/error.h"

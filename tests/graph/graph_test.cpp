@@ -1,4 +1,5 @@
 // The graph API: what it solves, what it shares, and what it says when things do not fit.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

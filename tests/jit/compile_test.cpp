@@ -2,6 +2,7 @@
 // another text.
 #include "megalith/jit/compile.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <functional>
 

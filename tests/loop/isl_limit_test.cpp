@@ -1,6 +1,7 @@
 // Texts of a few lines that would keep isl busy for hours.
 #include "megalith/loop/isl_limit.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // A template comes with a model and messages come from strangers: none of them takes time, memory or stack without end.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,5 +1,6 @@
 // Ten thousand random chat templates, here and in transformers, where python3 can import it: put a virtual environment that
 // has transformers and jinja2 first in PATH. MEGALITH_TEMPLATE_SEED tries others than those of the last time.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdio.h>
 

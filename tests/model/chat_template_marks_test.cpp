@@ -1,5 +1,6 @@
 // Who wrote what: every string that comes from messages, tools and variables carries marks through all that a template
 // does with it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

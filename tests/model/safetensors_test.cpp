@@ -1,6 +1,7 @@
 // Weights: what is written comes back, and every kind of damage is named.
 #include "megalith/model/safetensors.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

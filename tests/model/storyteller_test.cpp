@@ -1,4 +1,5 @@
 // The bundled model's folder, read as a user's would be; its tokens against Hugging Face's (tools/make_goldens.py).
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // Schedules that somebody edited, line by line at random: refused, or right. Never wrong.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>

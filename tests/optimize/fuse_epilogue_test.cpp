@@ -1,4 +1,5 @@
 // An epilogue that was fused means what the two nodes meant, and is not fused where it would not.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // Each rule alone, all rules, and all but one: the decoder that comes out means what its primitives meant.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // Profiles: records made by hand, whose summary is known, and records that workers write.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

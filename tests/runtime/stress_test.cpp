@@ -1,5 +1,6 @@
 // The protocol under load: task graphs with random delays on real memory, judged by a sequential run, and by
 // ThreadSanitizer in the builds that have it. The last tests show that both judges can say no.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // What the machine says about itself, from this machine's files and from made-up ones; and large mappings.
 #include "megalith/runtime/topology.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

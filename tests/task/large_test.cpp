@@ -1,4 +1,5 @@
 // Large files, and files made to take long: reading and proving grow with the file, or end with a word.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // The mutation campaign over random graphs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

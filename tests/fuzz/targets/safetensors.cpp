@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "megalith/model/safetensors.h"
 
 #include <fcntl.h>
