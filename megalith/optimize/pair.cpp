@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "megalith/ops/fused/gate_up.h"
 #include "megalith/optimize/gates.h"
@@ -37,9 +38,18 @@ const Operator& operator_of(const ops::PairedProduct& pair, const ops::Gate& gat
   return found != known.end() ? found->second : known.emplace(key, pair.with(gate, registry)).first->second;
 }
 
+// The node that lets the next iteration begin stays what it is.
+bool has_gate_node(const Graph& graph, std::span<const std::string> names) {
+  const auto node = graph.gate_node();
+  return node && std::ranges::find(names, graph.nodes()[static_cast<size_t>(*node)].name) != names.end();
+}
+
 bool fuse(Graph& graph, const Goal& goal, const FoundGate& found, Operators& known) {
   const Uses uses(graph);
   const Node &gate = *uses.maker(found.values[0]), &up = *uses.maker(found.values[1]);
+  std::vector<std::string> gone = {gate.name, up.name};
+  gone.insert(gone.end(), found.nodes.begin(), found.nodes.end());
+  if (has_gate_node(graph, gone)) return false;
   const auto pair = std::ranges::find_if(ops::paired_products(), [&](const ops::PairedProduct& product) {
     return gate.op->name == product.product && up.op->name == product.product;
   });
@@ -65,8 +75,7 @@ bool fuse(Graph& graph, const Goal& goal, const FoundGate& found, Operators& kno
 
   const int64_t bytes = graph.tensor(found.values[0]).bytes();
   const std::string name = found.nodes.back();
-  std::vector<std::string> gone = {gate.name, up.name};
-  gone.insert(gone.end(), found.nodes.begin(), found.nodes.end() - 1);
+  gone.pop_back();
   graph.erase(gone);
   const size_t at = graph.number_of(name);
   graph.erase(name);

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "base/temporary_folder.h"
 #include "megalith/base/error.h"
 #include "megalith/graph/interpret.h"
@@ -13,6 +11,7 @@
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/optimize.h"
 #include "megalith/optimize/schedule.h"
+#include "support/random_arrays.h"
 
 namespace megalith::optimize {
 namespace {
@@ -20,6 +19,7 @@ namespace {
 using graph::Graph;
 using graph::TensorId;
 using ::testing::HasSubstr;
+using testing::random_arrays;
 
 // Element by element, with constants, an attribute, names that producers have too, and its axes in another order.
 std::shared_ptr<const graph::Registry> registry() {
@@ -59,20 +59,6 @@ void add_squash(Graph& g, TensorId y, int64_t rows) {
 using Consumer = void (*)(Graph&, TensorId, int64_t);
 
 // Random values, of what is squared or scales no zeros.
-loop::Arrays random_arrays(const Graph& g) {
-  std::mt19937_64 random(3);
-  std::uniform_real_distribution<double> value(0.1, 1);
-  loop::Arrays arrays;
-  for (const graph::Tensor& tensor : g.tensors()) {
-    if (tensor.kind == graph::TensorKind::activation) continue;
-    std::vector<int64_t> shape;
-    for (const graph::Dim& dim : tensor.shape) shape.push_back(dim.size);
-    loop::Array& array = arrays[tensor.name] = loop::Array::zeros(shape);
-    for (double& one : array.values) one = value(random) - (tensor.name == "squares" ? 0 : 0.5);
-  }
-  return arrays;
-}
-
 // Elementwise as well; but a row of the table is found by data, a divisor is data, and a size is known when it runs.
 std::shared_ptr<const graph::Registry> registry_of_checked() {
   auto result = std::make_shared<graph::Registry>(*registry());
@@ -120,7 +106,7 @@ TEST_P(FuseEpilogue, MeansWhatTheNodesMeant) {
     EXPECT_EQ(schedule.body(0)->name, make_schedule(before, "cuda").body(0)->name);
 
     // The interpreter rounds nothing but what a cast says: so the two are equal but for the order of products.
-    loop::Arrays wanted = random_arrays(before), found = wanted;
+    loop::Arrays wanted = random_arrays(before, 3), found = wanted;
     graph::interpret(before, lower(before, "cuda"), wanted, 1);
     graph::interpret(after, lower(after, "cuda"), found, 1);
     const auto &want = wanted.at("result").values, &have = found.at("result").values;

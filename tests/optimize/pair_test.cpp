@@ -3,13 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "megalith/graph/interpret.h"
 #include "megalith/graph/text.h"
 #include "megalith/optimize/optimize.h"
 #include "megalith/optimize/schedule.h"
 #include "support/gates.h"
+#include "support/random_arrays.h"
 
 namespace megalith::optimize {
 namespace {
@@ -17,23 +16,7 @@ namespace {
 using graph::Graph;
 using graph::TensorId;
 using testing::gated_graph;
-
-loop::Arrays random_arrays(const Graph& g) {
-  std::mt19937_64 random(5);
-  std::uniform_real_distribution<double> value(-1, 1);
-  loop::Arrays arrays;
-  for (const graph::Tensor& tensor : g.tensors()) {
-    if (tensor.kind == graph::TensorKind::activation) continue;
-    std::vector<int64_t> shape;
-    for (const graph::Dim& dim : tensor.shape) shape.push_back(dim.size);
-    loop::Array& array = arrays[tensor.name] = loop::Array::zeros(shape);
-    for (double& one : array.values)
-      one = tensor.dtype == DType::i8  ? std::floor(100 * value(random))
-            : tensor.name == "squares" ? std::abs(value(random)) + 0.1
-                                       : value(random);
-  }
-  return arrays;
-}
+using testing::random_arrays;
 
 struct Case {
   std::string product, paired;  // operators
@@ -63,7 +46,7 @@ TEST_P(Pair, MeansWhatTheNodesMeant) {
                                     : gate == "gelu" ? "_gelu_gelu_times"
                                                      : "_row_bias_row_bias_silu_mul"));
   EXPECT_EQ(op.epilogue->values, (std::vector<std::string>{"a", "b"}));
-  loop::Arrays wanted = random_arrays(before), found = wanted;
+  loop::Arrays wanted = random_arrays(before, 5), found = wanted;
   graph::interpret(before, lower(before, "cpu"), wanted, 1);
   graph::interpret(after, lower(after, test.target), found, 1);
   const std::vector<double>&w = wanted.at("result").values, &f = found.at("result").values;
@@ -81,6 +64,16 @@ TEST(Pair, LeavesAloneWhatOthersRead) {
     const Graph after = optimize(g, "cuda");
     for (const graph::Node& node : after.nodes())
       EXPECT_THAT(node.op->name, ::testing::Not(::testing::HasSubstr("gate_up")));
+  }
+}
+
+TEST(Pair, LeavesAloneTheNodeThatLetsTheNextIterationBegin) {
+  for (const char* last : {"first", "gated"}) {
+    Graph g = gated_graph("gelu", "linear", 1, DType::bf16);
+    g.set_gate(last, g.state("stop", DType::i32, {1}));
+    const Graph after = optimize(g, "cuda");
+    EXPECT_EQ(after.nodes()[static_cast<size_t>(*after.gate_node())].name, last);
+    EXPECT_THAT(print(after), ::testing::Not(::testing::HasSubstr("gate_up")));
   }
 }
 
