@@ -71,11 +71,11 @@ std::string write_worker_config(const EmittedSource& source, const graph::Worker
   embedder.add(kWorkerConfigHeader);
   return fmt::format(
       "{}namespace megalith::kernels {{\n\ninline constexpr WorkerConfig kWorkerConfig = {{\n    .shared_bytes = "
-      "MEGALITH_SHARED_BYTES,\n    .area_bytes = {},\n    .stream_rows = {},\n    .scale_bytes = {},\n    .copies = "
-      "{},\n    "
-      ".prefetch = {},\n    .registers = {},\n}};\n\n}}  // namespace megalith::kernels\n\n",
-      embedder.text(), source.area_bytes, source.stream_rows, source.scale_bytes, worker.copies, worker.prefetch,
-      worker.registers);
+      "MEGALITH_SHARED_BYTES,\n    .area_bytes = {},\n    .stream_rows = {},\n    .table_rows = {},\n    .scale_bytes "
+      "= {},\n    "
+      ".copies = {},\n    .prefetch = {},\n    .registers = {},\n}};\n\n}}  // namespace megalith::kernels\n\n",
+      embedder.text(), source.area_bytes, source.stream_rows, source.table_rows, source.scale_bytes, worker.copies,
+      worker.prefetch, worker.registers);
 }
 
 // What a task gets from the worker loop, in one hand.
@@ -305,6 +305,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       if (lowered.body->streamed)
         result.stream_rows =
             std::max(result.stream_rows, lowered.binding.sizes.at(lowered.body->streamed->activations));
+      if (lowered.kernel.find_tensor("position"))
+        result.table_rows = std::max(result.table_rows, lowered.binding.sizes.at("T"));
       if (streams_int8(lowered)) result.scale_bytes = int8::kScaleBytes;
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.

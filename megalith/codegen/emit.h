@@ -16,6 +16,7 @@ struct EmittedSource {
   int64_t scratch_bytes = 0;  // per worker, for what is too large for registers and stack
   int64_t area_bytes = 0;     // of shared memory, per worker: what bodies for a GPU work in
   int64_t stream_rows = 0;    // of activations, at most, that bodies multiply with weights from a stream
+  int64_t table_rows = 128;   // tokens of an iteration, at most, whose positions a worker on a GPU keeps
   int64_t scale_bytes = 0;    // beside each chunk of a stream, of weights in int8
   std::vector<std::vector<CheckText>> checks;  // per body, by number (checks.h)
 };

@@ -1,7 +1,7 @@
 // How weights lie in a worker's stream with more than kMaxRows rows of activations. Activations are the first operand of
 // a multiplication, 64 rows of it; weights are the second, read by the tensor cores where they lie in the ring (wgmma,
-// gemm_wgmma.cuh). A chunk has all rows that are multiplied at a time, 32, 48 or 64, of one matrix or as many of each of two; its columns
-// are taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Of two steps' 32
+// gemm_wgmma.cuh). A chunk has all rows that are multiplied at a time, 32, 48 or 64, and with more than 128 rows of
+// activations also 96 or 128, of one matrix or as many of each of two; its columns are taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Of two steps' 32
 // columns number 8 t + 4 (step % 2) + 2 k + i stands at place 2 t + i, which is where kernels/row_blocks.h has it in
 // the activations.
 #pragma once
@@ -11,9 +11,16 @@
 
 namespace megalith::stream {
 
-/// Of the four warpgroups each has 64 of at most `rows` rows of activations and a part of a chunk's columns.
+/// Of the four warpgroups each has 64 of at most `rows` rows of activations and a part of a chunk's columns; of the most
+/// rows all of them, and sums that nobody adds to.
 constexpr int kWideRows = 64;
-constexpr int wide_parts(long long rows) { return rows > kWideRows ? kMaxParts / 2 : kMaxParts; }
+constexpr int wide_parts(long long rows) {
+  return rows > 2 * kWideRows ? 1 : rows > kWideRows ? kMaxParts / 2 : kMaxParts;
+}
+/// Rows that a chunk may have, the most first.
+[[maybe_unused]] constexpr int kWideChunkRows[] = {128, 96, 64, 48, 32};
+/// At most with `rows` rows of activations. A warpgroup that has all columns has as many activations for 128 rows as for 64 that it shares.
+constexpr int wide_most_chunk_rows(long long rows) { return wide_parts(rows) == 1 ? 128 : 64; }
 /// Columns of a chunk of `chunk_rows` rows: whole blocks of activations (kernels/row_blocks.h).
 constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
 /// From eight rows of weights to the next.
@@ -43,6 +50,8 @@ constexpr long long wide_group_bytes(long long turn_rows, bool int8) {
 [[maybe_unused]] constexpr long long wide_bytes(long long turn_rows, bool int8 = false) {
   return 4 * wide_group_bytes(turn_rows, int8);
 }
+/// Where sums stay in registers: what of int8 a warpgroup has as floats. Behind it a scale for each row.
+[[maybe_unused]] constexpr long long wide_own_bytes(bool int8) { return int8 ? 4 * kChunkBytes : 0; }
 
 /// Where a residual is added, of 32 rows of weights: behind the sums it.
 [[maybe_unused]] constexpr long long wide_residual_bytes(long long rows, bool int8) {

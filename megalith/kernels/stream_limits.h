@@ -13,7 +13,7 @@ constexpr int kRunColumns = 32;
 
 /// Most rows of activations that the streaming bodies for few of them take, and those for many.
 [[maybe_unused]] constexpr long long kMaxRows = 8;
-[[maybe_unused]] constexpr long long kMaxWideRows = 128;
+[[maybe_unused]] constexpr long long kMaxWideRows = 256;
 /// Activations of more rows travel plain (optimize/schedule.cpp).
 constexpr long long kMaxRowsOfWords = 2;
 

@@ -42,10 +42,7 @@ graph::Operator linear_slices() {
              .name = "gemm_linear_splitk",
              .applies = is_wide,
              .blocked = {"x"},
-             .area_bytes =
-                 [](const graph::BodyQuery& q) {
-                   return int64_t{stream::wide_bytes(stream_order(weights(), q).group, q.int8)};
-                 },
+             .area_bytes = [](const graph::BodyQuery& q) { return wide_area_bytes(weights(), q); },
              .streamed = weights()})
       .test({{"T", 1}, {"N", 64}, {"S", 2}, {"L", 32}})
       .test({{"T", 3}, {"N", 37}, {"S", 3}, {"L", 43}})

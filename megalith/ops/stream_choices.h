@@ -17,8 +17,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/graph/operator.h"
@@ -76,12 +77,20 @@ inline int64_t wide_busiest(int64_t rows, int64_t group) {
   return ceil_div(ceil_div(rows, group), machine::gpu_of_target("cuda").multiprocessors);
 }
 
+/// Rows that a chunk may have with so many rows of activations, the most first.
+inline std::vector<int> wide_chunk_rows(int64_t activation_rows) {
+  std::vector<int> rows;
+  for (const int of_chunk : stream::kWideChunkRows)
+    if (of_chunk <= stream::wide_most_chunk_rows(activation_rows)) rows.push_back(of_chunk);
+  return rows;
+}
+
 /// Rows of a chunk, of each of `matrices` matrices of `rows` rows: those with which the busiest worker has the fewest.
 /// Of the same ones the longest, since every turn reads all activations.
-inline int wide_group(int64_t rows, int matrices) {
+inline int wide_group(int64_t rows, int matrices, int64_t activation_rows) {
   int best = 0;
   int64_t fewest = 0;
-  for (int chunk_rows = 64; chunk_rows >= 32; chunk_rows -= 16) {
+  for (const int chunk_rows : wide_chunk_rows(activation_rows)) {
     const int64_t group = chunk_rows / matrices, busiest = wide_busiest(rows, group) * group;
     if (best != 0 && busiest >= fewest) continue;
     best = static_cast<int>(group);
@@ -110,7 +119,7 @@ inline StreamChoices stream_choices(const graph::StreamedWeights& streamed,
   if (!streamed.step.empty())
     return {{"group", sizes.at(streamed.step)}, {"turn", streamed.n_parallel ? stream::wide_parts(rows) : 1}};
   const int64_t n = sizes.at("N") * (streamed.slice_count.empty() ? 1 : sizes.at(streamed.slice_count));
-  const int group = wide_group(n, static_cast<int>(streamed.operands.size()));
+  const int group = wide_group(n, static_cast<int>(streamed.operands.size()), rows);
   return {{"group", group}, {"turn", wide_turn_groups(n, group, rows)}};
 }
 
@@ -184,11 +193,14 @@ inline std::string why_not_stream(const graph::StreamedWeights& streamed, const 
   }
   const int64_t group = choices.at("group"), turn = choices.at("turn");
   const auto matrices = static_cast<int64_t>(streamed.operands.size());
-  if (!streamed.step.empty() ? group != usual.at("group")
-                             : group * matrices != 32 && group * matrices != 48 && group * matrices != 64)
-    return wrong("group", group,
-                 streamed.step.empty() ? fmt::format("{}, {} or {}", 32 / matrices, 48 / matrices, 64 / matrices)
-                                       : std::to_string(usual.at("group")));
+  if (!streamed.step.empty()) {
+    if (group != usual.at("group")) return wrong("group", group, std::to_string(usual.at("group")));
+  } else {
+    std::vector<int64_t> possible;
+    for (const int chunk_rows : wide_chunk_rows(rows)) possible.push_back(chunk_rows / matrices);
+    if (std::ranges::find(possible, group) == possible.end())
+      return wrong("group", group, fmt::format("one of {}", fmt::join(possible, ", ")));
+  }
   const int64_t parts = stream::wide_parts(rows);
   const bool may_take_turns = streamed.step.empty() || streamed.n_parallel;
   if (turn != 1 && !(may_take_turns && turn == parts))

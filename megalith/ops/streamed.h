@@ -32,6 +32,13 @@ inline bool streams(const graph::BodyQuery& query, const char* rows = "T", bool 
   return t <= stream::kMaxRows && columns % 8 == 0 && few_bytes(t, few_choices(t, columns, splits)) <= kMaxScratch;
 }
 
+/// Shared memory for the sums of many rows of activations.
+inline int64_t wide_area_bytes(const graph::StreamedWeights& streamed, const graph::BodyQuery& q) {
+  if (stream::wide_parts(q.sizes.at(streamed.activations)) == 1)
+    return stream::wide_own_bytes(q.int8) + 4 * q.sizes.at(streamed.activations);
+  return stream::wide_bytes(stream_order(streamed, q).group * static_cast<int64_t>(streamed.operands.size()), q.int8);
+}
+
 /// One that multiplies few tokens (kernels/cuda/mainloop/gemv_mainloop.cuh), with the shared memory that it takes.
 inline graph::TunedBody streaming(graph::TunedBody body) {
   body.area_bytes = [streamed = *body.streamed](const graph::BodyQuery& q) { return few_area_bytes(streamed, q); };
@@ -100,8 +107,7 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .area_bytes =
               [streamed](const graph::BodyQuery& q) {
                 if (q.sizes.contains("L")) return int64_t{stream::wide_residual_bytes(q.sizes.at("T"), q.int8)};
-                const int64_t rows = stream_order(streamed, q).group * static_cast<int64_t>(streamed.operands.size());
-                return int64_t{stream::wide_bytes(rows, q.int8)};
+                return wide_area_bytes(streamed, q);
               },
           .streamed = std::move(streamed)};
 }

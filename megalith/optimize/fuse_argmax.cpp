@@ -42,7 +42,7 @@ class Rewriting {
         return true;
       }
     }
-    const int64_t group = ops::wide_group(product_.sizes.at("N"), 1);
+    const int64_t group = ops::wide_group(product_.sizes.at("N"), 1, stream::kWideRows);
     if (!try_op("linear_argmax", {graph_.tensor(x)}, group)) return false;
     replace("linear_argmax", {x}, group, {});
     return true;

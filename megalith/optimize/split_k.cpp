@@ -19,11 +19,12 @@ namespace {
 // long.
 int64_t slices_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t columns, bool is_int8) {
   constexpr int64_t kRows = 128, kMax = 8;  // of weights that a worker has, of all slices
-  constexpr int64_t kShort = 4096;
-  if (rows <= stream::kWideRows || columns <= kShort) return 1;
+  const int64_t most_short = rows > 2 * stream::kWideRows ? 1024 : 4096;
+  if (rows <= stream::kWideRows || columns <= most_short) return 1;
   const int64_t spans = is_int8 ? int8::kSpans : 1;  // of a chunk
   int64_t slices = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
-  while (slices > 1 && columns % (slices * spans * stream::wide_columns(ops::wide_group(outputs * slices, 1))) != 0)
+  while (slices > 1 &&
+         columns % (slices * spans * stream::wide_columns(ops::wide_group(outputs * slices, 1, rows))) != 0)
     slices /= 2;
   return slices;
 }
@@ -41,7 +42,7 @@ int split_k(Graph& graph, const Goal& goal) {
         slices_of(goal, rows, outputs, whole.sizes.at("K"), graph.tensor(operand(whole, "weight")).quant_columns > 0);
     if (slices == 1) continue;
     graph.erase(whole.name);
-    const int64_t all = outputs * slices, group = ops::wide_group(all, 1);
+    const int64_t all = outputs * slices, group = ops::wide_group(all, 1, rows);
     const auto part =
         graph.insert(at, "linear_slices", whole.name + "_part", {operand(whole, "x"), operand(whole, "weight")},
                      {.sizes = {{"S", slices}},

@@ -146,12 +146,13 @@ class Structure {
     const bool is_wide = order.slices == 0;
     const int64_t matrices = static_cast<int64_t>(stream.matrices.size()), rows = int64_t{order.group} * matrices;
     const bool fits = is_wide
-                          ? rows == 32 || rows == 48 || rows == 64
+                          ? std::ranges::find(stream::kWideChunkRows, rows) != std::end(stream::kWideChunkRows)
                           : (order.slices == 1 || order.slices == 2) && order.group == stream::group_rows(order.slices);
     if (!fits) {
       add({}, -1, -1, "the stream of node {} has {} slices and groups of {} rows of each of {} matrices, want {}",
           stream.node, order.slices, order.group, matrices,
-          is_wide ? "32, 48 or 64 rows in all" : "1 slice and 16 rows, 2 slices and 8 rows, or no slices");
+          is_wide ? fmt::format("{} rows in all", fmt::join(stream::kWideChunkRows, ", "))
+                  : "1 slice and 16 rows, 2 slices and 8 rows, or no slices");
       return;
     }
     const int64_t width = chunk_columns(stream), all = chunks_of_row(stream, columns);

@@ -134,11 +134,11 @@ TEST(Streams, GroupsComeAbreastThroughALongRing) {
 
 // As many rows of weights at a time as leave the busiest of 132 workers the fewest.
 TEST(Streams, ChunksOfManyRowsSuitTheMatrix) {
-  EXPECT_EQ(ops::wide_group(6144, 1), 48) << "128 workers have one group each; of 64 rows 96 would";
-  EXPECT_EQ(ops::wide_group(4096, 1), 32);
-  EXPECT_EQ(ops::wide_group(151936, 1), 64) << "18 of 64, as many rows as 36 of 32";
-  EXPECT_EQ(ops::wide_group(12288, 2), 32) << "of each";
-  EXPECT_EQ(ops::wide_group(3072, 2), 24);
+  EXPECT_EQ(ops::wide_group(6144, 1, 64), 48) << "128 workers have one group each; of 64 rows 96 would";
+  EXPECT_EQ(ops::wide_group(4096, 1, 64), 32);
+  EXPECT_EQ(ops::wide_group(151936, 1, 64), 64) << "18 of 64, as many rows as 36 of 32";
+  EXPECT_EQ(ops::wide_group(12288, 2, 64), 32) << "of each";
+  EXPECT_EQ(ops::wide_group(3072, 2, 64), 24);
   for (const int chunk_rows : {32, 48, 64}) {
     EXPECT_EQ(stream::wide_columns(chunk_rows) % 32, 0);
     EXPECT_LE(chunk_rows / 8 * stream::wide_block_bytes(chunk_rows), stream::kChunkBytes);

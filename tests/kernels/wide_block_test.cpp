@@ -24,7 +24,7 @@ namespace host = megalith;
 namespace megalith::kernels {
 inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = (8 << 10) + (88 << 10) + MEGALITH_WIDE_ROOM * (17 << 10),
                                                .area_bytes = 88 << 10,
-                                               .stream_rows = 128,
+                                               .stream_rows = 256,
                                                .scale_bytes = 1024};
 }
 
@@ -363,7 +363,7 @@ class WideBlock : public ::testing::Test {
 };
 
 // Of 64, 48 and 32 rows of weights, N-parallel and not; of fewer chunks than there are warpgroups and of more; of up to
-// 16, 64 and 128 rows.
+// 16, 64, 128 and 256 rows.
 template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16>
 using OfInt8 = Task<kOf, kMaxRows, kRowsOfWeights, kColumns, kGroupRows, kTurn, Of, Int8<Of>>;
 using Tasks =
@@ -383,7 +383,11 @@ using Tasks =
                      OfInt8<Kind::residual, 128, 128, 768, 32, 1>, OfInt8<Kind::gate_up, 48, 12288, 672, 32, 4>,
                      OfInt8<Kind::gate_up, 128, 3072, 352, 24, 1>, OfInt8<Kind::argmax, 48, 6150, 416, 48, 4>,
                      OfInt8<Kind::argmax, 128, 32770, 168, 64, 2>, OfInt8<Kind::part, 128, 8192, 1024, 64, 2>,
-                     OfInt8<Kind::scaled, 128, 200, 288, 32, 1, f16>>;
+                     OfInt8<Kind::scaled, 128, 200, 288, 32, 1, f16>, Task<Kind::plain, 256, 450, 200, 128, 1>,
+                     Task<Kind::scaled, 256, 340, 168, 96, 1>, Task<Kind::part, 144, 450, 512, 128, 1>,
+                     Task<Kind::gate_up, 256, 240, 168, 64, 1>, Task<Kind::gate_up, 208, 170, 96, 48, 1, f16>,
+                     Task<Kind::residual, 256, 128, 288, 32, 1>, Task<Kind::argmax, 160, 230, 168, 64, 1>,
+                     OfInt8<Kind::plain, 256, 450, 160, 128, 1>, OfInt8<Kind::gate_up, 256, 170, 128, 48, 1>>;
 TYPED_TEST_SUITE(WideBlock, Tasks);
 
 TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {

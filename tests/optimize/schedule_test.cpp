@@ -242,7 +242,7 @@ TEST(StreamChoices, AreRefusedByNameWhereABodyCannotTakeThem) {
   EXPECT_THAT(four.error({{"part", 1}}), HasSubstr("stream.part is 1: want 3"));
   EXPECT_THAT(long_rows.error({{"part", 24}}), HasSubstr("stream.part is 24: want 2"));
   EXPECT_EQ(many.error({{"group", 64}, {"turn", 4}}), "no error");
-  EXPECT_THAT(many.error({{"group", 40}}), HasSubstr("stream.group is 40: want 32, 48 or 64"));
+  EXPECT_THAT(many.error({{"group", 40}}), HasSubstr("stream.group is 40: want one of 64, 48, 32"));
   EXPECT_THAT(many.error({{"turn", 2}}), HasSubstr("stream.turn is 2: want 1 or 4"));
   Schedule generated = make_schedule(one.graph, "cuda");
   generated.nodes[0].body = nullptr;

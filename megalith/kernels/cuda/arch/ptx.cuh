@@ -157,9 +157,10 @@ using Barrier = u64;  // opaque, in shared memory
 
 /// Whether addresses in shared memory are known when a kernel is compiled, so that variables lie there, too
 /// (common/shared_variables.cuh). On sm_90 shared memory begins with the system's kilobyte; then come kStaticBytes for
-/// the compiler. With more rows than travel as words it costs spills, and time.
+/// the compiler. With more rows than travel as words it costs spills, and time; and of very many there is no room.
 #if __CUDA_ARCH__ == 900
-inline constexpr bool kKnowsAddresses = kWorkerConfig.stream_rows <= stream::kMaxRowsOfWords;
+inline constexpr bool kKnowsAddresses =
+    kWorkerConfig.stream_rows <= stream::kMaxRowsOfWords && kWorkerConfig.table_rows <= 128;
 #else
 inline constexpr bool kKnowsAddresses = false;
 #endif

@@ -16,12 +16,12 @@ namespace place {
 inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + 4 * 512, kRingBarriers = kFrameBarriers + 3 * 4 * 8,
                      kSquares = kRingBarriers + 2 * 12 * 8,
                      kRows = kSquares + stream::kMaxRows * stream::kConsumerWarps * 4,
-                     kAttended = kRows + 32 + 3 * stream::kMaxWideRows * 4, kOfWarps = kAttended + 16,
-                     kAbortWord = kOfWarps + stream::kConsumerWarps * 16, kFlagNote = kAbortWord + 8,
-                     kEnded = kFlagNote + 8, kStopped = kEnded + 8, kGate = kStopped + 4, kStreamIdle = kGate + 4,
-                     kNextMail = kStreamIdle + 8, kSizes = kNextMail + 32, kWorker = kSizes + 32, kFault = kWorker + 16,
-                     kEnd = kFault + 8;
-static_assert(kEnd <= stream::kVariablesBytes);
+                     kAttended = kRows + 32 + 3 * static_cast<u32>(kWorkerConfig.table_rows) * 4,
+                     kOfWarps = kAttended + 16, kAbortWord = kOfWarps + stream::kConsumerWarps * 16,
+                     kFlagNote = kAbortWord + 8, kEnded = kFlagNote + 8, kStopped = kEnded + 8, kGate = kStopped + 4,
+                     kStreamIdle = kGate + 4, kNextMail = kStreamIdle + 8, kSizes = kNextMail + 32,
+                     kWorker = kSizes + 32, kFault = kWorker + 16, kEnd = kFault + 8;
+static_assert(!kKnowsAddresses || kEnd <= stream::kVariablesBytes);
 }  // namespace place
 
 inline constexpr u32 kBehindVariables = kKnowsAddresses ? stream::kVariablesBytes : 0;

@@ -1,10 +1,11 @@
-// y[t, n] = sum over k of x[t, k] * weight[n, k], for up to 128 rows of activations, with weights from the stream:
+// y[t, n] = sum over k of x[t, k] * weight[n, k], for up to 256 rows of activations, with weights from the stream:
 // batches and prompts. Activations are the first operand of the multiplication, in registers, straight from the L2: a
 // lane's share of 16 rows lies together (kernels/row_blocks.h). Weights are the second, read by the tensor cores out of
 // the ring: so neither passes through shared memory more often than once, which is what bounds other ways to do this.
 //
-// Of up to 64 rows of activations all four warpgroups of the block have all of them; of more, two have each half. Of a
-// warpgroup each warp has 16 rows. A turn of rows of weights is multiplied in one of two ways:
+// Of up to 64 rows of activations all four warpgroups of the block have all of them; of up to 128, two have each half; of
+// more, each has a quarter, so its sums are complete, and leave from where they were formed, in registers. Of a warpgroup
+// each warp has 16 rows. A turn of rows of weights is else multiplied in one of two ways:
 //
 //   intra-block split-K  a group of rows, of whose chunks the warpgroups have every fourth (or second) one. What they
 //                        sum is added up in shared memory when the turn is done.
@@ -80,6 +81,25 @@ inline u64 weights_at(u32 chunk, u32 step) {
                  " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
                  "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"    \
                  : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)          \
+                 : MEGALITH_OPERANDS);                                                                               \
+  }                                                                                                                  \
+  inline void wide_multiply(T, f32(&d)[48], uint4 x, u64 weights) {                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type                                         \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+                 "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "   \
+                 "%40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, 1, 1, 1, 0;"                   \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),         \
+                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40)                                                      \
+                 : MEGALITH_OPERANDS);                                                                               \
+  }                                                                                                                  \
+  inline void wide_multiply(T, f32(&d)[64], uint4 x, u64 weights) {                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                        \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
+                 "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "   \
+                 "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "   \
+                 "%59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"                                  \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),         \
+                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40), MEGALITH_EIGHT(d, 48), MEGALITH_EIGHT(d, 56)        \
                  : MEGALITH_OPERANDS);                                                                               \
   }
 MEGALITH_WIDE_MULTIPLY(bf16, "bf16")
@@ -203,6 +223,8 @@ template <int kWarpgroups, bool kIsNParallel>
 struct Shares {
   static constexpr int kParts = kWarpgroups;
   static constexpr bool kNParallel = kIsNParallel;
+  /// Of one group, whose sums no warpgroup has to add to.
+  static constexpr bool kOwnRows = kNParallel && kParts == 1;
   /// Of a group's chunks the first one of a warpgroup, and how far it is from there to its next.
   static int first() { return kNParallel ? 0 : wide_part<kParts>(); }
   static constexpr int kStep = kNParallel ? 1 : kParts;
@@ -322,6 +344,19 @@ class WideSums {
     }
     if (Weights::kAreInt8) warpgroup_sync();  // sums take the place of weights
   }
+  /// Where nobody adds to them, straight from registers: `each(row, j, y)` for the first kEights eights j of the group's
+  /// rows of weights, `y(i)` the sums of places 8 i + lane % 4 * 2 and the next.
+  template <int kEights, class Each>
+  void each_pair(Each each) const {
+    const int first_row = wide_row_tile<kParts>() * row_blocks::kRows + lane() / 4;
+#pragma unroll
+    for (int j = 0; j < kEights; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        each(first_row + 8 * half, j, [&](int i) {
+          return float2{sum_[4 * i + 2 * half], sum_[4 * i + 2 * half + 1]};
+        });
+  }
   /// To where sum() finds them, behind a barrier: of the warp if groups are N-parallel, else of the block.
   void put() const {
     const int first_row = wide_row_tile<kParts>() * row_blocks::kRows + lane() / 4;
@@ -364,6 +399,7 @@ class WideSums {
   static constexpr int kThreadsOfGroup = 4 * kWarpLanes;
   static void warpgroup_sync() { part_sync(warp() / 4, kThreadsOfGroup); }
   static u8* widened_span() {
+    if (Shares::kOwnRows) return shared_area() + warp() / 4 * stream::kChunkBytes;
     return reinterpret_cast<u8*>(sums_at(wide_part<kParts>(), wide_row_tile<kParts>() / 4 * stream::kWideRows));
   }
   /// By the warpgroup. `to`: the address of widened_span(). A thread has the same columns of every eighth row, and nothing
@@ -396,7 +432,15 @@ class WideSums {
 
 /// The scale of each row's norm, from its squares: eight threads a row add up every eighth sum each, then each other's.
 /// By the block; there after its next barrier.
-__shared__ f32 wide_scales[4 * stream::kWideRows / stream::wide_parts(kWorkerConfig.stream_rows)];
+__shared__ f32
+    few_wide_scales[kWorkerConfig.stream_rows > stream::kWideRows ? 2 * stream::kWideRows : stream::kWideRows];
+template <class Args>
+inline f32* wide_scales() {
+  if constexpr (stream::wide_parts(Args::T_largest) == 1)
+    return reinterpret_cast<f32*>(shared_area() + stream::wide_own_bytes(kScaleBytes > 0));
+  else
+    return few_wide_scales;
+}
 template <class Args>
 inline void find_scales(const Args& args) {
   constexpr int kLanes = kThreads * stream::wide_parts(Args::T_largest) / (4 * stream::kWideRows),
@@ -405,15 +449,19 @@ inline void find_scales(const Args& args) {
   const int row = static_cast<int>(me / kLanes), first = static_cast<int>(me % kLanes);
   // One address for all, worked out here: the compiler would keep one each through the turns of a task.
   const f32* const from = keep(args.squares + min(row, max(static_cast<int>(args.T) - 1, 0)) * C + first);
-  f32 squares[kEach], total = 0;
+  constexpr int kAtOnce = kEach < 32 ? kEach : 32;
+  f32 squares[kAtOnce], total = 0;
+#pragma unroll 1
+  for (int begin = 0; begin < kEach; begin += kAtOnce) {
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) squares[i] = first + i * kLanes < C ? from[i * kLanes] : 0.0f;
+    for (int i = 0; i < kAtOnce; ++i) squares[i] = first + (begin + i) * kLanes < C ? from[(begin + i) * kLanes] : 0.0f;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) total += squares[i];
+    for (int i = 0; i < kAtOnce; ++i) total += squares[i];
+  }
 #pragma unroll
   for (int apart = kLanes / 2; apart > 0; apart /= 2) total += from_lane(total, apart);
   if (first == 0)
-    wide_scales[row] = fast_rsqrt(fast_divide(total, static_cast<f32>(static_cast<int>(Args::K))) + Args::eps);
+    wide_scales<Args>()[row] = fast_rsqrt(fast_divide(total, static_cast<f32>(static_cast<int>(Args::K))) + Args::eps);
 }
 
 /// Most groups of a turn: those of `n_parallel`, or one where the ring is too short for that.
@@ -465,10 +513,39 @@ inline void wide_turns(const Args& args, X x, int begin, int end, int step, Mean
     at += groups * step;
   }
 }
+/// All groups of a task, of whose activations each warp has 16 rows to itself.
+template <int kMatrices, class X, class Args, class Meanwhile, class Put>
+inline void wide_run_own_rows(const Args& args, X x, Meanwhile meanwhile, Put put) {
+  constexpr int kGroup = Args::kStream.group, kChunkRows = kGroup * kMatrices, kEights = kGroup / 8;
+  static_assert(kGroup % 8 == 0);
+  using Mine = Shares<1, true>;
+  using Weights = WeightsOf<decltype(wide_operand(args))>;
+  RingPlace ring = args.ring;
+  inputs_are_ready(args.epoch);
+  ActivationsAhead<kChunkRows, Weights::kSpans, Mine, X> activations(x, static_cast<int>(args.T),
+                                                                     static_cast<int>(columns_of_task<Args>()));
+  meanwhile();
+  block_sync();
+  const int n_end = static_cast<int>(args.n_end), rows = static_cast<int>(args.T);
+#pragma unroll 1
+  for (int at = static_cast<int>(args.n_begin); at < n_end; at += kGroup) {
+    WideSums<kChunkRows, Mine, Weights> sums;
+    sums.multiply(ring, activations, 1, at + kGroup >= n_end);
+    sums.template each_pair<kEights>([&](int row, int eight, auto sum) {
+      const int column = at + eight * 8 + lane() % 4 * 2;
+      float2 y[kMatrices];
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) y[m] = sum(eight + m * kEights);
+      if (row < rows && column < n_end) put(row, column, y);
+    });
+    ring = ring.any_further(static_cast<u32>(activations.count()));
+  }
+}
 /// All turns of a task that has a few rows of each of kMatrices matrices in a group: `put(row, column, y)` for each
 /// pair of results, `y` of each matrix.
 template <int kMatrices, class X, class Args, class Meanwhile, class Put>
 inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
+  if constexpr (stream::wide_parts(Args::T_largest) == 1) return wide_run_own_rows<kMatrices>(args, x, meanwhile, put);
   constexpr int kGroup = Args::kStream.group, kPairs = kGroup / 2,
                 kGroups = wide_most_groups(static_cast<int>(Args::kStream.turn));
   const int n_end = static_cast<int>(args.n_end);
@@ -609,7 +686,7 @@ inline void gemm_deferred_rmsnorm_linear(const Args& args) {
   wide_run<1>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
       [&](int row, int column, const float2(&y)[1]) {
-        const f32 scale = wide_scales[row];
+        const f32 scale = wide_scales<Args>()[row];
         put_pair_of(args.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x * scale, y[0].y * scale,
                     args.epoch);
       });
@@ -628,7 +705,7 @@ inline void gemm_deferred_rmsnorm_gate_up(const Args& args) {
   wide_run<2>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
       [&](int row, int column, const float2(&y)[2]) {
-        const f32 scale = wide_scales[row];
+        const f32 scale = wide_scales<Args>()[row];
         put_gated_pair(args.y, row, column, row * static_cast<int>(Args::N) + column, {y[0].x * scale, y[0].y * scale},
                        {y[1].x * scale, y[1].y * scale}, args.epoch);
       });

@@ -11,7 +11,7 @@ namespace megalith::kernels {
 struct RowTable {
   const i32 *position_at, *request_at, *start_at;  // whose rows they are,
   u32 epoch;                                       // as of when; 0: nobody's
-  int position[stream::kMaxWideRows], request[stream::kMaxWideRows], start[stream::kMaxWideRows];
+  int position[kWorkerConfig.table_rows], request[kWorkerConfig.table_rows], start[kWorkerConfig.table_rows];
 };
 inline RowTable& row_table() { return shared_variable<RowTable, place::kRows, place::kAttended>(); }
 
