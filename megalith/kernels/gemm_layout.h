@@ -50,8 +50,18 @@ constexpr long long wide_group_bytes(long long turn_rows, bool int8) {
 [[maybe_unused]] constexpr long long wide_bytes(long long turn_rows, bool int8 = false) {
   return 4 * wide_group_bytes(turn_rows, int8);
 }
-/// Where sums stay in registers: what of int8 a warpgroup has as floats. Behind it a scale for each row.
-[[maybe_unused]] constexpr long long wide_own_bytes(bool int8) { return int8 ? 4 * kChunkBytes : 0; }
+/// Blocks of activations that are there or on their way where sums stay in registers (pipeline/activation_ring.cuh). As many
+/// as the ring of weights leaves room for, which has no use for more than eight tiles then.
+[[maybe_unused]] constexpr int kActivationSlots = 5;
+constexpr long long activation_ring_bytes(long long rows) { return kActivationSlots * rows * 64; }
+/// A ring of activations, what of int8 each warpgroup has as floats, and a scale for each row.
+constexpr long long wide_widened_at(long long rows) { return activation_ring_bytes(rows); }
+constexpr long long wide_scales_at(long long rows, bool int8) {
+  return wide_widened_at(rows) + (int8 ? 4 * kChunkBytes : 0);
+}
+[[maybe_unused]] constexpr long long wide_own_bytes(long long rows, bool int8) {
+  return wide_scales_at(rows, int8) + 4 * rows;
+}
 
 /// Where a residual is added, of 32 rows of weights: behind the sums it.
 [[maybe_unused]] constexpr long long wide_residual_bytes(long long rows, bool int8) {

@@ -34,8 +34,8 @@ inline bool streams(const graph::BodyQuery& query, const char* rows = "T", bool 
 
 /// Shared memory for the sums of many rows of activations.
 inline int64_t wide_area_bytes(const graph::StreamedWeights& streamed, const graph::BodyQuery& q) {
-  if (stream::wide_parts(q.sizes.at(streamed.activations)) == 1)
-    return stream::wide_own_bytes(q.int8) + 4 * q.sizes.at(streamed.activations);
+  const int64_t rows = q.sizes.at(streamed.activations);
+  if (stream::wide_parts(rows) == 1) return stream::wide_own_bytes(rows, q.int8);
   return stream::wide_bytes(stream_order(streamed, q).group * static_cast<int64_t>(streamed.operands.size()), q.int8);
 }
 

@@ -145,7 +145,7 @@ struct Stream {
 /// How chunks are dealt to the two sides of a GPU's L2, and workers to its multiprocessors (runtime/cuda/sides.h).
 struct Sides {
   const void* maps;  // for the copy engine, by kind of chunk: of the halves of every block; nullptr: there are no sides
-  const u32* chunks;        // of each worker two bits for each chunk, its kind: which half it is, + 2 if it is short
+  const u32* chunks;        // of each worker the kind of each chunk (kernels/l2_layout.h)
   const u32* worker_of_sm;  // which worker is for a multiprocessor
   u32* taken;               // per worker: the last launch in which it was somebody
   u32 num_sms;

@@ -111,10 +111,12 @@ TEST(Sides, EveryChunkOfAStreamIsOnItsWorkersSide) {
   StreamPlan plan;
   for (const u64 count : counts) {
     plan.streams.push_back({plan.num_chunks(), count, 0});
-    for (u64 c = 0; c < count; ++c)  // each third one with a hole
+    for (u64 c = 0; c < count; ++c)  // two of three with a hole
       plan.records[0].push_back({.chunk = static_cast<u64>(plan.totals.chunks++),
                                  .slices = 0,
-                                 .group = c % 3 == 0 ? 48u : 64u,
+                                 .group = c % 3 == 0   ? 64u
+                                          : c % 3 == 1 ? 48u
+                                                       : 96u,
                                  .matrices = 1});
   }
   const u64 blocks = 100 + 33 + 65;
@@ -126,9 +128,12 @@ TEST(Sides, EveryChunkOfAStreamIsOnItsWorkersSide) {
   for (size_t w = 0; w < counts.size(); ++w)
     for (u64 c = 0; c < counts[w]; ++c, ++record) {
       const Stream& mine = plan.streams[w];
-      const u64 kind = kinds.at(mine.first_bits + c / 16) >> c % 16 * 2 & 3, half = kind % 2;
+      const u64 kind = kinds.at(mine.first_bits + c / stream::kChunksOfWord) >>
+                           c % stream::kChunksOfWord * stream::kKindBits &
+                       15,
+                half = kind % 2;
       const u64 chunk = plan.records[0][record].chunk;
-      EXPECT_EQ(kind / 2, c % 3 == 0) << c;
+      EXPECT_EQ(kind / 2, c % 3) << c;
       EXPECT_EQ(chunk, (mine.first + c) * 2 + half) << "where it is packed is not where it is copied from";
       EXPECT_TRUE(taken.insert(chunk).second);
       EXPECT_LT(mine.first + c, blocks);

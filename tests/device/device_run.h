@@ -102,10 +102,10 @@ class DeviceRun {
     launch.streams = chunks_.data();
     launch.stream = streams_.data();
     std::vector<u32> worker_of_sm, taken(graph_.workers.size());
-    std::array<host::ChunkMap, 4> maps;
+    std::array<host::ChunkMap, stream::kNumKinds> maps;
     if (options_.on_sides) {
-      for (int kind = 0; kind < 4; ++kind) {
-        maps[kind] = {chunks_.data(), kind < 2 ? stream::kPieceBytes : stream::kShortPieceBytes, {}};
+      for (int kind = 0; kind < stream::kNumKinds; ++kind) {
+        maps[kind] = {chunks_.data(), stream::piece_bytes(kind / 2), {}};
         for (int i = 0; i < stream::kChunkPieces; ++i) maps[kind].pieces[i] = stream::half_piece(kind % 2, i);
       }
       for (u32 w = 0; w < graph_.workers.size(); ++w) worker_of_sm.push_back(w ^ static_cast<u32>(random_() % 2));
@@ -172,11 +172,12 @@ class DeviceRun {
       streams_.push_back({first, count, kinds_.size()});
       const size_t bytes_of_one = options_.on_sides ? stream::kBlockBytes : stream::kChunkBytes;
       chunks_.resize((first + count) * bytes_of_one);
-      kinds_.resize(kinds_.size() + (count + 15) / 16);
+      kinds_.resize(kinds_.size() + (count + stream::kChunksOfWord - 1) / stream::kChunksOfWord);
       for (u32 c = 0; c < count; ++c) {
-        const bool is_short = options_.on_sides && host::is_short(static_cast<u32>(w), c);
-        const u32 half = random_() % 2, piece_bytes = is_short ? stream::kShortPieceBytes : stream::kPieceBytes;
-        kinds_[streams_.back().first_bits + c / 16] |= (half + 2 * is_short) << c % 16 * 2;
+        const int size = options_.on_sides ? host::chunk_size(static_cast<u32>(w), c) : 0;
+        const u32 half = random_() % 2, piece_bytes = static_cast<u32>(stream::piece_bytes(size));
+        kinds_[streams_.back().first_bits + c / stream::kChunksOfWord] |=
+            (half + 2 * static_cast<u32>(size)) << c % stream::kChunksOfWord * stream::kKindBits;
         for (u32 at = 0; at < piece_bytes; ++at) {  // four pieces of words of four bytes
           const u32 word = host::chunk_word(static_cast<u32>(w), c, at);
           size_t place = at * 4;

@@ -22,10 +22,11 @@ namespace host = megalith;
 #define MEGALITH_BLOCK_LANES 32
 #include "megalith/kernels/cuda/common/worker_config.cuh"
 namespace megalith::kernels {
-inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = (8 << 10) + (88 << 10) + MEGALITH_WIDE_ROOM * (17 << 10),
-                                               .area_bytes = 88 << 10,
-                                               .stream_rows = 256,
-                                               .scale_bytes = 1024};
+inline constexpr WorkerConfig kWorkerConfig = {
+    .shared_bytes = (8 << 10) + (152 << 10) + MEGALITH_WIDE_ROOM * (17 << 10),
+    .area_bytes = 152 << 10,
+    .stream_rows = 256,
+    .scale_bytes = 1024};
 }
 
 #include "megalith/kernels/cuda/epilogue/finished.cuh"
@@ -42,7 +43,10 @@ __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 /// A phase is counted when it ends.
 bool barrier_passed(Barrier* barrier, u32 parity) {
   std::this_thread::yield();
-  return (__atomic_load_n(barrier, __ATOMIC_ACQUIRE) & 1) != parity;
+  const u64 arrivals = __atomic_load_n(barrier, __ATOMIC_ACQUIRE);
+  const auto& empty = activation_ring.empty;
+  const bool is_of_warps = std::ranges::any_of(empty, [&](const Barrier& other) { return &other == barrier; });
+  return ((is_of_warps ? arrivals / kWarps : arrivals) & 1) != parity;
 }
 
 namespace {
@@ -234,7 +238,7 @@ class WideBlock : public ::testing::Test {
                     .is_f16 = std::is_same_v<Half, f16>,
                     .scales = ring_scales(static_cast<u32>(slot_of(chunk))) - (on_sides ? half * kScaleBytes : 0)},
                    on_sides);
-      constexpr int kPieceBytes = stream::is_short(kChunkRows) ? stream::kShortPieceBytes : stream::kPieceBytes;
+      constexpr int kPieceBytes = stream::piece_bytes(stream::chunk_size(kChunkRows));
       for (int i = 0; on_sides && i < stream::kChunkPieces; ++i)
         std::memcpy(slot + i * kPieceBytes, block + stream::half_piece(static_cast<int>(half), i) * stream::kPieceBytes,
                     kPieceBytes);
@@ -270,7 +274,14 @@ class WideBlock : public ::testing::Test {
     ready_ = false;
     std::jthread producer([this] { stream(); });
     ready_.wait(false);
+    make_activation_ring();
+    std::atomic<bool> is_over = false;
+    std::jthread copier([&] {
+      self = 0;
+      copy_activations([&] { return is_over.load(); });
+    });
     by_block([this] { task_.run(); });
+    is_over = true;
   }
 
   struct Sum {

@@ -177,12 +177,12 @@ std::vector<u8> maps_of_chunks(jit::CudaAddress memory, u64 num_blocks) {
   };
   std::vector<u8> maps;
   const CudaDriver& driver = CudaDriver::get();
-  for (const int piece_bytes : {stream::kPieceBytes, stream::kShortPieceBytes})
+  for (int chunk_size = 0; chunk_size < stream::kNumChunkSizes; ++chunk_size)
     for (int half = 0; half < 2; ++half) {
       const auto piece = [&](int index) {
         return static_cast<u64>(stream::half_piece(half, index)) * stream::kPieceBytes;
       };
-      const u64 row_bytes = static_cast<u64>(piece_bytes) / 2;
+      const u64 row_bytes = static_cast<u64>(stream::piece_bytes(chunk_size)) / 2;
       const auto row = static_cast<unsigned>(row_bytes / kElementBytes);
       Map map;
       const u64 sizes[] = {row, 2, 2, 2, num_blocks};

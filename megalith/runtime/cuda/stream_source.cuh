@@ -1,6 +1,6 @@
 // Where a worker's chunks come from. As a rule they lie one behind the other. Where streams are dealt to the sides of the
 // L2 (runtime/cuda/sides.h) chunk n is a half of block n of the worker's pair, the one that is next to the worker's
-// multiprocessor; which of the two that is, and whether there is a hole in it (stream::is_short()), say two bits.
+// multiprocessor; which of the two that is, and what hole is in it, says its kind (kernels/l2_layout.h).
 #pragma once
 
 #include "megalith/kernels/cuda/pipeline/weight_ring.cuh"
@@ -23,7 +23,7 @@ class StreamSource {
     }
     kinds_ = launch.sides.chunks + stream.first_bits;
     next_word_ = kinds_[0];
-    for (u32 kind = 0; kind < 4; ++kind) kernels::map_is_written(map(kind));
+    for (u32 kind = 0; kind < stream::kNumKinds; ++kind) kernels::map_is_written(map(kind));
   }
 
   /// Chunks are taken in order, round and round. `scales`: where those of the chunk go, if there are any.
@@ -32,13 +32,14 @@ class StreamSource {
       kernels::copy_begin(to, chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes, full);
       return scales_begin(scales, first_ + chunk, full);
     }
-    // The next word is asked for 16 chunks before its time.
+    // The next word is asked for as many chunks before its time as it has.
     if (chunk % kChunksOfWord == 0) {
       word_ = next_word_;
       next_word_ = kinds_[chunk + kChunksOfWord < num_chunks_ ? chunk / kChunksOfWord + 1 : 0];
     }
     const u32 kind = kind_in(word_, chunk);
-    kernels::copy_begin_by_map(to, map(kind), box(chunk), kind < 2 ? stream::kChunkBytes : stream::kShortBytes, full);
+    kernels::copy_begin_by_map(to, map(kind), box(chunk),
+                               static_cast<u32>(stream::chunk_bytes(static_cast<int>(kind / 2))), full);
     scales_begin(scales, 2 * u64{box(chunk)} + (kind & 1), full);
   }
   /// Into the L2.
@@ -53,7 +54,7 @@ class StreamSource {
   }
 
  private:
-  static constexpr u32 kChunksOfWord = 16;
+  static constexpr u32 kChunksOfWord = stream::kChunksOfWord;
   /// `number`: of all chunks, as kernels/stream_order.h counts them.
   void scales_begin(void* to, u64 number, kernels::Barrier* full) const {
     if constexpr (kernels::kScaleBytes > 0)
@@ -63,7 +64,7 @@ class StreamSource {
     if constexpr (kernels::kScaleBytes > 0)
       kernels::prefetch(scales_ + number * kernels::kScaleBytes, kernels::kScaleBytes);
   }
-  static u32 kind_in(u32 word, u64 chunk) { return word >> chunk % kChunksOfWord * 2 & 3; }
+  static u32 kind_in(u32 word, u64 chunk) { return word >> chunk % kChunksOfWord * stream::kKindBits & 15; }
   const u8* map(u32 kind) const { return maps_ + kind * kernels::kMapBytes; }
   u32 box(u64 chunk) const { return static_cast<u32>(first_ + chunk); }
 

@@ -103,12 +103,13 @@ u64 StreamPlan::num_blocks() const {
 StreamPlan plan_streams(const task::TaskGraph& tasks) { return Expansion(tasks).run(); }
 
 std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides) {
-  constexpr u64 kChunksOfWord = 16;
+  constexpr u64 kChunksOfWord = stream::kChunksOfWord;
   MEGALITH_ASSERT(plan.streams.size() % 2 == 0, "[streams] {} workers are no pairs", plan.streams.size());
-  std::vector<bool> is_short(plan.num_chunks());
+  std::vector<u32> sizes(plan.num_chunks());
   for (const auto& [matrix, records] : plan.records)
     for (const stream::PackRecord& record : records)
-      is_short[record.chunk] = record.slices == 0 && stream::is_short(static_cast<int>(record.group * record.matrices));
+      if (record.slices == 0)
+        sizes[record.chunk] = static_cast<u32>(stream::chunk_size(static_cast<int>(record.group * record.matrices)));
   std::vector<u32> kinds;
   std::vector<u64> places(plan.num_chunks());  // by chunk
   u64 block = 0;
@@ -120,8 +121,8 @@ std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides) {
     kinds.resize(kinds.size() + (mine.num_chunks + kChunksOfWord - 1) / kChunksOfWord);
     for (u64 c = 0; c < mine.num_chunks; ++c) {
       const u64 half = sides.of_block((block + c) * stream::kBlockBytes) ^ (w % 2);
-      const u64 kind = half + (is_short[first_chunk + c] ? 2 : 0);
-      kinds[mine.first_bits + c / kChunksOfWord] |= static_cast<u32>(kind << c % kChunksOfWord * 2);
+      const u64 kind = half + 2 * sizes[first_chunk + c];
+      kinds[mine.first_bits + c / kChunksOfWord] |= static_cast<u32>(kind << c % kChunksOfWord * stream::kKindBits);
       places[first_chunk + c] = (block + c) * 2 + half;
     }
     if (w % 2 == 1) block += std::max(mine.num_chunks, plan.streams[w - 1].num_chunks);

@@ -58,8 +58,8 @@ void run_body(u32, const Frame& frame) {
     barrier_wait(&ring_barriers().full[ring.slot], ring.parity);
     const auto* const words = reinterpret_cast<const host::U32*>(ring_slot(ring.slot));
     constexpr u32 kStep = 64 * kThreads;
-    const bool is_short = body.on_sides && host::is_short(body.stream_seed, body.first_chunk + c);
-    const u32 num_words = (is_short ? stream::kShortBytes : stream::kChunkBytes) / 4;
+    const int size = body.on_sides ? host::chunk_size(body.stream_seed, body.first_chunk + c) : 0;
+    const u32 num_words = static_cast<u32>(stream::chunk_bytes(size)) / 4;
     for (u32 at = static_cast<u32>(thread()) * 64; at < num_words; at += kStep)
       demand(words[at] == host::chunk_word(body.stream_seed, body.first_chunk + c, at));
     warp_sync();

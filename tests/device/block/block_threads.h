@@ -142,4 +142,8 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
 }
 #endif
 
+/// No kernel here has the ring that these are for.
+inline void copy_begin_kept(void* to, const void* from, u32 bytes, Barrier* full) { copy_begin(to, from, bytes, full); }
+inline void fence_writes_before_copies() {}
+
 }  // namespace megalith::kernels

@@ -146,6 +146,8 @@ template <int kCount>
 bool barriers_passed(const u32 (&)[kCount], const u32 (&)[kCount]) {
   return true;
 }
+inline void barrier_init(Barrier* barrier, u32) { *barrier = 0; }
+inline bool barrier_is_past(Barrier* barrier, u32 parity) { return barrier_passed(barrier, parity); }
 inline void barrier_arrive(Barrier* barrier) { __atomic_fetch_add(barrier, 1, __ATOMIC_RELEASE); }
 inline void fence_reads_before_copies() {}
 inline void barrier_arrive_at(u32 at) { barrier_arrive(shared_at<Barrier>(at)); }
@@ -203,6 +205,12 @@ inline u32 load_pair(const void* from) {
   return pair;
 }
 inline constexpr u32 kCopyLanes = 1;
+/// Of a ring whose barriers count phases.
+inline void copy_begin_kept(void* to, const void* from, u32 bytes, Barrier* full) {
+  std::memcpy(to, from, bytes);
+  barrier_arrive(full);
+}
+inline void fence_writes_before_copies() {}
 inline void prefetch_line(const void*) {}
 inline void prefetch_lines(const void*, u32) {}
 /// Copies past registers: made when they are waited for, as late as they may be.

@@ -268,6 +268,20 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
       : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
       : "memory");
 }
+/// The same of what other workers read, too: it stays in the L2 like anything else.
+inline void copy_begin_kept(void* to, const void* from, u32 bytes, Barrier* full) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(full)), "r"(bytes)
+               : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :
+               : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(full))
+               : "memory");
+}
+/// Between what threads of any block wrote and this one has learned of, and what the copy engine reads for it from here on
+/// (PTX ISA, "Async proxy").
+inline void fence_writes_before_copies() { asm volatile("fence.proxy.async.global;" : : : "memory"); }
 /// Into the L2, by the lanes that copy.
 inline void prefetch(const void* from, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(bytes) : "memory");
@@ -317,6 +331,8 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
                  : "memory");
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(shared_address(full)) : "memory");
 }
+inline void copy_begin_kept(void* to, const void* from, u32 bytes, Barrier* full) { copy_begin(to, from, bytes, full); }
+inline void fence_writes_before_copies() {}
 inline void prefetch(const void* from, u32 bytes) {
   for (u32 at = static_cast<u32>(lane()) * 128; at < bytes; at += kWarpLanes * 128)
     asm volatile("prefetch.global.L2 [%0];" : : "l"(static_cast<const u8*>(from) + at));

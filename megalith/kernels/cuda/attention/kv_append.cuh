@@ -8,49 +8,64 @@
 
 namespace megalith::kernels {
 
-/// Writes the keys and values of this iteration's rows: a head a warp, of many rows several of them at a time.
+/// Where a head of this iteration's keys or values goes.
+struct CachePlace {
+  int page, position;
+  bool is_somewhere;
+};
+/// What lies nowhere is not written; it is loaded as if it were the first position.
+template <class Args>
+inline CachePlace cache_place(const Args& args, int t) {
+  using Checks = typename Args::Checks;
+  constexpr int B = static_cast<int>(Args::B), P = static_cast<int>(Args::P), Q = static_cast<int>(Args::Q);
+  const int position = args.position[t], request = args.request[t];
+  if (!is_inside(args.faults, position, cached_positions<Args>(), Checks::position) ||
+      !is_inside(args.faults, request, static_cast<int>(Args::R_largest), Checks::request))
+    return {0, 0, false};
+  const int page = args.page_table[request * Q + position / B];
+  if (!is_inside(args.faults, page, P, Checks::page_table)) return {0, position, false};
+  return {page, position, true};
+}
+
+/// Writes the keys and values of this iteration's rows: a head a warp, of many rows several of them at a time. Where a
+/// warp's next heads go its lanes look up together, one each.
 template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
-  using Checks = typename Args::Checks;
   constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
-  constexpr int P = static_cast<int>(Args::P), R = static_cast<int>(Args::R_largest), Q = static_cast<int>(Args::Q);
-  constexpr int kAtOnce = Args::T_largest > kWarps / 2 ? 2 : 1;
-  static_assert(kWarps % 2 == 0);
+  constexpr int kAtOnce = Args::T_largest > 8 * kWarps ? 4 : Args::T_largest > kWarps / 2 ? 2 : 1;
+  static_assert(kWarps % 2 == 0 && kWarpLanes % kAtOnce == 0);
   const bool is_key = warp() % 2 == 0;
   const bf16* norm = nullptr;
   if constexpr (kNorm) norm = args.k_norm;
   const int groups = static_cast<int>(args.g_end - args.g_begin), num_heads = 2 * static_cast<int>(args.T) * groups;
 #pragma unroll 1
-  for (int first = warp(); first < num_heads; first += kAtOnce * kWarps) {
-    HeadOf<kNorm, Args> heads[kAtOnce];
-    int pages[kAtOnce], positions[kAtOnce];
-    bool is_somewhere[kAtOnce];
+  for (int first = warp(); first < num_heads; first += kWarpLanes * kWarps) {
+    const int count = min((num_heads - first + kWarps - 1) / kWarps, kWarpLanes);  // heads
     // Past the end the first one is taken again, and not written.
-    const auto number = [&](int i) { return first + i * kWarps < num_heads ? first + i * kWarps : first; };
+    const auto number = [&](int i) { return first + (i < count ? i : 0) * kWarps; };
+    const auto row = [&](int i) { return number(i) / (2 * groups); };
     const auto group = [&](int i) { return static_cast<int>(args.g_begin) + number(i) / 2 % groups; };
+    const CachePlace mine = cache_place(args, row(lane()));
+#pragma unroll 1
+    for (int done = 0; done < count; done += kAtOnce) {
+      HeadOf<kNorm, Args> heads[kAtOnce];
+      int positions[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int t = number(i) / (2 * groups);
-      positions[i] = args.position[t];
-      const int request = args.request[t];
-      // What lies nowhere is not written; it is loaded as if it were the first position.
-      is_somewhere[i] = is_inside(args.faults, positions[i], cached_positions<Args>(), Checks::position) &&
-                        is_inside(args.faults, request, R, Checks::request);
-      if (!is_somewhere[i]) positions[i] = 0;
-      pages[i] = is_somewhere[i] ? args.page_table[request * Q + positions[i] / B] : 0;
-      is_somewhere[i] = is_somewhere[i] && is_inside(args.faults, pages[i], P, Checks::page_table);
-      if (!is_somewhere[i]) pages[i] = 0;
-      load_head<kNorm>(heads[i], args, t, positions[i], group(i), is_key ? M : M + 1, norm, is_key);
-    }
+      for (int i = 0; i < kAtOnce; ++i) {
+        positions[i] = __shfl_sync(0xffffffffu, mine.position, done + i);
+        load_head<kNorm>(heads[i], args, row(done + i), positions[i], group(done + i), is_key ? M : M + 1, norm,
+                         is_key);
+      }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (i > 0 && number(i) == first) break;
-      const bool writes = is_somewhere[i];  // as all lanes say
-      bf16* const to = cached_head<B, static_cast<int>(Args::G), D>(is_key ? args.k_cache : args.v_cache, pages[i],
-                                                                    positions[i] % B, group(i));
-      heads[i].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
-        if (writes) *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b);
-      });
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int page = __shfl_sync(0xffffffffu, mine.page, done + i);
+        const bool writes = __shfl_sync(0xffffffffu, mine.is_somewhere ? 1 : 0, done + i) != 0 && done + i < count;
+        bf16* const to = cached_head<B, static_cast<int>(Args::G), D>(is_key ? args.k_cache : args.v_cache, page,
+                                                                      positions[i] % B, group(done + i));
+        heads[i].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
+          if (writes) *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b);
+        });
+      }
     }
   }
 }

@@ -45,8 +45,8 @@ inline uint4 pack_wide_piece(const stream::PackRecord& record, int columns, int 
 
 /// `on_sides`: chunks are halves of blocks.
 inline void pack_chunk(u8* streams, const stream::PackRecord& record, bool on_sides) {
-  const bool is_short = record.slices == 0 && stream::is_short(static_cast<int>(record.group * record.matrices));
-  const int in_piece = (is_short ? stream::kShortPieceBytes : stream::kPieceBytes) / 16;
+  const int size = record.slices == 0 ? stream::chunk_size(static_cast<int>(record.group * record.matrices)) : 0;
+  const int in_piece = stream::piece_bytes(size) / 16;
   const auto put = [&](int at, uint4 piece) {
     u64 place = record.chunk * stream::kChunkBytes + at * 16;
     if (on_sides)

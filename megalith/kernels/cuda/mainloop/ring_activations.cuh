@@ -1,0 +1,102 @@
+// Activations that come by a ring of their own (pipeline/activation_ring.cuh), as gemm_wgmma.cuh takes them: the first operand
+// of a multiplication, in registers.
+#pragma once
+
+#include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
+#include "megalith/kernels/cuda/pipeline/activation_ring.cuh"
+#include "megalith/kernels/gemm_layout.h"
+#include "megalith/kernels/row_blocks.h"
+
+namespace megalith::kernels {
+
+/// Registers of the first operand for two steps of 16 columns: rows 16 m + lane / 4 and eight further.
+struct Quads {
+  uint4 steps[2];
+};
+
+/// A task's blocks: those of all columns of the first `rows` rows of `x`. All compute warps call all of it.
+template <class T, i64 kRows, i64 kColumns>
+class ActivationRing {
+  static constexpr u32 kTileBytes = 1024, kSlotBytes = static_cast<u32>(kRows) / row_blocks::kRows * kTileBytes;
+
+ public:
+  ActivationRing() : slot_(activation_ring.slot), parity_(activation_ring.parity) {}
+
+  /// By one thread, to whom the inputs are there.
+  static void request(Blocked<const T, kRows, kColumns> x, int rows, int columns, int blocks, int turns) {
+    activation_ring.request = {reinterpret_cast<const u8*>(x.at),
+                               max(rows + row_blocks::kRows - 1, row_blocks::kRows) / row_blocks::kRows * kTileBytes,
+                               kSlotBytes,
+                               blocks,
+                               columns / row_blocks::kColumns - 1,
+                               turns};
+    barrier_arrive(&activation_ring.requested);
+  }
+  /// The next block: what a lane multiplies of 16 rows from 16 `tile` on.
+  template <class Quads>
+  void take(Quads& quads, int tile) {
+    wait();
+    const u32 at =
+        shared_address(activation_slot(slot_, kSlotBytes)) + static_cast<u32>(tile) * kTileBytes + lane() * 16;
+    quads = {load_shared(at), load_shared(at + kTileBytes / 2)};
+    give_back();
+  }
+  /// The next block, of which the warp needs nothing.
+  void pass() {
+    wait();
+    give_back();
+  }
+  /// Behind the last block, by one thread, when all have begun the task.
+  void end() const {
+    activation_ring.slot = slot_;
+    activation_ring.parity = parity_;
+  }
+
+ private:
+  void wait() const {
+    while (!all_of_warp(barrier_passed(&activation_ring.full[slot_], parity_))) {}
+  }
+  void give_back() {
+    warp_sync();
+    warp_arrive(&activation_ring.empty[slot_]);
+    next_activation_slot(slot_, parity_);
+  }
+
+  u32 slot_, parity_;  // of the next block
+};
+
+/// A warp's activations where sums leave no registers for those of later chunks: it has those of a chunk, or of a span, before
+/// it begins to multiply. Meanwhile other warpgroups do.
+template <int kChunkRows, int kSpans, Half T, i64 kRows, i64 kColumns>
+class ActivationsFromRing {
+ public:
+  static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a span
+
+  ActivationsFromRing(Blocked<const T, kRows, kColumns> x, int rows, int columns, int turns)
+      : chunks_((columns / row_blocks::kColumns - 1) / (kSpans * kBlocks) + 1) {
+    if (thread() == 0) ring_.request(x, rows, columns, chunks_ * kSpans * kBlocks, turns);
+  }
+
+  /// Chunks of a group.
+  int count() const { return chunks_; }
+  void chunk_begins(int, bool) { span_begins(0); }
+  void span_begins(int) {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) ring_.take(quads_[block], warp());
+  }
+  const Quads& operator[](int block) const { return quads_[block]; }
+  void replace(int) {}
+  /// Those of a chunk, of which the warp needs nothing.
+  void pass_chunk() {
+#pragma unroll 1
+    for (int block = 0; block < kSpans * kBlocks; ++block) ring_.pass();
+  }
+  void end() const { ring_.end(); }
+
+ private:
+  const int chunks_;
+  ActivationRing<T, kRows, kColumns> ring_;
+  Quads quads_[kBlocks];
+};
+
+}  // namespace megalith::kernels

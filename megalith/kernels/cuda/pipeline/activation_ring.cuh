@@ -1,0 +1,67 @@
+// The ring through which activations of many rows come to bodies whose warps each have 16 of the rows to themselves
+// (mainloop/gemm_wgmma.cuh): blocks of columns of all rows, as kernels/row_blocks.h has them. Beside that many sums there
+// are no registers for as many as the way from the L2 takes, so they wait in shared memory; what a warp multiplies next it
+// has in registers, and gives the block back.
+//
+// A warp of its own copies (runtime/cuda/worker.cuh). A task says what, once its inputs are there, and takes all of it.
+#pragma once
+
+#include "megalith/kernels/cuda/pipeline/weight_ring.cuh"
+#include "megalith/kernels/gemm_layout.h"
+
+namespace megalith::kernels {
+
+inline constexpr bool kHasActivationRing = stream::wide_parts(kWorkerConfig.stream_rows) == 1;
+inline constexpr u32 kActivationSlots = stream::kActivationSlots;
+
+/// What a task wants: of each of `blocks` blocks, `stride` bytes apart, the first `bytes`; of those past `last` that one
+/// again; `turns` times.
+struct ActivationRequest {
+  const u8* from;
+  u32 bytes, stride;
+  int blocks, last, turns;
+};
+struct ActivationRingState {
+  Barrier full[kActivationSlots], empty[kActivationSlots], requested;
+  ActivationRequest request;
+  u32 slot, parity;  // of the next task's first block
+};
+__shared__ ActivationRingState activation_ring;
+
+/// Before the first task, by one thread.
+inline void make_activation_ring() {
+  for (u32 i = 0; i < kActivationSlots; ++i) {
+    barrier_init(&activation_ring.full[i], kCopyLanes);
+    barrier_init(&activation_ring.empty[i], kWarps * kArrivalsOfWarp);
+  }
+  barrier_init(&activation_ring.requested, 1);
+  activation_ring.slot = activation_ring.parity = 0;
+}
+
+inline void next_activation_slot(u32& slot, u32& parity) {
+  if (++slot == kActivationSlots) slot = 0, parity ^= 1;
+}
+inline u8* activation_slot(u32 slot, u32 bytes) { return shared_area() + slot * bytes; }
+
+/// By the warp that copies, task after task, until `is_over()`.
+template <class IsOver>
+inline void copy_activations(IsOver is_over) {
+  if (lane() >= static_cast<int>(kCopyLanes)) return;
+  u32 slot = 0, parity = 0;
+  for (u32 asked = 0;; asked ^= 1) {
+    while (!barrier_is_past(&activation_ring.requested, asked))
+      if (is_over()) return;
+    const ActivationRequest request = activation_ring.request;
+    fence_writes_before_copies();
+    for (int turns = request.turns; turns > 0; --turns)
+      for (int block = 0; block < request.blocks; ++block) {
+        barrier_wait(&activation_ring.empty[slot], parity ^ 1);
+        copy_begin_kept(activation_slot(slot, request.stride),
+                        request.from + i64(min(block, request.last)) * request.stride, request.bytes,
+                        &activation_ring.full[slot]);
+        next_activation_slot(slot, parity);
+      }
+  }
+}
+
+}  // namespace megalith::kernels
