@@ -11,6 +11,7 @@
 #include "cuda/skip.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/quantize.h"
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/model/config.h"
 #include "megalith/model/decoder.h"
 #include "megalith/optimize/schedule.h"
@@ -196,7 +197,8 @@ TEST(CudaBuffers, WithRoomForAFewTextsToo) {
 
 TEST(CudaBuffers, WithRoomForManyRowsToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {64, 32}}) {
+  for (const auto& [rows, requests] :
+       {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {208, 1}, {256, 4}, {64, 32}}) {
     const Model model(kStoryteller, false, rows, requests);
     ASSERT_TRUE(testing::streams_all_products(*model.graph));
     expect_same_buffers(model);
@@ -205,9 +207,11 @@ TEST(CudaBuffers, WithRoomForManyRowsToo) {
 
 TEST(CudaBuffers, WithSplitKSlicesToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  const Model model(kStoryteller, true, 128, 1, 6144);
-  ASSERT_TRUE(has_slices(model));
-  expect_same_buffers(model);
+  for (const int64_t rows : {128, 256}) {
+    const Model model(kStoryteller, true, rows, 1, 6144);
+    ASSERT_TRUE(has_slices(model));
+    expect_same_buffers(model);
+  }
 }
 
 /// The storyteller's folder with its weights in f16.
@@ -239,7 +243,7 @@ const std::string& storyteller_of_f16() {
 TEST(CudaBuffers, WithWeightsOfF16Too) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   for (const auto& [rows, requests] :
-       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}, {16, 1}, {64, 32}, {128, 1}}) {
+       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}, {16, 1}, {64, 32}, {128, 1}, {256, 1}}) {
     const Model model(storyteller_of_f16(), false, rows, requests);
     ASSERT_TRUE(testing::streams_all_products(*model.graph));
     expect_same_buffers(model);
@@ -253,7 +257,7 @@ TEST(CudaBuffers, WithWeightsOfF16Too) {
 TEST(CudaBuffers, WithWeightsInInt8Too) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   for (const auto& [rows, requests] :
-       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}, {16, 1}, {64, 32}, {128, 1}})
+       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}, {16, 1}, {64, 32}, {128, 1}, {256, 1}})
     for (const int64_t columns : {32, 128}) {
       const Model model(kTiny + "mistral_sharded", true, rows, requests, 6144, "", columns);
       ASSERT_TRUE(testing::streams_all_products(*model.graph));
@@ -272,7 +276,8 @@ bool has_epilogues(const Model& model) {
 
 TEST(CudaBuffers, WithBiasesToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1), {4, 1}, {8, 4}, {64, 1}, {128, 1}}) {
+  for (const auto& [rows, requests] :
+       {std::pair<int64_t, int64_t>(1, 1), {4, 1}, {8, 4}, {64, 1}, {128, 1}, {256, 1}}) {
     const Model model(kTiny + "qwen2_tied", false, rows, requests);
     ASSERT_TRUE(testing::streams_all_products(*model.graph) && has_epilogues(model));
     expect_same_buffers(model);
@@ -282,7 +287,8 @@ TEST(CudaBuffers, WithBiasesToo) {
 TEST(CudaBuffers, OfABlockThatNobodyDrewToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   testing::add_parallel_block();
-  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 4}, {64, 1}, {128, 1}}) {
+  for (const auto& [rows, requests] :
+       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 4}, {64, 1}, {128, 1}, {256, 1}}) {
     const Model model(kTiny + "llama_untied", true, rows, requests, 0, "ParallelBlockForCausalLM");
     ASSERT_TRUE(testing::streams_all_products(*model.graph) && has_epilogues(model));
     expect_same_buffers(model);
@@ -291,7 +297,7 @@ TEST(CudaBuffers, OfABlockThatNobodyDrewToo) {
 
 TEST(CudaBuffers, WithoutFusionToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  Model model(kStoryteller, false, 144);
+  Model model(kStoryteller, false, stream::kMaxWideRows + 16);
   ASSERT_FALSE(testing::streams_all_products(*model.graph));
   expect_same_buffers(model);
 }

@@ -147,7 +147,7 @@ TEST_P(CudaCompile, EveryFusedKernelOfTheModel) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   const std::string folder = GetParam();
   const bool is_largest = folder == "shapes/Qwen3-8B";
-  for (const int64_t rows : is_largest ? std::vector<int64_t>{1, 4, 8, 64, 128} : some_rows({1, 8, 64}, {4, 128}))
+  for (const int64_t rows : is_largest ? std::vector<int64_t>{1, 4, 8, 64, 128, 256} : some_rows({1, 8, 64}, {4, 128}))
     expect_fused_compiles(folder, hopper(), rows);
   // Whose caches lie in pairs of pages: heads of 128 and of 64 values.
   if (is_largest || folder == "shapes/Llama-3.2-1B" || all_configurations())

@@ -210,6 +210,7 @@ Operator cached(bool norm) {
       .test(kOne)
       .test(kThree)
       .test(kMany)
+      .test(with({{"T", 200}}, kMany))
       .test(with({{"W", 32}}, kMany));
   return op;
 }

@@ -69,7 +69,8 @@ Operator gate_up(const Gate& gate, const Registry& of) {
       .test({{"T", 1}, {"N", 64}, {"K", 64}})
       .test({{"T", 3}, {"N", 38}, {"K", 136}})
       .test({{"T", 8}, {"N", 70}, {"K", 544}})
-      .test({{"T", 40}, {"N", 70}, {"K", 264}});
+      .test({{"T", 40}, {"N", 70}, {"K", 264}})
+      .test({{"T", 256}, {"N", 70}, {"K", 96}});
 }
 
 Operator rmsnorm_gate_up(const Gate& gate, const Registry& of) {
@@ -116,7 +117,8 @@ Operator gate_up_scale(const Gate& gate, const Registry& of) {
       .test({{"T", 1}, {"N", 64}, {"C", 2}, {"K", 64}})
       .test({{"T", 4}, {"N", 38}, {"C", 4}, {"K", 128}})
       .test({{"T", 7}, {"N", 70}, {"C", 9}, {"K", 544}})
-      .test({{"T", 40}, {"N", 70}, {"C", 9}, {"K", 264}});
+      .test({{"T", 40}, {"N", 70}, {"C", 9}, {"K", 264}})
+      .test({{"T", 160}, {"N", 70}, {"C", 9}, {"K", 136}});
 }
 
 // Of whole numbers with scales, which a CPU packs and multiplies as they are.

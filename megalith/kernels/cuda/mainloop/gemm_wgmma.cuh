@@ -241,6 +241,7 @@ using SharesOf = Shares<stream::wide_parts(Args::T_largest), (kGroups > 1)>;
 template <int kChunkRows, int kSpans, class Shares, class X>
 class ActivationsAhead {
  public:
+  static constexpr bool kAreAhead = true;
   static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a span
   /// With all of a chunk's, for which there are registers, Qwen3-8B takes 5.75 ms with 64 rows instead of 5.61.
   static constexpr int kAhead = kBlocks > 5 ? kBlocks / 2 : kBlocks;
@@ -293,9 +294,9 @@ class WideSums {
   static constexpr int kSums = kChunkRows / 2, kParts = Shares::kParts, kSpans = Weights::kSpans;
 
  public:
-  /// Of a turn of `groups` groups.
+  /// Of a turn of `groups` groups. Where the warp's next chunk would lie.
   template <class Activations>
-  void multiply(RingPlace ring, Activations& x, int groups, bool is_last) {
+  RingPlace multiply(RingPlace ring, Activations& x, int groups, bool is_last) {
     constexpr int kBlocks = Activations::kBlocks;
     const int chunks = x.count();
     const u32 apart = static_cast<u32>(Shares::kNParallel ? groups : kParts);
@@ -322,34 +323,40 @@ class WideSums {
         }
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
+          if constexpr (!Activations::kAreAhead) {
+            wide_wait<0>();
+            x.take();
+          }
           wide_begin();
 #pragma unroll
           for (int step = 0; step < 2; ++step)
             wide_multiply(T{}, sum_, x[block].steps[step], weights_at<kChunkRows>(weights, block * 2 + step));
           wide_commit();
           // Registers of the block before are done with, and take what comes next.
-          if (block > 0) {
+          if (Activations::kAreAhead && block > 0) {
             wide_wait<1>();
             x.replace(block - 1);
           }
         }
         wide_wait<0>();
         if (!Weights::kAreInt8) give_back(place.slot);
-        x.replace(kBlocks - 1);
+        if (Activations::kAreAhead) x.replace(kBlocks - 1);
       }
-      place = place.any_further(apart);
+      place = Shares::kOwnRows ? place + 1 : place.any_further(apart);
     }
     if (Weights::kAreInt8) warpgroup_sync();  // sums take the place of weights
+    return place;
   }
   /// The same of a turn by warps without rows: what others need of them is that they take it.
   template <class Activations>
-  static void pass(RingPlace ring, Activations& x) {
+  static RingPlace pass(RingPlace ring, Activations& x) {
 #pragma unroll 1
     for (int chunk = 0; chunk < x.count(); ++chunk, ring = ring.any_further(1)) {
       while (!all_of_warp(barrier_passed(&ring_barriers().full[ring.slot], ring.parity))) {}
       give_back(ring.slot);
       x.pass_chunk();
     }
+    return ring;
   }
   /// Where nobody adds to them, straight from registers: `each(row, j, y)` for the first kEights eights j of the group's
   /// rows of weights, `y(i)` the sums of places 8 i + lane % 4 * 2 and the next.
@@ -542,41 +549,43 @@ requires(kChunkRows > 96) inline auto own_activations(const Args& args, Blocked<
                                                                      static_cast<int>(columns_of_task<Args>()), turns);
 }
 /// All groups of a task, of whose activations each warp has 16 rows to itself. A warpgroup whose rows are nobody's lets
-/// the others have the tensor cores.
+/// the others have the tensor cores. Sums leave few registers, so what `put` needs of the task is looked up behind them.
 template <int kMatrices, class X, class Args, class Meanwhile, class Put>
 inline void wide_run_own_rows(const Args& args, X x, Meanwhile meanwhile, Put put) {
   constexpr int kGroup = Args::kStream.group, kChunkRows = kGroup * kMatrices, kEights = kGroup / 8;
   static_assert(kGroup % 8 == 0);
   using Weights = WeightsOf<decltype(wide_operand(args))>;
   using Sums = WideSums<kChunkRows, Shares<1, true>, Weights>;
+  const auto of_task = [task = args.task] { return Args::of(*task); };
   RingPlace ring = args.ring;
-  const int n_begin = static_cast<int>(args.n_begin), n_end = static_cast<int>(args.n_end),
-            rows = static_cast<int>(args.T);
   inputs_are_ready(args.epoch);
-  auto activations = own_activations<kChunkRows, Weights::kSpans>(args, x, (n_end - n_begin + kGroup - 1) / kGroup);
+  const int groups = (static_cast<int>(args.n_end - args.n_begin) + kGroup - 1) / kGroup;
+  auto activations = own_activations<kChunkRows, Weights::kSpans>(args, x, groups);
   meanwhile();
   block_sync();
-  const bool has_rows = warp() / 4 * stream::kWideRows < rows;
+  const bool has_rows = warp() / 4 * stream::kWideRows < static_cast<int>(args.T);
 #pragma unroll 1
-  for (int at = n_begin; at < n_end; at += kGroup) {
+  for (int group = 0; group < groups; ++group) {
     if (has_rows) {
       Sums sums;
-      sums.multiply(ring, activations, 1, at + kGroup >= n_end);
+      ring = sums.multiply(ring, activations, 1, group + 1 == groups);
+      const Args now = of_task();
+      const int first = static_cast<int>(now.n_begin) + group * kGroup + lane() % 4 * 2,
+                n_end = static_cast<int>(now.n_end), rows = static_cast<int>(now.T);
       sums.template each_pair<kEights>([&](int row, int eight, auto sum) {
-        const int column = at + eight * 8 + lane() % 4 * 2;
+        const int column = first + eight * 8;
         float2 y[kMatrices];
 #pragma unroll
         for (int m = 0; m < kMatrices; ++m) y[m] = sum(eight + m * kEights);
-        if (row < rows && column < n_end) put(row, column, y);
+        if (row < rows && column < n_end) put(now, row, column, y);
       });
     } else {
-      Sums::pass(ring, activations);
+      ring = Sums::pass(ring, activations);
     }
-    ring = ring.any_further(static_cast<u32>(activations.count()));
   }
   if (thread() == 0) activations.end();
 }
-/// All turns of a task that has a few rows of each of kMatrices matrices in a group: `put(row, column, y)` for each
+/// All turns of a task that has a few rows of each of kMatrices matrices in a group: `put(args, row, column, y)` for each
 /// pair of results, `y` of each matrix.
 template <int kMatrices, class X, class Args, class Meanwhile, class Put>
 inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
@@ -590,7 +599,7 @@ inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
       float2 y[kMatrices];
 #pragma unroll
       for (int m = 0; m < kMatrices; ++m) y[m] = sum(row, m * kGroup + n);
-      if (first + n < n_end) put(row, first + n, y);
+      if (first + n < n_end) put(args, row, first + n, y);
     }
   };
   wide_turns<kGroup * kMatrices, kGroups>(args, x, static_cast<int>(args.n_begin), n_end, kGroup, meanwhile, finish);
@@ -600,8 +609,8 @@ inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
 template <class Args>
 inline void gemm_linear(const Args& args) {
   const auto nothing = [] {};
-  wide_run<1>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[1]) {
-    put_pair_of(args.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, args.epoch);
+  wide_run<1>(args, wide_rows(args, args.x), nothing, [](const Args& now, int row, int column, const float2(&y)[1]) {
+    put_pair_of(now.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, now.epoch);
   });
 }
 /// part[s] = x weight^T over the columns of a slice: of every row that a worker multiplies it has fewer columns of the
@@ -611,10 +620,11 @@ inline void gemm_linear_splitk(const Args& args) {
   static_assert(Args::L % stream::wide_columns(Args::kStream.group) == 0, "whole chunks");
   const int s = static_cast<int>(args.s_begin);
   const auto nothing = [] {};
-  wide_run<1>(args, slice_of_rows(args, args.x, s), nothing, [&](int row, int column, const float2(&y)[1]) {
-    put_two(args.part, (s * static_cast<int>(Args::T_largest) + row) * static_cast<int>(Args::N) + column, y[0].x,
-            y[0].y, args.epoch);
-  });
+  wide_run<1>(args, slice_of_rows(args, args.x, s), nothing,
+              [](const Args& now, int row, int column, const float2(&y)[1]) {
+                const int at = static_cast<int>(now.s_begin) * static_cast<int>(Args::T_largest) + row;
+                put_two(now.part, at * static_cast<int>(Args::N) + column, y[0].x, y[0].y, now.epoch);
+              });
 }
 /// logits = x weight^T, and the largest of each chunk of L columns with the lowest column that has it. A chunk is a
 /// group of rows of weights.
@@ -720,18 +730,18 @@ template <class Args>
 inline void gemm_deferred_rmsnorm_linear(const Args& args) {
   wide_run<1>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
-      [&](int row, int column, const float2(&y)[1]) {
+      [](const Args& now, int row, int column, const float2(&y)[1]) {
         const f32 scale = wide_scales<Args>()[row];
-        put_pair_of(args.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x * scale, y[0].y * scale,
-                    args.epoch);
+        put_pair_of(now.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x * scale, y[0].y * scale,
+                    now.epoch);
       });
 }
 /// What an epilogue makes of x gate^T and x up^T.
 template <class Args>
 inline void gemm_gate_up(const Args& args) {
   const auto nothing = [] {};
-  wide_run<2>(args, wide_rows(args, args.x), nothing, [&](int row, int column, const float2(&y)[2]) {
-    put_gated_pair(args.y, row, column, row * static_cast<int>(Args::N) + column, y[0], y[1], args.epoch);
+  wide_run<2>(args, wide_rows(args, args.x), nothing, [](const Args& now, int row, int column, const float2(&y)[2]) {
+    put_gated_pair(now.y, row, column, row * static_cast<int>(Args::N) + column, y[0], y[1], now.epoch);
   });
 }
 /// The same of both scaled row by row.
@@ -739,10 +749,10 @@ template <class Args>
 inline void gemm_deferred_rmsnorm_gate_up(const Args& args) {
   wide_run<2>(
       args, wide_rows(args, args.x), [&] { find_scales(args); },
-      [&](int row, int column, const float2(&y)[2]) {
+      [](const Args& now, int row, int column, const float2(&y)[2]) {
         const f32 scale = wide_scales<Args>()[row];
-        put_gated_pair(args.y, row, column, row * static_cast<int>(Args::N) + column, {y[0].x * scale, y[0].y * scale},
-                       {y[1].x * scale, y[1].y * scale}, args.epoch);
+        put_gated_pair(now.y, row, column, row * static_cast<int>(Args::N) + column, {y[0].x * scale, y[0].y * scale},
+                       {y[1].x * scale, y[1].y * scale}, now.epoch);
       });
 }
 

@@ -65,11 +65,12 @@ class ActivationRing {
   u32 slot_, parity_;  // of the next block
 };
 
-/// A warp's activations where sums leave no registers for those of later chunks: it has those of a chunk, or of a span, before
-/// it begins to multiply. Meanwhile other warpgroups do.
+/// A warp's activations where sums leave no registers for more than a block of them: it takes one when those before are
+/// multiplied. Meanwhile other warpgroups multiply.
 template <int kChunkRows, int kSpans, Half T, i64 kRows, i64 kColumns>
 class ActivationsFromRing {
  public:
+  static constexpr bool kAreAhead = false;
   static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a span
 
   ActivationsFromRing(Blocked<const T, kRows, kColumns> x, int rows, int columns, int turns)
@@ -79,12 +80,11 @@ class ActivationsFromRing {
 
   /// Chunks of a group.
   int count() const { return chunks_; }
-  void chunk_begins(int, bool) { span_begins(0); }
-  void span_begins(int) {
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) ring_.take(quads_[block], warp());
-  }
-  const Quads& operator[](int block) const { return quads_[block]; }
+  void chunk_begins(int, bool) {}
+  void span_begins(int) {}
+  void take() { ring_.take(quads_, warp()); }
+  /// What take() took.
+  const Quads& operator[](int) const { return quads_; }
   void replace(int) {}
   /// Those of a chunk, of which the warp needs nothing.
   void pass_chunk() {
@@ -96,7 +96,7 @@ class ActivationsFromRing {
  private:
   const int chunks_;
   ActivationRing<T, kRows, kColumns> ring_;
-  Quads quads_[kBlocks];
+  Quads quads_;
 };
 
 }  // namespace megalith::kernels
