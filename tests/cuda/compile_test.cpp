@@ -363,7 +363,7 @@ TEST(CudaCompile, AnEditedWorkspaceThatLeavesAShortRingIsRefused) {
 }
 
 TEST(CudaCompile, ADecodersSizesAreLookedUpOnceAnIteration) {
-  for (const int64_t rows : {1, 8, 64, 128})
+  for (const int64_t rows : {1, 8, 64, 256})
     for (const char* target : {"cpu", "cuda"}) {
       const graph::Graph graph = decoder_graph("storyteller", target, rows);
       EXPECT_EQ(graph.lasting_sizes(), graph.find("counts")) << target << ", " << rows;
@@ -379,8 +379,8 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
   EXPECT_TRUE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 8)) << "a task of attention has one row at a time";
   EXPECT_TRUE(is_fused("storyteller", "cuda", 64));
   EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 64));
-  EXPECT_TRUE(is_fused("storyteller", "cuda", 128));
-  EXPECT_FALSE(is_fused("storyteller", "cuda", 129));
+  EXPECT_TRUE(is_fused("storyteller", "cuda", 256));
+  EXPECT_FALSE(is_fused("storyteller", "cuda", 257));
   EXPECT_FALSE(is_fused("storyteller", "cpu", 4));
 }
 

@@ -139,6 +139,9 @@ TEST(Streams, ChunksOfManyRowsSuitTheMatrix) {
   EXPECT_EQ(ops::wide_group(151936, 1, 64), 64) << "18 of 64, as many rows as 36 of 32";
   EXPECT_EQ(ops::wide_group(12288, 2, 64), 32) << "of each";
   EXPECT_EQ(ops::wide_group(3072, 2, 64), 24);
+  EXPECT_EQ(ops::wide_group(12288, 2, 256), 48)
+      << "three of 32 are as many rows as two of 48, which read activations twice";
+  EXPECT_EQ(ops::wide_group(16384, 1, 256), 128);
   for (const int chunk_rows : {32, 48, 64}) {
     EXPECT_EQ(stream::wide_columns(chunk_rows) % 32, 0);
     EXPECT_LE(chunk_rows / 8 * stream::wide_block_bytes(chunk_rows), stream::kChunkBytes);
