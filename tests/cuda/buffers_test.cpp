@@ -100,6 +100,9 @@ struct Model {
   }
 };
 
+/// Rows with which nothing is fused on a GPU.
+constexpr int64_t kUnfused = stream::kMaxWideRows + 16;
+
 bool has_slices(const Model& model) {
   return std::ranges::any_of(model.graph->nodes(), [](const auto& node) { return node.op->name == "linear_slices"; });
 }
@@ -299,7 +302,7 @@ TEST(CudaBuffers, OfABlockThatNobodyDrewToo) {
 
 TEST(CudaBuffers, WithoutFusionToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  Model model(kStoryteller, false, stream::kMaxWideRows + 16);
+  Model model(kStoryteller, false, kUnfused);
   ASSERT_FALSE(testing::streams_all_products(*model.graph));
   expect_same_buffers(model);
 }
@@ -325,7 +328,7 @@ double worst_logit(const Model& one, const Model& other) {
 // A decoder of few rows, of many, of many with their norm at the end, against the one that is not fused.
 TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
   constexpr double kRounding = 5e-2;  // of a logit, as for the GPU: activations travel in bf16
-  const Model parts(kStoryteller, false, 144);
+  const Model parts(kStoryteller, false, kUnfused);
   ASSERT_FALSE(testing::streams_all_products(*parts.graph));
   for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(4, 1), {16, 1}, {16, 16}}) {
     const Model fused(kStoryteller, false, rows, requests);
@@ -349,7 +352,7 @@ std::vector<double> logits_of_prompt(Model& model) {
 }
 
 TEST(FusedDecoder, HasTheBiasesOfOneInParts) {
-  Model parts(kTiny + "qwen2_tied", false, 144);
+  Model parts(kTiny + "qwen2_tied", false, kUnfused);
   ASSERT_FALSE(testing::streams_all_products(*parts.graph) || has_epilogues(parts));
   const std::vector<double> wanted = logits_of_prompt(parts);
   for (const int64_t rows : {1, 4, 16}) {
@@ -370,7 +373,7 @@ TEST(FusedDecoder, HasTheBiasesOfOneInParts) {
 // Of f16 with three bits more in what is multiplied than of bf16, but not in attention.
 TEST(FusedDecoder, OfF16HasTheLogitsOfOneInParts) {
   for (const std::string& folder : {storyteller_of_f16(), kTiny + "qwen2_sharded"}) {
-    Model parts(folder, false, 144);
+    Model parts(folder, false, kUnfused);
     ASSERT_FALSE(testing::streams_all_products(*parts.graph));
     ASSERT_EQ(parts.config.dtype, DType::f16);
     const std::vector<double> wanted = logits_of_prompt(parts);
@@ -397,7 +400,7 @@ TEST(FusedDecoder, OfF16HasTheLogitsOfOneInParts) {
 TEST(FusedDecoder, HasTheLogitsOfABlockThatNobodyDrew) {
   testing::add_parallel_block();
   const std::string block = "ParallelBlockForCausalLM";
-  Model parts(kTiny + "llama_untied", true, 144, 1, 0, block);
+  Model parts(kTiny + "llama_untied", true, kUnfused, 1, 0, block);
   ASSERT_FALSE(testing::streams_all_products(*parts.graph));
   const std::vector<double> wanted = logits_of_prompt(parts);
   for (const int64_t rows : {1, 4, 64}) {

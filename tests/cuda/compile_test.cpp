@@ -88,10 +88,14 @@ void expect_compiles(const graph::Graph& graph, const graph::Schedule& schedule,
       EXPECT_TRUE(bodies == Bodies::many_rows && function.find("rope_attention") != std::string::npos) << what;
     }
   // Where few rows stream, or none, the worker's variables lie in what a launch asks for (common/shared_variables.cuh).
-  const std::string stream_rows = ".stream_rows = ";
-  const int64_t streamed = std::stoll(source.substr(source.find(stream_rows) + stream_rows.size()));
+  const auto configured = [&](const char* of) {
+    const std::string field = fmt::format(".{} = ", of);
+    return std::stoll(source.substr(source.find(field) + field.size()));
+  };
+  const int64_t streamed = configured("stream_rows");
   const bool knows_addresses = result.ptx.find("dynamic_shared") == std::string::npos;
-  EXPECT_EQ(knows_addresses, gpu.architecture == hopper().architecture && streamed <= stream::kMaxRowsOfWords);
+  EXPECT_EQ(knows_addresses, gpu.architecture == hopper().architecture && streamed <= stream::kMaxRowsOfWords &&
+                                 configured("table_rows") <= 128);
   EXPECT_LE(result.resources.shared_bytes, stream::kStaticBytes + (knows_addresses ? 0 : stream::kVariablesBytes))
       << "what the compiler keeps there";
   // Where a row of weights is one chunk (the small model) ways part inside of what the tensor cores have under way.

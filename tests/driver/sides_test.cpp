@@ -5,6 +5,7 @@
 #include "driver/fake_driver.h"
 #include "megalith/engine/memory_map.h"
 #include "megalith/jit/compile.h"
+#include "megalith/kernels/l2_layout.h"
 #include "megalith/model/config.h"
 #include "megalith/model/decoder.h"
 #include "megalith/optimize/schedule.h"
@@ -36,7 +37,7 @@ TEST_F(SidesTest, OfTheCardAreUsed) {
   fake.has_sides = true;
   engine::MemoryMap memory;
   EXPECT_TRUE(program(memory)->is_on_sides());
-  EXPECT_EQ(fake.calls["cuTensorMapEncodeTiled"], 4);
+  EXPECT_EQ(fake.calls["cuTensorMapEncodeTiled"], stream::kNumKinds);
   const test::EnvironmentVariable off("MEGALITH_SIDES", "0");
   EXPECT_FALSE(program(memory)->is_on_sides());
 }
