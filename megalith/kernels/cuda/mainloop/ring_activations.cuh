@@ -35,6 +35,8 @@ class ActivationRing {
   /// The next block: what a lane multiplies of 16 rows from 16 `tile` on.
   template <class Quads>
   void take(Quads& quads, int tile) {
+    // Rows past the last are nobody's: what stands for them is taken from the block, too.
+    if constexpr (kRows < kWarps * row_blocks::kRows) tile = min(tile, static_cast<int>(kRows) / row_blocks::kRows - 1);
     wait();
     const u32 at =
         shared_address(activation_slot(slot_, kSlotBytes)) + static_cast<u32>(tile) * kTileBytes + lane() * 16;
