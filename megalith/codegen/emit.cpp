@@ -72,8 +72,8 @@ std::string write_worker_config(const EmittedSource& source, const graph::Worker
   return fmt::format(
       "{}namespace megalith::kernels {{\n\ninline constexpr WorkerConfig kWorkerConfig = {{\n    .shared_bytes = "
       "MEGALITH_SHARED_BYTES,\n    .area_bytes = {},\n    .stream_rows = {},\n    .table_rows = {},\n    .scale_bytes "
-      "= {},\n    "
-      ".copies = {},\n    .prefetch = {},\n    .registers = {},\n}};\n\n}}  // namespace megalith::kernels\n\n",
+      "= {},\n    .copies = {},\n    .prefetch = {},\n    .registers = {},\n}};\n\n}}  // namespace "
+      "megalith::kernels\n\n",
       embedder.text(), source.area_bytes, source.stream_rows, source.table_rows, source.scale_bytes, worker.copies,
       worker.prefetch, worker.registers);
 }
@@ -305,8 +305,10 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       if (lowered.body->streamed)
         result.stream_rows =
             std::max(result.stream_rows, lowered.binding.sizes.at(lowered.body->streamed->activations));
-      if (lowered.kernel.find_tensor("position"))
-        result.table_rows = std::max(result.table_rows, lowered.binding.sizes.at("T"));
+      // Who looks positions of tokens up calls them so; an operator of somebody else's may mean another thing by that.
+      const auto tokens = lowered.binding.sizes.find("T");
+      if (lowered.kernel.find_tensor("position") && tokens != lowered.binding.sizes.end())
+        result.table_rows = std::max(result.table_rows, tokens->second);
       if (streams_int8(lowered)) result.scale_bytes = int8::kScaleBytes;
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.

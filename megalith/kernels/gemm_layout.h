@@ -1,8 +1,8 @@
 // How weights lie in a worker's stream with more than kMaxRows rows of activations. Activations are the first operand of
 // a multiplication, 64 rows of it; weights are the second, read by the tensor cores where they lie in the ring (wgmma,
 // gemm_wgmma.cuh). A chunk has all rows that are multiplied at a time, 32, 48 or 64, and with more than 128 rows of
-// activations also 96 or 128, of one matrix or as many of each of two; its columns are taken 16 a step: for each eight rows, step, half k of a step, row: eight columns, 16 bytes. Of two steps' 32
-// columns number 8 t + 4 (step % 2) + 2 k + i stands at place 2 t + i, which is where kernels/row_blocks.h has it in
+// activations also 96 or 128, of one matrix or as many of each of two; its columns are taken 16 a step: for each eight
+// rows, step, half k of a step, row: eight columns, 16 bytes. Of two steps' 32 columns number 8 t + 4 (step % 2) + 2 k + i stands at place 2 t + i, which is where kernels/row_blocks.h has it in
 // the activations.
 #pragma once
 
@@ -19,7 +19,8 @@ constexpr int wide_parts(long long rows) {
 }
 /// Rows that a chunk may have, the most first.
 [[maybe_unused]] constexpr int kWideChunkRows[] = {128, 96, 64, 48, 32};
-/// At most with `rows` rows of activations. A warpgroup that has all columns has as many activations for 128 rows as for 64 that it shares.
+/// At most with `rows` rows of activations. A warpgroup that has all columns has as many activations for 128 rows as for
+/// 64 that it shares.
 constexpr int wide_most_chunk_rows(long long rows) { return wide_parts(rows) == 1 ? 128 : 64; }
 /// Columns of a chunk of `chunk_rows` rows: whole blocks of activations (kernels/row_blocks.h).
 constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }

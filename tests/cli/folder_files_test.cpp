@@ -173,7 +173,7 @@ TEST(MinusOne, IsNoLimitOrTheDefault) {
       {"run",         kStoryteller, "-c", "64", "-n", "-1", "--ignore-eos", "--top-k", "-1", "--seed", "-1",
        "--max-batch", "-1",         "-b", "-1", "-t", "-1", "--num-pages",  "-1",      "-p", kPrompt});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, AllOf(HasSubstr("it fills all 64 positions"), Not(HasSubstr("-1"))));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("it fills all 64 positions"), Not(HasSubstr("warning"))));
   EXPECT_EQ(run(kStoryteller, {"-c", "-1", "-n", "4"}).code, 0);
   for (const char* option : {"-n", "--top-k", "--seed", "-c", "-t"}) {
     const CommandResult bad = run(kStoryteller, {option, "-2"});

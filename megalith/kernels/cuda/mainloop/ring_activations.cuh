@@ -33,7 +33,6 @@ class ActivationRing {
     barrier_arrive(&activation_ring.requested);
   }
   /// The next block: what a lane multiplies of 16 rows from 16 `tile` on.
-  template <class Quads>
   void take(Quads& quads, int tile) {
     // Rows past the last are nobody's: what stands for them is taken from the block, too.
     if constexpr (kRows < kWarps * row_blocks::kRows) tile = min(tile, static_cast<int>(kRows) / row_blocks::kRows - 1);
