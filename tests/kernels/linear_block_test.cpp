@@ -43,10 +43,10 @@ enum class Kind { normed, residual, gate_up };
 
 /// The operands of a projection of at most kMaxRows rows, and a task of kGroups groups of its columns, of kSpans spans
 /// each, the last of them not full. What nobody may read is NaN. `kParts`: with norms in parts. `Of`: bf16 or f16. `W`:
-/// weights of them as they are, or in int8. `kStages`: activations in shared memory a chunk at a time, though registers
-/// are usual.
+/// weights of them as they are, or in int8. `kStages`: chunks of activations in shared memory at a time, where others are
+/// usual, or 0.
 template <Kind kOf, i64 kMaxRows, int kSpansOf = kOf == Kind::gate_up ? 2 : 3, int kGroupsOf = 3, bool kParts = false,
-          class Of = bf16, class W = const Of*, bool kStages = false>
+          class Of = bf16, class W = const Of*, int kStages = 0>
 struct Task {
   using Half = Of;
   static constexpr bool kInt8 = WeightsOf<W>::kAreInt8;
@@ -70,8 +70,8 @@ struct Task {
                            std::min({kGroupsOf, static_cast<int>(kRingSlots) / (kStreams * kChunks), 64 / kGroup});
   static constexpr bool kSplits = kOf == Kind::residual,
                         kHoldsActivations =
-                            !kStages && !kTravelsAsWords && (kSpans <= stream::kMaxHeldChunks || kSplits);
-  static constexpr i64 kMaxPart = kStages             ? 1
+                            kStages == 0 && !kTravelsAsWords && (kSpans <= stream::kMaxHeldChunks || kSplits);
+  static constexpr i64 kMaxPart = kStages > 0         ? kStages
                                   : kHoldsActivations ? kSpans <= stream::kMaxHeldChunks ? kSpans : stream::kPartChunks
                                                       : 65536 / (kMaxRows * stream::chunk_columns(kSlices) * 2);
   static constexpr stream::Order kStream =
@@ -320,8 +320,10 @@ using Tasks = ::testing::Types<
     Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>, Task<Kind::residual, 1, 2, 5>,
     Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>, Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>,
     Task<Kind::normed, 8>, Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>,
-    Task<Kind::residual, 4, 3, 3, false, bf16, const bf16*, true>,
-    Task<Kind::residual, 1, 3, 3, false, bf16, const bf16*, true>, Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>,
+    Task<Kind::residual, 4, 3, 3, false, bf16, const bf16*, 1>,
+    Task<Kind::residual, 4, 5, 2, false, bf16, const bf16*, 2>,
+    Task<Kind::residual, 1, 3, 3, false, bf16, const bf16*, 1>,
+    Task<Kind::residual, 2, 5, 2, false, bf16, const bf16*, 3>, Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>,
     Task<Kind::gate_up, 8>, InParts<Kind::normed, 3>, InParts<Kind::normed, 8>, InParts<Kind::residual, 4>,
     InParts<Kind::residual, 8>, InParts<Kind::gate_up, 4>, InParts<Kind::gate_up, 8>, Task<Kind::residual, 8, 10, 1>,
     Task<Kind::residual, 8, 10, 1, true>, OfF16<Kind::normed, 1>, OfF16<Kind::normed, 1, 5>, OfF16<Kind::residual, 2>,

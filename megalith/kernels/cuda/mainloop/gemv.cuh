@@ -169,14 +169,15 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
         }
     } else if constexpr (kOneRow) {
       if (done == 0) row.stage(task.norm.weight, task.columns, task.chunks, task.epoch);
-      groups.run(count * kStreams, task.chunks, false);
+      groups.run(count * kStreams, task.chunks, task.chunks, false);
     } else {
 #pragma unroll 1
       for (int part = 0; part < task.chunks; part += task.chunks_per_part) {
         const int chunks = min(task.chunks_per_part, task.chunks - part);
         if (is_split || done == 0)
-          multiply_stage<kSlices>(task.x, task.norm.weight, rows, task.columns, part, chunks, task.epoch);
-        groups.run(count * kStreams, chunks, part > 0);
+          multiply_stage<kSlices>(task.x, task.norm.weight, rows, task.columns, part, chunks, task.chunks_per_part,
+                                  task.epoch);
+        groups.run(count * kStreams, chunks, task.chunks_per_part, part > 0);
       }
     }
     block_sync();
@@ -339,7 +340,7 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
   } else if constexpr (kOneRow) {
     if (rows > 0) row.stage(args.norm, K, Sizes::kChunks, args.epoch);  // else nobody writes it
   } else if (rows > 0) {
-    multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, args.epoch);
+    multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, Sizes::kChunks, args.epoch);
   }
   const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
   for (int c = static_cast<int>(args.c_begin); c < static_cast<int>(of_task().c_end); ++c) {
@@ -351,7 +352,7 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
       if constexpr (kForm == Form::held)
         ring = multiply_held<Sizes::kSlices, Weights>(ring, held, count, Sizes::kChunks, rows, false);
       else
-        groups.run(count, Sizes::kChunks, false);
+        groups.run(count, Sizes::kChunks, Sizes::kChunks, false);
       block_sync();
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {

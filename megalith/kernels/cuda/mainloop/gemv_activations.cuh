@@ -21,10 +21,10 @@ inline MultiplySquares& multiply_squares() { return shared_variable<MultiplySqua
 inline f32* multiply_sums() { return reinterpret_cast<f32*>(shared_area()); }
 inline u8* area_behind_sums() { return shared_area() + stream::kSumsBytes; }
 
-/// Where this warp has its columns of row `row`: of each of `chunks` chunks one run after the other.
+/// Where this warp has its columns of row `row`: of each chunk one run after the other, with room for `room` of them.
 template <int kSlices>
-inline u8* staged(int row, int chunks) {
-  return area_behind_sums() + (row * kWarps + warp()) * (chunks * kSlices * stream::kRunColumns * 2);
+inline u8* staged(int row, int room) {
+  return area_behind_sums() + (row * kWarps + warp()) * (room * kSlices * stream::kRunColumns * 2);
 }
 
 /// Of four activations: times the norm's `weights`, their squares added to `squares`. Of f16 a part of the products,
@@ -43,12 +43,12 @@ inline uint2 normed(uint2 four, uint2 weights, f32& squares) {
 /// `first_chunk` of a row on, zeros past the last column. With `norm` [columns], activations are multiplied with it and
 /// their squares go to multiply_squares. Returns once the warp may read them.
 template <int kSlices, class X>
-inline void multiply_stage_row(X x, int t, const HalfOf<X>* norm, int columns, int first_chunk, int chunks,
+inline void multiply_stage_row(X x, int t, const HalfOf<X>* norm, int columns, int first_chunk, int chunks, int room,
                                Epoch epoch) {
   constexpr int kInFlight = 2;                                             // pieces of four that a thread has under way
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 4;  // of a chunk
   const int pieces = chunks * kPieces;
-  u8* const to = staged<kSlices>(t, chunks);
+  u8* const to = staged<kSlices>(t, room);
   f32 squares = 0;
   // Of the lanes' pieces from `first` on: all or none, where a run is as wide as a warp.
   const auto is_there = [&](int first) { return (kPieces % kWarpLanes == 0 ? first : first + lane()) < pieces; };
@@ -86,14 +86,15 @@ inline void multiply_stage_row(X x, int t, const HalfOf<X>* norm, int columns, i
 
 /// The same of several rows: words one after the other, of which there are few (graph::exchanged_tensors()).
 template <int kSlices, class T>
-inline void multiply_stage_rows(Words<T> x, const T* norm, int rows, int columns, int first_chunk, int chunks,
+inline void multiply_stage_rows(Words<T> x, const T* norm, int rows, int columns, int first_chunk, int chunks, int room,
                                 Epoch epoch) {
 #pragma unroll 1
-  for (int t = 0; t < rows; ++t) multiply_stage_row<kSlices>(x, t, norm, columns, first_chunk, chunks, epoch);
+  for (int t = 0; t < rows; ++t) multiply_stage_row<kSlices>(x, t, norm, columns, first_chunk, chunks, room, epoch);
 }
 /// What is plain all at once: a row is asked for before the one before it is looked at.
 template <int kSlices, class T>
-inline void multiply_stage_rows(const T* x, const T* norm, int rows, int columns, int first_chunk, int chunks, Epoch) {
+inline void multiply_stage_rows(const T* x, const T* norm, int rows, int columns, int first_chunk, int chunks, int room,
+                                Epoch) {
   constexpr int kMax = stream::most_rows(kSlices);
   constexpr int kRun = kSlices * stream::kRunColumns, kPieces = kRun / 8;  // of eight, of a chunk
   const int pieces = chunks * kPieces;
@@ -117,7 +118,7 @@ inline void multiply_stage_rows(const T* x, const T* norm, int rows, int columns
             normed<T>(make_uint2(eights[t].z, eights[t].w), make_uint2(weights.z, weights.w), squares[t]);
         eights[t] = {low.x, low.y, high.x, high.y};
       }
-      *reinterpret_cast<uint4*>(staged<kSlices>(t, chunks) + piece * 16) = eights[t];
+      *reinterpret_cast<uint4*>(staged<kSlices>(t, room) + piece * 16) = eights[t];
     }
   }
   if (norm == nullptr) return;
@@ -128,11 +129,12 @@ inline void multiply_stage_rows(const T* x, const T* norm, int rows, int columns
   }
 }
 
+/// Of parts that follow each other all have the same `room`, the last one, too: other warps still read what lies behind.
 template <int kSlices, class X>
-inline void multiply_stage(X x, const HalfOf<X>* norm, int rows, int columns, int first_chunk, int chunks,
+inline void multiply_stage(X x, const HalfOf<X>* norm, int rows, int columns, int first_chunk, int chunks, int room,
                            Epoch epoch) {
   warp_sync();  // what was staged before was read
-  multiply_stage_rows<kSlices>(x, norm, rows, columns, first_chunk, chunks, epoch);
+  multiply_stage_rows<kSlices>(x, norm, rows, columns, first_chunk, chunks, room, epoch);
   warp_sync();
   inputs_are_ready(epoch);
 }

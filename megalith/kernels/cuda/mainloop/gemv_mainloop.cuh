@@ -125,10 +125,11 @@ class GroupMultiplier {
 
   /// `count` groups of `spans` spans of columns each. The sum of row t of the activations with place n of the
   /// count * kGroupRows rows is, for each warp w, multiply_sums()[w * kSumsPerWarp + t * count * kGroupRows + n], after a
-  /// barrier of the block. With `adds`, to what is there of an earlier part of the columns.
-  void run(int count, int spans, bool adds) {
+  /// barrier of the block. With `adds`, to what is there of an earlier part of the columns. `room`: of spans, as
+  /// multiply_stage() was told.
+  void run(int count, int spans, int room, bool adds) {
     const u32 num_spans = static_cast<u32>(spans), chunks = (num_spans + kSpans - 1) / kSpans;
-    x_begin_ = keep(x_ + row_ * (num_spans * kSpanBytes));
+    x_begin_ = keep(x_ + row_ * (static_cast<u32>(room) * kSpanBytes));
     to_ = sums_;
     stride_ = static_cast<u32>(count) * kGroupRows * 4;
     u32 groups = static_cast<u32>(count);
