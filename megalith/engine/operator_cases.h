@@ -50,6 +50,9 @@ double cpu_slack(const OperatorCase& test);
 /// On a GPU; the largest found there, over a few seeds, was 14. A product of two sums has twice as much: where one
 /// cancels and the other is large, sums in a warp's order are off by 27 (tests/operators/rounding_test.cpp).
 double gpu_slack(const OperatorCase& test);
+/// Roundings to bf16 or f16 that a result of such values may be off by on a GPU: its own, and those of operands, since
+/// tensor cores multiply what is rounded (x * norm, a key that was rotated), and silu(gate) * up has that twice.
+constexpr double kGpuRoundings = 3;
 
 /// Differences that rounding does not explain, a line each with the element that is off most; "" if there are none.
 /// `roundings`: to the dtype of the result, which a body may do more than one of. `target`: whose bodies they were that

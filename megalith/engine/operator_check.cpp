@@ -89,7 +89,7 @@ OperatorCheck check_operator(const graph::Operator& op, const std::string& targe
   check_views(kernel, result);
   const bool is_cpu = family == "cpu";
   const std::string wrong =
-      wrong_operators(*all, memory, expected, is_cpu ? cpu_slack : gpu_slack, is_cpu ? 1 : 3, family);
+      wrong_operators(*all, memory, expected, is_cpu ? cpu_slack : gpu_slack, is_cpu ? 1 : kGpuRoundings, family);
   if (wrong.empty()) return result;
   const std::string first = wrong.substr(0, wrong.find('\n'));
   if (result.has_body) throw UserError(fmt::format("[{}] the body for {} is wrong: {}", op.name, family, first));

@@ -61,8 +61,7 @@ TEST_P(CudaOperators, EqualTheInterpreterInAllDeclaredCases) {
   for (const int num_workers : {1, 3, 100}) {
     testing::fill_operator_cases(all, memory);  // some operators add to what is there
     run_on_gpu(all.graph, memory, num_workers);
-    // Tensor cores multiply bf16: x * norm is rounded once more before, and silu(gate) * up has that twice.
-    EXPECT_EQ(testing::wrong_operators(all, memory, expected, testing::gpu_slack, 3, "cuda"), "")
+    EXPECT_EQ(testing::wrong_operators(all, memory, expected, testing::gpu_slack, engine::kGpuRoundings, "cuda"), "")
         << num_workers << " workers";
   }
 }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <span>
 
+#include "megalith/base/dtype.h"
 #include "support/operator_cases.h"
 
 namespace megalith {
@@ -157,6 +159,85 @@ TEST(Rounding, OfAProductOfTwoSumsInOrderIsWhatACpuIsAllowed) {
   const double found = largest_off<double>("gate_up", 12, sum_in_order, false);
   EXPECT_GT(found, 12) << "or the usual allowance would do";
   EXPECT_LE(found, engine::cpu_slack(test));
+}
+
+// Attention over the cache and the keys of this iteration, which are rotated and then, by the GPU's body, rounded as the
+// cache will have them.
+struct RopeAttention {
+  std::vector<double> qkv, cosine, sine, k_cache, v_cache, page_table, request, position, start;
+  size_t T, G, M, E, H, W, B, Q;
+  double scale = 0.03125;
+
+  double rotated(size_t t, size_t head, size_t d) const {
+    const size_t at = (t * G * E + head) * 2 * H, m = d % H, row = index(position[t]) * W + (d < H ? m : W - H + m);
+    return d < H ? qkv[at + m] * cosine[row] - qkv[at + H + m] * sine[row]
+                 : qkv[at + H + m] * cosine[row] + qkv[at + m] * sine[row];
+  }
+  template <class Round>
+  std::vector<double> product(Round round) const {
+    const size_t D = 2 * H;
+    std::vector<double> y;
+    for (size_t t = 0; t < T; ++t)
+      for (size_t g = 0; g < G; ++g)
+        for (size_t m = 0; m < M; ++m) {
+          std::vector<double> query(D), sum(D);
+          for (size_t d = 0; d < D; ++d) query[d] = rotated(t, g * E + m, d);
+          double total = 0;
+          const auto add = [&](auto key, auto value) {
+            double score = 0;
+            for (size_t d = 0; d < D; ++d) score += query[d] * key(d);
+            const double weight = std::exp(scale * score);
+            total += weight;
+            for (size_t d = 0; d < D; ++d) sum[d] += weight * value(d);
+          };
+          for (size_t p = 0; p < index(start[t]); ++p) {
+            const size_t at = ((index(page_table[index(request[t]) * Q + p / B]) * B + p % B) * G + g) * D;
+            add([&](size_t d) { return k_cache[at + d]; }, [&](size_t d) { return v_cache[at + d]; });
+          }
+          for (size_t u = 0; u < T; ++u)
+            if (request[u] == request[t] && position[u] <= position[t])
+              add([&](size_t d) { return round(rotated(u, g * E + M, d)); },
+                  [&](size_t d) { return qkv[(u * G * E + g * E + M + 1) * D + d]; });
+          for (const double value : sum) y.push_back(value / total);
+        }
+    return y;
+  }
+  static size_t index(double value) { return static_cast<size_t>(value); }
+};
+
+// The operator's own meaning rounds no key, so what the GPU's body is allowed must have room for that.
+TEST(Rounding, OfKeysOfThisIterationIsWhatAGpuIsAllowed) {
+  const testing::OperatorCases all = testing::operator_cases({"rope_attention"});
+  testing::GraphMemory memory(all.graph);
+  const auto test = std::ranges::find(all.cases, "rope_attention.3.bf16", &engine::OperatorCase::node);
+  ASSERT_NE(test, all.cases.end());
+  const auto node = std::ranges::find(all.graph.nodes(), test->node, &graph::Node::name);
+  const auto size = [&](const char* name) { return static_cast<size_t>(test->sizes.at(name)); };
+  const auto values = [&](const char* name) { return memory.array(test->tensors.at(name)).values; };
+  const auto to_bf16 = [](double x) {
+    return static_cast<double>(bf16_to_float(bf16_from_float(static_cast<float>(x))));
+  };
+  constexpr int kDraws = 300;
+  std::mt19937_64 random(7);
+  double largest = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    engine::fill_operator(all.graph, *node, memory, random);
+    const RopeAttention of{values("qkv"),     values("cosine"),   values("sine"),
+                           values("k_cache"), values("v_cache"),  values("page_table"),
+                           values("request"), values("position"), values("start"),
+                           size("T"),         size("G"),          size("M"),
+                           size("E"),         size("H"),          size("W"),
+                           size("B"),         size("Q")};
+    loop::Array wanted = memory.array(test->tensors.at("y")), found = wanted;
+    wanted.values = of.product(std::identity());
+    found.values = of.product(to_bf16);
+    for (double& y : found.values) y = to_bf16(y);
+    const engine::Difference worst =
+        engine::largest_difference(found, wanted, DType::bf16, engine::gpu_slack(*test), 1);
+    largest = std::max(largest, worst.roundings);
+  }
+  EXPECT_GT(largest, 1) << "or one rounding would explain it";
+  EXPECT_LE(largest, engine::kGpuRoundings);
 }
 
 }  // namespace
