@@ -34,8 +34,22 @@ constexpr long long part_bytes(long long heads, long long d) {
 }
 /// Where all positions are in the cache, rows of a text that look at them together, if there is room for their heads.
 constexpr int rows_together(long long heads) { return 2 * heads <= kMaxHeads ? 2 : 1; }
+
+/// Prompts, all of whose keys are in the cache, are worked on by tiles of queries (attention/query_tile.cuh): those of
+/// as many tokens as have no more than kTileQueries together, by kTeams teams of warps, which take kTileKeys keys at a
+/// time.
+constexpr int kTileQueries = 64, kTileKeys = 32, kTeams = 4;
+constexpr bool takes_query_tiles(long long rows, long long d) { return rows > 128 && d <= 128; }
+/// For each team keys and values, then the queries; in their place the halves of the sums that teams exchange.
+constexpr long long query_tile_bytes(long long d) {
+  const long long staged = (kTeams * 2 * kTileKeys + kTileQueries) * tile_row_bytes(d),
+                  exchanged = kTeams * kTileQueries * (d / 2 + 8) * 4;
+  return staged > exchanged ? staged : exchanged;
+}
+
 /// What a task of whole rows works in.
-[[maybe_unused]] constexpr long long whole_bytes(long long heads, long long d, bool all_cached) {
+[[maybe_unused]] constexpr long long whole_bytes(long long rows, long long heads, long long d, bool all_cached) {
+  if (all_cached && takes_query_tiles(rows, d)) return query_tile_bytes(d);
   return kParts * part_bytes(all_cached ? rows_together(heads) * heads : heads, d);
 }
 

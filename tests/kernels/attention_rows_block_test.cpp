@@ -1,5 +1,6 @@
-// A GPU's attention of many rows (warpgroup_per_token.cuh) on a block of the host's threads, against f64. Copies
-// are made when they are waited for, not before. And who writes the cache behind it (attention/kv_append.cuh).
+// A GPU's attention of many rows (warpgroup_per_token.cuh) and of prompts (query_tile.cuh) on a block of the host's
+// threads, against f64. Copies are made when they are waited for, not before. And who writes the cache behind it
+// (attention/kv_append.cuh).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 136 << 10, .area_
 }
 
 #include "megalith/kernels/cuda/attention/kv_append.cuh"
+#include "megalith/kernels/cuda/attention/query_tile.cuh"
 #include "megalith/kernels/cuda/attention/warpgroup_per_token.cuh"
 
 namespace megalith::kernels {
@@ -34,6 +36,7 @@ struct Shape {
   static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll, G = kGroups, B = kPage;
   static constexpr bool kNorm = kHasNorm, kPaired = kInPairs;
   static constexpr int W = D / 2;
+  static constexpr bool kTakesTiles = attention::takes_query_tiles(kRows, D);
   using Table = f32;
 };
 /// With tables of other values and of so many columns.
@@ -142,12 +145,13 @@ class AttentionRows : public ::testing::Test {
   f64 of_qkv(size_t row, size_t g, size_t e, size_t d) const { return to_f32(qkv_[((row * G + g) * E + e) * D + d]); }
 
   /// Of each request how many positions are in the cache, and how many rows behind them: rows of requests in turn, so
-  /// that those of one are not side by side. What nobody may read is NaN.
-  void make(const std::vector<size_t>& starts, const std::vector<size_t>& rows, f32 size) {
+  /// that those of one are not side by side; or all of one and then those of the next. What nobody may read is NaN.
+  void make(const std::vector<size_t>& starts, const std::vector<size_t>& rows, f32 size, bool in_turn = true) {
     rows_.clear();
     for (size_t i = 0; i < *std::ranges::max_element(rows); ++i)
       for (size_t r = 0; r < rows.size(); ++r)
         if (i < rows[r]) rows_.push_back({r, starts[r] + i});
+    if (!in_turn) std::ranges::stable_sort(rows_, {}, &Row::request);
     ASSERT_LE(rows_.size(), size_t{Of::kRows});
     qkv_ = some(rows_.size() * G * E * D, 1);
     q_norm_ = some(D, 1), k_norm_ = some(D, 1);
@@ -248,7 +252,10 @@ class AttentionRows : public ::testing::Test {
         task.k_cache = {k_cache_.data()}, task.v_cache = {v_cache_.data()};
         task.page_table = page_table_.data();
         task.epoch = {1, nullptr};
-        attend_rows<Of::kNorm, OfTask>(&task, 0);
+        if constexpr (kAllCached<OfTask> && Of::kTakesTiles)
+          attend_query_tiles<Of::kNorm, OfTask>(&task);
+        else
+          attend_rows<Of::kNorm, OfTask>(&task, 0);
         block_sync();
       }
   }
@@ -268,7 +275,8 @@ class AttentionRows : public ::testing::Test {
     return result;
   }
   /// Queries and weights are two bf16 each, so 2^-18 off at most, a score by that of its terms' sizes; a row's own keys
-  /// count as the cache will have them, and results are rounded.
+  /// count as the cache will have them, and results are rounded. Tiles of queries have them once rounded, of which one
+  /// term's may go the other way, and weights are 2^-9 off.
   void check() {
     append();
     for (size_t t = 0; t < rows_.size(); ++t)
@@ -294,16 +302,19 @@ class AttentionRows : public ::testing::Test {
   };
 
   void check_head(size_t t, size_t g, size_t m) const {
-    const std::vector<f64> query = turned(t, g, m, q_norm_);
+    std::vector<f64> query = turned(t, g, m, q_norm_);
+    if (Of::kTakesTiles)
+      for (f64& value : query) value = to_f32(to_bf16(static_cast<f32>(value)));
     const auto [request, position] = rows_[t];
     std::vector<f64> scores;
-    f64 size = 0;
+    f64 size = 0, largest_term = 0;
     for (size_t p = 0; p <= position; ++p) {
       f64 score = 0, size_of_score = 0;
       for (size_t d = 0; d < D; ++d) {
         const f64 term = query[d] * to_f32(k_cache_[cached(request, p, g, false) + d]) * Of_::scale;
         score += term;
         size_of_score += std::abs(term);
+        largest_term = std::max(largest_term, std::abs(term));
       }
       scores.push_back(score);
       size = std::max(size, size_of_score);
@@ -316,7 +327,8 @@ class AttentionRows : public ::testing::Test {
       total += weight;
       for (size_t d = 0; d < D; ++d) wanted[d] += weight * to_f32(v_cache_[cached(request, p, g, true) + d]);
     }
-    const f64 bound = 4 * (4 + 2 * size) / (1 << 18);
+    f64 bound = 4 * (4 + 2 * size) / (1 << 18);
+    if (Of::kTakesTiles) bound += 4 * (1.0 / (1 << 9) + largest_term / (1 << 8));
     for (size_t d = 0; d < D; ++d) {
       const f64 want = wanted[d] / total;
       ASSERT_NEAR(to_f32(y_[((t * G + g) * M + m) * D + d]), want, bound + std::abs(want) / 256)
@@ -332,12 +344,13 @@ class AttentionRows : public ::testing::Test {
   u32 table_[2 * page_pairs::kTableWords];  // of keys, of values
 };
 
-using Shapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<64, 1, false, 16, 3>, Shape<96, 3, true, 32, 1, 5>,
-                                Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>,
-                                Shape<128, 4, true, 64, 2, 16, true>, Shape<64, 2, false, 16, 2, 16, true>,
-                                Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 4, 4, true>,
-                                Turned<Shape<128, 4, true, 64, 2>, bf16>, Turned<Shape<160, 2, true, 16, 2, 70>, f32>,
-                                Turned<Shape<64, 1, false, 16, 3>, bf16, 32>>;
+using Shapes = ::testing::Types<
+    Shape<128, 4, true, 64, 2>, Shape<64, 1, false, 16, 3>, Shape<96, 3, true, 32, 1, 5>,
+    Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>, Shape<128, 4, true, 64, 2, 16, true>,
+    Shape<64, 2, false, 16, 2, 16, true>, Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 4, 4, true>,
+    Turned<Shape<128, 4, true, 64, 2>, bf16>, Turned<Shape<160, 2, true, 16, 2, 70>, f32>,
+    Turned<Shape<64, 1, false, 16, 3>, bf16, 32>, Shape<128, 4, true, 256, 2>, Shape<64, 2, false, 144, 3>,
+    Shape<96, 3, true, 256, 1, 5>, Turned<Shape<32, 7, false, 256, 1, 70>, bf16>, Shape<128, 8, true, 256, 1>>;
 TYPED_TEST_SUITE(AttentionRows, Shapes);
 
 // Requests with nothing in the cache, with less than a warp takes at once, and with more than all do; of one row and of
@@ -347,18 +360,39 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
     for (const f32 size : {1.0f, 4.0f}) {
       if (thread() == 0) this->make({3, 0, 77}, {size == 1 ? 1u : 2u, size == 1 ? 2u : 9u, 1}, size);
       block_sync();
-      this->template run<Task<TypeParam>>();
-      this->run_append();
-      if (thread() == 0) {
-        this->check();  // which appends
-        this->check_append();
+      if constexpr (TypeParam::kTakesTiles) {
+        if (thread() == 0) this->append();
+        block_sync();
+      } else {
+        this->template run<Task<TypeParam>>();
+        this->run_append();
+        if (thread() == 0) {
+          this->check();  // which appends
+          this->check_append();
+        }
+        block_sync();
       }
-      block_sync();
       this->template run<AllCachedTask<TypeParam>>();
       if (thread() == 0) this->check();
       block_sync();
       this->template check_alone<AllCachedTask<TypeParam>>();
     }
+  });
+}
+
+// Of prompts, one of them so long that every team has several tiles of keys, tokens of which stand side by side.
+TYPED_TEST(AttentionRows, OfPromptsIsThatOfExactArithmetic) {
+  if constexpr (!TypeParam::kTakesTiles) GTEST_SKIP() << "one row or two at a time";
+  by_block([&] {
+    if (thread() == 0) {
+      this->make({5, 150, 0}, {12, 19, 1}, 1, false);
+      this->append();
+    }
+    block_sync();
+    this->template run<AllCachedTask<TypeParam>>(17);
+    if (thread() == 0) this->check();
+    block_sync();
+    this->template check_alone<AllCachedTask<TypeParam>>();
   });
 }
 

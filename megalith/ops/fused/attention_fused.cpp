@@ -174,7 +174,7 @@ Operator whole(bool norm) {
              .paired = {"k_cache", "v_cache"},
              .area_bytes =
                  [](const graph::BodyQuery& q) {
-                   return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
+                   return attention::whole_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
                  },
              .rounds_operands = true,
              .prefetch = "attention_ahead"})
@@ -203,7 +203,7 @@ Operator cached(bool norm) {
              .blocked = {"y"},
              .area_bytes =
                  [](const graph::BodyQuery& q) {
-                   return attention::whole_bytes(q.sizes.at("E") - 2, 2 * q.sizes.at("H"), true);
+                   return attention::whole_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"), true);
                  },
              .rounds_operands = true,
              .prefetch = "attention_ahead"})

@@ -1,7 +1,9 @@
-// Attention of a decoder on a GPU: of few rows by the whole block each, of many by a part of it.
+// Attention of a decoder on a GPU: of few rows by the whole block each, of many by a part of it, of a prompt's by the
+// block for several of them.
 #pragma once
 
 #include "megalith/kernels/cuda/attention/block_per_token.cuh"
+#include "megalith/kernels/cuda/attention/query_tile.cuh"
 #include "megalith/kernels/cuda/attention/warpgroup_per_token.cuh"
 #include "megalith/kernels/stream_limits.h"
 
@@ -18,7 +20,9 @@ inline void attention_task(const Args& args) {
     attend_rows_alone<kNorm, Args>(args, task);
     return;
   }
-  if constexpr (kWhole) {
+  if constexpr (kAllCached<Args> && attention::takes_query_tiles(Args::T_largest, 2 * Args::H)) {
+    attend_query_tiles<kNorm, Args>(task);
+  } else if constexpr (kWhole) {
     attend_rows<kNorm, Args>(task, 0);
   } else {
 #pragma unroll 1
