@@ -29,6 +29,7 @@ std::string definition(const Operator& op) {
   for (const std::string& size : op.extra_sizes) text += fmt::format("size {}\n", size);
   for (const TaskAxis& axis : op.axes)
     text += fmt::format("tasks along {} in multiples of {}\n", axis.iname, axis.multiple);
+  if (!op.scatters.empty()) text += fmt::format("scatters {}\n", op.scatters);
   text += op.loops;
   if (op.epilogue) text += fmt::format("\nepilogue of {}", fmt::join(op.epilogue->values, ", "));
   for (const TunedBody& body : op.bodies)
@@ -116,6 +117,11 @@ operator_& operator_::body(std::string target, std::string file, std::string nam
 
 operator_& operator_::body(TunedBody body) {
   op_.bodies.push_back(std::move(body));
+  return *this;
+}
+
+operator_& operator_::scatters(std::string axis) {
+  op_.scatters = std::move(axis);
   return *this;
 }
 

@@ -120,6 +120,8 @@ struct Operator {
   std::string loops;                     // loop-kernel text: domains and instructions
   Reference reference;                   // set: the loop kernel is opaque, accesses only
   std::vector<TaskAxis> axes;
+  // The task axis each of whose values writes other elements of the inouts than any other one, which tables say; or "".
+  std::string scatters;
   std::vector<TunedBody> bodies;
   std::vector<std::map<std::string, int64_t>> tests;
   std::optional<Epilogue> epilogue = {};
@@ -156,6 +158,9 @@ class operator_ {
   operator_& reference(Reference reference);
   operator_& tasks(std::vector<TaskAxis> axes);
   operator_& tasks(std::initializer_list<const char*> inames);
+  /// Rows, counted by this axis, go to different elements of the inouts: whoever fills the tables that say where sees to
+  /// that. So tasks of different rows need not wait for each other.
+  operator_& scatters(std::string axis);
   operator_& body(std::string target, std::string file, std::string name,
                   std::function<bool(const BodyQuery&)> applies = {});
   operator_& body(TunedBody body);

@@ -26,7 +26,7 @@ concept Is = std::same_as<std::remove_const_t<Bytes>, T>;
 
 void fields(auto& bytes, Is<loop::Range> auto& range) { bytes(range.iname, range.begin, range.end); }
 void fields(auto& bytes, Is<Region> auto& region) {
-  bytes(region.buffer, region.box.lo, region.box.hi, region.operand);
+  bytes(region.buffer, region.box.lo, region.box.hi, region.operand, region.row_begin, region.row_end);
 }
 void fields(auto& bytes, Is<Wait> auto& wait) { bytes(wait.event, wait.count, wait.lag); }
 void fields(auto& bytes, Is<Event> auto& event) { bytes(event.name, event.arrivals); }
@@ -53,8 +53,6 @@ void fields(auto& bytes, Is<TaskGraph> auto& graph) {
         graph.gate);
 }
 
-bool same(const Region& a, const Region& b) { return a.buffer == b.buffer && a.operand == b.operand && a.box == b.box; }
-
 class Writer {
  public:
   std::string take() { return std::move(bytes_); }
@@ -65,7 +63,7 @@ class Writer {
     write(static_cast<int64_t>((task.*list).size()));
     for (size_t i = 0; i < (task.*list).size(); ++i) {
       const Region& region = (task.*list)[i];
-      const bool is_same = before_ && i < (before_->*list).size() && same((before_->*list)[i], region);
+      const bool is_same = before_ && i < (before_->*list).size() && (before_->*list)[i] == region;
       write(int{is_same});
       if (!is_same) write(region);
     }

@@ -18,7 +18,12 @@ namespace {
 struct Access {
   int member;  // position in the group
   loop::Box box;
+  int64_t row_begin = 0, row_end = 0;  // of a scatter, as Region has them
 };
+// Of two writes of one node: rows of a scatter go to different elements.
+bool scatter_apart(const Access& a, const Access& b) {
+  return a.row_end > a.row_begin && b.row_end > b.row_begin && (a.row_end <= b.row_begin || b.row_end <= a.row_begin);
+}
 
 // What one group does to one buffer in one mode (read or write).
 struct Pattern {
@@ -111,7 +116,7 @@ class Sweep {
     for (size_t i = end; i-- > 0;) {
       if (!box.lo.empty() && reach_[i] <= box.lo[dimension_]) break;
       const Access& access = accesses_[sorted_[i]];
-      if (box_intersects(access.box, box)) visit(access.member);
+      if (box_intersects(access.box, box)) visit(access);
     }
   }
 
@@ -171,7 +176,7 @@ class Finder {
   }
 
   std::vector<Use> uses_of(int begin, int end) {
-    std::map<std::pair<int, bool>, std::vector<std::pair<int, const loop::Box*>>> by_buffer;
+    std::map<std::pair<int, bool>, std::vector<std::pair<int, const Region*>>> by_buffer;
     std::vector<int> order;  // buffers by first use, so that equal groups list theirs in the same order
     for (int t = begin; t < end; ++t)
       for (bool writes : {false, true})
@@ -179,7 +184,7 @@ class Finder {
           if (box_empty(region.box) || (!writes && buffer(region.buffer).memory == Memory::constant)) continue;
           auto& list = by_buffer[{region.buffer, writes}];
           if (list.empty()) order.push_back(region.buffer);
-          list.emplace_back(t - begin, &region.box);
+          list.emplace_back(t - begin, &region);
         }
     std::vector<Use> uses;
     for (int b : order) {
@@ -192,17 +197,20 @@ class Finder {
     return uses;
   }
 
-  int pattern_of(const std::vector<std::pair<int, const loop::Box*>>& accesses) {
+  int pattern_of(const std::vector<std::pair<int, const Region*>>& accesses) {
     std::string key;
-    for (const auto& [member, box] : accesses) {
+    for (const auto& [member, region] : accesses) {
+      const loop::Box& box = region->box;
       append_integer(key, member);
-      for (size_t d = 0; d < box->lo.size(); ++d) append_integer(key, box->lo[d]), append_integer(key, box->hi[d]);
+      for (size_t d = 0; d < box.lo.size(); ++d) append_integer(key, box.lo[d]), append_integer(key, box.hi[d]);
+      append_integer(key, region->row_begin), append_integer(key, region->row_end);
     }
-    append_integer(key, static_cast<int64_t>(accesses.front().second->lo.size()));
+    append_integer(key, static_cast<int64_t>(accesses.front().second->box.lo.size()));
     auto [id, added] = patterns_.find(key);
     if (added) {
       Pattern pattern;
-      for (const auto& [member, box] : accesses) pattern.accesses.push_back({member, *box});
+      for (const auto& [member, region] : accesses)
+        pattern.accesses.push_back({member, region->box, region->row_begin, region->row_end});
       pattern.hull = hull_of(pattern.accesses);
       pattern.cover = cover_of(pattern.accesses, pattern.hull);
       patterns_.add(std::move(pattern));
@@ -264,8 +272,9 @@ class Finder {
       const Sweep sweep(patterns_[earlier]);
       std::map<int, std::vector<int>> met;  // member of the later group -> members of the earlier one
       for (const Access& access : patterns_[later].accesses)
-        sweep.meet(access.box, [&](int member) {
-          if (!inside || member < access.member) met[access.member].push_back(member);
+        sweep.meet(access.box, [&](const Access& other) {
+          if (!inside || (other.member < access.member && !scatter_apart(other, access)))
+            met[access.member].push_back(other.member);
         });
       if (!met.empty()) entry->second.set_of_member.resize(static_cast<size_t>(met.rbegin()->first) + 1, -1);
       for (auto& [member, set] : met) {

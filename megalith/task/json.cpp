@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -54,8 +55,10 @@ std::string lines_json(const Items& items, Print print) {
 }
 
 std::string region_json(const Region& region) {
-  return fmt::format(R"({{"buffer": {}, "box": {}{}}})", region.buffer, box_json(region.box),
-                     region.operand >= 0 ? fmt::format(R"(, "operand": {})", region.operand) : "");
+  return fmt::format(
+      R"({{"buffer": {}, "box": {}{}{}}})", region.buffer, box_json(region.box),
+      region.operand >= 0 ? fmt::format(R"(, "operand": {})", region.operand) : "",
+      region.is_scatter() ? fmt::format(R"(, "scatters": [{}, {}])", region.row_begin, region.row_end) : "");
 }
 
 std::string part_json(const StreamPart& part) {
@@ -216,10 +219,17 @@ loop::Range read_range(const JsonValue& value, const Place& place) {
           read_size(end, Place{&place, nullptr, 2})};
 }
 
+std::pair<int64_t, int64_t> read_rows(const JsonValue& value, const Place& place) {
+  const auto [begin, end] = read_tuple<2>(value, place, "[begin, end]");
+  return {read_size(begin, Place{&place, nullptr, 0}), read_size(end, Place{&place, nullptr, 1})};
+}
+
 Region read_region(const JsonValue& value, const Place& place) {
-  const Object object(value, place, {"buffer", "box", "operand"}, 1);
-  return {object("buffer", read_index), object("box", read_box),
-          object.has("operand") ? object("operand", read_index) : -1};
+  const Object object(value, place, {"buffer", "box", "operand", "scatters"}, 2);
+  Region region{object("buffer", read_index), object("box", read_box),
+                object.has("operand") ? object("operand", read_index) : -1};
+  if (object.has("scatters")) std::tie(region.row_begin, region.row_end) = object("scatters", read_rows);
+  return region;
 }
 
 Wait read_wait(const JsonValue& value, const Place& place) {
@@ -241,11 +251,7 @@ double read_cost(const JsonValue& value, const Place& place) {
 StreamPart read_part(const JsonValue& value, const Place& place) {
   const Object object(value, place, {"rows", "column_chunk", "first_chunk"});
   StreamPart part;
-  object("rows", [&](const JsonValue& rows, const Place& at) {
-    const auto [begin, end] = read_tuple<2>(rows, at, "[begin, end]");
-    part.row_begin = read_size(begin, Place{&at, nullptr, 0});
-    part.row_end = read_size(end, Place{&at, nullptr, 1});
-  });
+  std::tie(part.row_begin, part.row_end) = object("rows", read_rows);
   part.column_chunk = object("column_chunk", read_size);
   part.first_chunk = object("first_chunk", read_size);
   return part;

@@ -67,8 +67,10 @@ std::string describe(const TaskGraph& tasks, const Region& region) {
   std::vector<std::string> ranges;
   for (size_t d = 0; d < region.box.lo.size(); ++d)
     ranges.push_back(fmt::format("{}:{}", region.box.lo[d], region.box.hi[d]));
-  return fmt::format("\"{}\" [{}]{}", tasks.buffers[static_cast<size_t>(region.buffer)].name, fmt::join(ranges, ", "),
-                     region.operand >= 0 ? fmt::format(" as operand {}", region.operand) : "");
+  return fmt::format(
+      "\"{}\" [{}]{}{}", tasks.buffers[static_cast<size_t>(region.buffer)].name, fmt::join(ranges, ", "),
+      region.operand >= 0 ? fmt::format(" as operand {}", region.operand) : "",
+      region.is_scatter() ? fmt::format(", scattering rows {}:{}", region.row_begin, region.row_end) : "");
 }
 
 std::string describe(const TaskGraph& tasks, const WeightStream& stream) {
@@ -85,9 +87,11 @@ std::string describe(const TaskGraph& tasks, const WeightStream& stream) {
 // A region too small hides a race from the verifier; one too large may say that old bytes were written anew.
 void check_same(const TaskGraph& tasks, const Task& task, const char* does, const std::vector<Region>& found,
                 const std::vector<Region>& wanted) {
-  // Which operand it is need not be said: then the verifier takes it for one of its own.
+  // Which operand it is need not be said: then the verifier takes it for one of its own. Nor that it scatters rows: then it
+  // is a write like any other.
   auto is_same = [](const Region& a, const Region& b) {
-    return a.buffer == b.buffer && a.box == b.box && (a.operand == b.operand || a.operand < 0);
+    return a.buffer == b.buffer && a.box == b.box && (a.operand == b.operand || a.operand < 0) &&
+           ((a.row_begin == b.row_begin && a.row_end == b.row_end) || !a.is_scatter());
   };
   for (const Region& region : wanted)
     if (std::ranges::none_of(found, [&](const Region& other) { return is_same(other, region); }))

@@ -21,6 +21,9 @@
 //     as they were before it began. So what one operand reads no other may write, in the same task or in another of the
 //     node: neither a body nor the order of its tasks cares. Regions that name the same operand are its own business:
 //     its loop kernel says in which order it reads and writes there.
+//   * A write may be a scatter: where its elements go, tables say, so its box is wherever they may go. It names the rows
+//     of its node that it scatters, and rows go to different elements: two writes of one node in one iteration that have no
+//     row in common touch none in common. To everything else it is a write of its box.
 //
 //   * A worker has a stream of weights: chunks of 16 KB, one behind the other, iteration after iteration the same ones.
 //     What a task takes from there it does not read from its buffers. A node that takes weights so has a WeightStream,
@@ -51,6 +54,10 @@ struct Region {
   int buffer = 0;  // index into TaskGraph::buffers
   loop::Box box;
   int operand = -1;  // of the node's operator, by number, where that operand is both read and written; -1: not said
+  int64_t row_begin = 0, row_end = 0;  // of a scatter; else 0
+
+  bool is_scatter() const { return row_end > row_begin; }
+  bool operator==(const Region&) const = default;
 };
 
 struct Wait {

@@ -28,6 +28,11 @@ std::set<std::string> read_and_written(const loop::Kernel& kernel) {
   return both;
 }
 
+// Of a scatter the operands that are written where tables say: those that keep what nobody writes.
+bool is_scattered(const graph::Operator& op, size_t operand) {
+  return !op.scatters.empty() && op.operands[operand].role == loop::Role::inout;
+}
+
 }  // namespace
 
 TileRegions::TileRegions(const graph::Graph& graph, const graph::LoweredGraph& lowered)
@@ -44,6 +49,7 @@ void TileRegions::fill(Task& task) const {
   const auto kernel = static_cast<size_t>(lowered_.kernel_of_node[index]);
   const auto footprint = footprints_[kernel].of_tile(task.tile);
   const std::set<std::string>& updated = updated_[kernel];
+  const auto rows = std::ranges::find(task.tile, node.op->scatters, &loop::Range::iname);
   task.reads.clear();
   task.writes.clear();
   for (size_t i = 0; i < node.operands.size(); ++i) {
@@ -51,7 +57,12 @@ void TileRegions::fill(Task& task) const {
     if (found == footprint.end()) continue;
     // Said where it matters: of what this operand both reads and writes.
     const int operand = updated.contains(found->first) ? static_cast<int>(i) : -1;
-    for (const loop::Box& box : found->second.writes) task.writes.push_back({node.operands[i], box, operand});
+    for (const loop::Box& box : found->second.writes) {
+      task.writes.push_back({node.operands[i], box, operand});
+      if (rows == task.tile.end() || !is_scattered(*node.op, i)) continue;
+      task.writes.back().row_begin = rows->begin;
+      task.writes.back().row_end = rows->end;
+    }
     for (const loop::Box& box : found->second.reads) {
       // What a task writes itself it need not get from an exchange.
       const bool own = std::ranges::any_of(found->second.writes, [&](const loop::Box& w) { return w.contains(box); });

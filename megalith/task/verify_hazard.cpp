@@ -27,13 +27,25 @@ bool later(const Instance& a, const Instance& b) {
 // The boxes that accesses name, each once, and each access's number among them.
 void find_boxes(std::vector<Access>& accesses, std::vector<const loop::Box*>& boxes) {
   std::map<const loop::Box*, int, BoxOrder> numbers;
+  const auto number = [&](const loop::Box* box) {
+    if (!boxes.empty() && *boxes.back() == *box) return static_cast<int>(boxes.size()) - 1;
+    const int found = numbers.try_emplace(box, static_cast<int>(boxes.size())).first->second;
+    if (found == static_cast<int>(boxes.size())) boxes.push_back(box);
+    return found;
+  };
   for (Access& access : accesses) {
-    const bool is_last = !boxes.empty() && *boxes.back() == *access.box;
-    access.part = is_last ? static_cast<int>(boxes.size()) - 1
-                          : numbers.try_emplace(access.box, static_cast<int>(boxes.size())).first->second;
-    if (access.part == static_cast<int>(boxes.size())) boxes.push_back(access.box);
+    access.part = number(access.box);
+    if (access.all_rows != nullptr) access.part_of_all_rows = number(access.all_rows);
   }
 }
+
+struct LessBoxWithRows {
+  using Key = std::pair<const loop::Box*, std::pair<int64_t, int64_t>>;
+  bool operator()(const Key& a, const Key& b) const {
+    if (a.second != b.second) return a.second < b.second;
+    return BoxOrder()(a.first, b.first);
+  }
+};
 
 // What tasks have done to one buffer so far. The boxes that they name, each once, are its parts; they cut it into
 // cells, of which a part has some whole. A write is remembered by cell, the last one. A read is remembered by part, and
@@ -60,6 +72,8 @@ class History {
     if (!affordable_) return;
     reads_.assign(num_readers * num_workers, 0);
     if (!exchange) writes_ = reads_;
+    if (std::ranges::any_of(accesses, [](const Access& access) { return access.all_rows != nullptr; }))
+      writes_before_.resize(last_writes_.size());
     find_readers();
   }
 
@@ -70,6 +84,9 @@ class History {
   std::span<const int> readers(int cell) const { return readers_of_[static_cast<size_t>(cell)]; }
   /// Of a cell; of nobody if there was none.
   Instance& last_write(int cell) { return last_writes_[static_cast<size_t>(cell)]; }
+  /// Where rows are scattered: the last one before those of that one's node and iteration.
+  bool has_rows() const { return !writes_before_.empty(); }
+  Instance& write_before(int cell) { return writes_before_[static_cast<size_t>(cell)]; }
   /// When each worker last read a part, and, if it is known and no exchange, when each made the last of its cells'
   /// writes.
   Moments reads(const Part& part) { return {&reads_[static_cast<size_t>(part.first_moment)], num_workers_}; }
@@ -151,7 +168,7 @@ class History {
   const bool exchange_;
   std::vector<Part> parts_;
   Lists<> cells_of_, readers_of_;
-  std::vector<Instance> last_writes_;
+  std::vector<Instance> last_writes_, writes_before_;
   std::vector<int> reads_, writes_;
   bool affordable_ = false;
 };
@@ -171,7 +188,7 @@ class Hazards {
   void check() {
     if (boxes_.empty()) return;
     const bool exchange = buffer_.memory == Memory::exchange;
-    History history(buffer_.shape.size(), accesses_, boxes_, clocks_.num_workers(), exchange);
+    History history(boxes_.front()->lo.size(), accesses_, boxes_, clocks_.num_workers(), exchange);
     if (history.affordable())
       check_history(history);
     else if (exchange)
@@ -207,6 +224,8 @@ class Hazards {
         if (access.writes) {
           budget_.spend(static_cast<int64_t>(history.cells(access.part).size()));
           for (int c : history.cells(access.part)) {
+            if (history.has_rows() && !is_of(history.last_write(c), node(access.task), iteration))
+              history.write_before(c) = history.last_write(c);
             history.last_write(c) = {access.task, iteration};
             for (int reader : history.readers(c)) history.part(reader).is_known = false;
           }
@@ -236,7 +255,20 @@ class Hazards {
           doubt.unordered = read, doubt.unordered_writes = false;
       }
     }
+    // Rows are told apart within their node and iteration only.
+    if (access.all_rows != nullptr)
+      for (int c : history.cells(access.part_of_all_rows)) {
+        const Instance& last = history.last_write(c);
+        const Instance& write = is_of(last, node(access.task), 1) ? history.write_before(c) : last;
+        if (write.task < 0) continue;
+        ++num_checked_;
+        if (!clocks_.precedes(write.task, write.iteration, access.task))
+          doubt.unordered = write, doubt.unordered_writes = true;
+      }
     return doubt;
+  }
+  bool is_of(const Instance& write, int of_node, int iteration) const {
+    return write.task >= 0 && write.iteration == iteration && node(write.task) == of_node;
   }
 
   // Behind all writes of it; a read of an exchange waits for them by itself.
@@ -260,16 +292,23 @@ class Hazards {
     return w < 0 ? Instance{} : instance_at(graph_, w, moments[static_cast<size_t>(w)]);
   }
 
+  // Of one iteration: whether both are of one scatter, of rows that go to different elements.
+  bool scatter_apart(const Access& a, const Access& b) const {
+    const Region &one = *a.region, &other = *b.region;
+    return a.writes && b.writes && one.is_scatter() && other.is_scatter() && node(a.task) == node(b.task) &&
+           (one.row_end <= other.row_begin || other.row_end <= one.row_begin);
+  }
+
   // The same by pairs: every access of the second iteration against every earlier one that it meets.
   void check_pairs() {
     constexpr int64_t kStepsOfPair = 16;
     BoxIndex index;
-    for (const Access& access : accesses_) index.add(*access.box);
+    for (const Access& access : accesses_) index.add(access.region->box);
     index.sort();
     for (size_t i = 0; i < accesses_.size() && !findings_.full() && !budget_.is_spent(); ++i) {
       const Access& access = accesses_[i];
       Instance oldest_write{};  // its value may be what is read
-      index.visit(*access.box, budget_, kStepsOfPair, [&](size_t j) {
+      index.visit(access.region->box, budget_, kStepsOfPair, [&](size_t j) {
         const Access& before = accesses_[j];
         const Instance write{before.task, j < i};
         if (before.writes && (oldest_write.task < 0 || write.iteration > oldest_write.iteration ||
@@ -277,7 +316,7 @@ class Hazards {
           oldest_write = write;
         if (!before.writes && !access.writes) return;
         for (int of : {1, 0}) {
-          if (of == 1 && (j >= i || before.task == access.task)) continue;
+          if (of == 1 && (j >= i || before.task == access.task || scatter_apart(before, access))) continue;
           ++num_checked_;
           if (!clocks_.precedes(before.task, of, access.task))
             report_unordered({before.task, of}, before.writes, access);
@@ -291,14 +330,15 @@ class Hazards {
   // ---- words -------------------------------------------------------------------------------------------------------
 
   const std::string& name(int t) const { return graph_.tasks[static_cast<size_t>(t)].name; }
+  int node(int t) const { return graph_.tasks[static_cast<size_t>(t)].node; }
 
   // `second` runs in iteration 1.
   void report_unordered(const Instance& first, bool first_writes, const Access& second) {
     if (!reported_.insert({first.task, second.task, first.iteration}).second) return;
     const Task& task = graph_.tasks[static_cast<size_t>(first.task)];
-    loop::Box both = *second.box;
+    loop::Box both = second.region->box;
     for (const Region& region : first_writes ? task.writes : task.reads) {
-      if (region.buffer != b_ || !meet(region.box, *second.box)) continue;
+      if (region.buffer != b_ || !meet(region.box, both)) continue;
       for (size_t d = 0; d < both.lo.size(); ++d) {
         both.lo[d] = std::max(both.lo[d], region.box.lo[d]);
         both.hi[d] = std::min(both.hi[d], region.box.hi[d]);
@@ -318,10 +358,10 @@ class Hazards {
     findings_.add(access.writes ? FindingKind::structure : FindingKind::deadlock, {access.task}, -1, b_,
                   access.writes
                       ? fmt::format("task \"{}\" writes {} of the exchange \"{}\", part of which another has written",
-                                    name(access.task), box_text(*access.box), buffer_.name)
+                                    name(access.task), box_text(access.region->box), buffer_.name)
                       : fmt::format("task \"{}\" waits for {} of the exchange \"{}\", part of which no task before it "
                                     "writes",
-                                    name(access.task), box_text(*access.box), buffer_.name));
+                                    name(access.task), box_text(access.region->box), buffer_.name));
   }
 
   void report_overwritten(const Instance& writer, const Access& reader) {
@@ -331,7 +371,7 @@ class Hazards {
         FindingKind::overwritten, {reader.task, writer.task, by}, -1, b_,
         fmt::format("task \"{}\" reads buffer \"{}\" {} as task \"{}\" wrote it, but task \"{}\" wrote buffer "
                     "\"{}\", which shares its bytes, in between",
-                    name(reader.task), buffer_.name, box_text(*reader.box), name(writer.task), name(by),
+                    name(reader.task), buffer_.name, box_text(reader.region->box), name(writer.task), name(by),
                     graph_.buffers[static_cast<size_t>(reader.overwriter)].name));
   }
 
@@ -368,7 +408,7 @@ Accesses::Accesses(const TaskGraph& graph, const ArenaCells& cells, Budget& budg
         for (const Region& region : writes ? graph.tasks[t].writes : graph.tasks[t].reads) {
           const size_t b = static_cast<size_t>(region.buffer);
           if (graph.buffers[b].memory == Memory::constant || touches_nothing(region.box)) continue;
-          Access access{static_cast<int>(t), writes, &region.box};
+          Access access{static_cast<int>(t), writes, &region, &region.box};
           const auto [first, end] = cells.of_buffer(region.buffer);
           budget.spend(end - first);
           for (int c = first; c < end; ++c) {
@@ -391,7 +431,33 @@ Accesses::Accesses(const TaskGraph& graph, const ArenaCells& cells, Budget& budg
           of_buffer[b].push_back(access);
         }
   for (size_t b = 0; b < of_buffer.size(); ++b)
-    if (graph.buffers[b].memory == Memory::exchange || is_written[b]) find_boxes(of_buffer[b], boxes[b]);
+    if (graph.buffers[b].memory == Memory::exchange || is_written[b]) {
+      if (std::ranges::any_of(of_buffer[b], [](const Access& access) { return access.region->is_scatter(); }))
+        add_rows(of_buffer[b]);
+      find_boxes(of_buffer[b], boxes[b]);
+    }
+}
+
+void Accesses::add_rows(std::vector<Access>& accesses) {
+  int64_t num_rows = 0;
+  for (const Access& access : accesses) num_rows = std::max(num_rows, access.region->row_end);
+  std::map<std::pair<const loop::Box*, std::pair<int64_t, int64_t>>, const loop::Box*, LessBoxWithRows> known;
+  const auto box_of = [&](const loop::Box& box, int64_t begin, int64_t end) {
+    const loop::Box*& found = known[{&box, {begin, end}}];
+    if (found == nullptr) {
+      with_rows.push_back(box);
+      with_rows.back().lo.push_back(begin);
+      with_rows.back().hi.push_back(end);
+      found = &with_rows.back();
+    }
+    return found;
+  };
+  for (Access& access : accesses) {
+    const Region& region = *access.region;
+    access.box =
+        box_of(region.box, region.is_scatter() ? region.row_begin : 0, region.is_scatter() ? region.row_end : num_rows);
+    if (region.is_scatter()) access.all_rows = box_of(region.box, 0, num_rows);
+  }
 }
 
 int64_t check_hazards(const TaskGraph& graph, const Accesses& accesses, const Clocks& clocks, Budget& budget,

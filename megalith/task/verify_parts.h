@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <future>
 #include <limits>
 #include <numeric>
@@ -169,8 +170,12 @@ class ArenaCells {
 struct Access {
   int task;
   bool writes;
+  const Region* region;
+  // What the buffer is cut by: the region's box. Where rows are scattered into the buffer they are one dimension more:
+  // of a scatter its rows, of all else all there are.
   const loop::Box* box;
-  int part = -1;  // the box's number among those of the buffer
+  const loop::Box* all_rows = nullptr;   // of a scatter: its box with all rows
+  int part = -1, part_of_all_rows = -1;  // their numbers among the boxes of the buffer
   // Of a read: the last write before it, in iteration 1, through another buffer with bytes in common, and the buffer.
   Instance overwrite = {};
   int overwriter = -1;
@@ -180,8 +185,13 @@ struct Access {
 struct Accesses {
   std::vector<std::vector<Access>> of_buffer;
   std::vector<std::vector<const loop::Box*>> boxes;  // per buffer, each once; none if there is no hazard
+  std::deque<loop::Box> with_rows;                   // those of them that no region has
 
   Accesses(const TaskGraph& graph, const ArenaCells& cells, Budget& budget);
+  Accesses(Accesses&&) = default;
+
+ private:
+  void add_rows(std::vector<Access>& accesses);
 };
 
 /// Accesses to the same elements of the same buffer are ordered as in the program, and no value that is read was

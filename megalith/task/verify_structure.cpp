@@ -241,6 +241,11 @@ class Structure {
       findings_.add(FindingKind::constant_written, {t}, -1, region.buffer,
                     fmt::format("task \"{}\" writes {} of buffer \"{}\", which is constant", task.name, box_text(box),
                                 buffer.name));
+    } else if (region.row_begin < 0 || region.row_end < region.row_begin ||
+               (region.is_scatter() && (!writes || buffer.memory != Memory::state))) {
+      add({t}, -1, region.buffer,
+          "task \"{}\" {} {} of buffer \"{}\" and scatters rows {}:{}: want a write of a state, and rows from 0 on",
+          task.name, verb, box_text(box), buffer.name, region.row_begin, region.row_end);
     }
   }
 

@@ -27,11 +27,21 @@ namespace megalith::test {
 class OracleMemory {
  public:
   explicit OracleMemory(const task::TaskGraph& graph)
-      : num_tasks_(graph.tasks.size()), conflicts_(num_tasks_ * num_tasks_), writers_of_words_(num_tasks_) {
+      : num_tasks_(graph.tasks.size()),
+        conflicts_(num_tasks_ * num_tasks_),
+        conflicts_within_(conflicts_.size()),
+        writers_of_words_(num_tasks_) {
     struct Touch {
       size_t task, buffer;
       bool writes;
       int64_t begin, end;  // bytes
+      int64_t row_begin, row_end;
+
+      bool has_row_of(const Touch& other) const {
+        for (int64_t row = row_begin; row < row_end; ++row)
+          if (other.row_begin <= row && row < other.row_end) return true;
+        return false;
+      }
     };
     std::vector<Touch> touches;
     std::vector<int64_t> base(graph.buffers.size());
@@ -49,7 +59,8 @@ class OracleMemory {
           if (buffer.memory == task::Memory::constant) continue;
           for_each_run(buffer.shape, region.box, [&](int64_t begin, int64_t end) {
             const int64_t size = dtype_bytes(buffer.dtype);
-            touches.push_back({t, b, writes, base[b] + begin * size, base[b] + end * size});
+            touches.push_back(
+                {t, b, writes, base[b] + begin * size, base[b] + end * size, region.row_begin, region.row_end});
           });
         }
 
@@ -72,10 +83,14 @@ class OracleMemory {
             writers_of_words_[y->task].push_back(x->task);
             continue;
           }
-          if (x->task != y->task)
+          if (x->task != y->task) {
+            const bool scatter = x->writes && y->writes && x->row_end > 0 && y->row_end > 0 &&
+                                 graph.tasks[x->task].node == graph.tasks[y->task].node;
             conflicts_[x->task * num_tasks_ + y->task] = true;
-          else if (x->buffer != y->buffer)
+            if (!scatter || x->has_row_of(*y)) conflicts_within_[x->task * num_tasks_ + y->task] = true;
+          } else if (x->buffer != y->buffer) {
             harm_ = fmt::format("task \"{}\" touches two buffers at the same bytes", graph.tasks[x->task].name);
+          }
         }
       // The values: run in program order, reads of a task before its writes (touches stand so), twice round.
       size_t writer_of_bytes = SIZE_MAX;
@@ -94,7 +109,10 @@ class OracleMemory {
     }
   }
 
-  bool conflict(size_t a, size_t b) const { return conflicts_[a * num_tasks_ + b]; }
+  /// Of one iteration, or of two. Rows of one scatter go to different bytes within one.
+  bool conflict(size_t a, size_t b, bool within) const {
+    return (within ? conflicts_within_ : conflicts_)[a * num_tasks_ + b];
+  }
   /// The tasks that write words which this one reads.
   const std::vector<size_t>& writers_of_words(size_t t) const { return writers_of_words_[t]; }
   const std::string& harm() const { return harm_; }
@@ -119,7 +137,7 @@ class OracleMemory {
   }
 
   size_t num_tasks_;
-  std::vector<bool> conflicts_;  // (tasks, tasks): the first must come first
+  std::vector<bool> conflicts_, conflicts_within_;  // (tasks, tasks): the first must come first
   std::vector<std::vector<size_t>> writers_of_words_;
   std::string harm_;
 };
@@ -142,12 +160,12 @@ class Oracle {
 
     for (size_t x = 0; x < graph_.tasks.size(); ++x) {
       bool any = false;
-      for (size_t y = 0; y < graph_.tasks.size(); ++y) any = any || memory_.conflict(x, y);
+      for (size_t y = 0; y < graph_.tasks.size(); ++y) any = any || memory_.conflict(x, y, false);
       for (int frozen = 0; any && frozen < 2; ++frozen) {
         run(kIterations, x, frozen);
         for (int i = frozen; i < kIterations; ++i)
           for (size_t y = i == frozen ? x + 1 : 0; y < graph_.tasks.size(); ++y)
-            if (memory_.conflict(x, y) && started(i, y))
+            if (memory_.conflict(x, y, i == frozen) && started(i, y))
               return fmt::format("task \"{}\" of iteration {} need not wait for task \"{}\" of iteration {}",
                                  graph_.tasks[y].name, i, graph_.tasks[x].name, frozen);
       }

@@ -1,6 +1,6 @@
 // Random task lists, planned: forks, joins and diamonds over arena, state and constant buffers, boxes that overlap in
 // part, in-place writes, one or several operators' tiles, with and without a gate; where asked for, tiles that hand
-// their results on through exchanges. The same seed gives the same graph.
+// their results on through exchanges, or scatter rows. The same seed gives the same graph.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +22,7 @@ struct RandomTaskGraphOptions {
   int max_workers = 5;
   double gate_probability = 0.4;
   double exchange_probability = 0;  // that an operator in tiles writes an exchange
+  double scatter_probability = 0;   // that one that writes a state scatters rows
 };
 
 struct RandomTaskList {
@@ -123,7 +124,10 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
         list.buffers.push_back(std::move(buffer));
       }
       const loop::Box all = whole_box(out);
-      const bool in_place = !exchanges && chance(0.2), same_tile = chance(0.3), reads_other = chance(0.3);
+      const bool scatters = limits.scatter_probability > 0 &&
+                            list.buffers[static_cast<size_t>(out)].memory == task::Memory::state &&
+                            chance(limits.scatter_probability);
+      const bool in_place = !exchanges && !scatters && chance(0.2), same_tile = chance(0.3), reads_other = chance(0.3);
       if (!writable(out)) continue;
       const size_t d = all.lo.empty() ? 0 : static_cast<size_t>(below(static_cast<int64_t>(all.lo.size())));
       const int64_t size = all.lo.empty() ? 1 : all.hi[d];
@@ -135,7 +139,11 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
         task.tile = {{"n", begin, end}};
         loop::Box box = all;
         if (!box.lo.empty()) box.lo[d] = begin, box.hi[d] = end;
-        task.writes.push_back({out, box});
+        task.writes.push_back({out, scatters ? all : box});
+        if (scatters) {  // now and then a row that the tile before has, too
+          task.writes.back().row_begin = begin > 0 && chance(0.2) ? begin - 1 : begin;
+          task.writes.back().row_end = end;
+        }
         if (in_place) task.reads.push_back({out, box});
         if (in != out) {
           loop::Box input = whole_box(in);

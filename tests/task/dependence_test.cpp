@@ -68,6 +68,21 @@ TEST(Dependence, TilesOfOneNodeMayConflict) {
   EXPECT_THAT(before(d, d.within, 1), ElementsAre(0));
 }
 
+TEST(Dependence, RowsOfAScatterAreFreeOfEachOther) {
+  Small s;
+  const int x = s.buffer("x", 16, task::Memory::state);
+  s.task("append[t=0:2]", {}, {s.rows(x, 0, 2)});
+  s.tile("append[t=2:4]", {}, {s.rows(x, 2, 4)});
+  s.tile("append[t=3:5]", {}, {s.rows(x, 3, 5)});
+  s.task("read", {s.part(x, 3, 4)}, {});
+  s.task("other", {}, {s.rows(x, 7, 8)});
+  const task::Dependences d = task::find_dependences(s.tasks, s.buffers);
+  EXPECT_THAT(before(d, d.within, 1), IsEmpty());
+  EXPECT_THAT(before(d, d.within, 2), ElementsAre(1));
+  EXPECT_THAT(before(d, d.within, 3), ElementsAre(0, 1, 2));
+  EXPECT_THAT(before(d, d.within, 4), ElementsAre(0, 1, 2, 3));
+}
+
 TEST(Dependence, APartlyOverwrittenTaskStays) {
   Small s;
   const int x = s.buffer("x", 8);
@@ -83,7 +98,7 @@ TEST(Dependence, APartlyOverwrittenTaskStays) {
 TEST(Dependence, ClosureEqualsThatOfAllConflictingPairs) {
   constexpr size_t kMax = 128;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    RandomTaskList list = random_task_list(seed);
+    RandomTaskList list = random_task_list(seed, {.scatter_probability = seed % 2 == 0 ? 0.7 : 0});
     task::TaskGraph graph{.tasks = list.tasks, .buffers = list.buffers};
     int64_t offset = 0;  // every buffer its own bytes
     for (task::Buffer& buffer : graph.buffers) {
@@ -102,7 +117,7 @@ TEST(Dependence, ClosureEqualsThatOfAllConflictingPairs) {
     for (size_t y = 0; y < 2 * n; ++y) {
       auto add = [&](std::vector<Row>& rows, size_t x) { rows[y] |= rows[x], rows[y].set(x); };
       for (size_t x = 0; x < y; ++x)
-        if (memory.conflict(x % n, y % n)) add(pairs, x);
+        if (memory.conflict(x % n, y % n, (x < n) == (y < n))) add(pairs, x);
       const int t = static_cast<int>(y % n);
       for (int x : before(d, d.within, t)) add(sets, static_cast<size_t>(x) + (y < n ? 0 : n));
       // A carried set may hold tasks that conflict with no carried pair left out: compare after adding the pairs (x,
@@ -111,7 +126,7 @@ TEST(Dependence, ClosureEqualsThatOfAllConflictingPairs) {
         for (int x : before(d, d.carried, t)) add(sets, static_cast<size_t>(x));
     }
     for (size_t y = 0; y < 2 * n; ++y) {
-      if (y >= n && memory.conflict(y - n, y - n)) continue;
+      if (y >= n && memory.conflict(y - n, y - n, false)) continue;
       Row own;  // (x, 0) before (x, 1) is list order, not a dependence
       if (y >= n) own.set(y - n);
       EXPECT_EQ(sets[y] & ~own, pairs[y] & ~own) << "seed " << seed << ", instance " << y;

@@ -20,7 +20,8 @@ namespace {
 
 TEST(Json, WriteReadWriteGivesTheSameText) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
-    const std::string text = task::to_json(random_task_graph(seed, {.exchange_probability = 0.3}));
+    const std::string text =
+        task::to_json(random_task_graph(seed, {.exchange_probability = 0.3, .scatter_probability = 0.5}));
     EXPECT_EQ(task::to_json(task::from_json(text)), text) << "seed " << seed;
   }
   Small s;

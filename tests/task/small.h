@@ -18,6 +18,12 @@ class Small {
   }
   task::Region whole(int b) const { return part(b, 0, buffers[static_cast<size_t>(b)].shape[0]); }
   task::Region part(int b, int64_t begin, int64_t end) const { return {b, {{begin}, {end}}}; }
+  /// Written somewhere by these rows.
+  task::Region rows(int b, int64_t begin, int64_t end) const {
+    task::Region region = whole(b);
+    region.row_begin = begin, region.row_end = end;
+    return region;
+  }
 
   /// A task of a node of its own.
   int task(const std::string& name, std::vector<task::Region> reads, std::vector<task::Region> writes,

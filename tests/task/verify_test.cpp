@@ -54,6 +54,74 @@ TEST(Verify, AcceptsASoundGraph) {
   EXPECT_EQ(result.text(), "");
 }
 
+// Two tasks that scatter rows of the state x, on a worker each, then one that reads it and is the gate. `rows`: of the
+// second.
+task::TaskGraph scatter(int64_t begin, int64_t end) {
+  Small s;
+  const int x = s.buffer("x", 8, task::Memory::state);
+  s.task("append[t=0:2]", {}, {s.rows(x, 0, 2)});
+  s.tile("append[t=2:4]", {}, {s.rows(x, begin, end)});
+  s.task("read", {s.part(x, 1, 3)}, {});
+  task::TaskGraph graph{.name = "scatter", .tasks = s.tasks, .buffers = s.buffers};
+  graph.buffers[0].bytes = 32;
+  graph.workers = {{0, 2}, {1}};
+  graph.tasks[1].worker = 1;
+  graph.tasks[0].worker = graph.tasks[2].worker = 0;
+  graph.events = {{"second", 1}, {"read", 1}};
+  graph.gate = 1;
+  graph.tasks[1].signals = {0};
+  graph.tasks[2].signals = {1};
+  graph.tasks[2].waits = {{0, 1, 0}};
+  return graph;
+}
+
+TEST(Verify, RowsOfAScatterNeedNoOrder) {
+  const task::VerifyResult result = task::verify(scatter(2, 4));
+  EXPECT_TRUE(result.ok()) << result.text();
+}
+
+TEST(Verify, ARowThatTwoTasksScatterNeedsOne) {
+  EXPECT_FINDING(scatter(1, 4), unordered,
+                 "tasks \"append[t=0:2]\" and \"append[t=2:4]\" both touch buffer \"x\" [0:8] (write, then write) and "
+                 "nothing orders them");
+}
+
+TEST(Verify, WhoReadsWhatIsScatteredWaitsForAllRows) {
+  task::TaskGraph graph = scatter(2, 4);
+  graph.tasks[2].waits.clear();
+  EXPECT_FINDING(graph, unordered,
+                 "tasks \"append[t=2:4]\" and \"read\" both touch buffer \"x\" [1:3] (write, then read) and nothing "
+                 "orders them");
+}
+
+TEST(Verify, RowsAreToldApartWithinAnIterationAlone) {
+  task::TaskGraph graph = scatter(2, 4);
+  // Nobody reads it, and no gate holds up the first worker's next iteration.
+  graph.tasks[2].reads.clear();
+  graph.tasks[2].waits.clear();
+  graph.gate.reset();
+  EXPECT_FINDING(graph, unordered,
+                 "tasks \"append[t=2:4]\" and, in the next iteration, \"append[t=0:2]\" both touch buffer \"x\" [0:8] "
+                 "(write, then write) and nothing orders them");
+}
+
+TEST(Verify, RowsOfTwoNodesAreNotToldApart) {
+  task::TaskGraph graph = scatter(2, 4);
+  graph.tasks[1].node = 7;
+  EXPECT_FINDING(graph, unordered,
+                 "tasks \"append[t=0:2]\" and \"append[t=2:4]\" both touch buffer \"x\" [0:8] (write, then write) and "
+                 "nothing orders them");
+}
+
+TEST(Verify, OnlyAStateIsScatteredInto) {
+  task::TaskGraph graph = scatter(2, 4);
+  graph.tasks[1].writes[0].row_begin = -1;
+  EXPECT_FINDING(
+      graph, structure,
+      "task \"append[t=2:4]\" writes [0:8] of buffer \"x\" and scatters rows -1:4: want a write of a state, and "
+      "rows from 0 on");
+}
+
 TEST(Verify, WriteThenReadUnordered) {
   task::TaskGraph graph = relay();
   graph.tasks[1].waits.clear();
