@@ -105,7 +105,7 @@ struct AppendTask {
   };
   FaultNote faults{};  // of right data nobody notes one
   static constexpr f32 eps = 1e-5f;
-  i64 T, g_begin, g_end;
+  i64 T, t_begin, t_end, g_begin, g_end;
   const bf16 *qkv, *k_norm;
   const typename Of::Table *cosine, *sine;
   const i32 *page_table, *request, *position;
@@ -216,7 +216,11 @@ class AttentionRows : public ::testing::Test {
     task.page_table = page_table_.data(), task.request = requests_.data(), task.position = positions_.data();
     task.k_cache = task_cache(appended_keys_), task.v_cache = task_cache(appended_values_);
     task.epoch = {1, nullptr};
-    append_heads<Of::kNorm>(task);
+    // Two tasks, of which the second may have no row.
+    for (const i64 end : {i64{3}, i64{1} << 20}) {
+      task.t_begin = task.t_end, task.t_end = end;
+      append_heads<Of::kNorm>(task);
+    }
     block_sync();
   }
   /// A key is off by a rounding of bf16 at most, where it fell to the other side.
@@ -344,13 +348,12 @@ class AttentionRows : public ::testing::Test {
   u32 table_[2 * page_pairs::kTableWords];  // of keys, of values
 };
 
-using Shapes = ::testing::Types<
-    Shape<128, 4, true, 64, 2>, Shape<64, 1, false, 16, 3>, Shape<96, 3, true, 32, 1, 5>,
-    Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>, Shape<128, 4, true, 64, 2, 16, true>,
-    Shape<64, 2, false, 16, 2, 16, true>, Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 4, 4, true>,
-    Turned<Shape<128, 4, true, 64, 2>, bf16>, Turned<Shape<160, 2, true, 16, 2, 70>, f32>,
-    Turned<Shape<64, 1, false, 16, 3>, bf16, 32>, Shape<128, 4, true, 256, 2>, Shape<64, 2, false, 144, 3>,
-    Shape<96, 3, true, 256, 1, 5>, Turned<Shape<32, 7, false, 256, 1, 70>, bf16>, Shape<128, 8, true, 256, 1>>;
+using Shapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<64, 1, false, 16, 3>, Shape<96, 3, true, 32, 1, 5>,
+                                Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>,
+                                Shape<128, 4, true, 64, 2, 16, true>, Shape<64, 2, false, 16, 2, 16, true>,
+                                Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 4, 4, true>,
+                                Turned<Shape<128, 4, true, 64, 2>, bf16>, Turned<Shape<160, 2, true, 16, 2, 70>, f32>,
+                                Turned<Shape<64, 1, false, 16, 3>, bf16, 32>>;
 TYPED_TEST_SUITE(AttentionRows, Shapes);
 
 // Requests with nothing in the cache, with less than a warp takes at once, and with more than all do; of one row and of
@@ -360,18 +363,13 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
     for (const f32 size : {1.0f, 4.0f}) {
       if (thread() == 0) this->make({3, 0, 77}, {size == 1 ? 1u : 2u, size == 1 ? 2u : 9u, 1}, size);
       block_sync();
-      if constexpr (TypeParam::kTakesTiles) {
-        if (thread() == 0) this->append();
-        block_sync();
-      } else {
-        this->template run<Task<TypeParam>>();
-        this->run_append();
-        if (thread() == 0) {
-          this->check();  // which appends
-          this->check_append();
-        }
-        block_sync();
+      this->template run<Task<TypeParam>>();
+      this->run_append();
+      if (thread() == 0) {
+        this->check();  // which appends
+        this->check_append();
       }
+      block_sync();
       this->template run<AllCachedTask<TypeParam>>();
       if (thread() == 0) this->check();
       block_sync();
@@ -380,19 +378,30 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
   });
 }
 
-// Of prompts, one of them so long that every team has several tiles of keys, tokens of which stand side by side.
-TYPED_TEST(AttentionRows, OfPromptsIsThatOfExactArithmetic) {
-  if constexpr (!TypeParam::kTakesTiles) GTEST_SKIP() << "one row or two at a time";
+template <class Of>
+class QueryTiles : public AttentionRows<Of> {};
+using TiledShapes =
+    ::testing::Types<Shape<128, 4, true, 256, 2>, Shape<64, 2, false, 144, 3>, Shape<96, 3, true, 256, 1, 5>,
+                     Turned<Shape<32, 7, false, 256, 1, 70>, bf16>, Shape<128, 8, true, 256, 1>>;
+TYPED_TEST_SUITE(QueryTiles, TiledShapes);
+
+// Of texts whose tokens stand side by side or apart, one of them so long that both teams have several tiles of keys.
+TYPED_TEST(QueryTiles, AreThoseOfExactArithmetic) {
   by_block([&] {
-    if (thread() == 0) {
-      this->make({5, 150, 0}, {12, 19, 1}, 1, false);
-      this->append();
+    for (const bool in_turn : {true, false}) {
+      if (thread() == 0) {
+        if (in_turn)
+          this->make({3, 0, 77}, {2, 9, 1}, 4);
+        else
+          this->make({5, 150, 0}, {12, 19, 1}, 1, false);
+        this->append();
+      }
+      block_sync();
+      this->template run<AllCachedTask<TypeParam>>(in_turn ? 5 : 17);
+      if (thread() == 0) this->check();
+      block_sync();
+      this->template check_alone<AllCachedTask<TypeParam>>();
     }
-    block_sync();
-    this->template run<AllCachedTask<TypeParam>>(17);
-    if (thread() == 0) this->check();
-    block_sync();
-    this->template check_alone<AllCachedTask<TypeParam>>();
   });
 }
 

@@ -55,14 +55,14 @@ inline Meeting block_barrier(kThreads);
 inline std::array<WarpBarrier, kWarps> warp_barriers;
 
 inline void block_sync() { block_barrier.arrive_and_wait(); }
-/// Of a part the threads are always as many.
+/// Parts of as many threads are told apart by their number.
 inline void part_sync(int part, int num_threads) {
   struct Part {
     std::once_flag is_made;
     std::optional<Meeting> barrier;
   };
-  static std::array<Part, kWarps> parts;
-  Part& mine = parts[static_cast<size_t>(part)];
+  static std::array<std::array<Part, kWarps + 1>, kWarps> parts;  // by threads, in warps
+  Part& mine = parts[static_cast<size_t>(part)][static_cast<size_t>(num_threads) / kWarpLanes];
   std::call_once(mine.is_made, [&] { mine.barrier.emplace(num_threads); });
   mine.barrier->arrive_and_wait();
 }
