@@ -339,8 +339,10 @@ class Rewriting {
       all.push_back(operand(b_.append, more));
     const int64_t others = std::max<int64_t>(goal_.gpu().multiprocessors - attention_workers(), 1);
     const int64_t tasks = form_ == Form::whole_cached ? b_.groups : b_.rows > 1 ? std::min(others, kMaxAppendTasks) : 1;
+    // Attention of prompts waits for it, so all workers write; elsewhere few do, beside attention.
+    const int64_t rows = form_ == Form::whole_cached ? ceil_div(b_.rows * b_.groups, attention_workers()) : b_.rows;
     NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}, {"S", positions()}},
-                           .tile = {{"g", ceil_div(b_.groups, tasks)}}};
+                           .tile = {{"g", ceil_div(b_.groups, tasks)}, {"t", rows}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     return {normed() ? "head_norm_rope_kv_append" : "rope_kv_append", b_.append.name, all, options};
   }

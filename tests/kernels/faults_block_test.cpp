@@ -162,7 +162,7 @@ struct Append {
     static constexpr u32 page_table = 6, request = 7, position = 8;
   };
   FaultNote faults;
-  i64 T, g_begin, g_end;
+  i64 T, t_begin, t_end, g_begin, g_end;
   const bf16* qkv;
   const f32 *cosine, *sine;
   const i32 *page_table, *request, *position;
@@ -185,6 +185,8 @@ TEST_F(FaultsBlock, WhatHasNoPlaceIsNotAppended) {
                              Wrong{pages, {0, 0}, {-4, -4}, 8, -4, 12}}) {
     std::vector<bf16> keys(kCache), values(kCache);
     const Append args{note_,
+                      2,
+                      0,
                       2,
                       0,
                       Append::G,

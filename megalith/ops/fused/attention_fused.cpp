@@ -230,7 +230,8 @@ Operator append(bool norm) {
       .size("S")
       .composed(kSplit + keys(norm, "t") + "= kv_append(keys, v, page_table, request, position, k_cache, v_cache)\n",
                 single())
-      .tasks({"g"})
+      .tasks({"g", "t"})
+      .scatters("t")
       .body({.target = "cuda",
              .file = "attention/kv_append.cuh",
              .name = norm ? "append_norm" : "append_plain",

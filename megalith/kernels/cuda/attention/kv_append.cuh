@@ -27,23 +27,24 @@ inline CachePlace cache_place(const Args& args, int t) {
   return {page, position, true};
 }
 
-/// Writes the keys and values of this iteration's rows: a head a warp, of many rows several of them at a time. Where a
-/// warp's next heads go its lanes look up together, one each.
+/// Writes the keys and values of the task's rows: a head a warp, of many rows several of them at a time. Where a warp's
+/// next heads go its lanes look up together, one each.
 template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
   constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
-  constexpr int kAtOnce = Args::T_largest > 8 * kWarps ? 4 : Args::T_largest > kWarps / 2 ? 2 : 1;
+  constexpr int kAtOnce = Args::T_largest > kWarps / 2 ? 2 : 1;
   static_assert(kWarps % 2 == 0 && kWarpLanes % kAtOnce == 0);
   const bool is_key = warp() % 2 == 0;
   const bf16* norm = nullptr;
   if constexpr (kNorm) norm = args.k_norm;
-  const int groups = static_cast<int>(args.g_end - args.g_begin), num_heads = 2 * static_cast<int>(args.T) * groups;
+  const int groups = static_cast<int>(args.g_end - args.g_begin), first_row = static_cast<int>(args.t_begin),
+            num_heads = 2 * (static_cast<int>(min(args.t_end, args.T)) - first_row) * groups;
 #pragma unroll 1
   for (int first = warp(); first < num_heads; first += kWarpLanes * kWarps) {
     const int count = min((num_heads - first + kWarps - 1) / kWarps, kWarpLanes);  // heads
     // Past the end the first one is taken again, and not written.
     const auto number = [&](int i) { return first + (i < count ? i : 0) * kWarps; };
-    const auto row = [&](int i) { return number(i) / (2 * groups); };
+    const auto row = [&](int i) { return first_row + number(i) / (2 * groups); };
     const auto group = [&](int i) { return static_cast<int>(args.g_begin) + number(i) / 2 % groups; };
     const CachePlace mine = cache_place(args, row(lane()));
 #pragma unroll 1
