@@ -238,7 +238,7 @@ void Engine::make_machine(const EngineOptions& options) {
   machine_ = make_phased_machine(std::move(prompts), std::move(decode), memory_);
 }
 
-// A pass of that kernel takes 1.8 to 2.3 times as long as one of a few tokens, and less than two of them where it is not
+// A pass of that kernel takes 1.6 to 2.2 times as long as one of a few tokens, and less than two of them where it is not
 // full (docs/performance/h100.md).
 bool Engine::begins_with_prompts(int64_t tokens) const {
   if (!prompts_ || is_profiled_) return false;
