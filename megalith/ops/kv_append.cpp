@@ -4,8 +4,8 @@ namespace megalith::ops {
 
 using graph::operator_;
 
-/// Writes each row's key and value into its request's page of the cache: G heads of D values, pages of B positions. No two
-/// rows have the same position of the same request, and no page is two requests'.
+/// Writes each row's key and value into its request's page of the cache: G heads of D values, pages of B positions. No
+/// two rows have the same position of the same request, and no page is two requests'.
 graph::Operator kv_append() {
   return operator_("kv_append", "k_cache[page of row t, place in page] = k[t], and the same for v")
       .input("k", {"T", "G * D"})

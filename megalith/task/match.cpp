@@ -87,8 +87,8 @@ std::string describe(const TaskGraph& tasks, const WeightStream& stream) {
 // A region too small hides a race from the verifier; one too large may say that old bytes were written anew.
 void check_same(const TaskGraph& tasks, const Task& task, const char* does, const std::vector<Region>& found,
                 const std::vector<Region>& wanted) {
-  // Which operand it is need not be said: then the verifier takes it for one of its own. Nor that it scatters rows: then it
-  // is a write like any other.
+  // Which operand it is need not be said: then the verifier takes it for one of its own. Nor that it scatters rows:
+  // then it is a write like any other.
   auto is_same = [](const Region& a, const Region& b) {
     return a.buffer == b.buffer && a.box == b.box && (a.operand == b.operand || a.operand < 0) &&
            ((a.row_begin == b.row_begin && a.row_end == b.row_end) || !a.is_scatter());

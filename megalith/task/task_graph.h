@@ -22,8 +22,8 @@
 //     node: neither a body nor the order of its tasks cares. Regions that name the same operand are its own business:
 //     its loop kernel says in which order it reads and writes there.
 //   * A write may be a scatter: where its elements go, tables say, so its box is wherever they may go. It names the rows
-//     of its node that it scatters, and rows go to different elements: two writes of one node in one iteration that have no
-//     row in common touch none in common. To everything else it is a write of its box.
+//     of its node that it scatters, and rows go to different elements: two writes of one node in one iteration that have
+//     no row in common touch none in common. To everything else it is a write of its box.
 //
 //   * A worker has a stream of weights: chunks of 16 KB, one behind the other, iteration after iteration the same ones.
 //     What a task takes from there it does not read from its buffers. A node that takes weights so has a WeightStream,

@@ -10,9 +10,9 @@
 //               of lag 1 on it and the gate hold.
 //   hazards     of two accesses to the same element, one of them a write, the first in the program happens before the
 //               second; and every access to a buffer before or after all accesses to a buffer with bytes in common (one
-//               of the two a write; by whole buffers). Two scatters of one node and iteration without a common row are no
-//               such pair. Happens-before is list order, gate, and full waits; vector
-//               clocks over the workers answer it.
+//               of the two a write; by whole buffers). Two scatters of one node and iteration without a common row are
+//               no such pair. Happens-before is list order, gate, and full waits; vector clocks over the workers answer
+//               it.
 //   shared bytes  what a task reads from an arena buffer was not overwritten meanwhile through another buffer with
 //               bytes in common, even where everything is ordered.
 //   in place    what one operand of a node reads, no task of the node writes as another operand. Where a region does not

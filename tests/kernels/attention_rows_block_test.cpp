@@ -385,7 +385,7 @@ using TiledShapes =
                      Turned<Shape<32, 7, false, 256, 1, 70>, bf16>, Shape<128, 8, true, 256, 1>>;
 TYPED_TEST_SUITE(QueryTiles, TiledShapes);
 
-// Of texts whose tokens stand side by side or apart, one of them so long that both teams have several tiles of keys.
+// Of sequences whose tokens stand side by side or apart, one of them so long that both teams have several tiles of keys.
 TYPED_TEST(QueryTiles, AreThoseOfExactArithmetic) {
   by_block([&] {
     for (const bool in_turn : {true, false}) {

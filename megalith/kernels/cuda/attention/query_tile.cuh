@@ -1,14 +1,14 @@
 // Attention of a prompt's tokens, all of whose keys are in the cache: a block has a tile of up to 64 queries, the heads
-// of several tokens of one text that share keys, and a key is loaded once for all of them. After FlashAttention-2
+// of several tokens of one sequence that share keys, and a key is loaded once for all of them. After FlashAttention-2
 // (https://arxiv.org/abs/2307.08691), with the keys split between teams of warps as well.
 //
 // A team, half of the warps, takes every second tile of 32 keys, while copies past registers bring its next tile's keys
-// and values. 16 of the queries have two warps of it, which sum half of the columns each: both work the weights out, since
-// sums of all columns leave too few registers. In the end teams exchange half of what they have summed.
+// and values. 16 of the queries have two warps of it, which sum half of the columns each: both work the weights out,
+// since sums of all columns leave too few registers. In the end teams exchange half of what they have summed.
 //
-// Queries and the weights of the softmax are rounded to bf16, as models that compute in bf16 have them. Which keys a tile
-// has does not depend on who looks at it, and a tile behind a token's own key changes no bit of its sums: so a token has
-// the same bits whoever stands beside it.
+// Queries and the weights of the softmax are rounded to bf16, as models that compute in bf16 have them. Which keys a
+// tile has does not depend on who looks at it, and a tile behind a token's own key changes no bit of its sums: so a
+// token has the same bits whoever stands beside it.
 #pragma once
 
 #include "megalith/kernels/cuda/attention/kv_pages.cuh"
@@ -16,8 +16,8 @@
 
 namespace megalith::kernels {
 
-/// What a block works on: `tokens` tokens from `t` on, in order and of one text, and group of heads g. It is looked up where
-/// it is needed, since registers are the sums'.
+/// What a block works on: `tokens` tokens from `t` on, in order and of one sequence, and group of heads g. It is looked
+/// up where it is needed, since registers are the sums'.
 struct AttendedTile {
   int t, tokens, g;
 };
@@ -162,8 +162,8 @@ class QueryTile {
     return static_cast<u32>(element_on_page<Args>(page_of(args, row_table().request[t()], position), position, g()) /
                             8);
   }
-  /// Begins to copy the thread's share of a tile's keys and values into a buffer; behind the last one come zeros, since a
-  /// weight of 0 takes no value that is none. `place`: by place_of().
+  /// Begins to copy the thread's share of a tile's keys and values into a buffer; behind the last one come zeros, since
+  /// a weight of 0 takes no value that is none. `place`: by place_of().
   void fetch(u32 place, int at, u32 buffer) const {
     if (at < count()) {
       const Args args = this->args();
@@ -197,8 +197,8 @@ class QueryTile {
       }
     }
   }
-  /// The weights of 16 keys from number `at` on, as multiply_accumulate() takes them; sums so far are made less by what the
-  /// largest score is more.
+  /// The weights of 16 keys from number `at` on, as multiply_accumulate() takes them; sums so far are made less by what
+  /// the largest score is more.
   uint4 weigh(f32 (&scores)[2][4], int at) {
     f32 larger[2] = {top_[0], top_[1]};
 #pragma unroll
@@ -320,7 +320,7 @@ class QueryTile {
   f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[kEights][4];
 };
 
-/// The task's tokens and groups of heads, as many tokens at a time as stand behind each other in a text.
+/// The task's tokens and groups of heads, as many tokens at a time as stand behind each other in a sequence.
 template <bool kNorm, class Args, class Task>
 inline void attend_query_tiles(Task task) {
   using Tile = QueryTile<kNorm, Args>;
