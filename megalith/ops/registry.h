@@ -1,5 +1,5 @@
-// All operators that come with Megalith. Adding one is adding a file to this folder: NAME.cpp, which defines
-// `Operator NAME()` in namespace megalith::ops. What rules put in the place of several of them is in fused/, made of them.
+// All operators that come with Megalith. Adding one is adding a file to this folder that defines
+// `graph::Operator NAME()` in namespace megalith::ops. What rules put in the place of several of them is in fused/, made of them.
 #pragma once
 
 #include <memory>

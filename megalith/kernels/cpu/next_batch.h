@@ -1,4 +1,4 @@
-// The last task of every iteration of a token loop over tables as servers keep them (ops/next_batch.cpp): takes in the
+// The last task of every iteration of a token loop over tables as servers keep them (ops/scheduler.cpp): takes in the
 // tokens that the iteration has made, ends and admits requests, and lays out the rows and pages of the next one.
 // Every request that has begun gets a row before any gets a second, so that nobody starves; prompts get what is left.
 // A slot's pages are its own, so that a request that has begun never waits for a page.
