@@ -85,8 +85,7 @@ void check_ring(const CompiledKernel& kernel, const graph::Graph& graph) {
       kernel.tasks.streams == task::weight_streams(graph, kernel.schedule, n_parallel),
       "[jit] the source's workspace of {} bytes leaves a ring of {} weight tiles, and the streams of weights "
       "come in an order for {} {}: leave area_bytes of kWorkerConfig as it was emitted",
-      kernel.area_bytes, kernel.ring_slots(), n_parallel ? "fewer than" : "at least",
-      stream::kMaxParts + stream::kMaxCopies);
+      kernel.area_bytes, kernel.ring_slots(), n_parallel ? "fewer than" : "at least", stream::kMaxParts + 1);
 }
 
 // What a source or a library says of itself, which may have been edited.

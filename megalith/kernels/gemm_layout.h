@@ -22,8 +22,10 @@ constexpr int wide_parts(long long rows) {
 /// At most with `rows` rows of activations. A warpgroup that has all columns has as many activations for 128 rows as for
 /// 64 that it shares.
 constexpr int wide_most_chunk_rows(long long rows) { return wide_parts(rows) == 1 ? 128 : 64; }
-/// Columns of a chunk of `chunk_rows` rows: whole blocks of activations (kernels/row_blocks.h).
-constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / 32 * 32; }
+/// Blocks of activations (kernels/row_blocks.h) that come together where sums stay in registers, and columns of a chunk of
+/// `chunk_rows` rows: as many of theirs as there is room for.
+[[maybe_unused]] constexpr int kSlotBlocks = 2, kSlotColumns = kSlotBlocks * 32;
+constexpr int wide_columns(int chunk_rows) { return kChunkBytes / 2 / chunk_rows / kSlotColumns * kSlotColumns; }
 /// From eight rows of weights to the next.
 constexpr int wide_block_bytes(int chunk_rows) { return wide_columns(chunk_rows) * 16; }
 /// Of `groups` groups those of the next turn, of at most `most`: all turns are alike to within one.
@@ -51,14 +53,16 @@ constexpr long long wide_group_bytes(long long turn_rows, bool int8) {
 [[maybe_unused]] constexpr long long wide_bytes(long long turn_rows, bool int8 = false) {
   return 4 * wide_group_bytes(turn_rows, int8);
 }
-/// Blocks of activations that are there or on their way where sums stay in registers (pipeline/activation_ring.cuh). As many
-/// as the ring of weights leaves room for, which has no use for more than eight tiles then.
-[[maybe_unused]] constexpr int kActivationSlots = 5;
-constexpr long long activation_ring_bytes(long long rows) { return kActivationSlots * rows * 64; }
+/// Slots of activations that are there or on their way where sums stay in registers (pipeline/activation_ring.cuh). With a third
+/// beside int8 weights there would be no ring for those.
+constexpr int activation_slots(bool int8) { return int8 ? 2 : 3; }
+constexpr long long activation_ring_bytes(long long rows, bool int8) {
+  return activation_slots(int8) * kSlotBlocks * rows * 64;
+}
 /// A ring of activations, what of int8 each warpgroup has as floats, and a scale for each row.
-constexpr long long wide_widened_at(long long rows) { return activation_ring_bytes(rows); }
+constexpr long long wide_widened_at(long long rows) { return activation_ring_bytes(rows, true); }
 constexpr long long wide_scales_at(long long rows, bool int8) {
-  return wide_widened_at(rows) + (int8 ? 4 * kChunkBytes : 0);
+  return activation_ring_bytes(rows, int8) + (int8 ? 4 * kChunkBytes : 0);
 }
 [[maybe_unused]] constexpr long long wide_own_bytes(long long rows, bool int8) {
   return wide_scales_at(rows, int8) + 4 * rows;

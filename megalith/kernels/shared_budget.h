@@ -25,17 +25,23 @@ constexpr int kMaxParts = 4;
 ///
 /// A barrier tells a phase from the one before and the one behind it, no more. So who asks for chunk n must know that
 /// chunk n - slots is in. With few rows every warp takes all chunks in order. With many a part has had chunk
-/// n - kMaxParts, and when that was begun all up to n - kMaxParts - kMaxCopies were in: with as many slots that is
+/// n - kMaxParts, and when that was begun all up to n - kMaxParts - ring_copies() were in: with as many slots that is
 /// enough. With fewer it is chunk n - kMaxParts itself, or one before it, that has to be the slot's.
 /// `scale_bytes`: beside each chunk (kernels/int8_layout.h).
 constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long long rows, long long scale_bytes = 0) {
   const long long room = (shared_bytes - kReservedBytes - scratch_bytes) / (kChunkBytes + scale_bytes);
   const int slots = room >= 12 ? 12 : room >= 2 ? static_cast<int>(room) : 0;
-  return rows > kMaxRows && slots < kMaxParts + kMaxCopies ? slots / kMaxParts * kMaxParts : slots;
+  return rows > kMaxRows && slots < kMaxParts + kMaxCopies - 1 ? slots / kMaxParts * kMaxParts : slots;
+}
+/// Copies under way in a ring of so many slots, at most: one less is worth a longer ring.
+constexpr int ring_copies(long long slots, long long rows) {
+  const bool is_short = rows > kMaxRows && slots == kMaxParts + kMaxCopies - 1;
+  const long long most = is_short ? kMaxCopies - 1 : kMaxCopies;
+  return static_cast<int>(slots < most ? slots : most);
 }
 
 /// Whether warpgroups may have groups of their own, in a ring of so many slots: who asks for chunk n has had one of the
-/// kMaxParts before it then, and as said above knows of all that came kMaxCopies before that one.
-constexpr bool is_n_parallel(long long slots) { return slots >= kMaxParts + kMaxCopies; }
+/// kMaxParts before it then, and as said above knows of all that came ring_copies() before that one.
+constexpr bool is_n_parallel(long long slots) { return slots > kMaxParts; }
 
 }  // namespace megalith::stream

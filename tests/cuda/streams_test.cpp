@@ -142,10 +142,10 @@ TEST(Streams, ChunksOfManyRowsSuitTheMatrix) {
   EXPECT_EQ(ops::wide_group(12288, 2, 256), 48)
       << "three of 32 are as many rows as two of 48, which read activations twice";
   EXPECT_EQ(ops::wide_group(16384, 1, 256), 128);
-  for (const int chunk_rows : {32, 48, 64}) {
-    EXPECT_EQ(stream::wide_columns(chunk_rows) % 32, 0);
+  for (const int chunk_rows : stream::kWideChunkRows) {
+    EXPECT_EQ(stream::wide_columns(chunk_rows) % stream::kSlotColumns, 0);
     EXPECT_LE(chunk_rows / 8 * stream::wide_block_bytes(chunk_rows), stream::kChunkBytes);
-    EXPECT_GT(chunk_rows * (stream::wide_columns(chunk_rows) + 32) * 2, stream::kChunkBytes);
+    EXPECT_GT(chunk_rows * (stream::wide_columns(chunk_rows) + stream::kSlotColumns) * 2, stream::kChunkBytes);
   }
 }
 

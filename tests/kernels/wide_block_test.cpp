@@ -44,15 +44,18 @@ __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 bool barrier_passed(Barrier* barrier, u32 parity) {
   std::this_thread::yield();
   const u64 arrivals = __atomic_load_n(barrier, __ATOMIC_ACQUIRE);
-  const auto& empty = activation_ring.empty;
-  const bool is_of_warps = std::ranges::any_of(empty, [&](const Barrier& other) { return &other == barrier; });
-  return ((is_of_warps ? arrivals / kWarps : arrivals) & 1) != parity;
+  const auto is_of = [&](auto& barriers) {
+    return std::ranges::any_of(barriers, [&](const Barrier& other) { return &other == barrier; });
+  };
+  const u64 of_phase = is_of(activation_ring.empty) ? kWarps : is_of(activation_ring.full) ? kSlotBlocks : 1;
+  return (arrivals / of_phase & 1) != parity;
 }
 
 namespace {
 
-static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 8 ? 4 : MEGALITH_WIDE_ROOM) &&
-              stream::wide_bytes(64) <= kWorkerConfig.area_bytes);
+static_assert(kRingSlots == (MEGALITH_WIDE_ROOM < 7 ? 4 : MEGALITH_WIDE_ROOM) &&
+              stream::wide_bytes(64) <= kWorkerConfig.area_bytes &&
+              stream::wide_own_bytes(256, true) <= kWorkerConfig.area_bytes);
 
 // The gate of a SwiGLU MLP, as it is generated.
 struct SwiGlu {
@@ -250,7 +253,7 @@ class WideBlock : public ::testing::Test {
     };
     for (u64 first = 0; first < num_chunks;) {
       // The last ones may be waiting for a slot.
-      const u64 most = std::min(first + stream::kMaxCopies, num_chunks);
+      const u64 most = std::min(first + stream::ring_copies(kRingSlots, kWorkerConfig.stream_rows), num_chunks);
       u64 end = first;
       while (end < most && times_free(end) >= end / kRingSlots) ++end;
       if (end == first) {

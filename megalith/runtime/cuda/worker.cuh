@@ -231,10 +231,13 @@ class ChunksAhead {
 /// to go on with. More of them only wait there, and before what others ask the L2 for. With all that the ring has room
 /// for, 6, 4 and 3 of them Llama-3.2-1B takes 0.719, 0.707, 0.677 and 0.668 ms a token, with 4 and then 2 0.652
 /// (Qwen3-8B 3.73, 3.69, 3.63, 3.66 and 3.60; of six layers of it, with 64 rows, 1.28 instead of 1.30).
+///
+/// Where activations are copied, too, they do not stand behind copies of weights: so as many as there may be.
 constexpr u32 kMaxCopies = kernels::kWorkerConfig.copies,
-              kCopies = kernels::kRingBarriers < kMaxCopies ? kernels::kRingBarriers : kMaxCopies;
+              kRingCopies = stream::ring_copies(kernels::kRingBarriers, kernels::kWorkerConfig.stream_rows),
+              kCopies = kRingCopies < kMaxCopies ? kRingCopies : kMaxCopies;
 static_assert(kMaxCopies <= stream::kMaxCopies);
-constexpr u32 kFewCopies = kCopies < 4 ? kCopies : 2;
+constexpr u32 kFewCopies = kCopies < 4 || kernels::kHasActivationRing ? kCopies : 2;
 constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
 /// A worker whose tasks take less than that each waits for words longer than for memory, and words come sooner with one
 /// copy (Qwen3-0.6B 0.450 ms instead of 0.467).

@@ -12,14 +12,14 @@
 namespace megalith::kernels {
 
 inline constexpr bool kHasActivationRing = stream::wide_parts(kWorkerConfig.stream_rows) == 1;
-inline constexpr u32 kActivationSlots = stream::kActivationSlots;
+inline constexpr u32 kActivationSlots = stream::activation_slots(kScaleBytes > 0), kSlotBlocks = stream::kSlotBlocks;
 
-/// What a task wants: of each of `blocks` blocks, `stride` bytes apart, the first `bytes`; of those past `last` that one
-/// again; `turns` times.
+/// What a task wants, `turns` times: `slots` slots of kSlotBlocks blocks, which are `stride` bytes apart, of each block the
+/// first `bytes`; of those past `last` that one again.
 struct ActivationRequest {
   const u8* from;
   u32 bytes, stride;
-  int blocks, last, turns;
+  int slots, last, turns;
 };
 struct ActivationRingState {
   Barrier full[kActivationSlots], empty[kActivationSlots], requested;
@@ -31,7 +31,7 @@ __shared__ ActivationRingState activation_ring;
 /// Before the first task, by one thread.
 inline void make_activation_ring() {
   for (u32 i = 0; i < kActivationSlots; ++i) {
-    barrier_init(&activation_ring.full[i], kCopyLanes);
+    barrier_init(&activation_ring.full[i], kSlotBlocks * kCopyLanes);
     barrier_init(&activation_ring.empty[i], kWarps * kArrivalsOfWarp);
   }
   barrier_init(&activation_ring.requested, 1);
@@ -41,7 +41,7 @@ inline void make_activation_ring() {
 inline void next_activation_slot(u32& slot, u32& parity) {
   if (++slot == kActivationSlots) slot = 0, parity ^= 1;
 }
-inline u8* activation_slot(u32 slot, u32 bytes) { return shared_area() + slot * bytes; }
+inline u8* activation_slot(u32 slot, u32 block_bytes) { return shared_area() + slot * kSlotBlocks * block_bytes; }
 
 /// By the warp that copies, task after task, until `is_over()`.
 template <class IsOver>
@@ -54,11 +54,15 @@ inline void copy_activations(IsOver is_over) {
     const ActivationRequest request = activation_ring.request;
     fence_writes_before_copies();
     for (int turns = request.turns; turns > 0; --turns)
-      for (int block = 0; block < request.blocks; ++block) {
+      for (int i = 0; i < request.slots; ++i) {
         barrier_wait(&activation_ring.empty[slot], parity ^ 1);
-        copy_begin_kept(activation_slot(slot, request.stride),
-                        request.from + i64(min(block, request.last)) * request.stride, request.bytes,
-                        &activation_ring.full[slot]);
+#pragma unroll
+        for (u32 block = 0; block < kSlotBlocks; ++block)
+          copy_begin_kept(
+              activation_slot(slot, request.stride) + block * request.stride,
+              request.from +
+                  i64(min(i * static_cast<int>(kSlotBlocks) + static_cast<int>(block), request.last)) * request.stride,
+              request.bytes, &activation_ring.full[slot]);
         next_activation_slot(slot, parity);
       }
   }
