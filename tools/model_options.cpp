@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <limits>
 #include <string_view>
 
@@ -72,13 +73,18 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
                     0, 1024, 0);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
                     "tokens worked on at a time, over all requests (0: 192; on a GPU 4)", 0, 4096, 0);
+  arguments.integers(
+      "--regimes", regimes,
+      "further kernels for so many tokens at a time, fewer than -b; the one that the load asks for works; 0: "
+      "none (on a GPU without -b 8 and 64, as far as --max-batch is larger and memory has room; else 0)",
+      0, 4096);
   arguments.integer(
       "--prompt-rows", prompt_rows,
       "tokens of prompts worked on at a time, by a kernel of their own; 0: by the one that makes tokens (on "
       "a GPU without -b 256, if memory has room; else 0)",
       0, 4096);
   arguments.flag("--batch-invariant", batch_invariant,
-                 "a sequence's tokens do not depend on what else is worked on; as --prompt-rows 0");
+                 "a sequence's tokens do not depend on what else is worked on; as --regimes 0 --prompt-rows 0");
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages,
                     "pages of the KV cache, for all requests (0: enough for the longest sequences)", 0, 1 << 30, 0);
@@ -123,7 +129,11 @@ engine::EngineOptions ModelOptions::engine(int64_t num_requests) const {
   options.target = target;
   options.num_workers = workers();
   options.dummy_weights = dummy();
+  if (batch_invariant && (prompt_rows.value_or(0) > 0 || std::ranges::any_of(regimes, std::identity())))
+    throw UsageError{"--batch-invariant keeps one kernel: leave it out, or --regimes and --prompt-rows"};
   options.prompt_rows = batch_invariant ? 0 : prompt_rows;
+  if (batch_invariant || !regimes.empty()) options.regimes = regimes;
+  if (options.regimes == std::vector<int64_t>{0}) options.regimes->clear();
   return options;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "megalith/graph/graph.h"
 #include "megalith/model/config.h"
@@ -25,7 +26,8 @@ struct ModelOptions {
   int64_t max_seq_len = 0;
   int64_t max_batch = 0;               // 0: as many as there are prompts
   int64_t max_rows = 0;                // 0: chosen (model/decoder.h)
-  std::optional<int64_t> prompt_rows;  // nothing: chosen (engine/engine.h)
+  std::vector<int64_t> regimes;        // of engine/engine.h; 0 alone: none; nothing: chosen
+  std::optional<int64_t> prompt_rows;  // likewise; nothing: chosen
   bool batch_invariant = false;
   int64_t page_size = DecoderOptions{}.page_size;
   int64_t num_pages = 0;  // 0: enough for max_batch texts of max_seq_len

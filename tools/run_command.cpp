@@ -22,7 +22,7 @@ namespace megalith::tools {
 namespace {
 
 // Prompts that are worked on once: to compile a kernel for them, and to copy the weights once more, takes about as long as
-// 200 passes over the weights, of 4 tokens each.
+// 200 passes over the weights, of 4 tokens each. A kernel for fewer tokens saves a fifth of a pass at most, so it never is.
 bool are_worth_a_kernel(const std::vector<engine::Request>& requests) {
   constexpr size_t kLeastTokens = 1024;
   size_t tokens = 0;
@@ -82,6 +82,7 @@ int run(const RunOptions& options) {
   engine_options.end_token = vocabulary.end_token();
   engine::check_requests(folder, engine_options, requests);
   if (!engine_options.prompt_rows && !are_worth_a_kernel(requests)) engine_options.prompt_rows = 0;
+  if (!engine_options.regimes) engine_options.regimes.emplace();
   engine::Engine engine(folder, engine_options);
   if (log_level() >= LogLevel::info)
     log_line(LogLevel::info, Lines{fmt::format("compiled for {}:\n{}", plural(engine.num_workers(), "worker"),

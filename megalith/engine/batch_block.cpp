@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/runtime/batch.h"
-#include "megalith/runtime/first_rows.h"
 
 namespace megalith::engine {
 
@@ -44,24 +44,6 @@ class Pages {
   int64_t next_[2] = {0, 1};
 };
 
-void lay_out_first_rows(const graph::Graph& graph, int64_t max_rows, const MemoryMap& memory) {
-  const auto of = [&](const char* name) { return memory.get<int32_t>(name); };
-  const auto size = [&](const char* name, size_t d) { return graph.tensor(graph.find(name)).shape[d].size; };
-  runtime::lay_out_first_rows({.num_requests = size("requests", 0),
-                               .history_length = size("history", 1),
-                               .max_rows = max_rows,
-                               .max_samples = size("sample_request", 0),
-                               .requests = of("requests"),
-                               .history = of("history"),
-                               .counts = of("counts"),
-                               .row_token = of("row_token"),
-                               .row_request = of("row_request"),
-                               .row_position = of("row_position"),
-                               .row_start = of("row_start"),
-                               .sample_row = of("sample_row"),
-                               .sample_request = of("sample_request")});
-}
-
 }  // namespace
 
 int64_t pages_needed(const DecoderOptions& options, const Request& request) {
@@ -75,13 +57,38 @@ const std::vector<std::string>& batch_block_tensors() {
   return names;
 }
 
-void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
-                      const std::vector<Request>& requests, const MemoryMap& memory, const FirstKernel& first) {
+const std::vector<std::string>& row_tensors() {
+  static const std::vector<std::string> names = {"counts",         "row_token", "row_request",
+                                                 "row_position",   "row_start", "sample_row",
+                                                 "sample_request", "requests",  "stop"};
+  return names;
+}
+
+runtime::RowTables row_tables(const graph::Graph& graph, const MemoryMap& memory) {
+  const auto of = [&](const char* name) { return memory.get<int32_t>(name); };
+  const auto size = [&](const char* name, size_t d) { return graph.tensor(graph.find(name)).shape[d].size; };
+  return {.num_requests = size("requests", 0),
+          .history_length = size("history", 1),
+          .max_rows = size("row_token", 0),
+          .max_samples = size("sample_request", 0),
+          .requests = of("requests"),
+          .history = of("history"),
+          .counts = of("counts"),
+          .row_token = of("row_token"),
+          .row_request = of("row_request"),
+          .row_position = of("row_position"),
+          .row_start = of("row_start"),
+          .sample_row = of("sample_row"),
+          .sample_request = of("sample_request")};
+}
+
+void batch_block_fill_requests(const graph::Graph& graph, const graph::Graph& tables, const DecoderOptions& options,
+                               const std::vector<int>& stop_tokens, const std::vector<Request>& requests,
+                               const MemoryMap& memory) {
   const int64_t max_seq_len = options.max_seq_len;
   Pages free_pages(graph, options);
   for (const std::string& name : batch_block_tensors())
-    std::memset(memory.get<void>(name), 0, static_cast<size_t>(first.tables.tensor(first.tables.find(name)).bytes()));
-  memory.get<int32_t>("counts")[batch::kLeast] = static_cast<int32_t>(first.least_rows);
+    std::memset(memory.get<void>(name), 0, static_cast<size_t>(tables.tensor(tables.find(name)).bytes()));
 
   for (int64_t e = 0; e < options.max_stop_tokens; ++e)
     memory.get<int32_t>("stop_tokens")[e] =
@@ -114,13 +121,13 @@ void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, 
     i32s[batch::kSeedLow] = static_cast<int32_t>(request.sampling.seed);
     i32s[batch::kSeedHigh] = static_cast<int32_t>(request.sampling.seed >> 32);
   }
-  lay_out_first_rows(graph, first.max_rows, memory);
 }
 
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory) {
-  batch_block_fill(graph, options, stop_tokens, requests, memory,
-                   {.tables = graph, .max_rows = graph.tensor(graph.find("row_token")).shape[0].size});
+  batch_block_fill_requests(graph, graph, options, stop_tokens, requests, memory);
+  memory.get<int32_t>("counts")[batch::kMost] = std::numeric_limits<int32_t>::max();
+  runtime::lay_out_first_rows(row_tables(graph, memory));
 }
 
 }  // namespace megalith::engine

@@ -6,6 +6,7 @@
 #include "megalith/engine/memory_map.h"
 #include "megalith/graph/graph.h"
 #include "megalith/model/decoder.h"
+#include "megalith/runtime/first_rows.h"
 
 namespace megalith::engine {
 
@@ -34,22 +35,20 @@ struct Request {
 /// KV pages that the request fills, if it goes on to its limit.
 int64_t pages_needed(const DecoderOptions& options, const Request& request);
 
-/// Which kernel a run begins with.
-struct FirstKernel {
-  const graph::Graph& tables;  // whose tables of rows the block has
-  int64_t max_rows;            // that it takes at a time
-  int64_t least_rows = 0;      // batch::kLeast
-};
-
-/// Fills in the batch block of `graph` for `requests`, which have been checked, with the rows of the first iteration; every
-/// other place in it is cleared.
-void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
-                      const std::vector<Request>& requests, const MemoryMap& memory, const FirstKernel& first);
-/// For the one kernel of `graph`.
+/// Fills in the batch block in `memory` for `requests`, which have been checked; every other place in it is cleared. Rows
+/// are yet to be laid out. `graph` is what `options` made, and `tables` the one whose tables the block has.
+void batch_block_fill_requests(const graph::Graph& graph, const graph::Graph& tables, const DecoderOptions& options,
+                               const std::vector<int>& stop_tokens, const std::vector<Request>& requests,
+                               const MemoryMap& memory);
+/// With the rows of the first iteration, for the one kernel of `graph`.
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory);
 
 /// The states that batch_block_fill() writes: all of the block but the mailbox.
 const std::vector<std::string>& batch_block_tensors();
+/// Those of them that laying out rows writes.
+const std::vector<std::string>& row_tensors();
+/// The tables of rows that `graph` has in `memory`.
+runtime::RowTables row_tables(const graph::Graph& graph, const MemoryMap& memory);
 
 }  // namespace megalith::engine

@@ -24,6 +24,7 @@ class CudaMachine : public Machine {
       : program_(graph, kernel, memory.addresses(), {"mailbox"},
                  owner ? owner->program_.placed() : std::map<std::string, void*>{}),
         owner_(owner ? owner->program_ : program_),
+        clock_offset_(owner ? owner->own_clock_offset_ : own_clock_offset_),
         mail_(kMailboxCapacity * sizeof(runtime::MailRecord), "the mail"),
         mailbox_(owner_.shared<runtime::Mailbox>("mailbox")),
         launcher_(program_, {.mailbox = mailbox_}) {}
@@ -31,8 +32,10 @@ class CudaMachine : public Machine {
   void start(const std::vector<std::string>& changed, bool goes_on) override {
     const runtime::CudaContextGuard context(program_.ordinal());
     for (const std::string& state : changed) owner_.upload(state);
-    clock_offset_ = std::numeric_limits<int64_t>::max();
-    if (!goes_on) runtime::mailbox_init(mailbox_, mail_.data<runtime::MailRecord>(), kMailboxCapacity);
+    if (!goes_on) {
+      clock_offset_ = std::numeric_limits<int64_t>::max();
+      runtime::mailbox_init(mailbox_, mail_.data<runtime::MailRecord>(), kMailboxCapacity);
+    }
     launcher_.start();
   }
   bool finished() override { return launcher_.finished(); }
@@ -64,10 +67,11 @@ class CudaMachine : public Machine {
  private:
   runtime::CudaProgram program_;
   runtime::CudaProgram& owner_;  // of states, and of weights that are read where they lie
+  int64_t own_clock_offset_ = 0;
+  int64_t& clock_offset_;  // the owner's: one for a run, whose records would change places otherwise
   runtime::PinnedMemory mail_;
   runtime::Mailbox* mailbox_;
   runtime::CudaLauncher launcher_;
-  int64_t clock_offset_ = 0;
 };
 
 int64_t free_bytes() {
@@ -91,11 +95,12 @@ std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const Deco
   return std::make_unique<CudaMachine>(graph, kernel, memory, static_cast<CudaMachine*>(owner));
 }
 
-std::string cuda_memory_report(const graph::Graph& prompts, const DecoderOptions& options,
-                               const jit::CompiledKernel& prompts_kernel, const jit::CompiledKernel& decode_kernel) {
+std::string cuda_memory_report(const graph::Graph& owner, const DecoderOptions& options,
+                               const std::vector<const jit::CompiledKernel*>& kernels) {
   const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
-  MemoryNeeds needs = memory_needs(prompts, options, prompts_kernel.tasks, prompts_kernel.scratch_bytes);
-  needs.add_kernel(decode_kernel.tasks, decode_kernel.scratch_bytes);
+  MemoryNeeds needs = memory_needs(owner, options, kernels.back()->tasks, kernels.back()->scratch_bytes);
+  for (const jit::CompiledKernel* kernel : kernels)
+    if (kernel != kernels.back()) needs.add_kernel(kernel->tasks, kernel->scratch_bytes);
   return memory_report(needs, free_bytes());
 }
 

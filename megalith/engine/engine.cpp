@@ -1,8 +1,11 @@
 #include "megalith/engine/engine.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <future>
+#include <iterator>
 #include <new>
 #include <span>
 #include <utility>
@@ -13,7 +16,8 @@
 #include "megalith/base/options.h"
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/memory_report.h"
-#include "megalith/engine/phased_machine.h"
+#include "megalith/engine/regime_machine.h"
+#include "megalith/engine/regimes.h"
 #include "megalith/engine/token_stream.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/machine/machine.h"
@@ -138,7 +142,9 @@ void check_requests(const std::string& folder, const EngineOptions& options, con
   const ModelConfig config = config_read(folder);
   DecoderOptions decoder = options.decoder;
   decoder.target = jit::target_with_architecture(options.target);
-  check_all(requests, config, decoder.resolved(config), options.dummy_weights);
+  decoder = decoder.resolved(config);
+  decoder.check_holds_all_requests();
+  check_all(requests, config, decoder, options.dummy_weights);
 }
 
 Engine::Engine(const std::string& folder, const EngineOptions& options) try
@@ -153,21 +159,22 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
     decoder_options_.weight_dtypes = weight_dtypes(*weights_, config_.dtype);
   }
   decoder_options_ = decoder_options_.resolved(config_);
+  decoder_options_.check_holds_all_requests();
   if (const auto& rounded = decoder_options_.rounded_weights; !rounded.empty())
     log_warn(
         "{} norms and biases of {} (\"{}\" is {}) are rounded to {} for the GPU, as the rest of the model is; --target "
         "cpu "
         "takes them as they are",
         rounded.size(), folder, rounded.begin()->first, dtype_name(rounded.begin()->second), dtype_name(config_.dtype));
-  graph_ = std::make_unique<graph::Graph>(build_decoder(config_, decoder_options_));
-  if (!jit::is_cuda_target(options.target)) check_memory(*graph_, decoder_options_, dummy_weights_);
+  regimes_.push_back({decoder_options_, std::make_unique<graph::Graph>(build_decoder(config_, decoder_options_))});
+  if (!jit::is_cuda_target(options.target)) check_memory(graph(), decoder_options_, dummy_weights_);
   if (weights_)
-    memory_.bind_weights(*graph_, *weights_);
+    memory_.bind_weights(graph(), *weights_);
   else
-    memory_.bind_random(*graph_, options.dummy_seed);
-  memory_.bind_rope(*graph_, config_, decoder_options_.max_seq_len);
+    memory_.bind_random(graph(), options.dummy_seed);
+  memory_.bind_rope(graph(), config_, decoder_options_.max_seq_len);
   compile(options);
-  memory_.bind_states(prompts_ ? *prompts_->graph : *graph_, !jit::is_cuda_target(options.target));
+  memory_.bind_states(*regimes_.back().graph, !jit::is_cuda_target(options.target));
 
   MEGALITH_CHECK(static_cast<int64_t>(stop_tokens_.size()) <= decoder_options_.max_stop_tokens,
                  "the model has {} stop tokens, at most {} are supported", stop_tokens_.size(),
@@ -176,77 +183,118 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
   if (weights_) weights_->check_files();
 } catch (const std::bad_alloc&) { runtime::throw_out_of_memory(fmt::format("loading {}", folder)); }
 
+std::vector<int64_t> Engine::regimes() const {
+  std::vector<int64_t> rows;
+  for (const Regime& regime : regimes_) rows.push_back(regime.options.max_rows);
+  return rows;
+}
+
 // Chosen where tokens come a few at a time, and many at a time stream as they do: on a GPU.
-std::optional<Engine::Prompts> Engine::make_prompts(const EngineOptions& options) const {
-  const bool is_chosen = !options.prompt_rows.has_value();
-  if (options.prompt_rows == 0) return std::nullopt;
-  if (is_chosen && (!jit::is_cuda_target(options.target) || options.decoder.max_rows != 0)) return std::nullopt;
-  Prompts prompts{.options = decoder_options_, .graph = nullptr, .kernel = {}};
-  prompts.options.max_rows = options.prompt_rows.value_or(optimize::kMaxNarrowRows);
-  MEGALITH_CHECK(
-      is_chosen || prompts.options.max_rows > decoder_options_.max_rows,
-      "--prompt-rows is {}, want more than the {} tokens that the other kernel works on at a time (-b), or 0",
-      prompts.options.max_rows, decoder_options_.max_rows);
-  if (prompts.options.max_rows <= decoder_options_.max_rows) return std::nullopt;
-  prompts.options = prompts.options.resolved(config_);
-  prompts.graph = std::make_unique<graph::Graph>(build_decoder(config_, prompts.options));
-  const graph::Schedule schedule = optimize::make_schedule(*prompts.graph, prompts.options.target);
-  std::string reason =
-      why_not_shared(*graph_, optimize::make_schedule(*graph_, decoder_options_.target), *prompts.graph, schedule);
+std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options) const {
+  const bool chooses = jit::is_cuda_target(options.target) && options.decoder.max_rows == 0;
+  const int64_t base = decoder_options_.max_rows;
+  std::vector<Wanted> wanted;
+  const auto whole = [&](int64_t rows) { return optimize::whole_rows(decoder_options_.target, rows); };
+  if (options.regimes) {
+    for (const int64_t rows : *options.regimes) {
+      MEGALITH_CHECK(
+          rows >= 1 && whole(rows) < base,
+          "--regimes has a kernel of {} tokens at a time, want 1 to {}: fewer than the {} of the one that holds "
+          "every sequence (-b, or --max-batch)",
+          whole(rows), base - 1, base);
+      for (const Wanted& other : wanted)
+        MEGALITH_CHECK(other.rows != whole(rows), "--regimes has two kernels of {} tokens at a time, want each once",
+                       whole(rows));
+      wanted.push_back({whole(rows), "--regimes"});
+    }
+  } else if (chooses) {
+    for (const int64_t rows : smaller_regimes(base)) wanted.push_back({rows, nullptr});
+  }
+  if (options.prompt_rows && *options.prompt_rows != 0) {
+    MEGALITH_CHECK(
+        *options.prompt_rows > base,
+        "--prompt-rows is {}, want more than the {} tokens that the other kernel works on at a time (-b), or 0",
+        *options.prompt_rows, base);
+    wanted.push_back({*options.prompt_rows, "--prompt-rows"});
+  } else if (!options.prompt_rows && chooses && optimize::kMaxNarrowRows > base) {
+    wanted.push_back({optimize::kMaxNarrowRows, nullptr});
+  }
+  return wanted;
+}
+
+std::optional<Engine::Regime> Engine::make_regime(const Wanted& wanted, const EngineOptions& options) const {
+  Regime regime{.options = decoder_options_, .graph = nullptr, .is_named = wanted.option != nullptr};
+  regime.options.max_rows = wanted.rows;
+  regime.options = regime.options.resolved(config_);
+  regime.graph = std::make_unique<graph::Graph>(build_decoder(config_, regime.options));
+  const graph::Schedule base = optimize::make_schedule(graph(), decoder_options_.target),
+                        schedule = optimize::make_schedule(*regime.graph, regime.options.target);
+  std::string reason = wanted.rows < decoder_options_.max_rows ? why_not_shared(*regime.graph, schedule, graph(), base)
+                                                               : why_not_shared(graph(), base, *regime.graph, schedule);
   const auto streams = [](const graph::NodeSchedule& node) { return node.body && node.body->streamed; };
-  if (is_chosen && std::ranges::none_of(schedule.nodes, streams))
-    reason = fmt::format("with {} tokens at a time its weights would not stream", prompts.options.max_rows);
+  if (!regime.is_named && std::ranges::none_of(schedule.nodes, streams)) reason = "its weights would not stream";
   if (!reason.empty()) {
-    MEGALITH_CHECK(is_chosen, "--prompt-rows {}: the two kernels cannot share their memory: {}",
-                   prompts.options.max_rows, reason);
-    log_info("[engine] no kernel for prompts: {}", reason);
+    MEGALITH_CHECK(!regime.is_named, "{} {}: the kernels cannot share their memory: {}", wanted.option, wanted.rows,
+                   reason);
+    log_info("[engine] no kernel for {} tokens at a time: {}", wanted.rows, reason);
     return std::nullopt;
   }
-  // Artifacts that somebody looks at, or brings, are those of the kernel that makes tokens.
-  prompts.kernel =
-      jit::compile(*prompts.graph, {.target = options.target, .num_workers = num_workers_, .pipeline = {}});
-  return prompts;
+  // Artifacts that somebody looks at, or brings, are those of the kernel that holds every sequence.
+  regime.kernel = jit::compile(*regime.graph, {.target = options.target, .num_workers = num_workers_, .pipeline = {}});
+  return regime;
 }
 
 void Engine::compile(const EngineOptions& options) {
-  auto prompts = std::async(std::launch::async, [&] { return make_prompts(options); });
-  kernel_ =
-      jit::compile(*graph_, {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
-  prompts_ = prompts.get();
-  if (!prompts_ || !jit::is_cuda_target(options.target)) return;
-  const std::string report = cuda_memory_report(*prompts_->graph, prompts_->options, prompts_->kernel, kernel_);
-  if (report.empty()) return;
-  MEGALITH_CHECK(!options.prompt_rows, "[cuda] with a kernel for prompts (--prompt-rows {}) {}", *options.prompt_rows,
-                 report);
-  log_info("[engine] no kernel for prompts: with it {}", report);
-  prompts_.reset();
+  std::vector<std::future<std::optional<Regime>>> others;
+  for (const Wanted& wanted : wanted_regimes(options))
+    others.push_back(std::async(std::launch::async, [&, wanted] { return make_regime(wanted, options); }));
+  regimes_[base_].kernel =
+      jit::compile(graph(), {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
+  std::vector<Regime> made;  // threads look at the first one meanwhile
+  for (std::future<std::optional<Regime>>& other : others)
+    if (std::optional<Regime> regime = other.get()) made.push_back(std::move(*regime));
+  std::ranges::move(made, std::back_inserter(regimes_));
+  const auto rows = [](const Regime& regime) { return regime.options.max_rows; };
+  std::ranges::sort(regimes_, {}, rows);
+  base_ = static_cast<size_t>(std::ranges::find(regimes_, decoder_options_.max_rows, rows) - regimes_.begin());
+  if (jit::is_cuda_target(options.target)) fit_regimes();
+  log_info("[engine] tokens at a time: {}", fmt::join(regimes(), ", "));
+}
+
+void Engine::fit_regimes() {
+  while (regimes_.size() > 1) {
+    std::vector<const jit::CompiledKernel*> kernels;
+    std::vector<bool> named;
+    for (const Regime& regime : regimes_) {
+      kernels.push_back(&regime.kernel);
+      named.push_back(regime.is_named);
+    }
+    const std::string report = cuda_memory_report(*regimes_.back().graph, regimes_.back().options, kernels);
+    if (report.empty()) return;
+    const std::optional<size_t> least = regime_to_leave_out(named, base_);
+    MEGALITH_CHECK(least, "[cuda] with kernels for {} tokens at a time (--regimes, --prompt-rows) {}",
+                   fmt::join(regimes(), ", "), report);
+    log_info("[engine] no kernel for {} tokens at a time: with it {}", regimes_[*least].options.max_rows, report);
+    regimes_.erase(regimes_.begin() + static_cast<ptrdiff_t>(*least));
+    base_ -= *least < base_;
+  }
 }
 
 void Engine::make_machine(const EngineOptions& options) {
   const bool is_gpu = jit::is_cuda_target(options.target);
-  const auto make = [&](const graph::Graph& graph, const DecoderOptions& of, const jit::CompiledKernel& kernel,
-                        Machine* owner) {
-    return is_gpu ? make_cuda_machine(graph, of, kernel, memory_, owner)
-                  : make_cpu_machine(graph, kernel, memory_, owner || !prompts_);
-  };
-  if (!prompts_) {
-    machine_ = make(*graph_, decoder_options_, kernel_, nullptr);
-    return;
+  std::vector<RegimeMachine::Kernel> kernels(regimes_.size());
+  for (size_t i = regimes_.size(); i-- > 0;) {
+    const Regime& regime = regimes_[i];
+    Machine* const owner = kernels.back().machine.get();
+    kernels[i] = {regime.options.max_rows,
+                  is_gpu ? make_cuda_machine(*regime.graph, regime.options, regime.kernel, memory_, owner)
+                         : make_cpu_machine(*regime.graph, regime.kernel, memory_, i == 0)};
   }
-  std::unique_ptr<Machine> prompts = make(*prompts_->graph, prompts_->options, prompts_->kernel, nullptr);
-  std::unique_ptr<Machine> decode = make(*graph_, decoder_options_, kernel_, prompts.get());
-  machine_ = make_phased_machine(std::move(prompts), std::move(decode), memory_);
-}
-
-// A pass of that kernel takes 1.6 to 2.2 times as long as one of a few tokens, and less than two of them where it is not
-// full (docs/performance/h100.md).
-bool Engine::begins_with_prompts(int64_t tokens) const {
-  if (!prompts_ || is_profiled_) return false;
-  return 2 * ceil_div(tokens, decoder_options_.max_rows) > 3 * ceil_div(tokens, prompt_rows());
+  machine_ = std::make_unique<RegimeMachine>(std::move(kernels), base_, *regimes_.back().graph, memory_);
 }
 
 int64_t Engine::prompt_passes(int64_t tokens) const {
-  return ceil_div(tokens, begins_with_prompts(tokens) ? prompt_rows() : decoder_options_.max_rows);
+  return ceil_div(tokens, regimes_[is_profiled_ ? base_ : regimes_.size() - 1].options.max_rows);
 }
 
 // A CPU reads some weights where they are mapped; a GPU has its copy.
@@ -259,13 +307,7 @@ void Engine::check(const std::vector<Request>& requests) const {
 }
 
 std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests) {
-  int64_t tokens = 0;
-  for (const Request& request : requests) tokens += static_cast<int64_t>(request.prompt.size()) - request.cached_tokens;
-  const bool has_prompts = begins_with_prompts(tokens);
-  batch_block_fill(*graph_, decoder_options_, stop_tokens_, requests, memory_,
-                   {.tables = prompts_ ? *prompts_->graph : *graph_,
-                    .max_rows = has_prompts ? prompt_rows() : decoder_options_.max_rows,
-                    .least_rows = has_prompts ? decoder_options_.max_rows : 0});
+  batch_block_fill_requests(graph(), *regimes_.back().graph, decoder_options_, stop_tokens_, requests, memory_);
   std::vector<std::string> changed = batch_block_tensors();
   for (const Request& request : requests)
     if (request.cached_tokens > 0)
@@ -304,16 +346,16 @@ std::vector<std::string> Engine::fit_rope(const std::vector<Request>& requests) 
   for (const Request& request : requests) longest = std::max(longest, request.prompt.size());
   const int64_t prompt = rope_prompt(config_, static_cast<int64_t>(longest));
   if (prompt == std::exchange(rope_prompt_, prompt)) return {};
-  memory_.bind_rope(*graph_, config_, decoder_options_.max_seq_len, prompt);
+  memory_.bind_rope(graph(), config_, decoder_options_.max_seq_len, prompt);
   return {"rope.cos", "rope.sin"};
 }
 
 std::vector<std::string> Engine::make_up_cache() {
   std::vector<std::string> changed;
   if (std::exchange(cache_made_up_, true)) return changed;
-  for (const graph::Tensor& tensor : graph_->tensors()) {
+  for (const graph::Tensor& tensor : graph().tensors()) {
     if (!is_kv_cache(tensor)) continue;
-    memory_.fill_state(*graph_, tensor.name, changed.size());
+    memory_.fill_state(graph(), tensor.name, changed.size());
     changed.push_back(tensor.name);
   }
   return changed;
@@ -325,7 +367,7 @@ void Engine::cancel() noexcept {
 
 int64_t Engine::weight_bytes_per_token() const {
   int64_t bytes = 0;
-  for (const graph::Tensor& tensor : graph_->tensors())
+  for (const graph::Tensor& tensor : graph().tensors())
     if (is_weight(tensor) && (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
       bytes += tensor.streamed_bytes();
   return bytes;
@@ -334,14 +376,14 @@ int64_t Engine::weight_bytes_per_token() const {
 int64_t Engine::head_bytes() const {
   const std::string name = config_.tie_word_embeddings ? kEmbedding : "lm_head.weight";
   int64_t bytes = 0;
-  for (const graph::Tensor& tensor : graph_->tensors())
+  for (const graph::Tensor& tensor : graph().tensors())
     if (tensor.name == name || tensor.name == graph::quant_scale_name(name)) bytes += tensor.streamed_bytes();
   return bytes;
 }
 
 int64_t Engine::weights_per_token() const {
   int64_t count = 0;
-  for (const graph::Tensor& tensor : graph_->tensors())
+  for (const graph::Tensor& tensor : graph().tensors())
     if (is_weight(tensor) && !tensor.name.ends_with(graph::quant_scale_name("")) &&
         (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
       count += tensor.num_elements();
@@ -352,21 +394,21 @@ int64_t Engine::head_weights() const { return config_.vocab_size * config_.hidde
 
 int64_t Engine::weight_bytes() const {
   int64_t bytes = 0;
-  for (const graph::Tensor& tensor : graph_->tensors())
+  for (const graph::Tensor& tensor : graph().tensors())
     if (is_weight(tensor)) bytes += tensor.streamed_bytes();
   return bytes;
 }
 
 int64_t Engine::num_parameters() const {
   int64_t count = 0;
-  for (const graph::Tensor& tensor : graph_->tensors())
+  for (const graph::Tensor& tensor : graph().tensors())
     if (is_weight(tensor) && !is_scale(tensor)) count += tensor.num_elements();
   return count;
 }
 
 int64_t Engine::kv_bytes() const {
   int64_t bytes = 0;
-  for (const graph::Tensor& tensor : graph_->tensors())
+  for (const graph::Tensor& tensor : graph().tensors())
     if (is_kv_cache(tensor)) bytes += tensor.bytes();
   return bytes;
 }

@@ -16,6 +16,7 @@
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/machine.h"
 #include "megalith/engine/memory_map.h"
+#include "megalith/engine/regime_machine.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
 #include "megalith/model/config.h"
@@ -34,9 +35,11 @@ struct EngineOptions {
   bool dummy_weights = false;  // random weights; only config.json is needed
   uint64_t dummy_seed = 0;
   std::vector<int> stop_tokens = {};  // end a text, beside those that the model's files name
-  // Tokens of prompts that a kernel of its own works on at a time; 0: the kernel that makes tokens works on prompts, too;
-  // nothing: chosen. With one, prompts take a fraction of the passes over the weights, and their sums another order.
-  std::optional<int64_t> prompt_rows = {};
+  // Beside the kernel of decoder.max_rows, which holds every sequence, there may be others of the same model, its regimes,
+  // for other numbers of tokens at a time; the one that the load asks for works (engine/regimes.h). Their sums have
+  // another order. Nothing: chosen.
+  std::optional<std::vector<int64_t>> regimes = {};  // those of fewer tokens; empty: none
+  std::optional<int64_t> prompt_rows = {};           // one of more, for prompts; 0: none
   std::optional<int> end_token = {};  // ends one if neither config.json nor generation_config.json names an end
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
 };
@@ -58,6 +61,7 @@ struct Generation {
   double first_token_ms = 0;                        // from the launch to the first token of any request
   double last_token_ms = 0;                         // from the launch to the last token
   std::vector<std::optional<size_t>> unsound_from;  // per request the first token made of NaN or infinite logits
+  std::vector<int64_t> regimes;  // tokens at a time of the kernels that worked on it, one behind the other
 };
 
 /// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.
@@ -103,11 +107,13 @@ class Engine {
 
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& decoder_options() const { return decoder_options_; }
-  /// Those of the kernel that makes tokens.
-  const graph::Graph& graph() const { return *graph_; }
-  const jit::CompiledKernel& kernel() const { return kernel_; }
+  /// Those of the kernel of decoder_options().max_rows tokens at a time, which holds every sequence.
+  const graph::Graph& graph() const { return *regimes_[base_].graph; }
+  const jit::CompiledKernel& kernel() const { return regimes_[base_].kernel; }
+  /// Tokens at a time of each kernel, ascending.
+  std::vector<int64_t> regimes() const;
   /// Tokens at a time of the kernel for prompts; 0: there is none.
-  int64_t prompt_rows() const { return prompts_ ? prompts_->options.max_rows : 0; }
+  int64_t prompt_rows() const { return base_ + 1 < regimes_.size() ? regimes_.back().options.max_rows : 0; }
   /// Passes over the weights that `tokens` tokens of prompts take.
   int64_t prompt_passes(int64_t tokens) const;
   const MemoryMap& memory() const { return memory_; }
@@ -130,17 +136,25 @@ class Engine {
  private:
   friend class TokenStream;  // one run of the machine
 
-  /// A kernel for prompts, as made from these.
-  struct Prompts {
+  /// A kernel, and what it was made from.
+  struct Regime {
     DecoderOptions options;
     std::unique_ptr<graph::Graph> graph;
-    jit::CompiledKernel kernel;
+    jit::CompiledKernel kernel = {};
+    bool is_named = true;  // not chosen, so that nothing else will do
   };
-  /// Compiles the kernel, and beside it one for prompts, if that is wanted and can share this one's memory.
+  /// A kernel beside the one that holds every sequence.
+  struct Wanted {
+    int64_t rows;
+    const char* option;  // that says how many; of a chosen one, which is an attempt, nullptr
+  };
+  std::vector<Wanted> wanted_regimes(const EngineOptions& options) const;
+  /// Compiles the kernel, and beside it others that are wanted and can share this one's memory.
   void compile(const EngineOptions& options);
-  std::optional<Prompts> make_prompts(const EngineOptions& options) const;
+  std::optional<Regime> make_regime(const Wanted& wanted, const EngineOptions& options) const;
+  /// Leaves out chosen ones for which the GPU has no memory.
+  void fit_regimes();
   void make_machine(const EngineOptions& options);
-  bool begins_with_prompts(int64_t tokens) const;
 
   void check(const std::vector<Request>& requests) const;
   /// Readies the batch block for a run. The states that changed.
@@ -159,12 +173,11 @@ class Engine {
   DecoderOptions decoder_options_;
   int num_workers_;
   std::optional<Weights> weights_;
-  std::unique_ptr<graph::Graph> graph_;
-  jit::CompiledKernel kernel_;
-  std::optional<Prompts> prompts_;
+  std::vector<Regime> regimes_;  // by max_rows, ascending
+  size_t base_ = 0;              // the one that holds every sequence
   bool is_profiled_ = false;
   MemoryMap memory_;
-  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<RegimeMachine> machine_;
   Turn turn_{"model"};
   bool cache_made_up_ = false;
   int64_t rope_prompt_ = 0;  // what the tables of RoPE were filled for

@@ -53,8 +53,9 @@ std::unique_ptr<Machine> make_cpu_machine(const graph::Graph& graph, const jit::
 std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const DecoderOptions& options,
                                            const jit::CompiledKernel& kernel, const MemoryMap& memory,
                                            Machine* owner = nullptr);
-/// What would not fit into the GPU's free memory if one of `prompts` owned the states of one of `decode`, "" if it does.
-std::string cuda_memory_report(const graph::Graph& prompts, const DecoderOptions& options,
-                               const jit::CompiledKernel& prompts_kernel, const jit::CompiledKernel& decode_kernel);
+/// What of `kernels`, the last of which is made from `owner` and has the states that all use, would not fit into the GPU's
+/// free memory; "" if all do.
+std::string cuda_memory_report(const graph::Graph& owner, const DecoderOptions& options,
+                               const std::vector<const jit::CompiledKernel*>& kernels);
 
 }  // namespace megalith::engine

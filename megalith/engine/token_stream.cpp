@@ -77,6 +77,7 @@ TokenEvent TokenStream::note(const runtime::MailRecord& record) {
 Generation TokenStream::finish() {
   if (std::exchange(is_running_, false)) {
     result_.cancelled = engine_.machine_->wait() == runtime::RunEnd::cancelled;
+    result_.regimes = engine_.machine_->worked();
     engine_.check_weights();
     engine_.machine_->fetch("logits");
   }

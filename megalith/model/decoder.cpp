@@ -77,9 +77,13 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
                  "the KV cache would have {} pages of {} tokens, but its tokens are counted in 32 bits: use a shorter "
                  "--max-seq-len ({}), fewer requests (--max-batch {}), or --num-pages up to {}",
                  r.num_pages(), r.page_size, r.max_seq_len, r.max_requests, kMaxCached / r.page_size);
-  MEGALITH_CHECK(r.max_rows >= r.max_requests && r.max_rows <= 4096,
-                 "--max-batched-tokens is {}, want {} (one token per request) to 4096", r.max_rows, r.max_requests);
+  MEGALITH_CHECK(r.max_rows >= 1 && r.max_rows <= 4096, "--max-batched-tokens is {}, want 1 to 4096", r.max_rows);
   return r;
+}
+
+void DecoderOptions::check_holds_all_requests() const {
+  MEGALITH_CHECK(max_rows >= max_requests, "--max-batched-tokens is {}, want {} (one token per request) to 4096",
+                 max_rows, max_requests);
 }
 
 int64_t DecoderOptions::positions() const {
@@ -105,11 +109,11 @@ DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& 
     : config_(config),
       options_(options),
       graph_(ops::builtin(), config.name.empty() ? config.architecture : config.name) {
-  const int64_t num_requests = options_.max_requests;
+  const int64_t num_requests = options_.max_requests, num_samples = std::min(num_requests, options_.max_rows);
   const TensorId counts = graph_.state("counts", DType::i32, {batch::kCountFields});
   graph_.dynamic_size("rows", counts, batch::kRows);
   graph_.dynamic_size("samples", counts, batch::kSamples);
-  const Dim rows(options_.max_rows, "rows"), samples(num_requests, "samples");
+  const Dim rows(options_.max_rows, "rows"), samples(num_samples, "samples");
   row_token_ = graph_.state("row_token", DType::i32, {rows});
   row_request_ = graph_.state("row_request", DType::i32, {rows});
   row_position_ = graph_.state("row_position", DType::i32, {rows});
@@ -212,7 +216,7 @@ TensorId DecoderBuilder::layer(int64_t layer, TensorId x) {
 void DecoderBuilder::sample(TensorId x) {
   const int64_t num_requests = options_.max_requests, vocab = config_.vocab_size;
   const TensorId sample_row = graph_.find("sample_row"), sample_request = graph_.find("sample_request");
-  const TensorId logits = graph_.state("logits", DType::f32, {Dim(num_requests, "samples"), vocab});
+  const TensorId logits = graph_.state("logits", DType::f32, {graph_.tensor(sample_row).shape[0], vocab});
   const TensorId last = graph_.apply("gather_rows", "last_rows", {x, sample_row});
   const TensorId head = weight(config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
                                {vocab, config_.hidden_size});

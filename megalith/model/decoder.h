@@ -18,7 +18,8 @@ namespace megalith {
 
 /// Sizes of the running system, as against those of the model.
 struct DecoderOptions {
-  int64_t max_rows = 0;          // T: token rows per iteration, so also the longest chunk of a prompt; 0: chosen
+  int64_t max_rows = 0;          // T: token rows per iteration, so also the longest chunk of a prompt; 0: chosen. Fewer
+                                 // than requests: of a kernel that works beside one with more (engine/regimes.h)
   int64_t max_requests = 1;      // N
   int64_t max_seq_len = 0;       // S: positions per request; 0: the model's own limit, but at most 4096
   int64_t page_size = 16;        // B: positions per KV page
@@ -34,6 +35,8 @@ struct DecoderOptions {
 
   /// With every choice made and the limits checked against the model; UserError naming the option.
   DecoderOptions resolved(const ModelConfig& config) const;
+  /// UserError unless the kernel has a row for every request, as the one that any load may come to must have.
+  void check_holds_all_requests() const;
   int64_t positions() const;          // S in whole chunks of attention (optimize/rules.h)
   int64_t pages_per_request() const;  // Q
   int64_t num_pages() const;          // P

@@ -27,6 +27,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     const auto n = static_cast<int64_t>(at("sample_request", r));
     history(n, field(n, batch::kLength)) = token;
     field(n, batch::kLength) += 1;
+    field(n, batch::kLast) = token;
     bool stops = false;
     for (double stop_token : arrays.at("stop_tokens").values) stops |= stop_token == token;
     if (stops && field(n, batch::kIgnoreStop) == 0)
@@ -39,10 +40,16 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
   }
 
   auto budget = static_cast<double>(arrays.at("row_token").values.size());
-  for (int64_t n = 0; n < num_requests; ++n) budget -= static_cast<int>(field(n, batch::kState)) == batch::kActive;
+  const auto is_active = [&](int64_t n) { return static_cast<int>(field(n, batch::kState)) == batch::kActive; };
+  double waiting = 0;
+  for (int64_t n = 0; n < num_requests; ++n) {
+    budget -= is_active(n);
+    if (is_active(n)) waiting += field(n, batch::kLength) - field(n, batch::kDone);
+  }
+  const bool goes_on = waiting > at("counts", batch::kLeast) && waiting <= at("counts", batch::kMost);
   int64_t rows = 0, samples = 0;
   for (int64_t n = 0; n < num_requests; ++n) {
-    if (static_cast<int>(field(n, batch::kState)) != batch::kActive) continue;
+    if (!is_active(n) || !goes_on) continue;
     const double extra = std::min(field(n, batch::kLength) - field(n, batch::kDone) - 1, budget);
     budget -= extra;
     const double start = field(n, batch::kDone);
@@ -59,7 +66,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
   }
   at("counts", batch::kRows) = static_cast<double>(rows);
   at("counts", batch::kSamples) = static_cast<double>(samples);
-  at("stop", 0) = static_cast<double>(rows) > at("counts", batch::kLeast) ? 0 : 1;
+  at("stop", 0) = rows > 0 ? 0 : 1;
 }
 
 }  // namespace

@@ -12,9 +12,14 @@
 //   counts         i32 [4]          CountField: rows and samples of this iteration, and when the run ends
 //   row_token, row_request, row_position   i32 [T]   one entry per row of this iteration
 //   row_start      i32 [T]          the first position of the row's request in this iteration
-//   sample_row, sample_request             i32 [N]   the rows after which a token is sampled, and whose they are
+//   sample_row, sample_request             i32 [R]   the rows after which a token is sampled, and whose they are
 //   stop           i32 [1]          1: the loop ends
 //   mailbox        a runtime::Mailbox
+//
+// R is N, or T where that is less: a kernel of fewer rows than there may be requests takes part in a run while few tokens
+// wait. Tokens that wait are those of active requests that are known and not worked through: one of each request behind
+// its prompt. A kernel ends before an iteration for which more or fewer wait than it was told (kLeast, kMost). It lays
+// out no rows then; the host does, for the kernel that goes on (engine/regimes.h).
 //
 // Freestanding: shared by host and kernels.
 #pragma once
@@ -29,6 +34,7 @@ enum RequestField {
   kReason,      // FinishReason, once finished
   kIgnoreStop,  // 1: stop tokens do not end it
   kPrompt,      // tokens of the prompt: presence and frequency count those after it
+  kLast,        // the token that was sampled last, once there is one
   kRequestFields = 8
 };
 
@@ -54,7 +60,8 @@ enum SamplingInt {
 enum CountField {
   kRows,
   kSamples,
-  kLeast,  // the run ends before an iteration of so many rows or fewer: 0, when there are none left
+  kLeast,  // the run ends before an iteration for which so many tokens wait or fewer: 0, when there are none left
+  kMost,   // and before one for which more than so many wait
   kCountFields = 4
 };
 

@@ -18,16 +18,31 @@ struct Rows {
       *sample_request;
 };
 
+Rows rows_of(const RowTables& tables, Fault& fault) {
+  return {{&fault},           tables.num_requests,  tables.history_length, tables.max_rows,
+          tables.max_samples, tables.requests,      tables.history,        tables.counts,
+          tables.row_token,   tables.row_request,   tables.row_position,   tables.row_start,
+          tables.sample_row,  tables.sample_request};
+}
+
+void check(const Fault& fault) {
+  MEGALITH_ASSERT(fault.found == 0, "[batch] the first rows do not fit: {} of {}", fault.value, fault.extent);
+}
+
 }  // namespace
+
+int64_t tokens_waiting(const RowTables& tables) {
+  Fault fault{};
+  const int64_t waiting = kernels::waiting_tokens(rows_of(tables, fault));
+  check(fault);
+  return waiting;
+}
 
 void lay_out_first_rows(const RowTables& tables) {
   Fault fault{};
-  const Rows rows = {{&fault},           tables.num_requests,  tables.history_length, tables.max_rows,
-                     tables.max_samples, tables.requests,      tables.history,        tables.counts,
-                     tables.row_token,   tables.row_request,   tables.row_position,   tables.row_start,
-                     tables.sample_row,  tables.sample_request};
+  const Rows rows = rows_of(tables, fault);
   const int32_t count = kernels::plan_rows(rows);
-  MEGALITH_ASSERT(fault.found == 0, "[batch] the first rows do not fit: {} of {}", fault.value, fault.extent);
+  check(fault);
   for (int32_t row = 0; row < count; ++row) rows.row_token[row] = kernels::row_token_of(rows, row);
 }
 

@@ -3,7 +3,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/engine/engine.h"
-#include "megalith/engine/phased_machine.h"
+#include "megalith/engine/regime_machine.h"
 #include "megalith/engine/token_stream.h"
 #include "megalith/optimize/schedule.h"
 

@@ -45,7 +45,10 @@ TEST(Sampling, FollowsTheDistribution) {
   }
 }
 
-TEST(Advance, LaysOutTheSameRowsAsTheReference) {
+// The end of the run: no token waits any longer, or so few do that another kernel goes on.
+class Advance : public ::testing::TestWithParam<int> {};
+
+TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   constexpr int64_t kRequests = 5, kRows = 9, kLength = 40;
   graph::Graph graph(ops::builtin(), "advance");
   const TensorId counts = graph.state("counts", DType::i32, {batch::kCountFields});
@@ -79,7 +82,10 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
     fields[batch::kLength] = static_cast<double>(1 + random() % 25);
     fields[batch::kLimit] = fields[batch::kLength] + static_cast<double>(1 + random() % 12);
     fields[batch::kIgnoreStop] = n == 1;
+    fields[batch::kPrompt] = fields[batch::kLength];
   }
+  const double least = GetParam();
+  memory.set("counts", {0, 0, least, 1000});
   memory.set("requests", requests);
   memory.set("history", testing::random_values(kRequests * kLength, DType::i32, 100, random));
   memory.set("stop_tokens", {7, -1, -1});
@@ -114,6 +120,17 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
             << name << " " << i << " in " << iterations;
   }
   EXPECT_GT(iterations, 5);
+  const auto field = [&](int64_t n, int f) {
+    return expected.at("requests").values[static_cast<size_t>(n * batch::kRequestFields + f)];
+  };
+  double waiting = 0;
+  for (int64_t n = 0; n < kRequests; ++n)
+    if (static_cast<int>(field(n, batch::kState)) == batch::kActive)
+      waiting += field(n, batch::kLength) - field(n, batch::kDone);
+  EXPECT_LE(waiting, least);
+  EXPECT_EQ(waiting > 0, least > 0);
+  EXPECT_EQ(expected.at("counts").values[batch::kRows], 0);
+  if (least > 0) return;
 
   // Every request that was there has ended, and the mailbox told the host so: one `finished` each.
   int finished = 0, tokens = 0;
@@ -130,6 +147,8 @@ TEST(Advance, LaysOutTheSameRowsAsTheReference) {
             requests[static_cast<size_t>(n * batch::kRequestFields + batch::kLength)];
   EXPECT_EQ(tokens, made);
 }
+
+INSTANTIATE_TEST_SUITE_P(Least, Advance, ::testing::Values(0, 2));
 
 }  // namespace
 }  // namespace megalith

@@ -1,6 +1,6 @@
 // Advance: the last task of every iteration and the only one that changes the batch block (runtime/batch.h). It takes
-// in the sampled tokens, posts them to the host, ends requests, and lays out the next iteration's rows. Those of the
-// first one the host lays out (runtime/first_rows.h).
+// in the sampled tokens, posts them to the host, ends requests, and lays out the next iteration's rows, unless that is
+// another kernel's. Those of a kernel's first one the host lays out (runtime/first_rows.h).
 //
 // Rows are given out so that nobody starves: every active request gets one row first (a decode step, or the next token
 // of its prompt), then prompts get what is left, in order. A request is sampled when its last known token is among its
@@ -30,6 +30,7 @@ inline bool take_in(const Args& a, i32 request, i32 token, float logprob, Post p
   if (!is_inside(a.faults, fields[batch::kLength], a.S, Args::Checks::requests)) return false;
   a.history[static_cast<i64>(request) * a.S + fields[batch::kLength]] = token;
   ++fields[batch::kLength];
+  fields[batch::kLast] = token;
   const u32 id = static_cast<u32>(request);
   post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::token), 0, logprob});
   if (fields[batch::kIgnoreStop] == 0 && is_stop_token(a, token))
@@ -51,6 +52,19 @@ inline bool is_sound_request(const Args& a, const i32* fields) {
          is_inside(a.faults, fields[batch::kDone], fields[batch::kLength], Args::Checks::requests);
 }
 
+/// Tokens that wait to be worked through; none if a request's are not sound.
+template <class Args>
+inline i64 waiting_tokens(const Args& a) {
+  i64 waiting = 0;
+  for (i64 n = 0; n < a.N; ++n) {
+    const i32* const fields = a.requests + n * batch::kRequestFields;
+    if (fields[batch::kState] != batch::kActive) continue;
+    if (!is_sound_request(a, fields)) return 0;
+    waiting += fields[batch::kLength] - fields[batch::kDone];
+  }
+  return waiting;
+}
+
 /// Lays out the next iteration's rows, all but their tokens (row_token_of()); how many they are.
 template <class Args>
 inline i32 plan_rows(const Args& a) {
@@ -60,7 +74,6 @@ inline i32 plan_rows(const Args& a) {
   for (i64 n = 0; n < a.N; ++n) {
     i32* fields = a.requests + n * batch::kRequestFields;
     if (fields[batch::kState] != batch::kActive) continue;
-    if (!is_sound_request(a, fields)) return 0;
     const i64 waiting = fields[batch::kLength] - fields[batch::kDone];
     const i64 extra = waiting - 1 < free_rows ? waiting - 1 : free_rows;
     free_rows -= extra;
@@ -84,9 +97,13 @@ inline i32 plan_rows(const Args& a) {
   a.counts[batch::kSamples] = samples;
   return rows;
 }
+/// A token behind the prompt is worked on right after it was sampled. So the texts are read for prompts only: a host has
+/// those without asking a GPU, and a GPU need not wait until its last token is there.
 template <class Args>
 inline i32 row_token_of(const Args& a, i32 row) {
-  return a.history[static_cast<i64>(a.row_request[row]) * a.S + a.row_position[row]];
+  const i64 request = a.row_request[row], position = a.row_position[row];
+  const i32* const fields = a.requests + request * batch::kRequestFields;
+  return position < fields[batch::kPrompt] ? a.history[request * a.S + position] : fields[batch::kLast];
 }
 
 /// The body of the operator `advance`.
@@ -97,9 +114,12 @@ inline void advance(const Args& a) {
     if (!take_in(a, a.sample_request[r], a.token[r], a.logprob[r],
                  [&](const runtime::MailRecord& record) { runtime::mailbox_post(mailbox, record, a.abort); }))
       return;
-  const i32 rows = plan_rows(a);
+  const i64 waiting = waiting_tokens(a);
+  a.counts[batch::kRows] = a.counts[batch::kSamples] = 0;
+  const bool goes_on = waiting > a.counts[batch::kLeast] && waiting <= a.counts[batch::kMost];
+  const i32 rows = goes_on ? plan_rows(a) : 0;
   for (i32 row = 0; row < rows; ++row) a.row_token[row] = row_token_of(a, row);
-  a.stop[0] = rows > a.counts[batch::kLeast] ? 0 : 1;
+  a.stop[0] = rows > 0 ? 0 : 1;
 }
 
 }  // namespace megalith::kernels

@@ -19,9 +19,8 @@ struct AdvanceCopy {
   f32 logprob[advance::kMaxRequests];
   i32 row_request[advance::kMaxRows], row_position[advance::kMaxRows], row_start[advance::kMaxRows];
   i32 stop_tokens[advance::kMaxStopTokens], counts[batch::kCountFields], num_records;
-  i32 taken[advance::kMaxRequests];  // of each request the token that was just taken in, or -1
-  u32 is_over, has_room;             // after an abort; for the records in the mailbox
-  runtime::MailWriter writer;        // as it was before them
+  u32 is_over, has_room;       // after an abort; for the records in the mailbox
+  runtime::MailWriter writer;  // as it was before them
   u64 now;
   alignas(16) runtime::MailRecord records[2 * advance::kMaxRequests];
 };
@@ -90,7 +89,6 @@ inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
                                                    ends = record.kind == static_cast<u32>(runtime::MailKind::finished);
                                                    (ends ? end : token) = record;
                                                  });
-    if (is_taken) copy.taken[copy.sample_request[r]] = copy.token[r];
     const Lanes records = add_lanes<static_cast<int>(View::N)>(is_taken ? 1 + ends : 0);
     if (is_taken) copy.records[num_records + records.before] = token;
     if (ends) copy.records[num_records + records.before + 1] = end;
@@ -99,26 +97,36 @@ inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
   if (lane() == 0) copy.num_records = num_records;
 }
 
-/// plan_rows() by a warp.
+/// waiting_tokens(), and plan_rows() if more than `least` wait and no more than `most`, by a warp.
 template <class View>
-inline void plan_rows_by_warp(const View& view) {
+inline void plan_rows_by_warp(const View& view, i32 least, i32 most) {
   constexpr int N = static_cast<int>(View::N);
   const auto is_active = [&](int n) {
     return n < N && view.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
   };
-  int free_rows = static_cast<int>(View::T_largest), rows = 0, samples = 0;
-#pragma unroll 1
-  for (int first = 0; first < N; first += kWarpLanes)
-    free_rows -= __popc(__ballot_sync(0xffffffffu, is_active(first + lane())));
+  int free_rows = static_cast<int>(View::T_largest), rows = 0, samples = 0, of_lane = 0;
+  bool is_sound = true;
 #pragma unroll 1
   for (int first = 0; first < N; first += kWarpLanes) {
     const int n = first + lane();
+    const i32* const fields = view.requests + n * batch::kRequestFields;
+    const bool counts = is_active(n);
+    free_rows -= __popc(__ballot_sync(0xffffffffu, counts));
+    if (!counts) continue;
+    is_sound &= is_sound_request(view, fields);
+    of_lane += fields[batch::kLength] - fields[batch::kDone];
+  }
+  const int waiting = add_lanes<N>(of_lane).all;
+  const bool goes_on = __ballot_sync(0xffffffffu, !is_sound) == 0 && waiting > least && waiting <= most;
+#pragma unroll 1
+  for (int first = 0; first < N && goes_on; first += kWarpLanes) {
+    const int n = first + lane();
     i32* const fields = view.requests + n * batch::kRequestFields;
-    const bool counts = is_active(n) && is_sound_request(view, fields);
+    const bool counts = is_active(n);
     const int start = counts ? fields[batch::kDone] : 0, length = counts ? fields[batch::kLength] : 0;
-    const int waiting = counts ? length - start - 1 : 0;
-    const Lanes wanted = add_lanes<N>(waiting);
-    const int new_rows = counts ? 1 + max(min(waiting, free_rows - wanted.before), 0) : 0;
+    const int more = counts ? length - start - 1 : 0;
+    const Lanes wanted = add_lanes<N>(more);
+    const int new_rows = counts ? 1 + max(min(more, free_rows - wanted.before), 0) : 0;
     free_rows = max(free_rows - wanted.all, 0);
     const Lanes of_lanes = add_lanes<N>(new_rows);
     const int begin = rows + of_lanes.before;
@@ -152,7 +160,7 @@ template <class Args>
 inline void advance_ahead(const Args& args) {
   constexpr u32 kRequests = static_cast<u32>(Args::N);
   prefetch_lines(args.requests, kRequests * batch::kRequestFields * 4);
-  prefetch_lines(args.sample_request, kRequests * 4);
+  prefetch_lines(args.sample_request, static_cast<u32>(Args::R_largest) * 4);
   prefetch_lines(args.stop_tokens, static_cast<u32>(Args::E) * 4);
   prefetch_lines(args.abort, sizeof(*args.abort));
 }
@@ -189,23 +197,22 @@ inline void advance_by_block(const Args& args) {
     const Share<f32, R, kOthers> logprob(args.logprob);
     const Share<i32, E, kOthers> stop_tokens(args.stop_tokens);
     const u32 is_aborted = load_relaxed(args.abort);
-    const i32 least = args.counts[batch::kLeast];
+    const i32 least = args.counts[batch::kLeast], most = args.counts[batch::kMost];
     requests.put(copy.requests);
     token.put(copy.token);
     sample_request.put(copy.sample_request);
     logprob.put(copy.logprob);
     stop_tokens.put(copy.stop_tokens);
-    each(N, [&](int i) { copy.taken[i] = -1; });
     if (thread() == 0) copy.is_over = is_aborted;
     others_sync();
     const bool is_over = copy.is_over != 0;
+    const AdvanceView<Args> view = {args.faults,         copy.requests,     args.history,   copy.counts,
+                                    copy.row_request,    copy.row_position, copy.row_start, copy.sample_row,
+                                    copy.sample_request, copy.stop_tokens};
     if (warp() == 0 && !is_over) {
-      const AdvanceView<Args> view = {args.faults,         copy.requests,     args.history,   copy.counts,
-                                      copy.row_request,    copy.row_position, copy.row_start, copy.sample_row,
-                                      copy.sample_request, copy.stop_tokens};
       take_in_by_warp(view, copy, samples);
       warp_sync();
-      plan_rows_by_warp(view);
+      plan_rows_by_warp(view, least, most);
     }
     others_sync();
     const int rows = is_over ? 0 : copy.counts[batch::kRows];
@@ -214,11 +221,7 @@ inline void advance_by_block(const Args& args) {
       args.row_request[i] = copy.row_request[i];
       args.row_position[i] = copy.row_position[i];
       args.row_start[i] = copy.row_start[i];
-      const int request = copy.row_request[i], position = copy.row_position[i];
-      // A token that was just taken in is on its way to the text.
-      const bool is_last = position == copy.requests[request * batch::kRequestFields + batch::kLength] - 1;
-      args.row_token[i] =
-          is_last && copy.taken[request] >= 0 ? copy.taken[request] : args.history[i64(request) * Args::S + position];
+      args.row_token[i] = row_token_of(view, i);
     });
     each(is_over ? 0 : copy.counts[batch::kSamples], [&](int i) {
       args.sample_row[i] = copy.sample_row[i];
@@ -227,7 +230,7 @@ inline void advance_by_block(const Args& args) {
     if (thread() == 0 && !is_over) {
       args.counts[batch::kRows] = rows;
       args.counts[batch::kSamples] = copy.counts[batch::kSamples];
-      args.stop[0] = rows > least ? 0 : 1;
+      args.stop[0] = rows > 0 ? 0 : 1;
     }
   }
   block_sync();

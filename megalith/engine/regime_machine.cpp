@@ -1,0 +1,142 @@
+#include "megalith/engine/regime_machine.h"
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+#include "megalith/base/error.h"
+#include "megalith/base/log.h"
+#include "megalith/engine/batch_block.h"
+#include "megalith/runtime/batch.h"
+
+namespace megalith::engine {
+
+namespace {
+
+std::vector<int64_t> rows_of(const std::vector<RegimeMachine::Kernel>& kernels) {
+  std::vector<int64_t> rows;
+  for (const RegimeMachine::Kernel& kernel : kernels) rows.push_back(kernel.rows);
+  return rows;
+}
+
+const graph::Tensor* find(const graph::Graph& graph, const std::string& name, size_t* index) {
+  for (size_t i = 0; i < graph.tensors().size(); ++i)
+    if (graph.tensors()[i].name == name && graph.tensors()[i].kind != graph::TensorKind::activation) {
+      *index = i;
+      return &graph.tensors()[i];
+    }
+  return nullptr;
+}
+
+}  // namespace
+
+RegimeMachine::RegimeMachine(std::vector<Kernel> kernels, size_t base, const graph::Graph& tables,
+                             const MemoryMap& memory)
+    : kernels_(std::move(kernels)),
+      regimes_(rows_of(kernels_)),
+      base_(base),
+      tables_(row_tables(tables, memory)),
+      stop_(memory.get<int32_t>("stop")) {}
+
+// The last one's memory is used by all others.
+RegimeMachine::~RegimeMachine() {
+  for (Kernel& kernel : kernels_) kernel.machine.reset();
+}
+
+void RegimeMachine::start(const std::vector<std::string>& changed, bool goes_on) {
+  cancelled_.store(false);
+  end_.reset();
+  failure_ = nullptr;
+  worked_.clear();
+  begin(runtime::tokens_waiting(tables_), changed, goes_on);
+}
+
+void RegimeMachine::begin(int64_t waiting, const std::vector<std::string>& changed, bool goes_on) {
+  now_ = is_profiled_ ? base_ : regimes_.choose(waiting);
+  const LoadRange range = is_profiled_ ? LoadRange{} : regimes_.range(now_);
+  tables_.max_rows = regimes_.rows(now_);
+  tables_.counts[batch::kLeast] = range.least;
+  tables_.counts[batch::kMost] = range.most;
+  runtime::lay_out_first_rows(tables_);
+  *stop_ = 0;
+  log_debug("[engine] {} tokens wait: the kernel of {} rows works on them", waiting, tables_.max_rows);
+  worked_.push_back(tables_.max_rows);
+  now().start(changed, goes_on);
+}
+
+void RegimeMachine::go_on() {
+  if (end_ || !now().finished()) return;
+  const runtime::RunEnd end = now().wait();
+  if (end == runtime::RunEnd::cancelled) {
+    end_ = end;
+    return;
+  }
+  fetch("requests");
+  const int64_t waiting = runtime::tokens_waiting(tables_);
+  if (waiting == 0 || cancelled_.load()) {
+    end_ = waiting == 0 ? end : runtime::RunEnd::cancelled;
+    return;
+  }
+  begin(waiting, row_tensors(), true);
+  if (cancelled_.load()) now().cancel();  // a start forgets what was said before it
+}
+
+bool RegimeMachine::finished() {
+  try {
+    go_on();
+  } catch (...) {
+    failure_ = std::current_exception();
+    end_ = runtime::RunEnd::cancelled;
+  }
+  return end_.has_value();
+}
+
+runtime::RunEnd RegimeMachine::wait() {
+  while (!end_) {
+    now().wait();
+    go_on();
+  }
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  return *end_;
+}
+
+void RegimeMachine::cancel() noexcept {
+  cancelled_.store(true);
+  for (const Kernel& kernel : kernels_) kernel.machine->cancel();
+}
+
+void RegimeMachine::profile(uint32_t iterations) {
+  kernels_[base_].machine->profile(iterations);
+  is_profiled_ = iterations > 0;
+}
+
+int64_t RegimeMachine::weights_held() const {
+  int64_t bytes = 0;
+  for (const Kernel& kernel : kernels_) bytes += kernel.machine->weights_held();
+  return bytes;
+}
+
+std::string why_not_shared(const graph::Graph& smaller, const graph::Schedule& of_smaller, const graph::Graph& larger,
+                           const graph::Schedule& of_larger) {
+  for (size_t p = 0; p < larger.tensors().size(); ++p) {
+    const graph::Tensor& tensor = larger.tensors()[p];
+    if (tensor.kind == graph::TensorKind::activation) continue;
+    size_t d = 0;
+    const graph::Tensor* other = find(smaller, tensor.name, &d);
+    if (!other) return fmt::format("only one of them has \"{}\"", tensor.name);
+    const bool has_shape = std::ranges::equal(std::span(tensor.shape).subspan(std::min<size_t>(1, tensor.shape.size())),
+                                              std::span(other->shape).subspan(std::min<size_t>(1, other->shape.size())),
+                                              {}, &graph::Dim::size, &graph::Dim::size);
+    const bool has_rows = tensor.kind == graph::TensorKind::constant ? tensor.bytes() == other->bytes()
+                                                                     : tensor.bytes() >= other->bytes();
+    if (tensor.kind != other->kind || tensor.dtype != other->dtype || !has_shape || !has_rows)
+      return fmt::format("\"{}\" is of another shape or dtype", tensor.name);
+    if (tensor.kind == graph::TensorKind::state && of_larger.layouts[p] != of_smaller.layouts[d])
+      return fmt::format("\"{}\" lies in {} for one and in {} for the other", tensor.name,
+                         graph::kLayoutNames[static_cast<size_t>(of_larger.layouts[p])],
+                         graph::kLayoutNames[static_cast<size_t>(of_smaller.layouts[d])]);
+  }
+  return "";
+}
+
+}  // namespace megalith::engine

@@ -1,0 +1,73 @@
+// A machine of several kernels of one model that share its states, each for another number of tokens at a time. A run
+// begins with the one for its load (engine/regimes.h). When its `advance` ends it, because the next iteration's load is
+// another one's, that one goes on: the requests are brought here, their rows laid out and sent. The reader of the mail does
+// this, so a kernel whose mail nobody takes is not followed by another.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/engine/machine.h"
+#include "megalith/engine/memory_map.h"
+#include "megalith/engine/regimes.h"
+#include "megalith/runtime/first_rows.h"
+
+namespace megalith::engine {
+
+class RegimeMachine : public Machine {
+ public:
+  struct Kernel {
+    int64_t rows;
+    std::unique_ptr<Machine> machine;
+  };
+  /// `kernels`: by rows, ascending; the last one owns the states that all use. `base`: the one that does all of a run
+  /// while tasks are recorded. `tables`: the last one's graph, whose states are in `memory`.
+  RegimeMachine(std::vector<Kernel> kernels, size_t base, const graph::Graph& tables, const MemoryMap& memory);
+  ~RegimeMachine() override;
+
+  /// With requests in the batch block whose rows have not been laid out.
+  void start(const std::vector<std::string>& changed, bool goes_on = false) override;
+  bool finished() override;
+  runtime::RunEnd wait() override;
+  void cancel() noexcept override;
+  bool take(runtime::MailRecord* record) override { return now().take(record); }
+  bool take_now(runtime::MailRecord* record) override { return now().take_now(record); }
+  void profile(uint32_t iterations) override;
+  runtime::Profile profile_take() override { return kernels_[base_].machine->profile_take(); }
+  int64_t weights_held() const override;
+  void fetch(const std::string& state) override { owner().fetch(state); }
+
+  /// Rows of the kernels that worked on the last run, one behind the other.
+  const std::vector<int64_t>& worked() const { return worked_; }
+
+ private:
+  Machine& now() { return *kernels_[now_].machine; }
+  Machine& owner() { return *kernels_.back().machine; }
+  /// Starts the kernel for the load, on rows that are laid out for it.
+  void begin(int64_t waiting, const std::vector<std::string>& changed, bool goes_on);
+  /// To another kernel, once one has ended before the run has.
+  void go_on();
+
+  std::vector<Kernel> kernels_;
+  const Regimes regimes_;
+  const size_t base_;
+  runtime::RowTables tables_;
+  int32_t* const stop_;
+  size_t now_ = 0;
+  bool is_profiled_ = false;
+  std::vector<int64_t> worked_;
+  std::optional<runtime::RunEnd> end_;
+  std::exception_ptr failure_;  // of finished(), for wait() to throw: mail that came before it is read first
+  std::atomic<bool> cancelled_{false};
+};
+
+/// Why two decoders' kernels cannot share states, "" if they can: those of `larger` are there for both, and what `smaller`
+/// has must lie in them in the same way, the first of as many rows or more.
+std::string why_not_shared(const graph::Graph& smaller, const graph::Schedule& of_smaller, const graph::Graph& larger,
+                           const graph::Schedule& of_larger);
+
+}  // namespace megalith::engine

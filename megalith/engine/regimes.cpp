@@ -1,0 +1,42 @@
+#include "megalith/engine/regimes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "megalith/base/error.h"
+
+namespace megalith::engine {
+
+Regimes::Regimes(std::vector<int64_t> rows) : rows_(std::move(rows)) {
+  MEGALITH_ASSERT(!rows_.empty() && std::ranges::adjacent_find(rows_, std::greater_equal()) == rows_.end(),
+                  "[engine] regimes must have more and more rows");
+}
+
+size_t Regimes::choose(int64_t waiting) const {
+  const auto holds = std::ranges::lower_bound(rows_, waiting);
+  return std::min(static_cast<size_t>(holds - rows_.begin()), size() - 1);
+}
+
+LoadRange Regimes::range(size_t regime) const {
+  LoadRange range;
+  if (regime > 0) range.least = static_cast<int32_t>(rows_[regime - 1]);
+  if (regime + 1 < size()) range.most = static_cast<int32_t>(rows_[regime]);
+  return range;
+}
+
+std::vector<int64_t> smaller_regimes(int64_t max_rows) {
+  std::vector<int64_t> rows = {8, 64};
+  std::erase_if(rows, [&](int64_t r) { return r >= max_rows; });
+  return rows;
+}
+
+std::optional<size_t> regime_to_leave_out(const std::vector<bool>& named, size_t base) {
+  for (size_t between = base; between-- > 1;)
+    if (!named[between]) return between;
+  if (base > 0 && !named[0]) return 0;
+  for (size_t prompts = named.size(); prompts-- > base + 1;)
+    if (!named[prompts]) return prompts;
+  return std::nullopt;
+}
+
+}  // namespace megalith::engine

@@ -1,0 +1,61 @@
+// Which kernel works on a load. An engine may have several kernels of one model, its regimes, each made for another number
+// of tokens at a time (rows): a kernel of few rows takes less time for them, and one of many takes fewer passes over the
+// weights. The load is the number of tokens that wait (runtime/batch.h); it falls while prompts are worked through and
+// sequences end, and grows when requests come.
+//
+// The kernel with the fewest rows that hold all tokens that wait works on them, or else the one with the most. Measured
+// on an H100 with Qwen3-8B (docs/performance/h100.md), in ms a pass:
+//
+//   rows   with 1 token   8      32     64     128
+//   8      5.01           5.24
+//   64     5.68           6.02   6.26   7.14
+//   128                                 7.96   9.86
+//   256    8 to 11, by how full it is
+//
+// So a pass of a larger kernel takes less than two of a smaller one: it never pays to work on a prompt in two passes
+// where one kernel holds it. A change takes about 0.1 ms, less than one pass with fewer rows saves. So a change pays
+// whichever way it goes, and how long the load stays does not have to be guessed. Nothing bounces: while no request
+// comes, the load only falls, and a request that comes costs two changes at most, up for its prompt and down again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace megalith::engine {
+
+/// Loads with which a kernel goes on: more than `least` tokens wait, and at most `most` (batch::kLeast, batch::kMost).
+struct LoadRange {
+  int32_t least = 0, most = std::numeric_limits<int32_t>::max();
+};
+
+class Regimes {
+ public:
+  /// The rows of each kernel, ascending.
+  explicit Regimes(std::vector<int64_t> rows);
+
+  size_t size() const { return rows_.size(); }
+  int64_t rows(size_t regime) const { return rows_[regime]; }
+  /// The kernel for a load.
+  size_t choose(int64_t waiting) const;
+  /// Loads for which choose() says `regime`.
+  LoadRange range(size_t regime) const;
+
+ private:
+  std::vector<int64_t> rows_;
+};
+
+/// Rows of the kernels that a GPU has beside the one of `max_rows` that holds every sequence, for fewer tokens. Up to 8
+/// rows weights are multiplied as they come; a kernel of more is slower even with one token. With 9 to 64 tokens one of
+/// 64 rows is as good as one that fits, and one of more than 64 is slower.
+std::vector<int64_t> smaller_regimes(int64_t max_rows);
+
+/// Of kernels that do not fit into memory together the one to do without first, or none: `base` holds every sequence and
+/// stays, as do those that are `named`, one flag for each. First those between, which save a tenth of a pass; then the
+/// smallest, which saves a fifth where sequences are few; last those for prompts, which save half of a prompt's time or
+/// more.
+std::optional<size_t> regime_to_leave_out(const std::vector<bool>& named, size_t base);
+
+}  // namespace megalith::engine
