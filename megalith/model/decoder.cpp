@@ -186,8 +186,9 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId n) {
   const TensorId v = project(at + "v", n, self + "v_proj.weight", kv_heads * d, config_.hidden_size, config_.qkv_bias);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, kv_heads, d};
-  const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape, true);
-  const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape, true);
+  const bool any_layout = !options_.shares_caches;
+  const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape, any_layout);
+  const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape, any_layout);
   graph_.add("kv_append", at + "append", {k, v, page_table_, row_request_, row_position_, k_cache, v_cache});
   const TensorId y = graph_.apply(
       "attention", at + "attention", {q, k_cache, v_cache, page_table_, row_request_, row_position_},

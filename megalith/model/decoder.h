@@ -25,6 +25,7 @@ struct DecoderOptions {
   int64_t page_size = 16;        // B: positions per KV page
   int64_t max_pages = 0;         // P; 0: enough for every request at its longest
   int64_t max_stop_tokens = 16;  // E
+  bool shares_caches = false;    // with kernels of other numbers of rows: caches lie as all of them take them
   DType activation_dtype = DType::f32;
   std::optional<DType> kv_dtype = {};               // nothing: chosen
   std::string target = "cpu";                       // what the graph is to be compiled for, or "cuda"

@@ -1,0 +1,99 @@
+// Several kernels of one model on a GPU: which of them can share their states, as far as that needs no GPU, and the
+// bundled model at a load that falls through all of them.
+#include <gmock/gmock.h>
+
+#include "cuda/skip.h"
+#include "megalith/engine/engine.h"
+#include "megalith/engine/regime_machine.h"
+#include "megalith/engine/regimes.h"
+#include "megalith/kernels/stream_limits.h"
+#include "megalith/optimize/limits.h"
+#include "megalith/optimize/schedule.h"
+#include "support/streamed.h"
+
+namespace megalith {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string why_not_shared(const ModelConfig& config, DecoderOptions smaller, DecoderOptions larger) {
+  const graph::Graph a = build_decoder(config, smaller), b = build_decoder(config, larger);
+  EXPECT_TRUE(testing::streams_all_products(a) && testing::streams_all_products(b));
+  return engine::why_not_shared(a, optimize::make_schedule(a, smaller.target), b,
+                                optimize::make_schedule(b, larger.target));
+}
+
+// The default ones, for so many requests.
+TEST(CudaRegimes, ShareTheirStates) {
+  ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
+  config.num_layers = 1;
+  for (const int64_t requests : {1, 8, 9, 16, 64, 65, 128}) {
+    DecoderOptions options{
+        .max_requests = requests, .max_seq_len = 512, .shares_caches = true, .target = "cuda:sm_90a"};
+    options = options.resolved(config);
+    std::vector<int64_t> rows = engine::smaller_regimes(options.max_rows);
+    rows.push_back(options.max_rows);
+    rows.push_back(optimize::kMaxNarrowRows);
+    for (size_t i = 1; i < rows.size(); ++i) {
+      DecoderOptions smaller = options, larger = options;
+      smaller.max_rows = rows[i - 1], larger.max_rows = rows[i];
+      EXPECT_EQ(why_not_shared(config, smaller, larger), "") << rows[i - 1] << " and " << rows[i] << " rows";
+    }
+  }
+  // Alone a kernel lays its caches out as it likes.
+  DecoderOptions eight{.max_rows = 8, .max_requests = 64, .max_seq_len = 512, .target = "cuda:sm_90a"}, many = eight;
+  many.max_rows = 64;
+  EXPECT_THAT(why_not_shared(config, eight, many), HasSubstr("lies in page-pairs for one and in rows for the other"));
+}
+
+// Sums have another order in each, so a sequence may part from what one kernel writes where two tokens are as likely as
+// rounding to bf16 can tell.
+TEST(CudaRegimes, WriteWhatTheModelWritesWhileTheLoadFalls) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  const std::string folder = MEGALITH_SOURCE_DIR "/models/storyteller";
+  constexpr double kRounding = 5e-2;  // of a logit (run_test.cpp)
+  constexpr size_t kRequests = 96;
+  engine::Engine exact(folder, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
+  engine::Engine engine(folder, {.decoder = {.max_requests = kRequests}, .target = "cuda"});
+  ASSERT_THAT(engine.regimes(), ElementsAre(8, 64, 96, 256));
+  std::vector<engine::Request> requests;
+  for (size_t r = 0; r < kRequests; ++r) {
+    engine::Request request{.max_new_tokens = r < 4 ? 60 : r < 40 ? 30 : 10, .ignore_stop_tokens = true};
+    for (size_t i = 0; i < 1 + r * 7 % 50; ++i) request.prompt.push_back(static_cast<int>((i * 37 + r * 11) % 509));
+    requests.push_back(request);
+  }
+  const engine::Generation found = engine.generate(requests);
+  EXPECT_THAT(found.regimes, ElementsAre(256, 96, 64, 8));
+  EXPECT_EQ(engine.generate(requests).tokens, found.tokens) << "every time";
+  size_t num_equal = 0, num_tokens = 0;
+  for (size_t r = 0; r < kRequests; ++r) {
+    const std::vector<int> wanted = exact.generate({requests[r]}).tokens[0];
+    ASSERT_EQ(found.tokens[r].size(), wanted.size());
+    const auto [differs, there] = std::ranges::mismatch(found.tokens[r], wanted);
+    num_equal += static_cast<size_t>(there - wanted.begin());
+    num_tokens += wanted.size();
+    if (there == wanted.end()) continue;
+    engine::Request so_far{.prompt = requests[r].prompt, .max_new_tokens = 1, .ignore_stop_tokens = true};
+    so_far.prompt.insert(so_far.prompt.end(), wanted.begin(), there);
+    exact.generate({so_far});
+    EXPECT_LT(exact.logits()[*there] - exact.logits()[*differs], 2 * kRounding)
+        << "sequence " << r << ", token " << there - wanted.begin();
+  }
+  EXPECT_GT(num_equal, num_tokens / 2);
+
+  // Cancelled in each of them, and whole again.
+  for (const size_t after : {0, 1, 500, 1500, 1900}) {
+    size_t made = 0;
+    const engine::Generation cut = engine.generate(requests, [&](const engine::TokenEvent& event) {
+      made += !event.finished;
+      if (made >= after) engine.cancel();
+    });
+    for (size_t r = 0; r < kRequests; ++r)
+      EXPECT_TRUE(std::equal(cut.tokens[r].begin(), cut.tokens[r].end(), found.tokens[r].begin())) << after;
+  }
+  EXPECT_EQ(engine.generate(requests).tokens, found.tokens);
+}
+
+}  // namespace
+}  // namespace megalith
