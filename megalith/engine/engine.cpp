@@ -192,8 +192,9 @@ std::vector<int64_t> Engine::regimes() const {
 
 // Chosen where tokens come a few at a time, and many at a time stream as they do: on a GPU.
 std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options) const {
-  const bool chooses = jit::is_cuda_target(options.target) && options.decoder.max_rows == 0;
   const int64_t base = decoder_options_.max_rows;
+  const bool chooses =
+      jit::is_cuda_target(options.target) && options.decoder.max_rows == 0 && base <= optimize::kMaxNarrowRows;
   std::vector<Wanted> wanted;
   const auto whole = [&](int64_t rows) { return optimize::whole_rows(decoder_options_.target, rows); };
   if (options.regimes) {

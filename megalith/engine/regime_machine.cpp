@@ -64,9 +64,7 @@ void RegimeMachine::begin(int64_t waiting, const std::vector<std::string>& chang
   now().start(changed, goes_on);
 }
 
-void RegimeMachine::go_on() {
-  if (end_ || !now().finished()) return;
-  const runtime::RunEnd end = now().wait();
+void RegimeMachine::go_on(runtime::RunEnd end) {
   if (end == runtime::RunEnd::cancelled) {
     end_ = end;
     return;
@@ -82,8 +80,9 @@ void RegimeMachine::go_on() {
 }
 
 bool RegimeMachine::finished() {
+  if (end_ || !now().finished()) return end_.has_value();
   try {
-    go_on();
+    go_on(now().wait());
   } catch (...) {
     failure_ = std::current_exception();
     end_ = runtime::RunEnd::cancelled;
@@ -92,10 +91,7 @@ bool RegimeMachine::finished() {
 }
 
 runtime::RunEnd RegimeMachine::wait() {
-  while (!end_) {
-    now().wait();
-    go_on();
-  }
+  while (!end_) go_on(now().wait());
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return *end_;
 }

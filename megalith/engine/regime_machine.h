@@ -49,8 +49,8 @@ class RegimeMachine : public Machine {
   Machine& owner() { return *kernels_.back().machine; }
   /// Starts the kernel for the load, on rows that are laid out for it.
   void begin(int64_t waiting, const std::vector<std::string>& changed, bool goes_on);
-  /// To another kernel, once one has ended before the run has.
-  void go_on();
+  /// What follows from the end of a kernel: another one's begin, or the end of the run.
+  void go_on(runtime::RunEnd end);
 
   std::vector<Kernel> kernels_;
   const Regimes regimes_;

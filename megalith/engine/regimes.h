@@ -4,7 +4,7 @@
 // sequences end, and grows when requests come.
 //
 // The kernel with the fewest rows that hold all tokens that wait works on them, or else the one with the most. Measured
-// on an H100 with Qwen3-8B (docs/performance/h100.md), in ms a pass:
+// on an H100 with Qwen3-8B, in ms a pass:
 //
 //   rows   with 1 token   8      32     64     128
 //   8      5.01           5.24

@@ -1,5 +1,6 @@
 // A generation under way, read token by token by whoever wants them: requests in, events out, until each has ended or the
-// reader leaves. The kernel runs by itself meanwhile, as far ahead as the mailbox has room.
+// reader leaves. The kernel runs by itself meanwhile, as far ahead as the mailbox has room and until another kernel is to
+// go on (engine/regime_machine.h).
 //
 //   engine::TokenStream stream(engine, requests);
 //   stream.start();

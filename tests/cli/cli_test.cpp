@@ -104,6 +104,8 @@ TEST(Usage, ValuesThatDoNotFit) {
   expect_error({"run", kStoryteller, "-p", "x", "-c", "2X"}, 2, "--max-seq-len: \"2X\"");
   expect_error({"run", kStoryteller, "-p", "x", "--load-format", "gguf"}, 2,
                "--load-format: \"gguf\" is none of auto, dummy\n");
+  expect_error({"run", kStoryteller, "-p", "x", "--regimes", "2,4097"}, 2,
+               "--regimes: \"4097\" is not what it takes, want a whole number, 0 to 4096\n");
   expect_error({"inspect", kStoryteller, "--stage", "ptx"}, 2,
                "--stage: \"ptx\" is none of graph, plan, loops, tasks, placement, source, cost\n");
   expect_error({"run", kStoryteller, "-p"}, 2, "--prompt");
@@ -117,6 +119,9 @@ TEST(Usage, ArgumentsThatDoNotGoTogether) {
   expect_error({"inspect", kStoryteller, "--stage", "cost", "--task", "1"}, 2,
                "--task and --event look at --stage tasks, not cost\n");
   expect_error({"run", kStoryteller, "-p", "x", "-q", "-v"}, 2, "--verbose, --quiet or --log-level, not several\n");
+  for (const char* more : {"--regimes", "--prompt-rows"})
+    expect_error({"run", kStoryteller, "-p", "x", "--batch-invariant", more, "2"}, 2,
+                 "--batch-invariant keeps one kernel: leave it out, or --regimes and --prompt-rows\n");
   for (const char* option : {"--quantization", "--log-file", "--stop", "--file"})
     expect_error({"run", kStoryteller, "-p", "x", option, ""}, 2, std::string(option) + ": \"\" is empty, want ");
   expect_error({"chat", kStoryteller, "--chat-template", ""}, 2, "--chat-template: \"\" is empty, want NAME|FILE\n");

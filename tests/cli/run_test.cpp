@@ -82,6 +82,22 @@ TEST(Run, ABatchGivesEachPromptItsOwnText) {
   EXPECT_EQ(batch.out, "=== 1 of 2 ===\n" + first.out + "\n=== 2 of 2 ===\n" + second.out);
 }
 
+TEST(Run, KernelsForSeveralLoadsMakeTheSameTexts) {
+  const std::vector<std::string> prompts = {"-n",       "12", "--temp", "0",  "-p", kPrompt, "-p",
+                                            "The king", "-p", "A",      "-b", "4",  "-v"};
+  std::vector<std::string> with_regimes = prompts, too_many = prompts;
+  with_regimes.insert(with_regimes.end(), {"--regimes", "2", "--prompt-rows", "16"});
+  const CommandResult one = story(prompts), several = story(with_regimes);
+  EXPECT_EQ(several.code, 0) << several.err;
+  EXPECT_EQ(several.out, one.out);
+  EXPECT_THAT(one.err, HasSubstr("tokens at a time: 4\n"));
+  EXPECT_THAT(several.err, HasSubstr("tokens at a time: 2, 4, 16\n"));
+  too_many.insert(too_many.end(), {"--regimes", "2,4"});
+  const CommandResult refused = story(too_many);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--regimes has a kernel of 4 tokens at a time, want 1 to 3: fewer than the 4 of"));
+}
+
 TEST(Run, AliasesMeanTheSame) {
   const CommandResult ours = story({"-p", kPrompt, "-n", "4", "--temp", "0", "-t", "1"});
   const CommandResult theirs = megalith_command({"run",        "-m",
