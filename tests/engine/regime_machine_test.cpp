@@ -197,10 +197,13 @@ class CountingMachine : public Machine {
     int iteration = 0;
     std::function<void(int)> arrive = [](int) {};  // before the end of each iteration
     std::string failure;
+    std::function<void(int64_t)> starts = [](int64_t) {};  // of so many rows, before it does
   };
   CountingMachine(Run& run, int64_t rows) : run_(run), rows_(rows) {}
 
   void start(const std::vector<std::string>&, bool) override {
+    run_.starts(rows_);
+    is_cancelled_ = false;
     runtime::RowTables& tables = run_.tables;
     tables.max_rows = rows_;
     while (tables.counts[batch::kRows] > 0) {
@@ -221,9 +224,9 @@ class CountingMachine : public Machine {
   bool finished() override { return true; }
   runtime::RunEnd wait() override {
     if (!run_.failure.empty()) throw UserError(run_.failure);
-    return runtime::RunEnd::finished;
+    return is_cancelled_ ? runtime::RunEnd::cancelled : runtime::RunEnd::finished;
   }
-  void cancel() noexcept override {}
+  void cancel() noexcept override { is_cancelled_ = true; }
   bool take(runtime::MailRecord*) override { return false; }
   bool take_now(runtime::MailRecord*) override { return false; }
   void profile(uint32_t) override {}
@@ -233,6 +236,7 @@ class CountingMachine : public Machine {
  private:
   Run& run_;
   int64_t rows_;
+  bool is_cancelled_ = false;
 };
 
 class CountingRegimes : public ::testing::Test {
@@ -294,6 +298,20 @@ TEST_F(CountingRegimes, ChangeInBothDirections) {
   EXPECT_THAT(run_->tokens[4], ElementsAre(1004, 131, 132, 133, 134, 135, 136, 137));
   EXPECT_THAT(run_->tokens[5], ElementsAre(1005, 1038));
   EXPECT_THAT(run_->tokens[9], ElementsAre(1009, 200, 300, 400, 500));
+}
+
+// A kernel's start forgets a cancel that comes just before it; their machine does not.
+TEST_F(CountingRegimes, AreCancelledWhileOneStarts) {
+  const Request request{.prompt = {1, 2, 3}, .max_new_tokens = 20};
+  run_->starts = [&](int64_t rows) {
+    if (rows == 2) machine_->cancel();
+  };
+  begin({request});
+  EXPECT_EQ(machine_->wait(), runtime::RunEnd::cancelled);
+  EXPECT_THAT(machine_->worked(), ElementsAre(8, 2));
+  run_->starts = [](int64_t) {};
+  begin({request});
+  EXPECT_EQ(machine_->wait(), runtime::RunEnd::finished);
 }
 
 TEST_F(CountingRegimes, ThrowWhatAKernelFoundWhenTheyAreWaitedFor) {
