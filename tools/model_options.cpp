@@ -72,7 +72,7 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.integer("--max-batch,--max-num-seqs", max_batch, fmt::format("requests at a time (0: {}); also -np", batch),
                     0, 1024, 0);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
-                    "tokens worked on at a time, over all requests (0: 192; on a GPU 4)", 0, 4096, 0);
+                    "tokens worked on at a time, over all requests (0: 192, with AMX 512; on a GPU 4)", 0, 4096, 0);
   arguments.integers(
       "--regimes", regimes,
       "further kernels for so many tokens at a time, fewer than -b; the one that the load asks for works; 0: "

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "megalith/base/amx.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/first_lines.h"
@@ -142,17 +143,27 @@ std::vector<std::string> default_flags() {
   return flags;
 }
 
-bool rounds_activations() {
+Products chosen_products() {
   const std::string products = option_value("MEGALITH_PRODUCTS");
-  MEGALITH_CHECK(products == "auto" || products == "f32" || products == "bf16",
-                 "MEGALITH_PRODUCTS is \"{}\", want f32, bf16 or auto", products);
-  return products == "auto" ? cpu_multiplies_pairs_faster() : products == "bf16";
+  if (products == "f32") return Products::f32;
+  if (products == "bf16") return Products::bf16;
+  if (products == "amx") return Products::amx;
+  MEGALITH_CHECK(products == "auto", "MEGALITH_PRODUCTS is \"{}\", want f32, bf16, amx or auto", products);
+  return amx_is_usable() ? Products::amx : cpu_multiplies_pairs_faster() ? Products::bf16 : Products::f32;
 }
 
 std::vector<std::string> common_flags() {
   // The kernel runs where it is compiled; the CPU is part of the cache key.
   std::vector<std::string> flags = {"-march=native", "-Wall", "-Wextra"};
-  if (rounds_activations()) flags.push_back("-DMEGALITH_BF16_PRODUCTS");
+  const Products products = chosen_products();
+  if (products == Products::bf16) flags.push_back("-DMEGALITH_BF16_PRODUCTS");
+  if (products == Products::amx) {
+    flags.push_back("-DMEGALITH_AMX_PRODUCTS");
+#if defined(__x86_64__)
+    // The processor may have tiles that the system does not give.
+    if (!amx_is_usable()) flags.push_back("-mno-amx-tile");
+#endif
+  }
 #ifdef MEGALITH_SANITIZE
   // Otherwise the sanitizer would see only the host's half of every race.
   flags.insert(flags.end(), {"-fsanitize=" MEGALITH_SANITIZE, "-fno-omit-frame-pointer", "-g1"});

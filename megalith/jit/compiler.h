@@ -29,9 +29,12 @@ std::vector<std::string> default_flags();
 /// build has it.
 std::vector<std::string> common_flags();
 
-/// Whether activations are rounded to bf16 before they are multiplied with weights in bf16 (kernels/cpu/pairs.h):
-/// MEGALITH_PRODUCTS, and where that says "auto", what this processor multiplies faster.
-bool rounds_activations();
+/// What activations are before they are multiplied with weights in bf16, and the order of sums: f32, bf16 as vdpbf16ps
+/// adds them up, or bf16 as AMX does (kernels/cpu/pairs.h).
+enum class Products { f32, bf16, amx };
+
+/// MEGALITH_PRODUCTS, and where that says "auto", what this processor multiplies fastest.
+Products chosen_products();
 
 /// What -march=native depends on: vendor, model and feature bits of this CPU. Part of the cache key.
 const std::string& cpu_features();

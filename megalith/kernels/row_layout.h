@@ -30,18 +30,36 @@ constexpr long long together(long long rows, long long columns, long long elemen
   return rows < blocks * kBlock ? rows : blocks * kBlock;
 }
 
+/// Tiles (kernels/cpu/tiles.h): rows and columns of one, and rows of a block.
+constexpr int kTileRows = 16, kTileColumns = 32, kTileBlock = 2 * kTileRows;
+constexpr long long tile_row_elements(long long columns) {
+  return (columns + kTileColumns - 1) / kTileColumns * kTileColumns;
+}
+/// Rows in tiles that are packed and worked on together, of `rows`: as equal parts as there can be of no more than 1.5
+/// MB, since machines with tiles have a second-level cache of 2 MB; whole blocks, and three of them in any case.
+constexpr long long in_tiles_together(long long rows, long long columns) {
+  const long long blocks = (3 << 19) / (tile_row_elements(columns) * 2 * kTileBlock);
+  const long long most = (blocks > 3 ? blocks : 3) * kTileBlock, parts = (rows + most - 1) / most;
+  return ((rows + parts - 1) / parts + kTileBlock - 1) / kTileBlock * kTileBlock;
+}
+/// Room for so many of `rows`, and for the sums of each with two panels.
+constexpr long long tile_bytes(long long rows, long long columns) {
+  return in_tiles_together(rows, columns) * (tile_row_elements(columns) * 2 + 2 * 16 * 4);
+}
+
 /// Few rows are worked out so many at a time.
 constexpr long long staged(long long rows) { return rows < kStaged ? rows : kStaged; }
 /// From one of a few rows to the next: columns are taken in pairs.
 constexpr long long staged_row_elements(long long columns) { return columns + columns % 2; }
 
-/// Room for `rows` rows before they are multiplied, whether they are packed or just worked out, f32 or bf16.
+/// Room for `rows` rows before they are multiplied, whether they are packed or just worked out, f32, bf16 or in tiles.
 constexpr long long workspace_bytes(long long rows, long long columns) {
   const long long few = staged(rows) * staged_row_elements(columns) * 4;
   if (rows < kFewest) return few;
   const long long row = packed_row_elements(columns), wide = together(rows, columns, 4) * row * 4,
-                  narrow = together(rows, columns, 2) * row * 2, packed = wide > narrow ? wide : narrow;
-  return packed > few ? packed : few;
+                  narrow = together(rows, columns, 2) * row * 2, in_tiles = tile_bytes(rows, columns),
+                  packed = wide > narrow ? wide : narrow, most = packed > in_tiles ? packed : in_tiles;
+  return most > few ? most : few;
 }
 
 }  // namespace megalith::rows

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "megalith/base/amx.h"
 #include "megalith/base/error.h"
 #include "megalith/base/threads.h"
 #include "megalith/runtime/topology.h"
@@ -24,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 
 // Operands of a turn: small enough for the first-level cache, long enough that filling the registers is nothing.
 constexpr int kSteps = 64, kTurns = 2000;
+// Four products of tiles take as long as two or three steps of the other loops.
+constexpr int kStepsOfTiles = 2;
 constexpr size_t kMaxTurns = 100'000;
 
 struct alignas(64) Operands {
@@ -80,6 +83,29 @@ constexpr int kRows = 12, kColumns = 2;
   return _mm512_cvtss_f32(all);
 }
 
+// Four tiles of sums, of 16 rows by 16 columns; two of rows and two of columns, all of them the same 1 KB.
+float multiply_tiles(const Operands& operands) {
+  struct alignas(64) {
+    uint8_t palette = 1, reserved[15] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const shape;
+  constexpr long kRowBytes = 64;
+  alignas(64) float all[16 * 16];
+  __asm__ volatile(
+      "ldtilecfg %0\n\ttilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3" ::"m"(shape));
+  for (int i = 0; i < kTurns * kSteps / kStepsOfTiles; ++i)
+    __asm__ volatile(
+        "tileloadd (%0,%1,1), %%tmm4\n\ttileloadd (%0,%1,1), %%tmm5\n\t"
+        "tileloadd (%0,%1,1), %%tmm6\n\ttileloadd (%0,%1,1), %%tmm7\n\t"
+        "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\ttdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
+        "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\ttdpbf16ps %%tmm7, %%tmm5, %%tmm3" ::"r"(operands.left),
+        "r"(kRowBytes)
+        : "memory");
+  __asm__ volatile("tilestored %%tmm0, (%0,%1,1)\n\ttilerelease" ::"r"(all), "r"(kRowBytes) : "memory");
+  return all[0];
+}
+
 // Six rows: 16 registers hold 12 sums.
 [[gnu::target("avx2,fma")]] float multiply_avx2(const Operands& operands) {
   __m256 sum[6][2] = {};
@@ -124,6 +150,7 @@ std::vector<Loop> loops() {
   if (__builtin_cpu_supports("avx512bf16")) result.push_back({multiply_bf16, 2.0 * kRows * kColumns * 32});
   if (result.empty() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     result.push_back({multiply_avx2, 2.0 * 6 * 2 * 8});
+  if (amx_is_usable()) result.push_back({multiply_tiles, 2.0 * 4 * 16 * 16 * 32 / kStepsOfTiles});
 #endif
   if (result.empty()) result.push_back({multiply_plain, 2.0 * 4 * 2 * 4});
   return result;

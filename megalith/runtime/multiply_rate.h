@@ -10,9 +10,9 @@ struct MultiplyRateOptions {
 };
 
 /// GFLOP/s (a multiplication and an addition are two) that `num_threads` pinned threads reach together in loops whose
-/// sums, in f32, stay in registers and whose operands come from the first-level cache: fused multiply-adds of f32, or
-/// dot products of bf16 pairs where the processor has them, whichever is more. The median of
-/// turns of about a millisecond counts: for a few of them a cool core may be a third faster than it can go on.
+/// sums, in f32, stay in registers and whose operands come from the first-level cache: fused multiply-adds of f32, dot
+/// products of bf16 pairs or products of tiles of bf16 (AMX), of those that the processor has the fastest. The median
+/// of turns of about a millisecond counts: for a few of them a cool core may be a third faster than it can go on.
 double cpu_multiply_rate_gflops(const MultiplyRateOptions& options);
 
 }  // namespace megalith::runtime

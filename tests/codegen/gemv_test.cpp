@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "codegen/program.h"
+#include "megalith/base/amx.h"
 #include "megalith/base/error.h"
 #include "megalith/ops/packed.h"
 #include "megalith/ops/registry.h"
@@ -141,11 +142,11 @@ std::vector<Spec> rounding_specs() {
   };
   std::vector<Spec> result;
   auto add = [&](const std::string& name, const std::string& text, int64_t k, const graph::TunedBody* body,
-                 const graph::Operator* op = nullptr) {
+                 const graph::Operator* op = nullptr, int64_t t = 23) {
     const bool norms = text.find("input norm") != std::string::npos;
     result.push_back({fmt::format("{}_{}", name, k),
                       text,
-                      {{"T", 23}, {"N", 45}, {"K", k}},
+                      {{"T", t}, {"N", 45}, {"K", k}},
                       {"n", "t"},
                       norms ? decltype(Spec::values){{"x", {2, 2}}} : decltype(Spec::values){},
                       body,
@@ -154,6 +155,8 @@ std::vector<Spec> rounding_specs() {
   };
   for (const int64_t k : {129, 512, 7}) add("linear", linear(kLinear, "f32"), k, &kGemv);
   for (const int64_t k : {129, 512}) add("narrow", linear(kLinear, "bf16"), k, &kGemv);
+  // Several blocks of tiles, and more columns than are taken at a time.
+  add("long", linear(kLinear, "f32"), 1101, &kGemv, nullptr, 83);
   add("rmsnorm",
       rounded(kRmsnorm, "f32", "f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])",
               "f32(bf16(f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])))"),
@@ -168,7 +171,12 @@ std::vector<Spec> rounding_specs() {
   return result;
 }
 
-constexpr const char* kRounding = " -DMEGALITH_BF16_PRODUCTS";
+constexpr const char *kRounding = " -DMEGALITH_BF16_PRODUCTS", *kTiles = " -DMEGALITH_AMX_PRODUCTS";
+#if defined(__x86_64__)
+constexpr const char* kNoTiles = " -mno-amx-tile";
+#else
+constexpr const char* kNoTiles = "";
+#endif
 
 const Program& here() {
   static const Program* program = new Program(specs());
@@ -179,18 +187,29 @@ const Program& rounding_here() {
   return *program;
 }
 
+// With the tile registers of this machine, if it has some that it gives.
+const Program& tiles_here() {
+  static const Program* program =
+      new Program(rounding_specs(), "c++", std::string("-march=native") + (amx_is_usable() ? "" : kNoTiles) + kTiles);
+  return *program;
+}
+
 TEST(Gemv, IsRightForEveryDtypeSizeAndNumberOfRows) {
   for (const Spec& spec : specs())
     for (const int64_t rows : {0, 1, 3, 4, 5, 12, 16, 23})
       EXPECT_LT(difference(here(), spec.name, 1, {}, {{"T", rows}}), 1) << spec.name << " of " << rows << " rows";
 }
 
-TEST(Gemv, IsRightWhereActivationsAreRounded) {
+void expect_right_where_rounded(const Program& program) {
   for (const Spec& spec : rounding_specs())
-    for (const int64_t rows : {0, 1, 3, 4, 5, 12, 16, 23})
-      EXPECT_LT(difference(rounding_here(), spec.name, 1, {}, {{"T", rows}}), 1)
-          << spec.name << " of " << rows << " rows";
+    for (const int64_t rows : {0, 1, 3, 4, 5, 12, 16, 23, 33, 83}) {
+      if (rows > spec.sizes.at("T")) continue;
+      EXPECT_LT(difference(program, spec.name, 1, {}, {{"T", rows}}), 1) << spec.name << " of " << rows << " rows";
+    }
 }
+
+TEST(Gemv, IsRightWhereActivationsAreRounded) { expect_right_where_rounded(rounding_here()); }
+TEST(Gemv, IsRightInTiles) { expect_right_where_rounded(tiles_here()); }
 
 // Rows of any length, where those of IsRightWhereActivationsAreRounded() are all alike.
 loop::Arrays arrays_of(Spec spec, unsigned seed) {
@@ -202,7 +221,7 @@ void expect_same_bits_however_cut(const Program& program, const std::vector<Spec
   for (const Spec& spec : specs) {
     loop::Arrays whole = arrays_of(spec, 2), cut = whole;
     program.run(spec.name, whole);
-    for (const auto& [n, t] : {std::pair<int64_t, int64_t>{16, 23}, {32, 1}, {48, 5}}) {
+    for (const auto& [n, t] : {std::pair<int64_t, int64_t>{16, 23}, {32, 1}, {48, 5}, {32, 40}}) {
       program.run(spec.name, cut, {{"n", n}, {"t", t}});
       EXPECT_EQ(cut.at("y").values, whole.at("y").values) << spec.name << " in tiles of " << n << " x " << t;
     }
@@ -212,6 +231,7 @@ void expect_same_bits_however_cut(const Program& program, const std::vector<Spec
 TEST(Gemv, GivesTheSameBitsHoweverItIsCut) {
   expect_same_bits_however_cut(here(), specs());
   expect_same_bits_however_cut(rounding_here(), rounding_specs());
+  expect_same_bits_however_cut(tiles_here(), rounding_specs());
 }
 
 void expect_same_bits(const Program& here, const Program& there, const std::vector<Spec>& specs,
@@ -245,6 +265,17 @@ TEST(Gemv, GivesThemOnEveryMachineThatRounds) {
       kRounding);
 }
 
+// Tile registers, and arrays in their place.
+TEST(Gemv, GivesThemOnEveryMachineInTiles) {
+  if (!amx_is_usable()) printf("[SKIP] this machine has no AMX: only what stands in for it is compared\n");
+  on_other_machines(
+      rounding_specs(),
+      [](const Program& there, const std::string& machine) {
+        expect_same_bits(tiles_here(), there, rounding_specs(), machine);
+      },
+      std::string(kNoTiles) + kTiles);
+}
+
 // Otherwise the tests above would compare the same arithmetic.
 TEST(Gemv, RoundsOnlyWhereItIsCompiledTo) {
   const Spec spec = rounding_specs().front();
@@ -252,6 +283,9 @@ TEST(Gemv, RoundsOnlyWhereItIsCompiledTo) {
   here().run("linear_f32_bf16_129", exact);
   rounding_here().run(spec.name, rounded);
   EXPECT_NE(exact.at("y").values, rounded.at("y").values);
+  loop::Arrays in_tiles = random_arrays(spec, 1);
+  tiles_here().run(spec.name, in_tiles);
+  EXPECT_NE(rounded.at("y").values, in_tiles.at("y").values) << "the sums have another order";
 }
 
 }  // namespace

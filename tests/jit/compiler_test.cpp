@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "base/temporary_folder.h"
 #include "jit/fake_compiler.h"
+#include "megalith/base/amx.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/jit/build.h"
@@ -311,22 +313,25 @@ TEST(Compiler, TheCpuIsDescribed) {
   EXPECT_EQ(cpu_features().find('\n'), std::string::npos);
 }
 
-TEST(Compiler, ProductsRoundWhereTheProcessorIsFasterOrTheVariableSaysSo) {
+TEST(Compiler, ProductsAreWhatTheProcessorIsFastestWithOrTheVariableSays) {
   EnvironmentVariable products("MEGALITH_PRODUCTS", nullptr);
-  const auto defined = [] { return std::ranges::count(common_flags(), "-DMEGALITH_BF16_PRODUCTS"); };
-  EXPECT_EQ(rounds_activations(), cpu_multiplies_pairs_faster());
-  EXPECT_EQ(defined(), cpu_multiplies_pairs_faster());
-  products.set("bf16");
-  EXPECT_TRUE(rounds_activations());
-  EXPECT_EQ(defined(), 1);
-  const std::string rounding = build_key({.name = "x", .source = "int x;"});
-  products.set("f32");
-  EXPECT_FALSE(rounds_activations());
-  EXPECT_EQ(defined(), 0);
-  EXPECT_NE(build_key({.name = "x", .source = "int x;"}), rounding) << "one kernel would be taken for the other";
+  const auto defined = [](const char* flag) { return std::ranges::count(common_flags(), flag) == 1; };
+  EXPECT_EQ(chosen_products(), amx_is_usable()                 ? Products::amx
+                               : cpu_multiplies_pairs_faster() ? Products::bf16
+                                                               : Products::f32);
+  std::set<std::string> keys;
+  for (const auto& [name, chosen] :
+       {std::pair{"f32", Products::f32}, {"bf16", Products::bf16}, {"amx", Products::amx}}) {
+    products.set(name);
+    EXPECT_EQ(chosen_products(), chosen);
+    EXPECT_EQ(defined("-DMEGALITH_BF16_PRODUCTS"), chosen == Products::bf16);
+    EXPECT_EQ(defined("-DMEGALITH_AMX_PRODUCTS"), chosen == Products::amx);
+    EXPECT_TRUE(keys.insert(build_key({.name = "x", .source = "int x;"})).second)
+        << "one kernel would be taken for the other";
+  }
   products.set("f16");
-  EXPECT_EQ(message_of<UserError>([] { rounds_activations(); }),
-            "MEGALITH_PRODUCTS is \"f16\", want f32, bf16 or auto");
+  EXPECT_EQ(message_of<UserError>([] { chosen_products(); }),
+            "MEGALITH_PRODUCTS is \"f16\", want f32, bf16, amx or auto");
 }
 
 // ---- compiling -----------------------------------------------------------------------------------

@@ -96,14 +96,13 @@ MEGALITH_INLINE inline void tile(f32* to, const f32* x, const Weight* const* pan
   }
 }
 
-/// The same for rows in bf16: a pair of columns of a row and of 16 weights at a time, from the first to the last.
+/// The same for rows in bf16: a pair of columns of a row and of 16 weights at a time, from the first to the last. Sums
+/// of tiles are formed in kernels/cpu/tiles.h.
 template <int Rows, int Panels>
 MEGALITH_INLINE inline void tile(f32* to, const bf16* x, const bf16* const* panel, i64 columns, Ahead ahead) {
   constexpr int kToL2 = 2;
   constexpr i64 kStep = 2 * kLanes, kRunSteps = rows::kRun / 2;
-  Lanes sum[Rows][Panels];
-  for (auto& of_row : sum)
-    for (Lanes& one : of_row) one = Lanes::zero();
+  PairSum sum[Rows][Panels];
   const bf16* run = x;
   const i64 steps = (columns + 1) / 2;
   for (i64 step = 0; step < steps; run += Rows * rows::kRun) {
@@ -124,12 +123,12 @@ MEGALITH_INLINE inline void tile(f32* to, const bf16* x, const bf16* const* pane
       for (int p = 0; p < Panels; ++p) w[p] = load_pairs(panel[p] + step * kStep);
       for (int r = 0; r < Rows; ++r) {
         const Pairs activation = broadcast_pair(at + r * rows::kRun);
-        for (int p = 0; p < Panels; ++p) multiply_add(sum[r][p], activation, w[p]);
+        for (int p = 0; p < Panels; ++p) sum[r][p].multiply_add(activation, w[p]);
       }
     }
   }
   for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Panels; ++p) sum[r][p].store(to + (r * Panels + p) * kLanes);
+    for (int p = 0; p < Panels; ++p) sum[r][p].total().store(to + (r * Panels + p) * kLanes);
 }
 
 /// Rows of the next block where `count` are left: the blocks that tile() is made for.

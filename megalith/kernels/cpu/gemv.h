@@ -1,11 +1,12 @@
 // The operators that are matrix products with weights in panels: what comes before the product, and what is done with
 // it. A few rows of activations are taken as they are (kernels/cpu/panel_product.h), many are packed
-// (kernels/cpu/gemm.h); the sums have the same order and the same bits. For weights in int8 they become whole numbers
+// (kernels/cpu/gemm.h, and kernels/cpu/tiles.h where there are tile registers); the sums have the same order and the same bits. For weights in int8 they become whole numbers
 // (kernels/cpu/quant_product.h).
 #pragma once
 
 #include "megalith/kernels/cpu/gemm.h"
 #include "megalith/kernels/cpu/quant_product.h"
+#include "megalith/kernels/cpu/tiles.h"
 #include "megalith/kernels/cpu/workspace.h"
 
 namespace megalith::kernels {
@@ -71,8 +72,21 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
     }
   } else {
     typedef ActivationOf<Args> X;
+    constexpr bool kInTiles = kUsesTiles && __is_same(X, bf16);
     constexpr i64 kMany = rows::together(rows_most<Args>(), K, sizeof(X));
-    if constexpr (kMany >= rows::kFewest)
+    if constexpr (kInTiles && rows_most<Args>() >= rows::kFewest) {
+      if (end - begin >= rows::kFewest) {
+        constexpr i64 kTogether = rows::in_tiles_together(rows_most<Args>(), K);
+        constexpr i64 kElements = kTogether * rows::tile_row_elements(K);
+        bf16* const packed = workspace<bf16, rows::tile_bytes(rows_most<Args>(), K) / sizeof(bf16)>(a);
+        for (i64 t0 = begin; t0 < end; t0 += kTogether) {
+          const i64 count = min(kTogether, end - t0);
+          tiles::pack_rows(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
+          f(t0, TileRows{packed, reinterpret_cast<f32*>(packed + kElements), count});
+        }
+        return;
+      }
+    } else if constexpr (kMany >= rows::kFewest) {
       if (end - begin >= rows::kFewest) {
         X* const packed = workspace<X, kMany * rows::packed_row_elements(K)>(a);
         for (i64 t0 = begin; t0 < end; t0 += kMany) {
@@ -82,6 +96,7 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
         }
         return;
       }
+    }
     constexpr i64 kStride = rows::staged_row_elements(K), kFew = rows::staged(rows_most<Args>());
     X* const plain = workspace<X, kFew * kStride>(a);
     for (i64 t0 = begin; t0 < end; t0 += kFew) {

@@ -1,10 +1,14 @@
-// Products of pairs of bf16, two columns at a time, where the kernel is compiled for them (MEGALITH_BF16_PRODUCTS,
-// megalith/jit/compiler.h): activations that meet weights in bf16 are rounded to bf16 first. There are processors that
-// multiply pairs twice as fast as f32; the rest never round.
+// Products of pairs of bf16, two columns at a time, where the kernel is compiled for them (MEGALITH_BF16_PRODUCTS or
+// MEGALITH_AMX_PRODUCTS, megalith/jit/compiler.h): activations that meet weights in bf16 are rounded to bf16 first.
+// There are processors that multiply pairs twice as fast as f32 (vdpbf16ps), or sixteen times (AMX); the rest never
+// round.
 //
-// A sum takes in the product of the odd column, then that of the even one, each fused and rounded once: that is what
-// vdpbf16ps does, and two fused multiply-adds give the same bits without it (but for sums below 2^-126, which it makes
-// zeros). It is one run over all columns, unlike that of f32, since rounded activations are off by more than it is.
+// The order of a sum is that of the instruction, and fused multiply-adds give the same bits without it (but for sums
+// below 2^-126, which it makes zeros):
+//   vdpbf16ps   takes in the product of the odd column, then that of the even one, each fused and rounded once, in one
+//               run over all columns
+//   tdpbf16ps   of 32 columns even ones one after the other, each fused; odd ones likewise; the one plus the other; and
+//               that is added to the sum
 #pragma once
 
 #include "megalith/kernels/cpu/panels.h"
@@ -16,7 +20,7 @@ template <class Weight>
 struct MultipliedAs {
   typedef f32 Type;
 };
-#if defined(MEGALITH_BF16_PRODUCTS)
+#if defined(MEGALITH_BF16_PRODUCTS) || defined(MEGALITH_AMX_PRODUCTS)
 template <>
 struct MultipliedAs<bf16> {
   typedef bf16 Type;
@@ -25,7 +29,16 @@ struct MultipliedAs<bf16> {
 template <class Weight>
 using Activation = typename MultipliedAs<Weight>::Type;
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512BF16__)
+#if defined(MEGALITH_AMX_PRODUCTS)
+inline constexpr bool kUsesTiles = true;
+#else
+inline constexpr bool kUsesTiles = false;
+#endif
+
+/// Pairs of columns of a tile, and those whose sums are formed by themselves: a tile's, or all that there are.
+inline constexpr i64 kStepsOfTile = 16, kStepsOfSum = kUsesTiles ? kStepsOfTile : i64{1} << 40;
+
+#if !defined(MEGALITH_AMX_PRODUCTS) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512BF16__)
 
 /// A pair of bf16 in each lane.
 struct Pairs {
@@ -38,25 +51,73 @@ MEGALITH_INLINE inline Pairs broadcast_pair(const bf16* at) {
   __builtin_memcpy(&pair, at, sizeof pair);
   return {pair - Pairs::Vector{}};
 }
-// The instruction itself: compilers and their versions disagree about the types of its builtin.
-MEGALITH_INLINE inline void multiply_add(Lanes& sum, Pairs a, Pairs b) {
-  Lanes::Vector result = sum.v;
-  __asm__("vdpbf16ps %2, %1, %0" : "+v"(result) : "v"(a.v), "v"(b.v));
-  sum.v = result;
-}
+
+/// A sum of products of pairs.
+struct PairSum {
+  Lanes sum = Lanes::zero();
+
+  static PairSum from(const Lanes& sum) { return {.sum = sum}; }
+  // The instruction itself: compilers and their versions disagree about the types of its builtin.
+  MEGALITH_INLINE void multiply_add(Pairs a, Pairs b) {
+    Lanes::Vector result = sum.v;
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(result) : "v"(a.v), "v"(b.v));
+    sum.v = result;
+  }
+  MEGALITH_INLINE void fold() {}
+  MEGALITH_INLINE Lanes total() const { return sum; }
+};
 
 #else
 
 typedef LanePair Pairs;
 MEGALITH_INLINE inline Pairs load_pairs(const bf16* at) { return two_columns(at); }
 MEGALITH_INLINE inline Pairs broadcast_pair(const bf16* at) {
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  typedef int Bits __attribute__((vector_size(64), may_alias));
+  int pair;
+  __builtin_memcpy(&pair, at, sizeof pair);
+  const Bits bits = pair - Bits{};
+  return {{reinterpret_cast<Lanes::Vector>(bits << 16)}, {reinterpret_cast<Lanes::Vector>(bits & ~0xffff)}};
+#else
   return {Lanes::broadcast(to_f32(at[0])), Lanes::broadcast(to_f32(at[1]))};
-}
-MEGALITH_INLINE inline void multiply_add(Lanes& sum, const Pairs& a, const Pairs& b) {
-  sum.multiply_add(a.odd, b.odd);
-  sum.multiply_add(a.even, b.even);
+#endif
 }
 
+#if defined(MEGALITH_AMX_PRODUCTS)
+
+/// A sum of products of pairs.
+struct PairSum {
+  Lanes all = Lanes::zero(), even = Lanes::zero(), odd = Lanes::zero();
+
+  static PairSum from(const Lanes& sum) { return {.all = sum}; }
+  MEGALITH_INLINE void multiply_add(const Pairs& a, const Pairs& b) {
+    even.multiply_add(a.even, b.even);
+    odd.multiply_add(a.odd, b.odd);
+  }
+  /// At the end of kStepsOfSum pairs, and of all.
+  MEGALITH_INLINE void fold() {
+    all = kernels::sum(all, kernels::sum(even, odd));
+    even = odd = Lanes::zero();
+  }
+  MEGALITH_INLINE Lanes total() const { return all; }
+};
+
+#else
+
+/// A sum of products of pairs.
+struct PairSum {
+  Lanes sum = Lanes::zero();
+
+  static PairSum from(const Lanes& sum) { return {.sum = sum}; }
+  MEGALITH_INLINE void multiply_add(const Pairs& a, const Pairs& b) {
+    sum.multiply_add(a.odd, b.odd);
+    sum.multiply_add(a.even, b.even);
+  }
+  MEGALITH_INLINE void fold() {}
+  MEGALITH_INLINE Lanes total() const { return sum; }
+};
+
+#endif
 #endif
 
 }  // namespace megalith::kernels

@@ -115,26 +115,29 @@ MEGALITH_INLINE inline void panel_block(f32* to, const f32* x, i64 x_stride, con
 template <int Rows, int Panels>
 MEGALITH_INLINE inline void panel_block(f32* to, const bf16* x, i64 x_stride, const Side<Panel<bf16>>& side, i64 K) {
   constexpr i64 kStep = 2 * kLanes, kStepBytes = kStep * sizeof(bf16);
-  Lanes sum[Rows][Panels];
-  for (auto& of_row : sum)
-    for (Lanes& one : of_row) one = Lanes::zero();
+  PairSum sum[Rows][Panels];
   auto steps = [&](i64 begin, i64 end, auto asked) MEGALITH_INLINE {
-    for (i64 step = begin; step < end; ++step) {
-      Pairs activation[Rows];
-      for (int r = 0; r < Rows; ++r) activation[r] = broadcast_pair(x + r * x_stride + 2 * step);
-      for (int p = 0; p < Panels; ++p) {
-        const bf16* const at = side.panels[p].weights + step * kStep;
-        __builtin_prefetch(asked(p, reinterpret_cast<const u8*>(at), (step - begin) * kStepBytes));
-        const Pairs weight = load_pairs(at);
-        for (int r = 0; r < Rows; ++r) multiply_add(sum[r][p], activation[r], weight);
+    for (i64 first = begin; first < end; first += kStepsOfSum) {
+      const i64 last = min(first + kStepsOfSum, end);
+      for (i64 step = first; step < last; ++step) {
+        Pairs activation[Rows];
+        for (int r = 0; r < Rows; ++r) activation[r] = broadcast_pair(x + r * x_stride + 2 * step);
+        for (int p = 0; p < Panels; ++p) {
+          const bf16* const at = side.panels[p].weights + step * kStep;
+          __builtin_prefetch(asked(p, reinterpret_cast<const u8*>(at), (step - begin) * kStepBytes));
+          const Pairs weight = load_pairs(at);
+          for (int r = 0; r < Rows; ++r) sum[r][p].multiply_add(activation[r], weight);
+        }
       }
+      for (auto& of_row : sum)
+        for (PairSum& one : of_row) one.fold();
     }
   };
-  const i64 cut = column_to_go_on(K, kLanes * sizeof(bf16), 2) / 2;
+  const i64 cut = column_to_go_on(K, kLanes * sizeof(bf16), kUsesTiles ? 2 * kStepsOfSum : 2) / 2;
   steps(0, cut, [&](int, const u8* at, i64) MEGALITH_INLINE { return at + kBytesAhead; });
   steps(cut, (K + 1) / 2, [&](int p, const u8*, i64 byte) MEGALITH_INLINE { return side.next[p] + byte; });
   for (int r = 0; r < Rows; ++r)
-    for (int p = 0; p < Panels; ++p) sum[r][p].store(to + (r * Panels + p) * kLanes);
+    for (int p = 0; p < Panels; ++p) sum[r][p].total().store(to + (r * Panels + p) * kLanes);
 }
 
 /// Rows one behind the other, `stride` elements apart.
