@@ -8,17 +8,31 @@ namespace megalith::attention_workspace {
 constexpr int kPositions = 256;
 /// Queries of a block. Keys come from the second-level cache once for all of them.
 constexpr int kQueries = 16;
+/// And with tiles: two of them.
+constexpr int kTileQueries = 32;
 /// Keys behind the last one, at most, that there are pointers to.
 constexpr int kMaxTile = 16;
 
 constexpr long long lines(long long bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Heads of `width` values, which are `element_bytes` long in the cache, and chunks of `chunk` positions: pointers to
-/// keys and values, both gathered where a chunk is worked on in one go, and a block of queries with sums and scores.
-constexpr long long partial_bytes(long long width, long long chunk, long long element_bytes) {
+/// Pointers to keys and values, both gathered where a chunk is worked on in one go, and a block of queries with sums and
+/// scores.
+constexpr long long lane_bytes(long long width, long long chunk, long long element_bytes) {
   const long long gathered = chunk <= kPositions ? chunk : 0, lanes = (width + 15) / 16 * 16;
   return lines((2 * kPositions + kMaxTile) * 8) + 2 * lines((gathered * width + 1) * element_bytes) +
          lines(8 + kQueries * (8 + 4 + 4)) + lines(kQueries * 2 * lanes * 4) + kQueries * kPositions * 4 + 64;
+}
+/// The same with tiles (kernels/cpu/attention_tiles.h): keys and values are rounded and padded.
+constexpr long long tile_bytes(long long width, long long chunk) {
+  const long long positions = ((chunk < kPositions ? chunk : kPositions) + 31) / 32 * 32,
+                  columns = (width + 31) / 32 * 32;
+  return 2 * kPositions * 8 + 2 * positions * columns * 2 + lines(8 + kTileQueries * (4 + 4 + 4)) +
+         (16 * 2 + kTileQueries * (2 + 4)) * columns + kPositions * kTileQueries * (4 + 2) + 64;
+}
+/// Heads of `width` values, which are `element_bytes` long in the cache, and chunks of `chunk` positions, either way.
+constexpr long long partial_bytes(long long width, long long chunk, long long element_bytes) {
+  const long long lanes = lane_bytes(width, chunk, element_bytes), tiles = tile_bytes(width, chunk);
+  return lanes > tiles ? lanes : tiles;
 }
 
 /// A factor for each chunk, and the sum of a head.

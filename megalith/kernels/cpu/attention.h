@@ -8,9 +8,11 @@
 //            any weight is. What earlier positions gave is scaled once, if a later score is larger
 //            (https://arxiv.org/abs/2112.05682)
 //   values   in the order of positions; a position behind the row's own has the weight 0, which leaves a sum as it is
+// Where products are formed by tiles, those of attention are too (kernels/cpu/attention_tiles.h).
 #pragma once
 
 #include "megalith/kernels/attention_workspace.h"
+#include "megalith/kernels/cpu/attention_tiles.h"
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/lanes.h"
 #include "megalith/kernels/cpu/workspace.h"
@@ -19,7 +21,7 @@ namespace megalith::kernels {
 
 namespace attention {
 
-inline constexpr int kPositions = attention_workspace::kPositions, kQueries = attention_workspace::kQueries;
+inline constexpr int kQueries = attention_workspace::kQueries;
 /// Values are weighed so many positions at a time where a block has more queries than a tile: 32 positions of 64 f32
 /// are 8 KB, which stay in the first-level cache for the next tile.
 inline constexpr int kValues = 32;
@@ -153,6 +155,21 @@ struct Block {
   alignas(64) f32 sum[kQueries * kWidth];        // of the weighed values
   alignas(64) f32 score[kQueries * kPositions];  // then the weights
 
+  /// The queries `from(i)` of rows at the positions `last_of(i)`.
+  template <class From, class Last>
+  MEGALITH_INLINE void set(i64 num, From from, Last last_of) {
+    count = num;
+    for (i64 i = 0; i < count; ++i) {
+      last[i] = last_of(i);
+      top[i] = -kInfinity;
+      total[i] = 0;
+      const auto* const at = from(i);
+      for (i64 d = 0; d < kWidth; ++d) query[i * kWidth + d] = d < D ? to_f32(at[d]) : 0.0f;
+    }
+    for (i64 i = 0; i < count * kWidth; ++i) sum[i] = 0;
+  }
+  MEGALITH_INLINE f32 weighed(i64 i, i64 d) const { return sum[i * kWidth + d]; }
+
   /// Takes in `num` positions from `first` on, the keys and values of which lie at the pointers. Keys come in whole
   /// tiles: there are pointers to some behind the last, which have no weight.
   template <class K, class V>
@@ -224,11 +241,44 @@ struct Gathered<Count, D, const Element*> {
 /// What a chunk is worked on in.
 template <i64 Count, i64 D, class Keys, class Values>
 struct Workspace {
+  static constexpr int kQueries = attention::kQueries;
+
   Keys key[kPositions + kTile];
   Values value[kPositions];
   Gathered<Count, D, Keys> keys;
   Gathered<Count, D, Values> values;
   Block<D> block;
+
+  /// `num` positions that the pointers point to, for `blocks` blocks of queries.
+  MEGALITH_INLINE void take(i64 num, i64 blocks) {
+    if (Count > 0 && blocks >= kGathered) {
+      keys.take(key, num);
+      values.take(value, num);
+    }
+    for (i64 i = num; i < (num + kTile - 1) / kTile * kTile; ++i) key[i] = key[num - 1];
+  }
+  MEGALITH_INLINE void add(i64 first, i64 num, f32 scale) { block.add(key, value, first, num, scale); }
+};
+/// The same with tiles.
+template <i64 Count, i64 D, class Keys, class Values>
+struct TileWorkspace {
+  static constexpr int kQueries = attention_workspace::kTileQueries;
+
+  Keys key[kPositions];
+  Values value[kPositions];
+  TilesOfPositions<Count == 0 ? kPositions : Count, D> positions;
+  TileBlock<D> block;
+
+  MEGALITH_INLINE void take(i64 num, i64) { positions.take(key, value, num); }
+  MEGALITH_INLINE void add(i64 first, i64 num, f32 scale) { block.add(positions, first, num, scale); }
+};
+template <bool kInTiles, i64 Count, i64 D, class Keys, class Values>
+struct WorkspaceOf {
+  typedef Workspace<Count, D, Keys, Values> Type;
+};
+template <i64 Count, i64 D, class Keys, class Values>
+struct WorkspaceOf<true, Count, D, Keys, Values> {
+  typedef TileWorkspace<Count, D, Keys, Values> Type;
 };
 
 }  // namespace attention
@@ -240,13 +290,14 @@ inline void attention_partial(const Args& a) {
   using Checks = typename Args::Checks;
   constexpr i64 G = Args::G, M = Args::M, D = Args::D, B = Args::B, Q = Args::Q, C = Args::C, L = Args::L;
   constexpr bool kWhole = L <= kPositions;  // a chunk is worked on in one go
-  typedef Block<D> Block;
   typedef decltype(element_pointer(a.k_cache)) Keys;
   typedef decltype(element_pointer(a.v_cache)) Values;
-  auto& space = *workspace<Workspace<kWhole ? L : 0, D, Keys, Values>, 1>(a);
+  typedef typename WorkspaceOf<kUsesTiles, kWhole ? L : 0, D, Keys, Values>::Type Space;
+  constexpr int kQueries = Space::kQueries;
+  auto& space = *workspace<Space, 1>(a);
   Keys* const key = space.key;
   Values* const value = space.value;
-  Block& block = space.block;
+  auto& block = space.block;
 
   // Where keys and values of `num` positions from s on are, for `blocks` blocks of queries.
   auto find = [&](i64 t0, i64 g, i64 s, i64 num, i64 blocks) {
@@ -261,11 +312,7 @@ inline void attention_partial(const Args& a) {
         prefetch_head<D>(value[i]);
       }
     }
-    if (kWhole && blocks >= kGathered) {
-      space.keys.take(key, num);
-      space.values.take(value, num);
-    }
-    for (i64 i = num; i < (num + kTile - 1) / kTile * kTile; ++i) key[i] = key[num - 1];
+    space.take(num, blocks);
   };
 
   // Rows [t0, t1) of one text, one head of keys and one chunk. Their queries: row after row, head after head.
@@ -282,27 +329,21 @@ inline void attention_partial(const Args& a) {
       const i64 count = min(i64(kQueries), queries - first);
       const i64 end = min(last, furthest(t0 + first / M, t0 + (first + count - 1) / M + 1) + 1);
       if (c * L >= end) continue;
-      block.count = count;
-      for (i64 i = 0; i < count; ++i) {
-        const i64 t = t0 + (first + i) / M, m = (first + i) % M;
-        block.last[i] = a.position[t];
-        block.top[i] = -kInfinity;
-        block.total[i] = 0;
-        const auto* const from = a.q + (t * G * M + g * M + m) * D;
-        for (i64 d = 0; d < Block::kWidth; ++d) block.query[i * Block::kWidth + d] = d < D ? to_f32(from[d]) : 0.0f;
-      }
-      for (i64 i = 0; i < count * Block::kWidth; ++i) block.sum[i] = 0;
+      block.set(
+          count,
+          [&](i64 i) MEGALITH_INLINE { return a.q + ((t0 + (first + i) / M) * G * M + g * M + (first + i) % M) * D; },
+          [&](i64 i) MEGALITH_INLINE { return a.position[t0 + (first + i) / M]; });
       for (i64 s = c * L; s < end; s += kPositions) {
         const i64 num = min(i64(kPositions), end - s);
         if (!kWhole) find(t0, g, s, num, blocks);
-        block.add(key, value, s, num, Args::scale);
+        space.add(s, num, Args::scale);
       }
       for (i64 i = 0; i < count; ++i) {
         if (c * L > block.last[i]) continue;
         const i64 at = (((t0 + (first + i) / M) * C + c) * G + g) * M + (first + i) % M;
         a.top[at] = block.top[i];
         a.total[at] = block.total[i];
-        for (i64 d = 0; d < D; ++d) a.part[at * D + d] = block.sum[i * Block::kWidth + d];
+        for (i64 d = 0; d < D; ++d) a.part[at * D + d] = block.weighed(i, d);
       }
     }
   };
