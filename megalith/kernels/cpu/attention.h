@@ -168,7 +168,9 @@ struct Block {
     }
     for (i64 i = 0; i < count * kWidth; ++i) sum[i] = 0;
   }
-  MEGALITH_INLINE f32 weighed(i64 i, i64 d) const { return sum[i * kWidth + d]; }
+  MEGALITH_INLINE void store(f32* to, i64 i) const {
+    for (i64 d = 0; d < D; ++d) to[d] = sum[i * kWidth + d];
+  }
 
   /// Takes in `num` positions from `first` on, the keys and values of which lie at the pointers. Keys come in whole
   /// tiles: there are pointers to some behind the last, which have no weight.
@@ -343,7 +345,7 @@ inline void attention_partial(const Args& a) {
         const i64 at = (((t0 + (first + i) / M) * C + c) * G + g) * M + (first + i) % M;
         a.top[at] = block.top[i];
         a.total[at] = block.total[i];
-        for (i64 d = 0; d < D; ++d) a.part[at * D + d] = block.weighed(i, d);
+        block.store(a.part + at * D, i);
       }
     }
   };

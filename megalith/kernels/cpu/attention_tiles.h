@@ -148,7 +148,15 @@ struct TileBlock {
     }
   }
 
-  MEGALITH_INLINE f32 weighed(i64 i, i64 d) const { return sum[d / 32 * 32 * kMost + i * 32 + d % 32]; }
+  MEGALITH_INLINE void store(f32* to, i64 i) const {
+    for (i64 d = 0; d < D; d += 32) {
+      const f32* const from = sum + d * kMost + i * 32;
+      if (d + 32 <= D)
+        __builtin_memcpy(to + d, from, 32 * sizeof(f32));
+      else
+        for (i64 e = d; e < D; ++e) to[e] = from[e - d];
+    }
+  }
 
   /// Takes in `num` positions from `first` on, which are all of the tiles.
   template <i64 kMostPositions>

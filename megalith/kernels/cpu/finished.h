@@ -17,6 +17,9 @@ struct Finished {
   MEGALITH_INLINE Finished operator+(i64 elements) const { return {to, epilogue, at + elements}; }
 };
 
+// Loops over lanes are marked for vectors: g++ unrolls those that are merely independent before it looks for vectors, and
+// then loads what an epilogue reads element by element.
+
 /// Elements of one row.
 template <class Y, class Epilogue>
 MEGALITH_INLINE inline void put_lanes(const Finished<Y, Epilogue>& to, const Lanes& x, i64 count) {
@@ -24,8 +27,8 @@ MEGALITH_INLINE inline void put_lanes(const Finished<Y, Epilogue>& to, const Lan
   f32 each[kLanes];
   x.store(each);
   if (count == kLanes) {
-    MEGALITH_INDEPENDENT
-    for (int l = 0; l < kLanes; ++l) each[l] = to.epilogue.finish(each[l], row, column + l);
+#pragma omp simd
+    for (i64 l = 0; l < kLanes; ++l) each[l] = to.epilogue.finish(each[l], row, column + l);
   } else {
     for (i64 l = 0; l < count; ++l) each[l] = to.epilogue.finish(each[l], row, column + l);
   }
@@ -37,12 +40,17 @@ MEGALITH_INLINE inline void put_gated_lanes(const Finished<Y, Epilogue>& to, con
   const i64 row = to.at / Epilogue::kColumns, column = to.at - row * Epilogue::kColumns;
   f32 each[kLanes] = {};
   if (count == kLanes) {
-    MEGALITH_INDEPENDENT
-    for (int l = 0; l < kLanes; ++l) each[l] = to.epilogue.finish(gate[l], up[l], row, column + l);
+#pragma omp simd
+    for (i64 l = 0; l < kLanes; ++l) each[l] = to.epilogue.finish(gate[l], up[l], row, column + l);
   } else {
     for (i64 l = 0; l < count; ++l) each[l] = to.epilogue.finish(gate[l], up[l], row, column + l);
   }
   put_lanes(to.to + to.at, Lanes::load(each), count);
+}
+
+template <class Y, class Epilogue>
+MEGALITH_INLINE inline void prefetch_output(const Finished<Y, Epilogue>& to) {
+  prefetch_output(to.to + to.at);
 }
 
 }  // namespace megalith::kernels

@@ -82,7 +82,7 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
         for (i64 t0 = begin; t0 < end; t0 += kTogether) {
           const i64 count = min(kTogether, end - t0);
           tiles::pack_rows(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
-          f(t0, TileRows{packed, reinterpret_cast<f32*>(packed + kElements), count});
+          f(t0, tiles::Rows{packed, reinterpret_cast<f32*>(packed + kElements), count});
         }
         return;
       }
@@ -193,14 +193,24 @@ MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i
   });
 }
 
+/// Of a product with many rows, outputs of the same columns lie a row of the output apart, where no hardware looks
+/// ahead: so many rows before they are written they are asked for.
+inline constexpr i64 kOutputsAhead = 12;
+template <class Rows, class Y>
+MEGALITH_INLINE inline void prefetch_output_of(const Rows&, const Y& y) {
+  if constexpr (__is_same(Rows, tiles::Rows)) prefetch_output(y);
+}
+
 /// How rows are packed for product(): for as many panels as it takes at a time.
 inline constexpr Pack kProductPack = kProductPanels == 2 ? Pack::for_two : Pack::for_one;
 
 template <class Args, class PanelAt, class Rows>
 MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const Rows& rows) {
   product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
-          [&](i64 t, i64 n, const f32* sums, i64 outputs)
-              MEGALITH_INLINE { put_lanes(a.y + (t0 + t) * Args::N + n, Lanes::load(sums), outputs); });
+          [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
+            prefetch_output_of(rows, a.y + (t0 + t + kOutputsAhead) * Args::N + n);
+            put_lanes(a.y + (t0 + t) * Args::N + n, Lanes::load(sums), outputs);
+          });
 }
 
 /// Panels of the two matrices in turn.
@@ -224,6 +234,7 @@ MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt
         return;
       }
       const i64 n = n0 + p / 2 * kLanes, outputs = min(i64(kLanes), a.n_end - n);
+      prefetch_output_of(rows, a.y + (t0 + t + kOutputsAhead) * Args::N + n);
       put_gated_lanes(a.y + (t0 + t) * Args::N + n, gate, sums, outputs);
     });
   });

@@ -183,4 +183,11 @@ MEGALITH_INLINE inline void put_lanes(Element* to, const Lanes& x, i64 count) {
   }
 }
 
+/// Asks for what is about to be written.
+template <class Element>
+MEGALITH_INLINE inline void prefetch_output(Element* to) {
+  constexpr int kToWrite = 1;
+  __builtin_prefetch(to, kToWrite);
+}
+
 }  // namespace megalith::kernels

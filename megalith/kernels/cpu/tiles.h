@@ -162,27 +162,31 @@ MEGALITH_INLINE inline void pack_rows(bf16* packed, i64 count, i64 columns, Valu
   }
 }
 
-}  // namespace tiles
-
-/// Rows as tiles::pack_rows() leaves them, and room for their sums with two panels.
-struct TileRows {
+/// Rows as pack_rows() leaves them, and room for their sums with two panels.
+struct Rows {
   const bf16* x;
   f32* sums;
   i64 count;
 };
 
-MEGALITH_INLINE inline int panels_at_a_time(const TileRows&) { return kProductPanels; }
+MEGALITH_INLINE inline int panels_at_a_time(const Rows&) { return kProductPanels; }
 
-namespace tiles {
-
-/// The sums of all rows with two panels, rows.sums. Of `next`, what comes after each of them, some is asked for with
-/// every step: all at once it would come no faster.
-inline MEGALITH_SHARED void panel_sums(const TileRows& rows, const bf16* const* panel, const u8* const* next, i64 K) {
+/// panel_rows() of kernels/cpu/panel_product.h for rows in tiles. Of what comes after the panels some is asked for with
+/// every step: all at once it would come no faster. What is stored of a block, and the waits for the memory that it goes
+/// to, happen beside the products of the next one.
+template <class Store>
+MEGALITH_INLINE inline void panel_rows(const Rows& rows, const Side<Panel<bf16>>& side, i64 K, Store store) {
   constexpr int kToL2 = 2;
   const i64 row_elements = rows::tile_row_elements(K), whole = K / kColumns * kColumns;
   const i64 num_blocks = (rows.count + kBlock - 1) / kBlock;
   const i64 lines = (kTile * sizeof(bf16) / 64 + num_blocks - 1) / num_blocks;  // of each panel, while a tile is used
-  const u8* ahead[2] = {next[0], next[1]};
+  // A panel that is left alone is multiplied twice, as in kernels/cpu/gemm.h.
+  const bf16* panel[2];
+  const u8* ahead[2];
+  for (int p = 0; p < 2; ++p) {
+    panel[p] = side.panels[p < side.count ? p : 0].weights;
+    ahead[p] = side.next[p < side.count ? p : 0];
+  }
   // Pairs of columns that are no whole tile.
   alignas(64) bf16 last[2][kTile];
   if (whole < K)
@@ -190,45 +194,35 @@ inline MEGALITH_SHARED void panel_sums(const TileRows& rows, const bf16* const* 
       for (i64 i = 0; i < kTile; ++i)
         last[p][i] = i < (K - whole + 1) / 2 * 2 * kLanes ? panel[p][whole * kLanes + i] : bf16{};
   Registers registers;
-  for (i64 begin = 0; begin < K; begin += kColumnsAtATime) {
-    const i64 end = min(begin + kColumnsAtATime, whole);
-    auto block = [&](auto row_tiles, i64 first) MEGALITH_INLINE {
-      constexpr int kRowTiles = row_tiles.value;
-      f32* const sums = rows.sums + first * kSumStride;
-      const bf16* x = rows.x + first * row_elements + begin * kRowTiles * kRows;
-      begin == 0 ? registers.template zero<kRowTiles>() : registers.template load<kRowTiles>(sums);
-      for (i64 k = begin; k < end; k += kColumns, x += kRowTiles * kTile) {
-        for (i64 line = 0; line < lines; ++line)
-          for (const u8*& at : ahead) {
-            __builtin_prefetch(at, 0, kToL2);
-            at += 64;
-          }
-        registers.template multiply_add<kRowTiles>(x, panel[0] + k * kLanes, panel[1] + k * kLanes);
-      }
-      if (whole < K && begin + kColumnsAtATime >= K) registers.template multiply_add<kRowTiles>(x, last[0], last[1]);
-      registers.template store<kRowTiles>(sums);
-    };
-    for (i64 first = 0; first < rows.count; first += kBlock)
-      block_rows(rows.count - first) == kBlock ? block(Count<2>{}, first) : block(Count<1>{}, first);
-  }
+  auto block = [&](auto row_tiles, i64 first, i64 begin) MEGALITH_INLINE {
+    constexpr int kRowTiles = row_tiles.value;
+    f32* const sums = rows.sums + first * kSumStride;
+    const bf16* x = rows.x + first * row_elements + begin * kRowTiles * kRows;
+    begin == 0 ? registers.template zero<kRowTiles>() : registers.template load<kRowTiles>(sums);
+    for (i64 k = begin; k < min(begin + kColumnsAtATime, whole); k += kColumns, x += kRowTiles * kTile) {
+      for (i64 line = 0; line < lines; ++line)
+        for (const u8*& at : ahead) {
+          __builtin_prefetch(at, 0, kToL2);
+          at += 64;
+        }
+      registers.template multiply_add<kRowTiles>(x, panel[0] + k * kLanes, panel[1] + k * kLanes);
+    }
+    if (whole < K && begin + kColumnsAtATime >= K) registers.template multiply_add<kRowTiles>(x, last[0], last[1]);
+    registers.template store<kRowTiles>(sums);
+  };
+  auto store_rows = [&](i64 first, i64 end) MEGALITH_INLINE {
+    for (i64 r = first; r < end; ++r)
+      for (int p = 0; p < side.count; ++p)
+        store(r, p, static_cast<const f32*>(rows.sums + r * kSumStride + p * kLanes));
+  };
+  for (i64 begin = 0; begin < K; begin += kColumnsAtATime)
+    for (i64 first = 0; first < rows.count + kBlock; first += kBlock) {
+      if (first < rows.count)
+        block_rows(rows.count - first) == kBlock ? block(Count<2>{}, first, begin) : block(Count<1>{}, first, begin);
+      if (first > 0 && begin + kColumnsAtATime >= K) store_rows(first - kBlock, min(first, rows.count));
+    }
 }
 
 }  // namespace tiles
-
-/// panel_rows() of kernels/cpu/panel_product.h for rows in tiles.
-template <class Store>
-MEGALITH_INLINE inline void panel_rows(const TileRows& rows, const Side<Panel<bf16>>& side, i64 K, Store store) {
-  // A panel that is left alone is multiplied twice, as in kernels/cpu/gemm.h.
-  const bf16* panel[2];
-  const u8* next[2];
-  for (int p = 0; p < 2; ++p) {
-    panel[p] = side.panels[p < side.count ? p : 0].weights;
-    next[p] = side.next[p < side.count ? p : 0];
-  }
-  tiles::panel_sums(rows, panel, next, K);
-  for (i64 r = 0; r < rows.count; ++r)
-    for (int p = 0; p < side.count; ++p)
-      store(r, p, static_cast<const f32*>(rows.sums + r * tiles::kSumStride + p * kLanes));
-}
 
 }  // namespace megalith::kernels
