@@ -250,6 +250,12 @@ std::vector<std::string> cuda_compile_flags(const std::string& architecture) {
 
 namespace {
 
+bool packs_bf16(const graph::LoweredKernel& lowered) {
+  return lowered.body->packed && std::ranges::any_of(lowered.body->packed->operands, [&](const std::string& operand) {
+           return graph::body_query(lowered).dtypes.at(operand) == DType::bf16;
+         });
+}
+
 EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKernel>& kernels, const std::string& title,
                    const std::string& compile_command, const graph::WorkerSchedule& worker) {
   EmittedSource result;
@@ -260,7 +266,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
   std::string bodies, contents;
   std::vector<std::string> names;
   std::map<const graph::TunedBody*, std::string> texts;  // the namespaces of those that came with operators
-  bool watches = false;
+  bool watches = false, multiplies_bf16 = false;
   for (const graph::LoweredKernel& lowered : kernels) {
     check_names(lowered);
     names.push_back(lowered.name);
@@ -299,6 +305,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       if (lowered.op && lowered.op->epilogue)
         embedder.add(dialect.target == "cuda" ? "kernels/cuda/epilogue/finished.cuh" : "kernels/cpu/finished.h");
       watches |= lowered.body->watched;
+      multiplies_bf16 |= packs_bf16(lowered);
       result.scratch_bytes = std::max(result.scratch_bytes, extras.scratch_bytes);
       if (lowered.body->area_bytes && dialect.worker == Level::block)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(graph::body_query(lowered)));
@@ -334,6 +341,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
   }
   if (dialect.worker == Level::thread) result.text += small_frames();
   if (watches) result.text += "#define MEGALITH_WATCH_VIEWS\n\n";
+  // Attention rounds where products do (kernels/cpu/attention.h), and these do by their weights.
+  if (multiplies_bf16) result.text += "#define MEGALITH_BF16_WEIGHTS\n\n";
   result.text += embedder.text();
   // g++ cannot see that a value which is set under one condition is read under the same one.
   result.text +=

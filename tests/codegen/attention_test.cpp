@@ -81,7 +81,7 @@ std::vector<Spec> tile_specs() {
   return result;
 }
 
-const std::string kTiles = " -DMEGALITH_AMX_PRODUCTS";
+const std::string kTiles = " -DMEGALITH_AMX_PRODUCTS -DMEGALITH_BF16_WEIGHTS";
 #if defined(__x86_64__)
 const std::string kNoTiles = " -mno-amx-tile";
 #else

@@ -76,8 +76,8 @@ Frame largest_frame(const std::vector<Spec>& specs, const std::string& flags) {
 
 TEST(Frames, OfHandWrittenBodiesAreSmall) {
   for (const DType weights : {DType::bf16, DType::f32})
-    for (const char* flags :
-         {"-march=native", "-march=native -DMEGALITH_BF16_PRODUCTS", "-march=x86-64-v3", "-march=x86-64"}) {
+    for (const char* flags : {"-march=native", "-march=native -DMEGALITH_BF16_PRODUCTS",
+                              "-march=native -DMEGALITH_AMX_PRODUCTS", "-march=x86-64-v3", "-march=x86-64"}) {
 #if !defined(__x86_64__)
       if (std::string(flags).find("x86") != std::string::npos) continue;
 #endif

@@ -58,8 +58,10 @@ std::vector<engine::Request> random_requests(const Shape& shape, int new_tokens)
 
 // Where products round, an activation that is as good as halfway between two numbers of bf16 may go either way, and all
 // that follows from it with it: half of the rows may be off for that, by less than they would be without any rounding.
-void expect_equal_to_the_interpreter(const Shape& shape, bool rounds) {
-  const test::EnvironmentVariable products("MEGALITH_PRODUCTS", rounds ? "bf16" : "f32");
+// Tiles round in attention, too.
+void expect_equal_to_the_interpreter(const Shape& shape, const std::string& kind) {
+  const test::EnvironmentVariable products("MEGALITH_PRODUCTS", kind.c_str());
+  const bool rounds = kind != "f32";
   constexpr int kNewTokens = 3;
   constexpr uint64_t kSeed = 11;
   engine::EngineOptions options{.num_workers = shape.workers, .dummy_weights = true, .dummy_seed = kSeed};
@@ -71,7 +73,8 @@ void expect_equal_to_the_interpreter(const Shape& shape, bool rounds) {
   const std::vector<engine::Request> requests = random_requests(shape, kNewTokens);
 
   const engine::Generation found = engine.generate(requests);
-  const std::vector<testing::ReferenceStep> wanted = testing::decoder_reference(engine, requests, {}, kSeed, rounds);
+  const std::vector<testing::ReferenceStep> wanted =
+      testing::decoder_reference(engine, requests, {}, kSeed, rounds, kind == "amx");
 
   // Requests that are through with their prompts are sampled in the order of requests. A text may part from the
   // reference's only where the two likeliest tokens are closer than rounding.
@@ -104,7 +107,7 @@ void expect_equal_to_the_interpreter(const Shape& shape, bool rounds) {
 
 class Decoder : public ::testing::TestWithParam<Shape> {};
 
-TEST_P(Decoder, EqualsTheInterpreter) { expect_equal_to_the_interpreter(GetParam(), false); }
+TEST_P(Decoder, EqualsTheInterpreter) { expect_equal_to_the_interpreter(GetParam(), "f32"); }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Decoder,
@@ -121,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 class RoundingDecoder : public ::testing::TestWithParam<Shape> {};
 
-TEST_P(RoundingDecoder, EqualsTheInterpreterThatRounds) { expect_equal_to_the_interpreter(GetParam(), true); }
+TEST_P(RoundingDecoder, EqualsItInTiles) { expect_equal_to_the_interpreter(GetParam(), "amx"); }
+TEST_P(RoundingDecoder, EqualsTheInterpreterThatRounds) { expect_equal_to_the_interpreter(GetParam(), "bf16"); }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, RoundingDecoder,
@@ -180,7 +184,7 @@ TEST_P(Batch, EachTextIsTheSameAsAloneAndOnAnyNumberOfWorkers) {
   EXPECT_EQ(texts_of(folder, 2, 16, 1, one_by_one), alone) << "prompts a row at a time";
 }
 
-INSTANTIATE_TEST_SUITE_P(Products, Batch, ::testing::Values("f32", "bf16"),
+INSTANTIATE_TEST_SUITE_P(Products, Batch, ::testing::Values("f32", "bf16", "amx"),
                          [](const auto& products) { return std::string(products.param); });
 
 }  // namespace

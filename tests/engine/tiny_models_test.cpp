@@ -56,6 +56,7 @@ TEST(RoundingTinyModel, WritesWhatTransformersWrites) {
   for (const char* model : {"qwen3_tied", "llama_untied"}) {
     SCOPED_TRACE(model);
     expect_what_transformers_writes(model, "bf16", 0x1p-6);
+    expect_what_transformers_writes(model, "amx", 0x1p-6);
   }
 }
 

@@ -18,28 +18,40 @@ struct ReferenceStep {
   std::vector<std::vector<double>> logits;  // per sample row
 };
 
-/// The graph's loop kernels, in which products with weights in bf16 round their activations (kernels/cpu/pairs.h).
-inline graph::LoweredGraph lower_rounding(const graph::Graph& graph) {
+/// The graph's loop kernels, in which products with weights in bf16 round their activations (kernels/cpu/pairs.h); with
+/// `attention`, that does, too (kernels/cpu/attention_tiles.h).
+inline graph::LoweredGraph lower_rounding(const graph::Graph& graph, bool attention) {
   graph::LoweredGraph lowered = optimize::lower(graph, "cpu");
   std::string text = graph::print(graph, lowered);
   int changed = 0;
-  for (const auto& [from, to] : {std::pair{"f32(x[t, k]) * f32(weight[", "f32(bf16(f32(x[t, k]))) * f32(weight["},
-                                 {"f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])",
-                                  "f32(bf16(f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])))"},
-                                 {"f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])",
-                                  "f32(bf16(f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])))"}})
+  std::vector<std::pair<const char*, const char*>> roundings = {
+      {"f32(x[t, k]) * f32(weight[", "f32(bf16(f32(x[t, k]))) * f32(weight["},
+      {"f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])",
+       "f32(bf16(f32(x[t, k]) * rsqrt(ss[t] / K + eps) * f32(norm[k])))"},
+      {"f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])",
+       "f32(bf16(f32(x[t, l]) * rsqrt(ss[t] / K + eps) * f32(norm[l])))"}};
+  if (attention)
+    roundings.insert(
+        roundings.end(),
+        {{"f32(q[t, (g * M + m) * D + d])", "f32(bf16(f32(q[t, (g * M + m) * D + d])))"},
+         {"f32(k_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, d])",
+          "f32(bf16(f32(k_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, d])))"},
+         {"p[t, g, m, c, s] * f32(v_cache[page_table[request[t], (c * L + s) // B], (c * L + s) mod B, g, e])",
+          "f32(bf16(p[t, g, m, c, s])) * f32(bf16(f32(v_cache[page_table[request[t], (c * L + s) // B], "
+          "(c * L + s) mod B, g, e])))"}});
+  for (const auto& [from, to] : roundings)
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += std::string(to).size(), ++changed)
       text.replace(at, std::string(from).size(), to);
-  MEGALITH_ASSERT(changed >= 4, "{} products round in\n{}", changed, text);
+  MEGALITH_ASSERT(changed >= (attention ? 7 : 4), "{} products round in\n{}", changed, text);
   return graph::parse_loops(text, graph, std::move(lowered));
 }
 
 /// All iterations of a generation that sampled something. The engine's weights are dummies of `dummy_seed`. `rounds`:
-/// products round their activations.
+/// products round their activations; `attention_rounds`: so does attention.
 inline std::vector<ReferenceStep> decoder_reference(const engine::Engine& engine,
                                                     const std::vector<engine::Request>& requests,
                                                     const std::vector<int>& stop_tokens, uint64_t dummy_seed,
-                                                    bool rounds = false) {
+                                                    bool rounds = false, bool attention_rounds = false) {
   const graph::Graph& graph = engine.graph();
   engine::MemoryMap states, constants;  // the engine's own have been packed and given up
   states.bind_states(graph);
@@ -59,7 +71,7 @@ inline std::vector<ReferenceStep> decoder_reference(const engine::Engine& engine
     arrays[tensor.name] = std::move(array);
   }
 
-  const graph::LoweredGraph lowered = rounds ? lower_rounding(graph) : optimize::lower(graph, "cpu");
+  const graph::LoweredGraph lowered = rounds ? lower_rounding(graph, attention_rounds) : optimize::lower(graph, "cpu");
   std::vector<ReferenceStep> steps;
   const int sampling = static_cast<int>(graph.nodes().size()) - 2;
   graph::interpret(graph, lowered, arrays, 100000, [&](int node) {

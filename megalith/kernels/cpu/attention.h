@@ -8,7 +8,7 @@
 //            any weight is. What earlier positions gave is scaled once, if a later score is larger
 //            (https://arxiv.org/abs/2112.05682)
 //   values   in the order of positions; a position behind the row's own has the weight 0, which leaves a sum as it is
-// Where products are formed by tiles, those of attention are too (kernels/cpu/attention_tiles.h).
+// Where products with weights are formed by tiles, those of attention are, too (kernels/cpu/attention_tiles.h).
 #pragma once
 
 #include "megalith/kernels/attention_workspace.h"
@@ -33,6 +33,13 @@ inline constexpr int kTile = 16, kTileQueries = 4;
 inline constexpr int kTile = 4, kTileQueries = 2;
 #endif
 static_assert(kTile <= attention_workspace::kMaxTile);
+
+// Whether queries, keys and values are rounded to bf16: of a model whose activations are where they meet weights.
+#if defined(MEGALITH_BF16_WEIGHTS)
+inline constexpr bool kRounds = kUsesTiles;
+#else
+inline constexpr bool kRounds = false;
+#endif
 
 template <class Element>
 const Element* element_pointer(const Element* x);
@@ -294,7 +301,7 @@ inline void attention_partial(const Args& a) {
   constexpr bool kWhole = L <= kPositions;  // a chunk is worked on in one go
   typedef decltype(element_pointer(a.k_cache)) Keys;
   typedef decltype(element_pointer(a.v_cache)) Values;
-  typedef typename WorkspaceOf<kUsesTiles, kWhole ? L : 0, D, Keys, Values>::Type Space;
+  typedef typename WorkspaceOf<kRounds, kWhole ? L : 0, D, Keys, Values>::Type Space;
   constexpr int kQueries = Space::kQueries;
   auto& space = *workspace<Space, 1>(a);
   Keys* const key = space.key;

@@ -181,6 +181,18 @@ struct TileBlock {
     }
   }
 
+  /// exp(x) of a position that is seen, beside the largest weight of 1; 0 where exp_normal() is not made for x.
+  MEGALITH_INLINE static f32 weight_of(f32 x, bool is_seen) {
+    constexpr f32 kLowest = -80.0f;
+    const f32 weight = exp_normal(x);
+    return !is_seen || x < kLowest ? 0.0f : weight;
+  }
+  /// Rounded to bf16, in the upper half. Of what is no number nothing is left: the sum of weights has it.
+  MEGALITH_INLINE static u32 number_bits(f32 x) {
+    const u32 bits = __builtin_bit_cast(u32, x);
+    return bits + 0x7fff + ((bits >> 16) & 1);
+  }
+
   /// Scores to weights, of the positions below `end` that a query sees.
   MEGALITH_INLINE void weigh(i64 first, i64 num, i64 end, f32 scale) {
     f32 before[kMost], fresh[kMost];
@@ -204,11 +216,10 @@ struct TileBlock {
       u32 pair[kMost];
       MEGALITH_INDEPENDENT
       for (i64 l = 0; l < kMost; ++l) {
-        const f32 even = exp(score[s * kMost + l] - top[l]), odd = exp(score[(s + 1) * kMost + l] - top[l]);
-        const f32 one = position <= seen[l] ? even : 0.0f;
-        const f32 other = position + 1 <= seen[l] ? odd : 0.0f;
+        const f32 one = weight_of(score[s * kMost + l] - top[l], position <= seen[l]);
+        const f32 other = weight_of(score[(s + 1) * kMost + l] - top[l], position + 1 <= seen[l]);
         fresh[l] = (fresh[l] + one) + other;
-        pair[l] = bf16_bits(one) | bf16_bits(other) << 16;
+        pair[l] = number_bits(one) >> 16 | (number_bits(other) & 0xffff0000);
       }
       // In place of the scores of the first of the two, until 32 positions are together.
       __builtin_memcpy(score + s * kMost, pair, sizeof pair);
