@@ -76,7 +76,8 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.integers(
       "--regimes", regimes,
       "further kernels for so many tokens at a time, fewer than -b; the one that the load asks for works; 0: "
-      "none (on a GPU without -b 8 and 64, as far as --max-batch is larger and memory has room; else 0)",
+      "none (on a GPU without -b 2, of models up to 10 GiB, 8 and 64, as far as they are fewer than -b and memory has "
+      "room; else 0)",
       0, 4096);
   arguments.integer(
       "--prompt-rows", prompt_rows,

@@ -160,7 +160,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
   }
   decoder_options_ = decoder_options_.resolved(config_);
   decoder_options_.check_holds_all_requests();
-  decoder_options_.shares_caches = !wanted_regimes(options).empty();
+  decoder_options_.shares_caches = !wanted_regimes(options, 0).empty();
   if (const auto& rounded = decoder_options_.rounded_weights; !rounded.empty())
     log_warn(
         "{} norms and biases of {} (\"{}\" is {}) are rounded to {} for the GPU, as the rest of the model is; --target "
@@ -191,7 +191,7 @@ std::vector<int64_t> Engine::regimes() const {
 }
 
 // Chosen where tokens come a few at a time, and many at a time stream as they do: on a GPU.
-std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options) const {
+std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options, int64_t weight_bytes) const {
   const int64_t base = decoder_options_.max_rows;
   const bool chooses =
       jit::is_cuda_target(options.target) && options.decoder.max_rows == 0 && base <= optimize::kMaxNarrowRows;
@@ -210,7 +210,7 @@ std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options)
       wanted.push_back({whole(rows), "--regimes"});
     }
   } else if (chooses) {
-    for (const int64_t rows : smaller_regimes(base)) wanted.push_back({rows, nullptr});
+    for (const int64_t rows : smaller_regimes(base, weight_bytes)) wanted.push_back({rows, nullptr});
   }
   if (options.prompt_rows && *options.prompt_rows != 0) {
     MEGALITH_CHECK(
@@ -248,7 +248,7 @@ std::optional<Engine::Regime> Engine::make_regime(const Wanted& wanted, const En
 
 void Engine::compile(const EngineOptions& options) {
   std::vector<std::future<std::optional<Regime>>> others;
-  for (const Wanted& wanted : wanted_regimes(options))
+  for (const Wanted& wanted : wanted_regimes(options, weight_bytes()))
     others.push_back(std::async(std::launch::async, [&, wanted] { return make_regime(wanted, options); }));
   regimes_[base_].kernel =
       jit::compile(graph(), {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});

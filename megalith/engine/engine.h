@@ -148,7 +148,7 @@ class Engine {
     int64_t rows;
     const char* option;  // that says how many; of a chosen one, which is an attempt, nullptr
   };
-  std::vector<Wanted> wanted_regimes(const EngineOptions& options) const;
+  std::vector<Wanted> wanted_regimes(const EngineOptions& options, int64_t weight_bytes) const;
   /// Compiles the kernel, and beside it others that are wanted and can share this one's memory.
   void compile(const EngineOptions& options);
   std::optional<Regime> make_regime(const Wanted& wanted, const EngineOptions& options) const;

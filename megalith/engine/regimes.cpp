@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::engine {
 
@@ -24,8 +25,9 @@ LoadRange Regimes::range(size_t regime) const {
   return range;
 }
 
-std::vector<int64_t> smaller_regimes(int64_t max_rows) {
+std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t weight_bytes) {
   std::vector<int64_t> rows = {8, 64};
+  if (weight_bytes <= kSmallModel) rows.insert(rows.begin(), stream::kMaxRowsOfWords);
   std::erase_if(rows, [&](int64_t r) { return r >= max_rows; });
   return rows;
 }

@@ -96,11 +96,14 @@ TEST(Regimes, OfOneKernelHaveNoBounds) {
 }
 
 TEST(Regimes, BesideALargeKernelAreThoseThatAreFaster) {
-  EXPECT_THAT(smaller_regimes(4), IsEmpty());
-  EXPECT_THAT(smaller_regimes(8), IsEmpty());
-  EXPECT_THAT(smaller_regimes(16), ElementsAre(8));
-  EXPECT_THAT(smaller_regimes(64), ElementsAre(8));
-  EXPECT_THAT(smaller_regimes(80), ElementsAre(8, 64));
+  EXPECT_THAT(smaller_regimes(2, kSmallModel), IsEmpty());
+  EXPECT_THAT(smaller_regimes(4, kSmallModel), ElementsAre(2));
+  EXPECT_THAT(smaller_regimes(80, kSmallModel), ElementsAre(2, 8, 64));
+  EXPECT_THAT(smaller_regimes(4, kSmallModel + 1), IsEmpty());
+  EXPECT_THAT(smaller_regimes(8, kSmallModel + 1), IsEmpty());
+  EXPECT_THAT(smaller_regimes(16, kSmallModel + 1), ElementsAre(8));
+  EXPECT_THAT(smaller_regimes(64, kSmallModel + 1), ElementsAre(8));
+  EXPECT_THAT(smaller_regimes(80, kSmallModel + 1), ElementsAre(8, 64));
 }
 
 TEST(Regimes, AreLeftOutBetweenFirstAndForPromptsLast) {

@@ -24,8 +24,10 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr unsigned kNonBlocking = 1;
-/// How often the host looks whether the run has ended or is to be ended.
+/// How often the host looks whether the run is to be ended, and how often whether it has: another kernel may wait for that
+/// (engine/regimes.h).
 constexpr milliseconds kTick(1);
+constexpr std::chrono::microseconds kPoll(50);
 /// How long it looks without a pause first, if nobody reads a mailbox meanwhile: a few runs of one graph take less, and
 /// whoever waits for them, or times them, should not wait for a tick.
 constexpr milliseconds kBusy(20);
@@ -185,7 +187,9 @@ void CudaLauncher::watch() {
       const jit::CudaCode code = driver.stream_query(run_stream_);
       if (code == 0) break;
       if (code != jit::kCudaNotReady) driver.check(code, fmt::format("running \"{}\"", image.name()));
-      std::this_thread::sleep_for(kTick);
+      const auto tick = std::chrono::steady_clock::now() + kTick;
+      do std::this_thread::sleep_for(kPoll);
+      while (driver.stream_query(run_stream_) == jit::kCudaNotReady && std::chrono::steady_clock::now() < tick);
       if (!is_aborted && cancel_.load(std::memory_order_relaxed)) abort(kAbortCancel);
       since_count_ms += kTick.count();
       const int64_t patience_ms = is_aborted ? kGraceMs : options_.watchdog_ms;
