@@ -154,7 +154,13 @@ void make_exact_in_int8(const Model& model, DecoderSteps& steps) {
   }
 }
 
+/// A CPU with tiles would round more than a GPU does.
+struct ExactProducts : test::EnvironmentVariable {
+  ExactProducts() : EnvironmentVariable("MEGALITH_PRODUCTS", "f32") {}
+};
+
 void expect_same_buffers(const Model& model) {
+  const ExactProducts products;
   CudaDecoderSteps gpu(*model.graph, "cuda", jit::cuda_device().num_multiprocessors);
   CpuDecoderSteps cpu(*model.graph, "cpu", 2);
   model.bind(gpu);
@@ -311,6 +317,7 @@ TEST(CudaBuffers, WithoutFusionToo) {
 
 // By how much a logit of two decoders on a CPU is off at most.
 double worst_logit(const Model& one, const Model& other) {
+  const ExactProducts products;
   CpuDecoderSteps found(*one.graph, "cpu", 2), wanted(*other.graph, "cpu", 2);
   one.bind(found);
   other.bind(wanted);
@@ -343,6 +350,7 @@ TEST(FusedDecoder, HasTheLogitsOfOneInParts) {
 
 // The logits of a model behind a prompt, on a CPU. Tokens of its own would depend on how a random model's logits round.
 std::vector<double> logits_of_prompt(Model& model) {
+  const ExactProducts products;
   model.request.prompt = {5, 17, 99, 3, 250, 44, 7, 12, 200, 1, 8};
   CpuDecoderSteps steps(*model.graph, "cpu", 2);
   model.bind(steps);

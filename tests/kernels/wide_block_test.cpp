@@ -44,11 +44,9 @@ __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 bool barrier_passed(Barrier* barrier, u32 parity) {
   std::this_thread::yield();
   const u64 arrivals = __atomic_load_n(barrier, __ATOMIC_ACQUIRE);
-  const auto is_of = [&](auto& barriers) {
-    return std::ranges::any_of(barriers, [&](const Barrier& other) { return &other == barrier; });
-  };
-  const u64 of_phase = is_of(activation_ring.empty) ? kWarps : is_of(activation_ring.full) ? kSlotBlocks : 1;
-  return (arrivals / of_phase & 1) != parity;
+  const auto& empty = activation_ring.empty;
+  const bool is_of_warps = std::ranges::any_of(empty, [&](const Barrier& other) { return &other == barrier; });
+  return ((is_of_warps ? arrivals / kWarps : arrivals) & 1) != parity;
 }
 
 namespace {

@@ -143,7 +143,9 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
 #endif
 
 /// No kernel here has the ring that these are for.
-inline void copy_begin_kept(void* to, const void* from, u32 bytes, Barrier* full) { copy_begin(to, from, bytes, full); }
+inline void pieces_begin(u32, Barrier*) {}
+inline void piece_begin(void*, const void*, u32, Barrier*) {}
+inline void pieces_end(Barrier*) {}
 inline void fence_writes_before_copies() {}
 
 }  // namespace megalith::kernels

@@ -206,10 +206,9 @@ inline u32 load_pair(const void* from) {
 }
 inline constexpr u32 kCopyLanes = 1;
 /// Of a ring whose barriers count phases.
-inline void copy_begin_kept(void* to, const void* from, u32 bytes, Barrier* full) {
-  std::memcpy(to, from, bytes);
-  barrier_arrive(full);
-}
+inline void pieces_begin(u32, Barrier*) {}
+inline void piece_begin(void* to, const void* from, u32 bytes, Barrier*) { std::memcpy(to, from, bytes); }
+inline void pieces_end(Barrier* full) { barrier_arrive(full); }
 inline void fence_writes_before_copies() {}
 inline void prefetch_line(const void*) {}
 inline void prefetch_lines(const void*, u32) {}

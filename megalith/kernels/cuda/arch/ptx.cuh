@@ -268,12 +268,16 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
       : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
       : "memory");
 }
-/// The same of what other workers read, too: it stays in the L2 like anything else.
-inline void copy_begin_kept(void* to, const void* from, u32 bytes, Barrier* full) {
+/// The same of pieces of what other workers read, too, which stay in the L2 like anything else: `full` ends its phase when all
+/// `bytes` of them are there.
+inline void pieces_begin(u32 bytes, Barrier* full) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
                :
                : "r"(shared_address(full)), "r"(bytes)
                : "memory");
+}
+inline void pieces_end(Barrier*) {}
+inline void piece_begin(void* to, const void* from, u32 bytes, Barrier* full) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :
                : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(full))
@@ -323,15 +327,21 @@ inline void map_is_written(const void*) {}
 inline constexpr u32 kCopyLanes = kWarpLanes;
 inline bool any_of_copy_lanes(bool value) { return any_of_warp(value); }
 /// Copies by the lanes of a warp, 16 bytes at a time; each arrives when its own have.
-inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
+inline void pieces_begin(u32, Barrier*) {}
+inline void pieces_end(Barrier* full) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(shared_address(full)) : "memory");
+}
+inline void piece_begin(void* to, const void* from, u32 bytes, Barrier*) {
   for (u32 at = static_cast<u32>(lane()) * 16; at < bytes; at += kWarpLanes * 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                  :
                  : "r"(shared_address(to) + at), "l"(static_cast<const u8*>(from) + at)
                  : "memory");
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(shared_address(full)) : "memory");
 }
-inline void copy_begin_kept(void* to, const void* from, u32 bytes, Barrier* full) { copy_begin(to, from, bytes, full); }
+inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
+  piece_begin(to, from, bytes, full);
+  pieces_end(full);
+}
 inline void fence_writes_before_copies() {}
 inline void prefetch(const void* from, u32 bytes) {
   for (u32 at = static_cast<u32>(lane()) * 128; at < bytes; at += kWarpLanes * 128)

@@ -22,15 +22,16 @@ class ActivationRing {
  public:
   ActivationRing() : slot_(activation_ring.slot), parity_(activation_ring.parity) {}
 
-  /// By one thread, to whom the inputs are there: `turns` times the next `slots` slots.
+  /// By the block, to which the inputs are there: `turns` times the next `slots` slots.
   static void request(Blocked<const T, kRows, kColumns> x, int rows, int columns, int slots, int turns) {
-    activation_ring.request = {reinterpret_cast<const u8*>(x.at),
-                               max(rows + row_blocks::kRows - 1, row_blocks::kRows) / row_blocks::kRows * kTileBytes,
-                               kBlockBytes,
-                               slots,
-                               columns / row_blocks::kColumns - 1,
-                               turns};
-    barrier_arrive(&activation_ring.requested);
+    if (thread() == 0)
+      activation_ring.request = {reinterpret_cast<const u8*>(x.at),
+                                 max(rows + row_blocks::kRows - 1, row_blocks::kRows) / row_blocks::kRows * kTileBytes,
+                                 kBlockBytes,
+                                 slots,
+                                 columns / row_blocks::kColumns - 1,
+                                 turns};
+    block_arrive(&activation_ring.requested);
   }
   /// Block `block` of the next slot: what a lane multiplies of 16 rows from 16 `tile` on. All of them, in order.
   void take(Quads& quads, int tile, int block) {
@@ -79,7 +80,7 @@ class ActivationsFromRing {
 
   ActivationsFromRing(Blocked<const T, kRows, kColumns> x, int rows, int columns, int turns)
       : chunks_((columns / row_blocks::kColumns - 1) / (kSpans * kBlocks) + 1) {
-    if (thread() == 0) ring_.request(x, rows, columns, chunks_ * kSlots, turns);
+    ring_.request(x, rows, columns, chunks_ * kSlots, turns);
   }
 
   /// Chunks of a group.

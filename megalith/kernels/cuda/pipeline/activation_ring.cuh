@@ -31,10 +31,10 @@ __shared__ ActivationRingState activation_ring;
 /// Before the first task, by one thread.
 inline void make_activation_ring() {
   for (u32 i = 0; i < kActivationSlots; ++i) {
-    barrier_init(&activation_ring.full[i], kSlotBlocks * kCopyLanes);
+    barrier_init(&activation_ring.full[i], kCopyLanes);
     barrier_init(&activation_ring.empty[i], kWarps * kArrivalsOfWarp);
   }
-  barrier_init(&activation_ring.requested, 1);
+  barrier_init(&activation_ring.requested, kArrivalsOfBlock);
   activation_ring.slot = activation_ring.parity = 0;
 }
 
@@ -56,13 +56,14 @@ inline void copy_activations(IsOver is_over) {
     for (int turns = request.turns; turns > 0; --turns)
       for (int i = 0; i < request.slots; ++i) {
         barrier_wait(&activation_ring.empty[slot], parity ^ 1);
+        Barrier* const full = &activation_ring.full[slot];
+        pieces_begin(kSlotBlocks * request.bytes, full);
 #pragma unroll
-        for (u32 block = 0; block < kSlotBlocks; ++block)
-          copy_begin_kept(
-              activation_slot(slot, request.stride) + block * request.stride,
-              request.from +
-                  i64(min(i * static_cast<int>(kSlotBlocks) + static_cast<int>(block), request.last)) * request.stride,
-              request.bytes, &activation_ring.full[slot]);
+        for (int block = 0; block < static_cast<int>(kSlotBlocks); ++block)
+          piece_begin(activation_slot(slot, request.stride) + static_cast<u32>(block) * request.stride,
+                      request.from + i64(min(i * static_cast<int>(kSlotBlocks) + block, request.last)) * request.stride,
+                      request.bytes, full);
+        pieces_end(full);
         next_activation_slot(slot, parity);
       }
   }
