@@ -1,5 +1,7 @@
 #include "megalith/engine/regime_machine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <ranges>
 #include <utility>
@@ -47,6 +49,7 @@ void RegimeMachine::start(const std::vector<std::string>& changed, bool goes_on)
   cancelled_.store(false);
   end_.reset();
   failure_ = nullptr;
+  process_ = ::getpid();
   worked_.clear();
   begin(runtime::tokens_waiting(tables_), changed, goes_on);
 }
@@ -65,8 +68,9 @@ void RegimeMachine::begin(int64_t waiting, const std::vector<std::string>& chang
 }
 
 void RegimeMachine::go_on(runtime::RunEnd end) {
-  if (end == runtime::RunEnd::cancelled) {
-    end_ = end;
+  // A forked process has none of the run's workers, and its tables as they were in the middle of something.
+  if (end == runtime::RunEnd::cancelled || process_ != ::getpid()) {
+    end_ = runtime::RunEnd::cancelled;
     return;
   }
   fetch("requests");

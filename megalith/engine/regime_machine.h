@@ -4,6 +4,8 @@
 // this, so a kernel whose mail nobody takes is not followed by another.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <exception>
 #include <memory>
@@ -63,6 +65,7 @@ class RegimeMachine : public Machine {
   std::optional<runtime::RunEnd> end_;
   std::exception_ptr failure_;  // of finished(), for wait() to throw: mail that came before it is read first
   std::atomic<bool> cancelled_{false};
+  pid_t process_ = 0;  // the one that started the run
 };
 
 /// Why two decoders' kernels cannot share states, "" if they can: those of `larger` are there for both, and what `smaller`

@@ -11,15 +11,15 @@ namespace megalith::stream {
 [[maybe_unused]] constexpr unsigned kPageBytes = 2 << 20;
 [[maybe_unused]] constexpr int kPieceBytes = 4096, kChunkPieces = kChunkBytes / kPieceBytes,
                                kBlockBytes = 2 * kChunkBytes;
-/// Sizes of chunks: of 48 or 96 rows whole blocks of columns fill 15 or 12 KB, and the rest is a hole. On the sides of the L2
-/// holes are not copied: pieces have a share of it each at their end.
-[[maybe_unused]] constexpr int kNumChunkSizes = 3;
-constexpr int chunk_bytes(int size) { return size == 0 ? kChunkBytes : size == 1 ? 15360 : 12288; }
+/// Sizes of chunks: of 48 or 96 rows whole slots of columns fill 12 KB, and the rest is a hole. On the sides of the L2 holes
+/// are not copied: pieces have a share of it each at their end.
+[[maybe_unused]] constexpr int kNumChunkSizes = 2;
+constexpr int chunk_bytes(int size) { return size == 0 ? kChunkBytes : 12288; }
 constexpr int piece_bytes(int size) { return chunk_bytes(size) / kChunkPieces; }
 /// Number of the size of a chunk with so many rows.
 constexpr int chunk_size(int chunk_rows) {
   const int bytes = chunk_rows / 8 * wide_block_bytes(chunk_rows);
-  return bytes == chunk_bytes(1) ? 1 : bytes == chunk_bytes(2) ? 2 : 0;
+  return bytes == chunk_bytes(1) ? 1 : 0;
 }
 /// What a word says of as many chunks, kKindBits of each: which half of its block, + 2 for each size.
 [[maybe_unused]] constexpr int kKindBits = 4, kChunksOfWord = 32 / kKindBits, kNumKinds = 2 * kNumChunkSizes;

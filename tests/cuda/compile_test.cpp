@@ -362,7 +362,7 @@ TEST(CudaCompile, AnEditedWorkspaceThatLeavesAShortRingIsRefused) {
   options.plan_only = false, options.pipeline.override_directory = folder.path;
   EXPECT_EQ(test::message_of<UserError>([&] { jit::compile(graph, options); }),
             fmt::format("[jit] the source's workspace of {} bytes leaves a ring of 4 weight tiles, and the streams of "
-                        "weights come in an order for at least 8: leave area_bytes of kWorkerConfig as it was emitted",
+                        "weights come in an order for at least 5: leave area_bytes of kWorkerConfig as it was emitted",
                         area + (64 << 10)));
 }
 

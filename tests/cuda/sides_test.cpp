@@ -133,7 +133,7 @@ TEST(Sides, EveryChunkOfAStreamIsOnItsWorkersSide) {
                        15,
                 half = kind % 2;
       const u64 chunk = plan.records[0][record].chunk;
-      EXPECT_EQ(kind / 2, c % 3) << c;
+      EXPECT_EQ(kind / 2, c % 3 == 0 ? 0 : 1) << c;
       EXPECT_EQ(chunk, (mine.first + c) * 2 + half) << "where it is packed is not where it is copied from";
       EXPECT_TRUE(taken.insert(chunk).second);
       EXPECT_LT(mine.first + c, blocks);

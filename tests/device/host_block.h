@@ -328,7 +328,7 @@ inline uint32_t chunk_word(uint32_t stream_seed, uint32_t chunk, uint32_t at) {
   return (stream_seed * 0x9e3779b9u ^ chunk) * 0x85ebca6bu + at;
 }
 inline int chunk_size(uint32_t stream_seed, uint32_t chunk) {
-  return static_cast<int>((chunk_word(stream_seed, chunk, 0) >> 16) % 3);
+  return static_cast<int>((chunk_word(stream_seed, chunk, 0) >> 16) % 2);  // stream::kNumChunkSizes
 }
 
 using U16 = uint16_t __attribute__((may_alias));

@@ -378,6 +378,15 @@ class WideBlock : public ::testing::Test {
 // 16, 64, 128 and 256 rows.
 template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16>
 using OfInt8 = Task<kOf, kMaxRows, kRowsOfWeights, kColumns, kGroupRows, kTurn, Of, Int8<Of>>;
+#ifdef MEGALITH_WIDE_FEW
+using Tasks =
+    ::testing::Types<Task<Kind::plain, 16, 32770, 168, 64, 4>, Task<Kind::scaled, 64, 6150, 832, 48, 1>,
+                     Task<Kind::residual, 128, 128, 768, 32, 1>, Task<Kind::argmax, 48, 6150, 416, 48, 4>,
+                     Task<Kind::gate_up, 128, 12288, 168, 32, 2>, Task<Kind::part, 128, 8192, 768, 64, 2>,
+                     OfInt8<Kind::gate_up, 48, 12288, 672, 32, 4>, OfInt8<Kind::argmax, 128, 32770, 168, 64, 2>,
+                     Task<Kind::plain, 256, 450, 160, 128, 1>, Task<Kind::gate_up, 208, 170, 96, 48, 1, f16>,
+                     OfInt8<Kind::plain, 256, 450, 160, 128, 1>>;
+#else
 using Tasks =
     ::testing::Types<Task<Kind::plain, 16, 32770, 168, 64, 4>, Task<Kind::plain, 64, 6150, 416, 48, 1>,
                      Task<Kind::plain, 128, 200, 1312, 32, 1>, Task<Kind::scaled, 64, 6150, 832, 48, 1>,
@@ -400,6 +409,7 @@ using Tasks =
                      Task<Kind::gate_up, 256, 240, 168, 64, 1>, Task<Kind::gate_up, 208, 170, 96, 48, 1, f16>,
                      Task<Kind::residual, 256, 128, 288, 32, 1>, Task<Kind::argmax, 160, 230, 168, 64, 1>,
                      OfInt8<Kind::plain, 256, 450, 160, 128, 1>, OfInt8<Kind::gate_up, 256, 170, 128, 48, 1>>;
+#endif
 TYPED_TEST_SUITE(WideBlock, Tasks);
 
 TYPED_TEST(WideBlock, IsThatOfExactArithmetic) {

@@ -31,6 +31,7 @@ class ActivationRing {
                                  slots,
                                  columns / row_blocks::kColumns - 1,
                                  turns};
+    if (kEveryThreadArrives) fence_reads_before_copies();
     block_arrive(&activation_ring.requested);
   }
   /// Block `block` of the next slot: what a lane multiplies of 16 rows from 16 `tile` on. All of them, in order.
@@ -59,6 +60,7 @@ class ActivationRing {
     while (!all_of_warp(barrier_passed(&activation_ring.full[slot_], parity_))) {}
   }
   void give_back() {
+    if (kEveryThreadArrives) fence_reads_before_copies();
     warp_sync();
     warp_arrive(&activation_ring.empty[slot_]);
     next_activation_slot(slot_, parity_);
