@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "megalith/base/error.h"
-#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::engine {
 
@@ -26,8 +25,8 @@ LoadRange Regimes::range(size_t regime) const {
 }
 
 std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t weight_bytes) {
-  std::vector<int64_t> rows = {8, 64};
-  if (weight_bytes <= kSmallModel) rows.insert(rows.begin(), stream::kMaxRowsOfWords);
+  std::vector<int64_t> rows = {2, 8, 64};
+  if (weight_bytes > kSmallModel) rows.erase(rows.begin());
   std::erase_if(rows, [&](int64_t r) { return r >= max_rows; });
   return rows;
 }
