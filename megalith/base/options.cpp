@@ -20,9 +20,8 @@ constexpr Option kOptions[] = {
     {"MEGALITH_DUMP", "", "Directory into which every stage writes its artifact."},
     {"MEGALITH_OVERRIDE", "", "Directory whose artifacts replace those of the stages with the same file names."},
     {"MEGALITH_PRODUCTS", "auto",
-     "What a CPU multiplies with weights in bf16: f32, bf16 (rounded to it first), amx (likewise, by tiles), or auto: "
-     "what "
-     "it is fastest with."},
+     "What a CPU multiplies with weights in bf16: f32, bf16 (rounded to it first), amx (likewise, by tiles), or auto, "
+     "which is what it is fastest with."},
     {"MEGALITH_NVJITLINK", "", "nvJitLink's library, as a path; default the first that is found. Only for edited PTX."},
     {"MEGALITH_NVRTC", "", "NVRTC's library, as a path; default the first that is found."},
     {"MEGALITH_LOG", "warn", "What is logged to stderr: quiet, warn, info or debug."},

@@ -126,7 +126,7 @@ void batch_block_fill_requests(const graph::Graph& graph, const graph::Graph& ta
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory) {
   batch_block_fill_requests(graph, graph, options, stop_tokens, requests, memory);
-  memory.get<int32_t>("counts")[batch::kMost] = std::numeric_limits<int32_t>::max();
+  memory.get<int32_t>("counts")[batch::kMaxWaiting] = std::numeric_limits<int32_t>::max();
   runtime::lay_out_first_rows(row_tables(graph, memory));
 }
 

@@ -59,7 +59,7 @@ void RegimeMachine::begin(int64_t waiting, const std::vector<std::string>& chang
   const LoadRange range = is_profiled_ ? LoadRange{} : regimes_.range(now_);
   tables_.max_rows = regimes_.rows(now_);
   tables_.counts[batch::kLeast] = range.least;
-  tables_.counts[batch::kMost] = range.most;
+  tables_.counts[batch::kMaxWaiting] = range.most;
   runtime::lay_out_first_rows(tables_);
   *stop_ = 0;
   log_debug("[engine] {} tokens wait: the kernel of {} rows works on them", waiting, tables_.max_rows);

@@ -27,7 +27,7 @@
 
 namespace megalith::engine {
 
-/// Loads with which a kernel goes on: more than `least` tokens wait, and at most `most` (batch::kLeast, batch::kMost).
+/// Loads with which a kernel goes on: more than `least` tokens wait, and at most `most` (batch::kLeast, batch::kMaxWaiting).
 struct LoadRange {
   int32_t least = 0, most = std::numeric_limits<int32_t>::max();
 };

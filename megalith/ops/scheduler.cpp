@@ -46,7 +46,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     budget -= is_active(n);
     if (is_active(n)) waiting += field(n, batch::kLength) - field(n, batch::kDone);
   }
-  const bool goes_on = waiting > at("counts", batch::kLeast) && waiting <= at("counts", batch::kMost);
+  const bool goes_on = waiting > at("counts", batch::kLeast) && waiting <= at("counts", batch::kMaxWaiting);
   int64_t rows = 0, samples = 0;
   for (int64_t n = 0; n < num_requests; ++n) {
     if (!is_active(n) || !goes_on) continue;

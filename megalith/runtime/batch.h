@@ -18,7 +18,7 @@
 //
 // R is N, or T where that is less: a kernel of fewer rows than there may be requests takes part in a run while few tokens
 // wait. Tokens that wait are those of active requests that are known and not worked through: one of each request behind
-// its prompt. A kernel ends before an iteration for which more or fewer wait than it was told (kLeast, kMost). It lays
+// its prompt. A kernel ends before an iteration for which more or fewer wait than it was told (kLeast, kMaxWaiting). It lays
 // out no rows then; the host does, for the kernel that goes on (engine/regimes.h).
 //
 // Freestanding: shared by host and kernels.
@@ -60,8 +60,8 @@ enum SamplingInt {
 enum CountField {
   kRows,
   kSamples,
-  kLeast,  // the run ends before an iteration for which so many tokens wait or fewer: 0, when there are none left
-  kMost,   // and before one for which more than so many wait
+  kLeast,       // the run ends before an iteration for which so many tokens wait or fewer: 0, when there are none left
+  kMaxWaiting,  // and before one for which more than so many wait
   kCountFields = 4
 };
 

@@ -217,7 +217,7 @@ class CountingMachine : public Machine {
       run_.arrive(run_.iteration++);
       const int64_t waiting = runtime::tokens_waiting(tables);
       tables.counts[batch::kRows] = 0;
-      if (waiting > tables.counts[batch::kLeast] && waiting <= tables.counts[batch::kMost])
+      if (waiting > tables.counts[batch::kLeast] && waiting <= tables.counts[batch::kMaxWaiting])
         runtime::lay_out_first_rows(tables);
     }
   }

@@ -86,7 +86,7 @@ struct Batch {
       for (i64 s = 0; s < S; ++s) history[n * S + s] = below(50);
     }
     counts[batch::kLeast] = below(3) == 0 ? below(kRows) : 0;
-    counts[batch::kMost] = kRows < kRequests || below(3) == 0 ? kRows : 1 << 30;
+    counts[batch::kMaxWaiting] = kRows < kRequests || below(3) == 0 ? kRows : 1 << 30;
     for (i64 e = 0; e < E; ++e) stop_tokens[e] = e == 0 ? -1 : below(50);
     draw(random);
   }

@@ -266,7 +266,7 @@ TEST_F(FaultsBlock, AdvanceOfTablesThatDoNotFit) {
       fields[batch::kLimit] = 9;
       samples[static_cast<size_t>(3 + n)] = n;
     }
-    counts[batch::kMost] = 100;
+    counts[batch::kMaxWaiting] = 100;
     change(requests, samples);
     const Batch args{note_,
                      3,

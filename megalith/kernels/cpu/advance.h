@@ -97,7 +97,7 @@ inline i32 plan_rows(const Args& a) {
   a.counts[batch::kSamples] = samples;
   return rows;
 }
-/// A token behind the prompt is worked on right after it was sampled. So the texts are read for prompts only: a host has
+/// A token behind the prompt is worked on right after it was sampled. So `history` is read for prompts only: a host has
 /// those without asking a GPU, and a GPU need not wait until its last token is there.
 template <class Args>
 inline i32 row_token_of(const Args& a, i32 row) {
@@ -116,7 +116,7 @@ inline void advance(const Args& a) {
       return;
   const i64 waiting = waiting_tokens(a);
   a.counts[batch::kRows] = a.counts[batch::kSamples] = 0;
-  const bool goes_on = waiting > a.counts[batch::kLeast] && waiting <= a.counts[batch::kMost];
+  const bool goes_on = waiting > a.counts[batch::kLeast] && waiting <= a.counts[batch::kMaxWaiting];
   const i32 rows = goes_on ? plan_rows(a) : 0;
   for (i32 row = 0; row < rows; ++row) a.row_token[row] = row_token_of(a, row);
   a.stop[0] = rows > 0 ? 0 : 1;

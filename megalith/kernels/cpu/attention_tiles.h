@@ -66,10 +66,10 @@ struct Square {
 #endif
 };
 
-/// Keys and values of up to kMost positions of a chunk, as tiles.
-template <i64 kMost, i64 D>
+/// Keys and values of up to kMax positions of a chunk, as tiles.
+template <i64 kMax, i64 D>
 struct TilesOfPositions {
-  static constexpr i64 kWidth = (D + 31) / 32 * 32, kPadded = (kMost + 31) / 32 * 32;
+  static constexpr i64 kWidth = (D + 31) / 32 * 32, kPadded = (kMax + 31) / 32 * 32;
 
   alignas(64) bf16 keys[kPadded * kWidth];    // (positions / 32, columns / 32, 32, 32)
   alignas(64) bf16 values[kPadded * kWidth];  // (columns / 16, positions / 2, 16, 2)
@@ -112,27 +112,27 @@ struct TilesOfPositions {
 /// Queries of one text and one head of keys, and what is known of them so far.
 template <i64 D>
 struct TileBlock {
-  static constexpr i64 kWidth = (D + 31) / 32 * 32, kMost = attention_workspace::kTileQueries;
+  static constexpr i64 kWidth = (D + 31) / 32 * 32, kMax = attention_workspace::kTileQueries;
 
-  i64 count;                                    // of queries
-  i32 last[kMost];                              // the position of each query's row
-  f32 top[kMost], total[kMost];                 // the largest score, and the sum of the weights
-  alignas(64) bf16 rows[16 * kWidth];           // of half of the queries
-  alignas(64) bf16 query[kMost * kWidth];       // (2, columns / 2, 16, 2)
-  alignas(64) f32 sum[kMost * kWidth];          // of the weighed values: (columns / 32, 32, 32)
-  alignas(64) f32 score[kPositions * kMost];    // (positions, 32)
-  alignas(64) bf16 weight[kPositions * kMost];  // (positions / 32, 32, 32 positions)
+  i64 count;                                   // of queries
+  i32 last[kMax];                              // the position of each query's row
+  f32 top[kMax], total[kMax];                  // the largest score, and the sum of the weights
+  alignas(64) bf16 rows[16 * kWidth];          // of half of the queries
+  alignas(64) bf16 query[kMax * kWidth];       // (2, columns / 2, 16, 2)
+  alignas(64) f32 sum[kMax * kWidth];          // of the weighed values: (columns / 32, 32, 32)
+  alignas(64) f32 score[kPositions * kMax];    // (positions, 32)
+  alignas(64) bf16 weight[kPositions * kMax];  // (positions / 32, 32, 32 positions)
 
   /// The queries `from(i)` of rows at the positions `last_of(i)`.
   template <class From, class Last>
   MEGALITH_INLINE void set(i64 num, From from, Last last_of) {
     count = num;
-    for (i64 i = 0; i < kMost; ++i) {
+    for (i64 i = 0; i < kMax; ++i) {
       last[i] = i < num ? last_of(i) : -1;
       top[i] = -kInfinity;
       total[i] = 0;
     }
-    for (i64 i = 0; i < kMost * kWidth; ++i) sum[i] = 0;
+    for (i64 i = 0; i < kMax * kWidth; ++i) sum[i] = 0;
     for (i64 half = 0; half < 2; ++half) {
       for (i64 i = 0; i < 16; ++i) {
         const bool there = half * 16 + i < num;
@@ -150,7 +150,7 @@ struct TileBlock {
 
   MEGALITH_INLINE void store(f32* to, i64 i) const {
     for (i64 d = 0; d < D; d += 32) {
-      const f32* const from = sum + d * kMost + i * 32;
+      const f32* const from = sum + d * kMax + i * 32;
       if (d + 32 <= D)
         __builtin_memcpy(to + d, from, 32 * sizeof(f32));
       else
@@ -159,8 +159,8 @@ struct TileBlock {
   }
 
   /// Takes in `num` positions from `first` on, which are all of the tiles.
-  template <i64 kMostPositions>
-  MEGALITH_INLINE void add(const TilesOfPositions<kMostPositions, D>& positions, i64 first, i64 num, f32 scale) {
+  template <i64 kMaxPositions>
+  MEGALITH_INLINE void add(const TilesOfPositions<kMaxPositions, D>& positions, i64 first, i64 num, f32 scale) {
     const i64 padded = (num + 31) / 32 * 32;
     tiles::Registers registers;
     for (i64 s = 0; s < padded; s += 32) {
@@ -168,15 +168,15 @@ struct TileBlock {
       for (i64 d = 0; d < kWidth; d += 32)
         registers.template multiply_add<2>(positions.keys + s * kWidth + d * 32, query + d * 16,
                                            query + (kWidth + d) * 16);
-      registers.template store<2>(score + s * kMost);
+      registers.template store<2>(score + s * kMax);
     }
     weigh(first, padded, first + num, scale);
     for (i64 e = 0; e < kWidth; e += 32) {
-      f32* const at = sum + e * kMost;
+      f32* const at = sum + e * kMax;
       const bf16* const value = positions.values + e * positions.kPadded;
       registers.template load<2>(at);
       for (i64 s = 0; s < padded; s += 32)
-        registers.template multiply_add<2>(weight + s * kMost, value + s * 16, value + (positions.kPadded + s) * 16);
+        registers.template multiply_add<2>(weight + s * kMax, value + s * 16, value + (positions.kPadded + s) * 16);
       registers.template store<2>(at);
     }
   }
@@ -195,9 +195,9 @@ struct TileBlock {
 
   /// Scores to weights, of the positions below `end` that a query sees.
   MEGALITH_INLINE void weigh(i64 first, i64 num, i64 end, f32 scale) {
-    f32 before[kMost], fresh[kMost];
-    i32 seen[kMost];  // the last position
-    for (i64 l = 0; l < kMost; ++l) {
+    f32 before[kMax], fresh[kMax];
+    i32 seen[kMax];  // the last position
+    for (i64 l = 0; l < kMax; ++l) {
       before[l] = top[l];
       fresh[l] = 0;
       seen[l] = min(last[l], static_cast<i32>(end - 1));
@@ -205,38 +205,38 @@ struct TileBlock {
     for (i64 s = 0; s < num; ++s) {
       const i32 position = static_cast<i32>(first + s);
       MEGALITH_INDEPENDENT
-      for (i64 l = 0; l < kMost; ++l) {
-        const f32 scaled = scale * score[s * kMost + l];
-        score[s * kMost + l] = scaled;
+      for (i64 l = 0; l < kMax; ++l) {
+        const f32 scaled = scale * score[s * kMax + l];
+        score[s * kMax + l] = scaled;
         top[l] = max(top[l], position <= seen[l] ? scaled : -kInfinity);
       }
     }
     for (i64 s = 0; s < num; s += 2) {
       const i32 position = static_cast<i32>(first + s);
-      u32 pair[kMost];
+      u32 pair[kMax];
       MEGALITH_INDEPENDENT
-      for (i64 l = 0; l < kMost; ++l) {
-        const f32 one = weight_of(score[s * kMost + l] - top[l], position <= seen[l]);
-        const f32 other = weight_of(score[(s + 1) * kMost + l] - top[l], position + 1 <= seen[l]);
+      for (i64 l = 0; l < kMax; ++l) {
+        const f32 one = weight_of(score[s * kMax + l] - top[l], position <= seen[l]);
+        const f32 other = weight_of(score[(s + 1) * kMax + l] - top[l], position + 1 <= seen[l]);
         fresh[l] = (fresh[l] + one) + other;
         pair[l] = number_bits(one) >> 16 | (number_bits(other) & 0xffff0000);
       }
       // In place of the scores of the first of the two, until 32 positions are together.
-      __builtin_memcpy(score + s * kMost, pair, sizeof pair);
+      __builtin_memcpy(score + s * kMax, pair, sizeof pair);
     }
     for (i64 s = 0; s < num; s += 32)
       for (i64 half = 0; half < 2; ++half) {
         Square square;
-        for (i64 i = 0; i < 16; ++i) __builtin_memcpy(&square.row[i], score + (s + 2 * i) * kMost + half * 16, 64);
+        for (i64 i = 0; i < 16; ++i) __builtin_memcpy(&square.row[i], score + (s + 2 * i) * kMax + half * 16, 64);
         square.transpose();
-        __builtin_memcpy(weight + s * kMost + half * 16 * 32, square.row, sizeof square.row);
+        __builtin_memcpy(weight + s * kMax + half * 16 * 32, square.row, sizeof square.row);
       }
     for (i64 l = 0; l < count; ++l) {
       if (top[l] > before[l] && before[l] > -kInfinity) {
         const f32 shrink = exp(before[l] - top[l]);
         total[l] *= shrink;
         for (i64 e = 0; e < kWidth; e += 32)
-          for (i64 i = 0; i < 32; ++i) sum[e * kMost + l * 32 + i] *= shrink;
+          for (i64 i = 0; i < 32; ++i) sum[e * kMax + l * 32 + i] *= shrink;
       }
       total[l] += fresh[l];
     }

@@ -1,7 +1,7 @@
 // The operators that are matrix products with weights in panels: what comes before the product, and what is done with
 // it. A few rows of activations are taken as they are (kernels/cpu/panel_product.h), many are packed
-// (kernels/cpu/gemm.h, and kernels/cpu/tiles.h where there are tile registers); the sums have the same order and the same bits. For weights in int8 they become whole numbers
-// (kernels/cpu/quant_product.h).
+// (kernels/cpu/gemm.h, and kernels/cpu/tiles.h where there are tile registers); the sums have the same order and the
+// same bits. For weights in int8 they become whole numbers (kernels/cpu/quant_product.h).
 #pragma once
 
 #include "megalith/kernels/cpu/gemm.h"

@@ -197,7 +197,7 @@ inline void advance_by_block(const Args& args) {
     const Share<f32, R, kOthers> logprob(args.logprob);
     const Share<i32, E, kOthers> stop_tokens(args.stop_tokens);
     const u32 is_aborted = load_relaxed(args.abort);
-    const i32 least = args.counts[batch::kLeast], most = args.counts[batch::kMost];
+    const i32 least = args.counts[batch::kLeast], most = args.counts[batch::kMaxWaiting];
     requests.put(copy.requests);
     token.put(copy.token);
     sample_request.put(copy.sample_request);
