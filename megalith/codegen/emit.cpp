@@ -319,7 +319,9 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       if (streams_int8(lowered)) result.scale_bytes = int8::kScaleBytes;
       // On a GPU tuned bodies whose words somebody waits for become part of the worker: a call would cost them
       // registers. So do those that multiply, since behind a call the tensor cores take one multiplication at a time.
-      const bool joins = dialect.worker == Level::block && (writes_words(lowered) || lowered.body->streamed);
+      const bool multiplies = lowered.body->streamed || (lowered.body->multiplies_wide &&
+                                                         lowered.body->multiplies_wide(graph::body_query(lowered)));
+      const bool joins = dialect.worker == Level::block && (writes_words(lowered) || multiplies);
       const std::string arguments = lowered.name + "_arguments(task)";
       bodies += fmt::format("{} {}(const Task& task) {{ {}({}); }}\n\n",
                             joins ? "__forceinline__ static void" : dialect.function, lowered.name,

@@ -218,8 +218,8 @@ std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options,
         "--prompt-rows is {}, want more than the {} tokens that the other kernel works on at a time (-b), or 0",
         *options.prompt_rows, base);
     wanted.push_back({*options.prompt_rows, "--prompt-rows"});
-  } else if (!options.prompt_rows && chooses && optimize::kMaxNarrowRows > base) {
-    wanted.push_back({optimize::kMaxNarrowRows, nullptr});
+  } else if (!options.prompt_rows && chooses) {
+    for (const int64_t rows : prompt_regimes(base)) wanted.push_back({rows, nullptr});
   }
   return wanted;
 }

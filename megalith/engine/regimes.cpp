@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/optimize/limits.h"
 
 namespace megalith::engine {
 
@@ -31,12 +32,20 @@ std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t weight_bytes) {
   return rows;
 }
 
+std::vector<int64_t> prompt_regimes(int64_t max_rows) {
+  std::vector<int64_t> rows = {kShortPrompt, optimize::kMaxNarrowRows};
+  std::erase_if(rows, [&](int64_t r) { return r <= max_rows; });
+  return rows;
+}
+
 std::optional<size_t> regime_to_leave_out(const std::vector<bool>& named, size_t base) {
   for (size_t between = base; between-- > 1;)
     if (!named[between]) return between;
-  if (base > 0 && !named[0]) return 0;
-  for (size_t prompts = named.size(); prompts-- > base + 1;)
+  const size_t last = named.size() - 1;
+  for (size_t prompts = base + 1; prompts < last; ++prompts)
     if (!named[prompts]) return prompts;
+  if (base > 0 && !named[0]) return 0;
+  if (last > base && !named[last]) return last;
   return std::nullopt;
 }
 

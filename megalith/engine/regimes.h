@@ -57,10 +57,15 @@ class Regimes {
 inline constexpr int64_t kSmallModel = int64_t{10} << 30;
 std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t weight_bytes);
 
+/// Rows of those that it has for more tokens, of prompts. For prompts of up to kShortPrompt tokens the one of so many rows is
+/// faster: in the other one half of the work is passed by.
+inline constexpr int64_t kShortPrompt = 256;
+std::vector<int64_t> prompt_regimes(int64_t max_rows);
+
 /// Of kernels that do not fit into memory together the one to do without first, or none: `base` holds every sequence and
-/// stays, as do those that are `named`, one flag for each. First those between, which save a tenth of a pass; then the
-/// smallest, which saves a fifth where sequences are few; last those for prompts, which save half of a prompt's time or
-/// more.
+/// stays, as do those that are `named`, one flag for each. First those between, which save a tenth of a pass; then of those
+/// for prompts all but the largest, which save a third of a short prompt's time; then the smallest, which saves a fifth
+/// where sequences are few; last the one for prompts, which saves half of a prompt's time or more.
 std::optional<size_t> regime_to_leave_out(const std::vector<bool>& named, size_t base);
 
 }  // namespace megalith::engine

@@ -91,7 +91,11 @@ struct TunedBody {
   std::optional<PackedWeights> packed = {};
   bool rounds_operands = false;  // to bf16, where the loop kernel multiplies f32: what it adds up is as exact as that
   bool has_epilogue = false;     // what it writes it may be given an epilogue for (Operator::epilogue)
-  std::string prefetch = {};     // set: what of its reads it can bring near before its turn, changing nothing
+  // Whether it multiplies by whole warpgroups (kernels/cuda/arch/wgmma.cuh) without streaming; empty: never.
+  std::function<bool(const BodyQuery&)> multiplies_wide = {};
+  std::string grows_along =
+      {};  // a task axis along which tiles have more to do: tokens of a prompt, with keys before them
+  std::string prefetch = {};  // set: what of its reads it can bring near before its turn, changing nothing
   // Set: the source itself, instead of a file. Its function gets typed views of what its task may touch, and nothing of
   // the worker (codegen/views.h). With `watched` views look at every access, on a CPU: for tests.
   std::string text = {};

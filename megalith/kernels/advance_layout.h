@@ -4,7 +4,7 @@
 
 namespace megalith::advance {
 
-constexpr int kMaxRequests = 128, kMaxRows = 512, kMaxStopTokens = 64;
+constexpr int kMaxRequests = 128, kMaxRows = 528, kMaxStopTokens = 64;
 
 /// Requests of 8 fields, samples, rows, stop tokens, and two records a sample for the host.
 constexpr long long area_bytes() {

@@ -38,12 +38,16 @@ constexpr int rows_together(long long heads) { return 2 * heads <= kMaxHeads ? 2
 /// Prompts, all of whose keys are in the cache, are worked on by tiles of queries (attention/query_tile.cuh): those of
 /// as many tokens as have no more than kTileQueries together, by kTeams teams of warps, which take kTileKeys keys at a
 /// time.
-constexpr int kTileQueries = 64, kTileKeys = 32, kTeams = 2;
+constexpr int kTileQueries = 128, kTileKeys = 32, kTeams = 2;
 constexpr bool takes_query_tiles(long long rows, long long d) { return rows > 128 && d <= 128; }
+/// From eight values of eight queries to the next.
+constexpr int kQueryLeading = 144;
+/// What teams hand each other of a query: half of its values, and two numbers more.
+constexpr int exchanged_floats(long long d) { return static_cast<int>(d / 2 + 8); }
 /// For each team keys and values, twice, then the queries; in their place the halves of the sums that teams exchange.
 constexpr long long query_tile_bytes(long long d) {
-  const long long staged = (kTeams * 4 * kTileKeys + kTileQueries) * tile_row_bytes(d),
-                  exchanged = 2 * kTeams * kTileQueries * (d / 4 + 8) * 4;
+  const long long staged = kTeams * 4 * kTileKeys * 2 * d + kTileQueries / 8 * (d / 8) * kQueryLeading,
+                  exchanged = kTeams * kTileQueries * exchanged_floats(d) * 4;
   return staged > exchanged ? staged : exchanged;
 }
 

@@ -57,7 +57,7 @@ constexpr long long wide_group_bytes(long long turn_rows, bool int8) {
 /// beside int8 weights there would be no ring for those.
 constexpr int activation_slots(bool int8) { return int8 ? 2 : 3; }
 constexpr long long activation_ring_bytes(long long rows, bool int8) {
-  return activation_slots(int8) * kSlotBlocks * rows * 64;
+  return activation_slots(int8) * kSlotBlocks * tile_rows(rows) * 64;
 }
 /// A ring of activations, what of int8 each warpgroup has as floats, and a scale for each row.
 constexpr long long wide_widened_at(long long rows) { return activation_ring_bytes(rows, true); }
@@ -65,10 +65,10 @@ constexpr long long wide_scales_at(long long rows, bool int8) {
   return activation_ring_bytes(rows, int8) + (int8 ? 4 * kChunkBytes : 0);
 }
 [[maybe_unused]] constexpr long long wide_own_bytes(long long rows, bool int8) {
-  return wide_scales_at(rows, int8) + 4 * rows;
+  return wide_scales_at(rows, int8) + 4 * tile_rows(rows);
 }
 
-/// Where a residual is added, of 32 rows of weights: behind the sums it.
+/// Where a residual is added to sums that warpgroups have parts of, of 32 rows of weights: behind the sums it.
 [[maybe_unused]] constexpr long long wide_residual_bytes(long long rows, bool int8) {
   return wide_bytes(32, int8) + rows * 32 * 4;
 }

@@ -36,7 +36,7 @@ graph::Operator linear_slices() {
         { [s, t, n, k] : 0 <= s < S and 0 <= t < T and 0 <= n < N and 0 <= k < L }
         part[s, t, n] = sum(k, f32(x[t, s * L + k]) * f32(weight[n, s * L + k]))
       )")
-      .tasks({{"n", 16}, {"s", 1}})
+      .tasks({{"n", 16}, {"s", 1}, {"t", 1}})
       .body({.target = "cuda",
              .file = "mainloop/gemm_wgmma.cuh",
              .name = "gemm_linear_splitk",

@@ -72,9 +72,11 @@ constexpr int64_t few_bytes(int64_t rows, const FewChoices& choices) {
 
 // ---- many tokens ----------------------------------------------------------------------------------------------------
 
-/// Groups of `group` of a matrix's `rows` rows that the busiest worker has.
-inline int64_t wide_busiest(int64_t rows, int64_t group) {
-  return ceil_div(ceil_div(rows, group), machine::gpu_of_target("cuda").multiprocessors);
+/// Tasks for the same weights, of tile_rows() rows of activations each.
+inline int64_t wide_tiles(int64_t activation_rows) { return ceil_div(activation_rows, stream::kTileRows); }
+/// Groups of `group` of a matrix's `rows` rows that the busiest worker has, with so many tiles of activations.
+inline int64_t wide_busiest(int64_t rows, int64_t group, int64_t tiles = 1) {
+  return ceil_div(ceil_div(rows, group) * tiles, machine::gpu_of_target("cuda").multiprocessors);
 }
 
 /// Rows that a chunk may have with so many rows of activations, the most first.
@@ -85,13 +87,15 @@ inline std::vector<int> wide_chunk_rows(int64_t activation_rows) {
   return rows;
 }
 
-/// Rows of a chunk, of each of `matrices` matrices of `rows` rows: those with which the busiest worker has the fewest.
-/// Of the same ones the longest, since every turn reads all activations.
-inline int wide_group(int64_t rows, int matrices, int64_t activation_rows) {
+/// Rows of a chunk, of each of `matrices` matrices of `rows` rows, a multiple of `step`: those with which the busiest worker
+/// has the fewest. Of the same ones the longest, since every turn reads all activations.
+inline int wide_group(int64_t rows, int matrices, int64_t activation_rows, int64_t step = 1) {
   int best = 0;
   int64_t fewest = 0;
   for (const int chunk_rows : wide_chunk_rows(activation_rows)) {
-    const int64_t group = chunk_rows / matrices, busiest = wide_busiest(rows, group) * group;
+    if (chunk_rows / matrices % step != 0) continue;
+    const int64_t group = chunk_rows / matrices,
+                  busiest = wide_busiest(rows, group, wide_tiles(activation_rows)) * group;
     if (best != 0 && busiest >= fewest) continue;
     best = static_cast<int>(group);
     fewest = busiest;
@@ -106,6 +110,11 @@ inline int wide_turn_groups(int64_t rows, int64_t group, int64_t activation_rows
   return wide_busiest(rows, group) >= (parts == stream::kMaxParts ? stream::kMaxParts - 1 : parts) ? parts : 1;
 }
 
+/// Whether a group may be several steps of the task axis: where nothing but a warp's own rows has to do with its sums.
+inline bool takes_steps(const graph::StreamedWeights& streamed, int64_t activation_rows) {
+  return !streamed.step.empty() && !streamed.n_parallel && stream::wide_parts(activation_rows) == 1;
+}
+
 // ---- either ---------------------------------------------------------------------------------------------------------
 
 /// What is chosen where nobody says otherwise.
@@ -116,8 +125,11 @@ inline StreamChoices stream_choices(const graph::StreamedWeights& streamed,
     const FewChoices few = few_choices(rows, sizes.at(streamed.columns), streamed.splits);
     return {{"slices", few.slices}, {"part", few.part}, {"registers", few.registers}};
   }
-  if (!streamed.step.empty())
-    return {{"group", sizes.at(streamed.step)}, {"turn", streamed.n_parallel ? stream::wide_parts(rows) : 1}};
+  if (!streamed.step.empty()) {
+    const int64_t step = sizes.at(streamed.step);
+    if (takes_steps(streamed, rows)) return {{"group", wide_group(sizes.at("C") * step, 1, rows, step)}, {"turn", 1}};
+    return {{"group", step}, {"turn", streamed.n_parallel ? stream::wide_parts(rows) : 1}};
+  }
   const int64_t n = sizes.at("N") * (streamed.slice_count.empty() ? 1 : sizes.at(streamed.slice_count));
   const int group = wide_group(n, static_cast<int>(streamed.operands.size()), rows);
   return {{"group", group}, {"turn", wide_turn_groups(n, group, rows)}};
@@ -193,7 +205,13 @@ inline std::string why_not_stream(const graph::StreamedWeights& streamed, const 
   }
   const int64_t group = choices.at("group"), turn = choices.at("turn");
   const auto matrices = static_cast<int64_t>(streamed.operands.size());
-  if (!streamed.step.empty()) {
+  if (takes_steps(streamed, rows)) {
+    std::vector<int64_t> possible;
+    for (const int chunk_rows : wide_chunk_rows(rows))
+      if (chunk_rows % query.sizes.at(streamed.step) == 0) possible.push_back(chunk_rows);
+    if (std::ranges::find(possible, group) == possible.end())
+      return wrong("group", group, fmt::format("one of {}", fmt::join(possible, ", ")));
+  } else if (!streamed.step.empty()) {
     if (group != usual.at("group")) return wrong("group", group, std::to_string(usual.at("group")));
   } else {
     std::vector<int64_t> possible;

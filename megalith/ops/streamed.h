@@ -106,7 +106,9 @@ inline graph::TunedBody wide_body(const std::string& name, graph::StreamedWeight
           .blocked = {"x", "y", "copy"},
           .area_bytes =
               [streamed](const graph::BodyQuery& q) {
-                if (q.sizes.contains("L")) return int64_t{stream::wide_residual_bytes(q.sizes.at("T"), q.int8)};
+                const int64_t rows = q.sizes.at("T");
+                if (q.sizes.contains("L") && stream::wide_parts(rows) != 1)
+                  return int64_t{stream::wide_residual_bytes(rows, q.int8)};
                 return wide_area_bytes(streamed, q);
               },
           .streamed = std::move(streamed)};

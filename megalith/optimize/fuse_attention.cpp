@@ -259,6 +259,14 @@ class Rewriting {
   int64_t positions() const { return std::min(b_.attention.sizes.at("S"), graph_.tensor(b_.cosine).shape[0].size); }
   int64_t places() const { return b_.per_group + 2; }
   int64_t attention_workers() const { return machine::halving_workers(goal_.gpu()); }
+  // Of a prompt's tokens later ones have more keys, so a task has no more than a tile of queries: who has an early one has a
+  // late one, too.
+  int64_t rows_of_task() const {
+    const int64_t rows = ceil_div(b_.rows * b_.groups, attention_workers());
+    return form_ == Form::whole_cached && attention::takes_query_tiles(b_.rows, b_.size)
+               ? std::min<int64_t>(rows, attention::kTileQueries / b_.per_group)
+               : rows;
+  }
   std::string op() const {
     const char* form = form_ == Form::parts ? "_chunk" : form_ == Form::whole ? "" : "_cached";
     return fmt::format("{}rope_attention{}", normed() ? "head_norm_" : "", form);
@@ -280,7 +288,7 @@ class Rewriting {
                            .attributes = {{"scale", b_.attention.attributes.at("scale")}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     if (form_ != Form::parts) {
-      options.tile = {{"g", 1}, {"t", ceil_div(b_.rows * b_.groups, attention_workers())}};
+      options.tile = {{"g", 1}, {"t", rows_of_task()}};
       options.outputs = {{"y", operand(b_.attention, "y")}};
       return options;
     }

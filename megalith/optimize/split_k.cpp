@@ -19,10 +19,11 @@ namespace {
 // long.
 int64_t slices_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t columns, bool is_int8) {
   constexpr int64_t kRows = 128, kMax = 8;  // of weights that a worker has, of all slices
-  const int64_t most_short = rows > 2 * stream::kWideRows ? 1024 : 4096;
+  const int64_t most_short = rows <= 2 * stream::kWideRows || rows > stream::kTileRows ? 4096 : 1024;
   if (rows <= stream::kWideRows || columns <= most_short) return 1;
   const int64_t spans = is_int8 ? int8::kSpans : 1;  // of a chunk
-  int64_t slices = std::clamp(kRows * machine::halving_workers(goal.gpu()) / outputs, int64_t{1}, kMax);
+  const int64_t workers = machine::halving_workers(goal.gpu()) / ops::wide_tiles(rows);
+  int64_t slices = std::clamp(kRows * workers / outputs, int64_t{1}, kMax);
   while (slices > 1 &&
          columns % (slices * spans * stream::wide_columns(ops::wide_group(outputs * slices, 1, rows))) != 0)
     slices /= 2;
@@ -46,7 +47,7 @@ int split_k(Graph& graph, const Goal& goal) {
     const auto part =
         graph.insert(at, "linear_slices", whole.name + "_part", {operand(whole, "x"), operand(whole, "weight")},
                      {.sizes = {{"S", slices}},
-                      .tile = {{"n", ops::wide_busiest(all, group) * group}, {"s", 1}},
+                      .tile = {{"n", ops::wide_busiest(all, group, ops::wide_tiles(rows)) * group}, {"s", 1}},
                       .dtypes = {{"part", DType::f32}}});
     graph.insert(
         at + 1, "sum_slices_rmsnorm_parts", whole.name, {part[0], operand(whole, "residual"), operand(whole, "norm")},

@@ -135,11 +135,17 @@ struct alignas(64) Control {
 [[maybe_unused]] constexpr u32 kIterationSizes = 4;
 
 /// The stream of a worker: the chunks of weights that its tasks take, in the order of its list, iteration after
-/// iteration (GPU; kernels/stream_layout.h).
+/// iteration (GPU; kernels/stream_layout.h). They lie one behind the other; but where several workers take the same weights,
+/// for more rows of activations than a task multiplies, in runs.
 struct Stream {
   u64 first;  // chunk, counted from Launch::streams; on sides its first block of two chunks
   u64 num_chunks;
   u64 first_bits;  // on sides: word of Sides::chunks
+  u64 first_run;   // of Launch::stream_runs
+};
+/// Chunk n of a stream, up to `end`, is chunk `base` + n (modulo 2^64) of all.
+struct StreamRun {
+  u64 base, end;
 };
 
 /// How chunks are dealt to the two sides of a GPU's L2, and workers to its multiprocessors (runtime/cuda/sides.h).
@@ -179,6 +185,7 @@ struct Launch {
   u32 first_iteration;   // iterations are numbered from here; every counter starts at its arrivals * first_iteration
   const u8* streams;     // chunks of all workers; nullptr if there are none
   const Stream* stream;  // per worker
+  const StreamRun* stream_runs;
   Sides sides;
   u32 spin_rounds;               // looks at a counter before a waiter sleeps; few while workers share cores (relaxed)
   ProfileRecord* profile;        // profile_capacity per worker; nullptr: nothing is recorded

@@ -50,11 +50,15 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
     return std::lcm(axis.multiple, int64_t{panel::kRows});
   if (!kernel.body || !kernel.body->streamed) return axis.multiple;
   const graph::StreamedWeights& streamed = *kernel.body->streamed;
-  if (streamed.axis != axis.iname || !streamed.step.empty()) return axis.multiple;
-  return ops::stream_order(streamed, graph::body_query(kernel)).group;
+  if (streamed.axis != axis.iname) return axis.multiple;
+  const int64_t group = ops::stream_order(streamed, graph::body_query(kernel)).group;
+  if (streamed.step.empty()) return group;
+  const std::map<std::string, int64_t>& sizes = kernel.binding.sizes;
+  return ops::takes_steps(streamed, sizes.at(streamed.activations)) ? group / sizes.at(streamed.step) : axis.multiple;
 }
 
-// A row of streamed weights, or a split-K slice of it, comes once, for all values of any other axis.
+// A row of streamed weights, or a split-K slice of it, comes once, for all values of any other axis; of many rows of
+// activations for each tile of them.
 bool comes_once(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   return kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname &&
          kernel.body->streamed->slice_axis != axis.iname;
@@ -63,12 +67,12 @@ bool comes_once(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
 // How many values of the axis lie together in the layout of its weights and cannot be cut apart; the rest of a multiple
 // is a matter of taste.
 int64_t grain_of(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64_t extent) {
-  if (comes_once(axis, kernel)) return extent;
+  if (comes_once(axis, kernel)) return stream::tile_rows(extent);
   if (!kernel.body) return 1;
   const auto& packed = kernel.body->packed;
   const auto& streamed = kernel.body->streamed;
   if (packed && packed->axis == axis.iname) return panel::kRows;
-  return streamed && streamed->step.empty() && streamed->axis == axis.iname ? multiple_of(axis, kernel) : 1;
+  return streamed && streamed->axis == axis.iname ? multiple_of(axis, kernel) : 1;
 }
 
 // A tile that the user has chosen.
@@ -80,11 +84,12 @@ void check_tile(const Node& node, const LoweredKernel& kernel, const graph::Task
       "(node \"{}\")",
       node.op->name, tile, axis.iname, node.name);
   const int64_t grain = grain_of(axis, kernel, extent);
-  if (tile >= extent || tile % grain == 0) return;
-  MEGALITH_CHECK(!comes_once(axis, kernel),
-                 "[{}] tiles of {} along \"{}\", but each row of its weights comes through a stream once, for all {}: "
+  MEGALITH_CHECK(!comes_once(axis, kernel) || tile == grain,
+                 "[{}] tiles of {} along \"{}\", but each row of its weights comes through a stream once, for {}: "
                  "take {} or leave it out (node \"{}\")",
-                 node.op->name, tile, axis.iname, extent, extent, node.name);
+                 node.op->name, tile, axis.iname,
+                 grain < extent ? fmt::format("{} at a time", grain) : fmt::format("all {}", extent), grain, node.name);
+  if (tile >= extent || tile % grain == 0) return;
   throw UserError(fmt::format(
       "[{}] tiles of {} along \"{}\", but {} rows of its weights lie together and cannot be cut apart: take "
       "a multiple of {} (node \"{}\")",
@@ -96,6 +101,7 @@ void check_tile(const Node& node, const LoweredKernel& kernel, const graph::Task
 std::vector<int64_t> cut_pieces(const graph::TaskAxis& axis, const LoweredKernel& kernel, int64_t extent,
                                 int64_t pieces) {
   if (counts_slices(axis.iname, kernel)) return cut_axis(extent, 1, extent, 0);
+  if (comes_once(axis, kernel)) return cut_axis(extent, 1, 1, stream::tile_rows(extent));
   return cut_axis(extent, grain_of(axis, kernel, extent), pieces, 0);
 }
 
@@ -108,11 +114,14 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const graph::NodeSc
                                            int64_t num_workers) {
   std::vector<std::vector<int64_t>> cuts;
   int64_t wanted = num_workers, num_tasks = 1;
+  for (size_t i = 0; i < extents.size(); ++i)
+    if (comes_once(node.op->axes[i], kernel))
+      wanted = std::max<int64_t>(wanted / ceil_div(extents[i], stream::tile_rows(extents[i])), 1);
   for (size_t i = 0; i < extents.size(); ++i) {
     const graph::TaskAxis& axis = node.op->axes[i];
     const auto chosen = schedule.tile.find(axis.iname);
     const int64_t tile = chosen != schedule.tile.end()       ? chosen->second
-                         : comes_once(axis, kernel)          ? extents[i]
+                         : comes_once(axis, kernel)          ? stream::tile_rows(extents[i])
                          : counts_slices(axis.iname, kernel) ? 1
                                                              : 0;
     if (chosen != schedule.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
@@ -200,8 +209,19 @@ class Partitioner {
 
     regions_.fill(task);
     const Cost cost = costs_.of(node_index, ranges, kCostRows);
-    task.cost_ns = costs_.ns(node_index, cost);
+    task.cost_ns = costs_.ns(node_index, cost) * growth(node_index, ranges);
     result_.tasks.push_back(std::move(task));
+  }
+
+  // How much more than the first tile has this one to do, 2 at most: as much as the last one of the second chunk of a prompt
+  // has more than the first one of it.
+  double growth(int node, const std::vector<loop::Range>& ranges) const {
+    const auto kernel = static_cast<size_t>(lowered_.kernel_of_node[static_cast<size_t>(node)]);
+    const graph::TunedBody* body = lowered_.kernels[kernel].body;
+    if (!body || body->grows_along.empty()) return 1;
+    const auto range = std::ranges::find(ranges, body->grows_along, &loop::Range::iname);
+    const auto extent = extents_[kernel][static_cast<size_t>(range - ranges.begin())];
+    return 1 + static_cast<double>(range->begin) / static_cast<double>(extent);
   }
 
   const Graph& graph_;

@@ -1,6 +1,7 @@
 #include "megalith/task/stream_chunks.h"
 
 #include <algorithm>
+#include <set>
 
 #include "megalith/base/ceil_div.h"
 #include "megalith/kernels/gemm_layout.h"
@@ -30,6 +31,10 @@ int64_t num_chunks(const WeightStream& stream, const StreamPart& part) {
   return num_groups(stream, part) * stream.order.chunks * together;
 }
 
+PartKey part_key(const WeightStream& stream, const StreamPart& part) {
+  return {stream.node, part.column_chunk, part.row_begin, part.row_end};
+}
+
 const WeightStream* find_stream(const std::vector<WeightStream>& streams, int node) {
   const auto found = std::ranges::lower_bound(streams, node, {}, &WeightStream::node);
   return found == streams.end() || found->node != node ? nullptr : &*found;
@@ -41,12 +46,13 @@ int64_t StreamTotals::table_bytes() const { return most_pieces * static_cast<int
 StreamTotals stream_totals(const TaskGraph& tasks) {
   StreamTotals totals{.pieces = std::vector<int64_t>(tasks.buffers.size(), 0),
                       .in_place = std::vector<bool>(tasks.buffers.size(), false)};
+  std::set<PartKey> counted;
   for (const Task& task : tasks.tasks) {
     const WeightStream* stream = task.stream ? find_stream(tasks.streams, task.node) : nullptr;
     for (const Region& region : task.reads)
       if (!stream || std::ranges::find(stream->matrices, region.buffer) == stream->matrices.end())
         totals.in_place[static_cast<size_t>(region.buffer)] = true;
-    if (!stream) continue;
+    if (!stream || !counted.insert(part_key(*stream, *task.stream)).second) continue;
     totals.has_scales |= stream->quant_columns > 0;
     totals.chunks += num_chunks(*stream, *task.stream);
     for (const int matrix : stream->matrices)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "megalith/task/task_graph.h"
@@ -16,12 +17,16 @@ int64_t chunks_of_row(const WeightStream& stream, int64_t columns);
 int64_t num_groups(const WeightStream& stream, const StreamPart& part);
 int64_t num_chunks(const WeightStream& stream, const StreamPart& part);
 
+/// What a part has, whoever takes it: several tasks may, with other rows of activations.
+using PartKey = std::tuple<int, int64_t, int64_t, int64_t>;
+PartKey part_key(const WeightStream& stream, const StreamPart& part);
+
 /// The one of a node, in `streams` that are sorted by node; nullptr: none.
 const WeightStream* find_stream(const std::vector<WeightStream>& streams, int node);
 
 /// Of a graph whose streams are sound.
 struct StreamTotals {
-  int64_t chunks = 0;           // of all streams
+  int64_t chunks = 0;           // of all streams, those that several tasks take once
   std::vector<int64_t> pieces;  // per buffer: of chunks, what they have of it; 0: it is in no stream
   std::vector<bool> in_place;   // per buffer: it is in no stream, or some task reads it from memory all the same
 

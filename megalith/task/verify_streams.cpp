@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -68,10 +69,26 @@ class Streams {
           task_at(t).name, box_text(taken), buffer_at(matrix).name);
   }
 
-  // Parts of a node are those of all its rows, over all its columns, once.
-  void check_covered(const WeightStream& stream, std::vector<int> tasks) {
-    const auto key = [&](int t) { return std::pair(task_at(t).stream->column_chunk, task_at(t).stream->row_begin); };
-    std::ranges::sort(tasks, {}, key);
+  // Parts of a node are those of all its rows, over all its columns, each for as many tasks: tiles of other axes.
+  void check_covered(const WeightStream& stream, std::vector<int> all) {
+    const auto key = [&](int t) {
+      const StreamPart& part = *task_at(t).stream;
+      return std::tuple(part.column_chunk, part.row_begin, part.row_end);
+    };
+    std::ranges::sort(all, {}, key);
+    std::vector<int> tasks;  // the first of each part
+    size_t sharers = 0;      // of the first part
+    for (size_t i = 0; i < all.size();) {
+      size_t end = i + 1;
+      while (end < all.size() && key(all[end]) == key(all[i])) ++end;
+      if (tasks.empty()) sharers = end - i;
+      if (end - i != sharers)
+        return add_sharers(
+            stream, {all.begin() + static_cast<std::ptrdiff_t>(i), all.begin() + static_cast<std::ptrdiff_t>(end)},
+            sharers);
+      tasks.push_back(all[i]);
+      i = end;
+    }
     const int64_t rows = shape_of(stream)[0], columns = shape_of(stream)[1], width = chunk_columns(stream);
     int64_t column = 0, row = 0;  // all before is covered: earlier chunks of columns, and of these ones earlier rows
     const auto missing = [&](int64_t end, std::vector<int> next) {
@@ -94,6 +111,13 @@ class Streams {
     }
     if (row == rows) column += stream.order.chunks, row = 0;
     if (column * width < columns) missing(rows, {});
+  }
+
+  void add_sharers(const WeightStream& stream, const std::vector<int>& tasks, size_t wanted) {
+    const StreamPart& part = *task_at(tasks[0]).stream;
+    add(tasks, stream.matrices.front(), "{} tasks take the rows {}:{} of \"{}\" over chunks {}:{} of columns, want {}",
+        tasks.size(), part.row_begin, part.row_end, buffer_at(stream.matrices.front()).name, part.column_chunk,
+        part.column_chunk + stream.order.chunks, wanted);
   }
 
   // `t` takes what a task before it in the order of `tasks` takes as well.

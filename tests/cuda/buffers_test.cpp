@@ -208,7 +208,7 @@ TEST(CudaBuffers, WithRoomForAFewTextsToo) {
 TEST(CudaBuffers, WithRoomForManyRowsToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   for (const auto& [rows, requests] :
-       {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {208, 1}, {256, 4}, {64, 32}}) {
+       {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {208, 1}, {256, 4}, {512, 4}, {64, 32}}) {
     const Model model(kStoryteller, false, rows, requests);
     ASSERT_TRUE(testing::streams_all_products(*model.graph));
     expect_same_buffers(model);
@@ -218,8 +218,9 @@ TEST(CudaBuffers, WithRoomForManyRowsToo) {
 TEST(CudaBuffers, WithSplitKSlicesToo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   // With more than 128 rows shorter ones are cut, too. What rounding makes of random weights grows from layer to layer.
-  const Model many(kStoryteller, true, 256, 1, 2048, "", 0, 3), model(kStoryteller, true, 128, 1, 6144);
-  for (const Model* one : {&many, &model}) {
+  const Model most(kStoryteller, true, 512, 1, 6144, "", 0, 3), many(kStoryteller, true, 256, 1, 2048, "", 0, 3),
+      model(kStoryteller, true, 128, 1, 6144);
+  for (const Model* one : {&most, &many, &model}) {
     ASSERT_TRUE(has_slices(*one));
     expect_same_buffers(*one);
   }
@@ -267,8 +268,16 @@ TEST(CudaBuffers, WithWeightsOfF16Too) {
 
 TEST(CudaBuffers, WithWeightsInInt8Too) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] :
-       {std::pair<int64_t, int64_t>(1, 1), {2, 2}, {4, 1}, {8, 1}, {8, 4}, {16, 1}, {64, 32}, {128, 1}, {256, 1}})
+  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1),
+                                       {2, 2},
+                                       {4, 1},
+                                       {8, 1},
+                                       {8, 4},
+                                       {16, 1},
+                                       {64, 32},
+                                       {128, 1},
+                                       {256, 1},
+                                       {512, 1}})
     for (const int64_t columns : {32, 128}) {
       const Model model(kTiny + "mistral_sharded", true, rows, requests, 6144, "", columns);
       ASSERT_TRUE(testing::streams_all_products(*model.graph));

@@ -383,8 +383,8 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
   EXPECT_TRUE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 8)) << "a task of attention has one row at a time";
   EXPECT_TRUE(is_fused("storyteller", "cuda", 64));
   EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 64));
-  EXPECT_TRUE(is_fused("storyteller", "cuda", 256));
-  EXPECT_FALSE(is_fused("storyteller", "cuda", 257));
+  EXPECT_TRUE(is_fused("storyteller", "cuda", 512));
+  EXPECT_FALSE(is_fused("storyteller", "cuda", 513));
   EXPECT_FALSE(is_fused("storyteller", "cpu", 4));
 }
 

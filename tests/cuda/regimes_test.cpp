@@ -7,7 +7,6 @@
 #include "megalith/engine/regime_machine.h"
 #include "megalith/engine/regimes.h"
 #include "megalith/kernels/stream_limits.h"
-#include "megalith/optimize/limits.h"
 #include "megalith/optimize/schedule.h"
 #include "support/streamed.h"
 
@@ -34,7 +33,7 @@ TEST(CudaRegimes, ShareTheirStates) {
     options = options.resolved(config);
     std::vector<int64_t> rows = engine::smaller_regimes(options.max_rows, 0);
     rows.push_back(options.max_rows);
-    rows.push_back(optimize::kMaxNarrowRows);
+    std::ranges::copy(engine::prompt_regimes(options.max_rows), std::back_inserter(rows));
     for (size_t i = 1; i < rows.size(); ++i) {
       DecoderOptions smaller = options, larger = options;
       smaller.max_rows = rows[i - 1], larger.max_rows = rows[i];
@@ -56,7 +55,7 @@ TEST(CudaRegimes, WriteWhatTheModelWritesWhileTheLoadFalls) {
   constexpr size_t kRequests = 96;
   engine::Engine exact(folder, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
   engine::Engine engine(folder, {.decoder = {.max_requests = kRequests}, .target = "cuda"});
-  ASSERT_THAT(engine.regimes(), ElementsAre(2, 8, 64, 96, 256));
+  ASSERT_THAT(engine.regimes(), ElementsAre(2, 8, 64, 96, 256, 512));
   std::vector<engine::Request> requests;
   for (size_t r = 0; r < kRequests; ++r) {
     engine::Request request{.max_new_tokens = r < 2 ? 70 : r < 4 ? 60 : r < 40 ? 30 : 10, .ignore_stop_tokens = true};
@@ -64,7 +63,7 @@ TEST(CudaRegimes, WriteWhatTheModelWritesWhileTheLoadFalls) {
     requests.push_back(request);
   }
   const engine::Generation found = engine.generate(requests);
-  EXPECT_THAT(found.regimes, ElementsAre(256, 96, 64, 8, 2));
+  EXPECT_THAT(found.regimes, ElementsAre(512, 256, 96, 64, 8, 2));
   EXPECT_EQ(engine.generate(requests).tokens, found.tokens) << "every time";
   size_t num_equal = 0, num_tokens = 0;
   for (size_t r = 0; r < kRequests; ++r) {

@@ -110,7 +110,7 @@ TEST(Sides, EveryChunkOfAStreamIsOnItsWorkersSide) {
   const std::vector<u64> counts = {100, 97, 33, 0, 64, 65};
   StreamPlan plan;
   for (const u64 count : counts) {
-    plan.streams.push_back({plan.num_chunks(), count, 0});
+    plan.streams.push_back({plan.num_chunks(), count, 0, 0});
     for (u64 c = 0; c < count; ++c)  // two of three with a hole
       plan.records[0].push_back({.chunk = static_cast<u64>(plan.totals.chunks++),
                                  .slices = 0,

@@ -57,7 +57,8 @@ TEST(Streams, HoldEveryPieceOnce) {
                                                    {1, "Qwen3-0.6B", 32},
                                                    {8, "Llama-3.2-1B", 128},
                                                    {64, "Qwen3-0.6B", 32},
-                                                   {128, "Llama-3.2-1B", 32}}) {
+                                                   {128, "Llama-3.2-1B", 32},
+                                                   {512, "Qwen3-0.6B", 0}}) {
     const Planned planned(rows, shape, "cuda", quant_columns);
     EXPECT_EQ(planned.plan.totals.has_scales, quant_columns > 0);
     std::vector<int> parts(planned.plan.num_chunks(), 0);
@@ -85,6 +86,33 @@ TEST(Streams, HoldEveryPieceOnce) {
       for (const stream::PackRecord& record : records)
         ASSERT_EQ(parts[record.chunk], static_cast<int>(record.matrices)) << planned.graph.tensor(matrix).name;
     EXPECT_THAT(parts, ::testing::Each(::testing::Gt(0)));
+  }
+}
+
+// Of more rows than a task multiplies several take the same chunks, which are packed once: a stream is runs of them.
+TEST(Streams, AreSharedByTilesOfManyRows) {
+  const Planned planned(512, "Qwen3-0.6B"), half(256, "Qwen3-0.6B");
+  EXPECT_TRUE(planned.plan.is_shared());
+  EXPECT_FALSE(half.plan.is_shared());
+  EXPECT_EQ(half.plan.runs.size(), 1u);
+  const Stream& stream = planned.plan.streams[0];
+  EXPECT_GT(stream.num_chunks, planned.plan.num_chunks());
+  std::map<u64, int> taken;  // by chunk, how often
+  u64 at = 0;
+  for (const StreamRun& run : planned.plan.runs)
+    for (; at < run.end; ++at) ++taken[run.base + at];
+  EXPECT_EQ(at, stream.num_chunks);
+  EXPECT_EQ(taken.size(), planned.plan.num_chunks()) << "all of them, and no others";
+  // Of each task those that its part was packed as, whoever was first to take it.
+  std::map<task::PartKey, u64> first;
+  for (const task::Task& task : planned.tasks.tasks) {
+    if (!task.stream) continue;
+    const task::WeightStream& of_node = *task::find_stream(planned.tasks.streams, task.node);
+    u64 run = 0;
+    while (planned.plan.runs[run].end <= static_cast<u64>(task.stream->first_chunk)) ++run;
+    const u64 chunk = planned.plan.runs[run].base + static_cast<u64>(task.stream->first_chunk);
+    const auto [there, is_new] = first.try_emplace(task::part_key(of_node, *task.stream), chunk);
+    EXPECT_EQ(there->second, chunk) << task.name;
   }
 }
 
@@ -142,6 +170,8 @@ TEST(Streams, ChunksOfManyRowsSuitTheMatrix) {
   EXPECT_EQ(ops::wide_group(12288, 2, 256), 48)
       << "three of 32 are as many rows as two of 48, which read activations twice";
   EXPECT_EQ(ops::wide_group(16384, 1, 256), 128);
+  EXPECT_EQ(ops::wide_group(12288, 2, 512), 64) << "of two tiles of rows 384 tasks, three a worker";
+  EXPECT_EQ(ops::wide_group(4096, 1, 512, 32), 64);
   for (const int chunk_rows : stream::kWideChunkRows) {
     EXPECT_EQ(stream::wide_columns(chunk_rows) % stream::kSlotColumns, 0);
     EXPECT_LE(chunk_rows / 8 * stream::wide_block_bytes(chunk_rows), stream::kChunkBytes);

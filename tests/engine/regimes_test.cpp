@@ -106,7 +106,15 @@ TEST(Regimes, BesideALargeKernelAreThoseThatAreFaster) {
   EXPECT_THAT(smaller_regimes(80, kSmallModel + 1), ElementsAre(8, 64));
 }
 
+TEST(Regimes, ForPromptsAreThoseOfMoreRows) {
+  EXPECT_THAT(prompt_regimes(4), ElementsAre(256, 512));
+  EXPECT_THAT(prompt_regimes(256), ElementsAre(512));
+  EXPECT_THAT(prompt_regimes(512), IsEmpty());
+}
+
 TEST(Regimes, AreLeftOutBetweenFirstAndForPromptsLast) {
+  EXPECT_EQ(regime_to_leave_out({false, false, true, false, false}, 2), 1u);
+  EXPECT_EQ(regime_to_leave_out({false, true, false, false}, 1), 2u) << "of two for prompts the smaller one";
   EXPECT_EQ(regime_to_leave_out({false, false, true, false}, 2), 1u);
   EXPECT_EQ(regime_to_leave_out({false, true, false}, 1), 0u);
   EXPECT_EQ(regime_to_leave_out({true, false}, 0), 1u);

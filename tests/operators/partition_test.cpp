@@ -142,6 +142,33 @@ TEST(Partition, StreamedWeightsComeOnceForAllRows) {
   }
 }
 
+TEST(Partition, OfManyRowsTasksShareWeights) {
+  const auto cut = [](std::map<std::string, int64_t> tile) {
+    Graph g(ops::builtin());
+    const auto x = g.activation("x", DType::bf16, {400, 96});
+    g.apply("linear", "y", {x, g.constant("w", DType::bf16, {512, 96})},
+            {.tile = tile, .dtypes = {{"y", DType::bf16}}});
+    return partition(g, optimize::lower(g, "cuda"), 8, machine::worker_rates("cuda")).tasks;
+  };
+  std::map<int64_t, std::vector<loop::Range>> tiles;  // by the first row of weights
+  for (const Task& task : cut({})) {
+    tiles[task.tile[0].begin].push_back(task.tile[1]);
+    EXPECT_LE(task.tile[1].end - task.tile[1].begin, 256);
+  }
+  EXPECT_EQ(tiles.size(), 4u) << "half as many pieces as there are workers";
+  for (const auto& [row, of_row] : tiles) EXPECT_EQ(of_row.size(), 2u) << row;
+  for (const int64_t tile : {128, 400}) try {
+      cut({{"t", tile}});
+      FAIL() << "no task multiplies " << tile << " rows";
+    } catch (const UserError& error) {
+      EXPECT_EQ(
+          std::string(error.what()),
+          fmt::format("[linear] tiles of {} along \"t\", but each row of its weights comes through a stream once, "
+                      "for 256 at a time: take 256 or leave it out (node \"y\")",
+                      tile));
+    }
+}
+
 TEST(Partition, ATaskHasOneSliceOfStreamedWeights) {
   const auto cut = [](std::map<std::string, int64_t> tile, int workers, int64_t rows = 100) {
     Graph g(ops::builtin());
@@ -151,7 +178,8 @@ TEST(Partition, ATaskHasOneSliceOfStreamedWeights) {
   };
   EXPECT_EQ(cut({}, 1), 3u);
   EXPECT_EQ(cut({{"n", 128}}, 100), 6u);
-  EXPECT_EQ(cut({{"n", 16}, {"s", 3}}, 100, 64), 16u) << "of fewer rows nothing is streamed";
+  EXPECT_EQ(cut({}, 100, 512), 2 * cut({}, 50, 256)) << "for the same weights two tasks, of 256 rows each";
+  EXPECT_EQ(cut({{"n", 16}, {"s", 3}}, 100, 64), 16u * 7) << "of fewer rows nothing is streamed, and they are cut, too";
   try {
     cut({{"s", 3}}, 1);
     FAIL() << "a stream has one slice behind the other";

@@ -206,11 +206,17 @@ Operator cached(bool norm) {
                    return attention::whole_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"), true);
                  },
              .rounds_operands = true,
+             .multiplies_wide =
+                 [](const graph::BodyQuery& q) {
+                   return attention::takes_query_tiles(q.sizes.at("T"), 2 * q.sizes.at("H"));
+                 },
+             .grows_along = "t",
              .prefetch = "attention_ahead"})
       .test(kOne)
       .test(kThree)
       .test(kMany)
       .test(with({{"T", 200}}, kMany))
+      .test(with({{"T", 300}}, kMany))
       .test(with({{"W", 32}}, kMany));
   return op;
 }

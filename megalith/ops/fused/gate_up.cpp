@@ -118,7 +118,8 @@ Operator gate_up_scale(const Gate& gate, const Registry& of) {
       .test({{"T", 4}, {"N", 38}, {"C", 4}, {"K", 128}})
       .test({{"T", 7}, {"N", 70}, {"C", 9}, {"K", 544}})
       .test({{"T", 40}, {"N", 70}, {"C", 9}, {"K", 264}})
-      .test({{"T", 160}, {"N", 70}, {"C", 9}, {"K", 136}});
+      .test({{"T", 160}, {"N", 70}, {"C", 9}, {"K", 136}})
+      .test({{"T", 288}, {"N", 34}, {"C", 9}, {"K", 72}});
 }
 
 // Of whole numbers with scales, which a CPU packs and multiplies as they are.

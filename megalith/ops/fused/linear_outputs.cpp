@@ -66,7 +66,7 @@ Operator argmax() {
            .applies =
                [](const graph::BodyQuery& q) {
                  const int64_t rows = q.sizes.at("T"), group = q.sizes.at("L");
-                 return rows > stream::kMaxRows && rows <= stream::kMaxWideRows && q.sizes.at("K") % 8 == 0 &&
+                 return rows > stream::kMaxRows && rows <= stream::kTileRows && q.sizes.at("K") % 8 == 0 &&
                         q.sizes.at("V") % 2 == 0 && (group == 32 || group == 48 || group == 64) &&
                         are_halves(q, {"x", "weight"}) && all_are(q, {"logits", "value"}, DType::f32);
                },

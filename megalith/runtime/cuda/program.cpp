@@ -61,6 +61,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   if (streams_.num_chunks() > 0) {
     launch_.streams = stream_memory_.data<u8>();
     launch_.stream = copy(streams_.streams.data(), streams_.streams.size(), "the streams");
+    launch_.stream_runs = copy(streams_.runs.data(), streams_.runs.size(), "the streams' runs");
     launch_.sides = sides_;
     launch_.scales = scales_.data<u8>();
   }
@@ -158,11 +159,13 @@ void CudaProgram::check_frames(const LaunchImage& image) const {
   }
 }
 
-// On the sides of the L2, where it has any and every multiprocessor has a worker; else worker by worker.
+// On the sides of the L2, where it has any and every multiprocessor has a worker; else worker by worker. Chunks that several
+// workers take are near to one of them: a prompt of 512 tokens of Qwen3-8B takes 24.7 ms so on an H100, and 16.7 ms else.
 void CudaProgram::place_streams() {
   const auto num_workers = static_cast<int>(streams_.streams.size());
-  const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && num_workers == device_.num_multiprocessors &&
-                              num_workers % 2 == 0 && machine::gpu(device_.architecture).copies_by_map;
+  const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && !streams_.is_shared() &&
+                              num_workers == device_.num_multiprocessors && num_workers % 2 == 0 &&
+                              machine::gpu(device_.architecture).copies_by_map;
   const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
   stream_memory_ = DeviceMemory(std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes),
                                 "the streams of weights");

@@ -1,4 +1,4 @@
-// Where a worker's chunks come from. As a rule they lie one behind the other. Where streams are dealt to the sides of the
+// Where a worker's chunks come from. As a rule they lie one behind the other, or in runs where others take them, too. Where streams are dealt to the sides of the
 // L2 (runtime/cuda/sides.h) chunk n is a half of block n of the worker's pair, the one that is next to the worker's
 // multiprocessor; which of the two that is, and what hole is in it, says its kind (kernels/l2_layout.h).
 #pragma once
@@ -10,15 +10,20 @@
 
 namespace megalith::runtime {
 
+/// Of more rows of activations than a task multiplies several tasks take the same chunks.
+inline constexpr bool kHasRuns = kernels::kWorkerConfig.stream_rows > stream::kTileRows;
+
 class StreamSource {
  public:
   StreamSource(const Launch& launch, const Stream& stream)
       : scales_(launch.scales),
         maps_(kernels::kCopiesByMap ? static_cast<const u8*>(launch.sides.maps) : nullptr),
+        runs_(launch.stream_runs + stream.first_run),
         first_(stream.first),
         num_chunks_(stream.num_chunks) {
+    if (kHasRuns) next_run_ = runs_[0];
     if (maps_ == nullptr) {
-      chunks_ = launch.streams + first_ * stream::kChunkBytes;
+      chunks_ = launch.streams;
       return;
     }
     kinds_ = launch.sides.chunks + stream.first_bits;
@@ -28,8 +33,9 @@ class StreamSource {
 
   /// Chunks are taken in order, round and round. `scales`: where those of the chunk go, if there are any.
   void copy_begin(void* to, void* scales, u64 chunk, kernels::Barrier* full) {
+    if (kHasRuns && (chunk == 0 || chunk == run_end_)) begin_run();
     if (maps_ == nullptr) {
-      kernels::copy_begin(to, chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes, full);
+      kernels::copy_begin(to, chunks_ + (first_ + chunk) * stream::kChunkBytes, stream::kChunkBytes, full);
       return scales_begin(scales, first_ + chunk, full);
     }
     // The next word is asked for as many chunks before its time as it has.
@@ -42,11 +48,12 @@ class StreamSource {
                                static_cast<u32>(stream::chunk_bytes(static_cast<int>(kind / 2))), full);
     scales_begin(scales, 2 * u64{box(chunk)} + (kind & 1), full);
   }
-  /// Into the L2.
+  /// Into the L2; not where chunks lie in runs, of which this may be another one.
   void prefetch(u64 chunk) const {
+    if (kHasRuns) return;
     if (maps_ == nullptr) {
       scales_ahead(first_ + chunk);
-      return kernels::prefetch(chunks_ + chunk * stream::kChunkBytes, stream::kChunkBytes);
+      return kernels::prefetch(chunks_ + (first_ + chunk) * stream::kChunkBytes, stream::kChunkBytes);
     }
     const u32 kind = kind_in(kinds_[chunk / kChunksOfWord], chunk);
     scales_ahead(2 * u64{box(chunk)} + (kind & 1));
@@ -54,6 +61,14 @@ class StreamSource {
   }
 
  private:
+  /// The run behind it is asked for as long before its time.
+  void begin_run() {
+    first_ = next_run_.base;
+    run_end_ = next_run_.end;
+    run_ = run_end_ == num_chunks_ ? 0 : run_ + 1;
+    next_run_ = runs_[run_];
+  }
+
   static constexpr u32 kChunksOfWord = stream::kChunksOfWord;
   /// `number`: of all chunks, as kernels/stream_order.h counts them.
   void scales_begin(void* to, u64 number, kernels::Barrier* full) const {
@@ -70,7 +85,12 @@ class StreamSource {
 
   const u8* const scales_;
   const u8* const maps_;
-  const u64 first_, num_chunks_;
+  const StreamRun* const runs_;
+  u64 first_;
+  const u64 num_chunks_;
+  u64 run_end_ = 0;
+  u32 run_ = 0;  // next_run_
+  StreamRun next_run_ = {0, 0};
   const u8* chunks_ = nullptr;
   const u32* kinds_ = nullptr;
   u32 word_ = 0, next_word_ = 0;

@@ -1,6 +1,7 @@
 #include "megalith/runtime/cuda/streams.h"
 
 #include <algorithm>
+#include <map>
 
 #include "megalith/base/error.h"
 #include "megalith/kernels/gemm_layout.h"
@@ -26,24 +27,38 @@ class Expansion {
 
   StreamPlan run() {
     for (const std::vector<int>& list : tasks_.workers) {
-      const u64 first = chunk_;
+      Stream stream = {chunk_, 0, 0, plan_.runs.size()};
       for (int t : list) {
         const task::Task& task = tasks_.tasks[static_cast<size_t>(t)];
-        const u64 begin = chunk_ - first;
-        plan_.first_chunks[static_cast<size_t>(t)] = static_cast<u32>(begin);
+        plan_.first_chunks[static_cast<size_t>(t)] = static_cast<u32>(stream.num_chunks);
         if (!task.stream) continue;
-        MEGALITH_ASSERT(begin == static_cast<u64>(task.stream->first_chunk),
-                        "[streams] task \"{}\" begins at chunk {}, want {}", task.name, begin,
+        MEGALITH_ASSERT(stream.num_chunks == static_cast<u64>(task.stream->first_chunk),
+                        "[streams] task \"{}\" begins at chunk {}, want {}", task.name, stream.num_chunks,
                         task.stream->first_chunk);
-        add_part(*task::find_stream(tasks_.streams, task.node), *task.stream);
+        const WeightStream& of_node = *task::find_stream(tasks_.streams, task.node);
+        const auto [there, is_new] = packed_.try_emplace(task::part_key(of_node, *task.stream), chunk_);
+        if (is_new) add_part(of_node, *task.stream);
+        add_run(stream, there->second, static_cast<u64>(task::num_chunks(of_node, *task.stream)));
       }
-      plan_.streams.push_back({first, chunk_ - first, 0});
+      if (stream.num_chunks == 0) plan_.runs.push_back({stream.first, 0});
+      plan_.streams.push_back(stream);
     }
     MEGALITH_ASSERT(chunk_ == plan_.num_chunks(), "[streams] {} chunks, want {}", chunk_, plan_.num_chunks());
     return std::move(plan_);
   }
 
  private:
+  // `count` chunks from `first` of all on, behind those that the stream has.
+  void add_run(Stream& stream, u64 first, u64 count) {
+    const u64 base = first - stream.num_chunks, end = stream.num_chunks + count;
+    if (stream.num_chunks > 0 && plan_.runs.back().base == base)
+      plan_.runs.back().end = end;
+    else
+      plan_.runs.push_back({base, end});
+    if (stream.num_chunks == 0) stream.first = first;
+    stream.num_chunks = end;
+  }
+
   void add_part(const WeightStream& stream, const StreamPart& part) {
     const stream::Order& order = stream.order;
     const size_t matrices = stream.matrices.size();
@@ -87,11 +102,18 @@ class Expansion {
   }
 
   const task::TaskGraph& tasks_;
-  u64 chunk_ = 0;  // of all streams, one behind the other
+  u64 chunk_ = 0;                             // of all that are packed, one behind the other
+  std::map<task::PartKey, u64> packed_ = {};  // the first one of a part
   StreamPlan plan_;
 };
 
 }  // namespace
+
+bool StreamPlan::is_shared() const {
+  u64 taken = 0;
+  for (const Stream& stream : streams) taken += stream.num_chunks;
+  return taken > num_chunks();
+}
 
 u64 StreamPlan::num_blocks() const {
   u64 blocks = 0;
@@ -104,6 +126,7 @@ StreamPlan plan_streams(const task::TaskGraph& tasks) { return Expansion(tasks).
 
 std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides) {
   constexpr u64 kChunksOfWord = stream::kChunksOfWord;
+  MEGALITH_ASSERT(!plan.is_shared(), "[streams] chunks that several workers take are on no side of the L2");
   MEGALITH_ASSERT(plan.streams.size() % 2 == 0, "[streams] {} workers are no pairs", plan.streams.size());
   std::vector<u32> sizes(plan.num_chunks());
   for (const auto& [matrix, records] : plan.records)

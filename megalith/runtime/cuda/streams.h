@@ -18,10 +18,13 @@ namespace megalith::runtime {
 
 struct StreamPlan {
   std::vector<Stream> streams;                             // per worker
+  std::vector<StreamRun> runs;                             // of all workers
   std::vector<u32> first_chunks;                           // per task
   std::map<int, std::vector<stream::PackRecord>> records;  // by matrix, a buffer; `weights` is left to the caller
   task::StreamTotals totals;
 
+  /// Whether some chunks are taken by several workers.
+  bool is_shared() const;
   u64 num_chunks() const { return static_cast<u64>(totals.chunks); }
   int64_t bytes() const { return totals.chunks * stream::kChunkBytes; }
   /// Of `chunks` chunks, which may be more than there are, where they lie on the sides of the L2.
@@ -36,8 +39,8 @@ struct StreamPlan {
 StreamPlan plan_streams(const task::TaskGraph& tasks);
 
 /// Deals memory of num_blocks() blocks to the workers, of which there is an even number, by twos: chunk n of a stream is
-/// the half of block n of the two that is on the worker's side. Streams and records say where then. Returns
-/// Sides::chunks.
+/// the half of block n of the two that is on the worker's side. Of streams that share no chunks. They and records say where
+/// then. Returns Sides::chunks.
 std::vector<u32> deal_to_sides(StreamPlan& plan, const SideMap& sides);
 
 }  // namespace megalith::runtime

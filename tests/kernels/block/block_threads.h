@@ -239,7 +239,13 @@ inline u32 load_shared_pair(u32 at) { return *shared_at<u32>(at); }
 inline void store_shared(u32 at, f32 value) { *shared_at<f32>(at) = value; }
 inline void store_shared(u32 at, uint4 value) { *shared_at<uint4>(at) = value; }
 inline void store_shared(u32 at, u32 value) { *shared_at<u32>(at) = value; }
-/// ldmatrix with .trans (section 9.7.14.5.15): number j is where lanes 8 j to 8 j + 7 say.
+/// ldmatrix: number j is where lanes 8 j to 8 j + 7 say.
+inline uint4 load_matrices(u32 row) {
+  const auto of_lanes = exchange(row);
+  const auto number = [&](int j) { return *shared_at<u32>(of_lanes[8 * j + lane() / 4] + lane() % 4 * 4); };
+  return {number(0), number(1), number(2), number(3)};
+}
+/// The same with .trans (section 9.7.14.5.15): number j is where lanes 8 j to 8 j + 7 say.
 inline uint4 load_transposed(u32 row) {
   const auto of_lanes = exchange(row);
   const auto number = [&](int j) {

@@ -358,12 +358,13 @@ inline f32 fast_rsqrt(f32 x) {
   return y;
 }
 /// Numbers below the normal ones are zero: to treat them as __expf() and __fdividef() do takes three instructions more.
-inline f32 fast_exp(f32 x) {
-  constexpr f32 kLog2E = 1.4426950408889634f;
+inline f32 fast_exp2(f32 x) {
   f32 y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2E));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+inline constexpr f32 kLog2E = 1.4426950408889634f;
+inline f32 fast_exp(f32 x) { return fast_exp2(x * kLog2E); }
 inline f32 fast_divide(f32 a, f32 b) {
   f32 y;
   asm("div.approx.ftz.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
@@ -516,6 +517,15 @@ inline void put_sum(bool puts, u32 at, f32 sum, bool adds) {
       :
       : "r"(at), "f"(sum), "r"(static_cast<u32>(puts)), "r"(static_cast<u32>(adds))
       : "memory");
+}
+/// Four 8 x 8 of 16 bits: lane 8 j + r says where row r of number j lies, and gets of each two values of row lane / 4.
+inline uint4 load_matrices(u32 row) {
+  uint4 value;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(row)
+               : "memory");
+  return value;
 }
 /// Four 8 x 8 of bf16, turned: lane 8 j + r says where row r of number j lies, and gets of each two of column lane / 4.
 inline uint4 load_transposed(u32 row) {

@@ -1,16 +1,17 @@
-// Attention of a prompt's tokens, all of whose keys are in the cache: a block has a tile of up to 64 queries, the heads
-// of several tokens of one sequence that share keys, and a key is loaded once for all of them. After FlashAttention-2
-// (https://arxiv.org/abs/2307.08691), with the keys split between teams of warps as well.
+// Attention of a prompt's tokens, all of whose keys are in the cache: a block has a tile of up to 128 queries, the heads
+// of several tokens of one sequence that share keys, and a key is loaded once for all of them. After FlashAttention-2 and 3
+// (https://arxiv.org/abs/2307.08691, https://arxiv.org/abs/2407.08608), with the keys split between teams as well.
 //
-// A team, half of the warps, takes every second tile of 32 keys, while copies past registers bring its next tile's keys
-// and values. 16 of the queries have two warps of it, which sum half of the columns each: both work the weights out,
-// since sums of all columns leave too few registers. In the end teams exchange half of what they have summed.
+// A team, two of the four warpgroups, takes every second tile of 32 keys, while copies past registers bring its next tile's
+// keys and values. Each of its warpgroups has 64 of the queries: scores and sums stay in registers, and what tensor cores
+// multiply them with lies in shared memory (arch/wgmma.cuh). In the end teams exchange half of what they have summed.
 //
 // Queries and the weights of the softmax are rounded to bf16, as models that compute in bf16 have them. Which keys a
 // tile has does not depend on who looks at it, and a tile behind a token's own key changes no bit of its sums: so a
 // token has the same bits whoever stands beside it.
 #pragma once
 
+#include "megalith/kernels/cuda/arch/wgmma.cuh"
 #include "megalith/kernels/cuda/attention/kv_pages.cuh"
 #include "megalith/kernels/cuda/attention/kv_split.cuh"
 
@@ -29,19 +30,17 @@ class QueryTile {
   static constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G);
   static constexpr int kHeads = static_cast<int>(Args::E) - 2;
   static constexpr int kTeamThreads = kThreads / attention::kTeams;
-  static constexpr int kRowTiles = attention::kTileQueries / 16;  // of a warp's queries each
   static constexpr int kKeys = attention::kTileKeys, kStep = attention::kTeams * kKeys;
-  static constexpr u32 kRowBytes = attention::tile_row_bytes(D), kTileBytes = kKeys * kRowBytes;
-  static constexpr int kRuns = attention::runs(D), kEights = 2 * kRuns;  // of columns, of a warp
-  // Lanes that copy side by side from one key, keys that have a copy at a time, and passes until each has had one.
-  static constexpr int kSide = D % 128 == 0  ? 16
-                               : D % 64 == 0 ? 8
-                                             : 4,
-                       kCopied = kTeamThreads / kSide, kPasses = (kKeys + kCopied - 1) / kCopied;
-  static constexpr int kAtOnce = 2;  // heads that a warp stages
+  static constexpr int kEights = D / 8, kHalf = kEights / 2;  // of columns; those that a team keeps
+  // Eight keys are so many bytes, and of eight columns of theirs 128. Of queries those are a little apart, so that who stages
+  // a query meets all banks.
+  static constexpr u32 kKeysStride = 16 * D, kTileBytes = kKeys / 8 * kKeysStride;
+  static constexpr u32 kQueryLeading = attention::kQueryLeading, kQueryStride = kEights * kQueryLeading;
+  static constexpr int kScored = 16;  // keys at a time, for whose scores there are registers beside the sums
+  static constexpr int kAtOnce = 2;   // heads that a warp stages
   using Head = HeadOf<kNorm, Args>;
-  static_assert(2 * kRowTiles * attention::kTeams == kWarps && kKeys == static_cast<int>(kWarpLanes));
-  static_assert(D % attention::kRunValues == 0 && kCopied % 8 == 0 && kAllCached<Args>);
+  static_assert(kWarps == 8 * attention::kTeams && attention::kTileQueries == 128 && kKeys == 32);
+  static_assert(D % attention::kRunValues == 0 && kAllCached<Args>);
 
  public:
   /// Tokens of a tile, at most.
@@ -49,52 +48,46 @@ class QueryTile {
 
   explicit QueryTile(decltype(Args::task) task)
       : task_(task),
-        copied_(keep(keys() + in_tile(team_thread() / kSide, team_thread() % kSide * 8))),
-        key_(keep(keys() + in_tile(lane() / 4, lane() % 4 * 8))),
-        value_(keep(keys() + kTileBytes + in_tile(lane() / 8 % 2 * 8 + lane() % 8, half() * 16 + lane() / 16 * 8))),
-        query_(keep(queries() + in_tile(row(), lane() % 4 * 8))) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      last_[i] = token_of(row() + 8 * i) < tokens() ? row_table().position[t() + token_of(row() + 8 * i)] : -1;
-  }
+        query_(of_warp(queries() + static_cast<u32>(warpgroup()) * 8 * kQueryStride)),
+        keys_(of_warp(keys())) {}
 
   /// `is_first`: of the task's.
   void run(bool is_first) {
-    const bool is_busy = warp() % kRowTiles * 16 < tokens() * kHeads;
+    const bool is_busy = warpgroup() * 64 < tokens() * kHeads;
     int at = team() * kKeys;
     u32 buffer = 0;
-    fetch(place_of(at), at, 0);
-    fetch(place_of(at + kStep), at + kStep, kBufferBytes);
-    u32 next = place_of(at + 2 * kStep);
+    fetch(page_of(at), at, 0);
+    fetch(page_of(at + kStep), at + kStep, kBufferBytes);
     stage_queries();
+    fence_writes_before_multiply();
     block_sync();
     if (is_first) inputs_are_ready(args().epoch);
       // Not before: beside them heads are staged in other memory than registers.
 #pragma unroll
-    for (int i = 0; i < kEights; ++i)
-#pragma unroll
-      for (int k = 0; k < 4; ++k) sum_[i][k] = 0;
+    for (f32& sum : sum_) sum = 0;
 #pragma unroll 1
     for (; at < count(); at += kStep) {
       copy_wait<1>();
+      fence_writes_before_multiply();
       team_sync();
-      if (is_busy)
+      const int page = page_of(at + 2 * kStep);
+      if (is_busy) {
 #pragma unroll
-        for (int key = 0; key < kKeys; key += 16) {
-          f32 scores[2][4] = {};
-          multiply_keys(scores, buffer + key * kRowBytes);
-          add_values(weigh(scores, at + key), buffer + key * kRowBytes);
+        for (u32 key = 0; key < kKeys; key += kScored) {
+          f32 scores[kScored / 2];
+          multiply_keys(scores, buffer + key / 8 * kKeysStride);
+          add_values(scores, at + static_cast<int>(key), buffer + key / 8 * kKeysStride);
         }
+      }
       team_sync();
-      fetch(next, at + 2 * kStep, buffer);
-      next = place_of(at + 3 * kStep);
+      fetch(page, at + 2 * kStep, buffer);
       buffer ^= kBufferBytes;
     }
     copy_wait<0>();
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      total_[i] += from_lane(total_[i], 1);
-      total_[i] += from_lane(total_[i], 2);
+    for (f32& total : total_) {
+      total += from_lane(total, 1);
+      total += from_lane(total, 2);
     }
     block_sync();  // what was staged makes room for the sums
     exchange();
@@ -107,28 +100,28 @@ class QueryTile {
   static int g() { return attended_tile().g; }
   /// Keys that count for the last token.
   static int count() { return row_table().position[t() + tokens() - 1] + 1; }
-  static int team() { return warp() / (2 * kRowTiles); }
-  /// Of each 32 columns a warp sums the first 16, or the others.
-  static int half() { return warp() / kRowTiles % 2; }
-  static int team_thread() { return thread() % kTeamThreads; }
+  static int team() { return warp() / 8; }
+  /// Of the team.
+  static int warpgroup() { return warp() / 4 % 2; }
+  /// The same for all lanes, which the compiler would not know.
+  static u32 of_warp(u32 value) { return __shfl_sync(0xffffffffu, value, 0); }
   static void team_sync() { part_sync(team(), kTeamThreads); }
   /// The first of a team's two buffers: keys, behind which values are. Behind those of all teams the queries.
   static constexpr u32 kBufferBytes = 2 * kTileBytes;
-  static u32 keys() { return shared_address(shared_area()) + team() * 2 * kBufferBytes; }
+  static u32 keys() { return shared_address(shared_area()) + static_cast<u32>(team()) * 2 * kBufferBytes; }
   static u32 queries() { return shared_address(shared_area()) + attention::kTeams * 2 * kBufferBytes; }
-  /// Where value d of a row is, of keys, values or queries. A row's runs of 16 bytes are in an order of its own, so that
-  /// lanes that read several rows meet all banks.
-  static u32 in_tile(int row, int d) {
-    const int run = d / 8 ^ (row % 8 / 2 | row % 2 * 4);
-    return row * kRowBytes + run * 16 + d % 8 * 2;
+  /// Where value d of a query is.
+  static u32 in_queries(int row, int d) {
+    return static_cast<u32>(row / 8) * kQueryStride + static_cast<u32>(d / 8) * kQueryLeading +
+           static_cast<u32>(row % 8 * 16 + d % 8 * 2);
   }
-  /// From where a lane has something, to where it has the same i runs of kRunValues further.
-  static u32 further(u32 at, int i) { return (at ^ i % 2 * 64) + i / 2 * 128; }
   Args args() const { return Args::of(*task_); }
 
   /// The first of the lane's two queries; the other one is eight further.
-  static int row() { return warp() % kRowTiles * 16 + lane() / 4; }
+  static int row() { return warpgroup() * 64 + warp() % 4 * 16 + lane() / 4; }
   static int token_of(int row) { return row / kHeads; }
+  /// The last key that counts for a query.
+  static int last_key(int row) { return token_of(row) < tokens() ? row_table().position[t() + token_of(row)] : -1; }
 
   void stage_queries() const {
     const int num = tokens() * kHeads;
@@ -148,155 +141,159 @@ class QueryTile {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (first + i * kWarps >= num) break;
-        heads[i].finish(head_eps<Args>(),
-                        [&](int d, f32 a, f32 b) { store_shared(queries() + in_tile(number(i), d), pack_bf16(a, b)); });
+        heads[i].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
+          store_shared(queries() + in_queries(number(i), d), pack_bf16(a, b));
+        });
       }
     }
   }
 
-  /// Where in both caches key at + lane() begins, in pieces of 16 bytes.
-  u32 place_of(int at) const {
-    if (at >= count()) return 0;
-    const int position = min(at + lane(), count() - 1);
-    const Args args = this->args();
-    return static_cast<u32>(element_on_page<Args>(page_of(args, row_table().request[t()], position), position, g()) /
-                            8);
+  /// Of a tile's keys, or of its values, a thread copies every fourth piece of 16 bytes of one position.
+  static int copied_key() { return warp() % 4 * 8 + lane() % 8; }
+  static int copied_position(int at) { return min(at + copied_key(), count() - 1); }
+  /// The page of that position, of the tile from key `at` on, as the table has it.
+  int page_of(int at) const {
+    return at < count() ? noted_page(args(), row_table().request[t()], copied_position(at)) : 0;
   }
-  /// Begins to copy the thread's share of a tile's keys and values into a buffer; behind the last one come zeros, since
-  /// a weight of 0 takes no value that is none. `place`: by place_of().
-  void fetch(u32 place, int at, u32 buffer) const {
+  /// Begins to copy the thread's share of a tile into a buffer; behind the last one come zeros, since a weight of 0 takes no
+  /// value that is none. `page`: by page_of().
+  void fetch(int page, int at, u32 buffer) const {
     if (at < count()) {
       const Args args = this->args();
-      const u32 to = copied_ + buffer;
+      const bool is_value = warpgroup() == 1;
+      const int there = inside_32(args.faults, page, static_cast<int>(Args::P), Args::Checks::page_table);
+      const bf16* const from = (is_value ? args.v_cache : args.k_cache) +
+                               element_on_page<Args>(there, copied_position(at), g()) + lane() / 8 * 8;
+      const u32 to = keys() + buffer + (is_value ? kTileBytes : 0) + static_cast<u32>(copied_key() / 8) * kKeysStride +
+                     static_cast<u32>(lane() / 8 * 128 + lane() % 8 * 16);
+      const int bytes = at + copied_key() < count() ? 16 : 0;
 #pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        const int key = pass * kCopied + team_thread() / kSide, bytes = at + key < count() ? 16 : 0;
-        const i64 first = i64(__shfl_sync(0xffffffffu, place, key % kKeys) + team_thread() % kSide) * 8;
-        if (key >= kKeys) break;
-#pragma unroll
-        for (int run = 0; run < D / 8 / kSide; ++run) {
-          const u32 of_run = kSide == 4 ? further(to, run) : to + pass * kCopied * kRowBytes;
-          copy_begin(of_run, args.k_cache + first + run * kSide * 8, bytes);
-          copy_begin(of_run + kTileBytes, args.v_cache + first + run * kSide * 8, bytes);
-        }
-      }
+      for (int piece = 0; piece < D / 8; piece += 4) copy_begin(to + piece * 128, from + piece * 8, bytes);
     }
     copy_commit();
   }
 
   /// Of the lane's queries the scores of keys 8 j + 2 (lane % 4) and the next.
-  void multiply_keys(f32 (&scores)[2][4], u32 buffer) const {
+  void multiply_keys(f32 (&scores)[kScored / 2], u32 buffer) const {
+    const u32 key = keys_ + buffer;
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) {
-      const uint4 a = load_shared(further(query_, i)), b = load_shared(further(query_, i) + 8 * kRowBytes);
+    for (f32& score : scores) score = 0;
+    wide_begin();
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const uint4 key = load_shared(further(key_ + buffer, i) + j * 8 * kRowBytes);
-        multiply_accumulate(scores[j], {a.x, b.x, a.y, b.y}, key.x, key.y);
-        multiply_accumulate(scores[j], {a.z, b.z, a.w, b.w}, key.z, key.w);
-      }
-    }
+    for (int step = 0; step < D / 16; ++step)
+      wide_multiply(bf16{}, scores, shared_matrix(query_, step * 2 * kQueryLeading, kQueryLeading, kQueryStride),
+                    shared_matrix(key, step * 256, 128, kKeysStride));
+    wide_commit();
+    wide_wait<0>();
   }
-  /// The weights of 16 keys from number `at` on, as multiply_accumulate() takes them; sums so far are made less by what
-  /// the largest score is more.
-  uint4 weigh(f32 (&scores)[2][4], int at) {
+  /// Makes weights of the scores of keys from number `at` on, and sums so far less by what the largest score is more; adds
+  /// the values.
+  void add_values(f32 (&scores)[kScored / 2], int at, u32 buffer) {
+    constexpr f32 kScale = Args::scale * kLog2E;
+    const int last[2] = {last_key(row()), last_key(row() + 8)};
+    if (any_of_warp(at + kScored - 1 > min(last[0], last[1]))) {
+      const int first = at + lane() % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < kScored / 8; ++j)
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          if (first + 8 * j + k % 2 > last[k / 2]) scores[4 * j + k] = -kInfinity;
+    }
     f32 larger[2] = {top_[0], top_[1]};
 #pragma unroll
-    for (int j = 0; j < 2; ++j)
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const bool counts = at + 8 * j + lane() % 4 * 2 + k % 2 <= last_[k / 2];
-        scores[j][k] = counts ? scores[j][k] * Args::scale : -kInfinity;
-        larger[k / 2] = max(larger[k / 2], scores[j][k]);
-      }
+    for (int i = 0; i < kScored / 2; ++i) larger[i % 4 / 2] = max(larger[i % 4 / 2], scores[i] *= kScale);
 #pragma unroll
     for (f32& of_row : larger) {
       of_row = max(of_row, from_lane(of_row, 1));
       of_row = max(of_row, from_lane(of_row, 2));
     }
-    if (any_of_warp(larger[0] != top_[0] || larger[1] != top_[1])) {
-      const f32 keep[2] = {fast_exp(top_[0] - larger[0]), fast_exp(top_[1] - larger[1])};
-#pragma unroll
-      for (int i = 0; i < kEights; ++i)
-#pragma unroll
-        for (int k = 0; k < 4; ++k) sum_[i][k] *= keep[k / 2];
+    // Weights may be more than 1, by as much as leaves f32 room: so sums are seldom made less.
+    constexpr f32 kRoom = 8;
+    const bool is_larger[2] = {larger[0] > top_[0] + kRoom, larger[1] > top_[1] + kRoom};
+    if (any_of_warp(is_larger[0] || is_larger[1])) {
+      f32 keep[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
+        const f32 top = is_larger[i] ? larger[i] : top_[i];
+        keep[i] = fast_exp2(top_[i] - top);
         total_[i] *= keep[i];
-        top_[i] = larger[i];
+        top_[i] = top;
       }
+#pragma unroll
+      for (int i = 0; i < 4 * kEights; ++i) sum_[i] *= keep[i % 4 / 2];
     }
 #pragma unroll
-    for (int j = 0; j < 2; ++j)
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        scores[j][k] = fast_exp(scores[j][k] - top_[k / 2]);
-        total_[k / 2] += scores[j][k];
-      }
-    return {pack_bf16(scores[0][0], scores[0][1]), pack_bf16(scores[0][2], scores[0][3]),
-            pack_bf16(scores[1][0], scores[1][1]), pack_bf16(scores[1][2], scores[1][3])};
-  }
-  void add_values(uint4 weights, u32 buffer) {
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) {
-      const uint4 turned = load_transposed(further(value_ + buffer, i));
-      multiply_accumulate(sum_[2 * i], weights, turned.x, turned.y);
-      multiply_accumulate(sum_[2 * i + 1], weights, turned.z, turned.w);
+    for (int i = 0; i < kScored / 2; ++i) {
+      scores[i] = fast_exp2(scores[i] - top_[i % 4 / 2]);
+      total_[i % 4 / 2] += scores[i];
     }
+    uint4 weights[kScored / 16];
+#pragma unroll
+    for (int step = 0; step < kScored / 16; ++step) {
+      const f32* const of = scores + 8 * step;
+      weights[step] = {pack_bf16(of[0], of[1]), pack_bf16(of[2], of[3]), pack_bf16(of[4], of[5]),
+                       pack_bf16(of[6], of[7])};
+    }
+    const u32 values = keys_ + buffer + kTileBytes;
+    wide_begin();
+#pragma unroll
+    for (int step = 0; step < kScored / 16; ++step)
+      wide_multiply_turned(bf16{}, sum_, weights[step],
+                           shared_matrix(values, step * 2 * kKeysStride, kKeysStride, 128));
+    wide_commit();
+    wide_wait<0>();
   }
 
-  /// The first column of eight `e`.
-  static int column(int e) { return e / 2 * 32 + half() * 16 + e % 2 * 8; }
-  /// Gives the other team its half of the columns, and takes this one's from it: of kRuns eights, which are the first of
+  /// Gives the other team its half of the columns, and takes this one's from it: of kHalf eights, which are the first of
   /// sum_ then; the first team keeps the lower ones.
   void exchange() {
-    constexpr int kStride =
-        8 * kRuns + 8;  // of a query, in numbers: behind its columns the largest score and the total
+    constexpr int kStride = attention::exchanged_floats(D);  // behind a query's columns the largest score and the total
     const auto at = [&](int team) {
       return shared_address(shared_area()) +
-             (((team * 2 + half()) * attention::kTileQueries + row()) * kStride + lane() % 4 * 2) * 4;
+             static_cast<u32>((team * attention::kTileQueries + row()) * kStride + lane() % 4 * 2) * 4;
     };
     const u32 to = at(team() ^ 1);
-    const auto give = [&](int e, const f32(&sum)[4]) {
+    const auto give = [&](int e, const f32* sum) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) store_shared(to + (k / 2 * 8 * kStride + 8 * e + k % 2) * 4, sum[k]);
     };
     // A way for each: with a choice for each number all of them would be made before the first store.
     if (team() == 1) {
 #pragma unroll
-      for (int e = 0; e < kRuns; ++e) {
-        give(e, sum_[e]);
+      for (int e = 0; e < kHalf; ++e) {
+        give(e, sum_ + 4 * e);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) sum_[e][k] = sum_[kRuns + e][k];
+        for (int k = 0; k < 4; ++k) sum_[4 * e + k] = sum_[4 * (kHalf + e) + k];
       }
     } else {
 #pragma unroll
-      for (int e = 0; e < kRuns; ++e) give(e, sum_[kRuns + e]);
+      for (int e = 0; e < kHalf; ++e) give(e, sum_ + 4 * (kHalf + e));
     }
     if (lane() % 4 == 0)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        store_shared(to + (8 * i * kStride + 8 * kRuns) * 4, top_[i]);
-        store_shared(to + (8 * i * kStride + 8 * kRuns + 1) * 4, total_[i]);
+        store_shared(to + (8 * i * kStride + 8 * kHalf) * 4, top_[i]);
+        store_shared(to + (8 * i * kStride + 8 * kHalf + 1) * 4, total_[i]);
       }
     block_sync();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const u32 from = at(team()) + 8 * i * kStride * 4, state = from - lane() % 4 * 8 + 8 * kRuns * 4;
+      const u32 from = at(team()) + 8 * i * kStride * 4, state = from - lane() % 4 * 8 + 8 * kHalf * 4;
       const uint2 other = load_shared_eight(state);
-      const f32 top = as_f32(other.x), larger = max(top_[i], top), keep = fast_exp(top_[i] - larger),
-                take = fast_exp(top - larger);
+      const f32 top = as_f32(other.x), larger = max(top_[i], top), keep = fast_exp2(top_[i] - larger),
+                take = fast_exp2(top - larger);
       total_[i] = fma(total_[i], keep, as_f32(other.y) * take);
 #pragma unroll
-      for (int e = 0; e < kRuns; ++e) {
+      for (int e = 0; e < kHalf; ++e) {
         const uint2 of_other = load_shared_eight(from + 8 * e * 4);
-        sum_[e][2 * i] = fma(sum_[e][2 * i], keep, as_f32(of_other.x) * take);
-        sum_[e][2 * i + 1] = fma(sum_[e][2 * i + 1], keep, as_f32(of_other.y) * take);
+        f32* const sum = sum_ + 4 * e + 2 * i;
+        sum[0] = fma(sum[0], keep, as_f32(of_other.x) * take);
+        sum[1] = fma(sum[1], keep, as_f32(of_other.y) * take);
       }
     }
   }
   static f32 as_f32(u32 bits) { return __builtin_bit_cast(f32, bits); }
-  /// The columns that the warp has kept, of the lane's queries.
+  /// The columns that the team has kept, of the lane's queries.
   void put() const {
     const Args args = this->args();
 #pragma unroll
@@ -304,20 +301,18 @@ class QueryTile {
       const int row = this->row() + 8 * i, t = this->t() + token_of(row), head = row % kHeads;
       if (token_of(row) >= tokens()) continue;
       const f32 share = fast_divide(1.0f, total_[i]);
-      const i64 begin = (i64(t) * G * kHeads + g() * kHeads + head) * D + lane() % 4 * 2;
+      const i64 begin = (i64(t) * G * kHeads + g() * kHeads + head) * D + team() * kHalf * 8 + lane() % 4 * 2;
 #pragma unroll
-      for (int e = 0; e < kRuns; ++e)
-        put_pair(args.y, begin + column(team() * kRuns + e), sum_[e][2 * i] * share, sum_[e][2 * i + 1] * share,
-                 args.epoch);
+      for (int e = 0; e < kHalf; ++e)
+        put_pair(args.y, begin + 8 * e, sum_[4 * e + 2 * i] * share, sum_[4 * e + 2 * i + 1] * share, args.epoch);
     }
   }
 
   const decltype(Args::task) task_;
-  const u32 copied_, key_, value_, query_;  // in the tiles: what the thread copies, and what the lane multiplies
-  int last_[2];                             // of each of the lane's queries, the last key that counts
-  // The largest score so far, the lane's share of the weights' total, the sums. Finite, since none of a tile's keys may
-  // count.
-  f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[kEights][4];
+  const u32 query_, keys_;  // addresses: of the warpgroup's queries, of the team's first buffer
+  // Of each of the lane's queries the largest score so far in units of log 2, the lane's share of the weights' total, the sums. Finite, since none of a
+  // tile's keys may count.
+  f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[4 * kEights];
 };
 
 /// The task's tokens and groups of heads, as many tokens at a time as stand behind each other in a sequence.

@@ -1,6 +1,7 @@
 // Activations in blocks (kernels/row_blocks.h), which more rows of them than travel as words do in on a GPU.
 #pragma once
 
+#include "megalith/kernels/cuda/common/reduce.cuh"
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_limits.h"
@@ -28,6 +29,10 @@ template <class T, i64 kRows, i64 kColumns>
 struct ElementOf<Blocked<const T, kRows, kColumns>> {
   using Type = T;
 };
+template <class T, i64 kRows, i64 kColumns>
+struct ElementOf<Blocked<T, kRows, kColumns>> {
+  using Type = T;
+};
 template <class X>
 struct ElementOf<const X> : ElementOf<X> {};
 template <class X>
@@ -39,6 +44,44 @@ inline void put_pair(Blocked<T, kRows, kColumns> to, i64 index, f32 low, f32 hig
   const u32 at = static_cast<u32>(index), row = at / static_cast<u32>(kColumns),
             column = at % static_cast<u32>(kColumns);
   *reinterpret_cast<u32*>(to.at + row_blocks::index(row, column, kRows)) = Pair<T>::of(low, high);
+}
+
+/// Whether that is how it lies.
+template <class X>
+inline constexpr bool kIsBlocked = false;
+template <class T, i64 kRows, i64 kColumns>
+inline constexpr bool kIsBlocked<Blocked<T, kRows, kColumns>> = true;
+
+/// By a warp, of the first `count` of 16 rows from `row` on that begin a tile of a block, 32 columns from `column` on: a lane
+/// has of rows lane / 4 and eight further columns 8 j + lane % 4 * 2 and the next, as pairs[j][0] and pairs[j][1]. Of all 16
+/// two lanes exchange what they have, so each writes 32 bytes that lie together.
+template <Half T, i64 kRows, i64 kColumns>
+inline void put_tile(Blocked<T, kRows, kColumns> to, int row, int column, int count, const u32 (&pairs)[4][2]) {
+  const auto at = [&](int of_row, int of_column) {
+    return to.at + row_blocks::index(static_cast<u32>(row + of_row), static_cast<u32>(column + of_column), kRows);
+  };
+  if (count < row_blocks::kRows) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        if (lane() / 4 + 8 * half < count)
+          *reinterpret_cast<u32*>(at(lane() / 4 + 8 * half, 8 * j + lane() % 4 * 2)) = pairs[j][half];
+    return;
+  }
+  const bool is_odd = lane() % 2 != 0;
+  T* const mine_at = at(lane() / 4, (is_odd ? 16 : 0) + lane() % 4 / 2 * 4);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    u32 mine[2], others[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      mine[half] = is_odd ? pairs[2 + i][half] : pairs[i][half];
+      others[half] = from_lane(is_odd ? pairs[i][half] : pairs[2 + i][half], 1);
+    }
+    *reinterpret_cast<uint4*>(mine_at + 8 * i) =
+        is_odd ? uint4{others[0], others[1], mine[0], mine[1]} : uint4{mine[0], mine[1], others[0], others[1]};
+  }
 }
 
 /// Of few rows where an element stands does not depend on how many columns there are: one type for all that projections

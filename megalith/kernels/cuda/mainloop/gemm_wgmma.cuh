@@ -1,11 +1,11 @@
-// y[t, n] = sum over k of x[t, k] * weight[n, k], for up to 256 rows of activations, with weights from the stream:
+// y[t, n] = sum over k of x[t, k] * weight[n, k], for up to 512 rows of activations, with weights from the stream:
 // batches and prompts. Activations are the first operand of the multiplication, in registers, straight from the L2: a
 // lane's share of 16 rows lies together (kernels/row_blocks.h). Weights are the second, read by the tensor cores out of
 // the ring: so neither passes through shared memory more often than once, which is what bounds other ways to do this.
 //
 // Of up to 64 rows of activations all four warpgroups of the block have all of them; of up to 128, two have each half; of
-// more, each has a quarter, so its sums are complete, and leave from where they were formed, in registers. Of a warpgroup
-// each warp has 16 rows. A turn of rows of weights is else multiplied in one of two ways:
+// more, each has a quarter of those of a task, 256 at most, so its sums are complete, and leave from where they were formed,
+// in registers. Of a warpgroup each warp has 16 rows. A turn of rows of weights is else multiplied in one of two ways:
 //
 //   intra-block split-K  a group of rows, of whose chunks the warpgroups have every fourth (or second) one. What they
 //                        sum is added up in shared memory when the turn is done.
@@ -23,6 +23,8 @@
 // 0.41.
 #pragma once
 
+#include "megalith/kernels/cuda/arch/wgmma.cuh"
+#include "megalith/kernels/cuda/epilogue/finished.cuh"
 #include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
 #include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
 #include "megalith/kernels/cuda/mainloop/ring_activations.cuh"
@@ -32,111 +34,13 @@
 
 namespace megalith::kernels {
 
-// ---- a multiplication by the tensor cores: 64 rows of activations, a chunk's rows of weights ---------------------
 /// Of eight rows of weights, 16 columns.
 inline constexpr u32 kStepBytes = 256;
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// Begun here, done when wide_wait() says so (wgmma, PTX ISA section 9.7.15); registers are the tensor cores' until
-// then.
-inline void wide_begin() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
-inline void wide_commit() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
-/// Until at most `kLeft` of the committed ones are under way.
-template <int kLeft>
-inline void wide_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kLeft) : "memory");
-}
-/// Where a step of rows of weights lies, as the tensor cores want to be told: eight rows of 16 bytes together, from
-/// eight columns to the next 128 bytes, and how far it is from eight rows to the next. `chunk`: its address.
+/// Where a step of a chunk's rows of weights lies. `chunk`: its address.
 template <int kChunkRows>
-inline u64 weights_at(u32 chunk, u32 step) {
-  u64 matrix;
-  asm("mov.b64 %0, {%1, %2};"
-      : "=l"(matrix)
-      : "r"((chunk >> 4 | (128 >> 4) << 16) + step * (kStepBytes >> 4)),
-        "r"(static_cast<u32>(stream::wide_block_bytes(kChunkRows) >> 4)));
-  return matrix;
+inline SharedMatrix weights_at(u32 chunk, u32 step) {
+  return shared_matrix(chunk, step * kStepBytes, 128, static_cast<u32>(stream::wide_block_bytes(kChunkRows)));
 }
-#define MEGALITH_EIGHT(d, i)                                                                                  \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-      "+f"(d[i + 7])
-#define MEGALITH_OPERANDS "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(weights)
-// Of both kinds of floats, `type` in PTX.
-#define MEGALITH_WIDE_MULTIPLY(T, type)                                                                              \
-  inline void wide_multiply(T, f32(&d)[16], uint4 x, u64 weights) {                                                  \
-    asm volatile(                                                                                                    \
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                                  \
-        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, "       \
-        "1, 1, 1, 0;"                                                                                                \
-        : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)                                                                 \
-        : MEGALITH_OPERANDS);                                                                                        \
-  }                                                                                                                  \
-  inline void wide_multiply(T, f32(&d)[24], uint4 x, u64 weights) {                                                  \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32." type "." type                                         \
-                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
-                 "%21, %22, %23}, {%24, %25, %26, %27}, %28, 1, 1, 1, 0;"                                            \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16)                                 \
-                 : MEGALITH_OPERANDS);                                                                               \
-  }                                                                                                                  \
-  inline void wide_multiply(T, f32(&d)[32], uint4 x, u64 weights) {                                                  \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                         \
-                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
-                 "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;"    \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)          \
-                 : MEGALITH_OPERANDS);                                                                               \
-  }                                                                                                                  \
-  inline void wide_multiply(T, f32(&d)[48], uint4 x, u64 weights) {                                                  \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type                                         \
-                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
-                 "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "   \
-                 "%40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, 1, 1, 1, 0;"                   \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),         \
-                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40)                                                      \
-                 : MEGALITH_OPERANDS);                                                                               \
-  }                                                                                                                  \
-  inline void wide_multiply(T, f32(&d)[64], uint4 x, u64 weights) {                                                  \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                        \
-                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
-                 "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "   \
-                 "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "   \
-                 "%59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"                                  \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),         \
-                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40), MEGALITH_EIGHT(d, 48), MEGALITH_EIGHT(d, 56)        \
-                 : MEGALITH_OPERANDS);                                                                               \
-  }
-MEGALITH_WIDE_MULTIPLY(bf16, "bf16")
-MEGALITH_WIDE_MULTIPLY(f16, "f16")
-#undef MEGALITH_WIDE_MULTIPLY
-#undef MEGALITH_OPERANDS
-#undef MEGALITH_EIGHT
-/// Between what threads wrote to shared memory, each its own, and what the tensor cores read there behind a barrier.
-inline void fence_writes_before_multiply() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
-#else
-inline void fence_writes_before_multiply() {}
-inline void wide_begin() {}
-inline void wide_commit() {}
-template <int kLeft>
-inline void wide_wait() {
-  warp_sync();
-}
-struct WeightsAt {
-  u32 address, block_bytes;
-};
-template <int kChunkRows>
-inline WeightsAt weights_at(u32 chunk, u32 step) {
-  return {chunk + step * kStepBytes, stream::wide_block_bytes(kChunkRows)};
-}
-/// By each warp for itself.
-template <Half T, int kSums>
-inline void wide_multiply(T, f32 (&d)[kSums], uint4 x, WeightsAt weights) {
-  const u32 mine = weights.address + lane() * 4;
-#pragma unroll
-  for (int j = 0; j < kSums / 4; ++j) {
-    const u32 at = mine + j * weights.block_bytes;
-    f32(&of_tile)[4] = reinterpret_cast<f32(&)[4]>(d[4 * j]);
-    multiply_accumulate(T{}, of_tile, x, load_shared_pair(at), load_shared_pair(at + 128));
-  }
-}
-#endif
 
 /// What would lie outside the tensor is taken from inside it: such rows are nobody's, and weights past the last column are
 /// zeros. So a load is nothing but a load, which the tensor cores insist on while they work on other registers.
@@ -193,6 +97,22 @@ constexpr i64 columns_of_task() {
     return Args::K;
 }
 
+/// Rows of activations of a task: which is the first, and how many there are.
+template <class Args>
+inline int first_token(const Args& args) {
+  if constexpr (Args::T_largest <= stream::kTileRows)
+    return 0;
+  else
+    return static_cast<int>(args.t_begin);
+}
+template <class Args>
+inline int num_tokens(const Args& args) {
+  if constexpr (Args::T_largest <= stream::kTileRows)
+    return static_cast<int>(args.T);
+  else
+    return static_cast<int>(min(args.T, args.t_end) - args.t_begin);
+}
+
 /// Of the activations which 16 rows a warp has; and which part of a turn: every kParts-th chunk from this one on, or
 /// which of the groups that are N-parallel.
 template <int kParts>
@@ -247,9 +167,10 @@ class ActivationsAhead {
   /// With all of a chunk's, for which there are registers, Qwen3-8B takes 5.75 ms with 64 rows instead of 5.61.
   static constexpr int kAhead = kBlocks > 5 ? kBlocks / 2 : kBlocks;
 
-  ActivationsAhead(X x, int rows, int columns)
+  /// Of `rows` rows from `first` on.
+  ActivationsAhead(X x, int first, int rows, int columns)
       : x_(x),
-        m_(min(wide_row_tile<Shares::kParts>(), max(rows - 1, 0) / row_blocks::kRows)),
+        m_(first / row_blocks::kRows + min(wide_row_tile<Shares::kParts>(), max(rows - 1, 0) / row_blocks::kRows)),
         last_((columns + row_blocks::kColumns - 1) / row_blocks::kColumns - 1),
         next_(Shares::first()) {
 #pragma unroll
@@ -362,19 +283,9 @@ class WideSums {
     }
     return ring;
   }
-  /// Where nobody adds to them, straight from registers: `each(row, j, y)` for the first kEights eights j of the group's
-  /// rows of weights, `y(i)` the sums of places 8 i + lane % 4 * 2 and the next.
-  template <int kEights, class Each>
-  void each_pair(Each each) const {
-    const int first_row = wide_row_tile<kParts>() * row_blocks::kRows + lane() / 4;
-#pragma unroll
-    for (int j = 0; j < kEights; ++j)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        each(first_row + 8 * half, j, [&](int i) {
-          return float2{sum_[4 * i + 2 * half], sum_[4 * i + 2 * half + 1]};
-        });
-  }
+  /// Where nobody adds to them, straight from registers: of the lane's row of the warp's 16, lane / 4 or with `half` eight
+  /// further, the sums of places 8 i + lane % 4 * 2 and the next.
+  float2 pair(int i, int half) const { return {sum_[4 * i + 2 * half], sum_[4 * i + 2 * half + 1]}; }
   /// To where sum() finds them, behind a barrier: of the warp if groups are N-parallel, else of the block.
   void put() const {
     const int first_row = wide_row_tile<kParts>() * row_blocks::kRows + lane() / 4;
@@ -463,18 +374,18 @@ inline f32* wide_scales() {
 template <class Args>
 inline void find_scales(const Args& args) {
   // Side by side in memory: with two lanes a row, 256 rows of 128 sums took 10 us instead of 1.
-  constexpr int C = static_cast<int>(Args::C), T_largest = static_cast<int>(Args::T_largest),
-                kRows = (T_largest + kWarps - 1) / kWarps, kWidth = C % 4 == 0 ? 4 : 1,
+  constexpr int C = static_cast<int>(Args::C), kTokens = static_cast<int>(stream::tile_rows(Args::T_largest)),
+                kRows = (kTokens + kWarps - 1) / kWarps, kWidth = C % 4 == 0 ? 4 : 1,
                 kStep = static_cast<int>(kWarpLanes) * kWidth, kSteps = (C + kStep - 1) / kStep,
                 kInFlight = kSteps * kWidth < 32 ? 32 / (kSteps * kWidth) : 1,
                 kAtOnce = kInFlight < kRows ? kInFlight : kRows;
-  const int first = warp() * kRows, last = max(static_cast<int>(args.T) - 1, 0);
+  const int first = warp() * kRows, before = first_token(args), last = max(before + num_tokens(args) - 1, 0);
 #pragma unroll 1
   for (int done = 0; done < kRows; done += kAtOnce) {
     float4 fours[kAtOnce][kSteps];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const f32* const from = args.squares + min(first + done + i, last) * C + lane() * kWidth;
+      const f32* const from = args.squares + min(before + first + done + i, last) * C + lane() * kWidth;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         fours[i][step] = {};
@@ -495,7 +406,7 @@ inline void find_scales(const Args& args) {
       }
       total = warp_all(total, Add{});
       const int row = first + done + i;
-      if (lane() == 0 && done + i < kRows && row < T_largest)
+      if (lane() == 0 && done + i < kRows && row < kTokens)
         wide_scales<Args>()[row] =
             fast_rsqrt(fast_divide(total, static_cast<f32>(static_cast<int>(Args::K))) + Args::eps);
     }
@@ -525,7 +436,7 @@ inline void wide_turns(const Args& args, X x, int begin, int end, int step, Mean
   using Sums = WideSums<kChunkRows, Mine, Weights>;
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
-  ActivationsAhead<kChunkRows, Weights::kSpans, Mine, X> activations(x, static_cast<int>(args.T),
+  ActivationsAhead<kChunkRows, Weights::kSpans, Mine, X> activations(x, 0, static_cast<int>(args.T),
                                                                      static_cast<int>(columns_of_task<Args>()));
   meanwhile();
 #pragma unroll 1
@@ -562,50 +473,124 @@ struct OwnAhead : Ahead {
 };
 template <int kChunkRows, int kSpans, class X, class Args>
 inline auto own_activations(const Args& args, X x, int) {
-  return OwnAhead<ActivationsAhead<kChunkRows, kSpans, Shares<1, true>, X>>(x, static_cast<int>(args.T),
+  return OwnAhead<ActivationsAhead<kChunkRows, kSpans, Shares<1, true>, X>>(x, first_token(args), num_tokens(args),
                                                                             static_cast<int>(columns_of_task<Args>()));
 }
 template <int kChunkRows, int kSpans, Half T, i64 kRows, i64 kColumns, class Args>
 inline auto own_activations(const Args& args, Blocked<const T, kRows, kColumns> x, int turns) {
-  return ActivationsFromRing<kChunkRows, kSpans, T, kRows, kColumns>(x, static_cast<int>(args.T),
+  return ActivationsFromRing<kChunkRows, kSpans, T, kRows, kColumns>(x, first_token(args), num_tokens(args),
                                                                      static_cast<int>(columns_of_task<Args>()), turns);
 }
-/// All groups of a task, of whose activations each warp has 16 rows to itself. A warpgroup whose rows are nobody's lets
-/// the others have the tensor cores. Sums leave few registers, so what `put` needs of the task is looked up behind them.
-template <int kMatrices, class X, class Args, class Meanwhile, class Put>
-inline void wide_run_own_rows(const Args& args, X x, Meanwhile meanwhile, Put put) {
-  constexpr int kGroup = Args::kStream.group, kChunkRows = kGroup * kMatrices, kEights = kGroup / 8;
+/// All groups of rows of weights of a task, of whose activations each warp has 16 rows to itself: `begin` up to `end`.
+/// `finish(group, sums)` behind each. A warpgroup whose rows are nobody's lets the others have the tensor cores. Sums leave
+/// few registers, so what `finish` needs of the task it looks up.
+template <int kMatrices, class X, class Args, class Meanwhile, class Finish>
+inline void wide_groups_own_rows(const Args& args, X x, int begin, int end, Meanwhile meanwhile, Finish finish) {
+  constexpr int kGroup = Args::kStream.group, kChunkRows = kGroup * kMatrices;
   static_assert(kGroup % 8 == 0);
   using Weights = WeightsOf<decltype(wide_operand(args))>;
   using Sums = WideSums<kChunkRows, Shares<1, true>, Weights>;
-  const auto of_task = [task = args.task] { return Args::of(*task); };
   RingPlace ring = args.ring;
   inputs_are_ready(args.epoch);
-  const int groups = (static_cast<int>(args.n_end - args.n_begin) + kGroup - 1) / kGroup;
+  const int groups = (end - begin + kGroup - 1) / kGroup;
   auto activations = own_activations<kChunkRows, Weights::kSpans>(args, x, groups);
   meanwhile();
   block_sync();
-  const bool has_rows = warp() / 4 * stream::kWideRows < static_cast<int>(args.T);
+  const bool has_rows = warp() / 4 * stream::kWideRows < num_tokens(args);
 #pragma unroll 1
   for (int group = 0; group < groups; ++group) {
     if (has_rows) {
       Sums sums;
       ring = sums.multiply(ring, activations, 1, group + 1 == groups);
-      const Args now = of_task();
-      const int first = static_cast<int>(now.n_begin) + group * kGroup + lane() % 4 * 2,
-                n_end = static_cast<int>(now.n_end), rows = static_cast<int>(now.T);
-      sums.template each_pair<kEights>([&](int row, int eight, auto sum) {
-        const int column = first + eight * 8;
-        float2 y[kMatrices];
-#pragma unroll
-        for (int m = 0; m < kMatrices; ++m) y[m] = sum(eight + m * kEights);
-        if (row < rows && column < n_end) put(now, row, column, y);
-      });
+      finish(group, sums);
     } else {
       ring = Sums::pass(ring, activations);
     }
   }
   if (thread() == 0) activations.end();
+}
+/// What becomes of each pair of sums of a row, of each matrix: y, by its epilogue, of sums that are scaled row by row or not.
+template <bool kScaled>
+struct PutOutput {
+  static constexpr bool kIsPart = false;
+  template <class Args, int kMatrices>
+  static float2 value(const Args& now, int row, int column, const float2 (&y)[kMatrices]) {
+    if constexpr (!kScaled) return finished_pair(now.y, row, column, y);
+    const f32 scale = wide_scales<Args>()[row - first_token(now)];
+    float2 scaled[kMatrices];
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) scaled[m] = {y[m].x * scale, y[m].y * scale};
+    return finished_pair(now.y, row, column, scaled);
+  }
+  template <class Args, int kMatrices>
+  void operator()(const Args& now, int row, int column, const float2 (&y)[kMatrices]) const {
+    const float2 of = value(now, row, column, y);
+    put_pair_of(written_to(now.y), row, column, row * static_cast<int>(Args::N) + column, of.x, of.y, now.epoch);
+  }
+};
+/// Of a slice of K, as they are.
+struct PutPart {
+  static constexpr bool kIsPart = true;
+  template <class Args>
+  void operator()(const Args& now, int row, int column, const float2 (&y)[1]) const {
+    const int at = static_cast<int>(now.s_begin) * static_cast<int>(Args::T_largest) + row;
+    put_two(now.part, at * static_cast<int>(Args::N) + column, y[0].x, y[0].y, now.epoch);
+  }
+};
+/// Whether whole blocks of what is put are in a group.
+template <class Args, class Put>
+constexpr bool puts_tiles() {
+  if constexpr (!Put::kIsPart)
+    return kIsBlocked<decltype(written_to(Args{}.y))> && Args::kStream.group % row_blocks::kColumns == 0;
+  else
+    return false;
+}
+/// `put(args, row, column, y)` for each pair of results, `y` of each matrix.
+template <int kMatrices, class X, class Args, class Meanwhile, class Put>
+inline void wide_run_own_rows(const Args& args, X x, Meanwhile meanwhile, Put put) {
+  constexpr int kGroup = Args::kStream.group, kEights = kGroup / 8;
+  const auto finish = [task = args.task, put](int group, const auto& sums) {
+    const Args now = Args::of(*task);
+    const int first = static_cast<int>(now.n_begin) + group * kGroup, n_end = static_cast<int>(now.n_end),
+              first_row = first_token(now), rows = num_tokens(now);
+    const auto of_matrices = [&](int eight, int half, float2(&y)[kMatrices]) {
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) y[m] = sums.pair(eight + m * kEights, half);
+    };
+    const int row = wide_row_tile<1>() * row_blocks::kRows;  // the warp's first one
+    if constexpr (puts_tiles<Args, Put>()) {
+      constexpr int kTileEights = row_blocks::kColumns / 8;
+#pragma unroll
+      for (int tile = 0; tile < kGroup / row_blocks::kColumns; ++tile) {
+        const int column = first + tile * row_blocks::kColumns;
+        if (row >= rows || column >= n_end) break;
+        u32 pairs[kTileEights][2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+          for (int j = 0; j < kTileEights; ++j) {
+            float2 y[kMatrices];
+            of_matrices(tile * kTileEights + j, half, y);
+            const float2 of =
+                put.value(now, first_row + row + lane() / 4 + 8 * half, column + j * 8 + lane() % 4 * 2, y);
+            pairs[j][half] = Pair<HalfOf<decltype(written_to(now.y))>>::of(of.x, of.y);
+          }
+        put_tile(written_to(now.y), first_row + row, column, rows - row, pairs);
+      }
+    } else {
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int of_lane = row + lane() / 4 + 8 * half, column = first + eight * 8 + lane() % 4 * 2;
+          float2 y[kMatrices];
+          of_matrices(eight, half, y);
+          if (of_lane < rows && column < n_end) put(now, first_row + of_lane, column, y);
+        }
+    }
+  };
+  wide_groups_own_rows<kMatrices>(args, x, static_cast<int>(args.n_begin), static_cast<int>(args.n_end), meanwhile,
+                                  finish);
 }
 /// All turns of a task that has a few rows of each of kMatrices matrices in a group: `put(args, row, column, y)` for each
 /// pair of results, `y` of each matrix.
@@ -630,23 +615,16 @@ inline void wide_run(const Args& args, X x, Meanwhile meanwhile, Put put) {
 /// y = x weight^T.
 template <class Args>
 inline void gemm_linear(const Args& args) {
-  const auto nothing = [] {};
-  wide_run<1>(args, wide_rows(args, args.x), nothing, [](const Args& now, int row, int column, const float2(&y)[1]) {
-    put_pair_of(now.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x, y[0].y, now.epoch);
-  });
+  wide_run<1>(
+      args, wide_rows(args, args.x), [] {}, PutOutput<false>{});
 }
 /// part[s] = x weight^T over the columns of a slice: of every row that a worker multiplies it has fewer columns of the
 /// activations, all of which come from the L2.
 template <class Args>
 inline void gemm_linear_splitk(const Args& args) {
   static_assert(Args::L % stream::wide_columns(Args::kStream.group) == 0, "whole chunks");
-  const int s = static_cast<int>(args.s_begin);
-  const auto nothing = [] {};
-  wide_run<1>(args, slice_of_rows(args, args.x, s), nothing,
-              [](const Args& now, int row, int column, const float2(&y)[1]) {
-                const int at = static_cast<int>(now.s_begin) * static_cast<int>(Args::T_largest) + row;
-                put_two(now.part, at * static_cast<int>(Args::N) + column, y[0].x, y[0].y, now.epoch);
-              });
+  wide_run<1>(
+      args, slice_of_rows(args, args.x, static_cast<int>(args.s_begin)), [] {}, PutPart{});
 }
 /// logits = x weight^T, and the largest of each chunk of L columns with the lowest column that has it. A chunk is a
 /// group of rows of weights.
@@ -696,10 +674,62 @@ inline void gemm_linear_argmax(const Args& args) {
                          nothing, finish);
 }
 
-/// y = residual + x weight^T, with a copy that has the next norm's weight, and squares. What is not needed while it
-/// multiplies is looked up behind that: activations need the registers.
+/// y = residual + x weight^T, with a copy that has the next norm's weight, and squares, of rows that each warp has to itself:
+/// four lanes have a row's L columns.
 template <class Args>
-inline void gemm_linear_residual_rmsnorm_parts(const Args& args) {
+inline void gemm_linear_residual_rmsnorm_parts_own_rows(const Args& args) {
+  constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C), kGroup = Args::kStream.group,
+                kEights = L / 8;
+  static_assert(kGroup % L == 0 && L == row_blocks::kColumns);
+  const auto finish = [task = args.task](int group, const auto& sums) {
+    const Args now = Args::of(*task);
+    const int row = wide_row_tile<1>() * row_blocks::kRows, rows = num_tokens(now), first_row = first_token(now),
+              c_end = static_cast<int>(now.c_end);
+    using Norm = Pair<HalfOf<decltype(now.norm)>>;
+#pragma unroll
+    for (int part = 0; part < kGroup / L; ++part) {
+      const int c = static_cast<int>(now.c_begin) + group * (kGroup / L) + part, column = c * L + lane() % 4 * 2;
+      if (row >= rows || c >= c_end) break;
+      u32 norm[kEights], pairs[kEights][2];
+      float2 y[2][kEights];
+#pragma unroll
+      for (int j = 0; j < kEights; ++j) norm[j] = *reinterpret_cast<const u32*>(now.norm + column + 8 * j);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int j = 0; j < kEights; ++j) {
+          const int of_lane = min(row + lane() / 4 + 8 * half, rows - 1);
+          y[half][j] =
+              *reinterpret_cast<const float2*>(now.residual + (first_row + of_lane) * (C * L) + column + 8 * j);
+        }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int of_lane = row + lane() / 4 + 8 * half;
+        f32 squares = 0;
+#pragma unroll
+        for (int j = 0; j < kEights; ++j) {
+          const float2 sum = sums.pair(part * kEights + j, half);
+          const float2 of = {y[half][j].x + sum.x, y[half][j].y + sum.y},
+                       by = {of.x * Args::factor, of.y * Args::factor};
+          squares = fma(by.x, by.x, fma(by.y, by.y, squares));
+          pairs[j][half] = Norm::of(by.x * Norm::low(norm[j]), by.y * Norm::high(norm[j]));
+          if (of_lane < rows) put_two(now.y, (first_row + of_lane) * (C * L) + column + 8 * j, of.x, of.y, now.epoch);
+        }
+        squares += from_lane(squares, 1);
+        squares += from_lane(squares, 2);
+        if (of_lane < rows && lane() % 4 == 0) put(now.squares, (first_row + of_lane) * C + c, squares, now.epoch);
+      }
+      put_tile(now.copy, first_row + row, c * L, rows - row, pairs);
+    }
+  };
+  wide_groups_own_rows<1>(
+      args, wide_rows(args, args.x), static_cast<int>(args.c_begin) * L, static_cast<int>(args.c_end) * L, [] {},
+      finish);
+}
+/// The same where warpgroups have parts of the sums. What is not needed while it multiplies is looked up behind that:
+/// activations need the registers.
+template <class Args>
+inline void gemm_linear_residual_rmsnorm_parts_of_parts(const Args& args) {
   constexpr int kGroup = static_cast<int>(Args::L), kPairs = kGroup / 2, K = static_cast<int>(Args::K);
   constexpr int kRowsAtOnce = kThreads / kPairs,
                 kPasses = (static_cast<int>(Args::T_largest) + kRowsAtOnce - 1) / kRowsAtOnce,
@@ -713,7 +743,7 @@ inline void gemm_linear_residual_rmsnorm_parts(const Args& args) {
   using Shared = SharesOf<Args, 1>;
   using Weights = WeightsOf<decltype(wide_operand(args))>;
   using Sums = WideSums<kGroup, Shared, Weights>;
-  ActivationsAhead<kGroup, Weights::kSpans, Shared, decltype(x)> activations(x, rows, K);
+  ActivationsAhead<kGroup, Weights::kSpans, Shared, decltype(x)> activations(x, 0, rows, K);
   // Behind the sums, (rows, kGroup).
   f32* const before = Sums::sums_at(kParts, 0);
   if (Weights::kAreInt8) block_sync();  // nobody needs what was in the area
@@ -747,35 +777,31 @@ inline void gemm_linear_residual_rmsnorm_parts(const Args& args) {
   }
 }
 
+template <class Args>
+inline void gemm_linear_residual_rmsnorm_parts(const Args& args) {
+  if constexpr (stream::wide_parts(Args::T_largest) == 1)
+    gemm_linear_residual_rmsnorm_parts_own_rows(args);
+  else
+    gemm_linear_residual_rmsnorm_parts_of_parts(args);
+}
+
 /// y = x weight^T, scaled row by row.
 template <class Args>
 inline void gemm_deferred_rmsnorm_linear(const Args& args) {
   wide_run<1>(
-      args, wide_rows(args, args.x), [&] { find_scales(args); },
-      [](const Args& now, int row, int column, const float2(&y)[1]) {
-        const f32 scale = wide_scales<Args>()[row];
-        put_pair_of(now.y, row, column, row * static_cast<int>(Args::N) + column, y[0].x * scale, y[0].y * scale,
-                    now.epoch);
-      });
+      args, wide_rows(args, args.x), [&] { find_scales(args); }, PutOutput<true>{});
 }
 /// What an epilogue makes of x gate^T and x up^T.
 template <class Args>
 inline void gemm_gate_up(const Args& args) {
-  const auto nothing = [] {};
-  wide_run<2>(args, wide_rows(args, args.x), nothing, [](const Args& now, int row, int column, const float2(&y)[2]) {
-    put_gated_pair(now.y, row, column, row * static_cast<int>(Args::N) + column, y[0], y[1], now.epoch);
-  });
+  wide_run<2>(
+      args, wide_rows(args, args.x), [] {}, PutOutput<false>{});
 }
 /// The same of both scaled row by row.
 template <class Args>
 inline void gemm_deferred_rmsnorm_gate_up(const Args& args) {
   wide_run<2>(
-      args, wide_rows(args, args.x), [&] { find_scales(args); },
-      [](const Args& now, int row, int column, const float2(&y)[2]) {
-        const f32 scale = wide_scales<Args>()[row];
-        put_gated_pair(now.y, row, column, row * static_cast<int>(Args::N) + column, {y[0].x * scale, y[0].y * scale},
-                       {y[1].x * scale, y[1].y * scale}, now.epoch);
-      });
+      args, wide_rows(args, args.x), [&] { find_scales(args); }, PutOutput<true>{});
 }
 
 }  // namespace megalith::kernels

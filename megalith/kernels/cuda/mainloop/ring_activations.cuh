@@ -14,23 +14,25 @@ struct Quads {
   uint4 steps[2];
 };
 
-/// A task's blocks: those of all columns of the first `rows` rows of `x`. All compute warps call all of it.
+/// A task's blocks: those of all columns of some rows of `x`. All compute warps call all of it.
 template <class T, i64 kRows, i64 kColumns>
 class ActivationRing {
-  static constexpr u32 kTileBytes = 1024, kBlockBytes = static_cast<u32>(kRows) / row_blocks::kRows * kTileBytes;
+  static constexpr u32 kTileBytes = 1024, kBlockBytes = static_cast<u32>(kRows) / row_blocks::kRows * kTileBytes,
+                       kSlotBlockBytes = activation_block_bytes(kBlockBytes);
 
  public:
   ActivationRing() : slot_(activation_ring.slot), parity_(activation_ring.parity) {}
 
-  /// By the block, to which the inputs are there: `turns` times the next `slots` slots.
-  static void request(Blocked<const T, kRows, kColumns> x, int rows, int columns, int slots, int turns) {
+  /// By the block, to which the inputs are there: `turns` times the next `slots` slots, of `rows` rows from `first` on.
+  static void request(Blocked<const T, kRows, kColumns> x, int first, int rows, int columns, int slots, int turns) {
     if (thread() == 0)
-      activation_ring.request = {reinterpret_cast<const u8*>(x.at),
-                                 max(rows + row_blocks::kRows - 1, row_blocks::kRows) / row_blocks::kRows * kTileBytes,
-                                 kBlockBytes,
-                                 slots,
-                                 columns / row_blocks::kColumns - 1,
-                                 turns};
+      activation_ring.request = {
+          reinterpret_cast<const u8*>(x.at) + static_cast<u32>(first / row_blocks::kRows) * kTileBytes,
+          max(rows + row_blocks::kRows - 1, row_blocks::kRows) / row_blocks::kRows * kTileBytes,
+          kBlockBytes,
+          slots,
+          columns / row_blocks::kColumns - 1,
+          turns};
     if (kEveryThreadArrives) fence_reads_before_copies();
     block_arrive(&activation_ring.requested);
   }
@@ -39,7 +41,7 @@ class ActivationRing {
     // Rows past the last are nobody's: what stands for them is taken from the block, too.
     if constexpr (kRows < kWarps * row_blocks::kRows) tile = min(tile, static_cast<int>(kRows) / row_blocks::kRows - 1);
     if (block == 0) wait();
-    const u32 at = shared_address(activation_slot(slot_, kBlockBytes)) + static_cast<u32>(block) * kBlockBytes +
+    const u32 at = shared_address(activation_slot(slot_, kSlotBlockBytes)) + static_cast<u32>(block) * kSlotBlockBytes +
                    static_cast<u32>(tile) * kTileBytes + lane() * 16;
     quads = {load_shared(at), load_shared(at + kTileBytes / 2)};
     if (block == stream::kSlotBlocks - 1) give_back();
@@ -80,9 +82,9 @@ class ActivationsFromRing {
   static constexpr int kAtOnce = kChunkRows > 96 ? 1 : kChunkRows > 48 ? 2 : 4;
   static_assert(kBlocks % stream::kSlotBlocks == 0 && kBlocks % kAtOnce == 0);
 
-  ActivationsFromRing(Blocked<const T, kRows, kColumns> x, int rows, int columns, int turns)
+  ActivationsFromRing(Blocked<const T, kRows, kColumns> x, int first, int rows, int columns, int turns)
       : chunks_((columns / row_blocks::kColumns - 1) / (kSpans * kBlocks) + 1) {
-    ring_.request(x, rows, columns, chunks_ * kSlots, turns);
+    ring_.request(x, first, rows, columns, chunks_ * kSlots, turns);
   }
 
   /// Chunks of a group.

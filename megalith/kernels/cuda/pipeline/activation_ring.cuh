@@ -41,6 +41,11 @@ inline void make_activation_ring() {
 inline void next_activation_slot(u32& slot, u32& parity) {
   if (++slot == kActivationSlots) slot = 0, parity ^= 1;
 }
+/// What a slot has of a block that is so many bytes in memory, of which a task wants kTileRows rows at most.
+constexpr u32 activation_block_bytes(u32 in_memory) {
+  constexpr u32 kMost = static_cast<u32>(stream::kTileRows) * 64;
+  return in_memory < kMost ? in_memory : kMost;
+}
 inline u8* activation_slot(u32 slot, u32 block_bytes) { return shared_area() + slot * kSlotBlocks * block_bytes; }
 
 /// By the warp that copies, task after task, until `is_over()`.
@@ -52,6 +57,7 @@ inline void copy_activations(IsOver is_over) {
     while (!barrier_is_past(&activation_ring.requested, asked))
       if (is_over()) return;
     const ActivationRequest request = activation_ring.request;
+    const u32 in_slot = activation_block_bytes(request.stride);
     fence_writes_before_copies();
     for (int turns = request.turns; turns > 0; --turns)
       for (int i = 0; i < request.slots; ++i) {
@@ -60,7 +66,7 @@ inline void copy_activations(IsOver is_over) {
         pieces_begin(kSlotBlocks * request.bytes, full);
 #pragma unroll
         for (int block = 0; block < static_cast<int>(kSlotBlocks); ++block)
-          piece_begin(activation_slot(slot, request.stride) + static_cast<u32>(block) * request.stride,
+          piece_begin(activation_slot(slot, in_slot) + static_cast<u32>(block) * in_slot,
                       request.from + i64(min(i * static_cast<int>(kSlotBlocks) + block, request.last)) * request.stride,
                       request.bytes, full);
         pieces_end(full);

@@ -66,7 +66,10 @@ template <class Args>
 inline void sum_slices_rmsnorm_parts_rows(const Args& args) {
   constexpr int S = static_cast<int>(Args::S), C = static_cast<int>(Args::C), L = static_cast<int>(Args::L),
                 T = static_cast<int>(Args::T_largest), kPairs = L / 2, kRowsAtOnce = kThreads / kPairs,
-                kMax = S <= 4 ? 4 : 2, kAtOnce = T <= kRowsAtOnce ? 1 : kMax;  // as there are registers for
+                kMax = S <= 2   ? 8
+                       : S <= 4 ? 4
+                                : 2,
+                kAtOnce = T <= kRowsAtOnce ? 1 : kMax;  // as there are registers for
   const int n = thread() % kPairs * 2, end = static_cast<int>(min(args.t_end, i64(args.T)));
 #pragma unroll 1
   for (int c = static_cast<int>(args.c_begin); c < static_cast<int>(args.c_end); ++c) {

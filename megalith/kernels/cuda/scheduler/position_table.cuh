@@ -8,10 +8,13 @@
 
 namespace megalith::kernels {
 
+/// Who works on more rows looks at positions in the cache alone, not at where a row's began (attention.cuh).
+inline constexpr i64 kStartRows = kWorkerConfig.table_rows > 128 ? 1 : kWorkerConfig.table_rows;
 struct RowTable {
   const i32 *position_at, *request_at, *start_at;  // whose rows they are,
   u32 epoch;                                       // as of when; 0: nobody's
-  int position[kWorkerConfig.table_rows], request[kWorkerConfig.table_rows], start[kWorkerConfig.table_rows];
+  int position[kWorkerConfig.table_rows], start[kStartRows];
+  u16 request[kWorkerConfig.table_rows];
 };
 inline RowTable& row_table() { return shared_variable<RowTable, place::kRows, place::kAttended>(); }
 
@@ -37,7 +40,8 @@ inline void look_up_rows(const Args& args) {
                   R = static_cast<int>(Args::R_largest);
     const int position = args.position[thread()], request = args.request[thread()];
     row_table().position[thread()] = inside_of_row(args, thread(), position, S, Checks::position);
-    row_table().request[thread()] = inside_of_row(args, thread(), request, R, Checks::request);
+    static_assert(R <= 65536 && (!kHasStart || Args::T_largest <= kStartRows));
+    row_table().request[thread()] = static_cast<u16>(inside_of_row(args, thread(), request, R, Checks::request));
     if constexpr (kHasStart)
       row_table().start[thread()] =
           inside_of_row(args, thread(), args.start[thread()], cached_positions<Args>() + 1, Checks::start);
