@@ -55,7 +55,7 @@ inline void attention_ahead(const Args& args) {
       for (int g = static_cast<int>(args.g_begin); g < args.g_end; ++g)
 #pragma unroll 1
         for (int c = static_cast<int>(args.c_begin); c < args.c_end; ++c)
-          prefetch_positions(args, request, g, c, num_cached<Args>(start, c), lane(), kWarpLanes);
+          prefetch_positions(args, request, g, c, min(num_cached<Args>(start, c), kMaxAhead), lane(), kWarpLanes);
     }
   }
 }

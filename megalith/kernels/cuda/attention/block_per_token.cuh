@@ -86,6 +86,7 @@ class ChunkAttention {
       const int row = row_at(next, cached, page);
       if (next < cached) load(key, args().k_cache, row, cached - next);
       page = page_at(next + kAtOnce, cached);
+      if (cached > kMaxAhead) bring_near(next + kAtOnce, cached, page);
       turn(value);
       add_values(value, weigh(score, count - at));
       if (next < cached) load(value, args().v_cache, row, cached - next);
@@ -144,6 +145,18 @@ class ChunkAttention {
   int row_at(int at, int cached, int page) const {
     constexpr int B = static_cast<int>(Args::B);
     return (page * B + cached_position<Args>(c(), min(at + lane() / kSide, cached - 1)) % B) * G + g();
+  }
+  /// Asks the L2 for the tile that begins at number `at`, which memory takes longer for than a tile takes here: of each position
+  /// four lanes have lines of 128 bytes.
+  void bring_near(int at, int cached, int page) const {
+    constexpr int kLineValues = 64, B = static_cast<int>(Args::B);
+    if (at >= cached) return;
+    const int row = (page * B + cached_position<Args>(c(), min(at + lane() / 4, cached - 1)) % B) * G + g();
+    const Args args = this->args();
+    const bf16* const from = (lane() % 2 == 0 ? args.k_cache : args.v_cache) + i64(row) * D;
+#pragma unroll
+    for (int d = 0; d < D; d += 2 * kLineValues)
+      if (d + lane() % 4 / 2 * kLineValues < D) prefetch_line(from + d + lane() % 4 / 2 * kLineValues);
   }
   /// Of a position's values where load i of the lane begins.
   static int share_at(int i) { return i / kTurns * (kSide * 8) + lane() % kSide * 8; }
