@@ -1,6 +1,6 @@
 // How weights lie in a worker's stream with more than kMaxRows rows of activations. Activations are the first operand of
 // a multiplication, 64 rows of it; weights are the second, read by the tensor cores where they lie in the ring (wgmma,
-// gemm_wgmma.cuh). A chunk has all rows that are multiplied at a time, 32, 48 or 64, and with more than 128 rows of
+// gemm_mainloop.cuh). A chunk has all rows that are multiplied at a time, 32, 48 or 64, and with more than 128 rows of
 // activations also 96 or 128, of one matrix or as many of each of two; its columns are taken 16 a step: for each eight
 // rows, step, half k of a step, row: eight columns, 16 bytes. Of two steps' 32 columns number 8 t + 4 (step % 2) + 2 k + i stands at place 2 t + i, which is where kernels/row_blocks.h has it in
 // the activations.

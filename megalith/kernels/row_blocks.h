@@ -4,7 +4,7 @@
 // Of few rows (mainloop/gemv_activations.cuh) blocks are as wide as what a warp has of a chunk of weights, one behind
 // the other; in each, row by row, columns in order.
 //
-// Of many (gemm_wgmma.cuh) they are the first operand, 16 rows over 16 columns a warp. Blocks of 32 columns one
+// Of many (gemm_mainloop.cuh) they are the first operand, 16 rows over 16 columns a warp. Blocks of 32 columns one
 // behind the other; in each, for every 16 rows, two steps of 16 columns; in a step, for each lane (g = lane / 4, t =
 // lane % 4), four pairs: of row g and row g + 8 columns 8 t + 4 step and the next, then the two after those. The order
 // of columns within a block is that of the weights (kernels/stream_layout.h).

@@ -2,7 +2,7 @@
 // stores with an order and a scope, and what tensor cores calculate (PTX ISA 9.0, sections 8, 9.7.9, 9.7.13
 // and 9.7.14). Plain functions here, everything built of them elsewhere: tests/support/block has this one file's names
 // for threads of a host. On those the worker runs where ThreadSanitizer looks on, and bodies calculate. Only the
-// instructions for many rows of activations stand where they are used (gemm_wgmma.cuh).
+// multiplications of whole warpgroups stand elsewhere (arch/wgmma.cuh).
 #pragma once
 
 #include "megalith/kernels/cuda/arch/builtins.cuh"

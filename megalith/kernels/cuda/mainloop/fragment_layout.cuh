@@ -46,6 +46,11 @@ inline void put_pair(Blocked<T, kRows, kColumns> to, i64 index, f32 low, f32 hig
   *reinterpret_cast<u32*>(to.at + row_blocks::index(row, column, kRows)) = Pair<T>::of(low, high);
 }
 
+/// Registers of the first operand for two steps of 16 columns: rows 16 m + lane / 4 and eight further.
+struct Quads {
+  uint4 steps[2];
+};
+
 /// Whether that is how it lies.
 template <class X>
 inline constexpr bool kIsBlocked = false;

@@ -4,7 +4,7 @@
 //
 // For few rows of activations sums of a run of 32 columns are scaled in f32: what is multiplied is what a CPU multiplies.
 // For many a warpgroup puts a span of weights into shared memory, times their scales, for the tensor cores to read
-// (kernels/cuda/mainloop/gemm_wgmma.cuh): that rounds them once more, by at most a 512th of what a weight is.
+// (kernels/cuda/mainloop/gemm_mainloop.cuh): that rounds them once more, by at most a 512th of what a weight is.
 #pragma once
 
 #include "megalith/kernels/cuda/common/half_pair.cuh"

@@ -1,4 +1,4 @@
-// Activations that come by a ring of their own (pipeline/activation_ring.cuh), as gemm_wgmma.cuh takes them: the first operand
+// Activations that come by a ring of their own (pipeline/activation_ring.cuh), as gemm_own_rows.cuh takes them: the first operand
 // of a multiplication, in registers.
 #pragma once
 
@@ -8,11 +8,6 @@
 #include "megalith/kernels/row_blocks.h"
 
 namespace megalith::kernels {
-
-/// Registers of the first operand for two steps of 16 columns: rows 16 m + lane / 4 and eight further.
-struct Quads {
-  uint4 steps[2];
-};
 
 /// A task's blocks: those of all columns of some rows of `x`. All compute warps call all of it.
 template <class T, i64 kRows, i64 kColumns>

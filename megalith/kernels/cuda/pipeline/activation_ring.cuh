@@ -1,5 +1,5 @@
 // The ring through which activations of many rows come to bodies whose warps each have 16 of the rows to themselves
-// (mainloop/gemm_wgmma.cuh): blocks of columns of all rows, as kernels/row_blocks.h has them. Beside that many sums there
+// (mainloop/gemm_own_rows.cuh): blocks of columns of all rows, as kernels/row_blocks.h has them. Beside that many sums there
 // are no registers for as many as the way from the L2 takes, so they wait in shared memory; what a warp multiplies next it
 // has in registers, and gives the block back.
 //
