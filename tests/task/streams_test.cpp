@@ -335,6 +335,23 @@ TEST(Streams, FindingsNameTheTaskAndWhatIsWanted) {
               g.tasks[1].stream->row_begin = g.tasks[1].reads[0].box.lo[0] = g.tasks[1].reads[1].box.lo[0] = 8;
             }),
             "stream: tasks \"t[0:16]\" and \"t[16:24]\" both take row 8 of \"gate\", want one");
+  // Of more rows of activations than a task multiplies tasks share weights, each part as many of them.
+  const auto again = [](TaskGraph& g) {
+    for (const size_t t : {0, 1}) {
+      g.tasks.push_back(g.tasks[t]);
+      g.tasks.back().name += "'";
+      g.tasks.back().stream->first_chunk += 6;
+      g.workers[0].push_back(static_cast<int>(g.tasks.size()) - 1);
+    }
+  };
+  EXPECT_EQ(finding(again), "");
+  EXPECT_EQ(finding([](TaskGraph& g) {
+              g.tasks.push_back(g.tasks[0]);
+              g.tasks.back().name += "'";
+              g.tasks.back().stream->first_chunk = 6;
+              g.workers[0].push_back(2);
+            }),
+            "stream: 1 tasks take the rows 16:24 of \"gate\" over chunks 0:1 of columns, want 2");
 }
 
 TEST(Streams, ThatNoFileCanSayAreNamed) {

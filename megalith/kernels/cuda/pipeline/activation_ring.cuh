@@ -43,8 +43,8 @@ inline void next_activation_slot(u32& slot, u32& parity) {
 }
 /// What a slot has of a block that is so many bytes in memory, of which a task wants kTileRows rows at most.
 constexpr u32 activation_block_bytes(u32 in_memory) {
-  constexpr u32 kMost = static_cast<u32>(stream::kTileRows) * 64;
-  return in_memory < kMost ? in_memory : kMost;
+  constexpr u32 kMaxBytes = static_cast<u32>(stream::kTileRows) * 64;
+  return in_memory < kMaxBytes ? in_memory : kMaxBytes;
 }
 inline u8* activation_slot(u32 slot, u32 block_bytes) { return shared_area() + slot * kSlotBlocks * block_bytes; }
 
