@@ -12,7 +12,7 @@
 //   64     5.68           6.02   6.26   7.14
 //   128    6.07           7.20          7.96   9.86
 //   256    7.5 to 10, by how full it is
-//   512    15.3 full; 13 with 100
+//   512    15.3 full
 //
 // So a pass of a larger kernel takes less than two of a smaller one: it never pays to work on a prompt in two passes
 // where one kernel holds it. A change takes 0.35 ms, which fewer rows save in one to seven passes, and sequences have more

@@ -93,8 +93,8 @@ struct TunedBody {
   bool has_epilogue = false;     // what it writes it may be given an epilogue for (Operator::epilogue)
   // Whether it multiplies by whole warpgroups (kernels/cuda/arch/wgmma.cuh) without streaming; empty: never.
   std::function<bool(const BodyQuery&)> multiplies_wide = {};
-  std::string grows_along =
-      {};  // a task axis along which tiles have more to do: tokens of a prompt, with keys before them
+  // A task axis along which tiles have more to do: tokens of a prompt, with keys before them; empty: none.
+  std::string grows_along = {};
   std::string prefetch = {};  // set: what of its reads it can bring near before its turn, changing nothing
   // Set: the source itself, instead of a file. Its function gets typed views of what its task may touch, and nothing of
   // the worker (codegen/views.h). With `watched` views look at every access, on a CPU: for tests.

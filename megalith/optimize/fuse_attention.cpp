@@ -259,8 +259,8 @@ class Rewriting {
   int64_t positions() const { return std::min(b_.attention.sizes.at("S"), graph_.tensor(b_.cosine).shape[0].size); }
   int64_t places() const { return b_.per_group + 2; }
   int64_t attention_workers() const { return machine::halving_workers(goal_.gpu()); }
-  // Of a prompt's tokens later ones have more keys, so a task has no more than a tile of queries: who has an early one has a
-  // late one, too.
+  // Of a prompt's tokens later ones have more keys, so a task has no more than a tile of queries: a worker that has several
+  // tasks has early tokens and late ones then.
   int64_t rows_of_task() const {
     const int64_t rows = ceil_div(b_.rows * b_.groups, attention_workers());
     return form_ == Form::whole_cached && attention::takes_query_tiles(b_.rows, b_.size)

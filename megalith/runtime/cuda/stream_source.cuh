@@ -1,6 +1,7 @@
-// Where a worker's chunks come from. As a rule they lie one behind the other, or in runs where others take them, too. Where streams are dealt to the sides of the
-// L2 (runtime/cuda/sides.h) chunk n is a half of block n of the worker's pair, the one that is next to the worker's
-// multiprocessor; which of the two that is, and what hole is in it, says its kind (kernels/l2_layout.h).
+// Where a worker's chunks come from. As a rule they lie one behind the other, or in runs where other workers take them, too.
+// Where streams are dealt to the sides of the L2 (runtime/cuda/sides.h) chunk n is a half of block n of the worker's pair, the
+// one that is next to the worker's multiprocessor; which of the two that is, and what hole is in it, says its kind
+// (kernels/l2_layout.h).
 #pragma once
 
 #include "megalith/kernels/cuda/pipeline/weight_ring.cuh"

@@ -90,58 +90,52 @@ inline void fence_writes_before_multiply() { asm volatile("fence.proxy.async.sha
                    MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40), MEGALITH_EIGHT(d, 48), MEGALITH_EIGHT(d, 56) \
                  : MEGALITH_REGISTERS);                                                                       \
   }
-#define MEGALITH_WIDE_MULTIPLY_OF_ATTENTION(T, type)                                                                 \
-  inline void wide_multiply(T, f32(&d)[8], SharedMatrix x, SharedMatrix y) {                                         \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type                                         \
-                 " {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, 1, 1, 1, 0, 0;"                                         \
-                 : MEGALITH_EIGHT(d, 0)                                                                              \
-                 : "l"(x), "l"(y));                                                                                  \
-  }                                                                                                                  \
-  inline void wide_multiply(T, f32(&d)[16], SharedMatrix x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                         \
-                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;" \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)                                                        \
-                 : "l"(x), "l"(y));                                                                                  \
-  }                                                                                                                  \
-  inline void wide_multiply_turned(T, f32(&d)[16], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                         \
-                 " "                                                                                                 \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, "               \
-                 "%18, %19}, %20, 1, 1, 1, 1;"                                                                       \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)                                                        \
-                 : MEGALITH_REGISTERS);                                                                              \
-  }                                                                                                                  \
-  inline void wide_multiply_turned(T, f32(&d)[32], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                         \
-                 " "                                                                                                 \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "                 \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "                \
-                 "%34, %35}, %36, 1, 1, 1, 1;"                                                                       \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)          \
-                 : MEGALITH_REGISTERS);                                                                              \
-  }                                                                                                                  \
-  inline void wide_multiply_turned(T, f32(&d)[48], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type                                         \
-                 " "                                                                                                 \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "                 \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "             \
-                 "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, "                \
-                 "%51}, %52, 1, 1, 1, 1;"                                                                            \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),         \
-                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40)                                                      \
-                 : MEGALITH_REGISTERS);                                                                              \
-  }                                                                                                                  \
-  inline void wide_multiply_turned(T, f32(&d)[64], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                        \
-                 " "                                                                                                 \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "                 \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "             \
-                 "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "             \
-                 "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, "               \
-                 "%68, 1, 1, 1, 1;"                                                                                  \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),         \
-                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40), MEGALITH_EIGHT(d, 48), MEGALITH_EIGHT(d, 56)        \
-                 : MEGALITH_REGISTERS);                                                                              \
+#define MEGALITH_WIDE_MULTIPLY_OF_ATTENTION(T, type)                                                          \
+  inline void wide_multiply(T, f32(&d)[8], SharedMatrix x, SharedMatrix y) {                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type                                  \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, 1, 1, 1, 0, 0;"                                  \
+                 : MEGALITH_EIGHT(d, 0)                                                                       \
+                 : "l"(x), "l"(y));                                                                           \
+  }                                                                                                           \
+  inline void wide_multiply_turned(T, f32(&d)[16], uint4 x, SharedMatrix y) {                                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                  \
+                 " "                                                                                          \
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, "        \
+                 "%18, %19}, %20, 1, 1, 1, 1;"                                                                \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)                                                 \
+                 : MEGALITH_REGISTERS);                                                                       \
+  }                                                                                                           \
+  inline void wide_multiply_turned(T, f32(&d)[32], uint4 x, SharedMatrix y) {                                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
+                 " "                                                                                          \
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "         \
+                 "%34, %35}, %36, 1, 1, 1, 1;"                                                                \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)   \
+                 : MEGALITH_REGISTERS);                                                                       \
+  }                                                                                                           \
+  inline void wide_multiply_turned(T, f32(&d)[48], uint4 x, SharedMatrix y) {                                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type                                  \
+                 " "                                                                                          \
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "      \
+                 "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, "         \
+                 "%51}, %52, 1, 1, 1, 1;"                                                                     \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),  \
+                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40)                                               \
+                 : MEGALITH_REGISTERS);                                                                       \
+  }                                                                                                           \
+  inline void wide_multiply_turned(T, f32(&d)[64], uint4 x, SharedMatrix y) {                                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                 \
+                 " "                                                                                          \
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "      \
+                 "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "      \
+                 "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, "        \
+                 "%68, 1, 1, 1, 1;"                                                                           \
+                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),  \
+                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40), MEGALITH_EIGHT(d, 48), MEGALITH_EIGHT(d, 56) \
+                 : MEGALITH_REGISTERS);                                                                       \
   }
 MEGALITH_WIDE_MULTIPLY(bf16, "bf16")
 MEGALITH_WIDE_MULTIPLY(f16, "f16")
