@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 // What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
@@ -234,6 +236,31 @@ class AttentionRows : public ::testing::Test {
           ASSERT_NEAR(got, want, std::abs(want) / 64 + 1e-6f) << i;
       }
   }
+  /// Of each request only its last row is this iteration's: the others are in the cache, as run_append() left it.
+  void leave_last_rows() {
+    k_cache_ = appended_keys_, v_cache_ = appended_values_;
+    const std::vector<Row> all = std::exchange(rows_, {});
+    const std::vector<bf16> qkv = std::exchange(qkv_, {}), y = std::exchange(y_, {});
+    together_.clear();
+    for (size_t t = 0; t < all.size(); ++t) {
+      const auto is_behind = [&](const Row& row) {
+        return row.request == all[t].request && row.position > all[t].position;
+      };
+      if (std::ranges::any_of(all, is_behind)) continue;
+      row_table().request[rows_.size()] = static_cast<int>(all[t].request);
+      row_table().start[rows_.size()] = row_table().position[rows_.size()] = static_cast<int>(all[t].position);
+      rows_.push_back(all[t]);
+      const auto line = [&](const std::vector<bf16>& of, size_t length) {
+        return std::span(of).subspan(t * length, length);
+      };
+      std::ranges::copy(line(qkv, G * E * D), std::back_inserter(qkv_));
+      std::ranges::copy(line(y, G * M * D), std::back_inserter(together_));
+    }
+  }
+  void expect_same_as_together() const {
+    const auto bits = [](const std::vector<bf16>& values) { return std::as_bytes(std::span(values)); };
+    EXPECT_TRUE(std::ranges::equal(bits(y_), bits(together_)));
+  }
   /// By every thread of the block: tasks of a few rows and two groups, as far as there are any. What is not written
   /// is NaN.
   template <class OfTask>
@@ -293,10 +320,7 @@ class AttentionRows : public ::testing::Test {
     if (thread() == 0) together_ = y_;
     block_sync();
     run<OfTask>(1);
-    if (thread() == 0) {
-      const auto bits = [](const std::vector<bf16>& values) { return std::as_bytes(std::span(values)); };
-      EXPECT_TRUE(std::ranges::equal(bits(y_), bits(together_)));
-    }
+    if (thread() == 0) expect_same_as_together();
     block_sync();
   }
 
@@ -374,6 +398,23 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
       if (thread() == 0) this->check();
       block_sync();
       this->template check_alone<AllCachedTask<TypeParam>>();
+    }
+  });
+}
+
+// However much of a prompt an iteration takes: what stands before a row has the same bits from there and from the cache.
+TYPED_TEST(AttentionRows, HasTheSameBitsWhereverTheIterationBegan) {
+  by_block([&] {
+    for (const size_t start : {3, 29}) {
+      if (thread() == 0) this->make({start, 0}, {7, 2}, 3);
+      block_sync();
+      this->template run<Task<TypeParam>>();
+      this->run_append();
+      if (thread() == 0) this->leave_last_rows();
+      block_sync();
+      this->template run<Task<TypeParam>>();
+      if (thread() == 0) this->expect_same_as_together();
+      block_sync();
     }
   });
 }

@@ -10,8 +10,9 @@
 // shared memory, and the weights of the softmax are the second just as the scores gave them. Of up to four heads the
 // second's eight columns are the weights, rounded, and what rounding left of them.
 //
-// Keys and values of this iteration's rows come from `qkv`: they are tiles like others, which a warp makes itself,
-// before those of the cache. The last warp begins, since it has the fewest of those. Of a prompt's chunk each would be
+// Keys and values of this iteration's rows come from `qkv`. A row's own is a tile that the last warp makes first, since it
+// has the fewest of the others. Those of rows before it, of a prompt, stand in the tiles where they will be once they are
+// in the cache: so a row's bits do not depend on where the iteration began. Of a prompt's chunk each would be
 // made for every row behind it; there the cache is written first, and attention takes all from it. Two rows of a text
 // share what they look at then: their heads are those of one, each with an end of its own. A row that has no such
 // neighbour takes its place as well, so that its bits do not depend on who stands beside it.
@@ -68,28 +69,28 @@ class RowAttention {
   void run(bool is_first) {
     const int request = row_table().request[t_],
               cached = kAllCached<Args> ? row_table().position[last_] + 1 : num_cached<Args>(row_table().start[t_], c_);
-    const RowSet fresh = fresh_rows();
-    const int num_fresh = num_rows(fresh), mine = warp() % kPartWarps;
+    const RowSet fresh = fresh_rows(), own = kAllCached<Args> ? RowSet(0) : fresh & RowSet(1) << t_,
+                 before = fresh ^ own;
+    const int total = cached + num_rows(before), mine = warp() % kPartWarps;
     if constexpr (!kWhole)
-      if (cached + num_fresh == 0) return put_nothing();
-    // The warp's next tile of fresh rows, and its next one of the cache; and on which page the lane's position is of
-    // the one after that, known a tile before it is used.
-    int next_fresh = (kPartWarps - 1 - mine) * kPositions, at = mine * kPositions;
-    // What this iteration made is there and asked for first: behind tiles of the cache it would come when they do. Of
-    // many texts each has one row.
-    const bool makes_one = kQkvIsPlain && !kAllCached<Args> && num_fresh == 1 && next_fresh == 0;
+      if (total == 0 && own == 0) return put_nothing();
+    // The warp's next tile of the cache; and on which page the lane's position is of the one after that, known a tile
+    // before it is used.
+    bool makes_own = own != 0 && mine == kPartWarps - 1;
+    int at = mine * kPositions;
+    // What this iteration made is there and asked for first: behind tiles of the cache it would come when they do.
     Head query, key;
     if constexpr (kQkvIsPlain) {
       if (mine < M) load_query(query, mine);
       if constexpr (!kAllCached<Args>)
-        if (makes_one) {
-          load_key(key, first_row(fresh));
-          copy_values(fresh, 1);
+        if (makes_own) {
+          load_key(key, t_);
+          copy_own_values();
         }
     }
     auto next = locate(at, cached, page_at(at, cached, request));
     int page = page_at(at + kStep, cached, request);
-    if (next_fresh >= num_fresh) {
+    if (!makes_own) {
       fetch(next, false);
       fetch(next, true);
     }
@@ -97,39 +98,42 @@ class RowAttention {
     part_sync();
     if (is_first) inputs_are_ready(args().epoch);
 #pragma unroll 1
-    while (next_fresh < num_fresh || at < cached) {
-      int count = cached - at;
-      if (next_fresh < num_fresh) {
-        count = num_fresh - next_fresh;
-        if constexpr (!kAllCached<Args>) {
-          if (makes_one)
-            put_key(key, 0);
-          else
-            make_tile(fresh, next_fresh, count);
-        }
-        next_fresh += kStep;
+    while (makes_own || at < total) {
+      int count = 1;
+      if (makes_own) {
+        if constexpr (kQkvIsPlain && !kAllCached<Args>)
+          put_key(key, 0);
+        else if constexpr (!kAllCached<Args>)
+          make_own();
+        makes_own = false;
       } else {
+        count = total - at;
+        [[maybe_unused]] const int first = at;
         at += kStep;
         next = locate(at, cached, page);
         page = page_at(at + kStep, cached, request);
+        if constexpr (!kAllCached<Args>) {
+          const int of_cache = max(cached - first, 0), end = min(count, kPositions);
+          if (of_cache < end) {
+            copy_wait<0>();
+            warp_sync();
+            make_rows(before, max(first - cached, 0), of_cache, end);
+          }
+        }
       }
-      const bool fetches = next_fresh >= num_fresh;  // what comes next is of the cache
       copy_wait<1>();
       warp_sync();
       const float2 score = scores();
       warp_sync();
-      if (fetches) fetch(next, false);
+      fetch(next, false);
       // Of the earlier row the last ones do not count.
       if (kTogether > 1 && scored_head() < kHeads) count -= row_table().position[last_] - row_table().position[t_];
       const Halves columns = weigh(score, count);
-      if (fetches)
-        copy_wait<1>();
-      else
-        copy_wait<0>();
+      copy_wait<1>();
       warp_sync();
       add_values(columns);
       warp_sync();
-      if (fetches) fetch(next, true);
+      fetch(next, true);
     }
     copy_wait<0>();
     part_sync();  // what was staged makes room for the sums
@@ -218,34 +222,34 @@ class RowAttention {
       });
     }
   }
-  /// The warp's tile from fresh rows number `first` and further, of which there are `count`, or as many as it takes.
-  /// Keys are here when it returns; values may still be under way, as those of the cache are.
-  void make_tile(RowSet fresh, int first, int count) const {
+  /// Of the rows `fresh` number `first` and further as positions `begin` to `end` of the warp's tile.
+  void make_rows(RowSet fresh, int first, int begin, int end) const {
 #pragma unroll 1
     for (int i = 0; i < first; ++i) fresh &= fresh - 1;
-    const int here = min(count, kPositions);
-    if constexpr (kQkvIsPlain) copy_values(fresh, here);
 #pragma unroll 1
-    for (int done = 0; done < here; done += kKeysAtOnce) {
+    for (int n = begin; n < end; n += kKeysAtOnce) {
       Head keys[kKeysAtOnce];
       // Past the last one the one before is taken again, and not put anywhere.
 #pragma unroll
       for (int i = 0; i < kKeysAtOnce; ++i) {
         const int row = first_row(fresh);
         load_key(keys[i], row);
-        if constexpr (!kQkvIsPlain) put_value(row, done + i);
-        if (done + i + 1 < here) fresh &= fresh - 1;
+        if (n + i < end) put_value(row, n + i);
+        if (n + i + 1 < end) fresh &= fresh - 1;
       }
 #pragma unroll
       for (int i = 0; i < kKeysAtOnce; ++i) {
-        if (done + i >= here) break;
-        put_key(keys[i], done + i);
+        if (n + i >= end) break;
+        put_key(keys[i], n + i);
       }
     }
+  }
+  /// The row's own key and values as a tile.
+  void make_own() const {
+    make_rows(RowSet(1) << t_, 0, 0, 1);
     // A weight of 0 takes no value that is none.
-    if constexpr (!kQkvIsPlain)
-      for (int n = here + lane() / 4; n < kPositions; n += 8)
-        for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
+    for (int n = 1 + lane() / 4; n < kPositions; n += 8)
+      for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
   }
   void load_key(Head& key, int row) const {
     const Args args = this->args();
@@ -257,18 +261,14 @@ class RowAttention {
   void put_key(const Head& key, int n) const {
     key.finish(head_eps<Args>(), [&](int d, f32 a, f32 b) { store_shared(tile() + in_tile(n, d), pack_bf16(a, b)); });
   }
-  /// Of the first `here` of the rows that are left, as fetch() does those of the cache, and zeros behind them.
-  void copy_values(RowSet fresh, int here) const {
-    const int mine = lane() / 4;
-#pragma unroll
-    for (int i = 0; i < kPositions - 1; ++i)
-      if (i < mine && i + 1 < here) fresh &= fresh - 1;
+  /// The row's own values as position 0, as fetch() copies those of the cache, and zeros behind it.
+  void copy_own_values() const {
     const Args args = this->args();
-    const int head = (first_row(fresh) * G + g_) * static_cast<int>(Args::E) + kHeads + 1;
+    const int head = (t_ * G + g_) * static_cast<int>(Args::E) + kHeads + 1;
     const bf16* const from = args.qkv + i64(head) * D + lane() % 4 * 8;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i)
-      copy_begin(further(share_ + kTileBytes, i), from + i * attention::kRunValues, mine < here ? 16 : 0);
+      copy_begin(further(share_ + kTileBytes, i), from + i * attention::kRunValues, lane() < 4 ? 16 : 0);
     copy_commit();
   }
   /// Of one row as position n.
