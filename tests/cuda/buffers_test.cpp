@@ -2,6 +2,8 @@
 // what differs first is named: task, buffer, element. Step by step the GPU goes on from the CPU's states.
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -71,7 +73,7 @@ struct Model {
 
   /// One row at a time, so that each step writes all of each buffer. `intermediate`: another size of it, of a random one.
   Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1, int64_t intermediate = 0,
-        const std::string& architecture = "", int64_t quant_columns = 0, int64_t layers = 0)
+        const std::string& architecture = "", int64_t quant_columns = 0, int64_t layers = 0, int64_t max_seq_len = 128)
       : config(config_read(folder)) {
     if (!architecture.empty()) config.architecture = architecture;
     if (intermediate > 0) config.intermediate_size = intermediate;
@@ -79,7 +81,7 @@ struct Model {
     if (random) config.vocab_size += config.vocab_size % 2;  // rows of the head stream in pairs
     options = {.max_rows = rows,
                .max_requests = requests,
-               .max_seq_len = 128,
+               .max_seq_len = max_seq_len,
                .target = "cuda:sm_90a",
                .quant_columns = quant_columns};
     if (!random) {
@@ -212,6 +214,40 @@ TEST(CudaBuffers, WithRoomForManyRowsToo) {
     const Model model(kStoryteller, false, rows, requests);
     ASSERT_TRUE(testing::streams_all_products(*model.graph));
     expect_same_buffers(model);
+  }
+}
+
+// A prompt that fills an iteration, again and again, on a cache that nobody has written: what is read before it is there, or
+// written over while it is still read, shows sooner or later.
+TEST(CudaBuffers, OfAPromptAreTheSameEveryTime) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  for (const int64_t rows : {64, 128, 256, 512}) {
+    Model model(kStoryteller, false, rows, 1, 0, "", 0, 0, 1024);
+    for (int64_t i = 1; i < rows; ++i) model.request.prompt.push_back(static_cast<int>((i * 37 + 5) % 4001));
+    CudaDecoderSteps found(*model.graph, "cuda", jit::cuda_device().num_multiprocessors),
+        wanted(*model.graph, "cuda", jit::cuda_device().num_multiprocessors);
+    model.bind(found);
+    model.bind(wanted);
+    const auto begin = [&](DecoderSteps& steps) {
+      for (const graph::Tensor& tensor : model.graph->tensors())
+        if (tensor.kind == graph::TensorKind::state && tensor.name != "mailbox")
+          std::memset(steps.memory().get<void>(tensor.name), 0, static_cast<size_t>(tensor.bytes()));
+      engine::batch_block_fill(*model.graph, model.options, {}, {model.request}, steps.memory());
+      steps.run();
+    };
+    const auto is_same = [&](const graph::Tensor& tensor) {
+      return tensor.kind != graph::TensorKind::state || tensor.name == "mailbox" ||
+             std::memcmp(found.memory().get<void>(tensor.name), wanted.memory().get<void>(tensor.name),
+                         static_cast<size_t>(tensor.bytes())) == 0;
+    };
+    begin(wanted);
+    double worst = 0;
+    for (int run = 0; run < 100; ++run) {
+      begin(found);
+      if (std::ranges::all_of(model.graph->tensors(), is_same)) continue;
+      ADD_FAILURE() << rows << " tokens, run " << run << ": " << testing::first_difference(found, wanted, 0, &worst);
+      break;
+    }
   }
 }
 

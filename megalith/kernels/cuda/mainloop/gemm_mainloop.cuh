@@ -253,7 +253,10 @@ class WideSums {
 #pragma unroll
           for (int step = 0; step < 2; ++step)
             wide_multiply(T{}, sum_, x[block].steps[step], weights_at<kChunkRows>(weights, block * 2 + step));
-          if ((block + 1) % kAtOnce == 0) wide_commit();
+          if ((block + 1) % kAtOnce == 0) {
+            wide_commit();
+            if constexpr (!Activations::kAreAhead) x.are_used(block);
+          }
           // Registers of the block before are done with, and take what comes next.
           if (Activations::kAreAhead && block > 0) {
             wide_wait<1>();

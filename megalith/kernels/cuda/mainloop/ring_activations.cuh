@@ -39,12 +39,22 @@ class ActivationRing {
     const u32 at = shared_address(activation_slot(slot_, kSlotBlockBytes)) + static_cast<u32>(block) * kSlotBlockBytes +
                    static_cast<u32>(tile) * kTileBytes + lane() * 16;
     quads = {load_shared(at), load_shared(at + kTileBytes / 2)};
-    if (block == stream::kSlotBlocks - 1) give_back();
+    if (block == stream::kSlotBlocks - 1) next_activation_slot(slot_, parity_);
+  }
+  /// Gives the last kCount slots back that were taken, behind what uses them (pipeline/barrier.cuh).
+  template <u32 kCount>
+  void give_back() {
+    if (kEveryThreadArrives) fence_reads_before_copies();
+    warp_sync();
+#pragma unroll
+    for (u32 i = kCount; i > 0; --i)
+      warp_arrive(&activation_ring.empty[slot_ >= i ? slot_ - i : slot_ + kActivationSlots - i]);
   }
   /// The next slot, of which the warp needs nothing.
   void pass() {
     wait();
-    give_back();
+    next_activation_slot(slot_, parity_);
+    give_back<1>();
   }
   /// Behind the last slot, by one thread, when all have begun the task.
   void end() const {
@@ -55,12 +65,6 @@ class ActivationRing {
  private:
   void wait() const {
     while (!all_of_warp(barrier_passed(&activation_ring.full[slot_], parity_))) {}
-  }
-  void give_back() {
-    if (kEveryThreadArrives) fence_reads_before_copies();
-    warp_sync();
-    warp_arrive(&activation_ring.empty[slot_]);
-    next_activation_slot(slot_, parity_);
   }
 
   u32 slot_, parity_;  // the next one
@@ -93,6 +97,13 @@ class ActivationsFromRing {
   }
   /// What take() took.
   const Quads& operator[](int block) const { return quads_[block % kAtOnce]; }
+  /// Behind the multiplications of what take() took, of which `block` is the last block.
+  void are_used(int block) {
+    if constexpr (kAtOnce >= static_cast<int>(stream::kSlotBlocks))
+      ring_.template give_back<kAtOnce / stream::kSlotBlocks>();
+    else if ((block + 1) % static_cast<int>(stream::kSlotBlocks) == 0)
+      ring_.template give_back<1>();
+  }
   void replace(int) {}
   /// Those of a chunk, of which the warp needs nothing.
   void pass_chunk() {

@@ -4,7 +4,9 @@
 // compute-sanitizer's racecheck takes only who arrives himself for ordered, so it is given kernels in which all do
 // (every_thread_arrives). Those have a proxy fence, too, between the last read of a slot of the ring and its
 // next copy, as the PTX ISA wants it between any two proxies; the others do without, since a read that has been made
-// cannot see what is written later (it would take Qwen3-0.6B on an H200 1.7 % longer).
+// cannot see what is written later (it would take Qwen3-0.6B on an H200 1.7 % longer). But a load is made when an
+// instruction has used what it brings, and not before: an arrival overtakes loads that are still under way, by more than
+// a copy from the L2 takes, as far as has been seen on an H100. So a slot is given back behind what uses it.
 #pragma once
 
 #include "megalith/kernels/cuda/common/prelude.cuh"
