@@ -1,0 +1,54 @@
+// Requests that come and go: whoever has a prompt submits it at any time, from any thread, and is told each token as it is
+// made. What a server, or Python's streams, see of an engine that runs all the time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "megalith/engine/batch_block.h"
+
+namespace megalith::engine {
+
+/// Names a request of a service; never used twice.
+using RequestId = uint64_t;
+
+enum class RequestEnd {
+  none,      // goes on
+  stop,      // a stop token was made: `token` is that one
+  length,    // as many tokens as were asked for, or as a sequence may have
+  aborted,   // by abort(), or because the service ended
+  failed,    // its logits were not finite, or the kernel ended in an error
+};
+
+/// What has become of a request: a token, the end, or both at once.
+struct RequestEvent {
+  int token = -1;             // -1: none; the request ended without a further one
+  float logprob = 0;          // of `token`, by the model's own logits, if the request asked for it
+  uint64_t posted_ns = 0;     // when the kernel posted it (steady clock)
+  RequestEnd end = RequestEnd::none;
+};
+
+/// Called on the service's thread, one event behind the other; it must not wait for anything and must not throw.
+using RequestSink = std::function<void(RequestId, const RequestEvent&)>;
+
+struct ServiceLoad {
+  int running = 0;                     // requests with a slot
+  int waiting = 0;                     // requests that wait for one
+  int64_t pages = 0, pages_used = 0;   // of the KV cache
+  uint64_t iterations = 0;             // since the service began
+  uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
+  uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
+};
+
+class TokenService {
+ public:
+  virtual ~TokenService() = default;
+  /// UserError for a request that could never run: an empty or too long prompt, a token outside the vocabulary, sampling
+  /// parameters out of range. Others wait for a slot and pages, in the order in which they came.
+  virtual RequestId submit(Request request, RequestSink sink) = 0;
+  /// Ends a request, which is told so unless it has ended; of one that is not known nothing happens.
+  virtual void abort(RequestId id) = 0;
+  virtual ServiceLoad load() const = 0;
+};
+
+}  // namespace megalith::engine
