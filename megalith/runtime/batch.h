@@ -21,6 +21,9 @@
 // its prompt. A kernel ends before an iteration for which more or fewer wait than it was told (kLeast, kMaxWaiting). It lays
 // out no rows then; the host does, for the kernel that goes on (engine/regimes.h).
 //
+// Requests may come while a kernel runs (commands, runtime/mailbox.h): the host writes the prompt, the pages and the
+// sampling of a place that nobody has, and then has `advance` put its line into `requests`.
+//
 // Freestanding: shared by host and kernels.
 #pragma once
 
@@ -39,7 +42,7 @@ enum RequestField {
 };
 
 enum RequestState { kEmpty = 0, kActive = 1, kFinished = 2 };
-enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2 };
+enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2, kCancelled = 3 };
 enum SamplingFloat {
   kTemperature,        // 0: the likeliest token
   kTopP,               // 1: all

@@ -34,7 +34,7 @@ void check(const Fault& fault) {
 int64_t tokens_waiting(const RowTables& tables) {
   Fault fault{};
   const int64_t waiting = kernels::waiting_tokens(rows_of(tables, fault));
-  check(fault);
+  check(fault);  // which is what -1 means
   return waiting;
 }
 

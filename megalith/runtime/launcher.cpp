@@ -215,7 +215,7 @@ void Launcher::watch() {
     if (limit_ms == 0) continue;
     u32 sum = 0;
     for (u32 w = 0; w < launch.num_workers; ++w) sum += load_relaxed(&launch.status[w].tasks_done);
-    const bool host_is_late = options_.mailbox != nullptr && load_relaxed(&options_.mailbox->writer_sleeps) != 0;
+    const bool host_is_late = options_.mailbox != nullptr && mailbox_is_waited_for(options_.mailbox);
     idle_ms = sum != last_sum || host_is_late ? 0 : idle_ms + tick.count();
     last_sum = sum;
     if (idle_ms < limit_ms) continue;

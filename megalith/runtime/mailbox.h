@@ -1,6 +1,6 @@
-// The mailbox: how a kernel that is still running hands tokens to the host. A ring with one writer, the kernel's last
-// task of an iteration, and one reader, a host thread. Freestanding plain data: the task's body and the host share this
-// header.
+// The mailbox: how a kernel that is still running hands tokens to the host, and how the host hands it requests. Two rings:
+// of records with one writer, the kernel's last task of an iteration, and one reader, a host thread; of commands the
+// other way round. Freestanding plain data: the task's body and the host share this header.
 //
 // Words and their writers
 //   M1  head     records posted so far, modulo 2^32. Written by the kernel after the record (release); the reader's
@@ -13,6 +13,11 @@
 //                with the other side's change of that word and its look at the flag: of a missed sleeper and a missed
 //                change at least one is impossible.
 //   M5  closed   the run has ended, no more records will come. Written by the launcher.
+//   M6  command_head   commands posted so far, modulo 2^32. Written by the host after the command, and after all that
+//                it says is there (release); the kernel's acquire load of it makes them visible.
+//   M7  command_tail   commands taken so far. Written by the kernel after it copied them (release); the host's acquire
+//                load of it makes their places free.
+//   M8  kernel_idles   set before a last look at M6 and a sleep on it, as M4; the watchdog does not count that time.
 // The writer may change from worker to worker between iterations: the task graph orders the two tasks that post.
 #pragma once
 
@@ -31,18 +36,36 @@ struct MailRecord {
   u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() is told
 };
 
+enum class CommandKind : u32 { begin, cancel };
+
+/// What the host tells a running kernel about a place for a request. It begins one in a place that is empty, or whose last
+/// request's end it has read: so records need not say which of the two they are of. A cancel comes too late where the
+/// request has ended by itself; the place's next one, begun behind it in the ring, is another.
+struct Command {
+  static constexpr u32 kFields = 8;  // of a request, batch::kRequestFields
+  u32 kind;                          // CommandKind
+  u32 request;                       // the place
+  i32 fields[kFields];               // of one that begins
+};
+
 struct Mailbox {
   alignas(64) u32 head;  // M1
   u32 bell;              // M3
   u32 writer_sleeps;     // M4: the kernel waits for the host; the watchdog does not count that time
   u32 closed;            // M5
+  u32 command_tail;      // M7
+  u32 kernel_idles;      // M8
   alignas(64) u32 tail;  // M2
   u32 reader_sleeps;     // M4
+  u32 command_head;      // M6
   alignas(64) MailRecord* records;
   u32 capacity;  // power of two
+  u32 serves;    // 1: with nothing to do the kernel waits for commands, and does not end; there are none otherwise
+  Command* commands;
+  u32 command_capacity;  // power of two
 };
 
-/// Longest sleep of a full mailbox's writer, so that it sees an abort.
+/// Longest sleep of a full mailbox's writer, and of a kernel without work, so that it sees an abort.
 constexpr u64 kMailboxSleepNanoseconds = 20'000'000;
 
 /// Before a run, with nobody on either side.
@@ -50,6 +73,16 @@ inline void mailbox_init(Mailbox* mailbox, MailRecord* records, u32 capacity) {
   *mailbox = Mailbox{};
   mailbox->records = records;
   mailbox->capacity = capacity;
+}
+/// Likewise, of a run that takes commands.
+inline void mailbox_serve(Mailbox* mailbox, Command* commands, u32 capacity) {
+  mailbox->serves = 1;
+  mailbox->commands = commands;
+  mailbox->command_capacity = capacity;
+}
+/// Whether the kernel waits for the host, so that it is no fault of its own that nothing moves.
+inline bool mailbox_is_waited_for(const Mailbox* mailbox) {
+  return (load_relaxed(&mailbox->writer_sleeps) | load_relaxed(&mailbox->kernel_idles)) != 0;
 }
 
 /// The change of M3 and the look at M4; the other half is in mailbox_take().
@@ -126,6 +159,43 @@ inline bool mailbox_take(Mailbox* mailbox, MailRecord* record, u64 timeout_ns) {
   store_ordered(&mailbox->tail, tail + 1);  // release; pairs with the load of tail in mailbox_reserve()
   if (load_ordered(&mailbox->writer_sleeps) != 0) word_wake(&mailbox->tail);
   return true;
+}
+
+/// Host side: posts a command; by one thread at a time. False if there is no room before the kernel has taken some.
+inline bool command_post(Mailbox* mailbox, const Command& command) {
+  const u32 head = load_relaxed(&mailbox->command_head);
+  // acquire; pairs with the store of command_tail in commands_take()
+  if (head - load_acquire(&mailbox->command_tail) >= mailbox->command_capacity) return false;
+  mailbox->commands[head & (mailbox->command_capacity - 1)] = command;
+  store_ordered(&mailbox->command_head, head + 1);  // release; pairs with the load in commands_seen()
+  if (load_ordered(&mailbox->kernel_idles) != 0) word_wake(&mailbox->command_head);
+  return true;
+}
+
+/// Kernel side: the commands up to `end`, from M7 on.
+struct CommandRange {
+  u32 begin, end;
+};
+inline CommandRange commands_seen(const Mailbox* mailbox) {
+  return {load_relaxed(&mailbox->command_tail), load_acquire(&mailbox->command_head)};
+}
+/// Takes them: `take(command)` for each.
+template <class Take>
+inline void commands_take(Mailbox* mailbox, CommandRange range, Take take) {
+  if (range.begin == range.end) return;
+  for (u32 at = range.begin; at != range.end; ++at) take(mailbox->commands[at & (mailbox->command_capacity - 1)]);
+  store_release(&mailbox->command_tail, range.end);  // release; pairs with the load in command_post()
+}
+/// Sleeps until there are commands behind `begin`. False: the run was aborted meanwhile.
+inline bool commands_wait(Mailbox* mailbox, u32 begin, const u32* abort) {
+  store_ordered(&mailbox->kernel_idles, 1);  // with the load of command_head: the other half is in command_post()
+  bool goes_on = true;
+  while (load_ordered(&mailbox->command_head) == begin && goes_on) {
+    word_sleep(&mailbox->command_head, begin, kMailboxSleepNanoseconds);
+    goes_on = load_relaxed(abort) == 0;
+  }
+  store_ordered(&mailbox->kernel_idles, 0);
+  return goes_on;
 }
 
 /// The launcher's: at the end of a run, so that nobody sleeps for mail that does not come; undone by the next start.

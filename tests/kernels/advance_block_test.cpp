@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
+#include <thread>
 #include <vector>
 
 // What is __shared__ is a variable here, and a block has other lanes than another test's, so names are this file's own.
@@ -47,6 +49,7 @@ struct Batch {
   std::vector<i32> all;  // all of the above, one behind the other
   std::vector<f32> logprobs = std::vector<f32>(kRequests);
   std::vector<runtime::MailRecord> records = std::vector<runtime::MailRecord>(1024);
+  std::vector<runtime::Command> commands = std::vector<runtime::Command>(64);
   runtime::Mailbox mail;
   u32 is_aborted = 0;
   Task task_;
@@ -89,6 +92,24 @@ struct Batch {
     counts[batch::kMaxWaiting] = kRows < kRequests || below(3) == 0 ? kRows : 1 << 30;
     for (i64 e = 0; e < E; ++e) stop_tokens[e] = e == 0 ? -1 : below(50);
     draw(random);
+  }
+  /// A request of that many tokens at most for each of some places that nobody has, and some others' cancel; or only a cancel
+  /// of all.
+  std::vector<runtime::Command> some_commands(std::mt19937_64& random, i32 longest, bool ends_all) const {
+    std::vector<runtime::Command> some;
+    for (u32 n = 0; n < N; ++n) {
+      if (!ends_all && random() % 6 != 0) continue;
+      runtime::Command command{static_cast<u32>(runtime::CommandKind::cancel), n, {}};
+      if (!ends_all && requests[n * batch::kRequestFields + batch::kState] != batch::kActive) {
+        command.kind = static_cast<u32>(runtime::CommandKind::begin);
+        command.fields[batch::kState] = batch::kActive;
+        command.fields[batch::kLength] = command.fields[batch::kPrompt] =
+            1 + static_cast<i32>(random() % static_cast<u64>(longest));
+        command.fields[batch::kLimit] = command.fields[batch::kLength] + 1 + static_cast<i32>(random() % 15);
+      }
+      some.push_back(command);
+    }
+    return some;
   }
   void draw(std::mt19937_64& random) {
     for (i64 r = 0; r < N; ++r) {
@@ -148,6 +169,90 @@ void expect_same_generations(int generations) {
   EXPECT_GT(num_ended, static_cast<size_t>(generations) / 4);
   EXPECT_GT(num_left, 0u);
   EXPECT_LT(num_left, static_cast<size_t>(generations));
+}
+
+/// A run that serves: commands come before an iteration, or once the block waits for them.
+template <int kRequests, int kRows>
+void expect_same_service(int iterations) {
+  using Both = Batch<kRequests, kRows>;
+  Both wanted, given;
+  std::mt19937_64 random(4);
+  wanted.begin(random);
+  for (i64 n = 0; n < Both::N; ++n) wanted.field(n, batch::kState) = batch::kEmpty;
+  wanted.counts[batch::kLeast] = 0, wanted.counts[batch::kMaxWaiting] = 1 << 30;
+  given.all = wanted.all;
+  for (Both* const batch : {&wanted, &given})
+    runtime::mailbox_serve(&batch->mail, batch->commands.data(), static_cast<u32>(batch->commands.size()));
+  size_t num_begun = 0, num_cancelled = 0, num_idle = 0;
+  std::thread host;
+  std::atomic<bool> is_done{false};
+  by_block([&] {
+    for (int iteration = 0; iteration < iterations; ++iteration) {
+      if (thread() == 0) {
+        wanted.draw(random);
+        wanted.R = iteration == 0 ? 0 : wanted.counts[batch::kSamples];
+        given.all = wanted.all, given.logprobs = wanted.logprobs, given.R = wanted.R;
+        wanted.mail.tail = given.mail.tail = wanted.mail.head;
+        const auto post = [&](const std::vector<runtime::Command>& commands) {
+          for (const runtime::Command& command : commands) {
+            num_begun += command.kind == static_cast<u32>(runtime::CommandKind::begin);
+            EXPECT_TRUE(runtime::command_post(&wanted.mail, command));
+            EXPECT_TRUE(runtime::command_post(&given.mail, command));
+          }
+        };
+        post(wanted.some_commands(random, 40, iteration % 10 == 0));
+        // Where nothing is left to do both wait until there is.
+        runtime::Command begins{
+            static_cast<u32>(runtime::CommandKind::begin), static_cast<u32>(random() % Both::N), {}};
+        begins.fields[batch::kState] = batch::kActive;
+        begins.fields[batch::kLength] = begins.fields[batch::kPrompt] = 3;
+        begins.fields[batch::kLimit] = 9;
+        is_done = false;
+        host = std::thread([&, begins] {
+          for (bool has_posted[2] = {}; !is_done; std::this_thread::yield())
+            for (Both* const batch : {&wanted, &given}) {
+              bool& has = has_posted[batch == &given];
+              if (has || runtime::load_relaxed(&batch->mail.kernel_idles) == 0) continue;
+              has = true;
+              num_idle += batch == &wanted;
+              // The end of whoever was there is read before.
+              batch->mail.tail = runtime::load_acquire(&batch->mail.head);
+              EXPECT_TRUE(runtime::command_post(&batch->mail, begins));
+            }
+        });
+        advance(wanted);
+        next_mail().is_known = iteration % 7 == 0 ? 0 : next_mail().is_known;
+      }
+      block_sync();
+      advance_by_block(given);
+      block_sync();
+      if (thread() == 0) {
+        is_done = true;
+        host.join();
+        if (given.task_.mail != nullptr) given.mail.head = given.task_.mail_head;  // the signal warp's
+        given.task_.mail = nullptr;
+        EXPECT_EQ(given.all, wanted.all);
+        EXPECT_EQ(given.mail.head, wanted.mail.head);
+        EXPECT_EQ(given.mail.command_tail, wanted.mail.command_tail);
+        EXPECT_EQ(given.mail.kernel_idles, 0u);
+        for (u32 at = 0; at < 1024; ++at) {
+          const runtime::MailRecord &a = given.records[at], &b = wanted.records[at];
+          EXPECT_TRUE(a.request == b.request && a.token == b.token && a.kind == b.kind && a.reason == b.reason) << at;
+          num_cancelled += iteration + 1 == iterations && b.reason == static_cast<u32>(batch::kCancelled);
+        }
+      }
+      block_sync();
+      if (::testing::Test::HasFailure()) break;
+    }
+  });
+  EXPECT_GT(num_begun + num_idle, static_cast<size_t>(iterations) / 3);
+  EXPECT_GT(num_cancelled, 0u);
+  EXPECT_GE(num_idle, static_cast<size_t>(iterations) / 10);
+}
+
+TEST(AdvanceBlock, TakesCommandsAsTheReferenceDoes) {
+  expect_same_service<11, 13>(60);
+  expect_same_service<4, 40>(60);
 }
 
 TEST(AdvanceBlock, DoesWhatTheReferenceDoes) {

@@ -128,5 +128,61 @@ TEST(Mailbox, AbortEndsTheWaitForAFreeSlot) {
   EXPECT_LT(milliseconds_since(begin), 5000);
 }
 
+struct CommandRing : Ring {
+  explicit CommandRing(u32 capacity, u32 first = 0) : Ring(4), commands(capacity) {
+    mailbox_serve(&mailbox, commands.data(), capacity);
+    mailbox.command_head = mailbox.command_tail = first;
+  }
+  std::vector<u32> take() {
+    std::vector<u32> taken;
+    commands_take(&mailbox, commands_seen(&mailbox), [&](const Command& command) { taken.push_back(command.request); });
+    return taken;
+  }
+  std::vector<Command> commands;
+};
+
+Command cancel(u32 request) { return {static_cast<u32>(CommandKind::cancel), request, {}}; }
+
+TEST(Commands, ComeInOrderAndOnlyWhileThereIsRoom) {
+  CommandRing ring(2, 0xffffffff);  // over the end of the ring and of the counter
+  EXPECT_EQ(ring.take(), std::vector<u32>{});
+  EXPECT_TRUE(command_post(&ring.mailbox, cancel(1)));
+  EXPECT_TRUE(command_post(&ring.mailbox, cancel(2)));
+  EXPECT_FALSE(command_post(&ring.mailbox, cancel(3)));
+  EXPECT_EQ(ring.take(), (std::vector<u32>{1, 2}));
+  EXPECT_TRUE(command_post(&ring.mailbox, cancel(3)));
+  EXPECT_EQ(ring.take(), std::vector<u32>{3});
+}
+
+TEST(Commands, WakeAKernelThatWaits) {
+  CommandRing ring(64);
+  constexpr u32 kCommands = 2000;
+  std::thread host([&] {
+    for (u32 i = 0; i < kCommands; ++i) {
+      if (i % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+      while (!command_post(&ring.mailbox, cancel(i))) std::this_thread::yield();
+    }
+  });
+  u32 wanted = 0;
+  while (wanted < kCommands) {
+    ASSERT_TRUE(commands_wait(&ring.mailbox, ring.mailbox.command_tail, &ring.abort));
+    EXPECT_FALSE(mailbox_is_waited_for(&ring.mailbox));
+    for (const u32 request : ring.take()) EXPECT_EQ(request, wanted++);
+  }
+  host.join();
+}
+
+TEST(Commands, AreNotWaitedForAfterAnAbort) {
+  CommandRing ring(2);
+  std::thread host([&] {
+    while (!mailbox_is_waited_for(&ring.mailbox)) std::this_thread::yield();
+    store_relaxed(&ring.abort, 1);
+  });
+  const auto begin = Clock::now();
+  EXPECT_FALSE(commands_wait(&ring.mailbox, 0, &ring.abort));
+  EXPECT_LT(milliseconds_since(begin), 10'000);
+  host.join();
+}
+
 }  // namespace
 }  // namespace megalith::runtime

@@ -1,6 +1,7 @@
 // Advance: the last task of every iteration and the only one that changes the batch block (runtime/batch.h). It takes
-// in the sampled tokens, posts them to the host, ends requests, and lays out the next iteration's rows, unless that is
-// another kernel's. Those of a kernel's first one the host lays out (runtime/first_rows.h).
+// in the sampled tokens, posts them to the host, ends requests, takes the host's commands, and lays out the next
+// iteration's rows, unless that is another kernel's. Those of a kernel's first one the host lays out
+// (runtime/first_rows.h).
 //
 // Rows are given out so that nobody starves: every active request gets one row first (a decode step, or the next token
 // of its prompt), then prompts get what is left, in order. A request is sampled when its last known token is among its
@@ -45,6 +46,23 @@ inline bool take_in(const Args& a, i32 request, i32 token, float logprob, Post p
   return true;
 }
 
+/// Does what the host commands: a request begins, or one that has not ended is cancelled. False if it has no such place.
+template <class Args, class Post>
+inline bool take_command(const Args& a, const runtime::Command& command, Post post) {
+  static_assert(runtime::Command::kFields == batch::kRequestFields);
+  if (!is_inside(a.faults, command.request, a.N, Args::Checks::requests)) return false;
+  i32* const fields = a.requests + static_cast<i64>(command.request) * batch::kRequestFields;
+  if (command.kind == static_cast<u32>(runtime::CommandKind::begin)) {
+    for (int f = 0; f < batch::kRequestFields; ++f) fields[f] = command.fields[f];
+  } else if (fields[batch::kState] == batch::kActive) {
+    fields[batch::kState] = batch::kFinished;
+    fields[batch::kReason] = batch::kCancelled;
+    post(runtime::MailRecord{command.request, fields[batch::kLast], static_cast<u32>(runtime::MailKind::finished),
+                             static_cast<u32>(batch::kCancelled)});
+  }
+  return true;
+}
+
 /// Whether the rows of a request that is active lie within its text.
 template <class Args>
 inline bool is_sound_request(const Args& a, const i32* fields) {
@@ -52,14 +70,14 @@ inline bool is_sound_request(const Args& a, const i32* fields) {
          is_inside(a.faults, fields[batch::kDone], fields[batch::kLength], Args::Checks::requests);
 }
 
-/// Tokens that wait to be worked through; none if a request's are not sound.
+/// Tokens that wait to be worked through; -1 if a request's are not sound.
 template <class Args>
 inline i64 waiting_tokens(const Args& a) {
   i64 waiting = 0;
   for (i64 n = 0; n < a.N; ++n) {
     const i32* const fields = a.requests + n * batch::kRequestFields;
     if (fields[batch::kState] != batch::kActive) continue;
-    if (!is_sound_request(a, fields)) return 0;
+    if (!is_sound_request(a, fields)) return -1;
     waiting += fields[batch::kLength] - fields[batch::kDone];
   }
   return waiting;
@@ -110,11 +128,21 @@ inline i32 row_token_of(const Args& a, i32 row) {
 template <class Args>
 inline void advance(const Args& a) {
   runtime::Mailbox* mailbox = reinterpret_cast<runtime::Mailbox*>(a.mailbox);
+  const auto post = [&](const runtime::MailRecord& record) { runtime::mailbox_post(mailbox, record, a.abort); };
   for (i64 r = 0; r < a.R; ++r)
-    if (!take_in(a, a.sample_request[r], a.token[r], a.logprob[r],
-                 [&](const runtime::MailRecord& record) { runtime::mailbox_post(mailbox, record, a.abort); }))
-      return;
-  const i64 waiting = waiting_tokens(a);
+    if (!take_in(a, a.sample_request[r], a.token[r], a.logprob[r], post)) return;
+  i64 waiting = 0;
+  for (;;) {
+    const runtime::CommandRange commands = runtime::commands_seen(mailbox);
+    bool is_sound = true;
+    runtime::commands_take(mailbox, commands, [&](const runtime::Command& command) {
+      is_sound = is_sound && take_command(a, command, post);
+    });
+    if (!is_sound) return;
+    waiting = waiting_tokens(a);
+    if (waiting != 0 || mailbox->serves == 0) break;
+    if (!runtime::commands_wait(mailbox, commands.end, a.abort)) return;
+  }
   a.counts[batch::kRows] = a.counts[batch::kSamples] = 0;
   const bool goes_on = waiting > a.counts[batch::kLeast] && waiting <= a.counts[batch::kMaxWaiting];
   const i32 rows = goes_on ? plan_rows(a) : 0;

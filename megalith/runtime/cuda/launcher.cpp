@@ -195,8 +195,7 @@ void CudaLauncher::watch() {
       const int64_t patience_ms = is_aborted ? kGraceMs : options_.watchdog_ms;
       if (patience_ms == 0 || since_count_ms < std::min(kCountEveryMs, patience_ms)) continue;
       const Progress before = std::exchange(progress, look());
-      const bool host_is_late =
-          !is_aborted && options_.mailbox != nullptr && load_relaxed(&options_.mailbox->writer_sleeps) != 0;
+      const bool host_is_late = !is_aborted && options_.mailbox != nullptr && mailbox_is_waited_for(options_.mailbox);
       idle_ms = progress.tasks_done != before.tasks_done || host_is_late ? 0 : idle_ms + since_count_ms;
       since_count_ms = 0;
       if (idle_ms < patience_ms) continue;

@@ -38,6 +38,8 @@ class CudaProgram {
   void download(const graph::Graph& graph, graph::TensorId activation, void* to) const;
   /// Where constants and states lie that are read in place, by name: what another program may be given as `on_device`.
   std::map<std::string, void*> placed() const;
+  /// Where a state lies of which the card has a copy that is read in place.
+  jit::CudaAddress address(const std::string& state) const { return tensors_.at(state).address(); }
   /// A tensor of `shared`.
   template <class T>
   T* shared(const std::string& tensor) const {

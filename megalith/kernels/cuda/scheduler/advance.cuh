@@ -19,8 +19,10 @@ struct AdvanceCopy {
   f32 logprob[advance::kMaxRequests];
   i32 row_request[advance::kMaxRows], row_position[advance::kMaxRows], row_start[advance::kMaxRows];
   i32 stop_tokens[advance::kMaxStopTokens], counts[batch::kCountFields], num_records;
-  u32 is_over, has_room;       // after an abort; for the records in the mailbox
-  runtime::MailWriter writer;  // as it was before them
+  i32 waiting;                     // tokens, once commands are taken
+  u32 is_over, has_room;           // after an abort; for the records in the mailbox
+  runtime::CommandRange commands;  // that the host has posted
+  runtime::MailWriter writer;      // as it was before them
   u64 now;
   alignas(16) runtime::MailRecord records[2 * advance::kMaxRequests];
 };
@@ -97,9 +99,18 @@ inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
   if (lane() == 0) copy.num_records = num_records;
 }
 
-/// waiting_tokens(), and plan_rows() if more than `least` wait and no more than `most`, by a warp.
+/// take_command() of each that is there, by one thread: there are seldom any.
 template <class View>
-inline void plan_rows_by_warp(const View& view, i32 least, i32 most) {
+inline void take_commands(const View& view, AdvanceCopy& copy, runtime::Mailbox* mailbox) {
+  runtime::commands_take(mailbox, copy.commands, [&](const runtime::Command& command) {
+    take_command(view, command, [&](const runtime::MailRecord& record) { copy.records[copy.num_records++] = record; });
+  });
+}
+
+/// waiting_tokens(), and plan_rows() if more than counts[kLeast] wait and no more than counts[kMaxWaiting], by a warp. The
+/// tokens that wait.
+template <class View>
+inline int plan_rows_by_warp(const View& view) {
   constexpr int N = static_cast<int>(View::N);
   const auto is_active = [&](int n) {
     return n < N && view.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
@@ -116,8 +127,9 @@ inline void plan_rows_by_warp(const View& view, i32 least, i32 most) {
     is_sound &= is_sound_request(view, fields);
     of_lane += fields[batch::kLength] - fields[batch::kDone];
   }
-  const int waiting = add_lanes<N>(of_lane).all;
-  const bool goes_on = __ballot_sync(0xffffffffu, !is_sound) == 0 && waiting > least && waiting <= most;
+  const int all_waiting = add_lanes<N>(of_lane).all;
+  const int waiting = __ballot_sync(0xffffffffu, !is_sound) == 0 ? all_waiting : -1;
+  const bool goes_on = waiting > view.counts[batch::kLeast] && waiting <= view.counts[batch::kMaxWaiting];
 #pragma unroll 1
   for (int first = 0; first < N && goes_on; first += kWarpLanes) {
     const int n = first + lane();
@@ -146,12 +158,50 @@ inline void plan_rows_by_warp(const View& view, i32 least, i32 most) {
     rows += of_lanes.all;
     samples += sampled.all;
   }
-  if (lane() != 0) return;
+  if (lane() != 0) return waiting;
   // With more active requests than there is room for, or than are sampled at a time.
   const bool fits = is_inside(view.faults, rows, View::T_largest + 1, View::Checks::requests) &&
                     is_inside(view.faults, samples, View::R_largest + 1, View::Checks::requests);
   view.counts[batch::kRows] = fits ? rows : 0;
   view.counts[batch::kSamples] = fits ? samples : 0;
+  return waiting;
+}
+
+/// Readies the mailbox for the records of `samples` samples, and looks for commands, by the block's thread that speaks with
+/// the host.
+inline void look_at_host(AdvanceCopy& copy, runtime::Mailbox* mailbox, int samples, const u32* abort) {
+  NextMail& next = next_mail();
+  if (next.is_known == 0) next = {runtime::mailbox_writer(mailbox), 1, mailbox->serves};
+  copy.commands = next.serves != 0 ? runtime::commands_seen(mailbox) : runtime::CommandRange{};
+  // A token and the end of a sequence each, and a sequence that a command ends.
+  const u32 records = static_cast<u32>(2 * samples) + copy.commands.end - copy.commands.begin;
+  copy.has_room = runtime::mailbox_reserve(mailbox, next.writer, records, abort) ? 1 : 0;
+  copy.writer = next.writer;
+  copy.now = runtime::monotonic_ns();
+}
+
+/// Writes the records, by all threads of a block.
+inline void write_records(const AdvanceCopy& copy) {
+  const int num_records = copy.num_records;
+#pragma unroll 1
+  for (int i = thread(); i < num_records; i += kThreads)
+    runtime::mailbox_write(copy.writer, static_cast<u32>(i), copy.records[i], copy.now);
+}
+
+/// With nothing to do: the host has its records now, and the block waits for commands.
+inline void wait_for_commands(AdvanceCopy& copy, runtime::Mailbox* mailbox, const u32* abort) {
+  write_records(copy);
+  block_sync();
+  if (thread() == 0) {
+    NextMail& next = next_mail();
+    // Mail of the iteration before is the signal warp's to publish.
+    while (load_relaxed(&mailbox->head) != next.writer.head && load_relaxed(abort) == 0) {}
+    next.writer.head += static_cast<u32>(copy.num_records);
+    runtime::mailbox_publish(mailbox, next.writer.head);
+    copy.num_records = 0;
+    copy.is_over = runtime::commands_wait(mailbox, copy.commands.end, abort) ? 0 : 1;
+    look_at_host(copy, mailbox, 0, abort);
+  }
 }
 
 /// Brings what the task reads into the L2, by a warp that is tasks ahead: since the last iteration all weights have
@@ -175,20 +225,15 @@ inline void advance_by_block(const Args& args) {
   const int samples = static_cast<int>(args.R);
   constexpr int kOthers = kThreads - kWarpLanes;  // all warps but the last
   const auto each = [](int count, auto action) {
-    for (int i = thread(); i < count; i += kOthers) action(i);
+    for (int i = thread(); i < count; i += kThreads) action(i);
   };
-  const auto others_sync = [] { part_sync(0, kOthers); };
   runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
+  const AdvanceView<Args> view = {args.faults,         copy.requests,     args.history,   copy.counts,
+                                  copy.row_request,    copy.row_position, copy.row_start, copy.sample_row,
+                                  copy.sample_request, copy.stop_tokens};
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
   if (warp() == kWarps - 1) {
-    if (lane() == 0) {
-      NextMail& next = next_mail();
-      if (next.is_known == 0) next = {runtime::mailbox_writer(mailbox), 1};
-      // A token and the end of a text each.
-      copy.has_room = runtime::mailbox_reserve(mailbox, next.writer, static_cast<u32>(2 * samples), args.abort) ? 1 : 0;
-      copy.writer = next.writer;
-      copy.now = runtime::monotonic_ns();
-    }
+    if (lane() == 0) look_at_host(copy, mailbox, samples, args.abort);
   } else {
     // All there is room for, without a look at how many there are.
     constexpr int R = static_cast<int>(Args::R_largest);
@@ -196,52 +241,53 @@ inline void advance_by_block(const Args& args) {
     const Share<i32, R, kOthers> token(args.token), sample_request(args.sample_request);
     const Share<f32, R, kOthers> logprob(args.logprob);
     const Share<i32, E, kOthers> stop_tokens(args.stop_tokens);
+    const Share<i32, batch::kCountFields, kOthers> counts(args.counts);
     const u32 is_aborted = load_relaxed(args.abort);
-    const i32 least = args.counts[batch::kLeast], most = args.counts[batch::kMaxWaiting];
     requests.put(copy.requests);
     token.put(copy.token);
     sample_request.put(copy.sample_request);
     logprob.put(copy.logprob);
     stop_tokens.put(copy.stop_tokens);
+    counts.put(copy.counts);
     if (thread() == 0) copy.is_over = is_aborted;
-    others_sync();
-    const bool is_over = copy.is_over != 0;
-    const AdvanceView<Args> view = {args.faults,         copy.requests,     args.history,   copy.counts,
-                                    copy.row_request,    copy.row_position, copy.row_start, copy.sample_row,
-                                    copy.sample_request, copy.stop_tokens};
-    if (warp() == 0 && !is_over) {
-      take_in_by_warp(view, copy, samples);
-      warp_sync();
-      plan_rows_by_warp(view, least, most);
-    }
-    others_sync();
-    const int rows = is_over ? 0 : copy.counts[batch::kRows];
-    if (!is_over) each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
-    each(rows, [&](int i) {
-      args.row_request[i] = copy.row_request[i];
-      args.row_position[i] = copy.row_position[i];
-      args.row_start[i] = copy.row_start[i];
-      args.row_token[i] = row_token_of(view, i);
-    });
-    each(is_over ? 0 : copy.counts[batch::kSamples], [&](int i) {
-      args.sample_row[i] = copy.sample_row[i];
-      args.sample_request[i] = copy.sample_request[i];
-    });
-    if (thread() == 0 && !is_over) {
-      args.counts[batch::kRows] = rows;
-      args.counts[batch::kSamples] = copy.counts[batch::kSamples];
-      args.stop[0] = rows > 0 ? 0 : 1;
-    }
+    part_sync(0, kOthers);
+    if (warp() == 0 && copy.is_over == 0) take_in_by_warp(view, copy, samples);
   }
-  block_sync();
-  if (copy.is_over != 0 || copy.has_room == 0) return;
-  const int num_records = copy.num_records;
-#pragma unroll 1
-  for (int i = thread(); i < num_records; i += kThreads)
-    runtime::mailbox_write(copy.writer, static_cast<u32>(i), copy.records[i], copy.now);
-  if (thread() != 0 || num_records == 0) return;
+  for (;;) {
+    block_sync();
+    if (warp() == 0 && copy.is_over == 0) {
+      if (lane() == 0) take_commands(view, copy, mailbox);
+      warp_sync();
+      const int waiting = plan_rows_by_warp(view);
+      if (lane() == 0) copy.waiting = waiting;
+    }
+    block_sync();
+    if (copy.is_over != 0 || copy.has_room == 0) return;
+    if (copy.waiting != 0 || next_mail().serves == 0) break;
+    block_sync();  // all have looked
+    wait_for_commands(copy, mailbox, args.abort);
+  }
+  const int rows = copy.counts[batch::kRows];
+  each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
+  each(rows, [&](int i) {
+    args.row_request[i] = copy.row_request[i];
+    args.row_position[i] = copy.row_position[i];
+    args.row_start[i] = copy.row_start[i];
+    args.row_token[i] = row_token_of(view, i);
+  });
+  each(copy.counts[batch::kSamples], [&](int i) {
+    args.sample_row[i] = copy.sample_row[i];
+    args.sample_request[i] = copy.sample_request[i];
+  });
+  if (thread() == 0) {
+    args.counts[batch::kRows] = rows;
+    args.counts[batch::kSamples] = copy.counts[batch::kSamples];
+    args.stop[0] = rows > 0 ? 0 : 1;
+  }
+  write_records(copy);
+  if (thread() != 0 || copy.num_records == 0) return;
   args.task->mail = mailbox;
-  args.task->mail_head = next_mail().writer.head += static_cast<u32>(num_records);
+  args.task->mail_head = next_mail().writer.head += static_cast<u32>(copy.num_records);
 }
 
 }  // namespace megalith::kernels

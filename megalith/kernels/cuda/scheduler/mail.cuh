@@ -12,6 +12,7 @@ namespace megalith::kernels {
 struct NextMail {
   runtime::MailWriter writer;
   u32 is_known;
+  u32 serves;  // the mailbox's
 };
 inline NextMail& next_mail() { return shared_variable<NextMail, place::kNextMail, place::kSizes>(); }
 

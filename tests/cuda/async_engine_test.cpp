@@ -1,0 +1,95 @@
+// Requests that come and go while a GPU's kernel runs.
+#include "megalith/engine/async_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "cuda/skip.h"
+
+namespace megalith {
+namespace {
+
+using engine::RequestEnd;
+using engine::RequestEvent;
+using engine::RequestId;
+using std::chrono::milliseconds;
+
+const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
+
+/// A request's tokens, and a promise of its end.
+struct Client {
+  std::vector<int> tokens;
+  std::promise<RequestEnd> promise;
+  std::future<RequestEnd> end = promise.get_future();
+  size_t wanted = ~size_t{0};  // tokens after which it hangs up
+
+  RequestId submit(engine::AsyncEngine& service, const engine::Request& request) {
+    return service.submit(request, [this, &service](RequestId id, const RequestEvent& event) {
+      if (event.token >= 0) tokens.push_back(event.token);
+      if (tokens.size() == wanted) service.abort(id);
+      if (event.end != RequestEnd::none) promise.set_value(event.end);
+    });
+  }
+};
+
+std::vector<engine::Request> random_requests(size_t count) {
+  std::mt19937_64 random(3);
+  std::vector<engine::Request> requests(count);
+  for (engine::Request& request : requests) {
+    for (size_t i = 1 + random() % 60; i > 0; --i) request.prompt.push_back(static_cast<int>(300 + random() % 1000));
+    request.max_new_tokens = 1 + static_cast<int64_t>(random() % 60);
+    request.ignore_stop_tokens = true;
+    if (random() % 2 == 0) request.sampling = {.temperature = 0.8F, .top_p = 0.9F, .seed = random()};
+  }
+  return requests;
+}
+
+void expect_service(const engine::EngineOptions& options, bool same_bits) {
+  const std::vector<engine::Request> requests = random_requests(150);
+  engine::Engine engine(kModel, options);
+  std::vector<std::vector<int>> alone;
+  if (same_bits)
+    for (const engine::Request& request : requests) alone.push_back(engine.generate({request}).tokens[0]);
+  engine::AsyncEngine service(engine);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Client> clients(requests.size());
+    std::mt19937_64 random(static_cast<uint64_t>(round));
+    for (size_t r = 0; r < requests.size(); ++r) {
+      if (r % 5 == 4) clients[r].wanted = 1 + random() % 20;
+      clients[r].submit(service, requests[r]);
+      if (random() % 4 == 0) std::this_thread::sleep_for(milliseconds(random() % 20));
+    }
+    for (size_t r = 0; r < requests.size(); ++r) {
+      ASSERT_EQ(clients[r].end.wait_for(std::chrono::seconds(30)), std::future_status::ready) << "request " << r;
+      const RequestEnd end = clients[r].end.get();
+      const auto tokens = static_cast<size_t>(requests[r].max_new_tokens);
+      EXPECT_TRUE(end == RequestEnd::length || end == RequestEnd::aborted) << r;
+      EXPECT_TRUE(clients[r].wanted <= tokens || end == RequestEnd::length) << r;
+      EXPECT_GE(clients[r].tokens.size(), end == RequestEnd::length ? tokens : clients[r].wanted) << r;
+      if (!same_bits) continue;
+      const std::vector<int>& wanted = alone[r];
+      ASSERT_LE(clients[r].tokens.size(), wanted.size());
+      EXPECT_TRUE(std::equal(clients[r].tokens.begin(), clients[r].tokens.end(), wanted.begin())) << "request " << r;
+    }
+    std::this_thread::sleep_for(milliseconds(500));  // without a request
+    EXPECT_EQ(service.load().running, 0);
+    EXPECT_EQ(service.load().pages_used, 0);
+  }
+}
+
+TEST(CudaAsyncEngine, WritesWhatRequestsAloneDo) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  expect_service({.decoder = {.max_rows = 16, .max_requests = 12, .max_seq_len = 256}, .target = "cuda"}, true);
+}
+
+TEST(CudaAsyncEngine, ServesByTheKernelsOfEachLoad) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  expect_service({.decoder = {.max_requests = 64, .max_seq_len = 256}, .target = "cuda"}, false);
+}
+
+}  // namespace
+}  // namespace megalith
