@@ -1,11 +1,15 @@
 // Requests as the tables that a running kernel works from (runtime/batch.h): what the host writes before a launch.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "megalith/engine/memory_map.h"
 #include "megalith/graph/graph.h"
 #include "megalith/model/decoder.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/runtime/first_rows.h"
 
 namespace megalith::engine {
@@ -35,6 +39,14 @@ struct Request {
 /// KV pages that the request fills, if it goes on to its limit.
 int64_t pages_needed(const DecoderOptions& options, const Request& request);
 
+/// Writes prompt, pages and sampling of `request`, which has been checked, into the batch block's place for number `place`. The
+/// line of `requests` with which it begins there.
+std::array<int32_t, batch::kRequestFields> batch_block_write(const DecoderOptions& options, const Request& request,
+                                                             int64_t place, const std::vector<int32_t>& pages,
+                                                             const MemoryMap& memory);
+/// A batch block without requests. `tables`: the graph whose tables it has.
+void batch_block_clear(const graph::Graph& tables, const DecoderOptions& options, const std::vector<int>& stop_tokens,
+                       const MemoryMap& memory);
 /// Fills in the batch block in `memory` for `requests`, which have been checked; every other place in it is cleared. Rows
 /// are yet to be laid out. `graph` is what `options` made, and `tables` the one whose tables the block has.
 void batch_block_fill_requests(const graph::Graph& graph, const graph::Graph& tables, const DecoderOptions& options,

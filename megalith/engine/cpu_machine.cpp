@@ -30,11 +30,17 @@ class CpuMachine : public Machine {
                       }}),
         launcher_(program_.entry(), program_.image(), {.mailbox = mailbox_}) {}
 
-  void start(const std::vector<std::string>&, bool goes_on) override {
-    if (!goes_on) runtime::mailbox_init(mailbox_, mail_.data(), kMailboxCapacity);
+  void start(const std::vector<std::string>&, RunKind kind) override {
+    if (kind != RunKind::goes_on) runtime::mailbox_init(mailbox_, mail_.data(), kMailboxCapacity);
+    if (kind == RunKind::serving) {
+      commands_.resize(kCommandCapacity);
+      runtime::mailbox_serve(mailbox_, commands_.data(), kCommandCapacity);
+    }
     program_.profile_begin();
     launcher_.start();
   }
+  void send(const std::string&, int64_t, int64_t) override {}
+  bool post(const runtime::Command& command) override { return runtime::command_post(mailbox_, command); }
   bool finished() override { return launcher_.is_over(); }
   runtime::RunEnd wait() override { return launcher_.wait(); }
   void cancel() noexcept override { launcher_.cancel(); }
@@ -67,6 +73,7 @@ class CpuMachine : public Machine {
   bool are_fast_ = false;  // the last two records
   runtime::Mailbox* mailbox_;
   std::vector<runtime::MailRecord> mail_;
+  std::vector<runtime::Command> commands_;
   runtime::Program program_;
   runtime::Launcher launcher_;
 };

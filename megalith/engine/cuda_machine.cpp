@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "megalith/base/error.h"
 #include "megalith/engine/machine.h"
 #include "megalith/engine/memory_report.h"
 #include "megalith/runtime/cuda/launcher.h"
+#include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/cuda/program.h"
 
 namespace megalith::engine {
@@ -18,6 +21,42 @@ namespace {
 constexpr std::chrono::microseconds kPoll(20);
 constexpr int kPollsPerTake = 250;
 
+/// Copies to the GPU beside a kernel that runs.
+class Sender {
+ public:
+  Sender() {
+    constexpr unsigned kNonBlocking = 1;
+    const jit::CudaDriver& driver = jit::CudaDriver::get();
+    driver.check(driver.stream_create(stream_.out(), kNonBlocking), "making a stream");
+  }
+  void send(jit::CudaAddress to, const std::byte* from, int64_t bytes) {
+    const jit::CudaDriver& driver = jit::CudaDriver::get();
+    while (bytes > 0) {
+      if (staged_ == kStaged) wait();
+      const int64_t part = std::min(bytes, kStaged - staged_);
+      std::byte* const at = staging_.data<std::byte>() + staged_;
+      std::memcpy(at, from, static_cast<size_t>(part));
+      driver.check(driver.copy_to_device_async(to, at, static_cast<size_t>(part), stream_.get()), "sending a request");
+      staged_ += part;
+      to += static_cast<jit::CudaAddress>(part);
+      from += part;
+      bytes -= part;
+    }
+  }
+  /// Until all is there.
+  void wait() {
+    const jit::CudaDriver& driver = jit::CudaDriver::get();
+    if (staged_ > 0) driver.check(driver.stream_synchronize(stream_.get()), "sending a request");
+    staged_ = 0;
+  }
+
+ private:
+  static constexpr int64_t kStaged = 1 << 20;
+  runtime::CudaStreamOwner stream_;
+  runtime::PinnedMemory staging_{kStaged, "requests on their way"};
+  int64_t staged_ = 0;
+};
+
 class CudaMachine : public Machine {
  public:
   CudaMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory, CudaMachine* owner)
@@ -25,18 +64,34 @@ class CudaMachine : public Machine {
                  owner ? owner->program_.placed() : std::map<std::string, void*>{}),
         owner_(owner ? owner->program_ : program_),
         clock_offset_(owner ? owner->own_clock_offset_ : own_clock_offset_),
+        memory_(memory),
         mail_(kMailboxCapacity * sizeof(runtime::MailRecord), "the mail"),
         mailbox_(owner_.shared<runtime::Mailbox>("mailbox")),
         launcher_(program_, {.mailbox = mailbox_}) {}
 
-  void start(const std::vector<std::string>& changed, bool goes_on) override {
+  void start(const std::vector<std::string>& changed, RunKind kind) override {
     const runtime::CudaContextGuard context(program_.ordinal());
     for (const std::string& state : changed) owner_.upload(state);
-    if (!goes_on) {
+    if (kind != RunKind::goes_on) {
       clock_offset_ = std::numeric_limits<int64_t>::max();
       runtime::mailbox_init(mailbox_, mail_.data<runtime::MailRecord>(), kMailboxCapacity);
     }
+    if (kind == RunKind::serving) {
+      if (!commands_) commands_.emplace(kCommandCapacity * sizeof(runtime::Command), "the commands");
+      runtime::mailbox_serve(mailbox_, commands_->data<runtime::Command>(), kCommandCapacity);
+    }
     launcher_.start();
+  }
+  void send(const std::string& state, int64_t begin, int64_t bytes) override {
+    const runtime::CudaContextGuard context(program_.ordinal());
+    if (!sender_) sender_.emplace();
+    sender_->send(owner_.address(state) + static_cast<jit::CudaAddress>(begin), memory_.get<std::byte>(state) + begin,
+                  bytes);
+  }
+  bool post(const runtime::Command& command) override {
+    const runtime::CudaContextGuard context(program_.ordinal());
+    if (sender_) sender_->wait();
+    return runtime::command_post(mailbox_, command);
   }
   bool finished() override { return launcher_.finished(); }
   runtime::RunEnd wait() override { return launcher_.wait(); }
@@ -69,7 +124,10 @@ class CudaMachine : public Machine {
   runtime::CudaProgram& owner_;  // of states, and of weights that are read where they lie
   int64_t own_clock_offset_ = 0;
   int64_t& clock_offset_;  // the owner's: one for a run, whose records would change places otherwise
+  const MemoryMap& memory_;
   runtime::PinnedMemory mail_;
+  std::optional<runtime::PinnedMemory> commands_;  // of one that serves
+  std::optional<Sender> sender_;
   runtime::Mailbox* mailbox_;
   runtime::CudaLauncher launcher_;
 };

@@ -314,7 +314,18 @@ std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests
   for (const Request& request : requests)
     if (request.cached_tokens > 0)
       for (std::string& state : make_up_cache()) changed.push_back(std::move(state));
-  for (std::string& table : fit_rope(requests)) changed.push_back(std::move(table));
+  // Of a batch the longest prompt counts, as in transformers.
+  size_t longest = 0;
+  for (const Request& request : requests) longest = std::max(longest, request.prompt.size());
+  for (std::string& table : fit_rope(static_cast<int64_t>(longest))) changed.push_back(std::move(table));
+  return changed;
+}
+
+// Tables stay as they are while requests come, so they are those for the longest, as in vLLM.
+std::vector<std::string> Engine::clear_block() {
+  batch_block_clear(*regimes_.back().graph, decoder_options_, stop_tokens_, memory_);
+  std::vector<std::string> changed = batch_block_tensors();
+  for (std::string& table : fit_rope(decoder_options_.max_seq_len)) changed.push_back(std::move(table));
   return changed;
 }
 
@@ -342,11 +353,8 @@ std::string Engine::logits_trouble(const Generation& generation) const {
   return places.empty() ? logits_trouble() : trouble_text(fmt::format(" {}", fmt::join(places, ", ")));
 }
 
-// Of a batch the longest prompt counts, as in transformers.
-std::vector<std::string> Engine::fit_rope(const std::vector<Request>& requests) {
-  size_t longest = 0;
-  for (const Request& request : requests) longest = std::max(longest, request.prompt.size());
-  const int64_t prompt = rope_prompt(config_, static_cast<int64_t>(longest));
+std::vector<std::string> Engine::fit_rope(int64_t longest) {
+  const int64_t prompt = rope_prompt(config_, longest);
   if (prompt == std::exchange(rope_prompt_, prompt)) return {};
   memory_.bind_rope(graph(), config_, decoder_options_.max_seq_len, prompt);
   return {"rope.cos", "rope.sin"};

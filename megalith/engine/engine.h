@@ -135,6 +135,7 @@ class Engine {
 
  private:
   friend class TokenStream;  // one run of the machine
+  friend class AsyncEngine;  // one that takes requests as they come
 
   /// A kernel, and what it was made from.
   struct Regime {
@@ -159,10 +160,12 @@ class Engine {
   void check(const std::vector<Request>& requests) const;
   /// Readies the batch block for a run. The states that changed.
   std::vector<std::string> fill_block(const std::vector<Request>& requests);
+  /// The same for one in which requests of any length may come.
+  std::vector<std::string> clear_block();
   /// SystemError if a file that weights are read from has become shorter.
   void check_weights() const;
-  /// Fills the tables of RoPE again if these prompts want others. The tensors that changed.
-  std::vector<std::string> fit_rope(const std::vector<Request>& requests);
+  /// Fills the tables of RoPE again if prompts of up to `longest` tokens want others. The tensors that changed.
+  std::vector<std::string> fit_rope(int64_t longest);
   /// Makes up a past for requests that begin with cached tokens: memory that was never written costs nothing to read.
   /// The states that changed, which are none the second time.
   std::vector<std::string> make_up_cache();

@@ -17,15 +17,26 @@
 
 namespace megalith::engine {
 
-/// Records that the mailbox has room for: so far a kernel may be ahead of its reader.
-constexpr uint32_t kMailboxCapacity = 4096;
+/// Records that the mailbox has room for: so far a kernel may be ahead of its reader. Commands: for a place there are three
+/// under way at most, a cancel that comes too late, a request that begins there, and its cancel.
+constexpr uint32_t kMailboxCapacity = 4096, kCommandCapacity = 512;
+
+enum class RunKind {
+  whole,    // of what is in the batch block, until all of it has ended
+  serving,  // until it is cancelled: requests come as commands
+  goes_on,  // of either, that another machine of the same memory ended; its mail is still there
+};
 
 class Machine {
  public:
   virtual ~Machine() = default;
-  /// Starts a run. `changed`: tensors whose bytes in the memory map the caller has changed since the last one. `goes_on`:
-  /// where another machine of the same memory ended a run, whose mail is still there.
-  virtual void start(const std::vector<std::string>& changed, bool goes_on = false) = 0;
+  /// Starts a run. `changed`: tensors whose bytes in the memory map the caller has changed since the last one.
+  virtual void start(const std::vector<std::string>& changed, RunKind kind = RunKind::whole) = 0;
+  /// During a run that serves, by one thread at a time: brings bytes of a state from the memory map to the kernel, which does
+  /// not look at them before a command that is posted later.
+  virtual void send(const std::string& state, int64_t begin, int64_t bytes) = 0;
+  /// Likewise: a command (runtime/mailbox.h). False if there is no room before the kernel has taken some.
+  virtual bool post(const runtime::Command& command) = 0;
   /// Whether wait() will not block. By whoever takes the mail.
   virtual bool finished() = 0;
   virtual runtime::RunEnd wait() = 0;

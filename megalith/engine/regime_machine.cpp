@@ -45,16 +45,17 @@ RegimeMachine::~RegimeMachine() {
   for (Kernel& kernel : kernels_) kernel.machine.reset();
 }
 
-void RegimeMachine::start(const std::vector<std::string>& changed, bool goes_on) {
+void RegimeMachine::start(const std::vector<std::string>& changed, RunKind kind) {
   cancelled_.store(false);
   end_.reset();
   failure_ = nullptr;
   process_ = ::getpid();
   worked_.clear();
-  begin(runtime::tokens_waiting(tables_), changed, goes_on);
+  serves_ = kind == RunKind::serving;
+  begin(runtime::tokens_waiting(tables_), changed, kind);
 }
 
-void RegimeMachine::begin(int64_t waiting, const std::vector<std::string>& changed, bool goes_on) {
+void RegimeMachine::begin(int64_t waiting, const std::vector<std::string>& changed, RunKind kind) {
   now_ = is_profiled_ ? base_ : regimes_.choose(waiting);
   const LoadRange range = is_profiled_ ? LoadRange{} : regimes_.range(now_);
   tables_.max_rows = regimes_.rows(now_);
@@ -63,8 +64,8 @@ void RegimeMachine::begin(int64_t waiting, const std::vector<std::string>& chang
   runtime::lay_out_first_rows(tables_);
   *stop_ = 0;
   log_debug("[engine] {} tokens wait: the kernel of {} rows works on them", waiting, tables_.max_rows);
-  worked_.push_back(tables_.max_rows);
-  now().start(changed, goes_on);
+  if (!serves_) worked_.push_back(tables_.max_rows);
+  now().start(changed, kind);
 }
 
 void RegimeMachine::go_on(runtime::RunEnd end) {
@@ -79,7 +80,7 @@ void RegimeMachine::go_on(runtime::RunEnd end) {
     end_ = waiting == 0 ? end : runtime::RunEnd::cancelled;
     return;
   }
-  begin(waiting, row_tensors(), true);
+  begin(waiting, row_tensors(), RunKind::goes_on);
   if (cancelled_.load()) now().cancel();  // a start forgets what was said before it
 }
 

@@ -32,7 +32,9 @@ class RegimeMachine : public Machine {
   ~RegimeMachine() override;
 
   /// With requests in the batch block whose rows have not been laid out.
-  void start(const std::vector<std::string>& changed, bool goes_on = false) override;
+  void start(const std::vector<std::string>& changed, RunKind kind = RunKind::whole) override;
+  void send(const std::string& state, int64_t begin, int64_t bytes) override { owner().send(state, begin, bytes); }
+  bool post(const runtime::Command& command) override { return owner().post(command); }
   bool finished() override;
   runtime::RunEnd wait() override;
   void cancel() noexcept override;
@@ -43,14 +45,14 @@ class RegimeMachine : public Machine {
   int64_t weights_held() const override;
   void fetch(const std::string& state) override { owner().fetch(state); }
 
-  /// Rows of the kernels that worked on the last run, one behind the other.
+  /// Rows of the kernels that worked on the last run of RunKind::whole, one behind the other.
   const std::vector<int64_t>& worked() const { return worked_; }
 
  private:
   Machine& now() { return *kernels_[now_].machine; }
   Machine& owner() { return *kernels_.back().machine; }
   /// Starts the kernel for the load, on rows that are laid out for it.
-  void begin(int64_t waiting, const std::vector<std::string>& changed, bool goes_on);
+  void begin(int64_t waiting, const std::vector<std::string>& changed, RunKind kind);
   /// What follows from the end of a kernel: another one's begin, or the end of the run.
   void go_on(runtime::RunEnd end);
 
@@ -60,7 +62,7 @@ class RegimeMachine : public Machine {
   runtime::RowTables tables_;
   int32_t* const stop_;
   size_t now_ = 0;
-  bool is_profiled_ = false;
+  bool is_profiled_ = false, serves_ = false;
   std::vector<int64_t> worked_;
   std::optional<runtime::RunEnd> end_;
   std::exception_ptr failure_;  // of finished(), for wait() to throw: mail that came before it is read first

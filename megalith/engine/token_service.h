@@ -13,18 +13,18 @@ namespace megalith::engine {
 using RequestId = uint64_t;
 
 enum class RequestEnd {
-  none,      // goes on
-  stop,      // a stop token was made: `token` is that one
-  length,    // as many tokens as were asked for, or as a sequence may have
-  aborted,   // by abort(), or because the service ended
-  failed,    // its logits were not finite, or the kernel ended in an error
+  none,     // goes on
+  stop,     // a stop token was made: `token` is that one
+  length,   // as many tokens as were asked for, or as a sequence may have
+  aborted,  // by abort(), or because the service ended
+  failed,   // its logits were not finite, or the kernel ended in an error
 };
 
 /// What has become of a request: a token, the end, or both at once.
 struct RequestEvent {
-  int token = -1;             // -1: none; the request ended without a further one
-  float logprob = 0;          // of `token`, by the model's own logits, if the request asked for it
-  uint64_t posted_ns = 0;     // when the kernel posted it (steady clock)
+  int token = -1;          // -1: none; the request ended without a further one
+  float logprob = 0;       // of `token`, by the model's own logits, if the request asked for it
+  uint64_t posted_ns = 0;  // when the kernel posted it (steady clock)
   RequestEnd end = RequestEnd::none;
 };
 
@@ -32,10 +32,10 @@ struct RequestEvent {
 using RequestSink = std::function<void(RequestId, const RequestEvent&)>;
 
 struct ServiceLoad {
-  int running = 0;                     // requests with a slot
-  int waiting = 0;                     // requests that wait for one
-  int64_t pages = 0, pages_used = 0;   // of the KV cache
-  uint64_t iterations = 0;             // since the service began
+  int running = 0;                    // requests with a slot
+  int waiting = 0;                    // requests that wait for one
+  int64_t pages = 0, pages_used = 0;  // of the KV cache
+  uint64_t iterations = 0;            // since the service began
   uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
 };

@@ -201,7 +201,9 @@ class CountingMachine : public Machine {
   };
   CountingMachine(Run& run, int64_t rows) : run_(run), rows_(rows) {}
 
-  void start(const std::vector<std::string>&, bool) override {
+  void send(const std::string&, int64_t, int64_t) override {}
+  bool post(const runtime::Command&) override { return false; }
+  void start(const std::vector<std::string>&, RunKind) override {
     run_.starts(rows_);
     is_cancelled_ = false;
     runtime::RowTables& tables = run_.tables;
