@@ -9,6 +9,7 @@
 #include <iterator>
 #include <random>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,15 +19,29 @@
 #define MEGALITH_BLOCK_LANES 32
 #include "megalith/kernels/cuda/common/worker_config.cuh"
 namespace megalith::kernels {
-inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 136 << 10, .area_bytes = 112 << 10, .stream_rows = 128};
+inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 136 << 10, .area_bytes = 112 << 10, .stream_rows = 256};
 }
 
 #include "megalith/kernels/cuda/attention/kv_append.cuh"
 #include "megalith/kernels/cuda/attention/query_tile.cuh"
 #include "megalith/kernels/cuda/attention/warpgroup_per_token.cuh"
+#include "megalith/kernels/cuda/pipeline/copy_warp.cuh"
 
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
+
+/// A phase is counted when it ends.
+bool barrier_passed(Barrier* barrier, u32 parity) {
+  const auto is_one_of = [&](const auto& barriers) {
+    return std::ranges::any_of(barriers, [&](const Barrier& other) { return &other == barrier; });
+  };
+  std::this_thread::yield();
+  const u64 arrivals = __atomic_load_n(barrier, __ATOMIC_ACQUIRE), of_phase = is_one_of(key_ring.full) ? kWarpLanes
+                                                                              : is_one_of(key_ring.empty)
+                                                                                  ? kWarps / attention::kTeams
+                                                                                  : 1;
+  return (arrivals / of_phase & 1) != parity;
+}
 
 namespace {
 
@@ -428,22 +443,24 @@ TYPED_TEST_SUITE(QueryTiles, TiledShapes);
 
 // Of sequences whose tokens stand side by side or apart, one of them so long that both teams have several tiles of keys.
 TYPED_TEST(QueryTiles, AreThoseOfExactArithmetic) {
-  by_block([&] {
-    for (const bool in_turn : {true, false}) {
-      if (thread() == 0) {
-        if (in_turn)
-          this->make({3, 0, 77}, {2, 9, 1}, 4);
-        else
-          this->make({5, 150, 0}, {12, 19, 1}, 1, false);
-        this->append();
-      }
-      block_sync();
-      this->template run<AllCachedTask<TypeParam>>(in_turn ? 5 : 17);
-      if (thread() == 0) this->check();
-      block_sync();
-      this->template check_alone<AllCachedTask<TypeParam>>();
-    }
-  });
+  make_copied_rings();
+  by_block_beside([](auto is_over) { copy_warp_run(is_over); },
+                  [&] {
+                    for (const bool in_turn : {true, false}) {
+                      if (thread() == 0) {
+                        if (in_turn)
+                          this->make({3, 0, 77}, {2, 9, 1}, 4);
+                        else
+                          this->make({5, 150, 0}, {12, 19, 1}, 1, false);
+                        this->append();
+                      }
+                      block_sync();
+                      this->template run<AllCachedTask<TypeParam>>(in_turn ? 5 : 17);
+                      if (thread() == 0) this->check();
+                      block_sync();
+                      this->template check_alone<AllCachedTask<TypeParam>>();
+                    }
+                  });
 }
 
 }  // namespace

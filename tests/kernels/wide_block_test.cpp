@@ -32,6 +32,7 @@ inline constexpr WorkerConfig kWorkerConfig = {
 #include "megalith/kernels/cuda/epilogue/finished.cuh"
 #include "megalith/kernels/cuda/mainloop/gemm_wgmma.cuh"
 #include "megalith/kernels/cuda/mainloop/pack_weights.cuh"
+#include "megalith/kernels/cuda/pipeline/copy_warp.cuh"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/shared_budget.h"
@@ -288,14 +289,8 @@ class WideBlock : public ::testing::Test {
     ready_ = false;
     std::jthread producer([this] { stream(); });
     ready_.wait(false);
-    make_activation_ring();
-    std::atomic<bool> is_over = false;
-    std::jthread copier([&] {
-      self = 0;
-      copy_activations([&] { return is_over.load(); });
-    });
-    by_block([this] { task_.run(); });
-    is_over = true;
+    make_copied_rings();
+    by_block_beside([](auto is_over) { copy_warp_run(is_over); }, [this] { task_.run(); });
   }
 
   struct Sum {

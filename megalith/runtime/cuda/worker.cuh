@@ -7,7 +7,7 @@
 //              free slot and for nothing else, so weights keep coming over task, layer and iteration borders.
 //   prefetch   1 warp: P1. Fetches the next tasks into frames in shared memory, a chain of reads that nobody has to
 //              wait for then.
-//   activation 1 warp, with more than 128 tokens: copies what tasks multiply (pipeline/activation_ring.cuh).
+//   copy       1 warp, with more than 128 tokens: copies what tasks multiply, and keys and values (pipeline/copy_warp.cuh).
 //   signal     1 warp: P5. A release takes as long as everything before it takes to reach the L2; the compute warps
 //              are in the next task by then. Then it tells the host of new mail.
 //
@@ -22,7 +22,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/common/check.cuh"
-#include "megalith/kernels/cuda/pipeline/activation_ring.cuh"
+#include "megalith/kernels/cuda/pipeline/copy_warp.cuh"
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
 #include "megalith/kernels/cuda/scheduler/mail.cuh"
 #include "megalith/kernels/cuda/scheduler/position_table.cuh"
@@ -425,7 +425,7 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
                             kernels::kCopyLanes * (kernels::kScaleBytes > 0 ? 2 : 1));
       kernels::barrier_init(&kernels::ring_barriers().empty[i], kernels::kWarps * kernels::kArrivalsOfWarp);
     }
-    if (kernels::kHasActivationRing) kernels::make_activation_ring();
+    if (kernels::kHasCopyWarp) kernels::make_copied_rings();
     kernels::barrier_init(&ended(), 1);
     kernels::barriers_are_made();
     kernels::stopped() = kernels::stream_idle() = 0;
@@ -448,7 +448,7 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
     if (warp == kernels::kWarps) return loader_warp_run(launch, worker);
     if (warp == kernels::kWarps + 1) return prefetch_warp_run(launch, worker, look_ahead);
     if (warp == kernels::kWarps + 2) return signal_warp_run(launch, worker);
-    if constexpr (kernels::kHasActivationRing) kernels::copy_activations(has_ended);
+    if constexpr (kernels::kHasCopyWarp) kernels::copy_warp_run(has_ended);
     return;
   }
   kernels::registers_take();

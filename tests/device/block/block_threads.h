@@ -142,10 +142,17 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
 }
 #endif
 
-/// No kernel here has the ring that these are for.
+/// No kernel here has the rings that these are for.
 inline void pieces_begin(u32, Barrier*) {}
 inline void piece_begin(void*, const void*, u32, Barrier*) {}
 inline void pieces_end(Barrier*) {}
 inline void fence_writes_before_copies() {}
+inline void copy_begin(u32, const bf16*, u32) {}
+inline u32 shared_address(const void*) { return 0; }
+template <class T>
+T __shfl_sync(u32, T value, int) {
+  return value;
+}
+inline void copies_arrive(Barrier*) {}
 
 }  // namespace megalith::kernels

@@ -52,7 +52,8 @@ struct WarpBarrier : Meeting {
   WarpBarrier() : Meeting(kWarpLanes) {}
 };
 inline Meeting block_barrier(kThreads);
-inline std::array<WarpBarrier, kWarps> warp_barriers;
+/// Of the block's, and of one more: that of a test whose warp beside the block copies.
+inline std::array<WarpBarrier, kWarps + 1> warp_barriers;
 
 inline void block_sync() { block_barrier.arrive_and_wait(); }
 /// Parts of as many threads are told apart by their number.
@@ -68,15 +69,30 @@ inline void part_sync(int part, int num_threads) {
 }
 inline void warp_sync() { warp_barriers[static_cast<size_t>(warp())].arrive_and_wait(); }
 
-/// body(), by every thread of a block.
+/// body(), by threads `begin` up to `end`.
 template <class Body>
-void by_block(const Body& body) {
+std::vector<std::jthread> by_threads(int begin, int end, const Body& body) {
   std::vector<std::jthread> threads;
-  for (int t = 0; t < kThreads; ++t)
+  for (int t = begin; t < end; ++t)
     threads.emplace_back([&body, t] {
       self = t;
       body();
     });
+  return threads;
+}
+/// By every thread of a block.
+template <class Body>
+void by_block(const Body& body) {
+  by_threads(0, kThreads, body);
+}
+/// The same, beside a warp that runs body `copy(is_over)`.
+template <class Copy, class Body>
+void by_block_beside(const Copy& copy, const Body& body) {
+  std::atomic<bool> is_over = false;
+  const auto of_warp = [&] { copy([&] { return is_over.load(); }); };
+  const auto copying = by_threads(kThreads, kThreads + kWarpLanes, of_warp);
+  by_block(body);
+  is_over = true;
 }
 
 // ---- what the lanes of a warp do together ------------------------------------------------------
@@ -85,7 +101,7 @@ struct alignas(16) Given {
   unsigned char bytes[48];
 };
 // By turns, so that who is ahead does not write what others still read: it cannot be two exchanges ahead.
-inline std::array<std::array<Given, kThreads>, 2> given;
+inline std::array<std::array<Given, kThreads + kWarpLanes>, 2> given;
 inline thread_local size_t turn = 0;
 
 /// What each lane of the warp gave, until this one's next but one exchange.
@@ -223,15 +239,21 @@ inline void copy_four(f32* to, const f32* from) { not_committed.push_back({to, f
 inline void copy_begin(u32 to, const bf16* from, u32 bytes) {
   not_committed.push_back({shared_at<void>(to), bytes == 0 ? nullptr : from});
 }
+inline void make_copies(const std::vector<Copy>& copies) {
+  for (const auto [to, from] : copies)
+    if (from != nullptr)
+      std::memcpy(to, from, 16);
+    else
+      std::memset(to, 0, 16);
+}
 inline void copy_commit() { under_way.push_back(std::exchange(not_committed, {})); }
 template <size_t kLeft>
 void copy_wait() {
-  for (; under_way.size() > kLeft; under_way.pop_front())
-    for (const auto [to, from] : under_way.front())
-      if (from != nullptr)
-        std::memcpy(to, from, 16);
-      else
-        std::memset(to, 0, 16);
+  for (; under_way.size() > kLeft; under_way.pop_front()) make_copies(under_way.front());
+}
+inline void copies_arrive(Barrier* barrier) {
+  make_copies(std::exchange(not_committed, {}));
+  barrier_arrive(barrier);
 }
 inline uint4 load_shared(u32 at) { return *shared_at<uint4>(at); }
 inline uint2 load_shared_eight(u32 at) { return *shared_at<uint2>(at); }

@@ -241,6 +241,11 @@ inline bool barrier_is_past(Barrier* barrier, u32 parity) {
   return passed != 0;
 }
 
+/// The thread arrives at `barrier` when all that it has begun is there, of copies past registers (copy_begin() below).
+inline void copies_arrive(Barrier* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(shared_address(barrier)) : "memory");
+}
+
 /// Between what this thread has read of shared memory and what the copy engine writes there later (PTX ISA, "Async
 /// proxy").
 inline void fence_reads_before_copies() {
@@ -328,9 +333,7 @@ inline constexpr u32 kCopyLanes = kWarpLanes;
 inline bool any_of_copy_lanes(bool value) { return any_of_warp(value); }
 /// Copies by the lanes of a warp, 16 bytes at a time; each arrives when its own have.
 inline void pieces_begin(u32, Barrier*) {}
-inline void pieces_end(Barrier* full) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(shared_address(full)) : "memory");
-}
+inline void pieces_end(Barrier* full) { copies_arrive(full); }
 inline void piece_begin(void* to, const void* from, u32 bytes, Barrier*) {
   for (u32 at = static_cast<u32>(lane()) * 16; at < bytes; at += kWarpLanes * 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
@@ -361,6 +364,12 @@ inline f32 fast_rsqrt(f32 x) {
 inline f32 fast_exp2(f32 x) {
   f32 y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// The larger one, in one instruction.
+inline f32 fast_max(f32 a, f32 b) {
+  f32 y;
+  asm("max.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
 inline constexpr f32 kLog2E = 1.4426950408889634f;

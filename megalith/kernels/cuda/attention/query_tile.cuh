@@ -2,8 +2,8 @@
 // of several tokens of one sequence that share keys, and a key is loaded once for all of them. After FlashAttention-2 and 3
 // (https://arxiv.org/abs/2307.08691, https://arxiv.org/abs/2407.08608), with the keys split between teams as well.
 //
-// A team, two of the four warpgroups, takes every second tile of 32 keys, while copies past registers bring its next tile's
-// keys and values. Each of its warpgroups has 64 of the queries: scores and sums stay in registers, and what tensor cores
+// Tiles of 32 keys and their values come by a ring (pipeline/key_ring.cuh), and a team, two of the four warpgroups, takes
+// every second one. Each of its warpgroups has 64 of the queries: scores and sums stay in registers, and what tensor cores
 // multiply them with lies in shared memory (arch/wgmma.cuh). In the end teams exchange half of what they have summed.
 //
 // Queries and the weights of the softmax are rounded to bf16, as models that compute in bf16 have them. Which keys a
@@ -14,13 +14,14 @@
 #include "megalith/kernels/cuda/arch/wgmma.cuh"
 #include "megalith/kernels/cuda/attention/kv_pages.cuh"
 #include "megalith/kernels/cuda/attention/kv_split.cuh"
+#include "megalith/kernels/cuda/pipeline/key_ring.cuh"
 
 namespace megalith::kernels {
 
 /// What a block works on: `tokens` tokens from `t` on, in order and of one sequence, and group of heads g. It is looked
 /// up where it is needed, since registers are the sums'.
 struct AttendedTile {
-  int t, tokens, g;
+  int t, tokens, g, first;  // the first token's position
 };
 inline AttendedTile& attended_tile() { return shared_variable<AttendedTile, place::kAttended, place::kOfWarps>(); }
 
@@ -29,12 +30,11 @@ template <bool kNorm, class Args>
 class QueryTile {
   static constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G);
   static constexpr int kHeads = static_cast<int>(Args::E) - 2;
-  static constexpr int kTeamThreads = kThreads / attention::kTeams;
-  static constexpr int kKeys = attention::kTileKeys, kStep = attention::kTeams * kKeys;
+  static constexpr int kKeys = attention::kTileKeys;
   static constexpr int kEights = D / 8, kHalf = kEights / 2;  // of columns; those that a team keeps
   // Eight keys are so many bytes, and of eight columns of theirs 128. Of queries those are a little apart, so that who stages
   // a query meets all banks.
-  static constexpr u32 kKeysStride = 16 * D, kTileBytes = kKeys / 8 * kKeysStride;
+  static constexpr u32 kKeysStride = 16 * D, kTileBytes = attention::key_tile_bytes(D);
   static constexpr u32 kQueryLeading = attention::kQueryLeading, kQueryStride = kEights * kQueryLeading;
   static constexpr int kScored = 16;  // keys at a time, for whose scores there are registers beside the sums
   static constexpr int kAtOnce = 2;   // heads that a warp stages
@@ -47,17 +47,12 @@ class QueryTile {
   static constexpr int kTokens = attention::kTileQueries / kHeads;
 
   explicit QueryTile(decltype(Args::task) task)
-      : task_(task),
-        query_(of_warp(queries() + static_cast<u32>(warpgroup()) * 8 * kQueryStride)),
-        keys_(of_warp(keys())) {}
+      : task_(task), query_(of_warp(queries() + static_cast<u32>(warpgroup()) * 8 * kQueryStride)) {}
 
   /// `is_first`: of the task's.
   void run(bool is_first) {
-    const bool is_busy = warpgroup() * 64 < tokens() * kHeads;
-    int at = team() * kKeys;
-    u32 buffer = 0;
-    fetch(page_of(at), at, 0);
-    fetch(page_of(at + kStep), at + kStep, kBufferBytes);
+    request_keys();
+    u32 tile = key_ring.tiles + static_cast<u32>(team());
     stage_queries();
     fence_writes_before_multiply();
     block_sync();
@@ -66,30 +61,31 @@ class QueryTile {
 #pragma unroll
     for (f32& sum : sum_) sum = 0;
 #pragma unroll 1
-    for (; at < count(); at += kStep) {
-      copy_wait<1>();
+    for (;; tile += attention::kTeams) {
+      const int at = static_cast<int>(tile - key_ring.tiles) * kKeys;
+      if (at >= key_ring.request.count) break;
+      const u32 slot = key_slot(tile);
+      while (!all_of_warp(barrier_passed(&key_ring.full[slot], key_parity(tile)))) {}
       fence_writes_before_multiply();
-      team_sync();
-      const int page = page_of(at + 2 * kStep);
-      if (is_busy) {
+      if (warpgroup() * 64 < tokens() * kHeads) {
+        const u32 keys = QueryTile::keys() + slot * kSlotBytes;
 #pragma unroll
         for (u32 key = 0; key < kKeys; key += kScored) {
           f32 scores[kScored / 2];
-          multiply_keys(scores, buffer + key / 8 * kKeysStride);
-          add_values(scores, at + static_cast<int>(key), buffer + key / 8 * kKeysStride);
+          multiply_keys(scores, keys + key / 8 * kKeysStride);
+          add_values(scores, at + static_cast<int>(key), keys + key / 8 * kKeysStride);
         }
       }
-      team_sync();
-      fetch(page, at + 2 * kStep, buffer);
-      buffer ^= kBufferBytes;
+      warp_sync();
+      warp_arrive(&key_ring.empty[slot]);
     }
-    copy_wait<0>();
 #pragma unroll
     for (f32& total : total_) {
       total += from_lane(total, 1);
       total += from_lane(total, 2);
     }
     block_sync();  // what was staged makes room for the sums
+    if (thread() == 0) key_ring.tiles += static_cast<u32>((key_ring.request.count + kKeys - 1) / kKeys);
     exchange();
     put();
   }
@@ -105,11 +101,10 @@ class QueryTile {
   static int warpgroup() { return warp() / 4 % 2; }
   /// The same for all lanes, which the compiler would not know.
   static u32 of_warp(u32 value) { return __shfl_sync(0xffffffffu, value, 0); }
-  static void team_sync() { part_sync(team(), kTeamThreads); }
-  /// The first of a team's two buffers: keys, behind which values are. Behind those of all teams the queries.
-  static constexpr u32 kBufferBytes = 2 * kTileBytes;
-  static u32 keys() { return shared_address(shared_area()) + static_cast<u32>(team()) * 2 * kBufferBytes; }
-  static u32 queries() { return shared_address(shared_area()) + attention::kTeams * 2 * kBufferBytes; }
+  /// A slot of the ring: keys, behind which values are. Behind all slots the queries.
+  static constexpr u32 kSlotBytes = 2 * kTileBytes;
+  static u32 keys() { return shared_address(shared_area()); }
+  static u32 queries() { return keys() + attention::kKeySlots * kSlotBytes; }
   /// Where value d of a query is.
   static u32 in_queries(int row, int d) {
     return static_cast<u32>(row / 8) * kQueryStride + static_cast<u32>(d / 8) * kQueryLeading +
@@ -148,50 +143,44 @@ class QueryTile {
     }
   }
 
-  /// Of a tile's keys, or of its values, a thread copies every fourth piece of 16 bytes of one position.
-  static int copied_key() { return warp() % 4 * 8 + lane() % 8; }
-  static int copied_position(int at) { return min(at + copied_key(), count() - 1); }
-  /// The page of that position, of the tile from key `at` on, as the table has it.
-  int page_of(int at) const {
-    return at < count() ? noted_page(args(), row_table().request[t()], copied_position(at)) : 0;
-  }
-  /// Begins to copy the thread's share of a tile into a buffer; behind the last one come zeros, since a weight of 0 takes no
-  /// value that is none. `page`: by page_of().
-  void fetch(int page, int at, u32 buffer) const {
-    if (at < count()) {
+  void request_keys() const {
+    if (thread() == 0) {
       const Args args = this->args();
-      const bool is_value = warpgroup() == 1;
-      const int there = inside_32(args.faults, page, static_cast<int>(Args::P), Args::Checks::page_table);
-      const bf16* const from = (is_value ? args.v_cache : args.k_cache) +
-                               element_on_page<Args>(there, copied_position(at), g()) + lane() / 8 * 8;
-      const u32 to = keys() + buffer + (is_value ? kTileBytes : 0) + static_cast<u32>(copied_key() / 8) * kKeysStride +
-                     static_cast<u32>(lane() / 8 * 128 + lane() % 8 * 16);
-      const int bytes = at + copied_key() < count() ? 16 : 0;
-#pragma unroll
-      for (int piece = 0; piece < D / 8; piece += 4) copy_begin(to + piece * 128, from + piece * 8, bytes);
+      const int group = g() * D;
+      key_ring.request = {.keys = args.k_cache + group,
+                          .values = args.v_cache + group,
+                          .pages = args.page_table + row_table().request[t()] * static_cast<int>(Args::Q),
+                          .faults = args.faults,
+                          .check = Args::Checks::page_table,
+                          .num_pages = static_cast<int>(Args::P),
+                          .page_positions = static_cast<int>(Args::B),
+                          .position_stride = G * D,
+                          .values_of_head = D,
+                          .count = count()};
     }
-    copy_commit();
+    request_copies(Copied::keys);
   }
 
   /// Of the lane's queries the scores of keys 8 j + 2 (lane % 4) and the next.
-  void multiply_keys(f32 (&scores)[kScored / 2], u32 buffer) const {
-    const u32 key = keys_ + buffer;
+  void multiply_keys(f32 (&scores)[kScored / 2], u32 keys) const {
 #pragma unroll
     for (f32& score : scores) score = 0;
     wide_begin();
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
       wide_multiply(bf16{}, scores, shared_matrix(query_, step * 2 * kQueryLeading, kQueryLeading, kQueryStride),
-                    shared_matrix(key, step * 256, 128, kKeysStride));
+                    shared_matrix(keys, step * 256, 128, kKeysStride));
     wide_commit();
     wide_wait<0>();
   }
   /// Makes weights of the scores of keys from number `at` on, and sums so far less by what the largest score is more; adds
   /// the values.
-  void add_values(f32 (&scores)[kScored / 2], int at, u32 buffer) {
+  void add_values(f32 (&scores)[kScored / 2], int at, u32 keys) {
+    static_assert(Args::scale > 0);
     constexpr f32 kScale = Args::scale * kLog2E;
-    const int last[2] = {last_key(row()), last_key(row() + 8)};
-    if (any_of_warp(at + kScored - 1 > min(last[0], last[1]))) {
+    // Of the first token: later ones have more keys.
+    if (at + kScored - 1 > attended_tile().first) {
+      const int last[2] = {last_key(row()), last_key(row() + 8)};
       const int first = at + lane() % 4 * 2;
 #pragma unroll
       for (int j = 0; j < kScored / 8; ++j)
@@ -199,13 +188,13 @@ class QueryTile {
         for (int k = 0; k < 4; ++k)
           if (first + 8 * j + k % 2 > last[k / 2]) scores[4 * j + k] = -kInfinity;
     }
-    f32 larger[2] = {top_[0], top_[1]};
+    f32 larger[2] = {scores[0], scores[2]};
 #pragma unroll
-    for (int i = 0; i < kScored / 2; ++i) larger[i % 4 / 2] = max(larger[i % 4 / 2], scores[i] *= kScale);
+    for (int i = 0; i < kScored / 2; ++i) larger[i % 4 / 2] = fast_max(larger[i % 4 / 2], scores[i]);
 #pragma unroll
     for (f32& of_row : larger) {
-      of_row = max(of_row, from_lane(of_row, 1));
-      of_row = max(of_row, from_lane(of_row, 2));
+      of_row = fast_max(of_row, from_lane(of_row, 1));
+      of_row = fast_max(of_row, from_lane(of_row, 2)) * kScale;
     }
     // Weights may be more than 1, by as much as leaves f32 room: so sums are seldom made less.
     constexpr f32 kRoom = 8;
@@ -224,7 +213,7 @@ class QueryTile {
     }
 #pragma unroll
     for (int i = 0; i < kScored / 2; ++i) {
-      scores[i] = fast_exp2(scores[i] - top_[i % 4 / 2]);
+      scores[i] = fast_exp2(fma(scores[i], kScale, -top_[i % 4 / 2]));
       total_[i % 4 / 2] += scores[i];
     }
     uint4 weights[kScored / 16];
@@ -234,7 +223,7 @@ class QueryTile {
       weights[step] = {pack_bf16(of[0], of[1]), pack_bf16(of[2], of[3]), pack_bf16(of[4], of[5]),
                        pack_bf16(of[6], of[7])};
     }
-    const u32 values = keys_ + buffer + kTileBytes;
+    const u32 values = keys + kTileBytes;
     wide_begin();
 #pragma unroll
     for (int step = 0; step < kScored / 16; ++step)
@@ -309,7 +298,7 @@ class QueryTile {
   }
 
   const decltype(Args::task) task_;
-  const u32 query_, keys_;  // addresses: of the warpgroup's queries, of the team's first buffer
+  const u32 query_;  // the address of the warpgroup's queries
   // Of each of the lane's queries the largest score so far in units of log 2, the lane's share of the weights' total, the sums. Finite, since none of a
   // tile's keys may count.
   f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[4 * kEights];
@@ -323,7 +312,7 @@ inline void attend_query_tiles(Task task) {
     const Args args = Args::of(*task);
     return static_cast<int>(min(args.t_end, rows_of(args)));
   };
-  AttendedTile next = {static_cast<int>(Args::of(*task).t_begin), 0, static_cast<int>(Args::of(*task).g_begin)};
+  AttendedTile next = {static_cast<int>(Args::of(*task).t_begin), 0, static_cast<int>(Args::of(*task).g_begin), 0};
 #pragma unroll 1
   for (bool is_first = true;; is_first = false) {
     const auto follows = [](int t) {
@@ -333,6 +322,7 @@ inline void attend_query_tiles(Task task) {
     next.tokens = 1;
     while (next.tokens < Tile::kTokens && next.t + next.tokens < t_end() && follows(next.t + next.tokens))
       ++next.tokens;
+    next.first = row_table().position[next.t];
     if (thread() == 0) attended_tile() = next;
     block_sync();
     Tile(task).run(is_first);

@@ -29,7 +29,7 @@ class ActivationRing {
           columns / row_blocks::kColumns - 1,
           turns};
     if (kEveryThreadArrives) fence_reads_before_copies();
-    block_arrive(&activation_ring.requested);
+    request_copies(Copied::activations);
   }
   /// Block `block` of the next slot: what a lane multiplies of 16 rows from 16 `tile` on. All of them, in order.
   void take(Quads& quads, int tile, int block) {

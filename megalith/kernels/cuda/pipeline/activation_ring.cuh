@@ -3,9 +3,10 @@
 // are no registers for as many as the way from the L2 takes, so they wait in shared memory; what a warp multiplies next it
 // has in registers, and gives the block back.
 //
-// A warp of its own copies (runtime/cuda/worker.cuh). A task says what, once its inputs are there, and takes all of it.
+// A warp of its own copies (pipeline/copy_warp.cuh). A task says what, once its inputs are there, and takes all of it.
 #pragma once
 
+#include "megalith/kernels/cuda/pipeline/copy_request.cuh"
 #include "megalith/kernels/cuda/pipeline/weight_ring.cuh"
 #include "megalith/kernels/gemm_layout.h"
 
@@ -22,7 +23,7 @@ struct ActivationRequest {
   int slots, last, turns;
 };
 struct ActivationRingState {
-  Barrier full[kActivationSlots], empty[kActivationSlots], requested;
+  Barrier full[kActivationSlots], empty[kActivationSlots];
   ActivationRequest request;
   u32 slot, parity;  // of the next task's first block
 };
@@ -34,7 +35,6 @@ inline void make_activation_ring() {
     barrier_init(&activation_ring.full[i], kCopyLanes);
     barrier_init(&activation_ring.empty[i], kWarps * kArrivalsOfWarp);
   }
-  barrier_init(&activation_ring.requested, kArrivalsOfBlock);
   activation_ring.slot = activation_ring.parity = 0;
 }
 
@@ -48,31 +48,25 @@ constexpr u32 activation_block_bytes(u32 in_memory) {
 }
 inline u8* activation_slot(u32 slot, u32 block_bytes) { return shared_area() + slot * kSlotBlocks * block_bytes; }
 
-/// By the warp that copies, task after task, until `is_over()`.
-template <class IsOver>
-inline void copy_activations(IsOver is_over) {
+/// By the warp that copies, what a task has asked for; `slot` and `parity`: of the next one.
+inline void copy_activations(u32& slot, u32& parity) {
   if (lane() >= static_cast<int>(kCopyLanes)) return;
-  u32 slot = 0, parity = 0;
-  for (u32 asked = 0;; asked ^= 1) {
-    while (!barrier_is_past(&activation_ring.requested, asked))
-      if (is_over()) return;
-    const ActivationRequest request = activation_ring.request;
-    const u32 in_slot = activation_block_bytes(request.stride);
-    fence_writes_before_copies();
-    for (int turns = request.turns; turns > 0; --turns)
-      for (int i = 0; i < request.slots; ++i) {
-        barrier_wait(&activation_ring.empty[slot], parity ^ 1);
-        Barrier* const full = &activation_ring.full[slot];
-        pieces_begin(kSlotBlocks * request.bytes, full);
+  const ActivationRequest request = activation_ring.request;
+  const u32 in_slot = activation_block_bytes(request.stride);
+  fence_writes_before_copies();
+  for (int turns = request.turns; turns > 0; --turns)
+    for (int i = 0; i < request.slots; ++i) {
+      barrier_wait(&activation_ring.empty[slot], parity ^ 1);
+      Barrier* const full = &activation_ring.full[slot];
+      pieces_begin(kSlotBlocks * request.bytes, full);
 #pragma unroll
-        for (int block = 0; block < static_cast<int>(kSlotBlocks); ++block)
-          piece_begin(activation_slot(slot, in_slot) + static_cast<u32>(block) * in_slot,
-                      request.from + i64(min(i * static_cast<int>(kSlotBlocks) + block, request.last)) * request.stride,
-                      request.bytes, full);
-        pieces_end(full);
-        next_activation_slot(slot, parity);
-      }
-  }
+      for (int block = 0; block < static_cast<int>(kSlotBlocks); ++block)
+        piece_begin(activation_slot(slot, in_slot) + static_cast<u32>(block) * in_slot,
+                    request.from + i64(min(i * static_cast<int>(kSlotBlocks) + block, request.last)) * request.stride,
+                    request.bytes, full);
+      pieces_end(full);
+      next_activation_slot(slot, parity);
+    }
 }
 
 }  // namespace megalith::kernels

@@ -48,6 +48,7 @@ inline void* block_memory(u32 offset) { return dynamic_shared + offset; }
 inline f32 fast_rsqrt(f32 x) { return 1 / std::sqrt(x); }
 inline f32 fast_exp(f32 x) { return std::exp(x); }
 inline f32 fast_exp2(f32 x) { return std::exp2(x); }
+inline f32 fast_max(f32 a, f32 b) { return std::fmax(a, b); }
 inline constexpr f32 kLog2E = 1.4426950408889634f;
 inline f32 fast_divide(f32 a, f32 b) { return a / b; }
 inline u32 pack_bf16(f32 low, f32 high) { return to_bf16(low).bits | static_cast<u32>(to_bf16(high).bits) << 16; }
