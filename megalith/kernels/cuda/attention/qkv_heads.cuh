@@ -51,11 +51,13 @@ class HeadPairs {
         }
       }
     }
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int p = min(lane() + i * kWarpLanes, kPairs - 1);
-      get_two_pairs(x, first + 2 * p, first + kHalf + 2 * p, epoch, low_[i], high_[i]);
-    }
+    load_values(x, first, epoch);
+  }
+  /// The same of another head of that row, which is turned by as much.
+  template <class X>
+  void load_beside(const HeadPairs& other, X x, int first, Epoch epoch) {
+    *this = other;
+    load_values(x, first, epoch);
   }
   /// put(d, value of d, value of d + 1) gets each pair.
   template <class Put>
@@ -90,6 +92,15 @@ class HeadPairs {
   }
 
  private:
+  template <class X>
+  void load_values(X x, int first, Epoch epoch) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int p = min(lane() + i * kWarpLanes, kPairs - 1);
+      get_two_pairs(x, first + 2 * p, first + kHalf + 2 * p, epoch, low_[i], high_[i]);
+    }
+  }
+
   u32 low_[kPerLane], high_[kPerLane], factors_[kPerLane], more_[kPerLane];
   Two cosine_[kHalves][kPerLane], sine_[kHalves][kPerLane];
   bool is_turned_;
@@ -113,6 +124,12 @@ inline void load_head(HeadOf<kNorm, Args>& head, const Args& args, int t, int po
   constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G), E = static_cast<int>(Args::E);
   const int row = position * static_cast<int>(Args::W);
   head.load(args.qkv, ((t * G + g) * E + e) * D, norm, args.cosine + row, args.sine + row, is_turned, args.epoch);
+}
+/// The same of place e of a group and row another place of which is being loaded.
+template <class Head, class Args>
+inline void load_head_beside(Head& head, const Head& other, const Args& args, int t, int g, int e) {
+  constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G), E = static_cast<int>(Args::E);
+  head.load_beside(other, args.qkv, ((t * G + g) * E + e) * D, args.epoch);
 }
 /// The same, and what becomes of it.
 template <bool kNorm, class Args, class Put>

@@ -37,7 +37,8 @@ class QueryTile {
   static constexpr u32 kKeysStride = 16 * D, kTileBytes = attention::key_tile_bytes(D);
   static constexpr u32 kQueryLeading = attention::kQueryLeading, kQueryStride = kEights * kQueryLeading;
   static constexpr int kScored = 16;  // keys at a time, for whose scores there are registers beside the sums
-  static constexpr int kAtOnce = 2;   // heads that a warp stages
+  // Tokens whose queries a warp stages: as many as one trip through the L2 brings to registers, all of a tile as a rule.
+  static constexpr int kAtOnce = kHeads < 8 ? 8 / kHeads : 1;
   using Head = HeadOf<kNorm, Args>;
   static_assert(kWarps == 8 * attention::kTeams && attention::kTileQueries == 128 && kKeys == 32);
   static_assert(D % attention::kRunValues == 0 && kAllCached<Args>);
@@ -119,26 +120,29 @@ class QueryTile {
   static int last_key(int row) { return token_of(row) < tokens() ? row_table().position[t() + token_of(row)] : -1; }
 
   void stage_queries() const {
-    const int num = tokens() * kHeads;
 #pragma unroll 1
-    for (int first = warp(); first < num; first += kAtOnce * kWarps) {
-      Head heads[kAtOnce];
+    for (int first = warp(); first < tokens(); first += kAtOnce * kWarps) {
+      Head heads[kAtOnce][kHeads];
       // Past the last one the first is taken again, and not put anywhere.
-      const auto number = [&](int i) { return first + i * kWarps < num ? first + i * kWarps : first; };
+      const auto number = [&](int i) { return first + i * kWarps < tokens() ? first + i * kWarps : first; };
       const Args args = this->args();
       const bf16* norm = nullptr;
       if constexpr (kNorm) norm = args.q_norm;
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const int t = this->t() + token_of(number(i));
-        load_head<kNorm>(heads[i], args, t, row_table().position[t], g(), number(i) % kHeads, norm, true);
+        const int t = this->t() + number(i);
+        load_head<kNorm>(heads[i][0], args, t, row_table().position[t], g(), 0, norm, true);
+#pragma unroll
+        for (int head = 1; head < kHeads; ++head) load_head_beside(heads[i][head], heads[i][0], args, t, g(), head);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (first + i * kWarps >= num) break;
-        heads[i].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
-          store_shared(queries() + in_queries(number(i), d), pack_bf16(a, b));
-        });
+        if (first + i * kWarps >= tokens()) break;
+#pragma unroll
+        for (int head = 0; head < kHeads; ++head)
+          heads[i][head].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
+            store_shared(queries() + in_queries(number(i) * kHeads + head, d), pack_bf16(a, b));
+          });
       }
     }
   }
@@ -304,7 +308,24 @@ class QueryTile {
   f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[4 * kEights];
 };
 
-/// The task's tokens and groups of heads, as many tokens at a time as stand behind each other in a sequence.
+/// Tokens from `t` up to `end` that stand behind each other in a sequence, kMax of them at most. By each warp, whose lanes
+/// look at one each. When each thread looked at one after the other, and a warp loaded two heads at a time, a tile's queries
+/// of Qwen3-8B were staged 11 us behind the cache's tasks on an H100; now 5 us.
+template <int kMax>
+inline int tokens_in_order(int t, int end) {
+  int count = 1;
+#pragma unroll 1
+  while (true) {
+    const int at = t + count + lane();
+    const bool follows = at < end && row_table().request[at] == row_table().request[at - 1] &&
+                         row_table().position[at - 1] < row_table().position[at];
+    const u32 breaks = ~__ballot_sync(0xffffffffu, follows);
+    count += breaks == 0 ? kWarpLanes : __ffs(static_cast<int>(breaks)) - 1;
+    if (breaks != 0 || count >= kMax) return min(count, kMax);
+  }
+}
+
+/// The task's tokens and groups of heads, a tile at a time.
 template <bool kNorm, class Args, class Task>
 inline void attend_query_tiles(Task task) {
   using Tile = QueryTile<kNorm, Args>;
@@ -315,13 +336,7 @@ inline void attend_query_tiles(Task task) {
   AttendedTile next = {static_cast<int>(Args::of(*task).t_begin), 0, static_cast<int>(Args::of(*task).g_begin), 0};
 #pragma unroll 1
   for (bool is_first = true;; is_first = false) {
-    const auto follows = [](int t) {
-      return row_table().request[t] == row_table().request[t - 1] &&
-             row_table().position[t - 1] < row_table().position[t];
-    };
-    next.tokens = 1;
-    while (next.tokens < Tile::kTokens && next.t + next.tokens < t_end() && follows(next.t + next.tokens))
-      ++next.tokens;
+    next.tokens = tokens_in_order<Tile::kTokens>(next.t, t_end());
     next.first = row_table().position[next.t];
     if (thread() == 0) attended_tile() = next;
     block_sync();
