@@ -1,0 +1,46 @@
+// The members of a request's body, checked one by one: each complaint is a 400 that names the member. A member that is
+// null is absent, and one that nobody asks for is not looked at.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megalith/model/json.h"
+#include "megalith/serve/api_error.h"
+
+namespace megalith::serve {
+
+/// A body, parsed: ApiError (400) unless it is a JSON object. Nests no deeper than JsonFile takes.
+JsonFile parse_body(std::string_view body);
+
+class Fields {
+ public:
+  explicit Fields(JsonValue object) : object_(std::move(object)) {}
+
+  bool has(const char* key) const { return find(key).has_value(); }
+  std::optional<JsonValue> find(const char* key) const { return object_.find(key); }
+  std::optional<double> number(const char* key, double least, double most) const;
+  std::optional<int64_t> integer(const char* key, int64_t least, int64_t most) const;
+  std::optional<std::string> string(const char* key) const;
+  bool flag(const char* key, bool otherwise) const;
+  /// An array of whole numbers.
+  std::optional<std::vector<int>> integers(const char* key, int64_t least, int64_t most) const;
+
+  /// read(value), whatever it complains about named as `key`.
+  template <class Read>
+  static auto read(const char* key, const JsonValue& value, Read read) {
+    try {
+      return read(value);
+    } catch (const ApiError&) { throw; } catch (const UserError& error) {
+      throw ApiError::invalid(error.what(), key);
+    }
+  }
+
+ private:
+  JsonValue object_;
+};
+
+}  // namespace megalith::serve

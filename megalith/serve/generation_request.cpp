@@ -1,0 +1,260 @@
+#include "megalith/serve/generation_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "megalith/serve/fields.h"
+#include "megalith/serve/unsupported_fields.h"
+
+namespace megalith::serve {
+
+namespace {
+
+constexpr int64_t kMaxAnswers = 128;  // as OpenAI has it
+constexpr int64_t kMaxTokens = 1 << 24;
+// Each is looked for at every place of the answer.
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxStopBytes = 1024;
+constexpr size_t kMaxStopTokens = 1024;
+constexpr size_t kMaxPrompts = 1024;
+constexpr size_t kMaxMessages = 65536;
+constexpr int64_t kMaxTokenId = std::numeric_limits<int>::max();
+constexpr std::array kRoles = {"system", "developer", "user", "assistant"};
+
+std::string text_of_part(const JsonValue& part) {
+  const std::string& type = part.at("type").string();
+  if (type == "refusal") return part.at("refusal").string();
+  if (type != "text" && type != "input_text" && type != "output_text")
+    throw ApiError::unsupported(
+        fmt::format("a message has a part of type \"{}\", but this server takes only parts of type \"text\"", type),
+        "messages");
+  return part.at("text").string();
+}
+
+std::string content_of(const JsonValue& message) {
+  const auto content = message.find("content");
+  if (!content) return "";  // of an assistant who only called tools; or an empty message
+  if (content->is_string()) return content->string();
+  if (!content->is_array()) content->fail(fmt::format("is {}, want a string or an array of parts", content->excerpt()));
+  std::string text;
+  bool is_first = true;
+  content->each_element([&](const JsonValue& part) {
+    if (!std::exchange(is_first, false)) text += '\n';
+    text += text_of_part(part);
+  });
+  return text;
+}
+
+std::optional<std::string> find_string(const JsonValue& object, std::string_view key) {
+  const auto value = object.find(key);
+  return value ? std::optional(value->string()) : std::nullopt;
+}
+
+ChatTurn turn_of(const JsonValue& message) {
+  ChatTurn turn{.role = message.at("role").string()};
+  if (turn.role == "tool" || turn.role == "function" || message.find("tool_calls") || message.find("function_call"))
+    throw ApiError::unsupported("a message is of a tool's call, but this server has no calls of tools yet", "messages");
+  if (std::ranges::find(kRoles, turn.role) == kRoles.end())
+    message.at("role").fail(
+        fmt::format("is {}, want one of {}", message.at("role").excerpt(), fmt::join(kRoles, ", ")));
+  if (turn.role == "developer") turn.role = "system";  // the new name of it, which templates do not know
+  if (turn.role != "assistant") message.at("content");
+  turn.content = content_of(message);
+  turn.name = find_string(message, "name");
+  turn.reasoning = find_string(message, "reasoning_content");
+  if (!turn.reasoning) turn.reasoning = find_string(message, "reasoning");
+  return turn;
+}
+
+TemplateValue template_value(const JsonValue& value) {
+  if (value.is_string()) return TemplateValue(MarkedText{value.string(), std::string(value.string().size(), '\1')});
+  if (value.is_boolean()) return value.boolean();
+  if (value.is_array()) {
+    std::vector<TemplateValue> elements;
+    value.each_element([&](const JsonValue& one) { elements.push_back(template_value(one)); });
+    return TemplateValue::list(std::move(elements));
+  }
+  if (value.is_object()) {
+    TemplateValue::Members members;
+    value.each_member([&](const std::string& key, const JsonValue& one) {
+      members.emplace_back(MarkedText{key, std::string(key.size(), '\1')}, template_value(one));
+    });
+    return TemplateValue::dict(std::move(members));
+  }
+  const std::optional<double> number = value.find_number();
+  if (!number) return TemplateValue::none();
+  const bool is_whole =
+      *number >= -0x1p53 && *number <= 0x1p53 && *number == static_cast<double>(static_cast<int64_t>(*number));
+  return is_whole ? TemplateValue(static_cast<int64_t>(*number)) : TemplateValue(*number);
+}
+
+void read_chat(const Fields& fields, GenerationRequest& request) {
+  read_messages(fields, request);
+  if (const auto kwargs = fields.find("chat_template_kwargs"))
+    Fields::read("chat_template_kwargs", *kwargs, [&](const JsonValue& all) {
+      all.each_member([&](const std::string& key, const JsonValue& value) {
+        for (const char* ours : {"messages", "tools", "add_generation_prompt"})
+          if (key == ours) all.fail(fmt::format("names \"{}\", which the request itself sets", key));
+        request.variables.emplace_back(key, template_value(value));
+      });
+    });
+  if (const auto effort = fields.find("reasoning_effort"))
+    request.variables.emplace_back("reasoning_effort", template_value(*effort));
+  request.add_generation_prompt = fields.flag("add_generation_prompt", true);
+  request.logprobs = fields.flag("logprobs", false);
+  if (fields.flag("echo", false))
+    throw ApiError::unsupported("\"echo\" is true, but only /v1/completions repeats its prompt", "echo");
+}
+
+std::vector<int> token_ids(const JsonValue& list) {
+  std::vector<int> ids;
+  ids.reserve(list.size());
+  list.each_element([&](const JsonValue& id) { ids.push_back(static_cast<int>(id.integer(0, kMaxTokenId))); });
+  return ids;
+}
+
+// One prompt, as text or as ids, or an array of such.
+std::vector<Prompt> prompts_of(const JsonValue& value) {
+  std::vector<Prompt> prompts;
+  if (value.is_string()) return {value.string()};
+  if (!value.is_array())
+    value.fail(
+        fmt::format("is {}, want a string, an array of strings, of token ids, or of arrays of ids", value.excerpt()));
+  const size_t count = value.size();
+  if (count == 0) value.fail("is empty, want a prompt");
+  std::optional<bool> is_one;
+  value.each_element([&](const JsonValue& one) {
+    const bool is_id = one.find_number().has_value();
+    if (is_one.value_or(is_id) != is_id) value.fail("mixes token ids with prompts, want one or the other");
+    if (!std::exchange(is_one, is_id) && !is_id && count > kMaxPrompts)
+      value.fail(fmt::format("has {} prompts, want at most {}", count, kMaxPrompts));
+    if (is_id) return;
+    if (one.is_string())
+      prompts.emplace_back(one.string());
+    else
+      prompts.emplace_back(token_ids(one));
+  });
+  if (is_one.value_or(false)) return {token_ids(value)};
+  return prompts;
+}
+
+void read_completion(const Fields& fields, GenerationRequest& request) {
+  const auto prompt = fields.find("prompt");
+  if (!prompt) throw ApiError::invalid("the request's body lacks \"prompt\"", "prompt");
+  request.prompts = Fields::read("prompt", *prompt, prompts_of);
+  request.echo = fields.flag("echo", false);
+  if (const auto logprobs = fields.find("logprobs")) {
+    const bool is_flag = logprobs->is_boolean();
+    const int64_t others = is_flag ? 0 : fields.integer("logprobs", 0, 20).value_or(0);
+    if (others > 0)
+      throw ApiError::unsupported(
+          fmt::format("\"logprobs\" is {}, but this server has only those of the token that was drawn yet: want 0",
+                      others),
+          "logprobs");
+    request.logprobs = is_flag ? logprobs->boolean() : true;
+  }
+  if (request.echo && request.logprobs)
+    throw ApiError::unsupported("\"echo\" with \"logprobs\": this server has no log-probabilities of prompts yet",
+                                "echo");
+}
+
+std::vector<std::string> stops_of(const JsonValue& value) {
+  std::vector<std::string> stops;
+  if (value.is_string())
+    stops.push_back(value.string());
+  else if (value.is_array())
+    value.each_element([&](const JsonValue& one) { stops.push_back(one.string()); });
+  else
+    value.fail(fmt::format("is {}, want a string or an array of strings", value.excerpt()));
+  if (stops.size() > kMaxStops) value.fail(fmt::format("has {} strings, want at most {}", stops.size(), kMaxStops));
+  for (const std::string& stop : stops)
+    if (stop.size() > kMaxStopBytes)
+      value.fail(fmt::format("has a string of {} bytes, want at most {}", stop.size(), kMaxStopBytes));
+  return stops;
+}
+
+SamplingFields read_sampling(const Fields& fields) {
+  SamplingFields sampling;
+  sampling.temperature = fields.number("temperature", 0, 99);
+  // 0 is what others take for the most probable token alone; so does the least that is more than 0.
+  sampling.top_p = fields.number("top_p", 0, 1);
+  if (sampling.top_p) sampling.top_p = std::max(*sampling.top_p, 1e-6);
+  sampling.min_p = fields.number("min_p", 0, 1);
+  sampling.top_k = fields.integer("top_k", -1, kMaxTokens);
+  if (sampling.top_k) sampling.top_k = std::max<int64_t>(*sampling.top_k, 0);
+  for (const char* name : {"repeat_penalty", "repetition_penalty"})
+    if (const auto penalty = fields.number(name, 0.01, 100)) sampling.repetition_penalty = penalty;
+  sampling.presence_penalty = fields.number("presence_penalty", -100, 100);
+  sampling.frequency_penalty = fields.number("frequency_penalty", -100, 100);
+  const auto seed = fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  if (seed && *seed != -1) sampling.seed = static_cast<uint64_t>(*seed);
+  return sampling;
+}
+
+// Under its new name, its old one, or llama-server's; -1: as many as there is room for.
+std::optional<int64_t> read_max_tokens(const Fields& fields) {
+  std::optional<int64_t> tokens;
+  for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"})
+    if (const auto given = fields.integer(name, -1, std::numeric_limits<int64_t>::max())) {
+      if (*given == 0) throw ApiError::invalid(fmt::format("\"{}\" is 0, want at least 1", name), name);
+      tokens = *given < 0 ? kMaxTokens : std::min(*given, kMaxTokens);
+    }
+  return tokens;
+}
+
+void read_stream(const Fields& fields, GenerationRequest& request) {
+  request.stream = fields.flag("stream", false);
+  const auto options = fields.find("stream_options");
+  if (!options) return;
+  if (!request.stream)
+    throw ApiError::invalid("\"stream_options\" is given, but \"stream\" is not true", "stream_options");
+  Fields::read("stream_options", *options, [&](const JsonValue& value) {
+    const auto is_set = [&](const char* key) {
+      const auto flag = value.find(key);
+      return flag && flag->boolean();
+    };
+    request.include_usage = is_set("include_usage");
+    request.continuous_usage = request.include_usage && is_set("continuous_usage_stats");
+  });
+}
+
+}  // namespace
+
+void read_messages(const Fields& fields, GenerationRequest& request) {
+  const auto messages = fields.find("messages");
+  if (!messages) throw ApiError::invalid("the request's body lacks \"messages\"", "messages");
+  Fields::read("messages", *messages, [&](const JsonValue& all) {
+    if (all.is_array() && (all.size() == 0 || all.size() > kMaxMessages))
+      all.fail(fmt::format("has {} messages, want 1 to {}", all.size(), kMaxMessages));
+    all.each_element([&](const JsonValue& message) { request.messages.push_back(turn_of(message)); });
+  });
+}
+
+GenerationRequest read_generation_request(Api api, std::string_view body) {
+  const JsonFile file = parse_body(body);
+  const Fields fields(file.root());
+  GenerationRequest request{.api = api};
+  request.model = fields.string("model");
+  refuse_unsupported(fields);
+  api == Api::chat ? read_chat(fields, request) : read_completion(fields, request);
+  request.n = fields.integer("n", 1, kMaxAnswers).value_or(1);
+  request.max_tokens = read_max_tokens(fields);
+  request.sampling = read_sampling(fields);
+  if (const auto stop = fields.find("stop")) request.stops = Fields::read("stop", *stop, stops_of);
+  request.stop_token_ids = fields.integers("stop_token_ids", 0, kMaxTokenId).value_or(std::vector<int>());
+  if (request.stop_token_ids.size() > kMaxStopTokens)
+    throw ApiError::invalid(
+        fmt::format("\"stop_token_ids\" has {} ids, want at most {}", request.stop_token_ids.size(), kMaxStopTokens),
+        "stop_token_ids");
+  std::ranges::sort(request.stop_token_ids);
+  request.ignore_eos = fields.flag("ignore_eos", false);
+  request.skip_special_tokens = fields.flag("skip_special_tokens", true);
+  if (fields.has("add_special_tokens")) request.add_special_tokens = fields.flag("add_special_tokens", true);
+  read_stream(fields, request);
+  return request;
+}
+
+}  // namespace megalith::serve

@@ -1,0 +1,67 @@
+// What POST /v1/chat/completions and /v1/completions ask for, read and checked; of the model nothing is known here.
+//
+// A member that would change the answer and that this server cannot do is refused by name (unsupported_fields.h). One that
+// nobody knows is ignored, as other servers do it: clients send what their authors thought of.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "megalith/model/template_value.h"
+
+namespace megalith::serve {
+
+enum class Api { chat, completion };
+
+struct ChatTurn {
+  std::string role;     // one of those that OpenAI knows, so it is no user's text
+  std::string content;  // the parts of a text joined by newlines
+  std::optional<std::string> name = {}, reasoning = {};
+};
+
+/// As text, or as token ids.
+using Prompt = std::variant<std::string, std::vector<int>>;
+
+/// Nothing: as the model's makers or the server's options have it.
+struct SamplingFields {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int64_t> top_k;
+  std::optional<uint64_t> seed;
+};
+
+struct GenerationRequest {
+  Api api = Api::chat;
+  std::optional<std::string> model;
+  std::vector<ChatTurn> messages;                                // of a chat
+  std::vector<std::pair<std::string, TemplateValue>> variables;  // for the chat template
+  bool add_generation_prompt = true;
+  std::vector<Prompt> prompts;  // of a completion
+  bool echo = false;
+
+  int64_t n = 1;  // answers to each prompt
+  std::optional<int64_t> max_tokens;
+  SamplingFields sampling;
+  std::vector<std::string> stops;
+  std::vector<int> stop_token_ids;  // sorted
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  std::optional<bool> add_special_tokens;
+  bool logprobs = false;
+
+  bool stream = false;
+  bool include_usage = false;     // in a chunk of its own, behind the others
+  bool continuous_usage = false;  // and in each of them
+};
+
+/// ApiError for a body that is not understood.
+GenerationRequest read_generation_request(Api api, std::string_view body);
+/// The messages alone, as /tokenize takes them, too.
+class Fields;
+void read_messages(const Fields& fields, GenerationRequest& request);
+
+}  // namespace megalith::serve

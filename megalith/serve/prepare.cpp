@@ -1,0 +1,119 @@
+#include "megalith/serve/prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "megalith/serve/api_error.h"
+
+namespace megalith::serve {
+
+namespace {
+
+// OpenAI's default for completions.
+constexpr int64_t kCompletionTokens = 16;
+
+uint64_t random_seed() {
+  std::random_device device;
+  return device();
+}
+
+engine::Sampling sampling_of(const SamplingFields& asked, const SamplingFields& otherwise) {
+  const auto pick = [&](const auto SamplingFields::*field, auto neutral) {
+    return (asked.*field).value_or((otherwise.*field).value_or(neutral));
+  };
+  engine::Sampling sampling;
+  sampling.temperature = static_cast<float>(pick(&SamplingFields::temperature, 1.0));
+  sampling.top_p = static_cast<float>(pick(&SamplingFields::top_p, 1.0));
+  sampling.min_p = static_cast<float>(pick(&SamplingFields::min_p, 0.0));
+  sampling.top_k = static_cast<int>(pick(&SamplingFields::top_k, int64_t{0}));
+  sampling.repetition_penalty = static_cast<float>(pick(&SamplingFields::repetition_penalty, 1.0));
+  sampling.presence_penalty = static_cast<float>(pick(&SamplingFields::presence_penalty, 0.0));
+  sampling.frequency_penalty = static_cast<float>(pick(&SamplingFields::frequency_penalty, 0.0));
+  sampling.seed = asked.seed ? *asked.seed : otherwise.seed ? *otherwise.seed : random_seed();
+  return sampling;
+}
+
+const char* prompt_field(const GenerationRequest& request) { return request.api == Api::chat ? "messages" : "prompt"; }
+
+void check_prompt(const ServedModel& model, const GenerationRequest& request, const std::vector<int>& tokens) {
+  const char* field = prompt_field(request);
+  if (tokens.empty()) throw ApiError::invalid("the prompt is empty, want at least one token", field);
+  for (const int token : tokens)
+    if (token < 0 || token >= model.vocab_size)
+      throw ApiError::invalid(
+          fmt::format("the prompt has the token id {}, but the vocabulary has {}", token, model.vocab_size), field);
+  const auto length = static_cast<int64_t>(tokens.size());
+  if (length >= model.max_seq_len)
+    throw ApiError(400, "exceed_context_size_error",
+                   fmt::format("the prompt has {} tokens, but a sequence may have {}, and needs room for one more: "
+                               "shorten it, or start the server with a larger --max-seq-len",
+                               length, model.max_seq_len),
+                   field)
+        .with("n_prompt_tokens", std::to_string(length))
+        .with("n_ctx", std::to_string(model.max_seq_len));
+}
+
+std::vector<int> tokens_of(const ServedModel& model, const GenerationRequest& request, const Prompt& prompt) {
+  if (const auto* ids = std::get_if<std::vector<int>>(&prompt)) return *ids;
+  return model.encode(std::get<std::string>(prompt), request.add_special_tokens.value_or(true));
+}
+
+std::string echo_of(const ServedModel& model, const Prompt& prompt) {
+  if (const auto* ids = std::get_if<std::vector<int>>(&prompt)) return model.decode(*ids);
+  return std::get<std::string>(prompt);
+}
+
+engine::TextOptions text_options(const ServedModel& model, const GenerationRequest& request) {
+  engine::TextOptions options{.stops = request.stops, .show_special = !request.skip_special_tokens};
+  if (request.ignore_eos) return options;
+  options.stops.insert(options.stops.end(), model.stops.begin(), model.stops.end());
+  options.stop_tokens = model.stop_tokens;
+  return options;
+}
+
+}  // namespace
+
+void check_name(const ServedModel& model, const std::optional<std::string>& name) {
+  if (!name || model.is_called(*name)) return;
+  throw ApiError::not_found(
+      fmt::format("there is no model \"{}\" here: this server has {}", *name, fmt::join(model.names, ", ")), "model");
+}
+
+PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
+  check_name(model, request.model);
+  const int64_t count = request.n * static_cast<int64_t>(std::max<size_t>(request.prompts.size(), 1));
+  if (count > model.max_sequences)
+    throw ApiError::invalid(fmt::format("the request asks for {} answers at once, want at most {} (--max-batch and "
+                                        "--max-queue of this server)",
+                                        count, model.max_sequences),
+                            request.n > 1 ? "n" : "prompt");
+  PreparedRequest prepared{.text = text_options(model, request), .model = request.model.value_or(model.names.front())};
+  std::vector<std::vector<int>> prompts;
+  if (request.api == Api::chat) prompts.push_back(model.encode(request));
+  for (const Prompt& prompt : request.prompts) prompts.push_back(tokens_of(model, request, prompt));
+  engine::Request sequence;
+  sequence.sampling = sampling_of(request.sampling, model.sampling);
+  sequence.ignore_stop_tokens = request.ignore_eos;
+  sequence.logprobs = request.logprobs;
+  const uint64_t seed = sequence.sampling.seed;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    check_prompt(model, request, prompts[p]);
+    const auto length = static_cast<int64_t>(prompts[p].size());
+    const int64_t room = model.max_seq_len - length;
+    const int64_t usual = request.api == Api::chat ? room : kCompletionTokens;
+    sequence.max_new_tokens = std::min(room, request.max_tokens.value_or(model.max_tokens.value_or(usual)));
+    sequence.prompt = std::move(prompts[p]);
+    prepared.prompt_tokens += length;
+    for (int64_t i = 0; i < request.n; ++i) {
+      sequence.sampling.seed = seed + static_cast<uint64_t>(i);  // another answer each time
+      prepared.sequences.push_back(sequence);
+    }
+    prepared.echoes.push_back(request.echo ? echo_of(model, request.prompts[p]) : "");
+  }
+  prepared.request = std::move(request);
+  return prepared;
+}
+
+}  // namespace megalith::serve

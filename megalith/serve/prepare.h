@@ -1,0 +1,31 @@
+// A request made ready for the engine: its prompts are tokens, and all that it leaves open is decided. Runs beside the
+// server's thread, since a long prompt takes a while.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/engine/batch_block.h"
+#include "megalith/engine/text_stream.h"
+#include "megalith/serve/generation_request.h"
+#include "megalith/serve/served_model.h"
+
+namespace megalith::serve {
+
+struct PreparedRequest {
+  GenerationRequest request;
+  std::vector<engine::Request> sequences;  // n for each prompt, one behind the other
+  std::vector<std::string> echoes;         // for each prompt, the text that its answers begin with
+  engine::TextOptions text;
+  int64_t prompt_tokens = 0;
+  std::string model;  // as the answer calls it
+};
+
+/// Makes tokens of the prompts. ApiError for another model, a prompt that is empty or too long, a token that is none.
+PreparedRequest prepare(const ServedModel& model, GenerationRequest request);
+/// The check of a request's "model": ApiError (404) if it is another one.
+void check_name(const ServedModel& model, const std::optional<std::string>& name);
+
+}  // namespace megalith::serve

@@ -1,0 +1,16 @@
+// /tokenize and /detokenize, in the words of vLLM ({"prompt"} or {"messages"}, {"tokens"}) and of llama-server ({"content"},
+// {"tokens"}). An answer has the members of both.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "megalith/serve/served_model.h"
+
+namespace megalith::serve {
+
+/// The answer's body; ApiError for a request that is not understood.
+std::string tokenize(const ServedModel& model, std::string_view body);
+std::string detokenize(const ServedModel& model, std::string_view body);
+
+}  // namespace megalith::serve

@@ -1,0 +1,293 @@
+// The exact form of answers: as one body, and chunk by chunk.
+#include "megalith/serve/answer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megalith/model/json.h"
+#include "megalith/model/utf8.h"
+#include "megalith/serve/api_error.h"
+#include "serve/storyteller.h"
+
+namespace megalith::serve {
+namespace {
+
+using engine::RequestEnd;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Made {
+ public:
+  Made(ServedModel model, Api api, const std::string& body)
+      : model_(std::move(model)), answer_(model_, prepare(model_, read_generation_request(api, body)), "id-1", 1000) {}
+
+  std::string token(int token, size_t sequence = 0, float logprob = 0) {
+    return take({.token = token, .logprob = logprob}, sequence);
+  }
+  std::string end(RequestEnd end, int token = -1, size_t sequence = 0) {
+    return take({.token = token, .end = end}, sequence);
+  }
+  std::string take(const engine::RequestEvent& event, size_t sequence) {
+    const AnswerStep step = answer_.take(sequence, event);
+    aborts_ += step.wants_abort;
+    failed_ |= step.has_failed;
+    return step.chunks;
+  }
+  Answer& operator*() { return answer_; }
+  Answer* operator->() { return &answer_; }
+  int aborts() const { return aborts_; }
+  bool failed() const { return failed_; }
+
+ private:
+  ServedModel model_;
+  Answer answer_;
+  int aborts_ = 0;
+  bool failed_ = false;
+};
+
+const std::string kChatHead =
+    R"(data: {"id":"id-1","object":"chat.completion.chunk","created":1000,"model":"storyteller","choices":[{"index":0,)";
+const std::string kHead =
+    R"(data: {"id":"id-1","object":"text_completion","created":1000,"model":"numbers","choices":[{"index":0,)";
+
+std::string chat_body(const std::string& members = "") {
+  return R"({"messages":[{"role":"user","content":"Once upon a time"}])" + members + "}";
+}
+
+std::vector<int> story(const std::string& text) { return test::storyteller_tokenizer().encode(text, false); }
+
+TEST(Answer, AStreamedChatHasTheseChunks) {
+  Made made(test::storyteller(), Api::chat, chat_body(R"(,"stream":true)"));
+  const std::vector<int> tokens = story(" there");
+  ASSERT_EQ(tokens.size(), 1U);
+  EXPECT_EQ(made.token(tokens[0]),
+            kChatHead +
+                R"("delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})"
+                "\n\n" +
+                kChatHead +
+                R"("delta":{"content":" there"},"logprobs":null,"finish_reason":null}]})"
+                "\n\n");
+  EXPECT_EQ(made.token(tokens[0]), kChatHead + R"("delta":{"content":" there"},"logprobs":null,"finish_reason":null}]})"
+                                               "\n\n");
+  EXPECT_FALSE(made->is_complete());
+  EXPECT_EQ(made.end(RequestEnd::stop, 0),
+            kChatHead + R"("delta":{},"logprobs":null,"finish_reason":"stop","stop_reason":null}]})"
+                        "\n\n");
+  EXPECT_TRUE(made->is_complete());
+  EXPECT_EQ(made->last_chunks(), "data: [DONE]\n\n");
+  EXPECT_EQ(made->completion_tokens(), 3);  // with the one that ended it
+  EXPECT_EQ(made.aborts(), 0);
+}
+
+TEST(Answer, AStreamedCompletionHasTheseChunks) {
+  Made made(test::numbers(), Api::completion,
+            R"({"prompt":[1,2],"stream":true,"stream_options":{"include_usage":true}})");
+  EXPECT_EQ(made.token(5), kHead + R"("text":" 5","logprobs":null,"finish_reason":null}],"usage":null})"
+                                   "\n\n");
+  EXPECT_EQ(made.end(RequestEnd::length, 6),
+            kHead +
+                R"("text":" 6","logprobs":null,"finish_reason":null}],"usage":null})"
+                "\n\n" +
+                kHead +
+                R"("text":"","logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":null})"
+                "\n\n");
+  EXPECT_EQ(made->last_chunks(),
+            R"(data: {"id":"id-1","object":"text_completion","created":1000,"model":"numbers","choices":[],)"
+            R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4}})"
+            "\n\ndata: [DONE]\n\n");
+}
+
+TEST(Answer, RunningUsageIsInEveryChunk) {
+  Made made(test::numbers(), Api::completion,
+            R"({"prompt":[1],"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}})");
+  EXPECT_THAT(made.token(5), HasSubstr(R"("usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}})"));
+  EXPECT_THAT(made.token(5), HasSubstr(R"("completion_tokens":2)"));
+}
+
+TEST(Answer, AWholeChatHasThisBody) {
+  Made made(test::storyteller(), Api::chat, chat_body(R"(,"n":2,"model":"tales")"));
+  for (const size_t sequence : {1U, 0U}) {
+    EXPECT_EQ(made.token(story(" there")[0], sequence), "");
+    EXPECT_EQ(made.end(sequence ? RequestEnd::length : RequestEnd::stop, sequence ? -1 : 0, sequence), "");
+  }
+  const size_t prompt = story("Once upon a time").size();
+  EXPECT_EQ(
+      made->body(),
+      R"({"id":"id-1","object":"chat.completion","created":1000,"model":"tales","choices":[)"
+      R"({"index":0,"message":{"role":"assistant","content":" there"},"logprobs":null,"finish_reason":"stop","stop_reason":null},)"
+      R"({"index":1,"message":{"role":"assistant","content":" there"},"logprobs":null,"finish_reason":"length","stop_reason":null}],)"
+      R"("usage":{"prompt_tokens":)" +
+          std::to_string(prompt) + R"(,"completion_tokens":3,"total_tokens":)" + std::to_string(prompt + 3) + "}}");
+}
+
+TEST(Answer, SeedsOfSeveralAnswersDiffer) {
+  const ServedModel model = test::numbers();
+  const PreparedRequest prepared =
+      prepare(model, read_generation_request(Api::completion, R"({"prompt":[[1],[2]],"n":2,"seed":9})"));
+  std::vector<uint64_t> seeds;
+  for (const auto& sequence : prepared.sequences) seeds.push_back(sequence.sampling.seed);
+  EXPECT_THAT(seeds, ElementsAre(9, 10, 9, 10));
+  EXPECT_EQ(prepared.sequences[2].prompt, std::vector<int>{2});
+  EXPECT_EQ(prepared.prompt_tokens, 2);
+}
+
+TEST(Answer, AStopStringOverTokensEndsIt) {
+  for (const bool stream : {true, false}) {
+    Made made(test::numbers(), Api::completion,
+              std::string(R"({"prompt":[1],"stop":["6 7"],"stream":)") + (stream ? "true}" : "false}"));
+    std::string chunks = made.token(5);
+    chunks += made.token(6);
+    EXPECT_THAT(chunks, Not(HasSubstr("6")));
+    EXPECT_EQ(made.aborts(), 0);
+    chunks = made.token(7);
+    EXPECT_EQ(made.aborts(), 1);
+    EXPECT_TRUE(made->is_complete());
+    EXPECT_EQ(made->finish_reason(0), "stop");
+    EXPECT_EQ(made.token(8), "");  // made before the engine knew
+    EXPECT_EQ(made.end(RequestEnd::aborted), "");
+    EXPECT_FALSE(made.failed());
+    EXPECT_EQ(made->completion_tokens(), 3);
+    if (stream)
+      EXPECT_THAT(chunks, HasSubstr(R"("finish_reason":"stop")"));
+    else
+      EXPECT_THAT(made->body(), HasSubstr(R"("text":" 5 ")"));
+  }
+}
+
+TEST(Answer, WhatMightHaveBeenAStopStringIsShownAtTheEnd) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[1],"stop":"6 7","stream":true})");
+  made.token(6);
+  EXPECT_THAT(made.end(RequestEnd::length), HasSubstr(R"("text":"6")"));
+}
+
+TEST(Answer, AStopTokenOfTheRequestEndsIt) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[1],"stop_token_ids":[8]})");
+  made.token(5), made.token(8), made.token(9);
+  EXPECT_EQ(made.aborts(), 1);
+  EXPECT_THAT(made->body(), HasSubstr(R"("text":" 5","logprobs":null,"finish_reason":"stop","stop_reason":8)"));
+}
+
+TEST(Answer, ChunksNeverCutACharacter) {
+  const std::string text = "\xF0\x9F\xAB\xA0 \xE9\xBE\x9C \xC3\xA9.";  // of characters without a token of their own
+  const std::vector<int> tokens = story(text);
+  ASSERT_GT(tokens.size(), 6U);
+  Made made(test::storyteller(), Api::chat, chat_body(R"(,"stream":true,"logprobs":true)"));
+  std::string shown, bytes;
+  for (size_t i = 0; i <= tokens.size(); ++i) {
+    std::string chunks = i < tokens.size() ? made.token(tokens[i], 0, -1) : made.end(RequestEnd::length);
+    EXPECT_TRUE(utf8_is_valid(chunks));
+    while (!chunks.empty()) {
+      const size_t end = chunks.find("\n\n");
+      const JsonFile chunk = JsonFile::parse(chunks.substr(6, end - 6), "chunk");
+      chunks.erase(0, end + 2);
+      const JsonValue choice = chunk.root().at("choices").elements()[0];
+      if (const auto content = choice.at("delta").find("content")) shown += content->string();
+      if (const auto logprobs = choice.find("logprobs"))
+        logprobs->at("content").each_element([&](const JsonValue& entry) {
+          EXPECT_EQ(entry.at("logprob").number(-10, 0), -1);
+          entry.at("bytes").each_element(
+              [&](const JsonValue& byte) { bytes += static_cast<char>(byte.integer(0, 255)); });
+        });
+    }
+  }
+  EXPECT_EQ(shown, text);
+  EXPECT_EQ(bytes, text);
+}
+
+TEST(Answer, AnUnfinishedCharacterIsMarkedAtTheEnd) {
+  const std::vector<int> tokens = story("\xF0\x9F\xAB\xA0");
+  Made made(test::storyteller(), Api::chat, chat_body());
+  made.token(tokens[0]);
+  made.end(RequestEnd::length);
+  EXPECT_THAT(made->body(), HasSubstr("\xEF\xBF\xBD"));
+}
+
+TEST(Answer, LogprobsOfACompletionAreColumns) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[1],"logprobs":0})");
+  made.token(5, 0, -0.5F), made.token(66, 0, -INFINITY), made.end(RequestEnd::stop, 0);
+  EXPECT_THAT(
+      made->body(),
+      HasSubstr(
+          R"("logprobs":{"tokens":[" 5"," 66"],"token_logprobs":[-0.5,-9999],"top_logprobs":null,"text_offset":[0,2]})"));
+}
+
+TEST(Answer, EchoBeginsWithThePrompt) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[[1,2],[3]],"echo":true,"stream":true})");
+  EXPECT_THAT(made.token(5, 0), HasSubstr(R"("text":"1 2")"));
+  EXPECT_THAT(made.token(5, 1), HasSubstr(R"("text":"3")"));
+}
+
+TEST(Answer, AFailureIsNoAnswer) {
+  for (const RequestEnd end : {RequestEnd::failed, RequestEnd::aborted}) {
+    Made made(test::numbers(), Api::completion, R"({"prompt":[1]})");
+    made.token(5);
+    made.end(end);
+    EXPECT_TRUE(made.failed());
+  }
+}
+
+TEST(Answer, WithoutEosNothingIsHidden) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[1],"ignore_eos":true})");
+  made.token(0), made.end(RequestEnd::length);
+  EXPECT_THAT(made->body(), HasSubstr(R"("text":" 0")"));
+}
+
+TEST(Prepare, TellsWhatDoesNotFit) {
+  const ServedModel model = test::storyteller();
+  const auto refusal = [&](Api api, const std::string& body) {
+    try {
+      prepare(model, read_generation_request(api, body));
+    } catch (const ApiError& error) { return std::to_string(error.status()) + " " + error.json(); }
+    return std::string();
+  };
+  EXPECT_THAT(
+      refusal(Api::completion, R"({"prompt":"a","model":"gpt-9"})"),
+      HasSubstr(
+          R"(404 {"error":{"message":"there is no model \"gpt-9\" here: this server has storyteller, tales","type":"not_found_error","param":"model")"));
+  EXPECT_THAT(refusal(Api::completion, R"({"prompt":""})"), HasSubstr("the prompt is empty"));
+  EXPECT_THAT(refusal(Api::completion, R"({"prompt":[999999]})"),
+              HasSubstr("the token id 999999, but the vocabulary has 4096"));
+  EXPECT_THAT(refusal(Api::completion, R"({"prompt":"a","n":9})"), HasSubstr("9 answers at once, want at most 8"));
+  std::string ids = "1";
+  for (int i = 0; i < 300; ++i) ids += ",1";
+  EXPECT_THAT(
+      refusal(Api::completion, R"({"prompt":[)" + ids + "]}"),
+      HasSubstr(R"("type":"exceed_context_size_error","param":"prompt","code":400,"n_prompt_tokens":301,"n_ctx":256)"));
+  EXPECT_THAT(refusal(Api::chat, R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":{"x":1}})"), "");
+}
+
+TEST(Prepare, DecidesWhatIsLeftOpen) {
+  const ServedModel model = test::storyteller();
+  const auto first = [&](Api api, const std::string& body) {
+    return prepare(model, read_generation_request(api, body)).sequences[0];
+  };
+  const engine::Request chat = first(Api::chat, chat_body());
+  EXPECT_EQ(chat.max_new_tokens, 256 - static_cast<int64_t>(chat.prompt.size()));
+  EXPECT_FLOAT_EQ(chat.sampling.temperature, 0.8F);
+  EXPECT_EQ(chat.sampling.seed, 7U);
+  EXPECT_EQ(first(Api::completion, R"({"prompt":"a"})").max_new_tokens, 16);
+  EXPECT_EQ(first(Api::completion, R"({"prompt":[1,2],"max_tokens":1000})").max_new_tokens, 254);
+  EXPECT_FLOAT_EQ(first(Api::completion, R"({"prompt":"a","temperature":0})").sampling.temperature, 0);
+}
+
+TEST(Prepare, WhatAUserWritesBecomesNoSpecialToken) {
+  const ServedModel model = test::storyteller();
+  const std::string special(test::storyteller_tokenizer().token_bytes(0));
+  const auto prompt = prepare(model, read_generation_request(Api::chat, R"({"messages":[{"role":"user","content":"a )" +
+                                                                            special + R"( b"}]})"))
+                          .sequences[0]
+                          .prompt;
+  EXPECT_THAT(prompt, Not(::testing::Contains(0)));
+}
+
+TEST(DefaultSampling, IsTheMakersOrTemperatureOne) {
+  EXPECT_EQ(default_sampling({}, {}).temperature, 1);
+  EXPECT_FALSE(default_sampling({}, {}).top_k);
+  const SamplingFields theirs = default_sampling({.do_sample = true, .temperature = 0.6, .top_k = 20}, {.top_k = 5});
+  EXPECT_EQ(theirs.temperature, 0.6);
+  EXPECT_EQ(theirs.top_k, 5);
+}
+
+}  // namespace
+}  // namespace megalith::serve
