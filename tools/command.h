@@ -33,6 +33,7 @@ struct Command {
 
 Command run_command();
 Command chat_command();
+Command serve_command();
 Command bench_command();
 Command bench_kernel_command();
 Command bench_graph_command();
@@ -51,11 +52,11 @@ Command version_command();
 
 /// In the order of the help.
 inline std::vector<Command> all_commands() {
-  return {run_command(),         chat_command(),          bench_command(),      bench_kernel_command(),
-          bench_graph_command(), bench_latency_command(), bench_load_command(), bench_soak_command(),
-          profile_command(),     compile_command(),       inspect_command(),    verify_command(),
-          logits_command(),      devices_command(),       cache_command(),      doctor_command(),
-          version_command()};
+  return {run_command(),          chat_command(),        serve_command(),         bench_command(),
+          bench_kernel_command(), bench_graph_command(), bench_latency_command(), bench_load_command(),
+          bench_soak_command(),   profile_command(),     compile_command(),       inspect_command(),
+          verify_command(),       logits_command(),      devices_command(),       cache_command(),
+          doctor_command(),       version_command()};
 }
 
 }  // namespace megalith::tools

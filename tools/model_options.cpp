@@ -69,8 +69,8 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.integer("-c,--max-seq-len,--ctx-size,--max-model-len", max_seq_len,
                     fmt::format("longest sequence in tokens, prompt included; 2K is 2048 (0 or -1: {})", context), 0,
                     std::numeric_limits<int64_t>::max(), 0);
-  arguments.integer("--max-batch,--max-num-seqs", max_batch, fmt::format("requests at a time (0: {}); also -np", batch),
-                    0, 1024, 0);
+  arguments.integer("--max-batch,--max-num-seqs,--parallel", max_batch,
+                    fmt::format("requests at a time (0: {}); also -np", batch), 0, 1024, 0);
   arguments.integer("-b,--max-batched-tokens,--max-num-batched-tokens", max_rows,
                     "tokens worked on at a time, over all requests (0: 192, with AMX 512; on a GPU 4)", 0, 4096, 0);
   arguments.integers(

@@ -148,7 +148,7 @@ void Front::log(const Asked& asked, int status, const std::optional<LogDetails>&
   const std::string_view path = without_version(asked.exchange->request().path);
   const auto route = std::ranges::find_if(routes(), [&](const Route& one) { return path == one.path; });
   // Those that look every few seconds whether the server is well.
-  if (route != routes().end() && !route->is_logged && status < 400) return;
+  if (route != routes().end() && !route->is_logged && (status < 400 || status == 503)) return;
   options_.log(log_line_json(asked, status, details));
 }
 
