@@ -21,7 +21,8 @@ flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=und
 # What the targets need: all but the decoders, which would need the operators and the runtime.
 mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/graph/*.cpp megalith/model/*.cpp \
   megalith/task/{bytes,json,json_text,stream_chunks}.cpp megalith/task/verify*.cpp \
-  megalith/jit/{cache_entry,trust}.cpp megalith/runtime/{memory,topology}.cpp)
+  megalith/jit/{cache_entry,trust}.cpp megalith/runtime/{memory,topology}.cpp \
+  megalith/serve/{api_error,fields,generation_request,http,unsupported_fields}.cpp)
 export cxx cache build
 export flags_text="${flags[*]}"
 compile() {

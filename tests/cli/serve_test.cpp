@@ -1,0 +1,122 @@
+// `megalith serve` as a process: what it says, what it refuses to start with, and how it ends. What it answers is tested in
+// tests/serve.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/command_run.h"
+#include "serve/socket_client.h"
+
+namespace megalith::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), size), 0);
+  EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ::close(socket);
+  return ntohs(address.sin_port);
+}
+
+bool is_listening(int port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool is_open = ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  ::close(socket);
+  return is_open;
+}
+
+std::string answer_of(int port, const std::string& request) {
+  SocketClient client(port);
+  client.send(request);
+  return client.read_answer();
+}
+
+std::string get(const std::string& path) { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"; }
+
+/// Runs the server until it is ready, asks it, and ends it by SIGTERM.
+CommandResult serve(const std::vector<std::string>& options, const std::vector<std::string>& requests,
+                    std::vector<std::string>& answers) {
+  const int port = free_port();
+  std::vector<std::string> words = {"serve", kStoryteller, "--port", std::to_string(port), "-t", "1"};
+  words.insert(words.end(), options.begin(), options.end());
+  CommandInput input;
+  input.signal = SIGTERM;
+  input.kill_once = [&] {
+    if (!is_listening(port) || !answer_of(port, get("/health")).starts_with("HTTP/1.1 200")) return false;
+    for (const std::string& request : requests) answers.push_back(answer_of(port, request));
+    return true;
+  };
+  return megalith_command(words, input);
+}
+
+TEST(Serve, AnswersAndEnds) {
+  std::vector<std::string> answers;
+  const std::string body = R"({"prompt":"Once upon a time","max_tokens":5,"temperature":0})";
+  const std::string post =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-Id: mine\r\n"
+      "Content-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body;
+  const CommandResult result = serve({"--alias", "tales"}, {post, get("/v1/models"), "rubbish\r\n\r\n"}, answers);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "");
+  ASSERT_EQ(answers.size(), 3U);
+  EXPECT_THAT(answers[0], StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answers[0], HasSubstr("X-Request-Id: mine\r\n"));
+  EXPECT_THAT(answers[0], HasSubstr("\"model\":\"tales\""));
+  EXPECT_THAT(answers[0], HasSubstr("\"completion_tokens\":5"));
+  EXPECT_THAT(answers[1], HasSubstr("\"id\":\"tales\""));
+  EXPECT_THAT(answers[2], StartsWith("HTTP/1.1 400 Bad Request\r\n"));
+  EXPECT_THAT(answers[2], HasSubstr("\"type\":\"invalid_request_error\""));
+  EXPECT_THAT(result.err, HasSubstr("listening on http://127.0.0.1:"));
+  EXPECT_THAT(result.err,
+              HasSubstr("/v1: 8 sequences at a time, each of up to 1024 tokens with its prompt; 512 may wait; "
+                        "1 worker\n"));
+  EXPECT_THAT(result.err, HasSubstr("\"id\":\"mine\""));
+  EXPECT_THAT(result.err, Not(HasSubstr("Once upon")));
+}
+
+TEST(Serve, IsQuietIfAskedTo) {
+  std::vector<std::string> answers;
+  EXPECT_EQ(serve({"-q"}, {get("/v1/models")}, answers).err, "");
+  EXPECT_THAT(answers[0], StartsWith("HTTP/1.1 200"));
+}
+
+TEST(Serve, IsNotOpenToOthersByAccident) {
+  const CommandResult result = megalith_command({"serve", kStoryteller, "--port", "0", "--host", "0.0.0.0"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err,
+              StartsWith("megalith: error: --host 0.0.0.0 can be reached from other machines, and there is no "
+                         "--api-key: give one, or --allow-unauthenticated"));
+}
+
+TEST(Serve, SaysWhatItCannotStartWith) {
+  const TemporaryFolder folder;
+  write_text(folder / "keys", "# none\n\n");
+  const auto error = [](std::vector<std::string> options) {
+    options.insert(options.begin(), {"serve", kStoryteller, "--port", "0"});
+    const CommandResult result = megalith_command(options);
+    EXPECT_EQ(result.code, 1);
+    return result.err;
+  };
+  EXPECT_THAT(error({"--api-key-file", folder / "keys"}), HasSubstr("keys has no key: want one a line\n"));
+  EXPECT_THAT(error({"--api-key-file", folder / "nothing"}), HasSubstr("nothing"));
+  EXPECT_THAT(error({"--host", "192.0.2.1"}),
+              HasSubstr("cannot listen on 192.0.2.1 port 0: Cannot assign requested address"));
+  const CommandResult other = megalith_command({"serve", folder / "no_model", "--port", "0"});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, Not(HasSubstr("listening")));
+}
+
+}  // namespace
+}  // namespace megalith::test

@@ -1,0 +1,7 @@
+# The command against OpenAI's own client, where there is a Python.
+if(MEGALITH_PYTHON AND MEGALITH_COMMAND)
+  add_test(NAME serve.openai COMMAND ${Python_EXECUTABLE} -m pytest -q -p no:cacheprovider -rs
+                                     ${CMAKE_CURRENT_LIST_DIR}/openai_test.py)
+  set_tests_properties(serve.openai PROPERTIES TIMEOUT ${seconds_a_program}
+                       ENVIRONMENT "MEGALITH_COMMAND=$<TARGET_FILE:megalith>;PYTHONDONTWRITEBYTECODE=1")
+endif()

@@ -1,0 +1,265 @@
+"""`megalith serve` as OpenAI's own client sees it: sync and async, whole and streamed, errors, retries, and its end.
+
+The command is named by MEGALITH_COMMAND; the model is the bundled one.
+"""
+
+import asyncio
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+
+import openai
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COMMAND = os.environ["MEGALITH_COMMAND"]
+STORY = [{"role": "user", "content": "Once upon a time"}]
+
+
+class Server:
+    """The command, from the moment that it serves; what it says on stderr is kept."""
+
+    def __init__(self, *options, key="none"):
+        words = [COMMAND, "serve", str(ROOT / "models/storyteller"), "--port", "0", "-t", "1", *options]
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        is_ready = threading.Event()
+
+        def read():
+            for line in self.process.stderr:
+                self.lines.append(line)
+                if line.startswith("serving "):
+                    is_ready.set()
+            is_ready.set()
+
+        self.reader = threading.Thread(target=read, daemon=True)
+        self.reader.start()
+        assert is_ready.wait(300)
+        found = re.search(r"at (http://\S+)/v1", "".join(self.lines))
+        assert found, self.lines
+        self.url = found[1]
+        self.options = {"base_url": self.url + "/v1", "api_key": key, "timeout": 120}
+
+    def client(self, **options):
+        return openai.OpenAI(**{**self.options, **options})
+
+    def load(self):
+        return json.load(urllib.request.urlopen(self.url + "/load"))["server_load"]
+
+    def end(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        code = self.process.wait(60)
+        self.reader.join(10)
+        return code
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Server()
+    yield server
+    assert server.end() == 0
+
+
+@pytest.fixture
+def client(server):
+    return server.client()
+
+
+def test_models(client):
+    assert [model.id for model in client.models.list()] == ["storyteller"]
+    assert client.models.retrieve("storyteller").owned_by == "megalith"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-9")
+
+
+def test_chat(client):
+    answer = client.chat.completions.create(model="storyteller", messages=STORY, max_tokens=12, temperature=0)
+    assert answer.object == "chat.completion"
+    assert answer.choices[0].message.role == "assistant"
+    assert len(answer.choices[0].message.content) > 10
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.completion_tokens == 12
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 12
+    assert answer._request_id and answer.id == "chatcmpl-" + answer._request_id
+
+
+def test_stream_is_the_whole_in_parts(client):
+    asked = dict(model="storyteller", messages=STORY, max_tokens=40, seed=5)
+    whole = client.chat.completions.create(**asked)
+    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant" and chunks[0].choices[0].delta.content == ""
+    assert all(chunk.choices[0].delta.role is None for chunk in chunks[1:-1])
+    assert chunks[-2].choices[0].finish_reason == "length" and chunks[-2].choices[0].delta.content is None
+    assert all(chunk.choices[0].finish_reason is None for chunk in chunks[:-2])
+    assert chunks[-1].choices == [] and chunks[-1].usage == whole.usage
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
+
+
+def test_the_same_seed_gives_the_same_text(client):
+    def text(seed, n=1):
+        made = client.completions.create(model="storyteller", prompt="The king", max_tokens=20, seed=seed, n=n)
+        return [choice.text for choice in made.choices]
+
+    assert text(1) == text(1) != text(2)
+    three = text(1, 3)
+    assert three[0] == text(1)[0] and len(set(three)) == 3
+
+
+def test_prompts_of_all_forms(client):
+    def texts(prompt):
+        made = client.completions.create(model="storyteller", prompt=prompt, max_tokens=8, temperature=0)
+        assert [choice.index for choice in made.choices] == list(range(len(made.choices)))
+        return [choice.text for choice in made.choices]
+
+    url = str(client.base_url).removesuffix("/v1/") + "/tokenize"
+    body = json.dumps({"prompt": "The wolf"}).encode()
+    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    ids = json.load(urllib.request.urlopen(asked))["tokens"]
+    (once,) = texts("The wolf")
+    assert texts(ids) == [once]
+    assert texts([ids, ids]) == texts(["The wolf", "The wolf"]) == [once, once]
+
+
+def test_a_stop_string_is_no_part_of_the_text(client):
+    asked = dict(model="storyteller", prompt="Once upon a time", max_tokens=60, temperature=0)
+    text = client.completions.create(**asked).choices[0].text
+    stop = text[20:26]
+    cut = client.completions.create(**asked, stop=stop)
+    assert cut.choices[0].text == text[: text.index(stop)]
+    assert cut.choices[0].finish_reason == "stop"
+    parts = client.completions.create(**asked, stop=[stop], stream=True)
+    assert "".join(part.choices[0].text for part in parts) == cut.choices[0].text
+
+
+def test_logprobs(client):
+    chat = client.chat.completions.create(model="storyteller", messages=STORY, max_tokens=9, logprobs=True)
+    entries = chat.choices[0].logprobs.content
+    assert "".join(entry.token for entry in entries) == chat.choices[0].message.content
+    assert bytes(sum((entry.bytes for entry in entries), [])).decode() == chat.choices[0].message.content
+    assert all(entry.logprob <= 0 for entry in entries)
+    made = client.completions.create(model="storyteller", prompt="A", max_tokens=9, logprobs=0).choices[0]
+    assert "".join(made.logprobs.tokens) == made.text
+    assert [made.text[at:] .startswith(token) for at, token in zip(made.logprobs.text_offset, made.logprobs.tokens)] == [True] * 9
+
+
+def test_errors_name_what_is_wrong(client):
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.chat.completions.create(model="storyteller", messages=STORY, temperature=-1)
+    assert wrong.value.param == "temperature" and wrong.value.type == "invalid_request_error"
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.chat.completions.create(model="storyteller", messages=STORY, response_format={"type": "json_object"})
+    assert wrong.value.param == "response_format" and wrong.value.type == "not_supported_error"
+    with pytest.raises(openai.NotFoundError) as wrong:
+        client.chat.completions.create(model="gpt-9", messages=STORY)
+    assert wrong.value.param == "model"
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.completions.create(model="storyteller", prompt=[1] * 2000)
+    assert wrong.value.body["n_prompt_tokens"] == 2000 and wrong.value.body["n_ctx"] == 1024
+    with pytest.raises(openai.APIStatusError) as wrong:
+        client.embeddings.create(model="storyteller", input="x")
+    assert wrong.value.status_code == 501
+
+
+def test_async_streams_beside_each_other(server):
+    async def one(client, seed):
+        stream = await client.chat.completions.create(
+            model="storyteller", messages=STORY, max_tokens=20, seed=seed, stream=True)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async def all_of_them():
+        async with openai.AsyncOpenAI(**server.options) as client:
+            return await asyncio.gather(*(one(client, seed % 4) for seed in range(16)))
+
+    texts = asyncio.run(all_of_them())
+    assert texts[:4] == texts[4:8] == texts[8:12] == texts[12:]
+
+
+def test_a_client_that_leaves_stops_the_work(server, client):
+    stream = client.completions.create(
+        model="storyteller", prompt="A", max_tokens=1000, stream=True, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    begun = time.monotonic()
+    while server.load():
+        assert time.monotonic() - begun < 2
+        time.sleep(0.01)
+    assert any('"status":499' in line for line in server.lines)
+
+
+def test_a_full_queue_is_tried_again():
+    server = Server("--max-batch", "1", "--max-queue", "0")
+    try:
+        client = server.client(max_retries=0)
+        long = dict(model="storyteller", prompt="A", max_tokens=900, stream=True, extra_body={"ignore_eos": True})
+        stream = iter(client.completions.create(**long))
+        next(stream)
+        with pytest.raises(openai.RateLimitError) as full:
+            client.completions.create(model="storyteller", prompt="B", max_tokens=2)
+        assert full.value.response.headers["retry-after"] == "1"
+        reader = threading.Thread(target=lambda: list(stream))
+        reader.start()
+        made = server.client(max_retries=20).completions.create(model="storyteller", prompt="B", max_tokens=2)
+        assert made.usage.completion_tokens == 2
+        reader.join()
+    finally:
+        assert server.end() == 0
+
+
+def test_keys(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# of the team\nsecond\n\n")
+    server = Server("--api-key", "first", "--api-key-file", str(keys))
+    try:
+        for key in ("first", "second"):
+            assert server.client(api_key=key).models.list().data
+        with pytest.raises(openai.AuthenticationError):
+            server.client(api_key="third").models.list()
+        assert urllib.request.urlopen(server.url + "/health").status == 200
+    finally:
+        assert server.end(signal.SIGINT) == 0
+
+
+def test_answers_are_finished_before_the_end():
+    server = Server()
+    client = server.client(max_retries=0)
+    stream = iter(client.completions.create(
+        model="storyteller", prompt="A", max_tokens=900, stream=True, extra_body={"ignore_eos": True}))
+    next(stream)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    try:
+        client.completions.create(model="storyteller", prompt="B", max_tokens=2)
+        pytest.fail("a server that ends takes no further request")
+    except (openai.InternalServerError, openai.APIConnectionError):
+        pass
+    assert list(stream)[-1].choices[0].finish_reason == "length"
+    assert server.process.wait(30) == 0
+
+
+def test_a_second_signal_ends_it_at_once():
+    server = Server("--shutdown-timeout", "600")
+    stream = iter(server.client().completions.create(
+        model="storyteller", prompt="A", max_tokens=1000, n=8, stream=True, extra_body={"ignore_eos": True}))
+    next(stream)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10) == -signal.SIGTERM
+
+
+def test_what_takes_too_long_is_ended():
+    server = Server("--shutdown-timeout", "0")
+    stream = iter(server.client().completions.create(
+        model="storyteller", prompt="A", max_tokens=1000, n=8, stream=True, extra_body={"ignore_eos": True}))
+    next(stream)
+    assert server.end() == 0
+    with pytest.raises(openai.APIError, match="shutting down"):
+        list(stream)
