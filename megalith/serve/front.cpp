@@ -8,6 +8,7 @@
 
 #include "megalith/base/json_quote.h"
 #include "megalith/base/printable.h"
+#include "megalith/serve/page.h"
 #include "megalith/serve/tokenize.h"
 
 namespace megalith::serve {
@@ -51,6 +52,7 @@ const std::vector<Front::Route>& Front::routes() {
       {"POST", "/detokenize", [](Front& front, Asked& asked) { front.beside(asked, detokenize); }},
       {"GET", "/models", [](Front& front, Asked& asked) { front.models(asked); }},
       {"GET", "/models/{id}", [](Front& front, Asked& asked) { front.one_model(asked); }},
+      {"GET", "/", [](Front& front, Asked& asked) { front.page(asked); }, true},
       {"GET", "/health", [](Front& front, Asked& asked) { front.health(asked); }, true, false},
       {"GET", "/metrics", [](Front& front, Asked& asked) { front.metrics(asked); }, false, false},
       {"GET", "/version", [](Front& front, Asked& asked) { front.version(asked); }, false, false},
@@ -217,7 +219,13 @@ void Front::metrics(Asked& asked) {
   reply(asked, {.body = metrics_.text(name, load, connections_()), .content_type = "text/plain; version=0.0.4"});
 }
 
-void Front::version(Asked& asked) { reply(asked, {.body = R"({"version":")" MEGALITH_VERSION R"("})"}); }
+void Front::page(Asked& asked) {
+  HttpReply page{.body = std::string(page_html()), .content_type = "text/html; charset=utf-8"};
+  page.headers = {{"Content-Security-Policy", std::string(page_policy())}, {"X-Content-Type-Options", "nosniff"}};
+  reply(asked, std::move(page));
+}
+
+void Front::version(Asked& asked) { reply(asked, {.body = fmt::format("{{\"version\":\"{}\"}}", MEGALITH_VERSION)}); }
 
 void Front::load(Asked& asked) {
   reply(asked, {.body = fmt::format(R"({{"server_load":{}}})", generations_.num_requests())});

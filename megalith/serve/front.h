@@ -62,6 +62,7 @@ class Front {
   void models(Asked& asked);
   void one_model(Asked& asked);
   void metrics(Asked& asked);
+  void page(Asked& asked);
   void version(Asked& asked);
   void load(Asked& asked);
   void slots(Asked& asked);

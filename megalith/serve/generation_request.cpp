@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "megalith/serve/fields.h"
@@ -86,8 +87,8 @@ TemplateValue template_value(const JsonValue& value) {
   }
   const std::optional<double> number = value.find_number();
   if (!number) return TemplateValue::none();
-  const bool is_whole =
-      *number >= -0x1p53 && *number <= 0x1p53 && *number == static_cast<double>(static_cast<int64_t>(*number));
+  constexpr double kExact = 9007199254740992;  // up to which each whole number is one of its own
+  const bool is_whole = std::fabs(*number) <= kExact && *number == std::floor(*number);
   return is_whole ? TemplateValue(static_cast<int64_t>(*number)) : TemplateValue(*number);
 }
 

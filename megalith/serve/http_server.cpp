@@ -275,7 +275,8 @@ void HttpConnection::take_request() {
   if (!read_target(message.target(), request)) return refuse({400, "the request's target is no path"});
   is_chunked_ = message.version() >= 11;
   is_bodyless_ = message.method() == http::verb::head;
-  keep_alive_ = message.keep_alive() && !server_.is_stopping;
+  // Of HTTP/1.0 a client that wants to go on would have to be told so.
+  keep_alive_ = message.keep_alive() && message.version() >= 11 && !server_.is_stopping;
   request.body = std::move(message.body());
   request.peer = peer_;
   request.arrived = Clock::now();

@@ -5,3 +5,7 @@ if(MEGALITH_PYTHON AND MEGALITH_COMMAND)
   set_tests_properties(serve.openai PROPERTIES TIMEOUT ${seconds_a_program}
                        ENVIRONMENT "MEGALITH_COMMAND=$<TARGET_FILE:megalith>;PYTHONDONTWRITEBYTECODE=1")
 endif()
+if(MEGALITH_COMMAND)
+  add_test(NAME serve.page COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/page.sh $<TARGET_FILE:megalith>)
+  set_tests_properties(serve.page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+endif()

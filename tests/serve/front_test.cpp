@@ -281,6 +281,17 @@ TEST_F(FrontTest, KnowsItsPathsAndMethods) {
   EXPECT_EQ(ask({.method = "OPTIONS", .path = "/v1/models"})->status(), 405);
 }
 
+TEST_F(FrontTest, ShowsAPageThatMayFetchNothingFromElsewhere) {
+  start({.access = {.keys = {"k"}}});
+  const auto page = get("/");
+  EXPECT_EQ(page->status(), 200);
+  EXPECT_EQ(page->head->content_type, "text/html; charset=utf-8");
+  EXPECT_THAT(page->header("Content-Security-Policy"), HasSubstr("connect-src 'self'"));
+  EXPECT_THAT(page->body, StartsWith("<!doctype html>"));
+  EXPECT_THAT(page->body, Not(HasSubstr("://")));
+  EXPECT_THAT(page->body, Not(HasSubstr("innerHTML")));
+}
+
 TEST_F(FrontTest, ListsItsModels) {
   model = test::storyteller();
   start();
