@@ -1,5 +1,5 @@
-// The answer to a request, as it is made: tokens in, OpenAI's JSON out, as a stream of chunks or as one body. Knows nothing
-// of sockets and threads.
+// The answer to a request, as it is made: tokens in, text out, as a stream of events or as one body, in the form of the
+// interface that was asked (answer_form.h). Knows nothing of sockets and threads.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 
 #include "megalith/engine/text_stream.h"
 #include "megalith/engine/token_service.h"
+#include "megalith/serve/answer_form.h"
 #include "megalith/serve/prepare.h"
 #include "megalith/serve/served_model.h"
 
 namespace megalith::serve {
 
-/// What follows from an event.
+/// What follows from an event of the engine.
 struct AnswerStep {
   std::string chunks = {};   // to be streamed; "" if it is no stream, or there is nothing to show yet
   bool has_token = false;    // one that counts
@@ -26,53 +27,45 @@ struct AnswerStep {
 class Answer {
  public:
   /// `id` and `created` stand in every chunk. The model must outlive the answer.
-  Answer(const ServedModel& model, PreparedRequest prepared, std::string id, int64_t created);
+  Answer(const ServedModel& model, PreparedRequest prepared, const std::string& id, int64_t created);
 
-  const PreparedRequest& prepared() const { return prepared_; }
+  const PreparedRequest& prepared() const { return *prepared_; }
   AnswerStep take(size_t sequence, const engine::RequestEvent& event);
   /// All sequences have ended.
   bool is_complete() const { return num_ended_ == sequences_.size(); }
   bool has_ended(size_t sequence) const { return sequences_[sequence].has_ended; }
 
-  /// Behind the last chunk: the usage, if it was asked for, and the end.
-  std::string last_chunks() const;
+  /// Behind the last chunk.
+  std::string last_chunks() { return form_->last(texts_); }
+  /// An error, and the end, in a stream that has begun; `error` is {"error": {...}}.
+  std::string error_chunks(const std::string& error) { return form_->error(error); }
   /// All of it in one, of a request that is no stream.
-  std::string body() const;
+  std::string body() { return form_->body(texts_); }
 
-  int64_t completion_tokens() const;
-  int64_t completion_tokens(size_t sequence) const { return sequences_[sequence].tokens; }
+  int64_t completion_tokens() const { return count_tokens(texts_); }
+  int64_t completion_tokens(size_t sequence) const { return texts_[sequence].tokens; }
   /// "stop" or "length"; "" before its end.
-  std::string finish_reason(size_t sequence) const { return sequences_[sequence].finish; }
-
-  /// An error, and the end, in a stream that has begun.
-  static std::string error_chunks(const std::string& error);
+  const std::string& finish_reason(size_t sequence) const { return texts_[sequence].finish; }
 
  private:
   struct Sequence {
     engine::TextStream stream;
-    std::string text = {};               // so far, if it is no stream
-    std::vector<std::string> held = {};  // log-probabilities of tokens whose text is held back
-    std::vector<std::string> logprobs = {};
-    int64_t characters = 0;  // where the next token's text begins
-    int64_t tokens = 0;
+    std::vector<TokenLogprob> held = {};  // of tokens whose text is held back
+    int64_t characters = 0;               // where the next token's text begins
     bool has_begun = false, has_ended = false;
-    std::string finish = {}, stop_reason = "null";
   };
 
-  bool is_chat() const { return prepared_.request.api == Api::chat; }
-  size_t prompt_of(size_t sequence) const { return sequence / static_cast<size_t>(prepared_.request.n); }
-  std::string logprob_entry(Sequence& sequence, const engine::RequestEvent& event) const;
-  std::string logprobs_json(const std::vector<std::string>& entries) const;
-  /// Text and log-probabilities that may be shown now.
-  void show(size_t index, const std::string& text, bool releases, std::string& chunks);
+  void begin(size_t index, AnswerStep& step);
+  /// Text that may be shown now, and with it the log-probabilities that waited for it. `releases`: even if there is none.
+  void show(size_t index, const std::string& text, bool releases, AnswerStep& step);
+  void hold_logprob(Sequence& sequence, const engine::RequestEvent& event) const;
   void end(size_t index, const char* finish, AnswerStep& step);
-  std::string chunk(size_t index, const std::string& delta, const std::string& logprobs, bool is_last) const;
-  std::string usage_json(int64_t prompt_tokens) const;
 
   const ServedModel* model_;
-  PreparedRequest prepared_;
-  std::string id_, head_;  // head_: what all chunks begin with
+  std::unique_ptr<const PreparedRequest> prepared_;  // stays where it is, for the form
+  std::unique_ptr<AnswerForm> form_;
   std::vector<Sequence> sequences_;
+  std::vector<AnswerText> texts_;  // of each of them
   size_t num_ended_ = 0;
 };
 

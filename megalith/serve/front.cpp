@@ -23,9 +23,9 @@ std::string_view without_version(std::string_view path) { return path.starts_wit
 
 // Known to clients, and not to this server.
 bool is_known_elsewhere(std::string_view path) {
-  constexpr std::string_view kElsewhere[] = {"/embeddings", "/rerank",  "/score",  "/classify",      "/responses",
-                                             "/messages",   "/audio/",  "/images", "/moderations",   "/infill",
-                                             "/files",      "/batches", "/props",  "/apply-template"};
+  constexpr std::string_view kElsewhere[] = {"/embeddings", "/rerank", "/score",         "/classify", "/messages",
+                                             "/audio/",     "/images", "/moderations",   "/infill",   "/files",
+                                             "/batches",    "/props",  "/apply-template"};
   return std::ranges::any_of(kElsewhere, [&](std::string_view one) { return path.starts_with(one); });
 }
 
@@ -48,6 +48,7 @@ const std::vector<Front::Route>& Front::routes() {
   static const std::vector<Route> table = {
       {"POST", "/chat/completions", [](Front& front, Asked& asked) { front.generations_.start(Api::chat, asked); }},
       {"POST", "/completions", [](Front& front, Asked& asked) { front.generations_.start(Api::completion, asked); }},
+      {"POST", "/responses", [](Front& front, Asked& asked) { front.generations_.start(Api::responses, asked); }},
       {"POST", "/tokenize", [](Front& front, Asked& asked) { front.beside(asked, tokenize); }},
       {"POST", "/detokenize", [](Front& front, Asked& asked) { front.beside(asked, detokenize); }},
       {"GET", "/models", [](Front& front, Asked& asked) { front.models(asked); }},

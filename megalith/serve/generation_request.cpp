@@ -25,17 +25,17 @@ constexpr size_t kMaxMessages = 65536;
 constexpr int64_t kMaxTokenId = std::numeric_limits<int>::max();
 constexpr std::array kRoles = {"system", "developer", "user", "assistant"};
 
-std::string text_of_part(const JsonValue& part) {
+std::string text_of_part(const JsonValue& part, const char* member) {
   const std::string& type = part.at("type").string();
   if (type == "refusal") return part.at("refusal").string();
   if (type != "text" && type != "input_text" && type != "output_text")
     throw ApiError::unsupported(
         fmt::format("a message has a part of type \"{}\", but this server takes only parts of type \"text\"", type),
-        "messages");
+        member);
   return part.at("text").string();
 }
 
-std::string content_of(const JsonValue& message) {
+std::string content_of(const JsonValue& message, const char* member) {
   const auto content = message.find("content");
   if (!content) return "";  // of an assistant who only called tools; or an empty message
   if (content->is_string()) return content->string();
@@ -44,7 +44,7 @@ std::string content_of(const JsonValue& message) {
   bool is_first = true;
   content->each_element([&](const JsonValue& part) {
     if (!std::exchange(is_first, false)) text += '\n';
-    text += text_of_part(part);
+    text += text_of_part(part, member);
   });
   return text;
 }
@@ -54,16 +54,16 @@ std::optional<std::string> find_string(const JsonValue& object, std::string_view
   return value ? std::optional(value->string()) : std::nullopt;
 }
 
-ChatTurn turn_of(const JsonValue& message) {
+ChatTurn turn_of(const JsonValue& message, const char* member) {
   ChatTurn turn{.role = message.at("role").string()};
   if (turn.role == "tool" || turn.role == "function" || message.find("tool_calls") || message.find("function_call"))
-    throw ApiError::unsupported("a message is of a tool's call, but this server has no calls of tools yet", "messages");
+    throw ApiError::unsupported("a message is of a tool's call, but this server has no calls of tools yet", member);
   if (std::ranges::find(kRoles, turn.role) == kRoles.end())
     message.at("role").fail(
         fmt::format("is {}, want one of {}", message.at("role").excerpt(), fmt::join(kRoles, ", ")));
   if (turn.role == "developer") turn.role = "system";  // the new name of it, which templates do not know
   if (turn.role != "assistant") message.at("content");
-  turn.content = content_of(message);
+  turn.content = content_of(message, member);
   turn.name = find_string(message, "name");
   turn.reasoning = find_string(message, "reasoning_content");
   if (!turn.reasoning) turn.reasoning = find_string(message, "reasoning");
@@ -162,6 +162,40 @@ void read_completion(const Fields& fields, GenerationRequest& request) {
                                 "echo");
 }
 
+// A string, or the items of a conversation, of which messages are one kind.
+void read_input(const JsonValue& input, GenerationRequest& request) {
+  if (input.is_string()) return request.messages.push_back({"user", input.string()});
+  if (!input.is_array() || input.size() == 0 || input.size() > kMaxMessages)
+    input.fail(fmt::format("is {}, want a string or an array of 1 to {} messages", input.excerpt(), kMaxMessages));
+  input.each_element([&](const JsonValue& item) {
+    const std::optional<std::string> type = find_string(item, "type");
+    if (type && *type != "message")
+      throw ApiError::unsupported(
+          fmt::format("an item of the input is of type \"{}\", but this server takes only messages", *type), "input");
+    request.messages.push_back(turn_of(item, "input"));
+  });
+}
+
+void read_responses(const Fields& fields, GenerationRequest& request) {
+  request.instructions = fields.string("instructions");
+  if (request.instructions) request.messages.push_back({"system", *request.instructions});
+  const auto input = fields.find("input");
+  if (!input) throw ApiError::invalid("the request's body lacks \"input\"", "input");
+  Fields::read("input", *input, [&](const JsonValue& value) { read_input(value, request); });
+  if (const auto text = fields.find("text"))
+    Fields::read("text", *text, [](const JsonValue& value) {
+      const auto format = value.find("format");
+      if (format && format->at("type").string() != "text")
+        throw ApiError::unsupported("\"text.format\" is not text, but this server has no answers of a given form yet",
+                                    "text");
+    });
+  if (const auto reasoning = fields.find("reasoning"))
+    Fields::read("reasoning", *reasoning, [&](const JsonValue& value) {
+      if (const auto effort = value.find("effort"))
+        request.variables.emplace_back("reasoning_effort", template_value(*effort));
+    });
+}
+
 std::vector<std::string> stops_of(const JsonValue& value) {
   std::vector<std::string> stops;
   if (value.is_string())
@@ -198,7 +232,7 @@ SamplingFields read_sampling(const Fields& fields) {
 // Under its new name, its old one, or llama-server's; -1: as many as there is room for.
 std::optional<int64_t> read_max_tokens(const Fields& fields) {
   std::optional<int64_t> tokens;
-  for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"})
+  for (const char* name : {"n_predict", "max_output_tokens", "max_tokens", "max_completion_tokens"})
     if (const auto given = fields.integer(name, -1, std::numeric_limits<int64_t>::max())) {
       if (*given == 0) throw ApiError::invalid(fmt::format("\"{}\" is 0, want at least 1", name), name);
       tokens = *given < 0 ? kMaxTokens : std::min(*given, kMaxTokens);
@@ -224,13 +258,17 @@ void read_stream(const Fields& fields, GenerationRequest& request) {
 
 }  // namespace
 
+const char* prompt_member(Api api) {
+  return api == Api::chat ? "messages" : api == Api::completion ? "prompt" : "input";
+}
+
 void read_messages(const Fields& fields, GenerationRequest& request) {
   const auto messages = fields.find("messages");
   if (!messages) throw ApiError::invalid("the request's body lacks \"messages\"", "messages");
   Fields::read("messages", *messages, [&](const JsonValue& all) {
     if (all.is_array() && (all.size() == 0 || all.size() > kMaxMessages))
       all.fail(fmt::format("has {} messages, want 1 to {}", all.size(), kMaxMessages));
-    all.each_element([&](const JsonValue& message) { request.messages.push_back(turn_of(message)); });
+    all.each_element([&](const JsonValue& message) { request.messages.push_back(turn_of(message, "messages")); });
   });
 }
 
@@ -240,8 +278,10 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   GenerationRequest request{.api = api};
   request.model = fields.string("model");
   refuse_unsupported(fields);
-  api == Api::chat ? read_chat(fields, request) : read_completion(fields, request);
-  request.n = fields.integer("n", 1, kMaxAnswers).value_or(1);
+  if (api == Api::chat) read_chat(fields, request);
+  if (api == Api::completion) read_completion(fields, request);
+  if (api == Api::responses) read_responses(fields, request);
+  if (api != Api::responses) request.n = fields.integer("n", 1, kMaxAnswers).value_or(1);
   request.max_tokens = read_max_tokens(fields);
   request.sampling = read_sampling(fields);
   if (const auto stop = fields.find("stop")) request.stops = Fields::read("stop", *stop, stops_of);

@@ -1,4 +1,4 @@
-// What POST /v1/chat/completions and /v1/completions ask for, read and checked; of the model nothing is known here.
+// What POST /v1/chat/completions, /v1/completions and /v1/responses ask for, read and checked; of the model nothing is known here.
 //
 // A member that would change the answer and that this server cannot do is refused by name (unsupported_fields.h). One that
 // nobody knows is ignored, as other servers do it: clients send what their authors thought of.
@@ -16,7 +16,7 @@
 
 namespace megalith::serve {
 
-enum class Api { chat, completion };
+enum class Api { chat, completion, responses };
 
 struct ChatTurn {
   std::string role;     // one of those that OpenAI knows, so it is no user's text
@@ -37,7 +37,8 @@ struct SamplingFields {
 struct GenerationRequest {
   Api api = Api::chat;
   std::optional<std::string> model;
-  std::vector<ChatTurn> messages;                                // of a chat
+  std::vector<ChatTurn> messages;                                // of all but a completion
+  std::optional<std::string> instructions;                       // of a response; also the first of its messages
   std::vector<std::pair<std::string, TemplateValue>> variables;  // for the chat template
   bool add_generation_prompt = true;
   std::vector<Prompt> prompts;  // of a completion
@@ -60,6 +61,8 @@ struct GenerationRequest {
 
 /// ApiError for a body that is not understood.
 GenerationRequest read_generation_request(Api api, std::string_view body);
+/// The member that the prompt stands in, for messages.
+const char* prompt_member(Api api);
 /// The messages alone, as /tokenize takes them, too.
 class Fields;
 void read_messages(const Fields& fields, GenerationRequest& request);

@@ -111,9 +111,8 @@ void Generations::submit(const CallPointer& call, PreparedRequest prepared) {
     admit(static_cast<int64_t>(prepared.sequences.size()));
   } catch (const ApiError& refused) { return fail(call, refused); }
   call->is_stream = prepared.request.stream;
-  const std::string id = (prepared.request.api == Api::chat ? "chatcmpl-" : "cmpl-") + call->asked.id;
   std::vector<engine::Request> requests = prepared.sequences;
-  call->answer.emplace(*model_, std::move(prepared), id, std::time(nullptr));
+  call->answer.emplace(*model_, std::move(prepared), call->asked.id, std::time(nullptr));
   call->sequences.resize(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     try {
@@ -198,7 +197,7 @@ void Generations::fail(const CallPointer& call, const ApiError& error) {
   abort_open(*call);
   over(call);
   if (!call->has_begun) return server_.reply(call->asked, error.reply(), details(*call));
-  call->asked.exchange->write(Answer::error_chunks(error.json()));
+  call->asked.exchange->write(call->answer->error_chunks(error.json()));
   call->asked.exchange->end();
   server_.log(call->asked, error.status(), details(*call));
 }

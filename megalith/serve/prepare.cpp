@@ -35,10 +35,8 @@ engine::Sampling sampling_of(const SamplingFields& asked, const SamplingFields& 
   return sampling;
 }
 
-const char* prompt_field(const GenerationRequest& request) { return request.api == Api::chat ? "messages" : "prompt"; }
-
 void check_prompt(const ServedModel& model, const GenerationRequest& request, const std::vector<int>& tokens) {
-  const char* field = prompt_field(request);
+  const char* field = prompt_member(request.api);
   if (tokens.empty()) throw ApiError::invalid("the prompt is empty, want at least one token", field);
   for (const int token : tokens)
     if (token < 0 || token >= model.vocab_size)
@@ -91,7 +89,7 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
                             request.n > 1 ? "n" : "prompt");
   PreparedRequest prepared{.text = text_options(model, request), .model = request.model.value_or(model.names.front())};
   std::vector<std::vector<int>> prompts;
-  if (request.api == Api::chat) prompts.push_back(model.encode(request));
+  if (request.api != Api::completion) prompts.push_back(model.encode(request));
   for (const Prompt& prompt : request.prompts) prompts.push_back(tokens_of(model, request, prompt));
   engine::Request sequence;
   sequence.sampling = sampling_of(request.sampling, model.sampling);
@@ -102,7 +100,7 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
     check_prompt(model, request, prompts[p]);
     const auto length = static_cast<int64_t>(prompts[p].size());
     const int64_t room = model.max_seq_len - length;
-    const int64_t usual = request.api == Api::chat ? room : kCompletionTokens;
+    const int64_t usual = request.api == Api::completion ? kCompletionTokens : room;
     sequence.max_new_tokens = std::min(room, request.max_tokens.value_or(model.max_tokens.value_or(usual)));
     sequence.prompt = std::move(prompts[p]);
     prepared.prompt_tokens += length;

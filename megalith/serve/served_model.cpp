@@ -41,7 +41,8 @@ std::vector<int> ServedModel::encode(const std::string& text, bool add_special, 
 
 std::vector<int> ServedModel::encode(const GenerationRequest& chat) const {
   if (!tokenizer)
-    throw ApiError::invalid("this model has no tokenizer.json: use /v1/completions with token ids", "messages");
+    throw ApiError::invalid("this model has no tokenizer.json: use /v1/completions with token ids",
+                            prompt_member(chat.api));
   if (!chat_template && !chat.variables.empty())
     throw ApiError::invalid("this model has no chat template that could know variables", "chat_template_kwargs");
   std::vector<TextSegment> segments;
@@ -57,7 +58,7 @@ std::vector<int> ServedModel::encode(const GenerationRequest& chat) const {
     } else {
       segments = plain_text(chat.messages);
     }
-  } catch (const UserError& error) { throw ApiError::invalid(error.what(), "messages"); }
+  } catch (const UserError& error) { throw ApiError::invalid(error.what(), prompt_member(chat.api)); }
   return tokenizer->encode(segments, chat.add_special_tokens.value_or(!chat_template), markers);
 }
 

@@ -47,9 +47,9 @@ class Made {
 };
 
 const std::string kChatHead =
-    R"(data: {"id":"id-1","object":"chat.completion.chunk","created":1000,"model":"storyteller","choices":[{"index":0,)";
+    R"(data: {"id":"chatcmpl-id-1","object":"chat.completion.chunk","created":1000,"model":"storyteller","choices":[{"index":0,)";
 const std::string kHead =
-    R"(data: {"id":"id-1","object":"text_completion","created":1000,"model":"numbers","choices":[{"index":0,)";
+    R"(data: {"id":"cmpl-id-1","object":"text_completion","created":1000,"model":"numbers","choices":[{"index":0,)";
 
 std::string chat_body(const std::string& members = "") {
   return R"({"messages":[{"role":"user","content":"Once upon a time"}])" + members + "}";
@@ -93,7 +93,7 @@ TEST(Answer, AStreamedCompletionHasTheseChunks) {
                 R"("text":"","logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":null})"
                 "\n\n");
   EXPECT_EQ(made->last_chunks(),
-            R"(data: {"id":"id-1","object":"text_completion","created":1000,"model":"numbers","choices":[],)"
+            R"(data: {"id":"cmpl-id-1","object":"text_completion","created":1000,"model":"numbers","choices":[],)"
             R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4}})"
             "\n\ndata: [DONE]\n\n");
 }
@@ -114,7 +114,7 @@ TEST(Answer, AWholeChatHasThisBody) {
   const size_t prompt = story("Once upon a time").size();
   EXPECT_EQ(
       made->body(),
-      R"({"id":"id-1","object":"chat.completion","created":1000,"model":"tales","choices":[)"
+      R"({"id":"chatcmpl-id-1","object":"chat.completion","created":1000,"model":"tales","choices":[)"
       R"({"index":0,"message":{"role":"assistant","content":" there"},"logprobs":null,"finish_reason":"stop","stop_reason":null},)"
       R"({"index":1,"message":{"role":"assistant","content":" there"},"logprobs":null,"finish_reason":"length","stop_reason":null}],)"
       R"("usage":{"prompt_tokens":)" +
@@ -231,6 +231,71 @@ TEST(Answer, WithoutEosNothingIsHidden) {
   Made made(test::numbers(), Api::completion, R"({"prompt":[1],"ignore_eos":true})");
   made.token(0), made.end(RequestEnd::length);
   EXPECT_THAT(made->body(), HasSubstr(R"("text":" 0")"));
+}
+
+// The name of each event, and its JSON.
+std::vector<std::pair<std::string, std::string>> events_of(std::string chunks) {
+  std::vector<std::pair<std::string, std::string>> events;
+  while (!chunks.empty()) {
+    const size_t line = chunks.find('\n'), end = chunks.find("\n\n");
+    events.emplace_back(chunks.substr(7, line - 7), chunks.substr(line + 7, end - line - 7));
+    chunks.erase(0, end + 2);
+  }
+  return events;
+}
+
+const std::string kResponse =
+    R"({"input":"Once upon a time","instructions":"Be kind.","max_output_tokens":2,"temperature":0)";
+
+TEST(Answer, AStreamedResponseHasTheseEvents) {
+  Made made(test::storyteller(), Api::responses, kResponse + R"(,"stream":true})");
+  const int token = story(" there")[0];
+  std::string chunks = made.token(token);
+  chunks += made.end(RequestEnd::length, token);
+  chunks += made->last_chunks();
+  const auto events = events_of(chunks);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < events.size(); ++i) {
+    names.push_back(events[i].first);
+    const JsonFile json = JsonFile::parse(events[i].second, "event");
+    EXPECT_EQ(json.root().at("type").string(), events[i].first);
+    EXPECT_EQ(json.root().at("sequence_number").integer(), static_cast<int64_t>(i));
+    const auto item = json.root().find("item_id");
+    EXPECT_TRUE(!item || item->string() == "msg_id-1");
+  }
+  EXPECT_THAT(names, ElementsAre("response.created", "response.in_progress", "response.output_item.added",
+                                 "response.content_part.added", "response.output_text.delta",
+                                 "response.output_text.delta", "response.output_text.done",
+                                 "response.content_part.done", "response.output_item.done", "response.incomplete"));
+  EXPECT_THAT(events[5].second, HasSubstr(R"("delta":" there")"));
+  EXPECT_THAT(events[6].second, HasSubstr(R"("text":" there there")"));
+  const JsonFile last = JsonFile::parse(events.back().second, "event");
+  const JsonValue response = last.root().at("response");
+  EXPECT_EQ(response.at("id").string(), "resp_id-1");
+  EXPECT_EQ(response.at("incomplete_details").at("reason").string(), "max_output_tokens");
+  EXPECT_EQ(response.at("usage").at("output_tokens").integer(), 2);
+  EXPECT_EQ(response.at("output").elements()[0].at("content").elements()[0].at("text").string(), " there there");
+  const auto error = events_of(made->error_chunks(R"({"error":{"message":"m"}})"));
+  EXPECT_EQ(error[0].second, R"({"type":"error","sequence_number":10,"error":{"message":"m"}})");
+}
+
+TEST(Answer, AWholeResponseHasThisBody) {
+  Made made(test::storyteller(), Api::responses, kResponse + "}");
+  made.token(story(" there")[0]);
+  made.end(RequestEnd::stop, 0);
+  const std::string prompt = std::to_string(made->prepared().prompt_tokens);
+  EXPECT_EQ(
+      made->body(),
+      R"({"id":"resp_id-1","object":"response","created_at":1000,"status":"completed","error":null,)"
+      R"("incomplete_details":null,"instructions":"Be kind.","max_output_tokens":2,"metadata":{},"model":"storyteller",)"
+      R"("output":[{"type":"message","id":"msg_id-1","status":"completed","role":"assistant","content":)"
+      R"([{"type":"output_text","text":" there","annotations":[],"logprobs":[]}]}],"parallel_tool_calls":false,)"
+      R"("previous_response_id":null,"store":false,"temperature":0,"text":{"format":{"type":"text"}},)"
+      R"("tool_choice":"none","tools":[],"top_p":1,"truncation":"disabled","usage":{"input_tokens":)" +
+          prompt +
+          R"(,"input_tokens_details":{"cached_tokens":0},"output_tokens":2,)"
+          R"("output_tokens_details":{"reasoning_tokens":0},"total_tokens":)" +
+          std::to_string(made->prepared().prompt_tokens + 2) + "}}");
 }
 
 TEST(Prepare, TellsWhatDoesNotFit) {

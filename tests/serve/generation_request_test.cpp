@@ -99,6 +99,19 @@ TEST(GenerationRequest, PartsOfAMessageAreJoined) {
   EXPECT_EQ(request.messages[2].reasoning, "hm");
 }
 
+TEST(GenerationRequest, AResponseIsAChat) {
+  const GenerationRequest request = read_generation_request(
+      Api::responses, R"({"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]},)"
+                      R"({"role":"assistant","content":"b"}],"instructions":"Be kind.","max_output_tokens":7,)"
+                      R"("text":{"format":{"type":"text"}},"reasoning":{"effort":"low"},"store":true})");
+  ASSERT_EQ(request.messages.size(), 3U);
+  EXPECT_EQ(request.messages[0].role, "system");
+  EXPECT_EQ(request.messages[1].content, "a");
+  EXPECT_EQ(request.messages[2].content, "b");
+  EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_EQ(request.variables.size(), 1U);
+}
+
 struct Bad {
   Api api;
   const char* body;
@@ -158,6 +171,15 @@ INSTANTIATE_TEST_SUITE_P(
             "chat_template", "programs"},
         Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"chat_template_kwargs":{"messages":1}})",
             kInvalid, "chat_template_kwargs", "names \"messages\""},
+        Bad{Api::responses, "{}", kInvalid, "input", "lacks \"input\""},
+        Bad{Api::responses, R"({"input":[]})", kInvalid, "input", "want a string or an array"},
+        Bad{Api::responses, R"({"input":[{"type":"function_call"}]})", kUnsupported, "input", "only messages"},
+        Bad{Api::responses, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})", kUnsupported, "input",
+            "\"input_image\""},
+        Bad{Api::responses, R"({"input":"a","previous_response_id":"resp_1"})", kUnsupported, "previous_response_id",
+            "memory of earlier answers"},
+        Bad{Api::responses, R"({"input":"a","text":{"format":{"type":"json_schema"}}})", kUnsupported, "text",
+            "given form"},
         Bad{Api::completion, "{}", kInvalid, "prompt", "lacks \"prompt\""},
         Bad{Api::completion, R"({"prompt":[]})", kInvalid, "prompt", "is empty"},
         Bad{Api::completion, R"({"prompt":{}})", kInvalid, "prompt", "want a string, an array"},

@@ -150,6 +150,21 @@ def test_logprobs(client):
     assert [made.text[at:] .startswith(token) for at, token in zip(made.logprobs.text_offset, made.logprobs.tokens)] == [True] * 9
 
 
+def test_responses(client):
+    asked = dict(model="storyteller", input="Once upon a time", max_output_tokens=12, temperature=0)
+    whole = client.responses.create(**asked)
+    assert whole.status == "incomplete" and whole.incomplete_details.reason == "max_output_tokens"
+    assert len(whole.output_text) > 10 and whole.usage.output_tokens == 12
+    events = list(client.responses.create(**asked, stream=True))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole.output_text
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[-1].type == "response.incomplete" and events[-1].response.output_text == whole.output_text
+    stop = whole.output_text[12:16]
+    with client.responses.stream(**asked, extra_body={"stop": stop}) as stream:
+        response = stream.get_final_response()
+    assert response.status == "completed" and response.output_text == whole.output_text.split(stop)[0]
+
+
 def test_errors_name_what_is_wrong(client):
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(model="storyteller", messages=STORY, temperature=-1)

@@ -1,0 +1,53 @@
+// The JSON that an answer is written in. Each interface of OpenAI's has a form of its own; what is in an answer, and when it
+// ends, is the same for all (answer.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megalith/serve/prepare.h"
+
+namespace megalith::serve {
+
+struct TokenLogprob {
+  std::string bytes;   // of the token, which need not be whole characters
+  float logprob;       // finite
+  int64_t characters;  // of the text in front of it
+};
+
+/// One of the answers to a request, as far as it is made.
+struct AnswerText {
+  std::string text = {};
+  std::vector<TokenLogprob> logprobs = {};
+  int64_t tokens = 0;
+  std::string finish = {};  // "stop" or "length"; "" before the end
+  int stop_token = -1;      // of the request's own, if that ended it
+};
+
+class AnswerForm {
+ public:
+  virtual ~AnswerForm() = default;
+
+  // Events of a stream; `texts` are all answers as they are then, this part included.
+  using Texts = std::vector<AnswerText>;
+  virtual std::string begin(size_t index, const Texts& texts) = 0;
+  virtual std::string part(size_t index, const std::string& text, const std::vector<TokenLogprob>& logprobs,
+                           const Texts& texts) = 0;
+  virtual std::string end(size_t index, const Texts& texts) = 0;
+  /// Behind the last of them.
+  virtual std::string last(const Texts& texts) = 0;
+  /// In place of what would have followed; `error` is {"error": {...}}.
+  virtual std::string error(const std::string& error) = 0;
+
+  /// All in one.
+  virtual std::string body(const Texts& texts) = 0;
+};
+
+/// The form of `prepared`, which must outlive it. `id` is unique; `created` is seconds since 1970.
+std::unique_ptr<AnswerForm> make_answer_form(const PreparedRequest& prepared, const std::string& id, int64_t created);
+
+int64_t count_tokens(const AnswerForm::Texts& texts);
+
+}  // namespace megalith::serve

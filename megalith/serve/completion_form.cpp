@@ -1,0 +1,109 @@
+#include "megalith/serve/completion_form.h"
+
+#include <fmt/format.h>
+
+#include "megalith/base/json_quote.h"
+
+namespace megalith::serve {
+
+namespace {
+
+std::string bytes_json(const std::string& bytes) {
+  std::string json = "[";
+  for (const char byte : bytes)
+    json += fmt::format("{}{}", json.size() > 1 ? "," : "", static_cast<unsigned>(static_cast<unsigned char>(byte)));
+  return json + "]";
+}
+
+// With the token that a request named as an end, as vLLM has it.
+std::string finish_json(const AnswerText& text) {
+  return fmt::format(R"("{}","stop_reason":{})", text.finish,
+                     text.stop_token < 0 ? "null" : std::to_string(text.stop_token));
+}
+
+}  // namespace
+
+CompletionForm::CompletionForm(const PreparedRequest& prepared, const std::string& id, int64_t created)
+    : prepared_(prepared) {
+  const char* object =
+      is_chat() ? prepared.request.stream ? "chat.completion.chunk" : "chat.completion" : "text_completion";
+  head_ =
+      fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},"choices":[)",
+                  json_quote((is_chat() ? "chatcmpl-" : "cmpl-") + id), object, created, json_quote(prepared.model));
+}
+
+std::string CompletionForm::logprobs_json(const std::vector<TokenLogprob>& logprobs) const {
+  if (!prepared_.request.logprobs || logprobs.empty()) return "null";
+  if (is_chat()) {
+    std::string list;
+    for (const TokenLogprob& one : logprobs)
+      list += fmt::format(R"({}{{"token":{},"logprob":{},"bytes":{},"top_logprobs":[]}})", list.empty() ? "" : ",",
+                          json_quote(one.bytes), one.logprob, bytes_json(one.bytes));
+    return fmt::format(R"({{"content":[{}],"refusal":null}})", list);
+  }
+  std::string tokens, values, offsets;
+  for (const TokenLogprob& one : logprobs) {
+    const char* comma = tokens.empty() ? "" : ",";
+    tokens += comma + json_quote(one.bytes);
+    values += fmt::format("{}{}", comma, one.logprob);
+    offsets += fmt::format("{}{}", comma, one.characters);
+  }
+  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":null,"text_offset":[{}]}})", tokens,
+                     values, offsets);
+}
+
+std::string CompletionForm::usage_json(const Texts& texts) const {
+  const int64_t tokens = count_tokens(texts);
+  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})", prepared_.prompt_tokens,
+                     tokens, prepared_.prompt_tokens + tokens);
+}
+
+std::string CompletionForm::chunk(size_t index, const std::string& delta, const std::string& logprobs,
+                                  const Texts& texts, bool is_last) const {
+  std::string chunk = fmt::format(R"(data: {}{{"index":{},{},"logprobs":{},"finish_reason":{}}}])", head_, index, delta,
+                                  logprobs, is_last ? finish_json(texts[index]) : "null");
+  if (prepared_.request.continuous_usage)
+    chunk += ",\"usage\":" + usage_json(texts);
+  else if (prepared_.request.include_usage)
+    chunk += ",\"usage\":null";
+  return chunk + "}\n\n";
+}
+
+std::string CompletionForm::begin(size_t index, const Texts& texts) {
+  if (!is_chat()) return "";
+  return chunk(index, R"("delta":{"role":"assistant","content":""})", "null", texts, false);
+}
+
+std::string CompletionForm::part(size_t index, const std::string& text, const std::vector<TokenLogprob>& logprobs,
+                                 const Texts& texts) {
+  const std::string quoted = json_quote(text);
+  return chunk(index, is_chat() ? R"("delta":{"content":)" + quoted + "}" : R"("text":)" + quoted,
+               logprobs_json(logprobs), texts, false);
+}
+
+std::string CompletionForm::end(size_t index, const Texts& texts) {
+  return chunk(index, is_chat() ? R"("delta":{})" : R"("text":"")", "null", texts, true);
+}
+
+std::string CompletionForm::last(const Texts& texts) {
+  std::string usage;
+  if (prepared_.request.include_usage) usage = fmt::format("data: {}],\"usage\":{}}}\n\n", head_, usage_json(texts));
+  return usage + "data: [DONE]\n\n";
+}
+
+std::string CompletionForm::error(const std::string& error) {
+  return fmt::format("data: {}\n\ndata: [DONE]\n\n", error);
+}
+
+std::string CompletionForm::body(const Texts& texts) {
+  std::string body = head_;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::string text = json_quote(texts[i].text);
+    body += fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}})", i ? "," : "", i,
+                        is_chat() ? R"("message":{"role":"assistant","content":)" + text + "}" : R"("text":)" + text,
+                        logprobs_json(texts[i].logprobs), finish_json(texts[i]));
+  }
+  return fmt::format("{}],\"usage\":{}}}", body, usage_json(texts));
+}
+
+}  // namespace megalith::serve
