@@ -48,15 +48,15 @@ asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer, kerne
 	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/support/leaks.supp:print_suppressions=0 \
 	  tools/run_tests.sh build/asan
 
-# Threads live in the runtime, the engine, the kernel cache and the progress line, and test_device has a GPU's worker on
+# Threads live in the runtime, the engine, the server, the kernel cache and the progress line, and test_device has a GPU's worker on
 # them; the rest is left to asan. Judges that compute for minutes on one thread (the float64 interpreter, the mutation
 # campaign) have nothing to show here.
 tsan:  ## the tests with threads under ThreadSanitizer, kernels included
 	@tools/setup.sh test
 	@[ -f build/tsan/build.ninja ] || cmake --preset tsan
-	@ninja -C build/tsan test_base test_jit test_runtime test_device test_kernels test_engine
+	@ninja -C build/tsan test_base test_jit test_runtime test_device test_kernels test_engine test_serve
 	@GTEST_FILTER='-*Mutation*:*EqualsTheInterpreter*' TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
-	  tools/run_tests.sh build/tsan -R '^(base|jit|runtime|device|kernels\..|engine\..)$$'
+	  tools/run_tests.sh build/tsan -R '^(base|jit|runtime|device|kernels\..|engine\..|serve)$$'
 
 fuzz:  ## a minute of fuzzing for each reader of files that nobody vouches for
 	@tools/setup.sh fuzz

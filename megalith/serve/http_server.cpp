@@ -1,4 +1,4 @@
-// The one file that knows Boost: Asio's sockets and Beast's parser. Beast takes half a minute to compile.
+// Asio's sockets around an HttpReader.
 //
 // A connection has one read going at any time, whatever its state, so that a client's end is seen at once; what arrives
 // early waits in `in_`. It has one write going at most; what is to follow collects in `next_`, so the chunks of one step of
@@ -10,8 +10,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 
 #include <fmt/format.h>
 
@@ -24,13 +22,13 @@
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/base/threads.h"
+#include "megalith/serve/http_reader.h"
 
 namespace megalith::serve {
 
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
@@ -49,58 +47,6 @@ std::string http_date() {
   gmtime_r(&now, &parts);
   char text[64];
   return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
-}
-
-struct Complaint {
-  int status;
-  std::string message;
-};
-
-Complaint complaint_of(const error_code& error, const HttpLimits& limits) {
-  if (error == http::error::header_limit)
-    return {431, fmt::format("the head of the request has more than {} bytes", limits.header_bytes)};
-  if (error == http::error::body_limit)
-    return {413, fmt::format("the body of the request has more than {} bytes", limits.body_bytes)};
-  if (error == http::error::bad_version)
-    return {400, "this is not HTTP/1.1 or HTTP/1.0, with lines that end as those do"};
-  return {400, fmt::format("this is no HTTP request: {}", error.message())};
-}
-
-using Parser = http::request_parser<http::string_body>;
-
-// What two readers of one request could take for two requests is refused, as is what no client of today sends.
-std::optional<Complaint> complaint_about_head(const Parser::value_type& head) {
-  const auto lengths = head.count(http::field::content_length);
-  const auto encodings = head.count(http::field::transfer_encoding);
-  if (lengths > 1) return Complaint{400, "the request has several Content-Length, want one"};
-  if (lengths && encodings)
-    return Complaint{400, "the request has both Content-Length and Transfer-Encoding, want one"};
-  if (encodings > 1 || (encodings && lower_case(trimmed(head[http::field::transfer_encoding])) != "chunked"))
-    return Complaint{400, "the request has a Transfer-Encoding other than chunked, the only one known here"};
-  if (encodings && head.version() < 11) return Complaint{400, "the request has a Transfer-Encoding, but is HTTP/1.0"};
-  const auto hosts = head.count(http::field::host);
-  if (hosts > 1 || (hosts == 0 && head.version() >= 11))
-    return Complaint{400, fmt::format("the request has {} Host headers, want one", hosts)};
-  const bool wants_body =
-      head.method() == http::verb::post || head.method() == http::verb::put || head.method() == http::verb::patch;
-  if (wants_body && !lengths && !encodings) return Complaint{411, "the request has no Content-Length"};
-  return std::nullopt;
-}
-
-// Splits "/path?query", also of the form that proxies use: "http://host/path". False if it is neither.
-bool read_target(std::string_view target, HttpRequest& request) {
-  for (const std::string_view scheme : {"http://", "https://"})
-    if (target.starts_with(scheme)) {
-      target.remove_prefix(std::min(target.size(), target.find('/', scheme.size())));
-      if (target.empty()) target = "/";
-    }
-  if (target != "*" && !target.starts_with('/')) return false;
-  const size_t question = std::min(target.size(), target.find('?'));
-  std::optional<std::string> path = percent_decode(target.substr(0, question));
-  if (!path) return false;
-  request.path = std::move(*path);
-  request.query = target.substr(std::min(target.size(), question + 1));
-  return true;
 }
 
 }  // namespace
@@ -182,7 +128,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void consume();
   bool take_head();
   void take_request();
-  void refuse(const Complaint& complaint);
+  void refuse(const HttpComplaint& complaint);
   void flush_soon();
   void flush();
   void answered();
@@ -194,7 +140,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string peer_;
   State state_ = State::idle;
   boost::beast::flat_buffer in_;
-  std::optional<Parser> parser_;
+  std::optional<HttpReader> reader_;
   size_t body_bytes_ = 0;  // this request's share of the server's
   std::shared_ptr<HttpExchange> exchange_;
   bool keep_alive_ = true, is_chunked_ = false, has_ended_ = false, is_bodyless_ = false;
@@ -210,9 +156,7 @@ void HttpConnection::next_request() {
   state_ = State::idle;
   exchange_.reset();
   has_ended_ = false;
-  parser_.emplace();
-  parser_->header_limit(static_cast<uint32_t>(limits_.header_bytes));
-  parser_->body_limit(limits_.body_bytes);
+  reader_.emplace(limits_.header_bytes, limits_.body_bytes);
   deadline_ = Clock::now() + limits_.idle_time;
 }
 
@@ -234,32 +178,26 @@ void HttpConnection::consume() {
     deadline_ = Clock::now() + limits_.header_time;
   }
   while (state_ == State::head || state_ == State::body) {
-    error_code error;
-    if (!parser_->is_done()) in_.consume(parser_->put(in_.data(), error));
-    if (error && error != http::error::need_more) return refuse(complaint_of(error, limits_));
-    if (state_ == State::head && parser_->is_header_done()) {
-      if (!take_head()) return;
-      continue;
-    }
-    if (parser_->is_done()) return take_request();
-    if (error || in_.size() == 0) return;
+    const auto bytes = in_.data();
+    const size_t taken = reader_->take({static_cast<const char*>(bytes.data()), bytes.size()});
+    in_.consume(taken);
+    if (reader_->complaint()) return refuse(*reader_->complaint());
+    const bool is_new = state_ == State::head && reader_->has_head();
+    if (is_new && !take_head()) return;
+    if (reader_->is_complete()) return take_request();
+    if ((taken == 0 && !is_new) || in_.size() == 0) return;
   }
 }
 
 // The head is there, and the body may come. False if it may not.
 bool HttpConnection::take_head() {
-  const auto& head = parser_->get();
-  if (const auto complaint = complaint_about_head(head)) return refuse(*complaint), false;
-  const auto length = parser_->content_length();
-  body_bytes_ = parser_->chunked() ? limits_.body_bytes : static_cast<size_t>(length.value_or(0));
+  body_bytes_ = reader_->body_bytes();
   server_.body_bytes += body_bytes_;
   if (server_.body_bytes > limits_.all_body_bytes)
     return refuse({503, "the bodies of all requests together are too large just now: try again"}), false;
   state_ = State::body;
   deadline_ = Clock::now() + limits_.body_time;
-  parser_->eager(true);
-  if (lower_case(head[http::field::expect]) == "100-continue" && in_.size() == 0 && head.version() >= 11 &&
-      !parser_->is_done()) {
+  if (reader_->waits_to_go_on() && in_.size() == 0) {
     next_ += "HTTP/1.1 100 Continue\r\n\r\n";
     flush_soon();
   }
@@ -267,26 +205,21 @@ bool HttpConnection::take_head() {
 }
 
 void HttpConnection::take_request() {
-  auto& message = parser_->get();
-  HttpRequest request;
-  request.method = message.method_string();
-  for (const auto& field : message)
-    request.headers.emplace_back(lower_case(field.name_string()), std::string(field.value()));
-  if (!read_target(message.target(), request)) return refuse({400, "the request's target is no path"});
-  is_chunked_ = message.version() >= 11;
-  is_bodyless_ = message.method() == http::verb::head;
+  std::optional<HttpRequest> request = reader_->request();
+  if (!request) return refuse({400, "the request's target is no path"});
+  is_chunked_ = reader_->takes_chunks();
+  is_bodyless_ = request->method == "HEAD";
   // Of HTTP/1.0 a client that wants to go on would have to be told so.
-  keep_alive_ = message.keep_alive() && message.version() >= 11 && !server_.is_stopping;
-  request.body = std::move(message.body());
-  request.peer = peer_;
-  request.arrived = Clock::now();
+  keep_alive_ = reader_->keep_alive() && is_chunked_ && !server_.is_stopping;
+  request->peer = peer_;
+  request->arrived = Clock::now();
   state_ = State::answer;
   deadline_.reset();
-  exchange_ = std::make_shared<HttpExchange>(weak_from_this(), std::move(request));
+  exchange_ = std::make_shared<HttpExchange>(weak_from_this(), std::move(*request));
   server_.handler(exchange_);
 }
 
-void HttpConnection::refuse(const Complaint& complaint) {
+void HttpConnection::refuse(const HttpComplaint& complaint) {
   keep_alive_ = false;
   is_bodyless_ = false;
   state_ = State::answer;
