@@ -37,6 +37,11 @@ std::string ApiError::json() const {
                      json_quote(type_), param_.empty() ? "null" : json_quote(param_), status_, more_);
 }
 
-HttpReply ApiError::reply() const { return {.status = status_, .body = json(), .headers = headers_}; }
+HttpReply ApiError::reply() const {
+  HttpReply reply{.status = status_, .body = json(), .headers = headers_};
+  // OpenAI's clients ask twice more after anything from 500 on; these would say the same again.
+  if (status_ == 500 || status_ == 501) reply.headers.emplace_back("X-Should-Retry", "false");
+  return reply;
+}
 
 }  // namespace megalith::serve

@@ -272,7 +272,9 @@ TEST_F(FrontTest, SpeaksOnlyJson) {
 TEST_F(FrontTest, KnowsItsPathsAndMethods) {
   start();
   EXPECT_EQ(get("/nothing")->status(), 404);
-  EXPECT_EQ(post("/v1/embeddings", "{}")->status(), 501);
+  const auto elsewhere = post("/v1/embeddings", "{}");
+  EXPECT_EQ(elsewhere->status(), 501);
+  EXPECT_EQ(elsewhere->header("X-Should-Retry"), "false");
   const auto wrong = get("/v1/chat/completions");
   EXPECT_EQ(wrong->status(), 405);
   EXPECT_EQ(wrong->header("Allow"), "POST");

@@ -209,6 +209,23 @@ def test_a_client_that_leaves_stops_the_work(server, client):
     assert any('"status":499' in line for line in server.lines)
 
 
+def test_clients_that_give_up_leave_nothing_behind(server, client):
+    async def one(impatient):
+        with pytest.raises(openai.APITimeoutError):
+            await impatient.completions.create(
+                model="storyteller", prompt="A king " * 300, max_tokens=400, extra_body={"ignore_eos": True})
+
+    async def all_of_them():
+        async with openai.AsyncOpenAI(**{**server.options, "timeout": 0.2, "max_retries": 0}) as impatient:
+            await asyncio.gather(*(one(impatient) for _ in range(100)))
+
+    asyncio.run(all_of_them())
+    begun = time.monotonic()
+    assert client.completions.create(model="storyteller", prompt="A", max_tokens=4).usage.completion_tokens == 4
+    assert time.monotonic() - begun < 5
+    assert server.load() == 0
+
+
 def test_a_full_queue_is_tried_again():
     server = Server("--max-batch", "1", "--max-queue", "0")
     try:
