@@ -93,7 +93,10 @@ void BatchService::run() {
 
 void BatchService::work_on(std::vector<Entry>& batch) {
   std::vector<engine::Request> requests;
-  for (const Entry& entry : batch) requests.push_back(entry.request);
+  for (Entry& entry : batch) {
+    requests.push_back(entry.request);
+    entry.admitted_ns = now_ns();
+  }
   try {
     engine_.generate(requests, [&](const engine::TokenEvent& event) {
       take(batch, event);
@@ -110,14 +113,20 @@ void BatchService::take(std::vector<Entry>& batch, const engine::TokenEvent& eve
   if (event.finished) {
     entry.is_over = true;
     const RequestEnd end = event.reason == batch::kStopToken ? RequestEnd::stop : RequestEnd::length;
-    return entry.sink(entry.id, {.token = entry.stop_token, .posted_ns = now_ns(), .end = end});
+    return entry.sink(entry.id, {.token = entry.stop_token,
+                                 .posted_ns = now_ns(),
+                                 .end = end,
+                                 .admitted_ns = std::exchange(entry.admitted_ns, 0)});
   }
   const bool is_stop =
       !entry.request.ignore_stop_tokens && std::ranges::binary_search(engine_.stop_tokens(), event.token);
   if (is_stop)
     entry.stop_token = event.token;
   else
-    entry.sink(entry.id, {.token = event.token, .logprob = event.logprob, .posted_ns = now_ns()});
+    entry.sink(entry.id, {.token = event.token,
+                          .logprob = event.logprob,
+                          .posted_ns = now_ns(),
+                          .admitted_ns = std::exchange(entry.admitted_ns, 0)});
 }
 
 bool BatchService::end_aborted(std::vector<Entry>& batch) {

@@ -33,6 +33,7 @@ class BatchService : public engine::TokenService {
     engine::RequestSink sink;
     int stop_token = -1;  // that was made, and is reported with the end
     bool is_over = false;
+    uint64_t admitted_ns = 0;  // 0 once it was told
   };
 
   void run();

@@ -26,6 +26,10 @@ struct RequestEvent {
   float logprob = 0;       // of `token`, by the model's own logits, if the request asked for it
   uint64_t posted_ns = 0;  // when the kernel posted it (steady clock)
   RequestEnd end = RequestEnd::none;
+  // With the first event, if the service knows: when the request got its slot, and how many tokens of its prompt it did not
+  // have to work through, because the prefix cache had them.
+  uint64_t admitted_ns = 0;
+  int64_t cached_tokens = 0;
 };
 
 /// Called on the service's thread, one event behind the other; it must not wait for anything and must not throw.

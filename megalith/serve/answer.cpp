@@ -30,6 +30,12 @@ int64_t count_tokens(const AnswerForm::Texts& texts) {
   return tokens;
 }
 
+int64_t count_cached_tokens(const AnswerForm::Texts& texts) {
+  int64_t tokens = 0;
+  for (const AnswerText& text : texts) tokens += text.cached_tokens;
+  return tokens;
+}
+
 Answer::Answer(const ServedModel& model, PreparedRequest prepared, const std::string& id, int64_t created)
     : model_(&model),
       prepared_(std::make_unique<const PreparedRequest>(std::move(prepared))),
@@ -88,6 +94,7 @@ AnswerStep Answer::take(size_t index, const engine::RequestEvent& event) {
   }
   const GenerationRequest& request = prepared_->request;
   if (!std::exchange(sequence.has_begun, true)) begin(index, step);
+  texts_[index].cached_tokens += event.cached_tokens;
   step.has_token = event.token >= 0;
   texts_[index].tokens += step.has_token;
   const bool is_stop_token = step.has_token && std::ranges::binary_search(request.stop_token_ids, event.token);

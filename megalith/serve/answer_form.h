@@ -22,8 +22,9 @@ struct AnswerText {
   std::string text = {};
   std::vector<TokenLogprob> logprobs = {};
   int64_t tokens = 0;
-  std::string finish = {};  // "stop" or "length"; "" before the end
-  int stop_token = -1;      // of the request's own, if that ended it
+  int64_t cached_tokens = 0;  // of its prompt
+  std::string finish = {};    // "stop" or "length"; "" before the end
+  int stop_token = -1;        // of the request's own, if that ended it
 };
 
 class AnswerForm {
@@ -49,5 +50,6 @@ class AnswerForm {
 std::unique_ptr<AnswerForm> make_answer_form(const PreparedRequest& prepared, const std::string& id, int64_t created);
 
 int64_t count_tokens(const AnswerForm::Texts& texts);
+int64_t count_cached_tokens(const AnswerForm::Texts& texts);
 
 }  // namespace megalith::serve

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "megalith/base/json_quote.h"
 
 namespace megalith::serve {
@@ -54,8 +56,11 @@ std::string CompletionForm::logprobs_json(const std::vector<TokenLogprob>& logpr
 
 std::string CompletionForm::usage_json(const Texts& texts) const {
   const int64_t tokens = count_tokens(texts);
-  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})", prepared_.prompt_tokens,
-                     tokens, prepared_.prompt_tokens + tokens);
+  // Answers to one prompt may each have found it in the cache; it is counted once.
+  const int64_t cached = std::min(count_cached_tokens(texts), prepared_.prompt_tokens);
+  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
+                     R"("prompt_tokens_details":{{"cached_tokens":{}}}}})",
+                     prepared_.prompt_tokens, tokens, prepared_.prompt_tokens + tokens, cached);
 }
 
 std::string CompletionForm::chunk(size_t index, const std::string& delta, const std::string& logprobs,

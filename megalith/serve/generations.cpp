@@ -167,6 +167,10 @@ void Generations::count(Call& call, size_t index, const engine::RequestEvent& ev
       if (!call.first_token_ns) call.first_token_ns = now;
       metrics_.first_token_seconds.observe(seconds_between(arrived, now));
       metrics_.prompt_tokens += static_cast<int64_t>(prompt.size());
+      if (event.admitted_ns) {
+        metrics_.queue_seconds.observe(seconds_between(arrived, event.admitted_ns));
+        metrics_.prompt_seconds.observe(seconds_between(event.admitted_ns, now));
+      }
     } else {
       metrics_.inter_token_seconds.observe(seconds_between(sequence.last_ns, now));
     }
@@ -178,6 +182,7 @@ void Generations::count(Call& call, size_t index, const engine::RequestEvent& ev
   metrics_.request_seconds.observe(seconds_between(arrived, now));
   metrics_.prompt_tokens_of_request.observe(static_cast<double>(prompt.size()));
   metrics_.tokens_of_request.observe(static_cast<double>(tokens));
+  if (tokens > 0) metrics_.decode_seconds.observe(seconds_between(sequence.first_ns, sequence.last_ns));
   if (tokens > 1)
     metrics_.seconds_per_token.observe(seconds_between(sequence.first_ns, sequence.last_ns) /
                                        static_cast<double>(tokens - 1));

@@ -59,6 +59,9 @@ Metrics::Metrics()
       inter_token_seconds(kTokenSeconds),
       request_seconds(kRequestSeconds),
       seconds_per_token(kTokenSeconds),
+      queue_seconds(kRequestSeconds),
+      prompt_seconds(kRequestSeconds),
+      decode_seconds(kRequestSeconds),
       prompt_tokens_of_request(kTokens),
       tokens_of_request(kTokens) {}
 
@@ -91,6 +94,9 @@ std::string Metrics::text(const std::string& model, const engine::ServiceLoad& l
                             labels);
   seconds_per_token.write(text, "vllm:request_time_per_output_token_seconds",
                           "Time from the first token to the last by the tokens behind the first.", labels);
+  queue_seconds.write(text, "vllm:request_queue_time_seconds", "From the request to its slot.", labels);
+  prompt_seconds.write(text, "vllm:request_prefill_time_seconds", "From the slot to the first token.", labels);
+  decode_seconds.write(text, "vllm:request_decode_time_seconds", "From the first token to the last.", labels);
   request_seconds.write(text, "vllm:e2e_request_latency_seconds", "From the request to the end of a sequence.", labels);
   prompt_tokens_of_request.write(text, "vllm:request_prompt_tokens", "Prompt tokens of a sequence.", labels);
   tokens_of_request.write(text, "vllm:request_generation_tokens", "Tokens made for a sequence.", labels);

@@ -32,6 +32,7 @@ class Metrics {
   Metrics();
 
   Histogram first_token_seconds, inter_token_seconds, request_seconds, seconds_per_token;
+  Histogram queue_seconds, prompt_seconds, decode_seconds;
   Histogram prompt_tokens_of_request, tokens_of_request;
   int64_t prompt_tokens = 0, generated_tokens = 0;
   std::map<std::string, int64_t> finished;  // sequences, by finish reason: stop, length, abort, error

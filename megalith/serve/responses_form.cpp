@@ -39,9 +39,10 @@ std::string ResponsesForm::response_json(const char* status, const Texts* texts)
     const AnswerText& text = texts->front();
     output = message_json(status, &text);
     if (text.finish == "length") incomplete = R"({"reason":"max_output_tokens"})";
-    usage = fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":0}},"output_tokens":{},)"
-                        R"("output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}})",
-                        prepared_.prompt_tokens, text.tokens, prepared_.prompt_tokens + text.tokens);
+    usage =
+        fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{}}},"output_tokens":{},)"
+                    R"("output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}})",
+                    prepared_.prompt_tokens, text.cached_tokens, text.tokens, prepared_.prompt_tokens + text.tokens);
   }
   return fmt::format(
       R"({{"id":{},"object":"response","created_at":{},"status":"{}","error":null,"incomplete_details":{},)"

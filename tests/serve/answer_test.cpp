@@ -92,16 +92,20 @@ TEST(Answer, AStreamedCompletionHasTheseChunks) {
                 kHead +
                 R"("text":"","logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":null})"
                 "\n\n");
-  EXPECT_EQ(made->last_chunks(),
-            R"(data: {"id":"cmpl-id-1","object":"text_completion","created":1000,"model":"numbers","choices":[],)"
-            R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4}})"
-            "\n\ndata: [DONE]\n\n");
+  EXPECT_EQ(
+      made->last_chunks(),
+      R"(data: {"id":"cmpl-id-1","object":"text_completion","created":1000,"model":"numbers","choices":[],)"
+      R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4,"prompt_tokens_details":{"cached_tokens":0}}})"
+      "\n\ndata: [DONE]\n\n");
 }
 
 TEST(Answer, RunningUsageIsInEveryChunk) {
   Made made(test::numbers(), Api::completion,
             R"({"prompt":[1],"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}})");
-  EXPECT_THAT(made.token(5), HasSubstr(R"("usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}})"));
+  EXPECT_THAT(
+      made.token(5),
+      HasSubstr(
+          R"("usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"prompt_tokens_details":{"cached_tokens":0}}})"));
   EXPECT_THAT(made.token(5), HasSubstr(R"("completion_tokens":2)"));
 }
 
@@ -118,7 +122,17 @@ TEST(Answer, AWholeChatHasThisBody) {
       R"({"index":0,"message":{"role":"assistant","content":" there"},"logprobs":null,"finish_reason":"stop","stop_reason":null},)"
       R"({"index":1,"message":{"role":"assistant","content":" there"},"logprobs":null,"finish_reason":"length","stop_reason":null}],)"
       R"("usage":{"prompt_tokens":)" +
-          std::to_string(prompt) + R"(,"completion_tokens":3,"total_tokens":)" + std::to_string(prompt + 3) + "}}");
+          std::to_string(prompt) + R"(,"completion_tokens":3,"total_tokens":)" + std::to_string(prompt + 3) +
+          R"(,"prompt_tokens_details":{"cached_tokens":0}}})");
+}
+
+TEST(Answer, CountsWhatThePrefixCacheHad) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[1,2,3],"n":2})");
+  made.take({.token = 5, .cached_tokens = 2}, 0);
+  made.end(RequestEnd::stop, 0);
+  EXPECT_THAT(made->body(), HasSubstr(R"("prompt_tokens_details":{"cached_tokens":2})"));
+  made.take({.token = 5, .cached_tokens = 2}, 1);
+  EXPECT_THAT(made->body(), HasSubstr(R"("prompt_tokens_details":{"cached_tokens":3})"));
 }
 
 TEST(Answer, SeedsOfSeveralAnswersDiffer) {

@@ -414,7 +414,11 @@ TEST_F(FrontTest, Counts) {
   start();
   service.reported = {.running = 3, .waiting = 4, .pages = 8, .pages_used = 2, .iterations = 9, .preemptions = 5};
   submit();
-  emit(1, {5, 6, 7}, RequestEnd::length);
+  const uint64_t now = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  service.emit(1, {.token = 5, .posted_ns = now + 3'000'000'000, .admitted_ns = now + 1'000'000'000});
+  service.emit(1, {.token = 6, .posted_ns = now + 3'000'300'000});
+  service.emit(1, {.token = 7, .posted_ns = now + 3'000'900'000, .end = RequestEnd::length});
+  loop.run();
   front->set_connections([] { return 6; });
   front->refusal(413, "too large");
   const std::string text = metrics();
@@ -428,6 +432,12 @@ TEST_F(FrontTest, Counts) {
                            "vllm:time_to_first_token_seconds_count{model_name=\"numbers\"} 1\n",
                            "vllm:inter_token_latency_seconds_count{model_name=\"numbers\"} 2\n",
                            "vllm:inter_token_latency_seconds_bucket{model_name=\"numbers\",le=\"+Inf\"} 2\n",
+                           "vllm:inter_token_latency_seconds_bucket{model_name=\"numbers\",le=\"0.0002\"} 0\n",
+                           "vllm:inter_token_latency_seconds_bucket{model_name=\"numbers\",le=\"0.0004\"} 1\n",
+                           "vllm:request_queue_time_seconds_bucket{model_name=\"numbers\",le=\"0.5\"} 0\n",
+                           "vllm:request_queue_time_seconds_bucket{model_name=\"numbers\",le=\"2\"} 1\n",
+                           "vllm:request_prefill_time_seconds_bucket{model_name=\"numbers\",le=\"2\"} 1\n",
+                           "vllm:request_decode_time_seconds_bucket{model_name=\"numbers\",le=\"0.001\"} 1\n",
                            "vllm:request_generation_tokens_bucket{model_name=\"numbers\",le=\"5\"} 1\n",
                            "vllm:request_generation_tokens_bucket{model_name=\"numbers\",le=\"2\"} 0\n",
                            "megalith:http_replies_total{model_name=\"numbers\",status=\"413\"} 1\n",
