@@ -15,6 +15,7 @@
 #include "megalith/engine/engine.h"
 #include "megalith/serve/front.h"
 #include "megalith/serve/http_server.h"
+#include "megalith/serve/line_writer.h"
 #include "tools/batch_service.h"
 #include "tools/chat_prompt.h"
 #include "tools/command.h"
@@ -78,13 +79,14 @@ int workers_beside_server(const ServeOptions& options) {
 
 void write_log_line(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
-serve::FrontOptions front_options(const ServeOptions& options, bool is_loopback) {
+serve::FrontOptions front_options(const ServeOptions& options, bool is_loopback, serve::LineWriter& log) {
   serve::FrontOptions front;
   front.access = {options.keys, options.hosts, is_loopback || !options.hosts.empty(), options.origins};
   front.generations.max_queue = options.max_queue;
   front.shows_slots = options.shows_slots;
   front.tokenizer_threads = static_cast<int>(options.tokenizer_threads);
-  if (!options.no_request_log && log_level() > LogLevel::quiet) front.log = write_log_line;
+  if (!options.no_request_log && log_level() > LogLevel::quiet)
+    front.log = [&log](const std::string& line) { log.put(line); };
   return front;
 }
 
@@ -152,7 +154,7 @@ class Listener {
           fmt::format("--host {} can be reached from other machines, and there is no --api-key: give one, or "
                       "--allow-unauthenticated if whoever can reach it may use it",
                       options.host)};
-    front_ = std::make_unique<serve::Front>(front_options(options, server_.is_loopback()),
+    front_ = std::make_unique<serve::Front>(front_options(options, server_.is_loopback(), log_),
                                             [this](std::function<void()> work) { server_.post(std::move(work)); });
     front_->set_connections([this] { return server_.connections(); });
     server_.start();
@@ -201,6 +203,7 @@ class Listener {
       if (const int signal = signals.wait(milliseconds(10))) StopSignals::die_of(signal);
   }
 
+  serve::LineWriter log_{write_log_line};
   std::unique_ptr<serve::Front> front_;
   serve::HttpServer server_;
 };
