@@ -82,6 +82,10 @@ HttpReader& HttpReader::operator=(HttpReader&&) noexcept = default;
 size_t HttpReader::take(std::string_view bytes) {
   Parser& parser = impl_->parser;
   if (impl_->complaint || is_complete()) return 0;
+  // Beast takes for granted that all of it is there when it looks at a last chunk for the second time, and ends the process
+  // otherwise. Of chunks there are never fewer bytes to come.
+  constexpr size_t kLastChunkBytes = std::string_view("0\r\n\r\n").size();
+  if (impl_->knows_head && parser.chunked() && bytes.size() < kLastChunkBytes) return 0;
   boost::system::error_code error;
   const size_t taken = parser.put(boost::asio::buffer(bytes.data(), bytes.size()), error);
   if (error && error != http::error::need_more) {

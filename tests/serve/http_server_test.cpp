@@ -137,6 +137,14 @@ TEST(HttpServer, TakesARequestInAnyPieces) {
     std::this_thread::sleep_for(1ms);
   }
   EXPECT_THAT(client.read_answer(), HasSubstr("POST /p [] "));
+  const std::string chunked = "POST /e HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& body : {std::string("0\r\n\r\n"), std::string("2\r\nab\r\n0\r\n\r\n")}) {
+    for (const char c : chunked + body) {
+      client.send({&c, 1});
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_THAT(client.read_answer(), HasSubstr("POST /e [] "));
+  }
   client.send("POST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n3;x=y\r\n");
   std::this_thread::sleep_for(5ms);
   client.send("678\r\n0\r\nTrailer: 1\r\n\r\n");
