@@ -15,7 +15,9 @@ megalith_require_header(xxhash.h libxxhash-dev)
 megalith_require_header(fmt/format.h libfmt-dev)
 megalith_require_header(CLI/CLI.hpp libcli11-dev)
 megalith_require_header(nlohmann/json.hpp nlohmann-json3-dev)
-megalith_require_header(boost/beast/core.hpp libboost1.81-dev)
+if(MEGALITH_COMMAND OR MEGALITH_TESTS)
+  megalith_require_header(boost/beast/core.hpp libboost1.81-dev)
+endif()
 
 find_package(Threads REQUIRED)
 

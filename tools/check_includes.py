@@ -21,7 +21,7 @@ KNOW_NO_KERNEL = ("graph", "model", "engine")
 def folders() -> list[str]:
     """Folders in the order in which they may build on each other."""
     text = (ROOT / "CMakeLists.txt").read_text()
-    return re.findall(r"^megalith_folder\((\w+)\)", text, re.MULTILINE) + ["tools", "python"]
+    return re.findall(r"^\s*megalith_folder\((\w+)\)", text, re.MULTILINE) + ["tools", "python"]
 
 
 def folder_of(path: str) -> str:
