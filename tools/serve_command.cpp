@@ -12,11 +12,11 @@
 #include "megalith/base/file.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
+#include "megalith/engine/async_engine.h"
 #include "megalith/engine/engine.h"
 #include "megalith/serve/front.h"
 #include "megalith/serve/http_server.h"
 #include "megalith/serve/line_writer.h"
-#include "tools/batch_service.h"
 #include "tools/chat_prompt.h"
 #include "tools/command.h"
 #include "tools/model_options.h"
@@ -217,7 +217,7 @@ int run(ServeOptions options) {
   Listener listener(options);
   note(fmt::format("listening on {}; loading {}", listener.url(), options.model.folder()));
   loaded.emplace(options);
-  BatchService service(loaded->engine(), options.model.folder(), loaded->engine_options());
+  engine::AsyncEngine service(loaded->engine());
   StopSignals signals;
   listener.ready(*loaded, service);
   const serve::ServedModel& model = loaded->model();

@@ -89,6 +89,7 @@ void AsyncEngine::admit() {
 void AsyncEngine::begin(int64_t place, Work work) {
   const DecoderOptions& options = engine_.decoder_options();
   const Request& request = work.request;
+  work.admitted_ns = runtime::monotonic_ns();
   work.pages = pages_.take(place, pages_needed(options, request));
   const auto fields = batch_block_write(options, request, place, work.pages, engine_.memory_);
   if (is_launched_) {
@@ -182,6 +183,7 @@ void AsyncEngine::take(const runtime::MailRecord& record) {
   {
     const std::lock_guard lock(mutex_);
     work = places_[record.request].get();  // it stays until this thread has read its end
+    event.admitted_ns = std::exchange(work->admitted_ns, 0);
     if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::token) {
       event.token = record.token;
       event.logprob = record.logprob;
@@ -192,8 +194,16 @@ void AsyncEngine::take(const runtime::MailRecord& record) {
     }
   }
   if (event.end == RequestEnd::none) {
-    if (!work->has_failed) work->sink(work->id, event);
+    // The end of a request that a stop token ends is told together with it.
+    if (is_stop_token(event.token) && !work->request.ignore_stop_tokens)
+      work->last = event;
+    else if (!work->has_failed)
+      work->sink(work->id, event);
     return;
+  }
+  if (event.end == RequestEnd::stop) {
+    event = work->last;
+    event.end = RequestEnd::stop;
   }
   std::unique_ptr<Work> ended;
   {
@@ -206,6 +216,8 @@ void AsyncEngine::take(const runtime::MailRecord& record) {
   }
   ended->sink(ended->id, event);
 }
+
+bool AsyncEngine::is_stop_token(int token) const { return std::ranges::binary_search(engine_.stop_tokens(), token); }
 
 void AsyncEngine::end_all(RequestEnd end) {
   std::vector<std::unique_ptr<Work>> ended;

@@ -40,6 +40,8 @@ class AsyncEngine : public TokenService {
     Request request;
     RequestSink sink;
     std::vector<int32_t> pages = {};
+    RequestEvent last = {};     // a stop token, which is told with the end
+    uint64_t admitted_ns = 0;   // 0 once it was told
     bool is_cancelled = false;  // the kernel knows, or will be told when there is room for the command
     bool has_failed = false;    // its logits are not finite
   };
@@ -55,6 +57,8 @@ class AsyncEngine : public TokenService {
   void cancel(int64_t place);
   /// Ends all that have begun, and tells them why.
   void end_all(RequestEnd end);
+
+  bool is_stop_token(int token) const;
 
   Engine& engine_;
   mutable std::mutex mutex_;
