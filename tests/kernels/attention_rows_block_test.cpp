@@ -418,7 +418,12 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
 }
 
 // However much of a prompt an iteration takes: what stands before a row has the same bits from there and from the cache.
-TYPED_TEST(AttentionRows, HasTheSameBitsWhereverTheIterationBegan) {
+template <class Of>
+class AttentionOfRows : public AttentionRows<Of> {};
+using FewShapes =
+    ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<96, 3, true, 32, 1, 5>, Shape<64, 2, false, 16, 2, 16, true>>;
+TYPED_TEST_SUITE(AttentionOfRows, FewShapes);
+TYPED_TEST(AttentionOfRows, HasTheSameBitsWhereverTheIterationBegan) {
   by_block([&] {
     for (const size_t start : {3, 29}) {
       if (thread() == 0) this->make({start, 0}, {7, 2}, 3);
