@@ -188,7 +188,9 @@ void CudaLauncher::watch() {
       if (code == 0) break;
       if (code != jit::kCudaNotReady) driver.check(code, fmt::format("running \"{}\"", image.name()));
       const auto tick = std::chrono::steady_clock::now() + kTick;
-      do std::this_thread::sleep_for(kPoll);
+      // A kernel that waits for the host does not end by itself.
+      const bool is_idle = options_.mailbox != nullptr && mailbox_is_waited_for(options_.mailbox);
+      do std::this_thread::sleep_for(is_idle ? std::chrono::microseconds(kTick) : kPoll);
       while (driver.stream_query(run_stream_) == jit::kCudaNotReady && std::chrono::steady_clock::now() < tick);
       if (!is_aborted && cancel_.load(std::memory_order_relaxed)) abort(kAbortCancel);
       since_count_ms += kTick.count();
