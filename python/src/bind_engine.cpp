@@ -27,6 +27,7 @@ const char* reason_name(batch::FinishReason reason) {
     case batch::kNotFinished: return "none";
     case batch::kStopToken: return "stop";
     case batch::kLengthLimit: return "length";
+    case batch::kCancelled: return "cancelled";
   }
   return "none";
 }
