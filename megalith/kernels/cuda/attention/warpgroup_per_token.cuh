@@ -49,7 +49,6 @@ class RowAttention {
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
   using Head = HeadOf<kNorm, Args>;
-  static constexpr int kKeysAtOnce = kManyRows ? 2 : 1;      // of this iteration's rows
   static_assert(kAllCached<Args> || Args::T_largest <= 64);  // a RowSet
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
 
@@ -227,21 +226,12 @@ class RowAttention {
 #pragma unroll 1
     for (int i = 0; i < first; ++i) fresh &= fresh - 1;
 #pragma unroll 1
-    for (int n = begin; n < end; n += kKeysAtOnce) {
-      Head keys[kKeysAtOnce];
-      // Past the last one the one before is taken again, and not put anywhere.
-#pragma unroll
-      for (int i = 0; i < kKeysAtOnce; ++i) {
-        const int row = first_row(fresh);
-        load_key(keys[i], row);
-        if (n + i < end) put_value(row, n + i);
-        if (n + i + 1 < end) fresh &= fresh - 1;
-      }
-#pragma unroll
-      for (int i = 0; i < kKeysAtOnce; ++i) {
-        if (n + i >= end) break;
-        put_key(keys[i], n + i);
-      }
+    for (int n = begin; n < end; ++n, fresh &= fresh - 1) {
+      const int row = first_row(fresh);
+      Head key;
+      load_key(key, row);
+      put_value(row, n);
+      put_key(key, n);
     }
   }
   /// The row's own key and values as a tile.
