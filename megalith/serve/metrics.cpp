@@ -100,7 +100,6 @@ std::string Metrics::text(const std::string& model, const engine::ServiceLoad& l
   request_seconds.write(text, "vllm:e2e_request_latency_seconds", "From the request to the end of a sequence.", labels);
   prompt_tokens_of_request.write(text, "vllm:request_prompt_tokens", "Prompt tokens of a sequence.", labels);
   tokens_of_request.write(text, "vllm:request_generation_tokens", "Tokens made for a sequence.", labels);
-  one("megalith:iterations_total", "counter", "Passes over the weights.", load.iterations);
   one("megalith:connections", "gauge", "Connections that are open.", connections);
   each("megalith:http_replies_total", "Answers, by HTTP status.", "status", replies);
   each("megalith:requests_refused_total", "Requests for generation that were turned away, by why.", "reason", refused);

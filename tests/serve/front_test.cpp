@@ -412,7 +412,7 @@ TEST_F(FrontTest, LogsALineWithoutWhatWasSaid) {
 
 TEST_F(FrontTest, Counts) {
   start();
-  service.reported = {.running = 3, .waiting = 4, .pages = 8, .pages_used = 2, .iterations = 9, .preemptions = 5};
+  service.reported = {.running = 3, .waiting = 4, .pages = 8, .pages_used = 2, .preemptions = 5};
   submit();
   const uint64_t now = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   service.emit(1, {.token = 5, .posted_ns = now + 3'000'000'000, .admitted_ns = now + 1'000'000'000});
