@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <ranges>
 
 #include "megalith/base/error.h"
@@ -47,22 +48,41 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     if (is_active(n)) waiting += field(n, batch::kLength) - field(n, batch::kDone);
   }
   const bool goes_on = waiting > at("counts", batch::kLeast) && waiting <= at("counts", batch::kMaxWaiting);
-  int64_t rows = 0, samples = 0;
+  // Rows of requests that have one, and of those that have several: {request, position, where its rows begin}.
+  std::vector<std::array<double, 3>> singles, others;
+  std::vector<int64_t> sampled;
   for (int64_t n = 0; n < num_requests; ++n) {
     if (!is_active(n) || !goes_on) continue;
-    const double extra = std::min(field(n, batch::kLength) - field(n, batch::kDone) - 1, budget);
+    const double start = field(n, batch::kDone), extra = std::min(field(n, batch::kLength) - start - 1, budget);
     budget -= extra;
-    const double start = field(n, batch::kDone);
-    for (double i = 0; i < 1 + extra; ++i, ++rows) {
-      const double position = field(n, batch::kDone)++;
-      at("row_token", rows) = history(n, position);
-      at("row_request", rows) = static_cast<double>(n);
-      at("row_position", rows) = position;
-      at("row_start", rows) = start;
-    }
-    if (field(n, batch::kDone) < field(n, batch::kLength)) continue;
-    at("sample_row", samples) = static_cast<double>(rows - 1);
-    at("sample_request", samples++) = static_cast<double>(n);
+    for (double i = 0; i < 1 + extra; ++i)
+      (extra == 0 ? singles : others).push_back({static_cast<double>(n), field(n, batch::kDone)++, start});
+    if (field(n, batch::kDone) == field(n, batch::kLength)) sampled.push_back(n);
+  }
+  const size_t rows = singles.size() + others.size(), slices = (rows + batch::kSliceRows - 1) / batch::kSliceRows;
+  std::vector<std::array<double, 3>> order;
+  for (size_t slice = 0, single = 0, other = 0; slice < slices; ++slice) {
+    const size_t length = std::min<size_t>(batch::kSliceRows, rows - order.size());
+    const size_t share = (slice + 1) * singles.size() / slices,
+                 fitting = std::min(length, share - std::min(share, single)),
+                 num_others = std::min(length - fitting, others.size() - other);
+    for (size_t i = num_others; i < length; ++i) order.push_back(singles[single++]);
+    for (size_t i = 0; i < num_others; ++i) order.push_back(others[other++]);
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    const auto& [n, position, start] = order[row];
+    const auto at_row = static_cast<int64_t>(row);
+    at("row_token", at_row) = history(static_cast<int64_t>(n), position);
+    at("row_request", at_row) = n;
+    at("row_position", at_row) = position;
+    at("row_start", at_row) = start;
+  }
+  const size_t samples = sampled.size();
+  for (size_t i = 0; i < samples; ++i) {
+    const auto n = static_cast<double>(sampled[i]);
+    const auto last = std::find_if(order.rbegin(), order.rend(), [&](const auto& row) { return row[0] == n; });
+    at("sample_row", static_cast<int64_t>(i)) = static_cast<double>(order.rend() - last - 1);
+    at("sample_request", static_cast<int64_t>(i)) = n;
   }
   at("counts", batch::kRows) = static_cast<double>(rows);
   at("counts", batch::kSamples) = static_cast<double>(samples);

@@ -60,6 +60,9 @@ enum SamplingInt {
   kLogprobs,  // 1: how likely each token was is worked out, too
   kSamplingInts = 4
 };
+/// Requests that have one row in an iteration have them spread over slices of so many rows (kernels/row_order.h).
+[[maybe_unused]] constexpr int kSliceRows = 32;
+
 enum CountField {
   kRows,
   kSamples,

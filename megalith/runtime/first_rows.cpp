@@ -43,7 +43,8 @@ void lay_out_first_rows(const RowTables& tables) {
   const Rows rows = rows_of(tables, fault);
   const int32_t count = kernels::plan_rows(rows);
   check(fault);
-  for (int32_t row = 0; row < count; ++row) rows.row_token[row] = kernels::row_token_of(rows, row);
+  for (int32_t row = 0; row < count; ++row)
+    rows.row_token[row] = kernels::token_at(rows, rows.row_request[row], rows.row_position[row]);
 }
 
 }  // namespace megalith::runtime

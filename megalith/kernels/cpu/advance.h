@@ -4,12 +4,13 @@
 // (runtime/first_rows.h).
 //
 // Rows are given out so that nobody starves: every active request gets one row first (a decode step, or the next token
-// of its prompt), then prompts get what is left, in order. A request is sampled when its last known token is among its
-// rows.
+// of its prompt), then prompts get what is left, in order. Where they stand says row_order.h. A request is sampled when its
+// last known token is among its rows.
 #pragma once
 
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/row_order.h"
 #include "megalith/runtime/batch.h"
 #include "megalith/runtime/mailbox.h"
 
@@ -83,43 +84,57 @@ inline i64 waiting_tokens(const Args& a) {
   return waiting;
 }
 
-/// Lays out the next iteration's rows, all but their tokens (row_token_of()); how many they are.
-template <class Args>
-inline i32 plan_rows(const Args& a) {
+/// `each(n, fields, count)` for each active request, with how many rows it has in the next iteration.
+template <class Args, class Each>
+inline void each_share(const Args& a, Each each) {
   i64 free_rows = a.T_largest;
   for (i64 n = 0; n < a.N; ++n) free_rows -= a.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
-  i32 rows = 0, samples = 0;
   for (i64 n = 0; n < a.N; ++n) {
-    i32* fields = a.requests + n * batch::kRequestFields;
+    i32* const fields = a.requests + n * batch::kRequestFields;
     if (fields[batch::kState] != batch::kActive) continue;
-    const i64 waiting = fields[batch::kLength] - fields[batch::kDone];
-    const i64 extra = waiting - 1 < free_rows ? waiting - 1 : free_rows;
+    const i64 more = fields[batch::kLength] - fields[batch::kDone] - 1;
+    const i64 extra = free_rows < 0 ? 0 : more < free_rows ? more : free_rows;
     free_rows -= extra;
-    const i32 start = fields[batch::kDone];
-    // With more active requests than there is room for, or than are sampled at a time.
-    if (!is_inside(a.faults, rows + extra, a.T_largest, Args::Checks::requests) ||
-        !is_inside(a.faults, samples, a.R_largest, Args::Checks::requests))
-      return 0;
-    for (i64 i = 0; i < 1 + extra; ++i, ++rows) {
-      a.row_request[rows] = static_cast<i32>(n);
-      a.row_position[rows] = fields[batch::kDone]++;
-      a.row_start[rows] = start;
-    }
-    if (fields[batch::kDone] == fields[batch::kLength]) {
-      a.sample_row[samples] = rows - 1;
-      a.sample_request[samples] = static_cast<i32>(n);
-      ++samples;
-    }
+    each(n, fields, static_cast<i32>(1 + extra));
   }
-  a.counts[batch::kRows] = rows;
-  a.counts[batch::kSamples] = samples;
-  return rows;
 }
+
+/// Lays out the next iteration's rows, all but their tokens (token_at()); how many they are.
+template <class Args>
+inline i32 plan_rows(const Args& a) {
+  RowOrder order;
+  each_share(a, [&](i64, const i32*, i32 count) { (count == 1 ? order.singles : order.others) += count; });
+  // With more active requests than there is room for, or than are sampled at a time.
+  if (!is_inside(a.faults, order.rows(), a.T_largest + 1, Args::Checks::requests)) return 0;
+  i32 singles = 0, others = 0, samples = 0;
+  bool fits = true;
+  each_share(a, [&](i64 n, i32* fields, i32 count) {
+    fits = fits && is_inside(a.faults, samples, a.R_largest, Args::Checks::requests);
+    if (!fits) return;
+    const i32 start = fields[batch::kDone];
+    i32 row = 0;
+    for (i32 i = 0; i < count; ++i) {
+      row = count == 1 ? order.row_of_single(singles++) : order.row_of_other(others++);
+      a.row_request[row] = static_cast<i32>(n);
+      a.row_position[row] = start + i;
+      a.row_start[row] = start;
+    }
+    fields[batch::kDone] = start + count;
+    if (fields[batch::kDone] < fields[batch::kLength]) return;
+    a.sample_row[samples] = row;
+    a.sample_request[samples] = static_cast<i32>(n);
+    ++samples;
+  });
+  if (!fits) return 0;
+  a.counts[batch::kRows] = order.rows();
+  a.counts[batch::kSamples] = samples;
+  return order.rows();
+}
+
 /// A token behind the prompt is worked on right after it was sampled. So `history` is read for prompts only: a host has
 /// those without asking a GPU, and a GPU need not wait until its last token is there.
 template <class Args>
-inline i32 row_token_of(const Args& a, i32 row) {
-  const i64 request = a.row_request[row], position = a.row_position[row];
+inline i32 token_at(const Args& a, i64 request, i32 position) {
   const i32* const fields = a.requests + request * batch::kRequestFields;
   return position < fields[batch::kPrompt] ? a.history[request * a.S + position] : fields[batch::kLast];
 }
@@ -146,7 +161,7 @@ inline void advance(const Args& a) {
   a.counts[batch::kRows] = a.counts[batch::kSamples] = 0;
   const bool goes_on = waiting > a.counts[batch::kLeast] && waiting <= a.counts[batch::kMaxWaiting];
   const i32 rows = goes_on ? plan_rows(a) : 0;
-  for (i32 row = 0; row < rows; ++row) a.row_token[row] = row_token_of(a, row);
+  for (i32 row = 0; row < rows; ++row) a.row_token[row] = token_at(a, a.row_request[row], a.row_position[row]);
   a.stop[0] = rows > 0 ? 0 : 1;
 }
 

@@ -17,7 +17,11 @@ struct AdvanceCopy {
   i32 requests[advance::kMaxRequests * batch::kRequestFields];
   i32 token[advance::kMaxRequests], sample_row[advance::kMaxRequests], sample_request[advance::kMaxRequests];
   f32 logprob[advance::kMaxRequests];
-  i32 row_request[advance::kMaxRows], row_position[advance::kMaxRows], row_start[advance::kMaxRows];
+  RowOrder order;  // of the next iteration's rows, which are these requests'
+  i32 num_requests_of_others;
+  i32 num_rows[advance::kMaxRequests];
+  i32 request_of_single[advance::kMaxRequests], request_of_others[advance::kMaxRequests];
+  i32 first_of_others[advance::kMaxRequests];  // the number of such a request's first row
   i32 stop_tokens[advance::kMaxStopTokens], counts[batch::kCountFields], num_records;
   i32 waiting;                     // tokens, once commands are taken
   u32 is_over, has_room;           // after an abort; for the records in the mailbox
@@ -33,7 +37,7 @@ struct AdvanceView {
   using Checks = typename Args::Checks;
   static constexpr i64 N = Args::N, S = Args::S, E = Args::E, T_largest = Args::T_largest, R_largest = Args::R_largest;
   FaultNote faults;
-  i32 *requests, *history, *counts, *row_request, *row_position, *row_start, *sample_row, *sample_request;
+  i32 *requests, *history, *counts, *sample_row, *sample_request;
   const i32* stop_tokens;
 };
 
@@ -107,15 +111,15 @@ inline void take_commands(const View& view, AdvanceCopy& copy, runtime::Mailbox*
   });
 }
 
-/// waiting_tokens(), and plan_rows() if more than counts[kLeast] wait and no more than counts[kMaxWaiting], by a warp. The
-/// tokens that wait.
+/// waiting_tokens(), and plan_rows() if more than counts[kLeast] wait and no more than counts[kMaxWaiting], by a warp: but
+/// for the rows themselves (planned_row()). The tokens that wait.
 template <class View>
-inline int plan_rows_by_warp(const View& view) {
+inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
   constexpr int N = static_cast<int>(View::N);
   const auto is_active = [&](int n) {
     return n < N && view.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
   };
-  int free_rows = static_cast<int>(View::T_largest), rows = 0, samples = 0, of_lane = 0;
+  int free_rows = static_cast<int>(View::T_largest), of_lane = 0;
   bool is_sound = true;
 #pragma unroll 1
   for (int first = 0; first < N; first += kWarpLanes) {
@@ -130,41 +134,80 @@ inline int plan_rows_by_warp(const View& view) {
   const int all_waiting = add_lanes<N>(of_lane).all;
   const int waiting = __ballot_sync(0xffffffffu, !is_sound) == 0 ? all_waiting : -1;
   const bool goes_on = waiting > view.counts[batch::kLeast] && waiting <= view.counts[batch::kMaxWaiting];
+  // Whose rows they are, by their numbers.
+  RowOrder order;
+  int num_requests_of_others = 0;
 #pragma unroll 1
   for (int first = 0; first < N && goes_on; first += kWarpLanes) {
     const int n = first + lane();
     i32* const fields = view.requests + n * batch::kRequestFields;
     const bool counts = is_active(n);
-    const int start = counts ? fields[batch::kDone] : 0, length = counts ? fields[batch::kLength] : 0;
-    const int more = counts ? length - start - 1 : 0;
+    const int more = counts ? fields[batch::kLength] - fields[batch::kDone] - 1 : 0;
     const Lanes wanted = add_lanes<N>(more);
-    const int new_rows = counts ? 1 + max(min(more, free_rows - wanted.before), 0) : 0;
+    const int rows = counts ? 1 + max(min(more, free_rows - wanted.before), 0) : 0;
     free_rows = max(free_rows - wanted.all, 0);
-    const Lanes of_lanes = add_lanes<N>(new_rows);
-    const int begin = rows + of_lanes.before;
+    const u32 singles = __ballot_sync(0xffffffffu, rows == 1), others = __ballot_sync(0xffffffffu, rows > 1);
+    const u32 before = (1u << lane()) - 1;
+    if (rows == 1) copy.request_of_single[order.singles + __popc(singles & before)] = n;
+    order.singles += __popc(singles);
+    if (others != 0) {
+      const Lanes of_others = add_lanes<N>(rows > 1 ? rows : 0);
+      const int at = num_requests_of_others + __popc(others & before);
+      if (rows > 1) copy.request_of_others[at] = n, copy.first_of_others[at] = order.others + of_others.before;
+      num_requests_of_others += __popc(others);
+      order.others += of_others.all;
+    }
+    if (n < N) copy.num_rows[n] = rows;
+  }
+  // Where they stand, and which of them are sampled.
+  int samples = 0, singles_before = 0, others_before = 0;
 #pragma unroll 1
-    for (int i = 0; i < new_rows; ++i) {
-      view.row_request[begin + i] = n;
-      view.row_position[begin + i] = start + i;
-      view.row_start[begin + i] = start;
-    }
-    if (counts) fields[batch::kDone] = start + new_rows;
-    const bool is_sampled = counts && start + new_rows == length;
-    const Lanes sampled = add_lanes<N>(is_sampled);
+  for (int first = 0; first < N && goes_on; first += kWarpLanes) {
+    const int n = first + lane();
+    i32* const fields = view.requests + n * batch::kRequestFields;
+    const int rows = n < N ? copy.num_rows[n] : 0;
+    const u32 singles = __ballot_sync(0xffffffffu, rows == 1);
+    const int number = singles_before + __popc(singles & ((1u << lane()) - 1));
+    const Lanes of_others = order.others != 0 ? add_lanes<N>(rows > 1 ? rows : 0) : Lanes{};
+    if (rows > 0) fields[batch::kDone] += rows;
+    const bool is_sampled = rows > 0 && fields[batch::kDone] == fields[batch::kLength];
+    const u32 sampled = __ballot_sync(0xffffffffu, is_sampled);
     if (is_sampled) {
-      view.sample_row[samples + sampled.before] = begin + new_rows - 1;
-      view.sample_request[samples + sampled.before] = n;
+      const int at = samples + __popc(sampled & ((1u << lane()) - 1));
+      view.sample_row[at] =
+          rows == 1 ? order.row_of_single(number) : order.row_of_other(others_before + of_others.before + rows - 1);
+      view.sample_request[at] = n;
     }
-    rows += of_lanes.all;
-    samples += sampled.all;
+    samples += __popc(sampled);
+    singles_before += __popc(singles);
+    others_before += of_others.all;
   }
   if (lane() != 0) return waiting;
+  copy.order = order;
+  copy.num_requests_of_others = num_requests_of_others;
   // With more active requests than there is room for, or than are sampled at a time.
-  const bool fits = is_inside(view.faults, rows, View::T_largest + 1, View::Checks::requests) &&
+  const bool fits = is_inside(view.faults, order.rows(), View::T_largest + 1, View::Checks::requests) &&
                     is_inside(view.faults, samples, View::R_largest + 1, View::Checks::requests);
-  view.counts[batch::kRows] = fits ? rows : 0;
+  view.counts[batch::kRows] = fits ? order.rows() : 0;
   view.counts[batch::kSamples] = fits ? samples : 0;
   return waiting;
+}
+
+/// Row `row` of those planned.
+struct PlannedRow {
+  i32 request, position, start;
+};
+inline PlannedRow planned_row(const AdvanceCopy& copy, int row) {
+  const NumberedRow numbered = copy.order.at(row);
+  int of_others = 0;
+  if (!numbered.is_single)
+    for (int end = copy.num_requests_of_others; of_others + 1 < end;) {
+      const int middle = (of_others + end) / 2;
+      (copy.first_of_others[middle] <= numbered.number ? of_others : end) = middle;
+    }
+  const i32 request = numbered.is_single ? copy.request_of_single[numbered.number] : copy.request_of_others[of_others];
+  const i32 start = copy.requests[request * batch::kRequestFields + batch::kDone] - copy.num_rows[request];
+  return {request, start + (numbered.is_single ? 0 : numbered.number - copy.first_of_others[of_others]), start};
 }
 
 /// Readies the mailbox for the records of `samples` samples, and looks for commands, by the block's thread that speaks with
@@ -228,9 +271,8 @@ inline void advance_by_block(const Args& args) {
     for (int i = thread(); i < count; i += kThreads) action(i);
   };
   runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
-  const AdvanceView<Args> view = {args.faults,         copy.requests,     args.history,   copy.counts,
-                                  copy.row_request,    copy.row_position, copy.row_start, copy.sample_row,
-                                  copy.sample_request, copy.stop_tokens};
+  const AdvanceView<Args> view = {args.faults,     copy.requests,       args.history,    copy.counts,
+                                  copy.sample_row, copy.sample_request, copy.stop_tokens};
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
   if (warp() == kWarps - 1) {
     if (lane() == 0) look_at_host(copy, mailbox, samples, args.abort);
@@ -258,7 +300,7 @@ inline void advance_by_block(const Args& args) {
     if (warp() == 0 && copy.is_over == 0) {
       if (lane() == 0) take_commands(view, copy, mailbox);
       warp_sync();
-      const int waiting = plan_rows_by_warp(view);
+      const int waiting = plan_rows_by_warp(view, copy);
       if (lane() == 0) copy.waiting = waiting;
     }
     block_sync();
@@ -270,10 +312,11 @@ inline void advance_by_block(const Args& args) {
   const int rows = copy.counts[batch::kRows];
   each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
   each(rows, [&](int i) {
-    args.row_request[i] = copy.row_request[i];
-    args.row_position[i] = copy.row_position[i];
-    args.row_start[i] = copy.row_start[i];
-    args.row_token[i] = row_token_of(view, i);
+    const PlannedRow row = planned_row(copy, i);
+    args.row_request[i] = row.request;
+    args.row_position[i] = row.position;
+    args.row_start[i] = row.start;
+    args.row_token[i] = token_at(view, row.request, row.position);
   });
   each(copy.counts[batch::kSamples], [&](int i) {
     args.sample_row[i] = copy.sample_row[i];
