@@ -24,9 +24,13 @@ std::string generation_line(const engine::Engine& engine, const std::vector<engi
   std::string rate = "-", bandwidth;
   if (made > started && seconds > 0) {
     rate = fmt::format("{:.1f}", static_cast<double>(made - started) / seconds);
+    // With drafts nobody says which request had how many tokens in one pass.
     const double bytes = static_cast<double>(engine.weight_bytes_per_token()) * static_cast<double>(longest - 1);
-    bandwidth = fmt::format(", weights {:.2f} GB/s", bytes / seconds / 1e9);
+    if (generation.accepted == 0) bandwidth = fmt::format(", weights {:.2f} GB/s", bytes / seconds / 1e9);
   }
+  if (generation.drafted > 0)
+    bandwidth +=
+        fmt::format(", {} of {} right", generation.accepted, plural(static_cast<int64_t>(generation.drafted), "draft"));
   return fmt::format("[ Prompt: {:.1f} t/s | Generation: {} t/s ] first token {}{}, {} made on {}",
                      static_cast<double>(prompt) / (generation.first_token_ms / 1000), rate,
                      format_ms(generation.first_token_ms), bandwidth, plural(static_cast<int64_t>(made), "token"),

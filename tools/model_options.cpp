@@ -86,6 +86,12 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
       0, 4096);
   arguments.flag("--batch-invariant", batch_invariant,
                  "a sequence's tokens do not depend on what else is worked on; as --regimes 0 --prompt-rows 0");
+  arguments.integer(
+      "--draft-tokens", draft_tokens,
+      "guess up to so many tokens beside the next one, from what stood in the text before, and keep those that "
+      "are right: the text is the same and comes sooner where it repeats; 7 is a good number (0: none)",
+      0, 15, 0);
+  arguments.integer("--draft-match", draft_match, "tokens that must have stood there before for a guess (3)", 1, 16);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages,
                     "pages of the KV cache, for all requests (0: enough for the longest sequences)", 0, 1 << 30, 0);
@@ -119,6 +125,8 @@ DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
   options.page_size = page_size;
   options.max_pages = num_pages;
   options.kv_dtype = kv_dtype_of(kv_dtype);
+  options.draft_tokens = draft_tokens;
+  options.draft_match = draft_match;
   options.quant_columns = quant_columns_of(quantization);
   options.target = target;
   return options;

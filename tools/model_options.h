@@ -29,6 +29,7 @@ struct ModelOptions {
   std::vector<int64_t> regimes;        // of engine/engine.h; 0 alone: none; nothing: chosen
   std::optional<int64_t> prompt_rows;  // likewise; nothing: chosen
   bool batch_invariant = false;
+  int64_t draft_tokens = 0, draft_match = DecoderOptions{}.draft_match;
   int64_t page_size = DecoderOptions{}.page_size;
   int64_t num_pages = 0;  // 0: enough for max_batch texts of max_seq_len
   int64_t num_workers = 0;

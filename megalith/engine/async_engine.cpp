@@ -188,6 +188,12 @@ void AsyncEngine::take(const runtime::MailRecord& record) {
       event.token = record.token;
       event.logprob = record.logprob;
       ++counted_.generated_tokens;
+      if (record.reason == runtime::kAccepted) {
+        ++counted_.accepted_tokens;
+      } else {
+        counted_.drafts += record.reason > 0;
+        counted_.drafted_tokens += record.reason;
+      }
       if (std::isnan(record.logprob) && !std::exchange(work->has_failed, true)) cancel(record.request);
     } else {
       event.end = work->has_failed ? RequestEnd::failed : end_of(record.reason);

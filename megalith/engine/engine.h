@@ -61,7 +61,8 @@ struct Generation {
   double first_token_ms = 0;                        // from the launch to the first token of any request
   double last_token_ms = 0;                         // from the launch to the last token
   std::vector<std::optional<size_t>> unsound_from;  // per request the first token made of NaN or infinite logits
-  std::vector<int64_t> regimes;  // tokens at a time of the kernels that worked on it, one behind the other
+  std::vector<int64_t> regimes;        // tokens at a time of the kernels that worked on it, one behind the other
+  uint64_t drafted = 0, accepted = 0;  // drafts that were worked on, and those that were right
 };
 
 /// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.

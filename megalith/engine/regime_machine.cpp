@@ -52,18 +52,19 @@ void RegimeMachine::start(const std::vector<std::string>& changed, RunKind kind)
   process_ = ::getpid();
   worked_.clear();
   serves_ = kind == RunKind::serving;
+  tables_.counts[batch::kQuiet] = batch::kPatience;
   begin(runtime::tokens_waiting(tables_), changed, kind);
 }
 
-void RegimeMachine::begin(int64_t waiting, const std::vector<std::string>& changed, RunKind kind) {
-  now_ = is_profiled_ ? base_ : regimes_.choose(waiting);
+void RegimeMachine::begin(int64_t load, const std::vector<std::string>& changed, RunKind kind) {
+  now_ = is_profiled_ ? base_ : regimes_.choose(load);
   const LoadRange range = is_profiled_ ? LoadRange{} : regimes_.range(now_);
   tables_.max_rows = regimes_.rows(now_);
   tables_.counts[batch::kLeast] = range.least;
   tables_.counts[batch::kMaxWaiting] = range.most;
   runtime::lay_out_first_rows(tables_);
   *stop_ = 0;
-  log_debug("[engine] {} tokens wait: the kernel of {} rows works on them", waiting, tables_.max_rows);
+  log_debug("[engine] {} tokens wait: the kernel of {} rows works on them", load, tables_.max_rows);
   if (!serves_) worked_.push_back(tables_.max_rows);
   now().start(changed, kind);
 }
@@ -80,7 +81,9 @@ void RegimeMachine::go_on(runtime::RunEnd end) {
     end_ = waiting == 0 ? end : runtime::RunEnd::cancelled;
     return;
   }
-  begin(waiting, row_tensors(), RunKind::goes_on);
+  // With the drafts that the kernel found, which the next one finds again behind its first iteration.
+  fetch("counts");
+  begin(std::max<int64_t>(waiting, tables_.counts[batch::kWaiting]), row_tensors(), RunKind::goes_on);
   if (cancelled_.load()) now().cancel();  // a start forgets what was said before it
 }
 

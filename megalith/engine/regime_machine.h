@@ -51,8 +51,8 @@ class RegimeMachine : public Machine {
  private:
   Machine& now() { return *kernels_[now_].machine; }
   Machine& owner() { return *kernels_.back().machine; }
-  /// Starts the kernel for the load, on rows that are laid out for it.
-  void begin(int64_t waiting, const std::vector<std::string>& changed, RunKind kind);
+  /// Starts the kernel for the load, on rows that are laid out for it: those of what is known, without drafts.
+  void begin(int64_t load, const std::vector<std::string>& changed, RunKind kind);
   /// What follows from the end of a kernel: another one's begin, or the end of the run.
   void go_on(runtime::RunEnd end);
 

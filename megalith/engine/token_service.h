@@ -41,6 +41,8 @@ struct ServiceLoad {
   int64_t pages = 0, pages_used = 0;  // of the KV cache
   uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
+  // Iterations of a request that had drafts, the drafts, and those that were right.
+  uint64_t drafts = 0, drafted_tokens = 0, accepted_tokens = 0;
 };
 
 class TokenService {

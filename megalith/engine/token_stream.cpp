@@ -63,6 +63,10 @@ TokenEvent TokenStream::note(const runtime::MailRecord& record) {
     event.reason = result_.reasons[record.request] = static_cast<batch::FinishReason>(record.reason);
     return event;
   }
+  if (record.reason == runtime::kAccepted)
+    ++result_.accepted;
+  else
+    result_.drafted += record.reason;
   const double ms = milliseconds_between(start_, record.posted_ns);
   if (result_.first_token_ms == 0) result_.first_token_ms = ms;
   result_.last_token_ms = ms;
@@ -79,6 +83,7 @@ Generation TokenStream::finish() {
     result_.cancelled = engine_.machine_->wait() == runtime::RunEnd::cancelled;
     result_.regimes = engine_.machine_->worked();
     engine_.check_weights();
+    if (result_.drafted > 0) log_info("[engine] of {} drafts {} were right", result_.drafted, result_.accepted);
     engine_.machine_->fetch("logits");
   }
   return result_;

@@ -8,6 +8,7 @@
 #include "megalith/base/amx.h"
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
+#include "megalith/kernels/drafts.h"
 #include "megalith/model/architecture.h"
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/limits.h"
@@ -27,6 +28,9 @@ namespace {
 // hundred operations a byte: sixteen blocks of a product's rows are enough for that to vanish beside the products. With
 // tiles these are sixteen times as fast, and memory is not.
 constexpr int64_t kRowsOnCpu = 192, kRowsInTiles = 512, kRowsOnGpu = 4;
+
+// Of rows that requests with drafts take together. Up to so many take little longer than one: weights are read once for all.
+constexpr int64_t kDraftRows = 32, kMaxDraftTokens = 15;
 
 // Tokens that all pages together have room for.
 constexpr int64_t kMaxCached = std::numeric_limits<int32_t>::max();
@@ -53,9 +57,18 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
   const bool gpu = r.target.starts_with("cuda");
   // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
+  MEGALITH_CHECK(r.draft_tokens >= 0 && r.draft_tokens <= kMaxDraftTokens, "--draft-tokens is {}, want 0 to {}",
+                 r.draft_tokens, kMaxDraftTokens);
+  MEGALITH_CHECK(r.draft_match >= 1 && r.draft_match <= kernels::kLongestMatch, "--draft-match is {}, want 1 to {}",
+                 r.draft_match, kernels::kLongestMatch);
+  const int64_t rows_of_drafts = r.draft_tokens > 0 ? std::min(kDraftRows, r.max_requests * (1 + r.draft_tokens)) : 0;
   if (r.max_rows == 0)
-    r.max_rows = std::max(r.max_requests, gpu ? kRowsOnGpu : amx_is_usable() ? kRowsInTiles : kRowsOnCpu);
+    r.max_rows = std::max({r.max_requests, rows_of_drafts,
+                           gpu               ? kRowsOnGpu
+                           : amx_is_usable() ? kRowsInTiles
+                                             : kRowsOnCpu});
   r.max_rows = optimize::whole_rows(r.target, r.max_rows);
+  if (r.draft_rows == 0) r.draft_rows = std::min(rows_of_drafts, r.max_rows);
   // As transformers does that loads a model in its dtype. Matrices stay what they are.
   if (gpu && dtype_is_half(config.dtype) &&
       std::ranges::all_of(r.weight_dtypes, [](const auto& weight) { return is_vector(weight.first); }))
@@ -97,6 +110,8 @@ int64_t DecoderOptions::pages_per_request() const { return ceil_div(positions(),
 
 int64_t DecoderOptions::num_pages() const { return max_pages > 0 ? max_pages : pages_per_request() * max_requests; }
 
+int64_t DecoderOptions::num_samples() const { return std::min(std::max(max_requests, draft_rows), max_rows); }
+
 std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) {
   std::map<std::string, DType> result;
   for (const std::string& name : weights.names()) {
@@ -112,7 +127,7 @@ DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& 
     : config_(config),
       options_(options),
       graph_(ops::builtin(), config.name.empty() ? config.architecture : config.name) {
-  const int64_t num_requests = options_.max_requests, num_samples = std::min(num_requests, options_.max_rows);
+  const int64_t num_requests = options_.max_requests, num_samples = options_.num_samples();
   const TensorId counts = graph_.state("counts", DType::i32, {batch::kCountFields});
   graph_.dynamic_size("rows", counts, batch::kRows);
   graph_.dynamic_size("samples", counts, batch::kSamples);
@@ -242,7 +257,10 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId stop = graph_.state("stop", DType::i32, {1});
   graph_.add("advance", "advance",
              {token, logprob, stop_tokens, requests, history, graph_.find("counts"), row_token_, row_request_,
-              row_position_, graph_.find("row_start"), sample_row, sample_request, mailbox, stop});
+              row_position_, graph_.find("row_start"), sample_row, sample_request, mailbox, stop},
+             {.attributes = {{"draft_tokens", static_cast<double>(options_.draft_tokens)},
+                             {"draft_match", static_cast<double>(options_.draft_match)},
+                             {"draft_rows", static_cast<double>(options_.draft_rows)}}});
   graph_.set_gate("advance", stop);
 }
 

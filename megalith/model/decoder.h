@@ -25,7 +25,10 @@ struct DecoderOptions {
   int64_t page_size = 16;        // B: positions per KV page
   int64_t max_pages = 0;         // P; 0: enough for every request at its longest
   int64_t max_stop_tokens = 16;  // E
-  bool shares_caches = false;    // with kernels of other numbers of rows: caches lie as all of them take them
+  // Drafts (kernels/drafts.h): how many a sequence has at most beside its last token, 0 for none; how many tokens of its end must
+  // have stood there before; and how many rows those that have drafts take together, 0: chosen.
+  int64_t draft_tokens = 0, draft_match = 3, draft_rows = 0;
+  bool shares_caches = false;  // with kernels of other numbers of rows: caches lie as all of them take them
   DType activation_dtype = DType::f32;
   std::optional<DType> kv_dtype = {};               // nothing: chosen
   std::string target = "cpu";                       // what the graph is to be compiled for, or "cuda"
@@ -41,6 +44,7 @@ struct DecoderOptions {
   int64_t positions() const;          // S in whole chunks of attention (optimize/rules.h)
   int64_t pages_per_request() const;  // Q
   int64_t num_pages() const;          // P
+  int64_t num_samples() const;        // R
 };
 
 /// The weights and biases of a checkpoint whose dtype is not the `usual` one, for DecoderOptions::weight_dtypes.

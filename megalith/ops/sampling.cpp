@@ -98,8 +98,11 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
                     static_cast<int64_t>(i32s[batch::kTopK])};
     const bool penalties = (wish.repetition != 0 && wish.repetition != 1) || wish.presence != 0 || wish.frequency != 0;
     const double* row = arrays.at("logits").values.data() + r * vocabulary;
+    auto length = static_cast<int64_t>(fields[batch::kLength]);  // with the drafts that the row stands behind
+    for (int64_t q = r; q > 0 && static_cast<int64_t>(loop::element(arrays, "sample_request", {q - 1})) == request; --q)
+      ++length;
     std::vector<int64_t> text;
-    for (int64_t s = 0; penalties && s < static_cast<int64_t>(fields[batch::kLength]); ++s)
+    for (int64_t s = 0; penalties && s < length; ++s)
       text.push_back(static_cast<int64_t>(loop::element(arrays, "history", {request, s})));
     const std::vector<double> logits =
         penalties ? penalized(row, vocabulary, text, static_cast<int64_t>(fields[batch::kPrompt]), wish)
@@ -113,7 +116,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     } else {
       auto word = [](double value) { return static_cast<uint32_t>(static_cast<int32_t>(value)); };
       const double uniform =
-          uniform_from(word(i32s[batch::kSeedLow]), word(i32s[batch::kSeedHigh]), word(fields[batch::kLength]));
+          uniform_from(word(i32s[batch::kSeedLow]), word(i32s[batch::kSeedHigh]), static_cast<uint32_t>(length));
       token = static_cast<double>(sample(logits, wish, uniform));
     }
     arrays.at("logprob").values[static_cast<size_t>(r)] =
@@ -141,8 +144,8 @@ graph::Operator sampling() {
       .output("heap", {"R", "V"}, DType::i32)
       .output("adjusted", {"R", "V"})
       .loops(R"(
-        { [r, v, f, p, s] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= p < 4 and 0 <= s < S }
-        token[r]   = best[r] + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f]) + sum(p, sampling_i32[sample_request[r], p]) + sum(s, history[sample_request[r], s])
+        { [r, v, f, p, s, q] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= p < 4 and 0 <= s < S and 0 <= q < R }
+        token[r]   = best[r] + sum(q, sample_request[q]) + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f]) + sum(p, sampling_i32[sample_request[r], p]) + sum(s, history[sample_request[r], s])
         logprob[r] = sum(v, logits[r, v])
         heap[r, v] = v
         adjusted[r, v] = logits[r, v]

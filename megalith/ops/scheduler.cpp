@@ -5,12 +5,14 @@
 #include "megalith/base/error.h"
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/advance_layout.h"
+#include "megalith/kernels/drafts.h"
 #include "megalith/loop/interpret.h"
 #include "megalith/runtime/batch.h"
 
 namespace megalith::ops {
 
 using graph::operator_;
+using kernels::kLongestMatch;
 
 namespace {
 
@@ -23,12 +25,21 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
   };
   const int64_t num_requests = binding.sizes.at("N");
 
-  for (int64_t r = 0; r < binding.sizes.at("R"); ++r) {
+  const int64_t num_samples = binding.sizes.at("R");
+  for (int64_t r = 0; r < num_samples; ++r) {
     const double token = at("token", r);
     const auto n = static_cast<int64_t>(at("sample_request", r));
+    // Behind a draft that was not sampled before it, or behind the text's end, nothing counts.
+    const bool is_behind_draft = r > 0 && at("sample_request", r - 1) == at("sample_request", r);
+    if (is_behind_draft && (static_cast<int>(field(n, batch::kState)) != batch::kActive ||
+                            field(n, batch::kDone) < field(n, batch::kLength)))
+      continue;
     history(n, field(n, batch::kLength)) = token;
     field(n, batch::kLength) += 1;
     field(n, batch::kLast) = token;
+    const bool goes_on = r + 1 < num_samples && at("sample_request", r + 1) == at("sample_request", r) &&
+                         at("row_token", static_cast<int64_t>(at("sample_row", r + 1))) == token;
+    if (!goes_on) field(n, batch::kDone) = field(n, batch::kLength) - 1;
     bool stops = false;
     for (double stop_token : arrays.at("stop_tokens").values) stops |= stop_token == token;
     if (stops && field(n, batch::kIgnoreStop) == 0)
@@ -38,6 +49,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     else
       continue;
     field(n, batch::kState) = batch::kFinished;
+    field(n, batch::kDone) = field(n, batch::kLength) - 1;
   }
 
   auto budget = static_cast<double>(arrays.at("row_token").values.size());
@@ -47,17 +59,60 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     budget -= is_active(n);
     if (is_active(n)) waiting += field(n, batch::kLength) - field(n, batch::kDone);
   }
-  const bool goes_on = waiting > at("counts", batch::kLeast) && waiting <= at("counts", batch::kMaxWaiting);
+  const auto attribute = [&](const char* name) { return static_cast<int64_t>(binding.attributes.at(name)); };
+  const auto num_active =
+      static_cast<int64_t>(std::ranges::count_if(std::views::iota(int64_t{0}, num_requests), is_active));
+  std::vector<double> drafts(static_cast<size_t>(num_requests), 0);  // behind each request's text
+  double possible = waiting;
+  bool is_quiet = true;
+  if (attribute("draft_tokens") > 0) {
+    const int64_t each = num_active > 0 && waiting == static_cast<double>(num_active)
+                             ? std::min(attribute("draft_tokens"), (attribute("draft_rows") - num_active) / num_active)
+                             : 0;
+    bool has_some = false;
+    for (int64_t n = 0; n < num_requests && each > 0; ++n) {
+      if (!is_active(n)) continue;
+      const auto length = static_cast<int64_t>(field(n, batch::kLength));
+      const int64_t most = std::min<int64_t>(
+          {each, static_cast<int64_t>(field(n, batch::kLimit)) - 1 - length, binding.sizes.at("S") - length});
+      if (most <= 0) continue;
+      const auto token = [&](int64_t s) -> double& { return history(n, static_cast<double>(s)); };
+      int64_t longest = 0, behind = 0;
+      for (int64_t end = 0; end < length - 1; ++end) {
+        int64_t same = 0;
+        while (same <= end && same < kLongestMatch && token(end - same) == token(length - 1 - same)) ++same;
+        if (same >= std::max<int64_t>(longest, 1)) longest = same, behind = end + 1;
+      }
+      if (longest < std::max<int64_t>(attribute("draft_match"), 1)) continue;
+      for (int64_t i = 0; i < most; ++i) token(length + i) = token(behind + i);  // of drafts, too
+      drafts[static_cast<size_t>(n)] = static_cast<double>(most);
+      waiting += static_cast<double>(most);
+      has_some = true;
+    }
+    double& quiet = at("counts", batch::kQuiet);
+    if (each > 0) possible = static_cast<double>(num_active * (1 + each));
+    if (each > 0) quiet = has_some ? 0 : std::min<double>(quiet + 1, batch::kPatience);
+    is_quiet = quiet >= batch::kPatience;
+  }
+  at("counts", batch::kWaiting) = waiting;
+  if (is_quiet) possible = waiting;
+  const bool goes_on =
+      waiting > 0 && possible > at("counts", batch::kLeast) && waiting <= at("counts", batch::kMaxWaiting);
   // Rows of requests that have one, and of those that have several: {request, position, where its rows begin}.
   std::vector<std::array<double, 3>> singles, others;
-  std::vector<int64_t> sampled;
+  std::vector<std::array<double, 3>> sampled;  // rows
   for (int64_t n = 0; n < num_requests; ++n) {
     if (!is_active(n) || !goes_on) continue;
-    const double start = field(n, batch::kDone), extra = std::min(field(n, batch::kLength) - start - 1, budget);
-    budget -= extra;
-    for (double i = 0; i < 1 + extra; ++i)
-      (extra == 0 ? singles : others).push_back({static_cast<double>(n), field(n, batch::kDone)++, start});
-    if (field(n, batch::kDone) == field(n, batch::kLength)) sampled.push_back(n);
+    const double start = field(n, batch::kDone), length = field(n, batch::kLength);
+    const double end = drafts[static_cast<size_t>(n)] > 0 ? length + drafts[static_cast<size_t>(n)]
+                                                          : std::min(length, start + 1 + budget);
+    if (drafts[static_cast<size_t>(n)] == 0) budget -= end - start - 1;
+    for (double position = start; position < end; ++position) {
+      const std::array<double, 3> row = {static_cast<double>(n), position, start};
+      (end - start == 1 ? singles : others).push_back(row);
+      if (position >= length - 1) sampled.push_back(row);
+    }
+    field(n, batch::kDone) = end;
   }
   const size_t rows = singles.size() + others.size(), slices = (rows + batch::kSliceRows - 1) / batch::kSliceRows;
   std::vector<std::array<double, 3>> order;
@@ -79,10 +134,9 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
   }
   const size_t samples = sampled.size();
   for (size_t i = 0; i < samples; ++i) {
-    const auto n = static_cast<double>(sampled[i]);
-    const auto last = std::find_if(order.rbegin(), order.rend(), [&](const auto& row) { return row[0] == n; });
-    at("sample_row", static_cast<int64_t>(i)) = static_cast<double>(order.rend() - last - 1);
-    at("sample_request", static_cast<int64_t>(i)) = n;
+    at("sample_row", static_cast<int64_t>(i)) =
+        static_cast<double>(std::ranges::find(order, sampled[i]) - order.begin());
+    at("sample_request", static_cast<int64_t>(i)) = sampled[i][0];
   }
   at("counts", batch::kRows) = static_cast<double>(rows);
   at("counts", batch::kSamples) = static_cast<double>(samples);
@@ -92,7 +146,9 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
 }  // namespace
 
 /// Ends an iteration: takes in the sampled tokens and lays out the next iteration's rows (runtime/batch.h). Bookkeeping
-/// is beyond a loop kernel, so this one only says what it touches: all of the batch block.
+/// is beyond a loop kernel, so this one only says what it touches: all of the batch block. With `draft_tokens` a request has so
+/// many drafts at most (kernels/drafts.h), if `draft_match` tokens of its text say them, and those that have drafts
+/// `draft_rows` rows together.
 graph::Operator advance() {
   return operator_("advance", "scheduler step: takes in the sampled tokens, ends requests, lays out the next iteration")
       .input("token", {"R"}, DType::i32)
@@ -100,7 +156,7 @@ graph::Operator advance() {
       .input("stop_tokens", {"E"}, DType::i32)
       .inout("requests", {"N", "8"}, DType::i32)
       .inout("history", {"N", "S"}, DType::i32)
-      .inout("counts", {"4"}, DType::i32)
+      .inout("counts", {"6"}, DType::i32)
       .inout("row_token", {"T"}, DType::i32)
       .inout("row_request", {"T"}, DType::i32)
       .inout("row_position", {"T"}, DType::i32)
@@ -109,8 +165,11 @@ graph::Operator advance() {
       .inout("sample_request", {"R"}, DType::i32)
       .inout("mailbox", {"W"}, DType::i32)
       .inout("stop", {"1"}, DType::i32)
+      .attribute("draft_tokens", 0)
+      .attribute("draft_match", 0)
+      .attribute("draft_rows", 0)
       .loops(R"(
-        { [n, f, s, i, t, r, e, w] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 4 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= w < W }
+        { [n, f, s, i, t, r, e, w] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 6 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= w < W }
         requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r] + logprob[r]) + sum(e, stop_tokens[e])
         history[n, s]     = history[n, s]
         counts[i]         = counts[i]

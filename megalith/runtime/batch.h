@@ -4,12 +4,12 @@
 // graph, so dependences and verifier cover them like any other.
 //
 //   requests       i32 [N, kRequestFields]  one line per request, fields below
-//   history        i32 [N, S]       all tokens of each request, prompt first
+//   history        i32 [N, S]       all tokens of each request, prompt first; behind them drafts (kernels/drafts.h)
 //   sampling_f32   f32 [N, 8]       SamplingFloat
 //   sampling_i32   i32 [N, 4]       SamplingInt
 //   stop_tokens    i32 [E]          token ids that end a text; unused places are -1
 //   page_table     i32 [N, Q]       the KV pages of each request
-//   counts         i32 [4]          CountField: rows and samples of this iteration, and when the run ends
+//   counts         i32 [6]          CountField: rows and samples of this iteration, and when the run ends
 //   row_token, row_request, row_position   i32 [T]   one entry per row of this iteration
 //   row_start      i32 [T]          the first position of the row's request in this iteration
 //   sample_row, sample_request             i32 [R]   the rows after which a token is sampled, and whose they are
@@ -17,8 +17,8 @@
 //   mailbox        a runtime::Mailbox
 //
 // R is N, or T where that is less: a kernel of fewer rows than there may be requests takes part in a run while few tokens
-// wait. Tokens that wait are those of active requests that are known and not worked through: one of each request behind
-// its prompt. A kernel ends before an iteration for which more or fewer wait than it was told (kLeast, kMaxWaiting). It lays
+// wait; with drafts as many as the rows that they may take. Tokens that wait are those of active requests that are known and
+// not worked through: one of each request behind its prompt, and its drafts. A kernel ends before an iteration for which more or fewer wait than it was told (kLeast, kMaxWaiting). It lays
 // out no rows then; the host does, for the kernel that goes on (engine/regimes.h).
 //
 // Requests may come while a kernel runs (commands, runtime/mailbox.h): the host writes the prompt, the pages and the
@@ -32,7 +32,7 @@ namespace megalith::batch {
 enum RequestField {
   kState,       // RequestState
   kLength,      // tokens known: prompt and sampled ones
-  kDone,        // tokens worked through: their keys and values are in the cache
+  kDone,        // tokens worked through: their keys and values are in the cache. Drafts count while they are worked on
   kLimit,       // length at which the request ends
   kReason,      // FinishReason, once finished
   kIgnoreStop,  // 1: stop tokens do not end it
@@ -68,7 +68,10 @@ enum CountField {
   kSamples,
   kLeast,       // the run ends before an iteration for which so many tokens wait or fewer: 0, when there are none left
   kMaxWaiting,  // and before one for which more than so many wait
-  kCountFields = 4
+  kWaiting,     // tokens that waited before this iteration
+  kQuiet,  // iterations since there was a draft, up to kPatience: so long drafts count for kLeast that might have been
+  kCountFields = 6
 };
+[[maybe_unused]] constexpr int kPatience = 16;
 
 }  // namespace megalith::batch

@@ -27,11 +27,14 @@ namespace megalith::runtime {
 
 enum class MailKind : u32 { token, finished };
 
+/// Of a token that came in the same iteration as the one before it, since a draft was right.
+[[maybe_unused]] constexpr u32 kAccepted = 0xffffffffu;
+
 struct MailRecord {
   u32 request;
   i32 token;
-  u32 kind;           // MailKind
-  u32 reason;         // of `finished`; the engine's numbers
+  u32 kind;    // MailKind
+  u32 reason;  // of `finished`; the engine's numbers. Of `token`: how many drafts stood behind its row, or kAccepted
   float logprob = 0;  // of `token`, if the request asked: the logarithm of its probability; NaN if it has none
   u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() is told
 };

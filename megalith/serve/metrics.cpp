@@ -86,6 +86,9 @@ std::string Metrics::text(const std::string& model, const engine::ServiceLoad& l
   one("vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the prefix cache.",
       load.prefix_queries);
   one("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found there.", load.prefix_hits);
+  one("vllm:spec_decode_num_drafts_total", "counter", "Steps of a sequence that had drafts.", load.drafts);
+  one("vllm:spec_decode_num_draft_tokens_total", "counter", "Drafts.", load.drafted_tokens);
+  one("vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafts that were right.", load.accepted_tokens);
   one("vllm:prompt_tokens_total", "counter", "Prompt tokens of sequences whose first token was made.", prompt_tokens);
   one("vllm:generation_tokens_total", "counter", "Tokens made.", generated_tokens);
   each("vllm:request_success_total", "Sequences that ended, by why.", "finished_reason", finished);

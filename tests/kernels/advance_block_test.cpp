@@ -32,9 +32,13 @@ struct Task {
 
 /// The operands of an `advance`: more requests than a warp of the test has lanes. With fewer rows than requests it is one
 /// of several kernels, and ends when more tokens wait.
-template <int kRequests, int kRows>
+template <int kRequests, int kRows, int kDrafts = 0>
 struct Batch {
-  static constexpr i64 N = kRequests, S = 60, E = 3, T_largest = kRows, R_largest = std::min(kRequests, kRows);
+  static constexpr i64 N = kRequests, S = 60, E = 3, T_largest = kRows,
+                       R_largest = std::min<i64>(std::max<i64>(kRequests, 4 * kDrafts), kRows);
+  static constexpr f32 draft_tokens = kDrafts, draft_match = 2, draft_rows = std::min<i64>(4 * kDrafts, kRows);
+  static constexpr i64 kSamples = std::max(N, R_largest);
+  static constexpr i32 kTokens = kDrafts > 0 ? 3 : 50;  // of which texts are
   struct Checks {
     static constexpr u32 requests = 0, sample_request = 1;
   };
@@ -47,7 +51,7 @@ struct Batch {
   const Task* task;
 
   std::vector<i32> all;  // all of the above, one behind the other
-  std::vector<f32> logprobs = std::vector<f32>(kRequests);
+  std::vector<f32> logprobs = std::vector<f32>(kSamples);
   std::vector<runtime::MailRecord> records = std::vector<runtime::MailRecord>(1024);
   std::vector<runtime::Command> commands = std::vector<runtime::Command>(64);
   runtime::Mailbox mail;
@@ -55,8 +59,9 @@ struct Batch {
   Task task_;
 
   Batch() {
-    constexpr i64 sizes[] = {N, E, N * batch::kRequestFields, N * S, batch::kCountFields, kRows, kRows, kRows, kRows, N,
-                             N, 1};
+    constexpr i64 sizes[] = {
+        kSamples, E, N * batch::kRequestFields, N * S, batch::kCountFields, kRows, kRows, kRows, kRows, kSamples,
+        kSamples, 1};
     i32** const places[] = {&token,       &stop_tokens,  &requests,  &history,    &counts,         &row_token,
                             &row_request, &row_position, &row_start, &sample_row, &sample_request, &stop};
     i64 total = 0;
@@ -86,11 +91,11 @@ struct Batch {
       field(n, batch::kReason) = batch::kNotFinished;
       field(n, batch::kIgnoreStop) = below(2);
       field(n, batch::kPrompt) = field(n, batch::kLength);
-      for (i64 s = 0; s < S; ++s) history[n * S + s] = below(50);
+      for (i64 s = 0; s < S; ++s) history[n * S + s] = below(kTokens);
     }
     counts[batch::kLeast] = below(3) == 0 ? below(kRows) : 0;
     counts[batch::kMaxWaiting] = kRows < kRequests || below(3) == 0 ? kRows : 1 << 30;
-    for (i64 e = 0; e < E; ++e) stop_tokens[e] = e == 0 ? -1 : below(50);
+    for (i64 e = 0; e < E; ++e) stop_tokens[e] = e == 0 ? -1 : below(50 + kTokens) - kTokens;
     draw(random);
   }
   /// A request of that many tokens at most for each of some places that nobody has, and some others' cancel; or only a cancel
@@ -112,19 +117,23 @@ struct Batch {
     return some;
   }
   void draw(std::mt19937_64& random) {
-    for (i64 r = 0; r < N; ++r) {
-      token[r] = static_cast<i32>(random() % 50);
+    for (i64 r = 0; r < kSamples; ++r) {
+      token[r] = static_cast<i32>(random() % kTokens);
       logprob[r] = static_cast<f32>(r) - 3;
+      // Drafts are right as a rule.
+      const bool has_draft = r + 1 < counts[batch::kSamples] && sample_request[r] == sample_request[r + 1];
+      if (has_draft && random() % 4 != 0) token[r] = row_token[sample_row[r + 1]];
     }
   }
 };
 
-template <int kRequests, int kRows>
+template <int kRequests, int kRows, int kDrafts = 0>
 void expect_same_generations(int generations) {
-  using Both = Batch<kRequests, kRows>;
+  using Both = Batch<kRequests, kRows, kDrafts>;
   Both wanted, given;
   std::mt19937_64 random(3);
   size_t num_ended = 0, num_left = 0;  // requests; generations that another kernel would go on with
+  size_t num_accepted = 0;             // drafts
   by_block([&] {
     for (int generation = 0; generation < generations; ++generation) {
       for (bool is_first = true;; is_first = false) {
@@ -155,6 +164,7 @@ void expect_same_generations(int generations) {
             EXPECT_EQ(a.reason, b.reason);
             EXPECT_EQ(a.logprob, b.logprob);
             num_ended += b.kind == static_cast<u32>(runtime::MailKind::finished);
+            num_accepted += b.kind == static_cast<u32>(runtime::MailKind::token) && b.reason == runtime::kAccepted;
           }
           given.mail.head = head;  // the herald's
         }
@@ -169,6 +179,7 @@ void expect_same_generations(int generations) {
   EXPECT_GT(num_ended, static_cast<size_t>(generations) / 4);
   EXPECT_GT(num_left, 0u);
   EXPECT_LT(num_left, static_cast<size_t>(generations));
+  EXPECT_EQ(num_accepted > static_cast<size_t>(generations), kDrafts > 0);
 }
 
 /// A run that serves: commands come before an iteration, or once the block waits for them.
@@ -260,6 +271,12 @@ TEST(AdvanceBlock, DoesWhatTheReferenceDoes) {
   expect_same_generations<11, 5>(40);
   expect_same_generations<1, 1>(30);
   expect_same_generations<4, 40>(10);
+}
+
+TEST(AdvanceBlock, FindsTheDraftsThatTheReferenceFinds) {
+  expect_same_generations<1, 8, 7>(40);
+  expect_same_generations<4, 40, 5>(30);
+  expect_same_generations<3, 6, 2>(30);
 }
 
 }  // namespace

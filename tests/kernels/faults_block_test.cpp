@@ -239,6 +239,7 @@ TEST_F(FaultsBlock, TheTableOfRowsSaysNothingThatIsOutside) {
 
 struct Batch {
   static constexpr i64 N = 3, S = 10, E = 1, T_largest = 4, R_largest = 3;
+  static constexpr f32 draft_tokens = 0, draft_match = 0, draft_rows = 0;
   struct Checks {
     static constexpr u32 requests = 0, sample_request = 1;
   };
@@ -254,8 +255,8 @@ struct Batch {
 TEST_F(FaultsBlock, AdvanceOfTablesThatDoNotFit) {
   using batch::kRequestFields;
   const auto run = [&](auto change) {
-    std::vector<i32> token(3, 5), stop_tokens(1, -1), requests(3 * kRequestFields), history(30), counts(4), rows(16),
-        samples(6), stop(1);
+    std::vector<i32> token(3, 5), stop_tokens(1, -1), requests(3 * kRequestFields), history(30),
+        counts(batch::kCountFields), rows(16), samples(6), stop(1);
     std::vector<f32> logprob(3);
     std::vector<runtime::MailRecord> records(16);
     runtime::Mailbox mail;

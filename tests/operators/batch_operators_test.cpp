@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/schedule.h"
@@ -47,17 +48,19 @@ TEST(Sampling, FollowsTheDistribution) {
 
 // The end of the run: no token waits any longer, or so few or so many do that another kernel goes on.
 struct Range {
-  int least, most;
+  int least, most, draft_tokens = 0;
 };
 class Advance : public ::testing::TestWithParam<Range> {};
 
 TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   constexpr int64_t kRequests = 5, kRows = 9, kLength = 40;
+  const int drafts = GetParam().draft_tokens;
+  const int64_t num_samples = drafts > 0 ? kRows : kRequests, num_tokens = drafts > 0 ? 3 : 100;
   graph::Graph graph(ops::builtin(), "advance");
   const TensorId counts = graph.state("counts", DType::i32, {batch::kCountFields});
   graph.dynamic_size("rows", counts, batch::kRows);
   graph.dynamic_size("samples", counts, batch::kSamples);
-  const graph::Dim rows(kRows, "rows"), samples(kRequests, "samples");
+  const graph::Dim rows(kRows, "rows"), samples(num_samples, "samples");
   std::vector<TensorId> inputs = {graph.state("token", DType::i32, {samples}),
                                   graph.state("logprob", DType::f32, {samples}),
                                   graph.state("stop_tokens", DType::i32, {3}),
@@ -72,7 +75,8 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
                                   graph.state("sample_request", DType::i32, {samples}),
                                   graph.state("mailbox", DType::i32, {sizeof(runtime::Mailbox) / 4}),
                                   graph.state("stop", DType::i32, {1})};
-  graph.add("advance", "advance", inputs);
+  graph.add("advance", "advance", inputs,
+            {.attributes = {{"draft_tokens", drafts}, {"draft_match", 2}, {"draft_rows", kRows}}});
   graph.set_gate("advance", graph.find("stop"));
 
   testing::GraphMemory memory(graph);
@@ -88,12 +92,15 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
     fields[batch::kPrompt] = fields[batch::kLength];
   }
   const double least = GetParam().least, most = GetParam().most;
-  memory.set("counts", {0, 0, least, most});
+  memory.set("counts", {0, 0, least, most, 0, 0});
   memory.set("requests", requests);
-  memory.set("history", testing::random_values(kRequests * kLength, DType::i32, 100, random));
+  memory.set("history",
+             testing::random_values(kRequests * kLength, DType::i32, static_cast<double>(num_tokens), random));
   memory.set("stop_tokens", {7, -1, -1});
-  memory.set("token", {5, 7, 8, 9, 7});
-  memory.set("logprob", {-1, -2, -3, -4, -5});
+  if (drafts == 0) memory.set("token", {5, 7, 8, 9, 7});
+  std::vector<double> logprobs(static_cast<size_t>(num_samples));
+  std::iota(logprobs.rbegin(), logprobs.rend(), -static_cast<double>(num_samples));
+  memory.set("logprob", logprobs);
   std::vector<runtime::MailRecord> mail(256);
   auto* mailbox = static_cast<runtime::Mailbox*>(memory.address("mailbox"));
   runtime::mailbox_init(mailbox, mail.data(), static_cast<uint32_t>(mail.size()));
@@ -106,6 +113,11 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   int iterations = 0;
   for (; expected.at("stop").values[0] == 0; ++iterations) {
     ASSERT_LT(iterations, 100);
+    if (drafts > 0) {  // with three tokens some drafts are right
+      const std::vector<double> tokens = testing::random_values(num_samples, DType::i32, 3, random);
+      memory.set("token", tokens);
+      expected.at("token").values = tokens;
+    }
     graph::interpret(graph, lowered, expected, 1);
     runtime::Launcher(program.entry(), program.image()).run();
     for (const char* name : {"requests", "history", "counts", "stop"})
@@ -136,14 +148,16 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   if (waiting > 0) return;
 
   // Every request that was there has ended, and the mailbox told the host so: one `finished` each.
-  int finished = 0, tokens = 0;
+  int finished = 0, tokens = 0, accepted = 0;
   runtime::MailRecord record;
   while (runtime::mailbox_take(mailbox, &record, 0)) {
     const bool is_token = static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::token;
     ++(is_token ? tokens : finished);
+    accepted += is_token && record.reason == runtime::kAccepted;
     EXPECT_EQ(record.logprob < 0, is_token);
   }
   EXPECT_EQ(finished, 4);
+  EXPECT_EQ(accepted > 0, drafts > 0);
   double made = 0;
   for (int64_t n = 0; n < kRequests; ++n)
     made += expected.at("requests").values[static_cast<size_t>(n * batch::kRequestFields + batch::kLength)] -
@@ -151,7 +165,8 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   EXPECT_EQ(tokens, made);
 }
 
-INSTANTIATE_TEST_SUITE_P(Loads, Advance, ::testing::Values(Range{0, 1000}, Range{2, 1000}, Range{0, 7}));
+INSTANTIATE_TEST_SUITE_P(Loads, Advance,
+                         ::testing::Values(Range{0, 1000}, Range{2, 1000}, Range{0, 7}, Range{0, 1000, 2}));
 
 }  // namespace
 }  // namespace megalith

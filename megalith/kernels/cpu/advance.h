@@ -10,6 +10,7 @@
 
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/drafts.h"
 #include "megalith/kernels/row_order.h"
 #include "megalith/runtime/batch.h"
 #include "megalith/runtime/mailbox.h"
@@ -24,9 +25,10 @@ inline bool is_stop_token(const Args& a, i32 token) {
 }
 
 /// Appends the token sampled for `request`; ends the request when the text is complete. `post(record)` for each thing
-/// that the host wants to know. False if there is no such request, or no room for its token.
+/// that the host wants to know, `drafts` among it (MailRecord::reason). False if there is no such request, or no room for its
+/// token.
 template <class Args, class Post>
-inline bool take_in(const Args& a, i32 request, i32 token, float logprob, Post post) {
+inline bool take_in(const Args& a, i32 request, i32 token, float logprob, u32 drafts, Post post) {
   if (!is_inside(a.faults, request, a.N, Args::Checks::sample_request)) return false;
   i32* fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
   if (!is_inside(a.faults, fields[batch::kLength], a.S, Args::Checks::requests)) return false;
@@ -34,7 +36,7 @@ inline bool take_in(const Args& a, i32 request, i32 token, float logprob, Post p
   ++fields[batch::kLength];
   fields[batch::kLast] = token;
   const u32 id = static_cast<u32>(request);
-  post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::token), 0, logprob});
+  post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::token), drafts, logprob});
   if (fields[batch::kIgnoreStop] == 0 && is_stop_token(a, token))
     fields[batch::kReason] = batch::kStopToken;
   else if (fields[batch::kLength] >= fields[batch::kLimit])
@@ -44,6 +46,28 @@ inline bool take_in(const Args& a, i32 request, i32 token, float logprob, Post p
   fields[batch::kState] = batch::kFinished;
   post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::finished),
                            static_cast<u32>(fields[batch::kReason])});
+  return true;
+}
+
+/// The samples of a request from number r on, which is its first: its next token and, as long as a draft is what was
+/// sampled before it, the one behind that. False as take_in().
+template <class Args, class Post>
+inline bool take_in_request(const Args& a, i64 r, i64 samples, Post post) {
+  const i32 request = a.sample_request[r];
+  i64 end = r + 1;
+  if constexpr (Drafting<Args>::kIsOn)
+    while (end < samples && a.sample_request[end] == request) ++end;
+  if (!take_in(a, request, a.token[r], a.logprob[r], static_cast<u32>(end - r - 1), post)) return false;
+  if constexpr (Drafting<Args>::kIsOn) {
+    i32* const fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
+    while (++r < end && fields[batch::kState] == batch::kActive) {
+      const i32 row = a.sample_row[r];
+      if (!is_inside(a.faults, row, a.R_largest, Args::Checks::sample_request)) return false;
+      if (a.row_token[row] != a.token[r - 1]) break;
+      if (!take_in(a, request, a.token[r], a.logprob[r], runtime::kAccepted, post)) return false;
+    }
+    if (fields[batch::kDone] >= fields[batch::kLength]) fields[batch::kDone] = fields[batch::kLength] - 1;
+  }
   return true;
 }
 
@@ -84,6 +108,67 @@ inline i64 waiting_tokens(const Args& a) {
   return waiting;
 }
 
+/// Tokens that wait, with drafts, and how many there would be if there were all drafts that there may be.
+struct Load {
+  i64 waiting, possible;
+};
+/// Finds drafts for requests of which nothing but their last token waits.
+template <class Args>
+inline Load find_drafts(const Args& a, i64 waiting) {
+  i64 active = 0;
+  for (i64 n = 0; n < a.N; ++n) active += a.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
+  if (active == 0 || waiting != active) return {waiting, waiting};
+  const i32 each = Drafting<Args>::most(static_cast<i32>(active));
+  if (each <= 0) return {waiting, waiting};
+  i64 drafts = 0;
+  for (i64 n = 0; n < a.N; ++n) {
+    i32* const fields = a.requests + n * batch::kRequestFields;
+    const i32 length = fields[batch::kLength], limit = fields[batch::kLimit] - 1,
+              room = (limit < a.S ? limit : static_cast<i32>(a.S)) - length, most = each < room ? each : room;
+    if (fields[batch::kState] != batch::kActive || most <= 0) continue;
+    const auto text = [&](i32 s) -> i32& { return a.history[n * a.S + s]; };
+    DraftMatch best = 0;
+    for (i32 end = length - 2; end >= 0 && match_length(best) < kLongestMatch; --end)
+      if (text(end) == text(length - 1)) best = better_match(best, match_at(text, length, end));
+    if (match_length(best) < Drafting<Args>::kMatch) continue;
+    for (i32 i = 0; i < most; ++i) text(length + i) = draft_token(text, length, best, i);
+    fields[batch::kDone] = length + most;
+    drafts += most;
+  }
+  i32& quiet = a.counts[batch::kQuiet];
+  quiet = drafts > 0 ? 0 : quiet < batch::kPatience ? quiet + 1 : quiet;
+  return {waiting + drafts, waiting + active * each};
+}
+/// Drafts are the kernel's that found them.
+template <class Args>
+inline void forget_drafts(const Args& a) {
+  for (i64 n = 0; n < a.N; ++n) {
+    i32* const fields = a.requests + n * batch::kRequestFields;
+    if (fields[batch::kState] == batch::kActive && has_drafts(fields))
+      fields[batch::kDone] = fields[batch::kLength] - 1;
+  }
+}
+
+/// Whether this kernel goes on with a load. Where there are drafts now and then it does not make room for a smaller one as soon as
+/// there is none.
+template <class Args>
+inline bool goes_on(const Args& a, Load load) {
+  const bool is_quiet = !Drafting<Args>::kIsOn || a.counts[batch::kQuiet] >= batch::kPatience;
+  return load.waiting > 0 && (is_quiet ? load.waiting : load.possible) > a.counts[batch::kLeast] &&
+         load.waiting <= a.counts[batch::kMaxWaiting];
+}
+
+/// Rows that a request has in any case or if there is room, and the position of the first.
+struct WantedRows {
+  i32 start, more;
+};
+template <class Args>
+inline WantedRows wanted_rows(const i32* fields) {
+  if (Drafting<Args>::kIsOn && has_drafts(fields))
+    return {fields[batch::kLength] - 1, fields[batch::kDone] - fields[batch::kLength]};
+  return {fields[batch::kDone], fields[batch::kLength] - fields[batch::kDone] - 1};
+}
+
 /// `each(n, fields, count)` for each active request, with how many rows it has in the next iteration.
 template <class Args, class Each>
 inline void each_share(const Args& a, Each each) {
@@ -92,7 +177,7 @@ inline void each_share(const Args& a, Each each) {
   for (i64 n = 0; n < a.N; ++n) {
     i32* const fields = a.requests + n * batch::kRequestFields;
     if (fields[batch::kState] != batch::kActive) continue;
-    const i64 more = fields[batch::kLength] - fields[batch::kDone] - 1;
+    const i64 more = wanted_rows<Args>(fields).more;
     const i64 extra = free_rows < 0 ? 0 : more < free_rows ? more : free_rows;
     free_rows -= extra;
     each(n, fields, static_cast<i32>(1 + extra));
@@ -109,21 +194,20 @@ inline i32 plan_rows(const Args& a) {
   i32 singles = 0, others = 0, samples = 0;
   bool fits = true;
   each_share(a, [&](i64 n, i32* fields, i32 count) {
-    fits = fits && is_inside(a.faults, samples, a.R_largest, Args::Checks::requests);
-    if (!fits) return;
-    const i32 start = fields[batch::kDone];
-    i32 row = 0;
+    const i32 start = wanted_rows<Args>(fields).start, length = fields[batch::kLength];
+    fields[batch::kDone] = start + count;
     for (i32 i = 0; i < count; ++i) {
-      row = count == 1 ? order.row_of_single(singles++) : order.row_of_other(others++);
+      const i32 row = count == 1 ? order.row_of_single(singles++) : order.row_of_other(others++);
       a.row_request[row] = static_cast<i32>(n);
       a.row_position[row] = start + i;
       a.row_start[row] = start;
+      if (start + i < length - 1) continue;
+      fits = fits && is_inside(a.faults, samples, a.R_largest, Args::Checks::requests);
+      if (!fits) return;
+      a.sample_row[samples] = row;
+      a.sample_request[samples] = static_cast<i32>(n);
+      ++samples;
     }
-    fields[batch::kDone] = start + count;
-    if (fields[batch::kDone] < fields[batch::kLength]) return;
-    a.sample_row[samples] = row;
-    a.sample_request[samples] = static_cast<i32>(n);
-    ++samples;
   });
   if (!fits) return 0;
   a.counts[batch::kRows] = order.rows();
@@ -136,7 +220,8 @@ inline i32 plan_rows(const Args& a) {
 template <class Args>
 inline i32 token_at(const Args& a, i64 request, i32 position) {
   const i32* const fields = a.requests + request * batch::kRequestFields;
-  return position < fields[batch::kPrompt] ? a.history[request * a.S + position] : fields[batch::kLast];
+  const bool is_draft = Drafting<Args>::kIsOn && position >= fields[batch::kLength];
+  return position < fields[batch::kPrompt] || is_draft ? a.history[request * a.S + position] : fields[batch::kLast];
 }
 
 /// The body of the operator `advance`.
@@ -145,7 +230,9 @@ inline void advance(const Args& a) {
   runtime::Mailbox* mailbox = reinterpret_cast<runtime::Mailbox*>(a.mailbox);
   const auto post = [&](const runtime::MailRecord& record) { runtime::mailbox_post(mailbox, record, a.abort); };
   for (i64 r = 0; r < a.R; ++r)
-    if (!take_in(a, a.sample_request[r], a.token[r], a.logprob[r], post)) return;
+    if (!(Drafting<Args>::kIsOn && r > 0 && a.sample_request[r] == a.sample_request[r - 1]) &&
+        !take_in_request(a, r, a.R, post))
+      return;
   i64 waiting = 0;
   for (;;) {
     const runtime::CommandRange commands = runtime::commands_seen(mailbox);
@@ -158,9 +245,13 @@ inline void advance(const Args& a) {
     if (waiting != 0 || mailbox->serves == 0) break;
     if (!runtime::commands_wait(mailbox, commands.end, a.abort)) return;
   }
+  Load load = {waiting, waiting};
+  if constexpr (Drafting<Args>::kIsOn) load = find_drafts(a, waiting);
   a.counts[batch::kRows] = a.counts[batch::kSamples] = 0;
-  const bool goes_on = waiting > a.counts[batch::kLeast] && waiting <= a.counts[batch::kMaxWaiting];
-  const i32 rows = goes_on ? plan_rows(a) : 0;
+  a.counts[batch::kWaiting] = static_cast<i32>(load.waiting);
+  const bool is_mine = goes_on(a, load);
+  if (Drafting<Args>::kIsOn && !is_mine) forget_drafts(a);
+  const i32 rows = is_mine ? plan_rows(a) : 0;
   for (i32 row = 0; row < rows; ++row) a.row_token[row] = token_at(a, a.row_request[row], a.row_position[row]);
   a.stop[0] = rows > 0 ? 0 : 1;
 }

@@ -159,12 +159,19 @@ inline float log_probability(const float* logits, i32 vocabulary, i32 best, i32 
 /// all of them share: the first one stands for all.
 inline float soundness(const float* logits) { return logits[0] - logits[0]; }
 
+/// Tokens of the text that sample r stands behind: those that are known, and drafts, behind each of which one is sampled.
+template <class Args>
+inline i32 sampled_length(const Args& a, i64 r, i32 length) {
+  const i32 request = a.sample_request[r];
+  for (; r > 0 && a.sample_request[r - 1] == request; --r) ++length;
+  return length;
+}
+
 /// Whether the tokens of request `request` so far are those of the vocabulary, and as many as it says.
 template <class Args>
-inline bool is_sound_text(const Args& a, i64 request) {
+inline bool is_sound_text(const Args& a, i64 request, i64 length) {
   using Checks = typename Args::Checks;
   const i32* const fields = a.requests + request * batch::kRequestFields;
-  const i64 length = fields[batch::kLength];
   if (!is_inside(a.faults, length, a.S + 1, Checks::requests) ||
       !is_inside(a.faults, fields[batch::kPrompt], length + 1, Checks::requests))
     return false;
@@ -189,19 +196,19 @@ inline void sample_rows(const Args& a) {
     const float* logits = a.logits + r * a.V;
     i32* const heap = a.heap + r * a.V;
     i32 best = a.best[r];
+    const i32 length = sampled_length(a, r, fields[batch::kLength]);
     if (has_penalties(f32s)) {
-      if (!is_sound_text(a, request)) return;
+      if (!is_sound_text(a, request, length)) return;
       float* const adjusted = a.adjusted + r * a.V;
-      best = penalize(adjusted, heap, logits, vocabulary, a.history + request * a.S, fields[batch::kPrompt],
-                      fields[batch::kLength], f32s);
+      best =
+          penalize(adjusted, heap, logits, vocabulary, a.history + request * a.S, fields[batch::kPrompt], length, f32s);
       logits = adjusted;
     }
     if (f32s[batch::kTemperature] <= 0.0f) {
       a.token[r] = best;
     } else {
-      const double uniform =
-          uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]),
-                       static_cast<u32>(fields[batch::kLength]));
+      const double uniform = uniform_from(static_cast<u32>(i32s[batch::kSeedLow]),
+                                          static_cast<u32>(i32s[batch::kSeedHigh]), static_cast<u32>(length));
       a.token[r] = sample_row(logits, heap, vocabulary, best, f32s[batch::kTemperature],
                               {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]}, uniform);
     }

@@ -94,13 +94,14 @@ inline i32 drawn_token(const Task& task, i64 r) {
   i32* const room = a.heap + r * a.V;
   const i32* fields = a.requests + request * batch::kRequestFields;
   i32 token = argmax_token(a, r);
+  const i32 length = sampled_length(a, r, fields[batch::kLength]);
   if (has_penalties(f32s)) {
     f32* const adjusted = a.adjusted + r * a.V;
-    const i32 length = inside_32(a.faults, fields[batch::kLength], static_cast<i32>(a.S) + 1, Args::Checks::requests);
+    const i32 sound_length = inside_32(a.faults, length, static_cast<i32>(a.S) + 1, Args::Checks::requests);
     token = penalize_by_block(
         adjusted, room, logits, vocabulary,
         [&](i32 s) { return inside_32(a.faults, a.history[request * a.S + s], vocabulary, Args::Checks::history); },
-        fields[batch::kPrompt], length, f32s);
+        fields[batch::kPrompt], sound_length, f32s);
     logits = adjusted;
   }
   if (f32s[batch::kTemperature] <= 0.0f) return token;
@@ -110,7 +111,7 @@ inline i32 drawn_token(const Task& task, i64 r) {
     sampler = RowSampler(logits, vocabulary, token, f32s[batch::kTemperature],
                          {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]},
                          uniform_from(static_cast<u32>(i32s[batch::kSeedLow]), static_cast<u32>(i32s[batch::kSeedHigh]),
-                                      static_cast<u32>(fields[batch::kLength])),
+                                      static_cast<u32>(length)),
                          room);
   block_sync();
   return sampler.draw();

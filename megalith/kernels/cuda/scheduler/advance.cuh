@@ -23,6 +23,9 @@ struct AdvanceCopy {
   i32 request_of_single[advance::kMaxRequests], request_of_others[advance::kMaxRequests];
   i32 first_of_others[advance::kMaxRequests];  // the number of such a request's first row
   i32 stop_tokens[advance::kMaxStopTokens], counts[batch::kCountFields], num_records;
+  i32 row_token[advance::kMaxRequests];  // of an iteration with drafts, which has no more rows
+  i32 most_drafts;                       // of a request
+  DraftMatch matches[kWarps];
   i32 waiting;                     // tokens, once commands are taken
   u32 is_over, has_room;           // after an abort; for the records in the mailbox
   runtime::CommandRange commands;  // that the host has posted
@@ -36,9 +39,12 @@ template <class Args>
 struct AdvanceView {
   using Checks = typename Args::Checks;
   static constexpr i64 N = Args::N, S = Args::S, E = Args::E, T_largest = Args::T_largest, R_largest = Args::R_largest;
+  static constexpr f32 draft_tokens = Args::draft_tokens, draft_match = Args::draft_match,
+                       draft_rows = Args::draft_rows;
   FaultNote faults;
   i32 *requests, *history, *counts, *sample_row, *sample_request;
-  const i32* stop_tokens;
+  const i32 *stop_tokens, *token, *row_token;
+  const f32* logprob;
 };
 
 /// Of kCount values what a thread of kStep copies. Several such shares are loaded before one is put: a load stays behind
@@ -61,7 +67,7 @@ class Share {
   static int at(int i) { return thread() + i * kStep; }
   static bool has(int i) { return at(i) < kCount; }
 
-  T values_[kEach];
+  T values_[kEach > 0 ? kEach : 1];
 };
 
 /// Of the values of all lanes what those before this one come to, and all. With room for kMax requests lanes behind
@@ -81,23 +87,34 @@ inline Lanes add_lanes(int value) {
   return {sum - value, __shfl_sync(0xffffffffu, sum, kLanes - 1)};
 }
 
-/// take_in() of each sample, by a warp: no two are of one request. Records as one thread would post them.
+/// take_in_request() of each that has samples, by a warp. Records as one thread would post them.
 template <class View>
 inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
+  constexpr int kMostLanes = static_cast<int>(View::R_largest);
   int num_records = 0;
 #pragma unroll 1
   for (int first = 0; first < samples; first += kWarpLanes) {
     const int r = first + lane();
+    bool leads = r < samples;
+    if constexpr (Drafting<View>::kIsOn)
+      leads = leads && (r == 0 || copy.sample_request[r - 1] != copy.sample_request[r]);
+    // A text's tokens are those sampled one behind the other, so what tells of them is put together behind it.
     runtime::MailRecord token = {}, end = {};
+    int tokens = 0;
     bool ends = false;
-    const bool is_taken = r < samples && take_in(view, copy.sample_request[r], copy.token[r], copy.logprob[r],
-                                                 [&](const runtime::MailRecord& record) {
-                                                   ends = record.kind == static_cast<u32>(runtime::MailKind::finished);
-                                                   (ends ? end : token) = record;
-                                                 });
-    const Lanes records = add_lanes<static_cast<int>(View::N)>(is_taken ? 1 + ends : 0);
-    if (is_taken) copy.records[num_records + records.before] = token;
-    if (ends) copy.records[num_records + records.before + 1] = end;
+    if (leads)
+      take_in_request(view, r, samples, [&](const runtime::MailRecord& record) {
+        if (record.kind == static_cast<u32>(runtime::MailKind::finished))
+          ends = true, end = record;
+        else if (tokens++ == 0)
+          token = record;
+      });
+    const Lanes records = add_lanes<kMostLanes>(tokens + ends);
+    runtime::MailRecord* to = copy.records + num_records + records.before;
+    if (tokens > 0) *to++ = token;
+    for (int i = 1; i < tokens; ++i)
+      *to++ = {token.request, copy.token[r + i], token.kind, runtime::kAccepted, copy.logprob[r + i]};
+    if (ends) *to = end;
     num_records += records.all;
   }
   if (lane() == 0) copy.num_records = num_records;
@@ -111,8 +128,73 @@ inline void take_commands(const View& view, AdvanceCopy& copy, runtime::Mailbox*
   });
 }
 
-/// waiting_tokens(), and plan_rows() if more than counts[kLeast] wait and no more than counts[kMaxWaiting], by a warp: but
-/// for the rows themselves (planned_row()). The tokens that wait.
+/// find_drafts(), by a block; what waits plan_rows_by_warp() adds up. Whoever looks at a text has to see what another thread
+/// wrote there.
+template <class View>
+inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
+  using Drafts = Drafting<View>;
+  constexpr int N = static_cast<int>(View::N), kAtOnce = 8;
+  const auto fields_of = [&](int n) { return view.requests + n * batch::kRequestFields; };
+  if (warp() == 0) {
+    int active = 0;
+    u32 others = 0;
+#pragma unroll 1
+    for (int first = 0; first < N; first += kWarpLanes) {
+      const int n = first + lane();
+      const bool counts = n < N && fields_of(n)[batch::kState] == batch::kActive;
+      active += __popc(__ballot_sync(0xffffffffu, counts));
+      others |= __ballot_sync(0xffffffffu, counts && fields_of(n)[batch::kLength] - fields_of(n)[batch::kDone] != 1);
+    }
+    if (lane() == 0) copy.most_drafts = active == 0 || others != 0 ? 0 : Drafts::most(active);
+  }
+  block_sync();
+  const int each = copy.most_drafts;
+  if (each <= 0) return;
+  bool has_found = false;
+#pragma unroll 1
+  for (int n = 0; n < N; ++n) {
+    i32* const fields = fields_of(n);
+    const int length = fields[batch::kLength], end = min(fields[batch::kLimit] - 1, static_cast<int>(View::S)),
+              most = min(each, end - length);
+    // A length that is not sound is plan_rows_by_warp()'s to note.
+    if (fields[batch::kState] != batch::kActive || most <= 0 || length <= 0) continue;
+    u32* const words = reinterpret_cast<u32*>(view.history + n * View::S);
+    const auto text = [&](int s) { return static_cast<i32>(load_relaxed(words + s)); };
+    const i32 last = text(length - 1);
+    DraftMatch best = 0;
+#pragma unroll 1
+    for (int begin = thread(); begin < length - 1; begin += kAtOnce * kThreads) {
+      i32 tokens[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) tokens[i] = text(min(begin + i * kThreads, length - 1));
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (tokens[i] == last && begin + i * kThreads < length - 1)
+          best = better_match(best, match_at(text, length, begin + i * kThreads));
+    }
+#pragma unroll
+    for (int apart = 1; apart < kWarpLanes; apart *= 2)
+      best = better_match(best, __shfl_sync(0xffffffffu, best, lane() ^ apart));
+    if (lane() == 0) copy.matches[warp()] = best;
+    block_sync();
+#pragma unroll 1
+    for (int w = 0; w < kWarps; ++w) best = better_match(best, copy.matches[w]);
+    const bool is_found = match_length(best) >= Drafts::kMatch;
+    has_found |= is_found;
+    // Of texts shorter than their drafts each is looked up in the text, which nobody changes.
+    if (is_found && thread() < most)
+      view.history[n * View::S + length + thread()] = draft_token(text, length, best, thread());
+    block_sync();  // all have looked at it
+    if (is_found && thread() == 0) fields[batch::kDone] = length + most;
+  }
+  if (thread() == 0) {
+    i32& quiet = copy.counts[batch::kQuiet];
+    quiet = has_found ? 0 : min(quiet + 1, batch::kPatience);
+  }
+}
+
+/// Tokens that wait, and plan_rows() if the kernel goes on with them, by a warp: but for the rows themselves (planned_row()). The
+/// tokens that wait.
 template <class View>
 inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
   constexpr int N = static_cast<int>(View::N);
@@ -128,12 +210,16 @@ inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
     const bool counts = is_active(n);
     free_rows -= __popc(__ballot_sync(0xffffffffu, counts));
     if (!counts) continue;
-    is_sound &= is_sound_request(view, fields);
-    of_lane += fields[batch::kLength] - fields[batch::kDone];
+    const bool is_drafted = Drafting<View>::kIsOn && has_drafts(fields);
+    is_sound &= is_drafted || is_sound_request(view, fields);
+    of_lane += 1 + wanted_rows<View>(fields).more;
   }
   const int all_waiting = add_lanes<N>(of_lane).all;
   const int waiting = __ballot_sync(0xffffffffu, !is_sound) == 0 ? all_waiting : -1;
-  const bool goes_on = waiting > view.counts[batch::kLeast] && waiting <= view.counts[batch::kMaxWaiting];
+  int possible = waiting;
+  if constexpr (Drafting<View>::kIsOn)
+    if (copy.most_drafts > 0) possible = (static_cast<int>(View::T_largest) - free_rows) * (1 + copy.most_drafts);
+  const bool goes_on = kernels::goes_on(view, {waiting, possible});
   // Whose rows they are, by their numbers.
   RowOrder order;
   int num_requests_of_others = 0;
@@ -142,7 +228,7 @@ inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
     const int n = first + lane();
     i32* const fields = view.requests + n * batch::kRequestFields;
     const bool counts = is_active(n);
-    const int more = counts ? fields[batch::kLength] - fields[batch::kDone] - 1 : 0;
+    const int more = counts ? wanted_rows<View>(fields).more : 0;
     const Lanes wanted = add_lanes<N>(more);
     const int rows = counts ? 1 + max(min(more, free_rows - wanted.before), 0) : 0;
     free_rows = max(free_rows - wanted.all, 0);
@@ -169,20 +255,30 @@ inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
     const u32 singles = __ballot_sync(0xffffffffu, rows == 1);
     const int number = singles_before + __popc(singles & ((1u << lane()) - 1));
     const Lanes of_others = order.others != 0 ? add_lanes<N>(rows > 1 ? rows : 0) : Lanes{};
-    if (rows > 0) fields[batch::kDone] += rows;
-    const bool is_sampled = rows > 0 && fields[batch::kDone] == fields[batch::kLength];
-    const u32 sampled = __ballot_sync(0xffffffffu, is_sampled);
-    if (is_sampled) {
-      const int at = samples + __popc(sampled & ((1u << lane()) - 1));
+    const int length = rows > 0 ? fields[batch::kLength] : 0;
+    if (rows > 0) fields[batch::kDone] = wanted_rows<View>(fields).start + rows;
+    // Behind the text's last token, and behind each draft.
+    const int of_request = rows > 0 ? max(fields[batch::kDone] - length + 1, 0) : 0;
+    const Lanes sampled = add_lanes<N>(of_request);
+#pragma unroll 1
+    for (int i = 0; i < of_request && samples + sampled.before + i < View::R_largest; ++i) {
+      const int at = samples + sampled.before + i, row = rows - of_request + i;
       view.sample_row[at] =
-          rows == 1 ? order.row_of_single(number) : order.row_of_other(others_before + of_others.before + rows - 1);
+          rows == 1 ? order.row_of_single(number) : order.row_of_other(others_before + of_others.before + row);
       view.sample_request[at] = n;
     }
-    samples += __popc(sampled);
+    samples += sampled.all;
     singles_before += __popc(singles);
     others_before += of_others.all;
   }
+  if (Drafting<View>::kIsOn && !goes_on)
+#pragma unroll 1
+    for (int n = lane(); n < N; n += kWarpLanes) {
+      i32* const fields = view.requests + n * batch::kRequestFields;
+      if (is_active(n) && has_drafts(fields)) fields[batch::kDone] = fields[batch::kLength] - 1;
+    }
   if (lane() != 0) return waiting;
+  view.counts[batch::kWaiting] = waiting;
   copy.order = order;
   copy.num_requests_of_others = num_requests_of_others;
   // With more active requests than there is room for, or than are sampled at a time.
@@ -260,7 +356,7 @@ inline void advance_ahead(const Args& args) {
 
 template <class Args>
 inline void advance_by_block(const Args& args) {
-  static_assert(Args::N <= advance::kMaxRequests && Args::R_largest <= Args::N &&
+  static_assert(Args::N <= advance::kMaxRequests && Args::R_largest <= advance::kMaxRequests &&
                 Args::T_largest <= advance::kMaxRows && Args::E <= advance::kMaxStopTokens);
   static_assert(sizeof(AdvanceCopy) <= advance::area_bytes());
   AdvanceCopy& copy = *reinterpret_cast<AdvanceCopy*>(shared_area());
@@ -271,8 +367,8 @@ inline void advance_by_block(const Args& args) {
     for (int i = thread(); i < count; i += kThreads) action(i);
   };
   runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
-  const AdvanceView<Args> view = {args.faults,     copy.requests,       args.history,    copy.counts,
-                                  copy.sample_row, copy.sample_request, copy.stop_tokens};
+  const AdvanceView<Args> view = {args.faults,         copy.requests,    args.history, copy.counts,    copy.sample_row,
+                                  copy.sample_request, copy.stop_tokens, copy.token,   copy.row_token, copy.logprob};
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
   if (warp() == kWarps - 1) {
     if (lane() == 0) look_at_host(copy, mailbox, samples, args.abort);
@@ -284,6 +380,8 @@ inline void advance_by_block(const Args& args) {
     const Share<f32, R, kOthers> logprob(args.logprob);
     const Share<i32, E, kOthers> stop_tokens(args.stop_tokens);
     const Share<i32, batch::kCountFields, kOthers> counts(args.counts);
+    constexpr int kDrafted = Drafting<Args>::kIsOn ? R : 0;
+    const Share<i32, kDrafted, kOthers> sample_row(args.sample_row), row_token(args.row_token);
     const u32 is_aborted = load_relaxed(args.abort);
     requests.put(copy.requests);
     token.put(copy.token);
@@ -291,14 +389,21 @@ inline void advance_by_block(const Args& args) {
     logprob.put(copy.logprob);
     stop_tokens.put(copy.stop_tokens);
     counts.put(copy.counts);
+    sample_row.put(copy.sample_row);
+    row_token.put(copy.row_token);
     if (thread() == 0) copy.is_over = is_aborted;
     part_sync(0, kOthers);
     if (warp() == 0 && copy.is_over == 0) take_in_by_warp(view, copy, samples);
   }
   for (;;) {
     block_sync();
+    if (warp() == 0 && copy.is_over == 0 && lane() == 0) take_commands(view, copy, mailbox);
+    if constexpr (Drafting<Args>::kIsOn) {
+      block_sync();
+      if (copy.is_over == 0) find_drafts_by_block(view, copy);
+      block_sync();
+    }
     if (warp() == 0 && copy.is_over == 0) {
-      if (lane() == 0) take_commands(view, copy, mailbox);
       warp_sync();
       const int waiting = plan_rows_by_warp(view, copy);
       if (lane() == 0) copy.waiting = waiting;
@@ -325,6 +430,8 @@ inline void advance_by_block(const Args& args) {
   if (thread() == 0) {
     args.counts[batch::kRows] = rows;
     args.counts[batch::kSamples] = copy.counts[batch::kSamples];
+    args.counts[batch::kWaiting] = copy.counts[batch::kWaiting];
+    args.counts[batch::kQuiet] = copy.counts[batch::kQuiet];
     args.stop[0] = rows > 0 ? 0 : 1;
   }
   write_records(copy);

@@ -1,0 +1,85 @@
+// Drafts change nothing but when tokens come: in one kernel each token, and how likely it was, is the same without them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "megalith/base/error.h"
+#include "megalith/engine/engine.h"
+
+namespace megalith::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kModel = MEGALITH_SOURCE_DIR "/tests/golden/tiny/qwen3_tied";
+
+/// Texts that repeat themselves, asked for in all the ways there are.
+std::vector<Request> repeating_requests(size_t count) {
+  std::mt19937_64 random(count);
+  std::vector<Request> requests(count);
+  for (size_t r = 0; r < count; ++r) {
+    const size_t period = 3 + random() % 12, length = 20 + random() % 60;
+    std::vector<int> part(period);
+    for (int& token : part) token = static_cast<int>(random() % 60);
+    for (size_t i = 0; i < length; ++i) requests[r].prompt.push_back(part[i % period]);
+    requests[r].max_new_tokens = r % 5 == 4 ? static_cast<int64_t>(1 + random() % 3) : 40;
+    requests[r].ignore_stop_tokens = r % 3 != 2;
+    requests[r].logprobs = true;
+    Sampling& sampling = requests[r].sampling;
+    sampling.seed = r;
+    if (r % 4 == 1) sampling.temperature = 0.7f;
+    if (r % 4 == 2) sampling = {.temperature = 0.9f, .top_p = 0.9f, .top_k = 20, .seed = r};
+    if (r % 4 == 3) sampling = {.repetition_penalty = 1.1f, .presence_penalty = 0.1f, .frequency_penalty = 0.05f};
+  }
+  return requests;
+}
+
+EngineOptions options_of(int64_t max_requests, int64_t draft_tokens) {
+  EngineOptions options{.num_workers = 2, .regimes = std::vector<int64_t>{}, .prompt_rows = 0};
+  options.decoder.max_requests = max_requests;
+  options.decoder.max_rows = 40;
+  options.decoder.max_seq_len = 256;
+  options.decoder.draft_tokens = draft_tokens;
+  options.decoder.draft_match = 2;
+  return options;
+}
+
+TEST(Drafts, LeaveTokensAsTheyAre) {
+  Engine plain(kModel, options_of(20, 0)), drafting(kModel, options_of(20, 7));
+  for (const size_t count : {1, 3, 12, 20}) {
+    const std::vector<Request> requests = repeating_requests(count);
+    const Generation wanted = plain.generate(requests), given = drafting.generate(requests);
+    EXPECT_EQ(wanted.tokens, given.tokens) << count;
+    EXPECT_EQ(wanted.logprobs, given.logprobs) << count;
+    EXPECT_EQ(wanted.reasons, given.reasons) << count;
+    EXPECT_EQ(wanted.drafted, 0u);
+    EXPECT_GT(given.accepted, 2u) << count;
+    EXPECT_GE(given.drafted, given.accepted);
+  }
+}
+
+// In a kernel of few rows there is no room for drafts: with the first one a larger kernel goes on. More than its rows there are
+// never.
+TEST(Drafts, AreALoadThatAnotherKernelTakes) {
+  EngineOptions options = options_of(1, 15);
+  options.regimes = {2};
+  options.decoder.max_rows = 8;
+  Engine engine(kModel, options);
+  Request request = repeating_requests(1)[0];
+  request.max_new_tokens = 100;
+  const Generation generation = engine.generate({request});
+  EXPECT_EQ(generation.tokens[0].size(), 100u);
+  EXPECT_GT(generation.accepted, 2u);
+  EXPECT_EQ(generation.regimes.front(), 8) << "for the prompt";
+}
+
+TEST(Drafts, AreNotSoMany) {
+  try {
+    Engine(kModel, options_of(4, 16));
+    FAIL();
+  } catch (const UserError& error) { EXPECT_THAT(error.what(), HasSubstr("--draft-tokens is 16, want 0 to 15")); }
+}
+
+}  // namespace
+}  // namespace megalith::engine
