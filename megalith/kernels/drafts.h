@@ -15,7 +15,6 @@ namespace megalith::kernels {
 /// A place in a text of at most 2^27 tokens: how many tokens up to there are those at its end, and the position of the last one.
 /// Of two places the better one is the larger number; 0 is none.
 using DraftMatch = unsigned;
-constexpr int kLongestMatch = 16;
 constexpr int match_length(DraftMatch match) { return static_cast<int>(match >> 27); }
 constexpr int match_end(DraftMatch match) { return static_cast<int>(match & ((1u << 27) - 1)); }
 
@@ -25,7 +24,7 @@ constexpr DraftMatch better_match(DraftMatch a, DraftMatch b) { return a > b ? a
 template <class Text>
 constexpr DraftMatch match_at(Text text, int length, int end) {
   int same = 1;
-  while (same < kLongestMatch && same <= end && text(end - same) == text(length - 1 - same)) ++same;
+  while (same < batch::kLongestMatch && same <= end && text(end - same) == text(length - 1 - same)) ++same;
   return static_cast<DraftMatch>(same) << 27 | static_cast<DraftMatch>(end);
 }
 

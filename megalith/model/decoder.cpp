@@ -8,7 +8,6 @@
 #include "megalith/base/amx.h"
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
-#include "megalith/kernels/drafts.h"
 #include "megalith/model/architecture.h"
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/limits.h"
@@ -59,8 +58,8 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
   MEGALITH_CHECK(r.draft_tokens >= 0 && r.draft_tokens <= kMaxDraftTokens, "--draft-tokens is {}, want 0 to {}",
                  r.draft_tokens, kMaxDraftTokens);
-  MEGALITH_CHECK(r.draft_match >= 1 && r.draft_match <= kernels::kLongestMatch, "--draft-match is {}, want 1 to {}",
-                 r.draft_match, kernels::kLongestMatch);
+  MEGALITH_CHECK(r.draft_match >= 1 && r.draft_match <= batch::kLongestMatch, "--draft-match is {}, want 1 to {}",
+                 r.draft_match, batch::kLongestMatch);
   const int64_t rows_of_drafts = r.draft_tokens > 0 ? std::min(kDraftRows, r.max_requests * (1 + r.draft_tokens)) : 0;
   if (r.max_rows == 0)
     r.max_rows = std::max({r.max_requests, rows_of_drafts,

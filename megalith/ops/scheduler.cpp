@@ -5,14 +5,12 @@
 #include "megalith/base/error.h"
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/advance_layout.h"
-#include "megalith/kernels/drafts.h"
 #include "megalith/loop/interpret.h"
 #include "megalith/runtime/batch.h"
 
 namespace megalith::ops {
 
 using graph::operator_;
-using kernels::kLongestMatch;
 
 namespace {
 
@@ -80,7 +78,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
       int64_t longest = 0, behind = 0;
       for (int64_t end = 0; end < length - 1; ++end) {
         int64_t same = 0;
-        while (same <= end && same < kLongestMatch && token(end - same) == token(length - 1 - same)) ++same;
+        while (same <= end && same < batch::kLongestMatch && token(end - same) == token(length - 1 - same)) ++same;
         if (same >= std::max<int64_t>(longest, 1)) longest = same, behind = end + 1;
       }
       if (longest < std::max<int64_t>(attribute("draft_match"), 1)) continue;

@@ -73,5 +73,7 @@ enum CountField {
   kCountFields = 6
 };
 [[maybe_unused]] constexpr int kPatience = 16;
+/// Tokens that are compared to find drafts, at most.
+[[maybe_unused]] constexpr int kLongestMatch = 16;
 
 }  // namespace megalith::batch

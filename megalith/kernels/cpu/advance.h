@@ -128,7 +128,7 @@ inline Load find_drafts(const Args& a, i64 waiting) {
     if (fields[batch::kState] != batch::kActive || most <= 0) continue;
     const auto text = [&](i32 s) -> i32& { return a.history[n * a.S + s]; };
     DraftMatch best = 0;
-    for (i32 end = length - 2; end >= 0 && match_length(best) < kLongestMatch; --end)
+    for (i32 end = length - 2; end >= 0 && match_length(best) < batch::kLongestMatch; --end)
       if (text(end) == text(length - 1)) best = better_match(best, match_at(text, length, end));
     if (match_length(best) < Drafting<Args>::kMatch) continue;
     for (i32 i = 0; i < most; ++i) text(length + i) = draft_token(text, length, best, i);

@@ -28,6 +28,8 @@ constexpr unsigned kNonBlocking = 1;
 /// (engine/regimes.h).
 constexpr milliseconds kTick(1);
 constexpr std::chrono::microseconds kPoll(50);
+/// The same for a kernel that waits for the host, which does not end by itself.
+constexpr milliseconds kIdleTick(4);
 /// How long it looks without a pause first, if nobody reads a mailbox meanwhile: a few runs of one graph take less, and
 /// whoever waits for them, or times them, should not wait for a tick.
 constexpr milliseconds kBusy(20);
@@ -187,13 +189,13 @@ void CudaLauncher::watch() {
       const jit::CudaCode code = driver.stream_query(run_stream_);
       if (code == 0) break;
       if (code != jit::kCudaNotReady) driver.check(code, fmt::format("running \"{}\"", image.name()));
-      const auto tick = std::chrono::steady_clock::now() + kTick;
-      // A kernel that waits for the host does not end by itself.
       const bool is_idle = options_.mailbox != nullptr && mailbox_is_waited_for(options_.mailbox);
-      do std::this_thread::sleep_for(is_idle ? std::chrono::microseconds(kTick) : kPoll);
-      while (driver.stream_query(run_stream_) == jit::kCudaNotReady && std::chrono::steady_clock::now() < tick);
+      const milliseconds tick = is_idle ? kIdleTick : kTick;
+      const auto end = std::chrono::steady_clock::now() + tick;
+      do std::this_thread::sleep_for(is_idle ? std::chrono::microseconds(tick) : kPoll);
+      while (driver.stream_query(run_stream_) == jit::kCudaNotReady && std::chrono::steady_clock::now() < end);
       if (!is_aborted && cancel_.load(std::memory_order_relaxed)) abort(kAbortCancel);
-      since_count_ms += kTick.count();
+      since_count_ms += tick.count();
       const int64_t patience_ms = is_aborted ? kGraceMs : options_.watchdog_ms;
       if (patience_ms == 0 || since_count_ms < std::min(kCountEveryMs, patience_ms)) continue;
       const Progress before = std::exchange(progress, look());
