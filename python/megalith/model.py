@@ -290,6 +290,7 @@ def load(
     max_seq_len: int = 0,
     max_batch: int = 1,
     max_batched_tokens: int = 0,
+    draft_tokens: int = 0,
     page_size: int = 16,
     quantization: Optional[str] = None,
     load_format: str = "auto",
@@ -298,7 +299,8 @@ def load(
 
     ``target``: "cpu" or "cuda". ``num_workers``: threads or multiprocessors (0: all). ``max_seq_len``: tokens of the
     longest sequence (0: the model's, at most 4096). ``max_batch``: prompts at a time. ``max_batched_tokens``: tokens
-    worked on at a time (0: chosen). -1 is the same as 0. ``page_size``: positions a page of the cache.
+    worked on at a time (0: chosen). -1 is the same as 0. ``draft_tokens``: guesses beside the next token, up to 15, from
+    what stood in the text before (0: none); the text is the same. ``page_size``: positions a page of the cache.
     ``quantization``: None, "int8" or "int8:N". ``load_format``: "auto", or "dummy" for random weights. UserError for a
     folder that does not hold such a model, SystemError if memory, compiler or GPU are wanting.
     """
@@ -320,6 +322,7 @@ def load(
         max_seq_len=max(arguments.whole("load", "max_seq_len", max_seq_len, -1), 0),
         max_batch=arguments.whole("load", "max_batch", max_batch, 1),
         max_batched_tokens=max(arguments.whole("load", "max_batched_tokens", max_batched_tokens, -1), 0),
+        draft_tokens=max(arguments.whole("load", "draft_tokens", draft_tokens, -1), 0),
         page_size=arguments.whole("load", "page_size", page_size, 1),
         quant_columns=_quant_columns(quantization),
         dummy=load_format == "dummy",

@@ -38,6 +38,14 @@ def test_a_batch_is_its_prompts_one_by_one(model):
     assert [model.generate(prompt, max_new_tokens=10).tokens for prompt in prompts] == [one.tokens for one in together]
 
 
+def test_drafts_change_no_token():
+    prompt = "The cat was big and the cat was red. The cat was big and"
+    texts = [megalith.load(STORYTELLER, max_seq_len=256, draft_tokens=n).generate(prompt, max_new_tokens=40).text for n in (0, 7)]
+    assert texts[0] == texts[1]
+    with pytest.raises(megalith.UserError, match="--draft-tokens is 16, want 0 to 15"):
+        megalith.load(STORYTELLER, draft_tokens=16)
+
+
 def test_a_stream_is_the_same_text(model):
     whole = model.generate("Once upon a time", max_new_tokens=15)
     pieces = list(model.generate("Once upon a time", max_new_tokens=15, stream=True))
