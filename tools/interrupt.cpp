@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <utility>
 
 #include "megalith/base/threads.h"
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
+#include <cstdint>
 
 #include <algorithm>
 #include <atomic>

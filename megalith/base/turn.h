@@ -9,6 +9,7 @@
 #include <semaphore>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace megalith {
 

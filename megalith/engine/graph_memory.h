@@ -2,6 +2,7 @@
 // it: what tests, checks and benchmarks of single operators run on.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <random>
 #include <string>

@@ -1,4 +1,5 @@
 // Arithmetic of two numbers, as Python has it: integers stay integers but for "/", division rounds down.
+#include <algorithm>
 #include <cmath>
 
 #include "megalith/base/error.h"

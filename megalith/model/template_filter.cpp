@@ -1,5 +1,6 @@
 #include "megalith/model/template_filter.h"
 
+#include <algorithm>
 #include <array>
 
 #include "megalith/base/error.h"

@@ -1,4 +1,6 @@
 // format.format(...), as Python's string.Formatter and Jinja's sandbox have it: "{}", "{0.name[key]!r:>{width}}".
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "megalith/base/error.h"

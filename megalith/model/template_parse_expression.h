@@ -1,6 +1,7 @@
 // The expressions of chat templates, by recursive descent; template_parse.cpp builds statements on it.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,6 +1,7 @@
 // Python's textwrap.wrap(): a paragraph as lines of at most so many characters, broken at white space and hyphens.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "megalith/model/marked_text.h"

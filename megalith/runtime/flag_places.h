@@ -2,6 +2,7 @@
 // that write it. For whoever has to say why nothing moves (runtime/hang_report.h).
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,5 +1,7 @@
 #include "megalith/serve/workers.h"
 
+#include <utility>
+
 #include "megalith/base/threads.h"
 
 namespace megalith::serve {

@@ -5,9 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdint>
 #include <limits>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "megalith/base/error.h"
 #include "python/src/bind.h"

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "megalith/base/interruption.h"
 #include "python/src/bind.h"
