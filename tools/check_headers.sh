@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Each header compiles alone: nobody has to know what to include before it. Of a header that its own source includes
-# first the build has shown it.
+# first the build has shown it; of the standard library's headers, which may be precompiled, check_includes.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
