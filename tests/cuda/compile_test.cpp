@@ -313,8 +313,11 @@ TEST_P(CudaCompileOther, TheSmallModelAndTheLargest) {
   expect_fused_compiles("storyteller", gpu, 128);
   expect_fused_compiles("storyteller", gpu, 64, 64);
   if (is_fused("shapes/Qwen3-8B", target, 4)) expect_fused_compiles("shapes/Qwen3-8B", gpu, 4);
-  for (const int64_t rows : {1, 4, 64}) expect_fused_compiles("storyteller", gpu, rows, 1, DType::f16);
-  for (const int64_t rows : some_rows({1, 8, 64}, {4}))
+  // What a dtype changes is the same for both.
+  const bool has_all = gpu.architecture != "sm_100a" || all_configurations();
+  for (const int64_t rows : has_all ? std::vector<int64_t>{1, 4, 64} : std::vector<int64_t>{64})
+    expect_fused_compiles("storyteller", gpu, rows, 1, DType::f16);
+  for (const int64_t rows : has_all ? some_rows({1, 8, 64}, {4}) : std::vector<int64_t>{8})
     if (is_fused("storyteller", target, rows)) expect_fused_compiles("storyteller", gpu, rows, 1, DType::bf16, 32);
 }
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompileOther, ::testing::ValuesIn(others()),
