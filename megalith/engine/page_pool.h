@@ -21,7 +21,7 @@ class PagePool {
   void give_back(const std::vector<int32_t>& pages);
 
  private:
-  const int64_t num_pages_;
+  int64_t num_pages_;
   // Where pages are in pairs (kernels/page_pairs.h) the requests of one task of attention get even ones, those of the next
   // one odd ones, as long as there are any: a task's number and its worker's are alike in that.
   int64_t step_ = 1, requests_of_task_ = 1;
