@@ -45,7 +45,7 @@ struct ServeOptions {
   std::string host = "127.0.0.1", key_file;
   int64_t port = 8000;
   std::vector<std::string> keys, names, hosts, origins;
-  bool allow_unauthenticated = false, shows_slots = false, no_request_log = false;
+  bool allow_unauthenticated = false, shows_slots = false, no_request_log = false, no_prefix_cache = false;
   std::optional<int64_t> max_new_tokens;
   int64_t max_queue = 512, shutdown_seconds = 30, tokenizer_threads = 1;
   int64_t max_connections = serve::HttpLimits{}.connections, body_mib = 16;
@@ -217,7 +217,7 @@ int run(ServeOptions options) {
   Listener listener(options);
   note(fmt::format("listening on {}; loading {}", listener.url(), options.model.folder()));
   loaded.emplace(options);
-  engine::AsyncEngine service(loaded->engine());
+  engine::AsyncEngine service(loaded->engine(), {.prefix_cache = !options.no_prefix_cache});
   StopSignals signals;
   listener.ready(*loaded, service);
   const serve::ServedModel& model = loaded->model();
@@ -252,6 +252,8 @@ Action declare(Arguments& arguments) {
                   "what requests call the model (the folder's name); may be given several times");
   arguments.integer("--max-queue", options->max_queue, "sequences that may wait; further ones are sent away (512)", 0,
                     1 << 20);
+  arguments.flag("--no-prefix-cache,--no-enable-prefix-caching", options->no_prefix_cache,
+                 "work through every prompt from its beginning, also where another one began alike");
   arguments.integer("--shutdown-timeout", options->shutdown_seconds,
                     "seconds that answers have to end after Ctrl-C or SIGTERM (30)", 0, 86400);
   arguments.integer("--max-connections", options->max_connections,

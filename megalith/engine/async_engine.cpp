@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "megalith/base/log.h"
@@ -26,10 +27,11 @@ RequestEnd end_of(uint32_t reason) {
 
 }  // namespace
 
-AsyncEngine::AsyncEngine(Engine& engine)
+AsyncEngine::AsyncEngine(Engine& engine, const AsyncEngineOptions& options)
     : engine_(engine),
       places_(static_cast<size_t>(engine.decoder_options().max_requests)),
-      pages_(engine.graph(), engine.decoder_options().num_pages()) {
+      pages_(PagePool(engine.graph(), engine.decoder_options().num_pages()), engine.decoder_options().page_size,
+             options.prefix_cache) {
   thread_ = start_thread("the engine's service", [this] { serve(); });
 }
 
@@ -47,7 +49,8 @@ RequestId AsyncEngine::submit(Request request, RequestSink sink) {
   engine_.check({request});
   const std::lock_guard lock(mutex_);
   const RequestId id = next_id_++;
-  waiting_.push_back({id, std::move(request), std::move(sink)});
+  const size_t prompt_tokens = request.prompt.size();
+  waiting_.push_back({id, std::move(request), std::move(sink), prompt_tokens});
   if (is_launched_) admit();
   changed_.notify_all();
   return id;
@@ -70,19 +73,47 @@ ServiceLoad AsyncEngine::load() const {
   load.running = static_cast<int>(place_of_.size());
   load.waiting = static_cast<int>(waiting_.size());
   load.pages = pages_.num_pages();
-  load.pages_used = load.pages - pages_.num_free();
+  load.pages_used = load.pages - pages_.num_available();
+  load.pages_kept = pages_.num_kept();
   return load;
+}
+
+void AsyncEngine::clear_prefix_cache() {
+  const std::lock_guard lock(mutex_);
+  pages_.clear();
 }
 
 void AsyncEngine::admit() {
   while (!waiting_.empty()) {
     const auto free = std::ranges::find_if(places_, [](const auto& work) { return work == nullptr; });
     if (free == places_.end()) return;
-    if (pages_needed(engine_.decoder_options(), waiting_.front().request) > pages_.num_free()) return;
-    Work work = std::move(waiting_.front());
+    Work& next = waiting_.front();
+    const int64_t place = free - places_.begin();
+    std::vector<int32_t> pages = find_pages(next);
+    pages_.hold(pages);  // before any is taken for what comes behind them
+    const auto known = static_cast<int64_t>(pages.size());
+    const int64_t others = pages_needed(engine_.decoder_options(), next.request) - known;
+    if (others > pages_.num_available()) return pages_.release(pages);
+    for (const int32_t page : pages_.take(place, others)) pages.push_back(page);
+    next.pages = std::move(pages);
+    next.cached_tokens = known * engine_.decoder_options().page_size;
+    Work work = std::move(next);
     waiting_.pop_front();
-    begin(free - places_.begin(), std::move(work));
+    begin(place, std::move(work));
   }
+}
+
+// A request that only pretends to have a past knows nothing that others could use.
+std::vector<int32_t> AsyncEngine::find_pages(const Work& work) const {
+  const std::vector<int>& tokens = work.request.prompt;
+  if (work.request.cached_tokens > 0) return {};
+  return pages_.find(std::span(tokens).first(tokens.size() - 1), work.request.cache_salt);
+}
+
+void AsyncEngine::share_pages(const Work& work) {
+  const std::vector<int>& tokens = work.request.prompt;
+  if (work.has_failed || work.is_cancelled || work.request.cached_tokens > 0) return;
+  pages_.enter(std::span(tokens).first(tokens.size() - 1), work.request.cache_salt, work.pages);
 }
 
 // Before the launch the kernel finds the request in the batch block; later it is told.
@@ -90,8 +121,8 @@ void AsyncEngine::begin(int64_t place, Work work) {
   const DecoderOptions& options = engine_.decoder_options();
   const Request& request = work.request;
   work.admitted_ns = runtime::monotonic_ns();
-  work.pages = pages_.take(place, pages_needed(options, request));
-  const auto fields = batch_block_write(options, request, place, work.pages, engine_.memory_);
+  auto fields = batch_block_write(options, request, place, work.pages, engine_.memory_);
+  if (work.cached_tokens > 0) fields[batch::kDone] = static_cast<int32_t>(work.cached_tokens);
   if (is_launched_) {
     const auto send = [&](const char* state, int64_t line, size_t bytes) {
       engine_.machine_->send(state, place * line, static_cast<int64_t>(bytes));
@@ -108,6 +139,8 @@ void AsyncEngine::begin(int64_t place, Work work) {
     std::ranges::copy(fields, engine_.memory_.get<int32_t>("requests") + place * batch::kRequestFields);
   }
   counted_.prompt_tokens += request.prompt.size();
+  if (pages_.keeps()) counted_.prefix_queries += request.prompt.size();
+  counted_.prefix_hits += static_cast<uint64_t>(work.cached_tokens);
   place_of_[work.id] = place;
   places_[static_cast<size_t>(place)] = std::make_unique<Work>(std::move(work));
 }
@@ -184,6 +217,7 @@ void AsyncEngine::take(const runtime::MailRecord& record) {
     const std::lock_guard lock(mutex_);
     work = places_[record.request].get();  // it stays until this thread has read its end
     event.admitted_ns = std::exchange(work->admitted_ns, 0);
+    event.cached_tokens = std::exchange(work->cached_tokens, 0);
     if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::token) {
       event.token = record.token;
       event.logprob = record.logprob;
@@ -194,7 +228,9 @@ void AsyncEngine::take(const runtime::MailRecord& record) {
         counted_.drafts += record.reason > 0;
         counted_.drafted_tokens += record.reason;
       }
+      work->request.prompt.push_back(record.token);
       if (std::isnan(record.logprob) && !std::exchange(work->has_failed, true)) cancel(record.request);
+      if (work->request.prompt.size() == work->prompt_tokens + 1) share_pages(*work);
     } else {
       event.end = work->has_failed ? RequestEnd::failed : end_of(record.reason);
     }
@@ -216,7 +252,8 @@ void AsyncEngine::take(const runtime::MailRecord& record) {
     const std::lock_guard lock(mutex_);
     ended = std::move(places_[record.request]);
     place_of_.erase(ended->id);
-    pages_.give_back(ended->pages);
+    if (event.end == RequestEnd::stop || event.end == RequestEnd::length) share_pages(*ended);
+    pages_.release(ended->pages);
     post_late();
     admit();
   }
@@ -233,10 +270,11 @@ void AsyncEngine::end_all(RequestEnd end) {
     late_.clear();
     for (auto& place : places_) {
       if (!place) continue;
-      pages_.give_back(place->pages);
+      pages_.release(place->pages);
       ended.push_back(std::move(place));
     }
     place_of_.clear();
+    pages_.clear();  // from here on the memory is another run's
     while (is_ending_ && !waiting_.empty()) {
       ended.push_back(std::make_unique<Work>(std::move(waiting_.front())));
       waiting_.pop_front();

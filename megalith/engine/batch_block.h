@@ -31,9 +31,10 @@ struct Request {
   int64_t max_new_tokens = 128;
   Sampling sampling = {};
   bool ignore_stop_tokens = false;
-  bool logprobs = false;      // with each token comes the logarithm of its probability
-  int64_t cached_tokens = 0;  // the first ones of the prompt, taken for done without being worked through: for
-                              // measurements at a depth, on dummy weights only
+  bool logprobs = false;        // with each token comes the logarithm of its probability
+  int64_t cached_tokens = 0;    // the first ones of the prompt, taken for done without being worked through: for
+                                // measurements at a depth, on dummy weights only
+  std::string cache_salt = {};  // of a service: only requests of the same one share the pages of their first tokens
 };
 
 /// KV pages that the request fills, if it goes on to its limit.

@@ -39,6 +39,7 @@ struct ServiceLoad {
   int running = 0;                    // requests with a slot
   int waiting = 0;                    // requests that wait for one
   int64_t pages = 0, pages_used = 0;  // of the KV cache
+  int64_t pages_kept = 0;             // not in use, for requests that begin with the same tokens
   uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
   // Iterations of a request that had drafts, the drafts, and those that were right.

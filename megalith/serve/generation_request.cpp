@@ -20,6 +20,7 @@ constexpr int64_t kMaxTokens = 1 << 24;
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokens = 1024;
+constexpr size_t kMaxSaltBytes = 1024;  // kept with each prompt
 constexpr size_t kMaxPrompts = 1024;
 constexpr size_t kMaxMessages = 65536;
 constexpr int64_t kMaxTokenId = std::numeric_limits<int>::max();
@@ -240,6 +241,16 @@ std::optional<int64_t> read_max_tokens(const Fields& fields) {
   return tokens;
 }
 
+std::string read_cache_salt(const Fields& fields) {
+  const std::optional<std::string> salt = fields.string("cache_salt");
+  if (!salt) return "";
+  if (salt->empty() || salt->size() > kMaxSaltBytes)
+    throw ApiError::invalid(
+        fmt::format("\"cache_salt\" has {} bytes, want 1 to {}, or no salt at all", salt->size(), kMaxSaltBytes),
+        "cache_salt");
+  return *salt;
+}
+
 void read_stream(const Fields& fields, GenerationRequest& request) {
   request.stream = fields.flag("stream", false);
   const auto options = fields.find("stream_options");
@@ -294,6 +305,7 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   request.ignore_eos = fields.flag("ignore_eos", false);
   request.skip_special_tokens = fields.flag("skip_special_tokens", true);
   if (fields.has("add_special_tokens")) request.add_special_tokens = fields.flag("add_special_tokens", true);
+  request.cache_salt = read_cache_salt(fields);
   read_stream(fields, request);
   return request;
 }

@@ -1,5 +1,6 @@
 // `megalith serve` as a process: what it says, what it refuses to start with, and how it ends. What it answers is tested in
 // tests/serve.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,6 +45,12 @@ std::string answer_of(int port, const std::string& request) {
 
 std::string get(const std::string& path) { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"; }
 
+std::string completion(const std::string& body) {
+  return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-Id: mine\r\n"
+         "Content-Length: " +
+         std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
 /// Runs the server until it is ready, asks it, and ends it by SIGTERM.
 CommandResult serve(const std::vector<std::string>& options, const std::vector<std::string>& requests,
                     std::vector<std::string>& answers) {
@@ -62,11 +69,7 @@ CommandResult serve(const std::vector<std::string>& options, const std::vector<s
 
 TEST(Serve, AnswersAndEnds) {
   std::vector<std::string> answers;
-  const std::string body = R"({"prompt":"Once upon a time","max_tokens":5,"temperature":0})";
-  const std::string post =
-      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-Id: mine\r\n"
-      "Content-Length: " +
-      std::to_string(body.size()) + "\r\n\r\n" + body;
+  const std::string post = completion(R"({"prompt":"Once upon a time","max_tokens":5,"temperature":0})");
   const CommandResult result = serve({"--alias", "tales"}, {post, get("/v1/models"), "rubbish\r\n\r\n"}, answers);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "");
@@ -84,6 +87,29 @@ TEST(Serve, AnswersAndEnds) {
                         "1 worker\n"));
   EXPECT_THAT(result.err, HasSubstr("\"id\":\"mine\""));
   EXPECT_THAT(result.err, Not(HasSubstr("Once upon")));
+}
+
+// 40 token ids, so two pages are whole.
+TEST(Serve, KnowsHowAPromptBegins) {
+  std::string ids = "300";
+  for (int id = 301; id < 340; ++id) ids += "," + std::to_string(id);
+  const std::string post = completion(R"({"prompt":[)" + ids + R"(],"max_tokens":2,"temperature":0})");
+  const std::string salted =
+      completion(R"({"prompt":[)" + ids + R"(],"max_tokens":2,"temperature":0,"cache_salt":"x"})");
+  for (const bool keeps : {true, false}) {
+    const std::vector<std::string> options =
+        keeps ? std::vector<std::string>{} : std::vector<std::string>{"--no-prefix-cache"};
+    std::vector<std::string> answers;
+    EXPECT_EQ(serve(options, {post, post, salted, get("/metrics")}, answers).code, 0);
+    ASSERT_EQ(answers.size(), 4U);
+    EXPECT_THAT(answers[0], HasSubstr("\"cached_tokens\":0"));
+    EXPECT_THAT(answers[1], HasSubstr(keeps ? "\"cached_tokens\":32" : "\"cached_tokens\":0"));
+    EXPECT_THAT(answers[2], HasSubstr("\"cached_tokens\":0"));
+    EXPECT_THAT(answers[3], HasSubstr(fmt::format("vllm:prefix_cache_queries_total{{model_name=\"storyteller\"}} {}\n",
+                                                  keeps ? 120 : 0)));
+    EXPECT_THAT(answers[3], HasSubstr(fmt::format("vllm:prefix_cache_hits_total{{model_name=\"storyteller\"}} {}\n",
+                                                  keeps ? 32 : 0)));
+  }
 }
 
 TEST(Serve, IsQuietIfAskedTo) {

@@ -5,55 +5,19 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <map>
-#include <mutex>
 #include <random>
 #include <thread>
 
 #include "base/temporary_folder.h"
+#include "engine/service_results.h"
 #include "megalith/base/error.h"
 
 namespace megalith::engine {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
-
-/// What has become of requests, written by the service's thread.
-class Results {
- public:
-  struct Result {
-    std::vector<int> tokens;
-    RequestEnd end = RequestEnd::none;
-    int events_behind_end = 0;
-  };
-
-  RequestSink sink() {
-    return [this](RequestId id, const RequestEvent& event) {
-      const std::lock_guard lock(mutex_);
-      Result& result = results_[id];
-      result.events_behind_end += result.end != RequestEnd::none;
-      if (event.token >= 0) result.tokens.push_back(event.token);
-      if (event.end != RequestEnd::none) result.end = event.end;
-      changed_.notify_all();
-    };
-  }
-  /// Once the request has ended; or, with `tokens`, has made so many. Of one that does not within a minute, what there is.
-  Result wait(RequestId id, size_t tokens = ~size_t{0}) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::minutes(1),
-                      [&] { return results_[id].end != RequestEnd::none || results_[id].tokens.size() >= tokens; });
-    return results_[id];
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<RequestId, Result> results_;
-};
 
 constexpr int64_t kPlaces = 3;
 
@@ -78,24 +42,13 @@ std::vector<Request> random_requests(size_t count, uint64_t seed) {
   return requests;
 }
 
-/// Until nothing is running: the end of a request is told before its pages are counted, or the other way round.
-ServiceLoad settled(const TokenService& service) {
-  const auto end = steady_clock::now() + std::chrono::seconds(10);
-  ServiceLoad load = service.load();
-  while ((load.running > 0 || load.waiting > 0) && steady_clock::now() < end) {
-    std::this_thread::sleep_for(milliseconds(1));
-    load = service.load();
-  }
-  return load;
-}
-
 void expect_same_as_alone(const EngineOptions& options) {
   const std::vector<Request> requests = random_requests(40, 5);
   Engine engine(kModel, options);
   std::vector<Generation> alone;
   for (const Request& request : requests) alone.push_back(engine.generate({request}));
 
-  Results results;
+  ServiceResults results;
   std::vector<RequestId> ids(requests.size());
   AsyncEngine service(engine);
   std::vector<std::thread> clients;
@@ -109,7 +62,7 @@ void expect_same_as_alone(const EngineOptions& options) {
     });
   for (std::thread& client : clients) client.join();
   for (size_t r = 0; r < requests.size(); ++r) {
-    const Results::Result result = results.wait(ids[r]);
+    const ServiceResults::Result result = results.wait(ids[r]);
     EXPECT_EQ(result.tokens, alone[r].tokens[0]) << "request " << r;
     EXPECT_EQ(result.end, alone[r].reasons[0] == batch::kStopToken ? RequestEnd::stop : RequestEnd::length);
     EXPECT_EQ(result.events_behind_end, 0);
@@ -135,7 +88,7 @@ TEST(AsyncEngine, HoldsMoreRequestsThanPages) {
   options.decoder.max_pages = 3;  // one request at a time
   Engine engine(kModel, options);
   const int64_t page = engine.decoder_options().page_size;
-  Results results;
+  ServiceResults results;
   AsyncEngine service(engine);
   std::vector<RequestId> ids;
   for (int i = 0; i < 12; ++i)
@@ -151,7 +104,7 @@ TEST(AsyncEngine, EndsOneRequestAndNoOther) {
   Engine engine(kModel, usual_options());
   const Request request{.prompt = {300, 301, 302}, .max_new_tokens = 100, .ignore_stop_tokens = true};
   const std::vector<int> alone = engine.generate({request}).tokens[0];
-  Results results;
+  ServiceResults results;
   AsyncEngine service(engine);
   const RequestId first = service.submit(request, results.sink()), second = service.submit(request, results.sink()),
                   third = service.submit(request, results.sink()), fourth = service.submit(request, results.sink());
@@ -159,7 +112,7 @@ TEST(AsyncEngine, EndsOneRequestAndNoOther) {
   service.abort(second);
   service.abort(second);
   service.abort(999);
-  const Results::Result ended = results.wait(second);
+  const ServiceResults::Result ended = results.wait(second);
   EXPECT_EQ(ended.end, RequestEnd::aborted);
   EXPECT_LT(ended.tokens.size(), 100u);
   EXPECT_TRUE(std::equal(ended.tokens.begin(), ended.tokens.end(), alone.begin()));
@@ -172,7 +125,7 @@ TEST(AsyncEngine, EndsOneRequestAndNoOther) {
 
 TEST(AsyncEngine, EndsARequestThatWaits) {
   Engine engine(kModel, usual_options());
-  Results results;
+  ServiceResults results;
   AsyncEngine service(engine);
   const Request request{.prompt = {300}, .max_new_tokens = 100, .ignore_stop_tokens = true};
   std::vector<RequestId> ids;
@@ -186,7 +139,7 @@ TEST(AsyncEngine, EndsARequestThatWaits) {
 // A stop string is found by whoever reads the tokens, who ends the request and asks the next thing.
 TEST(AsyncEngine, MayBeCalledBySinks) {
   Engine engine(kModel, usual_options());
-  Results results;
+  ServiceResults results;
   AsyncEngine service(engine);
   std::atomic<RequestId> next{0};
   const RequestSink record = results.sink();
@@ -205,12 +158,12 @@ TEST(AsyncEngine, MayBeCalledBySinks) {
 TEST(AsyncEngine, WaitsWithoutRequestsAndGoesOn) {
   const test::EnvironmentVariable watchdog("MEGALITH_WATCHDOG_MS", "300");
   Engine engine(kModel, usual_options());
-  Results results;
+  ServiceResults results;
   AsyncEngine service(engine);
   const Request request{.prompt = {300, 301}, .max_new_tokens = 5, .ignore_stop_tokens = true};
   std::vector<int> tokens;
   for (int i = 0; i < 3; ++i) {
-    const Results::Result result = results.wait(service.submit(request, results.sink()));
+    const ServiceResults::Result result = results.wait(service.submit(request, results.sink()));
     EXPECT_EQ(result.tokens.size(), 5u);
     if (i == 0) tokens = result.tokens;
     EXPECT_EQ(result.tokens, tokens);
@@ -229,7 +182,7 @@ TEST(AsyncEngine, RefusesWhatCanNeverRun) {
 
 TEST(AsyncEngine, TellsAllRequestsOfItsEnd) {
   Engine engine(kModel, usual_options());
-  Results results;
+  ServiceResults results;
   std::vector<RequestId> ids;
   {
     AsyncEngine service(engine);

@@ -32,7 +32,7 @@ TEST(GenerationRequest, ReadsEveryMember) {
   const GenerationRequest request =
       chat(R"("model":"m","max_tokens":7,"temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,"repetition_penalty":1.1,)"
            R"("presence_penalty":-2,"frequency_penalty":2,"seed":42,"stop":["a","b"],"stop_token_ids":[9,3],"n":3,)"
-           R"("ignore_eos":true,"skip_special_tokens":false,"logprobs":true,"stream":true,)"
+           R"("ignore_eos":true,"skip_special_tokens":false,"logprobs":true,"cache_salt":"s","stream":true,)"
            R"("stream_options":{"include_usage":true,"continuous_usage_stats":true},"add_generation_prompt":false)");
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.max_tokens, 7);
@@ -47,6 +47,7 @@ TEST(GenerationRequest, ReadsEveryMember) {
   EXPECT_THAT(request.stops, ElementsAre("a", "b"));
   EXPECT_THAT(request.stop_token_ids, ElementsAre(3, 9));
   EXPECT_EQ(request.n, 3);
+  EXPECT_EQ(request.cache_salt, "s");
   EXPECT_TRUE(request.ignore_eos && request.logprobs && request.stream);
   EXPECT_TRUE(request.include_usage && request.continuous_usage);
   EXPECT_FALSE(request.skip_special_tokens || request.add_generation_prompt);
@@ -196,6 +197,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{Api::completion, R"({"prompt":"a","max_tokens":0})", kInvalid, "max_tokens", "want at least 1"},
         Bad{Api::completion, R"({"prompt":"a","max_tokens":"9"})", kInvalid, "max_tokens", "want a whole number"},
         Bad{Api::completion, R"({"prompt":"a","seed":1e300})", kInvalid, "seed", "want"},
+        Bad{Api::completion, R"({"prompt":"a","cache_salt":""})", kInvalid, "cache_salt",
+            "has 0 bytes, want 1 to 1024"},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"cache_salt":7})", kInvalid, "cache_salt",
+            "is 7, want a string"},
         Bad{Api::completion, R"({"prompt":"a","stream":"yes"})", kInvalid, "stream", "want true or false"},
         Bad{Api::completion, R"({"prompt":"a","stream_options":{"include_usage":true}})", kInvalid, "stream_options",
             "\"stream\" is not true"},

@@ -1,0 +1,66 @@
+// What has become of the requests of a service, for tests that wait for it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "megalith/engine/token_service.h"
+
+namespace megalith::engine {
+
+/// Written by the service's thread.
+class ServiceResults {
+ public:
+  struct Result {
+    std::vector<int> tokens;
+    std::vector<float> logprobs;
+    RequestEnd end = RequestEnd::none;
+    int events_behind_end = 0, times_admitted = 0;
+    int64_t cached_tokens = 0;
+  };
+
+  RequestSink sink() {
+    return [this](RequestId id, const RequestEvent& event) {
+      const std::lock_guard lock(mutex_);
+      Result& result = results_[id];
+      result.events_behind_end += result.end != RequestEnd::none;
+      result.times_admitted += event.admitted_ns > 0;
+      result.cached_tokens += event.cached_tokens;
+      if (event.token >= 0) {
+        result.tokens.push_back(event.token);
+        result.logprobs.push_back(event.logprob);
+      }
+      if (event.end != RequestEnd::none) result.end = event.end;
+      changed_.notify_all();
+    };
+  }
+  /// Once the request has ended; or, with `tokens`, has made so many. Of one that does not within a minute, what there is.
+  Result wait(RequestId id, size_t tokens = ~size_t{0}) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::minutes(1),
+                      [&] { return results_[id].end != RequestEnd::none || results_[id].tokens.size() >= tokens; });
+    return results_[id];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Result> results_;
+};
+
+/// Until nothing is running: the end of a request is told before its pages are counted, or the other way round.
+inline ServiceLoad settled(const TokenService& service) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  ServiceLoad load = service.load();
+  while ((load.running > 0 || load.waiting > 0) && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    load = service.load();
+  }
+  return load;
+}
+
+}  // namespace megalith::engine
