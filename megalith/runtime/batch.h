@@ -33,11 +33,11 @@ enum RequestField {
   kState,       // RequestState
   kLength,      // tokens known: prompt and sampled ones
   kDone,        // tokens worked through: their keys and values are in the cache. Drafts count while they are worked on
-  kLimit,       // length at which the request ends
+  kLimit,       // length at which the request ends; a command may raise it
   kReason,      // FinishReason, once finished
   kIgnoreStop,  // 1: stop tokens do not end it
   kPrompt,      // tokens of the prompt: presence and frequency count those after it
-  kLast,        // the token that was sampled last, once there is one
+  kLast,  // the token that was sampled last, once there is one; it may be before the request began, in another place
   kRequestFields = 8
 };
 

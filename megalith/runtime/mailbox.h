@@ -39,16 +39,18 @@ struct MailRecord {
   u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() is told
 };
 
-enum class CommandKind : u32 { begin, cancel };
+enum class CommandKind : u32 { begin, cancel, extend };
 
 /// What the host tells a running kernel about a place for a request. It begins one in a place that is empty, or whose last
-/// request's end it has read: so records need not say which of the two they are of. A cancel comes too late where the
-/// request has ended by itself; the place's next one, begun behind it in the ring, is another.
+/// request's end it has read: so records need not say which of the two they are of. A request may be begun in the middle:
+/// the tokens behind its prompt are known then. One that has not ended is cancelled, or extended: it may become longer than it
+/// was told. Both come too late where the request has ended by itself; the place's next one, begun behind them in the ring,
+/// is another.
 struct Command {
   static constexpr u32 kFields = 8;  // of a request, batch::kRequestFields
   u32 kind;                          // CommandKind
   u32 request;                       // the place
-  i32 fields[kFields];               // of one that begins
+  i32 fields[kFields];               // of one that begins; of one that is extended its limit alone
 };
 
 struct Mailbox {

@@ -98,8 +98,8 @@ struct Batch {
     for (i64 e = 0; e < E; ++e) stop_tokens[e] = e == 0 ? -1 : below(50 + kTokens) - kTokens;
     draw(random);
   }
-  /// A request of that many tokens at most for each of some places that nobody has, and some others' cancel; or only a cancel
-  /// of all.
+  /// A request of that many tokens at most for each of some places that nobody has, some of them in the middle, and some
+  /// others' cancel or longer limit; or only a cancel of all.
   std::vector<runtime::Command> some_commands(std::mt19937_64& random, i32 longest, bool ends_all) const {
     std::vector<runtime::Command> some;
     for (u32 n = 0; n < N; ++n) {
@@ -111,6 +111,18 @@ struct Batch {
         command.fields[batch::kLength] = command.fields[batch::kPrompt] =
             1 + static_cast<i32>(random() % static_cast<u64>(longest));
         command.fields[batch::kLimit] = command.fields[batch::kLength] + 1 + static_cast<i32>(random() % 15);
+        if (random() % 3 == 0) {
+          const i32 length = command.fields[batch::kLength];
+          command.fields[batch::kPrompt] = 1 + static_cast<i32>(random() % static_cast<u64>(length));
+          command.fields[batch::kDone] = static_cast<i32>(random() % static_cast<u64>(length));
+          command.fields[batch::kLast] = 33;
+        }
+      } else if (!ends_all && random() % 2 == 0) {
+        // It may be too late. A request whose limit is as it was ends there; another one behind it.
+        command.kind = static_cast<u32>(runtime::CommandKind::extend);
+        command.fields[batch::kLimit] =
+            std::min(static_cast<i32>(S) - 1,
+                     requests[n * batch::kRequestFields + batch::kLimit] + static_cast<i32>(random() % 8));
       }
       some.push_back(command);
     }
@@ -194,7 +206,7 @@ void expect_same_service(int iterations) {
   given.all = wanted.all;
   for (Both* const batch : {&wanted, &given})
     runtime::mailbox_serve(&batch->mail, batch->commands.data(), static_cast<u32>(batch->commands.size()));
-  size_t num_begun = 0, num_cancelled = 0, num_idle = 0;
+  size_t num_begun = 0, num_extended = 0, num_cancelled = 0, num_idle = 0;
   std::thread host;
   std::atomic<bool> is_done{false};
   by_block([&] {
@@ -207,6 +219,7 @@ void expect_same_service(int iterations) {
         const auto post = [&](const std::vector<runtime::Command>& commands) {
           for (const runtime::Command& command : commands) {
             num_begun += command.kind == static_cast<u32>(runtime::CommandKind::begin);
+            num_extended += command.kind == static_cast<u32>(runtime::CommandKind::extend);
             EXPECT_TRUE(runtime::command_post(&wanted.mail, command));
             EXPECT_TRUE(runtime::command_post(&given.mail, command));
           }
@@ -258,6 +271,7 @@ void expect_same_service(int iterations) {
   });
   EXPECT_GT(num_begun + num_idle, static_cast<size_t>(iterations) / 3);
   EXPECT_GT(num_cancelled, 0u);
+  EXPECT_GT(num_extended, 0u);
   EXPECT_GE(num_idle, static_cast<size_t>(iterations) / 10);
 }
 

@@ -82,7 +82,8 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   testing::GraphMemory memory(graph);
   std::mt19937_64 random(5);
   std::vector<double> token(kRequests, 0);
-  std::vector<double> requests(kRequests * batch::kRequestFields, 0), history;
+  std::vector<double> requests(kRequests * batch::kRequestFields, 0),
+      history = testing::random_values(kRequests * kLength, DType::i32, static_cast<double>(num_tokens), random);
   for (int64_t n = 0; n < kRequests; ++n) {
     double* fields = requests.data() + n * batch::kRequestFields;
     fields[batch::kState] = n == 3 ? batch::kEmpty : batch::kActive;
@@ -90,12 +91,16 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
     fields[batch::kLimit] = fields[batch::kLength] + static_cast<double>(1 + random() % 12);
     fields[batch::kIgnoreStop] = n == 1;
     fields[batch::kPrompt] = fields[batch::kLength];
+    if (n != 2) continue;
+    // It goes on from tokens that it has made elsewhere.
+    fields[batch::kLength] = 20, fields[batch::kLimit] = 30;
+    fields[batch::kPrompt] = 5, fields[batch::kDone] = 3;
+    fields[batch::kLast] = history[static_cast<size_t>(n * kLength) + 19];
   }
   const double least = GetParam().least, most = GetParam().most;
   memory.set("counts", {0, 0, least, most, 0, 0});
   memory.set("requests", requests);
-  memory.set("history",
-             testing::random_values(kRequests * kLength, DType::i32, static_cast<double>(num_tokens), random));
+  memory.set("history", history);
   memory.set("stop_tokens", {7, -1, -1});
   if (drafts == 0) memory.set("token", {5, 7, 8, 9, 7});
   std::vector<double> logprobs(static_cast<size_t>(num_samples));

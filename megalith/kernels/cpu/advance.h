@@ -71,7 +71,8 @@ inline bool take_in_request(const Args& a, i64 r, i64 samples, Post post) {
   return true;
 }
 
-/// Does what the host commands: a request begins, or one that has not ended is cancelled. False if it has no such place.
+/// Does what the host commands: a request begins, or one that has not ended is cancelled or may become longer. False if it
+/// has no such place.
 template <class Args, class Post>
 inline bool take_command(const Args& a, const runtime::Command& command, Post post) {
   static_assert(runtime::Command::kFields == batch::kRequestFields);
@@ -79,7 +80,11 @@ inline bool take_command(const Args& a, const runtime::Command& command, Post po
   i32* const fields = a.requests + static_cast<i64>(command.request) * batch::kRequestFields;
   if (command.kind == static_cast<u32>(runtime::CommandKind::begin)) {
     for (int f = 0; f < batch::kRequestFields; ++f) fields[f] = command.fields[f];
-  } else if (fields[batch::kState] == batch::kActive) {
+  } else if (fields[batch::kState] != batch::kActive) {
+    return true;  // it has ended meanwhile
+  } else if (command.kind == static_cast<u32>(runtime::CommandKind::extend)) {
+    fields[batch::kLimit] = command.fields[batch::kLimit];
+  } else {
     fields[batch::kState] = batch::kFinished;
     fields[batch::kReason] = batch::kCancelled;
     post(runtime::MailRecord{command.request, fields[batch::kLast], static_cast<u32>(runtime::MailKind::finished),
@@ -215,13 +220,13 @@ inline i32 plan_rows(const Args& a) {
   return order.rows();
 }
 
-/// A token behind the prompt is worked on right after it was sampled. So `history` is read for prompts only: a host has
-/// those without asking a GPU, and a GPU need not wait until its last token is there.
+/// The last token behind the prompt is worked on right after it was sampled. So `history` is read only for what a request
+/// began with: a host has that without asking a GPU, and a GPU need not wait until its last token is there.
 template <class Args>
 inline i32 token_at(const Args& a, i64 request, i32 position) {
   const i32* const fields = a.requests + request * batch::kRequestFields;
-  const bool is_draft = Drafting<Args>::kIsOn && position >= fields[batch::kLength];
-  return position < fields[batch::kPrompt] || is_draft ? a.history[request * a.S + position] : fields[batch::kLast];
+  const bool is_sampled = position >= fields[batch::kPrompt] && position + 1 == fields[batch::kLength];
+  return is_sampled ? fields[batch::kLast] : a.history[request * a.S + position];
 }
 
 /// The body of the operator `advance`.
