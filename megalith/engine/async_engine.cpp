@@ -17,13 +17,12 @@ namespace {
 /// How often a service without requests looks whether its kernel is still there.
 constexpr std::chrono::milliseconds kLook(200);
 
-RequestEnd end_of(uint32_t reason) {
-  switch (reason) {
-    case batch::kStopToken: return RequestEnd::stop;
-    case batch::kLengthLimit: return RequestEnd::length;
-    default: return RequestEnd::aborted;
-  }
+/// Of `request` all but the last token, whose keys are made when another one follows.
+std::span<const int> all_but_last(const Request& request) {
+  return std::span(request.prompt).first(request.prompt.size() - 1);
 }
+
+int64_t length_of(const Request& request) { return static_cast<int64_t>(request.prompt.size()); }
 
 }  // namespace
 
@@ -48,23 +47,38 @@ AsyncEngine::~AsyncEngine() {
 RequestId AsyncEngine::submit(Request request, RequestSink sink) {
   engine_.check({request});
   const std::lock_guard lock(mutex_);
-  const RequestId id = next_id_++;
-  const size_t prompt_tokens = request.prompt.size();
-  waiting_.push_back({id, std::move(request), std::move(sink), prompt_tokens});
-  if (is_launched_) admit();
+  auto work = std::make_unique<Work>(Work{next_id_++, std::move(request), std::move(sink)});
+  work->rank = {work->request.priority, work->id};
+  work->prompt_tokens = static_cast<int32_t>(work->request.prompt.size());
+  work->limit = length_limit(engine_.decoder_options(), work->request);
+  const RequestId id = work->id;
+  wait(std::move(work));
+  if (is_launched_) plan();
   changed_.notify_all();
   return id;
 }
 
 void AsyncEngine::abort(RequestId id) {
-  std::unique_lock lock(mutex_);
-  if (const auto found = place_of_.find(id); found != place_of_.end()) return cancel(found->second);
-  const auto found = std::ranges::find(waiting_, id, &Work::id);
-  if (found == waiting_.end()) return;
-  const Work work = std::move(*found);
-  waiting_.erase(found);
-  lock.unlock();
-  work.sink(id, {.end = RequestEnd::aborted});
+  WorkPointer ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = place_of_.find(id); found != place_of_.end()) {
+      Work& work = work_in(found->second);
+      work.is_aborted = true;
+      if (!work.is_dry) {
+        cancel(found->second);
+        return post_late();
+      }
+      ended = remove(found->second);  // the kernel has said all that it will say of it
+    } else {
+      const auto waits = std::ranges::find(waiting_, id, [](const WorkPointer& work) { return work->id; });
+      if (waits == waiting_.end()) return;
+      ended = std::move(*waits);
+      waiting_.erase(waits);
+    }
+    if (is_launched_) plan();
+  }
+  ended->sink(id, {.end = RequestEnd::aborted});
 }
 
 ServiceLoad AsyncEngine::load() const {
@@ -83,78 +97,7 @@ void AsyncEngine::clear_prefix_cache() {
   pages_.clear();
 }
 
-void AsyncEngine::admit() {
-  while (!waiting_.empty()) {
-    const auto free = std::ranges::find_if(places_, [](const auto& work) { return work == nullptr; });
-    if (free == places_.end()) return;
-    Work& next = waiting_.front();
-    const int64_t place = free - places_.begin();
-    std::vector<int32_t> pages = find_pages(next);
-    pages_.hold(pages);  // before any is taken for what comes behind them
-    const auto known = static_cast<int64_t>(pages.size());
-    const int64_t others = pages_needed(engine_.decoder_options(), next.request) - known;
-    if (others > pages_.num_available()) return pages_.release(pages);
-    for (const int32_t page : pages_.take(place, others)) pages.push_back(page);
-    next.pages = std::move(pages);
-    next.cached_tokens = known * engine_.decoder_options().page_size;
-    Work work = std::move(next);
-    waiting_.pop_front();
-    begin(place, std::move(work));
-  }
-}
-
-// A request that only pretends to have a past knows nothing that others could use.
-std::vector<int32_t> AsyncEngine::find_pages(const Work& work) const {
-  const std::vector<int>& tokens = work.request.prompt;
-  if (work.request.cached_tokens > 0) return {};
-  return pages_.find(std::span(tokens).first(tokens.size() - 1), work.request.cache_salt);
-}
-
-void AsyncEngine::share_pages(const Work& work) {
-  const std::vector<int>& tokens = work.request.prompt;
-  if (work.has_failed || work.is_cancelled || work.request.cached_tokens > 0) return;
-  pages_.enter(std::span(tokens).first(tokens.size() - 1), work.request.cache_salt, work.pages);
-}
-
-// Before the launch the kernel finds the request in the batch block; later it is told.
-void AsyncEngine::begin(int64_t place, Work work) {
-  const DecoderOptions& options = engine_.decoder_options();
-  const Request& request = work.request;
-  work.admitted_ns = runtime::monotonic_ns();
-  auto fields = batch_block_write(options, request, place, work.pages, engine_.memory_);
-  if (work.cached_tokens > 0) fields[batch::kDone] = static_cast<int32_t>(work.cached_tokens);
-  if (is_launched_) {
-    const auto send = [&](const char* state, int64_t line, size_t bytes) {
-      engine_.machine_->send(state, place * line, static_cast<int64_t>(bytes));
-    };
-    send("page_table", options.pages_per_request() * 4, work.pages.size() * 4);
-    send("history", options.max_seq_len * 4, request.prompt.size() * 4);
-    send("sampling_f32", batch::kSamplingFloats * 4, batch::kSamplingFloats * 4);
-    send("sampling_i32", batch::kSamplingInts * 4, batch::kSamplingInts * 4);
-    runtime::Command command{static_cast<uint32_t>(runtime::CommandKind::begin), static_cast<uint32_t>(place), {}};
-    std::ranges::copy(fields, command.fields);
-    late_.push_back(command);
-    post_late();
-  } else {
-    std::ranges::copy(fields, engine_.memory_.get<int32_t>("requests") + place * batch::kRequestFields);
-  }
-  counted_.prompt_tokens += request.prompt.size();
-  if (pages_.keeps()) counted_.prefix_queries += request.prompt.size();
-  counted_.prefix_hits += static_cast<uint64_t>(work.cached_tokens);
-  place_of_[work.id] = place;
-  places_[static_cast<size_t>(place)] = std::make_unique<Work>(std::move(work));
-}
-
-void AsyncEngine::cancel(int64_t place) {
-  Work& work = *places_[static_cast<size_t>(place)];
-  if (std::exchange(work.is_cancelled, true) || !is_launched_) return;
-  late_.push_back({static_cast<uint32_t>(runtime::CommandKind::cancel), static_cast<uint32_t>(place), {}});
-  post_late();
-}
-
-void AsyncEngine::post_late() {
-  while (!late_.empty() && engine_.machine_->post(late_.front())) late_.pop_front();
-}
+// ---- the service's thread --------------------------------------------------------------------
 
 void AsyncEngine::serve() {
   std::unique_lock lock(mutex_);
@@ -184,24 +127,28 @@ void AsyncEngine::run() {
     const std::lock_guard lock(mutex_);
     if (is_ending_) return;
     std::vector<std::string> changed = engine_.clear_block();
-    admit();
+    plan();
     if (place_of_.empty()) return;
     machine.start(changed, RunKind::serving);
     is_launched_ = true;
-    for (const auto& work : places_)
-      if (work && std::exchange(work->is_cancelled, false)) cancel(place_of_.at(work->id));
+    for (const WorkPointer& work : places_)
+      if (work && std::exchange(work->is_ending, false)) cancel(place_of_.at(work->id));
+    post_late();
   }
   runtime::MailRecord record;
+  const auto take = [&] {
+    record.kind == static_cast<uint32_t>(runtime::MailKind::token) ? take_token(record) : take_end(record);
+  };
   while (!machine.finished()) {
     if (machine.take(&record)) {
-      take(record);
+      take();
       continue;
     }
     std::unique_lock lock(mutex_);
     post_late();
     if (place_of_.empty()) changed_.wait_for(lock, kLook, [this] { return is_ending_ || !place_of_.empty(); });
   }
-  while (machine.take_now(&record)) take(record);
+  while (machine.take_now(&record)) take();
   {
     const std::lock_guard lock(mutex_);
     is_launched_ = false;
@@ -210,52 +157,57 @@ void AsyncEngine::run() {
   engine_.check_weights();
 }
 
-void AsyncEngine::take(const runtime::MailRecord& record) {
+void AsyncEngine::take_token(const runtime::MailRecord& record) {
   Work* work = nullptr;
+  RequestEvent event{.token = record.token, .logprob = record.logprob, .posted_ns = record.posted_ns};
+  {
+    const std::lock_guard lock(mutex_);
+    work = &work_in(record.request);  // it stays until this thread has read its end
+    event.admitted_ns = std::exchange(work->admitted_ns, 0);
+    event.cached_tokens = std::exchange(work->cached_tokens, 0);
+    ++counted_.generated_tokens;
+    if (record.reason == runtime::kAccepted) {
+      ++counted_.accepted_tokens;
+    } else {
+      counted_.drafts += record.reason > 0;
+      counted_.drafted_tokens += record.reason;
+    }
+    work->request.prompt.push_back(record.token);
+    if (std::isnan(record.logprob) && !std::exchange(work->has_failed, true)) cancel(record.request);
+    if (!std::exchange(work->makes_tokens, true)) share_pages(*work);
+    post_late();
+    const bool is_short = is_short_of_pages(engine_.decoder_options().page_size, length_of(work->request), work->limit,
+                                            static_cast<int64_t>(work->pages.size()));
+    if (is_short && !work->is_ending) plan();
+  }
+  // The end of a request that a stop token ends is told together with it.
+  if (is_stop_token(event.token) && !work->request.ignore_stop_tokens)
+    work->last = event;
+  else if (!work->has_failed)
+    work->sink(work->id, event);
+}
+
+void AsyncEngine::take_end(const runtime::MailRecord& record) {
+  WorkPointer ended;
   RequestEvent event{.posted_ns = record.posted_ns};
   {
     const std::lock_guard lock(mutex_);
-    work = places_[record.request].get();  // it stays until this thread has read its end
-    event.admitted_ns = std::exchange(work->admitted_ns, 0);
-    event.cached_tokens = std::exchange(work->cached_tokens, 0);
-    if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::token) {
-      event.token = record.token;
-      event.logprob = record.logprob;
-      ++counted_.generated_tokens;
-      if (record.reason == runtime::kAccepted) {
-        ++counted_.accepted_tokens;
-      } else {
-        counted_.drafts += record.reason > 0;
-        counted_.drafted_tokens += record.reason;
-      }
-      work->request.prompt.push_back(record.token);
-      if (std::isnan(record.logprob) && !std::exchange(work->has_failed, true)) cancel(record.request);
-      if (work->request.prompt.size() == work->prompt_tokens + 1) share_pages(*work);
-    } else {
-      event.end = work->has_failed ? RequestEnd::failed : end_of(record.reason);
+    Work& work = work_in(record.request);
+    const bool is_stopped = record.reason == batch::kStopToken, is_whole = length_of(work.request) == work.limit;
+    if (!work.has_failed && !work.is_aborted && !is_stopped && !is_whole) {
+      // The kernel has ended it, but it goes on, here or after a while.
+      work.is_preempted ? wait_again(record.request) : static_cast<void>(work.is_dry = true);
+      return plan();
     }
-  }
-  if (event.end == RequestEnd::none) {
-    // The end of a request that a stop token ends is told together with it.
-    if (is_stop_token(event.token) && !work->request.ignore_stop_tokens)
-      work->last = event;
-    else if (!work->has_failed)
-      work->sink(work->id, event);
-    return;
-  }
-  if (event.end == RequestEnd::stop) {
-    event = work->last;
-    event.end = RequestEnd::stop;
-  }
-  std::unique_ptr<Work> ended;
-  {
-    const std::lock_guard lock(mutex_);
-    ended = std::move(places_[record.request]);
-    place_of_.erase(ended->id);
-    if (event.end == RequestEnd::stop || event.end == RequestEnd::length) share_pages(*ended);
-    pages_.release(ended->pages);
-    post_late();
-    admit();
+    if (is_stopped && !work.has_failed) event = work.last;
+    event.end = work.has_failed ? RequestEnd::failed
+                : is_stopped    ? RequestEnd::stop
+                : is_whole      ? RequestEnd::length
+                                : RequestEnd::aborted;
+    if (!is_stopped) event.admitted_ns = work.admitted_ns, event.cached_tokens = work.cached_tokens;
+    if (is_stopped || is_whole) share_pages(work);
+    ended = remove(record.request);
+    plan();
   }
   ended->sink(ended->id, event);
 }
@@ -263,24 +215,173 @@ void AsyncEngine::take(const runtime::MailRecord& record) {
 bool AsyncEngine::is_stop_token(int token) const { return std::ranges::binary_search(engine_.stop_tokens(), token); }
 
 void AsyncEngine::end_all(RequestEnd end) {
-  std::vector<std::unique_ptr<Work>> ended;
+  std::vector<WorkPointer> ended;
   {
     const std::lock_guard lock(mutex_);
     is_launched_ = false;
     late_.clear();
-    for (auto& place : places_) {
-      if (!place) continue;
-      pages_.release(place->pages);
-      ended.push_back(std::move(place));
-    }
-    place_of_.clear();
+    for (size_t place = 0; place < places_.size(); ++place)
+      if (places_[place]) ended.push_back(remove(static_cast<int64_t>(place)));
     pages_.clear();  // from here on the memory is another run's
     while (is_ending_ && !waiting_.empty()) {
-      ended.push_back(std::make_unique<Work>(std::move(waiting_.front())));
+      ended.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
     }
   }
-  for (const auto& work : ended) work->sink(work->id, {.end = end});
+  for (const WorkPointer& work : ended) work->sink(work->id, {.end = end});
+}
+
+// ---- places and pages ------------------------------------------------------------------------
+
+// A GPU is sent all tables of all steps before the first command: to wait until they are there takes as long for many as for one.
+void AsyncEngine::plan() {
+  for (;;) {
+    std::vector<int32_t> known;
+    const AdmissionStep step = next_step(admission_state(known));
+    switch (step.kind) {
+      case AdmissionStep::Kind::none: return post_late();
+      case AdmissionStep::Kind::begin: begin_next(std::move(known), step.pages); break;
+      case AdmissionStep::Kind::grow: grow(step.place, step.pages); break;
+      case AdmissionStep::Kind::preempt: preempt(step.place); break;
+    }
+  }
+}
+
+AdmissionState AsyncEngine::admission_state(std::vector<int32_t>& known) const {
+  AdmissionState state{engine_.decoder_options().page_size, pages_.num_available(), {}, {}};
+  for (size_t place = 0; place < places_.size(); ++place) {
+    const Work* const work = places_[place].get();
+    if (work)
+      state.placed.push_back({static_cast<int64_t>(place), work->rank, length_of(work->request), work->limit,
+                              static_cast<int64_t>(work->pages.size()), work->is_dry, work->is_ending});
+  }
+  if (waiting_.empty() || free_place() < 0) return state;
+  const Work& next = *waiting_.front();
+  known = find_pages(next);
+  state.next = {next.rank, length_of(next.request), next.limit, static_cast<int64_t>(known.size()),
+                pages_.num_kept_of(known)};
+  return state;
+}
+
+// Before the launch the kernel finds the request in the batch block; later it is told.
+void AsyncEngine::begin_next(std::vector<int32_t> known, int64_t num_pages) {
+  const DecoderOptions& options = engine_.decoder_options();
+  const int64_t place = free_place(), known_tokens = static_cast<int64_t>(known.size()) * options.page_size;
+  WorkPointer work = std::move(waiting_.front());
+  waiting_.pop_front();
+  pages_.hold(known);  // before any is taken for what comes behind them
+  work->pages = std::move(known);
+  for (const int32_t page : pages_.take(place, num_pages)) work->pages.push_back(page);
+  const Request& request = work->request;
+  work->line = batch_block_write(options, request, place, work->pages, engine_.memory_);
+  work->line[batch::kPrompt] = work->prompt_tokens;
+  work->line[batch::kLast] = request.prompt.back();
+  work->line[batch::kLimit] =
+      static_cast<int32_t>(length_with_pages(options.page_size, work->limit, static_cast<int64_t>(work->pages.size())));
+  if (known_tokens > 0) work->line[batch::kDone] = static_cast<int32_t>(known_tokens);
+  if (!std::exchange(work->was_admitted, true)) {
+    work->admitted_ns = runtime::monotonic_ns();
+    work->cached_tokens = known_tokens;
+    counted_.prompt_tokens += request.prompt.size();
+    if (pages_.keeps()) counted_.prefix_queries += request.prompt.size();
+    counted_.prefix_hits += static_cast<uint64_t>(known_tokens);
+  }
+  if (is_launched_) {
+    send("page_table", place, options.pages_per_request(), 0, static_cast<int64_t>(work->pages.size()));
+    send("history", place, options.max_seq_len, 0, length_of(request));
+    send("sampling_f32", place, batch::kSamplingFloats, 0, batch::kSamplingFloats);
+    send("sampling_i32", place, batch::kSamplingInts, 0, batch::kSamplingInts);
+    tell(runtime::CommandKind::begin, place, work->line);
+  } else {
+    std::ranges::copy(work->line, engine_.memory_.get<int32_t>("requests") + place * batch::kRequestFields);
+  }
+  place_of_[work->id] = place;
+  places_[static_cast<size_t>(place)] = std::move(work);
+}
+
+// One that the kernel has ended begins again where it was: tokens and keys are there.
+void AsyncEngine::grow(int64_t place, int64_t num_pages) {
+  const DecoderOptions& options = engine_.decoder_options();
+  Work& work = work_in(place);
+  const auto had = static_cast<int64_t>(work.pages.size()), has = had + num_pages;
+  const std::vector<int32_t> pages = pages_.take(place, num_pages);
+  work.pages.insert(work.pages.end(), pages.begin(), pages.end());
+  std::ranges::copy(pages, engine_.memory_.get<int32_t>("page_table") + place * options.pages_per_request() + had);
+  send("page_table", place, options.pages_per_request(), had, has);
+  work.line[batch::kLimit] = static_cast<int32_t>(length_with_pages(options.page_size, work.limit, has));
+  if (!std::exchange(work.is_dry, false)) return tell(runtime::CommandKind::extend, place, work.line);
+  work.line[batch::kLength] = static_cast<int32_t>(length_of(work.request));
+  work.line[batch::kDone] = work.line[batch::kLength] - 1;
+  work.line[batch::kLast] = work.request.prompt.back();
+  tell(runtime::CommandKind::begin, place, work.line);
+}
+
+void AsyncEngine::preempt(int64_t place) {
+  Work& work = work_in(place);
+  if (work.is_dry) return wait_again(place);
+  work.is_preempted = true;
+  cancel(place);
+}
+
+// Of one that had yet to work through what it began with nobody knows here how far it came.
+void AsyncEngine::wait_again(int64_t place) {
+  if (work_in(place).makes_tokens) share_pages(work_in(place));
+  WorkPointer work = remove(place);
+  work->makes_tokens = work->is_dry = work->is_ending = work->is_preempted = false;
+  ++counted_.preemptions;
+  wait(std::move(work));
+}
+
+void AsyncEngine::wait(WorkPointer work) {
+  const auto rank = [](const WorkPointer& one) { return one->rank; };
+  const auto behind = std::ranges::upper_bound(waiting_, work->rank, {}, rank);
+  waiting_.insert(behind, std::move(work));
+}
+
+AsyncEngine::WorkPointer AsyncEngine::remove(int64_t place) {
+  WorkPointer work = std::move(places_[static_cast<size_t>(place)]);
+  place_of_.erase(work->id);
+  pages_.release(std::exchange(work->pages, {}));
+  return work;
+}
+
+// A request that only pretends to have a past knows nothing that others could use.
+std::vector<int32_t> AsyncEngine::find_pages(const Work& work) const {
+  if (work.request.cached_tokens > 0) return {};
+  return pages_.find(all_but_last(work.request), work.request.cache_salt);
+}
+
+void AsyncEngine::share_pages(const Work& work) {
+  if (work.has_failed || work.is_aborted || work.request.cached_tokens > 0) return;
+  pages_.enter(all_but_last(work.request), work.request.cache_salt, work.pages);
+}
+
+int64_t AsyncEngine::free_place() const {
+  const auto free = std::ranges::find_if(places_, [](const WorkPointer& work) { return work == nullptr; });
+  return free == places_.end() ? -1 : free - places_.begin();
+}
+
+// ---- commands --------------------------------------------------------------------------------
+
+void AsyncEngine::cancel(int64_t place) {
+  if (std::exchange(work_in(place).is_ending, true) || !is_launched_) return;
+  tell(runtime::CommandKind::cancel, place, {});
+}
+
+void AsyncEngine::tell(runtime::CommandKind kind, int64_t place,
+                       const std::array<int32_t, batch::kRequestFields>& fields) {
+  runtime::Command command{static_cast<uint32_t>(kind), static_cast<uint32_t>(place), {}};
+  std::ranges::copy(fields, command.fields);
+  late_.push_back(command);
+}
+
+void AsyncEngine::post_late() {
+  while (!late_.empty() && engine_.machine_->post(late_.front())) late_.pop_front();
+}
+
+void AsyncEngine::send(const char* table, int64_t place, int64_t line, int64_t begin, int64_t end) {
+  constexpr int64_t kBytes = 4;  // of any table's element
+  if (begin < end) engine_.machine_->send(table, (place * line + begin) * kBytes, (end - begin) * kBytes);
 }
 
 }  // namespace megalith::engine

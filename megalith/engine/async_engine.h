@@ -1,12 +1,16 @@
 // An engine that runs all the time: its kernel is launched with the first request and stays, takes requests as they come
-// and waits for the next one when there is none (runtime/mailbox.h, commands). A request waits, in the order of arrival,
-// until there is a place in the batch for it and pages for all that it may become: so one that has begun always ends. What
-// others have worked through of its first tokens it takes from them (engine/prefix_cache.h).
+// and waits for the next one when there is none (runtime/mailbox.h, commands).
+//
+// A request waits until there is a place in the batch for it and pages for its prompt. It is given further pages as it makes
+// tokens; where there are none, the last one gives up its own and waits again (engine/admission.h). Its client sees a pause:
+// it goes on behind the tokens that it has made, in any place, as if nothing had been. What others have worked through of its
+// first tokens it takes from them (engine/prefix_cache.h).
 //
 //   engine::AsyncEngine service(engine);
 //   const engine::RequestId id = service.submit({.prompt = tokens}, [](auto id, const auto& event) { ... });
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -16,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "megalith/engine/admission.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/prefix_cache.h"
 #include "megalith/engine/token_service.h"
@@ -46,38 +51,65 @@ class AsyncEngine : public TokenService {
     RequestId id;
     Request request;  // its prompt grows by the tokens that are made
     RequestSink sink;
-    size_t prompt_tokens = 0;
+    Rank rank = {};
+    int32_t prompt_tokens = 0;
+    int64_t limit = 0;  // length at which it ends
     std::vector<int32_t> pages = {};
+    std::array<int32_t, batch::kRequestFields> line =
+        {};                     // with which the kernel has begun it; kLimit as it was told since
     RequestEvent last = {};     // a stop token, which is told with the end
     uint64_t admitted_ns = 0;   // 0 once it was told
     int64_t cached_tokens = 0;  // likewise
-    bool is_cancelled = false;  // the kernel knows, or will be told when there is room for the command
+    bool was_admitted = false;
+    bool makes_tokens = false;  // it has since it has begun: all tokens but the last have keys
+    bool is_dry = false;        // the kernel has ended it, for want of pages
+    bool is_ending = false;   // the kernel knows, or will be told when there is room for the command; for one of these:
+    bool is_aborted = false;  // by abort()
+    bool is_preempted = false;  // to wait again
     bool has_failed = false;    // its logits are not finite
   };
+  using WorkPointer = std::unique_ptr<Work>;
+
   void serve();
   /// Launches the kernel with what waits and fits, and reads its mail until it ends.
   void run();
-  void take(const runtime::MailRecord& record);
-  /// Begins requests that wait, as long as the next one fits. With mutex_ held.
-  void admit();
-  void begin(int64_t place, Work work);
-  /// Pages with the first tokens of a request, but never its last one: that is worked through, for what comes behind it.
-  std::vector<int32_t> find_pages(const Work& work) const;
-  /// Others may have the pages that the request has filled; of a sequence whose last token was made just now. With mutex_ held.
-  void share_pages(const Work& work);
-  /// Passes on commands for which there was no room. With mutex_ held.
-  void post_late();
-  void cancel(int64_t place);
+  void take_token(const runtime::MailRecord& record);
+  void take_end(const runtime::MailRecord& record);
   /// Ends all that have begun, and tells them why.
   void end_all(RequestEnd end);
-
   bool is_stop_token(int token) const;
+
+  // With mutex_ held.
+  /// Begins requests, gives them pages and takes others', as admission.h says.
+  void plan();
+  /// `known`: pages for the first tokens of the request that comes next.
+  AdmissionState admission_state(std::vector<int32_t>& known) const;
+  void begin_next(std::vector<int32_t> known, int64_t num_pages);
+  void grow(int64_t place, int64_t num_pages);
+  void preempt(int64_t place);
+  void wait_again(int64_t place);
+  void wait(WorkPointer work);
+  /// Empties the place.
+  WorkPointer remove(int64_t place);
+  /// Pages with the first tokens of a request, but never its last one: that is worked through, for what comes behind it.
+  std::vector<int32_t> find_pages(const Work& work) const;
+  /// Others may have the pages that the request has filled, unless something was wrong with it.
+  void share_pages(const Work& work);
+  void cancel(int64_t place);
+  /// A command for post_late().
+  void tell(runtime::CommandKind kind, int64_t place, const std::array<int32_t, batch::kRequestFields>& fields);
+  /// Passes on commands, as far as there is room.
+  void post_late();
+  /// Brings elements of a table's line of `place` to the kernel.
+  void send(const char* table, int64_t place, int64_t line, int64_t begin, int64_t end);
+  int64_t free_place() const;  // -1: there is none
+  Work& work_in(int64_t place) { return *places_[static_cast<size_t>(place)]; }
 
   Engine& engine_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Work> waiting_;
-  std::vector<std::unique_ptr<Work>> places_;  // those that have begun
+  std::deque<WorkPointer> waiting_;  // by rank
+  std::vector<WorkPointer> places_;  // those that have begun
   std::unordered_map<RequestId, int64_t> place_of_;
   std::deque<runtime::Command> late_;
   PrefixCache pages_;

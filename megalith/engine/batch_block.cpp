@@ -10,15 +10,11 @@
 
 namespace megalith::engine {
 
-namespace {
-
 // Whoever wants all that there is room for may say so with the largest number: it is bounded before it is added.
 int64_t length_limit(const DecoderOptions& options, const Request& request) {
   const auto length = static_cast<int64_t>(request.prompt.size());
   return length + std::min(request.max_new_tokens, options.max_seq_len - length);
 }
-
-}  // namespace
 
 int64_t pages_needed(const DecoderOptions& options, const Request& request) {
   return (length_limit(options, request) + options.page_size - 1) / options.page_size;

@@ -34,9 +34,12 @@ struct Request {
   bool logprobs = false;        // with each token comes the logarithm of its probability
   int64_t cached_tokens = 0;    // the first ones of the prompt, taken for done without being worked through: for
                                 // measurements at a depth, on dummy weights only
+  int64_t priority = 0;         // of a service: lower ones go first, and keep their pages
   std::string cache_salt = {};  // of a service: only requests of the same one share the pages of their first tokens
 };
 
+/// The length at which the request ends at the latest, prompt and all.
+int64_t length_limit(const DecoderOptions& options, const Request& request);
 /// KV pages that the request fills, if it goes on to its limit.
 int64_t pages_needed(const DecoderOptions& options, const Request& request);
 

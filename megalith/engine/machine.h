@@ -17,8 +17,9 @@
 
 namespace megalith::engine {
 
-/// Records that the mailbox has room for: so far a kernel may be ahead of its reader. Commands: for a place there are three
-/// under way at most, a cancel that comes too late, a request that begins there, and its cancel.
+/// Records that the mailbox has room for: so far a kernel may be ahead of its reader. Commands: for a place there are seldom more
+/// than three under way, a cancel that comes too late, a request that begins there, and its cancel; the service keeps those for
+/// which there is no room.
 constexpr uint32_t kMailboxCapacity = 4096, kCommandCapacity = 512;
 
 enum class RunKind {

@@ -37,6 +37,10 @@ std::vector<int32_t> PrefixCache::find(std::span<const int> tokens, const std::s
   return found;
 }
 
+int64_t PrefixCache::num_kept_of(const std::vector<int32_t>& pages) const {
+  return std::ranges::count_if(pages, [&](int32_t page) { return at(page).users == 0; });
+}
+
 void PrefixCache::hold(const std::vector<int32_t>& pages) {
   for (const int32_t page : pages) {
     if (at(page).users++ > 0) continue;

@@ -32,6 +32,8 @@ class PrefixCache {
   int64_t num_available() const { return pool_.num_free() + num_kept_; }
   /// Those of them that are kept.
   int64_t num_kept() const { return num_kept_; }
+  /// Of pages that find() gave, those that nobody has.
+  int64_t num_kept_of(const std::vector<int32_t>& pages) const;
 
   /// The known pages that `tokens` begin with, each of them whole.
   std::vector<int32_t> find(std::span<const int> tokens, const std::string& salt) const;

@@ -20,6 +20,7 @@ constexpr int64_t kMaxTokens = 1 << 24;
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokens = 1024;
+constexpr int64_t kMaxPriority = 1 << 30;
 constexpr size_t kMaxSaltBytes = 1024;  // kept with each prompt
 constexpr size_t kMaxPrompts = 1024;
 constexpr size_t kMaxMessages = 65536;
@@ -305,6 +306,7 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   request.ignore_eos = fields.flag("ignore_eos", false);
   request.skip_special_tokens = fields.flag("skip_special_tokens", true);
   if (fields.has("add_special_tokens")) request.add_special_tokens = fields.flag("add_special_tokens", true);
+  request.priority = fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0);
   request.cache_salt = read_cache_salt(fields);
   read_stream(fields, request);
   return request;

@@ -95,6 +95,7 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
   sequence.sampling = sampling_of(request.sampling, model.sampling);
   sequence.ignore_stop_tokens = request.ignore_eos;
   sequence.logprobs = request.logprobs;
+  sequence.priority = request.priority;
   sequence.cache_salt = request.cache_salt;
   const uint64_t seed = sequence.sampling.seed;
   for (size_t p = 0; p < prompts.size(); ++p) {

@@ -7,6 +7,8 @@
 #include <filesystem>
 
 #include "base/temporary_folder.h"
+#include "engine/service_results.h"
+#include "megalith/engine/async_engine.h"
 #include "megalith/engine/engine.h"
 
 namespace megalith::engine {
@@ -74,6 +76,25 @@ TEST_F(UnsoundLogits, WithLogProbabilitiesAsWell) {
 TEST_F(UnsoundLogits, OfAnEarlierBatchAreForgotten) {
   EXPECT_NE(trouble({request(kPoison, 1), request(kPoison, 1), request(kPoison, 1)}), "");
   EXPECT_EQ(trouble({request(6, 8), request(7, 1)}), "");
+}
+
+// Nobody takes its pages for his first tokens, and others go on.
+TEST_F(UnsoundLogits, OfARequestAreItsOwn) {
+  AsyncEngine service(*engine_);
+  ServiceResults results;
+  Request sound = request(6, 8);
+  sound.prompt.resize(40, 6);
+  Request poisoned = sound;
+  poisoned.prompt[2] = kPoison;
+  for (int i = 0; i < 2; ++i) {
+    const ServiceResults::Result result = results.wait(service.submit(poisoned, results.sink()));
+    EXPECT_EQ(result.end, RequestEnd::failed);
+    EXPECT_TRUE(result.tokens.empty());
+    EXPECT_EQ(settled(service).pages_kept, 0);
+    EXPECT_EQ(service.load().prefix_hits, 0U);
+  }
+  EXPECT_EQ(results.wait(service.submit(sound, results.sink())).end, RequestEnd::length);
+  EXPECT_GT(settled(service).pages_kept, 0);
 }
 
 }  // namespace

@@ -349,6 +349,7 @@ TEST(Prepare, DecidesWhatIsLeftOpen) {
   EXPECT_EQ(first(Api::completion, R"({"prompt":[1,2],"max_tokens":1000})").max_new_tokens, 254);
   EXPECT_FLOAT_EQ(first(Api::completion, R"({"prompt":"a","temperature":0})").sampling.temperature, 0);
   EXPECT_EQ(chat.cache_salt, "");
+  EXPECT_EQ(first(Api::completion, R"({"prompt":"a","priority":2})").priority, 2);
   EXPECT_EQ(first(Api::responses, R"({"input":"a","cache_salt":"one house"})").cache_salt, "one house");
 }
 

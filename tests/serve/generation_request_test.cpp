@@ -29,11 +29,11 @@ TEST(GenerationRequest, HasDefaults) {
 }
 
 TEST(GenerationRequest, ReadsEveryMember) {
-  const GenerationRequest request =
-      chat(R"("model":"m","max_tokens":7,"temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,"repetition_penalty":1.1,)"
-           R"("presence_penalty":-2,"frequency_penalty":2,"seed":42,"stop":["a","b"],"stop_token_ids":[9,3],"n":3,)"
-           R"("ignore_eos":true,"skip_special_tokens":false,"logprobs":true,"cache_salt":"s","stream":true,)"
-           R"("stream_options":{"include_usage":true,"continuous_usage_stats":true},"add_generation_prompt":false)");
+  const GenerationRequest request = chat(
+      R"("model":"m","max_tokens":7,"temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,"repetition_penalty":1.1,)"
+      R"("presence_penalty":-2,"frequency_penalty":2,"seed":42,"stop":["a","b"],"stop_token_ids":[9,3],"n":3,)"
+      R"("ignore_eos":true,"skip_special_tokens":false,"logprobs":true,"cache_salt":"s","priority":-3,"stream":true,)"
+      R"("stream_options":{"include_usage":true,"continuous_usage_stats":true},"add_generation_prompt":false)");
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.max_tokens, 7);
   EXPECT_EQ(request.sampling.temperature, 0);
@@ -48,6 +48,7 @@ TEST(GenerationRequest, ReadsEveryMember) {
   EXPECT_THAT(request.stop_token_ids, ElementsAre(3, 9));
   EXPECT_EQ(request.n, 3);
   EXPECT_EQ(request.cache_salt, "s");
+  EXPECT_EQ(request.priority, -3);
   EXPECT_TRUE(request.ignore_eos && request.logprobs && request.stream);
   EXPECT_TRUE(request.include_usage && request.continuous_usage);
   EXPECT_FALSE(request.skip_special_tokens || request.add_generation_prompt);
