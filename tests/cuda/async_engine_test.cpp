@@ -23,13 +23,17 @@ const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
 /// A request's tokens, and a promise of its end.
 struct Client {
   std::vector<int> tokens;
+  std::vector<float> logprobs;
   std::promise<RequestEnd> promise;
   std::future<RequestEnd> end = promise.get_future();
   size_t wanted = ~size_t{0};  // tokens after which it hangs up
 
   RequestId submit(engine::AsyncEngine& service, const engine::Request& request) {
     return service.submit(request, [this, &service](RequestId id, const RequestEvent& event) {
-      if (event.token >= 0) tokens.push_back(event.token);
+      if (event.token >= 0) {
+        tokens.push_back(event.token);
+        logprobs.push_back(event.logprob);
+      }
       if (tokens.size() == wanted) service.abort(id);
       if (event.end != RequestEnd::none) promise.set_value(event.end);
     });
@@ -84,6 +88,59 @@ void expect_service(const engine::EngineOptions& options, bool same_bits) {
 TEST(CudaAsyncEngine, WritesWhatRequestsAloneDo) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   expect_service({.decoder = {.max_rows = 16, .max_requests = 12, .max_seq_len = 256}, .target = "cuda"}, true);
+}
+
+/// Each alone, and then all of them at once, twice: to the last bit the same. What became of pages.
+engine::ServiceLoad expect_same_bits(const engine::EngineOptions& options,
+                                     const std::vector<engine::Request>& requests) {
+  engine::Engine engine(kModel, options);
+  std::vector<engine::Generation> alone;
+  for (const engine::Request& request : requests) alone.push_back(engine.generate({request}));
+  engine::AsyncEngine service(engine);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<Client> clients(requests.size());
+    for (size_t r = 0; r < requests.size(); ++r) clients[r].submit(service, requests[r]);
+    for (size_t r = 0; r < requests.size(); ++r) {
+      EXPECT_EQ(clients[r].end.wait_for(std::chrono::seconds(30)), std::future_status::ready) << "request " << r;
+      EXPECT_EQ(clients[r].tokens, alone[r].tokens[0]) << "request " << r;
+      EXPECT_EQ(clients[r].logprobs, alone[r].logprobs[0]) << "request " << r;
+    }
+  }
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_EQ(service.load().pages_used, 0);
+  return service.load();
+}
+
+// Two thirds of the prompts begin with one of two times 100 tokens.
+TEST(CudaAsyncEngine, SharesTheFirstTokensOfPrompts) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  std::vector<engine::Request> requests = random_requests(60);
+  for (size_t r = 0; r < requests.size(); ++r) {
+    requests[r].logprobs = true;
+    if (r % 3 == 0) continue;
+    std::vector<int> common(100, 400 + static_cast<int>(r % 2));
+    for (size_t i = 0; i < common.size(); ++i) common[i] += static_cast<int>(3 * i);
+    requests[r].prompt.insert(requests[r].prompt.begin(), common.begin(), common.end());
+  }
+  const engine::ServiceLoad load = expect_same_bits(
+      {.decoder = {.max_rows = 16, .max_requests = 12, .max_seq_len = 256}, .target = "cuda"}, requests);
+  EXPECT_GT(load.prefix_hits, load.prefix_queries / 3);
+  EXPECT_EQ(load.preemptions, 0U);
+}
+
+// 40 pages of 16 tokens, where twelve requests of 10 tokens and 150 more take 120.
+TEST(CudaAsyncEngine, GoesOnWithPagesThatAnotherOneGivesBack) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  std::vector<engine::Request> requests = random_requests(30);
+  for (size_t r = 0; r < requests.size(); ++r) {
+    requests[r].prompt.resize(10, 500);
+    requests[r].max_new_tokens = 150;
+    requests[r].logprobs = true;
+    if (r % 3 == 0) requests[r].sampling.presence_penalty = 0.5F;
+  }
+  engine::EngineOptions options{.decoder = {.max_rows = 16, .max_requests = 12, .max_seq_len = 256}, .target = "cuda"};
+  options.decoder.max_pages = 40;
+  EXPECT_GT(expect_same_bits(options, requests).preemptions, 0U);
 }
 
 TEST(CudaAsyncEngine, ServesByTheKernelsOfEachLoad) {
