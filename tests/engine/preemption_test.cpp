@@ -112,6 +112,16 @@ TEST(Preemption, IsNotSeenInSeveralKernels) {
   EXPECT_GT(expect_same_as_alone(options, {long_request(1), long_request(2), long_request(3)}).preemptions, 0U);
 }
 
+// Drafts are worked on only as far as there are pages for them.
+TEST(Preemption, IsNotSeenWithDrafts) {
+  EngineOptions options = options_with(3, 8);
+  options.decoder.draft_tokens = 4;
+  options.decoder.draft_match = 1;
+  const ServiceLoad load = expect_same_as_alone(options, {long_request(1), long_request(2), long_request(3)});
+  EXPECT_GT(load.preemptions, 0U);
+  EXPECT_GT(load.accepted_tokens, 0U);
+}
+
 // A request that nobody else is in the way of.
 TEST(Preemption, IsNotOfOneThatIsAlone) {
   EXPECT_EQ(expect_same_as_alone(options_with(3, 8), {long_request(1, 118)}).preemptions, 0U);
