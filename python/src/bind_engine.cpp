@@ -138,8 +138,8 @@ void bind_engine(nb::module_& module) {
       .def(
           "__init__",
           [](Engine* self, const std::string& folder, const std::string& target, int num_workers, int64_t max_seq_len,
-             int64_t max_batch, int64_t max_batched_tokens, int64_t draft_tokens, int64_t page_size, int64_t quant_columns,
-             bool dummy, std::optional<int> end_token) {
+             int64_t max_batch, int64_t max_batched_tokens, int64_t draft_tokens, int64_t page_size,
+             int64_t quant_columns, bool dummy, std::optional<int> end_token) {
             engine::EngineOptions options;
             options.target = target;
             options.num_workers = num_workers;
@@ -155,7 +155,8 @@ void bind_engine(nb::module_& module) {
             new (self) Engine(folder, options);
           },
           "folder"_a, nb::kw_only(), "target"_a, "num_workers"_a, "max_seq_len"_a, "max_batch"_a,
-          "max_batched_tokens"_a, "draft_tokens"_a, "page_size"_a, "quant_columns"_a, "dummy"_a, "end_token"_a = nb::none())
+          "max_batched_tokens"_a, "draft_tokens"_a, "page_size"_a, "quant_columns"_a, "dummy"_a,
+          "end_token"_a = nb::none())
       .def("logits", &logits, "prompt"_a, "address"_a,
            "Copies the logits behind a prompt, f32 [vocab_size], to memory.")
       .def_prop_ro("stop_tokens", &Engine::stop_tokens, "Ids of the tokens that end a text.")

@@ -272,7 +272,7 @@ TEST_F(CountingRegimes, WorkOnEveryTokenOnce) {
   begin({{.prompt = {10, 11, 12}, .max_new_tokens = 3}, {.prompt = {20}, .max_new_tokens = 1}});
   EXPECT_EQ(machine_->wait(), runtime::RunEnd::finished);
   EXPECT_THAT(machine_->worked(), ElementsAre(8, 2));
-  EXPECT_THAT(run_->tokens, ElementsAre(ElementsAre(10, 11, 12, 20), ElementsAre(1003), ElementsAre(1004)));
+  EXPECT_THAT(run_->tokens, ElementsAre(ElementsAre(20, 10, 11, 12), ElementsAre(1003), ElementsAre(1004)));
 }
 
 // As when requests come while a kernel runs: up for their prompts, more of them than the kernel has rows, and down again.
