@@ -352,6 +352,9 @@ inline void advance_ahead(const Args& args) {
   prefetch_lines(args.sample_request, static_cast<u32>(Args::R_largest) * 4);
   prefetch_lines(args.stop_tokens, static_cast<u32>(Args::E) * 4);
   prefetch_lines(args.abort, sizeof(*args.abort));
+  // Texts that drafts are looked for in, of few sequences.
+  constexpr i64 kTexts = Args::N * Args::S * 4;
+  if constexpr (Drafting<Args>::kIsOn && kTexts <= (64 << 10)) prefetch_lines(args.history, static_cast<u32>(kTexts));
 }
 
 template <class Args>
