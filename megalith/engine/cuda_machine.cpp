@@ -93,6 +93,7 @@ class CudaMachine : public Machine {
     if (sender_) sender_->wait();
     return runtime::command_post(mailbox_, command);
   }
+  void wake() override { launcher_.wake(); }
   bool finished() override { return launcher_.finished(); }
   runtime::RunEnd wait() override { return launcher_.wait(); }
   void cancel() noexcept override { launcher_.cancel(); }

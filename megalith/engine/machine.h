@@ -38,6 +38,8 @@ class Machine {
   virtual void send(const std::string& state, int64_t begin, int64_t bytes) = 0;
   /// Likewise: a command (runtime/mailbox.h). False if there is no room before the kernel has taken some.
   virtual bool post(const runtime::Command& command) = 0;
+  /// Likewise, by whoever has posted: a kernel that waited for it may end soon.
+  virtual void wake() {}
   /// Whether wait() will not block. By whoever takes the mail.
   virtual bool finished() = 0;
   virtual runtime::RunEnd wait() = 0;

@@ -87,6 +87,13 @@ void RegimeMachine::go_on(runtime::RunEnd end) {
   if (cancelled_.load()) now().cancel();  // a start forgets what was said before it
 }
 
+// Which of them runs only the reader of the mail knows.
+bool RegimeMachine::post(const runtime::Command& command) {
+  const bool is_posted = owner().post(command);
+  for (const Kernel& kernel : kernels_) kernel.machine->wake();
+  return is_posted;
+}
+
 bool RegimeMachine::finished() {
   if (end_ || !now().finished()) return end_.has_value();
   try {

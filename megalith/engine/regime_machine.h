@@ -34,7 +34,7 @@ class RegimeMachine : public Machine {
   /// With requests in the batch block whose rows have not been laid out.
   void start(const std::vector<std::string>& changed, RunKind kind = RunKind::whole) override;
   void send(const std::string& state, int64_t begin, int64_t bytes) override { owner().send(state, begin, bytes); }
-  bool post(const runtime::Command& command) override { return owner().post(command); }
+  bool post(const runtime::Command& command) override;
   bool finished() override;
   runtime::RunEnd wait() override;
   void cancel() noexcept override;

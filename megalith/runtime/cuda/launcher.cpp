@@ -28,7 +28,8 @@ constexpr unsigned kNonBlocking = 1;
 /// (engine/regimes.h).
 constexpr milliseconds kTick(1);
 constexpr std::chrono::microseconds kPoll(50);
-/// The same for a kernel that waits for the host, which does not end by itself.
+/// The same for a kernel that waits for the host, which does not end by itself, unless wake() says that there is something
+/// to do.
 constexpr milliseconds kIdleTick(4);
 /// How long it looks without a pause first, if nobody reads a mailbox meanwhile: a few runs of one graph take less, and
 /// whoever waits for them, or times them, should not wait for a tick.
@@ -47,8 +48,17 @@ constexpr int64_t kGraceMs = 3000;
 /// them down.
 struct CudaLauncher::Watcher {
   std::thread thread;
-  std::mutex mutex;               // only for the condition variable
+  std::mutex mutex;               // only for the condition variables
   std::condition_variable ended;  // running_ became false
+  std::condition_variable woken;
+  bool is_woken = false;
+
+  /// Whether it was woken before the time was over.
+  bool sleep(milliseconds longest) {
+    std::unique_lock lock(mutex);
+    woken.wait_for(lock, longest, [this] { return is_woken; });
+    return std::exchange(is_woken, false);
+  }
 
   void join() {
     if (thread.joinable()) thread.join();
@@ -102,6 +112,14 @@ void CudaLauncher::start(u32 first_iteration) {
     watch();  // until it has ended
     throw;
   }
+}
+
+void CudaLauncher::wake() {
+  {
+    const std::lock_guard lock(watcher_->mutex);
+    watcher_->is_woken = true;
+  }
+  watcher_->woken.notify_one();
 }
 
 RunEnd CudaLauncher::wait() {
@@ -179,7 +197,7 @@ void CudaLauncher::watch() {
     }
     Progress progress;
     int64_t idle_ms = 0, since_count_ms = 0;
-    bool is_aborted = false, has_told = false;
+    bool is_aborted = false, has_told = false, is_woken = false;
     const auto abort = [&](u32 reason) {
       send_abort(reason);
       is_aborted = true;
@@ -189,11 +207,15 @@ void CudaLauncher::watch() {
       const jit::CudaCode code = driver.stream_query(run_stream_);
       if (code == 0) break;
       if (code != jit::kCudaNotReady) driver.check(code, fmt::format("running \"{}\"", image.name()));
-      const bool is_idle = options_.mailbox != nullptr && mailbox_is_waited_for(options_.mailbox);
-      const milliseconds tick = is_idle ? kIdleTick : kTick;
-      const auto end = std::chrono::steady_clock::now() + tick;
-      do std::this_thread::sleep_for(is_idle ? std::chrono::microseconds(tick) : kPoll);
-      while (driver.stream_query(run_stream_) == jit::kCudaNotReady && std::chrono::steady_clock::now() < end);
+      // What it is to do now the kernel has yet to see.
+      const bool is_idle = !is_woken && options_.mailbox != nullptr && mailbox_is_waited_for(options_.mailbox);
+      is_woken = is_idle && watcher_->sleep(kIdleTick);
+      const milliseconds tick = is_idle && !is_woken ? kIdleTick : kTick;
+      const auto end = std::chrono::steady_clock::now() + kTick;
+      while (!is_idle) {
+        std::this_thread::sleep_for(kPoll);
+        if (driver.stream_query(run_stream_) != jit::kCudaNotReady || std::chrono::steady_clock::now() >= end) break;
+      }
       if (!is_aborted && cancel_.load(std::memory_order_relaxed)) abort(kAbortCancel);
       since_count_ms += tick.count();
       const int64_t patience_ms = is_aborted ? kGraceMs : options_.watchdog_ms;

@@ -28,6 +28,8 @@ class CudaLauncher {
   /// cancel() does.
   RunEnd wait();
   bool finished() const { return !running_.load(std::memory_order_acquire); }
+  /// Whoever gives a kernel that waits for the host something to do says so, and its end is noticed as soon as that of another.
+  void wake();
   /// From any thread, and from a signal handler: the thread that looks after the run passes it on within milliseconds.
   void cancel() noexcept { cancel_.store(true, std::memory_order_relaxed); }
 
