@@ -135,7 +135,7 @@ void AsyncEngine::run() {
       if (work && std::exchange(work->is_ending, false)) cancel(place_of_.at(work->id));
     post_late();
   }
-  runtime::MailRecord record;
+  runtime::MailRecord record{};
   const auto take = [&] {
     record.kind == static_cast<uint32_t>(runtime::MailKind::token) ? take_token(record) : take_end(record);
   };
