@@ -1,9 +1,9 @@
-// Drafts: tokens that may come next in a text, because they stood there before behind what it ends with now ("prompt lookup",
-// https://github.com/apoorvumang/prompt-lookup-decoding). They are worked on beside the text's last token, all but for free,
+// Drafts: tokens that may come next in a sequence, because they stood there before behind what it ends with now ("prompt lookup",
+// https://github.com/apoorvumang/prompt-lookup-decoding). They are worked on beside its last token, all but for free,
 // since weights are read once for all. What is sampled behind each is what would have been sampled anyway, by the same random
-// number: so as many drafts hold as are what was sampled before them, and no text is another one for it.
+// number: so as many drafts hold as are what was sampled before them, and no sequence is another one for it.
 //
-// Of all places whose tokens are those at the end of the text the one counts where most are, of equals the last.
+// Of all places whose tokens are those at the end of the sequence the one counts where most are, of equals the last.
 //
 // Freestanding: shared by the CPU's body of `advance` and the GPU's.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace megalith::kernels {
 
-/// A place in a text of at most 2^27 tokens: how many tokens up to there are those at its end, and the position of the last one.
+/// A place in a sequence of at most 2^27 tokens: how many tokens up to there are those at its end, and the position of the last one.
 /// Of two places the better one is the larger number; 0 is none.
 using DraftMatch = unsigned;
 constexpr int match_length(DraftMatch match) { return static_cast<int>(match >> 27); }
@@ -20,19 +20,19 @@ constexpr int match_end(DraftMatch match) { return static_cast<int>(match & ((1u
 
 constexpr DraftMatch better_match(DraftMatch a, DraftMatch b) { return a > b ? a : b; }
 
-/// `text(s)`: token number s of `length`. `end`: a position before the last one, where the last token stands, too.
-template <class Text>
-constexpr DraftMatch match_at(Text text, int length, int end) {
+/// `token(s)`: number s of `length`. `end`: a position before the last one, where the last token stands, too.
+template <class Token>
+constexpr DraftMatch match_at(Token token, int length, int end) {
   int same = 1;
-  while (same < batch::kLongestMatch && same <= end && text(end - same) == text(length - 1 - same)) ++same;
+  while (same < batch::kLongestMatch && same <= end && token(end - same) == token(length - 1 - same)) ++same;
   return static_cast<DraftMatch>(same) << 27 | static_cast<DraftMatch>(end);
 }
 
-/// Draft number i behind a text of `length` tokens. What ends at the text's end repeats from there.
-template <class Text>
-constexpr auto draft_token(Text text, int length, DraftMatch match, int i) {
+/// Draft number i behind a sequence of `length` tokens. What ends at its end repeats from there.
+template <class Token>
+constexpr auto draft_token(Token token, int length, DraftMatch match, int i) {
   const int begin = match_end(match) + 1;
-  return text(begin + i % (length - begin));
+  return token(begin + i % (length - begin));
 }
 
 /// What an `advance` knows of drafts: how many a request has at most, how many tokens must match, and how many rows the requests
@@ -49,7 +49,7 @@ struct Drafting {
   }
 };
 
-/// Whether rows are laid out, or to be laid out, for drafts behind a request's text: behind it they are done with it.
+/// Whether rows are laid out, or to be laid out, for drafts behind a request's last token.
 constexpr bool has_drafts(const int* fields) { return fields[batch::kDone] > fields[batch::kLength]; }
 
 }  // namespace megalith::kernels

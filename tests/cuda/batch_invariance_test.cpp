@@ -73,7 +73,7 @@ TEST(CudaBatchInvariance, OfSequencesWithPrompts) {
   for (const int64_t rows : {2, 4, 8, 16, 64, 128, 256, 272, 512}) expect_same_alone(rows, 150);
 }
 
-// The fewer sequences there are the more drafts each has: of texts that repeat themselves some are right.
+// The fewer sequences there are the more drafts each has: of sequences that repeat themselves some are right.
 TEST(CudaBatchInvariance, OfSequencesWithDrafts) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   uint64_t accepted = 0;

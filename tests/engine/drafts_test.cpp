@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 const std::string kModel = MEGALITH_SOURCE_DIR "/tests/golden/tiny/qwen3_tied";
 
-/// Texts that repeat themselves, asked for in all the ways there are.
+/// Sequences that repeat themselves, asked for in all the ways there are.
 std::vector<Request> repeating_requests(size_t count) {
   std::mt19937_64 random(count);
   std::vector<Request> requests(count);

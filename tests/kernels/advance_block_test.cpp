@@ -38,7 +38,7 @@ struct Batch {
                        R_largest = std::min<i64>(std::max<i64>(kRequests, 4 * kDrafts), kRows);
   static constexpr f32 draft_tokens = kDrafts, draft_match = 2, draft_rows = std::min<i64>(4 * kDrafts, kRows);
   static constexpr i64 kSamples = std::max(N, R_largest);
-  static constexpr i32 kTokens = kDrafts > 0 ? 3 : 50;  // of which texts are
+  static constexpr i32 kTokens = kDrafts > 0 ? 3 : 50;  // of which sequences are
   struct Checks {
     static constexpr u32 requests = 0, sample_request = 1;
   };

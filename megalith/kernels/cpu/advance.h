@@ -131,12 +131,12 @@ inline Load find_drafts(const Args& a, i64 waiting) {
     const i32 length = fields[batch::kLength], limit = fields[batch::kLimit] - 1,
               room = (limit < a.S ? limit : static_cast<i32>(a.S)) - length, most = each < room ? each : room;
     if (fields[batch::kState] != batch::kActive || most <= 0) continue;
-    const auto text = [&](i32 s) -> i32& { return a.history[n * a.S + s]; };
+    const auto token = [&](i32 s) -> i32& { return a.history[n * a.S + s]; };
     DraftMatch best = 0;
     for (i32 end = length - 2; end >= 0 && match_length(best) < batch::kLongestMatch; --end)
-      if (text(end) == text(length - 1)) best = better_match(best, match_at(text, length, end));
+      if (token(end) == token(length - 1)) best = better_match(best, match_at(token, length, end));
     if (match_length(best) < Drafting<Args>::kMatch) continue;
-    for (i32 i = 0; i < most; ++i) text(length + i) = draft_token(text, length, best, i);
+    for (i32 i = 0; i < most; ++i) token(length + i) = draft_token(token, length, best, i);
     fields[batch::kDone] = length + most;
     drafts += most;
   }

@@ -90,7 +90,7 @@ inline Lanes add_lanes(int value) {
 /// take_in_request() of each that has samples, by a warp. Records as one thread would post them.
 template <class View>
 inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
-  constexpr int kMostLanes = static_cast<int>(View::R_largest);
+  constexpr int kMaxLanes = static_cast<int>(View::R_largest);
   int num_records = 0;
 #pragma unroll 1
   for (int first = 0; first < samples; first += kWarpLanes) {
@@ -98,7 +98,7 @@ inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
     bool leads = r < samples;
     if constexpr (Drafting<View>::kIsOn)
       leads = leads && (r == 0 || copy.sample_request[r - 1] != copy.sample_request[r]);
-    // A text's tokens are those sampled one behind the other, so what tells of them is put together behind it.
+    // What a request is given are samples one behind the other, so what tells of them is put together behind it.
     runtime::MailRecord token = {}, end = {};
     int tokens = 0;
     bool ends = false;
@@ -109,7 +109,7 @@ inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
         else if (tokens++ == 0)
           token = record;
       });
-    const Lanes records = add_lanes<kMostLanes>(tokens + ends);
+    const Lanes records = add_lanes<kMaxLanes>(tokens + ends);
     runtime::MailRecord* to = copy.records + num_records + records.before;
     if (tokens > 0) *to++ = token;
     for (int i = 1; i < tokens; ++i)
@@ -128,7 +128,7 @@ inline void take_commands(const View& view, AdvanceCopy& copy, runtime::Mailbox*
   });
 }
 
-/// find_drafts(), by a block; what waits plan_rows_by_warp() adds up. Whoever looks at a text has to see what another thread
+/// find_drafts(), by a block; what waits plan_rows_by_warp() adds up. Whoever looks at a token has to see what another thread
 /// wrote there.
 template <class View>
 inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
@@ -159,18 +159,18 @@ inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
     // A length that is not sound is plan_rows_by_warp()'s to note.
     if (fields[batch::kState] != batch::kActive || most <= 0 || length <= 0) continue;
     u32* const words = reinterpret_cast<u32*>(view.history + n * View::S);
-    const auto text = [&](int s) { return static_cast<i32>(load_relaxed(words + s)); };
-    const i32 last = text(length - 1);
+    const auto token = [&](int s) { return static_cast<i32>(load_relaxed(words + s)); };
+    const i32 last = token(length - 1);
     DraftMatch best = 0;
 #pragma unroll 1
     for (int begin = thread(); begin < length - 1; begin += kAtOnce * kThreads) {
       i32 tokens[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) tokens[i] = text(min(begin + i * kThreads, length - 1));
+      for (int i = 0; i < kAtOnce; ++i) tokens[i] = token(min(begin + i * kThreads, length - 1));
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
         if (tokens[i] == last && begin + i * kThreads < length - 1)
-          best = better_match(best, match_at(text, length, begin + i * kThreads));
+          best = better_match(best, match_at(token, length, begin + i * kThreads));
     }
 #pragma unroll
     for (int apart = 1; apart < kWarpLanes; apart *= 2)
@@ -181,9 +181,9 @@ inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
     for (int w = 0; w < kWarps; ++w) best = better_match(best, copy.matches[w]);
     const bool is_found = match_length(best) >= Drafts::kMatch;
     has_found |= is_found;
-    // Of texts shorter than their drafts each is looked up in the text, which nobody changes.
+    // Each is looked up among the tokens before, which nobody changes.
     if (is_found && thread() < most)
-      view.history[n * View::S + length + thread()] = draft_token(text, length, best, thread());
+      view.history[n * View::S + length + thread()] = draft_token(token, length, best, thread());
     block_sync();  // all have looked at it
     if (is_found && thread() == 0) fields[batch::kDone] = length + most;
   }
@@ -352,9 +352,10 @@ inline void advance_ahead(const Args& args) {
   prefetch_lines(args.sample_request, static_cast<u32>(Args::R_largest) * 4);
   prefetch_lines(args.stop_tokens, static_cast<u32>(Args::E) * 4);
   prefetch_lines(args.abort, sizeof(*args.abort));
-  // Texts that drafts are looked for in, of few sequences.
-  constexpr i64 kTexts = Args::N * Args::S * 4;
-  if constexpr (Drafting<Args>::kIsOn && kTexts <= (64 << 10)) prefetch_lines(args.history, static_cast<u32>(kTexts));
+  // Tokens that drafts are looked for in, of few sequences.
+  constexpr i64 kTokenBytes = Args::N * Args::S * 4;
+  if constexpr (Drafting<Args>::kIsOn && kTokenBytes <= (64 << 10))
+    prefetch_lines(args.history, static_cast<u32>(kTokenBytes));
 }
 
 template <class Args>
