@@ -298,6 +298,7 @@ TEST(Faults, TablesOfTheBatchBlock) {
   std::vector<double> penalties(24);
   for (size_t n = 0; n < 3; ++n) penalties[n * 8 + 3] = 1.5;  // repetition
   bench.memory().set("sampling_f32", penalties);
+  bench.memory().set("sample_request", {0, 2});  // two rows of one would be its last token and a draft
   EXPECT_EQ(bench.run(), "");
   // The reference looks at what it needs: with penalties not at the largest logit, nor at where the prompt ends.
   const auto wrong = [&](const char* tensor, size_t at, double value, bool interpreted) {
