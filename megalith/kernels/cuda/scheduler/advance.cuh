@@ -257,7 +257,7 @@ inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
     const Lanes of_others = order.others != 0 ? add_lanes<N>(rows > 1 ? rows : 0) : Lanes{};
     const int length = rows > 0 ? fields[batch::kLength] : 0;
     if (rows > 0) fields[batch::kDone] = wanted_rows<View>(fields).start + rows;
-    // Behind the text's last token, and behind each draft.
+    // Behind the request's last token, and behind each draft.
     const int of_request = rows > 0 ? max(fields[batch::kDone] - length + 1, 0) : 0;
     const Lanes sampled = add_lanes<N>(of_request);
 #pragma unroll 1
