@@ -147,6 +147,7 @@ NvrtcResult compile(const std::string& source, const std::string& name, const st
                                         architecture, nvrtc.error_string(code), first_lines(result.log, 20))});
   result.ptx = fetch(program, nvrtc.ptx_size, nvrtc.ptx);
   while (!result.ptx.empty() && result.ptx.back() == '\0') result.ptx.pop_back();
+  if (!architecture.starts_with("sm_")) return result;
   result.cubin = fetch(program, nvrtc.cubin_size, nvrtc.cubin);
   if (!is_cubin(result.cubin))
     throw SystemError(

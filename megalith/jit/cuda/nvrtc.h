@@ -24,7 +24,7 @@ struct NvrtcResult {
   KernelResources resources;
 };
 
-/// Compiles `source` for `architecture` ("sm_90a"). SystemError with the first lines of the log if that fails, or with
+/// Compiles `source` for `architecture`: "sm_90a", or for PTX alone "compute_90a". SystemError with the first lines of the log if that fails, or with
 /// the places where NVRTC was looked for if there is none. As long as call_patiently() lets it.
 NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
                           const std::vector<std::string>& flags);
