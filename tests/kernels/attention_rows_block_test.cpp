@@ -35,7 +35,7 @@ bool barrier_passed(Barrier* barrier, u32 parity) {
   const auto is_one_of = [&](const auto& barriers) {
     return std::ranges::any_of(barriers, [&](const Barrier& other) { return &other == barrier; });
   };
-  std::this_thread::yield();
+  give_way();
   const u64 arrivals = __atomic_load_n(barrier, __ATOMIC_ACQUIRE), of_phase = is_one_of(key_ring.full) ? kWarpLanes
                                                                               : is_one_of(key_ring.empty)
                                                                                   ? kWarps / attention::kTeams

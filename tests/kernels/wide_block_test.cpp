@@ -43,7 +43,7 @@ __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 /// A phase is counted when it ends.
 bool barrier_passed(Barrier* barrier, u32 parity) {
-  std::this_thread::yield();
+  give_way();
   const u64 arrivals = __atomic_load_n(barrier, __ATOMIC_ACQUIRE);
   const auto& empty = activation_ring.empty;
   const bool is_of_warps = std::ranges::any_of(empty, [&](const Barrier& other) { return &other == barrier; });
@@ -275,11 +275,11 @@ class WideBlock : public ::testing::Test {
       for (u64 chunk = end; --chunk > first;) come(chunk);
       // The oldest one comes when all others have been taken, or nobody gets on without it, and who took them has had
       // the time to ask for more.
-      const auto enough = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+      const auto enough = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
       for (u64 chunk = first + 1; chunk < end; ++chunk)
         while (times_free(chunk) <= chunk / kRingSlots && std::chrono::steady_clock::now() < enough)
           std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
       come(first);
       first = end;
     }

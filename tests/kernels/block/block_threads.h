@@ -1,6 +1,6 @@
 // The threads of a block for bodies that calculate (support/block/): they meet, exchange what lanes of a warp have, and
 // do together what tensor cores do. A test says how many warps there are, and lanes of each. Nothing but where they meet
-// orders them, so ThreadSanitizer sees what a body leaves to chance.
+// orders them (lanes.h), so ThreadSanitizer sees what a body leaves to chance.
 //
 // Memory was filled before a body runs: barriers of the ring have passed, and loads are just loads. The worker's own
 // waits are looked at in tests/device, whose threads are of another kind (device/block/block_threads.h).
@@ -12,42 +12,20 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "lanes.h"
 #include "megalith/kernels/cuda/arch/ptx.cuh"
 
 namespace megalith::kernels {
 
 inline constexpr int kWarps = MEGALITH_BLOCK_WARPS, kWarpLanes = MEGALITH_BLOCK_LANES, kThreads = kWarps * kWarpLanes;
 
-inline thread_local int self = 0;
-
 inline int thread() { return self; }
 inline int lane() { return self % kWarpLanes; }
 inline int warp() { return self / kWarpLanes; }
 
-/// A std::barrier whose threads wait for a word of their own: GCC's wait for a byte, and whoever waits for any byte is
-/// woken with them, which of hundreds of threads takes longer than what they calculate.
-class Meeting {
- public:
-  explicit Meeting(int num_threads) : num_threads_(num_threads) {}
-  void arrive_and_wait() {
-    const int before = phase_.load(std::memory_order_relaxed);  // nobody can end it before this thread has arrived
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
-      arrived_.store(0, std::memory_order_relaxed);
-      phase_.store(before + 1, std::memory_order_release);
-      phase_.notify_all();
-    } else {
-      phase_.wait(before, std::memory_order_acquire);
-    }
-  }
-
- private:
-  const int num_threads_;
-  std::atomic<int> arrived_{0}, phase_{0};
-};
 struct WarpBarrier : Meeting {
   WarpBarrier() : Meeting(kWarpLanes) {}
 };
@@ -69,30 +47,24 @@ inline void part_sync(int part, int num_threads) {
 }
 inline void warp_sync() { warp_barriers[static_cast<size_t>(warp())].arrive_and_wait(); }
 
-/// body(), by threads `begin` up to `end`.
-template <class Body>
-std::vector<std::jthread> by_threads(int begin, int end, const Body& body) {
-  std::vector<std::jthread> threads;
-  for (int t = begin; t < end; ++t)
-    threads.emplace_back([&body, t] {
-      self = t;
-      body();
-    });
-  return threads;
-}
-/// By every thread of a block.
+/// body(), by every thread of a block.
 template <class Body>
 void by_block(const Body& body) {
-  by_threads(0, kThreads, body);
+  run_threads(kThreads, body);
 }
 /// The same, beside a warp that runs body `copy(is_over)`.
 template <class Copy, class Body>
 void by_block_beside(const Copy& copy, const Body& body) {
-  std::atomic<bool> is_over = false;
-  const auto of_warp = [&] { copy([&] { return is_over.load(); }); };
-  const auto copying = by_threads(kThreads, kThreads + kWarpLanes, of_warp);
-  by_block(body);
-  is_over = true;
+  std::atomic<int> num_left = kThreads;
+  const auto is_over = [&] {
+    if (num_left > 0) give_way();
+    return num_left == 0;
+  };
+  run_threads(kThreads + kWarpLanes, [&] {
+    if (thread() >= kThreads) return copy(is_over);
+    body();
+    --num_left;
+  });
 }
 
 // ---- what the lanes of a warp do together ------------------------------------------------------
@@ -102,7 +74,7 @@ struct alignas(16) Given {
 };
 // By turns, so that who is ahead does not write what others still read: it cannot be two exchanges ahead.
 inline std::array<std::array<Given, kThreads + kWarpLanes>, 2> given;
-inline thread_local size_t turn = 0;
+inline std::array<size_t, kThreads + kWarpLanes> given_turns{};
 
 /// What each lane of the warp gave, until this one's next but one exchange.
 template <class T>
@@ -117,6 +89,7 @@ struct OfLanes {
 template <class T>
 OfLanes<T> exchange(const T& mine) {
   static_assert(sizeof(T) <= sizeof(Given));
+  size_t& turn = given_turns[static_cast<size_t>(self)];
   turn = 1 - turn;
   std::memcpy(given[turn][static_cast<size_t>(self)].bytes, &mine, sizeof mine);
   warp_sync();
@@ -233,11 +206,15 @@ struct Copy {
   void* to;
   const void* from;  // nullptr: zeros
 };
-inline thread_local std::vector<Copy> not_committed;
-inline thread_local std::deque<std::vector<Copy>> under_way;
-inline void copy_four(f32* to, const f32* from) { not_committed.push_back({to, from}); }
+struct Copies {
+  std::vector<Copy> not_committed;
+  std::deque<std::vector<Copy>> under_way;
+};
+inline std::array<Copies, kThreads + kWarpLanes> copies_of;
+inline Copies& my_copies() { return copies_of[static_cast<size_t>(self)]; }
+inline void copy_four(f32* to, const f32* from) { my_copies().not_committed.push_back({to, from}); }
 inline void copy_begin(u32 to, const bf16* from, u32 bytes) {
-  not_committed.push_back({shared_at<void>(to), bytes == 0 ? nullptr : from});
+  my_copies().not_committed.push_back({shared_at<void>(to), bytes == 0 ? nullptr : from});
 }
 inline void make_copies(const std::vector<Copy>& copies) {
   for (const auto [to, from] : copies)
@@ -246,13 +223,14 @@ inline void make_copies(const std::vector<Copy>& copies) {
     else
       std::memset(to, 0, 16);
 }
-inline void copy_commit() { under_way.push_back(std::exchange(not_committed, {})); }
+inline void copy_commit() { my_copies().under_way.push_back(std::exchange(my_copies().not_committed, {})); }
 template <size_t kLeft>
 void copy_wait() {
+  auto& under_way = my_copies().under_way;
   for (; under_way.size() > kLeft; under_way.pop_front()) make_copies(under_way.front());
 }
 inline void copies_arrive(Barrier* barrier) {
-  make_copies(std::exchange(not_committed, {}));
+  make_copies(std::exchange(my_copies().not_committed, {}));
   barrier_arrive(barrier);
 }
 inline uint4 load_shared(u32 at) { return *shared_at<uint4>(at); }
