@@ -1,5 +1,9 @@
 #include "megalith/base/threads.h"
 
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -99,6 +103,17 @@ void run_together(const std::string& what, int count, const std::function<void(i
     throw;
   }
   finish(kOpen);
+}
+
+void sleep_exactly(std::chrono::microseconds time) {
+#if defined(__linux__)
+  const int slack = ::prctl(PR_GET_TIMERSLACK);
+  ::prctl(PR_SET_TIMERSLACK, 1);
+  std::this_thread::sleep_for(time);
+  ::prctl(PR_SET_TIMERSLACK, slack);
+#else
+  std::this_thread::sleep_for(time);
+#endif
 }
 
 void for_each_index(size_t count, int num_threads,

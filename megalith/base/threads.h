@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -21,6 +22,9 @@ std::thread start_thread(const std::string& what, std::function<void()> work);
 /// Runs `work(t)` for t of 0 to `count` - 1 at the same time, each on a thread of its own, and waits for all. They may
 /// wait for one another: if not all can be started, none begins, and that is a SystemError as above.
 void run_together(const std::string& what, int count, const std::function<void(int)>& work);
+
+/// std::this_thread::sleep_for, but for the 50 us that the system may wake a thread later to save power.
+void sleep_exactly(std::chrono::microseconds time);
 
 /// Calls work(i, is_over) for i from 0 to count - 1, each once, on this thread and up to num_threads - 1 helpers. The first
 /// exception, of `work` or of interruption_check(), which this thread asks every few tens of milliseconds, comes out when all

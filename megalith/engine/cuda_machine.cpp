@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "megalith/base/error.h"
+#include "megalith/base/threads.h"
 #include "megalith/engine/machine.h"
 #include "megalith/engine/memory_report.h"
 #include "megalith/runtime/cuda/launcher.h"
@@ -21,14 +22,10 @@ namespace {
 constexpr std::chrono::microseconds kPoll(20);
 constexpr int kPollsPerTake = 250;
 
-/// Copies to the GPU beside a kernel that runs.
+/// Copies to the GPU on a stream.
 class Sender {
  public:
-  Sender() {
-    constexpr unsigned kNonBlocking = 1;
-    const jit::CudaDriver& driver = jit::CudaDriver::get();
-    driver.check(driver.stream_create(stream_.out(), kNonBlocking), "making a stream");
-  }
+  explicit Sender(jit::CudaStream stream) : stream_(stream) {}
   void send(jit::CudaAddress to, const std::byte* from, int64_t bytes) {
     const jit::CudaDriver& driver = jit::CudaDriver::get();
     while (bytes > 0) {
@@ -36,7 +33,7 @@ class Sender {
       const int64_t part = std::min(bytes, kStaged - staged_);
       std::byte* const at = staging_.data<std::byte>() + staged_;
       std::memcpy(at, from, static_cast<size_t>(part));
-      driver.check(driver.copy_to_device_async(to, at, static_cast<size_t>(part), stream_.get()), "sending a request");
+      driver.check(driver.copy_to_device_async(to, at, static_cast<size_t>(part), stream_), "sending a request");
       staged_ += part;
       to += static_cast<jit::CudaAddress>(part);
       from += part;
@@ -46,13 +43,15 @@ class Sender {
   /// Until all is there.
   void wait() {
     const jit::CudaDriver& driver = jit::CudaDriver::get();
-    if (staged_ > 0) driver.check(driver.stream_synchronize(stream_.get()), "sending a request");
-    staged_ = 0;
+    if (staged_ > 0) driver.check(driver.stream_synchronize(stream_), "sending a request");
+    forget();
   }
+  /// The same of who knows that it is.
+  void forget() { staged_ = 0; }
 
  private:
   static constexpr int64_t kStaged = 1 << 20;
-  runtime::CudaStreamOwner stream_;
+  const jit::CudaStream stream_;
   runtime::PinnedMemory staging_{kStaged, "requests on their way"};
   int64_t staged_ = 0;
 };
@@ -67,11 +66,19 @@ class CudaMachine : public Machine {
         memory_(memory),
         mail_(kMailboxCapacity * sizeof(runtime::MailRecord), "the mail"),
         mailbox_(owner_.shared<runtime::Mailbox>("mailbox")),
-        launcher_(program_, {.mailbox = mailbox_}) {}
+        launcher_(program_, {.mailbox = mailbox_}),
+        ahead_(launcher_.stream()) {}
 
   void start(const std::vector<std::string>& changed, RunKind kind) override {
     const runtime::CudaContextGuard context(program_.ordinal());
-    for (const std::string& state : changed) owner_.upload(state);
+    ahead_.forget();  // the kernel behind the last ones has ended
+    for (const std::string& state : changed) {
+      // Another kernel of the run has just ended, and whoever reads its tokens waits.
+      if (kind == RunKind::goes_on)
+        send_by(ahead_, state, 0, owner_.bytes(state));
+      else
+        owner_.upload(state);
+    }
     if (kind != RunKind::goes_on) {
       clock_offset_ = std::numeric_limits<int64_t>::max();
       runtime::mailbox_init(mailbox_, mail_.data<runtime::MailRecord>(), kMailboxCapacity);
@@ -84,9 +91,13 @@ class CudaMachine : public Machine {
   }
   void send(const std::string& state, int64_t begin, int64_t bytes) override {
     const runtime::CudaContextGuard context(program_.ordinal());
-    if (!sender_) sender_.emplace();
-    sender_->send(owner_.address(state) + static_cast<jit::CudaAddress>(begin), memory_.get<std::byte>(state) + begin,
-                  bytes);
+    if (!sender_) {
+      constexpr unsigned kNonBlocking = 1;
+      const jit::CudaDriver& driver = jit::CudaDriver::get();
+      driver.check(driver.stream_create(beside_.out(), kNonBlocking), "making a stream");
+      sender_.emplace(beside_.get());
+    }
+    send_by(*sender_, state, begin, bytes);
   }
   bool post(const runtime::Command& command) override {
     const runtime::CudaContextGuard context(program_.ordinal());
@@ -100,7 +111,7 @@ class CudaMachine : public Machine {
   bool take(runtime::MailRecord* record) override {
     for (int i = 0; i < kPollsPerTake && !finished(); ++i) {
       if (take_now(record)) return true;
-      std::this_thread::sleep_for(kPoll);
+      sleep_exactly(kPoll);
     }
     return take_now(record);
   }
@@ -121,6 +132,11 @@ class CudaMachine : public Machine {
   const runtime::CudaProgram& program() const { return program_; }
 
  private:
+  void send_by(Sender& sender, const std::string& state, int64_t begin, int64_t bytes) {
+    sender.send(owner_.address(state) + static_cast<jit::CudaAddress>(begin), memory_.get<std::byte>(state) + begin,
+                bytes);
+  }
+
   runtime::CudaProgram program_;
   runtime::CudaProgram& owner_;  // of states, and of weights that are read where they lie
   int64_t own_clock_offset_ = 0;
@@ -128,9 +144,11 @@ class CudaMachine : public Machine {
   const MemoryMap& memory_;
   runtime::PinnedMemory mail_;
   std::optional<runtime::PinnedMemory> commands_;  // of one that serves
-  std::optional<Sender> sender_;
+  runtime::CudaStreamOwner beside_;
+  std::optional<Sender> sender_;  // beside the kernel
   runtime::Mailbox* mailbox_;
   runtime::CudaLauncher launcher_;
+  Sender ahead_;  // of its launch
 };
 
 int64_t free_bytes() {

@@ -111,6 +111,7 @@ void CudaDriver::bind_all() {
   library.bind(memory_allocate, "cuMemAlloc_v2");
   library.bind(memory_free, "cuMemFree_v2");
   library.bind(memory_set, "cuMemsetD8_v2");
+  library.bind(memory_set_async, "cuMemsetD8Async");
   library.bind(pointer_attribute, "cuPointerGetAttribute");
   library.bind(host_allocate, "cuMemHostAlloc");
   library.bind(host_free, "cuMemFreeHost");

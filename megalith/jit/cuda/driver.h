@@ -57,6 +57,7 @@ struct CudaDriver {
   CudaCode (*memory_allocate)(CudaAddress*, size_t);
   CudaCode (*memory_free)(CudaAddress);
   CudaCode (*memory_set)(CudaAddress, unsigned char, size_t);
+  CudaCode (*memory_set_async)(CudaAddress, unsigned char, size_t, CudaStream);
   CudaCode (*pointer_attribute)(void*, int, CudaAddress);
   CudaCode (*host_allocate)(void**, size_t, unsigned);
   CudaCode (*host_free)(void*);

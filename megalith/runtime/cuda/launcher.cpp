@@ -27,7 +27,7 @@ constexpr unsigned kNonBlocking = 1;
 /// How often the host looks whether the run is to be ended, and how often whether it has: another kernel may wait for that
 /// (engine/regimes.h).
 constexpr milliseconds kTick(1);
-constexpr std::chrono::microseconds kPoll(50);
+constexpr std::chrono::microseconds kPoll(25);
 /// The same for a kernel that waits for the host, which does not end by itself, unless wake() says that there is something
 /// to do.
 constexpr milliseconds kIdleTick(4);
@@ -160,19 +160,16 @@ void CudaLauncher::send_abort(u32 reason) {
                "telling the kernel to stop");
 }
 
-void CudaLauncher::fetch_status() {
+void CudaLauncher::fetch(const DeviceMemory& from, const PinnedMemory& to) {
   const CudaDriver& driver = CudaDriver::get();
-  auto fetch = [&](const DeviceMemory& from, const PinnedMemory& to) {
-    driver.check(driver.copy_to_host_async(to.data(), from.address(), static_cast<size_t>(from.bytes()), side_stream_),
-                 "asking the workers what they do");
-  };
-  fetch(program_.status(), status_);
-  fetch(program_.events(), events_);
+  driver.check(driver.copy_to_host_async(to.data(), from.address(), static_cast<size_t>(from.bytes()), side_stream_),
+               "asking the workers what they do");
   driver.check(driver.stream_synchronize(side_stream_), "asking the workers what they do");
 }
 
 CudaLauncher::Progress CudaLauncher::look() {
-  fetch_status();
+  fetch(program_.status(), status_);
+  fetch(program_.events(), events_);
   Progress progress;
   const auto* status = status_.data<WorkerStatus>();
   for (u32 w = 0; w < program_.image().launch().num_workers; ++w) {
@@ -213,7 +210,7 @@ void CudaLauncher::watch() {
       const milliseconds tick = is_idle && !is_woken ? kIdleTick : kTick;
       const auto end = std::chrono::steady_clock::now() + kTick;
       while (!is_idle) {
-        std::this_thread::sleep_for(kPoll);
+        sleep_exactly(kPoll);
         if (driver.stream_query(run_stream_) != jit::kCudaNotReady || std::chrono::steady_clock::now() >= end) break;
       }
       if (!is_aborted && cancel_.load(std::memory_order_relaxed)) abort(kAbortCancel);
@@ -251,7 +248,7 @@ void CudaLauncher::watch() {
       abandon_gpu(failure_);
       break;
     }
-    if (failure_.empty()) fetch_status();
+    if (failure_.empty()) fetch(program_.status(), status_);
   } catch (const std::exception& error) { failure_ = error.what(); }
   {
     const std::lock_guard lock(watcher_->mutex);

@@ -27,6 +27,8 @@ class CudaLauncher {
   /// (runtime/launcher.h), SystemError if the GPU ended it. What interruption_check() throws meanwhile ends the run as
   /// cancel() does.
   RunEnd wait();
+  /// What is copied there before start() the kernel sees.
+  jit::CudaStream stream() const { return run_stream_; }
   bool finished() const { return !running_.load(std::memory_order_acquire); }
   /// Whoever gives a kernel that waits for the host something to do says so, and its end is noticed as soon as that of another.
   void wake();
@@ -39,7 +41,7 @@ class CudaLauncher {
   void watch();
   void wait_for_end();
   void send_abort(u32 reason);
-  void fetch_status();
+  void fetch(const DeviceMemory& from, const PinnedMemory& to);
   struct Progress {
     u32 tasks_done = 0;      // of all workers
     bool has_begun = false;  // a kernel waits until one before it has ended, of another launcher too

@@ -68,6 +68,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   events_ = DeviceMemory(static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events(), "the events");
   status_ = DeviceMemory(static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers, "the workers' status");
   control_ = DeviceMemory(sizeof(Control), "the abort flag");
+  reset_ = PinnedMemory(events_.bytes() + status_.bytes() + control_.bytes(), "the events");
   launch_.events = events_.data<EventCounter>();
   launch_.status = status_.data<WorkerStatus>();
   launch_.control = control_.data<Control>();
@@ -326,11 +327,20 @@ void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
   const CudaDriver& driver = CudaDriver::get();
   image_->reset(first_iteration);
   const Launch& host = image_->launch();
-  events_.upload(host.events, static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events());
-  status_.upload(host.status, static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers);
-  control_.upload(host.control, sizeof(Control));
-  exchange_.clear();
-  driver.check(driver.stream_synchronize(nullptr), "clearing the exchange");
+  // What was copied or cleared without a stream may still be on its way, and `stream` does not wait for it.
+  driver.check(driver.stream_synchronize(nullptr), "copying to the GPU");
+  auto* staged = reset_.data<std::byte>();
+  const auto reset = [&](const DeviceMemory& memory, const void* from, size_t bytes) {
+    std::memcpy(staged, from, bytes);
+    driver.check(driver.copy_to_device_async(memory.address(), staged, bytes, stream), "copying to the GPU");
+    staged += bytes;
+  };
+  if (image_->num_events() > 0) reset(events_, host.events, sizeof(EventCounter) * image_->num_events());
+  reset(status_, host.status, sizeof(WorkerStatus) * host.num_workers);
+  reset(control_, host.control, sizeof(Control));
+  if (exchange_.bytes() > 0)
+    driver.check(driver.memory_set_async(exchange_.address(), 0, static_cast<size_t>(exchange_.bytes()), stream),
+                 "clearing the exchange");
   ++launch_.sides.launch;
   launch_.first_iteration = host.first_iteration;
   launch_.num_iterations = host.num_iterations;

@@ -40,6 +40,7 @@ class CudaProgram {
   std::map<std::string, void*> placed() const;
   /// Where a state lies of which the card has a copy that is read in place.
   jit::CudaAddress address(const std::string& state) const { return tensors_.at(state).address(); }
+  int64_t bytes(const std::string& state) const { return bytes_.at(state); }
   /// A tensor of `shared`.
   template <class T>
   T* shared(const std::string& tensor) const {
@@ -54,8 +55,8 @@ class CudaProgram {
   void set_num_iterations(u32 num_iterations) { image_->set_num_iterations(num_iterations); }
   int ordinal() const { return device_.ordinal; }
 
-  /// Counters, status and abort word as LaunchImage::reset() has them, on the card; then the launch of all workers on
-  /// `stream`.
+  /// On `stream`, behind what is there: counters, status and abort word as LaunchImage::reset() has them, and the launch
+  /// of all workers. Not before the last one has ended.
   void launch(jit::CudaStream stream, u32 first_iteration);
   const DeviceMemory& status() const { return status_; }
   const DeviceMemory& events() const { return events_; }
@@ -95,6 +96,7 @@ class CudaProgram {
   std::vector<void*> addresses_;           // per tensor
   std::unique_ptr<LaunchImage> image_;
   DeviceMemory status_, events_, control_, scratch_, profile_, profile_clocks_;
+  PinnedMemory reset_;  // what the next launch finds in events, status and control
   std::vector<DeviceMemory> tables_;
   Launch launch_{};
   CudaModuleOwner module_;

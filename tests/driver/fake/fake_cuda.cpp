@@ -178,6 +178,11 @@ Code cuMemsetD8_v2(Address address, unsigned char value, size_t bytes) {
   FAKE("cuMemsetD8_v2");
   return std::memset(reinterpret_cast<void*>(address), value, bytes), 0;
 }
+Code cuMemsetD8Async(Address address, unsigned char value, size_t bytes, void* stream) {
+  FAKE("cuMemsetD8Async");
+  enqueue(*static_cast<Stream*>(stream), nullptr, [=] { std::memset(reinterpret_cast<void*>(address), value, bytes); });
+  return 0;
+}
 Code cuPointerGetAttribute(void* value, int, Address address) {
   FAKE("cuPointerGetAttribute");
   constexpr unsigned kOfDevice = 2;
@@ -246,7 +251,10 @@ Code cuStreamDestroy_v2(void* stream) {
 }
 Code cuStreamQuery(void* stream) {
   FAKE("cuStreamQuery");
-  return static_cast<Stream*>(stream)->work.empty() ? 0 : kNotReady;
+  auto& on = *static_cast<Stream*>(stream);
+  if (on.work.empty()) return 0;
+  run_until(on, on.work.front().ticket);  // a step on for whoever asks
+  return kNotReady;
 }
 Code cuStreamSynchronize(void* stream) {
   FAKE("cuStreamSynchronize");
@@ -333,12 +341,14 @@ Code cuLaunchKernelEx(const void* config, void* function, void** parameters, voi
   FAKE("cuLaunchKernelEx");
   if (state.has_sides && (function == &probe_pieces || function == &probe_pages)) return measure(function, parameters);
   if (function != &worker || !state.worker_never_ends) return 0;
-  static_cast<Stream*>(static_cast<const megalith::jit::CudaLaunchConfig*>(config)->stream)
-      ->work.push_back({kNever, nullptr, [] {}});
+  Stream& stream = *static_cast<Stream*>(static_cast<const megalith::jit::CudaLaunchConfig*>(config)->stream);
   using namespace megalith::runtime;
   const Launch& launch = *static_cast<const Launch*>(parameters[0]);
-  for (u32 w = 0; state.worker_begins && w < launch.num_workers; ++w)
-    launch.status[w].state = static_cast<u32>(WorkerState::running);
+  enqueue(stream, nullptr, [&launch] {
+    for (u32 w = 0; state.worker_begins && w < launch.num_workers; ++w)
+      launch.status[w].state = static_cast<u32>(WorkerState::running);
+  });
+  stream.work.push_back({kNever, nullptr, [] {}});
   state.launch = &launch;
   return 0;
 }
