@@ -63,7 +63,7 @@ int64_t positions_of(const std::vector<BenchTest>& tests) {
   return positions;
 }
 
-int run(const BenchOptions& given) {
+int run_bench(const BenchOptions& given) {
   const std::vector<BenchTest> tests = tests_of(given);
   BenchOptions options = given;
   options.model.max_seq_len = context_for(positions_of(tests), given.model, config_read(given.model.folder()));
@@ -108,7 +108,7 @@ int run(const BenchOptions& given) {
   return interrupted ? kExitInterrupt : kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_bench(Arguments& arguments) {
   auto options = std::make_shared<BenchOptions>();
   arguments.group("Tests");
   arguments.integers("-p,--n-prompt", options->prompts, "prompts of so many tokens (512); 0: none", 0, 1 << 20);
@@ -124,14 +124,14 @@ Action declare(Arguments& arguments) {
   arguments.group("Sampling (greedy unless something else is asked for)");
   options->sampling.declare_drawing(arguments);
   options->model.declare(arguments, "as long as the tests need", "one");
-  return [options] { return run(*options); };
+  return [options] { return run_bench(*options); };
 }
 
 }  // namespace
 
 Command bench_command() {
   return {"bench", "how fast a model runs, beside how fast memory is read",
-          "megalith bench models/storyteller -p 64 -n 128", declare};
+          "megalith bench models/storyteller -p 64 -n 128", declare_bench};
 }
 
 }  // namespace megalith::tools

@@ -81,7 +81,7 @@ graph::GraphFile read_graph(const std::string& path) {
   }
 }
 
-int run(const GraphOptions& options) {
+int run_bench_graph(const GraphOptions& options) {
   std::vector<graph::GraphFile> files;  // all of them, before the first one takes its time
   for (const std::string& path : options.files) files.push_back(read_graph(path));
   const InterruptGuard guard([] {});
@@ -101,7 +101,7 @@ int run(const GraphOptions& options) {
   return guard.interrupted() ? kExitInterrupt : kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_bench_graph(Arguments& arguments) {
   auto options = std::make_shared<GraphOptions>();
   arguments.positionals("FILE", options->files,
                         "graphs as Graph.to_file() in Python and tools/layer_graphs.py write them; - is stdin");
@@ -113,14 +113,14 @@ Action declare(Arguments& arguments) {
                     task::kMaxWorkers);
   arguments.choice("--target", options->target, {"cpu", "cuda"}, "cuda: the GPU of this machine (cpu)");
   arguments.choice("-o,--output", options->output, {"md", "json"}, "how results are written (md)");
-  return [options] { return run(*options); };
+  return [options] { return run_bench_graph(*options); };
 }
 
 }  // namespace
 
 Command bench_graph_command() {
   return {"bench graph", "how fast a graph in a file runs, beside how fast memory is read",
-          "megalith bench graph layer.graph -r 50 -o json", declare};
+          "megalith bench graph layer.graph -r 50 -o json", declare_bench_graph};
 }
 
 }  // namespace megalith::tools

@@ -72,8 +72,8 @@ std::string sizes_text(const OperatorSizes& sizes, const char* format, const cha
   return fmt::format("{}", fmt::join(texts, between));
 }
 
-std::string markdown(const KernelOptions& options, int workers, const std::vector<Row>& rows,
-                     const MachineLimits& limits) {
+std::string kernel_markdown(const KernelOptions& options, int workers, const std::vector<Row>& rows,
+                            const MachineLimits& limits) {
   std::vector<std::vector<std::string>> cells = {{"operator", "shape", "dtype", "backend", "workers", "median us",
                                                   "GB/s", "of read", "GFLOP/s", "of multiply", "nearest limit"}};
   for (const Row& row : rows)
@@ -87,7 +87,8 @@ std::string markdown(const KernelOptions& options, int workers, const std::vecto
                      limits.read_gbs, limits.multiply_gflops, plural(options.repetitions, "run"));
 }
 
-std::string json(const KernelOptions& options, int workers, const std::vector<Row>& rows, const MachineLimits& limits) {
+std::string kernel_json(const KernelOptions& options, int workers, const std::vector<Row>& rows,
+                        const MachineLimits& limits) {
   std::vector<std::string> objects;
   for (const Row& row : rows) {
     std::vector<std::string> samples;
@@ -107,7 +108,7 @@ std::string json(const KernelOptions& options, int workers, const std::vector<Ro
   return fmt::format("[\n{}\n]\n", fmt::join(objects, ",\n"));
 }
 
-int run(const KernelOptions& options) {
+int run_bench_kernel(const KernelOptions& options) {
   std::vector<OperatorSizes> shapes;
   for (const std::string& text : options.shapes) shapes.push_back(parse_shape(text));
   const graph::Operator& op = ops::builtin()->get(options.name);
@@ -126,12 +127,12 @@ int run(const KernelOptions& options) {
   std::vector<Row> rows;
   for (const OperatorTiming& timing : result.timings) rows.emplace_back(timing, result.limits);
   if (rows.empty()) return kExitInterrupt;
-  const auto text_of = options.output == "md" ? markdown : json;
-  print(text_of(options, result.num_workers, rows, result.limits));
+  const bool is_markdown = options.output == "md";
+  print((is_markdown ? kernel_markdown : kernel_json)(options, result.num_workers, rows, result.limits));
   return guard.interrupted() ? kExitInterrupt : kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_bench_kernel(Arguments& arguments) {
   auto options = std::make_shared<KernelOptions>();
   arguments.positional("NAME", options->name, "the operator: its file in megalith/ops, such as rmsnorm");
   arguments.group("Test");
@@ -144,14 +145,14 @@ Action declare(Arguments& arguments) {
                     task::kMaxWorkers);
   arguments.choice("--target", options->target, {"cpu", "cuda"}, "cuda: the GPU of this machine (cpu)");
   arguments.choice("-o,--output", options->output, {"md", "json"}, "how results are written (md)");
-  return [options] { return run(*options); };
+  return [options] { return run_bench_kernel(*options); };
 }
 
 }  // namespace
 
 Command bench_kernel_command() {
   return {"bench kernel", "how fast one operator runs, beside what memory and cores can do",
-          "megalith bench kernel rmsnorm -s T=8,H=4096 -s T=64,H=4096", declare};
+          "megalith bench kernel rmsnorm -s T=8,H=4096 -s T=64,H=4096", declare_bench_kernel};
 }
 
 }  // namespace megalith::tools

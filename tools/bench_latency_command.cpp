@@ -35,7 +35,7 @@ std::string latency_json(const std::vector<double>& seconds) {
       mean(seconds), standard_deviation(seconds), fmt::join(seconds, ", "), fmt::join(percentiles, ", "));
 }
 
-int run(const LatencyOptions& given) {
+int run_bench_latency(const LatencyOptions& given) {
   LatencyOptions options = given;
   options.model.max_seq_len =
       context_for(options.input_len + options.output_len, options.model, config_read(options.model.folder()));
@@ -65,7 +65,7 @@ int run(const LatencyOptions& given) {
   return kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_bench_latency(Arguments& arguments) {
   auto options = std::make_shared<LatencyOptions>();
   arguments.group("Test");
   arguments.integer("--input-len", options->input_len, "tokens of each prompt (32)", 1, 1 << 20);
@@ -75,14 +75,14 @@ Action declare(Arguments& arguments) {
   arguments.integer("--num-iters", options->iterations, "runs that count (30)", 1, 100000);
   arguments.text("--output-json", options->json, "FILE", "writes each latency and the percentiles there; - is stdout");
   options->model.declare(arguments, "as long as the tests need", "--batch-size");
-  return [options] { return run(*options); };
+  return [options] { return run_bench_latency(*options); };
 }
 
 }  // namespace
 
 Command bench_latency_command() {
   return {"bench latency", "how long a batch of requests takes from end to end",
-          "megalith bench latency models/storyteller --batch-size 4 --num-iters 5", declare};
+          "megalith bench latency models/storyteller --batch-size 4 --num-iters 5", declare_bench_latency};
 }
 
 }  // namespace megalith::tools

@@ -137,7 +137,7 @@ int bench_load(const BenchLoadOptions& options) {
   return kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_bench_load(Arguments& arguments) {
   auto options = std::make_shared<BenchLoadOptions>();
   options->model.target = "cuda";
   arguments.integer("--readers", options->readers, "threads that read weights (one a core, at most 8)", 0, 64);
@@ -151,7 +151,7 @@ Action declare(Arguments& arguments) {
 
 Command bench_load_command() {
   return {"bench load", "how fast a model's weights reach the GPU",
-          "megalith bench load models/shapes/Qwen3-8B --load-format dummy", declare};
+          "megalith bench load models/shapes/Qwen3-8B --load-format dummy", declare_bench_load};
 }
 
 }  // namespace megalith::tools

@@ -48,7 +48,7 @@ Signature signature_of(const engine::Engine& engine, const engine::Generation& g
           hash_of(engine.logits(), generation.tokens.size() * static_cast<size_t>(engine.config().vocab_size))};
 }
 
-int run(const SoakOptions& options) {
+int run_bench_soak(const SoakOptions& options) {
   engine::Engine engine(options.model.folder(), options.model.engine(1));
   const int64_t longest = engine.decoder_options().max_seq_len - 1,
                 length = options.output_len > 0 ? std::min(options.output_len, longest) : longest;
@@ -91,20 +91,20 @@ int run(const SoakOptions& options) {
   return guard.interrupted() ? kExitInterrupt : kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_bench_soak(Arguments& arguments) {
   auto options = std::make_shared<SoakOptions>();
   arguments.group("Test");
   arguments.integer("-n,--steps", options->steps, "decode steps, over all runs (100000)", 1);
   arguments.integer("--output-len", options->output_len, "steps of a run (as long as sequences may get)", 0, 1 << 20);
   options->model.declare(arguments, kDefaultContext, "one");
-  return [options] { return run(*options); };
+  return [options] { return run_bench_soak(*options); };
 }
 
 }  // namespace
 
 Command bench_soak_command() {
   return {"bench soak", "the same sequences again and again: whether results always have the same bits",
-          "megalith bench soak models/storyteller --steps 1M --target cuda", declare};
+          "megalith bench soak models/storyteller --steps 1M --target cuda", declare_bench_soak};
 }
 
 }  // namespace megalith::tools

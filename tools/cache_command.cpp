@@ -35,7 +35,7 @@ void list(const jit::KernelCache& cache, bool json) {
   print(table.text());
 }
 
-int run(const CacheOptions& options) {
+int run_cache(const CacheOptions& options) {
   const jit::KernelCache cache = jit::KernelCache::from_environment();
   const std::filesystem::path folder = cache.directory();
   MEGALITH_CHECK(!std::filesystem::exists(folder) || std::filesystem::is_directory(folder),
@@ -55,18 +55,18 @@ int run(const CacheOptions& options) {
   return kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_cache(Arguments& arguments) {
   auto options = std::make_shared<CacheOptions>();
   arguments.positional("ACTION", options->verb, {"ls", "path", "size", "clear"},
                        "ls: what is in it; path: where it is; size: how full it is; clear: delete all of it");
   arguments.flag("--json", options->json, "what is told as JSON");
-  return [options] { return run(*options); };
+  return [options] { return run_cache(*options); };
 }
 
 }  // namespace
 
 Command cache_command() {
-  return {"cache", "list or delete compiled kernels (MEGALITH_CACHE_DIR)", "megalith cache ls", declare};
+  return {"cache", "list or delete compiled kernels (MEGALITH_CACHE_DIR)", "megalith cache ls", declare_cache};
 }
 
 }  // namespace megalith::tools

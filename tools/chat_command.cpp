@@ -181,7 +181,7 @@ void check(TalkOptions& options) {
         "--no-chat-template leaves out"};
 }
 
-int run(TalkOptions options) {
+int run_chat(TalkOptions options) {
   check(options);
   Chat chat(options);
   if (!chat.has_template())
@@ -201,7 +201,7 @@ int run(TalkOptions options) {
   return exit_code();
 }
 
-Action declare(Arguments& arguments) {
+Action declare_chat(Arguments& arguments) {
   auto options = std::make_shared<TalkOptions>();
   arguments.group("Conversation");
   arguments.text("--system", options->prompt.system, "TEXT", "the system prompt", true);
@@ -215,14 +215,14 @@ Action declare(Arguments& arguments) {
   arguments.text("--tools", options->prompt.tools_file, "FILE", "tools for the template, as a JSON list");
   options->sampling.declare(arguments);
   options->model.declare(arguments, kDefaultContext, "one");
-  return [options] { return run(*options); };
+  return [options] { return run_chat(*options); };
 }
 
 }  // namespace
 
 Command chat_command() {
   return {"chat", "a conversation; each answer follows from all messages before it", "megalith chat models/storyteller",
-          declare};
+          declare_chat};
 }
 
 }  // namespace megalith::tools

@@ -69,7 +69,7 @@ void write_artifacts(const std::string& folder, const jit::CompiledKernel& kerne
   file_write_atomic(folder + "/report.json", report);
 }
 
-int run(const CompileCommandOptions& options) {
+int run_compile(const CompileCommandOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::jthread> opener;  // of NVRTC, 7 ms that pass while the graph is made
   if (!options.plan_only && jit::is_cuda_target(options.model.target)) opener = start_helpers(1, jit::open_nvrtc);
@@ -109,7 +109,7 @@ int run(const CompileCommandOptions& options) {
   return kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_compile(Arguments& arguments) {
   auto options = std::make_shared<CompileCommandOptions>();
   arguments.text("-o,--output", options->output, "DIR",
                  "writes graph.txt, plan.txt, loops.txt, tasks.json, kernel.cpp, kernel.so, command.txt and "
@@ -118,14 +118,14 @@ Action declare(Arguments& arguments) {
   arguments.flag("--plan-only", options->plan_only, "stops at the source: for models too large for this machine");
   arguments.flag("--json", options->json, "prints the report as JSON");
   options->model.declare(arguments, kDefaultContext, "one");
-  return [options] { return run(*options); };
+  return [options] { return run_compile(*options); };
 }
 
 }  // namespace
 
 Command compile_command() {
   return {"compile", "make a model's kernel, and keep it in the cache",
-          "megalith compile models/storyteller -o /tmp/storyteller", declare};
+          "megalith compile models/storyteller -o /tmp/storyteller", declare_compile};
 }
 
 }  // namespace megalith::tools

@@ -43,7 +43,7 @@ void add_cuda(Table& table) {
   } catch (const SystemError& error) { table.row({"cuda compiler", fmt::format("not available: {}", error.what())}); }
 }
 
-int run() {
+int run_devices() {
   const runtime::CpuTopology cpu = runtime::cpu_topology();
   Table table({"cpu", cpu.model.empty() ? "unknown" : cpu.model});
   std::string cores = fmt::format("{} usable ({})", cpu.num_usable(), core_ranges(cpu.cores));
@@ -60,10 +60,10 @@ int run() {
   return kExitOk;
 }
 
-Action declare(Arguments&) { return run; }
+Action declare_devices(Arguments&) { return run_devices; }
 
 }  // namespace
 
-Command devices_command() { return {"devices", "what there is to run on", "megalith devices", declare}; }
+Command devices_command() { return {"devices", "what there is to run on", "megalith devices", declare_devices}; }
 
 }  // namespace megalith::tools

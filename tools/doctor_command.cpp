@@ -123,7 +123,7 @@ std::string option_lines() {
   return table.text();
 }
 
-int run() {
+int run_doctor() {
   struct Check {
     const char* name;
     Finding (*look)();
@@ -142,12 +142,12 @@ int run() {
   return well ? kExitOk : kExitError;
 }
 
-Action declare(Arguments&) { return run; }
+Action declare_doctor(Arguments&) { return run_doctor; }
 
 }  // namespace
 
 Command doctor_command() {
-  return {"doctor", "check that this machine has what Megalith needs", "megalith doctor", declare};
+  return {"doctor", "check that this machine has what Megalith needs", "megalith doctor", declare_doctor};
 }
 
 }  // namespace megalith::tools

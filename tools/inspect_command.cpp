@@ -183,7 +183,7 @@ bool is_task_graph(const std::string& path) {
          (std::filesystem::exists(path, unreadable) && !std::filesystem::is_directory(path, unreadable));
 }
 
-int run(InspectOptions options) {
+int run_inspect(InspectOptions options) {
   const std::string model = options.model.folder();
   const bool one = options.looks_at_one();
   if (one && !options.stage.empty() && options.stage != "tasks")
@@ -202,7 +202,7 @@ int run(InspectOptions options) {
   return kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_inspect(Arguments& arguments) {
   auto options = std::make_shared<InspectOptions>();
   arguments.choice("--stage", options->stage, {"graph", "plan", "loops", "tasks", "placement", "source", "cost"},
                    "what to look at (an overview)");
@@ -217,14 +217,14 @@ Action declare(Arguments& arguments) {
   arguments.flag("--json", options->json, "JSON; of --stage tasks, the file that verify reads");
   arguments.flag("--dot", options->dot, "a drawing for graphviz, of --stage graph or tasks");
   options->model.declare(arguments, kDefaultContext, "one");
-  return [options] { return run(*options); };
+  return [options] { return run_inspect(*options); };
 }
 
 }  // namespace
 
 Command inspect_command() {
   return {"inspect", "look at the stages of a model's compilation, or at a task graph's file",
-          "megalith inspect models/storyteller --stage tasks --task 12", declare};
+          "megalith inspect models/storyteller --stage tasks --task 12", declare_inspect};
 }
 
 }  // namespace megalith::tools

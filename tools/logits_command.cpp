@@ -23,7 +23,7 @@ struct LogitsOptions {
 };
 
 // One prompt after the other: each token's logits are those of the prompt that ends with it.
-int run(const LogitsOptions& options) {
+int run_logits(const LogitsOptions& options) {
   if (options.tokens.empty()) throw UsageError{"which tokens? give their ids with --tokens"};
   if (options.output.empty()) throw UsageError{"where to? give a file with -o"};
   const OutputFile output(options.output);
@@ -54,21 +54,21 @@ int run(const LogitsOptions& options) {
   return kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_logits(Arguments& arguments) {
   auto options = std::make_shared<LogitsOptions>();
   arguments.group("Tokens");
   arguments.integers("--tokens", options->tokens, "their ids, separated by commas", 0, std::numeric_limits<int>::max());
   arguments.text("-o,--output", options->output, "FILE",
                  "a safetensors file with \"logits\", f32 [tokens, vocabulary]; - is stdout");
   options->model.declare(arguments, kDefaultContext, "one");
-  return [options] { return run(*options); };
+  return [options] { return run_logits(*options); };
 }
 
 }  // namespace
 
 Command logits_command() {
   return {"logits", "the logits behind each of some tokens, in a file",
-          "megalith logits models/storyteller --tokens 1,2,3 -o /tmp/logits.safetensors", declare};
+          "megalith logits models/storyteller --tokens 1,2,3 -o /tmp/logits.safetensors", declare_logits};
 }
 
 }  // namespace megalith::tools

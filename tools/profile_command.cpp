@@ -26,15 +26,17 @@ struct ProfileOptions {
 
 constexpr size_t kRows = 10;
 
-std::string percent(double part, double whole) { return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0); }
-std::string microseconds(double ns) { return fmt::format("{:.2f}", ns / 1000); }
+std::string percent_text(double part, double whole) {
+  return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0);
+}
+std::string microseconds_text(double ns) { return fmt::format("{:.2f}", ns / 1000); }
 
 std::string text_of(const std::vector<runtime::ProfileLayerPart>& layer) {
   Table table({"of a layer", ">ready: first", ">mean", ">last", ">done: first", ">mean", ">last us"});
   for (const runtime::ProfileLayerPart& part : layer) {
     std::vector<std::string> row = {part.name};
     for (const runtime::Moments* at : {&part.ready, &part.end})
-      for (const double ns : {at->first, at->mean, at->last}) row.push_back(microseconds(ns));
+      for (const double ns : {at->first, at->mean, at->last}) row.push_back(microseconds_text(ns));
     table.row(row);
   }
   return layer.empty() ? "" : table.text() + "\n";
@@ -55,7 +57,7 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
                         100 * (summary.idle_waiting_share() + summary.idle_busy_share()),
                         100 * summary.idle_waiting_share(), 100 * summary.idle_busy_share());
   text += fmt::format("tail      {} ({}): the average worker's list ends so long before the step does\n\n",
-                      format_ms(summary.tail_ns / 1e6), percent(summary.tail_ns, summary.step_ns));
+                      format_ms(summary.tail_ns / 1e6), percent_text(summary.tail_ns, summary.step_ns));
 
   std::vector<std::string> columns = {"operator",   ">us a step", ">share",    ">tasks",
                                       ">us a task", ">longest",   ">uneven us"};
@@ -63,13 +65,13 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
   Table operators(columns);
   for (const runtime::ProfileSummary::Operator& op : summary.operators) {
     std::vector<std::string> row = {op.name,
-                                    microseconds(op.busy_ns),
-                                    percent(op.busy_ns, all),
+                                    microseconds_text(op.busy_ns),
+                                    percent_text(op.busy_ns, all),
                                     fmt::format("{:.0f}", op.tasks),
-                                    microseconds(op.busy_ns / op.tasks),
-                                    microseconds(op.longest_ns),
-                                    microseconds(op.uneven_ns)};
-    if (summary.has_streams) row.push_back(percent(op.idle_ns, all));
+                                    microseconds_text(op.busy_ns / op.tasks),
+                                    microseconds_text(op.longest_ns),
+                                    microseconds_text(op.uneven_ns)};
+    if (summary.has_streams) row.push_back(percent_text(op.idle_ns, all));
     operators.row(row);
   }
   text += operators.text() + "\n" + text_of(layer);
@@ -77,16 +79,16 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
   Table waits({"waits of", "for", "through", ">us a step", ">share", ">after it came"});
   for (size_t i = 0; i < std::min(summary.waits.size(), kRows); ++i) {
     const runtime::ProfileSummary::Waiting& waiting = summary.waits[i];
-    waits.row({waiting.waiter, waiting.cause, waiting.through, microseconds(waiting.waiting_ns),
-               percent(waiting.waiting_ns, all), microseconds(waiting.after_signal_ns)});
+    waits.row({waiting.waiter, waiting.cause, waiting.through, microseconds_text(waiting.waiting_ns),
+               percent_text(waiting.waiting_ns, all), microseconds_text(waiting.after_signal_ns)});
   }
   text += waits.text() + "\n";
 
   Table workers({"worker", ">busy", ">waiting", ">gate"});
   for (size_t w = 0; w < std::min<size_t>(summary.workers.size(), 16); ++w) {
     const runtime::ProfileSummary::Worker& worker = summary.workers[w];
-    workers.row({fmt::format("{}", w), percent(worker.busy_ns, summary.step_ns),
-                 percent(worker.waiting_ns, summary.step_ns), percent(worker.gate_ns, summary.step_ns)});
+    workers.row({fmt::format("{}", w), percent_text(worker.busy_ns, summary.step_ns),
+                 percent_text(worker.waiting_ns, summary.step_ns), percent_text(worker.gate_ns, summary.step_ns)});
   }
   text += workers.text();
   if (summary.workers.size() > 16) text += fmt::format("... and {} more\n", summary.workers.size() - 16);
@@ -104,7 +106,7 @@ int64_t chunks_of(const ProfileOptions& options, int64_t rows) {
                   plural(tokens, "token"), rows)};
 }
 
-int run(const ProfileOptions& given) {
+int run_profile(const ProfileOptions& given) {
   ProfileOptions options = given;
   if (options.output == "-" && options.page == "-") throw UsageError{"--output or --page on stdout, not both"};
   const int64_t prompt = options.prompt > 0 ? options.depth + options.prompt : std::max<int64_t>(options.depth, 1),
@@ -151,7 +153,7 @@ int run(const ProfileOptions& given) {
   return kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_profile(Arguments& arguments) {
   auto options = std::make_shared<ProfileOptions>();
   arguments.group("Profile");
   arguments.integer("-n,--n-gen", options->tokens, "tokens to look at (32)", 2, 1 << 16);
@@ -163,14 +165,14 @@ Action declare(Arguments& arguments) {
   arguments.text("-o,--output", options->output, "FILE", "the trace (NAME.trace.json in this folder); - is stdout");
   arguments.text("--page", options->page, "FILE", "an HTML page with a timeline and tables, beside the trace");
   options->model.declare(arguments, "as long as the tests need", "one");
-  return [options] { return run(*options); };
+  return [options] { return run_profile(*options); };
 }
 
 }  // namespace
 
 Command profile_command() {
   return {"profile", "what bounds a step: work, waits, imbalance; and a trace to look at",
-          "megalith profile models/storyteller -n 32 -o story.trace.json", declare};
+          "megalith profile models/storyteller -n 32 -o story.trace.json", declare_profile};
 }
 
 }  // namespace megalith::tools

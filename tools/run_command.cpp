@@ -62,7 +62,7 @@ bool is_cut_by_context(const engine::Engine& engine, const engine::Request& requ
          static_cast<int64_t>(generation.tokens[r].size()) < request.max_new_tokens;
 }
 
-int run(const RunOptions& options) {
+int run_run(const RunOptions& options) {
   const std::string folder = options.model.folder();
   config_read(folder);  // a wrong folder is said before the prompt is asked for
   const std::vector<std::string> prompts = all_prompts(options);
@@ -135,7 +135,7 @@ int run(const RunOptions& options) {
   return interrupted ? kExitInterrupt : kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_run(Arguments& arguments) {
   auto options = std::make_shared<RunOptions>();
   arguments.group("Prompt");
   arguments.texts("-p,--prompt", options->prompts, "TEXT",
@@ -143,14 +143,14 @@ Action declare(Arguments& arguments) {
   arguments.text("-f,--file", options->file, "FILE", "file or pipe with the prompt; - is stdin");
   options->sampling.declare(arguments);
   options->model.declare(arguments);
-  return [options] { return run(*options); };
+  return [options] { return run_run(*options); };
 }
 
 }  // namespace
 
 Command run_command() {
   return {"run", "continue a prompt; the text is streamed to stdout",
-          "megalith run models/storyteller -p \"Once upon a time\" -n 200", declare};
+          "megalith run models/storyteller -p \"Once upon a time\" -n 200", declare_run};
 }
 
 }  // namespace megalith::tools

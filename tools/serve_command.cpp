@@ -208,7 +208,7 @@ class Listener {
   serve::HttpServer server_;
 };
 
-int run(ServeOptions options) {
+int run_serve(ServeOptions options) {
   config_read(options.model.folder());  // a wrong folder is said before anything listens
   if (!options.key_file.empty())
     for (std::string& key : read_keys(options.key_file)) options.keys.push_back(std::move(key));
@@ -234,7 +234,7 @@ int run(ServeOptions options) {
   return kExitOk;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_serve(Arguments& arguments) {
   auto options = std::make_shared<ServeOptions>();
   arguments.group("Server");
   arguments.text("--host", options->host, "ADDRESS", "address to listen on (127.0.0.1); 0.0.0.0 is every one");
@@ -272,14 +272,14 @@ Action declare(Arguments& arguments) {
                  "another template of the model's folder, or a file with one");
   arguments.flag("--no-chat-template", options->prompt.no_template, "a chat goes on from its messages as plain text");
   options->model.declare(arguments, kDefaultContext, "8; on a GPU 64");
-  return [options] { return run(*options); };
+  return [options] { return run_serve(*options); };
 }
 
 }  // namespace
 
 Command serve_command() {
   return {"serve", "an HTTP server that OpenAI's clients can use", "megalith serve models/storyteller --port 8000",
-          declare};
+          declare_serve};
 }
 
 }  // namespace megalith::tools

@@ -43,7 +43,7 @@ std::string finding_json(const task::TaskGraph& tasks, const task::Finding& find
                      name_of(tasks.buffers, finding.buffer));
 }
 
-int run(const VerifyOptions& options) {
+int run_verify(const VerifyOptions& options) {
   const task::TaskGraph tasks = read_task_graph(options.file);
   const task::VerifyResult result = task::verify(tasks);
   if (options.json) {
@@ -62,18 +62,18 @@ int run(const VerifyOptions& options) {
   return result.ok() ? kExitOk : kExitError;
 }
 
-Action declare(Arguments& arguments) {
+Action declare_verify(Arguments& arguments) {
   auto options = std::make_shared<VerifyOptions>();
   arguments.positional("FILE", options->file, "task graph as `inspect --stage tasks --json` writes it; - is stdin");
   arguments.flag("--json", options->json, "the findings as JSON");
-  return [options] { return run(*options); };
+  return [options] { return run_verify(*options); };
 }
 
 }  // namespace
 
 Command verify_command() {
   return {"verify", "prove that a task graph has no race and no deadlock",
-          "megalith inspect models/storyteller --stage tasks --json | megalith verify -", declare};
+          "megalith inspect models/storyteller --stage tasks --json | megalith verify -", declare_verify};
 }
 
 }  // namespace megalith::tools

@@ -9,7 +9,7 @@ namespace megalith::tools {
 
 namespace {
 
-Action declare(Arguments&) {
+Action declare_version(Arguments&) {
   return [] {
     print(fmt::format("megalith {} (build {})\n", MEGALITH_VERSION, jit::build_id().substr(0, 12)));
     return kExitOk;
@@ -18,6 +18,6 @@ Action declare(Arguments&) {
 
 }  // namespace
 
-Command version_command() { return {"version", "which Megalith this is", "megalith version", declare}; }
+Command version_command() { return {"version", "which Megalith this is", "megalith version", declare_version}; }
 
 }  // namespace megalith::tools

@@ -15,7 +15,7 @@ namespace megalith {
 namespace {
 
 // How often a waiter looks whether its wait still makes sense.
-constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 pid_t thread_id() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
@@ -26,7 +26,7 @@ bool thread_has_ended(pid_t thread) { return ::syscall(SYS_tgkill, ::getpid(), t
 void Turn::take(std::string_view where, For use) {
   while (!free_.try_acquire()) {
     check_holder(where);
-    if (free_.try_acquire_for(kLook)) break;
+    if (free_.try_acquire_for(kBetweenLooks)) break;
     interruption_check();
   }
   process_.store(::getpid(), std::memory_order_relaxed);

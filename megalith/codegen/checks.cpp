@@ -13,7 +13,6 @@
 namespace megalith::codegen {
 
 using loop::Expr;
-using loop::Place;
 
 namespace {
 
@@ -39,7 +38,7 @@ class CheckAdder {
   std::vector<CheckText> add() {
     for (loop::Instruction& instruction : kernel_.instructions) {
       tests_of_target_.clear();
-      loop::rewrite_expressions(instruction, [&](Expr& expr, const Place& place) {
+      loop::rewrite_expressions(instruction, [&](Expr& expr, const loop::Place& place) {
         if (expr.kind == Expr::Kind::subscript) check_subscripts(expr, place);
         if (expr.kind == Expr::Kind::call && (expr.name == "//" || expr.name == "mod")) check_divisor(expr, place);
       });
@@ -67,14 +66,14 @@ class CheckAdder {
   }
 
   // What check_bounds() has proved is what it can write down.
-  bool is_proved(const Expr& subscript, const Expr& extent, const Place& place) const {
+  bool is_proved(const Expr& subscript, const Expr& extent, const loop::Place& place) const {
     const isl::space space = loop::place_domain(domains_, place).space();
     if (loop::to_isl_aff(space, subscript) && loop::to_isl_aff(space, extent)) return true;
     const auto size = loop::constant_value(extent);
     return size && loop::value_range(kernel_, domains_, subscript, place).is_within(0, *size - 1);
   }
 
-  void check_subscripts(Expr& access, const Place& place) {
+  void check_subscripts(Expr& access, const loop::Place& place) {
     const loop::TensorArgument& tensor = *kernel_.find_tensor(access.name);
     const std::string what =
         fmt::format("{} {}", place.is_target ? "writes" : "reads", loop::print(without_checks(access)));
@@ -89,7 +88,7 @@ class CheckAdder {
     }
   }
 
-  void check_divisor(Expr& division, const Place& place) {
+  void check_divisor(Expr& division, const loop::Place& place) {
     Expr& value = division.args[1];
     if (value.kind == Expr::Kind::number && value.number != 0) return;
     const loop::ValueRange range = loop::value_range(kernel_, domains_, value, place);
@@ -102,7 +101,7 @@ class CheckAdder {
   void narrow(loop::Instruction& instruction) {
     const DType dtype = *kernel_.find_tensor(instruction.target.name)->dtype;
     if (!is_whole(dtype) || dtype == DType::i64) return;
-    Place place;
+    loop::Place place;
     place.inames = instruction.within;
     if (instruction.condition) place.guards.push_back({&*instruction.condition, true});
     const loop::ValueRange range = loop::value_range(kernel_, domains_, instruction.value, place),

@@ -10,13 +10,13 @@ namespace megalith::graph {
 namespace {
 
 // "N * D * 2" as its named factors and the product of its numbers.
-struct Product {
+struct SizeProduct {
   std::vector<std::string> names;
   int64_t constant = 1;
 };
 
-Product parse_product(const std::string& text) {
-  Product product;
+SizeProduct parse_product(const std::string& text) {
+  SizeProduct product;
   size_t at = 0;
   while (at <= text.size()) {
     size_t end = std::min(text.find('*', at), text.size());
@@ -34,7 +34,7 @@ Product parse_product(const std::string& text) {
   return product;
 }
 
-std::string shape_text(const Tensor& tensor) {
+std::string tensor_text(const Tensor& tensor) {
   std::vector<int64_t> sizes;
   for (const Dim& dim : tensor.shape) sizes.push_back(dim.size);
   return fmt::format("{} is [{}]", tensor.name, fmt::join(sizes, ", "));
@@ -75,14 +75,14 @@ class Solver {
       const Operand& operand = *op_.find(name);
       MEGALITH_CHECK(operand.shape.size() == tensor->shape.size(),
                      "[{}] {} has {} dimensions, want {} [{}] (operand \"{}\", node \"{}\")", op_.name,
-                     shape_text(*tensor), tensor->shape.size(), operand.shape.size(), fmt::join(operand.shape, ", "),
+                     tensor_text(*tensor), tensor->shape.size(), operand.shape.size(), fmt::join(operand.shape, ", "),
                      name, node_);
     }
   }
 
   // Learns the one unknown factor of a dimension, if there is exactly one. True if it learned something.
   bool solve_dim(const Operand& operand, const Tensor& tensor, size_t d) {
-    const Product product = parse_product(operand.shape[d]);
+    const SizeProduct product = parse_product(operand.shape[d]);
     const Dim& dim = tensor.shape[d];
     int64_t known = product.constant;
     const std::string* unknown = nullptr;
@@ -97,13 +97,13 @@ class Solver {
     if (!unknown) return false;
     MEGALITH_CHECK(known > 0 && dim.size % known == 0,
                    "[{}] dimension {} of {} should be {}, a multiple of {} (node \"{}\")", op_.name, d,
-                   shape_text(tensor), operand.shape[d], known, node_);
+                   tensor_text(tensor), operand.shape[d], known, node_);
     solved_.sizes[*unknown] = dim.size / known;
     return true;
   }
 
   void check_dim(const Operand& operand, const Tensor& tensor, size_t d) {
-    const Product product = parse_product(operand.shape[d]);
+    const SizeProduct product = parse_product(operand.shape[d]);
     const Dim& dim = tensor.shape[d];
     int64_t want = product.constant;
     for (const std::string& name : product.names) {
@@ -111,11 +111,11 @@ class Solver {
       want *= solved_.sizes.at(name);
     }
     MEGALITH_CHECK(dim.size == want, "[{}] dimension {} of {} should be {} = {} (operand \"{}\", node \"{}\"){}",
-                   op_.name, d, shape_text(tensor), operand.shape[d], want, operand.name, node_, others(operand));
+                   op_.name, d, tensor_text(tensor), operand.shape[d], want, operand.name, node_, others(operand));
     if (dim.dynamic.empty()) return;
     MEGALITH_CHECK(product.names.size() == 1 && product.constant == 1,
                    "[{}] dimension {} of {} is dynamic ({}), but the operator sees it as {} (node \"{}\")", op_.name, d,
-                   shape_text(tensor), dim.dynamic, operand.shape[d], node_);
+                   tensor_text(tensor), dim.dynamic, operand.shape[d], node_);
     auto [at, fresh] = solved_.dynamic.emplace(product.names[0], dim.dynamic);
     MEGALITH_CHECK(fresh || at->second == dim.dynamic,
                    "[{}] the size {} is {} in one operand and {} in \"{}\" (node \"{}\")", op_.name, product.names[0],
@@ -125,7 +125,7 @@ class Solver {
   std::string others(const Operand& except) const {
     std::string text;
     for (const auto& [name, tensor] : shapes_)
-      if (name != except.name) text += fmt::format("{} {}", text.empty() ? "; beside it" : ",", shape_text(*tensor));
+      if (name != except.name) text += fmt::format("{} {}", text.empty() ? "; beside it" : ",", tensor_text(*tensor));
     return text;
   }
 
@@ -145,7 +145,7 @@ SolvedSizes solve_sizes(const Operator& op, const std::string& node, const std::
 std::vector<Dim> operand_shape(const Operator& op, const Operand& operand, const SolvedSizes& solved) {
   std::vector<Dim> shape;
   for (const std::string& text : operand.shape) {
-    const Product product = parse_product(text);
+    const SizeProduct product = parse_product(text);
     Dim dim(product.constant);
     for (const std::string& name : product.names) dim.size *= solved.sizes.at(name);
     if (product.names.size() == 1 && product.constant == 1) {

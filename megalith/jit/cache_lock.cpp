@@ -22,7 +22,7 @@ namespace megalith::jit {
 namespace {
 
 // What another process undoes at once is tried again, but not for ever: it may be the file system that refuses.
-constexpr int kMaxAttempts = 10000;
+constexpr int kMaxLockAttempts = 10000;
 
 // The holder's number, which it writes into the file; nothing if it has not yet.
 std::optional<pid_t> holder_of(int fd) {
@@ -79,7 +79,7 @@ int wait_for_lock(int fd, const std::string& file, const LockLimits& limits) {
 
 // `limits` is nullptr: without waiting.
 CacheLock take(const std::string& file, const LockLimits* limits) {
-  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kMaxLockAttempts; ++attempt) {
     const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0) return {};
     int failed = 0;

@@ -11,7 +11,7 @@ namespace megalith::jit {
 
 namespace {
 
-constexpr const char *kIdentity = "identity.txt", *kTasks = "tasks.bin", *kSource = "source.txt";
+constexpr const char *kPlanIdentity = "identity.txt", *kPlanTasks = "tasks.bin", *kPlanSource = "source.txt";
 
 }  // namespace
 
@@ -24,20 +24,20 @@ std::optional<Plan> PlanCache::find() const {
   if (!files) return std::nullopt;
   // The key is a hash that is made for speed: a model may be made to have another one's. A file that is not there is
   // empty, and no identity is.
-  if ((*files)[kIdentity] != identity_) {
+  if ((*files)[kPlanIdentity] != identity_) {
     log_warn("the cache entry {}/kernels/{} is of another graph; it is made again", cache_.directory(), key_);
     return std::nullopt;
   }
-  return Plan{std::move((*files)[kTasks]), std::move((*files)[kSource])};
+  return Plan{std::move((*files)[kPlanTasks]), std::move((*files)[kPlanSource])};
 }
 
 void PlanCache::store(const std::string& name, const Plan& plan) const {
   std::string workspace;
   try {
     workspace = cache_.workspace(key_);
-    file_write_atomic(workspace + "/" + kIdentity, identity_, 0600);
-    file_write_atomic(workspace + "/" + kTasks, plan.tasks, 0600);
-    file_write_atomic(workspace + "/" + kSource, plan.source, 0600);
+    file_write_atomic(workspace + "/" + kPlanIdentity, identity_, 0600);
+    file_write_atomic(workspace + "/" + kPlanTasks, plan.tasks, 0600);
+    file_write_atomic(workspace + "/" + kPlanSource, plan.source, 0600);
     cache_.store(key_, name, workspace);
   } catch (const SystemError& error) {
     log_info("the plan of {} is not kept: {}", name, error.what());

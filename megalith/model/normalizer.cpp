@@ -12,7 +12,7 @@ namespace megalith {
 
 namespace {
 
-constexpr size_t kMaxSteps = 64;
+constexpr size_t kMaxNormalizers = 64;
 
 // A mark covers what its characters became. Where characters join across the border of a mark, a stranger's combining
 // mark and the template's letter, nobody can say whose the result is; then all of it counts as the stranger's.
@@ -55,7 +55,7 @@ void Normalizer::add_steps(const JsonValue& value) {
     value.at("normalizers").each_element([&](const JsonValue& part) { add_steps(part); });
     return;
   }
-  if (steps_.size() >= kMaxSteps) value.fail(fmt::format("is one of more than {} steps", kMaxSteps));
+  if (steps_.size() >= kMaxNormalizers) value.fail(fmt::format("is one of more than {} steps", kMaxNormalizers));
   if (name == "NFC") {
     steps_.push_back({.kind = Kind::form, .form = UnicodeForm::nfc});
   } else if (name == "NFD") {

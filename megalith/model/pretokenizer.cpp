@@ -9,7 +9,7 @@ namespace megalith {
 
 namespace {
 
-constexpr size_t kMaxSteps = 32;
+constexpr size_t kMaxSplits = 32;
 
 // GPT-2's words: contractions, letters, digits and the rest, each with one space before it; then runs of white space.
 constexpr const char* kByteLevelPattern =
@@ -85,7 +85,7 @@ void PreTokenizer::add_step(const JsonValue& value) {
     return;
   }
   if (is_byte_level_) type.fail(fmt::format("is {}, but nothing may follow ByteLevel", type.excerpt()));
-  if (steps_.size() >= kMaxSteps) value.fail(fmt::format("is one of more than {} steps", kMaxSteps));
+  if (steps_.size() >= kMaxSplits) value.fail(fmt::format("is one of more than {} steps", kMaxSplits));
 
   Step step;
   if (name == "ByteLevel") {

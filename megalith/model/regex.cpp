@@ -18,7 +18,7 @@ namespace {
 // Backtracking steps from one place of the text. The patterns of GPT-2, Llama 3 and Qwen need a few steps for each
 // character of one word; a pattern that needs a million on real text would hang a server on hostile text. What all
 // places take together, EncodeBudget limits.
-constexpr uint32_t kMaxSteps = 10'000'000;
+constexpr uint32_t kMaxMatchSteps = 10'000'000;
 // How deep the library's interpreter may go back, and the memory it keeps for that; its own limit is 20 GB.
 constexpr uint32_t kMaxDepth = 1'000'000;
 constexpr uint32_t kMaxHeapKib = 64 << 10;
@@ -255,7 +255,7 @@ bool Regex::find(std::string_view text, size_t from, EncodeBudget& budget) const
 bool Regex::find_watched(std::string_view text, size_t first, EncodeBudget& budget) const {
   Watch watch{budget, nullptr};
   pcre2_match_context* context = scratch().context;
-  pcre2_set_match_limit(context, kMaxSteps);
+  pcre2_set_match_limit(context, kMaxMatchSteps);
   pcre2_set_callout(context, Watch::look, &watch);
   const int count = match(impl_->watched.get(), text, first, 0);
   pcre2_set_callout(context, nullptr, nullptr);

@@ -34,11 +34,11 @@ AddedToken read_token(const JsonValue& value, bool plays_part = false) {
   return token;
 }
 
-class Reader {
+class SpecialTokensReader {
  public:
   using File = std::optional<JsonFile>;
 
-  Reader(File config, File map, File added)
+  SpecialTokensReader(File config, File map, File added)
       : config_(std::move(config)), map_(std::move(map)), added_(std::move(added)) {
     for (const File* file : {&config_, &map_, &added_})
       if (*file && !(*file)->root().is_object()) (*file)->root().fail("is no object");
@@ -211,14 +211,14 @@ SpecialTokens SpecialTokens::from_folder(const std::string& folder) {
     const std::string path = folder + "/" + name;
     return file_is_named(path) ? std::optional(JsonFile::read(path, kMaxTokenFileBytes, true)) : std::nullopt;
   };
-  return Reader(open(kConfig), open(kMap), open(kAdded)).read();
+  return SpecialTokensReader(open(kConfig), open(kMap), open(kAdded)).read();
 }
 
 SpecialTokens SpecialTokens::parse(std::string_view config, std::string_view map, std::string_view added) {
   auto open = [](std::string_view text, const char* name) {
     return text.empty() ? std::nullopt : std::optional(JsonFile::parse(text, name, true));
   };
-  return Reader(open(config, kConfig), open(map, kMap), open(added, kAdded)).read();
+  return SpecialTokensReader(open(config, kConfig), open(map, kMap), open(added, kAdded)).read();
 }
 
 }  // namespace megalith

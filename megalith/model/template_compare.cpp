@@ -9,6 +9,8 @@
 
 namespace megalith {
 
+using Kind = TemplateValue::Kind;
+
 bool TemplateValue::is_same(const TemplateValue& other) const {
   if (kind_ != other.kind_) return false;
   switch (kind_) {
@@ -70,7 +72,6 @@ bool TemplateValue::is_hashable() const {
 }
 
 std::string TemplateDict::index_key(const TemplateValue& key) {
-  using Kind = TemplateValue::Kind;
   switch (key.kind()) {
     case Kind::undefined: return "u";
     case Kind::none: return "n";

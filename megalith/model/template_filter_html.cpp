@@ -136,7 +136,7 @@ TemplateValue xmlattr(const TemplateValue& value, const TemplateCall& call) {
   return result.take();
 }
 
-constexpr TemplateFilterRow kFilters[] = {
+constexpr TemplateFilterRow kHtmlFilters[] = {
     {"e", escape},      {"escape", escape},       {"forceescape", forceescape},
     {"safe", safe},     {"striptags", striptags}, {"urlencode", urlencode},
     {"urlize", urlize}, {"xmlattr", xmlattr},
@@ -144,6 +144,6 @@ constexpr TemplateFilterRow kFilters[] = {
 
 }  // namespace
 
-std::span<const TemplateFilterRow> template_html_filters() { return kFilters; }
+std::span<const TemplateFilterRow> template_html_filters() { return kHtmlFilters; }
 
 }  // namespace megalith

@@ -347,7 +347,7 @@ TemplateValue reverse(const TemplateValue& value, const TemplateCall& call) {
   return template_generator([elements] { return elements->next(); }, levels);
 }
 
-constexpr TemplateFilterRow kFilters[] = {
+constexpr TemplateFilterRow kListFilters[] = {
     {"batch", batch},
     {"dictsort", dictsort},
     {"first", first},
@@ -380,6 +380,6 @@ constexpr TemplateFilterRow kFilters[] = {
 
 }  // namespace
 
-std::span<const TemplateFilterRow> template_list_filters() { return kFilters; }
+std::span<const TemplateFilterRow> template_list_filters() { return kListFilters; }
 
 }  // namespace megalith

@@ -183,7 +183,7 @@ TemplateValue wordcount(const TemplateValue& value, const TemplateCall& call) {
   return count;
 }
 
-constexpr TemplateFilterRow kFilters[] = {
+constexpr TemplateFilterRow kTextFilters[] = {
     {"capitalize", same_method},
     {"center", center},
     {"format", format},
@@ -205,6 +205,6 @@ constexpr TemplateFilterRow kFilters[] = {
 
 }  // namespace
 
-std::span<const TemplateFilterRow> template_text_filters() { return kFilters; }
+std::span<const TemplateFilterRow> template_text_filters() { return kTextFilters; }
 
 }  // namespace megalith

@@ -149,7 +149,7 @@ TemplateValue tojson(const TemplateValue& value, const TemplateCall& call) {
   return text;
 }
 
-constexpr TemplateFilterRow kFilters[] = {
+constexpr TemplateFilterRow kValueFilters[] = {
     {"abs", abs_},
     {"attr", attr},
     {"count", length},
@@ -170,6 +170,6 @@ constexpr TemplateFilterRow kFilters[] = {
 
 }  // namespace
 
-std::span<const TemplateFilterRow> template_value_filters() { return kFilters; }
+std::span<const TemplateFilterRow> template_value_filters() { return kValueFilters; }
 
 }  // namespace megalith

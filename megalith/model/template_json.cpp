@@ -96,9 +96,9 @@ class Writer {
 };
 
 // Builds values while the document is read: nothing is built of what nests too deeply, and a number keeps its digits.
-class Reader : public nlohmann::json_sax<nlohmann::json> {
+class JsonReader : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Reader(const std::string& name, bool is_user_content) : name_(name), is_user_content_(is_user_content) {
+  JsonReader(const std::string& name, bool is_user_content) : name_(name), is_user_content_(is_user_content) {
     open_.emplace_back();
   }
   TemplateValue take() { return std::move(open_.front().values.front()); }
@@ -171,7 +171,7 @@ MarkedText template_to_json(const TemplateValue& value, const TemplateJsonStyle&
 }
 
 TemplateValue TemplateValue::from_json(std::string_view text, const std::string& name, bool is_user_content) {
-  Reader reader(name, is_user_content);
+  JsonReader reader(name, is_user_content);
   nlohmann::json::sax_parse(text, &reader);
   return reader.take();
 }

@@ -8,7 +8,7 @@
 
 namespace megalith {
 
-using Kind = TemplateTokenKind;
+using Token = TemplateTokenKind;
 
 namespace {
 
@@ -17,7 +17,7 @@ constexpr size_t kMaxBytes = 1 << 20;
 // Each scope of a rendering has names of its own.
 constexpr size_t kMaxNameBytes = 1000;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_binary(char c) { return c == '0' || c == '1'; }
 bool is_octal(char c) { return c >= '0' && c <= '7'; }
 bool is_hex(char c) { return isxdigit(static_cast<unsigned char>(c)); }
@@ -51,13 +51,13 @@ class Lexer {
 
   std::vector<TemplateToken> run() {
     while (!rest_.empty()) text();
-    push(Kind::end, "");
+    push(Token::end, "");
     return std::move(tokens_);
   }
 
  private:
   [[noreturn]] void fail(const std::string& message) const { template_fail(name_, line_, message); }
-  void push(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+  void push(Token kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
   void take(size_t bytes) {
     line_ += static_cast<int>(std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(bytes), '\n'));
     rest_.remove_prefix(bytes);
@@ -85,7 +85,7 @@ class Lexer {
     while (tag != rest_.npos && !(tag + 1 < rest_.size() && std::string_view("{%#").find(rest_[tag + 1]) != rest_.npos))
       tag = rest_.find('{', tag + 1);
     if (tag == rest_.npos) {
-      push(Kind::text, std::string(rest_));
+      push(Token::text, std::string(rest_));
       return take(rest_.size());
     }
     const char kind = rest_[tag + 1];
@@ -95,12 +95,12 @@ class Lexer {
     if (sign == '-' || sign == '+') take(1);
     if (kind == '#') return comment();
     if (kind == '{') {
-      push(Kind::output_begin, "{{");
-      return expression("}}", Kind::output_end);
+      push(Token::output_begin, "{{");
+      return expression("}}", Token::output_end);
     }
     if (raw()) return;
-    push(Kind::block_begin, "{%");
-    expression("%}", Kind::block_end);
+    push(Token::block_begin, "{%");
+    expression("%}", Token::block_end);
   }
 
   void emit_text(std::string_view text, char sign, bool is_block) {
@@ -111,7 +111,7 @@ class Lexer {
       const size_t line = last_line(text);
       if ((line > 0 || at_line_start_) && is_blank(text.substr(line))) kept = text.substr(0, line);
     }
-    if (!kept.empty()) push(Kind::text, std::string(kept));
+    if (!kept.empty()) push(Token::text, std::string(kept));
   }
 
   void comment() {
@@ -157,7 +157,7 @@ class Lexer {
   }
 
   // The tokens of a tag, up to its end.
-  void expression(std::string_view end, Kind end_kind) {
+  void expression(std::string_view end, Token end_kind) {
     std::string open;  // brackets
     for (;;) {
       take_space();
@@ -165,11 +165,11 @@ class Lexer {
       if (open.empty()) {
         const char sign = rest_.front();
         const bool signed_end =
-            (sign == '-' || (sign == '+' && end_kind == Kind::block_end)) && rest_.substr(1).starts_with(end);
+            (sign == '-' || (sign == '+' && end_kind == Token::block_end)) && rest_.substr(1).starts_with(end);
         if (signed_end || rest_.starts_with(end)) {
           push(end_kind, std::string(end));
           take(signed_end ? 3 : 2);
-          if (end_kind == Kind::block_end) {
+          if (end_kind == Token::block_end) {
             after_tag(signed_end ? sign : '\0');
           } else {
             if (signed_end) take_space();
@@ -186,12 +186,12 @@ class Lexer {
     const char c = rest_.front();
     if (const size_t bytes = name()) {
       if (bytes > kMaxNameBytes) fail(fmt::format("a name has {} bytes, want at most {}", bytes, kMaxNameBytes));
-      return push_and_take(Kind::name, bytes);
+      return push_and_take(Token::name, bytes);
     }
-    if (is_digit(c)) return number();
+    if (is_ascii_digit(c)) return number();
     if (c == '"' || c == '\'') return string(c);
     for (std::string_view symbol : {"**", "//", "==", "!=", ">=", "<="})
-      if (rest_.starts_with(symbol)) return push_and_take(Kind::symbol, 2);
+      if (rest_.starts_with(symbol)) return push_and_take(Token::symbol, 2);
     if (std::string_view("+-*/%~[](){}<>=.:|,;").find(c) == std::string_view::npos)
       fail(fmt::format("found {}, which no expression has",
                        template_quote({std::string(rest_.substr(0, utf8_next(rest_)))}).text));
@@ -203,10 +203,10 @@ class Lexer {
       if (open.back() != c) fail(fmt::format("found \"{}\", want \"{}\"", c, open.back()));
       open.pop_back();
     }
-    push_and_take(Kind::symbol, 1);
+    push_and_take(Token::symbol, 1);
   }
 
-  void push_and_take(Kind kind, size_t bytes) {
+  void push_and_take(Token kind, size_t bytes) {
     push(kind, std::string(rest_.substr(0, bytes)));
     take(bytes);
   }
@@ -226,28 +226,28 @@ class Lexer {
   // 0x1f, 0b1, 0o7, 1_000, 1.5, 1e10. Behind a point there are no fractions: "list.0.1" has two places.
   void number() {
     const bool is_place = rest_.data() != source_.data() && *(rest_.data() - 1) == '.';
-    size_t at = digits_at(rest_, 0, is_digit);
+    size_t at = digits_at(rest_, 0, is_ascii_digit);
     bool is_float = false;
     if (at < rest_.size() && rest_[at] == '.') {
-      if (const size_t fraction = digits_at(rest_, at + 1, is_digit)) {
+      if (const size_t fraction = digits_at(rest_, at + 1, is_ascii_digit)) {
         is_float = true;
         at += 1 + fraction;
       }
     }
     if (at < rest_.size() && (rest_[at] == 'e' || rest_[at] == 'E')) {
       const bool sign = at + 1 < rest_.size() && (rest_[at + 1] == '+' || rest_[at + 1] == '-');
-      if (const size_t exponent = digits_at(rest_, at + 1 + sign, is_digit)) {
+      if (const size_t exponent = digits_at(rest_, at + 1 + sign, is_ascii_digit)) {
         is_float = true;
         at += 1 + sign + exponent;
       }
     }
-    if (is_float && !is_place) return push_and_take(Kind::number, at);
+    if (is_float && !is_place) return push_and_take(Token::number, at);
     const char base = rest_.size() > 1 && rest_[0] == '0' ? static_cast<char>(rest_[1] | 0x20) : '\0';
     const size_t coded = base == 'x'   ? digits_at(rest_, 2, is_hex, true)
                          : base == 'o' ? digits_at(rest_, 2, is_octal, true)
                          : base == 'b' ? digits_at(rest_, 2, is_binary, true)
                                        : 0;
-    push_and_take(Kind::integer, coded ? 2 + coded : digits_at(rest_, 0, rest_[0] == '0' ? is_zero : is_digit));
+    push_and_take(Token::integer, coded ? 2 + coded : digits_at(rest_, 0, rest_[0] == '0' ? is_zero : is_ascii_digit));
   }
 
   void string(char quote) {
@@ -258,8 +258,8 @@ class Lexer {
       for (size_t i = 0; i < count; ++i, ++at) {
         if (at >= rest_.size() || !is_hex(rest_[at]))
           fail(fmt::format("a string has an escape with fewer than {} hexadecimal digits", count));
-        value =
-            value * 16 + static_cast<uint32_t>(is_digit(rest_[at]) ? rest_[at] - '0' : (rest_[at] | 0x20) - 'a' + 10);
+        value = value * 16 +
+                static_cast<uint32_t>(is_ascii_digit(rest_[at]) ? rest_[at] - '0' : (rest_[at] | 0x20) - 'a' + 10);
       }
       if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) fail("a string has an escape that is no character");
       utf8_append(text, value);
@@ -308,7 +308,7 @@ class Lexer {
         }
       }
     }
-    push(Kind::string, std::move(text));
+    push(Token::string, std::move(text));
     take(at);
   }
 

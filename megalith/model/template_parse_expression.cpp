@@ -11,7 +11,7 @@
 namespace megalith {
 
 using Token = TemplateTokenKind;
-using Kind = TemplateExpression::Kind;
+using ExpressionKind = TemplateExpression::Kind;
 
 namespace {
 
@@ -65,7 +65,7 @@ void TemplateExpressionParser::expect_symbol(std::string_view symbol) {
   if (!take_symbol(symbol)) fail(fmt::format("found {}, want \"{}\"", describe(), symbol));
 }
 
-TemplateExpressionPtr TemplateExpressionParser::make(Kind kind, std::string name) const {
+TemplateExpressionPtr TemplateExpressionParser::make(ExpressionKind kind, std::string name) const {
   return std::make_unique<Expression>(Expression{.kind = kind, .line = line(), .name = std::move(name)});
 }
 
@@ -80,7 +80,7 @@ TemplateExpressionPtr TemplateExpressionParser::finish(Ptr expression) const {
 }
 
 TemplateExpressionPtr TemplateExpressionParser::binary(Ptr left, std::string name, Ptr right) {
-  Ptr result = make(Kind::binary, std::move(name));
+  Ptr result = make(ExpressionKind::binary, std::move(name));
   result->parts.push_back(std::move(left));
   result->parts.push_back(std::move(right));
   return finish(std::move(result));
@@ -89,7 +89,7 @@ TemplateExpressionPtr TemplateExpressionParser::binary(Ptr left, std::string nam
 TemplateExpressionPtr TemplateExpressionParser::tuple(bool with_condition, std::string_view end_name) {
   Ptr first = with_condition ? expression() : either();
   if (!is_symbol(",")) return first;
-  Ptr result = make(Kind::tuple);
+  Ptr result = make(ExpressionKind::tuple);
   result->parts.push_back(std::move(first));
   while (take_symbol(",")) {
     if (is(Token::block_end) || is(Token::output_end) || is_symbol(")")) break;
@@ -103,7 +103,7 @@ TemplateExpressionPtr TemplateExpressionParser::expression() {
   const Deeper deeper(*this);
   Ptr value = either();
   while (take_name("if")) {
-    Ptr result = make(Kind::condition);
+    Ptr result = make(ExpressionKind::condition);
     result->parts.push_back(either());
     result->parts.push_back(std::move(value));
     result->parts.push_back(take_name("else") ? expression() : nullptr);
@@ -127,7 +127,7 @@ TemplateExpressionPtr TemplateExpressionParser::both() {
 TemplateExpressionPtr TemplateExpressionParser::negation() {
   if (!is_name("not")) return comparison();
   const Deeper deeper(*this);
-  Ptr result = make(Kind::unary, "not");
+  Ptr result = make(ExpressionKind::unary, "not");
   next();
   result->parts.push_back(negation());
   return finish(std::move(result));
@@ -148,7 +148,7 @@ TemplateExpressionPtr TemplateExpressionParser::comparison() {
     if (name.empty()) break;
     next();
     if (!result) {
-      result = make(Kind::compare);
+      result = make(ExpressionKind::compare);
       result->parts.push_back(std::move(first));
     }
     result->operators.push_back(std::move(name));
@@ -169,7 +169,7 @@ TemplateExpressionPtr TemplateExpressionParser::sum() {
 TemplateExpressionPtr TemplateExpressionParser::joined() {
   Ptr first = product();
   if (!is_symbol("~")) return first;
-  Ptr result = make(Kind::join);
+  Ptr result = make(ExpressionKind::join);
   result->parts.push_back(std::move(first));
   while (take_symbol("~")) result->parts.push_back(product());
   return finish(std::move(result));
@@ -194,7 +194,7 @@ TemplateExpressionPtr TemplateExpressionParser::unary(bool with_filter) {
   const Deeper deeper(*this);
   Ptr result;
   if (is_symbol("-") || is_symbol("+")) {
-    result = make(Kind::unary, peek().text);
+    result = make(ExpressionKind::unary, peek().text);
     next();
     result->parts.push_back(unary(false));
     result = finish(std::move(result));
@@ -208,7 +208,7 @@ TemplateExpressionPtr TemplateExpressionParser::unary(bool with_filter) {
 TemplateExpressionPtr TemplateExpressionParser::primary() {
   if (is(Token::symbol)) return bracketed();
   if (!is(Token::name)) return constant();
-  Ptr result = make(Kind::constant);
+  Ptr result = make(ExpressionKind::constant);
   std::string name = next().text;
   if (name == "true" || name == "True")
     result->constant = true;
@@ -217,14 +217,14 @@ TemplateExpressionPtr TemplateExpressionParser::primary() {
   else if (name == "none" || name == "None")
     result->constant = TemplateValue::none();
   else {
-    result->kind = Kind::name;
+    result->kind = ExpressionKind::name;
     result->name = std::move(name);
   }
   return result;
 }
 
 TemplateExpressionPtr TemplateExpressionParser::constant() {
-  Ptr result = make(Kind::constant);
+  Ptr result = make(ExpressionKind::constant);
   if (is(Token::string)) {
     std::string all;
     while (is(Token::string)) all += next().text;
@@ -247,13 +247,13 @@ TemplateExpressionPtr TemplateExpressionParser::constant() {
 
 TemplateExpressionPtr TemplateExpressionParser::bracketed() {
   if (take_symbol("(")) {
-    if (take_symbol(")")) return make(Kind::tuple);
+    if (take_symbol(")")) return make(ExpressionKind::tuple);
     Ptr result = tuple();
     expect_symbol(")");
     return result;
   }
   if (is_symbol("[")) {
-    Ptr result = make(Kind::list);
+    Ptr result = make(ExpressionKind::list);
     next();
     while (!take_symbol("]")) {
       if (!result->parts.empty()) expect_symbol(",");
@@ -263,7 +263,7 @@ TemplateExpressionPtr TemplateExpressionParser::bracketed() {
     return finish(std::move(result));
   }
   if (is_symbol("{")) {
-    Ptr result = make(Kind::dict);
+    Ptr result = make(ExpressionKind::dict);
     next();
     while (!take_symbol("}")) {
       if (!result->parts.empty()) expect_symbol(",");
@@ -292,17 +292,17 @@ TemplateExpressionPtr TemplateExpressionParser::postfix(Ptr base) {
 TemplateExpressionPtr TemplateExpressionParser::subscript(Ptr base) {
   if (take_symbol(".")) {
     if (is(Token::integer)) {
-      Ptr result = make(Kind::subscript);
+      Ptr result = make(ExpressionKind::subscript);
       result->parts.push_back(std::move(base));
       result->parts.push_back(primary());
       return finish(std::move(result));
     }
-    Ptr result = make(Kind::attribute);
+    Ptr result = make(ExpressionKind::attribute);
     result->name = expect(Token::name).text;
     result->parts.push_back(std::move(base));
     return finish(std::move(result));
   }
-  Ptr result = make(Kind::subscript);
+  Ptr result = make(ExpressionKind::subscript);
   expect_symbol("[");
   result->parts.push_back(std::move(base));
   std::vector<Ptr> keys;
@@ -317,7 +317,7 @@ TemplateExpressionPtr TemplateExpressionParser::subscript(Ptr base) {
   }
   if (is_symbol(":")) {
     if (keys.size() > 1) fail("found \":\" behind several keys, want \"]\"");
-    result->kind = Kind::slice;
+    result->kind = ExpressionKind::slice;
     result->parts.push_back(std::move(keys[0]));
     for (int part = 2; part <= 3; ++part) {
       const bool there = take_symbol(":");
@@ -326,7 +326,7 @@ TemplateExpressionPtr TemplateExpressionParser::subscript(Ptr base) {
   } else if (keys.size() == 1) {
     result->parts.push_back(std::move(keys[0]));
   } else {  // a tuple of keys
-    Ptr key = make(Kind::tuple);
+    Ptr key = make(ExpressionKind::tuple);
     key->parts = std::move(keys);
     result->parts.push_back(finish(std::move(key)));
   }
@@ -335,7 +335,7 @@ TemplateExpressionPtr TemplateExpressionParser::subscript(Ptr base) {
 }
 
 TemplateExpressionPtr TemplateExpressionParser::call(Ptr base) {
-  Ptr result = make(Kind::call);
+  Ptr result = make(ExpressionKind::call);
   result->parts.push_back(std::move(base));
   arguments(*result);
   return finish(std::move(result));
@@ -374,7 +374,7 @@ std::string TemplateExpressionParser::dotted_name() {
 }
 
 TemplateExpressionPtr TemplateExpressionParser::block_filters(bool begins_with_name) {
-  Ptr base = make(Kind::name);  // of no name: the text of the block
+  Ptr base = make(ExpressionKind::name);  // of no name: the text of the block
   if (begins_with_name) base = filter(std::move(base));
   while (take_symbol("|")) base = filter(std::move(base));
   return base;
@@ -395,7 +395,7 @@ TemplateExpressionPtr TemplateExpressionParser::filters(Ptr base) {
 }
 
 TemplateExpressionPtr TemplateExpressionParser::filter(Ptr base) {
-  Ptr result = make(Kind::filter);
+  Ptr result = make(ExpressionKind::filter);
   result->name = dotted_name();
   result->parts.push_back(std::move(base));
   if (is_symbol("(")) arguments(*result);
@@ -405,7 +405,7 @@ TemplateExpressionPtr TemplateExpressionParser::filter(Ptr base) {
 TemplateExpressionPtr TemplateExpressionParser::test(Ptr base) {
   expect_name("is");
   const bool negated = take_name("not");
-  Ptr result = make(Kind::test);
+  Ptr result = make(ExpressionKind::test);
   result->name = dotted_name();
   result->parts.push_back(std::move(base));
   if (is_symbol("(")) {
@@ -418,7 +418,7 @@ TemplateExpressionPtr TemplateExpressionParser::test(Ptr base) {
   }
   result = finish(std::move(result));
   if (!negated) return result;
-  Ptr negation = make(Kind::unary, "not");
+  Ptr negation = make(ExpressionKind::unary, "not");
   negation->parts.push_back(std::move(result));
   return finish(std::move(negation));
 }
@@ -430,13 +430,13 @@ TemplateExpressionPtr TemplateExpressionParser::target(bool allow_attribute) {
       expect_symbol(")");
       return inner;
     }
-    Ptr result = make(Kind::name);
+    Ptr result = make(ExpressionKind::name);
     result->name = expect(Token::name).text;
     static constexpr std::string_view kTaken[] = {"true", "false", "none", "True", "False", "None"};
     if (std::find(std::begin(kTaken), std::end(kTaken), result->name) != std::end(kTaken))
       fail(fmt::format("\"{}\" cannot be assigned to", result->name));
     if (allow_attribute && take_symbol(".")) {
-      Ptr attribute = make(Kind::attribute);
+      Ptr attribute = make(ExpressionKind::attribute);
       attribute->name = expect(Token::name).text;
       attribute->parts.push_back(std::move(result));
       return attribute;
@@ -446,7 +446,7 @@ TemplateExpressionPtr TemplateExpressionParser::target(bool allow_attribute) {
   const Deeper deeper(*this);
   Ptr first = one();
   if (!is_symbol(",")) return first;
-  Ptr result = make(Kind::tuple);
+  Ptr result = make(ExpressionKind::tuple);
   result->parts.push_back(std::move(first));
   while (take_symbol(",")) {
     if (is_name("in") || is(Token::block_end) || is_symbol(")")) break;

@@ -42,9 +42,9 @@ struct Deferral {
   bool behind_gather;  // the norm is of some of those rows, and stays
 };
 
-class Rewriting {
+class NormDeferral {
  public:
-  Rewriting(Graph& graph, const Goal& goal, const Gates& gates, const Deferral& deferral)
+  NormDeferral(Graph& graph, const Goal& goal, const Gates& gates, const Deferral& deferral)
       : graph_(graph), goal_(goal), gates_(gates), d_(deferral), weight_(operand(deferral.norm, "weight")) {}
 
   // `uses`: of the graph as it is.
@@ -169,7 +169,7 @@ int defer_norm(Graph& graph, const Goal& goal) {
   for (const Node& norm : norms) {
     const Uses uses(graph);
     if (const auto deferral = deferral_of(graph, uses, norm))
-      times += Rewriting(graph, goal, gates, *deferral).run(uses);
+      times += NormDeferral(graph, goal, gates, *deferral).run(uses);
   }
   return times;
 }

@@ -18,9 +18,9 @@ namespace {
 // Columns of a chunk for a few rows: four for each lane of a warp.
 constexpr int64_t kColumns = 128;
 
-class Rewriting {
+class ArgmaxFusion {
  public:
-  Rewriting(Graph& graph, const Goal& goal, const Node& search, const Node& product)
+  ArgmaxFusion(Graph& graph, const Goal& goal, const Node& search, const Node& product)
       : graph_(graph), goal_(goal), search_(search), product_(product) {}
 
   bool run() {
@@ -90,7 +90,7 @@ int fuse_argmax(Graph& graph, const Goal& goal) {
     const TensorId logits = operand(search, "x");
     for (const Node& node : graph.nodes())
       if (node.op->name == "linear" && operand(node, "y") == logits) {
-        times += Rewriting(graph, goal, search, node).run();
+        times += ArgmaxFusion(graph, goal, search, node).run();
         break;
       }
   }

@@ -208,9 +208,9 @@ struct Append {
   NodeOptions options;
 };
 
-class Rewriting {
+class AttentionFusion {
  public:
-  Rewriting(Graph& graph, const Goal& goal, const Block& block) : graph_(graph), goal_(goal), b_(block) {
+  AttentionFusion(Graph& graph, const Goal& goal, const Block& block) : graph_(graph), goal_(goal), b_(block) {
     const int64_t requests = graph.tensor(operand(b_.attention, "page_table")).shape[0].size;
     form_ = b_.rows <= stream::kMaxRows                                          ? Form::parts
             : b_.rows > stream::kWideRows || b_.rows >= kRowsOfPrompt * requests ? Form::whole_cached
@@ -381,7 +381,7 @@ int fuse_attention(Graph& graph, const Goal& goal) {
     const size_t at = graph.number_of(name);
     if (pending && first_writer(graph, pending->inputs, graph.number_of(last) + 1) < at) put_pending(at);
     const std::optional<Block> block = block_at(graph, graph.nodes()[graph.number_of(name)]);
-    if (!block || !Rewriting(graph, goal, *block).run(pending)) continue;
+    if (!block || !AttentionFusion(graph, goal, *block).run(pending)) continue;
     last = name;
     ++times;
   }

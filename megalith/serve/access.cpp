@@ -8,7 +8,7 @@ namespace megalith::serve {
 
 namespace {
 
-constexpr size_t kShownBytes = 80;
+constexpr size_t kShownHostBytes = 80;
 
 // "Example.org:8000" as "example.org", "[::1]:8000" as "[::1]".
 std::string without_port(std::string_view host) {
@@ -56,7 +56,7 @@ std::optional<ApiError> Access::refusal(const HttpRequest& request, bool is_open
   if (options_.checks_host && !host.empty() && !is_our_name(host))
     return ApiError::of_status(
         403, fmt::format("this server does not answer to the name \"{}\": --allowed-host names further ones",
-                         shortened(host, kShownBytes)));
+                         shortened(host, kShownHostBytes)));
   if (is_open || options_.keys.empty() || has_key(request)) return std::nullopt;
   const bool has_any = !request.header("authorization").empty() || !request.header("x-api-key").empty();
   return ApiError::of_status(401, has_any ? "the API key is none that this server knows"

@@ -15,7 +15,7 @@ namespace megalith::serve {
 namespace {
 
 constexpr size_t kMaxIdBytes = 128;
-constexpr size_t kShownBytes = 200;
+constexpr size_t kLoggedPathBytes = 200;
 
 bool is_id(std::string_view text) {
   return !text.empty() && text.size() <= kMaxIdBytes && std::ranges::all_of(text, [](char c) {
@@ -54,7 +54,7 @@ std::string log_line_json(const Asked& asked, int status, const std::optional<Lo
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - request.arrived;
   std::string line = fmt::format(R"({{"time":"{}","id":{},"client":{},"method":{},"path":{},"status":{},"ms":{:.1f})",
                                  utc_now(), json_quote(asked.id), json_quote(request.peer), json_quote(request.method),
-                                 json_quote(shortened(request.path, kShownBytes)), status, took.count());
+                                 json_quote(shortened(request.path, kLoggedPathBytes)), status, took.count());
   if (details) {
     line +=
         fmt::format(R"(,"model":{},"prompt_tokens":{},"completion_tokens":{},"finish":{})", json_quote(details->model),

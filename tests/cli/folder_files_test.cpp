@@ -9,7 +9,6 @@
 namespace megalith::test {
 namespace {
 
-using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -35,9 +34,9 @@ const std::string& story() {
 /// The story up to its first " and", a token by itself.
 std::string before_and() { return story().substr(kPrompt.size(), story().find(" and ") - kPrompt.size()); }
 
-json tokenizer_json() { return json::parse(read_text(kStoryteller + "/tokenizer.json")); }
+nlohmann::json tokenizer_json() { return nlohmann::json::parse(read_text(kStoryteller + "/tokenizer.json")); }
 /// " and" as an added token: what is written "Ġand" is one.
-json and_token(bool special) {
+nlohmann::json and_token(bool special) {
   return {{"id", 270},       {"content", "Ġand"},   {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
@@ -48,8 +47,8 @@ TEST(StopStrings, OfGenerationConfigEndTextsAndAnswers) {
   const std::string stop = before_and().substr(before_and().size() / 2, 5);
   const std::string cut = story().substr(0, story().find(stop));
   const ModelCopy model;
-  for (const json& stops : {json(stop), json({"no such text", stop})}) {
-    model.replace("generation_config.json", json{{"eos_token_id", 0}, {"stop_strings", stops}}.dump());
+  for (const nlohmann::json& stops : {nlohmann::json(stop), nlohmann::json({"no such text", stop})}) {
+    model.replace("generation_config.json", nlohmann::json{{"eos_token_id", 0}, {"stop_strings", stops}}.dump());
     const CommandResult result = run(model.path());
     EXPECT_EQ(result.out, cut + "\n") << result.err;
     EXPECT_THAT(result.err, AllOf(Not(HasSubstr("warning")), Not(HasSubstr("[ cut"))));
@@ -71,11 +70,11 @@ TEST(TurnEnds, AreTheTokenThatTheTemplateWritesBehindAnAnswer) {
     for (const char* where : {"special", "not special", "added_tokens_decoder", "added_tokens.json", "eos_token"}) {
       const ModelCopy model;
       model.replace("chat_template.jinja", chat_template);
-      json tokenizer = tokenizer_json();
+      nlohmann::json tokenizer = tokenizer_json();
       if (std::string(where).ends_with("special"))
         tokenizer["added_tokens"].push_back(and_token(std::string(where) == "special"));
       model.replace("tokenizer.json", tokenizer.dump());
-      json config = json::object();
+      nlohmann::json config = nlohmann::json::object();
       if (std::string(where) == "added_tokens_decoder") config["added_tokens_decoder"]["270"] = {{"content", "Ġand"}};
       if (std::string(where) == "eos_token") config["eos_token"] = "Ġand";
       model.replace("tokenizer_config.json", config.dump());
@@ -91,7 +90,7 @@ TEST(TurnEnds, AreTheTokenThatTheTemplateWritesBehindAnAnswer) {
 
 TEST(TurnEnds, WhereNoFileNamesAnEndTheTokenizersOwnEndsATextToo) {
   const ModelCopy model;
-  json config = json::parse(read_text(kStoryteller + "/config.json"));
+  nlohmann::json config = nlohmann::json::parse(read_text(kStoryteller + "/config.json"));
   for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id"}) config[key] = -1;
   model.replace("config.json", config.dump());
   model.replace("generation_config.json", R"({"eos_token_id": [-1, 4096, 99999999999], "pad_token_id": [1]})");
@@ -106,7 +105,7 @@ TEST(TurnEnds, WhereNoFileNamesAnEndTheTokenizersOwnEndsATextToo) {
 
 TEST(UnusedSettings, AreNotRefused) {
   const ModelCopy model;
-  json config = json::parse(read_text(kStoryteller + "/config.json"));
+  nlohmann::json config = nlohmann::json::parse(read_text(kStoryteller + "/config.json"));
   std::string text = config.dump();
   text.insert(1, R"("initializer_range_of_old": NaN, "router_loss": Infinity, "x": [-Infinity],)");
   model.replace("config.json", text);
@@ -297,14 +296,14 @@ TEST(Messages, AreOneLineWhateverIsQuoted) {
 TEST(Messages, OfFilesDoNotPrintTheFile) {
   const ModelCopy model;
   const std::string huge(3'000'000, 'x');
-  json config = json::parse(read_text(kStoryteller + "/config.json"));
+  nlohmann::json config = nlohmann::json::parse(read_text(kStoryteller + "/config.json"));
   config["hidden_act"] = huge;
   model.replace("config.json", config.dump());
   const CommandResult result = run(model.path());
   EXPECT_EQ(result.code, 1);
   EXPECT_LT(result.err.size(), 1000u);
   EXPECT_THAT(result.err, AllOf(HasSubstr("\"hidden_act\" is \"xxx"), HasSubstr("supported is \"silu\"")));
-  json nested = json::parse(read_text(kStoryteller + "/config.json"));
+  nlohmann::json nested = nlohmann::json::parse(read_text(kStoryteller + "/config.json"));
   nested["architectures"] = {{huge, 1}};
   model.replace("config.json", nested.dump());
   EXPECT_LT(run(model.path()).err.size(), 6000u);

@@ -8,7 +8,7 @@
 namespace megalith::codegen::testing {
 namespace {
 
-const Program& program() {
+const Program& all_compiled() {
   static const Program* compiled = new Program(all_specs());
   return *compiled;
 }
@@ -35,18 +35,19 @@ INSTANTIATE_TEST_SUITE_P(Kernels, Emitted, ::testing::ValuesIn(names()),
                          [](const auto& kernel) { return kernel.param; });
 
 TEST_P(Emitted, AgreesWithTheInterpreter) {
-  for (unsigned seed = 1; seed <= 3; ++seed) EXPECT_LT(difference(program(), GetParam(), seed), 1) << "seed " << seed;
+  for (unsigned seed = 1; seed <= 3; ++seed)
+    EXPECT_LT(difference(all_compiled(), GetParam(), seed), 1) << "seed " << seed;
 }
 
 TEST_P(Emitted, AgreesInTiles) {
-  EXPECT_LT(difference(program(), GetParam(), 4, small_tiles(program().spec(GetParam()))), 1);
+  EXPECT_LT(difference(all_compiled(), GetParam(), 4, small_tiles(all_compiled().spec(GetParam()))), 1);
 }
 
 TEST_P(Emitted, GivesTheSameBitsInAnyTiles) {
-  const Spec& spec = program().spec(GetParam());
+  const Spec& spec = all_compiled().spec(GetParam());
   loop::Arrays whole = random_arrays(spec, 5), cut = whole;
-  program().run(spec.name, whole);
-  program().run(spec.name, cut, small_tiles(spec));
+  all_compiled().run(spec.name, whole);
+  all_compiled().run(spec.name, cut, small_tiles(spec));
   for (const auto& [tensor, array] : whole) EXPECT_EQ(array.values, cut.at(tensor).values) << tensor;
 }
 
@@ -62,15 +63,15 @@ INSTANTIATE_TEST_SUITE_P(Kernels, EmittedDynamic, ::testing::ValuesIn(names_with
                          [](const auto& kernel) { return kernel.param; });
 
 TEST_P(EmittedDynamic, KeepsToItsSize) {
-  const Spec& spec = program().spec(GetParam());
+  const Spec& spec = all_compiled().spec(GetParam());
   loop::Arrays all = random_arrays(spec, 6);
   const loop::Arrays inputs = all;
-  program().run(spec.name, all);
+  all_compiled().run(spec.name, all);
   for (int64_t rows = 0; rows < spec.sizes.at("T"); ++rows) {
-    EXPECT_LT(difference(program(), GetParam(), 6, {}, {{"T", rows}}), 1) << rows << " rows";
+    EXPECT_LT(difference(all_compiled(), GetParam(), 6, {}, {{"T", rows}}), 1) << rows << " rows";
     // And the rows that are there have the same bits as among more rows.
     loop::Arrays some = inputs;
-    program().run(spec.name, some, {{"t", 2}}, {{"T", rows}});
+    all_compiled().run(spec.name, some, {{"t", 2}}, {{"T", rows}});
     for (const auto& [tensor, array] : some) {
       if (inputs.contains(tensor)) continue;
       const size_t row = array.values.size() / static_cast<size_t>(spec.sizes.at("T"));
@@ -83,38 +84,38 @@ TEST_P(EmittedDynamic, KeepsToItsSize) {
 // A graph may write a node's result over one of its inputs: then two operands are one memory.
 TEST(Emit, WritesOverAnOperandThatIsTheSameTensor) {
   for (const char* name : {"silu_mul", "rmsnorm"}) {
-    const Spec& spec = program().spec(name);
+    const Spec& spec = all_compiled().spec(name);
     const std::string input = spec.text.find("gate") != std::string::npos ? "up" : "x";
     loop::Arrays apart = random_arrays(spec, 8), together = apart;
-    program().run(name, apart);
-    program().run(name, together, {}, {}, {{"y", input}});
+    all_compiled().run(name, apart);
+    all_compiled().run(name, together, {}, {}, {{"y", input}});
     EXPECT_EQ(apart.at("y").values, together.at("y").values) << name;
   }
 }
 
 TEST(Emit, ClampsADynamicSizeThatIsOutOfRange) {
   EXPECT_NO_THROW({
-    loop::Arrays arrays = random_arrays(program().spec("rmsnorm"), 1);
-    program().run("rmsnorm", arrays, {}, {{"T", 1000}});
-    program().run("rmsnorm", arrays, {}, {{"T", -5}});
+    loop::Arrays arrays = random_arrays(all_compiled().spec("rmsnorm"), 1);
+    all_compiled().run("rmsnorm", arrays, {}, {{"T", 1000}});
+    all_compiled().run("rmsnorm", arrays, {}, {{"T", -5}});
   });
 }
 
 TEST(Emit, TellsWhatItHolds) {
-  EXPECT_NE(program().info().find("\"target\": \"cpu\""), std::string::npos);
-  EXPECT_NE(program().info().find("\"rmsnorm\""), std::string::npos);
-  EXPECT_NE(program().info().find("\"scratch_bytes\": " + std::to_string(program().source().scratch_bytes)),
+  EXPECT_NE(all_compiled().info().find("\"target\": \"cpu\""), std::string::npos);
+  EXPECT_NE(all_compiled().info().find("\"rmsnorm\""), std::string::npos);
+  EXPECT_NE(all_compiled().info().find("\"scratch_bytes\": " + std::to_string(all_compiled().source().scratch_bytes)),
             std::string::npos);
-  EXPECT_GE(program().source().scratch_bytes, 90 * 75 * 4);  // large_temporary
-  RecordProperty("compile_ms", static_cast<int>(program().compile_seconds() * 1000));
-  printf("%zu kernels compiled in %.2f s\n", names().size(), program().compile_seconds());
+  EXPECT_GE(all_compiled().source().scratch_bytes, 90 * 75 * 4);  // large_temporary
+  RecordProperty("compile_ms", static_cast<int>(all_compiled().compile_seconds() * 1000));
+  printf("%zu kernels compiled in %.2f s\n", names().size(), all_compiled().compile_seconds());
 }
 
 TEST(Emit, GivesTheSameBitsWithOtherCompilersAndMachines) {
   on_other_machines(all_specs(), [](const Program& there, const std::string& machine) {
     for (const Spec& spec : all_specs()) {
       loop::Arrays a = random_arrays(spec, 7), b = a;
-      program().run(spec.name, a);
+      all_compiled().run(spec.name, a);
       there.run(spec.name, b);
       for (const auto& [tensor, array] : a)
         EXPECT_EQ(array.values, b.at(tensor).values) << spec.name << " " << tensor << " " << machine;

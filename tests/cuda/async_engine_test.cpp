@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cuda/skip.h"
+#include "support/storyteller.h"
 
 namespace megalith {
 namespace {
@@ -17,8 +18,6 @@ using engine::RequestEnd;
 using engine::RequestEvent;
 using engine::RequestId;
 using std::chrono::milliseconds;
-
-const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
 
 /// A request's tokens, and a promise of its end.
 struct Client {
@@ -54,7 +53,7 @@ std::vector<engine::Request> random_requests(size_t count) {
 
 void expect_service(const engine::EngineOptions& options, bool same_bits) {
   const std::vector<engine::Request> requests = random_requests(150);
-  engine::Engine engine(kModel, options);
+  engine::Engine engine(test::kStoryteller, options);
   std::vector<std::vector<int>> alone;
   if (same_bits)
     for (const engine::Request& request : requests) alone.push_back(engine.generate({request}).tokens[0]);
@@ -93,7 +92,7 @@ TEST(CudaAsyncEngine, WritesWhatRequestsAloneDo) {
 /// Each alone, and then all of them at once, twice: to the last bit the same. What became of pages.
 engine::ServiceLoad expect_same_bits(const engine::EngineOptions& options,
                                      const std::vector<engine::Request>& requests) {
-  engine::Engine engine(kModel, options);
+  engine::Engine engine(test::kStoryteller, options);
   std::vector<engine::Generation> alone;
   for (const engine::Request& request : requests) alone.push_back(engine.generate({request}));
   engine::AsyncEngine service(engine);

@@ -19,12 +19,12 @@
 #include "support/gates.h"
 #include "support/operator_cases.h"
 #include "support/sampling_cases.h"
+#include "support/storyteller.h"
 #include "support/streamed.h"
 
 namespace megalith {
 namespace {
 
-const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
 const std::string kGolden = MEGALITH_SOURCE_DIR "/tests/golden/storyteller";
 
 void run_on_gpu(const graph::Graph& graph, testing::GraphMemory& memory, int num_workers,
@@ -152,7 +152,7 @@ TEST(Cuda, TheStorytellerWritesTheTokensThatTransformersWrites) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   constexpr double kTied = 1e-3;  // of logits up to 20: what sums in f32 in another order may come to
   const Weights logits = Weights::open(kGolden + "_logits.safetensors");
-  engine::Engine engine(kModel, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
+  engine::Engine engine(test::kStoryteller, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
   int index = 0;
   size_t num_equal = 0;
   for (const Prompt& prompt : golden_prompts()) {
@@ -184,9 +184,9 @@ TEST(Cuda, TheFusedStorytellerWritesThemWithinBf16Rounding) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   constexpr double kRounding = 5e-2;  // of a logit; the largest found on an H200 was 3.4e-2
   const Weights logits = Weights::open(kGolden + "_logits.safetensors");
-  engine::Engine exact(kModel, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
+  engine::Engine exact(test::kStoryteller, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
   for (const int64_t rows : {1, 4, 8, 16, 64, 128, 256, 512}) {
-    engine::Engine engine(kModel, {.decoder = {.max_rows = rows}, .target = "cuda"});
+    engine::Engine engine(test::kStoryteller, {.decoder = {.max_rows = rows}, .target = "cuda"});
     ASSERT_TRUE(testing::streams_all_products(engine.graph()));
     int index = 0;
     double worst = 0;
@@ -222,9 +222,9 @@ TEST(Cuda, TheFusedStorytellerReadsLongPromptsWithinBf16Rounding) {
       text.insert(text.end(), part->begin(), part->end());
   const std::vector<int> once = text;
   while (text.size() < 800) text.insert(text.end(), once.begin(), once.end());
-  engine::Engine exact(kModel, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
+  engine::Engine exact(test::kStoryteller, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
   for (const int64_t rows : {256, 272, 512}) {
-    engine::Engine engine(kModel, {.decoder = {.max_rows = rows}, .target = "cuda"});
+    engine::Engine engine(test::kStoryteller, {.decoder = {.max_rows = rows}, .target = "cuda"});
     ASSERT_TRUE(testing::streams_all_products(engine.graph()));
     double worst = 0;
     for (const size_t tokens : {200, 256, 257, 400, 512, 790}) {
@@ -243,7 +243,8 @@ std::vector<float> logits_after(engine::Engine& engine, const std::vector<int>& 
 
 TEST(Cuda, TheSameBitsEveryTimeAndOnAnyNumberOfWorkers) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  engine::Engine all(kModel, {.target = "cuda"}), few(kModel, {.target = "cuda", .num_workers = 7});
+  engine::Engine all(test::kStoryteller, {.target = "cuda"}),
+      few(test::kStoryteller, {.target = "cuda", .num_workers = 7});
   const std::vector<float> first = logits_after(all, {1, 2, 3}, 100);
   EXPECT_EQ(logits_after(all, {1, 2, 3}, 100), first);
   EXPECT_EQ(logits_after(few, {1, 2, 3}, 100), first);
@@ -251,7 +252,7 @@ TEST(Cuda, TheSameBitsEveryTimeAndOnAnyNumberOfWorkers) {
 
 TEST(Cuda, ACancelledRunEndsAndTheNextOneWorks) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  engine::Engine engine(kModel, {.target = "cuda"});
+  engine::Engine engine(test::kStoryteller, {.target = "cuda"});
   const auto whole = engine.generate({{.prompt = {1, 2, 3}, .max_new_tokens = 40, .ignore_stop_tokens = true}});
   std::chrono::steady_clock::time_point cancelled_at;
   const auto cut = engine.generate({{.prompt = {1, 2, 3}, .max_new_tokens = 200, .ignore_stop_tokens = true}},
@@ -275,7 +276,7 @@ TEST(Cuda, SamplesWhatTheReferenceSamples) {
 
 TEST(Cuda, SampledTextsAreThoseOfTheCpu) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  engine::Engine gpu(kModel, {.target = "cuda"}), cpu(kModel, {.num_workers = 2});
+  engine::Engine gpu(test::kStoryteller, {.target = "cuda"}), cpu(test::kStoryteller, {.num_workers = 2});
   const std::vector<engine::Request> requests = {
       {.prompt = {1, 2, 3},
        .max_new_tokens = 24,
@@ -287,7 +288,7 @@ TEST(Cuda, SampledTextsAreThoseOfTheCpu) {
 TEST(CudaErrors, WithoutAGpuOneClearError) {
   if (testing::missing_gpu().empty()) GTEST_SKIP() << "[SKIP] there is a GPU";
   try {
-    engine::Engine engine(kModel, {.target = "cuda"});
+    engine::Engine engine(test::kStoryteller, {.target = "cuda"});
     FAIL() << "it was made";
   } catch (const SystemError& error) {
     EXPECT_NE(std::string(error.what()).find("--target cpu"), std::string::npos) << error.what();

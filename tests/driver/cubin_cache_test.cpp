@@ -13,19 +13,17 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-constexpr const char* kSource = "extern \"C\" __global__ void megalith_worker(int* out) { *out = 4242; }\n";
-
 class CubinCacheTest : public ::testing::Test {
  protected:
   CudaBuild build() {
     Pipeline pipeline("answer", PipelineOptions{});
-    return build_cubin(pipeline, "answer", kSource, "sm_90a", cache);
+    return build_cubin(pipeline, "answer", test::kKernelSource, "sm_90a", cache);
   }
   // A whole entry, as the cache sees it.
   void store(const CudaBuild& computed, const std::string& cubin, bool with_log = true) {
     const CacheLock lock = cache.lock(computed.key);
     const std::string workspace = cache.workspace(computed.key);
-    file_write_atomic(workspace + "/kernel.cu", kSource);
+    file_write_atomic(workspace + "/kernel.cu", test::kKernelSource);
     file_write_atomic(workspace + "/kernel.ptx", computed.ptx);
     file_write_atomic(workspace + "/kernel.cubin", cubin);
     if (with_log) file_write_atomic(workspace + "/log.txt", "");

@@ -13,6 +13,10 @@
 
 namespace megalith::test {
 
+/// What NVRTC's stand-in is given to compile.
+inline constexpr const char* kKernelSource =
+    "extern \"C\" __global__ void megalith_worker(int* out) { *out = 4242; }\n";
+
 class FakeDriverTest : public ::testing::Test {
  protected:
   FakeDriverTest() { fake.reset(); }

@@ -12,8 +12,6 @@ using test::message_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kSource = "extern \"C\" __global__ void megalith_worker(int* out) { *out = 4242; }\n";
-
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from << " is not in\n" << text;
@@ -24,7 +22,7 @@ class OverrideTest : public ::testing::Test {
  protected:
   CudaBuild build(std::string* table = nullptr) {
     Pipeline pipeline("answer", {.override_directory = folder / "mine"});
-    CudaBuild made = build_cubin(pipeline, "answer", kSource, "sm_90a", cache);
+    CudaBuild made = build_cubin(pipeline, "answer", test::kKernelSource, "sm_90a", cache);
     if (table != nullptr) *table = pipeline.finish().table();
     return made;
   }

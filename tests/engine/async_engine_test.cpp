@@ -11,13 +11,12 @@
 #include "base/temporary_folder.h"
 #include "engine/service_results.h"
 #include "megalith/base/error.h"
+#include "support/storyteller.h"
 
 namespace megalith::engine {
 namespace {
 
 using std::chrono::milliseconds;
-
-const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
 
 constexpr int64_t kPlaces = 3;
 
@@ -44,7 +43,7 @@ std::vector<Request> random_requests(size_t count, uint64_t seed) {
 
 void expect_same_as_alone(const EngineOptions& options) {
   const std::vector<Request> requests = random_requests(40, 5);
-  Engine engine(kModel, options);
+  Engine engine(test::kStoryteller, options);
   std::vector<Generation> alone;
   for (const Request& request : requests) alone.push_back(engine.generate({request}));
 
@@ -86,7 +85,7 @@ TEST(AsyncEngine, WritesTheSameInSeveralKernels) {
 TEST(AsyncEngine, HoldsMoreRequestsThanPages) {
   EngineOptions options = usual_options();
   options.decoder.max_pages = 3;  // one request at a time
-  Engine engine(kModel, options);
+  Engine engine(test::kStoryteller, options);
   const int64_t page = engine.decoder_options().page_size;
   ServiceResults results;
   AsyncEngine service(engine);
@@ -101,7 +100,7 @@ TEST(AsyncEngine, HoldsMoreRequestsThanPages) {
 }
 
 TEST(AsyncEngine, EndsOneRequestAndNoOther) {
-  Engine engine(kModel, usual_options());
+  Engine engine(test::kStoryteller, usual_options());
   const Request request{.prompt = {300, 301, 302}, .max_new_tokens = 100, .ignore_stop_tokens = true};
   const std::vector<int> alone = engine.generate({request}).tokens[0];
   ServiceResults results;
@@ -124,7 +123,7 @@ TEST(AsyncEngine, EndsOneRequestAndNoOther) {
 }
 
 TEST(AsyncEngine, EndsARequestThatWaits) {
-  Engine engine(kModel, usual_options());
+  Engine engine(test::kStoryteller, usual_options());
   ServiceResults results;
   AsyncEngine service(engine);
   const Request request{.prompt = {300}, .max_new_tokens = 100, .ignore_stop_tokens = true};
@@ -138,7 +137,7 @@ TEST(AsyncEngine, EndsARequestThatWaits) {
 
 // A stop string is found by whoever reads the tokens, who ends the request and asks the next thing.
 TEST(AsyncEngine, MayBeCalledBySinks) {
-  Engine engine(kModel, usual_options());
+  Engine engine(test::kStoryteller, usual_options());
   ServiceResults results;
   AsyncEngine service(engine);
   std::atomic<RequestId> next{0};
@@ -157,7 +156,7 @@ TEST(AsyncEngine, MayBeCalledBySinks) {
 
 TEST(AsyncEngine, WaitsWithoutRequestsAndGoesOn) {
   const test::EnvironmentVariable watchdog("MEGALITH_WATCHDOG_MS", "300");
-  Engine engine(kModel, usual_options());
+  Engine engine(test::kStoryteller, usual_options());
   ServiceResults results;
   AsyncEngine service(engine);
   const Request request{.prompt = {300, 301}, .max_new_tokens = 5, .ignore_stop_tokens = true};
@@ -172,7 +171,7 @@ TEST(AsyncEngine, WaitsWithoutRequestsAndGoesOn) {
 }
 
 TEST(AsyncEngine, RefusesWhatCanNeverRun) {
-  Engine engine(kModel, usual_options());
+  Engine engine(test::kStoryteller, usual_options());
   AsyncEngine service(engine);
   EXPECT_THROW(service.submit({.prompt = {}}, {}), UserError);
   EXPECT_THROW(service.submit({.prompt = std::vector<int>(128, 300)}, {}), UserError);
@@ -181,7 +180,7 @@ TEST(AsyncEngine, RefusesWhatCanNeverRun) {
 }
 
 TEST(AsyncEngine, TellsAllRequestsOfItsEnd) {
-  Engine engine(kModel, usual_options());
+  Engine engine(test::kStoryteller, usual_options());
   ServiceResults results;
   std::vector<RequestId> ids;
   {

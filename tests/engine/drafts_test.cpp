@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kModel = MEGALITH_SOURCE_DIR "/tests/golden/tiny/qwen3_tied";
+const std::string kTinyModel = MEGALITH_SOURCE_DIR "/tests/golden/tiny/qwen3_tied";
 
 /// Sequences that repeat themselves, asked for in all the ways there are.
 std::vector<Request> repeating_requests(size_t count) {
@@ -46,7 +46,7 @@ EngineOptions options_of(int64_t max_requests, int64_t draft_tokens) {
 }
 
 TEST(Drafts, LeaveTokensAsTheyAre) {
-  Engine plain(kModel, options_of(20, 0)), drafting(kModel, options_of(20, 7));
+  Engine plain(kTinyModel, options_of(20, 0)), drafting(kTinyModel, options_of(20, 7));
   for (const size_t count : {1, 3, 12, 20}) {
     const std::vector<Request> requests = repeating_requests(count);
     const Generation wanted = plain.generate(requests), given = drafting.generate(requests);
@@ -65,7 +65,7 @@ TEST(Drafts, AreALoadThatAnotherKernelTakes) {
   EngineOptions options = options_of(1, 15);
   options.regimes = {2};
   options.decoder.max_rows = 8;
-  Engine engine(kModel, options);
+  Engine engine(kTinyModel, options);
   Request request = repeating_requests(1)[0];
   request.max_new_tokens = 100;
   const Generation generation = engine.generate({request});
@@ -76,7 +76,7 @@ TEST(Drafts, AreALoadThatAnotherKernelTakes) {
 
 TEST(Drafts, AreNotSoMany) {
   try {
-    Engine(kModel, options_of(4, 16));
+    Engine(kTinyModel, options_of(4, 16));
     FAIL();
   } catch (const UserError& error) { EXPECT_THAT(error.what(), HasSubstr("--draft-tokens is 16, want 0 to 15")); }
 }

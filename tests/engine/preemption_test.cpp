@@ -12,6 +12,7 @@
 #include "engine/service_results.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/async_engine.h"
+#include "support/storyteller.h"
 
 namespace megalith::engine {
 namespace {
@@ -21,7 +22,6 @@ constexpr size_t kMany = 60;
 #else
 constexpr size_t kMany = 240;
 #endif
-const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
 
 EngineOptions options_with(int64_t places, int64_t pages, int64_t page_size = 16) {
   EngineOptions options{.num_workers = 2};
@@ -49,7 +49,7 @@ void expect_same(const ServiceResults::Result& result, const Generation& alone, 
 
 ServiceLoad expect_same_as_alone(const EngineOptions& options, const std::vector<Request>& requests,
                                  const AsyncEngineOptions& service_options = {}) {
-  Engine engine(kModel, options);
+  Engine engine(test::kStoryteller, options);
   std::vector<Generation> alone;
   for (const Request& request : requests) alone.push_back(engine.generate({request}));
   AsyncEngine service(engine, service_options);
@@ -125,13 +125,13 @@ TEST(Preemption, IsNotSeenWithDrafts) {
 // A request that nobody else is in the way of.
 TEST(Preemption, IsNotOfOneThatIsAlone) {
   EXPECT_EQ(expect_same_as_alone(options_with(3, 8), {long_request(1, 118)}).preemptions, 0U);
-  Engine engine(kModel, options_with(3, 7));
+  Engine engine(test::kStoryteller, options_with(3, 7));
   AsyncEngine service(engine);
   EXPECT_THROW(service.submit(long_request(1, 118), {}), UserError) << "8 pages";
 }
 
 TEST(Preemption, SparesThoseOfHigherPriority) {
-  Engine engine(kModel, options_with(2, 8));
+  Engine engine(test::kStoryteller, options_with(2, 8));
   AsyncEngine service(engine);
   ServiceResults results;
   Request first = long_request(1), second = long_request(2), third = long_request(3);
@@ -156,7 +156,7 @@ TEST(Preemption, SparesThoseOfHigherPriority) {
 }
 
 TEST(Preemption, IsNoEndThatCannotBeAborted) {
-  Engine engine(kModel, options_with(3, 8));
+  Engine engine(test::kStoryteller, options_with(3, 8));
   const Generation alone = engine.generate({long_request(1)});
   AsyncEngine service(engine);
   ServiceResults results;
@@ -179,7 +179,7 @@ TEST(Preemption, IsNoEndThatCannotBeAborted) {
 
 // The kernel makes more tokens than it has pages for before the host looks, and stops; what the host says meanwhile comes too late.
 TEST(Preemption, IsNotThatOfALateHost) {
-  Engine engine(kModel, options_with(2, 0, 4));
+  Engine engine(test::kStoryteller, options_with(2, 0, 4));
   const Generation alone = engine.generate({long_request(1)});
   AsyncEngine service(engine);
   ServiceResults results;
@@ -228,7 +228,7 @@ TEST(Preemption, IsNotSeenByManyRequests) {
   std::vector<Generation> alone;
   uint64_t preemptions = 0;
   for (const int64_t page_size : {4, 16}) {
-    Engine engine(kModel, options_with(6, 10 * 16 / page_size, page_size));
+    Engine engine(test::kStoryteller, options_with(6, 10 * 16 / page_size, page_size));
     for (size_t r = alone.size(); r < requests.size(); ++r) alone.push_back(engine.generate({requests[r]}));
     AsyncEngine service(engine);
     ServiceResults results;

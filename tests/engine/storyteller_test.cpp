@@ -11,20 +11,20 @@
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/model/tokenizer.h"
+#include "support/storyteller.h"
 
 namespace megalith {
 namespace {
 
-const std::string kModel = MEGALITH_SOURCE_DIR "/models/storyteller";
 const std::string kGolden = MEGALITH_SOURCE_DIR "/tests/golden/storyteller";
 
 TEST(Storyteller, WritesTheTokensThatTransformersWrites) {
   const test::EnvironmentVariable products("MEGALITH_PRODUCTS", "f32");
   const auto golden = nlohmann::json::parse(file_read(kGolden + ".json"));
   const Weights logits = Weights::open(kGolden + "_logits.safetensors");
-  const Tokenizer tokenizer = Tokenizer::open(kModel);
+  const Tokenizer tokenizer = Tokenizer::open(test::kStoryteller);
   engine::EngineOptions options{.num_workers = 2};
-  engine::Engine engine(kModel, options);
+  engine::Engine engine(test::kStoryteller, options);
 
   int index = 0;
   for (const auto& prompt : golden.at("prompts")) {
@@ -53,7 +53,7 @@ TEST(Storyteller, WritesThemWithRoundedActivationsUnlessTwoAreAlike) {
   const engine::EngineOptions options{.num_workers = 2};
   const auto engine_of = [&](const char* products) {
     const test::EnvironmentVariable variable("MEGALITH_PRODUCTS", products);
-    return std::make_unique<engine::Engine>(kModel, options);
+    return std::make_unique<engine::Engine>(test::kStoryteller, options);
   };
   const auto exact = engine_of("f32"), rounding = engine_of("bf16");
   const auto vocab = static_cast<size_t>(exact->config().vocab_size);

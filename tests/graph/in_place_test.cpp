@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/temporary_folder.h"
 #include "megalith/base/error.h"
 #include "megalith/graph/graph.h"
 #include "megalith/graph/lower.h"
@@ -12,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::shared_ptr<const Registry> registry() {
+std::shared_ptr<const Registry> in_place_registry() {
   auto result = std::make_shared<Registry>();
   result->add(operator_("product", "y = residual + x weight^T")
                   .input("x", {"T", "K"})
@@ -43,19 +44,12 @@ std::shared_ptr<const Registry> registry() {
   return result;
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) { return error.what(); }
-  return "no error";
-}
-
 TEST(InPlace, AnInputThatIsReadAfterItIsWritten) {
-  Graph g(registry());
+  Graph g(in_place_registry());
   const TensorId x = g.state("hidden", DType::f32, {4, 16}), w = g.constant("w", DType::f32, {16, 16}),
                  r = g.state("r", DType::f32, {4, 16});
   EXPECT_EQ(
-      error_of([&] {
+      test::message_of<UserError>([&] {
         g.add("product", "down", {x, w, r}, {.outputs = {{"y", x}}});
       }),
       "[product] \"x\" is read and \"y\" is written, and both are one tensor, \"hidden\": y[t, n] is written before "
@@ -65,10 +59,10 @@ TEST(InPlace, AnInputThatIsReadAfterItIsWritten) {
 }
 
 TEST(InPlace, TwoOutputs) {
-  Graph g(registry());
+  Graph g(in_place_registry());
   const TensorId k = g.state("k", DType::f32, {8}), cache = g.state("cache", DType::f32, {8});
   EXPECT_EQ(
-      error_of([&] {
+      test::message_of<UserError>([&] {
         g.add("append", "append", {k, cache, cache});
       }),
       "[append] \"k_cache\" and \"v_cache\" are one tensor, \"cache\", and the operator writes both: take a tensor for "
@@ -76,9 +70,9 @@ TEST(InPlace, TwoOutputs) {
 }
 
 TEST(InPlace, AnOpaqueOperator) {
-  Graph g(registry());
+  Graph g(in_place_registry());
   const TensorId x = g.state("x", DType::f32, {8});
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(test::message_of<UserError>([&] {
                 g.add("opaque", "f", {x}, {.outputs = {{"y", x}}});
               }),
               HasSubstr("what an opaque operator does in which order nobody knows"));
@@ -86,7 +80,7 @@ TEST(InPlace, AnOpaqueOperator) {
 
 // The two operands become one, so that generated code knows; and a body is taken only if it can.
 TEST(InPlace, WhatIsFineIsOneOperand) {
-  Graph g(registry());
+  Graph g(in_place_registry());
   const TensorId x = g.state("x", DType::f32, {8}), y = g.state("y", DType::f32, {8});
   g.add("twice", "apart", {x}, {.outputs = {{"y", y}}});
   g.add("twice", "in_place", {x}, {.outputs = {{"y", x}}});
@@ -104,7 +98,7 @@ TEST(InPlace, WhatIsFineIsOneOperand) {
 // ---- loops.txt -------------------------------------------------------------------------------------------------------
 
 struct Edited {
-  Graph g{registry()};
+  Graph g{in_place_registry()};
   std::string text;
 
   Edited() {
@@ -118,7 +112,7 @@ struct Edited {
   }
   LoweredKernel parse() const { return parse_loops(text, g, lower(g, schedule_in_rows(g, "cpu"))).kernels.at(0); }
   std::string error() const {
-    return error_of([&] { parse(); });
+    return test::message_of<UserError>([&] { parse(); });
   }
 };
 

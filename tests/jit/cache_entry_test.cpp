@@ -14,8 +14,8 @@
 namespace megalith::jit {
 namespace {
 
-using test::message_of;
-using test::TemporaryFolder;
+using megalith::test::message_of;
+using megalith::test::TemporaryFolder;
 using testing::HasSubstr;
 
 const std::string kKey = hash_hex("a");

@@ -21,13 +21,13 @@ namespace megalith::jit {
 namespace {
 
 namespace fs = std::filesystem;
-using test::EnvironmentVariable;
-using test::TemporaryFolder;
+using megalith::test::EnvironmentVariable;
+using megalith::test::TemporaryFolder;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int64_t kLarge = int64_t{1} << 30;
+constexpr int64_t kRoomForAll = int64_t{1} << 30;
 
 std::string put(const KernelCache& cache, const std::string& key, const std::string& content) {
   const std::string workspace = cache.workspace(key);
@@ -44,7 +44,7 @@ std::vector<std::string> keys_of(const KernelCache& cache) {
 
 TEST(Cache, StoresAndFinds) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   EXPECT_FALSE(cache.find(key));
   const std::string entry = put(cache, key, "binary");
@@ -58,7 +58,7 @@ TEST(Cache, StoresAndFinds) {
 
 TEST(Cache, GivesWhatItHasLookedAt) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   EXPECT_FALSE(cache.find_files(key));
   const std::string entry = put(cache, key, "binary");
@@ -72,7 +72,7 @@ TEST(Cache, GivesWhatItHasLookedAt) {
 
 TEST(Cache, ReplacesAnEntry) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   put(cache, key, "old");
   EXPECT_EQ(file_read(put(cache, key, "new") + "/kernel.so"), "new");
@@ -88,7 +88,7 @@ class CacheDamage : public testing::TestWithParam<Damage> {};
 
 TEST_P(CacheDamage, IsAMissAndIsRemoved) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   const std::string entry = put(cache, key, "binary");
   GetParam().harm(entry);
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Cache, EvictsTheLeastRecentlyUsed) {
   TemporaryFolder folder;
   const std::string a = hash_hex("a"), b = hash_hex("b"), c = hash_hex("c");
-  KernelCache roomy(folder.path, kLarge);
+  KernelCache roomy(folder.path, kRoomForAll);
   const std::string content(10000, 'x');
   put(roomy, a, content);
   put(roomy, b, content);
@@ -166,7 +166,7 @@ TEST(Cache, NeverEvictsWhatItJustStored) {
 
 TEST(Cache, ALockIsExclusiveAndLeavesNoFile) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   std::atomic<int> inside = 0;  // atomic only because ThreadSanitizer does not know that flock() orders threads
   std::vector<std::jthread> threads;
@@ -187,7 +187,7 @@ TEST(Cache, ALockIsExclusiveAndLeavesNoFile) {
 
 TEST(Cache, ALockIsWaitedForOnlySoLong) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   const CacheLock held = cache.lock(key);
   testing::internal::CaptureStderr();
@@ -201,7 +201,7 @@ TEST(Cache, ALockIsWaitedForOnlySoLong) {
 
 TEST(Cache, AStoppedHolderIsNotWaitedFor) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   const pid_t child = fork();
   if (child == 0) {
@@ -224,7 +224,7 @@ TEST(Cache, AStoppedHolderIsNotWaitedFor) {
 // Whoever compiles without the lock works where the holder of the lock, who clears up, leaves it alone.
 TEST(Cache, AWorkspaceIsLeftAloneThoughAnotherHoldsTheLock) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   const std::string workspace = cache.workspace(key);
   const CacheLock lock = cache.lock(key);
@@ -240,7 +240,7 @@ TEST(Cache, AWorkspaceIsLeftAloneThoughAnotherHoldsTheLock) {
 
 TEST(Cache, AWorkspaceHasANameThatNobodyForesees) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a"), a = cache.workspace(key), b = cache.workspace(key);
   EXPECT_NE(a, b);
   EXPECT_EQ(a.find(std::to_string(getpid())), std::string::npos) << a;
@@ -249,7 +249,7 @@ TEST(Cache, AWorkspaceHasANameThatNobodyForesees) {
 
 TEST(Cache, WhoWaitsLongForALockIsToldWhy) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string key = hash_hex("a");
   testing::internal::CaptureStderr();
   CacheLock held = cache.lock(key);
@@ -282,7 +282,7 @@ std::string leave_workspace_and_die(const KernelCache& cache, const std::string&
 
 TEST(Cache, WhatTheDeadLeftIsClearedByTheNextHolderOfTheLock) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string workspace = leave_workspace_and_die(cache, hash_hex("a"));
   CacheLock lock = cache.lock(hash_hex("a"));
   EXPECT_TRUE(lock.held());
@@ -291,7 +291,7 @@ TEST(Cache, WhatTheDeadLeftIsClearedByTheNextHolderOfTheLock) {
 
 TEST(Cache, WhatTheDeadLeftIsClearedByAnyoneWhoStores) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const std::string workspace = leave_workspace_and_die(cache, hash_hex("a"));
   put(cache, hash_hex("b"), "binary");
   EXPECT_FALSE(file_exists(workspace));
@@ -299,7 +299,7 @@ TEST(Cache, WhatTheDeadLeftIsClearedByAnyoneWhoStores) {
 
 TEST(Cache, WorkspacesOfTheLivingAreLeftAlone) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   const CacheLock lock = cache.lock(hash_hex("a"));
   const std::string workspace = cache.workspace(hash_hex("a"));
   put(cache, hash_hex("b"), "binary");
@@ -310,7 +310,7 @@ TEST(Cache, WorkspacesOfTheLivingAreLeftAlone) {
 
 TEST(Cache, ClearTakesLocksOfTheDead) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   fs::remove_all(leave_workspace_and_die(cache, hash_hex("a")));
   cache.clear();
   EXPECT_TRUE(fs::is_empty(folder.path));
@@ -319,7 +319,7 @@ TEST(Cache, ClearTakesLocksOfTheDead) {
 // JSON is UTF-8, and a model's folder need not be.
 TEST(Cache, TakesNamesThatAreNotUtf8) {
   TemporaryFolder folder;
-  KernelCache cache(folder / "caf\xe9", kLarge);
+  KernelCache cache(folder / "caf\xe9", kRoomForAll);
   const std::string workspace = cache.workspace(hash_hex("a"));
   file_write_atomic(workspace + "/kernel.so", "binary");
   cache.store(hash_hex("a"), "caf\xe9", workspace);
@@ -337,7 +337,7 @@ TEST(Cache, ProcessesThatMakeAndRemoveAtOnceDoNotFail) {
     if (children.back() != 0) continue;
     int code = 0;
     try {
-      const KernelCache cache(folder.path, kLarge);
+      const KernelCache cache(folder.path, kRoomForAll);
       for (int i = 0; i < 150; ++i) {
         const std::string key = hash_hex(std::to_string(i % 3));
         if (c == 0 && i % 3 == 0) cache.clear();
@@ -360,7 +360,7 @@ TEST(Cache, ProcessesThatMakeAndRemoveAtOnceDoNotFail) {
     waitpid(child, &status, 0);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   }
-  const KernelCache cache(folder.path, kLarge);
+  const KernelCache cache(folder.path, kRoomForAll);
   for (int i = 0; i < 3; ++i) {
     const std::string key = hash_hex(std::to_string(i));
     put(cache, key, "binary");
@@ -370,7 +370,7 @@ TEST(Cache, ProcessesThatMakeAndRemoveAtOnceDoNotFail) {
 
 TEST(Cache, ClearLeavesForeignFilesAlone) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   put(cache, hash_hex("a"), "binary");
   file_write_atomic(folder / "diary.txt", "mine");
   file_write_atomic(folder / "kernels/diary.txt", "mine too");
@@ -382,7 +382,7 @@ TEST(Cache, ClearLeavesForeignFilesAlone) {
 
 TEST(Cache, KeepsTheLastFailuresOnly) {
   TemporaryFolder folder;
-  KernelCache cache(folder.path, kLarge);
+  KernelCache cache(folder.path, kRoomForAll);
   for (int i = 0; i < 12; ++i) {
     const std::string key = hash_hex(std::to_string(i));
     EXPECT_EQ(cache.keep_failed(key, cache.workspace(key)), folder.path + "/failed/" + key);

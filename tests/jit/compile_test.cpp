@@ -17,8 +17,8 @@
 namespace megalith::jit {
 namespace {
 
-using test::message_of;
-using test::TemporaryFolder;
+using megalith::test::message_of;
+using megalith::test::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -272,8 +272,8 @@ TEST_F(TasksOverride, WhoseStreamsAreThoseOfAnotherGpuAreRefused) {
 class PlanInCache : public ::testing::Test {
  protected:
   TemporaryFolder folder;
-  test::EnvironmentVariable cache{"MEGALITH_CACHE_DIR", folder / "cache"};
-  test::EnvironmentVariable always{"MEGALITH_ALWAYS_COMPILE", nullptr};
+  megalith::test::EnvironmentVariable cache{"MEGALITH_CACHE_DIR", folder / "cache"};
+  megalith::test::EnvironmentVariable always{"MEGALITH_ALWAYS_COMPILE", nullptr};
 
   CompiledKernel plan(std::string* said = nullptr) {
     ::testing::internal::CaptureStderr();

@@ -30,7 +30,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using namespace std::chrono_literals;
 
-constexpr int64_t kLarge = int64_t{1} << 30;
+constexpr int64_t kRoomForEveryBuild = int64_t{1} << 30;
 
 // ---- running a command -------------------------------------------------------------------------
 
@@ -210,10 +210,10 @@ TEST(Compiler, IsTheFirstOnThePath) {
   EnvironmentVariable cxx("MEGALITH_CXX", nullptr);
   // c++ comes before g++, wherever on the PATH it lies.
   if (file_exists("/usr/bin/c++")) {
-    EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kLarge)).command[0], "/usr/bin/c++");
+    EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild)).command[0], "/usr/bin/c++");
   }
   path.set(folder.path.c_str());
-  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kLarge));
+  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild));
   EXPECT_EQ(compiler.command, std::vector{folder / "g++"});
   EXPECT_EQ(compiler.version, "fake compiler 1.0");
 }
@@ -232,11 +232,13 @@ TEST(Compiler, IsNotLookedForWhereWeHappenToBe) {
   for (const char* paths : {"", ":", ".", "./", "bin", ":/nowhere", "/nowhere:", "/nowhere::/nowhere"}) {
     EnvironmentVariable path("PATH", paths);
     try {
-      EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kLarge)).command[0].substr(0, 5), "/usr/") << paths;
+      EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild)).command[0].substr(0, 5), "/usr/")
+          << paths;
     } catch (const SystemError&) {}  // none at all is as good
     EnvironmentVariable named("MEGALITH_CXX", "c++");
     try {
-      EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kLarge)).command[0].substr(0, 5), "/usr/") << paths;
+      EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild)).command[0].substr(0, 5), "/usr/")
+          << paths;
     } catch (const UserError&) {}
   }
   std::filesystem::current_path(before);
@@ -247,7 +249,7 @@ TEST(Compiler, WhereItLooksForHeadersBelongsToTheKey) {
   TemporaryFolder folder;
   FakeCompiler fake(folder.path, "exit 1");
   EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
-  const KernelCache cache(folder / "cache", kLarge);
+  const KernelCache cache(folder / "cache", kRoomForEveryBuild);
   const BuildRequest request{.name = "x", .source = "int x;"};
   const std::string key = build_key(request, cache);
   for (const char* name :
@@ -264,7 +266,7 @@ TEST(Compiler, NoneIsAnErrorThatSaysWhereItLooked) {
   TemporaryFolder folder;
   EnvironmentVariable path("PATH", folder.path + ":/nowhere");
   EnvironmentVariable cxx("MEGALITH_CXX", nullptr);
-  EXPECT_EQ(message_of<SystemError>([&] { compiler_find(KernelCache(folder / "cache", kLarge)); }),
+  EXPECT_EQ(message_of<SystemError>([&] { compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild)); }),
             "[jit] no C++ compiler found: looked for c++, g++, clang++ in " + folder.path +
                 ":/nowhere. Kernels are compiled on the machine that runs them; install one (apt-get install g++, dnf "
                 "install "
@@ -275,7 +277,7 @@ TEST(Compiler, AWrongVariableIsTheUsersError) {
   TemporaryFolder folder;
   EnvironmentVariable path("PATH", folder.path);
   EnvironmentVariable cxx("MEGALITH_CXX", "icpc");
-  EXPECT_EQ(message_of<UserError>([&] { compiler_find(KernelCache(folder / "cache", kLarge)); }),
+  EXPECT_EQ(message_of<UserError>([&] { compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild)); }),
             "[jit] MEGALITH_CXX is \"icpc\", which is no program (looked in " + folder.path +
                 "); set it to a C++ compiler, or unset it");
 }
@@ -284,14 +286,14 @@ TEST(Compiler, TheVariableMayHoldArguments) {
   TemporaryFolder folder;
   FakeCompiler fake(folder.path, "exit 1");
   EnvironmentVariable cxx("MEGALITH_CXX", fake.path + " --driver-mode=g++");
-  EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kLarge)).command,
+  EXPECT_EQ(compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild)).command,
             (std::vector<std::string>{fake.path, "--driver-mode=g++"}));
 }
 
 TEST(Compiler, AProgramThatIsNoCompilerIsAnError) {
   TemporaryFolder folder;
   EnvironmentVariable cxx("MEGALITH_CXX", "false");
-  EXPECT_THAT(message_of<SystemError>([&] { compiler_find(KernelCache(folder / "cache", kLarge)); }),
+  EXPECT_THAT(message_of<SystemError>([&] { compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild)); }),
               HasSubstr("/false --version exited with code 1; is it a C++ compiler?"));
 }
 
@@ -299,7 +301,7 @@ TEST(Compiler, IsAskedForItsVersionOnce) {
   TemporaryFolder folder;
   FakeCompiler fake(folder.path, "exit 1");
   EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
-  KernelCache cache(folder / "cache", kLarge);
+  KernelCache cache(folder / "cache", kRoomForEveryBuild);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(compiler_find(cache).version, "fake compiler 1.0");
   EXPECT_EQ(fake.count(), 1);
   // Replaced: asked again.
@@ -341,7 +343,7 @@ TEST(Compiler, CompilesSeveralUnitsAndLinksThem) {
   EnvironmentVariable cxx("MEGALITH_CXX", nullptr);
   file_write_atomic(folder / "a.cpp", "int two(); extern \"C\" int three() { return two() + 1; }");
   file_write_atomic(folder / "b.cpp", "int two() { return 2; }");
-  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kLarge));
+  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild));
   const CompileResult result = compile_units(compiler, default_flags(), folder.path, {"a.cpp", "b.cpp"}, "x.so");
   ASSERT_TRUE(result.process.ok()) << result.process.output;
   EXPECT_EQ(Library::load(folder / "x.so").function<int()>("three")(), 3);
@@ -356,7 +358,7 @@ TEST(Compiler, TheUnitThatFailsIsTheOneReported) {
   EnvironmentVariable cxx("MEGALITH_CXX", nullptr);
   file_write_atomic(folder / "a.cpp", "int x;");
   file_write_atomic(folder / "b.cpp", "int y = nothing;");
-  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kLarge));
+  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild));
   const CompileResult result = compile_units(compiler, default_flags(), folder.path, {"a.cpp", "b.cpp"}, "x.so");
   EXPECT_FALSE(result.process.ok());
   EXPECT_EQ(result.command.back(), "b.cpp");
@@ -386,7 +388,7 @@ TEST(Compiler, KernelsKeepToTheirStack) {
   file_write_atomic(folder / "a.cpp",
                     "void fill(char*); extern \"C\" void large() { char frame[1 << 20]; fill(frame); }\n"
                     "void fill(char* frame) { *frame = 0; }\n");
-  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kLarge));
+  const Compiler compiler = compiler_find(KernelCache(folder / "cache", kRoomForEveryBuild));
   const CompileResult result = compile_units(compiler, default_flags(), folder.path, {"a.cpp"}, "x.so");
   ASSERT_TRUE(result.process.ok()) << result.process.output;
   const ProcessResult read = process_run({"/usr/bin/readelf", "-ldW", "x.so"}, folder.path, {.timeout = 20s});

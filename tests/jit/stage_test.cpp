@@ -9,9 +9,9 @@
 namespace megalith::jit {
 namespace {
 
-using test::EnvironmentVariable;
-using test::message_of;
-using test::TemporaryFolder;
+using megalith::test::EnvironmentVariable;
+using megalith::test::message_of;
+using megalith::test::TemporaryFolder;
 using testing::HasSubstr;
 
 // A stage whose value is a number.

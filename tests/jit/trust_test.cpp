@@ -20,9 +20,9 @@ namespace megalith::jit {
 namespace {
 
 namespace fs = std::filesystem;
-using test::EnvironmentVariable;
-using test::message_of;
-using test::TemporaryFolder;
+using megalith::test::EnvironmentVariable;
+using megalith::test::message_of;
+using megalith::test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
 

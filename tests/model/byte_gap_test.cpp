@@ -14,15 +14,15 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-Tokenizer changed(const std::string& name, const std::function<void(json&)>& change) {
+Tokenizer changed_tokenizer(const std::string& name, const std::function<void(json&)>& change) {
   json document = json::parse(file_read(MEGALITH_SOURCE_DIR "/tests/golden/tokenizers/" + name + ".tokenizer.json"));
   change(document);
   return Tokenizer::parse(document.dump(), "tokenizer.json");
 }
 
 TEST(ByteGapTest, AByteWithoutATokenIsDroppedBeforeMerging) {
-  const Tokenizer whole = changed("gpt2", [](json&) {});
-  const Tokenizer tokenizer = changed("gpt2", [](json& document) {
+  const Tokenizer whole = changed_tokenizer("gpt2", [](json&) {});
+  const Tokenizer tokenizer = changed_tokenizer("gpt2", [](json& document) {
     document["model"]["vocab"].erase("Z");
     document["model"]["vocab"].erase("ĉ");  // a tab
   });
@@ -33,7 +33,7 @@ TEST(ByteGapTest, AByteWithoutATokenIsDroppedBeforeMerging) {
 
 TEST(ByteGapTest, OrBecomesTheUnknownToken) {
   auto with_unknown = [](const json& fuse) {
-    return changed("gpt2", [&](json& document) {
+    return changed_tokenizer("gpt2", [&](json& document) {
       document["model"]["vocab"].erase("Z");
       document["model"]["unk_token"] = "Q";
       document["model"]["fuse_unk"] = fuse;
@@ -50,7 +50,7 @@ TEST(ByteGapTest, OrBecomesTheUnknownToken) {
 TEST(ByteGapTest, AnUnknownTokenThatIsNoneIsToldWhenItIsNeeded) {
   for (const char* name : {"gpt2", "mistral"}) {
     const bool is_bytes = name[0] == 'g';
-    const Tokenizer tokenizer = changed(name, [&](json& document) {
+    const Tokenizer tokenizer = changed_tokenizer(name, [&](json& document) {
       document["model"]["vocab"].erase(is_bytes ? "Z" : "\u2581Z");
       document["model"]["unk_token"] = "<none>";
       document["model"]["byte_fallback"] = false;
@@ -65,8 +65,9 @@ TEST(ByteGapTest, AnUnknownTokenThatIsNoneIsToldWhenItIsNeeded) {
 }
 
 TEST(ByteGapTest, MergesOfTokensThatAreNotThereAreRefused) {
-  EXPECT_THAT(user_error([] { changed("gpt2", [](json& document) { document["model"]["vocab"].erase("t"); }); }),
-              HasSubstr("names \"t\", which is not in the vocabulary"));
+  EXPECT_THAT(
+      user_error([] { changed_tokenizer("gpt2", [](json& document) { document["model"]["vocab"].erase("t"); }); }),
+      HasSubstr("names \"t\", which is not in the vocabulary"));
 }
 
 }  // namespace

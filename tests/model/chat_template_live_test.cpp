@@ -13,7 +13,7 @@
 namespace megalith {
 namespace {
 
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 TEST(ChatTemplateLiveTest, EqualsTransformers) {
   if (system("python3 -c 'import jinja2, transformers' 2> /dev/null") != 0)
@@ -27,15 +27,15 @@ TEST(ChatTemplateLiveTest, EqualsTransformers) {
   char* line = nullptr;
   size_t capacity = 0, count = 0, different = 0;
   ASSERT_GT(getline(&line, &capacity, pipe.get()), 0);
-  const json given = json::parse(line);
+  const OrderedJson given = OrderedJson::parse(line);
   const TemplateValue messages = TemplateValue::from_json(given["messages"].get<std::string>(), "messages");
   ChatOptions options;
   for (const auto& [key, value] : given["variables"].items())
     options.variables.emplace_back(key, TemplateValue::from_json(value.get<std::string>(), key));
   for (; getline(&line, &capacity, pipe.get()) > 0 && different < 20; ++count) {
-    const json row = json::parse(line);
+    const OrderedJson row = OrderedJson::parse(line);
     const std::string source = row[0];
-    json text;  // null for an error, as there
+    OrderedJson text;  // null for an error, as there
     const std::string error = user_error([&] {
       std::string all;
       for (const TextSegment& segment :

@@ -10,17 +10,12 @@
 #include "megalith/model/chat_template.h"
 #include "megalith/model/tokenizer.h"
 #include "model/scratch.h"
+#include "model/segments.h"
 
 namespace megalith {
 namespace {
 
-using json = nlohmann::ordered_json;
-
-std::string joined(const std::vector<TextSegment>& segments) {
-  std::string text;
-  for (const TextSegment& segment : segments) text += segment.text;
-  return text;
-}
+using OrderedJson = nlohmann::ordered_json;
 
 // What the template wrote, with "#" for each stretch of what was put in.
 std::string pattern(const std::vector<TextSegment>& segments) {
@@ -207,7 +202,7 @@ TEST(ChatTemplateMarksTest, StaysWithTheText) {
     options.variables.emplace_back(key, TemplateValue::from_json(value, key));
   size_t rendered = 0, with_letters = 0;
   while (std::getline(file, line)) {
-    const std::string source = json::parse(line)[0];
+    const std::string source = OrderedJson::parse(line)[0];
     SCOPED_TRACE(source);
     user_error([&] {
       for (const TextSegment& segment : ChatTemplate::parse(source, "t").render(messages, options)) {

@@ -9,25 +9,20 @@
 #include <nlohmann/json.hpp>
 
 #include "model/scratch.h"
+#include "model/segments.h"
 
 namespace megalith {
 namespace {
 
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using testing::HasSubstr;
 
-std::string joined(const std::vector<TextSegment>& segments) {
-  std::string text;
-  for (const TextSegment& segment : segments) text += segment.text;
-  return text;
-}
-
 TEST(ChatTemplateTest, Goldens) {
-  const json golden = json::parse(file_read(MEGALITH_SOURCE_DIR "/tests/golden/chat.json"));
+  const OrderedJson golden = OrderedJson::parse(file_read(MEGALITH_SOURCE_DIR "/tests/golden/chat.json"));
   std::vector<std::pair<std::string, TemplateValue>> special;
   for (const auto& [name, value] : golden["special"].items()) special.emplace_back(name, value.get<std::string>());
   ASSERT_GE(golden["cases"].size(), 700u);
-  for (const json& row : golden["cases"]) {
+  for (const OrderedJson& row : golden["cases"]) {
     const std::string name = row["template"], source = golden["templates"].value(name, name);
     SCOPED_TRACE(name + " " + row["messages"].get<std::string>());
     ChatOptions options{.add_generation_prompt = row["generate"], .now = golden["now"].get<std::time_t>()};
@@ -54,14 +49,14 @@ TEST(ChatTemplateTest, RandomGoldens) {
   std::ifstream file(MEGALITH_SOURCE_DIR "/tests/golden/chat_random.jsonl");
   std::string line;
   ASSERT_TRUE(std::getline(file, line));
-  const json given = json::parse(line);
+  const OrderedJson given = OrderedJson::parse(line);
   const TemplateValue messages = TemplateValue::from_json(given["messages"].get<std::string>(), "messages");
   ChatOptions options;
   for (const auto& [key, value] : given["variables"].items())
     options.variables.emplace_back(key, TemplateValue::from_json(value.get<std::string>(), key));
   size_t count = 0;
   for (; std::getline(file, line); ++count) {
-    const json row = json::parse(line);
+    const OrderedJson row = OrderedJson::parse(line);
     const std::string source = row[0];
     SCOPED_TRACE(source);
     std::string text;

@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string error_of(std::string_view text) {
+std::string error_of_file(std::string_view text) {
   return user_error([&] { JsonFile::parse(text, "f.json"); });
 }
 
@@ -37,9 +37,9 @@ TEST(JsonTest, NumbersThatPythonWrites) {
 TEST(JsonTest, OnlyThoseNumbers) {
   for (const char* text : {"[nan]", "[NaNs]", "[1NaN]", "[-NaN]", "[+Infinity]", "[Infinity0]", "[inf]", "[Infinit]",
                            "[.NaN]", "{NaN: 1}", "NaN1"})
-    EXPECT_THAT(error_of(text), HasSubstr("f.json is not JSON, near byte")) << text;
+    EXPECT_THAT(error_of_file(text), HasSubstr("f.json is not JSON, near byte")) << text;
   // Places in complaints are those of the file.
-  EXPECT_THAT(error_of("[NaN, Infinity, ?]"), HasSubstr("near byte 17"));
+  EXPECT_THAT(error_of_file("[NaN, Infinity, ?]"), HasSubstr("near byte 17"));
 }
 
 TEST(JsonTest, FiftyIsFifty) {
@@ -65,7 +65,7 @@ TEST(JsonTest, KeepsTheOrderOfMembersWhereItIsAsked) {
 TEST(JsonTest, HasNoMoreValuesThanAModelHas) {
   std::string text = "[0";
   for (int i = 0; i < 16'000'001; ++i) text += ",0";
-  EXPECT_THAT(error_of(text + "]"), HasSubstr("f.json holds more than 16000000 values"));
+  EXPECT_THAT(error_of_file(text + "]"), HasSubstr("f.json holds more than 16000000 values"));
 }
 
 TEST(JsonTest, ExcerptsAreShort) {

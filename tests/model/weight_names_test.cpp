@@ -12,9 +12,9 @@
 namespace megalith {
 namespace {
 
-using testing::Contains;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class WeightNamesTest : public ScratchTest {
  protected:

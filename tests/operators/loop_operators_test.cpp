@@ -12,14 +12,14 @@ namespace {
 using graph::TensorId;
 
 TEST(GumbelArgmax, DrawsWhatTheReferenceDraws) {
-  constexpr int64_t kRows = 512, kVocabulary = 300;
+  constexpr int64_t kNumRows = 512, kVocabulary = 300;
   graph::Graph graph(ops::builtin(), "gumbel");
-  const std::vector<TensorId> inputs = {graph.state("logits", DType::f32, {kRows, kVocabulary}),
+  const std::vector<TensorId> inputs = {graph.state("logits", DType::f32, {kNumRows, kVocabulary}),
                                         graph.state("seed", DType::i32, {1}), graph.state("draw", DType::i32, {1})};
-  graph.add("gumbel_argmax", "draw", inputs, {.outputs = {{"token", graph.state("token", DType::i32, {kRows})}}});
+  graph.add("gumbel_argmax", "draw", inputs, {.outputs = {{"token", graph.state("token", DType::i32, {kNumRows})}}});
   testing::GraphMemory memory(graph);
   std::mt19937_64 random(3);
-  std::vector<double> logits = testing::random_values(kRows * kVocabulary, DType::f32, 0, random);
+  std::vector<double> logits = testing::random_values(kNumRows * kVocabulary, DType::f32, 0, random);
   for (double& value : logits) value = static_cast<float>(value);
   memory.set("logits", logits);
   memory.set("seed", {-5});
@@ -37,7 +37,7 @@ TEST(GumbelArgmax, DrawsWhatTheReferenceDraws) {
     }
     // f32 noise against float64's: where two tokens are within a rounding of each other either may win.
     EXPECT_LE(different, 1);
-    EXPECT_TRUE(before.empty() || moved > kRows / 2) << moved;
+    EXPECT_TRUE(before.empty() || moved > kNumRows / 2) << moved;
     before = found;
   }
 }

@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr u64 kSecond = 1'000'000'000;
 
-double milliseconds_since(Clock::time_point begin) {
+double waited_ms(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
@@ -91,8 +91,8 @@ TEST(Mailbox, ReaderTimesOut) {
   MailRecord record{};
   const auto begin = Clock::now();
   EXPECT_FALSE(mailbox_take(&ring.mailbox, &record, kSecond / 50));
-  EXPECT_GE(milliseconds_since(begin), 19);
-  EXPECT_LT(milliseconds_since(begin), 5000);
+  EXPECT_GE(waited_ms(begin), 19);
+  EXPECT_LT(waited_ms(begin), 5000);
 }
 
 TEST(Mailbox, CloseWakesTheReaderAndKeepsTheMail) {
@@ -109,7 +109,7 @@ TEST(Mailbox, CloseWakesTheReaderAndKeepsTheMail) {
     while (!mailbox_take(&ring.mailbox, &record, 60 * kSecond)) {}
     EXPECT_EQ(record.token, 5);
     EXPECT_FALSE(mailbox_take(&ring.mailbox, &record, 60 * kSecond));
-    EXPECT_LT(milliseconds_since(begin), 10000);
+    EXPECT_LT(waited_ms(begin), 10000);
     kernel.join();
   }
 }
@@ -125,7 +125,7 @@ TEST(Mailbox, AbortEndsTheWaitForAFreeSlot) {
   const auto begin = Clock::now();
   store_relaxed(&ring.abort, 1);
   writer.join();
-  EXPECT_LT(milliseconds_since(begin), 5000);
+  EXPECT_LT(waited_ms(begin), 5000);
 }
 
 struct CommandRing : Ring {
@@ -180,7 +180,7 @@ TEST(Commands, AreNotWaitedForAfterAnAbort) {
   });
   const auto begin = Clock::now();
   EXPECT_FALSE(commands_wait(&ring.mailbox, 0, &ring.abort));
-  EXPECT_LT(milliseconds_since(begin), 10'000);
+  EXPECT_LT(waited_ms(begin), 10'000);
   host.join();
 }
 

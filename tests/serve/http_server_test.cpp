@@ -177,14 +177,14 @@ TEST(HttpServer, TellsAClientThatWaitsToGoOn) {
   EXPECT_THAT(client.read_answer(), HasSubstr("POST /p []  3"));
 }
 
-struct Bad {
+struct BadRequest {
   const char* name;
   std::string request;
   int status;
   const char* message;
 };
 
-class HttpServerRefuses : public ::testing::TestWithParam<Bad> {};
+class HttpServerRefuses : public ::testing::TestWithParam<BadRequest> {};
 
 // The status, that the connection ends, and that nothing behind it is taken for a request.
 TEST_P(HttpServerRefuses, AndCloses) {
@@ -203,39 +203,46 @@ const std::string kHost = "Host: x\r\n";
 INSTANTIATE_TEST_SUITE_P(
     Requests, HttpServerRefuses,
     ::testing::Values(
-        Bad{"Noise", "\x16\x03\x01\x02", 400, "no HTTP request"},
-        Bad{"BothLengths",
-            "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
-            "Content-Length"},
-        Bad{"BothLengthsTurned",
-            "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400,
-            "Content-Length"},
-        Bad{"TwoLengths", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 0\r\nContent-Length: 5\r\n\r\n", 400,
-            "Content-Length"},
-        Bad{"TwoEqualLengths", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 0\r\nContent-Length: 0\r\n\r\n", 400,
-            "several Content-Length"},
-        Bad{"NegativeLength", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: -5\r\n\r\n", 400, "Content-Length"},
-        Bad{"UnknownEncoding", "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400,
-            "other than chunked"},
-        Bad{"NearlyChunked", "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400,
-            "other than chunked"},
-        Bad{"OldChunked", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "HTTP/1.0"},
-        Bad{"NegativeChunk", "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: chunked\r\n\r\n-2\r\nab\r\n0\r\n\r\n",
-            400, "no HTTP request"},
-        Bad{"BareLineFeeds", "GET / HTTP/1.1\nHost: x\n\n", 400, "HTTP/1.1"},
-        Bad{"SpaceBeforeColon", "GET / HTTP/1.1\r\n" + kHost + "X-Test : 1\r\n\r\n", 400, "no HTTP request"},
-        Bad{"NoHost", "GET / HTTP/1.1\r\n\r\n", 400, "0 Host headers"},
-        Bad{"TwoHosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "2 Host headers"},
-        Bad{"NoLength", "POST / HTTP/1.1\r\n" + kHost + "\r\n", 411, "no Content-Length"},
-        Bad{"BadEscape", "GET /%zz HTTP/1.1\r\n" + kHost + "\r\n", 400, "no path"},
-        Bad{"NoPath", "GET x HTTP/1.1\r\n" + kHost + "\r\n", 400, "no path"},
-        Bad{"OtherVersion", "GET / HTTP/3.0\r\n" + kHost + "\r\n", 400, "HTTP/1.1"},
-        Bad{"LongHead", "GET / HTTP/1.1\r\n" + kHost + "X: " + std::string(5000, 'x') + "\r\n\r\n", 431, "4096 bytes"},
-        Bad{"LongTarget", "GET /" + std::string(5000, 'x') + " HTTP/1.1\r\n" + kHost + "\r\n", 431, "4096 bytes"},
-        Bad{"LongBody", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 100001\r\n\r\n", 413, "100000 bytes"},
-        Bad{"LongBodySent", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 900000\r\n\r\n" + std::string(900000, 'x'),
-            413, "100000 bytes"},
-        Bad{"LongChunks",
+        BadRequest{"Noise", "\x16\x03\x01\x02", 400, "no HTTP request"},
+        BadRequest{"BothLengths",
+                   "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                   400, "Content-Length"},
+        BadRequest{"BothLengthsTurned",
+                   "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+                   400, "Content-Length"},
+        BadRequest{"TwoLengths", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 0\r\nContent-Length: 5\r\n\r\n", 400,
+                   "Content-Length"},
+        BadRequest{"TwoEqualLengths", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
+                   400, "several Content-Length"},
+        BadRequest{"NegativeLength", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: -5\r\n\r\n", 400,
+                   "Content-Length"},
+        BadRequest{"UnknownEncoding",
+                   "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400,
+                   "other than chunked"},
+        BadRequest{"NearlyChunked", "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400,
+                   "other than chunked"},
+        BadRequest{"OldChunked", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "HTTP/1.0"},
+        BadRequest{"NegativeChunk",
+                   "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: chunked\r\n\r\n-2\r\nab\r\n0\r\n\r\n", 400,
+                   "no HTTP request"},
+        BadRequest{"BareLineFeeds", "GET / HTTP/1.1\nHost: x\n\n", 400, "HTTP/1.1"},
+        BadRequest{"SpaceBeforeColon", "GET / HTTP/1.1\r\n" + kHost + "X-Test : 1\r\n\r\n", 400, "no HTTP request"},
+        BadRequest{"NoHost", "GET / HTTP/1.1\r\n\r\n", 400, "0 Host headers"},
+        BadRequest{"TwoHosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "2 Host headers"},
+        BadRequest{"NoLength", "POST / HTTP/1.1\r\n" + kHost + "\r\n", 411, "no Content-Length"},
+        BadRequest{"BadEscape", "GET /%zz HTTP/1.1\r\n" + kHost + "\r\n", 400, "no path"},
+        BadRequest{"NoPath", "GET x HTTP/1.1\r\n" + kHost + "\r\n", 400, "no path"},
+        BadRequest{"OtherVersion", "GET / HTTP/3.0\r\n" + kHost + "\r\n", 400, "HTTP/1.1"},
+        BadRequest{"LongHead", "GET / HTTP/1.1\r\n" + kHost + "X: " + std::string(5000, 'x') + "\r\n\r\n", 431,
+                   "4096 bytes"},
+        BadRequest{"LongTarget", "GET /" + std::string(5000, 'x') + " HTTP/1.1\r\n" + kHost + "\r\n", 431,
+                   "4096 bytes"},
+        BadRequest{"LongBody", "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 100001\r\n\r\n", 413, "100000 bytes"},
+        BadRequest{"LongBodySent",
+                   "POST / HTTP/1.1\r\n" + kHost + "Content-Length: 900000\r\n\r\n" + std::string(900000, 'x'), 413,
+                   "100000 bytes"},
+        BadRequest{
+            "LongChunks",
             "POST / HTTP/1.1\r\n" + kHost + "Transfer-Encoding: chunked\r\n\r\n20000\r\n" + std::string(0x20000, 'x'),
             413, "100000 bytes"}),
     [](const auto& one) { return std::string(one.param.name); });

@@ -9,7 +9,7 @@ using graph::operator_;
 
 namespace {
 
-Operator linear() {
+Operator dequantize_linear() {
   return operator_("dequantize_linear", "y = x (weight * scale)^T")
       .input("x", {"T", "K"})
       .input("weight", {"N", "K"}, DType::i8)
@@ -28,7 +28,7 @@ Operator linear() {
       .test({{"T", 17}, {"N", 16}, {"K", 1000}, {"G", 8}, {"L", 128}});
 }
 
-Operator rmsnorm_linear() {
+Operator dequantize_rmsnorm_linear() {
   return operator_("rmsnorm_dequantize_linear", "y = rmsnorm(x) (weight * scale)^T")
       .input("x", {"T", "K"})
       .input("norm", {"K"}, DType::bf16)
@@ -49,7 +49,7 @@ Operator rmsnorm_linear() {
       .test({{"T", 3}, {"N", 37}, {"K", 129}, {"G", 5}, {"L", 32}});
 }
 
-Operator embedding() {
+Operator dequantize_embedding() {
   return operator_("dequantize_embedding", "y[t] = weight[ids[t]] * scale[ids[t]]")
       .index("ids", {"T"}, "V")
       .input("weight", {"V", "H"}, DType::i8)
@@ -68,6 +68,8 @@ Operator embedding() {
 
 }  // namespace
 
-std::vector<Operator> dequantize_fused() { return {linear(), rmsnorm_linear(), embedding()}; }
+std::vector<Operator> dequantize_fused() {
+  return {dequantize_linear(), dequantize_rmsnorm_linear(), dequantize_embedding()};
+}
 
 }  // namespace megalith::ops

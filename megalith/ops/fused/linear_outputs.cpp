@@ -43,7 +43,7 @@ Operator add_copy() {
 
 // The head of a language model for many rows, which are normalised already: the logits, and the largest of each chunk of L
 // columns with the lowest column that has it.
-Operator argmax() {
+Operator argmax_of_outputs() {
   return operator_("linear_argmax", "logits = x weight^T, and the largest of each chunk")
       .input("x", {"T", "K"})
       .input("weight", {"V", "K"}, DType::bf16)
@@ -83,6 +83,6 @@ Operator argmax() {
 
 }  // namespace
 
-std::vector<Operator> linear_outputs() { return {add_copy(), argmax()}; }
+std::vector<Operator> linear_outputs() { return {add_copy(), argmax_of_outputs()}; }
 
 }  // namespace megalith::ops

@@ -10,7 +10,7 @@ using graph::operator_;
 
 namespace {
 
-Operator linear() {
+Operator linear_of_normed() {
   return operator_("rmsnorm_linear", "y = rmsnorm(x) weight^T")
       .input("x", {"T", "K"})
       .input("norm", {"K"}, DType::bf16)
@@ -42,7 +42,7 @@ Operator linear() {
 
 // The head of a language model with the search for the likeliest token begun: the logits, and the largest of each chunk of
 // L columns with the lowest column that has it.
-Operator argmax() {
+Operator argmax_of_normed() {
   return operator_("rmsnorm_linear_argmax", "logits = rmsnorm(x) weight^T, and the largest of each chunk")
       .input("x", {"R", "K"})
       .input("norm", {"K"}, DType::bf16)
@@ -80,6 +80,6 @@ Operator argmax() {
 
 }  // namespace
 
-std::vector<Operator> rmsnorm_linear() { return {linear(), argmax()}; }
+std::vector<Operator> rmsnorm_linear() { return {linear_of_normed(), argmax_of_normed()}; }
 
 }  // namespace megalith::ops

@@ -15,7 +15,7 @@ using jit::CudaDriver;
 
 constexpr unsigned kThreads = 512, kBlocksPerMultiprocessor = 2;
 // Enough to miss the L2 of any GPU that there is, if that much is free.
-constexpr int64_t kBufferBytes = int64_t{2} << 30, kShareOfFree = 4;
+constexpr int64_t kBufferBytes = int64_t{2} << 30, kPartsOfFree = 4;
 constexpr int kPasses = 8, kTurns = 9;
 constexpr int kMultiplications = 1 << 14, kSums = 8;  // of a warp in a turn: kSums side by side
 constexpr double kFlopsOfOne = 2.0 * 16 * 8 * 16;
@@ -96,7 +96,7 @@ const char* cuda_limits_source() { return kSource; }
 
 double cuda_read_bandwidth_gbs() {
   Probe probe;
-  const int64_t bytes = std::min(kBufferBytes, probe.free_bytes() / kShareOfFree) & ~int64_t{1023};
+  const int64_t bytes = std::min(kBufferBytes, probe.free_bytes() / kPartsOfFree) & ~int64_t{1023};
   const DeviceMemory buffer(bytes, "the buffer that is read"), seen(sizeof(unsigned), "the result");
   jit::CudaAddress from = buffer.address(), to = seen.address();
   unsigned long long count = static_cast<unsigned long long>(bytes) / 16;
