@@ -181,7 +181,7 @@ void AsyncEngine::take_token(const runtime::MailRecord& record) {
     if (is_short && !work->is_ending) plan();
   }
   // The end of a request that a stop token ends is told together with it.
-  if (is_stop_token(event.token) && !work->request.ignore_stop_tokens)
+  if (ends_request(work->request, engine_.stop_tokens(), event.token))
     work->last = event;
   else if (!work->has_failed)
     work->sink(work->id, event);
@@ -211,8 +211,6 @@ void AsyncEngine::take_end(const runtime::MailRecord& record) {
   }
   ended->sink(ended->id, event);
 }
-
-bool AsyncEngine::is_stop_token(int token) const { return std::ranges::binary_search(engine_.stop_tokens(), token); }
 
 void AsyncEngine::end_all(RequestEnd end) {
   std::vector<WorkPointer> ended;
@@ -289,8 +287,7 @@ void AsyncEngine::begin_next(std::vector<int32_t> known, int64_t num_pages) {
   if (is_launched_) {
     send("page_table", place, options.pages_per_request(), 0, static_cast<int64_t>(work->pages.size()));
     send("history", place, options.max_seq_len, 0, length_of(request));
-    send("sampling_f32", place, batch::kSamplingFloats, 0, batch::kSamplingFloats);
-    send("sampling_i32", place, batch::kSamplingInts, 0, batch::kSamplingInts);
+    for (const LinePart& part : sampling_lines(request)) send(part.table, place, part.line, 0, part.used);
     tell(runtime::CommandKind::begin, place, work->line);
   } else {
     std::ranges::copy(work->line, engine_.memory_.get<int32_t>("requests") + place * batch::kRequestFields);

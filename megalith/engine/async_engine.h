@@ -77,7 +77,6 @@ class AsyncEngine : public TokenService {
   void take_end(const runtime::MailRecord& record);
   /// Ends all that have begun, and tells them why.
   void end_all(RequestEnd end);
-  bool is_stop_token(int token) const;
 
   // With mutex_ held.
   /// Begins requests, gives them pages and takes others', as admission.h says.

@@ -20,10 +20,57 @@ int64_t pages_needed(const DecoderOptions& options, const Request& request) {
   return (length_limit(options, request) + options.page_size - 1) / options.page_size;
 }
 
+bool ends_request(const Request& request, const std::vector<int>& stop_tokens, int token) {
+  return (!request.ignore_stop_tokens && std::ranges::binary_search(stop_tokens, token)) ||
+         std::ranges::find(request.stop_token_ids, token) != request.stop_token_ids.end();
+}
+
+namespace {
+
+/// Tokens of which the request wants other logits, with what is added to them.
+std::map<int, float> biases_of(const Request& request) {
+  if (request.allowed_token_ids.empty()) return request.logit_bias;
+  std::map<int, float> biases;
+  for (const int token : request.allowed_token_ids) {
+    const auto bias = request.logit_bias.find(token);
+    biases[token] = bias == request.logit_bias.end() ? 0 : bias->second;
+  }
+  return biases;
+}
+
+void write_logit_edits(const Request& request, int64_t place, const MemoryMap& memory) {
+  int32_t* const i32s = memory.get<int32_t>("sampling_i32") + place * batch::kSamplingInts;
+  int32_t* const tokens = memory.get<int32_t>("bias_tokens") + place * batch::kMaxBiases;
+  float* const values = memory.get<float>("biases") + place * batch::kMaxBiases;
+  int32_t count = 0;
+  for (const auto& [token, bias] : biases_of(request)) {
+    tokens[count] = token;
+    values[count++] = bias;
+  }
+  i32s[batch::kBiases] = count;
+  i32s[batch::kMinTokens] =
+      static_cast<int32_t>(std::min<int64_t>(request.min_tokens, std::numeric_limits<int32_t>::max()));
+  i32s[batch::kExtras] = (request.logprobs ? batch::kLogprobs : 0) |
+                         (count > 0 || request.min_tokens > 0 ? batch::kEdits : 0) |
+                         (request.allowed_token_ids.empty() ? 0 : batch::kOnly);
+}
+
+}  // namespace
+
+std::vector<LinePart> sampling_lines(const Request& request) {
+  const auto biases = static_cast<int64_t>(biases_of(request).size());
+  return {{"sampling_f32", batch::kSamplingFloats, batch::kSamplingFloats},
+          {"sampling_i32", batch::kSamplingInts, batch::kSamplingInts},
+          {"own_stops", batch::kMaxOwnStops, request.stop_token_ids.empty() ? 0 : batch::kMaxOwnStops},
+          {"bias_tokens", batch::kMaxBiases, biases},
+          {"biases", batch::kMaxBiases, biases}};
+}
+
 const std::vector<std::string>& batch_block_tensors() {
   static const std::vector<std::string> names = {
-      "counts",   "row_token",    "row_request",  "row_position", "row_start", "sample_row",  "sample_request",
-      "requests", "sampling_f32", "sampling_i32", "history",      "stop",      "stop_tokens", "page_table"};
+      "counts",         "row_token", "row_request",  "row_position", "row_start", "sample_row",
+      "sample_request", "requests",  "sampling_f32", "sampling_i32", "history",   "stop",
+      "stop_tokens",    "own_stops", "bias_tokens",  "biases",       "page_table"};
   return names;
 }
 
@@ -67,16 +114,20 @@ std::array<int32_t, batch::kRequestFields> batch_block_write(const DecoderOption
   f32s[batch::kFrequencyPenalty] = request.sampling.frequency_penalty;
   int32_t* i32s = memory.get<int32_t>("sampling_i32") + place * batch::kSamplingInts;
   i32s[batch::kTopK] = request.sampling.top_k;
-  i32s[batch::kLogprobs] = request.logprobs;
   i32s[batch::kSeedLow] = static_cast<int32_t>(request.sampling.seed);
   i32s[batch::kSeedHigh] = static_cast<int32_t>(request.sampling.seed >> 32);
+  write_logit_edits(request, place, memory);
+  int32_t* const own_stops = memory.get<int32_t>("own_stops") + place * batch::kMaxOwnStops;
+  std::fill_n(own_stops, batch::kMaxOwnStops, -1);
+  std::ranges::copy(request.stop_token_ids, own_stops);
 
   std::array<int32_t, batch::kRequestFields> fields{};
   fields[batch::kState] = batch::kActive;
   fields[batch::kLength] = fields[batch::kPrompt] = static_cast<int32_t>(length);
   fields[batch::kDone] = static_cast<int32_t>(request.cached_tokens);
   fields[batch::kLimit] = static_cast<int32_t>(length_limit(options, request));
-  fields[batch::kIgnoreStop] = request.ignore_stop_tokens;
+  fields[batch::kStops] =
+      (request.ignore_stop_tokens ? batch::kIgnoreStop : 0) | (request.stop_token_ids.empty() ? 0 : batch::kOwnStops);
   return fields;
 }
 

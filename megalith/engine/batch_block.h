@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,12 @@ struct Request {
   std::vector<int> prompt;
   int64_t max_new_tokens = 128;
   Sampling sampling = {};
-  bool ignore_stop_tokens = false;
-  bool logprobs = false;        // with each token comes the logarithm of its probability
+  bool ignore_stop_tokens = false;          // the model's; its own end it
+  std::vector<int> stop_token_ids = {};     // its own, beside the model's
+  int64_t min_tokens = 0;                   // before so many new ones none is drawn that would end it
+  std::map<int, float> logit_bias = {};     // added to the logits of tokens, ahead of the penalties
+  std::vector<int> allowed_token_ids = {};  // without any: all
+  bool logprobs = false;                    // with each token comes the logarithm of its probability
   int64_t cached_tokens = 0;    // the first ones of the prompt, taken for done without being worked through: for
                                 // measurements at a depth, on dummy weights only
   int64_t priority = 0;         // of a service: lower ones go first, and keep their pages
@@ -40,8 +45,19 @@ struct Request {
 
 /// The length at which the request ends at the latest, prompt and all.
 int64_t length_limit(const DecoderOptions& options, const Request& request);
+/// Whether a token ends the request; `stop_tokens`: the model's, sorted.
+bool ends_request(const Request& request, const std::vector<int>& stop_tokens, int token);
 /// KV pages that the request fills, if it goes on to its limit.
 int64_t pages_needed(const DecoderOptions& options, const Request& request);
+
+/// A part of a table's line of one request: elements of 4 bytes, from the first one on.
+struct LinePart {
+  const char* table;
+  int64_t line, used;  // elements
+};
+/// What of the batch block says how the tokens of `request` are drawn and which of them end it: what batch_block_write()
+/// writes beside prompt and pages.
+std::vector<LinePart> sampling_lines(const Request& request);
 
 /// Writes prompt, pages and sampling of `request`, which has been checked, into the batch block's place for number `place`. The
 /// line of `requests` with which it begins there.

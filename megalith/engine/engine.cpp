@@ -18,6 +18,7 @@
 #include "megalith/engine/memory_report.h"
 #include "megalith/engine/regime_machine.h"
 #include "megalith/engine/regimes.h"
+#include "megalith/engine/request_check.h"
 #include "megalith/engine/token_stream.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/machine/machine.h"
@@ -70,52 +71,6 @@ std::string trouble_text(const std::string& where) {
       where);
 }
 
-void check_all(const std::vector<Request>& requests, const ModelConfig& config, const DecoderOptions& decoder,
-               bool dummy_weights) {
-  MEGALITH_CHECK(!requests.empty(), "there is no prompt to continue");
-  MEGALITH_CHECK(static_cast<int64_t>(requests.size()) <= decoder.max_requests,
-                 "{} prompts in one batch, but the kernel was compiled for {} (--max-batch)", requests.size(),
-                 decoder.max_requests);
-  int64_t pages = 0;
-  for (size_t r = 0; r < requests.size(); ++r) {
-    const Request& request = requests[r];
-    const auto length = static_cast<int64_t>(request.prompt.size());
-    MEGALITH_CHECK(length > 0, "prompt {} is empty: give at least one token", r + 1);
-    MEGALITH_CHECK(length < decoder.max_seq_len,
-                   "prompt {} has {} tokens, but a sequence may have {} (--max-seq-len) and needs room for one more",
-                   r + 1, length, decoder.max_seq_len);
-    MEGALITH_CHECK(request.max_new_tokens >= 1, "request {} asks for {} new tokens, want at least 1", r + 1,
-                   request.max_new_tokens);
-    MEGALITH_CHECK(request.cached_tokens == 0 || dummy_weights,
-                   "request {} takes {} tokens for cached without working through them, which makes sense only for "
-                   "dummy weights (--load-format dummy)",
-                   r + 1, request.cached_tokens);
-    MEGALITH_CHECK(request.cached_tokens >= 0 && request.cached_tokens < length,
-                   "request {} takes {} tokens for cached, want 0 to {}: the last one of the prompt is worked through",
-                   r + 1, request.cached_tokens, length - 1);
-    for (int token : request.prompt)
-      MEGALITH_CHECK(token >= 0 && token < config.vocab_size,
-                     "prompt {} contains the token {}, but the vocabulary has {} tokens", r + 1, token,
-                     config.vocab_size);
-    const Sampling& s = request.sampling;
-    MEGALITH_CHECK(s.temperature >= 0 && s.temperature < 100, "the temperature is {}, want 0 to 100", s.temperature);
-    MEGALITH_CHECK(s.top_p > 0 && s.top_p <= 1, "top-p is {}, want more than 0 and at most 1", s.top_p);
-    MEGALITH_CHECK(s.top_k >= 0, "top-k is {}, want 0 (all) or more", s.top_k);
-    MEGALITH_CHECK(s.min_p >= 0 && s.min_p <= 1, "min-p is {}, want 0 to 1", s.min_p);
-    MEGALITH_CHECK(s.repetition_penalty > 0 && s.repetition_penalty <= 100,
-                   "the repetition penalty is {}, want more than 0 and at most 100; 1 changes nothing",
-                   s.repetition_penalty);
-    for (const auto& [name, value] : {std::pair("presence", s.presence_penalty), {"frequency", s.frequency_penalty}})
-      MEGALITH_CHECK(value >= -100 && value <= 100, "the {} penalty is {}, want -100 to 100; 0 changes nothing", name,
-                     value);
-    pages += pages_needed(decoder, request);
-  }
-  MEGALITH_CHECK(pages <= decoder.num_pages(),
-                 "the prompts and what shall be made of them take {} KV pages of {} tokens, but there are {} "
-                 "(--num-pages): make fewer tokens, or give more pages",
-                 pages, decoder.page_size, decoder.num_pages());
-}
-
 }  // namespace
 
 int default_num_workers() {
@@ -144,7 +99,7 @@ void check_requests(const std::string& folder, const EngineOptions& options, con
   decoder.target = jit::target_with_architecture(options.target);
   decoder = decoder.resolved(config);
   decoder.check_holds_all_requests();
-  check_all(requests, config, decoder, options.dummy_weights);
+  check_batch(requests, config, decoder, find_stop_tokens(folder, config, options), options.dummy_weights);
 }
 
 Engine::Engine(const std::string& folder, const EngineOptions& options) try
@@ -305,7 +260,7 @@ void Engine::check_weights() const {
 }
 
 void Engine::check(const std::vector<Request>& requests) const {
-  check_all(requests, config_, decoder_options_, dummy_weights_);
+  check_batch(requests, config_, decoder_options_, stop_tokens_, dummy_weights_);
 }
 
 std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests) {

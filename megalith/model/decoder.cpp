@@ -246,17 +246,21 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId sampling_f32 = graph_.state("sampling_f32", DType::f32, {num_requests, batch::kSamplingFloats});
   const TensorId sampling_i32 = graph_.state("sampling_i32", DType::i32, {num_requests, batch::kSamplingInts});
   const TensorId history = graph_.state("history", DType::i32, {num_requests, options_.max_seq_len});
-  const auto sampled =
-      graph_.add("sampling", "sampling", {logits, best, sample_request, requests, history, sampling_f32, sampling_i32});
+  const TensorId stop_tokens = graph_.state("stop_tokens", DType::i32, {options_.max_stop_tokens});
+  const TensorId own_stops = graph_.state("own_stops", DType::i32, {num_requests, batch::kMaxOwnStops});
+  const TensorId bias_tokens = graph_.state("bias_tokens", DType::i32, {num_requests, batch::kMaxBiases});
+  const TensorId biases = graph_.state("biases", DType::f32, {num_requests, batch::kMaxBiases});
+  const auto sampled = graph_.add("sampling", "sampling",
+                                  {logits, best, sample_request, requests, history, sampling_f32, sampling_i32,
+                                   stop_tokens, own_stops, bias_tokens, biases});
   const TensorId token = sampled[0], logprob = sampled[1];
 
-  const TensorId stop_tokens = graph_.state("stop_tokens", DType::i32, {options_.max_stop_tokens});
   const TensorId mailbox =
       graph_.state("mailbox", DType::i32, {static_cast<int64_t>(sizeof(runtime::Mailbox) / sizeof(int32_t))});
   const TensorId stop = graph_.state("stop", DType::i32, {1});
   graph_.add("advance", "advance",
-             {token, logprob, stop_tokens, requests, history, graph_.find("counts"), row_token_, row_request_,
-              row_position_, graph_.find("row_start"), sample_row, sample_request, mailbox, stop},
+             {token, logprob, stop_tokens, own_stops, requests, history, graph_.find("counts"), row_token_,
+              row_request_, row_position_, graph_.find("row_start"), sample_row, sample_request, mailbox, stop},
              {.attributes = {{"draft_tokens", static_cast<double>(options_.draft_tokens)},
                              {"draft_match", static_cast<double>(options_.draft_match)},
                              {"draft_rows", static_cast<double>(options_.draft_rows)}}});

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -30,10 +31,41 @@ struct Wish {
   int64_t top_k;
 };
 
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+/// The row of request n with its biases, and with no tokens but those that it may have now. `made`: new tokens before it.
+void edit(std::vector<double>& row, loop::Arrays& arrays, int64_t n, int64_t made) {
+  const double* i32s = &loop::element(arrays, "sampling_i32", {n, 0});
+  const auto vocabulary = static_cast<int64_t>(row.size());
+  const auto logit_of = [&](std::vector<double>& of, double token, const char* table) -> double& {
+    MEGALITH_CHECK(token >= 0 && token < static_cast<double>(vocabulary), "{} has the token {}, the vocabulary {}",
+                   table, token, vocabulary);
+    return of[static_cast<size_t>(token)];
+  };
+  const double num_biases = i32s[batch::kBiases];
+  MEGALITH_CHECK(num_biases >= 0 && num_biases <= batch::kMaxBiases, "sampling_i32 has {} biases, at most {} fit",
+                 num_biases, batch::kMaxBiases);
+  std::vector<double> logits = row;
+  if ((static_cast<int>(i32s[batch::kExtras]) & batch::kOnly) != 0) row.assign(row.size(), kNever);
+  for (int64_t i = 0; i < static_cast<int64_t>(num_biases); ++i) {
+    const double token = loop::element(arrays, "bias_tokens", {n, i});
+    logit_of(row, token, "bias_tokens") =
+        logit_of(logits, token, "bias_tokens") + loop::element(arrays, "biases", {n, i});
+  }
+  if (static_cast<double>(made) >= i32s[batch::kMinTokens]) return;
+  const auto flags = static_cast<int>(loop::element(arrays, "requests", {n, batch::kStops}));
+  const auto never = [&](double token, const char* table) {
+    if (token >= 0) logit_of(row, token, table) = kNever;
+  };
+  if ((flags & batch::kIgnoreStop) == 0)
+    for (const double token : arrays.at("stop_tokens").values) never(token, "stop_tokens");
+  for (int64_t i = 0; (flags & batch::kOwnStops) != 0 && i < batch::kMaxOwnStops; ++i)
+    never(loop::element(arrays, "own_stops", {n, i}), "own_stops");
+}
+
 // The text's tokens made less likely, or more: penalties on one row.
-std::vector<double> penalized(const double* logits, int64_t vocabulary, const std::vector<int64_t>& text,
-                              int64_t prompt, const Wish& wish) {
-  std::vector<double> result(logits, logits + vocabulary);
+void penalize(std::vector<double>& result, const std::vector<int64_t>& text, int64_t prompt, const Wish& wish) {
+  const auto vocabulary = static_cast<int64_t>(result.size());
   std::map<int64_t, int64_t> made;  // every token of the text, with how often it was made
   for (size_t s = 0; s < text.size(); ++s) made[text[s]] += static_cast<int64_t>(s) >= prompt;
   for (const auto& [token, times] : made) {
@@ -42,7 +74,6 @@ std::vector<double> penalized(const double* logits, int64_t vocabulary, const st
     if (wish.repetition != 0) value = value > 0 ? value / wish.repetition : value * wish.repetition;
     if (times > 0) value -= wish.presence + wish.frequency * static_cast<double>(times);
   }
-  return result;
 }
 
 // The meaning, plainly: sort, keep top-k, keep top-p, keep min-p, draw. Works on one row.
@@ -104,13 +135,19 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     std::vector<int64_t> text;
     for (int64_t s = 0; penalties && s < length; ++s)
       text.push_back(static_cast<int64_t>(loop::element(arrays, "history", {request, s})));
-    const std::vector<double> logits =
-        penalties ? penalized(row, vocabulary, text, static_cast<int64_t>(fields[batch::kPrompt]), wish)
-                  : std::vector<double>(row, row + vocabulary);
+    const auto extras = static_cast<int>(i32s[batch::kExtras]);
+    const auto prompt = static_cast<int64_t>(fields[batch::kPrompt]);
+    std::vector<double> logits(row, row + vocabulary);
+    const bool is_edited =
+        (extras & batch::kEdits) != 0 &&
+        (i32s[batch::kBiases] != 0 || static_cast<double>(length - prompt) < i32s[batch::kMinTokens]);
+    if (is_edited) edit(logits, arrays, request, length - prompt);
+    if (penalties) penalize(logits, text, prompt, wish);
     double& token = arrays.at("token").values[static_cast<size_t>(r)];
     if (wish.temperature <= 0) {
-      token = penalties ? static_cast<double>(std::max_element(logits.begin(), logits.end()) - logits.begin())
-                        : loop::element(arrays, "best", {r});
+      token = penalties || is_edited
+                  ? static_cast<double>(std::max_element(logits.begin(), logits.end()) - logits.begin())
+                  : loop::element(arrays, "best", {r});
       MEGALITH_CHECK(token >= 0 && token < static_cast<double>(vocabulary), "best is {}, the vocabulary {}", token,
                      vocabulary);
     } else {
@@ -120,14 +157,15 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
       token = static_cast<double>(sample(logits, wish, uniform));
     }
     arrays.at("logprob").values[static_cast<size_t>(r)] =
-        i32s[batch::kLogprobs] != 0 ? log_probability(row, vocabulary, static_cast<int64_t>(token)) : row[0] - row[0];
+        (extras & batch::kLogprobs) != 0 ? log_probability(row, vocabulary, static_cast<int64_t>(token))
+                                         : row[0] - row[0];
   }
 }
 
 }  // namespace
 
-/// A token per sample row: greedy, or by temperature, top-k, top-p, min-p and the request's seed, after the penalties
-/// of its text so far. Sorting is beyond a loop kernel, so this one only says what it touches; `heap` and `adjusted`
+/// A token per sample row: greedy, or by temperature, top-k, top-p, min-p and the request's seed, after its biases, the
+/// tokens that it cannot have yet, and the penalties of its text so far. Sorting is beyond a loop kernel, so this one only says what it touches; `heap` and `adjusted`
 /// are room to work in. A `logprob` that nobody asked for is 0, or NaN if the row's logits are NaN or infinite.
 graph::Operator sampling() {
   return operator_("sampling", "token[r] drawn from logits[r] as the request of row r asks")
@@ -137,15 +175,19 @@ graph::Operator sampling() {
       .input("requests", {"N", "8"}, DType::i32)
       .input("history", {"N", "S"}, DType::i32)
       .input("sampling_f32", {"N", "8"})
-      .input("sampling_i32", {"N", "4"}, DType::i32)
+      .input("sampling_i32", {"N", "8"}, DType::i32)
+      .input("stop_tokens", {"E"}, DType::i32)
+      .input("own_stops", {"N", "16"}, DType::i32)
+      .input("bias_tokens", {"N", "300"}, DType::i32)
+      .input("biases", {"N", "300"})
       .output("token", {"R"}, DType::i32)
       .output("logprob", {"R"})
       .exactly()
       .output("heap", {"R", "V"}, DType::i32)
       .output("adjusted", {"R", "V"})
       .loops(R"(
-        { [r, v, f, p, s, q] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= p < 4 and 0 <= s < S and 0 <= q < R }
-        token[r]   = best[r] + sum(q, sample_request[q]) + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f]) + sum(p, sampling_i32[sample_request[r], p]) + sum(s, history[sample_request[r], s])
+        { [r, v, f, s, q, e, o, b] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= s < S and 0 <= q < R and 0 <= e < E and 0 <= o < 16 and 0 <= b < 300 }
+        token[r]   = best[r] + sum(q, sample_request[q]) + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f] + sampling_i32[sample_request[r], f]) + sum(s, history[sample_request[r], s]) + sum(e, stop_tokens[e]) + sum(o, own_stops[sample_request[r], o]) + sum(b, bias_tokens[sample_request[r], b] + biases[sample_request[r], b])
         logprob[r] = sum(v, logits[r, v])
         heap[r, v] = v
         adjusted[r, v] = logits[r, v]

@@ -38,9 +38,13 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     const bool goes_on = r + 1 < num_samples && at("sample_request", r + 1) == at("sample_request", r) &&
                          at("row_token", static_cast<int64_t>(at("sample_row", r + 1))) == token;
     if (!goes_on) field(n, batch::kDone) = field(n, batch::kLength) - 1;
+    const auto flags = static_cast<int>(field(n, batch::kStops));
     bool stops = false;
-    for (double stop_token : arrays.at("stop_tokens").values) stops |= stop_token == token;
-    if (stops && field(n, batch::kIgnoreStop) == 0)
+    if ((flags & batch::kIgnoreStop) == 0)
+      for (double stop_token : arrays.at("stop_tokens").values) stops |= stop_token == token;
+    for (int64_t i = 0; (flags & batch::kOwnStops) != 0 && i < batch::kMaxOwnStops; ++i)
+      stops |= loop::element(arrays, "own_stops", {n, i}) == token;
+    if (stops)
       field(n, batch::kReason) = batch::kStopToken;
     else if (field(n, batch::kLength) >= field(n, batch::kLimit))
       field(n, batch::kReason) = batch::kLengthLimit;
@@ -152,6 +156,7 @@ graph::Operator advance() {
       .input("token", {"R"}, DType::i32)
       .input("logprob", {"R"})
       .input("stop_tokens", {"E"}, DType::i32)
+      .input("own_stops", {"N", "16"}, DType::i32)
       .inout("requests", {"N", "8"}, DType::i32)
       .inout("history", {"N", "S"}, DType::i32)
       .inout("counts", {"6"}, DType::i32)
@@ -167,8 +172,8 @@ graph::Operator advance() {
       .attribute("draft_match", 0)
       .attribute("draft_rows", 0)
       .loops(R"(
-        { [n, f, s, i, t, r, e, w] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 6 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= w < W }
-        requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r] + logprob[r]) + sum(e, stop_tokens[e])
+        { [n, f, s, i, t, r, e, o, w] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 6 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= o < 16 and 0 <= w < W }
+        requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r] + logprob[r]) + sum(e, stop_tokens[e]) + sum(o, own_stops[n, o])
         history[n, s]     = history[n, s]
         counts[i]         = counts[i]
         row_token[t]      = row_token[t]

@@ -6,8 +6,11 @@
 //   requests       i32 [N, kRequestFields]  one line per request, fields below
 //   history        i32 [N, S]       all tokens of each request, prompt first; behind them drafts (kernels/drafts.h)
 //   sampling_f32   f32 [N, 8]       SamplingFloat
-//   sampling_i32   i32 [N, 4]       SamplingInt
-//   stop_tokens    i32 [E]          token ids that end a text; unused places are -1
+//   sampling_i32   i32 [N, 8]       SamplingInt
+//   stop_tokens    i32 [E]          token ids that end a request, unless it ignores them; unused places are -1
+//   own_stops      i32 [N, 16]      further ones of a request that has some (kOwnStops); unused places are -1
+//   bias_tokens    i32 [N, 300]     token ids of which a request wants other logits (kBiases): each once
+//   biases         f32 [N, 300]     what is added to them
 //   page_table     i32 [N, Q]       the KV pages of each request
 //   counts         i32 [6]          CountField: rows and samples of this iteration, and when the run ends
 //   row_token, row_request, row_position   i32 [T]   one entry per row of this iteration
@@ -30,18 +33,22 @@
 namespace megalith::batch {
 
 enum RequestField {
-  kState,       // RequestState
-  kLength,      // tokens known: prompt and sampled ones
-  kDone,        // tokens worked through: their keys and values are in the cache. Drafts count while they are worked on
-  kLimit,       // length at which the request ends; a command may raise it
-  kReason,      // FinishReason, once finished
-  kIgnoreStop,  // 1: stop tokens do not end it
-  kPrompt,      // tokens of the prompt: presence and frequency count those after it
-  kLast,  // the token that was sampled last, once there is one; it may be before the request began, in another place
+  kState,   // RequestState
+  kLength,  // tokens known: prompt and sampled ones
+  kDone,    // tokens worked through: their keys and values are in the cache. Drafts count while they are worked on
+  kLimit,   // length at which the request ends; a command may raise it
+  kReason,  // FinishReason, once finished
+  kStops,   // StopFlag bits: which tokens end it
+  kPrompt,  // tokens of the prompt: presence, frequency and kMinTokens count those after it
+  kLast,    // the token that was sampled last, once there is one; it may be before the request began, in another place
   kRequestFields = 8
 };
 
 enum RequestState { kEmpty = 0, kActive = 1, kFinished = 2 };
+enum StopFlag {
+  kIgnoreStop = 1,  // stop_tokens do not
+  kOwnStops = 2,    // its own_stops do, too
+};
 enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2, kCancelled = 3 };
 enum SamplingFloat {
   kTemperature,        // 0: the likeliest token
@@ -57,9 +64,18 @@ enum SamplingInt {
   kTopK,
   kSeedLow,
   kSeedHigh,
-  kLogprobs,  // 1: how likely each token was is worked out, too
-  kSamplingInts = 4
+  kExtras,     // SamplingExtra bits: without them nobody reads what stands behind
+  kMinTokens,  // before so many new tokens none that would end the request is drawn
+  kBiases,     // tokens of the request's lines of bias_tokens and biases
+  kSamplingInts = 8
 };
+enum SamplingExtra {
+  kLogprobs = 1,  // how likely each token was is worked out, too
+  kEdits = 2,     // logits are edited before penalties: by kMinTokens and kBiases
+  kOnly = 4,      // and only the tokens of bias_tokens are drawn
+};
+/// Stop tokens of a request, beside those of all, and tokens of which it wants other logits: as many as OpenAI takes.
+[[maybe_unused]] constexpr int kMaxOwnStops = 16, kMaxBiases = 300;
 /// Requests that have one row in an iteration have them spread over slices of so many rows (kernels/row_order.h).
 [[maybe_unused]] constexpr int kSliceRows = 32;
 

@@ -37,6 +37,9 @@ std::vector<Request> random_requests(size_t count, uint64_t seed) {
     request.max_new_tokens = 1 + below(40);
     request.ignore_stop_tokens = below(2) == 0;
     if (below(2) == 0) request.sampling = {.temperature = 0.8F, .top_p = 0.9F, .seed = random()};
+    for (int i = 10 * below(2); i > 0; --i) request.stop_token_ids.push_back(250 + below(100));
+    if (below(2) == 0) request.min_tokens = below(static_cast<uint64_t>(request.max_new_tokens) + 1);
+    for (int i = 20 * below(2); i > 0; --i) request.logit_bias[250 + below(100)] = static_cast<float>(below(9) - 4);
   }
   return requests;
 }

@@ -30,6 +30,11 @@ std::vector<Request> repeating_requests(size_t count) {
     sampling.seed = r;
     if (r % 4 == 1) sampling.temperature = 0.7f;
     if (r % 4 == 2) sampling = {.temperature = 0.9f, .top_p = 0.9f, .top_k = 20, .seed = r};
+    // Some may end only where others would have, or have tokens that they would not have had.
+    if (r % 6 == 1)
+      requests[r].stop_token_ids = {part[0], part[1], 7},
+      requests[r].min_tokens = std::min<int64_t>(12, requests[r].max_new_tokens);
+    if (r % 6 >= 4) requests[r].logit_bias = {{part[0], -1.5f}, {part[1], 2.0f}, {part[2], 2.5f}};
     if (r % 4 == 3) sampling = {.repetition_penalty = 1.1f, .presence_penalty = 0.1f, .frequency_penalty = 0.05f};
   }
   return requests;

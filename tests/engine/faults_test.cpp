@@ -15,6 +15,7 @@
 #include "megalith/jit/compile.h"
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/schedule.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/runtime/program.h"
 
 namespace megalith::engine {
@@ -282,7 +283,7 @@ TEST(Faults, OperatorsOfAScript) {
 TEST(Faults, TablesOfTheBatchBlock) {
   const auto registry = ops::builtin();
   const graph::Operator& op = registry->get("sampling");
-  const std::map<std::string, int64_t> sizes = {{"R", 2}, {"V", 50}, {"N", 3}, {"S", 20}};
+  const std::map<std::string, int64_t> sizes = {{"R", 2}, {"V", 50}, {"N", 3}, {"S", 20}, {"E", 2}};
   graph::Graph graph(registry, "block");
   std::vector<graph::TensorId> inputs;
   graph::NodeOptions options;
@@ -307,7 +308,8 @@ TEST(Faults, TablesOfTheBatchBlock) {
     values[at] = value;
     bench.memory().set(tensor, values);
     const std::string message = bench.run();
-    EXPECT_THAT(bench.interpreted(), ::testing::ContainsRegex(interpreted ? "outside its shape|vocabulary" : "^$"));
+    EXPECT_THAT(bench.interpreted(),
+                ::testing::ContainsRegex(interpreted ? "outside its shape|vocabulary|biases" : "^$"));
     bench.memory().set(tensor, before);
     EXPECT_EQ(bench.run(), "");
     return message;
@@ -320,6 +322,17 @@ TEST(Faults, TablesOfTheBatchBlock) {
   bench.memory().set("requests", lengths);
   EXPECT_THAT(wrong("history", 2, 50, true), HasSubstr("index history is 50, allowed 0 <= index < 50"));
   EXPECT_THAT(wrong("requests", 6, -1, false), HasSubstr("index requests is -1"));
+  // Of a request that wants other logits, and has tokens to make before one may end it.
+  std::vector<double> extras(24);
+  extras[batch::kExtras] = batch::kEdits, extras[batch::kMinTokens] = 9, extras[batch::kBiases] = 300;
+  bench.memory().set("sampling_i32", extras);
+  lengths[batch::kStops] = batch::kOwnStops;
+  bench.memory().set("requests", lengths);
+  EXPECT_THAT(wrong("bias_tokens", 299, 50, true), HasSubstr("index bias_tokens is 50, allowed 0 <= index < 50"));
+  EXPECT_THAT(wrong("stop_tokens", 1, 51, true), HasSubstr("index stop_tokens is 51, allowed 0 <= index < 50"));
+  EXPECT_THAT(wrong("own_stops", 15, 52, true), HasSubstr("index own_stops is 52, allowed 0 <= index < 50"));
+  EXPECT_THAT(wrong("sampling_i32", batch::kBiases, 301, true),
+              HasSubstr("index sampling_i32 is 301, allowed 0 <= index < 301"));
 }
 
 // Rows that are as long as one likes are worked out in scratch and not on a stack.

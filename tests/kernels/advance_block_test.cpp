@@ -44,8 +44,8 @@ struct Batch {
   };
   FaultNote faults{};  // of right data nobody notes one
   i64 R = 0;
-  i32 *token, *stop_tokens, *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start,
-      *sample_row, *sample_request, *mailbox, *stop;
+  i32 *token, *stop_tokens, *own_stops, *requests, *history, *counts, *row_token, *row_request, *row_position,
+      *row_start, *sample_row, *sample_request, *mailbox, *stop;
   f32* logprob;
   const u32* abort;
   const Task* task;
@@ -59,10 +59,20 @@ struct Batch {
   Task task_;
 
   Batch() {
-    constexpr i64 sizes[] = {
-        kSamples, E, N * batch::kRequestFields, N * S, batch::kCountFields, kRows, kRows, kRows, kRows, kSamples,
-        kSamples, 1};
-    i32** const places[] = {&token,       &stop_tokens,  &requests,  &history,    &counts,         &row_token,
+    constexpr i64 sizes[] = {kSamples,
+                             E,
+                             N * batch::kMaxOwnStops,
+                             N * batch::kRequestFields,
+                             N * S,
+                             batch::kCountFields,
+                             kRows,
+                             kRows,
+                             kRows,
+                             kRows,
+                             kSamples,
+                             kSamples,
+                             1};
+    i32** const places[] = {&token,       &stop_tokens,  &own_stops, &requests,   &history,        &counts, &row_token,
                             &row_request, &row_position, &row_start, &sample_row, &sample_request, &stop};
     i64 total = 0;
     for (const i64 size : sizes) total += size;
@@ -89,7 +99,9 @@ struct Batch {
           is_busy || below(8) == 0 ? below(field(n, batch::kLength)) : field(n, batch::kLength) - 1;
       field(n, batch::kLimit) = field(n, batch::kLength) + 1 + below(15);
       field(n, batch::kReason) = batch::kNotFinished;
-      field(n, batch::kIgnoreStop) = below(2);
+      field(n, batch::kStops) = below(4);
+      for (i64 i = 0; i < batch::kMaxOwnStops; ++i)
+        own_stops[n * batch::kMaxOwnStops + i] = i == 9 ? below(50 + kTokens) - kTokens : -1;
       field(n, batch::kPrompt) = field(n, batch::kLength);
       for (i64 s = 0; s < S; ++s) history[n * S + s] = below(kTokens);
     }
@@ -111,6 +123,7 @@ struct Batch {
         command.fields[batch::kLength] = command.fields[batch::kPrompt] =
             1 + static_cast<i32>(random() % static_cast<u64>(longest));
         command.fields[batch::kLimit] = command.fields[batch::kLength] + 1 + static_cast<i32>(random() % 15);
+        command.fields[batch::kStops] = static_cast<i32>(random() % 4);
         if (random() % 3 == 0) {
           const i32 length = command.fields[batch::kLength];
           command.fields[batch::kPrompt] = 1 + static_cast<i32>(random() % static_cast<u64>(length));

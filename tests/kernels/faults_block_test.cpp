@@ -245,7 +245,7 @@ struct Batch {
   };
   FaultNote faults;
   i64 R;
-  const i32 *token, *stop_tokens;
+  const i32 *token, *stop_tokens, *own_stops;
   const f32* logprob;
   i32 *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start, *sample_row, *sample_request,
       *mailbox, *stop;
@@ -255,8 +255,8 @@ struct Batch {
 TEST_F(FaultsBlock, AdvanceOfTablesThatDoNotFit) {
   using batch::kRequestFields;
   const auto run = [&](auto change) {
-    std::vector<i32> token(3, 5), stop_tokens(1, -1), requests(3 * kRequestFields), history(30),
-        counts(batch::kCountFields), rows(16), samples(6), stop(1);
+    std::vector<i32> token(3, 5), stop_tokens(1, -1), own_stops(3 * batch::kMaxOwnStops, -1),
+        requests(3 * kRequestFields), history(30), counts(batch::kCountFields), rows(16), samples(6), stop(1);
     std::vector<f32> logprob(3);
     std::vector<runtime::MailRecord> records(16);
     runtime::Mailbox mail;
@@ -273,6 +273,7 @@ TEST_F(FaultsBlock, AdvanceOfTablesThatDoNotFit) {
                      3,
                      token.data(),
                      stop_tokens.data(),
+                     own_stops.data(),
                      logprob.data(),
                      requests.data(),
                      history.data(),

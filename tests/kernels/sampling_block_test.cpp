@@ -24,17 +24,18 @@ namespace {
 
 /// The operands of a `sampling` of rows that each have a request of their own.
 struct Rows {
-  static constexpr i64 N = 45;  // requests: more than a warp has lanes
+  static constexpr i64 N = 45, E = 3;  // requests: more than a warp has lanes
   struct Checks {
-    static constexpr u32 best = 0, sample_request = 1, requests = 2, history = 3;
+    static constexpr u32 best = 0, sample_request = 1, requests = 2, history = 3, sampling_i32 = 4, stop_tokens = 5,
+                         own_stops = 6, bias_tokens = 7;
   };
   FaultNote faults{};  // of right data nobody notes one
   const Rows* task = this;
   i64 r_begin = 0, r_end, R, V, S;
-  std::vector<f32> logits_, f32s, logprobs, adjusted_;
-  std::vector<i32> best_, request_, fields, texts, i32s, tokens, heap_;
-  f32 *logits, *sampling_f32, *logprob, *adjusted;
-  i32 *best, *sample_request, *requests, *history, *sampling_i32, *token, *heap;
+  std::vector<f32> logits_, f32s, logprobs, adjusted_, biases_;
+  std::vector<i32> best_, request_, fields, texts, i32s, tokens, heap_, stops, own_stops_, bias_tokens_;
+  f32 *logits, *sampling_f32, *logprob, *adjusted, *biases;
+  i32 *best, *sample_request, *requests, *history, *sampling_i32, *token, *heap, *stop_tokens, *own_stops, *bias_tokens;
 
   Rows(i64 rows, i64 vocabulary, i64 length)
       : r_end(rows),
@@ -45,13 +46,17 @@ struct Rows {
         f32s(static_cast<size_t>(N * batch::kSamplingFloats)),
         logprobs(static_cast<size_t>(rows)),
         adjusted_(logits_.size()),
+        biases_(static_cast<size_t>(N * batch::kMaxBiases)),
         best_(static_cast<size_t>(rows)),
         request_(static_cast<size_t>(rows)),
         fields(static_cast<size_t>(N * batch::kRequestFields)),
         texts(static_cast<size_t>(N * length)),
         i32s(static_cast<size_t>(N * batch::kSamplingInts)),
         tokens(static_cast<size_t>(rows), -1),
-        heap_(logits_.size()) {
+        heap_(logits_.size()),
+        stops(static_cast<size_t>(E), -1),
+        own_stops_(static_cast<size_t>(N * batch::kMaxOwnStops), -1),
+        bias_tokens_(biases_.size()) {
     bind();
     for (i64 r = 0; r < rows; ++r) request_[static_cast<size_t>(r)] = static_cast<i32>((7 * r + 33) % N);
   }
@@ -61,7 +66,8 @@ struct Rows {
   void bind() {
     logits = logits_.data(), sampling_f32 = f32s.data(), logprob = logprobs.data(), adjusted = adjusted_.data();
     best = best_.data(), sample_request = request_.data(), requests = fields.data(), history = texts.data();
-    sampling_i32 = i32s.data(), token = tokens.data(), heap = heap_.data();
+    sampling_i32 = i32s.data(), token = tokens.data(), heap = heap_.data(), biases = biases_.data();
+    stop_tokens = stops.data(), own_stops = own_stops_.data(), bias_tokens = bias_tokens_.data();
   }
   void find_best() {
     for (i64 r = 0; r < R; ++r)
@@ -116,12 +122,25 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
     i32* i32s = rows.sampling_i32 + n * batch::kSamplingInts;
     i32s[batch::kTopK] = one_of(random, {0, 0, 1, 3, 8, 20, 600, all - 1, all, all + 5});
     i32s[batch::kSeedLow] = static_cast<i32>(random());
-    i32s[batch::kLogprobs] = static_cast<i32>(r % 2);
+    i32s[batch::kExtras] = r % 2 == 0 ? 0 : batch::kLogprobs;
     i32* fields = rows.requests + n * batch::kRequestFields;
     fields[batch::kLength] = static_cast<i32>(1 + random() % length);
     fields[batch::kPrompt] = static_cast<i32>(random() % static_cast<u64>(fields[batch::kLength] + 1));
     for (i64 s = 0; s < length; ++s)
       rows.history[n * length + s] = s % 5 == 0 ? rows.best[r] : static_cast<i32>(random() % static_cast<u64>(all));
+    if (random() % 2 == 0) continue;
+    // Biases of the top-1 token and of some of those behind it, each once; and it may not end yet, or not be another token.
+    i32s[batch::kExtras] |= batch::kEdits;
+    i32s[batch::kBiases] = std::min(all, one_of(random, {0, 1, 17, batch::kMaxBiases}));
+    if (i32s[batch::kBiases] > 0 && random() % 3 == 0) i32s[batch::kExtras] |= batch::kOnly;
+    for (i32 i = 0; i < i32s[batch::kBiases]; ++i) {
+      rows.bias_tokens[n * batch::kMaxBiases + i] = (rows.best[r] + i) % all;
+      rows.biases[n * batch::kMaxBiases + i] = one_of(random, {-100.0f, -1.5f, 0.25f, 3.0f});
+    }
+    i32s[batch::kMinTokens] = static_cast<i32>(random() % 30);
+    fields[batch::kStops] = static_cast<i32>(random() % 4);
+    rows.stop_tokens[1] = rows.best[0];
+    for (i32 i = 0; i < 5; ++i) rows.own_stops[n * batch::kMaxOwnStops + 3 * i] = (rows.best[r] + 2 * i) % all;
   }
   sample_rows(rows);
   const std::vector<i32> wanted = rows.tokens;

@@ -64,6 +64,7 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   std::vector<TensorId> inputs = {graph.state("token", DType::i32, {samples}),
                                   graph.state("logprob", DType::f32, {samples}),
                                   graph.state("stop_tokens", DType::i32, {3}),
+                                  graph.state("own_stops", DType::i32, {kRequests, batch::kMaxOwnStops}),
                                   graph.state("requests", DType::i32, {kRequests, batch::kRequestFields}),
                                   graph.state("history", DType::i32, {kRequests, kLength}),
                                   counts,
@@ -89,7 +90,7 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
     fields[batch::kState] = n == 3 ? batch::kEmpty : batch::kActive;
     fields[batch::kLength] = static_cast<double>(1 + random() % 25);
     fields[batch::kLimit] = fields[batch::kLength] + static_cast<double>(1 + random() % 12);
-    fields[batch::kIgnoreStop] = n == 1;
+    fields[batch::kStops] = n == 1 ? batch::kIgnoreStop : n == 4 ? batch::kOwnStops : 0;
     fields[batch::kPrompt] = fields[batch::kLength];
     if (n != 2) continue;
     // It goes on from tokens that it has made elsewhere.
@@ -102,6 +103,9 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   memory.set("requests", requests);
   memory.set("history", history);
   memory.set("stop_tokens", {7, -1, -1});
+  std::vector<double> own_stops(kRequests * batch::kMaxOwnStops, -1);
+  for (int64_t n = 0; n < kRequests; ++n) own_stops[static_cast<size_t>(n * batch::kMaxOwnStops + 2)] = 5;
+  memory.set("own_stops", own_stops);
   if (drafts == 0) memory.set("token", {5, 7, 8, 9, 7});
   std::vector<double> logprobs(static_cast<size_t>(num_samples));
   std::iota(logprobs.rbegin(), logprobs.rend(), -static_cast<double>(num_samples));

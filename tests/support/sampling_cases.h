@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/schedule.h"
@@ -23,7 +24,11 @@ inline graph::Graph sampling_graph(int64_t rows, int64_t vocab, int64_t length =
                                                graph.state("requests", DType::i32, {rows, batch::kRequestFields}),
                                                graph.state("history", DType::i32, {rows, length}),
                                                graph.state("sampling_f32", DType::f32, {rows, batch::kSamplingFloats}),
-                                               graph.state("sampling_i32", DType::i32, {rows, batch::kSamplingInts})};
+                                               graph.state("sampling_i32", DType::i32, {rows, batch::kSamplingInts}),
+                                               graph.state("stop_tokens", DType::i32, {2}),
+                                               graph.state("own_stops", DType::i32, {rows, batch::kMaxOwnStops}),
+                                               graph.state("bias_tokens", DType::i32, {rows, batch::kMaxBiases}),
+                                               graph.state("biases", DType::f32, {rows, batch::kMaxBiases})};
   graph.add("sampling", "sampling", inputs,
             {.outputs = {{"token", graph.state("token", DType::i32, {rows})},
                          {"logprob", graph.state("logprob", DType::f32, {rows})}}});
@@ -36,7 +41,8 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   const graph::Graph graph = sampling_graph(kRows, vocab, kLength);
   GraphMemory memory(graph);
   std::mt19937_64 random(3);
-  std::vector<double> logits = random_values(kRows * vocab, DType::f32, 0, random), best, f32s, i32s, requests, history;
+  std::vector<double> logits = random_values(kRows * vocab, DType::f32, 0, random), best, f32s, i32s, requests, history,
+                      own_stops, bias_tokens, biases;
   for (double& value : logits) value = static_cast<float>(value * 3);
   for (int64_t r = 0; r < kRows; ++r)
     best.push_back(static_cast<double>(std::max_element(logits.begin() + r * vocab, logits.begin() + (r + 1) * vocab) -
@@ -49,16 +55,34 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
     const double presences[] = {0, 0, 1.5, -0.5}, frequencies[] = {0, 0, 0.25};
     f32s.insert(f32s.end(), {temperatures[random() % 4], top_ps[random() % 4], min_ps[random() % 4],
                              repetitions[random() % 5], presences[random() % 4], frequencies[random() % 3], 0, 0});
-    i32s.insert(i32s.end(),
-                {static_cast<double>(top_ks[random() % 6]), static_cast<double>(static_cast<int32_t>(random())),
-                 static_cast<double>(request % 3), request % 4 == 0 ? 0.0 : 1.0});
+    // Every third has other logits: for some tokens, or for none; and half of those may not end yet.
+    const bool is_edited = request % 3 == 2;
+    const int64_t num_biases = is_edited ? static_cast<int64_t>(random() % 4) * std::min(vocab, int64_t{100}) : 0;
+    const int extras = (request % 4 == 0 ? 0 : batch::kLogprobs) | (is_edited ? batch::kEdits : 0) |
+                       (num_biases > 0 && random() % 2 == 0 ? batch::kOnly : 0);
+    const double min_tokens = is_edited ? static_cast<double>(random() % kLength) : 0;
+    i32s.insert(i32s.end(), {static_cast<double>(top_ks[random() % 6]),
+                             static_cast<double>(static_cast<int32_t>(random())), static_cast<double>(request % 3),
+                             static_cast<double>(extras), min_tokens, static_cast<double>(num_biases), 0, 0});
     const double length = static_cast<double>(1 + random() % kLength);
+    const int stops[] = {0, batch::kIgnoreStop, batch::kOwnStops, batch::kIgnoreStop | batch::kOwnStops};
     for (int f = 0; f < batch::kRequestFields; ++f)
       requests.push_back(f == batch::kLength   ? length
                          : f == batch::kPrompt ? std::floor(length * static_cast<double>(1 + random() % 4) / 4)
+                         : f == batch::kStops  ? stops[random() % 4]
                                                : 0);
-    // Its row's likeliest token among them, or penalties would change nothing.
+    // Its row's likeliest token among them, or penalties, biases and stop tokens would change nothing.
     const double likeliest = best[static_cast<size_t>(request_of(request))];
+    std::vector<double> all(static_cast<size_t>(vocab));
+    std::iota(all.begin(), all.end(), 0);
+    std::ranges::shuffle(all, random);
+    std::swap(all[0], *std::ranges::find(all, likeliest));
+    for (int i = 0; i < batch::kMaxOwnStops; ++i)
+      own_stops.push_back(i == 3 && request % 2 == 0 ? likeliest : i % 5 == 0 ? -1 : all[random() % all.size()]);
+    for (size_t i = 0; i < batch::kMaxBiases; ++i) {
+      bias_tokens.push_back(all[i % all.size()]);
+      biases.push_back(static_cast<double>(static_cast<int64_t>(random() % 33) - 16) / 4);
+    }
     for (int64_t s = 0; s < kLength; ++s)
       history.push_back(s % 7 == 0 ? likeliest : static_cast<double>(random() % vocab));
   }
@@ -71,17 +95,22 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   memory.set("history", history);
   memory.set("sampling_f32", f32s);
   memory.set("sampling_i32", i32s);
+  memory.set("stop_tokens", {-1, best[5]});
+  memory.set("own_stops", own_stops);
+  memory.set("bias_tokens", bias_tokens);
+  memory.set("biases", biases);
 
   loop::Arrays expected = memory.arrays();
   graph::interpret(graph, optimize::lower(graph, "cpu"), expected, 1);
   run(graph, memory);
   const std::vector<double> found = memory.array("token").values, wanted = expected.at("token").values;
-  int64_t different = 0, not_best = 0, greedy_moved = 0;
+  int64_t different = 0, not_best = 0, greedy_moved = 0, edit_moved = 0;
   for (size_t r = 0; r < found.size(); ++r) {
     different += found[r] != wanted[r];
     not_best += found[r] != best[r];
     const auto request = static_cast<size_t>(request_of(static_cast<int64_t>(r)));
-    greedy_moved += f32s[request * batch::kSamplingFloats + batch::kTemperature] == 0 && found[r] != best[r];
+    const bool is_moved = f32s[request * batch::kSamplingFloats + batch::kTemperature] == 0 && found[r] != best[r];
+    (request % 3 == 2 ? edit_moved : greedy_moved) += is_moved;
   }
   const std::vector<double> logprob = memory.array("logprob").values, wanted_logprob = expected.at("logprob").values;
   for (size_t r = 0; r < found.size(); ++r) {
@@ -91,7 +120,8 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   }
   // f32 weights against float64 ones: a draw that falls on the border of two tokens may go either way.
   EXPECT_LE(different, 2);
-  EXPECT_GT(greedy_moved, kRows / 32) << "penalties hardly ever change the likeliest token";
+  EXPECT_GT(greedy_moved, kRows / 48) << "penalties hardly ever change the likeliest token";
+  EXPECT_GT(edit_moved, kRows / 24) << "edits hardly ever do";
   EXPECT_GT(not_best, kRows / 8) << "sampling hardly ever samples";
 }
 

@@ -10,6 +10,7 @@
 
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/cpu/stops.h"
 #include "megalith/kernels/drafts.h"
 #include "megalith/kernels/row_order.h"
 #include "megalith/runtime/batch.h"
@@ -17,10 +18,12 @@
 
 namespace megalith::kernels {
 
+/// Whether a token ends the request.
 template <class Args>
-inline bool is_stop_token(const Args& a, i32 token) {
-  for (i64 e = 0; e < a.E; ++e)
-    if (a.stop_tokens[e] == token) return true;
+inline bool is_stop_token(const Args& a, i64 request, const i32* fields, i32 token) {
+  const StopPlaces places = stop_places(a, fields);
+  for (i64 place = places.begin; place < places.end; ++place)
+    if (stop_token_at(a, request, place) == token) return true;
   return false;
 }
 
@@ -37,7 +40,7 @@ inline bool take_in(const Args& a, i32 request, i32 token, float logprob, u32 dr
   fields[batch::kLast] = token;
   const u32 id = static_cast<u32>(request);
   post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::token), drafts, logprob});
-  if (fields[batch::kIgnoreStop] == 0 && is_stop_token(a, token))
+  if (is_stop_token(a, request, fields, token))
     fields[batch::kReason] = batch::kStopToken;
   else if (fields[batch::kLength] >= fields[batch::kLimit])
     fields[batch::kReason] = batch::kLengthLimit;

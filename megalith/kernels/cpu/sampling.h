@@ -1,5 +1,6 @@
-// Sampling: from a row of logits to a token. Penalties, then temperature, then top-k, top-p and min-p, in the order of
-// Hugging Face's transformers; repetition counts the prompt too, presence and frequency do not, as in vLLM. The random
+// Sampling: from a row of logits to a token. Biases and tokens that cannot be drawn, then penalties, then temperature,
+// then top-k, top-p and min-p, in the order of vLLM and of Hugging Face's transformers; repetition counts the prompt too,
+// presence and frequency do not, as in vLLM. The random
 // number depends on the request's seed and on how long its text is, so a text is the same however it is batched and on
 // however many workers it is made. Temperature 0 takes the largest logit.
 //
@@ -9,6 +10,7 @@
 
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/cpu/stops.h"
 #include "megalith/runtime/batch.h"
 
 namespace megalith::kernels {
@@ -126,19 +128,60 @@ inline float penalized(float logit, i32 times, const float* f32s) {
   return logit;
 }
 
-/// `adjusted` = logits with the penalties of the text so far; the index of the largest of them. `counts` is room for a
-/// number per token, of which only those of the text are used.
-inline i32 penalize(float* adjusted, i32* counts, const float* logits, i32 vocabulary, const i32* text, i32 prompt,
-                    i32 length, const float* f32s) {
+/// The logit of a token that cannot be drawn.
+inline constexpr float kNever = -kInfinity;
+
+/// Whether a request that has `length` tokens has yet to make others before one may end it.
+inline bool is_below_min_tokens(const i32* i32s, const i32* fields, i32 length) {
+  return length - fields[batch::kPrompt] < i32s[batch::kMinTokens];
+}
+
+/// Whether edit() changes logits of a request that has `length` tokens.
+inline bool has_edits(const i32* i32s, const i32* fields, i32 length) {
+  return (i32s[batch::kExtras] & batch::kEdits) != 0 &&
+         (i32s[batch::kBiases] != 0 || is_below_min_tokens(i32s, fields, length));
+}
+
+/// `adjusted` = logits with the biases of the request, and kNever for tokens that it cannot have. False if one of them is
+/// none of the vocabulary.
+template <class Args>
+inline bool edit(float* adjusted, const Args& a, i64 request, const float* logits, i32 length) {
+  using Checks = typename Args::Checks;
+  const i32* const i32s = a.sampling_i32 + request * batch::kSamplingInts;
+  const i32* const fields = a.requests + request * batch::kRequestFields;
+  const i32* const tokens = a.bias_tokens + request * batch::kMaxBiases;
+  const float* const biases = a.biases + request * batch::kMaxBiases;
+  const i32 num_biases = i32s[batch::kBiases];
+  if (!is_inside(a.faults, num_biases, batch::kMaxBiases + 1, Checks::sampling_i32)) return false;
+  const bool is_only = (i32s[batch::kExtras] & batch::kOnly) != 0;
+  for (i64 v = 0; v < a.V; ++v) adjusted[v] = is_only ? kNever : logits[v];
+  for (i32 i = 0; i < num_biases; ++i) {
+    if (!is_inside(a.faults, tokens[i], a.V, Checks::bias_tokens)) return false;
+    adjusted[tokens[i]] = logits[tokens[i]] + biases[i];
+  }
+  if (!is_below_min_tokens(i32s, fields, length)) return true;
+  const StopPlaces places = stop_places(a, fields);
+  for (i64 place = places.begin; place < places.end; ++place) {
+    const i32 token = stop_token_at(a, request, place);
+    if (token < 0) continue;
+    if (!is_inside(a.faults, token, a.V, place < a.E ? Checks::stop_tokens : Checks::own_stops)) return false;
+    adjusted[token] = kNever;
+  }
+  return true;
+}
+
+/// Puts the penalties of the text so far on `adjusted`; the index of the largest of them. `counts` is room for a number
+/// per token, of which only those of the text are used.
+inline i32 penalize(float* adjusted, i32* counts, i32 vocabulary, const i32* text, i32 prompt, i32 length,
+                    const float* f32s) {
   constexpr i32 kDone = -1;
-  for (i32 v = 0; v < vocabulary; ++v) adjusted[v] = logits[v];
   for (i32 s = 0; s < length; ++s) counts[text[s]] = 0;
   for (i32 s = prompt; s < length; ++s) ++counts[text[s]];
   for (i32 s = 0; s < length; ++s) {
     const i32 v = text[s], times = counts[v];
     if (times == kDone) continue;
     counts[v] = kDone;
-    adjusted[v] = penalized(logits[v], times, f32s);
+    adjusted[v] = penalized(adjusted[v], times, f32s);
   }
   i32 best = 0;
   for (i32 v = 1; v < vocabulary; ++v)
@@ -197,11 +240,16 @@ inline void sample_rows(const Args& a) {
     i32* const heap = a.heap + r * a.V;
     i32 best = a.best[r];
     const i32 length = sampled_length(a, r, fields[batch::kLength]);
-    if (has_penalties(f32s)) {
-      if (!is_sound_text(a, request, length)) return;
+    const bool is_edited = has_edits(i32s, fields, length), is_penalized = has_penalties(f32s);
+    if (is_edited || is_penalized) {
       float* const adjusted = a.adjusted + r * a.V;
-      best =
-          penalize(adjusted, heap, logits, vocabulary, a.history + request * a.S, fields[batch::kPrompt], length, f32s);
+      if (is_penalized && !is_sound_text(a, request, length)) return;
+      if (!is_edited)
+        for (i32 v = 0; v < vocabulary; ++v) adjusted[v] = logits[v];
+      else if (!edit(adjusted, a, request, logits, length))
+        return;
+      best = penalize(adjusted, heap, vocabulary, a.history + request * a.S, fields[batch::kPrompt],
+                      is_penalized ? length : 0, f32s);
       logits = adjusted;
     }
     if (f32s[batch::kTemperature] <= 0.0f) {
@@ -212,8 +260,9 @@ inline void sample_rows(const Args& a) {
       a.token[r] = sample_row(logits, heap, vocabulary, best, f32s[batch::kTemperature],
                               {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]}, uniform);
     }
-    a.logprob[r] = i32s[batch::kLogprobs] != 0 ? log_probability(a.logits + r * a.V, vocabulary, a.best[r], a.token[r])
-                                               : soundness(a.logits + r * a.V);
+    a.logprob[r] = (i32s[batch::kExtras] & batch::kLogprobs) != 0
+                       ? log_probability(a.logits + r * a.V, vocabulary, a.best[r], a.token[r])
+                       : soundness(a.logits + r * a.V);
   }
 }
 

@@ -1,5 +1,5 @@
-// Sampling by a block: for each row the token that kernels/cpu/sampling.h would take, with penalties, and how likely it
-// was.
+// Sampling by a block: for each row the token that kernels/cpu/sampling.h would take, with biases and penalties, and how
+// likely it was.
 #pragma once
 
 #include "megalith/kernels/cpu/gumbel.h"
@@ -7,7 +7,37 @@
 
 namespace megalith::kernels {
 
-/// penalize() of kernels/cpu/sampling.h by all threads.
+/// edit() of kernels/cpu/sampling.h by all threads: a token's biases are its own, and no token that ends the request is
+/// left one.
+template <class Args>
+inline void edit_by_block(f32* adjusted, const Args& a, i64 request, const f32* logits, i32 length) {
+  const i32* const i32s = a.sampling_i32 + request * batch::kSamplingInts;
+  const i32* const fields = a.requests + request * batch::kRequestFields;
+  const i32 vocabulary = static_cast<i32>(a.V);
+  const bool is_only = (i32s[batch::kExtras] & batch::kOnly) != 0;
+  each_of(
+      vocabulary, thread(), kThreads, [&](i32 v) { return logits[v]; },
+      [&](i32 v, f32 logit) { adjusted[v] = is_only ? kNever : logit; });
+  block_sync();
+  const i32 num_biases = inside_32(a.faults, i32s[batch::kBiases], batch::kMaxBiases + 1, Args::Checks::sampling_i32);
+  for (i32 i = thread(); i < num_biases; i += kThreads) {
+    const i64 at = request * batch::kMaxBiases + i;
+    const i32 token = inside_32(a.faults, a.bias_tokens[at], vocabulary, Args::Checks::bias_tokens);
+    adjusted[token] = logits[token] + a.biases[at];
+  }
+  block_sync();
+  if (!is_below_min_tokens(i32s, fields, length)) return;
+  const StopPlaces places = stop_places(a, fields);
+  for (i64 place = places.begin + thread(); place < places.end; place += kThreads) {
+    const i32 token = stop_token_at(a, request, place);
+    if (token < 0) continue;
+    const u32 check = place < a.E ? Args::Checks::stop_tokens : Args::Checks::own_stops;
+    adjusted[inside_32(a.faults, token, vocabulary, check)] = kNever;
+  }
+  block_sync();
+}
+
+/// penalize() of kernels/cpu/sampling.h by all threads, of logits that may be `adjusted` already.
 /// `token(s)`: number s of the text.
 template <class Token>
 inline i32 penalize_by_block(f32* adjusted, i32* counts, const f32* logits, i32 vocabulary, Token token, i32 prompt,
@@ -64,9 +94,9 @@ inline bool wants_argmax(const Args& a, i64 request) {
     f32 f32s[batch::kSamplingFloats];
 #pragma unroll
     for (i32 i = 0; i < batch::kSamplingFloats; ++i) f32s[i] = a.sampling_f32[n * batch::kSamplingFloats + i];
-    const bool wants_logprob = a.sampling_i32[n * batch::kSamplingInts + batch::kLogprobs] != 0;
+    const bool has_extras = a.sampling_i32[n * batch::kSamplingInts + batch::kExtras] != 0;
     const u32 of_lanes =
-        __ballot_sync(0xffffffffu, f32s[batch::kTemperature] <= 0.0f && !has_penalties(f32s) && !wants_logprob);
+        __ballot_sync(0xffffffffu, f32s[batch::kTemperature] <= 0.0f && !has_penalties(f32s) && !has_extras);
     if (request / kWarpLanes * kWarpLanes == first) wants = (of_lanes >> request % kWarpLanes & 1) != 0;
   }
   return wants;
@@ -95,13 +125,15 @@ inline i32 drawn_token(const Task& task, i64 r) {
   const i32* fields = a.requests + request * batch::kRequestFields;
   i32 token = argmax_token(a, r);
   const i32 length = sampled_length(a, r, fields[batch::kLength]);
-  if (has_penalties(f32s)) {
+  const bool is_edited = has_edits(i32s, fields, length), is_penalized = has_penalties(f32s);
+  if (is_edited || is_penalized) {
     f32* const adjusted = a.adjusted + r * a.V;
     const i32 sound_length = inside_32(a.faults, length, static_cast<i32>(a.S) + 1, Args::Checks::requests);
+    if (is_edited) edit_by_block(adjusted, a, request, logits, length);
     token = penalize_by_block(
-        adjusted, room, logits, vocabulary,
+        adjusted, room, is_edited ? adjusted : logits, vocabulary,
         [&](i32 s) { return inside_32(a.faults, a.history[request * a.S + s], vocabulary, Args::Checks::history); },
-        fields[batch::kPrompt], sound_length, f32s);
+        fields[batch::kPrompt], is_penalized ? sound_length : 0, f32s);
     logits = adjusted;
   }
   if (f32s[batch::kTemperature] <= 0.0f) return token;
@@ -132,7 +164,7 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
     if (wants_argmax(a, request))
       token = top;
     else
-      wants_logprob = a.sampling_i32[request * batch::kSamplingInts + batch::kLogprobs] != 0;
+      wants_logprob = (a.sampling_i32[request * batch::kSamplingInts + batch::kExtras] & batch::kLogprobs) != 0;
   }
   if (token < 0) token = drawn_token<Args>(task, r);
   if (wants_logprob) {

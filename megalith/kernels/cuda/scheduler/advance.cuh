@@ -12,7 +12,7 @@
 
 namespace megalith::kernels {
 
-/// The batch block but for the texts, which stay where they are.
+/// The batch block but for the texts and the stop tokens that only some requests have, which stay where they are.
 struct AdvanceCopy {
   i32 requests[advance::kMaxRequests * batch::kRequestFields];
   i32 token[advance::kMaxRequests], sample_row[advance::kMaxRequests], sample_request[advance::kMaxRequests];
@@ -43,7 +43,7 @@ struct AdvanceView {
                        draft_rows = Args::draft_rows;
   FaultNote faults;
   i32 *requests, *history, *counts, *sample_row, *sample_request;
-  const i32 *stop_tokens, *token, *row_token;
+  const i32 *stop_tokens, *own_stops, *token, *row_token;
   const f32* logprob;
 };
 
@@ -371,8 +371,9 @@ inline void advance_by_block(const Args& args) {
     for (int i = thread(); i < count; i += kThreads) action(i);
   };
   runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
-  const AdvanceView<Args> view = {args.faults,         copy.requests,    args.history, copy.counts,    copy.sample_row,
-                                  copy.sample_request, copy.stop_tokens, copy.token,   copy.row_token, copy.logprob};
+  const AdvanceView<Args> view = {args.faults,     copy.requests,       args.history,     copy.counts,
+                                  copy.sample_row, copy.sample_request, copy.stop_tokens, args.own_stops,
+                                  copy.token,      copy.row_token,      copy.logprob};
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
   if (warp() == kWarps - 1) {
     if (lane() == 0) look_at_host(copy, mailbox, samples, args.abort);
