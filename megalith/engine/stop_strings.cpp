@@ -16,15 +16,18 @@ std::string StopStrings::release(size_t bytes) {
     if (hidden_[i] == 0) shown += held_[i];
   held_.erase(0, bytes);
   hidden_.erase(0, bytes);
+  uncounted_ -= std::min(uncounted_, bytes);
   return shown;
 }
 
-std::string StopStrings::push(std::string_view piece, bool hidden) {
+std::string StopStrings::push(std::string_view piece, bool hidden, bool counts) {
   if (found_) return "";
   held_ += piece;
   hidden_.resize(held_.size(), hidden ? '\1' : '\0');
+  if (!counts) uncounted_ = held_.size();
   size_t first = std::string::npos;
-  for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
+  for (const std::string& stop : stops_)  // that ends behind what does not count
+    first = std::min(first, held_.find(stop, uncounted_ - std::min(uncounted_, stop.size() - 1)));
   if (first != std::string::npos) {
     found_ = true;
     std::string shown = release(first);

@@ -14,8 +14,9 @@ class StopStrings {
   /// Empty ones are left out.
   explicit StopStrings(std::vector<std::string> stops);
 
-  /// Takes in a piece; what may be shown now, "" once a stop string was found. A `hidden` piece is not shown.
-  std::string push(std::string_view piece, bool hidden = false);
+  /// Takes in a piece; what may be shown now, "" once a stop string was found. A `hidden` piece is not shown. In one that
+  /// does not `count` no stop string ends: it may begin there.
+  std::string push(std::string_view piece, bool hidden = false, bool counts = true);
   /// At the end of the text: what was held back.
   std::string finish();
   bool found() const { return found_; }
@@ -25,7 +26,8 @@ class StopStrings {
 
   std::vector<std::string> stops_;
   std::string held_;
-  std::string hidden_;  // a byte for each of held_: 1 if it is not shown
+  std::string hidden_;    // a byte for each of held_: 1 if it is not shown
+  size_t uncounted_ = 0;  // so many of them, the first ones, do not count
   bool found_ = false;
 };
 

@@ -20,20 +20,21 @@ bool TextStream::is_hidden(int token) const {
 
 std::string TextStream::push(int token) {
   if (is_over_) return "";
+  ++num_tokens_;
   std::string shown;
   if (!tokenizer_)
-    shown = stops_.push(fmt::format(" {}", token));
+    shown = stops_.push(fmt::format(" {}", token), false, may_stop());
   else if (is_hidden(token))
-    shown = stops_.push(tokenizer_->token_bytes(token), true);
+    shown = stops_.push(tokenizer_->token_bytes(token), true, may_stop());
   else
-    shown = stops_.push(decoder_->push(token));
+    shown = stops_.push(decoder_->push(token), false, may_stop());
   is_over_ = stops_.found();
   return shown;
 }
 
 std::string TextStream::finish() {
   if (is_over_) return "";
-  std::string text = decoder_ ? stops_.push(decoder_->finish()) : "";
+  std::string text = decoder_ ? stops_.push(decoder_->finish(), false, may_stop()) : "";
   if (!stops_.found()) text += stops_.finish();
   is_over_ = true;
   return text;

@@ -1,6 +1,7 @@
 // The text of a request as it is made: tokens in, what may be shown out.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ struct TextOptions {
   std::vector<std::string> stops = {};  // texts that end it
   std::vector<int> stop_tokens = {};    // tokens that end it, and are no part of it; sorted
   bool show_special = false;            // special and stop tokens, as the tokenizer's files write them
+  int64_t min_tokens = 0;               // no text ends it before it has more tokens than these
 };
 
 class TextStream {
@@ -31,11 +33,13 @@ class TextStream {
 
  private:
   bool is_hidden(int token) const;
+  bool may_stop() const { return num_tokens_ > options_.min_tokens; }
 
   const Tokenizer* tokenizer_;
   std::optional<StreamDecoder> decoder_;
   TextOptions options_;
   StopStrings stops_;
+  int64_t num_tokens_ = 0;
   bool is_over_ = false;
 };
 

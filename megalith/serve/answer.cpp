@@ -97,16 +97,17 @@ AnswerStep Answer::take(size_t index, const engine::RequestEvent& event) {
   texts_[index].cached_tokens += event.cached_tokens;
   step.has_token = event.token >= 0;
   texts_[index].tokens += step.has_token;
-  const bool is_stop_token = step.has_token && std::ranges::binary_search(request.stop_token_ids, event.token);
-  if (is_stop_token && event.end != engine::RequestEnd::stop) texts_[index].stop_token = event.token;
-  const bool shows_token = step.has_token && event.end != engine::RequestEnd::stop && !is_stop_token;
-  if (shows_token) {
+  const bool is_stop_token = step.has_token && event.end == engine::RequestEnd::stop;
+  const auto is_one_of = [&](const std::vector<int>& ids) { return std::ranges::binary_search(ids, event.token); };
+  if (is_stop_token && is_one_of(request.stop_token_ids) && !is_one_of(prepared_->text.stop_tokens))
+    texts_[index].stop_token = event.token;
+  if (step.has_token && !is_stop_token) {
     if (request.logprobs) hold_logprob(sequence, event);
     show(index, sequence.stream.push(event.token), false, step);
   }
-  const bool is_ours = is_stop_token || sequence.stream.is_stopped();
-  step.wants_abort = is_ours && event.end == engine::RequestEnd::none;
-  if (is_ours || event.end == engine::RequestEnd::stop)
+  const bool is_stopped = sequence.stream.is_stopped();
+  step.wants_abort = is_stopped && event.end == engine::RequestEnd::none;
+  if (is_stopped || event.end == engine::RequestEnd::stop)
     end(index, "stop", step);
   else if (event.end == engine::RequestEnd::length)
     end(index, "length", step);

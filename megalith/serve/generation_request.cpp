@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
+#include "megalith/base/json_quote.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/serve/fields.h"
 #include "megalith/serve/unsupported_fields.h"
 
@@ -19,7 +22,6 @@ constexpr int64_t kMaxTokens = 1 << 24;
 // Each is looked for at every place of the answer.
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
-constexpr size_t kMaxStopTokens = 1024;
 constexpr int64_t kMaxPriority = 1 << 30;
 constexpr size_t kMaxSaltBytes = 1024;  // kept with each prompt
 constexpr size_t kMaxPrompts = 1024;
@@ -231,6 +233,44 @@ SamplingFields read_sampling(const Fields& fields) {
   return sampling;
 }
 
+// {"50256": -100}, as JSON has it: numbers that are names.
+std::map<int, float> logit_bias_of(const JsonValue& value) {
+  if (!value.is_object()) value.fail(fmt::format("is {}, want an object of token ids and biases", value.excerpt()));
+  if (value.size() > size_t{batch::kMaxBiases})
+    value.fail(fmt::format("names {} tokens, want at most {}", value.size(), batch::kMaxBiases));
+  std::map<int, float> biases;
+  value.each_member([&](const std::string& key, const JsonValue& bias) {
+    int token = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (error != std::errc() || end != key.data() + key.size() || token < 0)
+      value.fail(fmt::format("names {}, want token ids, such as \"42\"", json_quote(key)));
+    if (!biases.emplace(token, static_cast<float>(bias.number(-100, 100))).second)
+      value.fail(fmt::format("names the token {} twice", token));
+  });
+  return biases;
+}
+
+/// Token ids, sorted, each once.
+std::vector<int> read_token_set(const Fields& fields, const char* name, int most) {
+  std::vector<int> ids = fields.integers(name, 0, kMaxTokenId).value_or(std::vector<int>());
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  if (ids.size() > static_cast<size_t>(most))
+    throw ApiError::invalid(fmt::format("\"{}\" has {} ids, want at most {}", name, ids.size(), most), name);
+  return ids;
+}
+
+// What ends an answer, and which tokens it may have.
+void read_ends(const Fields& fields, GenerationRequest& request) {
+  if (const auto stop = fields.find("stop")) request.stops = Fields::read("stop", *stop, stops_of);
+  request.stop_token_ids = read_token_set(fields, "stop_token_ids", batch::kMaxOwnStops);
+  request.ignore_eos = fields.flag("ignore_eos", false);
+  request.min_tokens = fields.integer("min_tokens", 0, kMaxTokens).value_or(0);
+  if (const auto biases = fields.find("logit_bias"))
+    request.logit_bias = Fields::read("logit_bias", *biases, logit_bias_of);
+  request.allowed_token_ids = read_token_set(fields, "allowed_token_ids", batch::kMaxBiases);
+}
+
 // Under its new name, its old one, or llama-server's; -1: as many as there is room for.
 std::optional<int64_t> read_max_tokens(const Fields& fields) {
   std::optional<int64_t> tokens;
@@ -296,14 +336,7 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   if (api != Api::responses) request.n = fields.integer("n", 1, kMaxAnswers).value_or(1);
   request.max_tokens = read_max_tokens(fields);
   request.sampling = read_sampling(fields);
-  if (const auto stop = fields.find("stop")) request.stops = Fields::read("stop", *stop, stops_of);
-  request.stop_token_ids = fields.integers("stop_token_ids", 0, kMaxTokenId).value_or(std::vector<int>());
-  if (request.stop_token_ids.size() > kMaxStopTokens)
-    throw ApiError::invalid(
-        fmt::format("\"stop_token_ids\" has {} ids, want at most {}", request.stop_token_ids.size(), kMaxStopTokens),
-        "stop_token_ids");
-  std::ranges::sort(request.stop_token_ids);
-  request.ignore_eos = fields.flag("ignore_eos", false);
+  read_ends(fields, request);
   request.skip_special_tokens = fields.flag("skip_special_tokens", true);
   if (fields.has("add_special_tokens")) request.add_special_tokens = fields.flag("add_special_tokens", true);
   request.priority = fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0);

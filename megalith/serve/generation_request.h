@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,8 +49,11 @@ struct GenerationRequest {
   std::optional<int64_t> max_tokens;
   SamplingFields sampling;
   std::vector<std::string> stops;
-  std::vector<int> stop_token_ids;  // sorted
+  std::vector<int> stop_token_ids;  // sorted, each once
   bool ignore_eos = false;
+  int64_t min_tokens = 0;              // before so many nothing ends it
+  std::map<int, float> logit_bias;     // by token
+  std::vector<int> allowed_token_ids;  // sorted, each once; without any all
   bool skip_special_tokens = true;
   std::optional<bool> add_special_tokens;
   bool logprobs = false;

@@ -63,8 +63,22 @@ std::string echo_of(const ServedModel& model, const Prompt& prompt) {
   return std::get<std::string>(prompt);
 }
 
+// Tokens that a request names beside its prompt.
+void check_tokens(const ServedModel& model, const GenerationRequest& request) {
+  const auto check = [&](int token, const char* field) {
+    if (token >= model.vocab_size)
+      throw ApiError::invalid(
+          fmt::format("\"{}\" names the token id {}, but the vocabulary has {}", field, token, model.vocab_size),
+          field);
+  };
+  for (const int token : request.stop_token_ids) check(token, "stop_token_ids");
+  for (const auto& [token, bias] : request.logit_bias) check(token, "logit_bias");
+  for (const int token : request.allowed_token_ids) check(token, "allowed_token_ids");
+}
+
 engine::TextOptions text_options(const ServedModel& model, const GenerationRequest& request) {
-  engine::TextOptions options{.stops = request.stops, .show_special = !request.skip_special_tokens};
+  engine::TextOptions options{
+      .stops = request.stops, .show_special = !request.skip_special_tokens, .min_tokens = request.min_tokens};
   if (request.ignore_eos) return options;
   options.stops.insert(options.stops.end(), model.stops.begin(), model.stops.end());
   options.stop_tokens = model.stop_tokens;
@@ -87,6 +101,7 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
                                         "--max-queue of this server)",
                                         count, model.max_sequences),
                             request.n > 1 ? "n" : "prompt");
+  check_tokens(model, request);
   PreparedRequest prepared{.text = text_options(model, request), .model = request.model.value_or(model.names.front())};
   std::vector<std::vector<int>> prompts;
   if (request.api != Api::completion) prompts.push_back(model.encode(request));
@@ -94,6 +109,10 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
   engine::Request sequence;
   sequence.sampling = sampling_of(request.sampling, model.sampling);
   sequence.ignore_stop_tokens = request.ignore_eos;
+  sequence.stop_token_ids = request.stop_token_ids;
+  sequence.min_tokens = request.min_tokens;
+  sequence.logit_bias = request.logit_bias;
+  sequence.allowed_token_ids = request.allowed_token_ids;
   sequence.logprobs = request.logprobs;
   sequence.priority = request.priority;
   sequence.cache_salt = request.cache_salt;
@@ -104,6 +123,11 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
     const int64_t room = model.max_seq_len - length;
     const int64_t usual = request.api == Api::completion ? kCompletionTokens : room;
     sequence.max_new_tokens = std::min(room, request.max_tokens.value_or(model.max_tokens.value_or(usual)));
+    if (request.min_tokens > sequence.max_new_tokens)
+      throw ApiError::invalid(
+          fmt::format("\"min_tokens\" is {}, want at most the {} tokens that \"max_tokens\" and the context leave",
+                      request.min_tokens, sequence.max_new_tokens),
+          "min_tokens");
     sequence.prompt = std::move(prompts[p]);
     prepared.prompt_tokens += length;
     for (int64_t i = 0; i < request.n; ++i) {

@@ -38,6 +38,16 @@ TEST(StopStrings, OfNoneOrEmptyOnesNothingIsHeld) {
   EXPECT_FALSE(stops.found());
 }
 
+TEST(StopStrings, EndInWhatCounts) {
+  StopStrings stops({"END"});
+  EXPECT_EQ(stops.push("an END, an E", false, false), "an END, an ");
+  EXPECT_EQ(stops.push("ND", false, false), "END");
+  EXPECT_EQ(stops.push("EN", false, false), "");
+  EXPECT_FALSE(stops.found());
+  EXPECT_EQ(stops.push("D."), "");  // which began before
+  EXPECT_TRUE(stops.found());
+}
+
 // Every way of cutting a text into pieces shows the same.
 TEST(StopStrings, DoNotDependOnHowTheTextIsCut) {
   const std::string text = "ababcababd!rest";

@@ -47,6 +47,18 @@ TEST_F(TextStreamTest, StopStringsMayBeSpecialTokensOrHaveAPartInOne) {
   EXPECT_EQ(shown(tokens, {.stops = {"<|im_end|>x"}}), "one two") << "held back, and given out without what is hidden";
 }
 
+TEST_F(TextStreamTest, StopStringsEndBehindTheLeastTokens) {
+  const auto shown_of = [](int64_t min_tokens) {
+    TextStream stream(nullptr, {.stops = {" 7"}, .min_tokens = min_tokens});
+    std::string text;
+    for (const int token : {5, 7, 6, 7}) text += stream.push(token);
+    return text + stream.finish();
+  };
+  EXPECT_EQ(shown_of(1), " 5");
+  EXPECT_EQ(shown_of(2), " 5 7 6");
+  EXPECT_EQ(shown_of(4), " 5 7 6 7");
+}
+
 TEST_F(TextStreamTest, CharactersStayWhole) {
   const std::vector<int> tokens = ids("🙂<|im_end|>🙂");
   TextStream stream(&tokenizer_, {});

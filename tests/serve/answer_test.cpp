@@ -177,9 +177,28 @@ TEST(Answer, WhatMightHaveBeenAStopStringIsShownAtTheEnd) {
 
 TEST(Answer, AStopTokenOfTheRequestEndsIt) {
   Made made(test::numbers(), Api::completion, R"({"prompt":[1],"stop_token_ids":[8]})");
-  made.token(5), made.token(8), made.token(9);
-  EXPECT_EQ(made.aborts(), 1);
+  made.token(5), made.end(RequestEnd::stop, 8);
+  EXPECT_EQ(made.aborts(), 0);
   EXPECT_THAT(made->body(), HasSubstr(R"("text":" 5","logprobs":null,"finish_reason":"stop","stop_reason":8)"));
+}
+
+// As in vLLM the model's own end is no reason that a request gave.
+TEST(Answer, TheModelsEndIsNoStopTokenOfTheRequest) {
+  for (const bool ignores : {false, true}) {
+    Made made(test::numbers(), Api::completion,
+              std::string(R"({"prompt":[1],"stop_token_ids":[8,0],"ignore_eos":)") + (ignores ? "true}" : "false}"));
+    made.end(RequestEnd::stop, 0);
+    EXPECT_THAT(made->body(), HasSubstr(ignores ? R"("stop_reason":0)" : R"("stop_reason":null)"));
+  }
+}
+
+TEST(Answer, AStopStringDoesNotEndItBeforeItsLeastTokens) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[1],"stop":["6 7"],"min_tokens":2,"max_tokens":9})");
+  made.token(6), made.token(7), made.token(6);
+  EXPECT_EQ(made.aborts(), 0);
+  made.token(7);
+  EXPECT_EQ(made.aborts(), 1);
+  EXPECT_THAT(made->body(), HasSubstr(R"("text":" 6 7 ")"));
 }
 
 TEST(Answer, ChunksNeverCutACharacter) {
@@ -334,6 +353,42 @@ TEST(Prepare, TellsWhatDoesNotFit) {
       refusal(Api::completion, R"({"prompt":[)" + ids + "]}"),
       HasSubstr(R"("type":"exceed_context_size_error","param":"prompt","code":400,"n_prompt_tokens":301,"n_ctx":256)"));
   EXPECT_THAT(refusal(Api::chat, R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":{"x":1}})"), "");
+}
+
+TEST(Prepare, TellsWhichTokensThereAreNot) {
+  const ServedModel model = test::numbers();  // 1000 tokens, 64 of a sequence
+  const auto refusal = [&](const std::string& members) {
+    try {
+      prepare(model, read_generation_request(Api::completion, R"({"prompt":[1],)" + members + "}"));
+    } catch (const ApiError& error) { return error.param() + ": " + error.what(); }
+    return std::string();
+  };
+  for (const std::string name : {"stop_token_ids", "allowed_token_ids"}) {
+    EXPECT_EQ(refusal("\"" + name + R"(":[999,1000])"),
+              name + ": \"" + name + "\" names the token id 1000, but the vocabulary has 1000");
+    EXPECT_EQ(refusal("\"" + name + R"(":[0,999])"), "");
+  }
+  EXPECT_EQ(refusal(R"("logit_bias":{"7":1,"1000":2})"),
+            "logit_bias: \"logit_bias\" names the token id 1000, but the vocabulary has 1000");
+  EXPECT_EQ(refusal(R"("min_tokens":17)"),
+            "min_tokens: \"min_tokens\" is 17, want at most the 16 tokens that \"max_tokens\" and the context leave");
+  EXPECT_EQ(refusal(R"("min_tokens":17,"max_tokens":17)"), "");
+  EXPECT_THAT(refusal(R"("min_tokens":64,"max_tokens":100)"), HasSubstr("want at most the 63 tokens"));
+}
+
+TEST(Prepare, PassesOnWhichTokensAreWanted) {
+  const PreparedRequest prepared = prepare(
+      test::numbers(), read_generation_request(Api::completion, R"({"prompt":[[1],[2]],"stop_token_ids":[9,8,9],)"
+                                                                R"("min_tokens":3,"logit_bias":{"7":-100,"8":0.5},)"
+                                                                R"("allowed_token_ids":[7,5]})"));
+  EXPECT_EQ(prepared.text.min_tokens, 3);
+  ASSERT_EQ(prepared.sequences.size(), 2U);
+  for (const engine::Request& sequence : prepared.sequences) {
+    EXPECT_THAT(sequence.stop_token_ids, ElementsAre(8, 9));
+    EXPECT_EQ(sequence.min_tokens, 3);
+    EXPECT_THAT(sequence.logit_bias, ElementsAre(std::pair(7, -100.0F), std::pair(8, 0.5F)));
+    EXPECT_THAT(sequence.allowed_token_ids, ElementsAre(5, 7));
+  }
 }
 
 TEST(Prepare, DecidesWhatIsLeftOpen) {

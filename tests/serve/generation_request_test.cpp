@@ -1,6 +1,7 @@
 // What is read of a request, and what is said of one that is not understood.
 #include "megalith/serve/generation_request.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -165,8 +166,21 @@ INSTANTIATE_TEST_SUITE_P(
             "tools", "\"tools\" is an array of 1, but this server has no calls of tools yet: leave it out"},
         Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"response_format":{"type":"json_object"}})",
             kUnsupported, "response_format", "answers of a given form"},
-        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"logit_bias":{"3":1}})", kUnsupported,
-            "logit_bias", "biases"},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"logit_bias":{"3":100.5}})", kInvalid,
+            "logit_bias", "\"logit_bias.3\" is 100.5, want -100 to 100"},
+        Bad{Api::responses, R"({"input":"a","logit_bias":{"x":1}})", kInvalid, "logit_bias",
+            "\"logit_bias\" names \"x\", want token ids"},
+        Bad{Api::completion, R"({"prompt":"a","logit_bias":{"-3":1}})", kInvalid, "logit_bias", "names \"-3\""},
+        Bad{Api::completion, R"({"prompt":"a","logit_bias":{"3":1,"03":2}})", kInvalid, "logit_bias",
+            "names the token 3 twice"},
+        Bad{Api::completion, R"({"prompt":"a","logit_bias":{"3":"1"}})", kInvalid, "logit_bias", "want a number"},
+        Bad{Api::completion, R"({"prompt":"a","logit_bias":[1]})", kInvalid, "logit_bias",
+            "want an object of token ids"},
+        Bad{Api::completion, R"({"prompt":"a","min_tokens":-1})", kInvalid, "min_tokens", "is -1, want 0 to"},
+        Bad{Api::completion, R"({"prompt":"a","stop_token_ids":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]})", kInvalid,
+            "stop_token_ids", "\"stop_token_ids\" has 17 ids, want at most 16"},
+        Bad{Api::completion, R"({"prompt":"a","stop_token_ids":[-1]})", kInvalid, "stop_token_ids", "is -1, want 0 to"},
+        Bad{Api::completion, R"({"prompt":"a","allowed_token_ids":7})", kInvalid, "allowed_token_ids", "want an array"},
         Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"logprobs":true,"top_logprobs":2})",
             kUnsupported, "top_logprobs", "the one that was drawn"},
         Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"chat_template":"{{x}}"})", kUnsupported,
@@ -221,6 +235,15 @@ TEST(GenerationRequest, DeepAndWideBodiesAreRefusedWithoutHarm) {
   std::string stops = R"({"prompt":"a","stop":["x")", prompts = R"({"prompt":["x")";
   for (int i = 0; i < 2000; ++i) stops += ",\"x\"", prompts += ",\"x\"";
   EXPECT_THROW(read_generation_request(Api::completion, stops + "]}"), ApiError);
+  std::string biases = R"({"prompt":"a","logit_bias":{"0":1)", allowed = R"({"prompt":"a","allowed_token_ids":[0)";
+  for (int i = 1; i < 300; ++i) {
+    biases += fmt::format(R"(,"{}":1)", i);
+    allowed += fmt::format(",{},0", i);
+  }
+  EXPECT_EQ(read_generation_request(Api::completion, biases + "}}").logit_bias.size(), 300U);
+  EXPECT_EQ(read_generation_request(Api::completion, allowed + "]}").allowed_token_ids.size(), 300U);
+  EXPECT_THROW(read_generation_request(Api::completion, biases + R"(,"300":1}})"), ApiError);
+  EXPECT_THROW(read_generation_request(Api::completion, allowed + ",300]}"), ApiError);
   EXPECT_THROW(read_generation_request(Api::completion, prompts + "]}"), ApiError);
   EXPECT_THROW(completion(R"("stop":")" + std::string(2000, 'x') + "\""), ApiError);
 }
