@@ -115,9 +115,8 @@ class Chat {
       if (!piece.empty()) print(piece);
     };
     try {
-      const engine::Request request{
-          vocabulary_.encode(prompt_.render(messages_), !prompt_.has_template(), turns_.markers),
-          options_.sampling.max_new_tokens, sampling_, options_.sampling.ignore_eos};
+      const engine::Request request = options_.sampling.request(
+          vocabulary_.encode(prompt_.render(messages_), !prompt_.has_template(), turns_.markers), sampling_);
       ++sampling_.seed;  // another answer next time, also to the same words
       const InterruptGuard guard([&] { engine_.cancel(); });
       const engine::Generation generation = engine_.generate({request}, [&](const engine::TokenEvent& event) {
@@ -179,6 +178,7 @@ void check(TalkOptions& options) {
     throw UsageError{
         "--chat-template-kwargs, --tools and --enable-thinking are for a chat template, which "
         "--no-chat-template leaves out"};
+  options.sampling.request({}, {});  // what is wrong with it is said before the model is loaded
 }
 
 int run_chat(TalkOptions options) {

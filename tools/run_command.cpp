@@ -72,8 +72,7 @@ int run_run(const RunOptions& options) {
   const engine::Sampling sampling = options.sampling.over(theirs);
   std::vector<engine::Request> requests;
   for (const std::string& prompt : prompts) {
-    engine::Request request{vocabulary.encode(prompt), options.sampling.max_new_tokens, sampling,
-                            options.sampling.ignore_eos};
+    engine::Request request = options.sampling.request(vocabulary.encode(prompt), sampling);
     request.sampling.seed += requests.size();  // so that the same prompt given twice makes two texts
     requests.push_back(std::move(request));
   }

@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <limits>
 #include <random>
+#include <string_view>
+#include <utility>
 
 #include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
+#include "tools/command.h"
 
 namespace megalith::tools {
 
@@ -15,6 +20,23 @@ namespace {
 // More than any context holds.
 constexpr int64_t kMaxNewTokens = 1 << 24;
 constexpr int64_t kDrawSeed = -1;
+constexpr int64_t kMaxTokenId = std::numeric_limits<int>::max();
+
+// "42=-1.5": a token, and its bias.
+std::pair<int, float> bias_of(const std::string& text) {
+  const size_t middle = text.find('=');
+  int token = -1;
+  float bias = 0;
+  const auto is_read = [](std::string_view part, auto& number) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    return !part.empty() && error == std::errc() && end == part.data() + part.size();
+  };
+  const std::string_view all = text;
+  if (middle == std::string::npos || !is_read(all.substr(0, middle), token) || token < 0 ||
+      !is_read(all.substr(middle + 1), bias))
+    throw UsageError{fmt::format("--logit-bias is \"{}\", want a token's id and its bias, such as 42=-1.5", text)};
+  return {token, bias};
+}
 
 }  // namespace
 
@@ -26,7 +48,14 @@ void SamplingOptions::declare(Arguments& arguments) {
       kMaxNewTokens, kMaxNewTokens);
   declare_drawing(arguments);
   arguments.texts("--stop", stops, "TEXT", "stop string: ends the output before it; may be given several times");
+  arguments.integers("--stop-token-ids", stop_token_ids, "tokens that end the text, beside the model's", 0,
+                     kMaxTokenId);
   arguments.flag("--ignore-eos", ignore_eos, "go on where the model would stop");
+  arguments.integer("--min-tokens,--min-new-tokens", min_tokens, "before so many new tokens nothing ends the text", 0,
+                    kMaxNewTokens);
+  arguments.texts("--logit-bias", logit_biases, "ID=BIAS",
+                  "added to the logit of a token, -100 to 100; may be given several times");
+  arguments.integers("--allowed-token-ids", allowed_token_ids, "the tokens that alone may come", 0, kMaxTokenId);
   arguments.flag("--show-special", show_special, "show special tokens, and the one that ends the text");
 }
 
@@ -55,11 +84,25 @@ GenerationConfig SamplingOptions::makers_wishes(const std::string& folder) {
 }
 
 engine::TextOptions SamplingOptions::text_options(const GenerationConfig& theirs, const engine::Engine& engine) const {
-  engine::TextOptions options{.stops = stops, .show_special = show_special};
-  if (ignore_eos) return options;
-  options.stops.insert(options.stops.end(), theirs.stop_strings.begin(), theirs.stop_strings.end());
-  options.stop_tokens = engine.stop_tokens();
+  engine::TextOptions options{.stops = stops, .show_special = show_special, .min_tokens = min_tokens};
+  options.stop_tokens.assign(stop_token_ids.begin(), stop_token_ids.end());
+  if (!ignore_eos) {
+    options.stops.insert(options.stops.end(), theirs.stop_strings.begin(), theirs.stop_strings.end());
+    options.stop_tokens.insert(options.stop_tokens.end(), engine.stop_tokens().begin(), engine.stop_tokens().end());
+  }
+  std::ranges::sort(options.stop_tokens);
   return options;
+}
+
+engine::Request SamplingOptions::request(std::vector<int> prompt, const engine::Sampling& sampling) const {
+  engine::Request request{std::move(prompt), max_new_tokens, sampling, ignore_eos};
+  request.stop_token_ids.assign(stop_token_ids.begin(), stop_token_ids.end());
+  request.allowed_token_ids.assign(allowed_token_ids.begin(), allowed_token_ids.end());
+  request.min_tokens = min_tokens;
+  for (const std::string& text : logit_biases)
+    if (const auto [token, bias] = bias_of(text); !request.logit_bias.emplace(token, bias).second)
+      throw UsageError{fmt::format("--logit-bias names the token {} twice", token)};
+  return request;
 }
 
 engine::Sampling SamplingOptions::over(const GenerationConfig& theirs) const {

@@ -24,6 +24,9 @@ struct SamplingOptions {
   std::optional<int64_t> top_k, seed;
   std::vector<std::string> stops;
   bool ignore_eos = false;
+  int64_t min_tokens = 0;
+  std::vector<int64_t> stop_token_ids, allowed_token_ids;
+  std::vector<std::string> logit_biases;  // ID=BIAS
   bool show_special = false;
 
   void declare(Arguments& arguments);
@@ -33,6 +36,8 @@ struct SamplingOptions {
   static GenerationConfig makers_wishes(const std::string& folder);
   /// What is not given is as they want it. Without a seed, a random one, which -v shows.
   engine::Sampling over(const GenerationConfig& theirs) const;
+  /// A request for what follows a prompt.
+  engine::Request request(std::vector<int> prompt, const engine::Sampling& sampling) const;
   /// What ends a text, and what is shown of it: what was given and, unless the model's own ends do not count, theirs.
   engine::TextOptions text_options(const GenerationConfig& theirs, const engine::Engine& engine) const;
 };

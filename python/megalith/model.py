@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from megalith import _megalith, arguments
 from megalith._megalith import UserError
 
 Prompt = Union[str, Sequence[int]]
 _MOST_TOKENS = 2**24  # that an iterator may give
+_MOST_STOPS = 1024
+_LARGEST_ID = 2**31 - 1  # of a token, in any vocabulary
 
 
 class Generation(NamedTuple):
@@ -34,6 +36,27 @@ class Piece(str):
 
 
 _TEXT_OR_IDS = "a string or a list of token ids"
+
+
+def _token_ids(name: str, value: Any) -> List[int]:
+    """The token ids of an argument of ``generate``; None is none."""
+    if value is None:
+        return []
+    ids = arguments.many("generate", name, value, _MOST_TOKENS, "a list of token ids")
+    return [arguments.whole("generate", f"{name}[{i}]", token, 0, _LARGEST_ID) for i, token in enumerate(ids)]
+
+
+def _biases(value: Any) -> Dict[int, float]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UserError(f"[generate] logit_bias is {arguments.shown(value)}, want a dict from token ids to biases")
+    return {
+        arguments.whole("generate", "a token of logit_bias", token, 0, _LARGEST_ID): arguments.real(
+            "generate", "a bias of logit_bias", bias
+        )
+        for token, bias in value.items()
+    }
 
 
 def _is_text(prompt: Any) -> bool:
@@ -106,6 +129,10 @@ class Model:
         seed: int = 0,
         stop: Union[None, str, Sequence[str]] = None,
         ignore_stop_tokens: bool = False,
+        stop_token_ids: Optional[Sequence[int]] = None,
+        min_tokens: int = 0,
+        logit_bias: Optional[Mapping[int, float]] = None,
+        allowed_token_ids: Optional[Sequence[int]] = None,
         show_special: bool = False,
         stream: bool = False,
     ) -> Any:
@@ -114,8 +141,11 @@ class Model:
         Gives a Generation, or a list of them for a list. With ``stream``: an iterator of pieces of text as they are
         made (Piece: a str with ``.token`` and ``.request``); leaving it early ends the generation. Temperature 0 takes
         the likeliest token. ``max_new_tokens`` and ``top_k`` of -1 are no limit. The same seed makes the same text.
-        ``stop``: texts that end one, before they come; None: those of generation_config.json. ``show_special``: special
-        tokens are part of the text. UserError for an empty or too long prompt, a token that the vocabulary does not
+        ``stop``: texts that end one, before they come; None: those of generation_config.json. ``stop_token_ids``: tokens
+        that do, beside the model's, which ``ignore_stop_tokens`` does not count. Before ``min_tokens`` new tokens
+        nothing ends a text: tokens that would are not drawn. ``logit_bias``: what is added to the logits of tokens, by
+        their ids; ``allowed_token_ids``: those that alone may come. ``show_special``: special tokens are part of the
+        text. UserError for an empty or too long prompt, a token that the vocabulary does not
         have, more prompts than ``max_batch``.
         """
         prompts, is_list = self._prompts(prompt)
@@ -135,6 +165,9 @@ class Model:
         if max_new_tokens == -1:
             max_new_tokens = self.max_seq_len
         ignore_stop_tokens = arguments.flag("generate", "ignore_stop_tokens", ignore_stop_tokens)
+        own_stops = _token_ids("stop_token_ids", stop_token_ids)
+        min_tokens = arguments.whole("generate", "min_tokens", min_tokens, 0)
+        biases, allowed = _biases(logit_bias), _token_ids("allowed_token_ids", allowed_token_ids)
         stream = arguments.flag("generate", "stream", stream)
         show_special = arguments.flag("generate", "show_special", show_special)
         requests = []
@@ -145,8 +178,14 @@ class Model:
             sampling.seed = (seed + i) % 2**64  # the same prompt given twice makes two texts
             request.sampling = sampling
             request.ignore_stop_tokens = ignore_stop_tokens
+            request.stop_token_ids = own_stops
+            request.min_tokens = min_tokens
+            request.logit_bias = biases
+            request.allowed_token_ids = allowed
             requests.append(request)
-        texts = self._texts(len(requests), stop, ignore_stop_tokens, show_special)
+        stop_tokens = own_stops if ignore_stop_tokens else own_stops + self._engine.stop_tokens
+        settings = {"stop_tokens": sorted(stop_tokens), "show_special": show_special, "min_tokens": min_tokens}
+        texts = self._texts(len(requests), self._stops(stop, ignore_stop_tokens), settings)
         made = _megalith.TokenStream(self._engine, requests, is_stream=stream)
         if stream:
             return self._stream(made, len(requests), texts)
@@ -172,23 +211,23 @@ class Model:
         results = [Generation("".join(text), ids, reason) for text, ids, reason in zip(pieces, tokens, reasons)]
         return results if is_list else results[0]
 
-    def _texts(self, count: int, stop: Any, ignore_stop_tokens: bool, show_special: bool) -> List[_megalith.TextStream]:
-        """A text for each request; none if there is no tokenizer."""
+    def _stops(self, stop: Any, ignore_stop_tokens: bool) -> List[str]:
+        """The stop strings of a text."""
         if stop is None:
-            stops = [] if ignore_stop_tokens or not self.tokenizer else _megalith.stop_strings(self.folder)
-        elif isinstance(stop, (str, bytes)) or not hasattr(stop, "__iter__"):
-            stops = [arguments.text("generate", "stop", stop)]
-        else:
-            stops = [arguments.text("generate", "a stop string", text) for text in stop]
+            return [] if ignore_stop_tokens or not self.tokenizer else _megalith.stop_strings(self.folder)
+        if isinstance(stop, (str, bytes)) or not hasattr(stop, "__iter__"):
+            return [arguments.text("generate", "stop", stop)]
+        texts = list(stop) if isinstance(stop, (set, frozenset)) else stop
+        texts = arguments.many("generate", "stop", texts, _MOST_STOPS, "a string or a list of strings")
+        return [arguments.text("generate", "a stop string", text) for text in texts]
+
+    def _texts(self, count: int, stops: List[str], settings: Dict[str, Any]) -> List[_megalith.TextStream]:
+        """A text for each request; none if there is no tokenizer."""
         if not self.tokenizer:
             if stops:
                 self._need_tokenizer("generate")
             return []
-        stop_tokens = [] if ignore_stop_tokens else self._engine.stop_tokens
-        return [
-            _megalith.TextStream(self.tokenizer, stops=stops, stop_tokens=stop_tokens, show_special=show_special)
-            for _ in range(count)
-        ]
+        return [_megalith.TextStream(self.tokenizer, stops=stops, **settings) for _ in range(count)]
 
     def _stream(
         self, tokens: _megalith.TokenStream, running: int, texts: List[_megalith.TextStream]

@@ -1,3 +1,4 @@
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -96,7 +97,11 @@ void bind_requests(nb::module_& module) {
       .def_rw("prompt", &engine::Request::prompt)
       .def_rw("max_new_tokens", &engine::Request::max_new_tokens)
       .def_rw("sampling", &engine::Request::sampling)
-      .def_rw("ignore_stop_tokens", &engine::Request::ignore_stop_tokens);
+      .def_rw("ignore_stop_tokens", &engine::Request::ignore_stop_tokens)
+      .def_rw("stop_token_ids", &engine::Request::stop_token_ids)
+      .def_rw("min_tokens", &engine::Request::min_tokens)
+      .def_rw("logit_bias", &engine::Request::logit_bias)
+      .def_rw("allowed_token_ids", &engine::Request::allowed_token_ids);
 }
 
 void bind_stream(nb::module_& module) {
@@ -115,10 +120,11 @@ void bind_text(nb::module_& module) {
       .def(
           "__init__",
           [](TextStream* self, const Tokenizer& tokenizer, std::vector<std::string> stops, std::vector<int> stop_tokens,
-             bool show_special) {
-            new (self) TextStream(&tokenizer, {std::move(stops), std::move(stop_tokens), show_special});
+             bool show_special, int64_t min_tokens) {
+            new (self) TextStream(&tokenizer, {std::move(stops), std::move(stop_tokens), show_special, min_tokens});
           },
-          "tokenizer"_a, nb::kw_only(), "stops"_a, "stop_tokens"_a, "show_special"_a, nb::keep_alive<1, 2>())
+          "tokenizer"_a, nb::kw_only(), "stops"_a, "stop_tokens"_a, "show_special"_a, "min_tokens"_a,
+          nb::keep_alive<1, 2>())
       .def("push", &TextStream::push, "token"_a, "What this token completes, as far as it may be shown.")
       .def("finish", &TextStream::finish, "What was held back.")
       .def_prop_ro("is_over", &TextStream::is_over, "The request has ended, or its text has by a stop string.")

@@ -74,6 +74,28 @@ TEST(Run, SaysThatTheContextWasFull) {
   EXPECT_THAT(story({"-n", "4", "-p", kPrompt}).err, Not(HasSubstr("[ cut")));
 }
 
+TEST(Run, SaysWhichTokensMayCome) {
+  const std::vector<std::string> usual = {"-n", "8", "--temp", "0", "-p", kPrompt};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), usual.begin(), usual.end());
+    return story(more);
+  };
+  const std::string whole = with({}).out;
+  const std::string few = with({"--allowed-token-ids", "300,301", "--logit-bias", "301=100"}).out;
+  EXPECT_EQ(few, kPrompt + std::string("ldldldldldldldld\n"));
+  // A stop string of the text does not end it before its least number of tokens.
+  const std::string stop = whole.substr(std::string(kPrompt).size() + 2, 4);
+  EXPECT_LT(with({"--stop", stop}).out.size(), whole.size());
+  EXPECT_EQ(with({"--stop", stop, "--min-tokens", "8"}).out, whole);
+  EXPECT_THAT(with({"--min-tokens", "9"}).err, HasSubstr("min_tokens is 9, want 0 to the 8 new tokens"));
+  EXPECT_THAT(with({"--stop-token-ids", "1,4096"}).err,
+              HasSubstr("stop_token_ids names the token 4096, but the vocabulary has 4096 tokens"));
+  for (const char* wrong : {"x=1", "-1=1", "5", "5=", "5=1x", "=1", ""})
+    EXPECT_EQ(with({"--logit-bias", wrong}).code, 2) << wrong;
+  EXPECT_THAT(with({"--logit-bias", "5=1", "--logit-bias", "5=2"}).err, HasSubstr("names the token 5 twice"));
+  EXPECT_THAT(with({"--logit-bias", "5=100.5"}).err, HasSubstr("logit_bias of the token 5 is 100.5, want -100 to 100"));
+}
+
 TEST(Run, ABatchGivesEachPromptItsOwnText) {
   const CommandResult batch = story({"-n", "12", "--temp", "0", "-p", kPrompt, "-p", "The king"});
   ASSERT_EQ(batch.code, 0) << batch.err;

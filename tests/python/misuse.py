@@ -244,7 +244,8 @@ method("decode", model, tokens=[1])
 method("logits", model, prompt="x")
 method(
     "generate", model, prompt="x", max_new_tokens=2, temperature=0, top_p=1, top_k=0, min_p=0, repetition_penalty=1,
-    presence_penalty=0, frequency_penalty=0, seed=0, ignore_stop_tokens=False, stream=False,
+    presence_penalty=0, frequency_penalty=0, seed=0, stop=[], ignore_stop_tokens=False, stop_token_ids=[1],
+    min_tokens=0, logit_bias={1: 2}, allowed_token_ids=[5], show_special=False, stream=False,
 )  # fmt: skip
 LOAD = dict(folder="nowhere", target="cpu", num_workers=2, max_seq_len=64, max_batch=1, max_batched_tokens=0, draft_tokens=0, page_size=16)
 method("megalith.load", lambda: megalith, **LOAD, quantization=None, load_format="auto")

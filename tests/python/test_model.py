@@ -103,6 +103,31 @@ def test_stop_strings_of_the_model_count(tmp_path):
         assert model.generate("Once upon a time", max_new_tokens=24, **off).text == whole
 
 
+def test_tokens_that_end_a_text(model):
+    whole = model.generate("Once upon a time", max_new_tokens=20, ignore_stop_tokens=True)
+    stop = whole.tokens[6]
+    first = whole.tokens.index(stop)
+    for ignores in (False, True):
+        ended = model.generate(
+            "Once upon a time", max_new_tokens=20, stop_token_ids=[stop], ignore_stop_tokens=ignores
+        )
+        assert (ended.tokens, ended.reason) == (whole.tokens[: first + 1], "stop")
+        assert ended.text == model.decode(whole.tokens[:first])
+    later = model.generate("Once upon a time", max_new_tokens=20, stop_token_ids=[stop], min_tokens=12)
+    assert stop not in later.tokens[:12] and len(later.tokens) >= 12
+    assert model.generate("Once upon a time", max_new_tokens=20, stop=[whole.text[5:9]], min_tokens=20).text == whole.text
+
+
+def test_tokens_that_are_wanted_or_not(model):
+    whole = model.generate("Once upon a time", max_new_tokens=8).tokens
+    logits = model.logits("Once upon a time")
+    logits[whole[0]] -= 100
+    biased = model.generate("Once upon a time", max_new_tokens=8, logit_bias={whole[0]: -100, np.int64(7): 0.5}).tokens
+    assert biased[0] == int(np.argmax(logits)) and whole[0] not in biased
+    drawn = model.generate("Once", max_new_tokens=30, temperature=9.0, allowed_token_ids=np.array([9, 5, 12])).tokens
+    assert set(drawn) == {5, 9, 12}
+
+
 def test_minus_one_is_no_limit(model):
     made = model.generate("Once upon a time", max_new_tokens=-1, top_k=-1, ignore_stop_tokens=True)
     assert len(model.encode("Once upon a time")) + len(made.tokens) == model.max_seq_len
@@ -133,6 +158,16 @@ def test_mistakes(model):
             model.generate(prompt)
     for settings, message in (
         ({"temperature": "hot"}, r"\[generate\] temperature is 'hot', want a number"),
+        ({"logit_bias": [1]}, r"\[generate\] logit_bias is \[1\], want a dict from token ids to biases"),
+        ({"logit_bias": {"a": 1}}, r"\[generate\] a token of logit_bias is 'a', want a whole number"),
+        ({"logit_bias": {5: "b"}}, r"\[generate\] a bias of logit_bias is 'b', want a number"),
+        ({"logit_bias": {5: 101}}, "logit_bias of the token 5 is 101, want -100 to 100"),
+        ({"logit_bias": {10**6: 1}}, "logit_bias names the token 1000000, but the vocabulary has 4096 tokens"),
+        ({"stop_token_ids": 5}, r"\[generate\] stop_token_ids is 5, want a list of token ids"),
+        ({"stop_token_ids": [1, -2]}, r"\[generate\] stop_token_ids\[1\] is -2, want 0 or more"),
+        ({"stop_token_ids": range(17)}, "stop_token_ids has 17 tokens, want at most 16"),
+        ({"allowed_token_ids": range(301)}, "allowed_token_ids names 301 tokens, want at most 300"),
+        ({"min_tokens": 9, "max_new_tokens": 8}, "min_tokens is 9, want 0 to the 8 new tokens"),
         ({"top_k": 1.5}, r"\[generate\] top_k is 1.5, want a whole number"),
         ({"seed": -1}, r"\[generate\] seed is -1, want 0 or more"),
         ({"max_new_tokens": 2**40}, r"\[generate\] max_new_tokens is 1099511627776, want at most"),
