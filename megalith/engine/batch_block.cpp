@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "megalith/engine/page_pool.h"
 #include "megalith/runtime/batch.h"
@@ -71,6 +72,19 @@ const std::vector<std::string>& batch_block_tensors() {
       "counts",         "row_token", "row_request",  "row_position", "row_start", "sample_row",
       "sample_request", "requests",  "sampling_f32", "sampling_i32", "history",   "stop",
       "stop_tokens",    "own_stops", "bias_tokens",  "biases",       "page_table"};
+  return names;
+}
+
+// Three tables fewer are three copies fewer to a GPU in front of each run.
+std::vector<std::string> batch_block_changes(const std::vector<Request>& requests) {
+  std::vector<std::string> names = batch_block_tensors();
+  for (const std::string_view table : {"own_stops", "bias_tokens", "biases"}) {
+    const auto is_used = [&](const Request& request) {
+      const std::vector<LinePart> parts = sampling_lines(request);
+      return std::ranges::any_of(parts, [&](const LinePart& part) { return part.table == table && part.used > 0; });
+    };
+    if (std::ranges::none_of(requests, is_used)) std::erase(names, table);
+  }
   return names;
 }
 

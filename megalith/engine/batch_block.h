@@ -78,6 +78,8 @@ void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, 
 
 /// The states that batch_block_fill() writes: all of the block but the mailbox.
 const std::vector<std::string>& batch_block_tensors();
+/// Those of them that a kernel reads for these requests: tables of extras only where one has some.
+std::vector<std::string> batch_block_changes(const std::vector<Request>& requests);
 /// Those of them that laying out rows writes.
 const std::vector<std::string>& row_tensors();
 /// The tables of rows that `graph` has in `memory`.

@@ -74,7 +74,7 @@ enum SamplingExtra {
   kEdits = 2,     // logits are edited before penalties: by kMinTokens and kBiases
   kOnly = 4,      // and only the tokens of bias_tokens are drawn
 };
-/// Stop tokens of a request, beside those of all, and tokens of which it wants other logits: as many as OpenAI takes.
+/// Stop tokens that a request may have of its own, and tokens of which it may want other logits: OpenAI's limit.
 [[maybe_unused]] constexpr int kMaxOwnStops = 16, kMaxBiases = 300;
 /// Requests that have one row in an iteration have them spread over slices of so many rows (kernels/row_order.h).
 [[maybe_unused]] constexpr int kSliceRows = 32;

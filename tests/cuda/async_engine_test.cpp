@@ -47,6 +47,13 @@ std::vector<engine::Request> random_requests(size_t count) {
     request.max_new_tokens = 1 + static_cast<int64_t>(random() % 60);
     request.ignore_stop_tokens = true;
     if (random() % 2 == 0) request.sampling = {.temperature = 0.8F, .top_p = 0.9F, .seed = random()};
+    // Of tokens that a text has often, some are less likely, and some would end it if that were not too early.
+    const auto some_tokens = [&](auto take) {
+      for (size_t i = random() % 3 == 0 ? 16 : 0; i > 0; --i) take(250 + static_cast<int>(random() % 100));
+    };
+    some_tokens([&](int token) { request.logit_bias[token] = static_cast<float>(random() % 9) - 4; });
+    some_tokens([&](int token) { request.stop_token_ids.push_back(token); });
+    if (!request.stop_token_ids.empty()) request.min_tokens = request.max_new_tokens;
   }
   return requests;
 }
