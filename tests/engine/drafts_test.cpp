@@ -64,6 +64,27 @@ TEST(Drafts, LeaveTokensAsTheyAre) {
   }
 }
 
+// Each row counts the drafts in front of it: the token that ends a sequence comes as soon as it may, in the middle of drafts, too.
+TEST(Drafts, CountForTheLeastNumberOfTokens) {
+  constexpr int kRepeated = 9, kEnd = 11;
+  Engine engine(kModel, options_of(1, 7));
+  uint64_t accepted = 0;
+  for (int64_t least = 1; least < 16; ++least) {
+    Request request{.prompt = {5, 6, kRepeated, kRepeated, kRepeated}, .max_new_tokens = 40};
+    request.allowed_token_ids = {kRepeated, kEnd};
+    request.logit_bias = {{kEnd, 100.0f}};
+    request.stop_token_ids = {kEnd};
+    request.min_tokens = least;
+    std::vector<int> wanted(static_cast<size_t>(least), kRepeated);
+    wanted.push_back(kEnd);
+    const Generation generation = engine.generate({request});
+    EXPECT_EQ(generation.tokens[0], wanted) << least;
+    EXPECT_EQ(generation.reasons[0], batch::kStopToken) << least;
+    accepted += generation.accepted;
+  }
+  EXPECT_GT(accepted, 20u);
+}
+
 // In a kernel of few rows there is no room for drafts: with the first one a larger kernel goes on. More than its rows there are
 // never.
 TEST(Drafts, AreALoadThatAnotherKernelTakes) {
