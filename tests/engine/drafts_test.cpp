@@ -67,7 +67,7 @@ TEST(Drafts, LeaveTokensAsTheyAre) {
 // Each row counts the drafts in front of it: the token that ends a sequence comes as soon as it may, in the middle of drafts, too.
 TEST(Drafts, CountForTheLeastNumberOfTokens) {
   constexpr int kRepeated = 9, kEnd = 11;
-  Engine engine(kModel, options_of(1, 7));
+  Engine engine(kTinyModel, options_of(1, 7));
   uint64_t accepted = 0;
   for (int64_t least = 1; least < 16; ++least) {
     Request request{.prompt = {5, 6, kRepeated, kRepeated, kRepeated}, .max_new_tokens = 40};

@@ -98,7 +98,7 @@ TEST(Preemption, ChangesNothingOfWhatIsDrawn) {
   requests[2].sampling.presence_penalty = 0.8F;
   requests[3].sampling.frequency_penalty = 0.5F;
   // One that cannot end before it was preempted, by a token that it would have had at its beginning.
-  Engine engine(kModel, options_with(1, 0));
+  Engine engine(test::kStoryteller, options_with(1, 0));
   requests[0].stop_token_ids = {engine.generate({requests[0]}).tokens[0][1]}, requests[0].min_tokens = 95;
   requests[1].logit_bias = {{engine.generate({requests[1]}).tokens[0][80], -100.0F}, {300, 3.0F}};
   std::ranges::reverse(requests);  // the last ones are preempted
