@@ -27,7 +27,7 @@ struct Call {
   std::map<std::string, std::string> sizes, loops, covers;  // A = G; t as u; n in C * L
 };
 
-std::string trimmed(const std::string& text) {
+std::string without_blanks(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
@@ -35,7 +35,7 @@ std::string trimmed(const std::string& text) {
 std::vector<std::string> listed(const std::string& text) {
   std::vector<std::string> parts;
   std::istringstream from(text);
-  for (std::string part; std::getline(from, part, ',');) parts.push_back(trimmed(part));
+  for (std::string part; std::getline(from, part, ',');) parts.push_back(without_blanks(part));
   return parts;
 }
 
@@ -46,7 +46,7 @@ Call read_call(const std::string& line) {
                  "\"{}\" is not y = operator(x; ...)", line);
   Call call{.written = listed(line.substr(0, equals)),
             .read = {},
-            .op = trimmed(line.substr(equals + 1, open - equals - 1)),
+            .op = without_blanks(line.substr(equals + 1, open - equals - 1)),
             .sizes = {},
             .loops = {},
             .covers = {}};
@@ -60,7 +60,7 @@ Call read_call(const std::string& line) {
          {std::pair{" as ", &call.loops}, {" in ", &call.covers}, {" = ", &call.sizes}}) {
       const size_t at = word.find(between);
       if (is_known || at == std::string::npos) continue;
-      (*table)[trimmed(word.substr(0, at))] = trimmed(word.substr(at + std::string_view(between).size()));
+      (*table)[without_blanks(word.substr(0, at))] = without_blanks(word.substr(at + std::string_view(between).size()));
       is_known = true;
     }
     MEGALITH_CHECK(is_known, "\"{}\" is none of \"SIZE = ...\", \"loop as other\", \"loop in C * L\"", word);
@@ -108,11 +108,11 @@ std::map<std::string, std::string> ranges_of(const loop::Kernel& kernel) {
   for (const std::string& domain : kernel.domains) {
     std::string body = loop::read_domain(domain, kernel.name).body + " and ";
     for (size_t end; (end = body.find(" and ")) != std::string::npos; body = body.substr(end + 5)) {
-      const std::string part = trimmed(body.substr(0, end));
+      const std::string part = without_blanks(body.substr(0, end));
       const size_t first = part.find("0 <= "), below = part.find(" < ");
       MEGALITH_CHECK(first == 0 && below != std::string::npos, "[{}] \"{}\" is not 0 <= loop < SIZE", kernel.name,
                      part);
-      ranges[trimmed(part.substr(5, below - 5))] = trimmed(part.substr(below + 3));
+      ranges[without_blanks(part.substr(5, below - 5))] = without_blanks(part.substr(below + 3));
     }
   }
   return ranges;
@@ -506,11 +506,11 @@ std::string compose(const Operator& signature, const std::string& program, const
   Composition composition(signature, registry);
   std::istringstream lines(program);
   for (std::string line; std::getline(lines, line);) {
-    if (trimmed(line).empty()) continue;
+    if (without_blanks(line).empty()) continue;
     try {
       composition.add(read_call(line));
     } catch (const UserError& error) {
-      throw UserError(fmt::format("[{}] {} (\"{}\")", signature.name, error.what(), trimmed(line)));
+      throw UserError(fmt::format("[{}] {} (\"{}\")", signature.name, error.what(), without_blanks(line)));
     }
   }
   return composition.text();

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "cuda/skip.h"
-#include "support/storyteller.h"
+#include "support/models.h"
 
 namespace megalith {
 namespace {

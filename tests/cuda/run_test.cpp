@@ -17,9 +17,9 @@
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
 #include "support/gates.h"
+#include "support/models.h"
 #include "support/operator_cases.h"
 #include "support/sampling_cases.h"
-#include "support/storyteller.h"
 #include "support/streamed.h"
 
 namespace megalith {

@@ -11,7 +11,7 @@
 #include "base/temporary_folder.h"
 #include "engine/service_results.h"
 #include "megalith/base/error.h"
-#include "support/storyteller.h"
+#include "support/models.h"
 
 namespace megalith::engine {
 namespace {

@@ -6,13 +6,12 @@
 
 #include "megalith/base/error.h"
 #include "megalith/engine/engine.h"
+#include "support/models.h"
 
 namespace megalith::engine {
 namespace {
 
 using ::testing::HasSubstr;
-
-const std::string kTinyModel = MEGALITH_SOURCE_DIR "/tests/golden/tiny/qwen3_tied";
 
 /// Sequences that repeat themselves, asked for in all the ways there are.
 std::vector<Request> repeating_requests(size_t count) {
@@ -51,7 +50,7 @@ EngineOptions options_of(int64_t max_requests, int64_t draft_tokens) {
 }
 
 TEST(Drafts, LeaveTokensAsTheyAre) {
-  Engine plain(kTinyModel, options_of(20, 0)), drafting(kTinyModel, options_of(20, 7));
+  Engine plain(test::kTinyModel, options_of(20, 0)), drafting(test::kTinyModel, options_of(20, 7));
   for (const size_t count : {1, 3, 12, 20}) {
     const std::vector<Request> requests = repeating_requests(count);
     const Generation wanted = plain.generate(requests), given = drafting.generate(requests);
@@ -67,7 +66,7 @@ TEST(Drafts, LeaveTokensAsTheyAre) {
 // Each row counts the drafts in front of it: the token that ends a sequence comes as soon as it may, in the middle of drafts, too.
 TEST(Drafts, CountForTheLeastNumberOfTokens) {
   constexpr int kRepeated = 9, kEnd = 11;
-  Engine engine(kTinyModel, options_of(1, 7));
+  Engine engine(test::kTinyModel, options_of(1, 7));
   uint64_t accepted = 0;
   for (int64_t least = 1; least < 16; ++least) {
     Request request{.prompt = {5, 6, kRepeated, kRepeated, kRepeated}, .max_new_tokens = 40};
@@ -91,7 +90,7 @@ TEST(Drafts, AreALoadThatAnotherKernelTakes) {
   EngineOptions options = options_of(1, 15);
   options.regimes = {2};
   options.decoder.max_rows = 8;
-  Engine engine(kTinyModel, options);
+  Engine engine(test::kTinyModel, options);
   Request request = repeating_requests(1)[0];
   request.max_new_tokens = 100;
   const Generation generation = engine.generate({request});
@@ -102,7 +101,7 @@ TEST(Drafts, AreALoadThatAnotherKernelTakes) {
 
 TEST(Drafts, AreNotSoMany) {
   try {
-    Engine(kTinyModel, options_of(4, 16));
+    Engine(test::kTinyModel, options_of(4, 16));
     FAIL();
   } catch (const UserError& error) { EXPECT_THAT(error.what(), HasSubstr("--draft-tokens is 16, want 0 to 15")); }
 }

@@ -12,7 +12,7 @@
 #include "engine/service_results.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/async_engine.h"
-#include "support/storyteller.h"
+#include "support/models.h"
 
 namespace megalith::engine {
 namespace {
@@ -201,7 +201,7 @@ TEST(Preemption, IsNotThatOfALateHost) {
 }
 
 /// Some begin with the same few tokens, of which some are another answer gone on from.
-std::vector<Request> random_requests(size_t count, uint64_t seed) {
+std::vector<Request> requests_of_all_kinds(size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return static_cast<int>(random() % n); };
   std::vector<std::vector<int>> beginnings(4);
@@ -228,7 +228,7 @@ std::vector<Request> random_requests(size_t count, uint64_t seed) {
 
 // Some are aborted; those have made the first of the tokens that they would have. What is made alone does not depend on pages.
 TEST(Preemption, IsNotSeenByManyRequests) {
-  std::vector<Request> requests = random_requests(kMany, 7);
+  std::vector<Request> requests = requests_of_all_kinds(kMany, 7);
   std::vector<Generation> alone;
   uint64_t preemptions = 0;
   for (const int64_t page_size : {4, 16}) {

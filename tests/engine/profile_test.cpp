@@ -6,11 +6,10 @@
 
 #include "megalith/engine/engine.h"
 #include "megalith/runtime/profile_summary.h"
+#include "support/models.h"
 
 namespace megalith::engine {
 namespace {
-
-constexpr const char* kStoryteller = MEGALITH_SOURCE_DIR "/models/storyteller";
 
 EngineOptions storyteller() {
   EngineOptions options{.num_workers = 2};
@@ -26,7 +25,7 @@ double median_ms(const std::vector<double>& times) {
 }
 
 TEST(EngineProfile, HasEveryTaskOfEveryStep) {
-  Engine engine(kStoryteller, storyteller());
+  Engine engine(test::kStoryteller, storyteller());
   constexpr int64_t kTokens = 20;
   engine.profile(kTokens);
   const Request request{.prompt = {1, 2, 3}, .max_new_tokens = kTokens, .ignore_stop_tokens = true};
@@ -55,7 +54,7 @@ TEST(EngineProfile, HasEveryTaskOfEveryStep) {
 
 // Printed, not judged: machines differ and have other work.
 TEST(ProfileFigures, OfWholeSteps) {
-  Engine engine(kStoryteller, storyteller());
+  Engine engine(test::kStoryteller, storyteller());
   const Request request{.prompt = {1, 2, 3}, .max_new_tokens = 200, .ignore_stop_tokens = true};
   std::vector<double> medians[2];
   for (int repeat = 0; repeat < 10; ++repeat) {

@@ -6,6 +6,7 @@
 #include "megalith/engine/regime_machine.h"
 #include "megalith/engine/token_stream.h"
 #include "megalith/optimize/schedule.h"
+#include "support/models.h"
 
 namespace megalith::engine {
 namespace {
@@ -13,22 +14,20 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr const char* kTiny = MEGALITH_SOURCE_DIR "/tests/golden/tiny/qwen3_tied";
-
 EngineOptions options_of(std::optional<int64_t> prompt_rows) {
   EngineOptions options{.num_workers = 2, .prompt_rows = prompt_rows};
   options.decoder = {.max_rows = 4, .max_requests = 3, .max_seq_len = 128};
   return options;
 }
 
-Request request_of(int64_t length, int64_t seed = 1, int64_t new_tokens = 8) {
+Request prompt_of(int64_t length, int64_t seed = 1, int64_t new_tokens = 8) {
   Request request{.max_new_tokens = new_tokens, .ignore_stop_tokens = true};
   for (int64_t i = 0; i < length; ++i) request.prompt.push_back(static_cast<int>((i * 37 + seed * 11) % 61));
   return request;
 }
 
 TEST(Prompts, OfAKernelOfTheirOwnMakeTheSameTokens) {
-  Engine one(kTiny, options_of(0)), two(kTiny, options_of(16));
+  Engine one(test::kTinyModel, options_of(0)), two(test::kTinyModel, options_of(16));
   EXPECT_EQ(one.prompt_rows(), 0);
   EXPECT_EQ(two.prompt_rows(), 16);
   EXPECT_EQ(two.prompt_passes(64), 4);
@@ -39,7 +38,7 @@ TEST(Prompts, OfAKernelOfTheirOwnMakeTheSameTokens) {
        std::vector<std::vector<int64_t>>{{64}, {66}, {67, 1}, {17}, {5}, {3}, {40, 7, 90}, {1, 1, 100}, {30, 30, 30}}) {
     std::vector<Request> requests;
     for (size_t r = 0; r < lengths.size(); ++r)
-      requests.push_back(request_of(lengths[r], static_cast<int64_t>(r), 4 + 5 * static_cast<int64_t>(r)));
+      requests.push_back(prompt_of(lengths[r], static_cast<int64_t>(r), 4 + 5 * static_cast<int64_t>(r)));
     const Generation wanted = one.generate(requests), found = two.generate(requests);
     EXPECT_EQ(found.tokens, wanted.tokens) << lengths[0];
     EXPECT_EQ(found.reasons, wanted.reasons);
@@ -52,8 +51,8 @@ TEST(Prompts, OfAKernelOfTheirOwnMakeTheSameTokens) {
 
 // Texts that end with their prompts leave the second kernel nothing to do.
 TEST(Prompts, MayBeAll) {
-  Engine one(kTiny, options_of(0)), two(kTiny, options_of(16));
-  const std::vector<Request> requests = {request_of(90, 1, 1), request_of(20, 2, 1)};
+  Engine one(test::kTinyModel, options_of(0)), two(test::kTinyModel, options_of(16));
+  const std::vector<Request> requests = {prompt_of(90, 1, 1), prompt_of(20, 2, 1)};
   for (int again = 0; again < 3; ++again) {
     const Generation found = two.generate(requests);
     EXPECT_EQ(found.tokens, one.generate(requests).tokens);
@@ -63,8 +62,8 @@ TEST(Prompts, MayBeAll) {
 }
 
 TEST(Prompts, CanBeCancelledInEitherKernel) {
-  Engine engine(kTiny, options_of(16));
-  const Request request = request_of(60, 1, 60);
+  Engine engine(test::kTinyModel, options_of(16));
+  const Request request = prompt_of(60, 1, 60);
   const Generation wanted = engine.generate({request});
   ASSERT_EQ(wanted.tokens[0].size(), 60u);
   for (const size_t after : {0, 1, 2, 30}) {
@@ -89,24 +88,24 @@ TEST(Prompts, CanBeCancelledInEitherKernel) {
 }
 
 TEST(Prompts, HaveOneKernelWhileTasksAreRecorded) {
-  Engine engine(kTiny, options_of(16));
+  Engine engine(test::kTinyModel, options_of(16));
   engine.profile(64);
   EXPECT_EQ(engine.prompt_passes(64), 16);
-  engine.generate({request_of(64)});
+  engine.generate({prompt_of(64)});
   EXPECT_GT(engine.profile_take().workers.size(), 0u);
   engine.profile(0);
   EXPECT_EQ(engine.prompt_passes(64), 4);
 }
 
 TEST(Prompts, WantMoreRowsThanTokens) {
-  EXPECT_THAT([] { Engine(kTiny, options_of(4)); },
+  EXPECT_THAT([] { Engine(test::kTinyModel, options_of(4)); },
               ThrowsMessage<UserError>(HasSubstr("--prompt-rows is 4, want more than the 4 tokens")));
-  EXPECT_EQ(Engine(kTiny, options_of(std::nullopt)).prompt_rows(), 0) << "-b says how many";
+  EXPECT_EQ(Engine(test::kTinyModel, options_of(std::nullopt)).prompt_rows(), 0) << "-b says how many";
 }
 
 // The two kernels' graphs must have the same states, and they must lie alike.
 TEST(Prompts, ShareNothingThatLiesOtherwise) {
-  const ModelConfig config = config_read(kTiny);
+  const ModelConfig config = config_read(test::kTinyModel);
   const auto graph_of = [&](DecoderOptions options) {
     options.max_seq_len = 128;
     return build_decoder(config, options);

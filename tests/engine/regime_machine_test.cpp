@@ -13,6 +13,7 @@
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/token_stream.h"
+#include "support/models.h"
 
 namespace megalith::engine {
 namespace {
@@ -21,8 +22,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr const char* kStoryteller = MEGALITH_SOURCE_DIR "/models/storyteller";
-constexpr const char* kTiny = MEGALITH_SOURCE_DIR "/tests/golden/tiny/qwen3_tied";
 constexpr int64_t kRequests = 6;
 
 /// Kernels of 2, 8 and 32 rows, or of 8 alone.
@@ -45,8 +44,8 @@ Request request_of(int64_t length, int64_t new_tokens, int64_t seed = 1) {
 class RegimesOfAModel : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    one_ = new Engine(kStoryteller, options_of(false));
-    three_ = new Engine(kStoryteller, options_of(true));
+    one_ = new Engine(test::kStoryteller, options_of(false));
+    three_ = new Engine(test::kStoryteller, options_of(true));
   }
   static void TearDownTestSuite() {
     delete std::exchange(one_, nullptr);
@@ -173,7 +172,7 @@ TEST(RegimeOptions, NameWhatIsWrong) {
       EngineOptions options = options_of(false);
       options.decoder.max_rows = max_rows;
       options.regimes = regimes;
-      Engine(kStoryteller, options);
+      Engine(test::kStoryteller, options);
     };
   };
   EXPECT_THAT(make({8}),
@@ -244,7 +243,7 @@ class CountingMachine : public Machine {
 class CountingRegimes : public ::testing::Test {
  protected:
   CountingRegimes()
-      : config_(config_read(kTiny)),
+      : config_(config_read(test::kTinyModel)),
         options_(DecoderOptions{.max_rows = 32, .max_requests = kRequests, .max_seq_len = 128}.resolved(config_)),
         graph_(build_decoder(config_, options_)) {
     memory_.bind_states(graph_);

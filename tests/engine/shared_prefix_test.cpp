@@ -7,14 +7,14 @@
 
 #include "engine/service_results.h"
 #include "megalith/engine/async_engine.h"
-#include "support/storyteller.h"
+#include "support/models.h"
 
 namespace megalith::engine {
 namespace {
 
 using ::testing::ElementsAre;
 
-EngineOptions usual_options() {
+EngineOptions sharing_options() {
   EngineOptions options{.num_workers = 2};
   options.decoder.max_requests = 3;
   options.decoder.max_seq_len = 128;
@@ -35,7 +35,7 @@ Request request_of(std::vector<int> prompt, int64_t max_new_tokens = 6) {
 /// Requests one behind the other, of each the tokens that need not be worked through.
 std::vector<int64_t> cached_tokens(const std::vector<Request>& requests,
                                    const AsyncEngineOptions& service_options = {}) {
-  Engine engine(test::kStoryteller, usual_options());
+  Engine engine(test::kStoryteller, sharing_options());
   std::vector<Generation> alone;
   for (const Request& request : requests) alone.push_back(engine.generate({request}));
   AsyncEngine service(engine, service_options);
@@ -74,7 +74,7 @@ TEST(SharedPrefix, IsNotWorkedThroughAgain) {
 // The answer of a request is known, too, but for its last token, which nothing followed.
 TEST(SharedPrefix, IsAlsoAnAnswer) {
   const std::vector<int> prompt = some_tokens(20, 2);
-  Engine engine(test::kStoryteller, usual_options());
+  Engine engine(test::kStoryteller, sharing_options());
   std::vector<Request> requests;
   for (const int64_t made : {28, 29}) {  // 48 tokens, of which 47 have keys, and one more
     std::vector<int> turn = prompt;
@@ -101,7 +101,7 @@ TEST(SharedPrefix, IsWorkedThroughAgainWithoutACache) {
 
 // As soon as a first token was made: the others do not wait for the answer's end.
 TEST(SharedPrefix, IsKnownWhileItIsGoneOnFrom) {
-  Engine engine(test::kStoryteller, usual_options());
+  Engine engine(test::kStoryteller, sharing_options());
   const Request request = request_of(some_tokens(40, 5), 80);
   const Generation alone = engine.generate({request});
   AsyncEngine service(engine);
@@ -124,7 +124,7 @@ TEST(SharedPrefix, IsKnownWhileItIsGoneOnFrom) {
 
 // What an aborted request has filled may be less than it says.
 TEST(SharedPrefix, IsNotThatOfAnAbortedRequest) {
-  Engine engine(test::kStoryteller, usual_options());
+  Engine engine(test::kStoryteller, sharing_options());
   AsyncEngine service(engine);
   ServiceResults results;
   for (int attempt = 0; attempt < 100; ++attempt) {

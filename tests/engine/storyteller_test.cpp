@@ -11,7 +11,7 @@
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
 #include "megalith/model/tokenizer.h"
-#include "support/storyteller.h"
+#include "support/models.h"
 
 namespace megalith {
 namespace {
