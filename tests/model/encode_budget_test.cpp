@@ -19,13 +19,13 @@ using nlohmann::json;
 using testing::AnyOf;
 using testing::HasSubstr;
 
-Tokenizer changed(const std::string& name, const std::function<void(json&)>& change) {
+Tokenizer with_changes(const std::string& name, const std::function<void(json&)>& change) {
   json document = json::parse(file_read(MEGALITH_SOURCE_DIR "/tests/golden/tokenizers/" + name + ".tokenizer.json"));
   change(document);
   return Tokenizer::parse(document.dump(), "tokenizer.json");
 }
 std::string load_error(const std::string& name, const std::function<void(json&)>& change) {
-  return user_error([&] { changed(name, change); });
+  return user_error([&] { with_changes(name, change); });
 }
 
 // The thread's own time, because others run beside this one.
@@ -43,7 +43,7 @@ class EncodeBudgetTest : public testing::Test {
 };
 
 Tokenizer splitting(const std::vector<std::string>& patterns) {
-  return changed("qwen2", [&](json& document) {
+  return with_changes("qwen2", [&](json& document) {
     json steps = json::array();
     for (const std::string& pattern : patterns)
       steps.push_back(
@@ -84,7 +84,7 @@ TEST_F(EncodeBudgetTest, ManyStepsShareIt) {
 
 // Sensible patterns on hostile text need nothing of it (tokenizer_test.cpp has more of these).
 TEST_F(EncodeBudgetTest, SensiblePatternsTakeLongTexts) {
-  const Tokenizer tokenizer = changed("gpt4o", [](json&) {});
+  const Tokenizer tokenizer = with_changes("gpt4o", [](json&) {});
   for (const char* part : {"a", "A", " ", "\n", "Aa", "'s", "1", "\u0301"}) {
     std::string text;
     while (text.size() < 1'000'000) text += part;
@@ -95,7 +95,7 @@ TEST_F(EncodeBudgetTest, SensiblePatternsTakeLongTexts) {
 TEST_F(EncodeBudgetTest, NormalizersThatMultiply) {
   auto error = [](const json& steps, const std::string& text) {
     return user_error([&] {
-      changed("mistral", [&](json& document) {
+      with_changes("mistral", [&](json& document) {
         document["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
         document["added_tokens"] = json::array();
         document["post_processor"] = nullptr;
@@ -122,7 +122,7 @@ TEST_F(EncodeBudgetTest, NormalizersThatMultiply) {
 }
 
 TEST_F(EncodeBudgetTest, AddedTokensThatAreAlike) {
-  const Tokenizer tokenizer = changed("gpt2", [](json& document) {
+  const Tokenizer tokenizer = with_changes("gpt2", [](json& document) {
     int id = document["added_tokens"][0]["id"];
     for (int i = 0; i < 1000; ++i)
       document["added_tokens"].push_back(
@@ -185,7 +185,7 @@ TEST_F(EncodeBudgetTest, DecodersThatMultiply) {
 }
 
 TEST_F(EncodeBudgetTest, ATextThatIsTooLong) {
-  const Tokenizer tokenizer = changed("gpt2", [](json&) {});
+  const Tokenizer tokenizer = with_changes("gpt2", [](json&) {});
   EXPECT_THAT(user_error([&] { tokenizer.encode(std::string((16 << 20) + 1, 'a')); }),
               HasSubstr("a text of 16777217 bytes is too long to tokenize, at most 16777216 can be"));
 }
