@@ -227,8 +227,7 @@ TEST(CudaCompile, AParallelBlockHasItsGateInOneNode) {
     const graph::Graph graph = build_decoder(config, {.max_rows = rows, .max_seq_len = 128, .target = "cuda:sm_90a"});
     EXPECT_TRUE(std::ranges::any_of(graph.nodes(),
                                     [](const auto& n) { return n.op->name.find("gate_up") != std::string::npos; }));
-    const std::string source = codegen::emit_cuda(optimize::lower(graph, "cuda:sm_90a").kernels, "block").text;
-    EXPECT_FALSE(jit::compile_cubin("block", source, "sm_90a").cubin.empty());
+    expect_ptx(graph, "block", hopper());
   }
 }
 
@@ -329,8 +328,12 @@ TEST_P(CudaCompileOther, TheSmallModelAndTheLargest) {
   expect_fused_compiles("storyteller", gpu, 128);
   expect_fused_compiles("storyteller", gpu, 64, 64);
   if (is_fused("shapes/Qwen3-8B", target, 4)) expect_fused_compiles("shapes/Qwen3-8B", gpu, 4);
-  for (const int64_t rows : some_rows({64}, {1, 4})) expect_fused_compiles("storyteller", gpu, rows, 1, DType::f16);
-  for (const int64_t rows : some_rows({8}, {1, 4, 64}))
+  expect_ptx(decoder_graph("storyteller", target, 64, 1, DType::f16), "storyteller, f16", gpu);
+  if (is_fused("storyteller", target, 8))
+    expect_ptx(decoder_graph("storyteller", target, 8, 1, DType::bf16, 32), "storyteller, int8", gpu);
+  if (!all_configurations()) return;
+  for (const int64_t rows : {1, 4, 64}) expect_fused_compiles("storyteller", gpu, rows, 1, DType::f16);
+  for (const int64_t rows : {1, 4, 8, 64})
     if (is_fused("storyteller", target, rows)) expect_fused_compiles("storyteller", gpu, rows, 1, DType::bf16, 32);
 }
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompileOther, ::testing::ValuesIn(others()),
