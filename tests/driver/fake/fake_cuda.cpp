@@ -347,9 +347,9 @@ Code cuLaunchKernelEx(const void* config, void* function, void** parameters, voi
   enqueue(stream, nullptr, [&launch] {
     for (u32 w = 0; state.worker_begins && w < launch.num_workers; ++w)
       launch.status[w].state = static_cast<u32>(WorkerState::running);
+    state.launch = &launch;  // what is written into it from here on stays
   });
   stream.work.push_back({kNever, nullptr, [] {}});
-  state.launch = &launch;
   return 0;
 }
 #endif
