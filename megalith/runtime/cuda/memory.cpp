@@ -103,12 +103,6 @@ void DeviceMemory::upload(const void* from, int64_t bytes) {
   driver.check(driver.copy_to_device(address(), from, static_cast<size_t>(bytes)), "copying to the GPU");
 }
 
-void DeviceMemory::clear() {
-  if (bytes_ == 0) return;
-  const CudaDriver& driver = CudaDriver::get();
-  driver.check(driver.memory_set(address(), 0, static_cast<size_t>(bytes_)), "clearing memory of the GPU");
-}
-
 void DeviceMemory::download(void* to, int64_t bytes) const {
   MEGALITH_ASSERT(bytes <= bytes_, "[cuda] {} bytes from memory of {}", bytes, bytes_);
   if (bytes == 0) return;

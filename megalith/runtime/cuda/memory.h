@@ -100,8 +100,6 @@ class DeviceMemory {
   DeviceMemory(int64_t bytes, const std::string& what);
 
   void upload(const void* from, int64_t bytes);
-  /// To zeros.
-  void clear();
   void download(void* to, int64_t bytes) const;
   template <class T = void>
   T* data() const {

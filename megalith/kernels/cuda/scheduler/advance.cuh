@@ -12,7 +12,7 @@
 
 namespace megalith::kernels {
 
-/// The batch block but for the texts and the stop tokens that only some requests have, which stay where they are.
+/// The batch block but for the histories and the stop tokens that only some requests have, which stay where they are.
 struct AdvanceCopy {
   i32 requests[advance::kMaxRequests * batch::kRequestFields];
   i32 token[advance::kMaxRequests], sample_row[advance::kMaxRequests], sample_request[advance::kMaxRequests];
