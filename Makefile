@@ -6,10 +6,10 @@ PROMPT  ?= Once upon a time
 NINJA    = ninja $(if $(wildcard $(MEGALITH)),--quiet)
 MEGALITH := $(BUILD)/tools/megalith
 
-.PHONY: help run build test wheel check asan tsan fuzz format clean
+.PHONY: help run build test wheel check asan tsan fuzz serve-suites format clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  make run PROMPT="A dragon" MODEL=path/to/model'
 
 run: build  ## install what is missing, build, and let the bundled model tell a story
@@ -61,6 +61,9 @@ tsan:  ## the tests with threads under ThreadSanitizer, kernels included
 fuzz:  ## a minute of fuzzing for each reader of files that nobody vouches for
 	@tools/setup.sh fuzz
 	@tools/run_fuzz.sh 60
+
+serve-suites: build  ## tests of the server that fetch 500 MB first: replicas under Ray Serve
+	@tools/serve_suites.sh $(MEGALITH)
 
 format:  ## rewrite all sources as .clang-format has it
 	@tools/check_format.sh --fix

@@ -4,6 +4,11 @@ if(MEGALITH_PYTHON AND MEGALITH_COMMAND)
                                      ${CMAKE_CURRENT_LIST_DIR}/openai_test.py)
   set_tests_properties(serve.openai PROPERTIES TIMEOUT ${seconds_a_program}
                        ENVIRONMENT "MEGALITH_COMMAND=$<TARGET_FILE:megalith>;PYTHONDONTWRITEBYTECODE=1")
+  # And two of it behind HAProxy.
+  add_test(NAME serve.replicas COMMAND ${Python_EXECUTABLE} -m pytest -q -p no:cacheprovider -rs
+                                       ${CMAKE_CURRENT_LIST_DIR}/replicas_test.py)
+  set_tests_properties(serve.replicas PROPERTIES TIMEOUT ${seconds_a_program}
+                       ENVIRONMENT "MEGALITH_COMMAND=$<TARGET_FILE:megalith>;PYTHONDONTWRITEBYTECODE=1")
 endif()
 if(MEGALITH_COMMAND)
   add_test(NAME serve.page COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/page.sh $<TARGET_FILE:megalith>)

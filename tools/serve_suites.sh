@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Tests of the server that need more than a build should fetch: some 500 MB from PyPI, kept under build/serve-suites.
+#   serve_suites.sh MEGALITH [pytest arguments]
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+megalith=$(realpath "$1")
+shift
+environment=$root/build/serve-suites
+packages=("ray[serve]" httpx pytest)
+if ! [[ $environment/.packages -nt $0 ]]; then
+  echo "serve suites: fetching ${packages[*]}" >&2
+  python3 -m venv "$environment"
+  "$environment/bin/pip" install -q "${packages[@]}"
+  touch "$environment/.packages"
+fi
+export MEGALITH_COMMAND=$megalith MEGALITH_CACHE_DIR=${MEGALITH_CACHE_DIR:-$root/build/serve-suites/cache} PYTHONDONTWRITEBYTECODE=1
+exec "$environment/bin/python" -m pytest -q -p no:cacheprovider -rs "$root/tests/serve/ray_test.py" "$@"
