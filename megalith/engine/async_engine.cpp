@@ -137,7 +137,11 @@ void AsyncEngine::run() {
   }
   runtime::MailRecord record{};
   const auto take = [&] {
-    record.kind == static_cast<uint32_t>(runtime::MailKind::token) ? take_token(record) : take_end(record);
+    switch (static_cast<runtime::MailKind>(record.kind)) {
+      case runtime::MailKind::top: return take_top(record);
+      case runtime::MailKind::token: return take_token(record);
+      case runtime::MailKind::finished: return take_end(record);
+    }
   };
   while (!machine.finished()) {
     if (machine.take(&record)) {
@@ -157,6 +161,11 @@ void AsyncEngine::run() {
   engine_.check_weights();
 }
 
+void AsyncEngine::take_top(const runtime::MailRecord& record) {
+  const std::lock_guard lock(mutex_);
+  work_in(record.request).top.push_back({record.token, record.logprob});
+}
+
 void AsyncEngine::take_token(const runtime::MailRecord& record) {
   Work* work = nullptr;
   RequestEvent event{.token = record.token, .logprob = record.logprob, .posted_ns = record.posted_ns};
@@ -165,6 +174,7 @@ void AsyncEngine::take_token(const runtime::MailRecord& record) {
     work = &work_in(record.request);  // it stays until this thread has read its end
     event.admitted_ns = std::exchange(work->admitted_ns, 0);
     event.cached_tokens = std::exchange(work->cached_tokens, 0);
+    event.top = std::exchange(work->top, {});
     ++counted_.generated_tokens;
     if (record.reason == runtime::kAccepted) {
       ++counted_.accepted_tokens;

@@ -51,7 +51,7 @@ void write_logit_edits(const Request& request, int64_t place, const MemoryMap& m
   i32s[batch::kBiases] = count;
   i32s[batch::kMinTokens] =
       static_cast<int32_t>(std::min<int64_t>(request.min_tokens, std::numeric_limits<int32_t>::max()));
-  i32s[batch::kExtras] = (request.logprobs ? batch::kLogprobs : 0) |
+  i32s[batch::kExtras] = (request.logprobs ? batch::kLogprobs : 0) | (request.top_logprobs > 0 ? batch::kTop : 0) |
                          (count > 0 || request.min_tokens > 0 ? batch::kEdits : 0) |
                          (request.allowed_token_ids.empty() ? 0 : batch::kOnly);
 }
@@ -140,8 +140,9 @@ std::array<int32_t, batch::kRequestFields> batch_block_write(const DecoderOption
   fields[batch::kLength] = fields[batch::kPrompt] = static_cast<int32_t>(length);
   fields[batch::kDone] = static_cast<int32_t>(request.cached_tokens);
   fields[batch::kLimit] = static_cast<int32_t>(length_limit(options, request));
-  fields[batch::kStops] =
-      (request.ignore_stop_tokens ? batch::kIgnoreStop : 0) | (request.stop_token_ids.empty() ? 0 : batch::kOwnStops);
+  fields[batch::kFlags] = (request.ignore_stop_tokens ? batch::kIgnoreStop : 0) |
+                          (request.stop_token_ids.empty() ? 0 : batch::kOwnStops) |
+                          request.top_logprobs << batch::kTopShift;
   return fields;
 }
 

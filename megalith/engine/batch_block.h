@@ -37,10 +37,19 @@ struct Request {
   std::map<int, float> logit_bias = {};     // added to the logits of tokens, ahead of the penalties
   std::vector<int> allowed_token_ids = {};  // without any: all
   bool logprobs = false;                    // with each token comes the logarithm of its probability
+  int top_logprobs = 0;                     // and so many of the most probable tokens in its place, with theirs
   int64_t cached_tokens = 0;    // the first ones of the prompt, taken for done without being worked through: for
                                 // measurements at a depth, on dummy weights only
   int64_t priority = 0;         // of a service: lower ones go first, and keep their pages
   std::string cache_salt = {};  // of a service: only requests of the same one share the pages of their first tokens
+};
+
+/// One of the most probable tokens in a place of a sequence, by the model's own logits: of such lists the best comes first.
+struct TopToken {
+  int token = 0;
+  float logprob = 0;
+
+  bool operator==(const TopToken&) const = default;
 };
 
 /// The length at which the request ends at the latest, prompt and all.

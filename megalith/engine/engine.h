@@ -49,14 +49,16 @@ struct TokenEvent {
   int token = 0;
   bool finished = false;  // the last event of the request; `token` was already reported
   batch::FinishReason reason = batch::kNotFinished;
-  float logprob = 0;  // of `token`, by the model's own logits, if the request asked for it
+  float logprob = 0;               // of `token`, by the model's own logits, if the request asked for it
+  std::vector<TopToken> top = {};  // in the place of `token`, likewise
 };
 
 struct Generation {
   std::vector<std::vector<int>> tokens;  // new ones, per request
   std::vector<batch::FinishReason> reasons;
   bool cancelled = false;
-  std::vector<std::vector<float>> logprobs;         // likewise, of requests that asked for them
+  std::vector<std::vector<float>> logprobs;             // likewise, of requests that asked for them
+  std::vector<std::vector<std::vector<TopToken>>> top;  // likewise
   std::vector<std::vector<double>> token_ms;        // per request and token, from the launch until the kernel posted it
   double first_token_ms = 0;                        // from the launch to the first token of any request
   double last_token_ms = 0;                         // from the launch to the last token

@@ -43,6 +43,9 @@ void check_tokens(const Request& request, int64_t vocabulary, const std::vector<
     MEGALITH_CHECK(bias >= -100 && bias <= 100, "logit_bias of the token {} is {}, want -100 to 100; 0 changes nothing",
                    token, bias);
   }
+  const int64_t most_top = std::min<int64_t>(batch::kMaxTop, vocabulary);
+  MEGALITH_CHECK(request.top_logprobs >= 0 && request.top_logprobs <= most_top, "top_logprobs is {}, want 0 to {}",
+                 request.top_logprobs, most_top);
   const std::set<int> allowed(request.allowed_token_ids.begin(), request.allowed_token_ids.end());
   MEGALITH_CHECK(allowed.size() <= size_t{batch::kMaxBiases}, "allowed_token_ids names {} tokens, want at most {}",
                  allowed.size(), batch::kMaxBiases);

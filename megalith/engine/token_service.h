@@ -22,9 +22,10 @@ enum class RequestEnd {
 
 /// What has become of a request: a token, the end, or both at once.
 struct RequestEvent {
-  int token = -1;          // -1: none; the request ended without a further one
-  float logprob = 0;       // of `token`, by the model's own logits, if the request asked for it
-  uint64_t posted_ns = 0;  // when the kernel posted it (steady clock)
+  int token = -1;                  // -1: none; the request ended without a further one
+  float logprob = 0;               // of `token`, by the model's own logits, if the request asked for it
+  std::vector<TopToken> top = {};  // in the place of `token`, likewise
+  uint64_t posted_ns = 0;          // when the kernel posted it (steady clock)
   RequestEnd end = RequestEnd::none;
   // With the first event, if the service knows: when the request got its slot, and how many tokens of its prompt it did not
   // have to work through, because the prefix cache had them.

@@ -26,6 +26,8 @@ TokenStream::TokenStream(Engine& engine, std::vector<Request> requests)
   result_.tokens.resize(requests_.size());
   result_.token_ms.resize(requests_.size());
   result_.logprobs.resize(requests_.size());
+  result_.top.resize(requests_.size());
+  top_.resize(requests_.size());
   result_.unsound_from.resize(requests_.size());
   result_.reasons.resize(requests_.size(), batch::kNotFinished);
 }
@@ -48,15 +50,22 @@ std::optional<TokenEvent> TokenStream::next() {
   Machine& machine = *engine_.machine_;
   runtime::MailRecord record;
   while (!machine.finished()) {
-    if (machine.take(&record)) return note(record);
-    interruption_check();
+    if (!machine.take(&record))
+      interruption_check();
+    else if (std::optional<TokenEvent> event = note(record))
+      return event;
   }
-  if (machine.take_now(&record)) return note(record);
+  while (machine.take_now(&record))
+    if (std::optional<TokenEvent> event = note(record)) return event;
   return std::nullopt;
 }
 
-TokenEvent TokenStream::note(const runtime::MailRecord& record) {
+std::optional<TokenEvent> TokenStream::note(const runtime::MailRecord& record) {
   engine_.check_weights();
+  if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::top) {
+    top_[record.request].push_back({record.token, record.logprob});
+    return std::nullopt;
+  }
   TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished, record.logprob};
   if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
     event.finished = true;
@@ -75,6 +84,8 @@ TokenEvent TokenStream::note(const runtime::MailRecord& record) {
   result_.tokens[record.request].push_back(record.token);
   result_.token_ms[record.request].push_back(ms);
   if (requests_[record.request].logprobs) result_.logprobs[record.request].push_back(record.logprob);
+  event.top = std::exchange(top_[record.request], {});
+  if (requests_[record.request].top_logprobs > 0) result_.top[record.request].push_back(event.top);
   return event;
 }
 

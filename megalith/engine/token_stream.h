@@ -40,11 +40,13 @@ class TokenStream {
   void end() noexcept;
 
  private:
-  TokenEvent note(const runtime::MailRecord& record);
+  /// Nothing, if it is a record that belongs to the next one.
+  std::optional<TokenEvent> note(const runtime::MailRecord& record);
 
   Engine& engine_;
   const std::vector<Request> requests_;
   Generation result_;
+  std::vector<std::vector<TopToken>> top_;  // of each request's next token, as far as they have come
   std::chrono::steady_clock::time_point start_;
   bool has_turn_ = false, is_running_ = false;
 };

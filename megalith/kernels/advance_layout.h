@@ -6,9 +6,11 @@ namespace megalith::advance {
 
 constexpr int kMaxRequests = 128, kMaxRows = 528, kMaxStopTokens = 64;
 
-/// Requests of 8 fields, samples, whose rows the next ones are, stop tokens, and two records a sample for the host.
+/// Requests of 8 fields, samples, whose rows the next ones are, stop tokens, and two records a sample for the host, with what
+/// stands in front of them.
 constexpr long long area_bytes() {
-  return 4 * (8 * kMaxRequests + 4 * kMaxRequests + 5 * kMaxRequests + kMaxStopTokens + 64) + 32 * 2 * kMaxRequests;
+  return 4 * (8 * kMaxRequests + 4 * kMaxRequests + 5 * kMaxRequests + kMaxStopTokens + 64) +
+         (32 + 8) * 2 * kMaxRequests;
 }
 
 }  // namespace megalith::advance

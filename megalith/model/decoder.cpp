@@ -253,17 +253,18 @@ void DecoderBuilder::sample(TensorId x) {
   const auto sampled = graph_.add("sampling", "sampling",
                                   {logits, best, sample_request, requests, history, sampling_f32, sampling_i32,
                                    stop_tokens, own_stops, bias_tokens, biases});
-  const TensorId token = sampled[0], logprob = sampled[1];
+  const TensorId token = sampled[0], logprob = sampled[1], top_token = sampled[4], top_logprob = sampled[5];
 
   const TensorId mailbox =
       graph_.state("mailbox", DType::i32, {static_cast<int64_t>(sizeof(runtime::Mailbox) / sizeof(int32_t))});
   const TensorId stop = graph_.state("stop", DType::i32, {1});
-  graph_.add("advance", "advance",
-             {token, logprob, stop_tokens, own_stops, requests, history, graph_.find("counts"), row_token_,
-              row_request_, row_position_, graph_.find("row_start"), sample_row, sample_request, mailbox, stop},
-             {.attributes = {{"draft_tokens", static_cast<double>(options_.draft_tokens)},
-                             {"draft_match", static_cast<double>(options_.draft_match)},
-                             {"draft_rows", static_cast<double>(options_.draft_rows)}}});
+  graph_.add(
+      "advance", "advance",
+      {token, logprob, top_token, top_logprob, stop_tokens, own_stops, requests, history, graph_.find("counts"),
+       row_token_, row_request_, row_position_, graph_.find("row_start"), sample_row, sample_request, mailbox, stop},
+      {.attributes = {{"draft_tokens", static_cast<double>(options_.draft_tokens)},
+                      {"draft_match", static_cast<double>(options_.draft_match)},
+                      {"draft_rows", static_cast<double>(options_.draft_rows)}}});
   graph_.set_gate("advance", stop);
 }
 

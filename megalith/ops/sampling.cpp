@@ -53,7 +53,7 @@ void edit(std::vector<double>& row, loop::Arrays& arrays, int64_t n, int64_t mad
         logit_of(logits, token, "bias_tokens") + loop::element(arrays, "biases", {n, i});
   }
   if (static_cast<double>(made) >= i32s[batch::kMinTokens]) return;
-  const auto flags = static_cast<int>(loop::element(arrays, "requests", {n, batch::kStops}));
+  const auto flags = static_cast<int>(loop::element(arrays, "requests", {n, batch::kFlags}));
   const auto never = [&](double token, const char* table) {
     if (token >= 0) logit_of(row, token, table) = kNever;
   };
@@ -157,8 +157,18 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
       token = static_cast<double>(sample(logits, wish, uniform));
     }
     arrays.at("logprob").values[static_cast<size_t>(r)] =
-        (extras & batch::kLogprobs) != 0 ? log_probability(row, vocabulary, static_cast<int64_t>(token))
-                                         : row[0] - row[0];
+        (extras & (batch::kLogprobs | batch::kTop)) != 0 ? log_probability(row, vocabulary, static_cast<int64_t>(token))
+                                                         : row[0] - row[0];
+    if ((extras & batch::kTop) == 0) continue;
+    const int64_t count = std::min<int64_t>(batch::top_tokens_of(static_cast<int>(fields[batch::kFlags])), vocabulary);
+    std::vector<int64_t> order(static_cast<size_t>(vocabulary));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return row[a] > row[b]; });
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t of_rank = order[static_cast<size_t>(i)];
+      loop::element(arrays, "top_token", {r, i}) = static_cast<double>(of_rank);
+      loop::element(arrays, "top_logprob", {r, i}) = log_probability(row, vocabulary, of_rank);
+    }
   }
 }
 
@@ -166,7 +176,8 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 
 /// A token per sample row: greedy, or by temperature, top-k, top-p, min-p and the request's seed, after its biases, the
 /// tokens that it cannot have yet, and the penalties of its text so far. Sorting is beyond a loop kernel, so this one only says what it touches; `heap` and `adjusted`
-/// are room to work in. A `logprob` that nobody asked for is 0, or NaN if the row's logits are NaN or infinite.
+/// are room to work in. A `logprob` that nobody asked for is 0, or NaN if the row's logits are NaN or infinite. `top_token`: the most probable
+/// tokens by the logits, as many as the request wants to be told of; of the others nothing is known.
 graph::Operator sampling() {
   return operator_("sampling", "token[r] drawn from logits[r] as the request of row r asks")
       .input("logits", {"R", "V"})
@@ -185,12 +196,17 @@ graph::Operator sampling() {
       .exactly()
       .output("heap", {"R", "V"}, DType::i32)
       .output("adjusted", {"R", "V"})
+      .output("top_token", {"R", "20"}, DType::i32)
+      .output("top_logprob", {"R", "20"})
+      .exactly()
       .loops(R"(
-        { [r, v, f, s, q, e, o, b] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= s < S and 0 <= q < R and 0 <= e < E and 0 <= o < 16 and 0 <= b < 300 }
+        { [r, v, f, s, q, e, o, b, k] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= s < S and 0 <= q < R and 0 <= e < E and 0 <= o < 16 and 0 <= b < 300 and 0 <= k < 20 }
         token[r]   = best[r] + sum(q, sample_request[q]) + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f] + sampling_i32[sample_request[r], f]) + sum(s, history[sample_request[r], s]) + sum(e, stop_tokens[e]) + sum(o, own_stops[sample_request[r], o]) + sum(b, bias_tokens[sample_request[r], b] + biases[sample_request[r], b])
         logprob[r] = sum(v, logits[r, v])
         heap[r, v] = v
         adjusted[r, v] = logits[r, v]
+        top_token[r, k] = best[r] + sum(v, logits[r, v]) + requests[sample_request[r], 5] + k
+        top_logprob[r, k] = sum(v, logits[r, v])
       )")
       .reference(reference)
       .tasks({"r"})

@@ -38,7 +38,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     const bool goes_on = r + 1 < num_samples && at("sample_request", r + 1) == at("sample_request", r) &&
                          at("row_token", static_cast<int64_t>(at("sample_row", r + 1))) == token;
     if (!goes_on) field(n, batch::kDone) = field(n, batch::kLength) - 1;
-    const auto flags = static_cast<int>(field(n, batch::kStops));
+    const auto flags = static_cast<int>(field(n, batch::kFlags));
     bool stops = false;
     if ((flags & batch::kIgnoreStop) == 0)
       for (double stop_token : arrays.at("stop_tokens").values) stops |= stop_token == token;
@@ -155,6 +155,8 @@ graph::Operator advance() {
   return operator_("advance", "scheduler step: takes in the sampled tokens, ends requests, lays out the next iteration")
       .input("token", {"R"}, DType::i32)
       .input("logprob", {"R"})
+      .input("top_token", {"R", "20"}, DType::i32)
+      .input("top_logprob", {"R", "20"})
       .input("stop_tokens", {"E"}, DType::i32)
       .input("own_stops", {"N", "16"}, DType::i32)
       .inout("requests", {"N", "8"}, DType::i32)
@@ -172,7 +174,7 @@ graph::Operator advance() {
       .attribute("draft_match", 0)
       .attribute("draft_rows", 0)
       .loops(R"(
-        { [n, f, s, i, t, r, e, o, w] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 6 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= o < 16 and 0 <= w < W }
+        { [n, f, s, i, t, r, e, o, w, k] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 6 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= o < 16 and 0 <= w < W and 0 <= k < 20 }
         requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r] + logprob[r]) + sum(e, stop_tokens[e]) + sum(o, own_stops[n, o])
         history[n, s]     = history[n, s]
         counts[i]         = counts[i]
@@ -182,7 +184,7 @@ graph::Operator advance() {
         row_start[t]      = row_start[t]
         sample_row[r]     = sample_row[r]
         sample_request[r] = sample_request[r]
-        mailbox[w]        = mailbox[w]
+        mailbox[w]        = mailbox[w] + sum(r, sum(k, top_token[r, k] + top_logprob[r, k]))
         stop[0]           = stop[0]
       )")
       .reference(advance_reference)

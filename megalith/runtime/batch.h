@@ -38,17 +38,18 @@ enum RequestField {
   kDone,    // tokens worked through: their keys and values are in the cache. Drafts count while they are worked on
   kLimit,   // length at which the request ends; a command may raise it
   kReason,  // FinishReason, once finished
-  kStops,   // StopFlag bits: which tokens end it
+  kFlags,   // RequestFlag bits, and above them how many top tokens it is told of with each token (kTopShift)
   kPrompt,  // tokens of the prompt: presence, frequency and kMinTokens count those after it
   kLast,    // the token that was sampled last, once there is one; it may be before the request began, in another place
   kRequestFields = 8
 };
 
 enum RequestState { kEmpty = 0, kActive = 1, kFinished = 2 };
-enum StopFlag {
-  kIgnoreStop = 1,  // stop_tokens do not
+enum RequestFlag {
+  kIgnoreStop = 1,  // stop_tokens do not end it
   kOwnStops = 2,    // its own_stops do, too
 };
+[[maybe_unused]] constexpr int kTopShift = 8;
 enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2, kCancelled = 3 };
 enum SamplingFloat {
   kTemperature,        // 0: the likeliest token
@@ -73,9 +74,17 @@ enum SamplingExtra {
   kLogprobs = 1,  // how likely each token was is worked out, too
   kEdits = 2,     // logits are edited before penalties: by kMinTokens and kBiases
   kOnly = 4,      // and only the tokens of bias_tokens are drawn
+  kTop = 8,       // and the top tokens, by the model's own logits, are listed: kFlags says how many
 };
 /// Stop tokens that a request may have of its own, and tokens of which it may want other logits: OpenAI's limit.
 [[maybe_unused]] constexpr int kMaxOwnStops = 16, kMaxBiases = 300;
+/// Most probable tokens that it may be told of with each of its own, likewise.
+[[maybe_unused]] constexpr int kMaxTop = 20;
+/// How many a request is told of, by its flags; of flags that are not sound as many as there may be.
+[[maybe_unused]] constexpr int top_tokens_of(int flags) {
+  const int count = flags >> kTopShift;
+  return count < 0 || count > kMaxTop ? kMaxTop : count;
+}
 /// Requests that have one row in an iteration have them spread over slices of so many rows (kernels/row_order.h).
 [[maybe_unused]] constexpr int kSliceRows = 32;
 

@@ -45,8 +45,10 @@ Answer::Answer(const ServedModel& model, PreparedRequest prepared, const std::st
 }
 
 void Answer::hold_logprob(Sequence& sequence, const engine::RequestEvent& event) const {
-  TokenLogprob one{model_->token_bytes(event.token), std::isfinite(event.logprob) ? event.logprob : kLeastLogprob,
-                   sequence.characters};
+  const auto finite = [](float logprob) { return std::isfinite(logprob) ? logprob : kLeastLogprob; };
+  TokenLogprob one{model_->token_bytes(event.token), finite(event.logprob), sequence.characters};
+  for (const engine::TopToken& top : event.top)
+    one.top.push_back({model_->token_bytes(top.token), finite(top.logprob)});
   sequence.characters += count_characters(one.bytes);
   sequence.held.push_back(std::move(one));
 }

@@ -11,10 +11,17 @@
 
 namespace megalith::serve {
 
+/// A token that might have come, of the most probable ones.
+struct TopLogprob {
+  std::string bytes;
+  float logprob;  // finite
+};
+
 struct TokenLogprob {
-  std::string bytes;   // of the token, which need not be whole characters
-  float logprob;       // finite
-  int64_t characters;  // of the text in front of it
+  std::string bytes;                 // of the token, which need not be whole characters
+  float logprob;                     // finite
+  int64_t characters;                // of the text in front of it
+  std::vector<TopLogprob> top = {};  // in its place; the best first
 };
 
 /// One of the answers to a request, as far as it is made.

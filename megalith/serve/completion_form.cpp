@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "megalith/base/json_quote.h"
 
@@ -15,6 +16,23 @@ std::string bytes_json(const std::string& bytes) {
   for (const char byte : bytes)
     json += fmt::format("{}{}", json.size() > 1 ? "," : "", static_cast<unsigned>(static_cast<unsigned char>(byte)));
   return json + "]";
+}
+
+// {"token": ..., "logprob": ..., "bytes": ...}, to be closed.
+std::string token_json(const std::string& bytes, float logprob) {
+  return fmt::format(R"({{"token":{},"logprob":{},"bytes":{})", json_quote(bytes), logprob, bytes_json(bytes));
+}
+
+// {"text of a token": its log-probability, ...}, the token that came among them. Of tokens with one text the first counts.
+std::string top_json(const TokenLogprob& one) {
+  std::vector<TopLogprob> all = one.top;
+  all.push_back({one.bytes, one.logprob});
+  std::set<std::string> seen;
+  std::string json;
+  for (const TopLogprob& top : all)
+    if (const std::string text = json_quote(top.bytes); seen.insert(text).second)
+      json += fmt::format("{}{}:{}", json.empty() ? "" : ",", text, top.logprob);
+  return "{" + json + "}";
 }
 
 // With the token that a request named as an end, as vLLM has it.
@@ -38,20 +56,25 @@ std::string CompletionForm::logprobs_json(const std::vector<TokenLogprob>& logpr
   if (!prepared_.request.logprobs || logprobs.empty()) return "null";
   if (is_chat()) {
     std::string list;
-    for (const TokenLogprob& one : logprobs)
-      list += fmt::format(R"({}{{"token":{},"logprob":{},"bytes":{},"top_logprobs":[]}})", list.empty() ? "" : ",",
-                          json_quote(one.bytes), one.logprob, bytes_json(one.bytes));
+    for (const TokenLogprob& one : logprobs) {
+      std::string top;
+      for (const TopLogprob& other : one.top)
+        top += (top.empty() ? "" : ",") + token_json(other.bytes, other.logprob) + "}";
+      list += fmt::format(R"({}{},"top_logprobs":[{}]}})", list.empty() ? "" : ",", token_json(one.bytes, one.logprob),
+                          top);
+    }
     return fmt::format(R"({{"content":[{}],"refusal":null}})", list);
   }
-  std::string tokens, values, offsets;
+  std::string tokens, values, offsets, tops;
   for (const TokenLogprob& one : logprobs) {
     const char* comma = tokens.empty() ? "" : ",";
     tokens += comma + json_quote(one.bytes);
     values += fmt::format("{}{}", comma, one.logprob);
     offsets += fmt::format("{}{}", comma, one.characters);
+    tops += comma + top_json(one);
   }
-  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":null,"text_offset":[{}]}})", tokens,
-                     values, offsets);
+  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":{},"text_offset":[{}]}})", tokens, values,
+                     prepared_.request.top_logprobs > 0 ? "[" + tops + "]" : "null", offsets);
 }
 
 std::string CompletionForm::usage_json(const Texts& texts) const {

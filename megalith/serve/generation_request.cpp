@@ -110,6 +110,9 @@ void read_chat(const Fields& fields, GenerationRequest& request) {
     request.variables.emplace_back("reasoning_effort", template_value(*effort));
   request.add_generation_prompt = fields.flag("add_generation_prompt", true);
   request.logprobs = fields.flag("logprobs", false);
+  request.top_logprobs = static_cast<int>(fields.integer("top_logprobs", 0, batch::kMaxTop).value_or(0));
+  if (request.top_logprobs > 0 && !request.logprobs)
+    throw ApiError::invalid("\"top_logprobs\" needs \"logprobs\": true beside it", "top_logprobs");
   if (fields.flag("echo", false))
     throw ApiError::unsupported("\"echo\" is true, but only /v1/completions repeats its prompt", "echo");
 }
@@ -153,12 +156,7 @@ void read_completion(const Fields& fields, GenerationRequest& request) {
   request.echo = fields.flag("echo", false);
   if (const auto logprobs = fields.find("logprobs")) {
     const bool is_flag = logprobs->is_boolean();
-    const int64_t others = is_flag ? 0 : fields.integer("logprobs", 0, 20).value_or(0);
-    if (others > 0)
-      throw ApiError::unsupported(
-          fmt::format("\"logprobs\" is {}, but this server has only those of the token that was drawn yet: want 0",
-                      others),
-          "logprobs");
+    if (!is_flag) request.top_logprobs = static_cast<int>(fields.integer("logprobs", 0, batch::kMaxTop).value_or(0));
     request.logprobs = is_flag ? logprobs->boolean() : true;
   }
   if (request.echo && request.logprobs)
@@ -333,6 +331,9 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   if (api == Api::chat) read_chat(fields, request);
   if (api == Api::completion) read_completion(fields, request);
   if (api == Api::responses) read_responses(fields, request);
+  if (api != Api::chat && fields.integer("top_logprobs", 0, batch::kMaxTop).value_or(0) > 0)
+    throw ApiError::unsupported("\"top_logprobs\" is a member of chats; /v1/completions has \"logprobs\": 5",
+                                "top_logprobs");
   if (api != Api::responses) request.n = fields.integer("n", 1, kMaxAnswers).value_or(1);
   request.max_tokens = read_max_tokens(fields);
   request.sampling = read_sampling(fields);

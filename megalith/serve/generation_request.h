@@ -57,6 +57,7 @@ struct GenerationRequest {
   bool skip_special_tokens = true;
   std::optional<bool> add_special_tokens;
   bool logprobs = false;
+  int top_logprobs = 0;    // with `logprobs`: of so many tokens that might have come, too
   int64_t priority = 0;    // lower goes first
   std::string cache_salt;  // only requests of the same one share what they have worked through; most have none
 

@@ -114,6 +114,7 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
   sequence.logit_bias = request.logit_bias;
   sequence.allowed_token_ids = request.allowed_token_ids;
   sequence.logprobs = request.logprobs;
+  sequence.top_logprobs = static_cast<int>(std::min<int64_t>(request.top_logprobs, model.vocab_size));
   sequence.priority = request.priority;
   sequence.cache_salt = request.cache_salt;
   const uint64_t seed = sequence.sampling.seed;

@@ -31,7 +31,6 @@ constexpr Unsupported kTable[] = {
     {"grammar", Harmless::empty, "answers of a given form"},
     {"json_schema", Harmless::empty, "answers of a given form"},
     {"bad_words", Harmless::empty, "forbidden words"},
-    {"top_logprobs", Harmless::zero, "log-probabilities of other tokens than the one that was drawn"},
     {"prompt_logprobs", Harmless::none, "log-probabilities of the prompt"},
     {"n_probs", Harmless::zero, "log-probabilities of other tokens than the one that was drawn"},
     {"best_of", Harmless::one, "a choice among several answers"},

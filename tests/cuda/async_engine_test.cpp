@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 struct Client {
   std::vector<int> tokens;
   std::vector<float> logprobs;
+  std::vector<std::vector<engine::TopToken>> top;
   std::promise<RequestEnd> promise;
   std::future<RequestEnd> end = promise.get_future();
   size_t wanted = ~size_t{0};  // tokens after which it hangs up
@@ -32,6 +33,7 @@ struct Client {
       if (event.token >= 0) {
         tokens.push_back(event.token);
         logprobs.push_back(event.logprob);
+        if (!event.top.empty()) top.push_back(event.top);
       }
       if (tokens.size() == wanted) service.abort(id);
       if (event.end != RequestEnd::none) promise.set_value(event.end);
@@ -54,6 +56,7 @@ std::vector<engine::Request> random_requests(size_t count) {
     some_tokens([&](int token) { request.logit_bias[token] = static_cast<float>(random() % 9) - 4; });
     some_tokens([&](int token) { request.stop_token_ids.push_back(token); });
     if (!request.stop_token_ids.empty()) request.min_tokens = request.max_new_tokens;
+    if (random() % 3 == 0) request.top_logprobs = static_cast<int>(random() % (batch::kMaxTop + 1));
   }
   return requests;
 }
@@ -110,6 +113,7 @@ engine::ServiceLoad expect_same_bits(const engine::EngineOptions& options,
       EXPECT_EQ(clients[r].end.wait_for(std::chrono::seconds(30)), std::future_status::ready) << "request " << r;
       EXPECT_EQ(clients[r].tokens, alone[r].tokens[0]) << "request " << r;
       EXPECT_EQ(clients[r].logprobs, alone[r].logprobs[0]) << "request " << r;
+      EXPECT_EQ(clients[r].top, alone[r].top[0]) << "request " << r;
     }
   }
   std::this_thread::sleep_for(milliseconds(500));

@@ -68,8 +68,8 @@ TEST(BatchBlock, WritesWhichTokensARequestMayHave) {
   const auto settings = [&](int64_t place) { return line_of("sampling_i32", place, batch::kSamplingInts, 8); };
   EXPECT_THAT(settings(0), ElementsAre(0, 0, 0, batch::kLogprobs, 0, 0, 0, 0));
   EXPECT_THAT(settings(1), ElementsAre(0, 0, 0, batch::kEdits | batch::kOnly, 5, 2, 0, 0));
-  EXPECT_THAT(line_of("requests", 0, batch::kRequestFields, 8)[batch::kStops], 0);
-  EXPECT_THAT(line_of("requests", 1, batch::kRequestFields, 8)[batch::kStops], batch::kIgnoreStop | batch::kOwnStops);
+  EXPECT_THAT(line_of("requests", 0, batch::kRequestFields, 8)[batch::kFlags], 0);
+  EXPECT_THAT(line_of("requests", 1, batch::kRequestFields, 8)[batch::kFlags], batch::kIgnoreStop | batch::kOwnStops);
   EXPECT_THAT(line_of("own_stops", 1, batch::kMaxOwnStops, 3), ElementsAre(3, 4, -1));
   EXPECT_THAT(line_of("bias_tokens", 1, batch::kMaxBiases, 2), ElementsAre(2, 9));
   const auto* const biases = memory.get<float>("biases") + batch::kMaxBiases;

@@ -326,7 +326,7 @@ TEST(Faults, TablesOfTheBatchBlock) {
   std::vector<double> extras(24);
   extras[batch::kExtras] = batch::kEdits, extras[batch::kMinTokens] = 9, extras[batch::kBiases] = 300;
   bench.memory().set("sampling_i32", extras);
-  lengths[batch::kStops] = batch::kOwnStops;
+  lengths[batch::kFlags] = batch::kOwnStops;
   bench.memory().set("requests", lengths);
   EXPECT_THAT(wrong("bias_tokens", 299, 50, true), HasSubstr("index bias_tokens is 50, allowed 0 <= index < 50"));
   EXPECT_THAT(wrong("stop_tokens", 1, 51, true), HasSubstr("index stop_tokens is 51, allowed 0 <= index < 50"));

@@ -18,6 +18,7 @@ class ServiceResults {
   struct Result {
     std::vector<int> tokens;
     std::vector<float> logprobs;
+    std::vector<std::vector<TopToken>> top;
     RequestEnd end = RequestEnd::none;
     int events_behind_end = 0, times_admitted = 0;
     int64_t cached_tokens = 0;
@@ -33,6 +34,7 @@ class ServiceResults {
       if (event.token >= 0) {
         result.tokens.push_back(event.token);
         result.logprobs.push_back(event.logprob);
+        result.top.push_back(event.top);
       }
       if (event.end != RequestEnd::none) result.end = event.end;
       changed_.notify_all();

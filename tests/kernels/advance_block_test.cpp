@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
@@ -38,6 +39,7 @@ struct Batch {
                        R_largest = std::min<i64>(std::max<i64>(kRequests, 4 * kDrafts), kRows);
   static constexpr f32 draft_tokens = kDrafts, draft_match = 2, draft_rows = std::min<i64>(4 * kDrafts, kRows);
   static constexpr i64 kSamples = std::max(N, R_largest);
+  static constexpr u32 kRecords = 2048;
   static constexpr i32 kTokens = kDrafts > 0 ? 3 : 50;  // of which sequences are
   struct Checks {
     static constexpr u32 requests = 0, sample_request = 1;
@@ -45,14 +47,17 @@ struct Batch {
   FaultNote faults{};  // of right data nobody notes one
   i64 R = 0;
   i32 *token, *stop_tokens, *own_stops, *requests, *history, *counts, *row_token, *row_request, *row_position,
-      *row_start, *sample_row, *sample_request, *mailbox, *stop;
-  f32* logprob;
+      *row_start, *sample_row, *sample_request, *mailbox, *stop, *top_token;
+  f32 *logprob, *top_logprob;
   const u32* abort;
   const Task* task;
 
   std::vector<i32> all;  // all of the above, one behind the other
   std::vector<f32> logprobs = std::vector<f32>(kSamples);
-  std::vector<runtime::MailRecord> records = std::vector<runtime::MailRecord>(1024);
+  // What stands in a place of the tables says which one it is.
+  std::vector<i32> top_tokens = std::vector<i32>(kSamples * batch::kMaxTop);
+  std::vector<f32> top_logprobs = std::vector<f32>(kSamples * batch::kMaxTop);
+  std::vector<runtime::MailRecord> records = std::vector<runtime::MailRecord>(kRecords);
   std::vector<runtime::Command> commands = std::vector<runtime::Command>(64);
   runtime::Mailbox mail;
   u32 is_aborted = 0;
@@ -80,6 +85,9 @@ struct Batch {
     i32* at = all.data();
     for (size_t i = 0; i < std::size(sizes); at += sizes[i++]) *places[i] = at;
     logprob = logprobs.data();
+    std::iota(top_tokens.begin(), top_tokens.end(), 0);
+    std::iota(top_logprobs.begin(), top_logprobs.end(), 0.0f);
+    top_token = top_tokens.data(), top_logprob = top_logprobs.data();
     runtime::mailbox_init(&mail, records.data(), static_cast<u32>(records.size()));
     mailbox = reinterpret_cast<i32*>(&mail);
     abort = &is_aborted;
@@ -87,6 +95,9 @@ struct Batch {
   }
   Batch(const Batch&) = delete;
 
+  static i32 top_of(std::mt19937_64& random) {
+    return random() % 3 == 0 ? static_cast<i32>(random() % (batch::kMaxTop + 1)) : 0;
+  }
   i32& field(i64 n, int f) { return requests[n * batch::kRequestFields + f]; }
   /// Texts of all lengths, some with a prompt to work through, some places empty.
   void begin(std::mt19937_64& random) {
@@ -99,7 +110,7 @@ struct Batch {
           is_busy || below(8) == 0 ? below(field(n, batch::kLength)) : field(n, batch::kLength) - 1;
       field(n, batch::kLimit) = field(n, batch::kLength) + 1 + below(15);
       field(n, batch::kReason) = batch::kNotFinished;
-      field(n, batch::kStops) = below(4);
+      field(n, batch::kFlags) = below(4) | top_of(random) << batch::kTopShift;
       for (i64 i = 0; i < batch::kMaxOwnStops; ++i)
         own_stops[n * batch::kMaxOwnStops + i] = i == 9 ? below(50 + kTokens) - kTokens : -1;
       field(n, batch::kPrompt) = field(n, batch::kLength);
@@ -123,7 +134,7 @@ struct Batch {
         command.fields[batch::kLength] = command.fields[batch::kPrompt] =
             1 + static_cast<i32>(random() % static_cast<u64>(longest));
         command.fields[batch::kLimit] = command.fields[batch::kLength] + 1 + static_cast<i32>(random() % 15);
-        command.fields[batch::kStops] = static_cast<i32>(random() % 4);
+        command.fields[batch::kFlags] = static_cast<i32>(random() % 4) | top_of(random) << batch::kTopShift;
         if (random() % 3 == 0) {
           const i32 length = command.fields[batch::kLength];
           command.fields[batch::kPrompt] = 1 + static_cast<i32>(random() % static_cast<u64>(length));
@@ -157,8 +168,8 @@ void expect_same_generations(int generations) {
   using Both = Batch<kRequests, kRows, kDrafts>;
   Both wanted, given;
   std::mt19937_64 random(3);
-  size_t num_ended = 0, num_left = 0;  // requests; generations that another kernel would go on with
-  size_t num_accepted = 0;             // drafts
+  size_t num_ended = 0, num_left = 0;    // requests; generations that another kernel would go on with
+  size_t num_accepted = 0, num_top = 0;  // drafts; top tokens
   by_block([&] {
     for (int generation = 0; generation < generations; ++generation) {
       for (bool is_first = true;; is_first = false) {
@@ -182,12 +193,13 @@ void expect_same_generations(int generations) {
             EXPECT_EQ(given.task_.mail_head, head);
           }
           for (u32 at = before; at != head; ++at) {
-            const runtime::MailRecord &a = given.records[at % 1024], &b = wanted.records[at % 1024];
+            const runtime::MailRecord &a = given.records[at % Both::kRecords], &b = wanted.records[at % Both::kRecords];
             EXPECT_EQ(a.request, b.request);
             EXPECT_EQ(a.token, b.token);
             EXPECT_EQ(a.kind, b.kind);
             EXPECT_EQ(a.reason, b.reason);
             EXPECT_EQ(a.logprob, b.logprob);
+            num_top += b.kind == static_cast<u32>(runtime::MailKind::top);
             num_ended += b.kind == static_cast<u32>(runtime::MailKind::finished);
             num_accepted += b.kind == static_cast<u32>(runtime::MailKind::token) && b.reason == runtime::kAccepted;
           }
@@ -204,6 +216,7 @@ void expect_same_generations(int generations) {
   EXPECT_GT(num_ended, static_cast<size_t>(generations) / 4);
   EXPECT_GT(num_left, 0u);
   EXPECT_LT(num_left, static_cast<size_t>(generations));
+  EXPECT_GT(num_top, static_cast<size_t>(generations));
   EXPECT_EQ(num_accepted > static_cast<size_t>(generations), kDrafts > 0);
 }
 
@@ -272,7 +285,7 @@ void expect_same_service(int iterations) {
         EXPECT_EQ(given.mail.head, wanted.mail.head);
         EXPECT_EQ(given.mail.command_tail, wanted.mail.command_tail);
         EXPECT_EQ(given.mail.kernel_idles, 0u);
-        for (u32 at = 0; at < 1024; ++at) {
+        for (u32 at = 0; at < Both::kRecords; ++at) {
           const runtime::MailRecord &a = given.records[at], &b = wanted.records[at];
           EXPECT_TRUE(a.request == b.request && a.token == b.token && a.kind == b.kind && a.reason == b.reason) << at;
           num_cancelled += iteration + 1 == iterations && b.reason == static_cast<u32>(batch::kCancelled);

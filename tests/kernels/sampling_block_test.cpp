@@ -32,10 +32,11 @@ struct Rows {
   FaultNote faults{};  // of right data nobody notes one
   const Rows* task = this;
   i64 r_begin = 0, r_end, R, V, S;
-  std::vector<f32> logits_, f32s, logprobs, adjusted_, biases_;
-  std::vector<i32> best_, request_, fields, texts, i32s, tokens, heap_, stops, own_stops_, bias_tokens_;
-  f32 *logits, *sampling_f32, *logprob, *adjusted, *biases;
-  i32 *best, *sample_request, *requests, *history, *sampling_i32, *token, *heap, *stop_tokens, *own_stops, *bias_tokens;
+  std::vector<f32> logits_, f32s, logprobs, adjusted_, biases_, top_logprobs;
+  std::vector<i32> best_, request_, fields, texts, i32s, tokens, heap_, stops, own_stops_, bias_tokens_, top_tokens;
+  f32 *logits, *sampling_f32, *logprob, *adjusted, *biases, *top_logprob;
+  i32 *best, *sample_request, *requests, *history, *sampling_i32, *token, *heap, *stop_tokens, *own_stops, *bias_tokens,
+      *top_token;
 
   Rows(i64 rows, i64 vocabulary, i64 length)
       : r_end(rows),
@@ -47,6 +48,7 @@ struct Rows {
         logprobs(static_cast<size_t>(rows)),
         adjusted_(logits_.size()),
         biases_(static_cast<size_t>(N * batch::kMaxBiases)),
+        top_logprobs(static_cast<size_t>(rows * batch::kMaxTop)),
         best_(static_cast<size_t>(rows)),
         request_(static_cast<size_t>(rows)),
         fields(static_cast<size_t>(N * batch::kRequestFields)),
@@ -56,7 +58,8 @@ struct Rows {
         heap_(logits_.size()),
         stops(static_cast<size_t>(E), -1),
         own_stops_(static_cast<size_t>(N * batch::kMaxOwnStops), -1),
-        bias_tokens_(biases_.size()) {
+        bias_tokens_(biases_.size()),
+        top_tokens(top_logprobs.size(), -1) {
     bind();
     for (i64 r = 0; r < rows; ++r) request_[static_cast<size_t>(r)] = static_cast<i32>((7 * r + 33) % N);
   }
@@ -68,6 +71,7 @@ struct Rows {
     best = best_.data(), sample_request = request_.data(), requests = fields.data(), history = texts.data();
     sampling_i32 = i32s.data(), token = tokens.data(), heap = heap_.data(), biases = biases_.data();
     stop_tokens = stops.data(), own_stops = own_stops_.data(), bias_tokens = bias_tokens_.data();
+    top_token = top_tokens.data(), top_logprob = top_logprobs.data();
   }
   void find_best() {
     for (i64 r = 0; r < R; ++r)
@@ -122,8 +126,10 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
     i32* i32s = rows.sampling_i32 + n * batch::kSamplingInts;
     i32s[batch::kTopK] = one_of(random, {0, 0, 1, 3, 8, 20, 600, all - 1, all, all + 5});
     i32s[batch::kSeedLow] = static_cast<i32>(random());
-    i32s[batch::kExtras] = r % 2 == 0 ? 0 : batch::kLogprobs;
+    const i32 top = r % 5 == 1 ? one_of(random, {1, 7, batch::kMaxTop}) : 0;
+    i32s[batch::kExtras] = (r % 2 == 0 ? 0 : batch::kLogprobs) | (top > 0 ? batch::kTop : 0);
     i32* fields = rows.requests + n * batch::kRequestFields;
+    fields[batch::kFlags] = top << batch::kTopShift;
     fields[batch::kLength] = static_cast<i32>(1 + random() % length);
     fields[batch::kPrompt] = static_cast<i32>(random() % static_cast<u64>(fields[batch::kLength] + 1));
     for (i64 s = 0; s < length; ++s)
@@ -138,16 +144,22 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
       rows.biases[n * batch::kMaxBiases + i] = one_of(random, {-100.0f, -1.5f, 0.25f, 3.0f});
     }
     i32s[batch::kMinTokens] = static_cast<i32>(random() % 30);
-    fields[batch::kStops] = static_cast<i32>(random() % 4);
+    fields[batch::kFlags] |= static_cast<i32>(random() % 4);
     rows.stop_tokens[1] = rows.best[0];
     for (i32 i = 0; i < 5; ++i) rows.own_stops[n * batch::kMaxOwnStops + 3 * i] = (rows.best[r] + 2 * i) % all;
   }
   sample_rows(rows);
-  const std::vector<i32> wanted = rows.tokens;
-  const std::vector<f32> logprobs = rows.logprobs;
+  const std::vector<i32> wanted = rows.tokens, wanted_top = rows.top_tokens;
+  const std::vector<f32> logprobs = rows.logprobs, top_logprobs = rows.top_logprobs;
   std::ranges::fill(rows.tokens, -1);
+  std::ranges::fill(rows.top_tokens, -1);
   by_block([&] { sample_rows_by_block(rows); });
   EXPECT_EQ(rows.tokens, wanted);
+  EXPECT_EQ(rows.top_tokens, wanted_top);
+  for (size_t i = 0; i < top_logprobs.size(); ++i) {
+    if (rows.top_logprobs[i] == top_logprobs[i]) continue;  // both may be infinite
+    EXPECT_NEAR(rows.top_logprobs[i], top_logprobs[i], 1e-6f * (1 - top_logprobs[i])) << i;
+  }
   for (i64 r = 0; r < num_rows; ++r)
     EXPECT_NEAR(rows.logprob[r], logprobs[static_cast<size_t>(r)], 1e-6f * (1 + std::abs(rows.logprob[r]))) << r;
 }

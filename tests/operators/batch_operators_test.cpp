@@ -54,6 +54,7 @@ class Advance : public ::testing::TestWithParam<Range> {};
 
 TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   constexpr int64_t kRequests = 5, kRows = 9, kLength = 40;
+  constexpr int kTop = 3;  // of the last request
   const int drafts = GetParam().draft_tokens;
   const int64_t num_samples = drafts > 0 ? kRows : kRequests, num_tokens = drafts > 0 ? 3 : 100;
   graph::Graph graph(ops::builtin(), "advance");
@@ -63,6 +64,8 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   const graph::Dim rows(kRows, "rows"), samples(num_samples, "samples");
   std::vector<TensorId> inputs = {graph.state("token", DType::i32, {samples}),
                                   graph.state("logprob", DType::f32, {samples}),
+                                  graph.state("top_token", DType::i32, {samples, graph::Dim(batch::kMaxTop)}),
+                                  graph.state("top_logprob", DType::f32, {samples, graph::Dim(batch::kMaxTop)}),
                                   graph.state("stop_tokens", DType::i32, {3}),
                                   graph.state("own_stops", DType::i32, {kRequests, batch::kMaxOwnStops}),
                                   graph.state("requests", DType::i32, {kRequests, batch::kRequestFields}),
@@ -90,7 +93,7 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
     fields[batch::kState] = n == 3 ? batch::kEmpty : batch::kActive;
     fields[batch::kLength] = static_cast<double>(1 + random() % 25);
     fields[batch::kLimit] = fields[batch::kLength] + static_cast<double>(1 + random() % 12);
-    fields[batch::kStops] = n == 1 ? batch::kIgnoreStop : n == 4 ? batch::kOwnStops : 0;
+    fields[batch::kFlags] = n == 1 ? batch::kIgnoreStop : n == 4 ? batch::kOwnStops | kTop << batch::kTopShift : 0;
     fields[batch::kPrompt] = fields[batch::kLength];
     if (n != 2) continue;
     // It goes on from tokens that it has made elsewhere.
@@ -110,7 +113,12 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   std::vector<double> logprobs(static_cast<size_t>(num_samples));
   std::iota(logprobs.rbegin(), logprobs.rend(), -static_cast<double>(num_samples));
   memory.set("logprob", logprobs);
-  std::vector<runtime::MailRecord> mail(256);
+  // What stands in a place of the tables says which one it is.
+  std::vector<double> places(static_cast<size_t>(num_samples * batch::kMaxTop));
+  std::iota(places.begin(), places.end(), 0);
+  memory.set("top_token", places);
+  memory.set("top_logprob", places);
+  std::vector<runtime::MailRecord> mail(1024);
   auto* mailbox = static_cast<runtime::Mailbox*>(memory.address("mailbox"));
   runtime::mailbox_init(mailbox, mail.data(), static_cast<uint32_t>(mail.size()));
 
@@ -157,11 +165,19 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   if (waiting > 0) return;
 
   // Every request that was there has ended, and the mailbox told the host so: one `finished` each.
-  int finished = 0, tokens = 0, accepted = 0;
+  int finished = 0, tokens = 0, accepted = 0, top = 0, of_last = 0;
   runtime::MailRecord record;
   while (runtime::mailbox_take(mailbox, &record, 0)) {
+    if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::top) {
+      EXPECT_EQ(record.request, 4u);
+      EXPECT_EQ(record.token % batch::kMaxTop, top++ % kTop);
+      EXPECT_EQ(record.logprob, static_cast<float>(record.token));
+      continue;
+    }
     const bool is_token = static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::token;
     ++(is_token ? tokens : finished);
+    of_last += is_token && record.request == 4;
+    EXPECT_EQ(top, kTop * of_last);
     accepted += is_token && record.reason == runtime::kAccepted;
     EXPECT_EQ(record.logprob < 0, is_token);
   }

@@ -245,6 +245,26 @@ TEST(Answer, LogprobsOfACompletionAreColumns) {
           R"("logprobs":{"tokens":[" 5"," 66"],"token_logprobs":[-0.5,-9999],"top_logprobs":null,"text_offset":[0,2]})"));
 }
 
+// With the token that came among them, whose place may be behind theirs.
+TEST(Answer, TopLogprobsOfACompletionAreObjects) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[1],"logprobs":2})");
+  made.take({.token = 5, .logprob = -3, .top = {{7, -0.5F}, {8, -1}}}, 0);
+  made.take({.token = 7, .logprob = -0.5F, .top = {{7, -0.5F}, {8, -INFINITY}}}, 0);
+  made.end(RequestEnd::stop, 0);
+  EXPECT_THAT(made->body(), HasSubstr(R"("top_logprobs":[{" 7":-0.5," 8":-1," 5":-3},{" 7":-0.5," 8":-9999}])"));
+}
+
+TEST(Answer, TopLogprobsOfAChatAreLists) {
+  const std::vector<int> tokens = story(" there");
+  Made made(test::storyteller(), Api::chat, chat_body(R"(,"logprobs":true,"top_logprobs":2)"));
+  made.take({.token = tokens[0], .logprob = -1, .top = {{tokens[0], -1}, {tokens[0], -2}}}, 0);
+  made.end(RequestEnd::length);
+  const std::string bytes = R"("bytes":[32,116,104,101,114,101])";
+  EXPECT_THAT(made->body(), HasSubstr(R"("content":[{"token":" there","logprob":-1,)" + bytes +
+                                      R"(,"top_logprobs":[{"token":" there","logprob":-1,)" + bytes +
+                                      R"(},{"token":" there","logprob":-2,)" + bytes + "}]}]"));
+}
+
 TEST(Answer, EchoBeginsWithThePrompt) {
   Made made(test::numbers(), Api::completion, R"({"prompt":[[1,2],[3]],"echo":true,"stream":true})");
   EXPECT_THAT(made.token(5, 0), HasSubstr(R"("text":"1 2")"));

@@ -145,6 +145,14 @@ def test_logprobs(client):
     assert "".join(entry.token for entry in entries) == chat.choices[0].message.content
     assert bytes(sum((entry.bytes for entry in entries), [])).decode() == chat.choices[0].message.content
     assert all(entry.logprob <= 0 for entry in entries)
+    chat = client.chat.completions.create(
+        model="storyteller", messages=STORY, max_tokens=9, temperature=0, logprobs=True, top_logprobs=3
+    )
+    for entry in chat.choices[0].logprobs.content:
+        assert len(entry.top_logprobs) == 3 and entry.top_logprobs[0].token == entry.token
+        assert entry.logprob == entry.top_logprobs[0].logprob > entry.top_logprobs[1].logprob
+    top = client.completions.create(model="storyteller", prompt="A", max_tokens=9, logprobs=2).choices[0].logprobs
+    assert all(2 <= len(one) <= 3 and one[token] == logprob for one, token, logprob in zip(top.top_logprobs, top.tokens, top.token_logprobs))
     made = client.completions.create(model="storyteller", prompt="A", max_tokens=9, logprobs=0).choices[0]
     assert "".join(made.logprobs.tokens) == made.text
     assert [made.text[at:] .startswith(token) for at, token in zip(made.logprobs.text_offset, made.logprobs.tokens)] == [True] * 9

@@ -31,7 +31,9 @@ inline graph::Graph sampling_graph(int64_t rows, int64_t vocab, int64_t length =
                                                graph.state("biases", DType::f32, {rows, batch::kMaxBiases})};
   graph.add("sampling", "sampling", inputs,
             {.outputs = {{"token", graph.state("token", DType::i32, {rows})},
-                         {"logprob", graph.state("logprob", DType::f32, {rows})}}});
+                         {"logprob", graph.state("logprob", DType::f32, {rows})},
+                         {"top_token", graph.state("top_token", DType::i32, {rows, batch::kMaxTop})},
+                         {"top_logprob", graph.state("top_logprob", DType::f32, {rows, batch::kMaxTop})}}});
   return graph;
 }
 
@@ -47,6 +49,7 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   for (int64_t r = 0; r < kRows; ++r)
     best.push_back(static_cast<double>(std::max_element(logits.begin() + r * vocab, logits.begin() + (r + 1) * vocab) -
                                        (logits.begin() + r * vocab)));
+  const auto top_of = [](int64_t request) { return request % 16 == 1 ? batch::kMaxTop : request % 16 == 4 ? 3 : 0; };
   const auto request_of = [](int64_t row) { return kRows - 1 - row; };  // and the row of a request
   for (int64_t request = 0; request < kRows; ++request) {
     const double temperatures[] = {0, 0.3, 1.0, 1.7}, top_ps[] = {1.0, 0.9, 0.5, 0.01};
@@ -59,7 +62,8 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
     const bool is_edited = request % 3 == 2;
     const int64_t num_biases = is_edited ? static_cast<int64_t>(random() % 4) * std::min(vocab, int64_t{100}) : 0;
     const int extras = (request % 4 == 0 ? 0 : batch::kLogprobs) | (is_edited ? batch::kEdits : 0) |
-                       (num_biases > 0 && random() % 2 == 0 ? batch::kOnly : 0);
+                       (num_biases > 0 && random() % 2 == 0 ? batch::kOnly : 0) |
+                       (top_of(request) > 0 ? batch::kTop : 0);
     const double min_tokens = is_edited ? static_cast<double>(random() % kLength) : 0;
     i32s.insert(i32s.end(), {static_cast<double>(top_ks[random() % 6]),
                              static_cast<double>(static_cast<int32_t>(random())), static_cast<double>(request % 3),
@@ -69,7 +73,7 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
     for (int f = 0; f < batch::kRequestFields; ++f)
       requests.push_back(f == batch::kLength   ? length
                          : f == batch::kPrompt ? std::floor(length * static_cast<double>(1 + random() % 4) / 4)
-                         : f == batch::kStops  ? stops[random() % 4]
+                         : f == batch::kFlags  ? stops[random() % 4] | top_of(request) << batch::kTopShift
                                                : 0);
     // Its row's likeliest token among them, or penalties, biases and stop tokens would change nothing.
     const double likeliest = best[static_cast<size_t>(request_of(request))];
@@ -116,8 +120,16 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   for (size_t r = 0; r < found.size(); ++r) {
     if (found[r] != wanted[r]) continue;
     EXPECT_NEAR(logprob[r], wanted_logprob[r], 1e-5 * std::max(1.0, std::abs(wanted_logprob[r]))) << "row " << r;
-    EXPECT_EQ(logprob[r] != 0, request_of(static_cast<int64_t>(r)) % 4 != 0) << "row " << r;
+    const int64_t request = request_of(static_cast<int64_t>(r));
+    EXPECT_EQ(logprob[r] != 0, request % 4 != 0 || top_of(request) > 0) << "row " << r;
   }
+  const std::vector<double> top = memory.array("top_token").values, top_logprob = memory.array("top_logprob").values;
+  for (int64_t r = 0; r < kRows; ++r)
+    for (int64_t i = 0; i < std::min<int64_t>(top_of(request_of(r)), vocab); ++i) {
+      const auto at = static_cast<size_t>(r * batch::kMaxTop + i);
+      EXPECT_EQ(top[at], expected.at("top_token").values[at]) << "row " << r << ", token " << i;
+      EXPECT_NEAR(top_logprob[at], expected.at("top_logprob").values[at], 1e-5 * (1 - top_logprob[at])) << "row " << r;
+    }
   // f32 weights against float64 ones: a draw that falls on the border of two tokens may go either way.
   EXPECT_LE(different, 2);
   EXPECT_GT(greedy_moved, kRows / 48) << "penalties hardly ever change the likeliest token";

@@ -27,11 +27,23 @@ inline bool is_stop_token(const Args& a, i64 request, const i32* fields, i32 tok
   return false;
 }
 
-/// Appends the token sampled for `request`; ends the request when the text is complete. `post(record)` for each thing
+/// Posts the top tokens of sample r, if its request wants some; a block of a GPU does so itself.
+template <class Args, class Post>
+inline void post_top_tokens(const Args& a, i64 r, const i32* fields, Post post) {
+  if constexpr (requires { a.top_token; })
+    for (i64 i = 0; i < batch::top_tokens_of(fields[batch::kFlags]); ++i) {
+      const i64 at = r * batch::kMaxTop + i;
+      post(runtime::MailRecord{static_cast<u32>(a.sample_request[r]), a.top_token[at],
+                               static_cast<u32>(runtime::MailKind::top), 0, a.top_logprob[at]});
+    }
+}
+
+/// Appends the token of sample r to its request; ends the request when the text is complete. `post(record)` for each thing
 /// that the host wants to know, `drafts` among it (MailRecord::reason). False if there is no such request, or no room for its
 /// token.
 template <class Args, class Post>
-inline bool take_in(const Args& a, i32 request, i32 token, float logprob, u32 drafts, Post post) {
+inline bool take_in(const Args& a, i64 r, u32 drafts, Post post) {
+  const i32 request = a.sample_request[r], token = a.token[r];
   if (!is_inside(a.faults, request, a.N, Args::Checks::sample_request)) return false;
   i32* fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
   if (!is_inside(a.faults, fields[batch::kLength], a.S, Args::Checks::requests)) return false;
@@ -39,7 +51,8 @@ inline bool take_in(const Args& a, i32 request, i32 token, float logprob, u32 dr
   ++fields[batch::kLength];
   fields[batch::kLast] = token;
   const u32 id = static_cast<u32>(request);
-  post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::token), drafts, logprob});
+  post_top_tokens(a, r, fields, post);
+  post(runtime::MailRecord{id, token, static_cast<u32>(runtime::MailKind::token), drafts, a.logprob[r]});
   if (is_stop_token(a, request, fields, token))
     fields[batch::kReason] = batch::kStopToken;
   else if (fields[batch::kLength] >= fields[batch::kLimit])
@@ -60,14 +73,14 @@ inline bool take_in_request(const Args& a, i64 r, i64 samples, Post post) {
   i64 end = r + 1;
   if constexpr (Drafting<Args>::kIsOn)
     while (end < samples && a.sample_request[end] == request) ++end;
-  if (!take_in(a, request, a.token[r], a.logprob[r], static_cast<u32>(end - r - 1), post)) return false;
+  if (!take_in(a, r, static_cast<u32>(end - r - 1), post)) return false;
   if constexpr (Drafting<Args>::kIsOn) {
     i32* const fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
     while (++r < end && fields[batch::kState] == batch::kActive) {
       const i32 row = a.sample_row[r];
       if (!is_inside(a.faults, row, a.R_largest, Args::Checks::sample_request)) return false;
       if (a.row_token[row] != a.token[r - 1]) break;
-      if (!take_in(a, request, a.token[r], a.logprob[r], runtime::kAccepted, post)) return false;
+      if (!take_in(a, r, runtime::kAccepted, post)) return false;
     }
     if (fields[batch::kDone] >= fields[batch::kLength]) fields[batch::kDone] = fields[batch::kLength] - 1;
   }

@@ -189,13 +189,37 @@ inline i32 penalize(float* adjusted, i32* counts, i32 vocabulary, const i32* tex
   return best;
 }
 
-/// The logarithm of a token's probability by the model's own logits: neither penalties nor temperature change what the
-/// model holds likely.
-inline float log_probability(const float* logits, i32 vocabulary, i32 best, i32 token) {
+/// A row's tokens by the model's own logits: neither penalties nor temperature change what the model holds likely.
+struct LogProbabilities {
+  const float* logits;
+  float largest, log_total;
+
+  /// The logarithm of a token's probability.
+  float of(i32 token) const { return logits[token] - largest - log_total; }
+};
+inline LogProbabilities log_probabilities(const float* logits, i32 vocabulary, i32 best) {
   const float largest = logits[best];
   double total = 0;
   for (i32 v = 0; v < vocabulary; ++v) total += static_cast<double>(exp(logits[v] - largest));
-  return logits[token] - largest - log(static_cast<float>(total));
+  return {logits, largest, log(static_cast<float>(total))};
+}
+
+/// The places in `top_token` and `top_logprob` that sample r fills; a vocabulary may have fewer tokens.
+template <class Args>
+inline i32 top_tokens_wanted(const Args& a, i64 request) {
+  const i32 count = batch::top_tokens_of(a.requests[request * batch::kRequestFields + batch::kFlags]);
+  return count < a.V ? count : static_cast<i32>(a.V);
+}
+/// The most probable tokens, of equals the lower one first. `heap` is room for a number per token.
+template <class Args>
+inline void list_top_tokens(const Args& a, i64 r, i32 count, i32* heap, const LogProbabilities& all) {
+  Candidates candidates{all.logits, heap, 0};
+  candidates.make(static_cast<i32>(a.V));
+  for (i32 i = 0; i < count; ++i) {
+    const i32 token = candidates.pop();
+    a.top_token[r * batch::kMaxTop + i] = token;
+    a.top_logprob[r * batch::kMaxTop + i] = all.of(token);
+  }
 }
 
 /// 0, or NaN if the row's logits mean nothing. What makes them NaN or infinite is the row that the head multiplies, which
@@ -260,9 +284,14 @@ inline void sample_rows(const Args& a) {
       a.token[r] = sample_row(logits, heap, vocabulary, best, f32s[batch::kTemperature],
                               {f32s[batch::kTopP], f32s[batch::kMinP], i32s[batch::kTopK]}, uniform);
     }
-    a.logprob[r] = (i32s[batch::kExtras] & batch::kLogprobs) != 0
-                       ? log_probability(a.logits + r * a.V, vocabulary, a.best[r], a.token[r])
-                       : soundness(a.logits + r * a.V);
+    const float* const own = a.logits + r * a.V;
+    if ((i32s[batch::kExtras] & (batch::kLogprobs | batch::kTop)) == 0) {
+      a.logprob[r] = soundness(own);
+      continue;
+    }
+    const LogProbabilities all = log_probabilities(own, vocabulary, a.best[r]);
+    a.logprob[r] = all.of(a.token[r]);
+    if ((i32s[batch::kExtras] & batch::kTop) != 0) list_top_tokens(a, r, top_tokens_wanted(a, request), heap, all);
   }
 }
 

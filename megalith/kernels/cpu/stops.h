@@ -13,7 +13,7 @@ struct StopPlaces {
 };
 template <class Args>
 inline StopPlaces stop_places(const Args& a, const i32* fields) {
-  const i32 flags = fields[batch::kStops];
+  const i32 flags = fields[batch::kFlags];
   return {(flags & batch::kIgnoreStop) != 0 ? a.E : 0,
           a.E + ((flags & batch::kOwnStops) != 0 ? batch::kMaxOwnStops : 0)};
 }

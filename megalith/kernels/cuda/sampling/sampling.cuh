@@ -69,7 +69,7 @@ inline i32 penalize_by_block(f32* adjusted, i32* counts, const f32* logits, i32 
   return block_first(best, vocabulary);
 }
 
-inline f32 log_probability_by_block(const f32* logits, i32 vocabulary, i32 best, i32 token) {
+inline LogProbabilities log_probabilities_by_block(const f32* logits, i32 vocabulary, i32 best) {
   const f32 largest = logits[best];
   u64 total = 0;
   each_of(
@@ -79,7 +79,28 @@ inline f32 log_probability_by_block(const f32* logits, i32 vocabulary, i32 best,
         total += share > 0.0f ? whole_weight(share, kWholeBits) : 0;  // what is no number weighs nothing
       });
   const double sum = static_cast<double>(block_whole(total, Add{})) * (1.0 / 17592186044416.0);
-  return logits[token] - largest - log(static_cast<f32>(sum));
+  return {logits, largest, log(static_cast<f32>(sum))};
+}
+
+/// list_top_tokens() of kernels/cpu/sampling.h by all threads: a look at all tokens for each, which few ask for.
+template <class Args>
+inline void list_top_tokens_by_block(const Args& a, i64 r, i32 count, const LogProbabilities& all) {
+  const i32 vocabulary = static_cast<i32>(a.V);
+  Place last = {kInfinity, -1};
+#pragma unroll 1
+  for (i32 i = 0; i < count; ++i) {
+    Place best = kLastPlace;
+    each_of(
+        vocabulary, thread(), kThreads, [&](i32 v) { return all.logits[v]; },
+        [&](i32 v, f32 logit) {
+          if (const Place at = {logit, v}; last.is_before(at) && at.is_before(best)) best = at;
+        });
+    const i32 token = block_first(best, vocabulary);
+    last = {all.logits[token], token};
+    if (thread() != 0) continue;
+    a.top_token[r * batch::kMaxTop + i] = token;
+    a.top_logprob[r * batch::kMaxTop + i] = all.of(token);
+  }
 }
 
 /// Whether a request wants nothing but the top-1 token. All of them are asked for together, a request a lane, since
@@ -154,7 +175,7 @@ template <class Args, class Task>
 MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
   i32 token = -1;
   f32 logprob = 0;
-  bool wants_logprob = false;
+  i32 extras = 0;
   {
     // Mostly it is the top-1 token: what says so is asked for together.
     const auto& a = Args::of(task);
@@ -164,12 +185,15 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
     if (wants_argmax(a, request))
       token = top;
     else
-      wants_logprob = (a.sampling_i32[request * batch::kSamplingInts + batch::kExtras] & batch::kLogprobs) != 0;
+      extras = a.sampling_i32[request * batch::kSamplingInts + batch::kExtras] & (batch::kLogprobs | batch::kTop);
   }
   if (token < 0) token = drawn_token<Args>(task, r);
-  if (wants_logprob) {
+  if (extras != 0) {
     const auto& a = Args::of(task);
-    logprob = log_probability_by_block(a.logits + r * a.V, static_cast<i32>(a.V), argmax_token(a, r), token);
+    const LogProbabilities all =
+        log_probabilities_by_block(a.logits + r * a.V, static_cast<i32>(a.V), argmax_token(a, r));
+    logprob = all.of(token);
+    if ((extras & batch::kTop) != 0) list_top_tokens_by_block(a, r, top_tokens_wanted(a, request_of_sample(a, r)), all);
   }
   if (thread() != 0) return;
   const auto& a = Args::of(task);

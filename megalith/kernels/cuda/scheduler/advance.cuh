@@ -31,7 +31,20 @@ struct AdvanceCopy {
   runtime::CommandRange commands;  // that the host has posted
   runtime::MailWriter writer;      // as it was before them
   u64 now;
+  // Of each record: where it stands among all that are posted, and whose top tokens stand in front of it (TopOf).
+  i32 place[2 * advance::kMaxRequests], top_of[2 * advance::kMaxRequests];
+  i32 num_top;  // records of top tokens
   alignas(16) runtime::MailRecord records[2 * advance::kMaxRequests];
+};
+
+/// The sample that a token is from, and how many of its top tokens are posted, in one word.
+struct TopOf {
+  int sample, count;
+
+  static constexpr int kCountBits = 5;
+  static_assert(batch::kMaxTop < 1 << kCountBits);
+  i32 word() const { return sample << kCountBits | count; }
+  static TopOf from(i32 word) { return {word >> kCountBits, word & ((1 << kCountBits) - 1)}; }
 };
 
 /// The same under the names that kernels/cpu/advance.h knows.
@@ -91,7 +104,7 @@ inline Lanes add_lanes(int value) {
 template <class View>
 inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
   constexpr int kMaxLanes = static_cast<int>(View::R_largest);
-  int num_records = 0;
+  int num_records = 0, num_top = 0;
 #pragma unroll 1
   for (int first = 0; first < samples; first += kWarpLanes) {
     const int r = first + lane();
@@ -110,21 +123,36 @@ inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
           token = record;
       });
     const Lanes records = add_lanes<kMaxLanes>(tokens + ends);
-    runtime::MailRecord* to = copy.records + num_records + records.before;
-    if (tokens > 0) *to++ = token;
+    int top = 0;
+    if (tokens > 0) top = batch::top_tokens_of(view.requests[token.request * batch::kRequestFields + batch::kFlags]);
+    Lanes tops = {};
+    if (__ballot_sync(0xffffffffu, top > 0) != 0) tops = add_lanes<kMaxLanes>(tokens * top);
+    int to = num_records + records.before, before = num_top + tops.before;
+    const auto put = [&](const runtime::MailRecord& record, TopOf of) {
+      before += of.count;
+      copy.records[to] = record;
+      copy.place[to] = to + before;
+      copy.top_of[to++] = of.word();
+    };
+    if (tokens > 0) put(token, {r, top});
     for (int i = 1; i < tokens; ++i)
-      *to++ = {token.request, copy.token[r + i], token.kind, runtime::kAccepted, copy.logprob[r + i]};
-    if (ends) *to = end;
+      put({token.request, copy.token[r + i], token.kind, runtime::kAccepted, copy.logprob[r + i]}, {r + i, top});
+    if (ends) put(end, {r, 0});
     num_records += records.all;
+    num_top += tops.all;
   }
-  if (lane() == 0) copy.num_records = num_records;
+  if (lane() == 0) copy.num_records = num_records, copy.num_top = num_top;
 }
 
 /// take_command() of each that is there, by one thread: there are seldom any.
 template <class View>
 inline void take_commands(const View& view, AdvanceCopy& copy, runtime::Mailbox* mailbox) {
   runtime::commands_take(mailbox, copy.commands, [&](const runtime::Command& command) {
-    take_command(view, command, [&](const runtime::MailRecord& record) { copy.records[copy.num_records++] = record; });
+    take_command(view, command, [&](const runtime::MailRecord& record) {
+      copy.place[copy.num_records] = copy.num_records + copy.num_top;
+      copy.top_of[copy.num_records] = 0;
+      copy.records[copy.num_records++] = record;
+    });
   });
 }
 
@@ -312,32 +340,46 @@ inline void look_at_host(AdvanceCopy& copy, runtime::Mailbox* mailbox, int sampl
   NextMail& next = next_mail();
   if (next.is_known == 0) next = {runtime::mailbox_writer(mailbox), 1, mailbox->serves};
   copy.commands = next.serves != 0 ? runtime::commands_seen(mailbox) : runtime::CommandRange{};
-  // A token and the end of a sequence each, and a sequence that a command ends.
-  const u32 records = static_cast<u32>(2 * samples) + copy.commands.end - copy.commands.begin;
+  // A token with its top tokens and the end of a sequence each, and a sequence that a command ends.
+  const u32 records = static_cast<u32>((2 + batch::kMaxTop) * samples) + copy.commands.end - copy.commands.begin;
   copy.has_room = runtime::mailbox_reserve(mailbox, next.writer, records, abort) ? 1 : 0;
   copy.writer = next.writer;
   copy.now = runtime::monotonic_ns();
 }
 
 /// Writes the records, by all threads of a block.
-inline void write_records(const AdvanceCopy& copy) {
+template <class Args>
+inline void write_records(const Args& args, const AdvanceCopy& copy) {
   const int num_records = copy.num_records;
 #pragma unroll 1
-  for (int i = thread(); i < num_records; i += kThreads)
-    runtime::mailbox_write(copy.writer, static_cast<u32>(i), copy.records[i], copy.now);
+  for (int i = thread(); i < num_records; i += kThreads) {
+    const runtime::MailRecord record = copy.records[i];
+    const int place = copy.place[i];
+    const TopOf top = TopOf::from(copy.top_of[i]);
+    for (int k = 0; k < top.count; ++k) {
+      const int at = top.sample * batch::kMaxTop + k;
+      runtime::mailbox_write(
+          copy.writer, static_cast<u32>(place - top.count + k),
+          {record.request, args.top_token[at], static_cast<u32>(runtime::MailKind::top), 0, args.top_logprob[at]},
+          copy.now);
+    }
+    runtime::mailbox_write(copy.writer, static_cast<u32>(place), record, copy.now);
+  }
 }
 
 /// With nothing to do: the host has its records now, and the block waits for commands.
-inline void wait_for_commands(AdvanceCopy& copy, runtime::Mailbox* mailbox, const u32* abort) {
-  write_records(copy);
+template <class Args>
+inline void wait_for_commands(const Args& args, AdvanceCopy& copy, runtime::Mailbox* mailbox) {
+  const u32* const abort = args.abort;
+  write_records(args, copy);
   block_sync();
   if (thread() == 0) {
     NextMail& next = next_mail();
     // Mail of the iteration before is the signal warp's to publish.
     while (load_relaxed(&mailbox->head) != next.writer.head && load_relaxed(abort) == 0) {}
-    next.writer.head += static_cast<u32>(copy.num_records);
+    next.writer.head += static_cast<u32>(copy.num_records + copy.num_top);
     runtime::mailbox_publish(mailbox, next.writer.head);
-    copy.num_records = 0;
+    copy.num_records = copy.num_top = 0;
     copy.is_over = runtime::commands_wait(mailbox, copy.commands.end, abort) ? 0 : 1;
     look_at_host(copy, mailbox, 0, abort);
   }
@@ -417,7 +459,7 @@ inline void advance_by_block(const Args& args) {
     if (copy.is_over != 0 || copy.has_room == 0) return;
     if (copy.waiting != 0 || next_mail().serves == 0) break;
     block_sync();  // all have looked
-    wait_for_commands(copy, mailbox, args.abort);
+    wait_for_commands(args, copy, mailbox);
   }
   const int rows = copy.counts[batch::kRows];
   each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
@@ -439,10 +481,10 @@ inline void advance_by_block(const Args& args) {
     args.counts[batch::kQuiet] = copy.counts[batch::kQuiet];
     args.stop[0] = rows > 0 ? 0 : 1;
   }
-  write_records(copy);
+  write_records(args, copy);
   if (thread() != 0 || copy.num_records == 0) return;
   args.task->mail = mailbox;
-  args.task->mail_head = next_mail().writer.head += static_cast<u32>(copy.num_records);
+  args.task->mail_head = next_mail().writer.head += static_cast<u32>(copy.num_records + copy.num_top);
 }
 
 }  // namespace megalith::kernels
