@@ -11,7 +11,6 @@
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/log.h"
-#include "megalith/base/options.h"
 #include "megalith/engine/async_engine.h"
 #include "megalith/engine/engine.h"
 #include "megalith/serve/front.h"
@@ -32,8 +31,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Sequences at a time. On a CPU each further one takes its share of the arithmetic, on a GPU 64 take little longer than one.
-constexpr int64_t kCpuBatch = 8, kGpuBatch = 64;
 constexpr size_t kMaxKeyFileBytes = 1 << 20;
 // For answers that are whole to reach clients that read them.
 constexpr milliseconds kLastWrites{2000};
@@ -64,17 +61,6 @@ std::vector<std::string> read_keys(const std::string& path) {
   }
   MEGALITH_CHECK(!keys.empty(), "{} has no key: want one a line", path);
   return keys;
-}
-
-bool is_cpu(const ServeOptions& options) { return options.model.target == "cpu"; }
-
-int64_t default_batch(const ServeOptions& options) { return is_cpu(options) ? kCpuBatch : kGpuBatch; }
-
-// The server's own threads need a core; workers on all of them would take turns with it in the middle of a step.
-int workers_beside_server(const ServeOptions& options) {
-  const int workers = options.model.workers();
-  const bool is_given = options.model.num_workers > 0 || option_is_set("MEGALITH_THREADS");
-  return is_cpu(options) && !is_given ? std::max(workers - 1, 1) : workers;
 }
 
 void write_log_line(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
@@ -109,8 +95,9 @@ class Loaded {
     const TurnTokens turns = vocabulary_.tokenizer() ? prompt.turn_tokens(*vocabulary_.tokenizer()) : TurnTokens();
     const GenerationConfig theirs = SamplingOptions::makers_wishes(folder);
 
-    engine::EngineOptions engine_options = options.model.engine(default_batch(options));
-    engine_options.num_workers = workers_beside_server(options);
+    engine::EngineOptions engine_options = options.model.engine(engine::default_service_batch(options.model.target));
+    engine_options.num_workers =
+        options.model.num_workers > 0 ? options.model.workers() : engine::default_service_workers(options.model.target);
     engine_options.stop_tokens = turns.ends;
     if (const std::optional<int> end = vocabulary_.end_token()) engine_options.stop_tokens.push_back(*end);
     engine_ = std::make_unique<engine::Engine>(folder, engine_options);

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "megalith/base/log.h"
+#include "megalith/base/options.h"
 #include "megalith/base/threads.h"
+#include "megalith/jit/cuda/build.h"
 #include "megalith/runtime/batch.h"
 
 namespace megalith::engine {
@@ -25,6 +27,14 @@ std::span<const int> all_but_last(const Request& request) {
 int64_t length_of(const Request& request) { return static_cast<int64_t>(request.prompt.size()); }
 
 }  // namespace
+
+int64_t default_service_batch(const std::string& target) { return jit::is_cuda_target(target) ? 64 : 8; }
+
+int default_service_workers(const std::string& target) {
+  const int workers = default_num_workers(target);
+  const bool is_given = jit::is_cuda_target(target) || option_is_set("MEGALITH_THREADS");
+  return is_given ? workers : std::max(workers - 1, 1);
+}
 
 AsyncEngine::AsyncEngine(Engine& engine, const AsyncEngineOptions& options)
     : engine_(engine),
@@ -106,13 +116,15 @@ void AsyncEngine::serve() {
     if (is_ending_) break;
     lock.unlock();
     RequestEnd end = RequestEnd::aborted;
+    std::exception_ptr what;
     try {
       run();
     } catch (const std::exception& error) {
       log_warn("{}", error.what());
       end = RequestEnd::failed;
+      what = std::current_exception();
     }
-    end_all(end);
+    end_all(end, what);
     lock.lock();
   }
   lock.unlock();
@@ -222,7 +234,7 @@ void AsyncEngine::take_end(const runtime::MailRecord& record) {
   ended->sink(ended->id, event);
 }
 
-void AsyncEngine::end_all(RequestEnd end) {
+void AsyncEngine::end_all(RequestEnd end, const std::exception_ptr& error) {
   std::vector<WorkPointer> ended;
   {
     const std::lock_guard lock(mutex_);
@@ -231,12 +243,13 @@ void AsyncEngine::end_all(RequestEnd end) {
     for (size_t place = 0; place < places_.size(); ++place)
       if (places_[place]) ended.push_back(remove(static_cast<int64_t>(place)));
     pages_.clear();  // from here on the memory is another run's
-    while (is_ending_ && !waiting_.empty()) {
+    const bool ends_waiting = is_ending_ || (error && ended.empty());
+    while (ends_waiting && !waiting_.empty()) {
       ended.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
     }
   }
-  for (const WorkPointer& work : ended) work->sink(work->id, {.end = end});
+  for (const WorkPointer& work : ended) work->sink(work->id, {.end = end, .error = error});
 }
 
 // ---- places and pages ------------------------------------------------------------------------

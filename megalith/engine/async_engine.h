@@ -27,6 +27,13 @@
 
 namespace megalith::engine {
 
+/// What an engine that runs all the time is made with where nobody says. Sequences at a time: on a CPU each further one takes its
+/// share of the arithmetic, on a GPU 64 take little longer than one.
+int64_t default_service_batch(const std::string& target);
+/// Workers: default_num_workers(), but on a CPU one fewer unless MEGALITH_THREADS says, since the threads beside the service need
+/// a core. Workers on all of them would take turns with those threads in the middle of a step.
+int default_service_workers(const std::string& target);
+
 struct AsyncEngineOptions {
   bool prefix_cache = true;  // pages are kept for requests that begin with the same tokens
 };
@@ -77,8 +84,8 @@ class AsyncEngine : public TokenService {
   void take_top(const runtime::MailRecord& record);
   void take_token(const runtime::MailRecord& record);
   void take_end(const runtime::MailRecord& record);
-  /// Ends all that have begun, and tells them why.
-  void end_all(RequestEnd end);
+  /// Ends all that have begun, and tells them why. If none has, an `error` is that of all that wait: trying again is no use.
+  void end_all(RequestEnd end, const std::exception_ptr& error = {});
 
   // With mutex_ held.
   /// Begins requests, gives them pages and takes others', as admission.h says.

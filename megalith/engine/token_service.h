@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 
 #include "megalith/engine/batch_block.h"
@@ -31,6 +32,7 @@ struct RequestEvent {
   // have to work through, because the prefix cache had them.
   uint64_t admitted_ns = 0;
   int64_t cached_tokens = 0;
+  std::exception_ptr error = {};  // with `failed`: what the kernel ended in; none: the logits were not finite
 };
 
 /// Called on the service's thread, one event behind the other; it must not wait for anything and must not throw.

@@ -4,7 +4,9 @@
 #include <filesystem>
 
 #include "base/temporary_folder.h"
+#include "engine/service_results.h"
 #include "megalith/base/error.h"
+#include "megalith/engine/async_engine.h"
 #include "megalith/engine/engine.h"
 
 namespace megalith::engine {
@@ -53,6 +55,23 @@ TEST_F(CutCheckpoint, WhileATextIsMade) {
       },
       names_the_file());
   EXPECT_LT(num_tokens, 100) << "what is made of zeros is no text";
+}
+
+// Also those that have not begun: the next kernel would end in the same way, for ever.
+TEST_F(CutCheckpoint, TellsAllRequestsOfAService) {
+  const auto engine = load();
+  cut(std::filesystem::file_size(file_) - 1);
+  ServiceResults results;
+  AsyncEngine service(*engine);
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(service.submit(requests()[0], results.sink()));
+  for (const RequestId id : ids) {
+    const ServiceResults::Result result = results.wait(id);
+    EXPECT_EQ(result.end, RequestEnd::failed);
+    ASSERT_TRUE(result.error);
+    EXPECT_THAT([&] { std::rethrow_exception(result.error); }, names_the_file());
+  }
+  EXPECT_EQ(settled(service).waiting, 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -22,6 +23,7 @@ class ServiceResults {
     RequestEnd end = RequestEnd::none;
     int events_behind_end = 0, times_admitted = 0;
     int64_t cached_tokens = 0;
+    std::exception_ptr error = {};
   };
 
   RequestSink sink() {
@@ -36,7 +38,7 @@ class ServiceResults {
         result.logprobs.push_back(event.logprob);
         result.top.push_back(event.top);
       }
-      if (event.end != RequestEnd::none) result.end = event.end;
+      if (event.end != RequestEnd::none) result.end = event.end, result.error = event.error;
       changed_.notify_all();
     };
   }
