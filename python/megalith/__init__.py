@@ -5,7 +5,7 @@
     for piece in model.generate("Once upon a time", max_new_tokens=60, stream=True):
         print(piece, end="", flush=True)
 
-``PersistentKernel`` builds a kernel layer by layer; ``Graph`` and ``compile`` are what it stands on.
+``Engine`` takes prompts at any time, from any thread and from asyncio. ``PersistentKernel`` builds a kernel layer by layer; ``Graph`` and ``compile`` are what it stands on.
 """
 
 from megalith import _megalith, signatures
@@ -28,6 +28,7 @@ from megalith._megalith import (
     cuda_devices,
 )
 from megalith.dtensor import DTensor
+from megalith.engine import Answer, Engine, QueueFull, Usage
 from megalith.model import Generation, Model, load
 from megalith.operators import operator
 from megalith.persistent_kernel import PersistentKernel, get_configurations_from_gpu
@@ -37,9 +38,11 @@ compile = signatures.explained(_megalith.compile, "compile")
 signatures.explain(Graph, GraphRunner, Operator, Registry, Tokenizer, _megalith.TaskGraph)
 
 __all__ = [
+    "Answer",
     "CompiledKernel",
     "DTensor",
     "DeviceTensor",
+    "Engine",
     "Error",
     "Generation",
     "Graph",
@@ -51,10 +54,12 @@ __all__ = [
     "OperatorCheck",
     "OperatorTiming",
     "PersistentKernel",
+    "QueueFull",
     "Registry",
     "SystemError",
     "TaskGraph",
     "Tokenizer",
+    "Usage",
     "UserError",
     "__version__",
     "compile",

@@ -46,5 +46,6 @@ void bind_runtime(nanobind::module_& module);   // DeviceArray, devices
 void bind_model(nanobind::module_& module);     // Tokenizer
 void bind_runner(nanobind::module_& module);    // GraphRunner
 void bind_engine(nanobind::module_& module);    // Engine, TokenStream
+void bind_async(nanobind::module_& module);     // AsyncEngine, Answer
 
 }  // namespace megalith::python

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "megalith/base/log.h"
+#include "megalith/engine/async_engine.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/text_stream.h"
 #include "megalith/engine/token_stream.h"
@@ -101,7 +102,10 @@ void bind_requests(nb::module_& module) {
       .def_rw("stop_token_ids", &engine::Request::stop_token_ids)
       .def_rw("min_tokens", &engine::Request::min_tokens)
       .def_rw("logit_bias", &engine::Request::logit_bias)
-      .def_rw("allowed_token_ids", &engine::Request::allowed_token_ids);
+      .def_rw("allowed_token_ids", &engine::Request::allowed_token_ids)
+      .def_rw("logprobs", &engine::Request::logprobs)
+      .def_rw("priority", &engine::Request::priority)
+      .def_rw("cache_salt", &engine::Request::cache_salt);
 }
 
 void bind_stream(nb::module_& module) {
@@ -145,14 +149,14 @@ void bind_engine(nb::module_& module) {
           "__init__",
           [](Engine* self, const std::string& folder, const std::string& target, int num_workers, int64_t max_seq_len,
              int64_t max_batch, int64_t max_batched_tokens, int64_t draft_tokens, int64_t page_size,
-             int64_t quant_columns, bool dummy, std::optional<int> end_token) {
+             int64_t quant_columns, bool dummy, std::optional<int> end_token, bool serves) {
             engine::EngineOptions options;
             options.target = target;
-            options.num_workers = num_workers;
+            options.num_workers = num_workers == 0 && serves ? engine::default_service_workers(target) : num_workers;
             options.dummy_weights = dummy;
             options.end_token = end_token;
             options.decoder.max_seq_len = max_seq_len;
-            options.decoder.max_requests = max_batch;
+            options.decoder.max_requests = max_batch == 0 && serves ? engine::default_service_batch(target) : max_batch;
             options.decoder.max_rows = max_batched_tokens;
             options.decoder.draft_tokens = draft_tokens;
             options.decoder.page_size = page_size;
@@ -162,7 +166,8 @@ void bind_engine(nb::module_& module) {
           },
           "folder"_a, nb::kw_only(), "target"_a, "num_workers"_a, "max_seq_len"_a, "max_batch"_a,
           "max_batched_tokens"_a, "draft_tokens"_a, "page_size"_a, "quant_columns"_a, "dummy"_a,
-          "end_token"_a = nb::none())
+          "end_token"_a = nb::none(), "serves"_a = false,
+          "`serves`: it is for an AsyncEngine, and numbers of workers and requests that are 0 are chosen for that.")
       .def("logits", &logits, "prompt"_a, "address"_a,
            "Copies the logits behind a prompt, f32 [vocab_size], to memory.")
       .def_prop_ro("stop_tokens", &Engine::stop_tokens, "Ids of the tokens that end a text.")

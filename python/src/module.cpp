@@ -14,4 +14,5 @@ NB_MODULE(_megalith, module) {
   megalith::python::bind_model(module);
   megalith::python::bind_runner(module);
   megalith::python::bind_engine(module);
+  megalith::python::bind_async(module);
 }

@@ -198,6 +198,11 @@ def bound():
     return runner, x
 
 
+def ended(one):
+    one.result()
+    return one
+
+
 def ready():
     t = Building()
     t.kernel.tensor_init_layer(t(4, 64))
@@ -206,6 +211,8 @@ def ready():
 
 
 model = once(lambda: megalith.load(STORYTELLER, max_seq_len=256, max_batch=3))
+engine = once(lambda: megalith.Engine(STORYTELLER, max_seq_len=256, max_batch=2, num_workers=1, max_queue=2**20))
+answer = once(lambda: ended(engine().submit("x", max_new_tokens=2)))
 runner, ready = once(bound), once(ready)
 method("attach_input", lambda: Building().kernel, torch_tensor=np.zeros((2, 2), np.float32), name="x")
 method(
@@ -242,13 +249,18 @@ method("Tokenizer.token_id", lambda: model().tokenizer, name="x")
 method("encode", model, text="x")
 method("decode", model, tokens=[1])
 method("logits", model, prompt="x")
-method(
-    "generate", model, prompt="x", max_new_tokens=2, temperature=0, top_p=1, top_k=0, min_p=0, repetition_penalty=1,
-    presence_penalty=0, frequency_penalty=0, seed=0, stop=[], ignore_stop_tokens=False, stop_token_ids=[1],
-    min_tokens=0, logit_bias={1: 2}, allowed_token_ids=[5], show_special=False, stream=False,
+GENERATE = dict(
+    prompt="x", max_new_tokens=2, temperature=0, top_p=1, top_k=0, min_p=0, repetition_penalty=1, presence_penalty=0,
+    frequency_penalty=0, seed=0, stop=[], ignore_stop_tokens=False, stop_token_ids=[1], min_tokens=0, logit_bias={1: 2},
+    allowed_token_ids=[5], show_special=False,
 )  # fmt: skip
+method("generate", model, **GENERATE, stream=False)
+method("Engine.submit", engine, **GENERATE, logprobs=False, priority=0, cache_salt="")
+method("Answer.result", answer, timeout=60)
+method("megalith.Answer", lambda: megalith, engine=None, answer=None)
 LOAD = dict(folder="nowhere", target="cpu", num_workers=2, max_seq_len=64, max_batch=1, max_batched_tokens=0, draft_tokens=0, page_size=16)
 method("megalith.load", lambda: megalith, **LOAD, quantization=None, load_format="auto")
+method("megalith.Engine", lambda: megalith, **LOAD, quantization=None, load_format="auto", max_queue=5, prefix_cache=True)
 
 
 def main():

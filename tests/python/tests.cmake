@@ -2,9 +2,10 @@
 set(python_layers test_layers.py test_rules.py)
 set(python_mpk test_mpk.py test_mpk_kernel.py test_mpk_script.py)
 set(python_attention test_attention.py test_faults.py test_operators.py test_layer_operators.py test_profile.py test_in_place.py)
+set(python_engine test_engine.py)
 set(python_rest test_errors.py test_lifetime.py test_model.py test_examples.py test_graph.py test_docs.py test_cuda_compile.py test_token_loop.py
                 test_fake_gpu.py test_interrupt.py test_types.py test_ends.py test_tensors.py test_misuse.py)
-foreach(part layers mpk attention rest)
+foreach(part layers mpk attention engine rest)
   list(TRANSFORM python_${part} PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/python/ OUTPUT_VARIABLE files)
   add_test(NAME python.${part} COMMAND ${Python_EXECUTABLE} -m pytest -q -p no:cacheprovider -rs ${files}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -15,7 +16,7 @@ foreach(part layers mpk attention rest)
 endforeach()
 # A file that no part names would never run.
 file(GLOB python_files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/python CONFIGURE_DEPENDS python/test_*.py)
-list(REMOVE_ITEM python_files ${python_layers} ${python_mpk} ${python_attention} ${python_rest})
+list(REMOVE_ITEM python_files ${python_layers} ${python_mpk} ${python_attention} ${python_engine} ${python_rest})
 if(python_files)
   message(FATAL_ERROR "tests/python/tests.cmake runs no ${python_files}")
 endif()
