@@ -75,6 +75,17 @@ CLI::Option* add(CLI::App& app, const std::string& group, const std::string& nam
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+// "a,b" as "a" and "b".
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 std::string empty_text(const std::string& what) { return fmt::format("\"\" is empty, want {}", what); }
 
 std::vector<std::string> words_of(std::initializer_list<const char*> words) { return {words.begin(), words.end()}; }
@@ -141,6 +152,25 @@ void Arguments::texts(const std::string& names, std::vector<std::string>& values
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void Arguments::words(const std::string& names, std::vector<std::string>& values, const std::string& what,
+                      const std::string& help) {
+  app_.add_option_function<std::vector<std::string>>(
+          names,
+          [&values, what, label = label_of(names)](const std::vector<std::string>& texts) {
+            values.clear();
+            for (const std::string& text : texts)
+              for (std::string& part : split_at_commas(text)) {
+                if (part.empty()) throw CLI::ValidationError(label, empty_text(what));
+                values.push_back(std::move(part));
+              }
+          },
+          help)
+      ->group(group_)
+      ->type_name(what)
+      ->expected(1, -1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 void Arguments::choice(const std::string& names, std::string& value, const std::vector<std::string>& words,
                        const std::string& help) {
   add(app_, group_, names, fmt::format("{}", fmt::join(words, "|")), help,
@@ -175,11 +205,7 @@ void Arguments::integers(const std::string& names, std::vector<int64_t>& values,
                          int64_t most) {
   add(app_, group_, names, "N,N,...", help, [&values, least, most](const std::string& text) {
     values.clear();
-    for (size_t begin = 0; begin <= text.size();) {
-      const size_t end = std::min(text.find(',', begin), text.size());
-      values.push_back(read_integer(text.substr(begin, end - begin), least, most));
-      begin = end + 1;
-    }
+    for (const std::string& part : split_at_commas(text)) values.push_back(read_integer(part, least, most));
   });
 }
 
@@ -187,6 +213,14 @@ void Arguments::number(const std::string& names, std::optional<double>& value, c
                        double most) {
   add(app_, group_, names, "X", help,
       [&value, least, most](const std::string& text) { value = read_number(text, least, most); });
+}
+
+void Arguments::numbers(const std::string& names, std::vector<double>& values, const std::string& help, double least,
+                        double most) {
+  add(app_, group_, names, "X,X,...", help, [&values, least, most](const std::string& text) {
+    values.clear();
+    for (const std::string& part : split_at_commas(text)) values.push_back(read_number(part, least, most));
+  });
 }
 
 }  // namespace megalith::tools

@@ -37,6 +37,9 @@ class Arguments {
   /// May be given several times.
   void texts(const std::string& names, std::vector<std::string>& values, const std::string& what,
              const std::string& help, bool may_be_empty = false);
+  /// Several words behind one option, each of which may be a list of them with commas: --goodput ttft:100 tpot:20.
+  void words(const std::string& names, std::vector<std::string>& values, const std::string& what,
+             const std::string& help);
   void choice(const std::string& names, std::string& value, const std::vector<std::string>& words,
               const std::string& help);
   void flag(const std::string& names, bool& value, const std::string& help);
@@ -54,6 +57,9 @@ class Arguments {
                 int64_t most = std::numeric_limits<int64_t>::max());
   void number(const std::string& names, std::optional<double>& value, const std::string& help, double least,
               double most);
+  /// Numbers separated by commas.
+  void numbers(const std::string& names, std::vector<double>& values, const std::string& help, double least,
+               double most);
 
  private:
   CLI::App& app_;

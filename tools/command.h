@@ -38,6 +38,7 @@ Command bench_command();
 Command bench_kernel_command();
 Command bench_graph_command();
 Command bench_latency_command();
+Command bench_serve_command();
 Command profile_command();
 Command compile_command();
 Command inspect_command();
@@ -53,10 +54,10 @@ Command version_command();
 /// In the order of the help.
 inline std::vector<Command> all_commands() {
   return {run_command(),          chat_command(),        serve_command(),         bench_command(),
-          bench_kernel_command(), bench_graph_command(), bench_latency_command(), bench_load_command(),
-          bench_soak_command(),   profile_command(),     compile_command(),       inspect_command(),
-          verify_command(),       logits_command(),      devices_command(),       cache_command(),
-          doctor_command(),       version_command()};
+          bench_kernel_command(), bench_graph_command(), bench_latency_command(), bench_serve_command(),
+          bench_load_command(),   bench_soak_command(),  profile_command(),       compile_command(),
+          inspect_command(),      verify_command(),      logits_command(),        devices_command(),
+          cache_command(),        doctor_command(),      version_command()};
 }
 
 }  // namespace megalith::tools
