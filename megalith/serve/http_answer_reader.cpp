@@ -37,7 +37,7 @@ class AnswerParser final : public http::basic_parser<false> {
     body.append(piece.data(), piece.size());
     return piece.size();
   }
-  void on_chunk_header_impl(uint64_t, string_view, error_code&) override {}
+  void on_chunk_header_impl(uint64_t size, string_view, error_code&) override { left_of_chunk = size; }
   size_t on_chunk_body_impl(uint64_t left, string_view piece, error_code&) override {
     body.append(piece.data(), piece.size());
     left_of_chunk = left - piece.size();

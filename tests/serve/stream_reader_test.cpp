@@ -62,6 +62,10 @@ TEST(HttpAnswerReader, HoldsNothingBackWithinAChunk) {
   EXPECT_EQ(reader.take_body(), "data: a");
   EXPECT_EQ(reader.take("\n"), 1u);
   EXPECT_EQ(reader.take_body(), "\n");
+  // Nor at the beginning of one, whose head came alone.
+  EXPECT_EQ(reader.take("\r\n2\r\n"), 5u);
+  EXPECT_EQ(reader.take("ab"), 2u);
+  EXPECT_EQ(reader.take_body(), "ab");
 }
 
 TEST(HttpAnswerReader, ABodyWithoutALengthEndsWithTheConnection) {
@@ -145,15 +149,38 @@ TEST(StreamChunk, SaysWhatIsInAnEvent) {
   EXPECT_FALSE(read_stream_chunk(R"({"choices":[],"usage":{"completion_tokens":9}})").has_choice);
   EXPECT_EQ(read_stream_chunk(R"({"error":{"message":"broken","type":"x"}})").error, "broken");
   EXPECT_EQ(read_stream_chunk(R"({"error":"broken"})").error, "broken");
+  EXPECT_FALSE(read_stream_chunk(R"({"error":null,"choices":null,"usage":null})").error);
+  // Names elsewhere mean nothing.
+  const StreamChunk nested = read_stream_chunk(
+      R"({"choices":[{"index":0,"delta":{"x":{"content":"y"}},"text":null}],"x":{"usage":{"completion_tokens":-1},"error":1}})");
+  EXPECT_TRUE(nested.has_choice && !nested.has_content && !nested.error && !nested.completion_tokens);
   EXPECT_EQ(read_stream_chunk(R"({"error":{"code":5}})").error, R"({"error":{"code":5}})");
 }
 
 TEST(StreamChunk, RefusesWhatIsNone) {
-  for (const char* data :
-       {"", "x", "[]", "7", "null", "{", R"({"choices":7})", R"({"choices":[7]})", R"({"choices":[{"text":7}]})",
-        R"({"choices":[{"delta":7}]})", R"({"usage":7})", R"({"usage":{"completion_tokens":-1}})",
-        R"({"usage":{"completion_tokens":1e30}})", R"({"usage":{"completion_tokens":"many"}})"})
+  for (const char* data : {"",
+                           "x",
+                           "[]",
+                           "7",
+                           "null",
+                           "{",
+                           R"({"choices":7})",
+                           R"({"choices":[7]})",
+                           R"({"choices":[{"text":7}]})",
+                           R"({"choices":[{"delta":7}]})",
+                           R"({"usage":7})",
+                           R"({"usage":{"completion_tokens":-1}})",
+                           R"({"usage":{"completion_tokens":1e30}})",
+                           R"({"usage":{"completion_tokens":"many"}})",
+                           R"({"usage":{"completion_tokens":1.5}})",
+                           R"({"choices":[null]})",
+                           R"({"choices":[[]]})",
+                           "{}x",
+                           R"({"choices":[{"text":[]}]})",
+                           "{\"x\":NaN}",
+                           "{\"x\":\"\xff\"}"})
     EXPECT_THROW(read_stream_chunk(data), UserError) << data;
+  EXPECT_THROW(read_stream_chunk("{\"x\":" + std::string(100, '[')), UserError);
 }
 
 }  // namespace
