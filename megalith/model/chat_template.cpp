@@ -45,7 +45,7 @@ std::vector<TextSegment> cut(const MarkedText& text) {
 struct ChatTemplate::Impl {
   // A folder may have a template of its own for prompts with tools.
   struct Program {
-    std::string name;
+    std::string name, source;
     TemplateBody body;
   };
   Program usual;
@@ -60,7 +60,7 @@ ChatTemplate::~ChatTemplate() = default;
 
 ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& name, Variables variables) {
   auto impl = std::make_unique<Impl>();
-  impl->usual = {name, template_parse(source, name)};
+  impl->usual = {name, std::string(source), template_parse(source, name)};
   impl->variables = std::move(variables);
   return ChatTemplate(std::move(impl));
 }
@@ -74,7 +74,7 @@ ChatTemplate ChatTemplate::from_folder(const std::string& folder, const std::str
     return file == files.end() ? nullptr : &*file;
   };
   auto program = [](const TemplateFile& file) {
-    return Impl::Program{file.place, template_parse(file.source, file.place)};
+    return Impl::Program{file.place, file.source, template_parse(file.source, file.place)};
   };
   std::vector<std::string> names;
   for (const TemplateFile& file : files) names.push_back(fmt::format("\"{}\"", file.name));
@@ -98,6 +98,10 @@ ChatTemplate ChatTemplate::from_folder(const std::string& folder, const std::str
   // Whoever names a file may pipe it in.
   impl->usual = program({"", chosen, stream_read(chosen, kMaxTemplateBytes)});
   return ChatTemplate(std::move(impl));
+}
+
+const std::string& ChatTemplate::source() const {
+  return impl_->with_tools ? impl_->with_tools->source : impl_->usual.source;
 }
 
 std::vector<TextSegment> ChatTemplate::render(std::initializer_list<ChatMessage> messages,

@@ -51,6 +51,9 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
+  /// Its text; of the one for prompts with tools, if the folder has one of its own for these.
+  const std::string& source() const;
+
   /// UserError naming the line for what the template refuses, and for one that runs away. From several threads at once.
   std::vector<TextSegment> render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
   std::vector<TextSegment> render(std::initializer_list<ChatMessage> messages, const ChatOptions& options = {}) const;
