@@ -22,7 +22,7 @@ flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=und
 mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/graph/*.cpp megalith/model/*.cpp \
   megalith/task/{bytes,json,json_text,stream_chunks}.cpp megalith/task/verify*.cpp \
   megalith/jit/{cache_entry,trust}.cpp megalith/runtime/{memory,topology}.cpp \
-  megalith/serve/{api_error,fields,generation_request,http,http_answer_reader,http_reader,sse_reader,stream_chunk,unsupported_fields}.cpp)
+  megalith/serve/{answer_parser,answer_syntax,api_error,call_object,call_parser,fields,generation_request,http,http_answer_reader,http_reader,json_call_parser,json_scanner,sse_reader,stream_chunk,tool_fields,unsupported_fields,user_value,xml_call_parser}.cpp)
 export cxx cache build
 export flags_text="${flags[*]}"
 compile() {

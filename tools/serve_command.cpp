@@ -40,6 +40,7 @@ struct ServeOptions {
   SamplingOptions sampling;
   ChatPromptOptions prompt;
   std::string host = "127.0.0.1", key_file;
+  std::string call_format = "auto", reasoning_format = "auto";
   int64_t port = 8000;
   std::vector<std::string> keys, names, hosts, origins;
   bool allow_unauthenticated = false, shows_slots = false, no_request_log = false, no_prefix_cache = false;
@@ -84,6 +85,18 @@ serve::SamplingFields sampling_of(const SamplingOptions& given) {
   return fields;
 }
 
+serve::AnswerSyntax answer_syntax_of(const ServeOptions& options, const std::string& chat_template) {
+  std::optional<serve::CallFormat> calls = serve::call_format(options.call_format);
+  if (options.call_format == "none") calls = serve::CallFormat::none;
+  return serve::answer_syntax(chat_template, calls, serve::reasoning_format(options.reasoning_format).value());
+}
+
+std::vector<std::string> call_format_words() {
+  std::vector<std::string> words = {"auto", "none"};
+  words.insert(words.end(), serve::call_format_names().begin(), serve::call_format_names().end());
+  return words;
+}
+
 /// A model and its engine.
 class Loaded {
  public:
@@ -109,7 +122,11 @@ class Loaded {
     model_.num_parameters = engine_->num_parameters();
     model_.tokenizer = vocabulary_.tokenizer();
     if (prompt.has_template()) model_.chat_template = ChatTemplate::from_folder(folder, prompt_options.template_name);
+    if (model_.chat_template) model_.syntax = answer_syntax_of(options, model_.chat_template->source());
     model_.markers = turns.markers;
+    if (model_.tokenizer)
+      for (const int token : serve::marker_tokens(*model_.tokenizer, serve::call_markers(model_.syntax)))
+        model_.markers.push_back(token);
     model_.stop_tokens = engine_->stop_tokens();
     model_.stops = theirs.stop_strings;
     model_.sampling = serve::default_sampling(theirs, sampling_of(options.sampling));
@@ -257,6 +274,11 @@ Action declare_serve(Arguments& arguments) {
   options->sampling.declare_drawing(arguments);
   arguments.text("--chat-template", options->prompt.template_name, "NAME|FILE",
                  "another template of the model's folder, or a file with one");
+  arguments.choice("--tool-call-parser", options->call_format, call_format_words(),
+                   "form in which the model calls tools (auto: as its chat template shows)");
+  arguments.choice("--reasoning-format", options->reasoning_format, serve::reasoning_format_names(),
+                   "deepseek: <think>...</think> is no content, but reasoning_content; none: it stays there "
+                   "(auto: deepseek where the chat template knows of it)");
   arguments.flag("--no-chat-template", options->prompt.no_template, "a chat goes on from its messages as plain text");
   options->model.declare(arguments, kDefaultContext, "8; on a GPU 64");
   return [options] { return run_serve(*options); };

@@ -14,8 +14,9 @@ TextStream::TextStream(const Tokenizer* tokenizer, TextOptions options)
 }
 
 bool TextStream::is_hidden(int token) const {
-  return !options_.show_special &&
-         (tokenizer_->is_special(token) || std::ranges::binary_search(options_.stop_tokens, token));
+  if (options_.show_special) return false;
+  if (std::ranges::binary_search(options_.stop_tokens, token)) return true;
+  return tokenizer_->is_special(token) && !std::ranges::binary_search(options_.shown_special, token);
 }
 
 std::string TextStream::push(int token) {

@@ -15,6 +15,7 @@ struct TextOptions {
   std::vector<std::string> stops = {};  // texts that end it
   std::vector<int> stop_tokens = {};    // tokens that end it, and are no part of it; sorted
   bool show_special = false;            // special and stop tokens, as the tokenizer's files write them
+  std::vector<int> shown_special = {};  // special tokens that are shown in any case; sorted
   int64_t min_tokens = 0;               // no text ends it before it has more tokens than these
 };
 

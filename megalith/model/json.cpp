@@ -178,6 +178,7 @@ bool JsonValue::is_object() const { return value_->is_object(); }
 bool JsonValue::is_array() const { return value_->is_array(); }
 bool JsonValue::is_string() const { return value_->is_string(); }
 bool JsonValue::is_boolean() const { return value_->is_boolean(); }
+bool JsonValue::is_integer() const { return value_->is_number_integer(); }
 bool JsonValue::is_null() const { return value_->is_null(); }
 
 const std::string& JsonValue::string() const {

@@ -40,6 +40,8 @@ class JsonValue {
   bool is_string() const;
   bool is_boolean() const;
   bool is_null() const;
+  /// A number that is written without a point or an exponent.
+  bool is_integer() const;
 
   /// Typed readers: UserError naming file, key, what was found and what was wanted.
   const std::string& string() const;

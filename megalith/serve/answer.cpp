@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
-#include "megalith/serve/completion_form.h"
-#include "megalith/serve/responses_form.h"
+#include "megalith/base/random_hex.h"
 
 namespace megalith::serve {
 
@@ -17,31 +17,34 @@ int64_t count_characters(const std::string& bytes) {
   return std::ranges::count_if(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
+// Templates of Mistral's models want nine letters and digits.
+std::string new_call_id(CallFormat format) {
+  return format == CallFormat::mistral ? random_hex().substr(0, 9) : "call_" + random_hex().substr(0, 24);
+}
+
+// Of a sequence whose text has parts; nothing else needs one.
+std::optional<AnswerParser> make_parser(const PreparedRequest& prepared) {
+  const AnswerSyntax& syntax = prepared.syntax;
+  if (syntax.calls == CallFormat::none && !syntax.splits_reasoning()) return std::nullopt;
+  return AnswerParser(syntax, make_call_parser(syntax.calls, prepared.request.tool_types), prepared.begins_reasoning);
+}
+
+// Of an answer that breaks off in a call, nobody should act on the calls.
+bool has_called(const AnswerText& text) {
+  return text.num_calls() > 0 && std::ranges::all_of(text.items, [](const AnswerItem& item) {
+           return item.kind != AnswerPiece::Kind::call || item.is_complete;
+         });
+}
+
 }  // namespace
-
-std::unique_ptr<AnswerForm> make_answer_form(const PreparedRequest& prepared, const std::string& id, int64_t created) {
-  if (prepared.request.api == Api::responses) return std::make_unique<ResponsesForm>(prepared, id, created);
-  return std::make_unique<CompletionForm>(prepared, id, created);
-}
-
-int64_t count_tokens(const AnswerForm::Texts& texts) {
-  int64_t tokens = 0;
-  for (const AnswerText& text : texts) tokens += text.tokens;
-  return tokens;
-}
-
-int64_t count_cached_tokens(const AnswerForm::Texts& texts) {
-  int64_t tokens = 0;
-  for (const AnswerText& text : texts) tokens += text.cached_tokens;
-  return tokens;
-}
 
 Answer::Answer(const ServedModel& model, PreparedRequest prepared, const std::string& id, int64_t created)
     : model_(&model),
       prepared_(std::make_unique<const PreparedRequest>(std::move(prepared))),
       form_(make_answer_form(*prepared_, id, created)),
       texts_(prepared_->sequences.size()) {
-  for (size_t i = 0; i < texts_.size(); ++i) sequences_.push_back({.stream = {model.tokenizer, prepared_->text}});
+  for (size_t i = 0; i < texts_.size(); ++i)
+    sequences_.push_back({.stream = {model.tokenizer, prepared_->text}, .parser = make_parser(*prepared_)});
 }
 
 void Answer::hold_logprob(Sequence& sequence, const engine::RequestEvent& event) const {
@@ -53,17 +56,40 @@ void Answer::hold_logprob(Sequence& sequence, const engine::RequestEvent& event)
   sequence.held.push_back(std::move(one));
 }
 
-void Answer::show(size_t index, const std::string& text, bool releases, AnswerStep& step) {
-  std::vector<TokenLogprob> logprobs;
-  if (!text.empty() || releases) logprobs = std::exchange(sequences_[index].held, {});
-  if (text.empty() && logprobs.empty()) return;
-  texts_[index].text += text;
-  if (prepared_->request.stream) {
-    step.chunks += form_->part(index, text, logprobs, texts_);
-  } else {
-    auto& all = texts_[index].logprobs;
-    all.insert(all.end(), logprobs.begin(), logprobs.end());
+void Answer::show(size_t index, const AnswerPiece& piece, AnswerStep& step) {
+  Sequence& sequence = sequences_[index];
+  AnswerText& text = texts_[index];
+  const GenerationRequest& request = prepared_->request;
+  if (sequence.is_full) return;
+  if (piece.kind == AnswerPiece::Kind::call && text.num_calls() > 0 && !request.parallel_tool_calls) {
+    sequence.is_full = true;
+    return;
   }
+  if (piece.kind == AnswerPiece::Kind::reasoning && !request.include_reasoning) {
+    sequence.shown.clear();
+    return;
+  }
+  text.add(piece, piece.kind == AnswerPiece::Kind::call ? new_call_id(prepared_->syntax.calls) : "");
+  std::vector<TokenLogprob> logprobs;
+  if (piece.kind != AnswerPiece::Kind::call_end) logprobs = std::exchange(sequence.shown, {});
+  if (request.stream)
+    step.chunks += form_->part(index, piece, logprobs, texts_);
+  else
+    text.logprobs.insert(text.logprobs.end(), logprobs.begin(), logprobs.end());
+}
+
+void Answer::show(size_t index, const std::string& text, bool releases, AnswerStep& step) {
+  Sequence& sequence = sequences_[index];
+  if (!text.empty() || releases) {
+    std::ranges::move(sequence.held, std::back_inserter(sequence.shown));
+    sequence.held.clear();
+  }
+  AnswerPieces pieces;
+  if (sequence.parser)
+    pieces = sequence.parser->push(text);
+  else
+    pieces.add(AnswerPiece::Kind::content, text);
+  for (const AnswerPiece& piece : pieces.all) show(index, piece, step);
 }
 
 void Answer::begin(size_t index, AnswerStep& step) {
@@ -79,8 +105,11 @@ void Answer::end(size_t index, const char* finish, AnswerStep& step) {
   const bool is_stopped = sequence.stream.is_stopped();
   if (is_stopped) sequence.held.clear();
   show(index, sequence.stream.finish(), !is_stopped, step);
+  if (sequence.parser)
+    for (const AnswerPiece& piece : sequence.parser->finish().all) show(index, piece, step);
+  if (!sequence.shown.empty()) show(index, {AnswerPiece::Kind::content}, step);
   sequence.has_ended = step.has_ended = true;
-  texts_[index].finish = finish;
+  texts_[index].finish = finish == std::string_view("stop") && has_called(texts_[index]) ? "tool_calls" : finish;
   ++num_ended_;
   if (prepared_->request.stream) step.chunks += form_->end(index, texts_);
 }
@@ -105,9 +134,12 @@ AnswerStep Answer::take(size_t index, const engine::RequestEvent& event) {
     texts_[index].stop_token = event.token;
   if (step.has_token && !is_stop_token) {
     if (request.logprobs) hold_logprob(sequence, event);
+    const auto is_reasoning = [&] { return sequence.parser && sequence.parser->is_in_reasoning(); };
+    const bool was_reasoning = is_reasoning();
     show(index, sequence.stream.push(event.token), false, step);
+    texts_[index].reasoning_tokens += was_reasoning || is_reasoning();
   }
-  const bool is_stopped = sequence.stream.is_stopped();
+  const bool is_stopped = sequence.stream.is_stopped() || sequence.is_full;
   step.wants_abort = is_stopped && event.end == engine::RequestEnd::none;
   if (is_stopped || event.end == engine::RequestEnd::stop)
     end(index, "stop", step);

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "megalith/engine/text_stream.h"
 #include "megalith/engine/token_service.h"
 #include "megalith/serve/answer_form.h"
+#include "megalith/serve/answer_parser.h"
 #include "megalith/serve/prepare.h"
 #include "megalith/serve/served_model.h"
 
@@ -44,20 +46,24 @@ class Answer {
 
   int64_t completion_tokens() const { return count_tokens(texts_); }
   int64_t completion_tokens(size_t sequence) const { return texts_[sequence].tokens; }
-  /// "stop" or "length"; "" before its end.
+  /// "stop", "length" or "tool_calls"; "" before its end.
   const std::string& finish_reason(size_t sequence) const { return texts_[sequence].finish; }
 
  private:
   struct Sequence {
     engine::TextStream stream;
-    std::vector<TokenLogprob> held = {};  // of tokens whose text is held back
-    int64_t characters = 0;               // where the next token's text begins
+    std::optional<AnswerParser> parser = {};
+    std::vector<TokenLogprob> held = {};   // of tokens whose text is held back
+    std::vector<TokenLogprob> shown = {};  // of those that are shown with the next piece
+    int64_t characters = 0;                // where the next token's text begins
     bool has_begun = false, has_ended = false;
+    bool is_full = false;  // all calls are made that there may be
   };
 
   void begin(size_t index, AnswerStep& step);
   /// Text that may be shown now, and with it the log-probabilities that waited for it. `releases`: even if there is none.
   void show(size_t index, const std::string& text, bool releases, AnswerStep& step);
+  void show(size_t index, const AnswerPiece& piece, AnswerStep& step);
   void hold_logprob(Sequence& sequence, const engine::RequestEvent& event) const;
   void end(size_t index, const char* finish, AnswerStep& step);
 

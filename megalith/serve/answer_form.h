@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/serve/answer_piece.h"
 #include "megalith/serve/prepare.h"
 
 namespace megalith::serve {
@@ -24,14 +25,29 @@ struct TokenLogprob {
   std::vector<TopLogprob> top = {};  // in its place; the best first
 };
 
+/// A part of an answer.
+struct AnswerItem {
+  AnswerPiece::Kind kind;          // content, reasoning or call
+  std::string text = {};           // of a call: its arguments
+  std::string id = {}, name = {};  // of a call
+  bool is_complete = false;        // a call
+};
+
 /// One of the answers to a request, as far as it is made.
 struct AnswerText {
-  std::string text = {};
+  std::vector<AnswerItem> items = {};
   std::vector<TokenLogprob> logprobs = {};
   int64_t tokens = 0;
-  int64_t cached_tokens = 0;  // of its prompt
-  std::string finish = {};    // "stop" or "length"; "" before the end
-  int stop_token = -1;        // of the request's own, if that ended it
+  int64_t reasoning_tokens = 0;  // of them
+  int64_t cached_tokens = 0;     // of its prompt
+  std::string finish = {};       // "stop", "length" or "tool_calls"; "" before the end
+  int stop_token = -1;           // of the request's own, if that ended it
+
+  /// All that is of one kind, content or reasoning.
+  std::string text(AnswerPiece::Kind kind) const;
+  size_t num_calls() const;
+  /// Takes a piece in; a call is to be called `id`.
+  void add(const AnswerPiece& piece, const std::string& id);
 };
 
 class AnswerForm {
@@ -41,7 +57,7 @@ class AnswerForm {
   // Events of a stream; `texts` are all answers as they are then, this part included.
   using Texts = std::vector<AnswerText>;
   virtual std::string begin(size_t index, const Texts& texts) = 0;
-  virtual std::string part(size_t index, const std::string& text, const std::vector<TokenLogprob>& logprobs,
+  virtual std::string part(size_t index, const AnswerPiece& piece, const std::vector<TokenLogprob>& logprobs,
                            const Texts& texts) = 0;
   virtual std::string end(size_t index, const Texts& texts) = 0;
   /// Behind the last of them.
@@ -56,6 +72,7 @@ class AnswerForm {
 /// The form of `prepared`, which must outlive it. `id` is unique; `created` is seconds since 1970.
 std::unique_ptr<AnswerForm> make_answer_form(const PreparedRequest& prepared, const std::string& id, int64_t created);
 
+int64_t count_reasoning_tokens(const AnswerForm::Texts& texts);
 int64_t count_tokens(const AnswerForm::Texts& texts);
 int64_t count_cached_tokens(const AnswerForm::Texts& texts);
 

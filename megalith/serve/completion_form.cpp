@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "megalith/base/json_quote.h"
 
 namespace megalith::serve {
+
+using Kind = AnswerPiece::Kind;
 
 namespace {
 
@@ -33,6 +36,29 @@ std::string top_json(const TokenLogprob& one) {
     if (const std::string text = json_quote(top.bytes); seen.insert(text).second)
       json += fmt::format("{}{}:{}", json.empty() ? "" : ",", text, top.logprob);
   return "{" + json + "}";
+}
+
+std::string call_json(const AnswerItem& call, std::optional<size_t> index, const std::string& arguments) {
+  const std::string number = index ? fmt::format(R"("index":{},)", *index) : "";
+  return fmt::format(R"({{{}"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}})", number,
+                     json_quote(call.id), json_quote(call.name), json_quote(arguments));
+}
+
+// Under both names that it has: that of DeepSeek and llama-server, and vLLM's newer one.
+std::string reasoning_json(const std::string& quoted) {
+  return fmt::format(R"("reasoning_content":{},"reasoning":{})", quoted, quoted);
+}
+
+std::string message_json(const AnswerText& text) {
+  const std::string content = text.text(Kind::content), reasoning = text.text(Kind::reasoning);
+  std::string calls;
+  for (const AnswerItem& item : text.items)
+    if (item.kind == Kind::call) calls += (calls.empty() ? "" : ",") + call_json(item, std::nullopt, item.text);
+  std::string message = R"("message":{"role":"assistant","content":)";
+  message += content.empty() && !calls.empty() ? "null" : json_quote(content);
+  if (!reasoning.empty()) message += "," + reasoning_json(json_quote(reasoning));
+  if (!calls.empty()) message += R"(,"tool_calls":[)" + calls + "]";
+  return message + "}";
 }
 
 // With the token that a request named as an end, as vLLM has it.
@@ -81,9 +107,13 @@ std::string CompletionForm::usage_json(const Texts& texts) const {
   const int64_t tokens = count_tokens(texts);
   // Answers to one prompt may each have found it in the cache; it is counted once.
   const int64_t cached = std::min(count_cached_tokens(texts), prepared_.prompt_tokens);
+  const std::string reasoning =
+      prepared_.syntax.splits_reasoning()
+          ? fmt::format(R"(,"completion_tokens_details":{{"reasoning_tokens":{}}})", count_reasoning_tokens(texts))
+          : "";
   return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
-                     R"("prompt_tokens_details":{{"cached_tokens":{}}}}})",
-                     prepared_.prompt_tokens, tokens, prepared_.prompt_tokens + tokens, cached);
+                     R"("prompt_tokens_details":{{"cached_tokens":{}}}{}}})",
+                     prepared_.prompt_tokens, tokens, prepared_.prompt_tokens + tokens, cached, reasoning);
 }
 
 std::string CompletionForm::chunk(size_t index, const std::string& delta, const std::string& logprobs,
@@ -102,11 +132,20 @@ std::string CompletionForm::begin(size_t index, const Texts& texts) {
   return chunk(index, R"("delta":{"role":"assistant","content":""})", "null", texts, false);
 }
 
-std::string CompletionForm::part(size_t index, const std::string& text, const std::vector<TokenLogprob>& logprobs,
+std::string CompletionForm::part(size_t index, const AnswerPiece& piece, const std::vector<TokenLogprob>& logprobs,
                                  const Texts& texts) {
-  const std::string quoted = json_quote(text);
-  return chunk(index, is_chat() ? R"("delta":{"content":)" + quoted + "}" : R"("text":)" + quoted,
-               logprobs_json(logprobs), texts, false);
+  if (piece.kind == Kind::call_end) return "";
+  const std::string quoted = json_quote(piece.text);
+  if (!is_chat()) return chunk(index, R"("text":)" + quoted, logprobs_json(logprobs), texts, false);
+  const AnswerText& text = texts[index];
+  std::string delta;
+  if (piece.kind == Kind::call)
+    delta = fmt::format(R"("tool_calls":[{}])", call_json(text.items.back(), text.num_calls() - 1, ""));
+  else if (piece.kind == Kind::arguments)
+    delta = fmt::format(R"("tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}])", text.num_calls() - 1, quoted);
+  else
+    delta = piece.kind == Kind::reasoning ? reasoning_json(quoted) : R"("content":)" + quoted;
+  return chunk(index, R"("delta":{)" + delta + "}", logprobs_json(logprobs), texts, false);
 }
 
 std::string CompletionForm::end(size_t index, const Texts& texts) {
@@ -126,9 +165,8 @@ std::string CompletionForm::error(const std::string& error) {
 std::string CompletionForm::body(const Texts& texts) {
   std::string body = head_;
   for (size_t i = 0; i < texts.size(); ++i) {
-    const std::string text = json_quote(texts[i].text);
     body += fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}})", i ? "," : "", i,
-                        is_chat() ? R"("message":{"role":"assistant","content":)" + text + "}" : R"("text":)" + text,
+                        is_chat() ? message_json(texts[i]) : R"("text":)" + json_quote(texts[i].text(Kind::content)),
                         logprobs_json(texts[i].logprobs), finish_json(texts[i]));
   }
   return fmt::format("{}],\"usage\":{}}}", body, usage_json(texts));

@@ -10,7 +10,7 @@ class CompletionForm : public AnswerForm {
   CompletionForm(const PreparedRequest& prepared, const std::string& id, int64_t created);
 
   std::string begin(size_t index, const Texts& texts) override;
-  std::string part(size_t index, const std::string& text, const std::vector<TokenLogprob>& logprobs,
+  std::string part(size_t index, const AnswerPiece& piece, const std::vector<TokenLogprob>& logprobs,
                    const Texts& texts) override;
   std::string end(size_t index, const Texts& texts) override;
   std::string last(const Texts& texts) override;

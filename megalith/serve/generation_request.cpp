@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <limits>
 
 #include "megalith/base/json_quote.h"
 #include "megalith/runtime/batch.h"
 #include "megalith/serve/fields.h"
+#include "megalith/serve/tool_fields.h"
 #include "megalith/serve/unsupported_fields.h"
+#include "megalith/serve/user_value.h"
 
 namespace megalith::serve {
 
@@ -27,20 +28,20 @@ constexpr size_t kMaxSaltBytes = 1024;  // kept with each prompt
 constexpr size_t kMaxPrompts = 1024;
 constexpr size_t kMaxMessages = 65536;
 constexpr int64_t kMaxTokenId = std::numeric_limits<int>::max();
-constexpr std::array kRoles = {"system", "developer", "user", "assistant"};
+constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool"};
 
 std::string text_of_part(const JsonValue& part, const char* member) {
   const std::string& type = part.at("type").string();
   if (type == "refusal") return part.at("refusal").string();
-  if (type != "text" && type != "input_text" && type != "output_text")
+  if (type != "text" && type != "input_text" && type != "output_text" && type != "reasoning_text")
     throw ApiError::unsupported(
         fmt::format("a message has a part of type \"{}\", but this server takes only parts of type \"text\"", type),
         member);
   return part.at("text").string();
 }
 
-std::string content_of(const JsonValue& message, const char* member) {
-  const auto content = message.find("content");
+std::string content_of(const JsonValue& message, const char* key, const char* member) {
+  const auto content = message.find(key);
   if (!content) return "";  // of an assistant who only called tools; or an empty message
   if (content->is_string()) return content->string();
   if (!content->is_array()) content->fail(fmt::format("is {}, want a string or an array of parts", content->excerpt()));
@@ -60,40 +61,21 @@ std::optional<std::string> find_string(const JsonValue& object, std::string_view
 
 ChatTurn turn_of(const JsonValue& message, const char* member) {
   ChatTurn turn{.role = message.at("role").string()};
-  if (turn.role == "tool" || turn.role == "function" || message.find("tool_calls") || message.find("function_call"))
-    throw ApiError::unsupported("a message is of a tool's call, but this server has no calls of tools yet", member);
+  if (turn.role == "function" || message.find("function_call"))
+    throw ApiError::unsupported(
+        "a message is of a function's call in its old form: use \"tool_calls\" and the role tool", member);
   if (std::ranges::find(kRoles, turn.role) == kRoles.end())
     message.at("role").fail(
         fmt::format("is {}, want one of {}", message.at("role").excerpt(), fmt::join(kRoles, ", ")));
   if (turn.role == "developer") turn.role = "system";  // the new name of it, which templates do not know
   if (turn.role != "assistant") message.at("content");
-  turn.content = content_of(message, member);
+  turn.content = content_of(message, "content", member);
   turn.name = find_string(message, "name");
   turn.reasoning = find_string(message, "reasoning_content");
   if (!turn.reasoning) turn.reasoning = find_string(message, "reasoning");
+  if (turn.role == "assistant") turn.tool_calls = read_tool_calls(message);
+  if (turn.role == "tool") turn.tool_call_id = find_string(message, "tool_call_id");
   return turn;
-}
-
-TemplateValue template_value(const JsonValue& value) {
-  if (value.is_string()) return TemplateValue(MarkedText{value.string(), std::string(value.string().size(), '\1')});
-  if (value.is_boolean()) return value.boolean();
-  if (value.is_array()) {
-    std::vector<TemplateValue> elements;
-    value.each_element([&](const JsonValue& one) { elements.push_back(template_value(one)); });
-    return TemplateValue::list(std::move(elements));
-  }
-  if (value.is_object()) {
-    TemplateValue::Members members;
-    value.each_member([&](const std::string& key, const JsonValue& one) {
-      members.emplace_back(MarkedText{key, std::string(key.size(), '\1')}, template_value(one));
-    });
-    return TemplateValue::dict(std::move(members));
-  }
-  const std::optional<double> number = value.find_number();
-  if (!number) return TemplateValue::none();
-  constexpr double kExact = 9007199254740992;  // up to which each whole number is one of its own
-  const bool is_whole = std::fabs(*number) <= kExact && *number == std::floor(*number);
-  return is_whole ? TemplateValue(static_cast<int64_t>(*number)) : TemplateValue(*number);
 }
 
 void read_chat(const Fields& fields, GenerationRequest& request) {
@@ -103,12 +85,13 @@ void read_chat(const Fields& fields, GenerationRequest& request) {
       all.each_member([&](const std::string& key, const JsonValue& value) {
         for (const char* ours : {"messages", "tools", "add_generation_prompt"})
           if (key == ours) all.fail(fmt::format("names \"{}\", which the request itself sets", key));
-        request.variables.emplace_back(key, template_value(value));
+        request.variables.emplace_back(key, user_value(value));
       });
     });
   if (const auto effort = fields.find("reasoning_effort"))
-    request.variables.emplace_back("reasoning_effort", template_value(*effort));
+    request.variables.emplace_back("reasoning_effort", user_value(*effort));
   request.add_generation_prompt = fields.flag("add_generation_prompt", true);
+  request.include_reasoning = fields.flag("include_reasoning", true);
   request.logprobs = fields.flag("logprobs", false);
   request.top_logprobs = static_cast<int>(fields.integer("top_logprobs", 0, batch::kMaxTop).value_or(0));
   if (request.top_logprobs > 0 && !request.logprobs)
@@ -164,18 +147,51 @@ void read_completion(const Fields& fields, GenerationRequest& request) {
                                 "echo");
 }
 
-// A string, or the items of a conversation, of which messages are one kind.
+// Items of a conversation become messages: calls join the assistant's message in front of them, and so does reasoning the
+// one behind it.
+class InputItems {
+ public:
+  explicit InputItems(GenerationRequest& request) : messages_(request.messages) {}
+
+  void add(const JsonValue& item) {
+    const std::string type = find_string(item, "type").value_or("message");
+    if (type == "message")
+      messages_.push_back(turn_of(item, "input"));
+    else if (type == "function_call")
+      assistant().tool_calls.push_back(read_function_call(item));
+    else if (type == "function_call_output")
+      messages_.push_back({.role = "tool",
+                           .content = content_of(item, "output", "input"),
+                           .tool_call_id = item.at("call_id").string()});
+    else if (type == "reasoning")
+      reasoning_ = content_of(item, "content", "input");
+    else
+      throw ApiError::unsupported(
+          fmt::format("an item of the input is of type \"{}\", but this server takes only messages, function_call, "
+                      "function_call_output and reasoning",
+                      type),
+          "input");
+    if (messages_.empty() || messages_.back().role != "assistant" || reasoning_.empty() || type == "reasoning") return;
+    messages_.back().reasoning = std::exchange(reasoning_, {});
+  }
+
+ private:
+  ChatTurn& assistant() {
+    const bool is_open = !messages_.empty() && messages_.back().role == "assistant" && reasoning_.empty();
+    if (!is_open) messages_.push_back({.role = "assistant", .content = ""});
+    return messages_.back();
+  }
+
+  std::vector<ChatTurn>& messages_;
+  std::string reasoning_ = {};
+};
+
 void read_input(const JsonValue& input, GenerationRequest& request) {
   if (input.is_string()) return request.messages.push_back({"user", input.string()});
   if (!input.is_array() || input.size() == 0 || input.size() > kMaxMessages)
     input.fail(fmt::format("is {}, want a string or an array of 1 to {} messages", input.excerpt(), kMaxMessages));
-  input.each_element([&](const JsonValue& item) {
-    const std::optional<std::string> type = find_string(item, "type");
-    if (type && *type != "message")
-      throw ApiError::unsupported(
-          fmt::format("an item of the input is of type \"{}\", but this server takes only messages", *type), "input");
-    request.messages.push_back(turn_of(item, "input"));
-  });
+  InputItems items(request);
+  input.each_element([&](const JsonValue& item) { items.add(item); });
 }
 
 void read_responses(const Fields& fields, GenerationRequest& request) {
@@ -194,7 +210,7 @@ void read_responses(const Fields& fields, GenerationRequest& request) {
   if (const auto reasoning = fields.find("reasoning"))
     Fields::read("reasoning", *reasoning, [&](const JsonValue& value) {
       if (const auto effort = value.find("effort"))
-        request.variables.emplace_back("reasoning_effort", template_value(*effort));
+        request.variables.emplace_back("reasoning_effort", user_value(*effort));
     });
 }
 
@@ -328,6 +344,7 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   GenerationRequest request{.api = api};
   request.model = fields.string("model");
   refuse_unsupported(fields);
+  read_tools(fields, request);
   if (api == Api::chat) read_chat(fields, request);
   if (api == Api::completion) read_completion(fields, request);
   if (api == Api::responses) read_responses(fields, request);

@@ -14,15 +14,24 @@
 #include <vector>
 
 #include "megalith/model/template_value.h"
+#include "megalith/serve/call_parser.h"
 
 namespace megalith::serve {
 
 enum class Api { chat, completion, responses };
 
+/// Of an assistant's message.
+struct ToolCall {
+  std::string id, name;
+  std::string arguments;  // JSON, as far as the client keeps to it
+};
+
 struct ChatTurn {
   std::string role;     // one of those that OpenAI knows, so it is no user's text
   std::string content;  // the parts of a text joined by newlines
   std::optional<std::string> name = {}, reasoning = {};
+  std::vector<ToolCall> tool_calls = {};
+  std::optional<std::string> tool_call_id = {};  // of the call that this is the result of
 };
 
 /// As text, or as token ids.
@@ -42,7 +51,11 @@ struct GenerationRequest {
   std::optional<std::string> instructions;                       // of a response; also the first of its messages
   std::vector<std::pair<std::string, TemplateValue>> variables;  // for the chat template
   bool add_generation_prompt = true;
-  std::vector<Prompt> prompts;  // of a completion
+  std::vector<TemplateValue> tools;      // that may be called, as the client describes them
+  std::vector<CallableTool> tool_types;  // the same, as far as answers depend on them
+  bool parallel_tool_calls = true;       // more than one in an answer
+  bool include_reasoning = true;         // in the answer, where it is split off
+  std::vector<Prompt> prompts;           // of a completion
   bool echo = false;
 
   int64_t n = 1;  // answers to each prompt

@@ -178,7 +178,8 @@ void Generations::count(Call& call, size_t index, const engine::RequestEvent& ev
   }
   if (!step.has_ended) return;
   const int64_t tokens = call.answer->completion_tokens(index);
-  ++metrics_.finished[step.has_failed ? "error" : call.answer->finish_reason(index)];
+  const std::string& finish = call.answer->finish_reason(index);
+  ++metrics_.finished[step.has_failed ? "error" : finish == "tool_calls" ? "stop" : finish];  // as vLLM counts
   metrics_.request_seconds.observe(seconds_between(arrived, now));
   metrics_.prompt_tokens_of_request.observe(static_cast<double>(prompt.size()));
   metrics_.tokens_of_request.observe(static_cast<double>(tokens));

@@ -76,9 +76,28 @@ void check_tokens(const ServedModel& model, const GenerationRequest& request) {
   for (const int token : request.allowed_token_ids) check(token, "allowed_token_ids");
 }
 
-engine::TextOptions text_options(const ServedModel& model, const GenerationRequest& request) {
+// Which parts the answers of a request have.
+AnswerSyntax syntax_of(const ServedModel& model, const GenerationRequest& request) {
+  if (request.api == Api::completion) return {};
+  AnswerSyntax syntax = model.syntax;
+  if (request.tools.empty()) {
+    syntax.calls = CallFormat::none;
+  } else if (syntax.calls == CallFormat::none) {
+    throw ApiError::unsupported(
+        fmt::format(
+            "\"tools\" are given, but the chat template of this model shows no calls in a form that this server "
+            "knows: leave them out, or start the server with --tool-call-parser, which is one of {}",
+            fmt::join(call_format_names(), ", ")),
+        "tools");
+  }
+  return syntax;
+}
+
+engine::TextOptions text_options(const ServedModel& model, const GenerationRequest& request,
+                                 const AnswerSyntax& syntax) {
   engine::TextOptions options{
       .stops = request.stops, .show_special = !request.skip_special_tokens, .min_tokens = request.min_tokens};
+  if (model.tokenizer) options.shown_special = marker_tokens(*model.tokenizer, answer_markers(syntax));
   if (request.ignore_eos) return options;
   options.stops.insert(options.stops.end(), model.stops.begin(), model.stops.end());
   options.stop_tokens = model.stop_tokens;
@@ -102,9 +121,16 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
                                         count, model.max_sequences),
                             request.n > 1 ? "n" : "prompt");
   check_tokens(model, request);
-  PreparedRequest prepared{.text = text_options(model, request), .model = request.model.value_or(model.names.front())};
+  const AnswerSyntax syntax = syntax_of(model, request);
+  PreparedRequest prepared{.text = text_options(model, request, syntax),
+                           .syntax = syntax,
+                           .model = request.model.value_or(model.names.front())};
   std::vector<std::vector<int>> prompts;
-  if (request.api != Api::completion) prompts.push_back(model.encode(request));
+  if (request.api != Api::completion) {
+    ChatTokens chat = model.encode(request);
+    prompts.push_back(std::move(chat.tokens));
+    prepared.begins_reasoning = chat.begins_reasoning;
+  }
   for (const Prompt& prompt : request.prompts) prompts.push_back(tokens_of(model, request, prompt));
   engine::Request sequence;
   sequence.sampling = sampling_of(request.sampling, model.sampling);

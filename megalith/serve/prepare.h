@@ -19,6 +19,8 @@ struct PreparedRequest {
   std::vector<engine::Request> sequences;  // n for each prompt, one behind the other
   std::vector<std::string> echoes;         // for each prompt, the text that its answers begin with
   engine::TextOptions text;
+  AnswerSyntax syntax = {};       // of the parts of the answers; of those that are plain text none
+  bool begins_reasoning = false;  // the prompt does
   int64_t prompt_tokens = 0;
   std::string model;  // as the answer calls it
 };

@@ -13,9 +13,16 @@
 #include "megalith/model/chat_template.h"
 #include "megalith/model/generation_config.h"
 #include "megalith/model/tokenizer.h"
+#include "megalith/serve/answer_syntax.h"
 #include "megalith/serve/generation_request.h"
 
 namespace megalith::serve {
+
+/// A conversation as tokens.
+struct ChatTokens {
+  std::vector<int> tokens;
+  bool begins_reasoning = false;  // the last of them begin the answer's reasoning
+};
 
 struct ServedModel {
   std::vector<std::string> names;  // that requests may call it; answers have the first one where none was given
@@ -25,6 +32,7 @@ struct ServedModel {
   int64_t num_parameters = 0;
   const Tokenizer* tokenizer = nullptr;  // null: prompts are token ids, and so are answers
   std::optional<ChatTemplate> chat_template = {};
+  AnswerSyntax syntax = {};
   std::vector<int> markers = {};           // tokens that no user's text becomes (ChatPrompt::turn_tokens)
   std::vector<int> stop_tokens = {};       // end an answer; sorted
   std::vector<std::string> stops = {};     // likewise
@@ -37,7 +45,7 @@ struct ServedModel {
   std::vector<int> encode(const std::string& text, bool add_special, bool parse_special = true) const;
   /// A conversation as the chat template lays it out, or without one as plain text to go on from. ApiError for what the
   /// template refuses.
-  std::vector<int> encode(const GenerationRequest& chat) const;
+  ChatTokens encode(const GenerationRequest& chat) const;
   std::string decode(const std::vector<int>& tokens) const;
   /// A token as clients see it in log-probabilities: its bytes, which need not be whole characters.
   std::string token_bytes(int token) const;

@@ -6,6 +6,7 @@
 #include "megalith/model/utf8.h"
 #include "megalith/serve/fields.h"
 #include "megalith/serve/prepare.h"
+#include "megalith/serve/tool_fields.h"
 
 namespace megalith::serve {
 
@@ -29,8 +30,9 @@ std::vector<int> tokens_of(const ServedModel& model, const Fields& fields) {
     throw ApiError::invalid("the request's body lacks \"prompt\", \"messages\" or \"content\"", "prompt");
   GenerationRequest request;
   read_messages(fields, request);
+  read_tools(fields, request);
   request.add_generation_prompt = fields.flag("add_generation_prompt", true);
-  return model.encode(request);
+  return model.encode(request).tokens;
 }
 
 }  // namespace

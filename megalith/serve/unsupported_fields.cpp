@@ -18,10 +18,8 @@ struct Unsupported {
 };
 
 constexpr Unsupported kTable[] = {
-    {"tools", Harmless::empty, "calls of tools"},
-    {"functions", Harmless::empty, "calls of functions"},
-    {"tool_choice", Harmless::no_tool, "calls of tools"},
-    {"function_call", Harmless::no_tool, "calls of functions"},
+    {"functions", Harmless::empty, "functions beside \"tools\""},
+    {"function_call", Harmless::no_tool, "functions beside \"tools\""},
     {"response_format", Harmless::text, "answers of a given form"},
     {"structured_outputs", Harmless::empty, "answers of a given form"},
     {"guided_json", Harmless::none, "answers of a given form"},

@@ -115,6 +115,68 @@ TEST(GenerationRequest, AResponseIsAChat) {
   EXPECT_EQ(request.variables.size(), 1U);
 }
 
+TEST(GenerationRequest, ReadsToolsAndCalls) {
+  const GenerationRequest request = read_generation_request(
+      Api::chat,
+      R"({"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":null,"tool_calls":)"
+      R"([{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},{"function":{"name":"g"}}]},)"
+      R"({"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"r"}]}],"parallel_tool_calls":false,)"
+      R"("tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object",)"
+      R"("properties":{"a":{"type":"integer"},"b":{"anyOf":[]},"c":{"type":"string"}}}}}],"tool_choice":"auto"})");
+  ASSERT_EQ(request.messages.size(), 3U);
+  ASSERT_EQ(request.messages[1].tool_calls.size(), 2U);
+  EXPECT_EQ(request.messages[1].tool_calls[0].id, "c1");
+  EXPECT_EQ(request.messages[1].tool_calls[0].arguments, R"({"a":1})");
+  EXPECT_EQ(request.messages[1].tool_calls[1].name, "g");
+  EXPECT_EQ(request.messages[1].tool_calls[1].arguments, "{}");
+  EXPECT_EQ(request.messages[2].tool_call_id, "c1");
+  EXPECT_EQ(request.messages[2].content, "r");
+  ASSERT_EQ(request.tool_types.size(), 1U);
+  EXPECT_EQ(request.tool_types[0].name, "f");
+  EXPECT_THAT(request.tool_types[0].types,
+              ElementsAre(std::pair("a", "integer"), std::pair("b", ""), std::pair("c", "string")));
+  ASSERT_EQ(request.tools.size(), 1U);
+  EXPECT_EQ(
+      request.tools[0],
+      TemplateValue::from_json(
+          R"({"type":"function","function":{"name":"f","description":"d",)"
+          R"("parameters":{"type":"object","properties":{"a":{"type":"integer"},"b":{"anyOf":[]},"c":{"type":"string"}}}}})",
+          "t"));
+  EXPECT_FALSE(request.parallel_tool_calls);
+}
+
+TEST(GenerationRequest, WithoutAChoiceThereAreNoTools) {
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
+  EXPECT_EQ(chat(tools).tools.size(), 1U);
+  EXPECT_TRUE(chat(tools).parallel_tool_calls);
+  const GenerationRequest none = chat(tools + R"(,"tool_choice":"none")");
+  EXPECT_TRUE(none.tools.empty() && none.tool_types.empty());
+}
+
+TEST(GenerationRequest, AResponsesItemsAreMessages) {
+  const GenerationRequest request = read_generation_request(
+      Api::responses, R"({"input":[{"role":"user","content":"a"},{"type":"reasoning","summary":[],"content":)"
+                      R"([{"type":"reasoning_text","text":"hm"}]},{"role":"assistant","content":"b"},)"
+                      R"({"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},)"
+                      R"({"type":"function_call","call_id":"c2","name":"g","arguments":"{}"},)"
+                      R"({"type":"function_call_output","call_id":"c1","output":"r"},)"
+                      R"({"type":"function_call","call_id":"c3","name":"h","arguments":"{}"}],)"
+                      R"("tools":[{"type":"function","name":"f","parameters":{},"strict":true}]})");
+  ASSERT_EQ(request.messages.size(), 4U);
+  EXPECT_EQ(request.messages[1].reasoning, "hm");
+  EXPECT_EQ(request.messages[1].content, "b");
+  ASSERT_EQ(request.messages[1].tool_calls.size(), 2U);
+  EXPECT_EQ(request.messages[1].tool_calls[1].name, "g");
+  EXPECT_EQ(request.messages[2].role, "tool");
+  EXPECT_EQ(request.messages[2].tool_call_id, "c1");
+  EXPECT_EQ(request.messages[2].content, "r");
+  EXPECT_EQ(request.messages[3].tool_calls.size(), 1U);
+  EXPECT_FALSE(request.messages[3].reasoning);
+  ASSERT_EQ(request.tools.size(), 1U);
+  EXPECT_EQ(request.tools[0], TemplateValue::from_json(
+                                  R"({"type":"function","function":{"name":"f","parameters":{},"strict":true}})", "t"));
+}
+
 struct Bad {
   Api api;
   const char* body;
@@ -161,9 +223,35 @@ INSTANTIATE_TEST_SUITE_P(
             "\"messages[0].content\" is 3, want a string or an array of parts"},
         Bad{Api::chat, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", kUnsupported, "messages",
             "part of type \"image_url\""},
-        Bad{Api::chat, R"({"messages":[{"role":"tool","content":"3"}]})", kUnsupported, "messages", "calls of tools"},
-        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function"}]})", kUnsupported,
-            "tools", "\"tools\" is an array of 1, but this server has no calls of tools yet: leave it out"},
+        Bad{Api::chat, R"({"messages":[{"role":"function","content":"3"}]})", kUnsupported, "messages",
+            "use \"tool_calls\" and the role tool"},
+        Bad{Api::chat, R"({"messages":[{"role":"tool"}]})", kInvalid, "messages", "lacks \"content\""},
+        Bad{Api::chat, R"({"messages":[{"role":"assistant","tool_calls":[{"id":"a"}]}]})", kInvalid, "messages",
+            "\"messages[0].tool_calls[0]\" lacks \"function\""},
+        Bad{Api::chat, R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"a b"}}]}]})", kInvalid,
+            "messages", "\"messages[0].tool_calls[0].function.name\" is \"a b\", want 1 to 256 letters"},
+        Bad{Api::chat, R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"a","arguments":{}}}]}]})",
+            kInvalid, "messages", "arguments\" is an object of 0, want a string"},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function"}]})", kInvalid,
+            "tools", "\"tools[0]\" lacks \"function\""},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"tools":{}})", kInvalid, "tools",
+            "want an array"},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"web_search"}]})", kUnsupported,
+            "tools", "of type \"web_search\", but this server takes only tools of type \"function\""},
+        Bad{Api::chat,
+            R"({"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"a","parameters":1}}]})",
+            kInvalid, "tools", "want a JSON schema"},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"tool_choice":"required"})", kUnsupported,
+            "tool_choice",
+            "\"tool_choice\" is \"required\", but this server cannot make a model call a tool yet: want"},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"tool_choice":{"type":"function"}})",
+            kUnsupported, "tool_choice", "an object that names a tool"},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"tool_choice":"maybe"})", kInvalid,
+            "tool_choice", "is \"maybe\", want \"auto\" or \"none\""},
+        Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"functions":[{"name":"a"}]})", kUnsupported,
+            "functions", "functions beside \"tools\""},
+        Bad{Api::completion, R"({"prompt":"a","tools":[{"type":"function"}]})", kUnsupported, "tools",
+            "use /v1/chat/completions"},
         Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"response_format":{"type":"json_object"}})",
             kUnsupported, "response_format", "answers of a given form"},
         Bad{Api::chat, R"({"messages":[{"role":"user","content":"Hi"}],"logit_bias":{"3":100.5}})", kInvalid,
@@ -192,7 +280,8 @@ INSTANTIATE_TEST_SUITE_P(
             kInvalid, "chat_template_kwargs", "names \"messages\""},
         Bad{Api::responses, "{}", kInvalid, "input", "lacks \"input\""},
         Bad{Api::responses, R"({"input":[]})", kInvalid, "input", "want a string or an array"},
-        Bad{Api::responses, R"({"input":[{"type":"function_call"}]})", kUnsupported, "input", "only messages"},
+        Bad{Api::responses, R"({"input":[{"type":"computer_call"}]})", kUnsupported, "input", "only messages"},
+        Bad{Api::responses, R"({"input":[{"type":"function_call"}]})", kInvalid, "input", "lacks \"call_id\""},
         Bad{Api::responses, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})", kUnsupported, "input",
             "\"input_image\""},
         Bad{Api::responses, R"({"input":"a","previous_response_id":"resp_1"})", kUnsupported, "previous_response_id",
