@@ -1,6 +1,7 @@
 """`megalith serve` as OpenAI's own client sees it: sync and async, whole and streamed, errors, retries, and its end.
 
-The command is named by MEGALITH_COMMAND; the model is the bundled one.
+The command is named by MEGALITH_COMMAND; the model is the bundled one. MEGALITH_ECHO is a server whose model repeats what it
+is told (echo/echo_server.cpp).
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import time
 import urllib.request
 
 import openai
+import pydantic
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -25,9 +27,8 @@ STORY = [{"role": "user", "content": "Once upon a time"}]
 class Server:
     """The command, from the moment that it serves; what it says on stderr is kept."""
 
-    def __init__(self, *options, key="none"):
-        words = [COMMAND, "serve", str(ROOT / "models/storyteller"), "--port", "0", "-t", "1", *options]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    def __init__(self, *options, key="none", words=(COMMAND, "serve", str(ROOT / "models/storyteller"), "--port", "0", "-t", "1")):
+        self.process = subprocess.Popen([*words, *options], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines = []
         is_ready = threading.Event()
 
@@ -171,6 +172,105 @@ def test_responses(client):
     with client.responses.stream(**asked, extra_body={"stop": stop}) as stream:
         response = stream.get_final_response()
     assert response.status == "completed" and response.output_text == whole.output_text.split(stop)[0]
+
+
+@pytest.fixture(scope="module")
+def echo():
+    server = Server("hermes", words=(os.environ["MEGALITH_ECHO"],))
+    yield server.client()
+    server.process.stdin.close()
+    assert server.process.wait(60) == 0
+
+
+class Weather(pydantic.BaseModel):
+    city: str
+    days: int
+
+
+CALL = '<tool_call>\n{"name": "Weather", "arguments": {"city": "Rome", "days": 2}}\n</tool_call>'
+SAID = "<think>\nRain?\n</think>\n\nI look.\n" + CALL + "\n" + CALL.replace("Rome", "Oslo")
+
+
+def ask(said, **more):
+    return dict(model="echo", messages=[{"role": "user", "content": said}], tools=[openai.pydantic_function_tool(Weather)], **more)
+
+
+def test_calls_of_tools(echo):
+    choice = echo.chat.completions.create(**ask(SAID)).choices[0]
+    assert choice.finish_reason == "tool_calls" and choice.message.content == "I look."
+    assert choice.message.reasoning_content == choice.message.reasoning == "Rain?"
+    assert [(call.type, call.function.name) for call in choice.message.tool_calls] == [("function", "Weather")] * 2
+    assert [json.loads(call.function.arguments)["city"] for call in choice.message.tool_calls] == ["Rome", "Oslo"]
+    assert len({call.id for call in choice.message.tool_calls}) == 2
+
+
+def test_streamed_calls_of_tools(echo):
+    chunks = list(echo.chat.completions.create(**ask(SAID, stream=True)))
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert "".join(delta.content or "" for delta in deltas) == "I look."
+    assert "".join(getattr(delta, "reasoning_content", "") for delta in deltas) == "Rain?"
+    calls = [call for delta in deltas for call in delta.tool_calls or []]
+    begun = [call for call in calls if call.id]
+    assert [(call.index, call.type, call.function.name) for call in begun] == [(i, "function", "Weather") for i in (0, 1)]
+    assert all(call.function.name is None and call.type is None for call in calls if not call.id)
+    parts = [[call.function.arguments for call in calls if call.index == i] for i in (0, 1)]
+    assert [json.loads("".join(part))["city"] for part in parts] == ["Rome", "Oslo"]
+    assert len(parts[0]) > 5  # while they are made
+
+
+def test_the_clients_own_reader_of_streams(echo):
+    with echo.chat.completions.stream(**ask(SAID)) as stream:
+        events = [event.type for event in stream]
+        message = stream.get_final_completion().choices[0].message
+    assert events.count("tool_calls.function.arguments.done") == 2
+    assert [call.function.parsed_arguments for call in message.tool_calls] == [Weather(city="Rome", days=2), Weather(city="Oslo", days=2)]
+
+
+def test_a_call_that_is_cut_is_no_reason_to_call(echo):
+    for stream in (False, True):
+        made = echo.chat.completions.create(**ask(CALL, max_tokens=30, stream=stream))
+        choices = [chunk.choices[0] for chunk in made] if stream else made.choices
+        assert choices[-1].finish_reason == "length"
+        messages = [choice.delta for choice in choices] if stream else [choices[0].message]
+        assert not any(message.content for message in messages)
+
+
+def test_what_is_no_call_is_text(echo):
+    for said in ('Use <tool_call> so.', '<tool_call>{"name": }</tool_call>', 'a < b', '{"name": "Weather"}'):
+        assert echo.chat.completions.create(**ask(said)).choices[0].message.content == said
+        parts = echo.chat.completions.create(**ask(said, stream=True))
+        assert "".join(part.choices[0].delta.content or "" for part in parts) == said
+    plain = {"model": "echo", "messages": [{"role": "user", "content": CALL}]}
+    assert echo.chat.completions.create(**plain).choices[0].message.content == CALL
+
+
+def test_a_conversation_with_calls(echo):
+    called = echo.chat.completions.create(**ask(CALL)).choices[0].message
+    messages = [{"role": "user", "content": "Rain?"}, called.model_dump(exclude_none=True),
+                {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "It rains."}]
+    assert echo.chat.completions.create(model="echo", messages=messages).choices[0].message.content == "It rains."
+    with pytest.raises(openai.BadRequestError) as wrong:
+        echo.chat.completions.create(**ask(CALL, tool_choice="required"))
+    assert wrong.value.param == "tool_choice" and wrong.value.type == "not_supported_error"
+
+
+def test_responses_with_calls(echo):
+    tool = {"type": "function", "name": "Weather", "parameters": Weather.model_json_schema(), "strict": False}
+    asked = dict(model="echo", input=SAID, tools=[tool])
+    whole = echo.responses.create(**asked)
+    assert [item.type for item in whole.output] == ["reasoning", "message", "function_call", "function_call"]
+    assert whole.output_text == "I look." and json.loads(whole.output[3].arguments)["city"] == "Oslo"
+    events = list(echo.responses.create(**asked, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    arguments = [event.delta for event in events if event.type == "response.function_call_arguments.delta" and event.output_index == 2]
+    assert json.loads("".join(arguments)) == {"city": "Rome", "days": 2}
+    assert [item.type for item in events[-1].response.output] == [item.type for item in whole.output]
+    with echo.responses.stream(**asked) as stream:
+        assert stream.get_final_response().output[2].arguments == whole.output[2].arguments
+    again = [{"role": "user", "content": "Rain?"}, *[item.model_dump(exclude_none=True) for item in whole.output],
+             {"type": "function_call_output", "call_id": whole.output[2].call_id, "output": "It rains."}]
+    assert echo.responses.create(model="echo", input=again).output_text == "It rains."
 
 
 def test_errors_name_what_is_wrong(client):
