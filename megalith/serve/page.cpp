@@ -98,17 +98,18 @@ async function ask(text) {
   running = new AbortController();
   $("send").textContent = "Stop";
   const begun = performance.now();
-  let first = 0;
+  let first = 0, thought = null;
   try {
     const response = await fetch("v1/chat/completions",
       { method: "POST", headers: headers(), body: JSON.stringify(body), signal: running.signal });
     if (!response.ok) throw new Error((await response.json()).error.message);
     await read_events(response, event => {
       if (event.error) throw new Error(event.error.message);
-      const content = event.choices[0]?.delta.content;
-      if (content) {
+      const delta = event.choices[0]?.delta ?? {};
+      if (delta.content || delta.reasoning_content) {
         first ||= performance.now();
-        shown.textContent += content;
+        if (delta.reasoning_content && !thought) shown.before(thought = turn("reasoning", ""));
+        (delta.content ? shown : thought).textContent += delta.content || delta.reasoning_content;
         $("talk").scrollTop = $("talk").scrollHeight;
       }
       if (event.usage) {
