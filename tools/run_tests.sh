@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of a build folder, several programs at a time, and ends with one line that counts single tests:
+# Runs the tests of a build folder, several programs at a time, and ends with one line that counts single tests and, if
+# some failed, with their names and what they said:
 #   run_tests.sh build/release [ctest arguments]
 set -euo pipefail
 build=$1
@@ -27,4 +28,5 @@ reasons=$({ sed -n 's/^\[SKIP\] //p' "$log"; awk 'sub(/^SKIPPED \[/, "") { n = $
 echo "skipped: ${reasons:-nothing}"
 ((code == 0 || failed > 0)) || echo "tests: a program crashed or ran out of time, see above" >&2
 ((tests > 0)) || { echo "tests: none ran" >&2; exit 1; }
+((code == 0)) || ! command -v python3 >/dev/null || python3 "$(dirname "$0")/failed_tests.py" "$log"
 exit $code

@@ -7,7 +7,7 @@ set(python_rest test_errors.py test_lifetime.py test_model.py test_examples.py t
                 test_fake_gpu.py test_interrupt.py test_types.py test_ends.py test_tensors.py test_misuse.py)
 foreach(part layers mpk attention engine rest)
   list(TRANSFORM python_${part} PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/python/ OUTPUT_VARIABLE files)
-  add_test(NAME python.${part} COMMAND ${Python_EXECUTABLE} -m pytest -q -p no:cacheprovider -rs ${files}
+  add_test(NAME python.${part} COMMAND ${Python_EXECUTABLE} -m pytest -q -p no:cacheprovider -rsfE ${files}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(
     python.${part} PROPERTIES TIMEOUT ${seconds_a_program} COST 40
