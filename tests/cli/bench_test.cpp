@@ -17,6 +17,10 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+// A share of a limit, of two figures that were printed: a limit that was measured while other programs ran may be small,
+// and the share many times the whole.
+void expect_share(double share, double figure, double limit) { EXPECT_NEAR(share, figure / limit, 1e-3 * (1 + share)); }
+
 CommandResult bench(std::vector<std::string> more) {
   std::vector<std::string> arguments = {"bench", kStoryteller, "-r", "2", "-t", "1"};
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -58,11 +62,9 @@ TEST(Bench, JsonHasWhatTheTableHas) {
     EXPECT_NEAR(row.at("avg_ts").get<double>(), (rates[0] + rates[1]) / 2, 1e-3 * rates[0]);
     const double rate = row.at("avg_ts"), read = row.at("read_gbs"), bytes = row.at("bytes_per_token");
     EXPECT_GT(read, 0);
-    EXPECT_NEAR(row.at("read_share").get<double>(), rate * bytes / 1e9 / read,
-                1e-3 * row.at("read_share").get<double>() + 1e-3);
+    expect_share(row.at("read_share"), rate * bytes / 1e9, read);
     EXPECT_EQ(row.at("flops_per_token").get<double>(), bytes);  // two of each weight, which has two bytes
-    EXPECT_NEAR(row.at("multiply_share").get<double>(), rate * bytes / 1e9 / row.at("multiply_gflops").get<double>(),
-                1e-3 * row.at("multiply_share").get<double>() + 1e-3);
+    expect_share(row.at("multiply_share"), rate * bytes / 1e9, row.at("multiply_gflops"));
     EXPECT_GE(row.at("p99_ms").get<double>(), row.at("median_ms").get<double>());
     EXPECT_GT(row.at("kv_bytes").get<int64_t>(), 0);
 #ifndef MEGALITH_SANITIZE  // a sanitizer keeps what was freed
@@ -195,15 +197,16 @@ TEST(BenchKernel, JsonHasEveryRunOfFourShapes) {
   ASSERT_EQ(rows.size(), 4u);
   double rows_before = 0;
   for (const auto& row : rows) {
-    const auto samples = row.at("samples_us").get<std::vector<double>>();
+    auto samples = row.at("samples_us").get<std::vector<double>>();
     ASSERT_EQ(samples.size(), 3u);
-    const double median = row.at("median_us"), bytes = row.at("bytes"), read = row.at("read_gbs");
-    EXPECT_EQ(std::ranges::count_if(samples, [&](double s) { return s <= median; }), 2);
+    const double median = row.at("median_us"), bytes = row.at("bytes");
+    std::ranges::sort(samples);  // two of them may be the same
+    EXPECT_EQ(samples[1], median);
     EXPECT_LE(row.at("p10_us").get<double>(), median);
     EXPECT_GE(row.at("p90_us").get<double>(), median);
     EXPECT_EQ(bytes, 3 * 2 * 4096 * row.at("sizes").at("T").get<double>());
     EXPECT_NEAR(row.at("gbs").get<double>(), bytes / median / 1e3, 1e-2 * bytes / median / 1e3);
-    EXPECT_NEAR(row.at("read_share").get<double>(), row.at("gbs").get<double>() / read, 1e-3);
+    expect_share(row.at("read_share"), row.at("gbs"), row.at("read_gbs"));
     EXPECT_GT(row.at("multiply_gflops").get<double>(), 0);
     EXPECT_GT(row.at("sizes").at("T").get<double>(), rows_before);
     rows_before = row.at("sizes").at("T");
@@ -273,7 +276,7 @@ TEST(BenchGraph, TimesAnIterationOfAGraphInAFile) {
     EXPECT_GT(row.at("iterations").get<int64_t>(), 1);
     const double us = row.at("median_us"), gbs = row.at("gbs"), bytes = row.at("weight_bytes");
     EXPECT_NEAR(gbs, bytes / us / 1e3, 1e-2 * gbs + 1e-4);
-    EXPECT_NEAR(row.at("read_share").get<double>(), gbs / row.at("read_gbs").get<double>(), 1e-3);
+    expect_share(row.at("read_share"), gbs, row.at("read_gbs"));
     nodes[as_it_is] = row.at("nodes");
   }
   EXPECT_EQ(nodes[true], 4);
@@ -380,21 +383,23 @@ TEST(Logits, AreThoseOfEachTokenAndOnlyOfThoseBeforeIt) {
 }
 
 TEST(Logits, SayWhatIsMissing) {
-  EXPECT_EQ(megalith_command({"logits", kStoryteller, "-o", "/tmp/x"}).code, 2);
+  const TemporaryFolder folder;
+  const std::string file = folder / "x";
+  EXPECT_EQ(megalith_command({"logits", kStoryteller, "-o", file}).code, 2);
   EXPECT_EQ(megalith_command({"logits", kStoryteller, "--tokens", "1"}).code, 2);
-  const CommandResult result = megalith_command({"logits", kStoryteller, "--tokens", "999999", "-o", "/tmp/x"});
+  const CommandResult result = megalith_command({"logits", kStoryteller, "--tokens", "999999", "-o", file});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("999999"));
   // All tokens are looked at before anything is worked through, the last one as well.
-  const CommandResult last = megalith_command({"logits", kStoryteller, "--tokens", "5,6,999999", "-o", "/tmp/x"});
+  const CommandResult last = megalith_command({"logits", kStoryteller, "--tokens", "5,6,999999", "-o", file});
   EXPECT_EQ(last.code, 1);
   EXPECT_EQ(last.err, "megalith: error: prompt 1 contains the token 999999, but the vocabulary has 4096 tokens\n");
   const CommandResult many =
-      megalith_command({"logits", kStoryteller, "-c", "4", "--tokens", "1,2,3,4,5,6", "-o", "/tmp/x"});
+      megalith_command({"logits", kStoryteller, "-c", "4", "--tokens", "1,2,3,4,5,6", "-o", file});
   EXPECT_EQ(many.code, 1);
   EXPECT_THAT(many.err, HasSubstr("prompt 1 has 6 tokens, but a sequence may have 4 (--max-seq-len)"));
   // One beyond 32 bits was taken for the token that its last 32 bits are.
-  const CommandResult wide = megalith_command({"logits", kStoryteller, "--tokens", "4294967297", "-o", "/tmp/x"});
+  const CommandResult wide = megalith_command({"logits", kStoryteller, "--tokens", "4294967297", "-o", file});
   EXPECT_EQ(wide.code, 2);
   EXPECT_THAT(wide.err, HasSubstr("\"4294967297\" is not what it takes, want a whole number, 0 to 2147483647"));
 }

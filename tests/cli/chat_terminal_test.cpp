@@ -47,7 +47,7 @@ class Terminal {
       pollfd one = {terminal_, POLLIN, 0};
       char bytes[4096];
       ssize_t count = 0;
-      if (poll(&one, 1, 60'000) == 1) count = read(terminal_, bytes, sizeof bytes);
+      if (poll(&one, 1, 300'000) == 1) count = read(terminal_, bytes, sizeof bytes);
       ASSERT_GT(count, 0) << "no " << text << " in: " << shown_;
       shown_.append(bytes, static_cast<size_t>(count));
     }
@@ -62,11 +62,11 @@ class Terminal {
     ASSERT_EQ(write(terminal_, keys.data(), keys.size()), std::ssize(keys));
   }
 
-  /// How it ended; a minute is enough.
+  /// How it ended; five minutes are enough, even where other programs compile the same kernel.
   int code() {
     int status = 0;
     for (int tick = 0; waitpid(child_, &status, WNOHANG) == 0; ++tick) {
-      if (tick == 6000) kill(child_, SIGKILL);
+      if (tick == 30'000) kill(child_, SIGKILL);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
