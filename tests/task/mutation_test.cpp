@@ -5,12 +5,14 @@
 #include <chrono>
 
 #include "support/campaign.h"
+#include "support/configurations.h"
 #include "support/random_task_graph.h"
 
 namespace megalith::test {
 namespace {
 
-constexpr uint64_t kGraphs = 1000;
+// Three in a row are of three kinds, and 200 have thousands of mutants of nearly every kind.
+const uint64_t kGraphs = test::all_configurations() ? 1000 : 200;
 constexpr size_t kMaxPerKind = 12;
 constexpr double kBudgetSeconds = 60;
 
