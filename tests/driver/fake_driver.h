@@ -9,6 +9,7 @@
 
 #include "base/temporary_folder.h"
 #include "driver/fake/fake_cuda.h"
+#include "megalith/engine/engine.h"
 #include "megalith/jit/cuda/driver.h"
 
 namespace megalith::test {
@@ -16,6 +17,13 @@ namespace megalith::test {
 /// What NVRTC's stand-in is given to compile.
 inline constexpr const char* kKernelSource =
     "extern \"C\" __global__ void megalith_worker(int* out) { *out = 4242; }\n";
+
+/// Two kernels of few tokens, which serve all tests: by default a GPU has five, and each takes NVRTC some ten seconds.
+inline engine::EngineOptions few_kernels() {
+  engine::EngineOptions options{.target = "cuda", .regimes = std::vector<int64_t>{1}, .prompt_rows = 0};
+  options.decoder.max_rows = 8;
+  return options;
+}
 
 class FakeDriverTest : public ::testing::Test {
  protected:

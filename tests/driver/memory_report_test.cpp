@@ -136,8 +136,10 @@ class EngineMemoryTest : public test::FakeDriverTest {};
 TEST_F(EngineMemoryTest, AModelThatDoesNotFitIsRefusedAtOnce) {
   MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
   fake.total_bytes = int64_t{100} << 20;
+  EngineOptions options = test::few_kernels();
+  options.regimes.emplace();  // of those that were asked for the message says more
   const std::string message =
-      test::message_of<UserError>([] { Engine(MEGALITH_SOURCE_DIR "/models/storyteller", {.target = "cuda"}); });
+      test::message_of<UserError>([&] { Engine(MEGALITH_SOURCE_DIR "/models/storyteller", options); });
   EXPECT_THAT(message, HasSubstr("[cuda] the model does not fit on the GPU"));
   EXPECT_EQ(fake.calls["cuMemcpyHtoD_v2"], 0);
   EXPECT_EQ(fake.calls["cuMemAlloc_v2"], 0);
