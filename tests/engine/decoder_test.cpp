@@ -9,6 +9,7 @@
 
 #include "base/temporary_folder.h"
 #include "megalith/base/file.h"
+#include "support/configurations.h"
 #include "support/decoder_reference.h"
 #include "support/graph_run.h"
 
@@ -179,9 +180,12 @@ TEST_P(Batch, EachTextIsTheSameAsAloneAndOnAnyNumberOfWorkers) {
   EXPECT_EQ(alone[4].size(), 9u);
   EXPECT_NE(alone[1], alone[0]);
   EXPECT_EQ(texts_of(folder, 1, 16, 0, {requests}), alone) << "batched";
+  EXPECT_EQ(texts_of(folder, 5, 16, 0, {requests}), alone) << "batched, on five workers";
+  EXPECT_EQ(texts_of(folder, 2, 16, 1, one_by_one), alone) << "prompts a row at a time";
+  // Where a cache's rows lie is not a product's affair.
+  if (std::string(GetParam()) != "f32" && !test::all_configurations()) return;
   EXPECT_EQ(texts_of(folder, 5, 4096, 0, {requests}), alone) << "batched, on five workers, in one page each";
   EXPECT_EQ(texts_of(folder, 2, 1, 16, {requests}), alone) << "batched, a row at a time, in pages of 1";
-  EXPECT_EQ(texts_of(folder, 2, 16, 1, one_by_one), alone) << "prompts a row at a time";
 }
 
 INSTANTIATE_TEST_SUITE_P(Products, Batch, ::testing::Values("f32", "bf16", "amx"),

@@ -12,7 +12,7 @@ namespace {
 TEST(Logprobs, AreThoseOfTheLogits) {
   EngineOptions options{.num_workers = 2};
   options.decoder.max_seq_len = 128;
-  options.decoder.max_requests = 2;
+  options.decoder.max_requests = 3;  // as in chosen_tokens_test.cpp: one kernel for both
   Engine engine(MEGALITH_SOURCE_DIR "/tests/golden/tiny/qwen3_tied", options);
   const int64_t vocab = engine.config().vocab_size;
   // Sampled and with penalties, neither of which counts; the second request does not ask.

@@ -12,15 +12,16 @@
 #include "engine/service_results.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/async_engine.h"
+#include "support/configurations.h"
 #include "support/models.h"
 
 namespace megalith::engine {
 namespace {
 
 #ifdef MEGALITH_SANITIZE
-constexpr size_t kMany = 60;
+const size_t kMany = 60;
 #else
-constexpr size_t kMany = 240;
+const size_t kMany = test::all_configurations() ? 240 : 120;
 #endif
 
 EngineOptions options_with(int64_t places, int64_t pages, int64_t page_size = 16) {
@@ -98,7 +99,7 @@ TEST(Preemption, ChangesNothingOfWhatIsDrawn) {
   requests[2].sampling.presence_penalty = 0.8F;
   requests[3].sampling.frequency_penalty = 0.5F;
   // One that cannot end before it was preempted, by a token that it would have had at its beginning.
-  Engine engine(test::kStoryteller, options_with(1, 0));
+  Engine engine(test::kStoryteller, options_with(4, 9));
   requests[0].stop_token_ids = {engine.generate({requests[0]}).tokens[0][1]}, requests[0].min_tokens = 95;
   requests[1].logit_bias = {{engine.generate({requests[1]}).tokens[0][80], -100.0F}, {300, 3.0F}};
   std::ranges::reverse(requests);  // the last ones are preempted
@@ -183,7 +184,7 @@ TEST(Preemption, IsNoEndThatCannotBeAborted) {
 
 // The kernel makes more tokens than it has pages for before the host looks, and stops; what the host says meanwhile comes too late.
 TEST(Preemption, IsNotThatOfALateHost) {
-  Engine engine(test::kStoryteller, options_with(2, 0, 4));
+  Engine engine(test::kStoryteller, options_with(3, 0, 4));
   const Generation alone = engine.generate({long_request(1)});
   AsyncEngine service(engine);
   ServiceResults results;
