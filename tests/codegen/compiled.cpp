@@ -2,6 +2,10 @@
 
 #include "codegen/compiled.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -33,6 +37,20 @@ std::string run(const std::string& source, const std::string& command, const std
   return file_read(folder / made);
 }
 
+/// Held by one at a time, and let go of with the process at the latest.
+class Lock {
+ public:
+  explicit Lock(const std::string& path) : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    MEGALITH_CHECK(file_ >= 0 && flock(file_, LOCK_EX) == 0, "cannot lock {}", path);
+  }
+  ~Lock() { close(file_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int file_;
+};
+
 }  // namespace
 
 std::string compiled(const std::string& source, const std::string& compiler, const std::string& arguments,
@@ -45,6 +63,7 @@ std::string compiled(const std::string& source, const std::string& compiler, con
   const std::filesystem::path folder = std::filesystem::path(cache) / "codegen";
   std::filesystem::create_directories(folder);
   const std::string kept = folder / hash_hex(source + '\0' + command + '\0' + made + '\0' + version + '\0' + here);
+  const Lock lock(kept + ".lock");  // the parts of this program begin together, and with the same
   if (std::filesystem::exists(kept)) return file_read(kept);
   std::string result = run(source, command, made);
   file_write_atomic(kept, result);

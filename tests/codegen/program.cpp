@@ -21,6 +21,7 @@
 #include "megalith/loop/text.h"
 #include "megalith/optimize/layout.h"
 #include "megalith/runtime/protocol.h"
+#include "support/configurations.h"
 
 namespace megalith::codegen::testing {
 
@@ -141,8 +142,9 @@ void on_other_machines(const std::vector<Spec>& specs,
   struct Machine {
     const char *compiler, *flags;
   };
-  for (const auto& [compiler, flags] : {Machine{"c++", "-march=x86-64-v3"}, Machine{"c++", "-march=x86-64 -O1"},
-                                        Machine{"clang++", "-march=native"}, Machine{"clang++", "-march=x86-64-v3"}}) {
+  for (const auto& [compiler, flags] : megalith::test::some_of<Machine>(
+           {{"c++", "-march=x86-64-v3"}, {"c++", "-march=x86-64 -O1"}, {"clang++", "-march=native"}},
+           {{"clang++", "-march=x86-64-v3"}})) {
 #if !defined(__x86_64__)
     if (std::string(flags).find("x86") != std::string::npos) continue;
 #endif

@@ -83,7 +83,7 @@ double difference(const Program& program, const std::string& name, unsigned seed
 bool compiler_exists(const std::string& compiler);
 
 /// visit(program, machine) for `specs` compiled for other instruction sets than this machine's, and by another compiler
-/// if there is one. `machine` says which; `more_flags`: of all of them, with a space before each.
+/// if there is one; by another compiler for another instruction set only with all configurations. `machine` says which; `more_flags`: of all of them, with a space before each.
 void on_other_machines(const std::vector<Spec>& specs,
                        const std::function<void(const Program& there, const std::string& machine)>& visit,
                        const std::string& more_flags = "");
