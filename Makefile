@@ -6,7 +6,7 @@ PROMPT  ?= Once upon a time
 NINJA    = ninja $(if $(wildcard $(MEGALITH)),--quiet)
 MEGALITH := $(BUILD)/tools/megalith
 
-.PHONY: help run build test wheel check asan tsan fuzz serve-suites format clean
+.PHONY: help run build test test-all wheel check asan tsan fuzz serve-suites format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ test:  ## install what is missing, build everything, run all tests
 	cmake --preset release -DMEGALITH_TESTS=ON -DMEGALITH_PYTHON=$$python
 	@ninja -C $(BUILD)
 	@tools/run_tests.sh $(BUILD)
+
+# Where configurations show the same, `make test` has those that stand for the rest (tests/support/configurations.h).
+test-all:  ## the same in all configurations of kernels, which takes longer
+	@MEGALITH_ALL_CONFIGURATIONS=1 $(MAKE) --no-print-directory test
 
 wheel:  ## pip install in a clean virtual environment, import, quick start
 	@tools/setup.sh test
