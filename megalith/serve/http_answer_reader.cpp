@@ -18,7 +18,7 @@ namespace http = boost::beast::http;
 using boost::beast::string_view;
 using boost::system::error_code;
 
-class AnswerParser final : public http::basic_parser<false> {
+class BeastParser final : public http::basic_parser<false> {
  public:
   int status = 0;
   HttpHeaders headers;
@@ -49,7 +49,7 @@ class AnswerParser final : public http::basic_parser<false> {
 }  // namespace
 
 struct HttpAnswerReader::Impl {
-  AnswerParser parser = {};
+  BeastParser parser = {};
   size_t header_bytes;
   std::optional<std::string> complaint = {};
   bool knows_head = false;
@@ -65,7 +65,7 @@ HttpAnswerReader::HttpAnswerReader(HttpAnswerReader&&) noexcept = default;
 HttpAnswerReader& HttpAnswerReader::operator=(HttpAnswerReader&&) noexcept = default;
 
 size_t HttpAnswerReader::take(std::string_view bytes) {
-  AnswerParser& parser = impl_->parser;
+  BeastParser& parser = impl_->parser;
   if (impl_->complaint || is_complete()) return 0;
   // Beast takes for granted that all of it is there when it looks at a last chunk for the second time, and ends the process
   // otherwise. Between chunks there are never fewer bytes to come; within one each byte counts, since an event may end there.

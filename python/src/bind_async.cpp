@@ -198,7 +198,10 @@ void bind_async(nb::module_& module) {
              std::vector<int> stop_tokens, bool show_special, int64_t min_tokens) {
             return service
                 .submit(std::move(request), tokenizer,
-                        {std::move(stops), std::move(stop_tokens), show_special, min_tokens})
+                        {.stops = std::move(stops),
+                         .stop_tokens = std::move(stop_tokens),
+                         .show_special = show_special,
+                         .min_tokens = min_tokens})
                 .release();
           },
           "request"_a, "tokenizer"_a.none(), nb::kw_only(), "stops"_a, "stop_tokens"_a, "show_special"_a,

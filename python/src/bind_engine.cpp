@@ -125,7 +125,10 @@ void bind_text(nb::module_& module) {
           "__init__",
           [](TextStream* self, const Tokenizer& tokenizer, std::vector<std::string> stops, std::vector<int> stop_tokens,
              bool show_special, int64_t min_tokens) {
-            new (self) TextStream(&tokenizer, {std::move(stops), std::move(stop_tokens), show_special, min_tokens});
+            new (self) TextStream(&tokenizer, {.stops = std::move(stops),
+                                               .stop_tokens = std::move(stop_tokens),
+                                               .show_special = show_special,
+                                               .min_tokens = min_tokens});
           },
           "tokenizer"_a, nb::kw_only(), "stops"_a, "stop_tokens"_a, "show_special"_a, "min_tokens"_a,
           nb::keep_alive<1, 2>())
