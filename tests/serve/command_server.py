@@ -9,14 +9,14 @@ import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = os.environ["MEGALITH_COMMAND"]
+STORYTELLER = (COMMAND, "serve", str(ROOT / "models/storyteller"), "--port", "0", "-t", "1")
 
 
 class Server:
-    """The command with the bundled model, from the moment that it serves; what it says on stderr is kept."""
+    """A command that serves, the bundled model by default, from the moment that it does; what it says on stderr is kept."""
 
-    def __init__(self, *options, key="none"):
-        words = [COMMAND, "serve", str(ROOT / "models/storyteller"), "--port", "0", "-t", "1", *options]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    def __init__(self, *options, key="none", words=STORYTELLER):
+        self.process = subprocess.Popen([*words, *options], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines = []
         is_ready = threading.Event()
 

@@ -7,57 +7,27 @@ is told (echo/echo_server.cpp).
 import asyncio
 import json
 import os
-import pathlib
-import re
 import signal
-import subprocess
 import threading
 import time
 import urllib.request
 
+import command_server
 import openai
 import pydantic
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMAND = os.environ["MEGALITH_COMMAND"]
 STORY = [{"role": "user", "content": "Once upon a time"}]
 
 
-class Server:
-    """The command, from the moment that it serves; what it says on stderr is kept."""
-
-    def __init__(self, *options, key="none", words=(COMMAND, "serve", str(ROOT / "models/storyteller"), "--port", "0", "-t", "1")):
-        self.process = subprocess.Popen([*words, *options], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.lines = []
-        is_ready = threading.Event()
-
-        def read():
-            for line in self.process.stderr:
-                self.lines.append(line)
-                if line.startswith("serving "):
-                    is_ready.set()
-            is_ready.set()
-
-        self.reader = threading.Thread(target=read, daemon=True)
-        self.reader.start()
-        assert is_ready.wait(300)
-        found = re.search(r"at (http://\S+)/v1", "".join(self.lines))
-        assert found, self.lines
-        self.url = found[1]
-        self.options = {"base_url": self.url + "/v1", "api_key": key, "timeout": 120}
+class Server(command_server.Server):
+    """One that has clients of OpenAI's."""
 
     def client(self, **options):
         return openai.OpenAI(**{**self.options, **options})
 
     def load(self):
         return json.load(urllib.request.urlopen(self.url + "/load"))["server_load"]
-
-    def end(self, how=signal.SIGTERM):
-        self.process.send_signal(how)
-        code = self.process.wait(60)
-        self.reader.join(10)
-        return code
 
 
 @pytest.fixture(scope="module")
