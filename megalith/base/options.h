@@ -1,7 +1,7 @@
 // Every environment variable that is Megalith's own, and NO_COLOR, in one table: name, default, a sentence. `megalith
 // doctor` prints it; docs/jit.md has it, too, and a test sees that no name is missing there. Beside it only variables
-// of the system are read: PATH, HOME, TMPDIR, TERM, XDG_CACHE_HOME, XDG_STATE_HOME; and, to find libraries of CUDA,
-// CUDA_HOME, CUDA_PATH, VIRTUAL_ENV and CONDA_PREFIX.
+// of the system are read: PATH, HOME, TMPDIR, TERM, XDG_CACHE_HOME, XDG_STATE_HOME; to find libraries of CUDA,
+// CUDA_HOME, CUDA_PATH, VIRTUAL_ENV and CONDA_PREFIX; and by `bench serve`, as by OpenAI's clients, OPENAI_API_KEY.
 #pragma once
 
 #include <cstdint>
