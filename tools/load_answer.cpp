@@ -79,6 +79,7 @@ void LoadAnswer::take_chunk(const serve::StreamChunk& chunk, double ms) {
   is_finished_ |= chunk.is_finished;
   if (chunk.prompt_tokens) prompt_tokens_ = chunk.prompt_tokens;
   if (chunk.completion_tokens) output_tokens_ = chunk.completion_tokens;
+  cached_tokens_ = std::max(cached_tokens_, chunk.cached_tokens.value_or(0));
   if (!chunk.has_choice) return;
   if (chunk.has_content && !chunk.completion_tokens) counts_each_ = false;
   int64_t tokens = chunk.has_content;
@@ -121,6 +122,7 @@ void LoadAnswer::fill(LoadRecord& record) const {
   record.events = events_;
   record.failure = failure_;
   if (prompt_tokens_) record.prompt_tokens = *prompt_tokens_;
+  record.cached_tokens = cached_tokens_;
   record.is_counted = output_tokens_.has_value();
   record.is_counted_each = record.is_counted && counts_each_;
   record.output_tokens = output_tokens_

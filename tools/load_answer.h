@@ -30,6 +30,7 @@ struct LoadRecord {
   double sent_ms = 0, ended_ms = 0;                  // since the beginning of the run
   double late_ms = 0;                                // sent after it was due and there was a place for it
   int64_t prompt_tokens = 0, asked_tokens = 0;       // the first as the server counted them, if it did
+  int64_t cached_tokens = 0;                         // of the prompt, that the server says it had not to work through
   int64_t output_tokens = 0;                         // of all events, or as the server counted them
   bool is_counted = false, is_counted_each = false;  // by the server: in the end; in each event
   std::vector<TokenEvent> events;                    // those that brought tokens
@@ -75,6 +76,7 @@ class LoadAnswer {
   bool counts_each_ = true;  // each event so far said how many tokens there are by now
   int64_t seen_tokens_ = 0;
   std::optional<int64_t> prompt_tokens_, output_tokens_;
+  int64_t cached_tokens_ = 0;
   std::optional<LoadFailure> failure_;
 };
 

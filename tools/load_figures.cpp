@@ -57,6 +57,7 @@ LoadFigures LoadFigures::of(const LoadRow& row, const LoadRun& run, const LoadOb
     figures.good += keeps(record, objectives);
     figures.prompt_tokens += record.prompt_tokens;
     figures.output_tokens += record.output_tokens;
+    figures.cached_tokens += record.cached_tokens;
     figures.num_events += std::ssize(record.events);
     figures.counted += record.is_counted;
     figures.counted_each += record.is_counted_each;
@@ -108,6 +109,11 @@ std::vector<std::string> LoadFigures::notes() const {
   if (tokens_per_event() > kSeveral)
     texts.push_back(fmt::format("{}: an event holds {:.2f} tokens on average: ITL is between events, TPOT by tokens",
                                 row.name(), tokens_per_event()));
+  if (cached_tokens > 0)
+    texts.push_back(
+        fmt::format("{}: {} of {} prompt tokens were in the server's prefix cache, so TTFT is without them; "
+                    "prompts of another --seed are not",
+                    row.name(), cached_tokens, prompt_tokens));
   if (shorter > 0)
     texts.push_back(fmt::format("{}: {} of {} answers have fewer tokens than were asked for{}", row.name(), shorter,
                                 completed, " (--ignore-eos asks for all of them)"));

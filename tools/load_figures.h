@@ -39,7 +39,7 @@ struct LoadFigures {
   int64_t sent = 0, completed = 0, good = 0, peak = 0;
   std::map<std::string, FailureGroup> failures;  // by kind
   double seconds = 0;                            // from the first request sent to the end of the last one
-  int64_t prompt_tokens = 0, output_tokens = 0;
+  int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
   int64_t num_events = 0, counted = 0, counted_each = 0, shorter = 0;  // the last three are requests
   std::map<std::string, std::vector<double>> ms;                       // by "ttft", "tpot", "itl" and "e2el"
   std::vector<double> send_late_ms, wake_late_ms;

@@ -99,7 +99,9 @@ std::string LoadReport::json() const {
         "   \"request_rate\": {}, \"burstiness\": {}, \"max_concurrency\": {}, \"max_concurrent_requests\": {},\n"
         "   \"input_len\": {}, \"output_len\": {}, \"prefix_len\": {}, \"seed\": {},\n"
         "   \"completed\": {}, \"failed\": {}, \"failures\": [{}], \"interrupted\": {},\n"
-        "   \"duration\": {:.6f}, \"total_input_tokens\": {}, \"total_output_tokens\": {}, \"tokens_per_event\": "
+        "   \"duration\": {:.6f}, \"total_input_tokens\": {}, \"cached_input_tokens\": {}, \"total_output_tokens\": "
+        "{}, "
+        "\"tokens_per_event\": "
         "{:.4f},\n"
         "   \"answers_counted_by_server\": {}, \"answers_counted_by_event\": {}, \"answers_shorter\": {},\n"
         "   \"request_throughput\": {:.4f}, \"good_requests\": {}, \"request_goodput\": {}, \"output_throughput\": "
@@ -110,7 +112,7 @@ std::string LoadReport::json() const {
         row.row.rate ? fmt::format("{}", *row.row.rate) : "\"inf\"", burstiness,
         row.row.concurrency > 0 ? fmt::format("{}", row.row.concurrency) : "null", row.peak, input_len, output_len,
         prefix_len, seed, row.completed, row.failed(), fmt::join(failures, ", "),
-        is_interrupted && &row == &rows.back(), row.seconds, row.prompt_tokens, row.output_tokens,
+        is_interrupted && &row == &rows.back(), row.seconds, row.prompt_tokens, row.cached_tokens, row.output_tokens,
         row.tokens_per_event(), row.counted, row.counted_each, row.shorter, row.per_second(row.completed),
         has_objectives ? fmt::format("{}", row.good) : "null",
         has_objectives ? fmt::format("{:.4f}", row.per_second(row.good)) : "null", row.per_second(row.output_tokens),

@@ -69,7 +69,7 @@ class ChunkSax {
   }
 
  private:
-  enum class Place { root, error, choices, choice, delta, calls, usage, other };
+  enum class Place { root, error, choices, choice, delta, calls, usage, prompt_details, other };
 
   bool is_at(Place place) const { return !places_.empty() && places_.back() == place; }
   bool complain(std::string_view name, std::string_view found, std::string_view wanted) {
@@ -90,6 +90,8 @@ class ChunkSax {
     } else if (is_at(Place::root) && key_ == "usage") {
       if (!is_object) return complain(key_, found, "an object");
       place = Place::usage;
+    } else if (is_at(Place::usage) && key_ == "prompt_tokens_details" && is_object) {
+      place = Place::prompt_details;
     } else if (is_at(Place::root) && key_ == "error") {
       has_error = true;
       if (is_object) place = Place::error;
@@ -113,11 +115,14 @@ class ChunkSax {
   }
 
   bool number(double value) {
-    const bool is_prompt = key_ == "prompt_tokens";
-    if (!is_at(Place::usage) || !(is_prompt || key_ == "completion_tokens")) return scalar("a number");
+    std::optional<int64_t>* count = nullptr;
+    if (is_at(Place::usage) && key_ == "prompt_tokens") count = &chunk_.prompt_tokens;
+    if (is_at(Place::usage) && key_ == "completion_tokens") count = &chunk_.completion_tokens;
+    if (is_at(Place::prompt_details) && key_ == "cached_tokens") count = &chunk_.cached_tokens;
+    if (!count) return scalar("a number");
     if (!(value >= 0 && value <= kMaxTokens) || value != std::floor(value))
       return complain(key_, fmt::format("{}", value), "a whole number, 0 to 1000000000");
-    (is_prompt ? chunk_.prompt_tokens : chunk_.completion_tokens) = static_cast<int64_t>(value);
+    *count = static_cast<int64_t>(value);
     return true;
   }
 

@@ -16,6 +16,7 @@ struct StreamChunk {
   bool is_finished = false;  // it has a finish_reason
   std::optional<std::string> error;
   std::optional<int64_t> prompt_tokens, completion_tokens;
+  std::optional<int64_t> cached_tokens;  // of the prompt, from the server's prefix cache
 };
 
 /// `data`: of the event. UserError if it is neither [DONE] nor such an object.

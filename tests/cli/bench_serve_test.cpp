@@ -54,7 +54,8 @@ TEST(BenchServe, CountsTheTokensOfEachEvent) {
     turn.pause(20);
     turn.token(5);
     turn.event(R"({"choices":[{"index":0,"text":"","finish_reason":"length"}],"usage":{"completion_tokens":5}})");
-    turn.event(R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":5}})");
+    turn.event(
+        R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":8}}})");
     turn.end();
   });
   const Json row = row_of(server.port(), {"--num-prompts", "1", "--output-len", "5"});
@@ -62,6 +63,8 @@ TEST(BenchServe, CountsTheTokensOfEachEvent) {
   EXPECT_EQ(row.at("failed"), 0);
   EXPECT_EQ(row.at("model_id"), "scripted");
   EXPECT_EQ(row.at("total_input_tokens"), 9);
+  EXPECT_EQ(row.at("cached_input_tokens"), 8);
+  EXPECT_THAT(row.at("notes").dump(), HasSubstr("8 of 9 prompt tokens were in the server's prefix cache"));
   EXPECT_EQ(row.at("total_output_tokens"), 5);
   EXPECT_EQ(row.at("answers_counted_by_event"), 1);
   EXPECT_NEAR(row.at("tokens_per_event").get<double>(), 5.0 / 3, 1e-3);

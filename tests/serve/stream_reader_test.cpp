@@ -139,6 +139,11 @@ TEST(StreamChunk, SaysWhatIsInAnEvent) {
   EXPECT_TRUE(completion.has_choice && completion.has_content && !completion.is_finished && !completion.is_end);
   EXPECT_EQ(completion.prompt_tokens, 3);
   EXPECT_EQ(completion.completion_tokens, 2);
+  EXPECT_FALSE(completion.cached_tokens);
+  const StreamChunk usage = read_stream_chunk(
+      R"({"cached_tokens":1,"usage":{"cached_tokens":2,"prompt_tokens_details":{"cached_tokens":3,"prompt_tokens":4}}})");
+  EXPECT_EQ(usage.cached_tokens, 3);
+  EXPECT_FALSE(usage.prompt_tokens);
   EXPECT_TRUE(read_stream_chunk(R"({"choices":[{"text":"","finish_reason":null}]})").has_content);
   const StreamChunk last = read_stream_chunk(R"({"choices":[{"text":"","finish_reason":"stop"}],"usage":null})");
   EXPECT_TRUE(!last.has_content && last.is_finished && !last.completion_tokens);
