@@ -36,8 +36,7 @@ struct MailRecord {
   i32 token;
   u32 kind;    // MailKind
   u32 reason;  // of `finished`; the engine's numbers. Of `token`: how many drafts stood behind its row, or kAccepted
-  float logprob =
-      0;  // of `token`, if the request asked, and of `top`: the logarithm of its probability; NaN if it has none
+  float logprob = 0;  // of `top`, and of `token` if the request asked: log of its probability; NaN if it has none
   u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() is told
 };
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "megalith/engine/machine.h"
+#include "megalith/kernels/advance_layout.h"
 #include "megalith/model/config.h"
 #include "megalith/runtime/batch.h"
 
@@ -31,6 +33,11 @@ TEST(BatchBlock, TheLargestNumberOfTokensIsAsManyAsThereIsRoomFor) {
   const DecoderOptions options{.max_requests = 2, .max_seq_len = 64, .page_size = 16};
   for (const int64_t most : {INT64_MAX, INT64_MAX - 10})
     EXPECT_EQ(pages_needed(options, {.prompt = std::vector<int>(20), .max_new_tokens = most}), 4);
+}
+
+// On a GPU `advance` asks for room for all records of an iteration at once: for more than there is it would wait for ever.
+TEST(BatchBlock, TheMailboxHasRoomForWhatAnIterationPosts) {
+  EXPECT_LE(advance::kMaxRequests * (2 + batch::kMaxTop) + int64_t{kCommandCapacity}, int64_t{kMailboxCapacity});
 }
 
 // A GPU is sent no table that nobody reads.

@@ -204,7 +204,7 @@ inline LogProbabilities log_probabilities(const float* logits, i32 vocabulary, i
   return {logits, largest, log(static_cast<float>(total))};
 }
 
-/// The places in `top_token` and `top_logprob` that sample r fills; a vocabulary may have fewer tokens.
+/// How many top tokens a request is told of; a vocabulary may have fewer tokens than it asks for.
 template <class Args>
 inline i32 top_tokens_wanted(const Args& a, i64 request) {
   const i32 count = batch::top_tokens_of(a.requests[request * batch::kRequestFields + batch::kFlags]);
