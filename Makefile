@@ -2,11 +2,12 @@
 BUILD   := build/release
 MODEL   ?= models/storyteller
 PROMPT  ?= Once upon a time
+TARGET  ?= cpu
 # The first build shows its progress; later ones speak only if they have something to say.
 NINJA    = ninja $(if $(wildcard $(MEGALITH)),--quiet)
 MEGALITH := $(BUILD)/tools/megalith
 
-.PHONY: help run build test test-all wheel check asan tsan fuzz serve-suites format clean
+.PHONY: help run build test test-all wheel check asan tsan fuzz soak serve-suites format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +66,9 @@ tsan:  ## the tests with threads under ThreadSanitizer, kernels included
 fuzz:  ## a minute of fuzzing for each reader of files that nobody vouches for
 	@tools/setup.sh fuzz
 	@tools/run_fuzz.sh 60
+
+soak: build  ## 100,000 requests that come, share prompts and hang up at random; TARGET=cuda on a GPU
+	@$(MEGALITH) bench soak $(MODEL) --requests 100000 --target $(TARGET) --max-batch 64 -c 512 --batch-invariant -v
 
 serve-suites: build  ## tests of the server that fetch 500 MB first: replicas under Ray Serve
 	@tools/serve_suites.sh $(MEGALITH)

@@ -364,6 +364,15 @@ TEST(BenchSoak, MakesTheSameTextsUntilThereAreEnoughSteps) {
               ContainsRegex("^40 steps in [0-9.]+ s, 2 runs with the same bits: tokens [0-9a-f]+, logits "));
 }
 
+TEST(BenchSoak, HasRequestsThatComeAndGo) {
+  const CommandResult result = megalith_command({"bench", "soak", kStoryteller, "--requests", "60", "--max-batch", "4",
+                                                 "--num-pages", "24", "-t", "1", "-c", "128", "--batch-invariant"});
+  ASSERT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, ContainsRegex("^60 requests in [0-9.]+ s, [1-9][0-9]* of them given up: [0-9]+ tokens, "));
+  EXPECT_THAT(result.out, testing::HasSubstr("with other tokens than alone 0, with other log-probabilities 0\n"));
+  EXPECT_THAT(result.out, testing::HasSubstr("pages in use 0 of 24, 0 were; "));
+}
+
 TEST(Logits, AreThoseOfEachTokenAndOnlyOfThoseBeforeIt) {
   const TemporaryFolder folder;
   auto logits_of = [&](const std::string& tokens) {
