@@ -146,6 +146,25 @@ static void look_ahead(u32 body, [[maybe_unused]] const Task& task) {{
                      cases);
 }
 
+// What makes ready the first iteration of a kernel behind another one, on a GPU; "" if nothing can.
+std::string write_take_over(const std::vector<graph::LoweredKernel>& kernels) {
+  for (const graph::LoweredKernel& kernel : kernels)
+    if (kernel.body && !kernel.body->take_over.empty())
+      return fmt::format(R"(
+// Makes ready the first iteration, if the load of the kernel before this one is in the range.
+extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1)
+    megalith_take_over(const __grid_constant__ megalith::runtime::Launch launch, megalith::runtime::u32 task,
+                       megalith::batch::LoadRange range) {{
+  using namespace megalith;
+  runtime::task_run_alone(launch, task, [range](const runtime::Frame& frame) {{
+    kernels::{}(kernels::{}_arguments(frame), range);
+  }});
+}}
+)",
+                         kernel.body->take_over, kernel.name);
+  return "";
+}
+
 constexpr const char* kCpuWorker = R"(
 extern "C" [[gnu::visibility("default")]] void megalith_worker(const megalith::runtime::Launch* launch,
                                                                unsigned worker) {
@@ -362,7 +381,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
         "    R\"json({})json\";\n",
         kCpuWorker, info);
   else
-    result.text += fmt::format("{}{}{}\n", kCudaWorker, kInfoComment, info);
+    result.text += fmt::format("{}{}{}{}\n", kCudaWorker, write_take_over(kernels), kInfoComment, info);
   return result;
 }
 

@@ -66,7 +66,7 @@ class CudaMachine : public Machine {
         memory_(memory),
         mail_(kMailboxCapacity * sizeof(runtime::MailRecord), "the mail"),
         mailbox_(owner_.shared<runtime::Mailbox>("mailbox")),
-        launcher_(program_, {.mailbox = mailbox_}),
+        launcher_(program_, {.mailbox = mailbox_}, owner ? &owner->launcher_ : nullptr),
         ahead_(launcher_.stream()) {}
 
   void start(const std::vector<std::string>& changed, RunKind kind) override {
@@ -107,6 +107,9 @@ class CudaMachine : public Machine {
   void wake() override { launcher_.wake(); }
   bool finished() override { return launcher_.finished(); }
   runtime::RunEnd wait() override { return launcher_.wait(); }
+  bool follow(batch::LoadRange range) override { return launcher_.follow(range); }
+  void attend() override { launcher_.attend(); }
+  bool has_worked() const override { return launcher_.has_worked(); }
   void cancel() noexcept override { launcher_.cancel(); }
   bool take(runtime::MailRecord* record) override {
     for (int i = 0; i < kPollsPerTake && !finished(); ++i) {

@@ -11,6 +11,7 @@
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
 #include "megalith/model/decoder.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/runtime/launcher.h"
 #include "megalith/runtime/mailbox.h"
 #include "megalith/runtime/profile_rings.h"
@@ -43,6 +44,13 @@ class Machine {
   /// Whether wait() will not block. By whoever takes the mail.
   virtual bool finished() = 0;
   virtual runtime::RunEnd wait() = 0;
+  /// Launches a run of RunKind::goes_on behind that of another machine of the same memory, which is in progress: it begins by
+  /// itself if that one ends because of a load in `range`, and is over as it begins otherwise. False if there is no such thing.
+  virtual bool follow(batch::LoadRange) { return false; }
+  /// Of such a run, when the one before it is over.
+  virtual void attend() {}
+  /// Of a run that is over: whether it did anything.
+  virtual bool has_worked() const { return true; }
   virtual void cancel() noexcept = 0;
   /// The next record, if there is one within a few milliseconds.
   virtual bool take(runtime::MailRecord* record) = 0;

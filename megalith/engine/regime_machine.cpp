@@ -46,6 +46,7 @@ RegimeMachine::~RegimeMachine() {
 }
 
 void RegimeMachine::start(const std::vector<std::string>& changed, RunKind kind) {
+  const std::lock_guard lock(mutex_);
   cancelled_.store(false);
   end_.reset();
   failure_ = nullptr;
@@ -53,6 +54,9 @@ void RegimeMachine::start(const std::vector<std::string>& changed, RunKind kind)
   worked_.clear();
   serves_ = kind == RunKind::serving;
   tables_.counts[batch::kQuiet] = batch::kPatience;
+  active_ = 0;
+  for (int64_t n = 0; n < tables_.num_requests; ++n)
+    active_ += tables_.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
   begin(runtime::tokens_waiting(tables_), changed, kind);
 }
 
@@ -65,14 +69,49 @@ void RegimeMachine::begin(int64_t load, const std::vector<std::string>& changed,
   runtime::lay_out_first_rows(tables_);
   *stop_ = 0;
   log_debug("[engine] {} tokens wait: the kernel of {} rows works on them", load, tables_.max_rows);
-  if (!serves_) worked_.push_back(tables_.max_rows);
   now().start(changed, kind);
+  foresee();
+}
+
+void RegimeMachine::follow(size_t kernel) {
+  constexpr size_t kMost = 3;
+  if (kernel == now_ || following_.size() >= kMost || std::ranges::find(following_, kernel) != following_.end()) return;
+  if (kernels_[kernel].machine->follow(regimes_.range(kernel))) following_.push_back(kernel);
+}
+
+// Behind prompts each sequence has a token that waits; then one sequence after another ends.
+void RegimeMachine::foresee() {
+  if (is_profiled_ || end_ || cancelled_.load() || active_ == 0) return;
+  const size_t behind = regimes_.choose(active_);
+  if (behind < now_)
+    follow(behind);
+  else if (behind == now_ && now_ > 0 && active_ - 1 <= regimes_.rows(now_ - 1))
+    follow(now_ - 1);
+}
+
+bool RegimeMachine::note(bool is_there, const runtime::MailRecord& record) {
+  if (!is_there || record.kind != static_cast<uint32_t>(runtime::MailKind::finished)) return is_there;
+  const std::lock_guard lock(mutex_);
+  --active_;
+  foresee();
+  return true;
 }
 
 void RegimeMachine::go_on(runtime::RunEnd end) {
+  const std::lock_guard lock(mutex_);
+  if (!serves_ && now().has_worked()) worked_.push_back(regimes_.rows(now_));
   // A forked process has none of the run's workers, and its tables as they were in the middle of something.
   if (end == runtime::RunEnd::cancelled || process_ != ::getpid()) {
     end_ = runtime::RunEnd::cancelled;
+    if (process_ == ::getpid()) end_following();
+    return;
+  }
+  if (!following_.empty()) {
+    now_ = following_.front();
+    following_.pop_front();
+    now().attend();
+    if (cancelled_.load()) now().cancel();
+    foresee();
     return;
   }
   fetch("requests");
@@ -87,28 +126,53 @@ void RegimeMachine::go_on(runtime::RunEnd end) {
   if (cancelled_.load()) now().cancel();  // a start forgets what was said before it
 }
 
+void RegimeMachine::end_following() noexcept {
+  for (const size_t kernel : std::exchange(following_, {})) {
+    Machine& machine = *kernels_[kernel].machine;
+    try {
+      machine.attend();
+      machine.cancel();
+      machine.wait();
+    } catch (const std::exception& error) { log_debug("[engine] {}", error.what()); }
+  }
+}
+
 // Which of them runs only the reader of the mail knows.
 bool RegimeMachine::post(const runtime::Command& command) {
+  const std::lock_guard lock(mutex_);
   const bool is_posted = owner().post(command);
   for (const Kernel& kernel : kernels_) kernel.machine->wake();
-  return is_posted;
+  if (!is_posted || command.kind != static_cast<uint32_t>(runtime::CommandKind::begin)) return is_posted;
+  ++active_;
+  if (is_profiled_ || end_ || cancelled_.load()) return true;
+  const int64_t load = active_ + command.fields[batch::kLength] - command.fields[batch::kDone] - 1;
+  if (const size_t kernel = regimes_.choose(load); kernel > now_)
+    follow(kernel);
+  else
+    foresee();
+  return true;
 }
 
 bool RegimeMachine::finished() {
-  if (end_ || !now().finished()) return end_.has_value();
-  try {
-    go_on(now().wait());
-  } catch (...) {
-    failure_ = std::current_exception();
-    end_ = runtime::RunEnd::cancelled;
-  }
+  if (!end_ && now().finished()) take_end();
   return end_.has_value();
 }
 
 runtime::RunEnd RegimeMachine::wait() {
-  while (!end_) go_on(now().wait());
+  while (!end_) take_end();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return *end_;
+}
+
+void RegimeMachine::take_end() {
+  try {
+    go_on(now().wait());
+  } catch (...) {
+    failure_ = std::current_exception();
+    const std::lock_guard lock(mutex_);
+    end_ = runtime::RunEnd::cancelled;
+    end_following();
+  }
 }
 
 void RegimeMachine::cancel() noexcept {

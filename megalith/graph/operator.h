@@ -96,6 +96,8 @@ struct TunedBody {
   // A task axis along which tiles have more to do: tokens of a prompt, with keys before them; empty: none.
   std::string grows_along = {};
   std::string prefetch = {};  // set: what of its reads it can bring near before its turn, changing nothing
+  // Set: what makes ready the first iteration of a kernel that was launched behind another one (runtime/cuda/program.h).
+  std::string take_over = {};
   // Set: the source itself, instead of a file. Its function gets typed views of what its task may touch, and nothing of
   // the worker (codegen/views.h). With `watched` views look at every access, on a CPU: for tests.
   std::string text = {};

@@ -198,7 +198,8 @@ graph::Operator advance() {
                           q.sizes.at("T") <= advance::kMaxRows && q.sizes.at("E") <= advance::kMaxStopTokens;
                  },
              .area_bytes = [](const graph::BodyQuery&) { return int64_t{advance::area_bytes()}; },
-             .prefetch = "advance_ahead"})
+             .prefetch = "advance_ahead",
+             .take_over = "take_over_by_block"})
       .body("cuda", "scheduler/single_thread.cuh", "advance_by_one");
 }
 

@@ -97,6 +97,10 @@ enum CountField {
   kQuiet,  // iterations since there was a draft, up to kPatience: so long drafts count for kLeast that might have been
   kCountFields = 6
 };
+/// Loads with which a kernel goes on: more than `least` tokens wait, and at most `most`.
+struct LoadRange {
+  int least = 0, most = 0x7fffffff;
+};
 [[maybe_unused]] constexpr int kPatience = 16;
 /// Tokens that are compared to find drafts, at most.
 [[maybe_unused]] constexpr int kLongestMatch = 16;

@@ -197,6 +197,8 @@ class CountingMachine : public Machine {
     std::function<void(int)> arrive = [](int) {};  // before the end of each iteration
     std::string failure;
     std::function<void(int64_t)> starts = [](int64_t) {};  // of so many rows, before it does
+    bool can_follow = false;
+    int followed = 0, passed = 0;  // launched behind another one, and those whose turn it was not
   };
   CountingMachine(Run& run, int64_t rows) : run_(run), rows_(rows) {}
 
@@ -205,25 +207,35 @@ class CountingMachine : public Machine {
   void start(const std::vector<std::string>&, RunKind) override {
     run_.starts(rows_);
     is_cancelled_ = false;
-    runtime::RowTables& tables = run_.tables;
-    tables.max_rows = rows_;
-    while (tables.counts[batch::kRows] > 0) {
-      ASSERT_LE(tables.counts[batch::kRows], rows_);
-      run_.tokens.emplace_back(tables.row_token, tables.row_token + tables.counts[batch::kRows]);
-      for (int32_t s = 0; s < tables.counts[batch::kSamples]; ++s) {
-        int32_t* fields = tables.requests + tables.sample_request[s] * batch::kRequestFields;
-        fields[batch::kLast] = 1000 + fields[batch::kLength];  // and nowhere else: a GPU keeps its texts
-        if (++fields[batch::kLength] >= fields[batch::kLimit]) fields[batch::kState] = batch::kFinished;
-      }
-      run_.arrive(run_.iteration++);
-      const int64_t waiting = runtime::tokens_waiting(tables);
-      tables.counts[batch::kRows] = 0;
-      if (waiting > tables.counts[batch::kLeast] && waiting <= tables.counts[batch::kMaxWaiting])
-        runtime::lay_out_first_rows(tables);
-    }
+    has_worked_ = true;
+    run_.tables.max_rows = rows_;
+    work();
   }
+  bool follow(LoadRange range) override {
+    EXPECT_TRUE(!std::exchange(is_behind_, true));
+    range_ = range;
+    is_cancelled_ = false;
+    run_.followed += run_.can_follow;
+    return is_behind_ = run_.can_follow;
+  }
+  // What a GPU does by itself.
+  void attend() override {
+    EXPECT_TRUE(std::exchange(is_behind_, false));
+    runtime::RowTables& tables = run_.tables;
+    const int32_t waiting = tables.counts[batch::kWaiting];
+    has_worked_ = waiting > range_.least && waiting <= range_.most && tables.counts[batch::kRows] == 0;
+    run_.passed += !has_worked_;
+    if (!has_worked_) return;
+    tables.counts[batch::kLeast] = range_.least;
+    tables.counts[batch::kMaxWaiting] = range_.most;
+    tables.max_rows = rows_;
+    runtime::lay_out_first_rows(tables);
+    work();
+  }
+  bool has_worked() const override { return has_worked_; }
   bool finished() override { return true; }
   runtime::RunEnd wait() override {
+    EXPECT_FALSE(is_behind_) << "nobody looks after it";
     if (!run_.failure.empty()) throw UserError(run_.failure);
     return is_cancelled_ ? runtime::RunEnd::cancelled : runtime::RunEnd::finished;
   }
@@ -235,9 +247,29 @@ class CountingMachine : public Machine {
   void fetch(const std::string&) override {}
 
  private:
+  void work() {
+    runtime::RowTables& tables = run_.tables;
+    while (tables.counts[batch::kRows] > 0) {
+      ASSERT_LE(tables.counts[batch::kRows], rows_);
+      run_.tokens.emplace_back(tables.row_token, tables.row_token + tables.counts[batch::kRows]);
+      for (int32_t s = 0; s < tables.counts[batch::kSamples]; ++s) {
+        int32_t* fields = tables.requests + tables.sample_request[s] * batch::kRequestFields;
+        fields[batch::kLast] = 1000 + fields[batch::kLength];  // and nowhere else: a GPU keeps its texts
+        if (++fields[batch::kLength] >= fields[batch::kLimit]) fields[batch::kState] = batch::kFinished;
+      }
+      run_.arrive(run_.iteration++);
+      const int64_t waiting = runtime::tokens_waiting(tables);
+      tables.counts[batch::kRows] = 0;
+      tables.counts[batch::kWaiting] = static_cast<int32_t>(waiting);
+      if (waiting > tables.counts[batch::kLeast] && waiting <= tables.counts[batch::kMaxWaiting])
+        runtime::lay_out_first_rows(tables);
+    }
+  }
+
   Run& run_;
   int64_t rows_;
-  bool is_cancelled_ = false;
+  LoadRange range_;
+  bool is_cancelled_ = false, has_worked_ = true, is_behind_ = false;
 };
 
 class CountingRegimes : public ::testing::Test {
@@ -267,15 +299,27 @@ class CountingRegimes : public ::testing::Test {
   std::unique_ptr<RegimeMachine> machine_;
 };
 
-TEST_F(CountingRegimes, WorkOnEveryTokenOnce) {
+// Whether a kernel is launched behind another one or when that one has ended.
+class FollowingRegimes : public CountingRegimes, public ::testing::WithParamInterface<bool> {
+ protected:
+  FollowingRegimes() { run_->can_follow = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(CanFollow, FollowingRegimes, ::testing::Bool());
+
+TEST_P(FollowingRegimes, WorkOnEveryTokenOnce) {
+  int starts = 0;
+  run_->starts = [&](int64_t) { ++starts; };
   begin({{.prompt = {10, 11, 12}, .max_new_tokens = 3}, {.prompt = {20}, .max_new_tokens = 1}});
   EXPECT_EQ(machine_->wait(), runtime::RunEnd::finished);
   EXPECT_THAT(machine_->worked(), ElementsAre(8, 2));
   EXPECT_THAT(run_->tokens, ElementsAre(ElementsAre(20, 10, 11, 12), ElementsAre(1003), ElementsAre(1004)));
+  EXPECT_EQ(starts, GetParam() ? 1 : 2);
+  EXPECT_EQ(run_->followed, GetParam() ? 1 : 0);
+  EXPECT_EQ(run_->passed, 0);
 }
 
 // As when requests come while a kernel runs: up for their prompts, more of them than the kernel has rows, and down again.
-TEST_F(CountingRegimes, ChangeInBothDirections) {
+TEST_P(FollowingRegimes, ChangeInBothDirections) {
   run_->arrive = [&](int iteration) {
     const auto add = [&](int64_t n, int length, int tokens) {
       int32_t* const of = fields(n);
@@ -299,6 +343,31 @@ TEST_F(CountingRegimes, ChangeInBothDirections) {
   EXPECT_THAT(run_->tokens[4], ElementsAre(1004, 131, 132, 133, 134, 135, 136, 137));
   EXPECT_THAT(run_->tokens[5], ElementsAre(1005, 1038));
   EXPECT_THAT(run_->tokens[9], ElementsAre(1009, 200, 300, 400, 500));
+}
+
+// What was not foreseen another one begins with.
+TEST_P(FollowingRegimes, PassOnWhatIsAnothersLoad) {
+  run_->arrive = [&](int iteration) {
+    for (int64_t n = 1; n < 6 && iteration == 0; ++n) {
+      int32_t* const of = fields(n);
+      of[batch::kState] = batch::kActive, of[batch::kLength] = of[batch::kPrompt] = 1, of[batch::kDone] = 0;
+      of[batch::kLimit] = 3;
+    }
+  };
+  begin({{.prompt = std::vector<int>(20, 7), .max_new_tokens = 6}});
+  EXPECT_EQ(machine_->wait(), runtime::RunEnd::finished);
+  EXPECT_THAT(machine_->worked(), ElementsAre(32, 8, 2));
+  EXPECT_EQ(run_->passed, GetParam() ? 1 : 0);
+}
+
+// Those that were launched behind a kernel are waited for when the run ends with it.
+TEST_P(FollowingRegimes, EndWithTheRun) {
+  run_->failure = "something is wrong";
+  begin({{.prompt = std::vector<int>(20, 7), .max_new_tokens = 6}});
+  EXPECT_THAT([&] { machine_->wait(); }, ThrowsMessage<UserError>("something is wrong"));
+  run_->failure.clear();
+  begin({{.prompt = std::vector<int>(20, 7), .max_new_tokens = 6}});
+  EXPECT_EQ(machine_->wait(), runtime::RunEnd::finished);
 }
 
 // A kernel's start forgets a cancel that comes just before it; their machine does not.

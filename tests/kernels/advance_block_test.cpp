@@ -301,6 +301,53 @@ void expect_same_service(int iterations) {
   EXPECT_GE(num_idle, static_cast<size_t>(iterations) / 10);
 }
 
+/// What begins behind another kernel, whose load is its own or not, or which was aborted.
+template <int kRequests, int kRows, int kDrafts = 0>
+void expect_same_first_rows(int times) {
+  using Both = Batch<kRequests, kRows, kDrafts>;
+  Both wanted, given;
+  std::mt19937_64 random(5);
+  size_t num_begun = 0;
+  by_block([&] {
+    for (int i = 0; i < times; ++i) {
+      static batch::LoadRange range;
+      if (thread() == 0) {
+        wanted.begin(random);
+        const auto waiting = static_cast<i32>(waiting_tokens(wanted)), apart = static_cast<i32>(random() % 3);
+        wanted.counts[batch::kWaiting] = waiting;
+        wanted.counts[batch::kRows] = wanted.counts[batch::kSamples] = 0;
+        wanted.stop[0] = random() % 4 != 0 ? 1 : 0;
+        range = {waiting - apart, waiting + 1 - static_cast<i32>(random() % 3)};
+        given.all = wanted.all;
+        if (wanted.stop[0] != 0 && waiting > range.least && waiting <= range.most) {
+          ++num_begun;
+          wanted.counts[batch::kLeast] = range.least, wanted.counts[batch::kMaxWaiting] = range.most;
+          const i32 rows = plan_rows(wanted);
+          for (i32 row = 0; row < rows; ++row)
+            wanted.row_token[row] = token_at(wanted, wanted.row_request[row], wanted.row_position[row]);
+          wanted.stop[0] = rows > 0 ? 0 : 1;
+        } else {
+          wanted.stop[0] = 1;
+        }
+      }
+      block_sync();
+      take_over_by_block(given, range);
+      block_sync();
+      if (thread() == 0) { EXPECT_EQ(given.all, wanted.all) << i; }
+      block_sync();
+      if (::testing::Test::HasFailure()) break;
+    }
+  });
+  EXPECT_GT(num_begun, static_cast<size_t>(times) / 8);
+  EXPECT_LT(num_begun, static_cast<size_t>(times));
+}
+
+TEST(AdvanceBlock, LaysOutFirstRowsAsTheReferenceDoes) {
+  expect_same_first_rows<11, 13>(60);
+  expect_same_first_rows<1, 1>(60);
+  expect_same_first_rows<4, 40, 5>(60);
+}
+
 TEST(AdvanceBlock, TakesCommandsAsTheReferenceDoes) {
   expect_same_service<11, 13>(60);
   expect_same_service<4, 40>(60);

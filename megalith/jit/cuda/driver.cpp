@@ -124,9 +124,11 @@ void CudaDriver::bind_all() {
   library.bind(stream_destroy, "cuStreamDestroy_v2");
   library.bind(stream_query, "cuStreamQuery");
   library.bind(stream_synchronize, "cuStreamSynchronize");
+  library.bind(stream_wait, "cuStreamWaitEvent");
   library.bind(event_create, "cuEventCreate");
   library.bind(event_destroy, "cuEventDestroy_v2");
   library.bind(event_record, "cuEventRecord");
+  library.bind(event_query, "cuEventQuery");
   library.bind(event_synchronize, "cuEventSynchronize");
   library.bind(event_elapsed, "cuEventElapsedTime");
   library.bind(module_load, "cuModuleLoadData");

@@ -35,7 +35,8 @@ struct CudaLaunchConfig {
   unsigned num_attributes;
 };
 
-constexpr CudaCode kCudaInvalidValue = 1, kCudaOutOfMemory = 2, kCudaNotReady = 600;
+constexpr CudaCode kCudaInvalidValue = 1, kCudaOutOfMemory = 2, kCudaNotFound = 500, kCudaNotReady = 600;
+constexpr unsigned kCudaEventWithoutTiming = 2;
 
 struct CudaDriver {
   SharedLibrary library;
@@ -70,9 +71,11 @@ struct CudaDriver {
   CudaCode (*stream_destroy)(CudaStream);
   CudaCode (*stream_query)(CudaStream);
   CudaCode (*stream_synchronize)(CudaStream);
+  CudaCode (*stream_wait)(CudaStream, CudaEvent, unsigned);
   CudaCode (*event_create)(CudaEvent*, unsigned);
   CudaCode (*event_destroy)(CudaEvent);
   CudaCode (*event_record)(CudaEvent, CudaStream);
+  CudaCode (*event_query)(CudaEvent);
   CudaCode (*event_synchronize)(CudaEvent);
   CudaCode (*event_elapsed)(float*, CudaEvent, CudaEvent);  // milliseconds
   CudaCode (*module_load)(CudaModule*, const void*);

@@ -42,6 +42,12 @@ constexpr int64_t kCountEveryMs = 250;
 /// rest of their iteration.
 constexpr int64_t kGraceMs = 3000;
 
+jit::CudaStream make_stream(CudaStreamOwner& owner) {
+  const CudaDriver& driver = CudaDriver::get();
+  driver.check(driver.stream_create(owner.out(), kNonBlocking), "making a stream");
+  return owner.get();
+}
+
 }  // namespace
 
 /// The thread that looks after a run, and what others wait on for its end. A forked process has neither, and cannot take
@@ -65,12 +71,16 @@ struct CudaLauncher::Watcher {
   }
 };
 
-CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options)
-    : program_(program), options_(options), context_(program.ordinal()), watcher_(std::make_unique<Watcher>()) {
+CudaLauncher::CudaLauncher(CudaProgram& program, LaunchOptions options, const CudaLauncher* before)
+    : program_(program),
+      options_(options),
+      context_(program.ordinal()),
+      run_stream_(before != nullptr ? before->run_stream_ : make_stream(own_stream_)),
+      watcher_(std::make_unique<Watcher>()) {
   if (options_.watchdog_ms < 0) options_.watchdog_ms = option_integer("MEGALITH_WATCHDOG_MS");
   const CudaDriver& driver = CudaDriver::get();
-  driver.check(driver.stream_create(&run_stream_, kNonBlocking), "making a stream");
   driver.check(driver.stream_create(&side_stream_, kNonBlocking), "making a stream");
+  driver.check(driver.event_create(ended_.out(), jit::kCudaEventWithoutTiming), "making an event");
   status_ = PinnedMemory(program.status().bytes(), "the workers' status");
   events_ = PinnedMemory(program.events().bytes(), "the events");
   abort_ = PinnedMemory(sizeof(u32), "the abort flag");
@@ -85,9 +95,7 @@ CudaLauncher::~CudaLauncher() {
   }
   watcher_->join();
   if (gpu_is_abandoned()) return;
-  const CudaDriver& driver = CudaDriver::get();
-  driver.stream_destroy(side_stream_);
-  driver.stream_destroy(run_stream_);
+  CudaDriver::get().stream_destroy(side_stream_);
 }
 
 RunEnd CudaLauncher::run(u32 first_iteration) {
@@ -98,13 +106,39 @@ RunEnd CudaLauncher::run(u32 first_iteration) {
 void CudaLauncher::start(u32 first_iteration) {
   MEGALITH_ASSERT(finished(), "[cuda] {} is still running", program_.image().name());
   watcher_->join();
-  hang_.clear();
-  failure_.clear();
   cancel_.store(false, std::memory_order_relaxed);
   const CudaContextGuard context(program_.ordinal());
-  if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
   program_.launch(run_stream_, first_iteration);
+  note_end();
+  attend();
+}
+
+bool CudaLauncher::follow(batch::LoadRange range) {
+  MEGALITH_ASSERT(finished(), "[cuda] {} is still running", program_.image().name());
+  watcher_->join();
+  cancel_.store(false, std::memory_order_relaxed);
+  const CudaContextGuard context(program_.ordinal());
+  if (!program_.launch_behind(run_stream_, side_stream_, range)) return false;
+  note_end();
+  return true;
+}
+
+bool CudaLauncher::has_worked() const {
+  const auto* status = status_.data<WorkerStatus>();
+  return std::any_of(status, status + program_.image().launch().num_workers,
+                     [](const WorkerStatus& worker) { return worker.tasks_done > 0; });
+}
+
+void CudaLauncher::note_end() {
+  const CudaDriver& driver = CudaDriver::get();
+  driver.check(driver.event_record(ended_.get(), run_stream_), "launching a kernel");
   running_.store(true, std::memory_order_release);
+}
+
+void CudaLauncher::attend() {
+  hang_.clear();
+  failure_.clear();
+  if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
   try {
     watcher_->thread = start_thread("the GPU's watchdog", [this] { watch(); });
   } catch (...) {
@@ -188,7 +222,7 @@ void CudaLauncher::watch() {
     const CudaContextGuard context(program_.ordinal());
     if (options_.mailbox == nullptr) {
       const auto end = std::chrono::steady_clock::now() + kBusy;
-      while (!cancel_.load(std::memory_order_relaxed) && driver.stream_query(run_stream_) == jit::kCudaNotReady &&
+      while (!cancel_.load(std::memory_order_relaxed) && driver.event_query(ended_.get()) == jit::kCudaNotReady &&
              std::chrono::steady_clock::now() < end)
         std::this_thread::yield();
     }
@@ -201,7 +235,7 @@ void CudaLauncher::watch() {
       idle_ms = 0;
     };
     for (;;) {
-      const jit::CudaCode code = driver.stream_query(run_stream_);
+      const jit::CudaCode code = driver.event_query(ended_.get());
       if (code == 0) break;
       if (code != jit::kCudaNotReady) driver.check(code, fmt::format("running \"{}\"", image.name()));
       // What it is to do now the kernel has yet to see.
@@ -211,7 +245,7 @@ void CudaLauncher::watch() {
       const auto end = std::chrono::steady_clock::now() + kTick;
       while (!is_idle) {
         sleep_exactly(kPoll);
-        if (driver.stream_query(run_stream_) != jit::kCudaNotReady || std::chrono::steady_clock::now() >= end) break;
+        if (driver.event_query(ended_.get()) != jit::kCudaNotReady || std::chrono::steady_clock::now() >= end) break;
       }
       if (!is_aborted && cancel_.load(std::memory_order_relaxed)) abort(kAbortCancel);
       since_count_ms += tick.count();

@@ -14,8 +14,9 @@ namespace megalith::runtime {
 
 class CudaLauncher {
  public:
-  /// `program` must outlive the launcher; one launcher at a time runs it.
-  explicit CudaLauncher(CudaProgram& program, LaunchOptions options = {});
+  /// `program` must outlive the launcher; one launcher at a time runs it. `before`: another launcher, which outlives this one, of
+  /// a program of the same states: they run one behind the other.
+  explicit CudaLauncher(CudaProgram& program, LaunchOptions options = {}, const CudaLauncher* before = nullptr);
   /// Cancels a run in progress and waits for it.
   ~CudaLauncher();
   CudaLauncher(const CudaLauncher&) = delete;
@@ -23,6 +24,13 @@ class CudaLauncher {
 
   RunEnd run(u32 first_iteration = 0);
   void start(u32 first_iteration = 0);
+  /// Behind a run of `before`'s, or of another launcher made with it, that is in progress: this one begins without the host if
+  /// that one ends because of a load in `range`, and is over at once otherwise. False if the program cannot.
+  bool follow(batch::LoadRange range);
+  /// Of a run that follows, when the one before it is over: it is looked after from now on.
+  void attend();
+  /// Of a run that is over: whether a task was done. If not, it was not its turn.
+  bool has_worked() const;
   /// Until all workers have returned. HangError if the watchdog had to end the run, UserError for a fault in data
   /// (runtime/launcher.h), SystemError if the GPU ended it. What interruption_check() throws meanwhile ends the run as
   /// cancel() does.
@@ -38,6 +46,7 @@ class CudaLauncher {
  private:
   struct Watcher;
 
+  void note_end();
   void watch();
   void wait_for_end();
   void send_abort(u32 reason);
@@ -51,8 +60,11 @@ class CudaLauncher {
   CudaProgram& program_;
   LaunchOptions options_;
   CudaContextGuard context_;
-  jit::CudaStream run_stream_ = nullptr, side_stream_ = nullptr;  // copies pass the running kernel on the second
-  PinnedMemory status_, events_, abort_, word_;                   // the host's copies
+  CudaStreamOwner own_stream_;
+  const jit::CudaStream run_stream_;
+  jit::CudaStream side_stream_ = nullptr;  // copies pass the running kernel on it
+  CudaEventOwner ended_;
+  PinnedMemory status_, events_, abort_, word_;  // the host's copies
   std::atomic<bool> running_{false}, cancel_{false};
   std::unique_ptr<Watcher> watcher_;
   std::string hang_, failure_;  // read after the watcher was joined

@@ -276,11 +276,35 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
                "setting aside shared memory");
   if (kernel.scratch_bytes > 0)
     scratch_ = DeviceMemory((kernel.scratch_bytes + 127) / 128 * 128 * num_workers, "scratch");
+  load_take_over(kernel, static_bytes + static_cast<int>(shared_bytes));
   // Workers wait for each other, so all must be on the card at once.
   driver.check(driver.occupancy(&blocks, function_, threads, shared_bytes_), "asking how many workers fit");
   MEGALITH_CHECK(num_workers <= blocks * device_.num_multiprocessors,
                  "{} workers must run at the same time, but {} has room for {} ({} multiprocessors, {} each)",
                  num_workers, device_.name, blocks * device_.num_multiprocessors, device_.num_multiprocessors, blocks);
+}
+
+// The task that ends a token loop knows how to begin it.
+void CudaProgram::load_take_over(const jit::CompiledKernel& kernel, int shared_bytes) {
+  const CudaDriver& driver = CudaDriver::get();
+  const auto& tasks = kernel.tasks.tasks;
+  const auto ends_loop = [&](const task::Task& task) {
+    return kernel.tasks.gate && std::ranges::find(task.signals, *kernel.tasks.gate) != task.signals.end();
+  };
+  if (std::ranges::count_if(tasks, ends_loop) != 1) return;
+  take_over_task_ = static_cast<u32>(std::ranges::find_if(tasks, ends_loop) - tasks.begin());
+  const jit::CudaCode code = driver.module_function(&take_over_, module_.get(), "megalith_take_over");
+  if (code == jit::kCudaNotFound) {
+    take_over_ = nullptr;
+    return;
+  }
+  driver.check(code, "finding megalith_take_over");
+  int static_bytes = 0;
+  driver.check(driver.function_attribute(&static_bytes, kStaticSharedBytes, take_over_), "asking for shared memory");
+  take_over_shared_bytes_ = static_cast<unsigned>(shared_bytes - static_bytes);
+  driver.check(driver.function_set_attribute(take_over_, kDynamicSharedBytes, shared_bytes - static_bytes),
+               "setting aside shared memory");
+  driver.check(driver.event_create(is_reset_.out(), jit::kCudaEventWithoutTiming), "making an event");
 }
 
 template <class T>
@@ -324,35 +348,57 @@ void CudaProgram::download(const graph::Graph& graph, graph::TensorId activation
 }
 
 void CudaProgram::launch(jit::CudaStream stream, u32 first_iteration) {
+  reset(stream, first_iteration);
+  launch_workers(stream);
+}
+
+bool CudaProgram::launch_behind(jit::CudaStream stream, jit::CudaStream beside, batch::LoadRange range) {
+  if (take_over_ == nullptr) return false;
+  const CudaDriver& driver = CudaDriver::get();
+  reset(beside, 0);
+  driver.check(driver.event_record(is_reset_.get(), beside), "copying to the GPU");
+  driver.check(driver.stream_wait(stream, is_reset_.get(), 0), "waiting for a copy to the GPU");
+  const jit::CudaLaunchConfig config{1, 1, 1, threads_, 1, 1, take_over_shared_bytes_, stream, nullptr, 0};
+  void* parameters[] = {&launch_, &take_over_task_, &range};
+  driver.check(driver.launch(&config, take_over_, parameters, nullptr), "launching what begins behind another kernel");
+  launch_workers(stream);
+  return true;
+}
+
+void CudaProgram::reset(jit::CudaStream stream, u32 first_iteration) {
   const CudaDriver& driver = CudaDriver::get();
   image_->reset(first_iteration);
   const Launch& host = image_->launch();
   // What was copied or cleared without a stream may still be on its way, and `stream` does not wait for it.
   driver.check(driver.stream_synchronize(nullptr), "copying to the GPU");
   auto* staged = reset_.data<std::byte>();
-  const auto reset = [&](const DeviceMemory& memory, const void* from, size_t bytes) {
+  const auto copy = [&](const DeviceMemory& memory, const void* from, size_t bytes) {
     std::memcpy(staged, from, bytes);
     driver.check(driver.copy_to_device_async(memory.address(), staged, bytes, stream), "copying to the GPU");
     staged += bytes;
   };
-  if (image_->num_events() > 0) reset(events_, host.events, sizeof(EventCounter) * image_->num_events());
-  reset(status_, host.status, sizeof(WorkerStatus) * host.num_workers);
-  reset(control_, host.control, sizeof(Control));
+  if (image_->num_events() > 0) copy(events_, host.events, sizeof(EventCounter) * image_->num_events());
+  copy(status_, host.status, sizeof(WorkerStatus) * host.num_workers);
+  copy(control_, host.control, sizeof(Control));
   if (exchange_.bytes() > 0)
     driver.check(driver.memory_set_async(exchange_.address(), 0, static_cast<size_t>(exchange_.bytes()), stream),
                  "clearing the exchange");
-  ++launch_.sides.launch;
   launch_.first_iteration = host.first_iteration;
   launch_.num_iterations = host.num_iterations;
+}
 
+void CudaProgram::launch_workers(jit::CudaStream stream) {
+  const CudaDriver& driver = CudaDriver::get();
+  const u32 num_workers = image_->launch().num_workers;
+  ++launch_.sides.launch;
   // Cooperative: the driver launches all blocks at once or refuses, also where others use the card.
   jit::CudaLaunchAttribute cooperative{};
   cooperative.id = kAttributeCooperative;
   cooperative.value.cooperative = 1;
-  const jit::CudaLaunchConfig config{host.num_workers, 1, 1, threads_, 1, 1, shared_bytes_, stream, &cooperative, 1};
+  const jit::CudaLaunchConfig config{num_workers, 1, 1, threads_, 1, 1, shared_bytes_, stream, &cooperative, 1};
   void* parameters[] = {&launch_};
   driver.check(driver.launch(&config, function_, parameters, nullptr),
-               fmt::format("launching {} workers at once", host.num_workers));
+               fmt::format("launching {} workers at once", num_workers));
 }
 
 void CudaProgram::profile(u64 iterations) {

@@ -10,6 +10,7 @@
 
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/runtime/cuda/caches.h"
 #include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/cuda/streams.h"
@@ -58,6 +59,10 @@ class CudaProgram {
   /// On `stream`, behind what is there: counters, status and abort word as LaunchImage::reset() has them, and the launch
   /// of all workers. Not before the last one has ended.
   void launch(jit::CudaStream stream, u32 first_iteration);
+  /// The same behind another program of the same states that is still running on `stream`: without the host, this one lays out
+  /// the first rows and runs if the other one ends because of a load in `range`, and otherwise ends as it begins. `beside`: a
+  /// stream for what can be done before. False if the kernel cannot.
+  bool launch_behind(jit::CudaStream stream, jit::CudaStream beside, batch::LoadRange range);
   const DeviceMemory& status() const { return status_; }
   const DeviceMemory& events() const { return events_; }
   const DeviceMemory& control() const { return control_; }
@@ -72,6 +77,10 @@ class CudaProgram {
   void place_tensors(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::set<std::string>& shared);
   void place_exchange(const task::TaskGraph& tasks);
   void load(const jit::CompiledKernel& kernel);
+  void load_take_over(const jit::CompiledKernel& kernel, int shared_bytes);
+  /// On `stream`.
+  void reset(jit::CudaStream stream, u32 first_iteration);
+  void launch_workers(jit::CudaStream stream);
   void check_frames(const LaunchImage& image) const;
   void place_streams();
   void load_weights(const graph::Graph& graph);
@@ -102,6 +111,11 @@ class CudaProgram {
   CudaModuleOwner module_;
   jit::CudaFunction function_ = nullptr;
   unsigned threads_ = 0, shared_bytes_ = 0;
+  // What lays out the first rows of launch_behind(), by the task that does so at the end of an iteration.
+  jit::CudaFunction take_over_ = nullptr;
+  unsigned take_over_shared_bytes_ = 0;
+  u32 take_over_task_ = 0;
+  CudaEventOwner is_reset_;
   jit::KernelResources resources_;
 };
 

@@ -13,7 +13,7 @@ using jit::CudaDriver;
 
 namespace {
 
-constexpr unsigned kNonBlocking = 1, kWithoutTiming = 2;
+constexpr unsigned kNonBlocking = 1;
 /// More than this many copying cores fill no link that there is today.
 constexpr int kMaxReaders = 8;
 
@@ -24,7 +24,7 @@ struct Buffer {
 
   explicit Buffer(int64_t bytes) : memory(bytes, "the upload of weights") {
     const CudaDriver& driver = CudaDriver::get();
-    driver.check(driver.event_create(free.out(), kWithoutTiming), "making an event");
+    driver.check(driver.event_create(free.out(), jit::kCudaEventWithoutTiming), "making an event");
   }
   // The card may still read the memory that goes now.
   ~Buffer() { CudaDriver::get().event_synchronize(free.get()); }

@@ -458,4 +458,25 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
   store_relaxed(&launch.status[worker_number()].state, static_cast<u32>(end));
 }
 
+/// Task number `index` by a block that is no worker, in a launch of its own, before the program's: `run(frame)`.
+template <class Run>
+inline void task_run_alone(const Launch& launch, u32 index, Run run) {
+  if (kernels::warp() >= kernels::kWarps) return;
+  Frame& frame = frames()[0];
+  if (kernels::thread() == 0) {
+    static_cast<TaskRecord&>(frame) = launch.tasks[index];
+    frame.head = {index, frame.body, 0, 1};
+    frame.iteration = launch.first_iteration;
+    frame.times = nullptr;
+    frame.scratch = launch.scratch == nullptr ? kernels::shared_area() : launch.scratch;
+    frame.mail = nullptr;
+    for (u32 i = 0; i < frame.num_operands; ++i) frame.operands[i] = launch.operands[frame.first_operand + i];
+    kernels::iteration_sizes().at = nullptr;
+    kernels::abort_word() = &launch.control->abort;
+    kernels::worker_fault() = &launch.status[0].fault;
+  }
+  kernels::block_sync();
+  run(frame);
+}
+
 }  // namespace megalith::runtime

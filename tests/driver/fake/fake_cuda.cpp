@@ -281,6 +281,20 @@ Code cuEventRecord(void* event, void* stream) {
   enqueue(on, nullptr, [] {});
   return 0;
 }
+Code cuEventQuery(void* event) {
+  FAKE("cuEventQuery");
+  const Event& one = *static_cast<Event*>(event);
+  if (one.stream == nullptr || !streams.contains(one.stream)) return 0;
+  if (one.stream->work.empty() || one.stream->work.front().ticket > one.ticket) return 0;
+  run_until(*one.stream, one.stream->work.front().ticket);  // a step on for whoever asks
+  return kNotReady;
+}
+Code cuStreamWaitEvent(void*, void* event, unsigned) {
+  FAKE("cuStreamWaitEvent");
+  const Event& one = *static_cast<Event*>(event);
+  if (one.stream != nullptr && streams.contains(one.stream)) run_until(*one.stream, one.ticket);
+  return 0;
+}
 Code cuEventSynchronize(void* event) {
   FAKE("cuEventSynchronize");
   const Event& one = *static_cast<Event*>(event);

@@ -385,6 +385,34 @@ inline void wait_for_commands(const Args& args, AdvanceCopy& copy, runtime::Mail
   }
 }
 
+/// Writes what was planned, by all threads of a block.
+template <class Args>
+inline void write_rows(const Args& args, const AdvanceView<Args>& view, const AdvanceCopy& copy) {
+  const auto each = [](int count, auto action) {
+#pragma unroll 1
+    for (int i = thread(); i < count; i += kThreads) action(i);
+  };
+  const int rows = copy.counts[batch::kRows];
+  each(static_cast<int>(Args::N) * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
+  each(rows, [&](int i) {
+    const PlannedRow row = planned_row(copy, i);
+    args.row_request[i] = row.request;
+    args.row_position[i] = row.position;
+    args.row_start[i] = row.start;
+    args.row_token[i] = token_at(view, row.request, row.position);
+  });
+  each(copy.counts[batch::kSamples], [&](int i) {
+    args.sample_row[i] = copy.sample_row[i];
+    args.sample_request[i] = copy.sample_request[i];
+  });
+  if (thread() != 0) return;
+  args.counts[batch::kRows] = rows;
+  args.counts[batch::kSamples] = copy.counts[batch::kSamples];
+  args.counts[batch::kWaiting] = copy.counts[batch::kWaiting];
+  args.counts[batch::kQuiet] = copy.counts[batch::kQuiet];
+  args.stop[0] = rows > 0 ? 0 : 1;
+}
+
 /// Brings what the task reads into the L2, by a warp that is tasks ahead: since the last iteration all weights have
 /// passed through it.
 template <class Args>
@@ -409,9 +437,6 @@ inline void advance_by_block(const Args& args) {
   constexpr int N = static_cast<int>(Args::N), E = static_cast<int>(Args::E);
   const int samples = static_cast<int>(args.R);
   constexpr int kOthers = kThreads - kWarpLanes;  // all warps but the last
-  const auto each = [](int count, auto action) {
-    for (int i = thread(); i < count; i += kThreads) action(i);
-  };
   runtime::Mailbox* const mailbox = reinterpret_cast<runtime::Mailbox*>(args.mailbox);
   const AdvanceView<Args> view = {args.faults,     copy.requests,       args.history,     copy.counts,
                                   copy.sample_row, copy.sample_request, copy.stop_tokens, args.own_stops,
@@ -461,30 +486,47 @@ inline void advance_by_block(const Args& args) {
     block_sync();  // all have looked
     wait_for_commands(args, copy, mailbox);
   }
-  const int rows = copy.counts[batch::kRows];
-  each(N * batch::kRequestFields, [&](int i) { args.requests[i] = copy.requests[i]; });
-  each(rows, [&](int i) {
-    const PlannedRow row = planned_row(copy, i);
-    args.row_request[i] = row.request;
-    args.row_position[i] = row.position;
-    args.row_start[i] = row.start;
-    args.row_token[i] = token_at(view, row.request, row.position);
-  });
-  each(copy.counts[batch::kSamples], [&](int i) {
-    args.sample_row[i] = copy.sample_row[i];
-    args.sample_request[i] = copy.sample_request[i];
-  });
-  if (thread() == 0) {
-    args.counts[batch::kRows] = rows;
-    args.counts[batch::kSamples] = copy.counts[batch::kSamples];
-    args.counts[batch::kWaiting] = copy.counts[batch::kWaiting];
-    args.counts[batch::kQuiet] = copy.counts[batch::kQuiet];
-    args.stop[0] = rows > 0 ? 0 : 1;
-  }
+  write_rows(args, view, copy);
   write_records(args, copy);
   if (thread() != 0 || copy.num_records == 0) return;
   args.task->mail = mailbox;
   args.task->mail_head = next_mail().writer.head += static_cast<u32>(copy.num_records + copy.num_top);
+}
+
+/// Lays out the first rows of a kernel that was launched behind another one (runtime/cuda/program.h), by a block, if the load
+/// with which that one ended lies in `range`; otherwise, and if it was aborted, the kernel is to end as it begins.
+template <class Args>
+inline void take_over_by_block(const Args& args, batch::LoadRange range) {
+  AdvanceCopy& copy = *reinterpret_cast<AdvanceCopy*>(shared_area());
+  const AdvanceView<Args> view = {args.faults,     copy.requests,       args.history,     copy.counts,
+                                  copy.sample_row, copy.sample_request, copy.stop_tokens, args.own_stops,
+                                  copy.token,      copy.row_token,      copy.logprob};
+  const i32 waiting = args.counts[batch::kWaiting];
+  const bool is_mine = args.stop[0] != 0 && waiting > range.least && waiting <= range.most;
+  block_sync();  // all have looked
+  if (!is_mine) {
+    if (thread() == 0) args.stop[0] = 1;
+    return;
+  }
+  for (int i = thread(); i < static_cast<int>(Args::N) * batch::kRequestFields; i += kThreads)
+    copy.requests[i] = args.requests[i];
+  if (thread() == 0) {
+    copy.counts[batch::kQuiet] = args.counts[batch::kQuiet];
+    // Whatever waits: drafts, which the other one had and nobody knows any more, may have counted.
+    copy.counts[batch::kLeast] = 0;
+    copy.counts[batch::kMaxWaiting] = batch::LoadRange{}.most;
+    copy.most_drafts = 0;
+  }
+  block_sync();
+  if (warp() == 0) plan_rows_by_warp(view, copy);
+  block_sync();
+  if (thread() == 0) {
+    copy.counts[batch::kWaiting] = waiting;
+    args.counts[batch::kLeast] = range.least;
+    args.counts[batch::kMaxWaiting] = range.most;
+  }
+  block_sync();
+  write_rows(args, view, copy);
 }
 
 }  // namespace megalith::kernels
