@@ -43,7 +43,7 @@ check:  ## formatting, include order, links of the pages, headers alone, cppchec
 	@tools/check_format.sh
 	@tools/check_includes.py
 	@tools/check_docs.py
-	@tools/check_headers.sh
+	@tools/check_headers.py
 	@tools/check_cppcheck.sh
 
 asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer, kernels included
