@@ -163,10 +163,11 @@ def test_a_signal_handler_that_runs_the_kernel():
         "def handler():\n"
         "    try: k.run_test_mode()\n"
         "    except megalith.UserError as error: seen.append(str(error))\n"
-        "signal.signal(signal.SIGALRM, lambda *_: handler()); signal.setitimer(signal.ITIMER_REAL, 0.02, 0.005)\n"
-        "begin = time.time()\n"
-        "while not seen and time.time() - begin < 60: k.run_test_mode()\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0); k.run_test_mode(); print(seen[0])"
+        "signal.signal(signal.SIGALRM, lambda *_: handler())\n"
+        "while not seen:\n"  # one signal at a time, as above; a call may be over before it comes
+        "    signal.setitimer(signal.ITIMER_REAL, 0.005)\n"
+        "    while not seen and signal.getitimer(signal.ITIMER_REAL)[0] > 0: k.run_test_mode()\n"
+        "k.run_test_mode(); print(seen[0])"
     )
     assert lines[0].startswith("[run_test_mode] the kernel " + CAME_BETWEEN)
 
