@@ -1,10 +1,12 @@
 #include "megalith/loop/evaluate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "megalith/base/dtype.h"
 #include "megalith/base/error.h"
@@ -17,7 +19,9 @@ namespace megalith::loop {
 
 namespace {
 
-bool is_integral(double value) { return std::floor(value) == value && std::abs(value) < 9.2e18; }
+bool is_integral(double value) {
+  return std::abs(value) < 9.2e18 && static_cast<double>(static_cast<int64_t>(value)) == value;
+}
 
 struct Constant : Evaluable {
   double value;
@@ -190,6 +194,55 @@ std::optional<Linear> linear(const Expr& expr, const CompileContext& context) {
   return first;
 }
 
+// What an index that is not linear was for the latest values of the inames it is made of: page_table[request[t], p // B] is
+// asked for each element of a position, and was most of what attention took the interpreter.
+class RememberedIndex : public Evaluable {
+ public:
+  static constexpr size_t kInames = 3;
+  RememberedIndex(EvaluablePtr index, const std::set<int>& slots) : index_(std::move(index)), places_(kPlaces) {
+    slots_.fill(*slots.rbegin());
+    std::ranges::copy(slots, slots_.begin());
+  }
+  double eval(int64_t* slots) const override { return static_cast<double>(eval_index(slots)); }
+  int64_t eval_index(int64_t* slots) const override {
+    const std::array<int64_t, kInames> values = {slots[slots_[0]], slots[slots_[1]], slots[slots_[2]]};
+    uint64_t hash = 0;
+    for (const int64_t value : values) hash = 31 * hash + static_cast<uint64_t>(value);
+    Place& place = places_[hash % kPlaces];
+    if (!place.is_known || place.values != values) place = {values, index_->eval_index(slots), true};
+    return place.index;
+  }
+
+ private:
+  static constexpr uint64_t kPlaces = 1024;  // more than a test has positions
+  struct Place {
+    std::array<int64_t, kInames> values;
+    int64_t index;
+    bool is_known = false;
+  };
+  EvaluablePtr index_;
+  std::array<int, kInames> slots_;  // the last one again where there are fewer
+  mutable std::vector<Place> places_;
+};
+
+// Adds the inames that the value depends on to `slots`. False if it depends on what the kernel may change meanwhile.
+bool find_dependence(const Expr& expr, const CompileContext& context, std::set<int>& slots) {
+  if (expr.kind == Expr::Kind::reduce) return false;
+  if (expr.kind == Expr::Kind::name)
+    if (const int slot = slot_of(context, expr.name); slot >= 0) slots.insert(slot);
+  if (expr.kind == Expr::Kind::subscript) {
+    const TensorArgument* tensor = context.kernel.find_tensor(expr.name);
+    if (!tensor || tensor->role != Role::input) return false;
+  }
+  return std::ranges::all_of(expr.args, [&](const Expr& arg) { return find_dependence(arg, context, slots); });
+}
+
+EvaluablePtr remembered(EvaluablePtr index, const Expr& expr, const CompileContext& context) {
+  std::set<int> slots;
+  if (!find_dependence(expr, context, slots) || slots.empty() || slots.size() > RememberedIndex::kInames) return index;
+  return std::make_unique<RememberedIndex>(std::move(index), slots);
+}
+
 struct Access {
   struct Dimension {
     int64_t extent, stride, constant;
@@ -277,8 +330,8 @@ Access compile_access(const Expr& expr, const CompileContext& context, bool is_w
       for (const auto& [slot, coefficient] : form->coefficients)
         if (coefficient != 0) access.terms.push_back({slot, coefficient});
     } else {
-      dimension.general = general.get();
-      access.general.push_back(std::move(general));
+      access.general.push_back(remembered(std::move(general), expr.args[d], context));
+      dimension.general = access.general.back().get();
     }
     dimension.end_term = static_cast<int>(access.terms.size());
     access.dimensions.push_back(dimension);
@@ -308,6 +361,7 @@ EvaluablePtr compile_name(const Expr& expr, const CompileContext& context) {
 
 int64_t Evaluable::eval_index(int64_t* slots) const {
   const double value = eval(slots);
+  if (is_integral(value)) return static_cast<int64_t>(value);
   if (std::floor(value) != value) throw EvaluationError{fmt::format("an index is {}, wanted an integer", value)};
   // The edges of a cast are no places in a tensor.
   constexpr double kEdge = 0x1p63;

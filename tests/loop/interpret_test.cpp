@@ -185,6 +185,26 @@ TEST(Interpret, ConditionsOfInstructions) {
               ElementsAre(1, 7, 1, 1));
 }
 
+// What an index was for the same inames is remembered: in fewer places than these have values, and not where the kernel
+// writes what it is read from.
+TEST(Interpret, IndicesThatAreNotLinear) {
+  const Array x = random_array({7}, 1);
+  double wanted = 0;
+  for (int i = 0; i < 3; ++i)
+    for (int64_t pass = 0; pass < 2; ++pass)
+      for (int j = 0; j < 1500; ++j) wanted += x.values[static_cast<size_t>((i * 1500 + j) % 7)];
+  const Array y =
+      run("{ [i, p, j] : 0 <= i < 3 and 0 <= p < 2 and 0 <= j < 1500 }\n"
+          "y[] = sum((i, p, j), x[(i * 1500 + j) mod 7])",
+          {}, {{"x", x}}, "y");
+  EXPECT_NEAR(y.values[0], wanted, 1e-9);
+  const char* text =
+      "{ [j, i] : 0 <= j < 3 and 0 <= i < 2 }\nat[0] = j  {id=set, inames=j}\n"
+      "y[j, i] = x[at[0 * i]]  {dep=set}";
+  EXPECT_THAT(run(text, {}, {{"x", array_of({3}, {5, 6, 7})}, {"at", Array::zeros({1})}}, "y").values,
+              ElementsAre(5, 5, 6, 6, 7, 7));
+}
+
 TEST(Interpret, OutOfBoundsNamesInstructionTensorAndIndex) {
   const char* text = "kernel k\n{ [i] : 0 <= i < n }\ny[i] = x[i + 1]  {id=shift}";
   EXPECT_EQ(
