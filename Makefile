@@ -21,9 +21,11 @@ build:  ## build the megalith command
 	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DMEGALITH_TESTS=OFF >&2
 	@$(NINJA) -C $(BUILD) megalith >&2
 
+# The first time, libraries are compiled while Python's packages are fetched.
 test:  ## install what is missing, build everything, run all tests
 	@tools/setup.sh test
-	@if tools/python_env.sh; then python=ON; else python=OFF; echo "[SKIP] the tests of the Python package"; fi; \
+	@[ -f build/python/.ready ] || { [ -f $(BUILD)/build.ninja ] || cmake --preset release -DMEGALITH_TESTS=ON >&2; ninja -C $(BUILD) megalith_serve & }; \
+	if tools/python_env.sh; then python=ON; else python=OFF; echo "[SKIP] the tests of the Python package"; fi; wait; \
 	grep -qs '^MEGALITH_TESTS:BOOL=ON' $(BUILD)/CMakeCache.txt && \
 	grep -qs "^MEGALITH_PYTHON:BOOL=$$python" $(BUILD)/CMakeCache.txt || \
 	cmake --preset release -DMEGALITH_TESTS=ON -DMEGALITH_PYTHON=$$python
