@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 megalith=$(realpath "$1")
 shift
 environment=$root/build/serve-suites
-packages=("ray[serve]" httpx pytest)
+packages=("ray[serve]" httpx langchain-openai pytest)
 if ! [[ $environment/.packages -nt $0 ]]; then
   echo "serve suites: fetching ${packages[*]}" >&2
   python3 -m venv "$environment"
@@ -14,4 +14,6 @@ if ! [[ $environment/.packages -nt $0 ]]; then
   touch "$environment/.packages"
 fi
 export MEGALITH_COMMAND=$megalith MEGALITH_CACHE_DIR=${MEGALITH_CACHE_DIR:-$root/build/serve-suites/cache} PYTHONDONTWRITEBYTECODE=1
-exec "$environment/bin/python" -m pytest -q -p no:cacheprovider -rs "$root/tests/serve/ray_test.py" "$@"
+echo_server=$root/build/release/tests/echo_server  # where `make test` was run
+[[ ! -x $echo_server ]] || export MEGALITH_ECHO=$echo_server
+exec "$environment/bin/python" -m pytest -q -p no:cacheprovider -rs "$root"/tests/serve/{langchain,ray}_test.py "$@"
