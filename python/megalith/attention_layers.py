@@ -361,7 +361,36 @@ class AttentionLayers(KernelTensors):
         qo_indptr_buffer, paged_kv_indptr_buffer, paged_kv_indices_buffer and paged_kv_last_page_len_buffer, all i32,
         say whose the rows and pages are; they are read anew in every run. grid_dim.x cuts requests, y key heads.
         """
-        layer = self._layer("paged_attention_layer", grid_dim, block_dim)
+        self._paged_attention(
+            "paged_attention_layer", input, k_cache, v_cache, q_norm, k_norm, cos_pos_embed, sin_pos_embed, output,
+            grid_dim, block_dim,
+        )  # fmt: skip
+
+    def single_batch_extend_attention_layer(
+        self,
+        input: DTensor,
+        k_cache: DTensor,
+        v_cache: DTensor,
+        q_norm: Optional[DTensor],
+        k_norm: Optional[DTensor],
+        cos_pos_embed: Optional[DTensor],
+        sin_pos_embed: Optional[DTensor],
+        output: DTensor,
+        grid_dim: Dims = None,
+        block_dim: Dims = None,
+    ) -> None:
+        """Attention of requests whose last tokens have drafts behind them: paged_attention_layer, which takes any number
+        of new tokens of each of (max_num_batched_requests) requests. Caches are as there. Keys of drafts that were wrong are
+        written anew before anybody looks at them. grid_dim.x cuts requests, y key heads."""
+        self._paged_attention(
+            "single_batch_extend_attention_layer", input, k_cache, v_cache, q_norm, k_norm, cos_pos_embed,
+            sin_pos_embed, output, grid_dim, block_dim,
+        )  # fmt: skip
+
+    def _paged_attention(
+        self, kind: str, input, k_cache, v_cache, q_norm, k_norm, cos_pos_embed, sin_pos_embed, output, grid_dim, block_dim
+    ) -> None:
+        layer = self._layer(kind, grid_dim, block_dim)
         output = layer.floats(output, "output")
         size = layer.floats(k_cache, "k_cache", rank=4).dims[3]
         o = self._attention_operands(

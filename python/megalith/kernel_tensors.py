@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from megalith import _megalith, arguments, sources
 from megalith._megalith import UserError
 from megalith.dims import check_dims
+from megalith.drafts import Drafting
 from megalith.dtensor import DTensor, Storage
 from megalith.gates import Gate
 from megalith.layer import Layer
@@ -30,6 +31,8 @@ class KernelTensors:
     """Attached and new tensors, by name and by the memory that they share; the graph, in the order of the layers."""
 
     meta_tensors: MetaTensors
+    mode: str
+    spec_decode_config: Any
     test_mode: bool
     max_seq_length: int
     max_num_batched_requests: int
@@ -45,6 +48,7 @@ class KernelTensors:
         self._internals: Dict[str, Any] = {}
         self._num_layers = 0
         self._gates: List[Gate] = []
+        self._drafting: Optional[Drafting] = None
         # What meta tensors may hold, as the layers need it (meta.py).
         self._paged: Dict[Tuple[int, int, int], Tuple[int, int, int, Any]] = {}
         self._paged_limits: List[Tuple[int, int, int]] = []
@@ -239,6 +243,18 @@ class KernelTensors:
         self._graph_tensor(tensor, shape)
         storage.versions += 1
         return self._graph.activation(f"{storage.name}#{storage.versions}", dtype or storage.dtype, list(shape))
+
+    def _embedded(self, layer: Layer, ids: DTensor, source: object) -> DTensor:
+        """What embed_layer reads in the place of ``ids``: of drafts the rows that the token loop lays out."""
+        if self._drafting is None or ids._storage is not self._drafting.tokens:
+            return ids
+        if source != 1:
+            raise UserError(
+                f'[{layer.kind}] input "{ids.name}" has drafts, which are not looked at with input_source={source}: '
+                "want input_source=1"
+            )
+        self._drafting.is_embedded = True
+        return self._meta("input_tokens", layer.kind)
 
     def _make_constant(self, tensor: DTensor) -> None:
         storage = tensor._storage

@@ -36,7 +36,7 @@ class DenseLayers(KernelTensors):
         """``output[t] = weight[token t]``.
 
         ``output``: (rows, hidden). ``weight``: (vocabulary, hidden). ``input_source`` 1: the tokens are those of
-        ``input``, one a row. 0: they are ``tokens[step[0] + t]`` of the meta tensors ``tokens`` and ``step``; ``input``
+        ``input``, one a row, or the rows that the token loop makes of drafts. 0: they are ``tokens[step[0] + t]`` of the meta tensors ``tokens`` and ``step``; ``input``
         is not read. grid_dim.x cuts columns (or rows, if only those divide), y rows.
         """
         layer = self._layer("embed_layer", grid_dim, block_dim)
@@ -44,7 +44,7 @@ class DenseLayers(KernelTensors):
             raise UserError(f"[embed_layer] input_source is {shown(input_source)}, want 0 (tokens) or 1 (input)")
         weight = layer.weight(weight, "weight")
         output = layer.floats(output, "output")
-        ids = layer.integers(input, "input")
+        ids = self._embedded(layer, layer.integers(input, "input"), input_source)
         rows = output.dims[0]
         x = partition.check_triple("embed_layer", "grid_dim", grid_dim)[0] if grid_dim is not None else 1
         if output.dims[1] % x == 0:

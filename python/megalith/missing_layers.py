@@ -17,11 +17,8 @@ _MISSING: Dict[str, Tuple[str, ...]] = {
         "mla_mtp_decode_tp2_layer", "mla_mtp_decode_tp2_reduce_layer", "mla_mtp_decode_tp4_layer",
         "mla_mtp_decode_tp4_reduce_layer", "mla_mtp_decode_tp8_layer", "mla_mtp_decode_tp8_reduce_layer",
     ),
-    "speculative decoding": (
-        "single_batch_extend_attention_layer", "find_ngram_partial_layer", "find_ngram_global_layer",
-        "prompt_lookup_spec_handler", "draft_forward_layer_dispatcher", "target_verify_greedy_layer",
-        "prompt_lookup_verify_handler", "verify_layer_dispatcher", "mtp_token_scatter_layer",
-        "mtp_prepare_verify_layer", "mtp_build_embed_input_layer", "softmax_gather_layer", "mtp_float_scatter_layer",
+    "drafts by heads of the model's own": (
+        "mtp_token_scatter_layer", "mtp_prepare_verify_layer", "mtp_build_embed_input_layer", "softmax_gather_layer", "mtp_float_scatter_layer",
         "prob_scatter_layer", "prob_extract_layer", "mtp_verify_probabilistic_layer", "mtp_verify_strict_layer",
         "mtp_accept_commit_layer",
     ),

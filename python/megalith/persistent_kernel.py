@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from megalith import _megalith, arguments, gates, meta, sources
 from megalith._megalith import UserError
 from megalith.attention_layers import AttentionLayers
+from megalith.drafts import LoopCounts, lookup_of
 from megalith.dtensor import DTensor
 from megalith.kernel_tensors import KernelTensors
 from megalith.layers import DenseLayers
@@ -18,6 +19,7 @@ from megalith.missing_layers import MissingLayers
 from megalith.mpk_graph import KNGraph, check_saved, save
 from megalith.operator_layers import OperatorLayers
 from megalith.parameters import DEFAULTS, MODES, SETTLED, SINGLE_PASS, UNTIL_COMPILE, checked, last_tokens, whole
+from megalith.speculation import SpeculationLayers
 from megalith.tensors import memory_of, numpy_dtype
 from megalith.token_layers import TokenLayers
 from megalith.token_loop import LOOP_META, TokenLoop
@@ -39,7 +41,7 @@ class _Bound:
         self._owners = owners
 
 
-class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers, MissingLayers):
+class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLayers, OperatorLayers, MissingLayers):
     """A graph of layers that becomes one persistent kernel.
 
     Attach tensors, call layers, compile, run::
@@ -58,6 +60,9 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
 
     ``target`` is "cpu" or "cuda"; left out, it is where the first attached tensor lies. ``num_workers``: threads, or
     multiprocessors. Schedulers there are none; their numbers are taken and ignored, like use_cutlass_kernel.
+
+    ``spec_decode_config``: what spec_decode_class("promptlookup", ...) gives, for a kernel with the layers of
+    speculation; ``counts`` says what it gained.
 
     With ``profile`` (or a ``profiler_tensor``, whose memory is not needed) every run writes ``TRACE_NAME.perfetto-trace``
     into the working directory ("mirage_0" without a trace_name): when each task waited, ran and ended, on each worker, in
@@ -96,7 +101,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         if whole("mpi_rank", mpi_rank, 0) != 0:
             raise UserError(f"[PersistentKernel] mpi_rank is {mpi_rank}, want 0: world_size is 1")
         if spec_decode_config is not None:
-            raise UserError("[PersistentKernel] spec_decode_config: speculative decoding is not built yet, want None")
+            lookup_of("PersistentKernel", spec_decode_config)
         if target is not None and not (isinstance(target, str) and (target == "cpu" or target.startswith("cuda"))):
             raise UserError(f"[PersistentKernel] target is {arguments.shown(target)}, want cpu or cuda")
         self.mode = mode
@@ -113,7 +118,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
         self.trace_name = trace_name
         self.profiler_tensor = profiler_tensor
         self.profile = profile
-        self.spec_decode_config = None
+        self.spec_decode_config = spec_decode_config
         self.use_cutlass_kernel = use_cutlass_kernel
         self.eos_token_id = eos_token_id
         self.test_mode = test_mode
@@ -289,7 +294,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
             meta.check(self)
             if loop is None:
                 runner.run(1)
-            else:
+            elif loop.has_work:
                 loop.lay_out_first_rows()
                 runner.run(0)
             self._write_profiles(runner)
@@ -378,6 +383,14 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, OperatorLayers
     def kn_graph(self) -> KNGraph:
         """For scripts that write the task graph and the source to files themselves."""
         return KNGraph(self)
+
+    @property
+    def counts(self) -> LoopCounts:
+        """Of the last run of a token loop: its iterations, and what became of drafts in them."""
+        self._ready("counts")
+        if self._loop is None:
+            raise UserError('[counts] only a token loop counts: make the kernel with mode="offline" and its meta tensors')
+        return self._loop.counts()
 
     @property
     def total_num_requests(self) -> int:

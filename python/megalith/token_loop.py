@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from megalith import _megalith
 from megalith._megalith import UserError
+from megalith.drafts import LoopCounts, PromptLookup
 from megalith.dtensor import DTensor
 from megalith.parameters import MAX_LAST_TOKENS
 
@@ -26,8 +27,10 @@ _OPERANDS = (
     "output_tokens", "prompt_lengths", "config", "tokens", "step", "slots", "input_tokens", "qo_indptr_buffer",
     "paged_kv_indptr_buffer", "paged_kv_indices_buffer", "paged_kv_last_page_len_buffer", "num_new_tokens", "stop",
 )  # fmt: skip
-# Places in the table `config` (kernels/cpu/next_batch.h).
+# Places in the tables `config` and `slots`, of which the latter has _PER_SLOT of each slot and then what _STATE counts
+# (kernels/cpu/next_batch.h).
 _VOCABULARY, _LAST_TOKENS = 3, 4
+_PER_SLOT, _STATE, _COUNTS = 4, 6, 2
 
 
 class TokenLoop:
@@ -55,14 +58,18 @@ class TokenLoop:
         config = [kernel.max_seq_length, kernel.page_size, self.pages_per_slot, 0] + [-1] * MAX_LAST_TOKENS
         self.tables: Dict[str, Any] = {
             "config": numpy.array(config, numpy.int32),
-            "slots": numpy.array([-1] * slots + [0, 0], numpy.int32),
+            "slots": numpy.zeros(_PER_SLOT * slots + _STATE, numpy.int32),
             "stop": numpy.zeros(1, numpy.int32),
             "num_new_tokens": numpy.zeros(slots, numpy.int32),
         }
+        self.has_work = False
+        self._lookup: Optional[PromptLookup] = None
         self._first: Optional[_megalith.GraphRunner] = None
 
     def _add(self, graph: _megalith.Graph, ids: Dict[str, int]) -> None:
-        graph.add(_NODE, _NODE, [ids[name] for name in _OPERANDS])
+        match, drafts = self._lookup or (0, 0)
+        attributes = {"draft_tokens": float(drafts), "draft_match": float(match)}
+        graph.add(_NODE, _NODE, [ids[name] for name in _OPERANDS], attributes=attributes)
 
     def finish(self, what: str) -> _megalith.Graph:
         """A copy of the kernel's graph with the loop's node behind its layers."""
@@ -74,6 +81,7 @@ class TokenLoop:
                 "end with argmax_layer, argmax_reduce_layer or sampling_layer on it"
             )
         kernel = self.kernel
+        self._lookup = kernel._checked_lookup(what)
         ids = {name: kernel._graph_tensor(t, (t.num_elements,)) for name, t in self.tensors.items()}
         graph = kernel._graph.copy()
         for name, table in self.tables.items():
@@ -134,8 +142,18 @@ class TokenLoop:
         """Checks the texts, whose numbers are ``values`` by meta tensor, and readies the tables for a launch."""
         kernel = self.kernel
         longest, text = kernel.max_seq_length, self.tensors["tokens"].dims[1]
+        slots, is_chat = kernel.max_num_batched_requests, kernel.mode == "online_multi_turn"
+        self.has_work = False
         for r in range(self.num_requests):
             step, prompt = values["step"][r], values["prompt_lengths"][r]
+            if is_chat and 1 <= prompt <= step < longest:
+                continue  # it has no turn
+            self.has_work = True
+            if is_chat and step > 0 and self.num_requests > slots:
+                raise UserError(
+                    f'the meta tensor "step" has {step} at [{r}], want 0: the keys of earlier turns are kept where each of '
+                    f"the {self.num_requests} requests has a slot, and max_num_batched_requests is {slots}"
+                )
             if not 1 <= prompt < longest:
                 raise UserError(
                     f'the meta tensor "prompt_lengths" has {prompt} at [{r}], want 1 to {longest - 1}: '
@@ -158,9 +176,12 @@ class TokenLoop:
         last = kernel._last_tokens
         tables["config"][_LAST_TOKENS:] = last + [-1] * (MAX_LAST_TOKENS - len(last))
         tables["config"][_VOCABULARY] = kernel._vocabulary
-        tables["slots"][:-2] = -1
-        tables["slots"][-2:] = 0
+        tables["slots"][:] = 0
+        tables["slots"][: kernel.max_num_batched_requests] = -1
         tables["stop"][0] = 0
+
+    def counts(self) -> LoopCounts:
+        return LoopCounts(*(int(count) for count in self.tables["slots"][_COUNTS - _STATE :]))
 
     def lay_out_first_rows(self) -> None:
         assert self._first is not None

@@ -45,6 +45,7 @@ TEST(GumbelArgmax, DrawsWhatTheReferenceDraws) {
 // Of a random run.
 struct Sizes {
   int64_t requests, slots, rows, longest, page_size;
+  int draft_tokens = 0;
 };
 
 class NextBatch : public ::testing::TestWithParam<Sizes> {};
@@ -58,7 +59,7 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
                                         graph.state("config", DType::i32, {20}),
                                         graph.state("tokens", DType::i64, {s.requests * s.longest}),
                                         graph.state("step", DType::i32, {s.requests}),
-                                        graph.state("slots", DType::i32, {s.slots + 2}),
+                                        graph.state("slots", DType::i32, {4 * s.slots + 6}),
                                         graph.state("input", DType::i64, {s.rows}),
                                         graph.state("first_row", DType::i32, {s.slots + 1}),
                                         graph.state("first_page", DType::i32, {s.slots + 1}),
@@ -66,15 +67,18 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
                                         graph.state("last_length", DType::i32, {s.slots}),
                                         graph.state("num_new", DType::i32, {s.slots}),
                                         graph.state("stop", DType::i32, {1})};
-  graph.add("next_batch", "next_batch", inputs);
+  graph.add("next_batch", "next_batch", inputs,
+            {.attributes = {{"draft_tokens", s.draft_tokens}, {"draft_match", s.draft_tokens > 0 ? 2 : 0}}});
   graph.set_gate("next_batch", graph.find("stop"));
 
   testing::GraphMemory memory(graph);
   std::mt19937_64 random(11);
-  std::vector<double> prompts, slots(static_cast<size_t>(s.slots), -1);
+  // Of few tokens many texts are made of what stood in them before.
+  const int values = s.draft_tokens > 0 ? 3 : 50;
+  std::vector<double> prompts, slots(static_cast<size_t>(4 * s.slots), -1);
   for (int64_t n = 0; n < s.requests; ++n)
     prompts.push_back(static_cast<double>(1 + random() % static_cast<uint64_t>(s.longest - 1)));
-  slots.insert(slots.end(), {0, 0});
+  slots.insert(slots.end(), 6, 0);
   memory.set("prompt_length", prompts);
   memory.set("slots", slots);
   std::vector<double> config = {static_cast<double>(s.longest),
@@ -85,7 +89,7 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
                                 11};  // 7 and 11 end a text
   config.resize(20, -1);
   memory.set("config", config);
-  memory.set("tokens", testing::random_values(s.requests * s.longest, DType::i64, 50, random));
+  memory.set("tokens", testing::random_values(s.requests * s.longest, DType::i64, values, random));
 
   loop::Arrays expected = memory.arrays();
   const graph::LoweredGraph lowered = optimize::lower(graph, "cpu");
@@ -96,7 +100,12 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
   for (; expected.at("stop").values[0] == 0; ++iterations) {
     ASSERT_LT(iterations, 1000);
     // Now and then the token that ends a text, and one that the vocabulary does not have.
-    std::vector<double> made = testing::random_values(s.rows, DType::i64, 51, random);
+    std::vector<double> made = testing::random_values(s.rows, DType::i64, values + (values == 50), random);
+    // And drafts that are right: a row is followed by what stands in the next one.
+    if (s.draft_tokens > 0)
+      for (size_t row = 0; row + 1 < made.size(); ++row)
+        if (random() % 4 != 0) made[row] = expected.at("input").values[row + 1];
+    if (s.draft_tokens > 0 && random() % 8 == 0) made[random() % made.size()] = 7;
     memory.set("output", made);
     expected.at("output").values = made;
     graph::interpret(graph, lowered, expected, 1);
@@ -108,6 +117,12 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
     ASSERT_LE(rows, static_cast<double>(s.rows));
     ASSERT_LE(expected.at("first_page").values.back(), static_cast<double>(pages));
   }
+  const std::vector<double> found = memory.array("slots").values;
+  const std::vector<double> counts(found.end() - 4, found.end());  // iterations, with drafts, drafts, right ones
+  EXPECT_EQ(counts[0] + 1, iterations);
+  EXPECT_EQ(counts[3] > 20, s.draft_tokens > 0) << counts[3];
+  EXPECT_GE(counts[2], counts[3]);
+  EXPECT_GE(counts[2], counts[1]);
   // Every request was worked through, to the end of its text or to a token that ends it.
   for (int64_t n = 0; n < s.requests; ++n) {
     const double step = memory.array("step").values[static_cast<size_t>(n)];
@@ -119,7 +134,8 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, NextBatch,
                          ::testing::Values(Sizes{1, 1, 1, 9, 4}, Sizes{5, 2, 2, 30, 8}, Sizes{7, 3, 11, 40, 16},
-                                           Sizes{3, 4, 2, 20, 5}, Sizes{9, 4, 64, 33, 1}));
+                                           Sizes{3, 4, 2, 20, 5}, Sizes{9, 4, 64, 33, 1}, Sizes{9, 1, 8, 90, 16, 7},
+                                           Sizes{9, 3, 9, 90, 8, 3}, Sizes{3, 3, 40, 200, 4, 15}));
 
 }  // namespace
 }  // namespace megalith

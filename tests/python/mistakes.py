@@ -38,7 +38,7 @@ def a_rank_of_several(b):
 
 @mistake
 def speculative_decoding(b):
-    PersistentKernel(spec_decode_config=object())
+    PersistentKernel(spec_decode_config="promptlookup")
 
 
 @mistake

@@ -95,6 +95,7 @@ def test_grids_of_any_size():
     compiled(b.kernel.graph)
 
 
-def test_the_token_loop():
-    decoder = Decoder(tables(3, 2, 5), 2, 5, lambda array: array)
-    assert "next_batch_by_one" in compiled(decoder.kernel.graph).source
+@pytest.mark.parametrize("lookup", [None, (3, 3)])
+def test_the_token_loop(lookup):
+    decoder = Decoder(tables(3, 2, 5), 2, 5, lambda array: array, lookup=lookup)
+    assert "next_batch_by_block" in compiled(decoder.kernel.graph).source

@@ -95,8 +95,9 @@ class Model:
         return tokens
 
 
-def run(model, prompts, block, rows, chunks, tmp_path, longest, page_size=512, **params):
-    """The script. ``prompts``: one a request; the result is a text each. ``chunks`` 0: attention is not split."""
+def run(model, prompts, block, rows, chunks, tmp_path, longest, page_size=512, spec_decode=None, **params):
+    """The script. ``prompts``: one a request; the result is a text each, and what the loop counted. ``chunks`` 0: attention
+    is not split. ``spec_decode``: drafts."""
     requests, split_kv, chunks = len(prompts), chunks > 0, max(1, chunks)
     slots = requests
     num_pages = 16
@@ -106,8 +107,8 @@ def run(model, prompts, block, rows, chunks, tmp_path, longest, page_size=512, *
         tokens[r, : len(prompt)] = prompt
     step = np.zeros(requests, np.int32)
     input_tokens, output_tokens = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.int64)
-    spec = mi.mpk.spec_decode_class(None, ngram_size=3, spec_length=3)
-    assert spec is None and mi.speculative.spec_decode_class is mi.mpk.spec_decode_class
+    spec = mi.mpk.spec_decode_class(spec_decode, ngram_size=3, spec_length=3)
+    assert (spec is None) == (spec_decode is None) and mi.speculative.spec_decode_class is mi.mpk.spec_decode_class
     num_workers, num_schedulers = mi.get_configurations_from_gpu(0)
     mpk = mi.PersistentKernel(
         mode="offline",
@@ -148,6 +149,8 @@ def run(model, prompts, block, rows, chunks, tmp_path, longest, page_size=512, *
         return mpk.new_tensor(dims=dims, strides=strides, dtype=dtype, name=name, io_category="cuda_tensor")
 
     per_group = model.heads // model.kv_heads
+    if spec and spec.method == "promptlookup":
+        all_tokens = mpk.attach_input(torch_tensor=tokens, name="all_tokens")
     x = mpk.attach_input(torch_tensor=input_tokens, name="ids")
     cos, sin = (mpk.attach_input(torch_tensor=t, name=n) for t, n in zip(model.tables, ("cos", "sin")))
     y = new("embed_out", rows, model.hidden)
@@ -169,6 +172,11 @@ def run(model, prompts, block, rows, chunks, tmp_path, longest, page_size=512, *
     index = new("index", rows, mpk.num_workers, dtype=mi.int64)
     best = mpk.attach_input(torch_tensor=output_tokens, name="best")
 
+    if spec:
+        spec_tokens = mpk.draft_forward_layer_dispatcher(
+            spec_decode_config=spec, tokens=all_tokens, grid_dim=(96, 1, 1), block_dim=(128, 1, 1)
+        )
+        x = spec_tokens
     mpk.embed_layer(input=x, weight=attach("embed"), output=y, grid_dim=(1, 1, 1), block_dim=block, input_source=1)
     x = y
     for i in range(model.layers):
@@ -193,7 +201,9 @@ def run(model, prompts, block, rows, chunks, tmp_path, longest, page_size=512, *
             caches, input=attn_in, q_norm=attach(f"{i}.q_norm"), k_norm=attach(f"{i}.k_norm"), cos_pos_embed=cos,
             sin_pos_embed=sin, block_dim=block,
         )  # fmt: skip
-        if split_kv:
+        if spec:
+            mpk.single_batch_extend_attention_layer(**operands, output=attn_out, grid_dim=(1, model.kv_heads, 1))
+        elif split_kv:
             mpk.paged_attention_split_kv_layer(
                 **operands,
                 lse=lse,
@@ -241,8 +251,16 @@ def run(model, prompts, block, rows, chunks, tmp_path, longest, page_size=512, *
     head = mpk.attach_input(torch_tensor=padded, name="head")
     assert head.dim(0) == PADDED_VOCABULARY
     mpk.linear_layer(input=normed, weight=head, output=logits, grid_dim=(mpk.num_workers, 1, 1), block_dim=block)
-    mpk.argmax_partial_layer(input=logits, output=(value, index), grid_dim=(mpk.num_workers, 1, 1), block_dim=block)
-    mpk.argmax_reduce_layer(input=(value, index), output=best, grid_dim=(1, 1, 1), block_dim=block)
+    # With drafts y counts them, and x is less than the columns of the partial results.
+    tokens_extend = spec.spec_length + 1 if spec else 1
+    partial_grid = (24, tokens_extend, 1) if spec else (mpk.num_workers, 1, 1)
+    mpk.argmax_partial_layer(input=logits, output=(value, index), grid_dim=partial_grid, block_dim=block)
+    mpk.argmax_reduce_layer(input=(value, index), output=best, grid_dim=(1, tokens_extend, 1), block_dim=block)
+    if spec:
+        mpk.verify_layer_dispatcher(
+            spec_decode_config=spec, spec_tokens=spec_tokens, target_output=best, grid_dim=(1, 1, 1),
+            block_dim=(128, 1, 1),
+        )  # fmt: skip
 
     results = mpk.kn_graph.generate_task_graph(num_gpus=1, my_gpu_id=0)
     assert json.loads(results["json_file"]) and "next_batch" in results["cuda_code"]
@@ -250,8 +268,9 @@ def run(model, prompts, block, rows, chunks, tmp_path, longest, page_size=512, *
     assert (tmp_path / "task_graph_rank0.json").read_text() == results["json_file"]
     assert (tmp_path / "test_rank0.cpp").read_text() == results["cuda_code"]
     mpk()
+    counts = mpk.counts
     mpk.finalize()
-    return [list(tokens[r, : step[r] + 1]) for r in range(requests)]
+    return counts, [list(tokens[r, : step[r] + 1]) for r in range(requests)]
 
 
 @pytest.fixture(scope="module")
@@ -274,10 +293,26 @@ def test_the_script_makes_the_tokens_of_the_reference(model, prompts, block, row
     eos = model.text(prompts[0], 25)[-1]  # with which the first request ends; a further one may go on for longer
     expected = [model.text(prompt, len(prompt) + 16, eos) for prompt in prompts]
     assert len(set(expected[0])) > 15, "a text that goes round in circles says little"
-    found = run(model, prompts, block, rows, chunks, tmp_path, longest, eos_token_id=eos)
+    _, found = run(model, prompts, block, rows, chunks, tmp_path, longest, eos_token_id=eos)
     assert found[0] == expected[0] and len(found[0]) == 25
     for text, wanted in zip(found, expected):
         assert text[: len(wanted)] == wanted
+
+
+# Behind the first the model goes round in a circle, and drafts are right; behind the second those of the prompt are not.
+REPEATING = [[8, 80, 18] * 2, [5, 9, 200, 31] * 2]
+
+
+@pytest.mark.parametrize("prompts,rows", [(REPEATING[:1], 8), (REPEATING, 16)])
+def test_the_script_with_drafts_makes_the_same_tokens(model, prompts, rows, tmp_path):
+    expected = [model.text(prompt, len(prompt) + 12) for prompt in prompts]
+    longest = max(len(text) for text in expected)
+    counts, found = run(model, prompts, (128, 1, 1), rows, 0, tmp_path, longest, spec_decode="promptlookup")
+    for text, wanted in zip(found, expected):
+        assert text[: len(wanted)] == wanted
+    assert 0 < counts.accepted_tokens <= counts.drafted_tokens
+    if len(prompts) == 1:  # the prompt is one iteration
+        assert counts.iterations == longest - len(prompts[0]) - counts.accepted_tokens
 
 
 def test_a_loader_for_several_gpus_says_that_it_is_not_built():

@@ -6,6 +6,7 @@ from conftest import BF16
 
 import megalith
 from megalith.mirage.mpk.persistent_kernel import PersistentKernel
+from megalith.mirage.mpk.speculative import spec_decode_class
 
 HIDDEN, VOCABULARY, HEADS, SIZE, PAGE, LONGEST = 128, 256, 2, 64, 8, 40
 
@@ -42,13 +43,14 @@ def tables(requests, slots, rows):
 
 
 class Decoder:
-    """One layer and a head; ``place`` puts arrays where it runs."""
+    """One layer and a head; ``place`` puts arrays where it runs. ``lookup``: (ngram_size, spec_length) of drafts."""
 
-    def __init__(self, meta, slots, rows, place, is_compiled=True, **params):
+    def __init__(self, meta, slots, rows, place, is_compiled=True, weights=weights, lookup=None, **params):
         pages = slots * -(-LONGEST // PAGE)
         self.meta = {name: place(table) for name, table in meta.items()}
+        spec = lookup and spec_decode_class("promptlookup", *lookup)
         self.kernel = k = PersistentKernel(
-            meta_tensors=self.meta, num_workers=2, max_seq_length=LONGEST, max_num_batched_requests=slots,
+            spec_decode_config=spec, meta_tensors=self.meta, num_workers=2, max_seq_length=LONGEST, max_num_batched_requests=slots,
             max_num_batched_tokens=rows, max_num_pages=pages, page_size=PAGE, **params,
         )  # fmt: skip
         w = {name: k.attach_input(place(array), name=name) for name, array in weights().items()}
@@ -58,13 +60,18 @@ class Decoder:
         logits = k.new_tensor(dims=(rows, VOCABULARY), name="logits")
         ids = k.attach_input(self.meta["input_tokens"], name="ids")
         best = k.attach_input(self.meta["output_tokens"], name="best")
+        if spec:
+            ids = k.draft_forward_layer_dispatcher(spec, k.attach_input(self.meta["tokens"], name="all"), (96, 1, 1))
         k.embed_layer(input=ids, weight=w["embed"], output=x, input_source=1)
         k.rmsnorm_layer(input=x, weight=w["norm"], output=normed)
         k.linear_layer(input=normed, weight=w["qkv"], output=qkv)
-        k.paged_attention_layer(qkv, *cache, None, None, None, None, out)
+        attend = k.single_batch_extend_attention_layer if spec else k.paged_attention_layer
+        attend(qkv, *cache, None, None, None, None, out)
         k.linear_with_residual_layer(input=out, weight=w["o"], residual=x, output=y)
         k.rmsnorm_linear_layer(input=y, weight_norm=w["norm"], weight_linear=w["head"], output=logits)
         k.argmax_layer(input=logits, output=best, grid_dim=(4, 1, 1))
+        if spec:
+            k.verify_layer_dispatcher(spec, ids, best)
         if is_compiled:
             k.compile()
 
@@ -219,3 +226,39 @@ def test_a_conversation_goes_on():
     decoder.kernel.eos_token_id = -1
     decoder.kernel()
     assert list(meta["tokens"][0]) == step_by_step(whole[: step + 1] + more, -1)
+
+
+def test_conversations_go_on_side_by_side():
+    """Each of three requests has its turns, and one has none in the second: its pages are kept for the third."""
+    meta = tables(3, 3, 6)
+    for r, prompt in enumerate(PROMPTS[:3]):
+        meta["tokens"][r, : len(prompt)], meta["prompt_lengths"][r] = prompt, len(prompt)
+    decoder = Decoder(meta, 3, 6, lambda array: array, mode="online_multi_turn")
+    wanted = [list(prompt) for prompt in PROMPTS[:3]]
+    turns = [{0: [], 1: [], 2: []}, {0: [9, 11], 2: [3]}, {1: [8, 7, 6]}]
+    for turn in turns:
+        for r, more in turn.items():
+            wanted[r] += more
+            meta["tokens"][r, len(wanted[r]) - len(more) : len(wanted[r])] = more
+            meta["prompt_lengths"][r] = len(wanted[r])
+        # Where each is to end: the token that it makes a few steps on.
+        whole = {r: step_by_step(wanted[r], -1) for r in turn}
+        ends = {whole[r][min(len(wanted[r]) + 4, LONGEST - 1)] for r in turn}
+        for r in turn:
+            begin = len(wanted[r])
+            wanted[r] = whole[r][: next(i for i in range(begin, LONGEST) if whole[r][i] in ends or i == LONGEST - 1) + 1]
+        decoder.kernel.eos_token_id = sorted(ends)
+        decoder.kernel()
+        for r, text in enumerate(wanted):
+            assert (r, list(meta["tokens"][r, : meta["step"][r] + 1])) == (r, text)
+    before = meta["tokens"].copy()
+    decoder.kernel()  # nobody has a turn
+    assert np.array_equal(before, meta["tokens"])
+
+
+def test_conversations_need_a_slot_each():
+    meta = tables(3, 2, 4)
+    meta["prompt_lengths"][:], meta["step"][1] = 5, 2
+    decoder = Decoder(meta, 2, 4, lambda array: array, mode="online_multi_turn")
+    with pytest.raises(megalith.UserError, match=r'"step" has 2 at \[1\], want 0: the keys of earlier turns'):
+        decoder.kernel()

@@ -1,19 +1,49 @@
-// The last task of every iteration of a token loop over tables as servers keep them (ops/scheduler.cpp): takes in the
+// The last task of every iteration of a token loop over tables as servers keep them (ops/next_batch.cpp): takes in the
 // tokens that the iteration has made, ends and admits requests, and lays out the rows and pages of the next one.
-// Every request that has begun gets a row before any gets a second, so that nobody starves; prompts get what is left.
-// A slot's pages are its own, so that a request that has begun never waits for a page.
+// Every request that has begun gets a row before any gets a second, so that nobody starves; prompts get what is left,
+// and drafts (kernels/drafts.h) what prompts leave. A slot's pages are its own, so that a request that has begun never
+// waits for a page. Where there are as many slots as requests each request has the slot of its number, in every run: what
+// is in its pages may be gone on with.
+//
+// In three steps, of which a GPU takes the second one by all threads of a block: begin_batch(), find_match() for each slot,
+// lay_out_batch().
 #pragma once
 
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/drafts.h"
 
 namespace megalith::kernels {
 
 /// What `config` holds; at kLastTokens the tokens that end a text, up to kMaxLastTokens and -1 behind them.
 constexpr i64 kMaxLastTokens = 16;
 enum NextBatchConfig { kLongest, kPageSize, kPagesPerSlot, kVocabulary, kLastTokens, kNextBatchConfig = 20 };
-/// `slots` has for each slot its request or -1, then these.
-enum NextBatchState { kNextRequest, kHasBegun, kNextBatchState };
+/// `slots` has these for each slot, one table of all slots behind the other, ...
+enum NextBatchSlot {
+  kSlotRequest,  // or -1
+  kSlotPrompt,   // tokens of its prompt
+  kSlotLimit,    // the length at which it ends
+  kSlotMatch,    // a DraftMatch, of the next iteration
+  kNextBatchSlot
+};
+/// ... and then these.
+enum NextBatchState { kNextRequest, kHasBegun, kIterations, kDrafts, kDrafted, kAcceptedDrafts, kNextBatchState };
+
+/// Drafts as a `next_batch` knows them: how many a request has at most, and how many tokens must match.
+template <class Args>
+struct NextDrafts {
+  static constexpr i64 kTokens = static_cast<i64>(Args::draft_tokens), kMatch = static_cast<i64>(Args::draft_match);
+  static constexpr bool kIsOn = kTokens > 0;
+};
+
+template <class Args>
+inline i32& of_slot(const Args& a, NextBatchSlot field, i64 r) {
+  return a.slots[field * a.R + r];
+}
+template <class Args>
+inline i32* batch_state(const Args& a) {
+  return a.slots + kNextBatchSlot * a.R;
+}
 
 template <class Args>
 inline bool ends_text(const Args& a, i64 token) {
@@ -22,60 +52,141 @@ inline bool ends_text(const Args& a, i64 token) {
   return token < 0 || token >= a.config[kVocabulary];
 }
 
-/// The request of slot `r` goes on by the rows that it had; false if it has ended, or its tables are wrong.
+/// The request of slot `r` goes on by the rows that it had: its next token and, as long as a draft is what was made before it,
+/// the one behind that. False if it has ended, or its tables are wrong.
 template <class Args>
-inline bool goes_on(const Args& a, i64 r, i64 request) {
+inline bool goes_on(const Args& a, i64 r) {
   using Checks = typename Args::Checks;
+  const i64 request = of_slot(a, kSlotRequest, r), prompt = of_slot(a, kSlotPrompt, r), text = a.W / a.N;
   if (!is_inside(a.faults, request, a.N, Checks::slots)) return false;
-  const i64 rows = static_cast<i64>(a.first_row[r + 1]) - a.first_row[r], step = a.step[request] + rows;
-  if (!is_inside(a.faults, step, a.W / a.N, Checks::step)) return false;
+  const i64 first = a.first_row[r], rows = a.first_row[r + 1] - first;
+  // Rows of tokens that were known. Drafts stand behind the last one alone.
+  const i64 known = NextDrafts<Args>::kIsOn && a.step[request] >= prompt - 1 ? min(rows, i64(1)) : rows;
+  i64 step = a.step[request] + known;
+  if (!is_inside(a.faults, step, text, Checks::step)) return false;
   a.step[request] = static_cast<i32>(step);
-  if (rows == 0 || step < a.prompt_length[request]) return true;
-  if (!is_inside(a.faults, a.first_row[r + 1] - i64(1), a.T_largest, Checks::first_row)) return false;
-  const i64 token = a.output[a.first_row[r + 1] - 1];
-  a.tokens[request * (a.W / a.N) + step] = static_cast<i32>(token);
-  return !ends_text(a, token) && step + 1 < a.config[kLongest];
+  if (rows == 0 || step < prompt) return true;
+  if (!is_inside(a.faults, first + known - 1, a.T_largest, Checks::first_row) ||
+      !is_inside(a.faults, first + rows - 1, a.T_largest, Checks::first_row))
+    return false;
+  i32* const state = batch_state(a);
+  if (rows > known) ++state[kDrafts], state[kDrafted] += static_cast<i32>(rows - known);
+  for (i64 row = first + known - 1;; ++row) {
+    const i64 token = a.output[row];
+    a.tokens[request * text + step] = static_cast<i32>(token);
+    if (ends_text(a, token) || step + 1 >= of_slot(a, kSlotLimit, r)) return false;
+    if (row + 1 >= first + rows || a.input[row + 1] != token) return true;
+    if (!is_inside(a.faults, ++step, text, Checks::step)) return false;
+    a.step[request] = static_cast<i32>(step);
+    ++state[kAcceptedDrafts];
+  }
 }
 
-/// The body of the operator `next_batch`.
+/// A slot that is free gets the next request of which something is left to do.
 template <class Args>
-inline void next_batch(const Args& a) {
+inline bool admit_next(const Args& a, i64 r) {
   using Checks = typename Args::Checks;
-  const i64 num_slots = a.R, text = a.W / a.N;
-  // A slot each and kNextBatchState, and where each begins and ends.
-  if (!is_inside(a.faults, num_slots + kNextBatchState - 1, a.V, Checks::slots) ||
-      !is_inside(a.faults, num_slots, a.I, Checks::first_row) ||
-      !is_inside(a.faults, a.config[kPageSize] - i64(1), 0x7fffffff, Checks::config))
-    return;
-  i32* const slots = a.slots;
-  i32* const state = slots + num_slots;
-  if (state[kHasBegun] != 0)
-    for (i64 r = 0; r < num_slots; ++r)
-      if (slots[r] >= 0 && !goes_on(a, r, slots[r])) slots[r] = -1;
-  state[kHasBegun] = 1;
-  i64 num_live = 0;
-  for (i64 r = 0; r < num_slots; ++r) {
-    if (slots[r] < 0 && state[kNextRequest] < a.N) slots[r] = state[kNextRequest]++;
-    if (slots[r] >= 0 && !is_inside(a.faults, slots[r], a.N, Checks::slots)) return;
-    num_live += slots[r] >= 0;
+  i32* const state = batch_state(a);
+  while (state[kNextRequest] < a.N) {
+    const i64 request = state[kNextRequest];
+    if (!is_inside(a.faults, request, a.N, Checks::slots)) return false;
+    ++state[kNextRequest];
+    if (a.step[request] < a.prompt_length[request]) {
+      of_slot(a, kSlotRequest, r) = static_cast<i32>(request);
+      of_slot(a, kSlotPrompt, r) = a.prompt_length[request];
+      of_slot(a, kSlotLimit, r) = a.config[kLongest];
+      return true;
+    }
+    if (a.N <= a.R) return true;  // the next one has another slot
   }
+  return true;
+}
 
-  i64 spare = max(a.T_largest - num_live, i64(0)), rows = 0, pages = 0;
-  const i64 page_size = a.config[kPageSize], pages_per_slot = a.config[kPagesPerSlot];
+/// Takes in what was made, ends requests and admits others. False if tables are wrong.
+template <class Args>
+inline bool begin_batch(const Args& a) {
+  using Checks = typename Args::Checks;
+  // The tables of `slots`, and where each slot's rows begin and end.
+  if (!is_inside(a.faults, kNextBatchSlot * a.R + kNextBatchState - 1, a.V, Checks::slots) ||
+      !is_inside(a.faults, a.R, a.I, Checks::first_row) ||
+      !is_inside(a.faults, a.config[kPageSize] - i64(1), 0x7fffffff, Checks::config))
+    return false;
+  i32* const state = batch_state(a);
+  if (state[kHasBegun] != 0) {
+    ++state[kIterations];
+    for (i64 r = 0; r < a.R; ++r)
+      if (of_slot(a, kSlotRequest, r) >= 0 && !goes_on(a, r)) of_slot(a, kSlotRequest, r) = -1;
+  }
+  state[kHasBegun] = 1;
+  for (i64 r = 0; r < a.R; ++r) {
+    of_slot(a, kSlotMatch, r) = 0;
+    if (of_slot(a, kSlotRequest, r) < 0 && !admit_next(a, r)) return false;
+    if (of_slot(a, kSlotRequest, r) >= 0 && !is_inside(a.faults, of_slot(a, kSlotRequest, r), a.N, Checks::slots))
+      return false;
+  }
+  return true;
+}
+
+/// How many drafts the request of slot `r` can have: they stand behind its last token, and all but the last may be taken in.
+template <class Args>
+inline i64 room_for_drafts(const Args& a, i64 r) {
+  const i64 request = of_slot(a, kSlotRequest, r);
+  if (request < 0) return 0;
+  const i64 step = a.step[request], last = min(i64(of_slot(a, kSlotLimit, r)), a.W / a.N) - 2;
+  return step < 0 || step < of_slot(a, kSlotPrompt, r) - 1 ? 0
+                                                           : max(min(NextDrafts<Args>::kTokens, last - step), i64(0));
+}
+
+/// The place in the text of slot `r` whose tokens are those at its end; 0 if too few are. `token(s)`: number s of its `length`.
+template <class Args, class Token>
+inline DraftMatch find_match(Token token, int length) {
+  DraftMatch best = 0;
+  for (int end = length - 2; end >= 0 && match_length(best) < batch::kLongestMatch; --end)
+    if (token(end) == token(length - 1)) best = better_match(best, match_at(token, length, end));
+  return match_length(best) >= NextDrafts<Args>::kMatch ? best : 0;
+}
+
+/// Lays out rows and pages: begin_batch() was true, and matches are found.
+template <class Args>
+inline void lay_out_batch(const Args& a) {
+  using Checks = typename Args::Checks;
+  i64 num_live = 0;
+  for (i64 r = 0; r < a.R; ++r) num_live += of_slot(a, kSlotRequest, r) >= 0;
+  i64 spare = max(a.T_largest - num_live, i64(0)), num_matches = 0;
+  // Of prompts, what is left behind the row that each has in any case. In kSlotMatch of these slots nothing stands.
+  const auto left_of_prompt = [&](i64 r) {
+    const i64 request = of_slot(a, kSlotRequest, r);
+    return request < 0 ? i64(0) : max(of_slot(a, kSlotPrompt, r) - i64(a.step[request]) - 1, i64(0));
+  };
+  i64 for_drafts = spare;
+  for (i64 r = 0; r < a.R; ++r) {
+    for_drafts -= min(left_of_prompt(r), for_drafts);
+    num_matches += of_slot(a, kSlotMatch, r) != 0;
+  }
+  i64 rows = 0, pages = 0;
+  const i64 text = a.W / a.N, page_size = a.config[kPageSize], pages_per_slot = a.config[kPagesPerSlot];
   a.first_row[0] = 0;
   a.first_page[0] = 0;
-  for (i64 r = 0; r < num_slots; ++r) {
-    const i64 request = slots[r];
+  for (i64 r = 0; r < a.R; ++r) {
+    const i64 request = of_slot(a, kSlotRequest, r);
+    const DraftMatch match = static_cast<DraftMatch>(of_slot(a, kSlotMatch, r));
     i64 count = 0, num_pages = 0;
     if (request >= 0 && rows < a.T_largest) {
-      const i64 step = a.step[request], extra = min(max(a.prompt_length[request] - step - 1, i64(0)), spare);
-      spare -= extra;
-      count = 1 + extra;
+      const i64 step = a.step[request], extra = match != 0 ? 0 : min(left_of_prompt(r), spare);
+      i64 drafts = 0;
+      if constexpr (NextDrafts<Args>::kIsOn)
+        if (match != 0) drafts = min(room_for_drafts(a, r), for_drafts / num_matches--), for_drafts -= drafts;
+      spare -= extra + drafts;
+      count = 1 + extra + drafts;
       if (!is_inside(a.faults, step, text, Checks::step) ||
           !is_inside(a.faults, step + extra, text, Checks::prompt_length) ||
-          !is_inside(a.faults, rows + extra, a.T_largest, Checks::first_row))
+          !is_inside(a.faults, rows + count - 1, a.T_largest, Checks::first_row) ||
+          !is_inside(a.faults, match_end(match), step + 1, Checks::slots))
         return;
-      for (i64 i = 0; i < count; ++i) a.input[rows + i] = a.tokens[request * text + step + i];
+      const auto token = [&](i64 s) { return static_cast<i32>(a.tokens[request * text + s]); };
+      for (i64 i = 0; i <= extra; ++i) a.input[rows + i] = token(step + i);
+      for (i64 i = 0; i < drafts; ++i)
+        a.input[rows + 1 + i] = draft_token(token, static_cast<int>(step + 1), match, static_cast<int>(i));
       num_pages = (step + count + page_size - 1) / page_size;
       if (!is_inside(a.faults, pages + num_pages - 1, a.P, Checks::pages)) return;
       for (i64 i = 0; i < num_pages; ++i) a.pages[pages + i] = static_cast<i32>(r * pages_per_slot + i);
@@ -88,6 +199,22 @@ inline void next_batch(const Args& a) {
     a.first_page[r + 1] = static_cast<i32>(pages);
   }
   a.stop[0] = rows == 0;
+}
+
+/// The body of the operator `next_batch`.
+template <class Args>
+inline void next_batch(const Args& a) {
+  if (!begin_batch(a)) return;
+  if constexpr (NextDrafts<Args>::kIsOn)
+    for (i64 r = 0; r < a.R; ++r) {
+      if (room_for_drafts(a, r) == 0) continue;
+      const i64 text = a.W / a.N;
+      const auto* const tokens = a.tokens + of_slot(a, kSlotRequest, r) * text;
+      const i64 step = a.step[of_slot(a, kSlotRequest, r)];
+      of_slot(a, kSlotMatch, r) = static_cast<i32>(
+          find_match<Args>([&](i64 s) { return static_cast<i32>(tokens[s]); }, static_cast<int>(step + 1)));
+    }
+  lay_out_batch(a);
 }
 
 }  // namespace megalith::kernels

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "megalith/kernels/cpu/advance.h"
-#include "megalith/kernels/cpu/next_batch.h"
 #include "megalith/kernels/cuda/common/prelude.cuh"
 
 namespace megalith::kernels {
@@ -12,11 +11,6 @@ template <class Args>
 inline void advance_by_one(const Args& args) {
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
   if (thread() == 0 && load_relaxed(args.abort) == 0) advance(args);
-}
-
-template <class Args>
-inline void next_batch_by_one(const Args& args) {
-  if (thread() == 0 && load_relaxed(args.abort) == 0) next_batch(args);
 }
 
 }  // namespace megalith::kernels

@@ -1,6 +1,6 @@
 """``mirage.mpk``: persistent kernels."""
 
-from megalith.mirage.mpk import base_dynamic_shard_loader, persistent_kernel, speculative
+from megalith.mirage.mpk import base_dynamic_shard_loader, configs, persistent_kernel, speculative
 from megalith.mirage.mpk.mpk import MPK, MirageModelConfig, MPKMetadata
 from megalith.mirage.mpk.persistent_kernel import PersistentKernel
 from megalith.mirage.mpk.speculative import spec_decode_class
@@ -11,6 +11,7 @@ __all__ = [
     "MirageModelConfig",
     "PersistentKernel",
     "base_dynamic_shard_loader",
+    "configs",
     "persistent_kernel",
     "spec_decode_class",
     "speculative",

@@ -1,4 +1,4 @@
-"""``mirage.mpk.speculative``: how tokens are to be guessed. A PersistentKernel takes None alone, so far."""
+"""``mirage.mpk.speculative``: how tokens are to be guessed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class PromptLookupConfig(SpecDecodeConfig):
 def spec_decode_class(
     spec_decode: Optional[str], ngram_size: int = 3, spec_length: int = 5
 ) -> Optional[SpecDecodeConfig]:
-    """What a PersistentKernel takes as spec_decode_config: None for None, which is all that it takes until speculative
-    decoding is built."""
+    """What a PersistentKernel takes as spec_decode_config: None for None. "lookahead" has a configuration, as in MPK, and no
+    layers, so a kernel refuses it."""
     if spec_decode is None:
         return None
     ngram_size = whole("spec_decode_class", "ngram_size", ngram_size, 1)
