@@ -5,10 +5,12 @@
 #include <deque>
 #include <optional>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
+#include "megalith/engine/machine.h"
 #include "megalith/engine/profiled_nodes.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/program.h"
@@ -30,11 +32,41 @@ class GraphRunner::Target {
   virtual void profile(uint32_t iterations) = 0;
   virtual runtime::Profile profile_take() = 0;
   virtual int64_t bytes_held() const = 0;
+  virtual void cancel() noexcept = 0;
+  virtual GraphRunner::Mail mail() const = 0;
+  virtual void mail_open() = 0;
+  virtual bool mail_take(runtime::MailRecord* record, std::chrono::milliseconds longest) = 0;
 };
 
 namespace {
 
+// The tensors of a node of `serve_batch` that it shares with the host, by name, and what they have room for.
+struct MailTensors {
+  std::string mailbox, inbox;
+  int64_t num_slots, longest;
+};
+
+std::optional<MailTensors> mail_tensors(const graph::Graph& graph) {
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.op->name != "serve_batch") continue;
+    const auto tensor = [&](const char* operand) -> const Tensor& {
+      const auto& operands = node.op->operands;
+      const auto found = std::ranges::find(operands, operand, &graph::Operand::name);
+      return graph.tensor(node.operands[static_cast<size_t>(found - operands.begin())]);
+    };
+    const Tensor& mailbox = tensor("mailbox");
+    MEGALITH_CHECK(mailbox.bytes() >= static_cast<int64_t>(sizeof(runtime::Mailbox)),
+                   "the mailbox \"{}\" has {} bytes, want {}", mailbox.name, mailbox.bytes(), sizeof(runtime::Mailbox));
+    const int64_t rows = tensor("prompt_length").num_elements(), slots = tensor("last_length").num_elements();
+    MEGALITH_CHECK(slots <= rows, "\"{}\" has {} slots, but tokens of {} requests: want a row of tokens for each slot",
+                   node.name, slots, rows);
+    return MailTensors{mailbox.name, tensor("inbox").name, slots, tensor("inbox").num_elements() / rows};
+  }
+  return std::nullopt;
+}
+
 using MemoryByName = std::map<std::string, TensorMemory>;
+using Mail = GraphRunner::Mail;
 
 // One piece of a stacked constant: `bytes` from `part` at `from` come to `to`.
 struct Piece {
@@ -157,8 +189,21 @@ class CpuTarget : public GraphRunner::Target {
       : graph_(graph),
         addresses_(bind(memory, part_rows)),
         program_(graph, kernel, addresses_, {.num_threads = static_cast<int>(kernel.tasks.workers.size())}),
-        launcher_(program_.entry(), program_.image()) {}
+        mail_(mail_of(graph)),
+        launcher_(program_.entry(), program_.image(), {.mailbox = mail_.mailbox}) {}
 
+  void cancel() noexcept override { launcher_.cancel(); }
+  Mail mail() const override { return mail_; }
+  void mail_open() override {
+    records_.resize(kMailboxCapacity);
+    commands_.resize(kCommandCapacity);
+    runtime::mailbox_init(mail_.mailbox, records_.data(), kMailboxCapacity);
+    runtime::mailbox_serve(mail_.mailbox, commands_.data(), kCommandCapacity);
+  }
+  bool mail_take(runtime::MailRecord* record, std::chrono::milliseconds longest) override {
+    return runtime::mailbox_take(mail_.mailbox, record,
+                                 static_cast<uint64_t>(std::chrono::nanoseconds(longest).count()));
+  }
   void run(uint32_t iterations) override {
     program_.image().set_num_iterations(iterations);
     program_.profile_begin();
@@ -195,10 +240,20 @@ class CpuTarget : public GraphRunner::Target {
     return addresses;
   }
 
+  Mail mail_of(const graph::Graph& graph) {
+    const std::optional<MailTensors> tensors = mail_tensors(graph);
+    if (!tensors) return {};
+    return {static_cast<runtime::Mailbox*>(addresses_.at(tensors->mailbox)),
+            static_cast<int32_t*>(addresses_.at(tensors->inbox)), tensors->num_slots, tensors->longest};
+  }
+
   const graph::Graph& graph_;
   std::deque<runtime::Mapping> stacked_;
   std::map<std::string, void*> addresses_;
   runtime::Program program_;
+  Mail mail_;
+  std::vector<runtime::MailRecord> records_;
+  std::vector<runtime::Command> commands_;
   runtime::Launcher launcher_;
 };
 
@@ -208,10 +263,33 @@ class CudaTarget : public GraphRunner::Target {
              const std::map<std::string, std::vector<int64_t>>& part_rows)
       : graph_(graph),
         on_device_(bind(memory, part_rows)),
-        program_(graph, kernel, on_host_, {}, on_device_),
-        launcher_(program_) {
+        program_(graph, kernel, on_host_, shared_tensors(graph), on_device_),
+        mail_(mail_of(graph)),
+        launcher_(program_, {.mailbox = mail_.mailbox}) {
+    const std::set<std::string> shared = shared_tensors(graph);
     for (const Tensor& tensor : graph.tensors())
-      if (tensor.kind == TensorKind::state && on_host_.contains(tensor.name)) travelling_.push_back(tensor.name);
+      if (tensor.kind == TensorKind::state && on_host_.contains(tensor.name) && !shared.contains(tensor.name))
+        travelling_.push_back(tensor.name);
+  }
+
+  void cancel() noexcept override { launcher_.cancel(); }
+  Mail mail() const override { return mail_; }
+  void mail_open() override {
+    if (records_.empty()) {
+      records_.emplace_back(kMailboxCapacity * sizeof(runtime::MailRecord), "the mail");
+      records_.emplace_back(kCommandCapacity * sizeof(runtime::Command), "the commands");
+    }
+    runtime::mailbox_init(mail_.mailbox, records_[0].data<runtime::MailRecord>(), kMailboxCapacity);
+    runtime::mailbox_serve(mail_.mailbox, records_[1].data<runtime::Command>(), kCommandCapacity);
+  }
+  // The kernel wakes nobody.
+  bool mail_take(runtime::MailRecord* record, std::chrono::milliseconds longest) override {
+    const auto until = std::chrono::steady_clock::now() + longest;
+    do {
+      if (runtime::mailbox_take(mail_.mailbox, record, 0)) return true;
+      std::this_thread::sleep_for(kLookEvery);
+    } while (std::chrono::steady_clock::now() < until && runtime::load_acquire(&mail_.mailbox->closed) == 0);
+    return runtime::mailbox_take(mail_.mailbox, record, 0);
   }
 
   // Work that the caller has given the card before is done before the kernel begins: the launch waits for the default
@@ -263,11 +341,26 @@ class CudaTarget : public GraphRunner::Target {
     return on_device;
   }
 
+  static constexpr std::chrono::microseconds kLookEvery{50};
+
+  static std::set<std::string> shared_tensors(const graph::Graph& graph) {
+    const std::optional<MailTensors> tensors = mail_tensors(graph);
+    return tensors ? std::set{tensors->mailbox, tensors->inbox} : std::set<std::string>{};
+  }
+  Mail mail_of(const graph::Graph& graph) {
+    const std::optional<MailTensors> tensors = mail_tensors(graph);
+    if (!tensors) return {};
+    return {program_.shared<runtime::Mailbox>(tensors->mailbox), program_.shared<int32_t>(tensors->inbox),
+            tensors->num_slots, tensors->longest};
+  }
+
   const graph::Graph& graph_;
   std::deque<runtime::DeviceMemory> stacked_;
   std::map<std::string, void*> on_host_, on_device_;
   std::vector<std::string> travelling_;  // states in the host's memory
   runtime::CudaProgram program_;
+  Mail mail_;
+  std::deque<runtime::PinnedMemory> records_;  // the mail's, and the commands'
   runtime::CudaLauncher launcher_;
 };
 
@@ -283,6 +376,9 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
   const int device = is_cuda ? jit::cuda_device().ordinal : -1;
   std::optional<runtime::CudaContextGuard> context;
   if (is_cuda) context.emplace(device);
+  if (const std::optional<MailTensors> mail = mail_tensors(graph))
+    for (const std::string& name : {mail->mailbox, mail->inbox})
+      memory[name] = {mail_.emplace_back(graph.tensor(graph.find(name)).bytes(), name).data()};
   check_memory(graph, memory, device);
   std::map<std::string, std::vector<int64_t>> part_rows;
   for (const Tensor& tensor : graph.tensors()) {
@@ -305,6 +401,19 @@ GraphRunner::GraphRunner(const graph::Graph& graph, const jit::CompiledKernel& k
 }
 
 GraphRunner::~GraphRunner() = default;
+
+void GraphRunner::cancel() noexcept { target_->cancel(); }
+
+GraphRunner::Mail GraphRunner::mail() const { return target_->mail(); }
+
+void GraphRunner::mail_open() {
+  const TurnGuard turn(turn_, "mail_open");
+  target_->mail_open();
+}
+
+bool GraphRunner::mail_take(runtime::MailRecord* record, std::chrono::milliseconds longest) {
+  return target_->mail_take(record, longest);
+}
 
 void GraphRunner::run(uint32_t iterations) {
   MEGALITH_CHECK(iterations > 0 || graph_.stop_tensor(),

@@ -7,7 +7,9 @@
 //   runner.run();
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +17,8 @@
 #include "megalith/base/turn.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
+#include "megalith/runtime/mailbox.h"
+#include "megalith/runtime/memory.h"
 #include "megalith/runtime/profile_rings.h"
 
 namespace megalith::engine {
@@ -29,7 +33,8 @@ struct TensorMemory {
 
 class GraphRunner {
  public:
-  /// `memory`: of every constant and state by name, but of a stacked constant its parts instead. `kernel` must
+  /// `memory`: of every constant and state by name, but of a stacked constant its parts instead, and not of what belongs to
+  /// the mail. `kernel` must
   /// outlive the runner. Weights are laid out now: later changes of constants need not be seen. UserError naming a
   /// tensor that is missing, lies on the wrong side or another GPU, is not mapped or not writable though a node writes it,
   /// or starts between elements (on a GPU: where no 16 bytes can be loaded at once), and where the kernel is not one of
@@ -57,6 +62,22 @@ class GraphRunner {
   /// Bytes that the runner holds itself: the arena, scratch of the workers, packed or streamed weights, stacked constants.
   int64_t bytes_held() const;
 
+  /// Ends a run in progress. From any thread, and from a signal handler.
+  void cancel() noexcept;
+
+  /// What a node of `serve_batch` shares with the host: memory of the runner's own. GraphService is who knows what to do with it
+  /// (graph_service.h). Without such a node there is none.
+  struct Mail {
+    runtime::Mailbox* mailbox = nullptr;
+    int32_t* inbox = nullptr;  // a row of `longest` tokens for each of its slots
+    int64_t num_slots = 0, longest = 0;
+  };
+  Mail mail() const;
+  /// An empty mailbox, for the next run.
+  void mail_open();
+  /// The next record, if there is one within that time.
+  bool mail_take(runtime::MailRecord* record, std::chrono::milliseconds longest);
+
   /// What a target does; public for the two implementations only.
   class Target;
 
@@ -65,6 +86,7 @@ class GraphRunner {
 
   const graph::Graph graph_;  // as it was: its maker may add to it
   const jit::CompiledKernel& kernel_;
+  std::deque<runtime::Mapping> mail_;  // on the host: where a CPU's kernel has it
   Turn turn_{"kernel"};
   bool is_profiled_ = false;
   std::unique_ptr<Target> target_;

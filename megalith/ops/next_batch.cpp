@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "megalith/base/error.h"
@@ -25,7 +26,8 @@ class NextBatchReference {
         most_drafts_(static_cast<int64_t>(binding.attributes.at("draft_tokens"))),
         least_match_(static_cast<int64_t>(binding.attributes.at("draft_match"))) {}
 
-  void run() {
+  /// `admits`: requests of the tables, and none of the mailbox.
+  void run(bool admits) {
     if (state(1) != 0) {
       ++state(2);
       for (int64_t r = 0; r < num_slots_; ++r)
@@ -33,7 +35,7 @@ class NextBatchReference {
     }
     state(1) = 1;
     for (int64_t r = 0; r < num_slots_; ++r) {
-      if (slot(0, r) < 0) admit(r);
+      if (admits && slot(0, r) < 0) admit(r);
       slot(3, r) = 0;
     }
     lay_out();
@@ -151,17 +153,10 @@ class NextBatchReference {
   const int64_t num_requests_, num_slots_, room_, text_, most_drafts_, least_match_;
 };
 
-}  // namespace
-
-/// Ends an iteration of a token loop over tables that stand one behind the other (paged_rows): takes in the tokens that
-/// it made, ends requests and admits others, lays out the rows and pages of the next one. N requests have a text of
-/// W / N tokens each, R of them work at a time, in a slot each; T rows are there at most. With `draft_tokens` a request has so
-/// many drafts at most (kernels/drafts.h), if `draft_match` tokens of its text say them. Bookkeeping is beyond a loop
-/// kernel, so this one only says what it touches.
-graph::Operator next_batch() {
-  return operator_("next_batch",
-                   "scheduler step: takes in new tokens, ends and admits requests, lays out the next iteration")
-      .input("output", {"T"}, DType::i32)
+// What both operators work on.
+operator_ over_tables(const char* name, const char* doc) {
+  operator_ op(name, doc);
+  op.input("output", {"T"}, DType::i32)
       .input("prompt_length", {"N"}, DType::i32)
       .input("config", {"20"}, DType::i32)
       .inout("tokens", {"W"}, DType::i32)
@@ -175,10 +170,11 @@ graph::Operator next_batch() {
       .inout("num_new", {"R"}, DType::i32)
       .inout("stop", {"1"}, DType::i32)
       .attribute("draft_tokens", 0)
-      .attribute("draft_match", 0)
-      .loops(R"(
-        { [t, n, c, w, v, i, p, r] : 0 <= t < T and 0 <= n < N and 0 <= c < 20 and 0 <= w < W and 0 <= v < V and 0 <= i < I and 0 <= p < P and 0 <= r < R }
-        tokens[w]      = tokens[w] + sum(t, output[t]) + sum(n, prompt_length[n]) + sum(c, config[c])
+      .attribute("draft_match", 0);
+  return op;
+}
+
+constexpr const char* kRest = R"(
         step[n]        = step[n]
         slots[v]       = slots[v]
         input[t]       = input[t]
@@ -188,13 +184,56 @@ graph::Operator next_batch() {
         last_length[r] = last_length[r]
         num_new[r]     = num_new[r]
         stop[0]        = stop[0]
-      )")
-      .reference([](const loop::Binding& binding, loop::Arrays& arrays) { NextBatchReference(binding, arrays).run(); })
+      )";
+
+int64_t area_bytes(const graph::BodyQuery&) { return int64_t{kernels::kNextBatchAreaBytes}; }
+
+}  // namespace
+
+/// Ends an iteration of a token loop over tables that stand one behind the other (paged_rows): takes in the tokens that
+/// it made, ends requests and admits others, lays out the rows and pages of the next one. N requests have a text of
+/// W / N tokens each, R of them work at a time, in a slot each; T rows are there at most. With `draft_tokens` a request has so
+/// many drafts at most (kernels/drafts.h), if `draft_match` tokens of its text say them. Bookkeeping is beyond a loop
+/// kernel, so this one only says what it touches.
+graph::Operator next_batch() {
+  return over_tables("next_batch",
+                     "scheduler step: takes in new tokens, ends and admits requests, lays out the next iteration")
+      .loops(std::string(R"(
+        { [t, n, c, w, v, i, p, r] : 0 <= t < T and 0 <= n < N and 0 <= c < 20 and 0 <= w < W and 0 <= v < V and 0 <= i < I and 0 <= p < P and 0 <= r < R }
+        tokens[w]      = tokens[w] + sum(t, output[t]) + sum(n, prompt_length[n]) + sum(c, config[c]))") +
+             kRest)
+      .reference([](const loop::Binding& binding, loop::Arrays& arrays) {
+        NextBatchReference(binding, arrays).run(/*admits=*/true);
+      })
       .body("cpu", "next_batch.h", "next_batch")
       .body({.target = "cuda",
              .file = "scheduler/next_batch.cuh",
              .name = "next_batch_by_block",
-             .area_bytes = [](const graph::BodyQuery&) { return int64_t{kernels::kNextBatchAreaBytes}; }});
+             .area_bytes = area_bytes});
+}
+
+/// The same of a loop that takes requests while it runs: through `mailbox`, where it tells each token, with prompts in `inbox`, a
+/// row of W / N tokens each. Slot r has row r. The reference has no mailbox: no requests come.
+graph::Operator serve_batch() {
+  return over_tables("serve_batch",
+                     "scheduler step: takes in new tokens, ends requests and takes others from the mailbox, lays out "
+                     "the next iteration")
+      .inout("mailbox", {"M"}, DType::i32)
+      .inout("inbox", {"W"}, DType::i32)
+      .loops(std::string(R"(
+        { [t, n, c, w, v, i, p, r, m] : 0 <= t < T and 0 <= n < N and 0 <= c < 20 and 0 <= w < W and 0 <= v < V and 0 <= i < I and 0 <= p < P and 0 <= r < R and 0 <= m < M }
+        tokens[w]      = tokens[w] + sum(t, output[t]) + sum(n, prompt_length[n]) + sum(c, config[c])
+        mailbox[m]     = mailbox[m]
+        inbox[w]       = inbox[w])") +
+             kRest)
+      .reference([](const loop::Binding& binding, loop::Arrays& arrays) {
+        NextBatchReference(binding, arrays).run(/*admits=*/false);
+      })
+      .body("cpu", "serve_batch.h", "serve_batch")
+      .body({.target = "cuda",
+             .file = "scheduler/serve_batch.cuh",
+             .name = "serve_batch_by_block",
+             .area_bytes = area_bytes});
 }
 
 }  // namespace megalith::ops

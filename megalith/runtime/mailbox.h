@@ -40,7 +40,9 @@ struct MailRecord {
   u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() is told
 };
 
-enum class CommandKind : u32 { begin, cancel, extend };
+/// `end`: no others will come, and the run ends when all that has begun has ended. Not every kernel knows it
+/// (kernels/cpu/serve_batch.h).
+enum class CommandKind : u32 { begin, cancel, extend, end };
 
 /// What the host tells a running kernel about a place for a request. It begins one in a place that is empty, or whose last
 /// request's end it has read: so records need not say which of the two they are of. A request may be begun in the middle:
@@ -52,6 +54,14 @@ struct Command {
   u32 kind;                          // CommandKind
   u32 request;                       // the place
   i32 fields[kFields];               // of one that begins; of one that is extended its limit alone
+};
+
+/// What `fields` of one that begins a request are in a loop without a batch block (kernels/cpu/serve_batch.h). Its prompt stands in
+/// the place's row of the inbox.
+enum ServeField {
+  kServeStep,    // tokens whose keys are there
+  kServePrompt,  // tokens of its prompt
+  kServeLimit,   // the length at which it ends
 };
 
 struct Mailbox {

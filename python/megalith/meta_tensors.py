@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
 
 from megalith._megalith import UserError
 from megalith.arguments import shown
-from megalith.parameters import META
+from megalith.parameters import META, OTHER_META
 
 if TYPE_CHECKING:
     from megalith.kernel_tensors import KernelTensors
 
 
 def check_name(name: object) -> None:
-    if not isinstance(name, str) or name not in META:
+    if not isinstance(name, str) or (name not in META and not name.startswith(OTHER_META)):
         called = shown(name).strip("'")
         raise UserError(f'[PersistentKernel] there is no meta tensor "{called}"; there are {", ".join(META)}')
 

@@ -7,12 +7,14 @@ from typing import Any, Dict, List
 from megalith import arguments
 from megalith._megalith import UserError
 
-MODES = ("offline", "online", "online_notoken", "onepass", "online_multi_turn")
+MODES = ("offline", "online", "online_notoken", "onepass", "online_multi_turn", "online_pinned")
 SINGLE_PASS = ("online_notoken", "onepass")
 META = (
     "step", "tokens", "input_tokens", "output_tokens", "num_new_tokens", "prompt_lengths", "qo_indptr_buffer",
     "paged_kv_indptr_buffer", "paged_kv_indices_buffer", "paged_kv_last_page_len_buffer", "paged_kv_indices_snapshot",
 )  # fmt: skip
+# What MPK's host and kernel tell each other through, in mode="online_pinned": taken, and not looked at.
+OTHER_META = ("generation_config", "pinned_")  # names, or how they begin
 MAX_LAST_TOKENS = 16  # as kernels/cpu/next_batch.h has it
 DEFAULTS: Dict[str, Any] = {
     "mode": "offline",
@@ -32,6 +34,7 @@ DEFAULTS: Dict[str, Any] = {
     "spec_decode_config": None,
     "use_cutlass_kernel": False,
     "eos_token_id": -1,
+    "pinned_ring_capacity": 8,
 }
 
 # Attributes of a kernel: those that are settled when it is made, and those that compile() takes up. eos_token_id and
@@ -42,10 +45,12 @@ SETTLED = (
 )  # fmt: skip
 UNTIL_COMPILE = (
     "num_workers", "num_local_schedulers", "num_remote_schedulers", "profiler_tensor", "use_cutlass_kernel", "profile",
+    "pinned_ring_capacity",
 )  # fmt: skip
 LEAST = {
     "num_workers": 1, "num_local_schedulers": 0, "num_remote_schedulers": 0, "max_seq_length": 1,
     "max_num_batched_requests": 1, "max_num_batched_tokens": 1, "max_num_pages": 1, "page_size": 1,
+    "pinned_ring_capacity": 1,
 }  # fmt: skip
 FLAGS = ("profile", "use_cutlass_kernel", "test_mode")
 

@@ -19,6 +19,7 @@ from megalith.missing_layers import MissingLayers
 from megalith.mpk_graph import KNGraph, check_saved, save
 from megalith.operator_layers import OperatorLayers
 from megalith.parameters import DEFAULTS, MODES, SETTLED, SINGLE_PASS, UNTIL_COMPILE, checked, last_tokens, whole
+from megalith.served_requests import ServedRequests
 from megalith.speculation import SpeculationLayers
 from megalith.tensors import memory_of, numpy_dtype
 from megalith.token_layers import TokenLayers
@@ -34,6 +35,7 @@ class _Bound:
 
     def __init__(self, runner: _megalith.GraphRunner, owners: List[Any], watched: sources.Sources):
         self.run = runner.run
+        self.runner = runner
         self.trace, self.page = runner.trace, runner.page
         self.read_activation = runner.read_activation
         self.turn = _megalith.Turn("kernel")  # looking at tables, laying out rows and running belong together
@@ -59,7 +61,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
     laid out by compile(): change it later, and nobody may see it. Everything else is read and written in place.
 
     ``target`` is "cpu" or "cuda"; left out, it is where the first attached tensor lies. ``num_workers``: threads, or
-    multiprocessors. Schedulers there are none; their numbers are taken and ignored, like use_cutlass_kernel.
+    multiprocessors. Schedulers there are none; their numbers are taken and ignored, like use_cutlass_kernel and
+    pinned_ring_capacity.
 
     ``spec_decode_config``: what spec_decode_class("promptlookup", ...) gives, for a kernel with the layers of
     speculation; ``counts`` says what it gained.
@@ -93,6 +96,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         *,
         target: Optional[str] = None,
         profile: bool = False,
+        pinned_ring_capacity: int = 8,
     ):
         if not isinstance(mode, str) or mode not in MODES:
             raise UserError(f"[PersistentKernel] mode is {arguments.shown(mode)}, want one of {', '.join(MODES)}")
@@ -118,6 +122,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         self.trace_name = trace_name
         self.profiler_tensor = profiler_tensor
         self.profile = profile
+        self.pinned_ring_capacity = pinned_ring_capacity
         self.spec_decode_config = spec_decode_config
         self.use_cutlass_kernel = use_cutlass_kernel
         self.eos_token_id = eos_token_id
@@ -126,6 +131,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         KernelTensors.__init__(self, target)
         self._runner: Optional[_Bound] = None
         self._loop: Optional[TokenLoop] = None
+        self._served: Optional[ServedRequests] = None
         self.meta_tensors = MetaTensors(self, meta_tensors)
         self._meta_changed()
 
@@ -276,7 +282,8 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         ``tokens`` begins at ``step`` with the rest of its prompt, and ends with ``eos_token_id`` or at max_seq_length;
         then ``tokens[r, :step[r] + 1]`` is its sequence. As many requests as max_num_batched_requests work at a time,
         the others follow. In the modes "onepass" and "online_notoken", and in test mode, it runs the layers once, on
-        what the meta tensors say now. What torch's current stream, or ``default_stream``, was given before is done
+        what the meta tensors say now. In the mode "online_pinned" it returns at once, and the kernel runs until it is told
+        to end: requests come through ``megalith.mirage.mpk.OnlinePinnedRuntime``, and wait() waits for the end. What torch's current stream, or ``default_stream``, was given before is done
         first.
         """
         if kwargs:
@@ -290,6 +297,9 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
             )
         loop = self._loop
         self._finish_earlier_work(default_stream)
+        if loop is not None and loop.serves:
+            self.served.launch(runner.runner, functools.partial(self._serve, runner, loop))
+            return
         with runner.turn("kernel()"), sources.in_place("kernel()", runner.sources):
             meta.check(self)
             if loop is None:
@@ -298,6 +308,28 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
                 loop.lay_out_first_rows()
                 runner.run(0)
             self._write_profiles(runner)
+
+    def _serve(self, runner: _Bound, loop: TokenLoop) -> None:
+        with runner.turn("kernel()"), sources.in_place("kernel()", runner.sources):
+            meta.check(self)
+            loop.lay_out_first_rows()
+            runner.run(0)
+            self._write_profiles(runner)
+
+    @property
+    def served(self) -> ServedRequests:
+        """What a kernel of mode="online_pinned" is asked for while it runs."""
+        if self._served is None:
+            if self.mode != "online_pinned":
+                raise UserError(f'[served] mode is "{self.mode}", want "online_pinned": others take no requests while they run')
+            self._served = ServedRequests(self.max_num_batched_requests, self.max_seq_length)
+        return self._served
+
+    def wait(self) -> None:
+        """Until a run of mode="online_pinned" is over: OnlinePinnedRuntime.shutdown() ends it. Raises what ended it
+        otherwise. In other modes a call returns when its run is over, so there is nothing to wait for."""
+        if self._served is not None:
+            self._served.wait()
 
     def _is_profiled(self) -> bool:
         return self.profile or self.profiler_tensor is not None
@@ -334,7 +366,9 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         return array
 
     def finalize(self) -> None:
-        """Frees everything and lets the tensors go. Calling it again does nothing."""
+        """Frees everything and lets the tensors go; a run of mode="online_pinned" is ended. Calling it again does nothing."""
+        if self._served is not None:
+            self._served.close()
         self._finalized = True
         self._runner = None
         self._compiled = None

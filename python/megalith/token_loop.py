@@ -22,15 +22,18 @@ LOOP_META = (
     "step", "tokens", "input_tokens", "output_tokens", "prompt_lengths", "qo_indptr_buffer", "paged_kv_indptr_buffer",
     "paged_kv_indices_buffer", "paged_kv_last_page_len_buffer",
 )  # fmt: skip
-_NODE = "next_batch"
+_NODE, _SERVING = "next_batch", "serve_batch"
 _OPERANDS = (
     "output_tokens", "prompt_lengths", "config", "tokens", "step", "slots", "input_tokens", "qo_indptr_buffer",
     "paged_kv_indptr_buffer", "paged_kv_indices_buffer", "paged_kv_last_page_len_buffer", "num_new_tokens", "stop",
 )  # fmt: skip
+# What a loop that takes requests while it runs has beside them, in memory that its runner makes.
+_MAIL = ("loop.mailbox", "loop.inbox")
+_MAILBOX_WORDS = 64  # at least: runtime/mailbox.h
 # Places in the tables `config` and `slots`, of which the latter has _PER_SLOT of each slot and then what _STATE counts
 # (kernels/cpu/next_batch.h).
 _VOCABULARY, _LAST_TOKENS = 3, 4
-_PER_SLOT, _STATE, _COUNTS = 4, 6, 2
+_PER_SLOT, _STATE, _NEXT_REQUEST, _COUNTS = 4, 7, 0, 2
 
 
 class TokenLoop:
@@ -40,6 +43,7 @@ class TokenLoop:
         import numpy
 
         self.kernel = kernel
+        self.serves = kernel.mode == "online_pinned"
         self.tensors: Dict[str, DTensor] = {name: kernel._meta(name, "PersistentKernel") for name in LOOP_META}
         slots, rows = kernel.max_num_batched_requests, kernel.max_num_batched_tokens
         self.pages_per_slot = -(-kernel.max_seq_length // kernel.page_size)
@@ -66,10 +70,11 @@ class TokenLoop:
         self._lookup: Optional[PromptLookup] = None
         self._first: Optional[_megalith.GraphRunner] = None
 
-    def _add(self, graph: _megalith.Graph, ids: Dict[str, int]) -> None:
+    def _add(self, graph: _megalith.Graph, ids: Dict[str, int], operator: str = _NODE) -> None:
         match, drafts = self._lookup or (0, 0)
         attributes = {"draft_tokens": float(drafts), "draft_match": float(match)}
-        graph.add(_NODE, _NODE, [ids[name] for name in _OPERANDS], attributes=attributes)
+        operands = _OPERANDS + (_MAIL if operator == _SERVING else ())
+        graph.add(operator, operator, [ids[name] for name in operands], attributes=attributes)
 
     def finish(self, what: str) -> _megalith.Graph:
         """A copy of the kernel's graph with the loop's node behind its layers."""
@@ -88,8 +93,12 @@ class TokenLoop:
             if name not in ids:
                 kernel._internals[name] = table
                 ids[name] = graph.state(name, "i32", list(table.shape))
-        self._add(graph, ids)
-        graph.set_gate(_NODE, ids["stop"])
+        operator = _SERVING if self.serves else _NODE
+        if self.serves:
+            sizes = (_MAILBOX_WORDS, self.tensors["tokens"].num_elements)
+            ids.update({name: graph.state(name, "i32", [size]) for name, size in zip(_MAIL, sizes)})
+        self._add(graph, ids, operator)
+        graph.set_gate(operator, ids["stop"])
         return graph
 
     def bind(self, memory: Dict[str, Tuple[int, bool, int, int]]) -> None:
@@ -130,6 +139,11 @@ class TokenLoop:
                 f'[PersistentKernel] the meta tensor "tokens" is {list(tokens.dims)}, want [{requests}, '
                 f"{kernel.max_seq_length}]: a sequence of max_seq_length tokens for each entry of prompt_lengths"
             )
+        if self.serves and requests < slots:
+            raise UserError(
+                f'[PersistentKernel] the meta tensor "tokens" has rows for {requests} requests, want '
+                f"{slots}: max_num_batched_requests, each of which has a row while it is worked on"
+            )
         pages = slots * self.pages_per_slot
         have = min(kernel.max_num_pages, tensors["paged_kv_indices_buffer"].num_elements)
         if have < pages:
@@ -140,6 +154,20 @@ class TokenLoop:
 
     def begin(self, values: Dict[str, List[int]]) -> None:
         """Checks the texts, whose numbers are ``values`` by meta tensor, and readies the tables for a launch."""
+        kernel = self.kernel
+        if not self.serves:
+            self._check_texts(values)
+        tables = self.tables
+        last = kernel._last_tokens
+        tables["config"][_LAST_TOKENS:] = last + [-1] * (MAX_LAST_TOKENS - len(last))
+        tables["config"][_VOCABULARY] = kernel._vocabulary
+        tables["slots"][:] = 0
+        tables["slots"][: kernel.max_num_batched_requests] = -1
+        if self.serves:  # and none of the tables
+            tables["slots"][_NEXT_REQUEST - _STATE] = self.num_requests
+        tables["stop"][0] = 0
+
+    def _check_texts(self, values: Dict[str, List[int]]) -> None:
         kernel = self.kernel
         longest, text = kernel.max_seq_length, self.tensors["tokens"].dims[1]
         slots, is_chat = kernel.max_num_batched_requests, kernel.mode == "online_multi_turn"
@@ -172,17 +200,14 @@ class TokenLoop:
                         f'the meta tensor "tokens" has the token {token} at [{r}, {i}], but the vocabulary has '
                         f"{kernel._vocabulary}"
                     )
-        tables = self.tables
-        last = kernel._last_tokens
-        tables["config"][_LAST_TOKENS:] = last + [-1] * (MAX_LAST_TOKENS - len(last))
-        tables["config"][_VOCABULARY] = kernel._vocabulary
-        tables["slots"][:] = 0
-        tables["slots"][: kernel.max_num_batched_requests] = -1
-        tables["stop"][0] = 0
 
     def counts(self) -> LoopCounts:
-        return LoopCounts(*(int(count) for count in self.tables["slots"][_COUNTS - _STATE :]))
+        counts = self.tables["slots"][_COUNTS - _STATE :]
+        return LoopCounts(*(int(counts[i]) for i in range(len(LoopCounts._fields))))
 
     def lay_out_first_rows(self) -> None:
+        """Of a loop that serves, that there are none: it waits for the first request behind them."""
         assert self._first is not None
         self._first.run(1)
+        if self.serves:
+            self.tables["stop"][0] = 0

@@ -1,8 +1,10 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include "megalith/engine/graph_runner.h"
+#include "megalith/engine/graph_service.h"
 #include "python/src/bind.h"
 #include "python/src/interpreter.h"
 
@@ -34,6 +36,17 @@ void make_runner(GraphRunner* self, nb::handle graph_like, nb::handle kernel_lik
   new (self) GraphRunner(graph, kernel, std::move(places));
 }
 
+// (whether it is the end, slot, token, what MailRecord::reason says)
+using MailTuple = std::tuple<bool, uint32_t, int, uint32_t>;
+
+std::vector<MailTuple> take_mail(engine::GraphService& service, int64_t longest_ms) {
+  std::vector<MailTuple> mail;
+  for (const runtime::MailRecord& record : service.take(std::chrono::milliseconds(longest_ms)))
+    mail.emplace_back(record.kind == static_cast<uint32_t>(runtime::MailKind::finished), record.request, record.token,
+                      record.reason);
+  return mail;
+}
+
 }  // namespace
 
 void bind_runner(nb::module_& module) {
@@ -57,7 +70,23 @@ void bind_runner(nb::module_& module) {
       .def("trace", &GraphRunner::trace, nb::call_guard<Unlocked>(),
            "The last run, in Chrome's trace event format, which Perfetto opens.")
       .def("page", &GraphRunner::page, nb::call_guard<Unlocked>(), "The last run, as an HTML page.")
+      .def("cancel", &GraphRunner::cancel, "Ends a run in progress.")
       .def_prop_ro("bytes_held", &GraphRunner::bytes_held);
+  nb::class_<engine::GraphService>(module, "GraphService", "Requests that come while a GraphRunner runs.")
+      .def(nb::init<GraphRunner&>(), "runner"_a, nb::keep_alive<1, 2>())
+      .def("open", &engine::GraphService::open, nb::call_guard<Unlocked>(), "Readies the mailbox for the next run.")
+      .def(
+          "begin",
+          [](engine::GraphService& service, int64_t slot, const std::vector<int32_t>& prompt, int64_t step,
+             int64_t limit) {
+            const Unlocked unlocked;
+            service.begin(slot, prompt, step, limit);
+          },
+          "slot"_a, "prompt"_a, "step"_a, "limit"_a, "A request begins in a slot that nobody has.")
+      .def("cancel", &engine::GraphService::cancel, "slot"_a, nb::call_guard<Unlocked>(), "Ends it.")
+      .def("end", &engine::GraphService::end, nb::call_guard<Unlocked>(), "The run ends when all requests have.")
+      .def("take", &take_mail, "longest_ms"_a, nb::call_guard<Unlocked>(),
+           "What the kernel has told: (whether it is the end, slot, token, reason) each.");
 }
 
 }  // namespace megalith::python

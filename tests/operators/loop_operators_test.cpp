@@ -59,7 +59,7 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
                                         graph.state("config", DType::i32, {20}),
                                         graph.state("tokens", DType::i64, {s.requests * s.longest}),
                                         graph.state("step", DType::i32, {s.requests}),
-                                        graph.state("slots", DType::i32, {4 * s.slots + 6}),
+                                        graph.state("slots", DType::i32, {4 * s.slots + 7}),
                                         graph.state("input", DType::i64, {s.rows}),
                                         graph.state("first_row", DType::i32, {s.slots + 1}),
                                         graph.state("first_page", DType::i32, {s.slots + 1}),
@@ -78,7 +78,7 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
   std::vector<double> prompts, slots(static_cast<size_t>(4 * s.slots), -1);
   for (int64_t n = 0; n < s.requests; ++n)
     prompts.push_back(static_cast<double>(1 + random() % static_cast<uint64_t>(s.longest - 1)));
-  slots.insert(slots.end(), 6, 0);
+  slots.insert(slots.end(), 7, 0);
   memory.set("prompt_length", prompts);
   memory.set("slots", slots);
   std::vector<double> config = {static_cast<double>(s.longest),
@@ -118,7 +118,7 @@ TEST_P(NextBatch, LaysOutTheSameRowsAsTheReference) {
     ASSERT_LE(expected.at("first_page").values.back(), static_cast<double>(pages));
   }
   const std::vector<double> found = memory.array("slots").values;
-  const std::vector<double> counts(found.end() - 4, found.end());  // iterations, with drafts, drafts, right ones
+  const std::vector<double> counts(found.end() - 5, found.end() - 1);  // iterations, with drafts, drafts, right ones
   EXPECT_EQ(counts[0] + 1, iterations);
   EXPECT_EQ(counts[3] > 20, s.draft_tokens > 0) << counts[3];
   EXPECT_GE(counts[2], counts[3]);

@@ -95,7 +95,8 @@ def test_grids_of_any_size():
     compiled(b.kernel.graph)
 
 
-@pytest.mark.parametrize("lookup", [None, (3, 3)])
-def test_the_token_loop(lookup):
-    decoder = Decoder(tables(3, 2, 5), 2, 5, lambda array: array, lookup=lookup)
-    assert "next_batch_by_block" in compiled(decoder.kernel.graph).source
+@pytest.mark.parametrize("mode,lookup", [("offline", None), ("offline", (3, 3)), ("online_pinned", (3, 3))])
+def test_the_token_loop(mode, lookup):
+    decoder = Decoder(tables(3, 2, 5), 2, 5, lambda array: array, mode=mode, lookup=lookup)
+    node = "serve_batch" if mode == "online_pinned" else "next_batch"
+    assert f"{node}_by_block" in compiled(decoder.kernel.graph).source

@@ -5,13 +5,14 @@
 // waits for a page. Where there are as many slots as requests each request has the slot of its number, in every run: what
 // is in its pages may be gone on with.
 //
-// In three steps, of which a GPU takes the second one by all threads of a block: begin_batch(), find_match() for each slot,
-// lay_out_batch().
+// In four steps, of which a GPU takes the third one by all threads of a block: take_in_batch(), admit_batch(), find_match() for
+// each slot, lay_out_batch(). A loop that takes requests while it runs has another second step (serve_batch.h).
 #pragma once
 
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
 #include "megalith/kernels/drafts.h"
+#include "megalith/runtime/mailbox.h"
 
 namespace megalith::kernels {
 
@@ -27,7 +28,16 @@ enum NextBatchSlot {
   kNextBatchSlot
 };
 /// ... and then these.
-enum NextBatchState { kNextRequest, kHasBegun, kIterations, kDrafts, kDrafted, kAcceptedDrafts, kNextBatchState };
+enum NextBatchState {
+  kNextRequest,
+  kHasBegun,
+  kIterations,      // until now
+  kDrafts,          // of a request that had some, likewise
+  kDrafted,         // drafts, likewise
+  kAcceptedDrafts,  // that were right
+  kIsEnding,        // of a loop that serves: no requests come any more
+  kNextBatchState
+};
 
 /// Drafts as a `next_batch` knows them: how many a request has at most, and how many tokens must match.
 template <class Args>
@@ -52,10 +62,16 @@ inline bool ends_text(const Args& a, i64 token) {
   return token < 0 || token >= a.config[kVocabulary];
 }
 
+/// Who wants to know what is made, and what ends, in the rows of a request: nobody.
+struct Untold {
+  void made(i64, i64, u32) const {}
+  void ended(i64, i64, batch::FinishReason) const {}
+};
+
 /// The request of slot `r` goes on by the rows that it had: its next token and, as long as a draft is what was made before it,
 /// the one behind that. False if it has ended, or its tables are wrong.
-template <class Args>
-inline bool goes_on(const Args& a, i64 r) {
+template <class Args, class Told>
+inline bool goes_on(const Args& a, i64 r, Told told) {
   using Checks = typename Args::Checks;
   const i64 request = of_slot(a, kSlotRequest, r), prompt = of_slot(a, kSlotPrompt, r), text = a.W / a.N;
   if (!is_inside(a.faults, request, a.N, Checks::slots)) return false;
@@ -71,14 +87,21 @@ inline bool goes_on(const Args& a, i64 r) {
     return false;
   i32* const state = batch_state(a);
   if (rows > known) ++state[kDrafts], state[kDrafted] += static_cast<i32>(rows - known);
+  u32 drafts = static_cast<u32>(rows - known);
   for (i64 row = first + known - 1;; ++row) {
     const i64 token = a.output[row];
     a.tokens[request * text + step] = static_cast<i32>(token);
-    if (ends_text(a, token) || step + 1 >= of_slot(a, kSlotLimit, r)) return false;
+    told.made(request, token, drafts);
+    const bool is_last = ends_text(a, token);
+    if (is_last || step + 1 >= of_slot(a, kSlotLimit, r)) {
+      told.ended(request, token, is_last ? batch::kStopToken : batch::kLengthLimit);
+      return false;
+    }
     if (row + 1 >= first + rows || a.input[row + 1] != token) return true;
     if (!is_inside(a.faults, ++step, text, Checks::step)) return false;
     a.step[request] = static_cast<i32>(step);
     ++state[kAcceptedDrafts];
+    drafts = runtime::kAccepted;
   }
 }
 
@@ -102,9 +125,9 @@ inline bool admit_next(const Args& a, i64 r) {
   return true;
 }
 
-/// Takes in what was made, ends requests and admits others. False if tables are wrong.
-template <class Args>
-inline bool begin_batch(const Args& a) {
+/// Takes in what was made, and ends requests. False if tables are wrong.
+template <class Args, class Told>
+inline bool take_in_batch(const Args& a, Told told) {
   using Checks = typename Args::Checks;
   // The tables of `slots`, and where each slot's rows begin and end.
   if (!is_inside(a.faults, kNextBatchSlot * a.R + kNextBatchState - 1, a.V, Checks::slots) ||
@@ -112,19 +135,32 @@ inline bool begin_batch(const Args& a) {
       !is_inside(a.faults, a.config[kPageSize] - i64(1), 0x7fffffff, Checks::config))
     return false;
   i32* const state = batch_state(a);
-  if (state[kHasBegun] != 0) {
-    ++state[kIterations];
-    for (i64 r = 0; r < a.R; ++r)
-      if (of_slot(a, kSlotRequest, r) >= 0 && !goes_on(a, r)) of_slot(a, kSlotRequest, r) = -1;
-  }
-  state[kHasBegun] = 1;
+  if (state[kHasBegun] != 0) ++state[kIterations];
   for (i64 r = 0; r < a.R; ++r) {
     of_slot(a, kSlotMatch, r) = 0;
+    if (state[kHasBegun] != 0 && of_slot(a, kSlotRequest, r) >= 0 && !goes_on(a, r, told))
+      of_slot(a, kSlotRequest, r) = -1;
+  }
+  state[kHasBegun] = 1;
+  return true;
+}
+
+/// Gives slots that are free to requests that have yet to begin. False if tables are wrong.
+template <class Args>
+inline bool admit_batch(const Args& a) {
+  for (i64 r = 0; r < a.R; ++r) {
     if (of_slot(a, kSlotRequest, r) < 0 && !admit_next(a, r)) return false;
-    if (of_slot(a, kSlotRequest, r) >= 0 && !is_inside(a.faults, of_slot(a, kSlotRequest, r), a.N, Checks::slots))
+    if (of_slot(a, kSlotRequest, r) >= 0 && !is_inside(a.faults, of_slot(a, kSlotRequest, r), a.N, Args::Checks::slots))
       return false;
   }
   return true;
+}
+
+template <class Args>
+inline i64 num_live(const Args& a) {
+  i64 live = 0;
+  for (i64 r = 0; r < a.R; ++r) live += of_slot(a, kSlotRequest, r) >= 0;
+  return live;
 }
 
 /// How many drafts the request of slot `r` can have: they stand behind its last token, and all but the last may be taken in.
@@ -146,13 +182,24 @@ inline DraftMatch find_match(Token token, int length) {
   return match_length(best) >= NextDrafts<Args>::kMatch ? best : 0;
 }
 
-/// Lays out rows and pages: begin_batch() was true, and matches are found.
+/// find_match() for each slot that can have drafts, by one thread.
+template <class Args>
+inline void find_matches(const Args& a) {
+  if constexpr (NextDrafts<Args>::kIsOn)
+    for (i64 r = 0; r < a.R; ++r) {
+      if (room_for_drafts(a, r) == 0) continue;
+      const i64 request = of_slot(a, kSlotRequest, r);
+      const auto* const tokens = a.tokens + request * (a.W / a.N);
+      of_slot(a, kSlotMatch, r) =
+          static_cast<i32>(find_match<Args>([&](i64 s) { return static_cast<i32>(tokens[s]); }, a.step[request] + 1));
+    }
+}
+
+/// Lays out rows and pages: slots have their requests, and matches are found.
 template <class Args>
 inline void lay_out_batch(const Args& a) {
   using Checks = typename Args::Checks;
-  i64 num_live = 0;
-  for (i64 r = 0; r < a.R; ++r) num_live += of_slot(a, kSlotRequest, r) >= 0;
-  i64 spare = max(a.T_largest - num_live, i64(0)), num_matches = 0;
+  i64 spare = max(a.T_largest - num_live(a), i64(0)), num_matches = 0;
   // Of prompts, what is left behind the row that each has in any case. In kSlotMatch of these slots nothing stands.
   const auto left_of_prompt = [&](i64 r) {
     const i64 request = of_slot(a, kSlotRequest, r);
@@ -204,16 +251,8 @@ inline void lay_out_batch(const Args& a) {
 /// The body of the operator `next_batch`.
 template <class Args>
 inline void next_batch(const Args& a) {
-  if (!begin_batch(a)) return;
-  if constexpr (NextDrafts<Args>::kIsOn)
-    for (i64 r = 0; r < a.R; ++r) {
-      if (room_for_drafts(a, r) == 0) continue;
-      const i64 text = a.W / a.N;
-      const auto* const tokens = a.tokens + of_slot(a, kSlotRequest, r) * text;
-      const i64 step = a.step[of_slot(a, kSlotRequest, r)];
-      of_slot(a, kSlotMatch, r) = static_cast<i32>(
-          find_match<Args>([&](i64 s) { return static_cast<i32>(tokens[s]); }, static_cast<int>(step + 1)));
-    }
+  if (!take_in_batch(a, Untold{}) || !admit_batch(a)) return;
+  find_matches(a);
   lay_out_batch(a);
 }
 

@@ -9,7 +9,7 @@
 namespace megalith::kernels {
 
 struct NextBatchArea {
-  i32 is_sound;
+  i32 is_sound, is_idle;
   DraftMatch matches[kWarps];
 };
 
@@ -44,17 +44,9 @@ inline DraftMatch find_match_by_block(const Args& a, NextBatchArea& area, i64 re
   return match_length(best) >= NextDrafts<Args>::kMatch ? best : 0;
 }
 
-/// The body of `next_batch`.
+/// find_matches(), by a block.
 template <class Args>
-inline void next_batch_by_block(const Args& args) {
-  static_assert(sizeof(NextBatchArea) <= kNextBatchAreaBytes);
-  NextBatchArea& area = *reinterpret_cast<NextBatchArea*>(shared_area());
-  // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
-  if (thread() == 0) area.is_sound = load_relaxed(args.abort) == 0 && begin_batch(args) ? 1 : 0;
-  block_sync();
-  const bool is_sound = area.is_sound != 0;
-  block_sync();  // all have looked, before another task has the area
-  if (!is_sound) return;
+inline void find_matches_by_block(const Args& args, NextBatchArea& area) {
   if constexpr (NextDrafts<Args>::kIsOn)
 #pragma unroll 1
     for (i64 r = 0; r < args.R; ++r) {
@@ -63,6 +55,23 @@ inline void next_batch_by_block(const Args& args) {
       const DraftMatch match = find_match_by_block(args, area, request, args.step[request] + 1);
       if (thread() == 0) of_slot(args, kSlotMatch, r) = static_cast<i32>(match);
     }
+}
+
+inline NextBatchArea& next_batch_area() {
+  static_assert(sizeof(NextBatchArea) <= kNextBatchAreaBytes);
+  return *reinterpret_cast<NextBatchArea*>(shared_area());
+}
+
+/// The body of `next_batch`. After an abort there is nothing to take in: what came here may be anything
+/// (runtime/cuda/worker.cuh).
+template <class Args>
+inline void next_batch_by_block(const Args& args) {
+  NextBatchArea& area = next_batch_area();
+  if (thread() == 0)
+    area.is_sound = load_relaxed(args.abort) == 0 && take_in_batch(args, Untold{}) && admit_batch(args) ? 1 : 0;
+  block_sync();
+  if (area.is_sound == 0) return;
+  find_matches_by_block(args, area);
   if (thread() == 0) lay_out_batch(args);
 }
 
