@@ -282,9 +282,9 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         ``tokens`` begins at ``step`` with the rest of its prompt, and ends with ``eos_token_id`` or at max_seq_length;
         then ``tokens[r, :step[r] + 1]`` is its sequence. As many requests as max_num_batched_requests work at a time,
         the others follow. In the modes "onepass" and "online_notoken", and in test mode, it runs the layers once, on
-        what the meta tensors say now. In the mode "online_pinned" it returns at once, and the kernel runs until it is told
-        to end: requests come through ``megalith.mirage.mpk.OnlinePinnedRuntime``, and wait() waits for the end. What torch's current stream, or ``default_stream``, was given before is done
-        first.
+        what the meta tensors say now. In the mode "online_pinned" it returns at once, and the kernel runs until it is
+        told to end: requests come through ``megalith.mirage.mpk.OnlinePinnedRuntime``, and wait() waits for the end.
+        What torch's current stream, or ``default_stream``, was given before is done first.
         """
         if kwargs:
             raise UserError(f"[__call__] there is no option {min(kwargs)!r}; there is default_stream")
@@ -298,30 +298,32 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         loop = self._loop
         self._finish_earlier_work(default_stream)
         if loop is not None and loop.serves:
-            self.served.launch(runner.runner, functools.partial(self._serve, runner, loop))
+            self.served.launch(functools.partial(self._serve, runner, loop))
             return
         with runner.turn("kernel()"), sources.in_place("kernel()", runner.sources):
             meta.check(self)
             if loop is None:
                 runner.run(1)
             elif loop.has_work:
-                loop.lay_out_first_rows()
+                loop.first.run(1)
                 runner.run(0)
             self._write_profiles(runner)
 
-    def _serve(self, runner: _Bound, loop: TokenLoop) -> None:
+    def _serve(self, runner: _Bound, loop: TokenLoop, served: ServedRequests) -> None:
         with runner.turn("kernel()"), sources.in_place("kernel()", runner.sources):
             meta.check(self)
-            loop.lay_out_first_rows()
-            runner.run(0)
-            self._write_profiles(runner)
+            if served.first_requests(loop.first):
+                served.serve(runner.runner)
+                self._write_profiles(runner)
 
     @property
     def served(self) -> ServedRequests:
         """What a kernel of mode="online_pinned" is asked for while it runs."""
         if self._served is None:
             if self.mode != "online_pinned":
-                raise UserError(f'[served] mode is "{self.mode}", want "online_pinned": others take no requests while they run')
+                raise UserError(
+                    f'[served] mode is "{self.mode}", want "online_pinned": others take no requests while they run'
+                )
             self._served = ServedRequests(self.max_num_batched_requests, self.max_seq_length)
         return self._served
 
@@ -366,7 +368,7 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         return array
 
     def finalize(self) -> None:
-        """Frees everything and lets the tensors go; a run of mode="online_pinned" is ended. Calling it again does nothing."""
+        """Frees everything and lets the tensors go; ends a run of mode="online_pinned". Calling it again does nothing."""
         if self._served is not None:
             self._served.close()
         self._finalized = True
@@ -423,7 +425,9 @@ class PersistentKernel(DenseLayers, AttentionLayers, TokenLayers, SpeculationLay
         """Of the last run of a token loop: its iterations, and what became of drafts in them."""
         self._ready("counts")
         if self._loop is None:
-            raise UserError('[counts] only a token loop counts: make the kernel with mode="offline" and its meta tensors')
+            raise UserError(
+                '[counts] only a token loop counts: make the kernel with mode="offline" and its meta tensors'
+            )
         return self._loop.counts()
 
     @property

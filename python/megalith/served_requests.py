@@ -1,8 +1,9 @@
-"""Requests that a PersistentKernel takes while it runs (mode="online_pinned"): who waits, who has which slot, what has been made.
+"""Requests that a PersistentKernel takes while it runs (mode="online_pinned"): which wait, which have a slot, what was made.
 
-Two threads are at work meanwhile. One runs the kernel. The other reads its mail, tells those who wait, and begins the next
-request where a slot has become free. A slot's pages stay as they are when its request ends, so a request that begins with the
-same tokens, as the next turn of a conversation does, gets that slot and goes on behind them.
+Two threads are at work meanwhile. One waits for the first request, has a small kernel lay out its rows, and runs the
+kernel. The other reads its mail, tells those who wait, and begins the next request where a slot has become free. A slot's
+pages stay as they are when its request ends, so a request that begins with the same tokens, as the next turn of a
+conversation does, gets that slot and goes on behind them.
 """
 
 from __future__ import annotations
@@ -55,41 +56,75 @@ class ServedRequests:
         self._kept: List[List[int]] = [[] for _ in range(num_slots)]  # tokens whose keys a slot's pages hold
         self._ages = list(range(num_slots))  # when each was used last
         self._age = num_slots
-        self._service: Optional[_megalith.GraphService] = None  # of the run in progress
+        self._service: Optional[_megalith.GraphService] = None  # of the kernel while it takes requests
         self._cancel: Optional[Callable[[], None]] = None
+        self._late: List[int] = []  # slots whose requests were cancelled before that
         self._threads: List[threading.Thread] = []
-        self._is_ending = self._has_told_end = False
+        self._is_ending = self._has_told_end = self._is_closed = False
         self._error: Optional[BaseException] = None
 
     # ---- the run ----------------------------------------------------------------------------------------------
 
-    def launch(self, runner: _megalith.GraphRunner, run: Callable[[], None]) -> None:
-        """Begins a run: ``run`` returns when it is over. UserError while there is one."""
+    def launch(self, run: Callable[["ServedRequests"], None]) -> None:
+        """Begins a run: ``run`` calls first_requests() and then serve(), and returns when it is over. UserError while
+        there is one."""
         with self._changed:
-            if self._service is not None or any(thread.is_alive() for thread in self._threads):
+            if self.is_running:
                 raise UserError("[__call__] the kernel runs already: submit requests to it, or end it with shutdown()")
-            service = _megalith.GraphService(runner)
-            service.open()
-            self._service, self._cancel, self._error = service, runner.cancel, None
-            self._is_ending = self._has_told_end = False
+            self._error = self._cancel = None
+            self._is_ending = self._has_told_end = self._is_closed = False
             for slot in range(len(self._kept)):
                 self._kept[slot] = []  # other runs may have written there meanwhile
-            self._threads = [
-                threading.Thread(target=self._run, args=(run,), name="a kernel's run", daemon=True),
-                threading.Thread(target=self._read, args=(service,), name="a kernel's mail", daemon=True),
-            ]
-            self._begin_waiting()
-        for thread in self._threads:
-            thread.start()
+            self._threads = [threading.Thread(target=self._run, args=(run,), name="a kernel's run", daemon=True)]
+            self._threads[0].start()
 
-    def _run(self, run: Callable[[], None]) -> None:
+    def _run(self, run: Callable[["ServedRequests"], None]) -> None:
         error: Optional[BaseException] = None
         try:
-            run()
+            run(self)
         except BaseException as caught:  # it is raised where somebody waits
             error = caught
         with self._changed:
             self._service, self._error = None, error
+            threads = self._threads[1:]
+        for reader in threads:
+            reader.join()
+        with self._changed:  # those that the run has left behind
+            for slot, request in enumerate(self._slots):
+                if request is not None:
+                    self._kept[slot] = []
+                    self._slots[slot] = None
+                    request.reason = "abort"
+            self._changed.notify_all()
+
+    def first_requests(self, runner: _megalith.GraphRunner) -> bool:
+        """Waits for requests, and has ``runner`` lay out their rows. False: none will come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_ending or self._is_closed)
+            if not self._waiting or self._is_closed:
+                return False
+            service = _megalith.GraphService(runner)
+            service.open()
+            self._begin_waiting(service)
+        runner.run(1)
+        return True
+
+    def serve(self, runner: _megalith.GraphRunner) -> None:
+        """Runs the kernel, behind first_requests()."""
+        service = _megalith.GraphService(runner)
+        service.open()
+        reader = threading.Thread(target=self._read, args=(service,), name="a kernel's mail", daemon=True)
+        with self._changed:
+            if self._is_closed:
+                return
+            self._service, self._cancel = service, runner.cancel
+            self._threads.append(reader)
+            for slot in self._late:
+                service.cancel(slot)
+            self._late = []
+            self._begin_waiting(service)
+        reader.start()
+        runner.run(0)
 
     def _read(self, service: _megalith.GraphService) -> None:
         while True:
@@ -99,17 +134,10 @@ class ServedRequests:
                 with self._changed:
                     for is_end, slot, token, reason in mail:
                         self._end(slot, reason) if is_end else self._made(slot, token)
-                    self._begin_waiting()
+                    self._begin_waiting(self._service)
                     self._changed.notify_all()
             elif is_over:
                 break
-        with self._changed:  # those that the run has left behind
-            for slot, request in enumerate(self._slots):
-                if request is not None:
-                    self._kept[slot] = []
-                    self._slots[slot] = None
-                    request.reason = "abort"
-            self._changed.notify_all()
 
     def _made(self, slot: int, token: int) -> None:
         request = self._slots[slot]
@@ -126,8 +154,7 @@ class ServedRequests:
         self._ages[slot] = self._age
         request.reason = _REASONS.get(reason, "abort")
 
-    def _begin_waiting(self) -> None:
-        service = self._service
+    def _begin_waiting(self, service: Optional[_megalith.GraphService]) -> None:
         if service is None:
             return
         while self._waiting and None in self._slots:
@@ -138,7 +165,7 @@ class ServedRequests:
             self._slots[slot] = request
             request.row, request.num_kept = slot, common[slot]
             service.begin(slot, request.tokens, common[slot], request.limit)
-        if self._is_ending and not self._waiting and not self._has_told_end:
+        if self._is_ending and not self._waiting and not self._has_told_end and service is self._service:
             self._has_told_end = True
             service.end()
 
@@ -146,7 +173,7 @@ class ServedRequests:
 
     @property
     def is_running(self) -> bool:
-        return self._service is not None
+        return any(thread.is_alive() for thread in self._threads)
 
     def submit(self, rid: int, prompt: Sequence[int], limit: int) -> bool:
         """Whether it has begun; else it waits for a slot, or for the launch."""
@@ -157,7 +184,8 @@ class ServedRequests:
                 raise UserError(f"[submit] the kernel is ending, so request {rid} would not be worked on")
             request = self._requests[rid] = Served(rid, prompt, limit)
             self._waiting.append(request)
-            self._begin_waiting()
+            self._begin_waiting(self._service)
+            self._changed.notify_all()
             return request.row >= 0
 
     def get(self, rid: int) -> Optional[Served]:
@@ -210,6 +238,8 @@ class ServedRequests:
                 self._changed.notify_all()
             elif self._service is not None:
                 self._service.cancel(request.row)
+            else:
+                self._late.append(request.row)
 
     def release(self, rid: int) -> bool:
         """Forgets a request that has ended."""
@@ -223,19 +253,20 @@ class ServedRequests:
     def forget(self) -> None:
         """All that have ended; and if the run has, that it was told to."""
         with self._changed:
-            self._is_ending = self._is_ending and self._service is not None
+            self._is_ending = self._is_ending and self.is_running
             self._requests = {rid: request for rid, request in self._requests.items() if request.reason is None}
 
     def shut_down(self) -> None:
         """The run ends when all that was submitted has; nothing more is taken before the next launch."""
         with self._changed:
-            if self._service is not None:
+            if self.is_running:
                 self._is_ending = True
-                self._begin_waiting()
+                self._begin_waiting(self._service)
+                self._changed.notify_all()
 
     def wait(self) -> None:
         """Until the run is over; raises what ended it."""
-        for thread in self._threads:
+        for thread in self._threads[:1]:
             thread.join()
         with self._changed:
             self._raise_error()
@@ -243,18 +274,24 @@ class ServedRequests:
     def close(self) -> None:
         """Ends a run at once."""
         with self._changed:
-            cancel, is_running = self._cancel, self._service is not None
-        if is_running and cancel is not None:
-            cancel()
-        for thread in self._threads:
-            thread.join()
+            self._is_closed = True
+            self._changed.notify_all()
+        for thread in self._threads[:1]:
+            while thread.is_alive():
+                with self._changed:
+                    cancel = self._cancel
+                if cancel is not None:
+                    cancel()  # again and again, for before its beginning it would be no use
+                thread.join(0.05)
 
 
 def tokens_of(what: str, value: Any, vocabulary: int, longest: int) -> List[int]:
     """A prompt: a list, or a tensor of one dimension."""
     listed = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(listed, (list, tuple)) or not all(isinstance(t, int) and not isinstance(t, bool) for t in listed):
-        raise UserError(f"[{what}] token_ids is a {type(value).__name__}, want token ids: a list, or a tensor of one dimension")
+        raise UserError(
+            f"[{what}] token_ids is a {type(value).__name__}, want token ids: a list, or a tensor of one dimension"
+        )
     if not 1 <= len(listed) < longest:
         raise UserError(
             f"[{what}] token_ids has {len(listed)} tokens, want 1 to {longest - 1}: max_seq_length is {longest}, and a "

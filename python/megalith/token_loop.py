@@ -33,7 +33,7 @@ _MAILBOX_WORDS = 64  # at least: runtime/mailbox.h
 # Places in the tables `config` and `slots`, of which the latter has _PER_SLOT of each slot and then what _STATE counts
 # (kernels/cpu/next_batch.h).
 _VOCABULARY, _LAST_TOKENS = 3, 4
-_PER_SLOT, _STATE, _NEXT_REQUEST, _COUNTS = 4, 7, 0, 2
+_PER_SLOT, _STATE, _COUNTS = 4, 7, 2
 
 
 class TokenLoop:
@@ -70,11 +70,18 @@ class TokenLoop:
         self._lookup: Optional[PromptLookup] = None
         self._first: Optional[_megalith.GraphRunner] = None
 
-    def _add(self, graph: _megalith.Graph, ids: Dict[str, int], operator: str = _NODE) -> None:
+    def _add(self, graph: _megalith.Graph, ids: Dict[str, int]) -> str:
+        """Adds the node; its name."""
+        name = _NODE
+        operands: Tuple[str, ...] = _OPERANDS
+        if self.serves:
+            name, operands = _SERVING, _OPERANDS + _MAIL
+            sizes = (_MAILBOX_WORDS, self.tensors["tokens"].num_elements)
+            ids.update({one: graph.state(one, "i32", [size]) for one, size in zip(_MAIL, sizes)})
         match, drafts = self._lookup or (0, 0)
         attributes = {"draft_tokens": float(drafts), "draft_match": float(match)}
-        operands = _OPERANDS + (_MAIL if operator == _SERVING else ())
-        graph.add(operator, operator, [ids[name] for name in operands], attributes=attributes)
+        graph.add(name, name, [ids[one] for one in operands], attributes=attributes)
+        return name
 
     def finish(self, what: str) -> _megalith.Graph:
         """A copy of the kernel's graph with the loop's node behind its layers."""
@@ -93,12 +100,7 @@ class TokenLoop:
             if name not in ids:
                 kernel._internals[name] = table
                 ids[name] = graph.state(name, "i32", list(table.shape))
-        operator = _SERVING if self.serves else _NODE
-        if self.serves:
-            sizes = (_MAILBOX_WORDS, self.tensors["tokens"].num_elements)
-            ids.update({name: graph.state(name, "i32", [size]) for name, size in zip(_MAIL, sizes)})
-        self._add(graph, ids, operator)
-        graph.set_gate(operator, ids["stop"])
+        graph.set_gate(self._add(graph, ids), ids["stop"])
         return graph
 
     def bind(self, memory: Dict[str, Tuple[int, bool, int, int]]) -> None:
@@ -163,8 +165,6 @@ class TokenLoop:
         tables["config"][_VOCABULARY] = kernel._vocabulary
         tables["slots"][:] = 0
         tables["slots"][: kernel.max_num_batched_requests] = -1
-        if self.serves:  # and none of the tables
-            tables["slots"][_NEXT_REQUEST - _STATE] = self.num_requests
         tables["stop"][0] = 0
 
     def _check_texts(self, values: Dict[str, List[int]]) -> None:
@@ -205,9 +205,8 @@ class TokenLoop:
         counts = self.tables["slots"][_COUNTS - _STATE :]
         return LoopCounts(*(int(counts[i]) for i in range(len(LoopCounts._fields))))
 
-    def lay_out_first_rows(self) -> None:
-        """Of a loop that serves, that there are none: it waits for the first request behind them."""
+    @property
+    def first(self) -> _megalith.GraphRunner:
+        """Runs the loop's node alone, which lays out the first rows."""
         assert self._first is not None
-        self._first.run(1)
-        if self.serves:
-            self.tables["stop"][0] = 0
+        return self._first
