@@ -43,6 +43,7 @@ Command profile_command();
 Command compile_command();
 Command inspect_command();
 Command verify_command();
+Command loops_command();
 Command devices_command();
 Command bench_load_command();
 Command bench_soak_command();
@@ -57,7 +58,7 @@ inline std::vector<Command> all_commands() {
           bench_kernel_command(), bench_graph_command(), bench_latency_command(), bench_serve_command(),
           bench_load_command(),   bench_soak_command(),  profile_command(),       compile_command(),
           inspect_command(),      verify_command(),      logits_command(),        devices_command(),
-          cache_command(),        doctor_command(),      version_command()};
+          loops_command(),        cache_command(),       doctor_command(),        version_command()};
 }
 
 }  // namespace megalith::tools

@@ -108,7 +108,9 @@ std::string substitute_names(std::string_view body, const std::map<std::string, 
       if (i > 0 && (tokens[i - 1].kind == Token::Kind::number || tokens[i - 1].is(")")))
         result += " * ";  // `2n` is 2 * n
       const std::string number = std::to_string(value->second);
-      result += value->second < 0 ? "(" + number + ")" : number;
+      // isl reads "(64) mod 16" and not "64 mod 16".
+      const bool is_divided = tokens[i + 1].is("mod") || tokens[i + 1].is("%");
+      result += value->second < 0 || is_divided ? "(" + number + ")" : number;
     }
   }
   return result;

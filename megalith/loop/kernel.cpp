@@ -25,6 +25,7 @@ bool Kernel::is_attribute(const std::string& attribute) const {
 }
 
 std::vector<std::string> Kernel::inames() const {
+  if (!order.empty()) return order;
   std::vector<std::string> result;
   for (const std::string& domain : domains)
     for (std::string& iname : read_domain(domain, name).inames) result.push_back(std::move(iname));

@@ -12,7 +12,8 @@
 //     set.
 //   * Order. Instructions sit in one loop nest, built in text order: an instruction shares the loops that are open when
 //     it is reached as far as its inames allow, in the order in which the domain lists them, and opens the rest (it
-//     shares the longest common beginning of the open loops and its own inames in domain order). So two neighbours
+//     shares the longest common beginning of the open loops and its own inames in domain order; `order j, i` in the text
+//     puts another order in the domains' place). So two neighbours
 //     within the same inames run interleaved, point by point; with different inames, one after the other. loop/nest.h
 //     builds this nest, and is used by the interpreter and by every code generator.
 //   * `sum(k, e)`, `max(k, e)`, `min(k, e)`, `argmax(k, e)` reduce over inames; `sum((j, k), e)` over several;
@@ -77,6 +78,10 @@ struct Instruction {
 
 enum class Role { input, output, inout, temporary };
 
+/// Whose a temporary is: a thread's ("private"), a block's ("shared") or everyone's ("global"). Where none is said, it is
+/// worked out from who reads what (loop/parallel.h).
+enum class Space { automatic, thread, block, global };
+
 /// A tensor of the kernel. Row-major. Shapes are affine in the parameters.
 struct TensorArgument {
   std::string name;
@@ -84,6 +89,7 @@ struct TensorArgument {
   std::optional<DType> dtype;  // absent until infer_types() or the operator's binding sets it
   std::vector<Expr> shape;     // empty and shape_known = false: to be inferred from the accesses
   bool shape_known = false;
+  Space space = Space::automatic;  // of a temporary
 };
 
 /// A size: bound to an integer for one use of the kernel. A dynamic parameter is bound to its largest value when the
@@ -99,8 +105,10 @@ struct Attribute {
   double value = 0;
 };
 
-/// What one iname becomes. Only `task` does anything today; the others are there for schedules to come.
-enum class InameTag { loop, task };
+/// What one iname becomes: a loop; an axis along which tasks are cut; the index of a block or of a thread in it, along
+/// axis 0 (the fastest), 1 or 2; a loop that is unrolled; the lanes of a vector; iterations that are interleaved. No tag
+/// changes what the kernel means, and the interpreter does not look at them: loop/parallel.h checks that they may.
+enum class InameTag { loop, task, block_0, block_1, block_2, thread_0, thread_1, thread_2, unroll, vector, interleave };
 
 struct Kernel {
   std::string name;
@@ -110,6 +118,7 @@ struct Kernel {
   std::vector<std::string> domains;  // isl set text, e.g. "{ [t, h] : 0 <= t < T and 0 <= h < H }"; each iname in one
   std::string assumptions;           // isl constraint text over the parameters, e.g. "n >= 1"; "" for none
   std::vector<Instruction> instructions;
+  std::vector<std::string> order;        // of all inames, where it is not the domains'; else empty
   std::map<std::string, InameTag> tags;  // "task.x" and so on are given by position in the partition, not here
   // An opaque kernel states which elements are read and written, but not the arithmetic: it gives footprints and
   // counts, and cannot be interpreted or turned into code (operators that no loop kernel can say; see
@@ -120,7 +129,7 @@ struct Kernel {
   TensorArgument* find_tensor(const std::string& name);
   bool is_parameter(const std::string& name) const;
   bool is_attribute(const std::string& name) const;
-  /// All inames, in the order in which the domains list them.
+  /// All inames, in the order of the loops: `order`, or that in which the domains list them.
   std::vector<std::string> inames() const;
 };
 

@@ -11,6 +11,7 @@
 #include "megalith/loop/function.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/parse_expression.h"
+#include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::loop {
@@ -50,7 +51,7 @@ class KernelParser {
 
   void find_statements() {
     constexpr std::string_view kDeclarations[] = {"parameter", "attribute", "input", "output", "inout",
-                                                  "temporary", "assume",    "tag",   "opaque"};
+                                                  "temporary", "assume",    "tag",   "opaque", "order"};
     while (cursor_.peek().kind != Token::Kind::end) {
       const Token& first = cursor_.peek();
       const Token& second = cursor_.peek(1);
@@ -119,6 +120,8 @@ class KernelParser {
       attribute();
     } else if (keyword.is("tag")) {
       tag();
+    } else if (keyword.is("order")) {
+      order(keyword);
     } else {
       tensor(keyword);
     }
@@ -172,12 +175,29 @@ class KernelParser {
     const std::string iname = cursor_.expect_name("an iname");
     if (!inames_.contains(iname)) cursor_.fail_at(token, fmt::format("\"{}\" is not an iname of any domain", iname));
     cursor_.expect("=");
-    if (cursor_.accept("task"))
-      kernel_.tags[iname] = InameTag::task;
-    else if (cursor_.accept("loop"))
-      kernel_.tags[iname] = InameTag::loop;
-    else
-      cursor_.fail("task or loop");
+    // "g.0" is the name "g" and the number ".0".
+    std::string name(cursor_.peek().text);
+    if (const Token& number = cursor_.peek(1); number.text.starts_with('.')) name += number.text;
+    const auto tag = tag_of_name(name);
+    if (cursor_.peek().kind != Token::Kind::name || !tag) cursor_.fail(tag_names());
+    cursor_.next();
+    if (cursor_.peek().text.starts_with('.')) cursor_.next();
+    kernel_.tags[iname] = *tag;
+  }
+
+  void order(const Token& keyword) {
+    if (!kernel_.order.empty()) cursor_.fail_at(keyword, "a second order, wanted one");
+    do {
+      const Token& token = cursor_.peek();
+      const std::string iname = cursor_.expect_name("an iname");
+      if (!inames_.contains(iname)) cursor_.fail_at(token, fmt::format("\"{}\" is not an iname of any domain", iname));
+      if (std::ranges::find(kernel_.order, iname) != kernel_.order.end())
+        cursor_.fail_at(token, fmt::format("\"{}\" is in the order twice", iname));
+      kernel_.order.push_back(iname);
+    } while (cursor_.accept(","));
+    if (kernel_.order.size() != inames_.size())
+      cursor_.fail_at(keyword,
+                      fmt::format("the order names {} inames, wanted all {}", kernel_.order.size(), inames_.size()));
   }
 
   void tensor(const Token& keyword) {
@@ -204,6 +224,12 @@ class KernelParser {
           if (!cursor_.peek().is("]")) cursor_.expect(",");
         }
       }
+    }
+    if (cursor_.peek().kind == Token::Kind::name) {
+      const auto space = space_of_name(cursor_.peek().text);
+      if (!space || result.role != Role::temporary) cursor_.fail("the end of the line");
+      result.space = *space;
+      cursor_.next();
     }
     kernel_.tensors.push_back(std::move(result));
   }

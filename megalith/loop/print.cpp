@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "megalith/loop/function.h"
+#include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::loop {
@@ -83,6 +84,7 @@ std::string print_tensor(const TensorArgument& tensor) {
   if (tensor.dtype || tensor.shape_known) text += ": ";
   if (tensor.dtype) text += dtype_name(*tensor.dtype);
   if (tensor.shape_known) text += "[" + print_list(tensor.shape) + "]";
+  if (tensor.space != Space::automatic) text += fmt::format(" {}", space_name(tensor.space));
   return text;
 }
 
@@ -102,9 +104,9 @@ std::string print(const Kernel& kernel) {
     text += fmt::format("attribute {} = {}\n", attribute.name, attribute.value);
   for (const TensorArgument& tensor : kernel.tensors) text += print_tensor(tensor) + "\n";
   if (!kernel.assumptions.empty()) text += fmt::format("assume {}\n", kernel.assumptions);
-  for (const auto& [iname, tag] : kernel.tags)
-    text += fmt::format("tag {} = {}\n", iname, tag == InameTag::task ? "task" : "loop");
+  for (const auto& [iname, tag] : kernel.tags) text += fmt::format("tag {} = {}\n", iname, tag_name(tag));
   for (const std::string& domain : kernel.domains) text += domain + "\n";
+  if (!kernel.order.empty()) text += fmt::format("order {}\n", fmt::join(kernel.order, ", "));
   for (size_t i = 0; i < kernel.instructions.size(); ++i)
     text += print_instruction(kernel.instructions[i], fmt::format("insn{}", i)) + "\n";
   return text;

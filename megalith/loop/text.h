@@ -17,8 +17,9 @@
 // Declarations may be left out where inference finds them: every name in a domain that is no iname is a parameter; a
 // subscripted name that is written and not declared is a temporary if it is also read, else an output; one only read is
 // an input. `#` starts a comment. dtype and shape of a tensor may be left out (`input x`), or just one of them
-// (`input x: [T, H]`). A line goes on inside brackets and after an operator. Also: `opaque`, `tag t = task`, several
-// `assume`.
+// (`input x: [T, H]`). A line goes on inside brackets and after an operator. Also: `opaque`, `tag t = task` (or another
+// name of loop/tag.h), several `assume`; `order h, t, k`, all inames in the order of their loops, outermost first; and
+// `private`, `shared` or `global` behind a temporary.
 //
 // After an instruction, in braces: id=name; dep=a:b (must run before); if=condition; inames=i:j (to be within besides
 // those of the target). Expressions, from weakest to tightest: or; and; not; < <= > >= == != (they do not chain); + -;

@@ -14,7 +14,7 @@ using ::testing::StartsWith;
 const std::vector<std::string> kVerbs = {"run",         "chat",          "serve",       "bench",      "bench kernel",
                                          "bench graph", "bench latency", "bench serve", "bench load", "bench soak",
                                          "profile",     "compile",       "inspect",     "verify",     "logits",
-                                         "devices",     "cache",         "doctor",      "version"};
+                                         "devices",     "loops",         "cache",       "doctor",     "version"};
 
 std::vector<std::string> words_of(const std::string& verb, std::vector<std::string> words = {}) {
   std::istringstream text(verb);

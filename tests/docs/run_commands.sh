@@ -8,6 +8,7 @@ shift 2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ln -s "$source/models" "$work/models"
+ln -s "$source/examples" "$work/examples"
 mkdir "$work/bin" && ln -s "$command" "$work/bin/megalith"
 export PATH="$work/bin:$PATH" EDITOR=true
 cd "$work" || exit 1

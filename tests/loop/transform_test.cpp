@@ -11,7 +11,7 @@
 #include "megalith/loop/check.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/infer.h"
-#include "megalith/loop/transform/script.h"
+#include "megalith/loop/transform/schedule.h"
 
 namespace megalith::loop {
 namespace {
@@ -244,11 +244,15 @@ TEST(Transform, FusesANormWithAProduct) {
   EXPECT_EQ(kept.find_tensor("y")->role, Role::output);
   expect_out(kept);
 
-  Script script(norm, {{"linear", linear}});
-  for (const char* line : {"fuse linear x=y", "# a comment", "substitute y"}) script.apply(line);
-  script.apply("hoist_factors insn2");
-  EXPECT_EQ(print(script.kernel()), print(deferred));
-  EXPECT_EQ(print(replay(norm, script.text(), {{"linear", linear}})), print(deferred));
+  Schedule schedule(norm, {{"linear", linear}});
+  for (const char* line : {"fuse linear x=y", "# a comment", "substitute  y", "hoist_factors insn2"})
+    schedule = schedule.then(line);
+  EXPECT_EQ(print(schedule.kernel()), print(deferred));
+  EXPECT_EQ(schedule.text(), "fuse linear x=y\nsubstitute y\nhoist_factors insn2\n");
+  const Schedule again = Schedule::parse(norm, schedule.text(), {{"linear", linear}});
+  EXPECT_EQ(print(again.kernel()), print(deferred));
+  EXPECT_EQ(again.hash(), schedule.hash());
+  EXPECT_NE(again.then("rename k j").hash(), schedule.hash());
 }
 
 TEST(Transform, WhatCannotBeFusedIsSaid) {
@@ -296,9 +300,9 @@ TEST(Transform, AxesAreOnlyAnotherPlace) {
 
 // ---- scripts ------------------------------------------------------------------------------------------------------------
 
-TEST(TransformScript, ALineThatIsWrongIsNamed) {
+TEST(Schedule, ALineThatIsWrongIsNamed) {
   const Kernel kernel = typed(kLinear);
-  const auto error = [&](const std::string& script) { return error_of([&] { replay(kernel, script); }); };
+  const auto error = [&](const std::string& script) { return error_of([&] { Schedule::parse(kernel, script); }); };
   EXPECT_EQ(error("# nothing\n\nrename k j\nsplit_iname n 16 a b  # tiles\n"), "");
   EXPECT_THAT(error("\nturn k"), AllOf(HasSubstr("line 2: there is no transformation \"turn\""), HasSubstr("fuse")));
   EXPECT_THAT(error("split_iname n 16 a"), HasSubstr("want \"split_iname INAME FACTOR OUTER INNER\""));
@@ -306,10 +310,7 @@ TEST(TransformScript, ALineThatIsWrongIsNamed) {
   EXPECT_THAT(error("fuse other x=y"), HasSubstr("there is no kernel \"other\" to fuse with"));
   EXPECT_THAT(error("tag_iname n warp"), HasSubstr("there is no tag \"warp\""));
   EXPECT_THAT(error("rename q k"), HasSubstr("line 1: [linear] there is no \"q\" to rename (\"rename q k\")"));
-  Script scripted(kernel);
-  EXPECT_THAT(error_of([&] { scripted.apply("rename q k"); }), HasSubstr("(\"rename q k\")"));
-  EXPECT_EQ(print(scripted.kernel()), print(kernel));
-  EXPECT_EQ(scripted.text(), "");
+  EXPECT_THAT(error_of([&] { Schedule(kernel).then("rename q k"); }), HasSubstr("(\"rename q k\")"));
 }
 
 }  // namespace

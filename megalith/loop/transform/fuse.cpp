@@ -144,6 +144,10 @@ Kernel fuse(const Kernel& producer, const Kernel& consumer, const std::map<std::
   result.tags = second.tags;
   add_names(result, second);
   add_tensors(result, second, names, kept);
+  if (!producer.order.empty() || !second.order.empty()) {
+    result.order = producer.inames();
+    for (const std::string& iname : second.inames()) result.order.push_back(iname);
+  }
   result.domains.insert(result.domains.end(), second.domains.begin(), second.domains.end());
   if (result.assumptions.empty())
     result.assumptions = second.assumptions;

@@ -27,6 +27,10 @@ void rename_in_domains(Kernel& kernel, const std::string& from, const std::strin
     text = domain.text();
   }
   kernel.assumptions = replace_names(kernel, kernel.assumptions, {{from, to}});
+  if (drops)
+    std::erase(kernel.order, from);
+  else
+    replace_in(kernel.order, from, to);
 }
 
 void rename_iname_uses(Kernel& kernel, const std::string& from, const std::string& to) {

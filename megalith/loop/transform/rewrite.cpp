@@ -212,6 +212,7 @@ void drop_unused_inames(Kernel& kernel) {
     mentioned.insert(texts.back().names.begin(), texts.back().names.end());
   }
   const auto is_kept = [&](const std::string& iname) { return used.contains(iname) || mentioned.contains(iname); };
+  std::erase_if(kernel.order, [&](const std::string& iname) { return !is_kept(iname); });
   std::vector<std::string> domains;
   for (size_t i = 0; i < texts.size(); ++i) {
     std::vector<std::string> kept, all = texts[i].inames;
@@ -233,6 +234,12 @@ void drop_unused_inames(Kernel& kernel) {
 }
 
 }  // namespace
+
+void add_domain(Kernel& kernel, const std::string& domain) {
+  if (!kernel.order.empty())
+    for (const std::string& iname : read_domain(domain, kernel.name).inames) kernel.order.push_back(iname);
+  kernel.domains.push_back(domain);
+}
 
 Kernel finished(Kernel kernel) {
   drop_unused_inames(kernel);

@@ -50,6 +50,9 @@ const TensorArgument& tensor_of(const Kernel& kernel, const std::string& tensor)
 /// What `set` says, as constraints of a domain text; "" if nothing.
 std::string constraints_of(const isl::set& set);
 
+/// One more domain text; its inames stand last in the order of loops.
+void add_domain(Kernel& kernel, const std::string& domain);
+
 /// Ends a transformation: inames that nothing uses go; `within` is in the domains' order; types and shapes of what is new
 /// are inferred; names are checked.
 Kernel finished(Kernel kernel);

@@ -1,4 +1,6 @@
-// split_iname, split_reduction
+// split_iname, chunk_iname, split_reduction
+#include <isl/set.h>
+
 #include <algorithm>
 
 #include "megalith/loop/domain_text.h"
@@ -66,11 +68,23 @@ Kernel split_iname(const Kernel& kernel, const std::string& iname, int64_t facto
     if (expr.kind == Expr::Kind::name && expr.name == iname) expr = value;
   });
   for (Instruction& instruction : result.instructions) split_in(instruction.within, iname, outer, inner);
+  split_in(result.order, iname, outer, inner);
   if (const auto tag = result.tags.find(iname); tag != result.tags.end()) {
     result.tags[outer] = tag->second;  // a task is what one value of the outer iname stands for
     result.tags.erase(iname);
   }
   return finished(std::move(result));
+}
+
+Kernel chunk_iname(const Kernel& kernel, const std::string& iname, int64_t count, const std::string& outer,
+                   const std::string& inner) {
+  check_has_iname(kernel, iname);
+  if (count < 1) refuse(kernel, "\"{}\" is cut into {} chunks, want at least 1", iname, count);
+  const isl::set values = Domains(kernel).over({iname});
+  const isl::val most = isl::manage(isl_set_dim_max_val(values.copy(), 0));
+  if (!most.is_int() || isl_val_is_nonneg(most.get()) != isl_bool_true)
+    refuse(kernel, "how many values \"{}\" takes is no number: fix its size, or split it by a factor", iname);
+  return split_iname(kernel, iname, isl_val_get_num_si(most.get()) / count + 1, outer, inner);
 }
 
 Kernel split_reduction(const Kernel& kernel, const std::vector<std::string>& outer, const std::string& part) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "megalith/loop/domain_text.h"
+#include "megalith/loop/instance.h"
+#include "megalith/loop/meeting.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/rewrite.h"
 #include "megalith/loop/transform/transform.h"
@@ -11,6 +13,26 @@
 namespace megalith::loop {
 
 namespace {
+
+// No element that the definition reads is written again after it was read: the same loops may do that.
+void check_is_kept(const Kernel& kernel, size_t definition, const std::set<std::string>& read) {
+  const auto may_change = [&](size_t i) {
+    return i != definition && read.contains(kernel.instructions[i].target.name) &&
+           shared_loops(kernel, std::min(i, definition), std::max(i, definition)) > 0;
+  };
+  bool is_needed = false;
+  for (size_t i = 0; i < kernel.instructions.size(); ++i) is_needed |= may_change(i);
+  if (!is_needed) return;
+  const Domains domains(kernel);
+  const auto accesses =
+      instance_accesses(kernel, domains, [&](const std::string& name) { return read.contains(name); });
+  for (const Dependence& dependence : dependences(kernel, accesses))
+    if (dependence.from->instruction == definition && dependence.to->is_write)
+      refuse(kernel, "{} changes {} again after {} has read it (at {})",
+             kernel.instructions[dependence.to->instruction].id, print(*dependence.to->expr),
+             kernel.instructions[definition].id,
+             example_of(kernel, definition, dependence.to->instruction, dependence.pairs));
+}
 
 // The instruction that assigns the temporary, with all that has to hold for its value to stand anywhere.
 size_t find_definition(const Kernel& kernel, const std::string& temporary) {
@@ -46,6 +68,7 @@ size_t find_definition(const Kernel& kernel, const std::string& temporary) {
     if (read.contains(kernel.instructions[i].target.name))
       refuse(kernel, "{} changes \"{}\", from which \"{}\" was made", kernel.instructions[i].id,
              kernel.instructions[i].target.name, temporary);
+  check_is_kept(kernel, *found, read);
   return *found;
 }
 
@@ -169,7 +192,7 @@ Kernel substitute(const Kernel& kernel, const std::string& temporary) {
       for (const std::string& id : definition.depends_on)
         if (!is_among(instruction.depends_on, id)) instruction.depends_on.push_back(id);
   }
-  for (const std::string& domain : substitution.new_domains()) result.domains.push_back(domain);
+  for (const std::string& domain : substitution.new_domains()) add_domain(result, domain);
   std::erase_if(result.tensors, [&](const TensorArgument& t) { return t.name == temporary; });
   return finished(std::move(result));
 }

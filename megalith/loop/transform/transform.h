@@ -32,9 +32,53 @@ Kernel tag_iname(const Kernel& kernel, const std::string& iname, InameTag tag);
 Kernel split_iname(const Kernel& kernel, const std::string& iname, int64_t factor, const std::string& outer,
                    const std::string& inner);
 
+/// split_iname() with the least factor such that there are at most `count` values of `outer`; as many as that are only
+/// where they divide well.
+Kernel chunk_iname(const Kernel& kernel, const std::string& iname, int64_t count, const std::string& outer,
+                   const std::string& inner);
+
 /// The one reduction over all of `outer` and more becomes one over `outer`, of what a new temporary `part` has:
 ///   y[t] = sum((o, i), e)   ->   part[t, o] = sum(i, e);  y[t] = sum(o, part[t, o])
 Kernel split_reduction(const Kernel& kernel, const std::vector<std::string>& outer, const std::string& part);
+
+/// Loops in the order of `inames`, outermost first, at the places that those had among all.
+Kernel prioritise(const Kernel& kernel, const std::vector<std::string>& inames);
+
+/// The instruction `id` stands directly before the instruction `before` in the text.
+Kernel move_instruction(const Kernel& kernel, const std::string& id, const std::string& before);
+
+/// unify_inames() for neighbours that touch the same elements: every dependence between instances must keep its order.
+Kernel fuse_loops(const Kernel& kernel, const std::string& iname, const std::string& onto);
+
+/// In the instructions `ids`, inames (first) become others with the same values (second): loops of their own.
+Kernel duplicate_inames(const Kernel& kernel, const std::map<std::string, std::string>& copies,
+                        const std::set<std::string>& ids);
+
+/// `outer` and `inner`, whose length is a number, become one: joined = length * outer + inner.
+Kernel join_inames(const Kernel& kernel, const std::string& outer, const std::string& inner, const std::string& joined);
+
+/// The inames `before` become those of `after`, whose values are affine in them: [i, j] -> [i + j, j]. A bijection.
+Kernel map_domain(const Kernel& kernel, const std::vector<std::string>& before, const std::vector<std::string>& after,
+                  const std::vector<Expr>& values);
+
+/// The points where `condition` (a constraint on inames and parameters) holds have an iname of their own, `peeled`; they
+/// are the last (first) values of `iname`, and run after (before) the others.
+Kernel peel(const Kernel& kernel, const std::string& iname, const std::string& peeled, const std::string& condition);
+
+/// sum((o, i), e) -> sum(o, sum(i, e)), where `inames` are the outer ones, or (outward = false) the inner ones.
+Kernel nest_reduction(const Kernel& kernel, const std::vector<std::string>& inames, bool outward);
+
+/// The one reduction over all of `inames`, and maybe more, becomes a loop over them that adds to `sum`:
+///   y[t] = sum((o, i), e)   ->   s[0] = 0;  s[0] = s[0] + sum(i, e) {inames=o};  y[t] = s[0]
+/// with an axis of `sum` for each iname whose loop is inside of theirs.
+Kernel accumulate(const Kernel& kernel, const std::vector<std::string>& inames, const std::string& sum);
+
+// ---- sizes --------------------------------------------------------------------------------------------------------------
+
+Kernel assume(const Kernel& kernel, const std::string& constraints);
+
+/// The parameter has this value and is none any more.
+Kernel fix_parameter(const Kernel& kernel, const std::string& parameter, int64_t value);
 
 // ---- expressions --------------------------------------------------------------------------------------------------------
 
@@ -52,6 +96,26 @@ Kernel hoist_factors(const Kernel& kernel, const std::string& id);
 /// values agree; inames and temporaries are renamed where names meet. The consumer's tags hold, the producer's do not.
 Kernel fuse(const Kernel& producer, const Kernel& consumer, const std::map<std::string, std::string>& joined,
             const std::set<std::string>& kept = {});
+
+// ---- temporaries --------------------------------------------------------------------------------------------------------
+
+Kernel set_space(const Kernel& kernel, const std::string& temporary, Space space);
+
+/// The temporary has an axis more for each of `inames`, which all that use it are within.
+Kernel privatise(const Kernel& kernel, const std::string& temporary, const std::vector<std::string>& inames);
+
+/// The axis of a temporary is longer by as many elements, which nobody uses: other banks of memory.
+Kernel pad_axis(const Kernel& kernel, const std::string& temporary, int axis, int64_t by);
+
+/// What is read of `tensor` while the inames of `sweep` take all of their values is copied to `buffer` first, inside of the
+/// loops that say where that is; reads are of the copy. `inames`: of the copy, one for each of its axes; names are made up
+/// if there are none.
+Kernel prefetch(const Kernel& kernel, const std::string& tensor, const std::vector<std::string>& sweep,
+                const std::string& buffer, const std::vector<std::string>& inames = {});
+
+/// The same for a temporary, which is computed there instead of being copied, and is gone.
+Kernel precompute(const Kernel& kernel, const std::string& temporary, const std::vector<std::string>& sweep,
+                  const std::string& buffer, const std::vector<std::string>& inames = {});
 
 // ---- how tensors lie ----------------------------------------------------------------------------------------------------
 

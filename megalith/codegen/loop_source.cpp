@@ -1,0 +1,567 @@
+#include "megalith/codegen/loop_source.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <isl/aff.h>
+#include <isl/constraint.h>
+#include <isl/set.h>
+
+#include <algorithm>
+#include <set>
+
+#include "megalith/base/error.h"
+#include "megalith/base/plain_text.h"
+#include "megalith/codegen/loop_expression.h"
+#include "megalith/codegen/source_text.h"
+#include "megalith/kernels/embedded.h"
+#include "megalith/loop/access.h"
+#include "megalith/loop/domain.h"
+#include "megalith/loop/lex.h"
+#include "megalith/loop/parallel.h"
+#include "megalith/loop/text.h"
+#include "megalith/loop/transform/schedule.h"
+
+namespace megalith::codegen {
+
+namespace {
+
+using loop::Expr;
+using loop::InameTag;
+using loop::Kernel;
+using loop::NestNode;
+using loop::Space;
+using loop::TensorArgument;
+
+constexpr const char* kAxes[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"};
+// What a function on a CPU may keep in its frame, and a thread or a block on a GPU; more is the caller's.
+constexpr int64_t kMaxFrame = 64 << 10, kMaxThread = 4 << 10, kMaxShared = 227 << 10;
+
+// "max(a, max(b, c))".
+std::string folded(const std::vector<std::string>& bounds, const char* combine) {
+  std::string text = bounds.back();
+  for (size_t i = bounds.size() - 1; i-- > 0;) text = fmt::format("{}({}, {})", combine, bounds[i], text);
+  return text;
+}
+
+// Bounds of the last dimension that follow from the others because numbers are whole: with n mod 16 = 0 and 16 * o < n,
+// p < n - 16 * o says no more than p < 16. isl drops by itself what follows for fractions, too.
+isl::set without_implied(const isl::set& set) {
+  const isl::set simple = isl::manage(isl_set_compute_divs(set.coalesce().release()));
+  std::vector<isl::basic_set> pieces;
+  simple.foreach_basic_set([&](const isl::basic_set& piece) { pieces.push_back(piece); });
+  if (pieces.size() != 1 || isl_basic_set_dim(pieces[0].get(), isl_dim_div) <= 0) return set;
+  const auto last = static_cast<unsigned>(isl_set_dim(set.get(), isl_dim_set)) - 1;
+  std::vector<isl_constraint*> constraints;
+  isl_constraint_list* list = isl_basic_set_get_constraint_list(pieces[0].get());
+  for (int i = 0; i < isl_constraint_list_n_constraint(list); ++i)
+    constraints.push_back(isl_constraint_list_get_constraint(list, i));
+  isl_constraint_list_free(list);
+  const auto all_but = [&](size_t without) {
+    isl_basic_set* rest = isl_basic_set_universe(set.space().release());
+    for (size_t i = 0; i < constraints.size(); ++i)
+      if (i != without && constraints[i])
+        rest = isl_basic_set_add_constraint(rest, isl_constraint_copy(constraints[i]));
+    return rest;
+  };
+  for (size_t i = 0; i < constraints.size(); ++i) {
+    if (isl_constraint_is_equality(constraints[i]) == isl_bool_true ||
+        isl_constraint_involves_dims(constraints[i], isl_dim_set, last, 1) != isl_bool_true)
+      continue;
+    isl_aff* less = isl_aff_add_constant_si(isl_aff_neg(isl_constraint_get_aff(constraints[i])), -1);
+    const isl::basic_set broken = isl::manage(isl_basic_set_add_constraint(all_but(i), isl_inequality_from_aff(less)));
+    if (broken.is_empty()) constraints[i] = isl_constraint_free(constraints[i]);
+  }
+  isl_basic_set* result = all_but(constraints.size());
+  for (isl_constraint* constraint : constraints) isl_constraint_free(constraint);
+  return isl::manage(isl_set_from_basic_set(result));
+}
+
+void make_whole(Expr& expr) {
+  expr.dtype = DType::i64;
+  for (Expr& arg : expr.args) make_whole(arg);
+}
+
+// Types are inferred in instructions only.
+Kernel with_whole_shapes(Kernel kernel) {
+  for (TensorArgument& tensor : kernel.tensors)
+    for (Expr& size : tensor.shape) {
+      if (const auto number = loop::constant_value(size)) size = loop::make_integer(*number);
+      make_whole(size);
+    }
+  return kernel;
+}
+
+class LoopEmitter {
+ public:
+  LoopEmitter(const Kernel& kernel, LoopTarget target, const std::string& name)
+      : kernel_(with_whole_shapes(kernel)),
+        is_gpu_(target != LoopTarget::cpu),
+        is_emulated_(target == LoopTarget::emulated),
+        domains_(kernel_),
+        parallel_(loop::make_parallel(kernel_)),
+        expressions_(
+            kernel_,
+            [this](const std::string& tensor, const std::vector<std::string>& index) { return element(tensor, index); },
+            [this](const Expr& reduce) { return reduction(reduce); }) {
+    result_.name = name;
+    result_.num_barriers = parallel_.num_barriers;
+    prefix_ = loop::message_prefix(kernel.name);
+  }
+
+  LoopSource run() {
+    check_names();
+    find_contracted();
+    emit(parallel_.nest, {}, loop::parameter_context(kernel_));
+    result_.text = header();
+    result_.text += body_ + (is_emulated_ ? "  }\n}\n" : "}\n");
+    if (is_kernel()) result_.prelude = kernels::embedded_source("kernels/cuda/arch/builtins.cuh");
+    result_.prelude += kernels::embedded_source("kernels/cpu/prelude.h");
+    result_.prelude += "using namespace megalith::kernels;\n\n";
+    for (size_t at; (at = result_.prelude.find("#pragma once\n")) != std::string::npos;) result_.prelude.erase(at, 13);
+    for (size_t axis = 0; axis < 3; ++axis) result_.threads[axis] = parallel_.num_threads[axis + 3];
+    find_blocks();
+    return std::move(result_);
+  }
+
+ private:
+  const Kernel kernel_;
+  const bool is_gpu_, is_emulated_;
+  loop::Domains domains_;
+  loop::Parallel parallel_;
+  LoopExpressions expressions_;
+  LoopSource result_;
+  std::string prefix_, body_, declarations_;
+  std::map<std::string, std::set<size_t>> contracted_;  // axes that each thread has one element of
+  int depth_ = 1, num_reductions_ = 0;
+  const loop::Instruction* instruction_ = nullptr;
+  isl::set implemented_;  // around the statement that is being written
+  std::vector<std::string> outer_;
+
+  void line(const std::string& text) { body_ += std::string(static_cast<size_t>(2 * depth_), ' ') + text + "\n"; }
+  void open(const std::string& text) {
+    line(text + " {");
+    ++depth_;
+  }
+  void close() {
+    --depth_;
+    line("}");
+  }
+
+  // ---- names and tensors --------------------------------------------------------------------------------------------
+
+  void check_names() const {
+    std::vector<std::string> names = kernel_.inames();
+    for (const TensorArgument& tensor : kernel_.tensors) names.push_back(tensor.name);
+    for (const loop::Parameter& parameter : kernel_.parameters) names.push_back(parameter.name);
+    for (const loop::Attribute& attribute : kernel_.attributes) names.push_back(attribute.name);
+    names.push_back(result_.name);
+    for (const std::string& name : names)
+      MEGALITH_CHECK(is_identifier(name) && !is_word_of_cpp(name) && !is_kept(name),
+                     "{} \"{}\" has a meaning in generated code: rename it", prefix_, name);
+    MEGALITH_CHECK(!kernel_.opaque, "{} is opaque: it says what it touches, and not what it computes", prefix_);
+  }
+  static bool is_kept(const std::string& name) {
+    static const std::set<std::string> kept = {
+        "tensors",  "sizes",   "attributes", "megalith", "floord",   "thread", "block",  "blocks",    "thread_at",
+        "fma",      "clamp",   "kInfinity",  "kLowest",  "kHighest", "to_f32", "to_i64", "threadIdx", "blockIdx",
+        "blockDim", "gridDim", "u8",         "u16",      "u32",      "u64",    "f64",    "main"};
+    return kept.contains(name) || name.starts_with("sum_of_");
+  }
+
+  const TensorArgument& tensor(const std::string& name) const { return *kernel_.find_tensor(name); }
+  bool is_own(const std::string& name) const { return contracted_.contains(name); }
+
+  // Temporaries of a thread: an axis whose subscript is everywhere the index of the thread holds one element for each.
+  void find_contracted() {
+    for (const auto& [name, space] : parallel_.spaces) {
+      if (space == Space::global || !has_size(name)) continue;
+      std::set<size_t>& axes = contracted_[name];
+      if (!is_gpu_ || space != Space::thread) continue;
+      for (size_t d = 0; d < tensor(name).shape.size(); ++d) axes.insert(d);
+      for (size_t i = 0; i < kernel_.instructions.size(); ++i)
+        loop::visit_expressions(kernel_.instructions[i], [&](const Expr& expr, const loop::Place&) {
+          if (expr.kind != Expr::Kind::subscript || expr.name != name) return;
+          for (size_t d = 0; d < expr.args.size(); ++d)
+            if (thread_axis(i, expr.args[d]) < 0 || thread_axis(i, expr.args[d]) != first_axis(name, d)) axes.erase(d);
+        });
+    }
+  }
+  int thread_axis(size_t instruction, const Expr& index) const {
+    if (index.kind != Expr::Kind::name) return -1;
+    for (int axis = 3; axis < loop::kNumAxes; ++axis)
+      if (parallel_.iname(instruction, axis) == index.name) return axis;
+    return -1;
+  }
+  int first_axis(const std::string& name, size_t d) const {
+    for (size_t i = 0; i < kernel_.instructions.size(); ++i)
+      if (kernel_.instructions[i].target.name == name) return thread_axis(i, kernel_.instructions[i].target.args[d]);
+    return -1;
+  }
+
+  int64_t element_bytes(const TensorArgument& tensor) const { return dtype_bytes(*tensor.dtype); }
+  // Whether the temporary can stand in the function: its size is a number, and small.
+  bool has_size(const std::string& name) const {
+    const int64_t bytes = bytes_of(name, {});
+    if (bytes < 0) return false;
+    return is_gpu_ || bytes <= kMaxFrame;
+  }
+  int64_t bytes_of(const std::string& name, const std::set<size_t>& without) const {
+    int64_t bytes = element_bytes(tensor(name));
+    for (size_t d = 0; d < tensor(name).shape.size(); ++d) {
+      if (without.contains(d)) continue;
+      const auto size = loop::constant_value(tensor(name).shape[d]);
+      if (!size || __builtin_mul_overflow(bytes, std::max<int64_t>(*size, 0), &bytes)) return -1;
+    }
+    return bytes;
+  }
+
+  std::string element(const std::string& name, const std::vector<std::string>& index) const {
+    const auto contracted = contracted_.find(name);
+    std::string flat;
+    for (size_t d = 0; d < index.size(); ++d) {
+      if (contracted != contracted_.end() && contracted->second.contains(d)) continue;
+      if (flat.empty()) {
+        flat = index[d];
+        continue;
+      }
+      const std::string size = expressions_.as_whole(tensor(name).shape[d]);
+      const bool is_whole = flat.find(' ') == std::string::npos;
+      flat = fmt::format("{} * {} + {}", is_whole ? flat : "(" + flat + ")",
+                         size.find(' ') == std::string::npos ? size : "(" + size + ")", index[d]);
+    }
+    const bool is_of_thread =
+        is_emulated_ && contracted != contracted_.end() && parallel_.spaces.at(name) == Space::thread;
+    return fmt::format("{}{}[{}]", name, is_of_thread ? "[thread]" : "", flat.empty() ? "0" : flat);
+  }
+
+  std::string header() {
+    std::vector<std::string> parameters;
+    std::string lines;
+    const auto argument = [&](const TensorArgument& tensor, bool is_written) {
+      const std::string type =
+          fmt::format("{}{}*", is_written ? "" : "const ", LoopExpressions::element_type(*tensor.dtype));
+      if (is_kernel())
+        parameters.push_back(fmt::format("{} __restrict__ {}", type, tensor.name));
+      else
+        lines += fmt::format("  {} __restrict__ const {} = static_cast<{}>(tensors[{}]);\n", type, tensor.name, type,
+                             result_.tensors.size());
+      result_.tensors.push_back(tensor.name);
+    };
+    for (const TensorArgument& tensor : kernel_.tensors)
+      if (tensor.role != loop::Role::temporary) argument(tensor, tensor.role != loop::Role::input);
+    for (const TensorArgument& tensor : kernel_.tensors)
+      if (tensor.role == loop::Role::temporary && !is_own(tensor.name)) {
+        check_may_be_global(tensor);
+        argument(tensor, true);
+        result_.scratch.push_back(tensor.name);
+      }
+    for (const loop::Parameter& parameter : kernel_.parameters) {
+      if (is_kernel())
+        parameters.push_back("i64 " + parameter.name);
+      else
+        lines += fmt::format("  const i64 {} = sizes[{}];\n", parameter.name, result_.sizes.size());
+      result_.sizes.push_back(parameter.name);
+    }
+    for (const loop::Attribute& attribute : kernel_.attributes) {
+      if (is_kernel())
+        parameters.push_back("f32 " + attribute.name);
+      else
+        lines += fmt::format("  const f32 {} = attributes[{}];\n", attribute.name, result_.attributes.size());
+      result_.attributes.push_back(attribute.name);
+    }
+    if (is_emulated_) lines += emulation();
+    lines += own_temporaries();
+    const std::string comment = comment_lines(loop::print(kernel_));
+    if (!is_kernel())
+      return fmt::format(
+          "{}extern \"C\" void {}([[maybe_unused]] void* const* tensors, [[maybe_unused]] const i64* sizes,\n"
+          "    [[maybe_unused]] const f32* attributes) {{\n{}",
+          comment, result_.name, lines);
+    int64_t threads = 1;
+    for (const int64_t number : parallel_.num_threads) threads *= number;
+    return fmt::format("{}extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}", comment, threads,
+                       result_.name, fmt::join(parameters, ", "), lines);
+  }
+
+  bool is_kernel() const { return is_gpu_ && !is_emulated_; }
+
+  // The grid, around everything.
+  std::string emulation() const {
+    const auto threads = [&](int axis) { return parallel_.num_threads[static_cast<size_t>(axis + 3)]; };
+    return fmt::format(
+        "  constexpr i64 kThreads = {3};\n  struct Index {{\n    i64 x, y, z;\n  }};\n  [[maybe_unused]] Index "
+        "threadIdx{{}};\n"
+        "  [[maybe_unused]] const auto thread_at = [](i64 t) {{ return Index{{t % {0}, t / {0} % {1}, t / ({0} * "
+        "{1})}}; }};\n"
+        "  const i64* const blocks = sizes + {2};\n  for (i64 block = blocks[0] * blocks[1] * blocks[2] - 1; block >= "
+        "0; --block) {{\n"
+        "  [[maybe_unused]] const Index blockIdx{{block % blocks[0], block / blocks[0] % blocks[1], "
+        "block / (blocks[0] * blocks[1])}};\n",
+        threads(0), threads(1), result_.sizes.size(), threads(0) * threads(1) * threads(2));
+  }
+
+  void check_may_be_global(const TensorArgument& tensor) const {
+    MEGALITH_CHECK(!is_gpu_ || parallel_.spaces.at(tensor.name) == Space::global,
+                   "{} {} is {}, and its size is no number: fix what it depends on", prefix_, tensor.name,
+                   space_name(parallel_.spaces.at(tensor.name)));
+  }
+
+  std::string own_temporaries() const {
+    std::string lines;
+    int64_t shared = 0;
+    for (const auto& [name, axes] : contracted_) {
+      const bool is_shared = is_gpu_ && parallel_.spaces.at(name) == Space::block;
+      const int64_t bytes = bytes_of(name, axes);
+      if (is_shared) shared += bytes;
+      MEGALITH_CHECK(
+          !is_kernel() || is_shared || bytes <= kMaxThread,
+          "{} {} would take {} bytes of each thread, at most {}: subscript it by the inames of threads, or make "
+          "it shared",
+          prefix_, name, bytes, kMaxThread);
+      const bool is_everyones = is_shared || !is_gpu_;
+      const char* before = is_emulated_ ? "" : is_shared ? "__shared__ " : "";
+      lines += fmt::format("  {}{} {}{}[{}];\n", before, LoopExpressions::element_type(*tensor(name).dtype), name,
+                           is_emulated_ && !is_everyones ? "[kThreads]" : "",
+                           std::max<int64_t>(1, bytes / element_bytes(tensor(name))));
+    }
+    MEGALITH_CHECK(shared <= kMaxShared, "{} a block would take {} bytes of shared memory, at most {}", prefix_, shared,
+                   kMaxShared);
+    return lines;
+  }
+
+  // ---- the nest -----------------------------------------------------------------------------------------------------
+
+  static bool has_barrier(const NestNode& node) {
+    if (node.iname.empty()) return node.instruction < 0;
+    return std::ranges::any_of(node.body, has_barrier);
+  }
+
+  // In an emulation what stands between barriers is run by one thread after the other.
+  void emit(const std::vector<NestNode>& nodes, const std::vector<std::string>& outer, const isl::set& implemented) {
+    bool in_threads = false;
+    const auto turn_to = [&](bool threads) {
+      if (is_emulated_ && !is_in_thread_ && threads != in_threads) {
+        if (threads)
+          open("for (i64 thread = kThreads - 1; thread >= 0; --thread)"), line("threadIdx = thread_at(thread);");
+        else
+          close();
+        in_threads = threads;
+      }
+    };
+    for (const NestNode& node : nodes) {
+      turn_to(!has_barrier(node));
+      const bool before = std::exchange(is_in_thread_, is_in_thread_ || in_threads);
+      emit(node, outer, implemented);
+      is_in_thread_ = before;
+    }
+    turn_to(false);
+  }
+  bool is_in_thread_ = false;
+
+  void emit(const NestNode& node, std::vector<std::string> outer, const isl::set& implemented) {
+    if (node.iname.empty() && node.instruction < 0) {
+      if (is_gpu_) line(is_emulated_ ? "// barrier" : "__syncthreads();");
+      return;
+    }
+    if (node.iname.empty()) {
+      emit_instruction(static_cast<size_t>(node.instruction), implemented);
+      return;
+    }
+    const int before = depth_;
+    if (axis_of(node)) {
+      emit_axes(node, outer, implemented);
+    } else {
+      const isl::set domain = narrowed(loop::loop_domain(domains_, kernel_, node, outer), implemented);
+      const loop::LoopBounds bounds = loop::loop_bounds(domain, node.iname, outer);
+      open_loop(node.iname, bounds);
+      outer.push_back(node.iname);
+      emit(node.body, outer, loop::enter_loop(implemented, bounds));
+    }
+    while (depth_ > before) close();
+  }
+
+  std::optional<int> axis_of(const NestNode& node) const {
+    return is_gpu_ && !node.iname.empty() ? loop::axis_of(kernel_, node.iname) : std::nullopt;
+  }
+
+  // `set`, of one dimension more than `implemented`, as far as the loops around get there: bounds that follow from theirs go.
+  static isl::set narrowed(const isl::set& set, const isl::set& implemented) {
+    isl::set wider = isl::manage(isl_set_add_dims(implemented.copy(), isl_dim_set, 1));
+    return without_implied(set.intersect(isl::manage(isl_set_reset_space(wider.release(), set.space().release()))));
+  }
+
+  void open_loop(const std::string& iname, const loop::LoopBounds& bounds) {
+    const InameTag tag = loop::tag_of(kernel_, iname);
+    if (tag == InameTag::unroll || tag == InameTag::interleave)
+      line(is_gpu_ && !is_emulated_ ? "#pragma unroll" : "#pragma GCC unroll 64");
+    else if (tag == InameTag::vector && !is_gpu_)
+      line("MEGALITH_INDEPENDENT");
+    open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", iname, folded(bounds.lower, "max"),
+                     folded(bounds.upper, "min")));
+  }
+
+  // Inames that are the index along an axis, as long as one has nothing but the next one inside; an if where some index
+  // has no iteration.
+  void emit_axes(const NestNode& first, std::vector<std::string> outer, isl::set implemented) {
+    line("{");
+    ++depth_;
+    std::vector<std::string> tests;
+    const NestNode* node = &first;
+    for (;; node = &node->body[0]) {
+      const int axis = *axis_of(*node);
+      const isl::set wanted = loop::loop_domain(domains_, kernel_, *node, outer);
+      outer.push_back(node->iname);
+      const isl::set domain = loop::project_dimensions(wanted, outer);
+      const isl::set around = narrowed(indices(node->iname, axis, domain), implemented);
+      line(fmt::format("const i64 {} = {};", node->iname, kAxes[axis]));
+      const std::vector<std::string> more = loop::guards(domain, around);
+      tests.insert(tests.end(), more.begin(), more.end());
+      implemented = more.empty() ? around : around.intersect(domain);
+      if (node->body.size() != 1 || !axis_of(node->body[0])) break;
+    }
+    if (!tests.empty()) open(fmt::format("if ({})", fmt::join(tests, " && ")));
+    emit(node->body, outer, implemented);
+  }
+
+  // 0 up to the largest index along the axis, as far as that is one iname's.
+  isl::set indices(const std::string& iname, int axis, const isl::set& like) const {
+    const auto last = static_cast<unsigned>(isl_set_dim(like.get(), isl_dim_set)) - 1;
+    isl_set* set = isl_set_lower_bound_si(isl_set_universe(like.space().release()), isl_dim_set, last, 0);
+    if (!loop::is_block_axis(axis))
+      return isl::manage(isl_set_upper_bound_si(
+          set, isl_dim_set, last, static_cast<int>(parallel_.num_threads[static_cast<size_t>(axis)]) - 1));
+    for (const std::string& other : kernel_.inames())
+      if (other != iname && loop::axis_of(kernel_, other) == axis) return isl::manage(set);
+    isl_set* values = domains_.over({iname}).release();
+    values = isl_set_insert_dims(values, isl_dim_set, 0, last);
+    values = isl_set_reset_space(values, like.space().release());
+    return isl::manage(isl_set_intersect(set, values));
+  }
+
+  void emit_instruction(size_t index, const isl::set& implemented) {
+    const loop::Instruction& instruction = kernel_.instructions[index];
+    instruction_ = &instruction;
+    const isl::set wanted = loop::project_dimensions(domains_.over(instruction.within), instruction.within);
+    std::vector<std::string> tests = loop::guards(wanted, implemented);
+    const isl::set done = tests.empty() ? implemented : implemented.intersect(wanted.gist(implemented));
+    MEGALITH_ASSERT(done.is_equal(wanted), "{} instruction \"{}\": loops and conditions do not run its domain", prefix_,
+                    instruction.id);
+    implemented_ = wanted;
+    outer_ = instruction.within;
+    if (is_gpu_)
+      for (int axis = 0; axis < loop::kNumAxes; ++axis) {
+        const auto at = static_cast<size_t>(axis);
+        const bool is_one = !loop::is_block_axis(axis) && parallel_.num_threads[at] == 1;
+        if (parallel_.has_axis[at] && !is_one && parallel_.iname(index, axis).empty() &&
+            !parallel_.is_in_all(kernel_, index, axis))
+          tests.push_back(fmt::format("{} == 0", kAxes[axis]));
+      }
+    if (!tests.empty()) open(fmt::format("if ({})", fmt::join(tests, " && ")));
+    const int before = depth_;
+    if (instruction.condition) {
+      const std::string text = expressions_.condition(*instruction.condition);
+      open(fmt::format("if ({})", text));
+    }
+    const DType dtype = *tensor(instruction.target.name).dtype;
+    const std::string value = expressions_.stored(instruction.value, dtype);
+    line(fmt::format("{} = {};", expressions_.element(instruction.target), value));
+    while (depth_ > before) close();
+    if (!tests.empty()) close();
+  }
+
+  // ---- reductions ---------------------------------------------------------------------------------------------------
+
+  // A lambda, called where its value is wanted: behind an `if` it may not be evaluated at all.
+  std::string reduction(const Expr& reduce) {
+    const std::string name = fmt::format("sum_of_{}_{}", fmt::join(reduce.inames, "_"), num_reductions_++);
+    const isl::set around = implemented_;
+    const std::vector<std::string> outer = outer_;
+    const bool is_argmax = reduce.reduce == loop::ReduceOp::argmax;
+    const bool floats = LoopExpressions::is_float(is_argmax ? reduce.args[0] : reduce);
+    const char* type = floats ? "f32" : "i64";
+    const bool is_sum = reduce.reduce == loop::ReduceOp::sum;
+    const char* start = is_sum                                 ? (floats ? "0.0f" : "0")
+                        : reduce.reduce == loop::ReduceOp::min ? (floats ? "kInfinity" : "kHighest")
+                                                               : (floats ? "-kInfinity" : "kLowest");
+    open(fmt::format("const auto {} = [&]", name));
+    line(fmt::format("{} result = {};", type, start));
+    if (is_argmax) {
+      line("i64 where = 0;");
+      line("bool found = false;");
+    }
+    std::vector<std::string> all = outer;
+    for (const std::string& iname : domains_.sorted(reduce.inames)) all.push_back(iname);
+    const isl::set domain = loop::project_dimensions(domains_.over(all), all);
+    int opened = 0;
+    for (const std::string& iname : domains_.sorted(reduce.inames)) {
+      std::vector<std::string> onto = outer_;
+      onto.push_back(iname);
+      const isl::set part = narrowed(loop::project_dimensions(domain, onto), implemented_);
+      const loop::LoopBounds bounds = loop::loop_bounds(part, iname, outer_);
+      open_loop(iname, bounds);
+      ++opened;
+      implemented_ = loop::enter_loop(implemented_, bounds);
+      outer_.push_back(iname);
+    }
+    if (const auto tests = loop::guards(domain, implemented_); !tests.empty()) {
+      open(fmt::format("if ({})", fmt::join(tests, " && ")));
+      ++opened;
+    }
+    implemented_ = domain;
+    if (reduce.args.size() == 2) {
+      open(fmt::format("if ({})", expressions_.condition(reduce.args[1])));
+      ++opened;
+    }
+    const std::string term = floats ? expressions_.as_float(reduce.args[0]) : expressions_.as_whole(reduce.args[0]);
+    if (is_sum) {
+      line(fmt::format("result += {};", term));
+    } else if (is_argmax) {
+      open(fmt::format("if (const {} term = {}; !found || term > result)", type, term));
+      line("result = term;");
+      line(fmt::format("where = {};", reduce.inames[0]));
+      line("found = true;");
+      close();
+    } else {
+      line(fmt::format("result = {}(result, {});", reduce.reduce == loop::ReduceOp::max ? "max" : "min", term));
+    }
+    while (opened-- > 0) close();
+    line(is_argmax ? "return where;" : "return result;");
+    --depth_;
+    line("};");
+    implemented_ = around;
+    outer_ = outer;
+    return name + "()";
+  }
+
+  // ---- the grid -----------------------------------------------------------------------------------------------------
+
+  void find_blocks() {
+    for (const std::string& iname : kernel_.inames()) {
+      const auto axis = loop::axis_of(kernel_, iname);
+      if (!axis || !loop::is_block_axis(*axis)) continue;
+      const isl::set values = domains_.over({iname});
+      if (values.is_empty()) continue;
+      const isl::pw_aff most = isl::manage(isl_set_dim_max(values.copy(), 0));
+      result_.last_block[static_cast<size_t>(*axis)].push_back(loop::piecewise_affine(most, result_.sizes));
+    }
+  }
+};
+
+}  // namespace
+
+std::array<int64_t, 3> LoopSource::blocks(const std::vector<int64_t>& values) const {
+  std::array<int64_t, 3> result = {1, 1, 1};
+  for (size_t axis = 0; axis < 3; ++axis)
+    for (const loop::PiecewiseAffine& last : last_block[axis]) {
+      int64_t most = 0;
+      if (last.eval(values.data(), most)) result[axis] = std::max(result[axis], most + 1);
+    }
+  return result;
+}
+
+LoopSource emit_loops(const Kernel& kernel, LoopTarget target, const std::string& name) {
+  loop::check_scheduled(kernel);
+  return LoopEmitter(kernel, target, name).run();
+}
+
+}  // namespace megalith::codegen

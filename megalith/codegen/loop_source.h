@@ -1,0 +1,43 @@
+// A scheduled loop kernel as source: one function for a CPU, or one kernel for a GPU. What its tags say becomes loops,
+// blocks and threads here (loop/parallel.h); bounds and guards come from isl, and stand only where the domain needs them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megalith/loop/affine.h"
+#include "megalith/loop/kernel.h"
+
+namespace megalith::codegen {
+
+/// `emulated` is what a GPU would run, on one thread of a CPU: from barrier to barrier each thread of a block in turn, the
+/// last first, with what is its own and what the block shares. A barrier that is missing shows.
+enum class LoopTarget { cpu, cuda, emulated };
+
+struct LoopSource {
+  std::string name;                     // of the function
+  std::string prelude;                  // what it needs before it: types and functions
+  std::string text;                     // the function, to be read
+  std::vector<std::string> tensors;     // arguments in their order: tensors, temporaries that are everyone's,
+  std::vector<std::string> sizes;       // parameters,
+  std::vector<std::string> attributes;  // attributes
+  std::vector<std::string> scratch;     // those of `tensors` that are temporaries: the caller's to allocate
+  int num_barriers = 0;
+  std::array<int64_t, 3> threads = {1, 1, 1};                    // of a block, on a GPU
+  std::array<std::vector<loop::PiecewiseAffine>, 3> last_block;  // the largest indices along each axis, by `sizes`
+
+  std::string whole() const { return prelude + text; }
+  /// How many blocks there are along each axis, for these sizes.
+  std::array<int64_t, 3> blocks(const std::vector<int64_t>& sizes) const;
+};
+
+/// On a CPU
+///   extern "C" void NAME(void* const* tensors, const long long* sizes, const float* attributes);
+/// (emulated, `sizes` ends with the number of blocks along each axis) and on a GPU a __global__ function with an argument
+/// for each. UserError if a tag asks for what cannot be, and where a
+/// subscript of a tensor depends on data: nobody would check it.
+LoopSource emit_loops(const loop::Kernel& kernel, LoopTarget target, const std::string& name);
+
+}  // namespace megalith::codegen

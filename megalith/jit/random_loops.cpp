@@ -1,0 +1,95 @@
+#include "megalith/jit/random_loops.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <random>
+
+#include "megalith/base/error.h"
+#include "megalith/jit/loops.h"
+#include "megalith/loop/domain.h"
+#include "megalith/loop/text.h"
+#include "megalith/loop/transform/random_schedule.h"
+
+namespace megalith::jit {
+
+namespace {
+
+struct Case {
+  uint64_t seed;
+  loop::RandomCase random;
+  std::vector<codegen::LoopSource> sources;
+};
+
+loop::Arrays random_inputs(const loop::Kernel& kernel, const loop::Binding& binding, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  loop::Arrays arrays;
+  const loop::Kernel bound = loop::bind_sizes(kernel, binding);
+  for (const loop::TensorArgument& tensor : bound.tensors) {
+    if (tensor.role != loop::Role::input && tensor.role != loop::Role::inout) continue;
+    std::vector<int64_t> shape;
+    for (const loop::Expr& size : tensor.shape) shape.push_back(*loop::constant_value(size));
+    loop::Array& array = arrays[tensor.name] = loop::Array::zeros(shape);
+    for (double& value : array.values) value = static_cast<float>(static_cast<double>(random() % 2001) / 1000 - 1);
+  }
+  return arrays;
+}
+
+// "" if all is as wanted.
+std::string difference(const loop::Arrays& wanted, const loop::Arrays& found) {
+  for (const auto& [name, want] : wanted) {
+    const loop::Array& have = found.at(name);
+    for (size_t i = 0; i < want.values.size(); ++i)
+      if (!(std::abs(have.values[i] - want.values[i]) <= 1e-4 * (1 + std::abs(want.values[i]))))
+        return fmt::format("{} at {} is {}, wanted {}", name, i, have.values[i], want.values[i]);
+  }
+  return "";
+}
+
+}  // namespace
+
+RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const std::vector<std::string>& flags) {
+  RandomLoops report;
+  std::vector<Case> cases;
+  std::vector<codegen::LoopSource> all;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t seed = first + static_cast<uint64_t>(i);
+    Case next{seed, loop::random_case(seed, num_steps), {}};
+    report.num_kernels += 1;
+    report.num_steps += static_cast<int>(next.random.schedule.steps().size());
+    report.num_refused += static_cast<int>(next.random.refused.size());
+    for (const auto& [target, suffix] :
+         {std::pair(codegen::LoopTarget::cpu, "c"), {codegen::LoopTarget::emulated, "g"}})
+      try {
+        next.sources.push_back(
+            codegen::emit_loops(next.random.schedule.kernel(), target, fmt::format("random_{}_{}", seed, suffix)));
+      } catch (const UserError&) {}  // what is too large for a thread, or not affine
+    for (const codegen::LoopSource& source : next.sources) report.num_barriers += source.num_barriers;
+    all.insert(all.end(), next.sources.begin(), next.sources.end());
+    cases.push_back(std::move(next));
+  }
+  if (all.empty()) return report;
+  const CompiledLoops compiled = CompiledLoops::compile(all, flags);
+  for (const Case& one : cases) {
+    const loop::Schedule& schedule = one.random.schedule;
+    const loop::Arrays inputs = random_inputs(schedule.origin(), one.random.binding, one.seed);
+    loop::Arrays wanted = inputs;
+    loop::interpret(schedule.origin(), one.random.binding, wanted);
+    std::string wrong;
+    loop::Arrays again = inputs;
+    loop::interpret(schedule.kernel(), one.random.binding, again);
+    if (const std::string text = difference(wanted, again); !text.empty()) wrong = "interpreted: " + text;
+    for (const codegen::LoopSource& source : one.sources) {
+      loop::Arrays found = inputs;
+      compiled.run(source, schedule.kernel(), one.random.binding, found);
+      if (const std::string text = difference(wanted, found); !text.empty() && wrong.empty())
+        wrong = fmt::format("{}: {}", source.name, text);
+    }
+    if (!wrong.empty())
+      report.wrong.push_back(
+          fmt::format("seed {}: {}\n{}{}", one.seed, wrong, loop::print(schedule.origin()), schedule.text()));
+  }
+  return report;
+}
+
+}  // namespace megalith::jit

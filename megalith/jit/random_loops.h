@@ -1,0 +1,22 @@
+// Random kernels under random schedules (loop/transform/random_schedule.h): what generated code computes, once as a CPU
+// runs it and once as a GPU would, is held against the interpreter's result for the kernel without a schedule.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace megalith::jit {
+
+struct RandomLoops {
+  int num_kernels = 0;
+  int num_steps = 0;               // accepted
+  int num_refused = 0;             // steps that were refused
+  int num_barriers = 0;            // in all sources
+  std::vector<std::string> wrong;  // seed, schedule and first difference of those that compute something else
+};
+
+/// Seeds first, first + 1, ... Whatever a step or the emitter throws that is no UserError is passed on.
+RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const std::vector<std::string>& flags);
+
+}  // namespace megalith::jit

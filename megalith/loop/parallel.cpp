@@ -1,0 +1,314 @@
+#include "megalith/loop/parallel.h"
+
+#include <fmt/format.h>
+#include <isl/map.h>
+#include <isl/set.h>
+
+#include <algorithm>
+#include <set>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/access.h"
+#include "megalith/loop/instance.h"
+#include "megalith/loop/lex.h"
+#include "megalith/loop/meeting.h"
+#include "megalith/loop/text.h"
+
+namespace megalith::loop {
+
+namespace {
+
+// A barrier that must stand somewhere between two instructions, in the body of their innermost common loop, or of the loop
+// that carries the dependence.
+struct Demand {
+  size_t from, to;
+  size_t level;  // loops around that body
+  bool carried;
+};
+
+bool contains_instruction(const NestNode& node, size_t instruction) {
+  if (node.instruction == static_cast<int>(instruction)) return true;
+  return std::ranges::any_of(node.body,
+                             [&](const NestNode& child) { return contains_instruction(child, instruction); });
+}
+
+// The place in `nodes` of what contains the instruction; nodes.size() if nothing does.
+size_t child_of(const std::vector<NestNode>& nodes, size_t instruction) {
+  const auto found =
+      std::ranges::find_if(nodes, [&](const NestNode& node) { return contains_instruction(node, instruction); });
+  return static_cast<size_t>(found - nodes.begin());
+}
+
+// As few barriers as satisfy all demands in this body, and in those inside.
+int place_barriers(std::vector<NestNode>& nodes, size_t level, const std::vector<Demand>& demands) {
+  int count = 0;
+  for (NestNode& node : nodes) count += place_barriers(node.body, level + 1, demands);
+  struct Interval {
+    size_t first, last;  // gaps; a gap is what stands before the child of that number
+  };
+  std::vector<Interval> plain;
+  std::vector<std::pair<Interval, Interval>> around;  // after the one, or before the other in the next iteration
+  for (const Demand& demand : demands) {
+    if (demand.level != level) continue;
+    const size_t from = child_of(nodes, demand.from), to = child_of(nodes, demand.to);
+    if (from == nodes.size() || to == nodes.size()) continue;
+    if (demand.carried)
+      around.push_back({{from + 1, nodes.size()}, {0, to}});
+    else
+      plain.push_back({from + 1, to});
+  }
+  std::set<size_t> gaps;
+  const auto is_met = [&](const Interval& wanted) {
+    const auto found = gaps.lower_bound(wanted.first);
+    return found != gaps.end() && *found <= wanted.last;
+  };
+  std::ranges::sort(plain, {}, &Interval::last);
+  for (const Interval& wanted : plain)
+    if (!is_met(wanted)) gaps.insert(wanted.last);
+  for (const auto& [behind, before] : around)
+    if (!is_met(behind) && !is_met(before)) gaps.insert(nodes.size());
+  for (const size_t gap : std::set<size_t, std::greater<>>(gaps.begin(), gaps.end()))
+    nodes.insert(nodes.begin() + static_cast<std::ptrdiff_t>(gap), NestNode{});
+  return count + static_cast<int>(gaps.size());
+}
+
+class Analysis {
+ public:
+  explicit Analysis(const Kernel& kernel) : kernel_(kernel), domains_(kernel), prefix_(message_prefix(kernel.name)) {}
+
+  Parallel run() {
+    find_axes();
+    find_spaces();
+    result_.nest = build_nest(kernel_);
+    const auto accesses = instance_accesses(kernel_, domains_, [&](const std::string& name) {
+      const auto space = result_.spaces.find(name);
+      return space == result_.spaces.end() || space->second != Space::thread;
+    });
+    for (const Dependence& dependence : dependences(kernel_, accesses)) check(dependence);
+    result_.num_barriers = place_barriers(result_.nest, 0, demands_);
+    return std::move(result_);
+  }
+
+ private:
+  const Kernel& kernel_;
+  Domains domains_;
+  std::string prefix_;
+  Parallel result_;
+  std::array<bool, kNumAxes> is_single_{};  // the axis has one index only
+  std::vector<Demand> demands_;
+
+  const std::string& id(size_t instruction) const { return kernel_.instructions[instruction].id; }
+
+  void find_axes() {
+    result_.inames.resize(kernel_.instructions.size());
+    result_.num_threads.fill(1);
+    is_single_.fill(true);
+    for (size_t i = 0; i < kernel_.instructions.size(); ++i) {
+      const Instruction& instruction = kernel_.instructions[i];
+      for (const std::string& iname : instruction.within) {
+        const auto axis = axis_of(kernel_, iname);
+        if (!axis) continue;
+        std::string& there = result_.inames[i][static_cast<size_t>(*axis)];
+        MEGALITH_CHECK(there.empty(),
+                       "{} instruction \"{}\" is within {} and {}, which are both tagged {}: tag one of them "
+                       "otherwise",
+                       prefix_, instruction.id, there, iname, tag_name(tag_of(kernel_, iname)));
+        there = iname;
+      }
+      visit_expressions(instruction, [&](const Expr& expr, const Place&) {
+        if (expr.kind != Expr::Kind::reduce) return;
+        for (const std::string& iname : expr.inames)
+          MEGALITH_CHECK(
+              !axis_of(kernel_, iname),
+              "{} instruction \"{}\" reduces over {}, which is tagged {}: no thread has a part of a sum; split "
+              "the reduction first",
+              prefix_, instruction.id, iname, tag_name(tag_of(kernel_, iname)));
+      });
+    }
+    for (const std::string& iname : kernel_.inames())
+      if (const auto axis = axis_of(kernel_, iname)) look_at(iname, static_cast<size_t>(*axis));
+  }
+
+  // The index along an axis is the iname itself: it starts at 0 or later.
+  void look_at(const std::string& iname, size_t axis) {
+    result_.has_axis[axis] = true;
+    const isl::set values = domains_.over({iname});
+    if (values.is_empty()) return;
+    const isl::val least = isl::manage(isl_set_dim_min_val(values.copy(), 0));
+    MEGALITH_CHECK(least.is_int() && isl_val_is_nonneg(least.get()) == isl_bool_true,
+                   "{} {} is tagged {} and may be negative: shift it so that it starts at 0", prefix_, iname,
+                   tag_name(tag_of(kernel_, iname)));
+    const isl::val most = isl::manage(isl_set_dim_max_val(values.copy(), 0));
+    is_single_[axis] = is_single_[axis] && most.is_zero();
+    if (is_block_axis(static_cast<int>(axis))) return;
+    MEGALITH_CHECK(most.is_int() && isl_val_cmp_si(most.get(), 1024) < 0,
+                   "{} {} is tagged {} and takes {} values: a block has at most 1024 threads; split {} first", prefix_,
+                   iname, tag_name(tag_of(kernel_, iname)), most.is_int() ? "more than 1024" : "as many as sizes say",
+                   iname);
+    result_.num_threads[axis] = std::max<int64_t>(result_.num_threads[axis], isl_val_get_num_si(most.get()) + 1);
+    int64_t all = 1;
+    for (const int64_t number : result_.num_threads) all *= number;
+    MEGALITH_CHECK(all <= 1024, "{} a block would have {} threads: at most 1024", prefix_, all);
+  }
+
+  // ---- who runs what ------------------------------------------------------------------------------------------------
+
+  enum class Who { index, first, all };  // the iname's value, 0, or everyone
+
+  Who who(size_t instruction, int axis) const {
+    if (!result_.iname(instruction, axis).empty()) return Who::index;
+    return result_.is_in_all(kernel_, instruction, axis) ? Who::all : Who::first;
+  }
+  unsigned position(size_t instruction, int axis) const {
+    const std::vector<std::string>& within = kernel_.instructions[instruction].within;
+    return static_cast<unsigned>(std::ranges::find(within, result_.iname(instruction, axis)) - within.begin());
+  }
+
+  static isl::map bounded(const isl::map& pairs, isl_dim_type type, unsigned at, bool is_zero) {
+    return isl::manage(is_zero ? isl_map_fix_si(pairs.copy(), type, at, 0)
+                               : isl_map_lower_bound_si(pairs.copy(), type, at, 1));
+  }
+
+  // Those of the pairs that run at different (or, if `same`, at one) index along the axis.
+  isl::map along(const isl::map& pairs, size_t from, size_t to, int axis, bool same) const {
+    const isl::map none = isl::manage(isl_map_empty(pairs.space().release()));
+    if (!result_.has_axis[static_cast<size_t>(axis)] || is_single_[static_cast<size_t>(axis)])
+      return same ? pairs : none;
+    const Who a = who(from, axis), b = who(to, axis);
+    if (a == Who::index && b == Who::index) {
+      const unsigned i = position(from, axis), j = position(to, axis);
+      const isl::map equal = pairs.intersect(compared(pairs, i, j, true));
+      return same ? equal : pairs.subtract(equal);
+    }
+    if (a == Who::all || b == Who::all) {
+      // Where both are everywhere, each has its own; else everyone has to do with one.
+      if (a == b) return same ? pairs : none;
+      return pairs;
+    }
+    if (a == Who::index) return bounded(pairs, isl_dim_in, position(from, axis), same);
+    if (b == Who::index) return bounded(pairs, isl_dim_out, position(to, axis), same);
+    return same ? pairs : none;
+  }
+
+  // ---- spaces -------------------------------------------------------------------------------------------------------
+
+  void find_spaces() {
+    std::map<std::string, std::vector<Flow>> flows;
+    for (const TensorArgument& tensor : kernel_.tensors) {
+      if (tensor.role != Role::temporary) continue;
+      result_.spaces[tensor.name] = tensor.space == Space::automatic ? Space::thread : tensor.space;
+      flows[tensor.name] = flow_of(kernel_, domains_, tensor.name);
+    }
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (auto& [name, space] : result_.spaces) {
+        const std::string reason = fault(flows.at(name), name, space);
+        if (reason.empty()) continue;
+        const TensorArgument& tensor = *kernel_.find_tensor(name);
+        MEGALITH_CHECK(tensor.space == Space::automatic, "{} {} is {}, but {}", prefix_, name, space_name(space),
+                       reason);
+        space = space == Space::thread ? Space::block : Space::global;
+        changed = true;
+      }
+    }
+  }
+
+  // Why the temporary cannot be there; "" if it can.
+  std::string fault(const std::vector<Flow>& flows, const std::string& name, Space space) const {
+    if (space == Space::global) return "";
+    for (const Flow& flow : flows)
+      for (int axis = 0; axis < kNumAxes; ++axis) {
+        if (space == Space::block && !is_block_axis(axis)) continue;
+        if (who(flow.from, axis) == Who::all) continue;  // each has it
+        const isl::map elsewhere = along(flow.pairs, flow.from, flow.to, axis, false);
+        if (elsewhere.is_empty()) continue;
+        return fmt::format("instruction \"{}\" reads in one {} what \"{}\" writes to {} in another (at {})",
+                           id(flow.to), is_block_axis(axis) ? "block" : "thread", id(flow.from), name,
+                           example_of(kernel_, flow.from, flow.to, elsewhere));
+      }
+    return "";
+  }
+
+  // ---- barriers -----------------------------------------------------------------------------------------------------
+
+  void check(const Dependence& dependence) {
+    const size_t from = dependence.from->instruction, to = dependence.to->instruction;
+    const auto space = result_.spaces.find(dependence.from->expr->name);
+    const bool is_block = space != result_.spaces.end() && space->second == Space::block;
+    isl::map pairs = dependence.pairs;
+    for (int axis = 0; axis < kNumAxes; ++axis) {
+      if (!is_block_axis(axis)) continue;
+      if (!is_block) {
+        const isl::map across = along(pairs, from, to, axis, false);
+        if (!across.is_empty()) refuse_across_blocks(dependence, axis, across);
+      }
+      pairs = along(pairs, from, to, axis, true);
+    }
+    isl::map crossing = isl::manage(isl_map_empty(pairs.space().release()));
+    for (int axis = 0; axis < kNumAxes; ++axis)
+      if (!is_block_axis(axis)) crossing = crossing.unite(along(pairs, from, to, axis, false));
+    if (!crossing.is_empty()) demand(dependence, crossing);
+  }
+
+  std::string described(const Dependence& dependence) const {
+    const char* first = dependence.from->is_write ? "writes" : "reads";
+    const char* second = dependence.to->is_write ? "writes" : "reads";
+    return fmt::format("{} instruction \"{}\" {} {} after \"{}\" {} {}", prefix_, id(dependence.to->instruction),
+                       second, print(*dependence.to->expr), id(dependence.from->instruction), first,
+                       print(*dependence.from->expr));
+  }
+
+  [[noreturn]] void refuse_across_blocks(const Dependence& dependence, int axis, const isl::map& across) const {
+    const size_t from = dependence.from->instruction, to = dependence.to->instruction;
+    throw UserError(
+        fmt::format("{}, in another block of g.{} (at {}): missing barrier, and there is none over all blocks inside "
+                    "of a kernel; {} "
+                    "must stay within a block, or the kernel must end in between",
+                    described(dependence), axis, example_of(kernel_, from, to, across), dependence.from->expr->name));
+  }
+
+  void demand(const Dependence& dependence, const isl::map& crossing) {
+    const size_t from = dependence.from->instruction, to = dependence.to->instruction;
+    const std::vector<std::string>& within = kernel_.instructions[from].within;
+    const size_t shared = shared_loops(kernel_, std::min(from, to), std::max(from, to));
+    isl::map tied = crossing;
+    for (size_t level = 0; level < shared; ++level) {
+      const auto d = static_cast<unsigned>(level);
+      const isl::map carried = tied.intersect(compared(tied, d, d, false));
+      if (!carried.is_empty()) demand_at(dependence, level + 1, true, within, carried);
+      tied = tied.intersect(compared(tied, d, d, true));
+    }
+    if (!tied.is_empty()) demand_at(dependence, shared, false, within, tied);
+  }
+
+  void demand_at(const Dependence& dependence, size_t level, bool carried, const std::vector<std::string>& within,
+                 const isl::map& pairs) {
+    const size_t from = dependence.from->instruction, to = dependence.to->instruction;
+    for (size_t i = 0; i < level; ++i) {
+      const auto axis = axis_of(kernel_, within[i]);
+      if (!axis || is_block_axis(*axis)) continue;
+      const std::string where = fmt::format(
+          "{}, in another thread (at {}), and no barrier can stand inside of the loop over "
+          "{}, which is tagged {}",
+          described(dependence), example_of(kernel_, from, to, pairs), within[i], tag_name(tag_of(kernel_, within[i])));
+      if (from == to)
+        throw UserError(fmt::format("{}: untag {}, or let no two of its values touch one element of {}", where,
+                                    within[i], dependence.from->expr->name));
+      throw UserError(fmt::format("{}: duplicate {} in \"{}\", so that each has its own loop, or untag it", where,
+                                  within[i], id(to)));
+    }
+    demands_.push_back({from, to, level, carried});
+  }
+};
+
+}  // namespace
+
+bool Parallel::is_in_all(const Kernel& kernel, size_t instruction, int axis) const {
+  const auto space = spaces.find(kernel.instructions[instruction].target.name);
+  if (space == spaces.end()) return false;
+  return space->second == Space::thread || (space->second == Space::block && is_block_axis(axis));
+}
+
+Parallel make_parallel(const Kernel& kernel) { return Analysis(kernel).run(); }
+
+}  // namespace megalith::loop

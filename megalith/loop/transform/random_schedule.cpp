@@ -1,0 +1,186 @@
+#include "megalith/loop/transform/random_schedule.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <random>
+
+#include "megalith/base/error.h"
+#include "megalith/loop/infer.h"
+#include "megalith/loop/text.h"
+
+namespace megalith::loop {
+
+namespace {
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+
+  int below(int most) { return static_cast<int>(random_() % static_cast<uint64_t>(most)); }
+  bool chance(int percent) { return below(100) < percent; }
+  template <class T>
+  const T& one_of(const std::vector<T>& all) {
+    return all[static_cast<size_t>(below(static_cast<int>(all.size())))];
+  }
+  template <class T>
+  void shuffle(std::vector<T>& all) {
+    for (size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[static_cast<size_t>(below(static_cast<int>(i)))]);
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// A few instructions that hand values on: point by point, turned round, summed, over triangles, along recurrences.
+std::string random_kernel(Dice& dice) {
+  std::string declarations =
+                  "kernel random\ninput x: f32[n + 3, m + 3]\ninput w: f32[m + 3, n + 3]\ninput v: f32[m + 3]\n",
+              domains, body;
+  std::string last;  // the last temporary of [n, m]
+  const int count = 1 + dice.below(3);
+  for (int number = 0; number < count; ++number) {
+    const bool is_last = number == count - 1;
+    const std::string own = std::to_string(number), i = "i" + own, j = "j" + own, k = "k" + own;
+    const std::string to = is_last ? "y" : "t" + own;
+    if (!is_last && dice.chance(50)) declarations += fmt::format("temporary {}: f32[n, m]\n", to);
+    if (is_last) declarations += fmt::format("{} y: f32[n, m]\n", dice.chance(25) ? "inout" : "output");
+    const std::string input = fmt::format("x[{} + {}, {} + {}]", i, dice.below(3), j, dice.below(3));
+    const std::string before = last.empty()      ? input
+                               : dice.chance(60) ? fmt::format("{}[{}, {}]", last, i, j)
+                                                 : fmt::format("{}[n - 1 - {}, {}]", last, i, j);
+    const std::string box = fmt::format("0 <= {} < n and 0 <= {} < m", i, j);
+    switch (dice.below(6)) {
+      case 0:
+        domains += fmt::format("{{ [{}, {}] : {} }}\n", i, j, box);
+        body += fmt::format("{}[{}, {}] = 2 * {} + v[{}]\n", to, i, j, before, j);
+        break;
+      case 1:
+        domains += fmt::format("{{ [{}, {}, {}] : {} and 0 <= {} < m }}\n", i, j, k, box, k);
+        body += fmt::format("{}[{}, {}] = {} + {}({}, x[{}, {}] * w[{}, {}])\n", to, i, j, before,
+                            dice.chance(70) ? "sum" : "max", k, i, k, k, i);
+        break;
+      case 2:
+        domains += fmt::format("{{ [{0}, {1}, {2}] : {3} and 0 <= {2} <= {1} }}\n", i, j, k, box);
+        body += fmt::format("{}[{}, {}] = {} - sum({}, x[{}, {}] * v[{}])\n", to, i, j, before, k, i, k, k);
+        break;
+      case 3:
+        domains += fmt::format("{{ [{}, {}] : {} }}\n{{ [{}o] : 0 <= {}o < m }}\n", i, j, box, j, j);
+        body += fmt::format("s{0}[{1}o] = v[{1}o] * 3 + 1\n{2}[{3}, {1}] = s{0}[m - 1 - {1}] * {4}\n", own, j, to, i,
+                            before);
+        break;
+      case 4:
+        // Each row from the one before.
+        domains += fmt::format("{{ [{}, {}] : {} }}\n{{ [{}f] : 0 <= {}f < m }}\n", i, j,
+                               fmt::format("1 <= {} < n and 0 <= {} < m", i, j), j, j);
+        body +=
+            fmt::format("{0}[0, {1}f] = v[{1}f]\n{0}[{2}, {1}] = 0.5 * {0}[{2} - 1, {1}] + {3}\n", to, j, i, before);
+        break;
+      default:
+        domains +=
+            fmt::format("{{ [{}, {}] : {} }}\n{{ [{}e, {}e] : 0 <= {}e < n and 0 <= {}e < m and {}e mod 2 = {} }}\n", i,
+                        j, box, i, j, i, j, j, dice.below(2));
+        body += fmt::format("{0}[{1}, {2}] = {3}\n{0}[{1}e, {2}e] = {0}[{1}e, {2}e] + v[{2}e + 1]\n", to, i, j, before);
+    }
+    last = to;
+  }
+  return declarations + "assume n >= 1 and m >= 1\n" + domains + body;
+}
+
+class StepMaker {
+ public:
+  StepMaker(Dice& dice, const Kernel& kernel, int number)
+      : dice_(dice), kernel_(kernel), inames_(kernel.inames()), number_(number) {}
+
+  std::string make() {
+    const std::string i = iname(), a = fresh("a"), b = fresh("b");
+    switch (dice_.below(21)) {
+      case 0:
+      case 1:
+      case 2: return fmt::format("split {} {} -> {}{} {}{}", i, 1 + dice_.below(5), a, tag(), b, tag());
+      case 3:
+        return fmt::format("tile {} {} {} {} -> {} {} {} {}", i, iname(), 2 + dice_.below(3), 2 + dice_.below(3), a, b,
+                           fresh("c"), fresh("d"));
+      case 4: return fmt::format("join {} {} -> {}", i, iname(), a);
+      case 5:
+      case 6: {
+        std::vector<std::string> some = inames_;
+        dice_.shuffle(some);
+        some.resize(1 + static_cast<size_t>(dice_.below(static_cast<int>(some.size()))));
+        return fmt::format("order {}", fmt::join(some, " "));
+      }
+      case 7:
+      case 8: {
+        std::string text = "tag";
+        for (int count = 1 + dice_.below(3); count > 0; --count)
+          text += fmt::format(" {} {}", iname(), tag().substr(1));
+        return text;
+      }
+      case 9: return fmt::format("duplicate {} -> {} in {}", i, a, instruction());
+      case 10: return fmt::format("fuse_loops {} {}", i, iname());
+      case 11: return fmt::format("move {} before {}", instruction(), instruction());
+      case 12: return fmt::format("accumulate {} -> {}", i, a);
+      case 13:
+      case 14:
+        return fmt::format("{} {}[{}] -> {}", dice_.chance(60) ? "prefetch" : "precompute", tensor(), some_inames(), a);
+      case 15: return fmt::format("privatise {} {}", tensor(), i);
+      case 16:
+        return fmt::format("peel {} -> {} where {} {} {}", i, a, i, dice_.chance(50) ? ">=" : "<", dice_.below(6));
+      case 17: {
+        const std::string other = iname();
+        return fmt::format("map [{0}, {1}] -> {2} = {0} + {3} * {1}, {4} = {1}", i, other, a, dice_.below(3), b);
+      }
+      case 18: return fmt::format("reduction_{}ward {}", dice_.chance(50) ? "in" : "out", i);
+      case 19:
+        return dice_.chance(50) ? fmt::format("substitute {}", tensor()) : fmt::format("space {} shared", tensor());
+      default:
+        return dice_.chance(50) ? fmt::format("chunk {} {} -> {} {}", i, 1 + dice_.below(4), a, b)
+                                : fmt::format("split_reduction {} {}", i, a);
+    }
+  }
+
+ private:
+  Dice& dice_;
+  const Kernel& kernel_;
+  std::vector<std::string> inames_;
+  int number_;
+
+  std::string fresh(const char* base) const { return fmt::format("{}{}", base, number_); }
+  std::string iname() { return dice_.one_of(inames_); }
+  std::string instruction() { return dice_.one_of(kernel_.instructions).id; }
+  std::string tensor() { return dice_.one_of(kernel_.tensors).name; }
+  std::string tag() {
+    static const std::vector<std::string> tags = {":g.0", ":g.1", ":l.0", ":l.0", ":l.1",
+                                                  ":unr", ":vec", ":ilp", ":for"};
+    return dice_.one_of(tags);
+  }
+  std::string some_inames() {
+    std::string text = iname();
+    for (int more = dice_.below(3); more > 0; --more) text += ", " + iname();
+    return text;
+  }
+};
+
+}  // namespace
+
+RandomCase random_case(uint64_t seed, int num_steps) {
+  Dice dice(seed);
+  Kernel kernel = parse_kernel(random_kernel(dice));
+  infer_types(kernel);
+  infer_shapes(kernel);
+  RandomCase result{Schedule(kernel), {}, {}};
+  for (const char* size : {"n", "m"}) result.binding.sizes[size] = 1 + dice.below(9);
+  if (dice.chance(60))
+    for (const auto& [size, value] : result.binding.sizes)
+      result.schedule = result.schedule.then(fmt::format("fix {} {}", size, value));
+  for (int number = 0; number < num_steps; ++number) {
+    const std::string step = StepMaker(dice, result.schedule.kernel(), number).make();
+    try {
+      result.schedule = result.schedule.then(step);
+    } catch (const UserError& error) { result.refused.emplace_back(error.what()); }
+  }
+  return result;
+}
+
+}  // namespace megalith::loop

@@ -1,0 +1,67 @@
+#include "megalith/loop/transform/schedule.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <sstream>
+
+#include "megalith/base/error.h"
+#include "megalith/base/hash.h"
+#include "megalith/loop/check.h"
+#include "megalith/loop/instance.h"
+#include "megalith/loop/isl_limit.h"
+#include "megalith/loop/parallel.h"
+#include "megalith/loop/text.h"
+#include "megalith/loop/transform/steps.h"
+
+namespace megalith::loop {
+
+void check_scheduled(const Kernel& kernel) {
+  check_names(kernel);
+  check_bounds(kernel);
+  check_written_first(kernel, Domains(kernel));
+  make_parallel(kernel);
+}
+
+Schedule::Schedule(Kernel origin, Kernels others)
+    : origin_(std::move(origin)), kernel_(origin_), others_(std::move(others)) {}
+
+Schedule Schedule::parse(Kernel origin, const std::string& text, Kernels others) {
+  Schedule schedule(std::move(origin), std::move(others));
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    try {
+      schedule = schedule.then(line);
+    } catch (const UserError& error) { throw UserError(fmt::format("line {}: {}", number, error.what())); }
+  }
+  return schedule;
+}
+
+Schedule Schedule::then(const std::string& line) const {
+  const std::vector<std::string> words = step_words(line);
+  if (words.empty()) return *this;
+  Schedule next = *this;
+  try {
+    with_isl_limit(kernel_.name, [&] {
+      next.kernel_ = run_step(kernel_, line, others_);
+      check_scheduled(next.kernel_);
+    });
+  } catch (const UserError& error) { throw UserError(fmt::format("{} (\"{}\")", error.what(), line)); }
+  next.steps_.push_back(fmt::format("{}", fmt::join(words, " ")));
+  return next;
+}
+
+std::string Schedule::text() const {
+  std::string text;
+  for (const std::string& step : steps_) text += step + "\n";
+  return text;
+}
+
+std::string Schedule::hash() const {
+  std::string all = print(origin_);
+  for (const auto& [name, kernel] : others_) all += fmt::format("\n{}\n{}", name, print(kernel));
+  return hash_hex(all + "\n" + text());
+}
+
+}  // namespace megalith::loop

@@ -1,0 +1,71 @@
+// A schedule: a loop kernel, and steps that make another one of it that means the same. A value: a step gives another
+// schedule. Its text prints, reads, hashes and replays. A line is a step, `#` begins a comment:
+//
+//   split i 16 -> i_o:g.0 i_i:l.0              i = 16 * i_o + i_i; tags as `tag i_o g.0` would give them
+//   chunk i 4 -> c r                           at most 4 values of c
+//   tile i j 16 8 -> i_o:g.1 j_o:g.0 i_i:l.1 j_i:l.0
+//   join i j -> ij                             ij = length of j * i + j
+//   map [i, j] -> u = i + j, v = j             any affine bijection
+//   order i_o j_o k_o i_i j_i                  interchange: loops in this order
+//   duplicate i -> i2 in insn1                 fission: a loop of its own
+//   fuse_loops i2 i                            fusion: i2 becomes i
+//   move insn1 before insn0
+//   peel i_o -> last where i_o >= n // 16      the last or first values in a loop of their own (floor(n/16) as isl has it)
+//   tag i g.0 j g.0   untag i   unroll i   vectorise i   ilp i
+//   reduction_outward k_o                      sum((k_o, k_i), e) -> sum(k_o, sum(k_i, e)); reduction_inward
+//   accumulate k_o -> acc                      the sum over k_o becomes a loop that adds to acc
+//   split_reduction k_o part                   a partial sum for each k_o
+//   prefetch a[i_i, :] -> a_s p:l.1 q:l.0      what is read while i_i and all inames of axis 1 run, copied first
+//   precompute t[i_i] -> t_s p:l.0             the same for a temporary, which is computed there
+//   substitute t                               a temporary's definition in place of its reads
+//   hoist_factors insn1                        factors that a sum does not need inside
+//   space acc private   privatise t i   pad a_s 1 1
+//   permute_axes t 1 0   split_axis t 0 16
+//   assume n mod 16 = 0   fix n 1024   rename k j
+//   fuse linear x=y keep y                     with another kernel
+//
+// After each step the kernel is checked: bounds, dependences, spaces of temporaries, barriers (loop/parallel.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "megalith/loop/kernel.h"
+
+namespace megalith::loop {
+
+/// Kernels that a schedule names, beside the one that it transforms.
+using Kernels = std::map<std::string, Kernel>;
+
+/// Bounds, reads before writes, and what the tags ask for: UserError at the first that is wrong.
+void check_scheduled(const Kernel& kernel);
+
+class Schedule {
+ public:
+  /// Types and shapes of `origin` are known (loop/infer.h).
+  explicit Schedule(Kernel origin, Kernels others = {});
+  /// All lines. UserError with the number of the line.
+  static Schedule parse(Kernel origin, const std::string& text, Kernels others = {});
+
+  /// One more step, or this one if the line is empty. UserError with the line if it does not read, does not apply, or
+  /// leaves something that is wrong.
+  Schedule then(const std::string& line) const;
+
+  const Kernel& origin() const { return origin_; }
+  /// After all steps.
+  const Kernel& kernel() const { return kernel_; }
+  const std::vector<std::string>& steps() const { return steps_; }
+  /// The steps, a line each: what parse() reads.
+  std::string text() const;
+  /// Of the origin, the other kernels and the text.
+  std::string hash() const;
+
+ private:
+  Kernel origin_, kernel_;
+  Kernels others_;
+  std::vector<std::string> steps_;
+};
+
+}  // namespace megalith::loop
