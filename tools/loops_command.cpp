@@ -56,12 +56,13 @@ int run_random(const LoopsOptions& options) {
     all.num_steps += part.num_steps;
     all.num_refused += part.num_refused;
     all.num_barriers += part.num_barriers;
+    all.num_without += part.num_without;
     for (const std::string& wrong : part.wrong) print(wrong + "\n");
     all.wrong.insert(all.wrong.end(), part.wrong.begin(), part.wrong.end());
   }
-  print(fmt::format("{}, {} accepted, {} refused, {}: {} wrong\n", plural(all.num_kernels, "kernel"),
-                    plural(all.num_steps, "step"), all.num_refused, plural(all.num_barriers, "barrier"),
-                    all.wrong.size()));
+  print(fmt::format("{}, {} accepted, {} refused, {}, {} refused as code: {} wrong\n",
+                    plural(all.num_kernels, "kernel"), plural(all.num_steps, "step"), all.num_refused,
+                    plural(all.num_barriers, "barrier"), plural(all.num_without, "source"), all.wrong.size()));
   return all.wrong.empty() ? kExitOk : kExitError;
 }
 

@@ -34,7 +34,7 @@ using loop::TensorArgument;
 
 constexpr const char* kAxes[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"};
 // What a function on a CPU may keep in its frame, and a thread or a block on a GPU; more is the caller's.
-constexpr int64_t kMaxFrame = 64 << 10, kMaxThread = 4 << 10, kMaxShared = 227 << 10;
+constexpr int64_t kMaxFrame = 64 << 10, kMaxThread = 4 << 10, kMaxShared = 48 << 10;
 
 // "max(a, max(b, c))".
 std::string folded(const std::vector<std::string>& bounds, const char* combine) {
@@ -63,17 +63,29 @@ isl::set without_implied(const isl::set& set) {
         rest = isl_basic_set_add_constraint(rest, isl_constraint_copy(constraints[i]));
     return rest;
   };
+  // 1 for a lower bound of the last dimension, -1 for an upper one, 0 for what is none or says it by a quotient.
+  const auto side = [&](isl_constraint* constraint) {
+    if (!constraint || isl_constraint_is_equality(constraint) == isl_bool_true) return 0;
+    isl_constraint* whole = isl_constraint_copy(constraint);
+    const auto num_divs = static_cast<unsigned>(isl_constraint_dim(whole, isl_dim_div));
+    const isl::val factor = isl::manage(isl_constraint_get_coefficient_val(whole, isl_dim_set, static_cast<int>(last)));
+    const bool by_quotient = isl_constraint_involves_dims(whole, isl_dim_div, 0, num_divs) == isl_bool_true;
+    isl_constraint_free(whole);
+    return by_quotient ? 0 : isl_val_sgn(factor.get());
+  };
   for (size_t i = 0; i < constraints.size(); ++i) {
-    if (isl_constraint_is_equality(constraints[i]) == isl_bool_true ||
-        isl_constraint_involves_dims(constraints[i], isl_dim_set, last, 1) != isl_bool_true)
-      continue;
+    const int own = side(constraints[i]);
+    const auto others =
+        std::ranges::count_if(constraints, [&](isl_constraint* other) { return own != 0 && side(other) == own; });
+    if (others < 2) continue;
     isl_aff* less = isl_aff_add_constant_si(isl_aff_neg(isl_constraint_get_aff(constraints[i])), -1);
     const isl::basic_set broken = isl::manage(isl_basic_set_add_constraint(all_but(i), isl_inequality_from_aff(less)));
     if (broken.is_empty()) constraints[i] = isl_constraint_free(constraints[i]);
   }
   isl_basic_set* result = all_but(constraints.size());
   for (isl_constraint* constraint : constraints) isl_constraint_free(constraint);
-  return isl::manage(isl_set_from_basic_set(result));
+  const isl::set fewer = isl::manage(isl_set_from_basic_set(result));
+  return fewer.is_equal(set) ? fewer : set;
 }
 
 void make_whole(Expr& expr) {
@@ -371,8 +383,8 @@ class LoopEmitter {
     if (axis_of(node)) {
       emit_axes(node, outer, implemented);
     } else {
-      const isl::set domain = narrowed(loop::loop_domain(domains_, kernel_, node, outer), implemented);
-      const loop::LoopBounds bounds = loop::loop_bounds(domain, node.iname, outer);
+      const loop::LoopBounds bounds = loop::loop_bounds(
+          narrowed(loop::loop_domain(domains_, kernel_, node, outer), implemented), node.iname, outer);
       open_loop(node.iname, bounds);
       outer.push_back(node.iname);
       emit(node.body, outer, loop::enter_loop(implemented, bounds));
@@ -496,8 +508,8 @@ class LoopEmitter {
     for (const std::string& iname : domains_.sorted(reduce.inames)) {
       std::vector<std::string> onto = outer_;
       onto.push_back(iname);
-      const isl::set part = narrowed(loop::project_dimensions(domain, onto), implemented_);
-      const loop::LoopBounds bounds = loop::loop_bounds(part, iname, outer_);
+      const loop::LoopBounds bounds =
+          loop::loop_bounds(narrowed(loop::project_dimensions(domain, onto), implemented_), iname, outer_);
       open_loop(iname, bounds);
       ++opened;
       implemented_ = loop::enter_loop(implemented_, bounds);

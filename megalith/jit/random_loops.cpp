@@ -63,7 +63,7 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
       try {
         next.sources.push_back(
             codegen::emit_loops(next.random.schedule.kernel(), target, fmt::format("random_{}_{}", seed, suffix)));
-      } catch (const UserError&) {}  // what is too large for a thread, or not affine
+      } catch (const UserError&) { ++report.num_without; }
     for (const codegen::LoopSource& source : next.sources) report.num_barriers += source.num_barriers;
     all.insert(all.end(), next.sources.begin(), next.sources.end());
     cases.push_back(std::move(next));

@@ -219,6 +219,9 @@ AffineRange last_dimension_range(const isl::set& domain, std::span<const std::st
   simple.foreach_basic_set([&](const isl::basic_set& piece) {
     if (piece.is_empty()) return;
     Sides sides = read_sides(piece, names, last, space);
+    // What bounds it by a quotient alone (every second point, in groups) does so roughly without it.
+    if (sides.bounds.lower.empty() || sides.bounds.upper.empty())
+      sides = read_sides(isl::manage(isl_basic_set_remove_divs(piece.copy())), names, last, space);
     const char* name = isl_space_get_dim_name(space.get(), isl_dim_set, static_cast<unsigned>(last));
     MEGALITH_CHECK(!sides.bounds.lower.empty() && !sides.bounds.upper.empty(),
                    "[domain] the iname \"{}\" has no {} bound", name, sides.bounds.lower.empty() ? "lower" : "upper");

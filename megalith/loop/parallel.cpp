@@ -85,6 +85,7 @@ class Analysis {
       return space == result_.spaces.end() || space->second != Space::thread;
     });
     for (const Dependence& dependence : dependences(kernel_, accesses)) check(dependence);
+    check_vectors();
     result_.num_barriers = place_barriers(result_.nest, 0, demands_);
     return std::move(result_);
   }
@@ -188,6 +189,28 @@ class Analysis {
     if (a == Who::index) return bounded(pairs, isl_dim_in, position(from, axis), same);
     if (b == Who::index) return bounded(pairs, isl_dim_out, position(to, axis), same);
     return same ? pairs : none;
+  }
+
+  // ---- vectors ------------------------------------------------------------------------------------------------------
+
+  // The iterations of a loop tagged vec touch nothing of each other.
+  void check_vectors() const {
+    if (std::ranges::none_of(kernel_.tags, [](const auto& tag) { return tag.second == InameTag::vector; })) return;
+    const auto accesses = instance_accesses(kernel_, domains_, [](const std::string&) { return true; });
+    for (const Dependence& dependence : dependences(kernel_, accesses)) {
+      const size_t from = dependence.from->instruction, to = dependence.to->instruction;
+      const std::vector<std::string>& within = kernel_.instructions[from].within;
+      isl::map tied = dependence.pairs;
+      const size_t shared = shared_loops(kernel_, std::min(from, to), std::max(from, to));
+      for (unsigned d = 0; d < shared; ++d) {
+        const isl::map carried = tied.intersect(compared(tied, d, d, false));
+        MEGALITH_CHECK(tag_of(kernel_, within[d]) != InameTag::vector || carried.is_empty(),
+                       "{}, in another iteration of {} (at {}), which is tagged vec: privatise {}, or untag {}",
+                       described(dependence), within[d], example_of(kernel_, from, to, carried),
+                       dependence.from->expr->name, within[d]);
+        tied = tied.intersect(compared(tied, d, d, true));
+      }
+    }
   }
 
   // ---- spaces -------------------------------------------------------------------------------------------------------

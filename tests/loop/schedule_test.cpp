@@ -76,6 +76,18 @@ TEST(Schedule, AMatmulStepByStep) {
   }
 }
 
+// What a schedule that is refused says: see refusal().
+TEST(Schedule, IterationsOfAVectorTouchNothingOfEachOther) {
+  const std::string through =
+      "kernel through\ninput x: f32[n]\noutput y: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n"
+      "s[0] = x[i] {inames=i}\ny[i] = s[0] + 1\n";
+  EXPECT_THAT(error_of([&] { Schedule::parse(known(through), "vectorise i"); }),
+              AllOf(HasSubstr("in another iteration of i"), HasSubstr("which is tagged vec: privatise s, or untag i")));
+  scheduled(known(through), {"privatise s i", "vectorise i"}, {{{"n", 7}}, {}});
+  const std::string prefix = "kernel prefix\ninout u: f32[9]\n{ [i] : 1 <= i < 9 }\nu[i] = u[i] + u[i - 1]\n";
+  EXPECT_THAT(error_of([&] { Schedule::parse(known(prefix), "vectorise i"); }), HasSubstr("untag i"));
+}
+
 // What a schedule that is refused says.
 std::string refusal(const std::string& kernel, const std::string& steps) {
   return error_of([&] { Schedule::parse(known(kernel), steps); });

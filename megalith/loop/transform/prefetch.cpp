@@ -14,16 +14,24 @@ namespace megalith::loop {
 
 namespace {
 
+// to + a * b
+int64_t added(int64_t to, int64_t a, int64_t b) {
+  int64_t product = 0, sum = 0;
+  MEGALITH_CHECK(!__builtin_mul_overflow(a, b, &product) && !__builtin_add_overflow(to, product, &sum),
+                 "numbers in a subscript are too large");
+  return sum;
+}
+
 // constant + sum of coefficient * something that is no sum, by its text.
 struct Sum {
   std::map<std::string, std::pair<int64_t, Expr>> terms;
   int64_t constant = 0;
 
   void add(const Sum& other, int64_t factor) {
-    constant += factor * other.constant;
+    constant = added(constant, factor, other.constant);
     for (const auto& [text, term] : other.terms) {
       auto& own = terms.try_emplace(text, 0, term.second).first->second;
-      own.first += factor * term.first;
+      own.first = added(own.first, factor, term.first);
     }
     std::erase_if(terms, [](const auto& entry) { return entry.second.first == 0; });
   }
@@ -57,11 +65,11 @@ Sum sum_of(const Expr& expr) {
 Expr expression_of(const Sum& sum) {
   Expr result;
   bool is_empty = true;
-  const auto add = [&](Expr term, bool negative) {
+  const auto add = [&](const Expr& term, bool negative) {
     if (is_empty)
-      result = negative ? make_call("neg", {std::move(term)}) : std::move(term);
+      result = negative ? make_call("neg", {term}) : term;
     else
-      result = make_call(negative ? "-" : "+", {std::move(result), std::move(term)});
+      result = make_call(negative ? "-" : "+", {std::move(result), term});
     is_empty = false;
   };
   for (const auto& [text, term] : sum.terms) {
@@ -191,12 +199,14 @@ class Prefetch {
                      high = isl::manage(isl_set_dim_max_val(values.copy(), 0));
       if (!low.is_int() || !high.is_int())
         refuse(kernel_, "how many values \"{}\" takes is no number: split it, and sweep the inner iname", iname);
-      const int64_t a = term.first * isl_val_get_num_si(low.get()), b = term.first * isl_val_get_num_si(high.get());
-      least += std::min(a, b);
-      most += std::max(a, b);
+      const int64_t first = isl_val_get_num_si(low.get()), last = isl_val_get_num_si(high.get());
+      const bool rises = term.first > 0;
+      least = added(least, term.first, rises ? first : last);
+      most = added(most, term.first, rises ? last : first);
     }
-    if (most - least >= 1 << 24)
-      refuse(kernel_, "a tile of {} elements of \"{}\" is too large", most - least, tensor_.name);
+    int64_t length = 0;
+    if (__builtin_sub_overflow(most, least, &length) || length >= 1 << 24)
+      refuse(kernel_, "a tile of \"{}\" has more than {} elements along an axis", tensor_.name, 1 << 24);
     return {least, most};
   }
 

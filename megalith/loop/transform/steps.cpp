@@ -64,6 +64,8 @@ class LineReader {
     int64_t value = 0;
     const auto [last, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     MEGALITH_CHECK(error == std::errc() && last == text.data() + text.size(), "\"{}\" is no whole number", text);
+    constexpr int64_t kMost = int64_t{1} << 31;
+    MEGALITH_CHECK(value <= kMost, "{} is too large: want at most {}", value, kMost);
     ++at_;
     return negative ? -value : value;
   }
