@@ -151,6 +151,7 @@ void AsyncEngine::run() {
   const auto take = [&] {
     switch (static_cast<runtime::MailKind>(record.kind)) {
       case runtime::MailKind::top: return take_top(record);
+      case runtime::MailKind::prompt: return take_prompt(record);
       case runtime::MailKind::token: return take_token(record);
       case runtime::MailKind::finished: return take_end(record);
     }
@@ -178,6 +179,16 @@ void AsyncEngine::take_top(const runtime::MailRecord& record) {
   work_in(record.request).top.push_back({record.token, record.logprob});
 }
 
+void AsyncEngine::take_prompt(const runtime::MailRecord& record) {
+  const std::lock_guard lock(mutex_);
+  Work& work = work_in(record.request);
+  work.prompt_logprobs.push_back(
+      {record.logprob, top_tokens_asked(std::exchange(work.top, {}), work.request.prompt_logprobs.value_or(0))});
+  if (!std::isnan(record.logprob) || std::exchange(work.has_failed, true)) return;
+  cancel(record.request);
+  post_late();
+}
+
 void AsyncEngine::take_token(const runtime::MailRecord& record) {
   Work* work = nullptr;
   RequestEvent event{.token = record.token, .logprob = record.logprob, .posted_ns = record.posted_ns};
@@ -186,7 +197,9 @@ void AsyncEngine::take_token(const runtime::MailRecord& record) {
     work = &work_in(record.request);  // it stays until this thread has read its end
     event.admitted_ns = std::exchange(work->admitted_ns, 0);
     event.cached_tokens = std::exchange(work->cached_tokens, 0);
-    event.top = std::exchange(work->top, {});
+    event.top = top_tokens_asked(std::exchange(work->top, {}), work->request.top_logprobs);
+    event.prompt_logprobs = std::exchange(work->prompt_logprobs, {});
+    work->request.prompt_logprobs.reset();  // told, also if it begins again
     ++counted_.generated_tokens;
     if (record.reason == runtime::kAccepted) {
       ++counted_.accepted_tokens;
@@ -284,7 +297,7 @@ AdmissionState AsyncEngine::admission_state(std::vector<int32_t>& known) const {
   return state;
 }
 
-// Before the launch the kernel finds the request in the batch block; later it is told.
+// What it has been told of its prompt it is told again. Before the launch the kernel finds the request in the batch block; later it is told.
 void AsyncEngine::begin_next(std::vector<int32_t> known, int64_t num_pages) {
   const DecoderOptions& options = engine_.decoder_options();
   const int64_t place = free_place(), known_tokens = static_cast<int64_t>(known.size()) * options.page_size;
@@ -294,6 +307,8 @@ void AsyncEngine::begin_next(std::vector<int32_t> known, int64_t num_pages) {
   work->pages = std::move(known);
   for (const int32_t page : pages_.take(place, num_pages)) work->pages.push_back(page);
   const Request& request = work->request;
+  work->prompt_logprobs.clear();
+  work->top.clear();
   work->line = batch_block_write(options, request, place, work->pages, engine_.memory_);
   work->line[batch::kPrompt] = work->prompt_tokens;
   work->line[batch::kLast] = request.prompt.back();
@@ -365,9 +380,10 @@ AsyncEngine::WorkPointer AsyncEngine::remove(int64_t place) {
   return work;
 }
 
-// A request that only pretends to have a past knows nothing that others could use.
+// A request that only pretends to have a past knows nothing that others could use. How likely its prompt is says only a kernel
+// that works through all of it.
 std::vector<int32_t> AsyncEngine::find_pages(const Work& work) const {
-  if (work.request.cached_tokens > 0) return {};
+  if (work.request.cached_tokens > 0 || work.request.prompt_logprobs) return {};
   return pages_.find(all_but_last(work.request), work.request.cache_salt);
 }
 

@@ -63,11 +63,12 @@ class AsyncEngine : public TokenService {
     int64_t limit = 0;  // length at which it ends
     std::vector<int32_t> pages = {};
     std::array<int32_t, batch::kRequestFields> line =
-        {};                          // with which the kernel has begun it; kLimit as it was told since
-    RequestEvent last = {};          // a stop token, which is told with the end
-    std::vector<TopToken> top = {};  // in the place of the next token, as far as they have come
-    uint64_t admitted_ns = 0;        // 0 once it was told
-    int64_t cached_tokens = 0;       // likewise
+        {};                                           // with which the kernel has begun it; kLimit as it was told since
+    RequestEvent last = {};                           // a stop token, which is told with the end
+    std::vector<TopToken> top = {};                   // in the place of the next token, as far as they have come
+    std::vector<PromptLogprob> prompt_logprobs = {};  // likewise, until they are told with its first token
+    uint64_t admitted_ns = 0;                         // 0 once it was told
+    int64_t cached_tokens = 0;                        // likewise
     bool was_admitted = false;
     bool makes_tokens = false;  // it has since it has begun: all tokens but the last have keys
     bool is_dry = false;        // the kernel has ended it, for want of pages
@@ -82,6 +83,7 @@ class AsyncEngine : public TokenService {
   /// Launches the kernel with what waits and fits, and reads its mail until it ends.
   void run();
   void take_top(const runtime::MailRecord& record);
+  void take_prompt(const runtime::MailRecord& record);
   void take_token(const runtime::MailRecord& record);
   void take_end(const runtime::MailRecord& record);
   /// Ends all that have begun, and tells them why. If none has, an `error` is that of all that wait: trying again is no use.

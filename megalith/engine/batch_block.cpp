@@ -21,6 +21,15 @@ int64_t pages_needed(const DecoderOptions& options, const Request& request) {
   return (length_limit(options, request) + options.page_size - 1) / options.page_size;
 }
 
+int most_top_tokens(const Request& request) {
+  return std::max(request.top_logprobs, request.prompt_logprobs.value_or(0));
+}
+
+std::vector<TopToken> top_tokens_asked(std::vector<TopToken> top, int count) {
+  if (top.size() > static_cast<size_t>(count)) top.resize(static_cast<size_t>(count));
+  return top;
+}
+
 bool ends_request(const Request& request, const std::vector<int>& stop_tokens, int token) {
   return (!request.ignore_stop_tokens && std::ranges::binary_search(stop_tokens, token)) ||
          std::ranges::find(request.stop_token_ids, token) != request.stop_token_ids.end();
@@ -51,7 +60,8 @@ void write_logit_edits(const Request& request, int64_t place, const MemoryMap& m
   i32s[batch::kBiases] = count;
   i32s[batch::kMinTokens] =
       static_cast<int32_t>(std::min<int64_t>(request.min_tokens, std::numeric_limits<int32_t>::max()));
-  i32s[batch::kExtras] = (request.logprobs ? batch::kLogprobs : 0) | (request.top_logprobs > 0 ? batch::kTop : 0) |
+  i32s[batch::kExtras] = (request.logprobs || request.prompt_logprobs ? batch::kLogprobs : 0) |
+                         (most_top_tokens(request) > 0 ? batch::kTop : 0) |
                          (count > 0 || request.min_tokens > 0 ? batch::kEdits : 0) |
                          (request.allowed_token_ids.empty() ? 0 : batch::kOnly);
 }
@@ -140,9 +150,9 @@ std::array<int32_t, batch::kRequestFields> batch_block_write(const DecoderOption
   fields[batch::kLength] = fields[batch::kPrompt] = static_cast<int32_t>(length);
   fields[batch::kDone] = static_cast<int32_t>(request.cached_tokens);
   fields[batch::kLimit] = static_cast<int32_t>(length_limit(options, request));
-  fields[batch::kFlags] = (request.ignore_stop_tokens ? batch::kIgnoreStop : 0) |
-                          (request.stop_token_ids.empty() ? 0 : batch::kOwnStops) |
-                          request.top_logprobs << batch::kTopShift;
+  fields[batch::kFlags] =
+      (request.ignore_stop_tokens ? batch::kIgnoreStop : 0) | (request.stop_token_ids.empty() ? 0 : batch::kOwnStops) |
+      (request.prompt_logprobs ? batch::kPromptLogprobs : 0) | most_top_tokens(request) << batch::kTopShift;
   return fields;
 }
 

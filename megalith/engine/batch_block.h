@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct Request {
   std::vector<int> allowed_token_ids = {};  // without any: all
   bool logprobs = false;                    // with each token comes the logarithm of its probability
   int top_logprobs = 0;                     // and so many of the most probable tokens in its place, with theirs
+  std::optional<int> prompt_logprobs = {};  // the same of the prompt's tokens, behind the first one
   int64_t cached_tokens = 0;    // the first ones of the prompt, taken for done without being worked through: for
                                 // measurements at a depth, on dummy weights only
   int64_t priority = 0;         // of a service: lower ones go first, and keep their pages
@@ -51,6 +53,18 @@ struct TopToken {
 
   bool operator==(const TopToken&) const = default;
 };
+
+/// How likely a token of a prompt is behind those in front of it.
+struct PromptLogprob {
+  float logprob = 0;
+  std::vector<TopToken> top = {};
+
+  bool operator==(const PromptLogprob&) const = default;
+};
+/// The most that a request wants to be told of with any token, of its prompt or made.
+int most_top_tokens(const Request& request);
+/// `top` of most_top_tokens() without those that were not asked for.
+std::vector<TopToken> top_tokens_asked(std::vector<TopToken> top, int count);
 
 /// The length at which the request ends at the latest, prompt and all.
 int64_t length_limit(const DecoderOptions& options, const Request& request);

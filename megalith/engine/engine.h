@@ -57,8 +57,9 @@ struct Generation {
   std::vector<std::vector<int>> tokens;  // new ones, per request
   std::vector<batch::FinishReason> reasons;
   bool cancelled = false;
-  std::vector<std::vector<float>> logprobs;             // likewise, of requests that asked for them
-  std::vector<std::vector<std::vector<TopToken>>> top;  // likewise
+  std::vector<std::vector<float>> logprobs;                 // likewise, of requests that asked for them
+  std::vector<std::vector<std::vector<TopToken>>> top;      // likewise
+  std::vector<std::vector<PromptLogprob>> prompt_logprobs;  // likewise, of each token of the prompt but the first
   std::vector<std::vector<double>> token_ms;        // per request and token, from the launch until the kernel posted it
   double first_token_ms = 0;                        // from the launch to the first token of any request
   double last_token_ms = 0;                         // from the launch to the last token

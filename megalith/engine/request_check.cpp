@@ -44,8 +44,12 @@ void check_tokens(const Request& request, int64_t vocabulary, const std::vector<
                    token, bias);
   }
   const int64_t most_top = std::min<int64_t>(batch::kMaxTop, vocabulary);
-  MEGALITH_CHECK(request.top_logprobs >= 0 && request.top_logprobs <= most_top, "top_logprobs is {}, want 0 to {}",
-                 request.top_logprobs, most_top);
+  for (const auto& [name, count] :
+       {std::pair("top_logprobs", request.top_logprobs), {"prompt_logprobs", request.prompt_logprobs.value_or(0)}})
+    MEGALITH_CHECK(count >= 0 && count <= most_top, "{} is {}, want 0 to {}", name, count, most_top);
+  MEGALITH_CHECK(!request.prompt_logprobs || request.cached_tokens == 0,
+                 "prompt_logprobs is {}, but {} tokens of the prompt are taken for cached without being worked through",
+                 request.prompt_logprobs.value_or(0), request.cached_tokens);
   const std::set<int> allowed(request.allowed_token_ids.begin(), request.allowed_token_ids.end());
   MEGALITH_CHECK(allowed.size() <= size_t{batch::kMaxBiases}, "allowed_token_ids names {} tokens, want at most {}",
                  allowed.size(), batch::kMaxBiases);

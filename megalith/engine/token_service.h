@@ -33,6 +33,8 @@ struct RequestEvent {
   uint64_t admitted_ns = 0;
   int64_t cached_tokens = 0;
   std::exception_ptr error = {};  // with `failed`: what the kernel ended in; none: the logits were not finite
+  // With the first token, if the request asked: of each token of its prompt but the first.
+  std::vector<PromptLogprob> prompt_logprobs = {};
 };
 
 /// Called on the service's thread, one event behind the other; it must not wait for anything and must not throw.

@@ -27,6 +27,7 @@ TokenStream::TokenStream(Engine& engine, std::vector<Request> requests)
   result_.token_ms.resize(requests_.size());
   result_.logprobs.resize(requests_.size());
   result_.top.resize(requests_.size());
+  result_.prompt_logprobs.resize(requests_.size());
   top_.resize(requests_.size());
   result_.unsound_from.resize(requests_.size());
   result_.reasons.resize(requests_.size(), batch::kNotFinished);
@@ -66,6 +67,15 @@ std::optional<TokenEvent> TokenStream::note(const runtime::MailRecord& record) {
     top_[record.request].push_back({record.token, record.logprob});
     return std::nullopt;
   }
+  const Request& request = requests_[record.request];
+  std::optional<size_t>& unsound_from = result_.unsound_from[record.request];
+  if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::prompt) {
+    if (std::isnan(record.logprob)) unsound_from = 0;
+    result_.prompt_logprobs[record.request].push_back(
+        {record.logprob,
+         top_tokens_asked(std::exchange(top_[record.request], {}), request.prompt_logprobs.value_or(0))});
+    return std::nullopt;
+  }
   TokenEvent event{static_cast<int>(record.request), record.token, false, batch::kNotFinished, record.logprob};
   if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::finished) {
     event.finished = true;
@@ -79,13 +89,12 @@ std::optional<TokenEvent> TokenStream::note(const runtime::MailRecord& record) {
   const double ms = milliseconds_between(start_, record.posted_ns);
   if (result_.first_token_ms == 0) result_.first_token_ms = ms;
   result_.last_token_ms = ms;
-  if (std::isnan(record.logprob) && !result_.unsound_from[record.request])
-    result_.unsound_from[record.request] = result_.tokens[record.request].size();
+  if (std::isnan(record.logprob) && !unsound_from) unsound_from = result_.tokens[record.request].size();
   result_.tokens[record.request].push_back(record.token);
   result_.token_ms[record.request].push_back(ms);
-  if (requests_[record.request].logprobs) result_.logprobs[record.request].push_back(record.logprob);
-  event.top = std::exchange(top_[record.request], {});
-  if (requests_[record.request].top_logprobs > 0) result_.top[record.request].push_back(event.top);
+  if (request.logprobs) result_.logprobs[record.request].push_back(record.logprob);
+  event.top = top_tokens_asked(std::exchange(top_[record.request], {}), request.top_logprobs);
+  if (request.top_logprobs > 0) result_.top[record.request].push_back(event.top);
   return event;
 }
 

@@ -129,22 +129,31 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
                     static_cast<int64_t>(i32s[batch::kTopK])};
     const bool penalties = (wish.repetition != 0 && wish.repetition != 1) || wish.presence != 0 || wish.frequency != 0;
     const double* row = arrays.at("logits").values.data() + r * vocabulary;
-    auto length = static_cast<int64_t>(fields[batch::kLength]);  // with the drafts that the row stands behind
-    for (int64_t q = r; q > 0 && static_cast<int64_t>(loop::element(arrays, "sample_request", {q - 1})) == request; --q)
-      ++length;
+    const auto is_same = [&](int64_t q) {
+      return q >= 0 && q < num_samples && static_cast<int64_t>(loop::element(arrays, "sample_request", {q})) == request;
+    };
+    const bool is_sampled_each_row = (static_cast<int>(fields[batch::kFlags]) & batch::kPromptLogprobs) != 0;
+    auto length = static_cast<int64_t>(fields[is_sampled_each_row ? batch::kDone : batch::kLength]);
+    if (is_sampled_each_row)
+      for (int64_t q = r + 1; is_same(q); ++q) --length;
+    else  // with the drafts that the row stands behind
+      for (int64_t q = r - 1; is_same(q); --q) ++length;
+    const bool is_known = is_sampled_each_row && static_cast<double>(length) < fields[batch::kLength];
     std::vector<int64_t> text;
-    for (int64_t s = 0; penalties && s < length; ++s)
+    for (int64_t s = 0; penalties && !is_known && s < length; ++s)
       text.push_back(static_cast<int64_t>(loop::element(arrays, "history", {request, s})));
     const auto extras = static_cast<int>(i32s[batch::kExtras]);
     const auto prompt = static_cast<int64_t>(fields[batch::kPrompt]);
     std::vector<double> logits(row, row + vocabulary);
     const bool is_edited =
-        (extras & batch::kEdits) != 0 &&
+        !is_known && (extras & batch::kEdits) != 0 &&
         (i32s[batch::kBiases] != 0 || static_cast<double>(length - prompt) < i32s[batch::kMinTokens]);
     if (is_edited) edit(logits, arrays, request, length - prompt);
     if (penalties) penalize(logits, text, prompt, wish);
     double& token = arrays.at("token").values[static_cast<size_t>(r)];
-    if (wish.temperature <= 0) {
+    if (is_known) {
+      token = loop::element(arrays, "history", {request, length});
+    } else if (wish.temperature <= 0) {
       token = penalties || is_edited
                   ? static_cast<double>(std::max_element(logits.begin(), logits.end()) - logits.begin())
                   : loop::element(arrays, "best", {r});

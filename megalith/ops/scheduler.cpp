@@ -24,11 +24,23 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
   const int64_t num_requests = binding.sizes.at("N");
 
   const int64_t num_samples = binding.sizes.at("R");
+  const auto is_sampled_each_row = [&](int64_t n) {
+    return (static_cast<int>(field(n, batch::kFlags)) & batch::kPromptLogprobs) != 0;
+  };
+  std::vector<bool> is_known(static_cast<size_t>(num_samples), false);  // the sample's token, which is told and no more
+  for (int64_t r = num_samples - 1, behind = 0; r >= 0; --r) {
+    const auto n = static_cast<int64_t>(at("sample_request", r));
+    behind = r + 1 < num_samples && at("sample_request", r + 1) == at("sample_request", r) ? behind + 1 : 0;
+    is_known[static_cast<size_t>(r)] =
+        is_sampled_each_row(n) && field(n, batch::kDone) - static_cast<double>(behind) < field(n, batch::kLength);
+  }
   for (int64_t r = 0; r < num_samples; ++r) {
+    if (is_known[static_cast<size_t>(r)]) continue;
     const double token = at("token", r);
     const auto n = static_cast<int64_t>(at("sample_request", r));
     // Behind a draft that was not sampled before it, or behind the text's end, nothing counts.
-    const bool is_behind_draft = r > 0 && at("sample_request", r - 1) == at("sample_request", r);
+    const bool is_behind_draft =
+        r > 0 && at("sample_request", r - 1) == at("sample_request", r) && !is_known[static_cast<size_t>(r - 1)];
     if (is_behind_draft && (static_cast<int>(field(n, batch::kState)) != batch::kActive ||
                             field(n, batch::kDone) < field(n, batch::kLength)))
       continue;
@@ -54,11 +66,12 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     field(n, batch::kDone) = field(n, batch::kLength) - 1;
   }
 
-  auto budget = static_cast<double>(arrays.at("row_token").values.size());
+  auto budget = static_cast<double>(arrays.at("row_token").values.size()),
+       sample_budget = static_cast<double>(arrays.at("sample_row").values.size());
   const auto is_active = [&](int64_t n) { return static_cast<int>(field(n, batch::kState)) == batch::kActive; };
   double waiting = 0;
   for (int64_t n = 0; n < num_requests; ++n) {
-    budget -= is_active(n);
+    budget -= is_active(n), sample_budget -= is_active(n);
     if (is_active(n)) waiting += field(n, batch::kLength) - field(n, batch::kDone);
   }
   const auto attribute = [&](const char* name) { return static_cast<int64_t>(binding.attributes.at(name)); };
@@ -106,13 +119,15 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
   for (int64_t n = 0; n < num_requests; ++n) {
     if (!is_active(n) || !goes_on) continue;
     const double start = field(n, batch::kDone), length = field(n, batch::kLength);
+    const double room = is_sampled_each_row(n) ? std::min(budget, sample_budget) : budget;
     const double end = drafts[static_cast<size_t>(n)] > 0 ? length + drafts[static_cast<size_t>(n)]
-                                                          : std::min(length, start + 1 + budget);
+                                                          : std::min(length, start + 1 + room);
+    if (is_sampled_each_row(n)) sample_budget -= end - start - 1;
     if (drafts[static_cast<size_t>(n)] == 0) budget -= end - start - 1;
     for (double position = start; position < end; ++position) {
       const std::array<double, 3> row = {static_cast<double>(n), position, start};
       (end - start == 1 ? singles : others).push_back(row);
-      if (position >= length - 1) sampled.push_back(row);
+      if (position >= length - 1 || is_sampled_each_row(n)) sampled.push_back(row);
     }
     field(n, batch::kDone) = end;
   }

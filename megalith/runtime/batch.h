@@ -46,8 +46,9 @@ enum RequestField {
 
 enum RequestState { kEmpty = 0, kActive = 1, kFinished = 2 };
 enum RequestFlag {
-  kIgnoreStop = 1,  // stop_tokens do not end it
-  kOwnStops = 2,    // its own_stops do, too
+  kIgnoreStop = 1,      // stop_tokens do not end it
+  kOwnStops = 2,        // its own_stops do, too
+  kPromptLogprobs = 4,  // a sample stands behind each of its rows (kernels/known_tokens.h)
 };
 [[maybe_unused]] constexpr int kTopShift = 8;
 enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2, kCancelled = 3 };

@@ -25,8 +25,9 @@
 
 namespace megalith::runtime {
 
-/// `top`: one of the most probable tokens in the place of the token whose record comes behind it.
-enum class MailKind : u32 { token, finished, top };
+/// `top`: one of the most probable tokens in the place of the token whose record comes behind it. `prompt`: a token that was known,
+/// with how likely it was.
+enum class MailKind : u32 { token, finished, top, prompt };
 
 /// Of a token that came in the same iteration as the one before it, since a draft was right.
 [[maybe_unused]] constexpr u32 kAccepted = 0xffffffffu;
@@ -36,7 +37,8 @@ struct MailRecord {
   i32 token;
   u32 kind;    // MailKind
   u32 reason;  // of `finished`; the engine's numbers. Of `token`: how many drafts stood behind its row, or kAccepted
-  float logprob = 0;  // of `top`, and of `token` if the request asked: log of its probability; NaN if it has none
+  float logprob =
+      0;  // of `top`, `prompt`, and of `token` if the request asked: log of its probability; NaN if it has none
   u64 posted_ns = 0;  // when it was posted, by CLOCK_MONOTONIC; mailbox_write() is told
 };
 

@@ -1,21 +1,14 @@
 #include "megalith/serve/answer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 
 #include "megalith/base/random_hex.h"
+#include "megalith/serve/prompt_logprobs.h"
 
 namespace megalith::serve {
 
 namespace {
-
-// JSON has no infinity; this is what others write for it.
-constexpr float kLeastLogprob = -9999;
-
-int64_t count_characters(const std::string& bytes) {
-  return std::ranges::count_if(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
 
 // Templates of Mistral's models want nine letters and digits.
 std::string new_call_id(CallFormat format) {
@@ -48,10 +41,9 @@ Answer::Answer(const ServedModel& model, PreparedRequest prepared, const std::st
 }
 
 void Answer::hold_logprob(Sequence& sequence, const engine::RequestEvent& event) const {
-  const auto finite = [](float logprob) { return std::isfinite(logprob) ? logprob : kLeastLogprob; };
-  TokenLogprob one{model_->token_bytes(event.token), finite(event.logprob), sequence.characters};
+  TokenLogprob one{model_->token_bytes(event.token), finite_logprob(event.logprob), sequence.characters};
   for (const engine::TopToken& top : event.top)
-    one.top.push_back({model_->token_bytes(top.token), finite(top.logprob)});
+    one.top.push_back({model_->token_bytes(top.token), finite_logprob(top.logprob)});
   sequence.characters += count_characters(one.bytes);
   sequence.held.push_back(std::move(one));
 }
@@ -92,9 +84,15 @@ void Answer::show(size_t index, const std::string& text, bool releases, AnswerSt
   for (const AnswerPiece& piece : pieces.all) show(index, piece, step);
 }
 
-void Answer::begin(size_t index, AnswerStep& step) {
-  if (prepared_->request.stream) step.chunks += form_->begin(index, texts_);
-  const std::string& echo = prepared_->echoes[index / static_cast<size_t>(prepared_->request.n)];
+void Answer::begin(size_t index, const engine::RequestEvent& event, AnswerStep& step) {
+  const GenerationRequest& request = prepared_->request;
+  if (request.stream) step.chunks += form_->begin(index, texts_);
+  const std::vector<int>& prompt = prepared_->sequences[index].prompt;
+  if (request.prompt_logprobs)
+    texts_[index].prompt_logprobs = prompt_choices(*model_, prompt, event.prompt_logprobs, *request.prompt_logprobs);
+  const std::string& echo = prepared_->echoes[index / static_cast<size_t>(request.n)];
+  if (request.echo && request.logprobs)
+    sequences_[index].shown = echoed_logprobs(*model_, echo, prompt, event.prompt_logprobs, request.top_logprobs);
   sequences_[index].characters = count_characters(echo);
   show(index, echo, false, step);
 }
@@ -124,9 +122,14 @@ AnswerStep Answer::take(size_t index, const engine::RequestEvent& event) {
     return step;
   }
   const GenerationRequest& request = prepared_->request;
-  if (!std::exchange(sequence.has_begun, true)) begin(index, step);
+  if (!std::exchange(sequence.has_begun, true)) begin(index, event, step);
   texts_[index].cached_tokens += event.cached_tokens;
   step.has_token = event.token >= 0;
+  if (request.max_tokens == 0) {  // what the engine makes in any case is no part of it
+    step.wants_abort = event.end == engine::RequestEnd::none;
+    end(index, "length", step);
+    return step;
+  }
   texts_[index].tokens += step.has_token;
   const bool is_stop_token = step.has_token && event.end == engine::RequestEnd::stop;
   const auto is_one_of = [&](const std::vector<int>& ids) { return std::ranges::binary_search(ids, event.token); };

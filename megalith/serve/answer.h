@@ -60,7 +60,7 @@ class Answer {
     bool is_full = false;  // all calls are made that there may be
   };
 
-  void begin(size_t index, AnswerStep& step);
+  void begin(size_t index, const engine::RequestEvent& event, AnswerStep& step);
   /// Text that may be shown now, and with it the log-probabilities that waited for it. `releases`: even if there is none.
   void show(size_t index, const std::string& text, bool releases, AnswerStep& step);
   void show(size_t index, const AnswerPiece& piece, AnswerStep& step);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,17 @@ struct TopLogprob {
 
 struct TokenLogprob {
   std::string bytes;                 // of the token, which need not be whole characters
-  float logprob;                     // finite
+  std::optional<float> logprob;      // finite; of the first token of all there is none
   int64_t characters;                // of the text in front of it
   std::vector<TopLogprob> top = {};  // in its place; the best first
+};
+
+/// A token that stands in a place of the prompt, or that might.
+struct PromptChoice {
+  int token;
+  std::string bytes;
+  float logprob;               // finite
+  std::optional<size_t> rank;  // from 1, if it is known
 };
 
 /// A part of an answer.
@@ -37,6 +46,8 @@ struct AnswerItem {
 struct AnswerText {
   std::vector<AnswerItem> items = {};
   std::vector<TokenLogprob> logprobs = {};
+  std::vector<std::vector<PromptChoice>> prompt_logprobs =
+      {};  // of each token of its prompt if they are asked for; of the first none
   int64_t tokens = 0;
   int64_t reasoning_tokens = 0;  // of them
   int64_t cached_tokens = 0;     // of its prompt

@@ -21,15 +21,19 @@ std::string bytes_json(const std::string& bytes) {
   return json + "]";
 }
 
+std::string value_json(std::optional<float> logprob) { return logprob ? fmt::format("{}", *logprob) : "null"; }
+
 // {"token": ..., "logprob": ..., "bytes": ...}, to be closed.
-std::string token_json(const std::string& bytes, float logprob) {
-  return fmt::format(R"({{"token":{},"logprob":{},"bytes":{})", json_quote(bytes), logprob, bytes_json(bytes));
+std::string token_json(const std::string& bytes, std::optional<float> logprob) {
+  return fmt::format(R"({{"token":{},"logprob":{},"bytes":{})", json_quote(bytes), value_json(logprob),
+                     bytes_json(bytes));
 }
 
 // {"text of a token": its log-probability, ...}, the token that came among them. Of tokens with one text the first counts.
 std::string top_json(const TokenLogprob& one) {
+  if (!one.logprob) return "null";
   std::vector<TopLogprob> all = one.top;
-  all.push_back({one.bytes, one.logprob});
+  all.push_back({one.bytes, *one.logprob});
   std::set<std::string> seen;
   std::string json;
   for (const TopLogprob& top : all)
@@ -95,12 +99,26 @@ std::string CompletionForm::logprobs_json(const std::vector<TokenLogprob>& logpr
   for (const TokenLogprob& one : logprobs) {
     const char* comma = tokens.empty() ? "" : ",";
     tokens += comma + json_quote(one.bytes);
-    values += fmt::format("{}{}", comma, one.logprob);
+    values += comma + value_json(one.logprob);
     offsets += fmt::format("{}{}", comma, one.characters);
     tops += comma + top_json(one);
   }
   return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":{},"text_offset":[{}]}})", tokens, values,
                      prepared_.request.top_logprobs > 0 ? "[" + tops + "]" : "null", offsets);
+}
+
+std::string CompletionForm::prompt_logprobs_json(const AnswerText& text) const {
+  if (!prepared_.request.prompt_logprobs) return "";
+  std::string list;
+  for (const std::vector<PromptChoice>& choices : text.prompt_logprobs) {
+    std::string one;
+    for (const PromptChoice& choice : choices)
+      one +=
+          fmt::format(R"({}"{}":{{"logprob":{},"rank":{},"decoded_token":{}}})", one.empty() ? "" : ",", choice.token,
+                      choice.logprob, choice.rank ? std::to_string(*choice.rank) : "null", json_quote(choice.bytes));
+    list += (list.empty() ? "" : ",") + (one.empty() ? "null" : "{" + one + "}");
+  }
+  return R"(,"prompt_logprobs":[)" + list + "]";
 }
 
 std::string CompletionForm::usage_json(const Texts& texts) const {
@@ -165,11 +183,13 @@ std::string CompletionForm::error(const std::string& error) {
 std::string CompletionForm::body(const Texts& texts) {
   std::string body = head_;
   for (size_t i = 0; i < texts.size(); ++i) {
-    body += fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}}})", i ? "," : "", i,
+    body += fmt::format(R"({}{{"index":{},{},"logprobs":{},"finish_reason":{}{}}})", i ? "," : "", i,
                         is_chat() ? message_json(texts[i]) : R"("text":)" + json_quote(texts[i].text(Kind::content)),
-                        logprobs_json(texts[i].logprobs), finish_json(texts[i]));
+                        logprobs_json(texts[i].logprobs), finish_json(texts[i]),
+                        is_chat() ? "" : prompt_logprobs_json(texts[i]));
   }
-  return fmt::format("{}],\"usage\":{}}}", body, usage_json(texts));
+  return fmt::format("{}],\"usage\":{}{}}}", body, usage_json(texts),
+                     is_chat() ? prompt_logprobs_json(texts.front()) : "");
 }
 
 }  // namespace megalith::serve

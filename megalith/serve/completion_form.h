@@ -22,6 +22,8 @@ class CompletionForm : public AnswerForm {
   std::string chunk(size_t index, const std::string& delta, const std::string& logprobs, const Texts& texts,
                     bool is_last) const;
   std::string logprobs_json(const std::vector<TokenLogprob>& logprobs) const;
+  /// As a further member, if the prompt's are asked for.
+  std::string prompt_logprobs_json(const AnswerText& text) const;
   std::string usage_json(const Texts& texts) const;
 
   const PreparedRequest& prepared_;

@@ -142,9 +142,6 @@ void read_completion(const Fields& fields, GenerationRequest& request) {
     if (!is_flag) request.top_logprobs = static_cast<int>(fields.integer("logprobs", 0, batch::kMaxTop).value_or(0));
     request.logprobs = is_flag ? logprobs->boolean() : true;
   }
-  if (request.echo && request.logprobs)
-    throw ApiError::unsupported("\"echo\" with \"logprobs\": this server has no log-probabilities of prompts yet",
-                                "echo");
 }
 
 // Items of a conversation become messages: calls join the assistant's message in front of them, and so does reasoning the
@@ -286,14 +283,29 @@ void read_ends(const Fields& fields, GenerationRequest& request) {
 }
 
 // Under its new name, its old one, or llama-server's; -1: as many as there is room for.
-std::optional<int64_t> read_max_tokens(const Fields& fields) {
+std::optional<int64_t> read_max_tokens(const Fields& fields, bool may_be_none) {
   std::optional<int64_t> tokens;
   for (const char* name : {"n_predict", "max_output_tokens", "max_tokens", "max_completion_tokens"})
     if (const auto given = fields.integer(name, -1, std::numeric_limits<int64_t>::max())) {
-      if (*given == 0) throw ApiError::invalid(fmt::format("\"{}\" is 0, want at least 1", name), name);
+      if (*given == 0 && !may_be_none)
+        throw ApiError::invalid(
+            fmt::format("\"{}\" is 0, want at least 1; 0 is for completions with \"echo\": true", name), name);
       tokens = *given < 0 ? kMaxTokens : std::min(*given, kMaxTokens);
     }
   return tokens;
+}
+
+// As vLLM has it.
+void read_prompt_logprobs(const Fields& fields, GenerationRequest& request) {
+  const auto count = fields.integer("prompt_logprobs", 0, batch::kMaxTop);
+  if (!count) return;
+  const auto refuse = [](const char* what) {
+    throw ApiError::unsupported(fmt::format("\"prompt_logprobs\" is given, but {}: leave it out", what),
+                                "prompt_logprobs");
+  };
+  if (request.api == Api::responses) refuse("/v1/responses has no place for them");
+  if (request.stream) refuse("a stream has no place for them; of a completion \"echo\" and \"logprobs\" are streamed");
+  request.prompt_logprobs = static_cast<int>(*count);
 }
 
 std::string read_cache_salt(const Fields& fields) {
@@ -352,7 +364,7 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
     throw ApiError::unsupported("\"top_logprobs\" is a member of chats; /v1/completions has \"logprobs\": 5",
                                 "top_logprobs");
   if (api != Api::responses) request.n = fields.integer("n", 1, kMaxAnswers).value_or(1);
-  request.max_tokens = read_max_tokens(fields);
+  request.max_tokens = read_max_tokens(fields, request.echo);
   request.sampling = read_sampling(fields);
   read_ends(fields, request);
   request.skip_special_tokens = fields.flag("skip_special_tokens", true);
@@ -360,6 +372,7 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   request.priority = fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0);
   request.cache_salt = read_cache_salt(fields);
   read_stream(fields, request);
+  read_prompt_logprobs(fields, request);
   return request;
 }
 

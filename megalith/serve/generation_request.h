@@ -58,8 +58,8 @@ struct GenerationRequest {
   std::vector<Prompt> prompts;           // of a completion
   bool echo = false;
 
-  int64_t n = 1;  // answers to each prompt
-  std::optional<int64_t> max_tokens;
+  int64_t n = 1;                      // answers to each prompt
+  std::optional<int64_t> max_tokens;  // 0: nothing but the prompt, which is repeated
   SamplingFields sampling;
   std::vector<std::string> stops;
   std::vector<int> stop_token_ids;  // sorted, each once
@@ -70,8 +70,9 @@ struct GenerationRequest {
   bool skip_special_tokens = true;
   std::optional<bool> add_special_tokens;
   bool logprobs = false;
-  int top_logprobs = 0;    // with `logprobs`: of so many tokens that might have come, too
-  int64_t priority = 0;    // lower goes first
+  int top_logprobs = 0;                // with `logprobs`: of so many tokens that might have come, too
+  std::optional<int> prompt_logprobs;  // of the prompt's tokens, and of so many that might have stood there
+  int64_t priority = 0;                // lower goes first
   std::string cache_salt;  // only requests of the same one share what they have worked through; most have none
 
   bool stream = false;

@@ -141,6 +141,9 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
   sequence.allowed_token_ids = request.allowed_token_ids;
   sequence.logprobs = request.logprobs;
   sequence.top_logprobs = static_cast<int>(std::min<int64_t>(request.top_logprobs, model.vocab_size));
+  const int of_echo = request.echo && request.logprobs ? request.top_logprobs : -1;
+  if (const int of_prompt = std::max(of_echo, request.prompt_logprobs.value_or(-1)); of_prompt >= 0)
+    sequence.prompt_logprobs = static_cast<int>(std::min<int64_t>(of_prompt, model.vocab_size));
   sequence.priority = request.priority;
   sequence.cache_salt = request.cache_salt;
   const uint64_t seed = sequence.sampling.seed;
@@ -149,7 +152,9 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
     const auto length = static_cast<int64_t>(prompts[p].size());
     const int64_t room = model.max_seq_len - length;
     const int64_t usual = request.api == Api::completion ? kCompletionTokens : room;
-    sequence.max_new_tokens = std::min(room, request.max_tokens.value_or(model.max_tokens.value_or(usual)));
+    // The engine makes one in any case, behind which a prompt is worked through.
+    const int64_t asked = std::max<int64_t>(request.max_tokens.value_or(model.max_tokens.value_or(usual)), 1);
+    sequence.max_new_tokens = std::min(room, asked);
     if (request.min_tokens > sequence.max_new_tokens)
       throw ApiError::invalid(
           fmt::format("\"min_tokens\" is {}, want at most the {} tokens that \"max_tokens\" and the context leave",

@@ -29,7 +29,6 @@ constexpr Unsupported kTable[] = {
     {"grammar", Harmless::empty, "answers of a given form"},
     {"json_schema", Harmless::empty, "answers of a given form"},
     {"bad_words", Harmless::empty, "forbidden words"},
-    {"prompt_logprobs", Harmless::none, "log-probabilities of the prompt"},
     {"n_probs", Harmless::zero, "log-probabilities of other tokens than the one that was drawn"},
     {"best_of", Harmless::one, "a choice among several answers"},
     {"use_beam_search", Harmless::off, "beam search"},

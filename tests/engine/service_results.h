@@ -20,6 +20,7 @@ class ServiceResults {
     std::vector<int> tokens;
     std::vector<float> logprobs;
     std::vector<std::vector<TopToken>> top;
+    std::vector<PromptLogprob> prompt_logprobs;
     RequestEnd end = RequestEnd::none;
     int events_behind_end = 0, times_admitted = 0;
     int64_t cached_tokens = 0;
@@ -37,6 +38,7 @@ class ServiceResults {
         result.tokens.push_back(event.token);
         result.logprobs.push_back(event.logprob);
         result.top.push_back(event.top);
+        if (!event.prompt_logprobs.empty()) result.prompt_logprobs = event.prompt_logprobs;
       }
       if (event.end != RequestEnd::none) result.end = event.end, result.error = event.error;
       changed_.notify_all();

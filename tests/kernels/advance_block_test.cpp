@@ -95,8 +95,11 @@ struct Batch {
   }
   Batch(const Batch&) = delete;
 
-  static i32 top_of(std::mt19937_64& random) {
-    return random() % 3 == 0 ? static_cast<i32>(random() % (batch::kMaxTop + 1)) : 0;
+  /// Some are told of top tokens, and some how likely what they begin with is.
+  static i32 flags_of(std::mt19937_64& random) {
+    const u64 top = random() % 3 == 0 ? random() % (batch::kMaxTop + 1) : 0;
+    const i32 of_prompt = random() % 3 == 0 ? batch::kPromptLogprobs : 0;
+    return static_cast<i32>(random() % 4) | of_prompt | static_cast<i32>(top << batch::kTopShift);
   }
   i32& field(i64 n, int f) { return requests[n * batch::kRequestFields + f]; }
   /// Texts of all lengths, some with a prompt to work through, some places empty.
@@ -110,7 +113,7 @@ struct Batch {
           is_busy || below(8) == 0 ? below(field(n, batch::kLength)) : field(n, batch::kLength) - 1;
       field(n, batch::kLimit) = field(n, batch::kLength) + 1 + below(15);
       field(n, batch::kReason) = batch::kNotFinished;
-      field(n, batch::kFlags) = below(4) | top_of(random) << batch::kTopShift;
+      field(n, batch::kFlags) = flags_of(random);
       for (i64 i = 0; i < batch::kMaxOwnStops; ++i)
         own_stops[n * batch::kMaxOwnStops + i] = i == 9 ? below(50 + kTokens) - kTokens : -1;
       field(n, batch::kPrompt) = field(n, batch::kLength);
@@ -134,7 +137,7 @@ struct Batch {
         command.fields[batch::kLength] = command.fields[batch::kPrompt] =
             1 + static_cast<i32>(random() % static_cast<u64>(longest));
         command.fields[batch::kLimit] = command.fields[batch::kLength] + 1 + static_cast<i32>(random() % 15);
-        command.fields[batch::kFlags] = static_cast<i32>(random() % 4) | top_of(random) << batch::kTopShift;
+        command.fields[batch::kFlags] = flags_of(random);
         if (random() % 3 == 0) {
           const i32 length = command.fields[batch::kLength];
           command.fields[batch::kPrompt] = 1 + static_cast<i32>(random() % static_cast<u64>(length));
@@ -168,8 +171,8 @@ void expect_same_generations(int generations) {
   using Both = Batch<kRequests, kRows, kDrafts>;
   Both wanted, given;
   std::mt19937_64 random(3);
-  size_t num_ended = 0, num_left = 0;    // requests; generations that another kernel would go on with
-  size_t num_accepted = 0, num_top = 0;  // drafts; top tokens
+  size_t num_ended = 0, num_left = 0;                  // requests; generations that another kernel would go on with
+  size_t num_accepted = 0, num_top = 0, num_told = 0;  // drafts; top tokens; tokens of prompts
   by_block([&] {
     for (int generation = 0; generation < generations; ++generation) {
       for (bool is_first = true;; is_first = false) {
@@ -200,6 +203,7 @@ void expect_same_generations(int generations) {
             EXPECT_EQ(a.reason, b.reason);
             EXPECT_EQ(a.logprob, b.logprob);
             num_top += b.kind == static_cast<u32>(runtime::MailKind::top);
+            num_told += b.kind == static_cast<u32>(runtime::MailKind::prompt);
             num_ended += b.kind == static_cast<u32>(runtime::MailKind::finished);
             num_accepted += b.kind == static_cast<u32>(runtime::MailKind::token) && b.reason == runtime::kAccepted;
           }
@@ -217,6 +221,7 @@ void expect_same_generations(int generations) {
   EXPECT_GT(num_left, 0u);
   EXPECT_LT(num_left, static_cast<size_t>(generations));
   EXPECT_GT(num_top, static_cast<size_t>(generations));
+  if (kRows >= kRequests) { EXPECT_GT(num_told, static_cast<size_t>(generations) / 4); }  // others have few prompts
   EXPECT_EQ(num_accepted > static_cast<size_t>(generations), kDrafts > 0);
 }
 

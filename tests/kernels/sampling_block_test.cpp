@@ -163,6 +163,48 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
   for (i64 r = 0; r < num_rows; ++r)
     EXPECT_NEAR(rows.logprob[r], logprobs[static_cast<size_t>(r)], 1e-6f * (1 + std::abs(rows.logprob[r]))) << r;
 }
+
+// Rows of requests that are told how likely their prompts are, some of them in the middle and some with drafts behind them.
+TEST(SamplingBlock, TakesTokensThatAreKnown) {
+  const i64 num_rows = 12, length = 30;
+  Rows rows(num_rows, 333, length);
+  std::mt19937_64 random(6);
+  for (f32& logit : rows.logits_) logit = logit_of(Spread::wide, random);
+  rows.find_best();
+  const i32 request_of[] = {0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 4, 4};
+  struct {
+    i32 length, done;
+    bool is_told;
+  } const of[] = {{20, 9, true}, {20, 7, false}, {11, 11, true}, {6, 7, true}, {6, 7, false}};
+  for (i32 n = 0; n < 5; ++n) {
+    i32* const fields = rows.requests + n * batch::kRequestFields;
+    fields[batch::kLength] = of[n].length, fields[batch::kDone] = of[n].done, fields[batch::kPrompt] = 3;
+    fields[batch::kFlags] = of[n].is_told ? batch::kPromptLogprobs : 0;
+    rows.sampling_i32[n * batch::kSamplingInts + batch::kExtras] = batch::kLogprobs;
+    rows.sampling_f32[n * batch::kSamplingFloats + batch::kTemperature] = n == 2 ? 0.9f : 0;
+    rows.sampling_f32[n * batch::kSamplingFloats + batch::kTopP] = 1;
+    rows.sampling_f32[n * batch::kSamplingFloats + batch::kPresencePenalty] = n == 0 ? 5 : 0;
+    for (i32 s = 0; s < length; ++s) rows.history[n * length + s] = 100 + 40 * n + s;
+  }
+  std::ranges::copy(request_of, rows.sample_request);
+  sample_rows(rows);
+  const std::vector<i32> wanted = rows.tokens;
+  const std::vector<f32> logprobs = rows.logprobs;
+  // The rows of request 0 stand behind 7, 8 and 9 tokens of 20, those of request 2 behind 8 to 11 of 11.
+  const std::vector<i32> known = {107, 108, 109, -1, 188, 189, 190, -1, -1, -1, -1, -1};
+  for (size_t r = 0; r < known.size(); ++r) {
+    if (known[r] >= 0) { EXPECT_EQ(wanted[r], known[r]) << r; }
+    if (known[r] < 0 && request_of[r] != 2) { EXPECT_EQ(wanted[r], rows.best[r]) << r; }
+  }
+  std::ranges::fill(rows.tokens, -1);
+  by_block([&] { sample_rows_by_block(rows); });
+  EXPECT_EQ(rows.tokens, wanted);
+  for (size_t r = 0; r < logprobs.size(); ++r) {
+    EXPECT_LT(logprobs[r], 0.0f);
+    EXPECT_NEAR(rows.logprobs[r], logprobs[r], 1e-6f * (1 - logprobs[r])) << r;
+  }
+}
+
 TEST(SamplingBlock, SaysOfWhichRowsTheLogitsMeanNothing) {
   Rows rows(3, 20, 1);
   std::fill_n(rows.logits + 20, 20, std::numeric_limits<f32>::quiet_NaN());

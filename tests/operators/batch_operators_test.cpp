@@ -49,6 +49,7 @@ TEST(Sampling, FollowsTheDistribution) {
 // The end of the run: no token waits any longer, or so few or so many do that another kernel goes on.
 struct Range {
   int least, most, draft_tokens = 0;
+  bool tells = false;  // some requests how likely their prompts are
 };
 class Advance : public ::testing::TestWithParam<Range> {};
 
@@ -93,7 +94,10 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
     fields[batch::kState] = n == 3 ? batch::kEmpty : batch::kActive;
     fields[batch::kLength] = static_cast<double>(1 + random() % 25);
     fields[batch::kLimit] = fields[batch::kLength] + static_cast<double>(1 + random() % 12);
-    fields[batch::kFlags] = n == 1 ? batch::kIgnoreStop : n == 4 ? batch::kOwnStops | kTop << batch::kTopShift : 0;
+    const int of_prompt = GetParam().tells && n % 2 == 0 ? batch::kPromptLogprobs : 0;
+    fields[batch::kFlags] = of_prompt | (n == 1   ? batch::kIgnoreStop
+                                         : n == 4 ? batch::kOwnStops | kTop << batch::kTopShift
+                                                  : 0);
     fields[batch::kPrompt] = fields[batch::kLength];
     if (n != 2) continue;
     // It goes on from tokens that it has made elsewhere.
@@ -165,7 +169,7 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
   if (waiting > 0) return;
 
   // Every request that was there has ended, and the mailbox told the host so: one `finished` each.
-  int finished = 0, tokens = 0, accepted = 0, top = 0, of_last = 0;
+  int finished = 0, tokens = 0, accepted = 0, top = 0, of_last = 0, told = 0;
   runtime::MailRecord record;
   while (runtime::mailbox_take(mailbox, &record, 0)) {
     if (static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::top) {
@@ -174,13 +178,20 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
       EXPECT_EQ(record.logprob, static_cast<float>(record.token));
       continue;
     }
-    const bool is_token = static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::token;
-    ++(is_token ? tokens : finished);
-    of_last += is_token && record.request == 4;
+    const bool is_token = static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::token,
+               is_told = static_cast<runtime::MailKind>(record.kind) == runtime::MailKind::prompt;
+    ++(is_token ? tokens : is_told ? told : finished);
+    of_last += (is_token || is_told) && record.request == 4;
     EXPECT_EQ(top, kTop * of_last);
     accepted += is_token && record.reason == runtime::kAccepted;
-    EXPECT_EQ(record.logprob < 0, is_token);
+    EXPECT_EQ(record.logprob < 0, is_token || is_told);
   }
+  double known = 0;  // tokens behind rows
+  for (int64_t n = 0; n < kRequests; n += 2) {
+    const double* const fields = requests.data() + n * batch::kRequestFields;
+    known += GetParam().tells ? fields[batch::kLength] - fields[batch::kDone] - 1 : 0;
+  }
+  EXPECT_EQ(told, known);
   EXPECT_EQ(finished, 4);
   EXPECT_EQ(accepted > 0, drafts > 0);
   double made = 0;
@@ -191,7 +202,8 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Loads, Advance,
-                         ::testing::Values(Range{0, 1000}, Range{2, 1000}, Range{0, 7}, Range{0, 1000, 2}));
+                         ::testing::Values(Range{0, 1000}, Range{2, 1000}, Range{0, 7}, Range{0, 1000, 2},
+                                           Range{0, 1000, 0, true}, Range{0, 1000, 2, true}));
 
 }  // namespace
 }  // namespace megalith

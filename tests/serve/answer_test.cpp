@@ -271,6 +271,84 @@ TEST(Answer, EchoBeginsWithThePrompt) {
   EXPECT_THAT(made.token(5, 1), HasSubstr(R"("text":"3")"));
 }
 
+// The first token has nothing in front of it. Offsets go on behind the prompt.
+TEST(Answer, LogprobsOfAnEchoBeginWithThePrompts) {
+  for (const bool stream : {false, true}) {
+    Made made(test::numbers(), Api::completion,
+              std::string(R"({"prompt":[1,22,3],"echo":true,"logprobs":1,"stream":)") + (stream ? "true}" : "false}"));
+    EXPECT_EQ(made->prepared().sequences[0].prompt_logprobs, 1);
+    std::string said = made.take({.token = 5,
+                                  .logprob = -3,
+                                  .top = {{7, -0.5F}},
+                                  .prompt_logprobs = {{-2, {{9, -1}, {4, -4}}}, {-INFINITY, {{3, -INFINITY}}}}},
+                                 0);
+    said += made.end(RequestEnd::stop, 0);
+    if (!stream) said = made->body();
+    const std::string of_prompt = R"("tokens":[" 1"," 22"," 3"],"token_logprobs":[null,-2,-9999],)"
+                                  R"("top_logprobs":[null,{" 9":-1," 22":-2},{" 3":-9999}],"text_offset":[0,1,4])";
+    const std::string of_all =
+        R"("tokens":[" 1"," 22"," 3"," 5"],"token_logprobs":[null,-2,-9999,-3],)"
+        R"("top_logprobs":[null,{" 9":-1," 22":-2},{" 3":-9999},{" 7":-0.5," 5":-3}],"text_offset":[0,1,4,6])";
+    EXPECT_THAT(said, HasSubstr(R"("text":"1 22 3)"));
+    EXPECT_THAT(said, HasSubstr(stream ? of_prompt : of_all));
+    if (stream) { EXPECT_THAT(said, HasSubstr(R"("tokens":[" 5"],"token_logprobs":[-3])")); }
+  }
+}
+
+// What the tokenizer puts in front is in no text, and what follows stands where it did.
+TEST(Answer, OffsetsOfAnEchoAreThoseOfItsText) {
+  Made made(test::storyteller(), Api::completion, R"({"prompt":"Once \u00e9 upon","echo":true,"logprobs":0})");
+  const std::vector<int> tokens = made->prepared().sequences[0].prompt;
+  std::vector<engine::PromptLogprob> told(tokens.size() - 1, {-1, {}});
+  made.take({.token = tokens[0], .logprob = -1, .end = RequestEnd::length, .prompt_logprobs = told}, 0);
+  const JsonFile body = JsonFile::parse(made->body(), "the body");
+  const JsonValue logprobs = body.root().at("choices").elements().at(0).at("logprobs");
+  const auto offsets = logprobs.at("text_offset").elements(), values = logprobs.at("token_logprobs").elements();
+  ASSERT_EQ(offsets.size(), tokens.size() + 1);
+  EXPECT_EQ(offsets[0].integer(0, 99), 0);
+  EXPECT_EQ(offsets.back().integer(0, 99), 11);  // characters, of 12 bytes
+  EXPECT_EQ(values[1].number(-9, 0), -1);
+}
+
+TEST(Answer, AnEchoMayBeAll) {
+  for (const RequestEnd end : {RequestEnd::stop, RequestEnd::length}) {
+    Made made(test::numbers(), Api::completion, R"({"prompt":[1,2],"echo":true,"max_tokens":0,"logprobs":0})");
+    EXPECT_EQ(made->prepared().sequences[0].max_new_tokens, 1);
+    made.take({.token = 0, .end = end, .prompt_logprobs = {{-2, {}}}}, 0);
+    EXPECT_TRUE(made->is_complete());
+    EXPECT_THAT(
+        made->body(),
+        HasSubstr(
+            R"("text":"1 2","logprobs":{"tokens":[" 1"," 2"],"token_logprobs":[null,-2],"top_logprobs":null,"text_offset":[0,1]},)"
+            R"("finish_reason":"length","stop_reason":null}],"usage":{"prompt_tokens":2,"completion_tokens":0,"total_tokens":2,)"));
+  }
+}
+
+// As vLLM has it: of completions beside each answer, of chats once.
+TEST(Answer, PromptLogprobsHaveAMemberOfTheirOwn) {
+  Made made(test::numbers(), Api::completion, R"({"prompt":[1,22,3],"prompt_logprobs":2,"n":2})");
+  for (const size_t sequence : {0U, 1U})
+    made.take({.token = 5,
+               .end = RequestEnd::length,
+               .prompt_logprobs = {{-2, {{9, -1}, {22, -2}, {4, -4}}}, {-7, {{4, -INFINITY}}}}},
+              sequence);
+  const std::string member =
+      R"("stop_reason":null,"prompt_logprobs":[null,{"22":{"logprob":-2,"rank":2,"decoded_token":" 22"},)"
+      R"("9":{"logprob":-1,"rank":1,"decoded_token":" 9"}},{"3":{"logprob":-7,"rank":null,"decoded_token":" 3"},)"
+      R"("4":{"logprob":-9999,"rank":1,"decoded_token":" 4"}}]})";
+  EXPECT_THAT(made->body(), HasSubstr(R"("text":" 5","logprobs":null,"finish_reason":"length",)" + member));
+  EXPECT_THAT(made->body(), HasSubstr(member + "],\"usage\""));
+
+  Made chat(test::storyteller(), Api::chat, chat_body(R"(,"prompt_logprobs":0)"));
+  const size_t length = chat->prepared().sequences[0].prompt.size();
+  EXPECT_EQ(chat->prepared().sequences[0].prompt_logprobs, 0);
+  chat.take({.token = story(" there")[0],
+             .end = RequestEnd::length,
+             .prompt_logprobs = std::vector<engine::PromptLogprob>(length - 1, {-1, {}})},
+            0);
+  EXPECT_THAT(chat->body(), HasSubstr(R"("prompt_tokens_details":{"cached_tokens":0}},"prompt_logprobs":[null,{")"));
+}
+
 TEST(Answer, AFailureIsNoAnswer) {
   for (const RequestEnd end : {RequestEnd::failed, RequestEnd::aborted}) {
     Made made(test::numbers(), Api::completion, R"({"prompt":[1]})");

@@ -1,15 +1,34 @@
 """`megalith serve` as a process of its own, for tests in Python. The command is named by MEGALITH_COMMAND."""
 
+import array
+import json
+import math
 import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = os.environ["MEGALITH_COMMAND"]
 STORYTELLER = (COMMAND, "serve", str(ROOT / "models/storyteller"), "--port", "0", "-t", "1")
+
+
+def logprobs_of(tokens):
+    """How likely the bundled model holds each token behind each of `tokens`, by `megalith logits`."""
+    words = [COMMAND, "logits", str(ROOT / "models/storyteller"), "-t", "1", "--tokens", ",".join(map(str, tokens)), "-o", "-"]
+    file = subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
+    begin = 8 + struct.unpack("<Q", file[:8])[0]
+    rows, columns = json.loads(file[8:begin])["logits"]["shape"]
+    logits = array.array("f", file[begin:])
+    assert rows == len(tokens) and len(logits) == rows * columns
+    told = []
+    for row in (logits[i * columns : (i + 1) * columns] for i in range(rows)):
+        total = math.log(sum(map(math.exp, row)))
+        told.append([logit - total for logit in row])
+    return told
 
 
 class Server:

@@ -301,7 +301,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{Api::completion, R"({"prompt":"a","top_p":1.1})", kInvalid, "top_p", "want 0 to 1"},
         Bad{Api::completion, R"({"prompt":"a","n":0})", kInvalid, "n", "want 1 to 128"},
         Bad{Api::completion, R"({"prompt":"a","n":129})", kInvalid, "n", "want 1 to 128"},
-        Bad{Api::completion, R"({"prompt":"a","max_tokens":0})", kInvalid, "max_tokens", "want at least 1"},
+        Bad{Api::completion, R"({"prompt":"a","max_tokens":0})", kInvalid, "max_tokens",
+            "want at least 1; 0 is for completions with \"echo\""},
         Bad{Api::completion, R"({"prompt":"a","max_tokens":"9"})", kInvalid, "max_tokens", "want a whole number"},
         Bad{Api::completion, R"({"prompt":"a","seed":1e300})", kInvalid, "seed", "want"},
         Bad{Api::completion, R"({"prompt":"a","cache_salt":""})", kInvalid, "cache_salt",
@@ -314,7 +315,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{Api::completion, R"({"prompt":"a","stop":[1]})", kInvalid, "stop", "want a string"},
         Bad{Api::completion, R"({"prompt":"a","stop":7})", kInvalid, "stop", "want a string or an array"},
         Bad{Api::completion, R"({"prompt":"a","logprobs":21})", kInvalid, "logprobs", "want 0 to 20"},
-        Bad{Api::completion, R"({"prompt":"a","logprobs":0,"echo":true})", kUnsupported, "echo", "of prompts"},
+        Bad{Api::completion, R"({"prompt":"a","prompt_logprobs":-1})", kInvalid, "prompt_logprobs", "want 0 to 20"},
+        Bad{Api::completion, R"({"prompt":"a","prompt_logprobs":1,"stream":true})", kUnsupported, "prompt_logprobs",
+            "a stream has no place"},
+        Bad{Api::responses, R"({"input":"a","prompt_logprobs":1})", kUnsupported, "prompt_logprobs", "no place"},
         Bad{Api::completion, R"({"prompt":"a","suffix":"b"})", kUnsupported, "suffix", "suffix"},
         Bad{Api::completion, R"({"prompt":"a","model":3})", kInvalid, "model", "want a string"}));
 

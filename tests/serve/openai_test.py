@@ -16,6 +16,7 @@ import command_server
 import openai
 import pydantic
 import pytest
+from command_server import logprobs_of
 
 STORY = [{"role": "user", "content": "Once upon a time"}]
 
@@ -127,6 +128,50 @@ def test_logprobs(client):
     made = client.completions.create(model="storyteller", prompt="A", max_tokens=9, logprobs=0).choices[0]
     assert "".join(made.logprobs.tokens) == made.text
     assert [made.text[at:] .startswith(token) for at, token in zip(made.logprobs.text_offset, made.logprobs.tokens)] == [True] * 9
+
+
+def test_logprobs_of_the_prompt(server, client):
+    """Those of `megalith logits`, whoever else is asked at the time, in both interfaces and in both forms."""
+    text = "Once upon a time there was a little girl who lived in a small house by the forest."
+    body = json.dumps({"prompt": text}).encode()
+    asked = urllib.request.Request(server.url + "/tokenize", body, {"Content-Type": "application/json"})
+    tokens = json.load(urllib.request.urlopen(asked))["tokens"]
+    wanted = logprobs_of(tokens)
+    others = [client.completions.create(model="storyteller", prompt="The king", max_tokens=200, stream=True) for _ in range(3)]
+    for more in (dict(max_tokens=0), dict(max_tokens=1), dict(max_tokens=0, n=2), dict(max_tokens=4, stream=True)):
+        made = client.completions.create(model="storyteller", prompt=text, echo=True, logprobs=2, temperature=0, **more)
+        chunks = list(made) if "stream" in more else [made]
+        for index in range(more.get("n", 1)):
+            choices = [chunk.choices[index] for chunk in chunks]
+            parts = [choice.logprobs for choice in choices if choice.logprobs]
+            said, values, top, offsets = (
+                sum((getattr(part, name) for part in parts), [])
+                for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+            )
+            whole = "".join(choice.text for choice in choices)
+            assert whole.startswith(text) and (whole == text) == (more["max_tokens"] == 0)
+            assert "".join(said) == whole and len(said) == len(tokens) + more["max_tokens"]
+            assert all(whole[at:].startswith(token) for at, token in zip(offsets, said))
+            assert values[0] is None and top[0] is None
+            for i, token in enumerate(tokens[1:], 1):
+                assert abs(values[i] - wanted[i - 1][token]) < 1e-3
+                assert abs(max(top[i].values()) - max(wanted[i - 1])) < 1e-3
+                assert top[i][said[i]] == values[i] and 2 <= len(top[i]) <= 3
+    made = client.completions.create(
+        model="storyteller", prompt=[tokens, tokens[:1]], max_tokens=1, extra_body={"prompt_logprobs": 1}
+    )
+    assert made.choices[1].prompt_logprobs == [None] and made.choices[0].prompt_logprobs[0] is None
+    for i, token in enumerate(tokens[1:], 1):
+        told = made.choices[0].prompt_logprobs[i]
+        assert abs(told[str(token)]["logprob"] - wanted[i - 1][token]) < 1e-3
+        best = max(told.values(), key=lambda one: one["logprob"])
+        assert best["rank"] == 1 and abs(best["logprob"] - max(wanted[i - 1])) < 1e-3
+    chat = client.chat.completions.create(
+        model="storyteller", messages=[{"role": "user", "content": text}], max_tokens=1, extra_body={"prompt_logprobs": 0}
+    )
+    told = [next(iter(one.values()))["logprob"] for one in chat.prompt_logprobs[1:]]
+    assert len(told) == chat.usage.prompt_tokens - 1 and max(told) < 0
+    assert [len("".join(chunk.choices[0].text for chunk in other)) > 100 for other in others] == [True] * 3
 
 
 def test_responses(client):

@@ -44,7 +44,7 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   GraphMemory memory(graph);
   std::mt19937_64 random(3);
   std::vector<double> logits = random_values(kRows * vocab, DType::f32, 0, random), best, f32s, i32s, requests, history,
-                      own_stops, bias_tokens, biases;
+                      own_stops, bias_tokens, biases, told;
   for (double& value : logits) value = static_cast<float>(value * 3);
   for (int64_t r = 0; r < kRows; ++r)
     best.push_back(static_cast<double>(std::max_element(logits.begin() + r * vocab, logits.begin() + (r + 1) * vocab) -
@@ -68,13 +68,19 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
     i32s.insert(i32s.end(), {static_cast<double>(top_ks[random() % 6]),
                              static_cast<double>(static_cast<int32_t>(random())), static_cast<double>(request % 3),
                              static_cast<double>(extras), min_tokens, static_cast<double>(num_biases), 0, 0});
+    // One that is sampled behind each row: in the middle of what is known, or at its end.
+    const bool is_told = request % 8 == 3;
     const double length = static_cast<double>(1 + random() % kLength);
+    const double done = is_told && request % 16 == 3 ? std::floor(length / 2) : length;
     const int stops[] = {0, batch::kIgnoreStop, batch::kOwnStops, batch::kIgnoreStop | batch::kOwnStops};
     for (int f = 0; f < batch::kRequestFields; ++f)
       requests.push_back(f == batch::kLength   ? length
                          : f == batch::kPrompt ? std::floor(length * static_cast<double>(1 + random() % 4) / 4)
-                         : f == batch::kFlags  ? stops[random() % 4] | top_of(request) << batch::kTopShift
-                                               : 0);
+                         : f == batch::kDone   ? done
+                         : f == batch::kFlags  ? stops[random() % 4] | (is_told ? batch::kPromptLogprobs : 0) |
+                                                    top_of(request) << batch::kTopShift
+                                              : 0);
+    told.push_back(is_told && done < length ? done : -1);
     // Its row's likeliest token among them, or penalties, biases and stop tokens would change nothing.
     const double likeliest = best[static_cast<size_t>(request_of(request))];
     std::vector<double> all(static_cast<size_t>(vocab));
@@ -108,11 +114,16 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   graph::interpret(graph, optimize::lower(graph, "cpu"), expected, 1);
   run(graph, memory);
   const std::vector<double> found = memory.array("token").values, wanted = expected.at("token").values;
-  int64_t different = 0, not_best = 0, greedy_moved = 0, edit_moved = 0;
+  int64_t different = 0, not_best = 0, greedy_moved = 0, edit_moved = 0, num_told = 0;
   for (size_t r = 0; r < found.size(); ++r) {
     different += found[r] != wanted[r];
     not_best += found[r] != best[r];
     const auto request = static_cast<size_t>(request_of(static_cast<int64_t>(r)));
+    if (told[request] >= 0) {  // what stands there
+      EXPECT_EQ(found[r], history[request * kLength + static_cast<size_t>(told[request])]) << "row " << r;
+      ++num_told;
+      continue;
+    }
     const bool is_moved = f32s[request * batch::kSamplingFloats + batch::kTemperature] == 0 && found[r] != best[r];
     (request % 3 == 2 ? edit_moved : greedy_moved) += is_moved;
   }
@@ -135,6 +146,7 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   EXPECT_GT(greedy_moved, kRows / 48) << "penalties hardly ever change the likeliest token";
   EXPECT_GT(edit_moved, kRows / 24) << "edits hardly ever do";
   EXPECT_GT(not_best, kRows / 8) << "sampling hardly ever samples";
+  EXPECT_GT(num_told, kRows / 20) << "tokens hardly ever are known";
 }
 
 }  // namespace megalith::testing

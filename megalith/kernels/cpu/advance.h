@@ -5,13 +5,14 @@
 //
 // Rows are given out so that nobody starves: every active request gets one row first (a decode step, or the next token
 // of its prompt), then prompts get what is left, in order. Where they stand says row_order.h. A request is sampled when its
-// last known token is among its rows.
+// last known token is among its rows; behind each row if it wants to know how likely its prompt is (known_tokens.h).
 #pragma once
 
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
 #include "megalith/kernels/cpu/stops.h"
 #include "megalith/kernels/drafts.h"
+#include "megalith/kernels/known_tokens.h"
 #include "megalith/kernels/row_order.h"
 #include "megalith/runtime/batch.h"
 #include "megalith/runtime/mailbox.h"
@@ -65,14 +66,26 @@ inline bool take_in(const Args& a, i64 r, u32 drafts, Post post) {
   return true;
 }
 
-/// The samples of a request from number r on, which is its first: its next token and, as long as a draft is what was
+/// Posts those samples of a request, the ones from r to `end`, whose tokens are known, which come first; how many they are.
+template <class Args, class Post>
+inline i64 tell_known(const Args& a, i64 r, i64 end, Post post) {
+  const i32 request = a.sample_request[r];
+  if (request < 0 || request >= a.N) return 0;  // take_in() notes it
+  const i32* const fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
+  const i64 first = r;
+  for (; r < end && is_known(fields, length_behind_row(a, r, end, fields)); ++r) {
+    post_top_tokens(a, r, fields, post);
+    post(runtime::MailRecord{static_cast<u32>(request), a.token[r], static_cast<u32>(runtime::MailKind::prompt), 0,
+                             a.logprob[r]});
+  }
+  return r - first;
+}
+
+/// The samples of a request from number r to `end`, which are to be taken in: its next token and, as long as a draft is what was
 /// sampled before it, the one behind that. False as take_in().
 template <class Args, class Post>
-inline bool take_in_request(const Args& a, i64 r, i64 samples, Post post) {
+inline bool take_in_request(const Args& a, i64 r, i64 end, Post post) {
   const i32 request = a.sample_request[r];
-  i64 end = r + 1;
-  if constexpr (Drafting<Args>::kIsOn)
-    while (end < samples && a.sample_request[end] == request) ++end;
   if (!take_in(a, r, static_cast<u32>(end - r - 1), post)) return false;
   if constexpr (Drafting<Args>::kIsOn) {
     i32* const fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
@@ -193,15 +206,14 @@ inline WantedRows wanted_rows(const i32* fields) {
 /// `each(n, fields, count)` for each active request, with how many rows it has in the next iteration.
 template <class Args, class Each>
 inline void each_share(const Args& a, Each each) {
-  i64 free_rows = a.T_largest;
-  for (i64 n = 0; n < a.N; ++n) free_rows -= a.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
+  i64 active = 0;
+  for (i64 n = 0; n < a.N; ++n) active += a.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
+  const auto beside = [&](i64 all) { return all < active ? 0 : all - active; };
+  FreeRows free = {beside(a.T_largest), beside(a.R_largest)};
   for (i64 n = 0; n < a.N; ++n) {
     i32* const fields = a.requests + n * batch::kRequestFields;
     if (fields[batch::kState] != batch::kActive) continue;
-    const i64 more = wanted_rows<Args>(fields).more;
-    const i64 extra = free_rows < 0 ? 0 : more < free_rows ? more : free_rows;
-    free_rows -= extra;
-    each(n, fields, static_cast<i32>(1 + extra));
+    each(n, fields, static_cast<i32>(1 + free.take(fields, wanted_rows<Args>(fields).more)));
   }
 }
 
@@ -222,7 +234,7 @@ inline i32 plan_rows(const Args& a) {
       a.row_request[row] = static_cast<i32>(n);
       a.row_position[row] = start + i;
       a.row_start[row] = start;
-      if (start + i < length - 1) continue;
+      if (start + i < length - 1 && !is_sampled_each_row(fields)) continue;
       fits = fits && is_inside(a.faults, samples, a.R_largest, Args::Checks::requests);
       if (!fits) return;
       a.sample_row[samples] = row;
@@ -250,10 +262,11 @@ template <class Args>
 inline void advance(const Args& a) {
   runtime::Mailbox* mailbox = reinterpret_cast<runtime::Mailbox*>(a.mailbox);
   const auto post = [&](const runtime::MailRecord& record) { runtime::mailbox_post(mailbox, record, a.abort); };
-  for (i64 r = 0; r < a.R; ++r)
-    if (!(Drafting<Args>::kIsOn && r > 0 && a.sample_request[r] == a.sample_request[r - 1]) &&
-        !take_in_request(a, r, a.R, post))
-      return;
+  for (i64 r = 0, end = 0; r < a.R; r = end) {
+    end = end_of_samples(a, r, a.R);
+    const i64 first = r + tell_known(a, r, end, post);
+    if (first < end && !take_in_request(a, first, end, post)) return;
+  }
   i64 waiting = 0;
   for (;;) {
     const runtime::CommandRange commands = runtime::commands_seen(mailbox);

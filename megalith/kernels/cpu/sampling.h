@@ -11,6 +11,7 @@
 #include "megalith/kernels/cpu/check.h"
 #include "megalith/kernels/cpu/prelude.h"
 #include "megalith/kernels/cpu/stops.h"
+#include "megalith/kernels/known_tokens.h"
 #include "megalith/runtime/batch.h"
 
 namespace megalith::kernels {
@@ -228,8 +229,10 @@ inline float soundness(const float* logits) { return logits[0] - logits[0]; }
 
 /// Tokens of the text that sample r stands behind: those that are known, and drafts, behind each of which one is sampled.
 template <class Args>
-inline i32 sampled_length(const Args& a, i64 r, i32 length) {
+inline i32 sampled_length(const Args& a, i64 r, const i32* fields) {
+  if (is_sampled_each_row(fields)) return length_behind_row(a, r, a.R, fields);
   const i32 request = a.sample_request[r];
+  i32 length = fields[batch::kLength];
   for (; r > 0 && a.sample_request[r - 1] == request; --r) ++length;
   return length;
 }
@@ -263,8 +266,9 @@ inline void sample_rows(const Args& a) {
     const float* logits = a.logits + r * a.V;
     i32* const heap = a.heap + r * a.V;
     i32 best = a.best[r];
-    const i32 length = sampled_length(a, r, fields[batch::kLength]);
-    const bool is_edited = has_edits(i32s, fields, length), is_penalized = has_penalties(f32s);
+    const i32 length = sampled_length(a, r, fields);
+    const bool is_drawn = !is_known(fields, length);
+    const bool is_edited = is_drawn && has_edits(i32s, fields, length), is_penalized = is_drawn && has_penalties(f32s);
     if (is_edited || is_penalized) {
       float* const adjusted = a.adjusted + r * a.V;
       if (is_penalized && !is_sound_text(a, request, length)) return;
@@ -276,7 +280,11 @@ inline void sample_rows(const Args& a) {
                       is_penalized ? length : 0, f32s);
       logits = adjusted;
     }
-    if (f32s[batch::kTemperature] <= 0.0f) {
+    if (!is_drawn) {
+      if (!is_inside(a.faults, length, a.S, Checks::requests)) return;
+      a.token[r] = a.history[request * a.S + length];
+      if (!is_inside(a.faults, a.token[r], a.V, Checks::history)) return;
+    } else if (f32s[batch::kTemperature] <= 0.0f) {
       a.token[r] = best;
     } else {
       const double uniform = uniform_from(static_cast<u32>(i32s[batch::kSeedLow]),

@@ -133,7 +133,7 @@ inline i64 request_of_sample(const Args& a, i64 r) {
   return inside_32(a.faults, a.sample_request[r], static_cast<i32>(a.N), Args::Checks::sample_request);
 }
 
-/// A token that is asked for otherwise than as the top-1 token.
+/// A token that is asked for otherwise than as the top-1 token, or that is known.
 template <class Args, class Task>
 inline i32 drawn_token(const Task& task, i64 r) {
   const auto& a = Args::of(task);
@@ -145,7 +145,11 @@ inline i32 drawn_token(const Task& task, i64 r) {
   i32* const room = a.heap + r * a.V;
   const i32* fields = a.requests + request * batch::kRequestFields;
   i32 token = argmax_token(a, r);
-  const i32 length = sampled_length(a, r, fields[batch::kLength]);
+  const i32 length = sampled_length(a, r, fields);
+  if (is_known(fields, length)) {
+    const i32 place = inside_32(a.faults, length, static_cast<i32>(a.S), Args::Checks::requests);
+    return inside_32(a.faults, a.history[request * a.S + place], vocabulary, Args::Checks::history);
+  }
   const bool is_edited = has_edits(i32s, fields, length), is_penalized = has_penalties(f32s);
   if (is_edited || is_penalized) {
     f32* const adjusted = a.adjusted + r * a.V;

@@ -100,28 +100,50 @@ inline Lanes add_lanes(int value) {
   return {sum - value, __shfl_sync(0xffffffffu, sum, kLanes - 1)};
 }
 
-/// take_in_request() of each that has samples, by a warp. Records as one thread would post them.
+/// Marks the samples whose tokens are known: their requests stand there as what is less than 0.
+template <class View>
+inline void mark_known_by_warp(const View& view, AdvanceCopy& copy, int samples) {
+#pragma unroll 1
+  for (int first = 0; first < samples; first += kWarpLanes) {
+    const int r = first + lane(), request = r < samples ? copy.sample_request[r] : -1;
+    const i32* const fields = view.requests + request * batch::kRequestFields;
+    const bool is_there = request >= 0 && request < View::N;  // take_in() notes what is not
+    const bool marks =
+        is_there && is_sampled_each_row(fields) && is_known(fields, length_behind_row(view, r, samples, fields));
+    warp_sync();  // all have looked at these samples, and at those behind them
+    if (marks) copy.sample_request[r] = ~request;
+  }
+  warp_sync();
+}
+
+/// tell_known() and take_in_request() of each that has samples, by a warp. Records as one thread would post them.
 template <class View>
 inline void take_in_by_warp(const View& view, AdvanceCopy& copy, int samples) {
   constexpr int kMaxLanes = static_cast<int>(View::R_largest);
   int num_records = 0, num_top = 0;
+  mark_known_by_warp(view, copy, samples);
 #pragma unroll 1
   for (int first = 0; first < samples; first += kWarpLanes) {
     const int r = first + lane();
-    bool leads = r < samples;
+    const bool is_known = r < samples && copy.sample_request[r] < 0;
+    bool leads = r < samples && !is_known;
     if constexpr (Drafting<View>::kIsOn)
       leads = leads && (r == 0 || copy.sample_request[r - 1] != copy.sample_request[r]);
     // What a request is given are samples one behind the other, so what tells of them is put together behind it.
     runtime::MailRecord token = {}, end = {};
     int tokens = 0;
     bool ends = false;
+    if (is_known)
+      tokens = 1, token = {static_cast<u32>(~copy.sample_request[r]), copy.token[r],
+                           static_cast<u32>(runtime::MailKind::prompt), 0, copy.logprob[r]};
     if (leads)
-      take_in_request(view, r, samples, [&](const runtime::MailRecord& record) {
-        if (record.kind == static_cast<u32>(runtime::MailKind::finished))
-          ends = true, end = record;
-        else if (tokens++ == 0)
-          token = record;
-      });
+      take_in_request(view, r, Drafting<View>::kIsOn ? end_of_samples(view, r, samples) : r + 1,
+                      [&](const runtime::MailRecord& record) {
+                        if (record.kind == static_cast<u32>(runtime::MailKind::finished))
+                          ends = true, end = record;
+                        else if (tokens++ == 0)
+                          token = record;
+                      });
     const Lanes records = add_lanes<kMaxLanes>(tokens + ends);
     int top = 0;
     if (tokens > 0) top = batch::top_tokens_of(view.requests[token.request * batch::kRequestFields + batch::kFlags]);
@@ -229,14 +251,15 @@ inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
   const auto is_active = [&](int n) {
     return n < N && view.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
   };
-  int free_rows = static_cast<int>(View::T_largest), of_lane = 0;
+  int free_rows = static_cast<int>(View::T_largest), free_samples = static_cast<int>(View::R_largest), of_lane = 0;
   bool is_sound = true;
 #pragma unroll 1
   for (int first = 0; first < N; first += kWarpLanes) {
     const int n = first + lane();
     const i32* const fields = view.requests + n * batch::kRequestFields;
     const bool counts = is_active(n);
-    free_rows -= __popc(__ballot_sync(0xffffffffu, counts));
+    const int active = __popc(__ballot_sync(0xffffffffu, counts));
+    free_rows -= active, free_samples -= active;
     if (!counts) continue;
     const bool is_drafted = Drafting<View>::kIsOn && has_drafts(fields);
     is_sound &= is_drafted || is_sound_request(view, fields);
@@ -256,7 +279,13 @@ inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
     const int n = first + lane();
     i32* const fields = view.requests + n * batch::kRequestFields;
     const bool counts = is_active(n);
-    const int more = counts ? wanted_rows<View>(fields).more : 0;
+    int more = counts ? wanted_rows<View>(fields).more : 0;
+    // As FreeRows::take() does for one behind the other.
+    if (const bool is_limited = counts && is_sampled_each_row(fields); __ballot_sync(0xffffffffu, is_limited) != 0) {
+      const Lanes sampled = add_lanes<N>(is_limited ? more : 0);
+      if (is_limited) more = max(min(more, free_samples - sampled.before), 0);
+      free_samples = max(free_samples - sampled.all, 0);
+    }
     const Lanes wanted = add_lanes<N>(more);
     const int rows = counts ? 1 + max(min(more, free_rows - wanted.before), 0) : 0;
     free_rows = max(free_rows - wanted.all, 0);
@@ -285,8 +314,9 @@ inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
     const Lanes of_others = order.others != 0 ? add_lanes<N>(rows > 1 ? rows : 0) : Lanes{};
     const int length = rows > 0 ? fields[batch::kLength] : 0;
     if (rows > 0) fields[batch::kDone] = wanted_rows<View>(fields).start + rows;
-    // Behind the request's last token, and behind each draft.
-    const int of_request = rows > 0 ? max(fields[batch::kDone] - length + 1, 0) : 0;
+    // Behind the request's last token, and behind each draft; or behind each row.
+    const int of_last = rows > 0 ? max(fields[batch::kDone] - length + 1, 0) : 0;
+    const int of_request = rows > 0 && is_sampled_each_row(fields) ? rows : of_last;
     const Lanes sampled = add_lanes<N>(of_request);
 #pragma unroll 1
     for (int i = 0; i < of_request && samples + sampled.before + i < View::R_largest; ++i) {
