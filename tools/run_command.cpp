@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
+#include "megalith/base/json_quote.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/text_stream.h"
@@ -35,6 +37,7 @@ struct RunOptions {
   std::vector<std::string> prompts;
   std::string file;
   SamplingOptions sampling;
+  std::optional<int64_t> logprobs;
 };
 
 // Editors and echo end a file with a newline that nobody means.
@@ -62,6 +65,24 @@ bool is_cut_by_context(const engine::Engine& engine, const engine::Request& requ
          static_cast<int64_t>(generation.tokens[r].size()) < request.max_new_tokens;
 }
 
+// A line for each token: its text, the logarithm of its probability, and behind a bar the most probable ones in its place.
+std::string logprob_lines(const Vocabulary& vocabulary, const engine::Generation& generation, size_t r) {
+  const auto shown = [&](int token, float logprob) {
+    const std::string text =
+        vocabulary.tokenizer() ? json_quote(vocabulary.tokenizer()->token_bytes(token)) : fmt::format("{}", token);
+    return fmt::format("{:<16} {:9.4f}", text, logprob);
+  };
+  std::string lines;
+  for (size_t i = 0; i < generation.tokens[r].size(); ++i) {
+    lines += shown(generation.tokens[r][i], generation.logprobs[r][i]);
+    if (!generation.top[r].empty())
+      for (const engine::TopToken& top : generation.top[r][i])
+        lines += (&top == generation.top[r][i].data() ? "  |  " : "  ") + shown(top.token, top.logprob);
+    lines += '\n';
+  }
+  return lines;
+}
+
 int run_run(const RunOptions& options) {
   const std::string folder = options.model.folder();
   config_read(folder);  // a wrong folder is said before the prompt is asked for
@@ -74,6 +95,8 @@ int run_run(const RunOptions& options) {
   for (const std::string& prompt : prompts) {
     engine::Request request = options.sampling.request(vocabulary.encode(prompt), sampling);
     request.sampling.seed += requests.size();  // so that the same prompt given twice makes two texts
+    request.logprobs = options.logprobs.has_value();
+    request.top_logprobs = static_cast<int>(options.logprobs.value_or(0));
     requests.push_back(std::move(request));
   }
 
@@ -119,11 +142,14 @@ int run_run(const RunOptions& options) {
   }
   echo();
   for (size_t r = 0; r < streams.size(); ++r) show(r, streams[r].finish());
+  const auto logprobs = [&](size_t r) {
+    return options.logprobs ? "\n" + logprob_lines(vocabulary, generation, r) : std::string();
+  };
   if (stream) {
-    print("\n");
+    print("\n" + logprobs(0));
   } else {
     for (size_t r = 0; r < texts.size(); ++r)
-      print(fmt::format("{}=== {} of {} ===\n{}\n", r ? "\n" : "", r + 1, texts.size(), texts[r]));
+      print(fmt::format("{}=== {} of {} ===\n{}\n{}", r ? "\n" : "", r + 1, texts.size(), texts[r], logprobs(r)));
   }
   for (size_t r = 0; r < requests.size(); ++r)
     if (is_cut_by_context(engine, requests[r], generation, r) && !streams[r].is_stopped())
@@ -141,6 +167,9 @@ Action declare_run(Arguments& arguments) {
                   "prompt to continue; several make one batch; without it, stdin is the prompt", true);
   arguments.text("-f,--file", options->file, "FILE", "file or pipe with the prompt; - is stdin");
   options->sampling.declare(arguments);
+  arguments.integer("--logprobs", options->logprobs,
+                    "print how likely each token was, and so many others in its place, behind the text", 0,
+                    batch::kMaxTop);
   options->model.declare(arguments);
   return [options] { return run_run(*options); };
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <algorithm>
+#include <regex>
+#include <sstream>
 
 #include "cli/command_run.h"
 #include "tools/interrupt.h"
@@ -94,6 +96,27 @@ TEST(Run, SaysWhichTokensMayCome) {
     EXPECT_EQ(with({"--logit-bias", wrong}).code, 2) << wrong;
   EXPECT_THAT(with({"--logit-bias", "5=1", "--logit-bias", "5=2"}).err, HasSubstr("names the token 5 twice"));
   EXPECT_THAT(with({"--logit-bias", "5=100.5"}).err, HasSubstr("logit_bias of the token 5 is 100.5, want -100 to 100"));
+}
+
+// Greedy, each token is the first of those that might have come in its place.
+TEST(Run, SaysHowLikelyEachTokenWas) {
+  const std::vector<std::string> asked = {"-n", "4", "--temp", "0", "-p", kPrompt};
+  std::vector<std::string> asks = asked;
+  asks.insert(asks.end(), {"--logprobs", "2"});
+  const std::string plain = story(asked).out, told = story(asks).out;
+  ASSERT_THAT(told, StartsWith(plain + "\n"));
+  std::istringstream lines(told.substr(plain.size() + 1));
+  const std::regex form(R"re(("[^"]*" +-[0-9.]+)  \|  (("[^"]*" +-[0-9.]+)  ("[^"]*" +-[0-9.]+)))re");
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    std::smatch parts;
+    ASSERT_TRUE(std::regex_match(line, parts, form)) << line;
+    EXPECT_EQ(parts[1], parts[3]);
+    EXPECT_NE(parts[3], parts[4]);
+  }
+  EXPECT_EQ(count, 4);
+  asks.back() = "21";
+  EXPECT_THAT(story(asks).err, HasSubstr("--logprobs"));
 }
 
 TEST(Run, ABatchGivesEachPromptItsOwnText) {
