@@ -48,6 +48,12 @@ std::map<int, float> biases_of(const Request& request) {
   return biases;
 }
 
+int64_t bad_tokens(const Request& request) {
+  int64_t tokens = 0;
+  for (const std::vector<int>& word : request.bad_words) tokens += static_cast<int64_t>(word.size());
+  return tokens;
+}
+
 void write_logit_edits(const Request& request, int64_t place, const MemoryMap& memory) {
   int32_t* const i32s = memory.get<int32_t>("sampling_i32") + place * batch::kSamplingInts;
   int32_t* const tokens = memory.get<int32_t>("bias_tokens") + place * batch::kMaxBiases;
@@ -58,6 +64,13 @@ void write_logit_edits(const Request& request, int64_t place, const MemoryMap& m
     values[count++] = bias;
   }
   i32s[batch::kBiases] = count;
+  for (const std::vector<int>& word : request.bad_words) {
+    std::ranges::copy(word, tokens + count);
+    std::fill_n(values + count, word.size(), 0.0F);
+    count += static_cast<int32_t>(word.size());
+    values[count - 1] = static_cast<float>(word.size());
+  }
+  i32s[batch::kBadTokens] = count - i32s[batch::kBiases];
   i32s[batch::kMinTokens] =
       static_cast<int32_t>(std::min<int64_t>(request.min_tokens, std::numeric_limits<int32_t>::max()));
   i32s[batch::kExtras] = (request.logprobs || request.prompt_logprobs ? batch::kLogprobs : 0) |
@@ -69,7 +82,7 @@ void write_logit_edits(const Request& request, int64_t place, const MemoryMap& m
 }  // namespace
 
 std::vector<LinePart> sampling_lines(const Request& request) {
-  const auto biases = static_cast<int64_t>(biases_of(request).size());
+  const int64_t biases = static_cast<int64_t>(biases_of(request).size()) + bad_tokens(request);
   return {{"sampling_f32", batch::kSamplingFloats, batch::kSamplingFloats},
           {"sampling_i32", batch::kSamplingInts, batch::kSamplingInts},
           {"own_stops", batch::kMaxOwnStops, request.stop_token_ids.empty() ? 0 : batch::kMaxOwnStops},

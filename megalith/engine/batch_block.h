@@ -37,6 +37,8 @@ struct Request {
   int64_t min_tokens = 0;                   // before so many new ones none is drawn that would end it
   std::map<int, float> logit_bias = {};     // added to the logits of tokens, ahead of the penalties
   std::vector<int> allowed_token_ids = {};  // without any: all
+  std::vector<std::vector<int>> bad_words =
+      {};                                   // of each the last token is not drawn behind the others, if these were made
   bool logprobs = false;                    // with each token comes the logarithm of its probability
   int top_logprobs = 0;                     // and so many of the most probable tokens in its place, with theirs
   std::optional<int> prompt_logprobs = {};  // the same of the prompt's tokens, behind the first one

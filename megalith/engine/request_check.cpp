@@ -54,6 +54,19 @@ void check_tokens(const Request& request, int64_t vocabulary, const std::vector<
   MEGALITH_CHECK(allowed.size() <= size_t{batch::kMaxBiases}, "allowed_token_ids names {} tokens, want at most {}",
                  allowed.size(), batch::kMaxBiases);
   for (const int token : allowed) check_token(token, "allowed_token_ids", vocabulary);
+  size_t bad_tokens = 0;
+  for (const std::vector<int>& word : request.bad_words) {
+    MEGALITH_CHECK(!word.empty(), "bad_words has one without tokens, want at least one token in each");
+    for (const int token : word) check_token(token, "bad_words", vocabulary);
+    bad_tokens += word.size();
+  }
+  const size_t biases = allowed.empty() ? request.logit_bias.size() : allowed.size();
+  MEGALITH_CHECK(biases + bad_tokens <= size_t{batch::kMaxBiases},
+                 "bad_words has {} tokens beside {} of {}, want at most {} together: name fewer or shorter words",
+                 bad_tokens, biases, allowed.empty() ? "logit_bias" : "allowed_token_ids", batch::kMaxBiases);
+  const auto is_bad = [&](int token) { return std::ranges::count(request.bad_words, std::vector{token}) > 0; };
+  MEGALITH_CHECK(allowed.empty() || !std::ranges::all_of(allowed, is_bad),
+                 "each token that allowed_token_ids names is one of bad_words: allow another one");
   const auto ends = [&](int token) { return ends_request(request, stop_tokens, token); };
   MEGALITH_CHECK(allowed.empty() || request.min_tokens == 0 || !std::ranges::all_of(allowed, ends),
                  "min_tokens is {}, but each token that allowed_token_ids names ends the request: allow another one",

@@ -52,6 +52,16 @@ void edit(std::vector<double>& row, loop::Arrays& arrays, int64_t n, int64_t mad
     logit_of(row, token, "bias_tokens") =
         logit_of(logits, token, "bias_tokens") + loop::element(arrays, "biases", {n, i});
   }
+  const auto first_bad = static_cast<int64_t>(num_biases),
+             end_of_bad = first_bad + static_cast<int64_t>(i32s[batch::kBadTokens]);
+  const auto length = made + static_cast<int64_t>(loop::element(arrays, "requests", {n, batch::kPrompt}));
+  for (int64_t i = first_bad; i < end_of_bad; ++i) {
+    const auto others = static_cast<int64_t>(loop::element(arrays, "biases", {n, i})) - 1;
+    bool is_made = others >= 0 && others <= made;
+    for (int64_t k = 1; is_made && k <= others; ++k)
+      is_made = loop::element(arrays, "bias_tokens", {n, i - k}) == loop::element(arrays, "history", {n, length - k});
+    if (is_made) logit_of(row, loop::element(arrays, "bias_tokens", {n, i}), "bias_tokens") = kNever;
+  }
   if (static_cast<double>(made) >= i32s[batch::kMinTokens]) return;
   const auto flags = static_cast<int>(loop::element(arrays, "requests", {n, batch::kFlags}));
   const auto never = [&](double token, const char* table) {
@@ -145,9 +155,9 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     const auto extras = static_cast<int>(i32s[batch::kExtras]);
     const auto prompt = static_cast<int64_t>(fields[batch::kPrompt]);
     std::vector<double> logits(row, row + vocabulary);
-    const bool is_edited =
-        !is_known && (extras & batch::kEdits) != 0 &&
-        (i32s[batch::kBiases] != 0 || static_cast<double>(length - prompt) < i32s[batch::kMinTokens]);
+    const bool is_edited = !is_known && (extras & batch::kEdits) != 0 &&
+                           (i32s[batch::kBiases] != 0 || i32s[batch::kBadTokens] != 0 ||
+                            static_cast<double>(length - prompt) < i32s[batch::kMinTokens]);
     if (is_edited) edit(logits, arrays, request, length - prompt);
     if (penalties) penalize(logits, text, prompt, wish);
     double& token = arrays.at("token").values[static_cast<size_t>(r)];

@@ -9,8 +9,8 @@
 //   sampling_i32   i32 [N, 8]       SamplingInt
 //   stop_tokens    i32 [E]          token ids that end a request, unless it ignores them; unused places are -1
 //   own_stops      i32 [N, 16]      further ones of a request that has some (kOwnStops); unused places are -1
-//   bias_tokens    i32 [N, 300]     token ids of which a request wants other logits (kBiases): each once
-//   biases         f32 [N, 300]     what is added to them
+//   bias_tokens    i32 [N, 300]     token ids of which a request wants other logits (kBiases): each once; behind them its bad words
+//   biases         f32 [N, 300]     what is added to them; of the last token of a bad word how many tokens the word has
 //   page_table     i32 [N, Q]       the KV pages of each request
 //   counts         i32 [6]          CountField: rows and samples of this iteration, and when the run ends
 //   row_token, row_request, row_position   i32 [T]   one entry per row of this iteration
@@ -69,11 +69,12 @@ enum SamplingInt {
   kExtras,     // SamplingExtra bits: without them nobody reads what stands behind
   kMinTokens,  // before so many new tokens none that would end the request is drawn
   kBiases,     // tokens of the request's lines of bias_tokens and biases
+  kBadTokens,  // behind them, of bad words: of each the last token is not drawn where those in front of it were made
   kSamplingInts = 8
 };
 enum SamplingExtra {
   kLogprobs = 1,  // how likely each token was is worked out, too
-  kEdits = 2,     // logits are edited before penalties: by kMinTokens and kBiases
+  kEdits = 2,     // logits are edited before penalties: by kMinTokens, kBiases and kBadTokens
   kOnly = 4,      // and only the tokens of bias_tokens are drawn
   kTop = 8,       // and the top tokens, by the model's own logits, are listed: kFlags says how many
 };

@@ -211,19 +211,26 @@ void read_responses(const Fields& fields, GenerationRequest& request) {
     });
 }
 
-std::vector<std::string> stops_of(const JsonValue& value) {
-  std::vector<std::string> stops;
+// A string or an array of some.
+std::vector<std::string> strings_of(const JsonValue& value, size_t most, size_t most_bytes) {
+  std::vector<std::string> strings;
   if (value.is_string())
-    stops.push_back(value.string());
+    strings.push_back(value.string());
   else if (value.is_array())
-    value.each_element([&](const JsonValue& one) { stops.push_back(one.string()); });
+    value.each_element([&](const JsonValue& one) { strings.push_back(one.string()); });
   else
     value.fail(fmt::format("is {}, want a string or an array of strings", value.excerpt()));
-  if (stops.size() > kMaxStops) value.fail(fmt::format("has {} strings, want at most {}", stops.size(), kMaxStops));
-  for (const std::string& stop : stops)
-    if (stop.size() > kMaxStopBytes)
-      value.fail(fmt::format("has a string of {} bytes, want at most {}", stop.size(), kMaxStopBytes));
-  return stops;
+  if (strings.size() > most) value.fail(fmt::format("has {} strings, want at most {}", strings.size(), most));
+  for (const std::string& one : strings)
+    if (one.size() > most_bytes)
+      value.fail(fmt::format("has a string of {} bytes, want at most {}", one.size(), most_bytes));
+  return strings;
+}
+
+std::vector<std::string> stops_of(const JsonValue& value) { return strings_of(value, kMaxStops, kMaxStopBytes); }
+
+std::vector<std::string> bad_words_of(const JsonValue& value) {
+  return strings_of(value, batch::kMaxBiases, kMaxStopBytes);
 }
 
 SamplingFields read_sampling(const Fields& fields) {
@@ -280,6 +287,7 @@ void read_ends(const Fields& fields, GenerationRequest& request) {
   if (const auto biases = fields.find("logit_bias"))
     request.logit_bias = Fields::read("logit_bias", *biases, logit_bias_of);
   request.allowed_token_ids = read_token_set(fields, "allowed_token_ids", batch::kMaxBiases);
+  if (const auto words = fields.find("bad_words")) request.bad_words = Fields::read("bad_words", *words, bad_words_of);
 }
 
 // Under its new name, its old one, or llama-server's; -1: as many as there is room for.

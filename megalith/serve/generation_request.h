@@ -67,6 +67,7 @@ struct GenerationRequest {
   int64_t min_tokens = 0;              // before so many nothing ends it
   std::map<int, float> logit_bias;     // by token
   std::vector<int> allowed_token_ids;  // sorted, each once; without any all
+  std::vector<std::string> bad_words;  // that are not made
   bool skip_special_tokens = true;
   std::optional<bool> add_special_tokens;
   bool logprobs = false;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <random>
 
+#include "megalith/base/error.h"
+#include "megalith/engine/bad_words.h"
 #include "megalith/serve/api_error.h"
 
 namespace megalith::serve {
@@ -76,6 +78,15 @@ void check_tokens(const ServedModel& model, const GenerationRequest& request) {
   for (const int token : request.allowed_token_ids) check(token, "allowed_token_ids");
 }
 
+std::vector<std::vector<int>> bad_words_of(const ServedModel& model, const GenerationRequest& request) {
+  if (request.bad_words.empty()) return {};
+  if (!model.tokenizer)
+    throw ApiError::invalid("this model has no tokenizer.json, and knows no words: use \"logit_bias\"", "bad_words");
+  try {
+    return engine::bad_word_tokens(*model.tokenizer, request.bad_words);
+  } catch (const UserError& error) { throw ApiError::invalid(error.what(), "bad_words"); }
+}
+
 // Which parts the answers of a request have.
 AnswerSyntax syntax_of(const ServedModel& model, const GenerationRequest& request) {
   if (request.api == Api::completion) return {};
@@ -139,6 +150,7 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
   sequence.min_tokens = request.min_tokens;
   sequence.logit_bias = request.logit_bias;
   sequence.allowed_token_ids = request.allowed_token_ids;
+  sequence.bad_words = bad_words_of(model, request);
   sequence.logprobs = request.logprobs;
   sequence.top_logprobs = static_cast<int>(std::min<int64_t>(request.top_logprobs, model.vocab_size));
   const int of_echo = request.echo && request.logprobs ? request.top_logprobs : -1;

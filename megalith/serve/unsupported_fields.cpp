@@ -28,7 +28,6 @@ constexpr Unsupported kTable[] = {
     {"guided_grammar", Harmless::none, "answers of a given form"},
     {"grammar", Harmless::empty, "answers of a given form"},
     {"json_schema", Harmless::empty, "answers of a given form"},
-    {"bad_words", Harmless::empty, "forbidden words"},
     {"n_probs", Harmless::zero, "log-probabilities of other tokens than the one that was drawn"},
     {"best_of", Harmless::one, "a choice among several answers"},
     {"use_beam_search", Harmless::off, "beam search"},

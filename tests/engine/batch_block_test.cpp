@@ -53,6 +53,7 @@ TEST(BatchBlock, TablesOfExtrasAreThereForThoseWhoHaveSome) {
   EXPECT_THAT(extras({.stop_token_ids = {1}}), ElementsAre("own_stops"));
   EXPECT_THAT(extras({.logit_bias = {{1, 2.0F}}}), ElementsAre("bias_tokens", "biases"));
   EXPECT_THAT(extras({.allowed_token_ids = {1}}), ElementsAre("bias_tokens", "biases"));
+  EXPECT_THAT(extras({.bad_words = {{1}}}), ElementsAre("bias_tokens", "biases"));
 }
 
 TEST(BatchBlock, WritesWhichTokensARequestMayHave) {

@@ -112,6 +112,47 @@ TEST_F(ChosenTokens, AreOnlyThoseThatAreAllowed) {
   for (const int token : drawn) EXPECT_EQ(std::ranges::count(few.allowed_token_ids, token) > 0, true) << token;
 }
 
+// Of a bad word the last token is not made behind the others, which are made as ever, and which the prompt does not count for.
+TEST_F(ChosenTokens, AreNoBadWords) {
+  const std::vector<int> without = plain();
+  Request bad = request();
+  bad.bad_words = {{without[0]}, {prompt_.back(), without[1]}};
+  bad.logit_bias = {{without[2], 0.5F}};
+  for (int round = 0; round < 3; ++round) {  // what comes then is the next bad word
+    const std::vector<int> made = engine_.generate({bad}).tokens[0];
+    bad.bad_words.push_back({made.begin() + round, made.begin() + 3 + round});
+  }
+  const std::vector<int> made = engine_.generate({bad}).tokens[0];
+  expect_argmax(bad, [&](std::vector<float>& row, int64_t i) {
+    row[static_cast<size_t>(without[2])] += 0.5F;
+    for (const std::vector<int>& word : bad.bad_words) {
+      const auto others = static_cast<int64_t>(word.size()) - 1;
+      if (others <= i && std::equal(word.begin(), word.end() - 1, made.begin() + i - others))
+        row[static_cast<size_t>(word.back())] = kNever;
+    }
+  });
+  for (const std::vector<int>& word : bad.bad_words)
+    EXPECT_EQ(std::ranges::search(made, word).size(), 0U) << word.size();
+  EXPECT_NE(made, without);
+}
+
+TEST_F(ChosenTokens, BadWordsAreRefusedWithWhatIsWanted) {
+  Request bad = request();
+  bad.bad_words = {{5}, {}};
+  EXPECT_THAT(refusal(bad), HasSubstr("bad_words has one without tokens"));
+  bad.bad_words = {{1, 1 << 20}};
+  EXPECT_THAT(refusal(bad), HasSubstr("bad_words names the token 1048576, but the vocabulary has"));
+  bad.bad_words.assign(2, std::vector<int>(150, 3));
+  EXPECT_EQ(refusal(bad), "");
+  bad.logit_bias = {{5, 1.0F}};
+  EXPECT_THAT(refusal(bad), HasSubstr("bad_words has 300 tokens beside 1 of logit_bias, want at most 300 together"));
+  bad.bad_words = {{5}, {6}, {7, 8}};
+  bad.allowed_token_ids = {5, 6, 8};
+  EXPECT_EQ(refusal(bad), "");
+  bad.allowed_token_ids = {5, 6};
+  EXPECT_THAT(refusal(bad), HasSubstr("each token that allowed_token_ids names is one of bad_words"));
+}
+
 // The log-probability of a token is the model's own, whatever was added to its logit.
 TEST_F(ChosenTokens, AreAsProbableAsTheModelHoldsThem) {
   Request biased = request();

@@ -34,6 +34,7 @@ std::vector<Request> repeating_requests(size_t count) {
       requests[r].stop_token_ids = {part[0], part[1], 7},
       requests[r].min_tokens = std::min<int64_t>(12, requests[r].max_new_tokens);
     if (r % 6 >= 4) requests[r].logit_bias = {{part[0], -1.5f}, {part[1], 2.0f}, {part[2], 2.5f}};
+    if (r % 5 == 3) requests[r].bad_words = {{part[0], part[1], part[2]}, {part[1]}};
     if (r % 4 == 3) sampling = {.repetition_penalty = 1.1f, .presence_penalty = 0.1f, .frequency_penalty = 0.05f};
   }
   return requests;

@@ -143,6 +143,15 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
       rows.bias_tokens[n * batch::kMaxBiases + i] = (rows.best[r] + i) % all;
       rows.biases[n * batch::kMaxBiases + i] = one_of(random, {-100.0f, -1.5f, 0.25f, 3.0f});
     }
+    // A bad word that ends with the top-1 token, whose other tokens were the last ones, if those were made.
+    if (i32s[batch::kBiases] < 20 && fields[batch::kLength] >= 2) {
+      i32s[batch::kBadTokens] = 3;
+      const i64 at = n * batch::kMaxBiases + i32s[batch::kBiases];
+      for (i32 i = 0; i < 3; ++i) {
+        rows.bias_tokens[at + i] = i == 2 ? rows.best[r] : rows.history[n * length + fields[batch::kLength] - 2 + i];
+        rows.biases[at + i] = i == 2 ? 3.0f : 0.0f;
+      }
+    }
     i32s[batch::kMinTokens] = static_cast<i32>(random() % 30);
     fields[batch::kFlags] |= static_cast<i32>(random() % 4);
     rows.stop_tokens[1] = rows.best[0];

@@ -349,6 +349,29 @@ TEST(Answer, PromptLogprobsHaveAMemberOfTheirOwn) {
   EXPECT_THAT(chat->body(), HasSubstr(R"("prompt_tokens_details":{"cached_tokens":0}},"prompt_logprobs":[null,{")"));
 }
 
+// A word may begin a text, and stand behind a space.
+TEST(Answer, BadWordsAreTokensInBothPlaces) {
+  const ServedModel model = test::storyteller();
+  const auto words = [&](const std::string& list) {
+    return prepare(model, read_generation_request(Api::completion, R"({"prompt":"a","bad_words":)" + list + "}"))
+        .sequences[0]
+        .bad_words;
+  };
+  const std::vector<int> king = story("king"), behind = story(" king");
+  ASSERT_EQ(behind.size(), 1U);
+  EXPECT_THAT(words(R"([" king","king"])"), ::testing::UnorderedElementsAre(king, behind));
+  EXPECT_THAT(words(R"("the king")"), ::testing::UnorderedElementsAre(story("the king"), story(" the king")));
+  const auto refusal = [](const ServedModel& asked, const char* list) -> std::string {
+    const std::string body = R"({"prompt":[1],"bad_words":)" + std::string(list) + "}";
+    try {
+      prepare(asked, read_generation_request(Api::completion, body));
+    } catch (const ApiError& error) { return error.json(); }
+    return "";
+  };
+  EXPECT_THAT(refusal(test::numbers(), R"(["a"])"), HasSubstr("has no tokenizer.json"));
+  EXPECT_THAT(refusal(model, R"(["a"," "])"), HasSubstr(R"(has the word \" \", want one that is more than spaces)"));
+}
+
 TEST(Answer, AFailureIsNoAnswer) {
   for (const RequestEnd end : {RequestEnd::failed, RequestEnd::aborted}) {
     Made made(test::numbers(), Api::completion, R"({"prompt":[1]})");

@@ -315,6 +315,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{Api::completion, R"({"prompt":"a","stop":[1]})", kInvalid, "stop", "want a string"},
         Bad{Api::completion, R"({"prompt":"a","stop":7})", kInvalid, "stop", "want a string or an array"},
         Bad{Api::completion, R"({"prompt":"a","logprobs":21})", kInvalid, "logprobs", "want 0 to 20"},
+        Bad{Api::completion, R"({"prompt":"a","bad_words":[7]})", kInvalid, "bad_words", "want a string"},
         Bad{Api::completion, R"({"prompt":"a","prompt_logprobs":-1})", kInvalid, "prompt_logprobs", "want 0 to 20"},
         Bad{Api::completion, R"({"prompt":"a","prompt_logprobs":1,"stream":true})", kUnsupported, "prompt_logprobs",
             "a stream has no place"},

@@ -174,6 +174,17 @@ def test_logprobs_of_the_prompt(server, client):
     assert [len("".join(chunk.choices[0].text for chunk in other)) > 100 for other in others] == [True] * 3
 
 
+def test_bad_words(client):
+    asked = dict(model="storyteller", prompt="Once upon a time", max_tokens=40, temperature=0)
+    text = client.completions.create(**asked).choices[0].text
+    words = [" ".join(text.split()[4:6]), text.split()[8]]
+    assert all(word in text for word in words)
+    made = client.completions.create(**asked, extra_body={"bad_words": words}).choices[0].text
+    assert not any(word in made for word in words) and made.split()[:4] == text.split()[:4] and len(made) > 40
+    with pytest.raises(openai.BadRequestError, match="more than spaces"):
+        client.completions.create(**asked, extra_body={"bad_words": [" "]})
+
+
 def test_responses(client):
     asked = dict(model="storyteller", input="Once upon a time", max_output_tokens=12, temperature=0)
     whole = client.responses.create(**asked)

@@ -58,16 +58,19 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
     const double presences[] = {0, 0, 1.5, -0.5}, frequencies[] = {0, 0, 0.25};
     f32s.insert(f32s.end(), {temperatures[random() % 4], top_ps[random() % 4], min_ps[random() % 4],
                              repetitions[random() % 5], presences[random() % 4], frequencies[random() % 3], 0, 0});
-    // Every third has other logits: for some tokens, or for none; and half of those may not end yet.
+    // Every third has other logits: for some tokens, or for none; half of those may not end yet, and half have bad words.
     const bool is_edited = request % 3 == 2;
     const int64_t num_biases = is_edited ? static_cast<int64_t>(random() % 4) * std::min(vocab, int64_t{100}) : 0;
+    // Bad words of one token, of two, and of three, the last of which ends with its row's likeliest token.
+    const int64_t num_bad = is_edited && num_biases <= 200 && vocab >= 8 && random() % 2 == 0 ? 6 : 0;
     const int extras = (request % 4 == 0 ? 0 : batch::kLogprobs) | (is_edited ? batch::kEdits : 0) |
                        (num_biases > 0 && random() % 2 == 0 ? batch::kOnly : 0) |
                        (top_of(request) > 0 ? batch::kTop : 0);
     const double min_tokens = is_edited ? static_cast<double>(random() % kLength) : 0;
-    i32s.insert(i32s.end(), {static_cast<double>(top_ks[random() % 6]),
-                             static_cast<double>(static_cast<int32_t>(random())), static_cast<double>(request % 3),
-                             static_cast<double>(extras), min_tokens, static_cast<double>(num_biases), 0, 0});
+    i32s.insert(i32s.end(),
+                {static_cast<double>(top_ks[random() % 6]), static_cast<double>(static_cast<int32_t>(random())),
+                 static_cast<double>(request % 3), static_cast<double>(extras), min_tokens,
+                 static_cast<double>(num_biases), static_cast<double>(num_bad), 0});
     // One that is sampled behind each row: in the middle of what is known, or at its end.
     const bool is_told = request % 8 == 3;
     const double length = static_cast<double>(1 + random() % kLength);
@@ -95,6 +98,14 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
     }
     for (int64_t s = 0; s < kLength; ++s)
       history.push_back(s % 7 == 0 ? likeliest : static_cast<double>(random() % vocab));
+    if (num_bad == 0) continue;
+    double* const tokens = bias_tokens.data() + request * batch::kMaxBiases + num_biases;
+    double* const counts = biases.data() + request * batch::kMaxBiases + num_biases;
+    tokens[5] = likeliest;
+    for (int i = 0; i < 6; ++i) counts[i] = i == 0 ? 1 : i == 2 ? 2 : i == 5 ? 3 : 0;
+    if (length < 2) continue;
+    for (int i = 1; i <= 2; ++i)
+      history[static_cast<size_t>(request * kLength + static_cast<int64_t>(length) - i)] = tokens[5 - i];
   }
   std::vector<double> sample_request;
   for (int64_t r = 0; r < kRows; ++r) sample_request.push_back(static_cast<double>(request_of(r)));

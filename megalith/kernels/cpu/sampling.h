@@ -140,7 +140,21 @@ inline bool is_below_min_tokens(const i32* i32s, const i32* fields, i32 length) 
 /// Whether edit() changes logits of a request that has `length` tokens.
 inline bool has_edits(const i32* i32s, const i32* fields, i32 length) {
   return (i32s[batch::kExtras] & batch::kEdits) != 0 &&
-         (i32s[batch::kBiases] != 0 || is_below_min_tokens(i32s, fields, length));
+         (i32s[batch::kBiases] != 0 || i32s[batch::kBadTokens] != 0 || is_below_min_tokens(i32s, fields, length));
+}
+
+/// Whether place `place` of a request's biases has the last token of a bad word whose other tokens are the last ones that it has
+/// made. It has `length` tokens, of which there is room for as many.
+template <class Args>
+inline bool ends_bad_word(const Args& a, i64 request, i32 place, i32 length) {
+  const i32 others = static_cast<i32>(a.biases[request * batch::kMaxBiases + place]) - 1;  // -1: it ends none
+  const i32* const token = a.bias_tokens + request * batch::kMaxBiases + place;
+  const i32 made = length - a.requests[request * batch::kRequestFields + batch::kPrompt];
+  if (others < 0 || others > place || others > made || others > length) return false;
+  const i32* const end = a.history + request * a.S + length;
+  for (i32 i = 1; i <= others; ++i)
+    if (token[-i] != end[-i]) return false;
+  return true;
 }
 
 /// `adjusted` = logits with the biases of the request, and kNever for tokens that it cannot have. False if one of them is
@@ -159,6 +173,15 @@ inline bool edit(float* adjusted, const Args& a, i64 request, const float* logit
   for (i32 i = 0; i < num_biases; ++i) {
     if (!is_inside(a.faults, tokens[i], a.V, Checks::bias_tokens)) return false;
     adjusted[tokens[i]] = logits[tokens[i]] + biases[i];
+  }
+  const i32 num_bad = i32s[batch::kBadTokens];
+  if (!is_inside(a.faults, num_bad, batch::kMaxBiases + 1 - num_biases, Checks::sampling_i32) ||
+      !is_inside(a.faults, length, a.S + 1, Checks::requests))
+    return false;
+  for (i32 i = num_biases; i < num_biases + num_bad; ++i) {
+    if (!ends_bad_word(a, request, i, length)) continue;
+    if (!is_inside(a.faults, tokens[i], a.V, Checks::bias_tokens)) return false;
+    adjusted[tokens[i]] = kNever;
   }
   if (!is_below_min_tokens(i32s, fields, length)) return true;
   const StopPlaces places = stop_places(a, fields);

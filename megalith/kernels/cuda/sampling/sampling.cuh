@@ -26,6 +26,13 @@ inline void edit_by_block(f32* adjusted, const Args& a, i64 request, const f32* 
     adjusted[token] = logits[token] + a.biases[at];
   }
   block_sync();
+  const i32 num_bad =
+      inside_32(a.faults, i32s[batch::kBadTokens], batch::kMaxBiases + 1 - num_biases, Args::Checks::sampling_i32);
+  for (i32 i = num_biases + thread(); i < num_biases + num_bad; i += kThreads)
+    if (ends_bad_word(a, request, i, length))
+      adjusted[inside_32(a.faults, a.bias_tokens[request * batch::kMaxBiases + i], vocabulary,
+                         Args::Checks::bias_tokens)] = kNever;
+  block_sync();
   if (!is_below_min_tokens(i32s, fields, length)) return;
   const StopPlaces places = stop_places(a, fields);
   for (i64 place = places.begin + thread(); place < places.end; place += kThreads) {
@@ -154,7 +161,7 @@ inline i32 drawn_token(const Task& task, i64 r) {
   if (is_edited || is_penalized) {
     f32* const adjusted = a.adjusted + r * a.V;
     const i32 sound_length = inside_32(a.faults, length, static_cast<i32>(a.S) + 1, Args::Checks::requests);
-    if (is_edited) edit_by_block(adjusted, a, request, logits, length);
+    if (is_edited) edit_by_block(adjusted, a, request, logits, sound_length);
     token = penalize_by_block(
         adjusted, room, is_edited ? adjusted : logits, vocabulary,
         [&](i32 s) { return inside_32(a.faults, a.history[request * a.S + s], vocabulary, Args::Checks::history); },
