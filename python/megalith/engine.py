@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Type, Union
+from typing import Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from megalith import _megalith, arguments
 from megalith._megalith import SystemError, UserError
@@ -89,7 +89,8 @@ class Answer:
         self._answer.check()
         reason = self._answer.finish_reason
         assert reason is not None
-        return Generation(self._answer.text, self._answer.tokens, reason)
+        answer = self._answer
+        return Generation(answer.text, answer.tokens, reason, answer.logprobs, answer.top_logprobs)
 
     def abort(self) -> None:
         """Ends it now: what is made is there, no more comes, and its place is free within a step. If it has ended: nothing."""
@@ -114,6 +115,18 @@ class Answer:
     def logprobs(self) -> List[float]:
         """Of the tokens; empty unless ``submit`` was told to."""
         return self._answer.logprobs
+
+    @property
+    def top_logprobs(self) -> List[List[Tuple[int, float]]]:
+        """Of the tokens: the most probable ones in the place of each, with theirs, the best first; empty unless ``submit`` was
+        told to."""
+        return self._answer.top_logprobs
+
+    @property
+    def prompt_logprobs(self) -> List[Tuple[float, List[Tuple[int, float]]]]:
+        """Of each token of the prompt but the first, with the most probable ones in its place; there with the first token of
+        the answer, and empty unless ``submit`` was told to."""
+        return self._answer.prompt_logprobs
 
     @property
     def usage(self) -> Usage:
@@ -190,15 +203,18 @@ class Engine(Loaded):
         min_tokens: int = 0,
         logit_bias: Optional[Mapping[int, float]] = None,
         allowed_token_ids: Optional[Sequence[int]] = None,
+        bad_words: Union[None, str, Sequence[str]] = None,
         show_special: bool = False,
         logprobs: bool = False,
+        top_logprobs: int = 0,
+        prompt_logprobs: Optional[int] = None,
         priority: int = 0,
         cache_salt: str = "",
     ) -> Answer:
         """Begins to continue a prompt, a string or token ids, and returns at once.
 
-        The options are those of ``Model.generate``, and the same seed makes the same text. ``logprobs``: each token comes with
-        the logarithm of its probability. ``priority``: lower ones go first, and take the pages of others if there are too few.
+        The options are those of ``Model.generate``, and the same seed makes the same text. ``prompt_logprobs``: how likely
+        each token of the prompt was, and so many others in its place. ``priority``: lower ones go first, and take the pages of others if there are too few.
         ``cache_salt``: only requests of the same one share what the prefix cache has. UserError as from ``generate``, or if the
         engine is closed; QueueFull if as many requests wait as may. Whatever it raises, nothing was submitted.
         """
@@ -221,10 +237,14 @@ class Engine(Loaded):
             min_tokens=min_tokens,
             logit_bias=logit_bias,
             allowed_token_ids=allowed_token_ids,
+            bad_words=bad_words,
             show_special=show_special,
+            logprobs=logprobs,
+            top_logprobs=top_logprobs,
         )
         request = asked.request(ids)
-        request.logprobs = arguments.flag("submit", "logprobs", logprobs)
+        if prompt_logprobs is not None:
+            request.prompt_logprobs = arguments.whole("submit", "prompt_logprobs", prompt_logprobs, 0)
         request.priority = arguments.whole("submit", "priority", priority)
         request.cache_salt = arguments.text("submit", "cache_salt", cache_salt)
         answer = self._open("submit").submit(request, self.tokenizer, **asked.text_settings())

@@ -18,6 +18,8 @@ class Generation(NamedTuple):
     text: str  # "" if the model has no tokenizer
     tokens: List[int]  # the new ones
     reason: str  # why it ended: "stop" (a stop token or a stop string), "length", or "abort" of an Answer
+    logprobs: List[float] = []  # of the tokens, if they were asked for
+    top_logprobs: List[List[Tuple[int, float]]] = []  # likewise: the most probable tokens in the place of each, and theirs
 
 
 class Piece(str):
@@ -83,7 +85,10 @@ class Model(Loaded):
         min_tokens: int = 0,
         logit_bias: Optional[Mapping[int, float]] = None,
         allowed_token_ids: Optional[Sequence[int]] = None,
+        bad_words: Union[None, str, Sequence[str]] = None,
         show_special: bool = False,
+        logprobs: bool = False,
+        top_logprobs: int = 0,
         stream: bool = False,
     ) -> Any:
         """Continues a prompt, a string or token ids; or a list of such, as one batch.
@@ -94,8 +99,9 @@ class Model(Loaded):
         ``stop``: texts that end one, before they come; None: those of generation_config.json. ``stop_token_ids``: tokens
         that do, beside the model's, which ``ignore_stop_tokens`` does not count. Before ``min_tokens`` new tokens
         nothing ends a text: tokens that would are not drawn. ``logit_bias``: what is added to the logits of tokens, by
-        their ids; ``allowed_token_ids``: those that alone may come. ``show_special``: special tokens are part of the
-        text. UserError for an empty or too long prompt, a token that the vocabulary does not
+        their ids; ``allowed_token_ids``: those that alone may come; ``bad_words``: texts that are not made.
+        ``show_special``: special tokens are part of the text. ``logprobs``: each token comes with the logarithm of its
+        probability; ``top_logprobs``: and so many of the most probable tokens in its place. UserError for an empty or too long prompt, a token that the vocabulary does not
         have, more prompts than ``max_batch``.
         """
         prompts, is_list = self._prompts(prompt)
@@ -118,7 +124,10 @@ class Model(Loaded):
             min_tokens=min_tokens,
             logit_bias=logit_bias,
             allowed_token_ids=allowed_token_ids,
+            bad_words=bad_words,
             show_special=show_special,
+            logprobs=logprobs,
+            top_logprobs=top_logprobs,
         )
         requests = [asked.request(ids, i) for i, ids in enumerate(prompts)]
         texts: List[_megalith.TextStream] = []  # none if there is no tokenizer
@@ -126,13 +135,15 @@ class Model(Loaded):
             texts = [_megalith.TextStream(self.tokenizer, **asked.text_settings()) for _ in requests]
         made = _megalith.TokenStream(self._engine, requests, is_stream=stream)
         if stream:
-            return self._stream(made, len(requests), texts)
+            return self._stream(made, len(requests), texts, requests[0].logprobs)
         tokens: List[List[int]] = [[] for _ in requests]
+        values: List[List[float]] = [[] for _ in requests]
+        tops: List[List[List[Tuple[int, float]]]] = [[] for _ in requests]
         reasons = ["none"] * len(requests)
         pieces: List[List[str]] = [[] for _ in requests]
         running = len(requests)
         with made:
-            for r, token, finished, reason in iter(made.next, None):
+            for r, token, finished, reason, logprob, top in iter(made.next, None):
                 running -= finished
                 if texts and texts[r].is_over:  # by a stop string: it goes on unseen until all have ended
                     continue
@@ -140,20 +151,26 @@ class Model(Loaded):
                     reasons[r] = reason
                 else:
                     tokens[r].append(token)
+                    if requests[r].logprobs:
+                        values[r].append(logprob)
+                    if requests[r].top_logprobs:
+                        tops[r].append(top)
                 if texts:
                     pieces[r].append(texts[r].finish() if finished else texts[r].push(token))
                     if texts[r].is_stopped:
                         reasons[r] = "stop"
                     if running and all(text.is_over for text in texts):
                         break
-        results = [Generation("".join(text), ids, reason) for text, ids, reason in zip(pieces, tokens, reasons)]
+        results = [
+            Generation("".join(pieces[r]), tokens[r], reasons[r], values[r], tops[r]) for r in range(len(requests))
+        ]
         return results if is_list else results[0]
 
     def _stream(
-        self, tokens: _megalith.TokenStream, running: int, texts: List[_megalith.TextStream]
+        self, tokens: _megalith.TokenStream, running: int, texts: List[_megalith.TextStream], has_logprobs: bool
     ) -> Iterator[Piece]:
         with tokens:
-            for request, token, finished, _ in iter(tokens.next, None):
+            for request, token, finished, _, logprob, _ in iter(tokens.next, None):
                 running -= finished
                 text = ""
                 if texts:
@@ -161,7 +178,7 @@ class Model(Loaded):
                         continue
                     text = texts[request].finish() if finished else texts[request].push(token)
                 if not finished or text:
-                    yield Piece(text, token, request)
+                    yield Piece(text, token, request, logprob if has_logprobs and not finished else None)
                 if running and texts and all(text.is_over for text in texts):
                     return
 

@@ -57,7 +57,10 @@ class Asked:
         min_tokens: int,
         logit_bias: Optional[Mapping[int, float]],
         allowed_token_ids: Optional[Sequence[int]],
+        bad_words: Union[None, str, Sequence[str]],
         show_special: bool,
+        logprobs: bool,
+        top_logprobs: int,
     ):
         self._where, self._model = where, model
         self._sampling = _megalith.Sampling()
@@ -81,22 +84,31 @@ class Asked:
         self._logit_bias = _biases(where, logit_bias)
         self._allowed_token_ids = _token_ids(where, "allowed_token_ids", allowed_token_ids)
         self._show_special = arguments.flag(where, "show_special", show_special)
+        self._logprobs = arguments.flag(where, "logprobs", logprobs)
+        self._top_logprobs = arguments.whole(where, "top_logprobs", top_logprobs, 0)
         self._stops = self._read_stops(stop)
+        words = self._texts("bad_words", "a bad word", [] if bad_words is None else bad_words)
+        self._bad_words = _megalith.bad_word_tokens(model.tokenizer, words) if words and model.tokenizer else []
 
     def _read_stops(self, stop: Any) -> List[str]:
         """The stop strings of a text."""
-        tokenizer, where = self._model.tokenizer, self._where
         if stop is None:
-            return [] if self._ignore_stop_tokens or not tokenizer else _megalith.stop_strings(self._model.folder)
-        if isinstance(stop, (str, bytes)) or not hasattr(stop, "__iter__"):
-            stops = [arguments.text(where, "stop", stop)]
+            has_none = self._ignore_stop_tokens or not self._model.tokenizer
+            return [] if has_none else _megalith.stop_strings(self._model.folder)
+        return self._texts("stop", "a stop string", stop)
+
+    def _texts(self, name: str, one: str, value: Any) -> List[str]:
+        """A string or some of them, that a tokenizer makes something of."""
+        where = self._where
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+            found = [arguments.text(where, name, value)]
         else:
-            texts = list(stop) if isinstance(stop, (set, frozenset)) else stop
-            texts = arguments.many(where, "stop", texts, _MOST_STOPS, "a string or a list of strings")
-            stops = [arguments.text(where, "a stop string", text) for text in texts]
-        if stops:
+            texts = list(value) if isinstance(value, (set, frozenset)) else value
+            texts = arguments.many(where, name, texts, _MOST_STOPS, "a string or a list of strings")
+            found = [arguments.text(where, one, text) for text in texts]
+        if found:
             self._model._need_tokenizer(where)
-        return stops
+        return found
 
     def request(self, ids: List[int], number: int = 0) -> _megalith.Request:
         """The request of prompt ``number``."""
@@ -110,6 +122,9 @@ class Asked:
         request.min_tokens = self._min_tokens
         request.logit_bias = self._logit_bias
         request.allowed_token_ids = self._allowed_token_ids
+        request.bad_words = self._bad_words
+        request.logprobs = self._logprobs
+        request.top_logprobs = self._top_logprobs
         return request
 
     def text_settings(self) -> Dict[str, Any]:

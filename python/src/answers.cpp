@@ -65,7 +65,10 @@ std::vector<uint64_t> Wakeup::take() {
 // ---- one answer ------------------------------------------------------------------------------
 
 Answer::Answer(const engine::Request& request, const Tokenizer* tokenizer, engine::TextOptions text)
-    : id_(next_answer++), prompt_tokens_(static_cast<int64_t>(request.prompt.size())), has_logprobs_(request.logprobs) {
+    : id_(next_answer++),
+      prompt_tokens_(static_cast<int64_t>(request.prompt.size())),
+      has_logprobs_(request.logprobs),
+      has_top_(request.top_logprobs > 0) {
   if (tokenizer) stream_.emplace(tokenizer, std::move(text));
 }
 
@@ -105,6 +108,8 @@ bool Answer::add(const engine::RequestEvent& event) {
   if (event.token >= 0) {
     tokens_.push_back(event.token);
     if (has_logprobs_) logprobs_.push_back(event.logprob);
+    if (has_top_) top_.push_back(event.top);
+    if (!event.prompt_logprobs.empty()) prompt_logprobs_ = event.prompt_logprobs;
     add_piece(stream_ ? stream_->push(event.token) : "", has_logprobs_ ? std::optional(event.logprob) : std::nullopt);
     if (stream_ && stream_->is_stopped()) return finish(End::stop), false;
   }
@@ -181,6 +186,16 @@ std::vector<int> Answer::tokens() const {
 std::vector<float> Answer::logprobs() const {
   const std::lock_guard lock(mutex_);
   return logprobs_;
+}
+
+std::vector<std::vector<engine::TopToken>> Answer::top_logprobs() const {
+  const std::lock_guard lock(mutex_);
+  return top_;
+}
+
+std::vector<engine::PromptLogprob> Answer::prompt_logprobs() const {
+  const std::lock_guard lock(mutex_);
+  return prompt_logprobs_;
 }
 
 int64_t Answer::num_tokens() const {

@@ -80,7 +80,9 @@ class Answer {
   void check() const;
   std::string text() const;
   std::vector<int> tokens() const;
-  std::vector<float> logprobs() const;  // of a request that asked for them
+  std::vector<float> logprobs() const;                              // of a request that asked for them
+  std::vector<std::vector<engine::TopToken>> top_logprobs() const;  // likewise
+  std::vector<engine::PromptLogprob> prompt_logprobs() const;       // likewise, with the first token
   int64_t num_tokens() const;
   int64_t cached_tokens() const;
 
@@ -100,7 +102,7 @@ class Answer {
 
   const uint64_t id_;
   const int64_t prompt_tokens_;
-  const bool has_logprobs_;
+  const bool has_logprobs_, has_top_;
   engine::RequestId request_ = 0;  // written before anybody else has the answer
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -110,6 +112,8 @@ class Answer {
   std::string text_;
   std::vector<int> tokens_;
   std::vector<float> logprobs_;
+  std::vector<std::vector<engine::TopToken>> top_;
+  std::vector<engine::PromptLogprob> prompt_logprobs_;
   int64_t cached_tokens_ = 0;
   End end_ = End::none;
   std::exception_ptr error_;

@@ -27,6 +27,15 @@ std::optional<PieceTuple> tuple_of(std::optional<Answer::Piece> piece) {
   return PieceTuple(std::move(piece->text), piece->token, piece->logprob);
 }
 
+// [(token, log-probability), ...]
+using TopList = std::vector<std::pair<int, float>>;
+
+TopList list_of(const std::vector<engine::TopToken>& top) {
+  TopList list;
+  for (const engine::TopToken& one : top) list.emplace_back(one.token, one.logprob);
+  return list;
+}
+
 // An answer as Python holds it: where Python lets it go unfinished, nobody wants it any more.
 struct HeldAnswer {
   std::shared_ptr<Answers> answers;
@@ -175,6 +184,19 @@ void bind_answer(nb::module_& module) {
       .def_prop_ro("text", [](const HeldAnswer& held) { return held.get("Answer").text(); })
       .def_prop_ro("tokens", [](const HeldAnswer& held) { return held.get("Answer").tokens(); })
       .def_prop_ro("logprobs", [](const HeldAnswer& held) { return held.get("Answer").logprobs(); })
+      .def_prop_ro("top_logprobs",
+                   [](const HeldAnswer& held) {
+                     std::vector<TopList> all;
+                     for (const auto& top : held.get("Answer").top_logprobs()) all.push_back(list_of(top));
+                     return all;
+                   })
+      .def_prop_ro("prompt_logprobs",
+                   [](const HeldAnswer& held) {
+                     std::vector<std::pair<float, TopList>> all;
+                     for (const auto& one : held.get("Answer").prompt_logprobs())
+                       all.emplace_back(one.logprob, list_of(one.top));
+                     return all;
+                   })
       .def_prop_ro("prompt_tokens", [](const HeldAnswer& held) { return held.answer->prompt_tokens(); })
       .def_prop_ro("cached_tokens", [](const HeldAnswer& held) { return held.get("Answer").cached_tokens(); })
       .def_prop_ro("generated_tokens", [](const HeldAnswer& held) { return held.get("Answer").num_tokens(); });

@@ -8,6 +8,7 @@
 
 #include "megalith/base/log.h"
 #include "megalith/engine/async_engine.h"
+#include "megalith/engine/bad_words.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/text_stream.h"
 #include "megalith/engine/token_stream.h"
@@ -64,11 +65,16 @@ struct Tokens {
     }
     is_open = true;
   }
-  // (request, token, whether it has finished, and why); None at the end.
-  std::optional<std::tuple<int, int, bool, const char*>> next() {
+  // (request, token, whether it has finished, why, log-probability, and those of top tokens); None at the end.
+  using Event = std::tuple<int, int, bool, const char*, float, std::vector<std::pair<int, float>>>;
+  std::optional<Event> next() {
     const Unlocked unlocked;
-    if (const std::optional<engine::TokenEvent> event = stream.next())
-      return std::tuple(event->request, event->token, event->finished, reason_name(event->reason));
+    if (const std::optional<engine::TokenEvent> event = stream.next()) {
+      std::vector<std::pair<int, float>> top;
+      for (const engine::TopToken& one : event->top) top.emplace_back(one.token, one.logprob);
+      return Event(event->request, event->token, event->finished, reason_name(event->reason), event->logprob,
+                   std::move(top));
+    }
     const engine::Generation generation = stream.finish();
     const std::string trouble = engine.logits_trouble(generation);
     if (!trouble.empty()) log_warn("[generate] {}", trouble);
@@ -103,7 +109,10 @@ void bind_requests(nb::module_& module) {
       .def_rw("min_tokens", &engine::Request::min_tokens)
       .def_rw("logit_bias", &engine::Request::logit_bias)
       .def_rw("allowed_token_ids", &engine::Request::allowed_token_ids)
+      .def_rw("bad_words", &engine::Request::bad_words)
       .def_rw("logprobs", &engine::Request::logprobs)
+      .def_rw("top_logprobs", &engine::Request::top_logprobs)
+      .def_rw("prompt_logprobs", &engine::Request::prompt_logprobs)
       .def_rw("priority", &engine::Request::priority)
       .def_rw("cache_salt", &engine::Request::cache_salt);
 }
@@ -115,11 +124,16 @@ void bind_stream(nb::module_& module) {
            "`is_stream`: other calls of the thread may come between two tokens, and are told that it is open.")
       .def("__enter__", &Tokens::enter)
       .def("__exit__", [](Tokens& tokens, nb::args) { tokens.exit(); })
-      .def("next", &Tokens::next, "(request, token, whether it has finished, and why); None when all have.");
+      .def("next", &Tokens::next,
+           "(request, token, whether it has finished, why, its log-probability, and (token, log-probability) of the "
+           "most "
+           "probable ones in its place, if they were asked for); None when all have.");
 }
 
 void bind_text(nb::module_& module) {
   using engine::TextStream;
+  module.def("bad_word_tokens", &engine::bad_word_tokens, "tokenizer"_a, "words"_a,
+             "The sequences of tokens that words may be made of.");
   nb::class_<TextStream>(module, "TextStream", "The text of a request as it is made: tokens in, what may be shown out.")
       .def(
           "__init__",

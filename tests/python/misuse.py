@@ -252,10 +252,10 @@ method("logits", model, prompt="x")
 GENERATE = dict(
     prompt="x", max_new_tokens=2, temperature=0, top_p=1, top_k=0, min_p=0, repetition_penalty=1, presence_penalty=0,
     frequency_penalty=0, seed=0, stop=[], ignore_stop_tokens=False, stop_token_ids=[1], min_tokens=0, logit_bias={1: 2},
-    allowed_token_ids=[5], show_special=False,
+    allowed_token_ids=[5], bad_words=["y"], show_special=False, logprobs=False, top_logprobs=0,
 )  # fmt: skip
 method("generate", model, **GENERATE, stream=False)
-method("Engine.submit", engine, **GENERATE, logprobs=False, priority=0, cache_salt="")
+method("Engine.submit", engine, **GENERATE, prompt_logprobs=None, priority=0, cache_salt="")
 method("Answer.result", answer, timeout=60)
 method("megalith.Answer", lambda: megalith, engine=None, answer=None)
 LOAD = dict(folder="nowhere", target="cpu", num_workers=2, max_seq_len=64, max_batch=1, max_batched_tokens=0, draft_tokens=0, page_size=16)

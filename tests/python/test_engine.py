@@ -79,6 +79,8 @@ def until(condition, seconds=20):
         {"temperature": 9.0, "allowed_token_ids": [5, 9, 12], "min_tokens": 12, "show_special": True},
         {"stop": ["ed", "ing "], "min_tokens": 3},
         {"stop_token_ids": [12, 14, 259]},
+        {"temperature": 0.8, "seed": 5, "logprobs": True, "top_logprobs": 4},
+        {"bad_words": ["the", "upon a"], "stop": "ing"},
     ],
 )
 def test_the_same_as_generate(engine, model, options):
@@ -113,6 +115,20 @@ def test_a_reader_is_not_needed_for_a_stop_string(engine):
     until(lambda: answer.finish_reason is not None)
     assert answer.finish_reason == "stop" and answer.usage.generated_tokens < 50
     settled(engine)
+
+
+def test_logprobs_of_the_prompt(engine, model):
+    ids = model.encode("Once upon a time there was")
+    answer = engine.submit(ids, max_new_tokens=2, top_logprobs=1, prompt_logprobs=2)
+    assert answer.result().tokens == model.generate(ids, max_new_tokens=2).tokens
+    assert [len(top) for top in answer.top_logprobs] == [1, 1] and answer.logprobs == []
+    assert len(answer.prompt_logprobs) == len(ids) - 1
+    for i, (logprob, top) in enumerate(answer.prompt_logprobs, 1):
+        logits = model.logits(ids[:i]).astype(float)
+        values = logits - np.log(np.exp(logits).sum())
+        assert logprob == pytest.approx(values[ids[i]], abs=1e-4)
+        assert [token for token, _ in top] == list(np.argsort(-logits)[:2])
+    assert engine.submit(ids, max_new_tokens=1).result().text and engine.submit(ids, max_new_tokens=1).prompt_logprobs == []
 
 
 def test_logprobs(engine, model):
@@ -439,6 +455,10 @@ def test_mistakes(engine):
         ({"stop": 5}, r"\[submit\] stop is 5, want a string"),
         ({"min_tokens": 9, "max_new_tokens": 8}, "min_tokens is 9, want 0 to the 8 new tokens"),
         ({"logprobs": 5}, r"\[submit\] logprobs is 5, want True or False"),
+        ({"top_logprobs": 21}, "top_logprobs is 21, want 0 to 20"),
+        ({"prompt_logprobs": -1}, r"\[submit\] prompt_logprobs is -1, want 0 or more"),
+        ({"bad_words": ["a", " "]}, 'bad_words has the word " ", want one that is more than spaces'),
+        ({"bad_words": [5]}, r"\[submit\] a bad word is 5, want a string"),
         ({"priority": "high"}, r"\[submit\] priority is 'high', want a whole number"),
         ({"cache_salt": 5}, r"\[submit\] cache_salt is 5, want a string"),
     ):

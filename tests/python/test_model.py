@@ -126,6 +126,26 @@ def test_tokens_that_are_wanted_or_not(model):
     assert biased[0] == int(np.argmax(logits)) and whole[0] not in biased
     drawn = model.generate("Once", max_new_tokens=30, temperature=9.0, allowed_token_ids=np.array([9, 5, 12])).tokens
     assert set(drawn) == {5, 9, 12}
+    bad = [model.decode(whole[1:3]), model.decode(whole[5:6])]
+    made = model.generate("Once upon a time", max_new_tokens=30, bad_words=bad)
+    assert made.tokens[:2] == whole[:2] and whole[5] not in made.tokens
+    assert whole[2] not in [behind for first, behind in zip(made.tokens, made.tokens[1:]) if first == whole[1]]
+
+
+def test_logprobs(model):
+    whole = model.generate(["Once upon a time", "The"], max_new_tokens=8, logprobs=True, top_logprobs=3)
+    for prompt, made in zip(("Once upon a time", "The"), whole):
+        assert len(made.logprobs) == len(made.top_logprobs) == 8
+        assert [top[0] for top in made.top_logprobs] == list(zip(made.tokens, made.logprobs))
+        logits = model.logits(prompt).astype(float)
+        order = np.argsort(-logits)[:3]
+        assert [token for token, _ in made.top_logprobs[0]] == list(order)
+        wanted = logits[order] - np.log(np.exp(logits).sum())
+        assert [value for _, value in made.top_logprobs[0]] == pytest.approx(list(wanted), abs=1e-4)
+        pieces = list(model.generate(prompt, max_new_tokens=8, logprobs=True, stream=True))
+        assert [piece.logprob for piece in pieces] == made.logprobs
+    plain = model.generate("The", max_new_tokens=8)
+    assert plain == (whole[1].text, whole[1].tokens, whole[1].reason, [], [])
 
 
 def test_minus_one_is_no_limit(model):
