@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <memory>
+#include <thread>
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
@@ -40,7 +43,7 @@ struct ServeLoadOptions {
   std::vector<int64_t> concurrencies;
   std::optional<int64_t> num_prompts;
   int64_t warmups = 1, input_len = 512, output_len = 128, prefix_len = 0, vocab_size = 0, seed = 0, timeout_s = 600,
-          connect_timeout_s = 5;
+          connect_timeout_s = 5, ready_timeout_s = 600;
   std::optional<double> burstiness, range_ratio;
   bool ignore_eos = false;
   std::vector<std::string> goodput, metrics = {"ttft", "tpot", "itl"};
@@ -105,10 +108,25 @@ struct ServedModels {
   std::string why_none;               // where there is no `first`
 };
 
+// What is there once the server does not say any more that it loads its model, or after `seconds`, or if nobody wants it.
+LoadClient::Reply get_when_ready(LoadClient& client, const std::string& path, int64_t seconds,
+                                 const std::function<bool()>& is_wanted) {
+  constexpr int kLoading = 503;
+  constexpr std::chrono::milliseconds kLook(200);
+  LoadClient::Reply reply = client.get(path);
+  if (reply.status != kLoading) return reply;
+  const Progress progress("waiting for the server");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (reply.status == kLoading && std::chrono::steady_clock::now() < end && is_wanted()) {
+    std::this_thread::sleep_for(kLook);
+    reply = client.get(path);
+  }
+  return reply;
+}
+
 // What /v1/models says. Nothing where a server has no such list.
-ServedModels ask_for_models(LoadClient& client, const BaseUrl& url, const std::string& wanted) {
+ServedModels read_models(const LoadClient::Reply& reply, const BaseUrl& url, const std::string& wanted) {
   ServedModels models;
-  const LoadClient::Reply reply = client.get(url.path("/v1/models"));
   if (reply.status != 200) {
     models.why_none = fmt::format("it answers {} with status {}", url.path("/v1/models"), reply.status);
     return models;
@@ -205,7 +223,9 @@ int run_bench_serve(const ServeLoadOptions& options) {
                      .connect_timeout_ms = static_cast<double>(options.connect_timeout_s) * 1e3,
                      .timeout_ms = static_cast<double>(options.timeout_s) * 1e3});
   const InterruptGuard guard([&] { client.cancel(); });
-  const ServedModels models = ask_for_models(client, url, options.model);
+  const ServedModels models =
+      read_models(get_when_ready(client, url.path("/v1/models"), options.ready_timeout_s, [&] { return !guard.interrupted(); }),
+                  url, options.model);
   if (plan.model.empty()) plan.model = models.first;
   MEGALITH_CHECK(!plan.model.empty() || guard.interrupted(),
                  "the server at http://{} does not say which models it has: {}; name one by --model", url.authority(),
@@ -265,6 +285,8 @@ Action declare_bench_serve(Arguments& arguments) {
   arguments.text("-m,--model", options->model, "NAME", "as the server calls it (the first that it lists)");
   arguments.text("--api-key", options->api_key, "KEY", "what the server wants as Bearer (OPENAI_API_KEY)");
   arguments.integer("--timeout", options->timeout_s, "seconds that an answer may take (600)", 1, 1 << 20);
+  arguments.integer("--ready-timeout", options->ready_timeout_s,
+                    "seconds to wait for a server that says that it loads its model (600)", 0, 1 << 20);
   arguments.integer("--connect-timeout", options->connect_timeout_s, "seconds that a connection may take (5)", 1,
                     1 << 20);
   arguments.group("Load");

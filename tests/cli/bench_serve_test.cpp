@@ -318,6 +318,17 @@ TEST(BenchServe, SendsWhatWasAskedFor) {
   EXPECT_NE(Json::parse(server.bodies()[8]).at("prompt"), Json::parse(bodies[0]).at("prompt"));
 }
 
+TEST(BenchServe, WaitsForAServerThatLoadsItsModel) {
+  ScriptedServer server(five_tokens);
+  server.load_for(2);
+  EXPECT_EQ(bench_serve(server.port(), {"--num-prompts", "1"}).code, 0);
+  server.load_for(1 << 20);
+  const CommandResult result = bench_serve(server.port(), {"--num-prompts", "1", "--ready-timeout", "0"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("answers /v1/models with status 503"));
+  EXPECT_EQ(server.num_requests(), 1);
+}
+
 TEST(BenchServe, RowsHaveDifferentPrompts) {
   ScriptedServer server(five_tokens);
   EXPECT_EQ(bench_serve(server.port(), {"--num-prompts", "2", "--num-warmups", "1", "--max-concurrency", "1,2"}).code,

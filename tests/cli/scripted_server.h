@@ -94,6 +94,8 @@ class ScriptedServer {
   ScriptedServer(const ScriptedServer&) = delete;
 
   std::string port() const { return std::to_string(port_); }
+  /// So often it answers that it still loads its model.
+  void load_for(int answers) { loading_answers_ = answers; }
   int num_requests() const { return num_requests_; }
   int num_connections() const { return num_connections_; }
   /// Bodies of all requests, in the order in which they came.
@@ -136,6 +138,10 @@ class ScriptedServer {
       const std::string body = held.substr(head.size(), bytes);
       held.erase(0, head.size() + bytes);
       if (head.starts_with("GET ")) {
+        if (loading_answers_ > 0 && loading_answers_-- > 0) {
+          Turn(socket, -1, head, body).answer("503 Service Unavailable", "", "{}");
+          continue;
+        }
         Turn(socket, -1, head, body).answer("200 OK", "", R"({"data":[{"id":"scripted","meta":{"n_vocab":500}}]})");
         continue;
       }
@@ -157,7 +163,7 @@ class ScriptedServer {
   Script script_;
   int listener_, port_ = 0;
   std::atomic<bool> is_over_{false};
-  std::atomic<int> num_requests_{0}, num_connections_{0};
+  std::atomic<int> num_requests_{0}, num_connections_{0}, loading_answers_{0};
   mutable std::mutex mutex_;
   std::vector<std::string> bodies_;
   std::vector<int> sockets_;
