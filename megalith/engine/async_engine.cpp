@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/base/options.h"
 #include "megalith/base/threads.h"
@@ -62,6 +63,8 @@ RequestId AsyncEngine::submit(Request request, RequestSink sink) {
   work->prompt_tokens = static_cast<int32_t>(work->request.prompt.size());
   work->limit = length_limit(engine_.decoder_options(), work->request);
   const RequestId id = work->id;
+  if (work->request.grammar)
+    work->walk = std::make_shared<GrammarWalk>(work->request, work->prompt_tokens, engine_.stop_tokens());
   wait(std::move(work));
   if (is_launched_) plan();
   changed_.notify_all();
@@ -143,6 +146,8 @@ void AsyncEngine::run() {
     if (place_of_.empty()) return;
     machine.start(changed, RunKind::serving);
     is_launched_ = true;
+    had_masks_ = false;
+    count_masks();
     for (const WorkPointer& work : places_)
       if (work && std::exchange(work->is_ending, false)) cancel(place_of_.at(work->id));
     post_late();
@@ -157,10 +162,13 @@ void AsyncEngine::run() {
     }
   };
   while (!machine.finished()) {
-    if (machine.take(&record)) {
+    // Mail goes first: it says which masks are wanted next, and clients wait for it.
+    const bool owes = owes_.load(std::memory_order_relaxed);
+    if (owes ? machine.take_now(&record) : machine.take(&record)) {
       take();
       continue;
     }
+    if (owes && write_mask()) continue;
     std::unique_lock lock(mutex_);
     post_late();
     if (place_of_.empty()) changed_.wait_for(lock, kLook, [this] { return is_ending_ || !place_of_.empty(); });
@@ -210,6 +218,7 @@ void AsyncEngine::take_token(const runtime::MailRecord& record) {
     work->request.prompt.push_back(record.token);
     if (std::isnan(record.logprob) && !std::exchange(work->has_failed, true)) cancel(record.request);
     if (!std::exchange(work->makes_tokens, true)) share_pages(*work);
+    if (work->walk && !ends_request(work->request, engine_.stop_tokens(), record.token)) owe_mask(record.request);
     post_late();
     const bool is_short = is_short_of_pages(engine_.decoder_options().page_size, length_of(work->request), work->limit,
                                             static_cast<int64_t>(work->pages.size()));
@@ -244,7 +253,52 @@ void AsyncEngine::take_end(const runtime::MailRecord& record) {
     ended = remove(record.request);
     plan();
   }
+  if (!ended->grammar_failure.empty())
+    event.error = std::make_exception_ptr(UserError(fmt::format("[grammar] {}", ended->grammar_failure)));
   ended->sink(ended->id, event);
+}
+
+// Beside the lock, since a mask may take a while. Meanwhile the sequence may leave its place, and go on in another one.
+bool AsyncEngine::write_mask() {
+  std::shared_ptr<GrammarWalk> walk;
+  std::vector<int> sequence;
+  OwedMask owed{};
+  const auto is_there = [&] {
+    const Work* const work = places_[static_cast<size_t>(owed.place)].get();
+    return work != nullptr && work->id == owed.id;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    while (!owed_.empty() && !walk) {
+      owed = owed_.front();
+      if (is_there()) {
+        walk = work_in(owed.place).walk;
+        sequence = work_in(owed.place).request.prompt;
+      } else {
+        owed_.pop_front();
+      }
+    }
+    owes_.store(!owed_.empty(), std::memory_order_relaxed);
+  }
+  if (!walk) return false;
+  MaskTable table(*engine_.machine_, engine_.config().vocab_size);
+  mask_.resize(static_cast<size_t>(table.words()));
+  walk->mask_behind(sequence, mask_.data());
+  const std::lock_guard lock(mutex_);
+  owed_.pop_front();
+  owes_.store(!owed_.empty(), std::memory_order_relaxed);
+  if (is_there()) {
+    Work& work = work_in(owed.place);
+    if (!walk->failure().empty() && !std::exchange(work.has_failed, true)) {
+      work.grammar_failure = walk->failure();
+      cancel(owed.place);
+    }
+    // Also of one that is to end: the kernel takes the command behind this token.
+    table.publish(owed.place, mask_, static_cast<int64_t>(sequence.size()));
+  }
+  count_masks();
+  post_late();
+  return true;
 }
 
 void AsyncEngine::end_all(RequestEnd end, const std::exception_ptr& error) {
@@ -253,6 +307,8 @@ void AsyncEngine::end_all(RequestEnd end, const std::exception_ptr& error) {
     const std::lock_guard lock(mutex_);
     is_launched_ = false;
     late_.clear();
+    owed_.clear();
+    owes_.store(false, std::memory_order_relaxed);
     for (size_t place = 0; place < places_.size(); ++place)
       if (places_[place]) ended.push_back(remove(static_cast<int64_t>(place)));
     pages_.clear();  // from here on the memory is another run's
@@ -322,6 +378,8 @@ void AsyncEngine::begin_next(std::vector<int32_t> known, int64_t num_pages) {
     if (pages_.keeps()) counted_.prefix_queries += request.prompt.size();
     counted_.prefix_hits += static_cast<uint64_t>(known_tokens);
   }
+  // Before the command: what stands there may be another sequence's of the same length.
+  if (work->walk) MaskTable(*engine_.machine_, engine_.config().vocab_size).clear(place);
   if (is_launched_) {
     send("page_table", place, options.pages_per_request(), 0, static_cast<int64_t>(work->pages.size()));
     send("history", place, options.max_seq_len, 0, length_of(request));
@@ -330,8 +388,12 @@ void AsyncEngine::begin_next(std::vector<int32_t> known, int64_t num_pages) {
   } else {
     std::ranges::copy(work->line, engine_.memory_.get<int32_t>("requests") + place * batch::kRequestFields);
   }
+  const bool has_grammar = work->walk != nullptr;
   place_of_[work->id] = place;
   places_[static_cast<size_t>(place)] = std::move(work);
+  if (!has_grammar) return;
+  owe_mask(place);
+  engine_.machine_->nudge();
 }
 
 // One that the kernel has ended begins again where it was: tokens and keys are there.
@@ -402,6 +464,24 @@ int64_t AsyncEngine::free_place() const {
 void AsyncEngine::cancel(int64_t place) {
   if (std::exchange(work_in(place).is_ending, true) || !is_launched_) return;
   tell(runtime::CommandKind::cancel, place, {});
+}
+
+void AsyncEngine::owe_mask(int64_t place) {
+  const RequestId id = work_in(place).id;
+  const auto is_it = [&](const OwedMask& one) { return one.place == place && one.id == id; };
+  if (std::ranges::any_of(owed_, is_it)) return;  // it began anew before the last one was written
+  owed_.push_back({place, id});
+  owes_.store(true, std::memory_order_relaxed);
+  count_masks();
+}
+
+void AsyncEngine::count_masks() {
+  if (!is_launched_) return;
+  const auto has_grammar = [](const WorkPointer& work) { return work != nullptr && work->walk != nullptr; };
+  const auto sequences = static_cast<size_t>(std::ranges::count_if(places_, has_grammar));
+  if (sequences == 0 && !had_masks_) return;
+  had_masks_ = sequences > 0;
+  MaskTable(*engine_.machine_, engine_.config().vocab_size).set_owed(sequences, owed_.size());
 }
 
 void AsyncEngine::tell(runtime::CommandKind kind, int64_t place,

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -22,6 +23,7 @@
 
 #include "megalith/engine/admission.h"
 #include "megalith/engine/engine.h"
+#include "megalith/engine/grammar_masks.h"
 #include "megalith/engine/prefix_cache.h"
 #include "megalith/engine/token_service.h"
 
@@ -67,6 +69,8 @@ class AsyncEngine : public TokenService {
     RequestEvent last = {};                           // a stop token, which is told with the end
     std::vector<TopToken> top = {};                   // in the place of the next token, as far as they have come
     std::vector<PromptLogprob> prompt_logprobs = {};  // likewise, until they are told with its first token
+    std::shared_ptr<GrammarWalk> walk = {};           // of one with a grammar; the service's thread alone looks inside
+    std::string grammar_failure = {};
     uint64_t admitted_ns = 0;                         // 0 once it was told
     int64_t cached_tokens = 0;                        // likewise
     bool was_admitted = false;
@@ -75,7 +79,7 @@ class AsyncEngine : public TokenService {
     bool is_ending = false;   // the kernel knows, or will be told when there is room for the command; for one of these:
     bool is_aborted = false;  // by abort()
     bool is_preempted = false;  // to wait again
-    bool has_failed = false;    // its logits are not finite
+    bool has_failed = false;    // its logits are not finite, or its grammar cannot go on
   };
   using WorkPointer = std::unique_ptr<Work>;
 
@@ -86,6 +90,8 @@ class AsyncEngine : public TokenService {
   void take_prompt(const runtime::MailRecord& record);
   void take_token(const runtime::MailRecord& record);
   void take_end(const runtime::MailRecord& record);
+  /// Works out a mask that the kernel waits for, or will. False: there is none.
+  bool write_mask();
   /// Ends all that have begun, and tells them why. If none has, an `error` is that of all that wait: trying again is no use.
   void end_all(RequestEnd end, const std::exception_ptr& error = {});
 
@@ -106,6 +112,9 @@ class AsyncEngine : public TokenService {
   /// Others may have the pages that the request has filled, unless something was wrong with it.
   void share_pages(const Work& work);
   void cancel(int64_t place);
+  /// The sequence in `place` needs a mask for its next token.
+  void owe_mask(int64_t place);
+  void count_masks();
   /// A command for post_late().
   void tell(runtime::CommandKind kind, int64_t place, const std::array<int32_t, batch::kRequestFields>& fields);
   /// Passes on commands, as far as there is room.
@@ -122,6 +131,14 @@ class AsyncEngine : public TokenService {
   std::vector<WorkPointer> places_;  // those that have begun
   std::unordered_map<RequestId, int64_t> place_of_;
   std::deque<runtime::Command> late_;
+  struct OwedMask {
+    int64_t place;
+    RequestId id;
+  };
+  std::deque<OwedMask> owed_;
+  std::atomic<bool> owes_{false};  // whether there are some: without mutex_
+  bool had_masks_ = false;         // the kernel's mailbox says so
+  std::vector<uint32_t> mask_;     // the service's thread's
   PrefixCache pages_;
   RequestId next_id_ = 1;
   ServiceLoad counted_;

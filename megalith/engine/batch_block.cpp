@@ -35,6 +35,12 @@ bool ends_request(const Request& request, const std::vector<int>& stop_tokens, i
          std::ranges::find(request.stop_token_ids, token) != request.stop_token_ids.end();
 }
 
+std::vector<int> ends_of(const Request& request, const std::vector<int>& stop_tokens) {
+  std::vector<int> ends = request.stop_token_ids;
+  if (!request.ignore_stop_tokens) ends.insert(ends.end(), stop_tokens.begin(), stop_tokens.end());
+  return ends;
+}
+
 namespace {
 
 /// Tokens of which the request wants other logits, with what is added to them.
@@ -76,7 +82,8 @@ void write_logit_edits(const Request& request, int64_t place, const MemoryMap& m
   i32s[batch::kExtras] = (request.logprobs || request.prompt_logprobs ? batch::kLogprobs : 0) |
                          (most_top_tokens(request) > 0 ? batch::kTop : 0) |
                          (count > 0 || request.min_tokens > 0 ? batch::kEdits : 0) |
-                         (request.allowed_token_ids.empty() ? 0 : batch::kOnly);
+                         (request.allowed_token_ids.empty() ? 0 : batch::kOnly) |
+                         (request.grammar ? batch::kMasked : 0);
 }
 
 }  // namespace
@@ -165,7 +172,7 @@ std::array<int32_t, batch::kRequestFields> batch_block_write(const DecoderOption
   fields[batch::kLimit] = static_cast<int32_t>(length_limit(options, request));
   fields[batch::kFlags] =
       (request.ignore_stop_tokens ? batch::kIgnoreStop : 0) | (request.stop_token_ids.empty() ? 0 : batch::kOwnStops) |
-      (request.prompt_logprobs ? batch::kPromptLogprobs : 0) | most_top_tokens(request) << batch::kTopShift;
+      (request.grammar ? batch::kNoDrafts : 0) | (request.prompt_logprobs ? batch::kPromptLogprobs : 0) | most_top_tokens(request) << batch::kTopShift;
   return fields;
 }
 

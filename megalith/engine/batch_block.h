@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "megalith/engine/memory_map.h"
+#include "megalith/grammar/grammar.h"
 #include "megalith/graph/graph.h"
 #include "megalith/model/decoder.h"
 #include "megalith/runtime/batch.h"
@@ -42,6 +43,7 @@ struct Request {
   bool logprobs = false;                    // with each token comes the logarithm of its probability
   int top_logprobs = 0;                     // and so many of the most probable tokens in its place, with theirs
   std::optional<int> prompt_logprobs = {};  // the same of the prompt's tokens, behind the first one
+  grammar::GrammarUse grammar = {};         // what it may say: the host then has a say before each of its tokens
   int64_t cached_tokens = 0;    // the first ones of the prompt, taken for done without being worked through: for
                                 // measurements at a depth, on dummy weights only
   int64_t priority = 0;         // of a service: lower ones go first, and keep their pages
@@ -72,6 +74,8 @@ std::vector<TopToken> top_tokens_asked(std::vector<TopToken> top, int count);
 int64_t length_limit(const DecoderOptions& options, const Request& request);
 /// Whether a token ends the request; `stop_tokens`: the model's, sorted.
 bool ends_request(const Request& request, const std::vector<int>& stop_tokens, int token);
+/// Tokens with which the request ends: `stop_tokens` unless it ignores them, and its own.
+std::vector<int> ends_of(const Request& request, const std::vector<int>& stop_tokens);
 /// KV pages that the request fills, if it goes on to its limit.
 int64_t pages_needed(const DecoderOptions& options, const Request& request);
 

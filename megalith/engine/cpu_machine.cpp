@@ -21,6 +21,8 @@ class CpuMachine : public Machine {
  public:
   CpuMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory, bool last)
       : mailbox_(memory.get<runtime::Mailbox>("mailbox")),
+        masks_(memory.get<uint32_t>("masks")),
+        mask_lengths_(memory.get<uint32_t>("mask_lengths")),
         mail_(kMailboxCapacity),
         program_(graph, kernel, memory.addresses(),
                  {.num_threads = static_cast<int>(kernel.tasks.workers.size()),
@@ -56,8 +58,10 @@ class CpuMachine : public Machine {
   bool take_now(runtime::MailRecord* record) override {
     return noted(runtime::mailbox_take(mailbox_, record, 0), record);
   }
+  void nudge() override { runtime::mailbox_ring(mailbox_); }
   void profile(uint32_t iterations) override { program_.profile(iterations); }
   runtime::Profile profile_take() override { return program_.profile_take(); }
+  Shared shared() override { return {masks_, mask_lengths_, mailbox_}; }
   void fetch(const std::string&) override {}
   int64_t weights_held() const override { return program_.packed_bytes(); }
 
@@ -72,6 +76,7 @@ class CpuMachine : public Machine {
   uint64_t last_posted_ns_ = 0;
   bool are_fast_ = false;  // the last two records
   runtime::Mailbox* mailbox_;
+  uint32_t *const masks_, *const mask_lengths_;
   std::vector<runtime::MailRecord> mail_;
   std::vector<runtime::Command> commands_;
   runtime::Program program_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -59,7 +60,7 @@ class Sender {
 class CudaMachine : public Machine {
  public:
   CudaMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory, CudaMachine* owner)
-      : program_(graph, kernel, memory.addresses(), {"mailbox"},
+      : program_(graph, kernel, memory.addresses(), {"mailbox", "masks", "mask_lengths"},
                  owner ? owner->program_.placed() : std::map<std::string, void*>{}),
         owner_(owner ? owner->program_ : program_),
         clock_offset_(owner ? owner->own_clock_offset_ : own_clock_offset_),
@@ -112,7 +113,7 @@ class CudaMachine : public Machine {
   bool has_worked() const override { return launcher_.has_worked(); }
   void cancel() noexcept override { launcher_.cancel(); }
   bool take(runtime::MailRecord* record) override {
-    for (int i = 0; i < kPollsPerTake && !finished(); ++i) {
+    for (int i = 0; i < kPollsPerTake && !finished() && !is_nudged_.exchange(false, std::memory_order_relaxed); ++i) {
       if (take_now(record)) return true;
       sleep_exactly(kPoll);
     }
@@ -126,8 +127,12 @@ class CudaMachine : public Machine {
     record->posted_ns = static_cast<uint64_t>(posted + clock_offset_);
     return true;
   }
+  void nudge() override { is_nudged_.store(true, std::memory_order_relaxed); }
   void profile(uint32_t iterations) override { program_.profile(iterations); }
   runtime::Profile profile_take() override { return program_.profile_take(); }
+  Shared shared() override {
+    return {owner_.shared<uint32_t>("masks"), owner_.shared<uint32_t>("mask_lengths"), mailbox_};
+  }
   void fetch(const std::string& state) override {
     const runtime::CudaContextGuard context(program_.ordinal());
     owner_.download(state);
@@ -150,6 +155,7 @@ class CudaMachine : public Machine {
   runtime::CudaStreamOwner beside_;
   std::optional<Sender> sender_;  // beside the kernel
   runtime::Mailbox* mailbox_;
+  std::atomic<bool> is_nudged_{false};
   runtime::CudaLauncher launcher_;
   Sender ahead_;  // of its launch
 };

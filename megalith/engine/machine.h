@@ -29,6 +29,12 @@ enum class RunKind {
   goes_on,  // of either, that another machine of the same memory ended; its mail is still there
 };
 
+/// Memory of a machine that the host writes while its kernel runs (batch.h, mailbox.h).
+struct Shared {
+  uint32_t *masks = nullptr, *mask_lengths = nullptr;
+  runtime::Mailbox* mailbox = nullptr;
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -56,6 +62,8 @@ class Machine {
   virtual bool take(runtime::MailRecord* record) = 0;
   /// The same without waiting.
   virtual bool take_now(runtime::MailRecord* record) = 0;
+  /// From any thread: a take() that waits returns, with a record or without.
+  virtual void nudge() {}
   /// Asks the next runs to record when their tasks ran, the newest `iterations` of each run at least;
   /// 0: no longer.
   virtual void profile(uint32_t iterations) = 0;
@@ -63,6 +71,8 @@ class Machine {
   virtual runtime::Profile profile_take() = 0;
   /// Bytes of weights in memory of its own, on the host: packed.
   virtual int64_t weights_held() const { return 0; }
+  /// What the kernel and the host share.
+  virtual Shared shared() { return {}; }
   /// Brings a state's bytes in the memory map up to date, after a run.
   virtual void fetch(const std::string& state) = 0;
 };

@@ -46,9 +46,14 @@ class RegimeMachine : public Machine {
   void cancel() noexcept override;
   bool take(runtime::MailRecord* record) override { return note(now().take(record), *record); }
   bool take_now(runtime::MailRecord* record) override { return note(now().take_now(record), *record); }
+  /// Which of them runs only the reader of the mail knows; they have one mailbox.
+  void nudge() override {
+    for (const Kernel& kernel : kernels_) kernel.machine->nudge();
+  }
   void profile(uint32_t iterations) override;
   runtime::Profile profile_take() override { return kernels_[base_].machine->profile_take(); }
   int64_t weights_held() const override;
+  Shared shared() override { return owner().shared(); }
   void fetch(const std::string& state) override { owner().fetch(state); }
 
   /// Rows of the kernels that worked on the last run of RunKind::whole, one behind the other.

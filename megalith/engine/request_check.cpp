@@ -73,6 +73,20 @@ void check_tokens(const Request& request, int64_t vocabulary, const std::vector<
                  request.min_tokens);
 }
 
+// A grammar and something else that leaves tokens out could leave none, and a grammar says itself where a sequence ends.
+void check_grammar(const Request& request, const std::vector<int>& stop_tokens) {
+  if (!request.grammar) return;
+  MEGALITH_CHECK(request.min_tokens == 0, "min_tokens is {} beside a grammar, which says itself where a sequence ends",
+                 request.min_tokens);
+  MEGALITH_CHECK(request.allowed_token_ids.empty(),
+                 "allowed_token_ids names {} tokens beside a grammar: want one of them",
+                 request.allowed_token_ids.size());
+  MEGALITH_CHECK(request.bad_words.empty(), "bad_words names {} words beside a grammar: want one of them",
+                 request.bad_words.size());
+  MEGALITH_CHECK(!ends_of(request, stop_tokens).empty(), "a grammar needs a token that ends the sequence, but {}",
+                 request.ignore_stop_tokens ? "those of the model are ignored" : "this model names none");
+}
+
 }  // namespace
 
 void check_batch(const std::vector<Request>& requests, const ModelConfig& config, const DecoderOptions& decoder,
@@ -104,6 +118,7 @@ void check_batch(const std::vector<Request>& requests, const ModelConfig& config
                      config.vocab_size);
     check_sampling(request.sampling);
     check_tokens(request, config.vocab_size, stop_tokens);
+    check_grammar(request, stop_tokens);
     pages += pages_needed(decoder, request);
   }
   MEGALITH_CHECK(pages <= decoder.num_pages(),

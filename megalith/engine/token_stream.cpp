@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "megalith/base/error.h"
 #include "megalith/base/interruption.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/batch_block.h"
@@ -40,9 +41,30 @@ void TokenStream::start(std::string_view where, Turn::For use) {
   has_turn_ = true;
   engine_.check_weights();
   const std::vector<std::string> changed = engine_.fill_block(requests_);
+  walks_.resize(requests_.size());
+  size_t num_walks = 0;
+  for (size_t r = 0; r < requests_.size(); ++r) {
+    const Request& request = requests_[r];
+    if (!request.grammar) continue;
+    const auto length = static_cast<int64_t>(request.prompt.size());
+    walks_[r] = std::make_unique<Walk>(Walk{GrammarWalk(request, length, engine_.stop_tokens()), request.prompt});
+    write_mask(r);
+    ++num_walks;
+  }
   start_ = std::chrono::steady_clock::now();
   engine_.machine_->start(changed);
   is_running_ = true;
+  if (num_walks > 0) MaskTable(*engine_.machine_, engine_.config().vocab_size).set_owed(num_walks, 0);
+}
+
+void TokenStream::write_mask(size_t r) {
+  Walk& walk = *walks_[r];
+  MaskTable table(*engine_.machine_, engine_.config().vocab_size);
+  std::vector<uint32_t> mask(static_cast<size_t>(table.words()));
+  walk.walk.mask_behind(walk.sequence, mask.data());
+  if (!walk.walk.failure().empty())
+    throw UserError(fmt::format("[grammar] request {}: {}", r + 1, walk.walk.failure()));
+  table.publish(static_cast<int64_t>(r), mask, static_cast<int64_t>(walk.sequence.size()));
 }
 
 std::optional<TokenEvent> TokenStream::next() {
@@ -91,6 +113,10 @@ std::optional<TokenEvent> TokenStream::note(const runtime::MailRecord& record) {
   result_.last_token_ms = ms;
   if (std::isnan(record.logprob) && !unsound_from) unsound_from = result_.tokens[record.request].size();
   result_.tokens[record.request].push_back(record.token);
+  if (walks_[record.request] && !ends_request(requests_[record.request], engine_.stop_tokens(), record.token)) {
+    walks_[record.request]->sequence.push_back(record.token);
+    write_mask(record.request);
+  }
   result_.token_ms[record.request].push_back(ms);
   if (request.logprobs) result_.logprobs[record.request].push_back(record.logprob);
   event.top = top_tokens_asked(std::exchange(top_[record.request], {}), request.top_logprobs);

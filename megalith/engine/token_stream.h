@@ -9,12 +9,14 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "megalith/base/turn.h"
 #include "megalith/engine/engine.h"
+#include "megalith/engine/grammar_masks.h"
 
 namespace megalith::engine {
 
@@ -43,8 +45,16 @@ class TokenStream {
   /// Nothing, if it is a record that belongs to the next one.
   std::optional<TokenEvent> note(const runtime::MailRecord& record);
 
+  struct Walk {
+    GrammarWalk walk;
+    std::vector<int> sequence;
+  };
+  /// The mask for the next token of request r. UserError if its grammar cannot go on.
+  void write_mask(size_t r);
+
   Engine& engine_;
   const std::vector<Request> requests_;
+  std::vector<std::unique_ptr<Walk>> walks_;  // of requests with grammars
   Generation result_;
   std::vector<std::vector<TopToken>> top_;  // of each request's next token, as far as they have come
   std::chrono::steady_clock::time_point start_;

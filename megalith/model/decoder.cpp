@@ -250,9 +250,11 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId own_stops = graph_.state("own_stops", DType::i32, {num_requests, batch::kMaxOwnStops});
   const TensorId bias_tokens = graph_.state("bias_tokens", DType::i32, {num_requests, batch::kMaxBiases});
   const TensorId biases = graph_.state("biases", DType::f32, {num_requests, batch::kMaxBiases});
+  const TensorId masks = graph_.state("masks", DType::i32, {num_requests, (vocab + 31) / 32});
+  const TensorId mask_lengths = graph_.state("mask_lengths", DType::i32, {num_requests});
   const auto sampled = graph_.add("sampling", "sampling",
                                   {logits, best, sample_request, requests, history, sampling_f32, sampling_i32,
-                                   stop_tokens, own_stops, bias_tokens, biases});
+                                   stop_tokens, own_stops, bias_tokens, biases, masks, mask_lengths});
   const TensorId token = sampled[0], logprob = sampled[1], top_token = sampled[4], top_logprob = sampled[5];
 
   const TensorId mailbox =

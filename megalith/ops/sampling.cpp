@@ -33,6 +33,18 @@ struct Wish {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
+/// The tokens that the mask of request n leaves out are never drawn.
+void mask(std::vector<double>& row, loop::Arrays& arrays, int64_t n, int64_t length) {
+  const double masked = loop::element(arrays, "mask_lengths", {n});
+  MEGALITH_CHECK(masked == static_cast<double>(length), "mask_lengths is {}, but the sequence has {} tokens", masked,
+                 length);
+  for (size_t v = 0; v < row.size(); ++v) {
+    const auto word =
+        static_cast<uint32_t>(static_cast<int64_t>(loop::element(arrays, "masks", {n, static_cast<int64_t>(v / 32)})));
+    if ((word >> v % 32 & 1) == 0) row[v] = kNever;
+  }
+}
+
 /// The row of request n with its biases, and with no tokens but those that it may have now. `made`: new tokens before it.
 void edit(std::vector<double>& row, loop::Arrays& arrays, int64_t n, int64_t made) {
   const double* i32s = &loop::element(arrays, "sampling_i32", {n, 0});
@@ -155,10 +167,13 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
     const auto extras = static_cast<int>(i32s[batch::kExtras]);
     const auto prompt = static_cast<int64_t>(fields[batch::kPrompt]);
     std::vector<double> logits(row, row + vocabulary);
-    const bool is_edited = !is_known && (extras & batch::kEdits) != 0 &&
+    const bool is_masked = !is_known && (extras & batch::kMasked) != 0;
+    const bool has_edits = !is_known && (extras & batch::kEdits) != 0 &&
                            (i32s[batch::kBiases] != 0 || i32s[batch::kBadTokens] != 0 ||
                             static_cast<double>(length - prompt) < i32s[batch::kMinTokens]);
-    if (is_edited) edit(logits, arrays, request, length - prompt);
+    const bool is_edited = has_edits || is_masked;
+    if (has_edits) edit(logits, arrays, request, length - prompt);
+    if (is_masked) mask(logits, arrays, request, length);
     if (penalties) penalize(logits, text, prompt, wish);
     double& token = arrays.at("token").values[static_cast<size_t>(r)];
     if (is_known) {
@@ -194,7 +209,7 @@ void reference(const loop::Binding& binding, loop::Arrays& arrays) {
 }  // namespace
 
 /// A token per sample row: greedy, or by temperature, top-k, top-p, min-p and the request's seed, after its biases, the
-/// tokens that it cannot have yet, and the penalties of its text so far. Sorting is beyond a loop kernel, so this one only says what it touches; `heap` and `adjusted`
+/// tokens that it cannot have yet, its mask, and the penalties of its text so far. Sorting is beyond a loop kernel, so this one only says what it touches; `heap` and `adjusted`
 /// are room to work in. A `logprob` that nobody asked for is 0, or NaN if the row's logits are NaN or infinite. `top_token`: the most probable
 /// tokens by the logits, as many as the request wants to be told of; of the others nothing is known.
 graph::Operator sampling() {
@@ -210,6 +225,8 @@ graph::Operator sampling() {
       .input("own_stops", {"N", "16"}, DType::i32)
       .input("bias_tokens", {"N", "300"}, DType::i32)
       .input("biases", {"N", "300"})
+      .input("masks", {"N", "M"}, DType::i32)
+      .input("mask_lengths", {"N"}, DType::i32)
       .output("token", {"R"}, DType::i32)
       .output("logprob", {"R"})
       .exactly()
@@ -219,8 +236,8 @@ graph::Operator sampling() {
       .output("top_logprob", {"R", "20"})
       .exactly()
       .loops(R"(
-        { [r, v, f, s, q, e, o, b, k] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= s < S and 0 <= q < R and 0 <= e < E and 0 <= o < 16 and 0 <= b < 300 and 0 <= k < 20 }
-        token[r]   = best[r] + sum(q, sample_request[q]) + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f] + sampling_i32[sample_request[r], f]) + sum(s, history[sample_request[r], s]) + sum(e, stop_tokens[e]) + sum(o, own_stops[sample_request[r], o]) + sum(b, bias_tokens[sample_request[r], b] + biases[sample_request[r], b])
+        { [r, v, f, s, q, e, o, b, m, k] : 0 <= r < R and 0 <= v < V and 0 <= f < 8 and 0 <= s < S and 0 <= q < R and 0 <= e < E and 0 <= o < 16 and 0 <= b < 300 and 0 <= m < M and 0 <= k < 20 }
+        token[r]   = best[r] + sum(q, sample_request[q]) + sum(v, logits[r, v]) + sum(f, requests[sample_request[r], f] + sampling_f32[sample_request[r], f] + sampling_i32[sample_request[r], f]) + sum(s, history[sample_request[r], s]) + sum(e, stop_tokens[e]) + sum(o, own_stops[sample_request[r], o]) + sum(b, bias_tokens[sample_request[r], b] + biases[sample_request[r], b]) + sum(m, masks[sample_request[r], m]) + mask_lengths[sample_request[r]]
         logprob[r] = sum(v, logits[r, v])
         heap[r, v] = v
         adjusted[r, v] = logits[r, v]

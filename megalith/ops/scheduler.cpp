@@ -90,7 +90,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
       const auto length = static_cast<int64_t>(field(n, batch::kLength));
       const int64_t most = std::min<int64_t>(
           {each, static_cast<int64_t>(field(n, batch::kLimit)) - 1 - length, binding.sizes.at("S") - length});
-      if (most <= 0) continue;
+      if (most <= 0 || (static_cast<int>(field(n, batch::kFlags)) & batch::kNoDrafts) != 0) continue;
       const auto token = [&](int64_t s) -> double& { return history(n, static_cast<double>(s)); };
       int64_t longest = 0, behind = 0;
       for (int64_t end = 0; end < length - 1; ++end) {

@@ -11,6 +11,8 @@
 //   own_stops      i32 [N, 16]      further ones of a request that has some (kOwnStops); unused places are -1
 //   bias_tokens    i32 [N, 300]     token ids of which a request wants other logits (kBiases): each once; behind them its bad words
 //   biases         f32 [N, 300]     what is added to them; of the last token of a bad word how many tokens the word has
+//   masks          i32 [N, M]       a bit for each token that may come (kMasked), M = ceil(V / 32)
+//   mask_lengths   i32 [N]          of each the number of tokens behind which it holds; shared with the host, as the mailbox is
 //   page_table     i32 [N, Q]       the KV pages of each request
 //   counts         i32 [6]          CountField: rows and samples of this iteration, and when the run ends
 //   row_token, row_request, row_position   i32 [T]   one entry per row of this iteration
@@ -49,6 +51,7 @@ enum RequestFlag {
   kIgnoreStop = 1,      // stop_tokens do not end it
   kOwnStops = 2,        // its own_stops do, too
   kPromptLogprobs = 4,  // a sample stands behind each of its rows (kernels/known_tokens.h)
+  kNoDrafts = 8,        // none are found for it
 };
 [[maybe_unused]] constexpr int kTopShift = 8;
 enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2, kCancelled = 3 };
@@ -76,6 +79,7 @@ enum SamplingExtra {
   kLogprobs = 1,  // how likely each token was is worked out, too
   kEdits = 2,     // logits are edited before penalties: by kMinTokens, kBiases and kBadTokens
   kOnly = 4,      // and only the tokens of bias_tokens are drawn
+  kMasked = 16,   // its tokens are those of its line of masks, for which `sampling` waits
   kTop = 8,       // and the top tokens, by the model's own logits, are listed: kFlags says how many
 };
 /// Stop tokens that a request may have of its own, and tokens of which it may want other logits: OpenAI's limit.

@@ -18,6 +18,8 @@
 //   M7  command_tail   commands taken so far. Written by the kernel after it copied them (release); the host's acquire
 //                load of it makes their places free.
 //   M8  kernel_idles   set before a last look at M6 and a sleep on it, as M4; the watchdog does not count that time.
+//   M9  masks_owed   masks that the host has yet to write for tokens that it has taken, plus one as long as sequences have
+//                any. Written by the host; read by the watchdog.
 // The writer may change from worker to worker between iterations: the task graph orders the two tasks that post.
 #pragma once
 
@@ -76,6 +78,7 @@ struct Mailbox {
   alignas(64) u32 tail;  // M2
   u32 reader_sleeps;     // M4
   u32 command_head;      // M6
+  u32 masks_owed;        // M9
   alignas(64) MailRecord* records;
   u32 capacity;  // power of two
   u32 serves;    // 1: with nothing to do the kernel waits for commands, and does not end; there are none otherwise
@@ -100,7 +103,10 @@ inline void mailbox_serve(Mailbox* mailbox, Command* commands, u32 capacity) {
 }
 /// Whether the kernel waits for the host, so that it is no fault of its own that nothing moves.
 inline bool mailbox_is_waited_for(const Mailbox* mailbox) {
-  return (load_relaxed(&mailbox->writer_sleeps) | load_relaxed(&mailbox->kernel_idles)) != 0;
+  if ((load_relaxed(&mailbox->writer_sleeps) | load_relaxed(&mailbox->kernel_idles)) != 0) return true;
+  // A mask that is late: one of those that the host works on, or that of a token which it has not looked at.
+  const u32 masks = load_relaxed(&mailbox->masks_owed);
+  return masks > 1 || (masks == 1 && load_relaxed(&mailbox->head) != load_relaxed(&mailbox->tail));
 }
 
 /// The change of M3 and the look at M4; the other half is in mailbox_take().
@@ -214,6 +220,27 @@ inline bool commands_wait(Mailbox* mailbox, u32 begin, const u32* abort) {
   }
   store_ordered(&mailbox->kernel_idles, 0);
   return goes_on;
+}
+
+/// Kernel side: waits until the host has written the mask of a sequence for its token behind `length` others, by one thread. The
+/// token before has been posted, so the host knows that it owes the mask, whatever this kernel does. False: the run was
+/// aborted meanwhile.
+inline bool mask_wait(const u32* mask_length, u32 length, const u32* abort) {
+  constexpr int kSpins = 2000;  // tens of microseconds, as a mask takes that is late
+  for (int spins = 0;; ++spins) {
+    const u32 now = load_acquire(mask_length);  // acquire; pairs with the store in mask_publish()
+    if (now == length) return true;
+    if (spins % 64 == 63 && load_relaxed(abort) != 0) return false;
+    if (spins < kSpins)
+      spin_pause();
+    else
+      word_sleep(mask_length, now, kMailboxSleepNanoseconds);
+  }
+}
+/// Host side: what it has written of the mask is the sequence's, behind `length` tokens.
+inline void mask_publish(u32* mask_length, u32 length) {
+  store_release(mask_length, length);  // release; pairs with the load in mask_wait()
+  word_wake(mask_length);
 }
 
 /// The launcher's: at the end of a run, so that nobody sleeps for mail that does not come; undone by the next start.

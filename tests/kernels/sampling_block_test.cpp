@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <thread>
 #include <vector>
 
 #define MEGALITH_BLOCK_WARPS 2
@@ -31,12 +33,15 @@ struct Rows {
   };
   FaultNote faults{};  // of right data nobody notes one
   const Rows* task = this;
-  i64 r_begin = 0, r_end, R, V, S;
+  i64 r_begin = 0, r_end, R, V, S, M = (V + 31) / 32;
+  u32 is_aborted = 0;
+  const u32* abort = &is_aborted;
   std::vector<f32> logits_, f32s, logprobs, adjusted_, biases_, top_logprobs;
-  std::vector<i32> best_, request_, fields, texts, i32s, tokens, heap_, stops, own_stops_, bias_tokens_, top_tokens;
+  std::vector<i32> best_, request_, fields, texts, i32s, tokens, heap_, stops, own_stops_, bias_tokens_, top_tokens,
+      masks_, mask_lengths_;
   f32 *logits, *sampling_f32, *logprob, *adjusted, *biases, *top_logprob;
   i32 *best, *sample_request, *requests, *history, *sampling_i32, *token, *heap, *stop_tokens, *own_stops, *bias_tokens,
-      *top_token;
+      *top_token, *masks, *mask_lengths;
 
   Rows(i64 rows, i64 vocabulary, i64 length)
       : r_end(rows),
@@ -59,7 +64,9 @@ struct Rows {
         stops(static_cast<size_t>(E), -1),
         own_stops_(static_cast<size_t>(N * batch::kMaxOwnStops), -1),
         bias_tokens_(biases_.size()),
-        top_tokens(top_logprobs.size(), -1) {
+        top_tokens(top_logprobs.size(), -1),
+        masks_(static_cast<size_t>(N * M)),
+        mask_lengths_(static_cast<size_t>(N)) {
     bind();
     for (i64 r = 0; r < rows; ++r) request_[static_cast<size_t>(r)] = static_cast<i32>((7 * r + 33) % N);
   }
@@ -72,6 +79,7 @@ struct Rows {
     sampling_i32 = i32s.data(), token = tokens.data(), heap = heap_.data(), biases = biases_.data();
     stop_tokens = stops.data(), own_stops = own_stops_.data(), bias_tokens = bias_tokens_.data();
     top_token = top_tokens.data(), top_logprob = top_logprobs.data();
+    masks = masks_.data(), mask_lengths = mask_lengths_.data();
   }
   void find_best() {
     for (i64 r = 0; r < R; ++r)
@@ -134,6 +142,16 @@ TEST_P(SamplingBlock, DrawsWhatOneThreadDraws) {
     fields[batch::kPrompt] = static_cast<i32>(random() % static_cast<u64>(fields[batch::kLength] + 1));
     for (i64 s = 0; s < length; ++s)
       rows.history[n * length + s] = s % 5 == 0 ? rows.best[r] : static_cast<i32>(random() % static_cast<u64>(all));
+    // A mask, of many tokens or few, with one at least.
+    if (random() % 4 == 0) {
+      i32s[batch::kExtras] |= batch::kMasked;
+      rows.mask_lengths[n] = fields[batch::kLength];
+      const bool is_sparse = random() % 2 == 0;
+      for (i64 w = 0; w < rows.M; ++w)
+        rows.masks[n * rows.M + w] = static_cast<i32>(random() & (is_sparse ? random() & random() & random() : ~0UL));
+      const i64 one = static_cast<i64>(random() % static_cast<u64>(all));
+      rows.masks[n * rows.M + one / 32] |= static_cast<i32>(1U << one % 32);
+    }
     if (random() % 2 == 0) continue;
     // Biases of the top-1 token and of some of those behind it, each once; and it may not end yet, or not be another token.
     i32s[batch::kExtras] |= batch::kEdits;
@@ -212,6 +230,47 @@ TEST(SamplingBlock, TakesTokensThatAreKnown) {
     EXPECT_LT(logprobs[r], 0.0f);
     EXPECT_NEAR(rows.logprobs[r], logprobs[r], 1e-6f * (1 - logprobs[r])) << r;
   }
+}
+
+// The host is late: the block waits, and takes what it is sent then. A row that has no mask, or whose mask is there, does not.
+TEST(SamplingBlock, WaitsForAMaskThatIsLate) {
+  constexpr i64 kVocabulary = 700;
+  Rows rows(3, kVocabulary, 8);
+  std::mt19937_64 random(4);
+  for (f32& logit : rows.logits_) logit = logit_of(Spread::wide, random);
+  rows.find_best();
+  const auto request_of = [&](i64 r) { return rows.sample_request[r]; };
+  for (i64 r = 0; r < 3; ++r) {
+    rows.requests[request_of(r) * batch::kRequestFields + batch::kLength] = static_cast<i32>(5 + r);
+    if (r > 0) rows.sampling_i32[request_of(r) * batch::kSamplingInts + batch::kExtras] = batch::kMasked;
+  }
+  const auto allow = [&](i64 r, i32 token) { rows.masks[request_of(r) * rows.M + token / 32] = 1 << token % 32; };
+  u32* const lengths = reinterpret_cast<u32*>(rows.mask_lengths);
+  allow(1, 333);
+  runtime::mask_publish(lengths + request_of(1), 6);
+  runtime::mask_publish(lengths + request_of(2), 6);  // of the token before
+  std::jthread host([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    EXPECT_EQ(load_relaxed(reinterpret_cast<u32*>(rows.token) + 1), 333U) << "the row before has waited, too";
+    EXPECT_EQ(rows.token[2], -1) << "the row did not wait";
+    allow(2, 699);
+    runtime::mask_publish(lengths + request_of(2), 7);
+  });
+  by_block([&] { sample_rows_by_block(rows); });
+  EXPECT_EQ(rows.tokens, (std::vector<i32>{rows.best[0], 333, 699}));
+}
+
+// Nobody writes it any more.
+TEST(SamplingBlock, AnAbortEndsTheWaitForAMask) {
+  Rows rows(1, 50, 4);
+  rows.sampling_i32[rows.sample_request[0] * batch::kSamplingInts + batch::kExtras] = batch::kMasked;
+  rows.requests[rows.sample_request[0] * batch::kRequestFields + batch::kLength] = 3;
+  std::jthread host([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    store_relaxed(&rows.is_aborted, u32{1});
+  });
+  by_block([&] { sample_rows_by_block(rows); });
+  sample_rows(rows);
 }
 
 TEST(SamplingBlock, SaysOfWhichRowsTheLogitsMeanNothing) {

@@ -172,6 +172,37 @@ TEST(Commands, WakeAKernelThatWaits) {
   host.join();
 }
 
+// The kernel sleeps on it; a length that it does not wait for is none, and an abort ends the wait.
+TEST(Masks, AreWaitedForByTheirLength) {
+  u32 length = 6, abort = 0;
+  std::thread host([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    mask_publish(&length, 5);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    mask_publish(&length, 7);
+  });
+  EXPECT_TRUE(mask_wait(&length, 7, &abort));
+  host.join();
+  EXPECT_TRUE(mask_wait(&length, 7, &abort));
+  std::thread other([&] { store_relaxed(&abort, 1); });
+  EXPECT_FALSE(mask_wait(&length, 8, &abort));
+  other.join();
+}
+
+// As long as it owes one: for a token in the mail, or one that it works on.
+TEST(Masks, AHostThatOwesOneIsWaitedFor) {
+  Ring ring(4);
+  EXPECT_TRUE(mailbox_post(&ring.mailbox, token(0), &ring.abort));
+  EXPECT_FALSE(mailbox_is_waited_for(&ring.mailbox)) << "no sequence has masks";
+  store_relaxed(&ring.mailbox.masks_owed, 1);
+  EXPECT_TRUE(mailbox_is_waited_for(&ring.mailbox)) << "of the token in the mail";
+  MailRecord record{};
+  ASSERT_TRUE(mailbox_take(&ring.mailbox, &record, 0));
+  EXPECT_FALSE(mailbox_is_waited_for(&ring.mailbox));
+  store_relaxed(&ring.mailbox.masks_owed, 2);
+  EXPECT_TRUE(mailbox_is_waited_for(&ring.mailbox)) << "of the token that it has taken";
+}
+
 TEST(Commands, AreNotWaitedForAfterAnAbort) {
   CommandRing ring(2);
   std::thread host([&] {

@@ -28,7 +28,9 @@ inline graph::Graph sampling_graph(int64_t rows, int64_t vocab, int64_t length =
                                                graph.state("stop_tokens", DType::i32, {2}),
                                                graph.state("own_stops", DType::i32, {rows, batch::kMaxOwnStops}),
                                                graph.state("bias_tokens", DType::i32, {rows, batch::kMaxBiases}),
-                                               graph.state("biases", DType::f32, {rows, batch::kMaxBiases})};
+                                               graph.state("biases", DType::f32, {rows, batch::kMaxBiases}),
+                                               graph.state("masks", DType::i32, {rows, (vocab + 31) / 32}),
+                                               graph.state("mask_lengths", DType::i32, {rows})};
   graph.add("sampling", "sampling", inputs,
             {.outputs = {{"token", graph.state("token", DType::i32, {rows})},
                          {"logprob", graph.state("logprob", DType::f32, {rows})},
@@ -44,7 +46,7 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   GraphMemory memory(graph);
   std::mt19937_64 random(3);
   std::vector<double> logits = random_values(kRows * vocab, DType::f32, 0, random), best, f32s, i32s, requests, history,
-                      own_stops, bias_tokens, biases, told;
+                      own_stops, bias_tokens, biases, told, masks, mask_lengths;
   for (double& value : logits) value = static_cast<float>(value * 3);
   for (int64_t r = 0; r < kRows; ++r)
     best.push_back(static_cast<double>(std::max_element(logits.begin() + r * vocab, logits.begin() + (r + 1) * vocab) -
@@ -63,7 +65,8 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
     const int64_t num_biases = is_edited ? static_cast<int64_t>(random() % 4) * std::min(vocab, int64_t{100}) : 0;
     // Bad words of one token, of two, and of three, the last of which ends with its row's likeliest token.
     const int64_t num_bad = is_edited && num_biases <= 200 && vocab >= 8 && random() % 2 == 0 ? 6 : 0;
-    const int extras = (request % 4 == 0 ? 0 : batch::kLogprobs) | (is_edited ? batch::kEdits : 0) |
+    const bool is_masked = request % 8 == 5;
+    const int extras = (is_masked ? batch::kMasked : 0) | (request % 4 == 0 ? 0 : batch::kLogprobs) | (is_edited ? batch::kEdits : 0) |
                        (num_biases > 0 && random() % 2 == 0 ? batch::kOnly : 0) |
                        (top_of(request) > 0 ? batch::kTop : 0);
     const double min_tokens = is_edited ? static_cast<double>(random() % kLength) : 0;
@@ -84,6 +87,16 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
                                                     top_of(request) << batch::kTopShift
                                               : 0);
     told.push_back(is_told && done < length ? done : -1);
+    // Some tokens, half of them, or nearly all; one at least.
+    const uint64_t kept = random() % 3, one = random() % static_cast<uint64_t>(vocab);
+    mask_lengths.push_back(is_masked ? length : 0);
+    for (int64_t first = 0; first < vocab; first += 32) {
+      auto word = static_cast<uint32_t>(random());
+      if (kept != 1)
+        word = kept == 0 ? word & static_cast<uint32_t>(random() & random() & random()) : word | 0xfffeffffU;
+      if (one / 32 == static_cast<uint64_t>(first) / 32) word |= 1U << one % 32;
+      masks.push_back(static_cast<double>(static_cast<int32_t>(word)));
+    }
     // Its row's likeliest token among them, or penalties, biases and stop tokens would change nothing.
     const double likeliest = best[static_cast<size_t>(request_of(request))];
     std::vector<double> all(static_cast<size_t>(vocab));
@@ -120,12 +133,14 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   memory.set("own_stops", own_stops);
   memory.set("bias_tokens", bias_tokens);
   memory.set("biases", biases);
+  memory.set("masks", masks);
+  memory.set("mask_lengths", mask_lengths);
 
   loop::Arrays expected = memory.arrays();
   graph::interpret(graph, optimize::lower(graph, "cpu"), expected, 1);
   run(graph, memory);
   const std::vector<double> found = memory.array("token").values, wanted = expected.at("token").values;
-  int64_t different = 0, not_best = 0, greedy_moved = 0, edit_moved = 0, num_told = 0;
+  int64_t different = 0, not_best = 0, greedy_moved = 0, edit_moved = 0, mask_moved = 0, num_told = 0;
   for (size_t r = 0; r < found.size(); ++r) {
     different += found[r] != wanted[r];
     not_best += found[r] != best[r];
@@ -136,7 +151,11 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
       continue;
     }
     const bool is_moved = f32s[request * batch::kSamplingFloats + batch::kTemperature] == 0 && found[r] != best[r];
-    (request % 3 == 2 ? edit_moved : greedy_moved) += is_moved;
+    (request % 8 == 5 ? mask_moved : request % 3 == 2 ? edit_moved : greedy_moved) += is_moved;
+    if (request % 8 != 5) continue;
+    const auto token = static_cast<size_t>(found[r]), words = static_cast<size_t>((vocab + 31) / 32);
+    const auto word = static_cast<uint32_t>(static_cast<int32_t>(masks[request * words + token / 32]));
+    EXPECT_TRUE(word >> token % 32 & 1) << "row " << r << " has a token that its mask leaves out";
   }
   const std::vector<double> logprob = memory.array("logprob").values, wanted_logprob = expected.at("logprob").values;
   for (size_t r = 0; r < found.size(); ++r) {
@@ -156,6 +175,7 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
   EXPECT_LE(different, 2);
   EXPECT_GT(greedy_moved, kRows / 48) << "penalties hardly ever change the likeliest token";
   EXPECT_GT(edit_moved, kRows / 24) << "edits hardly ever do";
+  EXPECT_GT(mask_moved, vocab > 1 ? kRows / 128 : -1) << "masks hardly ever do";
   EXPECT_GT(not_best, kRows / 8) << "sampling hardly ever samples";
   EXPECT_GT(num_told, kRows / 20) << "tokens hardly ever are known";
 }

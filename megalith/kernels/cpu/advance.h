@@ -159,7 +159,8 @@ inline Load find_drafts(const Args& a, i64 waiting) {
     i32* const fields = a.requests + n * batch::kRequestFields;
     const i32 length = fields[batch::kLength], limit = fields[batch::kLimit] - 1,
               room = (limit < a.S ? limit : static_cast<i32>(a.S)) - length, most = each < room ? each : room;
-    if (fields[batch::kState] != batch::kActive || most <= 0) continue;
+    if (fields[batch::kState] != batch::kActive || most <= 0 || (fields[batch::kFlags] & batch::kNoDrafts) != 0)
+      continue;
     const auto token = [&](i32 s) -> i32& { return a.history[n * a.S + s]; };
     DraftMatch best = 0;
     for (i32 end = length - 2; end >= 0 && match_length(best) < batch::kLongestMatch; --end)

@@ -1,4 +1,4 @@
-// Sampling: from a row of logits to a token. Biases and tokens that cannot be drawn, then penalties, then temperature,
+// Sampling: from a row of logits to a token. Biases and tokens that cannot be drawn, the mask of a grammar, then penalties, then temperature,
 // then top-k, top-p and min-p, in the order of vLLM and of Hugging Face's transformers; repetition counts the prompt too,
 // presence and frequency do not, as in vLLM. The random
 // number depends on the request's seed and on how long its text is, so a text is the same however it is batched and on
@@ -13,6 +13,7 @@
 #include "megalith/kernels/cpu/stops.h"
 #include "megalith/kernels/known_tokens.h"
 #include "megalith/runtime/batch.h"
+#include "megalith/runtime/mailbox.h"
 
 namespace megalith::kernels {
 
@@ -137,10 +138,15 @@ inline bool is_below_min_tokens(const i32* i32s, const i32* fields, i32 length) 
   return length - fields[batch::kPrompt] < i32s[batch::kMinTokens];
 }
 
+/// Whether the request's tokens are those of a mask, which the host writes for each of them.
+inline bool is_masked(const i32* i32s) { return (i32s[batch::kExtras] & batch::kMasked) != 0; }
+
 /// Whether edit() changes logits of a request that has `length` tokens.
 inline bool has_edits(const i32* i32s, const i32* fields, i32 length) {
-  return (i32s[batch::kExtras] & batch::kEdits) != 0 &&
-         (i32s[batch::kBiases] != 0 || i32s[batch::kBadTokens] != 0 || is_below_min_tokens(i32s, fields, length));
+  const bool has_others =
+      (i32s[batch::kExtras] & batch::kEdits) != 0 &&
+      (i32s[batch::kBiases] != 0 || i32s[batch::kBadTokens] != 0 || is_below_min_tokens(i32s, fields, length));
+  return has_others || is_masked(i32s);
 }
 
 /// Whether place `place` of a request's biases has the last token of a bad word whose other tokens are the last ones that it has
@@ -157,8 +163,19 @@ inline bool ends_bad_word(const Args& a, i64 request, i32 place, i32 length) {
   return true;
 }
 
+/// Whether the mask of a request for its token behind `length` others is there; it waits for it. Not after an abort.
+template <class Args>
+inline bool wait_for_mask(const Args& a, i64 request, i32 length) {
+  return runtime::mask_wait(reinterpret_cast<const u32*>(a.mask_lengths) + request, static_cast<u32>(length), a.abort);
+}
+/// Whether the mask has a token.
+template <class Args>
+inline bool mask_allows(const Args& a, i64 request, i32 token) {
+  return (static_cast<u32>(a.masks[request * a.M + token / 32]) >> token % 32 & 1) != 0;
+}
+
 /// `adjusted` = logits with the biases of the request, and kNever for tokens that it cannot have. False if one of them is
-/// none of the vocabulary.
+/// none of the vocabulary, or after an abort.
 template <class Args>
 inline bool edit(float* adjusted, const Args& a, i64 request, const float* logits, i32 length) {
   using Checks = typename Args::Checks;
@@ -166,7 +183,8 @@ inline bool edit(float* adjusted, const Args& a, i64 request, const float* logit
   const i32* const fields = a.requests + request * batch::kRequestFields;
   const i32* const tokens = a.bias_tokens + request * batch::kMaxBiases;
   const float* const biases = a.biases + request * batch::kMaxBiases;
-  const i32 num_biases = i32s[batch::kBiases];
+  const bool has_biases = (i32s[batch::kExtras] & batch::kEdits) != 0;
+  const i32 num_biases = has_biases ? i32s[batch::kBiases] : 0;
   if (!is_inside(a.faults, num_biases, batch::kMaxBiases + 1, Checks::sampling_i32)) return false;
   const bool is_only = (i32s[batch::kExtras] & batch::kOnly) != 0;
   for (i64 v = 0; v < a.V; ++v) adjusted[v] = is_only ? kNever : logits[v];
@@ -174,7 +192,7 @@ inline bool edit(float* adjusted, const Args& a, i64 request, const float* logit
     if (!is_inside(a.faults, tokens[i], a.V, Checks::bias_tokens)) return false;
     adjusted[tokens[i]] = logits[tokens[i]] + biases[i];
   }
-  const i32 num_bad = i32s[batch::kBadTokens];
+  const i32 num_bad = has_biases ? i32s[batch::kBadTokens] : 0;
   if (!is_inside(a.faults, num_bad, batch::kMaxBiases + 1 - num_biases, Checks::sampling_i32) ||
       !is_inside(a.faults, length, a.S + 1, Checks::requests))
     return false;
@@ -183,14 +201,18 @@ inline bool edit(float* adjusted, const Args& a, i64 request, const float* logit
     if (!is_inside(a.faults, tokens[i], a.V, Checks::bias_tokens)) return false;
     adjusted[tokens[i]] = kNever;
   }
-  if (!is_below_min_tokens(i32s, fields, length)) return true;
   const StopPlaces places = stop_places(a, fields);
-  for (i64 place = places.begin; place < places.end; ++place) {
+  for (i64 place = places.begin; place < places.end && has_biases && is_below_min_tokens(i32s, fields, length);
+       ++place) {
     const i32 token = stop_token_at(a, request, place);
     if (token < 0) continue;
     if (!is_inside(a.faults, token, a.V, place < a.E ? Checks::stop_tokens : Checks::own_stops)) return false;
     adjusted[token] = kNever;
   }
+  if (!is_masked(i32s)) return true;
+  if (!wait_for_mask(a, request, length)) return false;
+  for (i32 v = 0; v < a.V; ++v)
+    if (!mask_allows(a, request, v)) adjusted[v] = kNever;
   return true;
 }
 

@@ -7,6 +7,22 @@
 
 namespace megalith::kernels {
 
+/// The tokens that the mask leaves out are never drawn. It lies in the host's memory, so a word of it is asked for once, and many
+/// of them together; one that is not there yet holds up this block alone. After an abort it may be anything.
+template <class Args>
+inline void mask_by_block(f32* adjusted, const Args& a, i64 request, i32 length) {
+  const i32 vocabulary = static_cast<i32>(a.V), words = static_cast<i32>(a.M);
+  if (thread() == 0) wait_for_mask(a, request, length);
+  block_sync();
+  each_of(
+      words, thread(), kThreads, [&](i32 w) { return static_cast<u32>(a.masks[request * a.M + w]); },
+      [&](i32 w, u32 allowed) {
+        for (i32 bit = 0; bit < 32 && w * 32 + bit < vocabulary; ++bit)
+          if ((allowed >> bit & 1) == 0) adjusted[w * 32 + bit] = kNever;
+      });
+  block_sync();
+}
+
 /// edit() of kernels/cpu/sampling.h by all threads: a token's biases are its own, and no token that ends the request is
 /// left one.
 template <class Args>
@@ -19,7 +35,9 @@ inline void edit_by_block(f32* adjusted, const Args& a, i64 request, const f32* 
       vocabulary, thread(), kThreads, [&](i32 v) { return logits[v]; },
       [&](i32 v, f32 logit) { adjusted[v] = is_only ? kNever : logit; });
   block_sync();
-  const i32 num_biases = inside_32(a.faults, i32s[batch::kBiases], batch::kMaxBiases + 1, Args::Checks::sampling_i32);
+  const bool has_biases = (i32s[batch::kExtras] & batch::kEdits) != 0;
+  const i32 num_biases =
+      has_biases ? inside_32(a.faults, i32s[batch::kBiases], batch::kMaxBiases + 1, Args::Checks::sampling_i32) : 0;
   for (i32 i = thread(); i < num_biases; i += kThreads) {
     const i64 at = request * batch::kMaxBiases + i;
     const i32 token = inside_32(a.faults, a.bias_tokens[at], vocabulary, Args::Checks::bias_tokens);
@@ -27,21 +45,23 @@ inline void edit_by_block(f32* adjusted, const Args& a, i64 request, const f32* 
   }
   block_sync();
   const i32 num_bad =
-      inside_32(a.faults, i32s[batch::kBadTokens], batch::kMaxBiases + 1 - num_biases, Args::Checks::sampling_i32);
+      !has_biases ? 0 : inside_32(a.faults, i32s[batch::kBadTokens], batch::kMaxBiases + 1 - num_biases, Args::Checks::sampling_i32);
   for (i32 i = num_biases + thread(); i < num_biases + num_bad; i += kThreads)
     if (ends_bad_word(a, request, i, length))
       adjusted[inside_32(a.faults, a.bias_tokens[request * batch::kMaxBiases + i], vocabulary,
                          Args::Checks::bias_tokens)] = kNever;
   block_sync();
-  if (!is_below_min_tokens(i32s, fields, length)) return;
-  const StopPlaces places = stop_places(a, fields);
-  for (i64 place = places.begin + thread(); place < places.end; place += kThreads) {
-    const i32 token = stop_token_at(a, request, place);
-    if (token < 0) continue;
-    const u32 check = place < a.E ? Args::Checks::stop_tokens : Args::Checks::own_stops;
-    adjusted[inside_32(a.faults, token, vocabulary, check)] = kNever;
+  if (has_biases && is_below_min_tokens(i32s, fields, length)) {
+    const StopPlaces places = stop_places(a, fields);
+    for (i64 place = places.begin + thread(); place < places.end; place += kThreads) {
+      const i32 token = stop_token_at(a, request, place);
+      if (token < 0) continue;
+      const u32 check = place < a.E ? Args::Checks::stop_tokens : Args::Checks::own_stops;
+      adjusted[inside_32(a.faults, token, vocabulary, check)] = kNever;
+    }
+    block_sync();
   }
-  block_sync();
+  if (is_masked(i32s)) mask_by_block(adjusted, a, request, length);
 }
 
 /// penalize() of kernels/cpu/sampling.h by all threads, of logits that may be `adjusted` already.

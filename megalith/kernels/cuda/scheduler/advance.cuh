@@ -208,6 +208,7 @@ inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
               most = min(each, end - length);
     // A length that is not sound is plan_rows_by_warp()'s to note.
     if (fields[batch::kState] != batch::kActive || most <= 0 || length <= 0) continue;
+    if ((fields[batch::kFlags] & batch::kNoDrafts) != 0) continue;
     u32* const words = reinterpret_cast<u32*>(view.history + n * View::S);
     const auto token = [&](int s) { return static_cast<i32>(load_relaxed(words + s)); };
     const i32 last = token(length - 1);
