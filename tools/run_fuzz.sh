@@ -21,8 +21,8 @@ flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=und
 # What the targets need: all but the decoders, which would need the operators and the runtime.
 mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/graph/*.cpp megalith/model/*.cpp \
   megalith/task/{bytes,json,json_text,stream_chunks}.cpp megalith/task/verify*.cpp \
-  megalith/jit/{cache_entry,trust}.cpp megalith/runtime/{memory,topology}.cpp \
-  megalith/serve/{answer_parser,answer_syntax,api_error,call_object,call_parser,fields,generation_request,http,http_answer_reader,http_reader,json_call_parser,json_scanner,sse_reader,stream_chunk,tool_fields,unsupported_fields,user_value,xml_call_parser}.cpp)
+  megalith/grammar/{choice,without_grammars}.cpp megalith/jit/{cache_entry,trust}.cpp megalith/runtime/{memory,topology}.cpp \
+  megalith/serve/{answer_parser,answer_syntax,api_error,call_object,call_parser,fields,generation_request,grammar_fields,http,http_answer_reader,http_reader,json_call_parser,json_scanner,json_text,sse_reader,stream_chunk,tool_fields,unsupported_fields,user_value,xml_call_parser}.cpp)
 export cxx cache build
 export flags_text="${flags[*]}"
 compile() {

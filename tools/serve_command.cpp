@@ -131,6 +131,8 @@ class Loaded {
     model_.stops = theirs.stop_strings;
     model_.sampling = serve::default_sampling(theirs, sampling_of(options.sampling));
     model_.max_tokens = options.max_new_tokens;
+    if (model_.tokenizer) grammars_.emplace(*model_.tokenizer, model_.vocab_size);
+    if (grammars_) model_.grammars = &*grammars_;
     engine_options_ = std::move(engine_options);
   }
 
@@ -142,6 +144,7 @@ class Loaded {
 
  private:
   Vocabulary vocabulary_;
+  std::optional<grammar::GrammarCompiler> grammars_;
   engine::EngineOptions engine_options_;
   std::unique_ptr<engine::Engine> engine_;
   serve::ServedModel model_;

@@ -5,7 +5,7 @@ if(MEGALITH_HAS_GRAMMARS)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/megalith/grammar/grammar.cpp
                               ${PROJECT_SOURCE_DIR}/megalith/grammar/xgrammar_hooks.cpp
                               PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  target_link_libraries(megalith_grammar PUBLIC xgrammar)
+  target_link_libraries(megalith_grammar PRIVATE xgrammar)
 else()
   set_source_files_properties(
     ${PROJECT_SOURCE_DIR}/megalith/grammar/grammar.cpp ${PROJECT_SOURCE_DIR}/megalith/grammar/xgrammar_hooks.cpp

@@ -272,6 +272,8 @@ bool Matcher::accept(int token) {
   try {
     const Budget budget(kStepLimits);
     if (impl.at == Impl::At::reasoning) {
+      if (std::ranges::find(impl.stop_tokens, token) != impl.stop_tokens.end())
+        return impl.fail("it ended in its reasoning");
       std::string behind;
       if (!impl.ends_reasoning(token, behind)) return true;
       impl.at = behind.empty() ? Impl::At::behind : Impl::At::grammar;

@@ -216,8 +216,11 @@ void Front::one_model(Asked& asked) {
 
 void Front::metrics(Asked& asked) {
   const std::string name = model_ ? model_->names.front() : "";
+  const grammar::CompilerLoad grammars =
+      model_ && model_->grammars ? model_->grammars->load() : grammar::CompilerLoad();
   const engine::ServiceLoad load = service_ ? service_->load() : engine::ServiceLoad();
-  reply(asked, {.body = metrics_.text(name, load, connections_()), .content_type = "text/plain; version=0.0.4"});
+  reply(asked,
+        {.body = metrics_.text(name, load, connections_(), grammars), .content_type = "text/plain; version=0.0.4"});
 }
 
 void Front::page(Asked& asked) {

@@ -10,6 +10,7 @@
 #include "megalith/base/json_quote.h"
 #include "megalith/runtime/batch.h"
 #include "megalith/serve/fields.h"
+#include "megalith/serve/grammar_fields.h"
 #include "megalith/serve/tool_fields.h"
 #include "megalith/serve/unsupported_fields.h"
 #include "megalith/serve/user_value.h"
@@ -197,13 +198,6 @@ void read_responses(const Fields& fields, GenerationRequest& request) {
   const auto input = fields.find("input");
   if (!input) throw ApiError::invalid("the request's body lacks \"input\"", "input");
   Fields::read("input", *input, [&](const JsonValue& value) { read_input(value, request); });
-  if (const auto text = fields.find("text"))
-    Fields::read("text", *text, [](const JsonValue& value) {
-      const auto format = value.find("format");
-      if (format && format->at("type").string() != "text")
-        throw ApiError::unsupported("\"text.format\" is not text, but this server has no answers of a given form yet",
-                                    "text");
-    });
   if (const auto reasoning = fields.find("reasoning"))
     Fields::read("reasoning", *reasoning, [&](const JsonValue& value) {
       if (const auto effort = value.find("effort"))
@@ -365,6 +359,7 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   request.model = fields.string("model");
   refuse_unsupported(fields);
   read_tools(fields, request);
+  read_answer_grammar(fields, request);
   if (api == Api::chat) read_chat(fields, request);
   if (api == Api::completion) read_completion(fields, request);
   if (api == Api::responses) read_responses(fields, request);

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "megalith/grammar/grammar.h"
 #include "megalith/model/template_value.h"
 #include "megalith/serve/call_parser.h"
 
@@ -44,6 +45,19 @@ struct SamplingFields {
   std::optional<uint64_t> seed;
 };
 
+/// Of which form the answer is to be, and the member that says so.
+struct AnswerGrammar {
+  grammar::GrammarSource source;
+  std::string member;
+};
+
+/// A tool as far as a grammar depends on it.
+struct ToolSchema {
+  std::string name;
+  std::string parameters;  // JSON
+  bool is_strict = false;  // arguments are to fit
+};
+
 struct GenerationRequest {
   Api api = Api::chat;
   std::optional<std::string> model;
@@ -53,6 +67,9 @@ struct GenerationRequest {
   bool add_generation_prompt = true;
   std::vector<TemplateValue> tools;      // that may be called, as the client describes them
   std::vector<CallableTool> tool_types;  // the same, as far as answers depend on them
+  std::vector<ToolSchema> tool_schemas;  // likewise
+  bool must_call = false;                // one of them
+  std::string named_tool;                // and this one; "": any
   bool parallel_tool_calls = true;       // more than one in an answer
   bool include_reasoning = true;         // in the answer, where it is split off
   std::vector<Prompt> prompts;           // of a completion
@@ -64,6 +81,7 @@ struct GenerationRequest {
   std::vector<std::string> stops;
   std::vector<int> stop_token_ids;  // sorted, each once
   bool ignore_eos = false;
+  std::optional<AnswerGrammar> grammar;
   int64_t min_tokens = 0;              // before so many nothing ends it
   std::map<int, float> logit_bias;     // by token
   std::vector<int> allowed_token_ids;  // sorted, each once; without any all

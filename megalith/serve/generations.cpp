@@ -130,6 +130,19 @@ void Generations::submit(const CallPointer& call, PreparedRequest prepared) {
 
 // ---- the engine's events ---------------------------------------------------------------------
 
+namespace {
+
+// A grammar that nobody can follow is the client's.
+ApiError failure_of(const engine::RequestEvent& event) {
+  try {
+    if (event.error) std::rethrow_exception(event.error);
+  } catch (const UserError& error) { return ApiError::invalid(error.what()); } catch (const std::exception&) {
+  }
+  return ApiError::of_status(500, "the model made values that are no numbers, or the kernel failed");
+}
+
+}  // namespace
+
 void Generations::take_events() {
   for (auto& entry : events_->take()) take(entry.receiver, entry.sequence, entry.event);
   call_if_idle();
@@ -143,8 +156,7 @@ void Generations::take(const CallPointer& call, size_t index, const engine::Requ
   count(*call, index, event, step);
   if (step.has_failed && event.end == engine::RequestEnd::aborted)
     return fail(call, ApiError::of_status(503, "the engine ended before the answer was complete"));
-  if (step.has_failed)
-    return fail(call, ApiError::of_status(500, "the model made values that are no numbers, or the kernel failed"));
+  if (step.has_failed) return fail(call, failure_of(event));
   if (step.wants_abort && sequence.is_open) service_->abort(sequence.id);
   if (!step.chunks.empty()) show(call, step.chunks);
   if (!call->answer->is_complete()) return;

@@ -65,7 +65,8 @@ Metrics::Metrics()
       prompt_tokens_of_request(kTokens),
       tokens_of_request(kTokens) {}
 
-std::string Metrics::text(const std::string& model, const engine::ServiceLoad& load, int connections) const {
+std::string Metrics::text(const std::string& model, const engine::ServiceLoad& load, int connections,
+                          const grammar::CompilerLoad& grammars) const {
   std::string text;
   const std::string labels = fmt::format("model_name=\"{}\"", label(model));
   const auto one = [&](const char* name, const char* type, const char* help, auto value) {
@@ -104,6 +105,10 @@ std::string Metrics::text(const std::string& model, const engine::ServiceLoad& l
   prompt_tokens_of_request.write(text, "vllm:request_prompt_tokens", "Prompt tokens of a sequence.", labels);
   tokens_of_request.write(text, "vllm:request_generation_tokens", "Tokens made for a sequence.", labels);
   one("megalith:connections", "gauge", "Connections that are open.", connections);
+  each("megalith:grammars_total", "Grammars of answers that were asked for, by what came of them.", "result",
+       std::map<std::string, uint64_t>{
+           {"compiled", grammars.compiled}, {"cached", grammars.found}, {"refused", grammars.refused}});
+  one("megalith:grammar_cache_bytes", "gauge", "Memory of the grammars that are kept.", grammars.cache_bytes);
   each("megalith:http_replies_total", "Answers, by HTTP status.", "status", replies);
   each("megalith:requests_refused_total", "Requests for generation that were turned away, by why.", "reason", refused);
   return text;

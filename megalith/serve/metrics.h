@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megalith/engine/token_service.h"
+#include "megalith/grammar/grammar.h"
 
 namespace megalith::serve {
 
@@ -40,7 +41,8 @@ class Metrics {
   std::map<std::string, int64_t> refused;   // generations, by reason: queue_full, draining, loading
 
   /// Everything, in the text format 0.0.4.
-  std::string text(const std::string& model, const engine::ServiceLoad& load, int connections) const;
+  std::string text(const std::string& model, const engine::ServiceLoad& load, int connections,
+                   const grammar::CompilerLoad& grammars = {}) const;
 };
 
 }  // namespace megalith::serve

@@ -8,6 +8,7 @@
 #include "megalith/base/error.h"
 #include "megalith/engine/bad_words.h"
 #include "megalith/serve/api_error.h"
+#include "megalith/serve/call_grammar.h"
 
 namespace megalith::serve {
 
@@ -115,6 +116,32 @@ engine::TextOptions text_options(const ServedModel& model, const GenerationReque
   return options;
 }
 
+// The grammar of the answers, compiled, which begins behind their reasoning.
+grammar::GrammarUse grammar_of(const ServedModel& model, const GenerationRequest& request, const AnswerSyntax& syntax,
+                               bool begins_reasoning) {
+  const auto source = answer_grammar(model, request, syntax);
+  if (!source) return {};
+  const std::string member = request.grammar ? request.grammar->member : request.must_call ? "tool_choice" : "tools";
+  // A wish that needs no grammar, but would have one for the better.
+  if (!model.grammars && !request.grammar && !request.must_call) return {};
+  if (!model.grammars)
+    throw ApiError::unsupported("answers of a given form need a tokenizer, but this model's folder has none", member);
+  grammar::GrammarUse use;
+  try {
+    use.grammar = model.grammars->compile(*source);
+  } catch (const UserError& error) { throw ApiError::invalid(fmt::format("\"{}\": {}", member, error.what()), member); }
+  if (!syntax.splits_reasoning()) return use;
+  const auto marker = [&](const std::string& name) {
+    const auto id = model.tokenizer->token_id(name);
+    return id && model.tokenizer->is_added(*id) ? *id : -1;
+  };
+  use.begins_in_reasoning = begins_reasoning;
+  use.reasoning_end = syntax.think_end;
+  use.end_token = marker(syntax.think_end);
+  if (!begins_reasoning) use.reasoning_token = marker(syntax.think_begin);
+  return use;
+}
+
 }  // namespace
 
 void check_name(const ServedModel& model, const std::optional<std::string>& name) {
@@ -158,6 +185,7 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
     sequence.prompt_logprobs = static_cast<int>(std::min<int64_t>(of_prompt, model.vocab_size));
   sequence.priority = request.priority;
   sequence.cache_salt = request.cache_salt;
+  sequence.grammar = grammar_of(model, request, syntax, prepared.begins_reasoning);
   const uint64_t seed = sequence.sampling.seed;
   for (size_t p = 0; p < prompts.size(); ++p) {
     check_prompt(model, request, prompts[p]);

@@ -25,6 +25,20 @@ const AnswerItem& item_of(const AnswerText& text, size_t number) {
   return text.items.empty() ? empty : text.items[number];
 }
 
+// As the request had it.
+std::string format_json(const GenerationRequest& request) {
+  if (!request.grammar || request.grammar->member != "text") return R"({"type":"text"})";
+  const grammar::GrammarSource& source = request.grammar->source;
+  if (source.kind == grammar::GrammarKind::json) return R"({"type":"json_object"})";
+  return fmt::format(R"({{"type":"json_schema","name":"answer","schema":{}}})", source.text);
+}
+
+std::string choice_json(const GenerationRequest& request) {
+  if (!request.named_tool.empty())
+    return fmt::format(R"({{"type":"function","name":{}}})", json_quote(request.named_tool));
+  return request.must_call ? R"("required")" : request.tools.empty() ? R"("none")" : R"("auto")";
+}
+
 size_t num_items(const AnswerText& text) { return std::max<size_t>(text.items.size(), 1); }
 
 }  // namespace
@@ -82,13 +96,13 @@ std::string ResponsesForm::response_json(const char* status, const Texts* texts)
   return fmt::format(
       R"({{"id":{},"object":"response","created_at":{},"status":"{}","error":null,"incomplete_details":{},)"
       R"("instructions":{},"max_output_tokens":{},"metadata":{{}},"model":{},"output":[{}],"parallel_tool_calls":{},)"
-      R"("previous_response_id":null,"store":false,"temperature":{},"text":{{"format":{{"type":"text"}}}},)"
-      R"("tool_choice":"{}","tools":[],"top_p":{},"truncation":"disabled","usage":{}}})",
+      R"("previous_response_id":null,"store":false,"temperature":{},"text":{{"format":{}}},)"
+      R"("tool_choice":{},"tools":[],"top_p":{},"truncation":"disabled","usage":{}}})",
       json_quote(id_), created_, status, incomplete,
       prepared_.request.instructions ? json_quote(*prepared_.request.instructions) : "null",
       limit ? std::to_string(*limit) : "null", json_quote(prepared_.model), output,
-      has_tools && prepared_.request.parallel_tool_calls, sequence.sampling.temperature, has_tools ? "auto" : "none",
-      sequence.sampling.top_p, usage);
+      has_tools && prepared_.request.parallel_tool_calls, sequence.sampling.temperature, format_json(prepared_.request),
+      choice_json(prepared_.request), sequence.sampling.top_p, usage);
 }
 
 std::string ResponsesForm::begin(size_t, const Texts&) {

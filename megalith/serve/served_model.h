@@ -10,6 +10,7 @@
 
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/text_stream.h"
+#include "megalith/grammar/grammar.h"
 #include "megalith/model/chat_template.h"
 #include "megalith/model/generation_config.h"
 #include "megalith/model/tokenizer.h"
@@ -30,7 +31,8 @@ struct ServedModel {
   int64_t vocab_size = 0;
   int64_t max_sequences = 0;  // at work and waiting together
   int64_t num_parameters = 0;
-  const Tokenizer* tokenizer = nullptr;  // null: prompts are token ids, and so are answers
+  const Tokenizer* tokenizer = nullptr;          // null: prompts are token ids, and so are answers
+  grammar::GrammarCompiler* grammars = nullptr;  // null: answers of a given form are refused
   std::optional<ChatTemplate> chat_template = {};
   AnswerSyntax syntax = {};
   std::vector<int> markers = {};           // tokens that no user's text becomes (ChatPrompt::turn_tokens)

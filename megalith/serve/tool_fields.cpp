@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "megalith/serve/call_object.h"
+#include "megalith/serve/json_text.h"
 #include "megalith/serve/user_value.h"
 
 namespace megalith::serve {
@@ -52,32 +55,53 @@ void read_tool(const JsonValue& tool, GenerationRequest& request) {
   const bool is_nested = request.api != Api::responses;
   const JsonValue function = is_nested ? tool.at("function") : tool;
   request.tool_types.push_back({tool_name(function), parameter_types(function)});
+  const auto parameters = function.find("parameters"), strict = function.find("strict");
+  request.tool_schemas.push_back({request.tool_types.back().name,
+                                  parameters ? json_text(*parameters) : R"({"type":"object","properties":{}})",
+                                  strict && strict->boolean()});
   request.tools.push_back(is_nested ? user_value(tool) : nested(tool));
 }
 
-// Whether the model may call any.
-bool may_call(const Fields& fields) {
+// Whether the model may call any, and must.
+bool read_choice(const Fields& fields, GenerationRequest& request) {
   const auto choice = fields.find("tool_choice");
   if (!choice) return true;
-  if (choice->is_string() && (choice->string() == "auto" || choice->string() == "none"))
-    return choice->string() == "auto";
-  if (choice->is_object() || (choice->is_string() && choice->string() == "required"))
-    throw ApiError::unsupported(
-        fmt::format("\"tool_choice\" is {}, but this server cannot make a model call a tool yet: "
-                    "want \"auto\", with which the model decides, or \"none\"",
-                    choice->is_object() ? "an object that names a tool" : choice->excerpt()),
+  constexpr const char* kWanted = "\"auto\", \"none\", \"required\", or an object that names a function";
+  if (choice->is_object()) {
+    Fields::read("tool_choice", *choice, [&](const JsonValue& value) {
+      if (const std::string& type = value.at("type").string(); type != "function")
+        throw ApiError::unsupported(
+            fmt::format("\"tool_choice\" is of type \"{}\", but this server has only \"function\"", type),
+            "tool_choice");
+      request.named_tool = tool_name(request.api == Api::responses ? value : value.at("function"));
+    });
+  } else if (!choice->is_string() ||
+             (choice->string() != "auto" && choice->string() != "none" && choice->string() != "required")) {
+    throw ApiError::invalid(fmt::format("\"tool_choice\" is {}, want {}", choice->excerpt(), kWanted), "tool_choice");
+  }
+  request.must_call = choice->is_object() || choice->string() == "required";
+  return request.must_call || choice->string() == "auto";
+}
+
+// A forced call needs something to call.
+void check_choice(const GenerationRequest& request) {
+  if (!request.must_call) return;
+  if (request.tools.empty())
+    throw ApiError::invalid("\"tool_choice\" forces a call, but there are no \"tools\"", "tool_choice");
+  const auto is_named = [&](const ToolSchema& tool) { return tool.name == request.named_tool; };
+  if (!request.named_tool.empty() && std::ranges::none_of(request.tool_schemas, is_named))
+    throw ApiError::invalid(
+        fmt::format("\"tool_choice\" names the function \"{}\", which is none of \"tools\"", request.named_tool),
         "tool_choice");
-  throw ApiError::invalid(fmt::format("\"tool_choice\" is {}, want \"auto\" or \"none\"", choice->excerpt()),
-                          "tool_choice");
 }
 
 }  // namespace
 
 void read_tools(const Fields& fields, GenerationRequest& request) {
-  const bool is_wanted = may_call(fields);
+  const bool is_wanted = read_choice(fields, request);
   request.parallel_tool_calls = fields.flag("parallel_tool_calls", true);
   const auto tools = fields.find("tools");
-  if (!tools) return;
+  if (!tools) return check_choice(request);
   if (request.api == Api::completion && !(tools->is_array() && tools->size() == 0))
     throw ApiError::unsupported(
         "\"tools\" are given, but /v1/completions goes on from plain text: use /v1/chat/completions", "tools");
@@ -86,9 +110,10 @@ void read_tools(const Fields& fields, GenerationRequest& request) {
       all.fail(fmt::format("has {} tools, want at most {}", all.size(), kMaxTools));
     all.each_element([&](const JsonValue& tool) { read_tool(tool, request); });
   });
-  if (is_wanted) return;
+  if (is_wanted) return check_choice(request);
   request.tools.clear();
   request.tool_types.clear();
+  request.tool_schemas.clear();
 }
 
 ToolCall read_function_call(const JsonValue& item) {

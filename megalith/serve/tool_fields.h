@@ -8,7 +8,7 @@
 
 namespace megalith::serve {
 
-/// "tools", "tool_choice" and "parallel_tool_calls". ApiError for what this server cannot do: force a call.
+/// "tools", "tool_choice" and "parallel_tool_calls". ApiError for what this server cannot do, and for a forced call of nothing.
 void read_tools(const Fields& fields, GenerationRequest& request);
 /// "tool_calls" of an assistant's message.
 std::vector<ToolCall> read_tool_calls(const JsonValue& message);

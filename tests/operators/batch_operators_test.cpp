@@ -95,7 +95,7 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
     fields[batch::kLength] = static_cast<double>(1 + random() % 25);
     fields[batch::kLimit] = fields[batch::kLength] + static_cast<double>(1 + random() % 12);
     const int of_prompt = GetParam().tells && n % 2 == 0 ? batch::kPromptLogprobs : 0;
-    fields[batch::kFlags] = of_prompt | (n == 1   ? batch::kIgnoreStop
+    fields[batch::kFlags] = of_prompt | (n == 1   ? batch::kIgnoreStop | batch::kNoDrafts
                                          : n == 4 ? batch::kOwnStops | kTop << batch::kTopShift
                                                   : 0);
     fields[batch::kPrompt] = fields[batch::kLength];

@@ -7,10 +7,12 @@ is told (echo/echo_server.cpp).
 import asyncio
 import json
 import os
+import re
 import signal
 import threading
 import time
 import urllib.request
+from typing import Annotated, Literal
 
 import command_server
 import openai
@@ -277,8 +279,8 @@ def test_a_conversation_with_calls(echo):
                 {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "It rains."}]
     assert echo.chat.completions.create(model="echo", messages=messages).choices[0].message.content == "It rains."
     with pytest.raises(openai.BadRequestError) as wrong:
-        echo.chat.completions.create(**ask(CALL, tool_choice="required"))
-    assert wrong.value.param == "tool_choice" and wrong.value.type == "not_supported_error"
+        echo.chat.completions.create(**ask(CALL, tool_choice={"type": "function", "function": {"name": "Sun"}}))
+    assert wrong.value.param == "tool_choice" and wrong.value.type == "invalid_request_error"
 
 
 def test_responses_with_calls(echo):
@@ -299,13 +301,76 @@ def test_responses_with_calls(echo):
     assert echo.responses.create(model="echo", input=again).output_text == "It rains."
 
 
+class Animal(pydantic.BaseModel):
+    kind: Literal["fox", "cat"]
+    legs: Annotated[int, pydantic.Field(ge=0, le=4)]
+    friends: Annotated[list[Literal["king", "queen"]], pydantic.Field(max_length=2)]
+
+
+def test_answers_of_a_schema(client):
+    for seed in range(6):
+        made = client.chat.completions.parse(
+            model="storyteller", messages=STORY, response_format=Animal, seed=seed, temperature=1, max_tokens=200)
+        assert isinstance(made.choices[0].message.parsed, Animal) and made.choices[0].finish_reason == "stop"
+    asked = dict(model="storyteller", messages=STORY, response_format=Animal, seed=3, temperature=1, max_tokens=200)
+    with client.chat.completions.stream(**asked) as stream:
+        parsed = stream.get_final_completion().choices[0].message.parsed
+    assert parsed == client.chat.completions.parse(**asked).choices[0].message.parsed
+    answer = client.responses.parse(model="storyteller", input="Hi", text_format=Animal, max_output_tokens=200)
+    assert isinstance(answer.output_parsed, Animal)
+
+
+def test_answers_of_other_forms(client):
+    def say(**body):
+        made = client.chat.completions.create(
+            model="storyteller", messages=STORY, max_tokens=60, temperature=1, seed=1, extra_body=body)
+        assert made.choices[0].finish_reason == "stop"
+        return made.choices[0].message.content
+
+    assert say(structured_outputs={"choice": ["yes", "no"]}) in ("yes", "no")
+    assert re.fullmatch("[a-f]{3}-[0-9]{2}", say(structured_outputs={"regex": "[a-f]{3}-[0-9]{2}"}))
+    assert re.fullmatch("(la ){3}", say(grammar='root ::= line line line\nline ::= "la "'))
+    made = client.completions.create(model="storyteller", prompt="So:", max_tokens=60, extra_body={"guided_choice": ["a", "b"]}, n=3)
+    assert all(choice.text in ("a", "b") and choice.finish_reason == "stop" for choice in made.choices)
+
+
+@pytest.fixture(scope="module")
+def caller():
+    server = Server("--tool-call-parser", "hermes")
+    yield server.client()
+    assert server.end() == 0
+
+
+@pytest.mark.parametrize("stream", (False, True))
+@pytest.mark.parametrize("choice", ("required", {"type": "function", "function": {"name": "Animal"}}))
+def test_a_call_that_is_forced(caller, choice, stream):
+    tools = [openai.pydantic_function_tool(Animal), {"type": "function", "function": {"name": "now"}}]
+    made = caller.chat.completions.create(
+        model="storyteller", messages=STORY, tools=tools, tool_choice=choice, parallel_tool_calls=False, stream=stream,
+        temperature=1, seed=2, max_tokens=200)
+    if stream:
+        chunks = [chunk.choices[0] for chunk in made]
+        calls = [call for chunk in chunks for call in chunk.delta.tool_calls or []]
+        name, arguments = calls[0].function.name, "".join(call.function.arguments for call in calls)
+    else:
+        chunks = made.choices
+        name, arguments = (getattr(chunks[0].message.tool_calls[0].function, key) for key in ("name", "arguments"))
+    assert chunks[-1].finish_reason == "tool_calls"
+    assert name == "Animal" or (name == "now" and choice == "required")
+    assert json.loads(arguments) == {} if name == "now" else Animal.model_validate_json(arguments)
+
+
 def test_errors_name_what_is_wrong(client):
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(model="storyteller", messages=STORY, temperature=-1)
     assert wrong.value.param == "temperature" and wrong.value.type == "invalid_request_error"
     with pytest.raises(openai.BadRequestError) as wrong:
-        client.chat.completions.create(model="storyteller", messages=STORY, response_format={"type": "json_object"})
-    assert wrong.value.param == "response_format" and wrong.value.type == "not_supported_error"
+        client.chat.completions.create(model="storyteller", messages=STORY, response_format={"type": "xml"})
+    assert wrong.value.param == "response_format" and wrong.value.type == "invalid_request_error"
+    bomb = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "pattern": "(" * 3000}}}
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.chat.completions.create(model="storyteller", messages=STORY, response_format=bomb)
+    assert wrong.value.param == "response_format"
     with pytest.raises(openai.NotFoundError) as wrong:
         client.chat.completions.create(model="gpt-9", messages=STORY)
     assert wrong.value.param == "model"

@@ -12,6 +12,10 @@ inline const Tokenizer& storyteller_tokenizer() {
   return tokenizer;
 }
 
+inline grammar::GrammarCompiler& storyteller_grammars() {
+  static grammar::GrammarCompiler grammars(storyteller_tokenizer(), 4096);
+  return grammars;
+}
 inline serve::ServedModel storyteller() {
   return {.names = {"storyteller", "tales"},
           .max_seq_len = 256,
@@ -19,6 +23,7 @@ inline serve::ServedModel storyteller() {
           .max_sequences = 8,
           .num_parameters = 6'600'000,
           .tokenizer = &storyteller_tokenizer(),
+          .grammars = &storyteller_grammars(),
           .chat_template = ChatTemplate::from_folder(MEGALITH_SOURCE_DIR "/models/storyteller"),
           .stop_tokens = {0},
           .sampling = {.temperature = 0.8, .seed = 7}};

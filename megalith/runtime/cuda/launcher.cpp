@@ -48,6 +48,11 @@ jit::CudaStream make_stream(CudaStreamOwner& owner) {
   return owner.get();
 }
 
+// Whether the kernel waits for the host, who knows for how long: nobody need look often whether it has ended. Not for a mask.
+bool is_left_alone(const Mailbox* mailbox) {
+  return (load_relaxed(&mailbox->writer_sleeps) | load_relaxed(&mailbox->kernel_idles)) != 0;
+}
+
 }  // namespace
 
 /// The thread that looks after a run, and what others wait on for its end. A forked process has neither, and cannot take
@@ -239,7 +244,7 @@ void CudaLauncher::watch() {
       if (code == 0) break;
       if (code != jit::kCudaNotReady) driver.check(code, fmt::format("running \"{}\"", image.name()));
       // What it is to do now the kernel has yet to see.
-      const bool is_idle = !is_woken && options_.mailbox != nullptr && mailbox_is_waited_for(options_.mailbox);
+      const bool is_idle = !is_woken && options_.mailbox != nullptr && is_left_alone(options_.mailbox);
       is_woken = is_idle && watcher_->sleep(kIdleTick);
       const milliseconds tick = is_idle && !is_woken ? kIdleTick : kTick;
       const auto end = std::chrono::steady_clock::now() + kTick;
