@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "megalith/base/error.h"
 #include "megalith/base/json_quote.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/engine.h"
@@ -36,9 +37,24 @@ struct RunOptions {
   ModelOptions model;
   std::vector<std::string> prompts;
   std::string file;
+  std::string schema, grammar;  // files
   SamplingOptions sampling;
   std::optional<int64_t> logprobs;
 };
+
+// What the sequences may say; nothing: anything.
+grammar::GrammarUse grammar_of(const RunOptions& options, const Vocabulary& vocabulary, int64_t vocab_size) {
+  if (options.schema.empty() && options.grammar.empty()) return {};
+  if (!options.schema.empty() && !options.grammar.empty())
+    throw UsageError{"--json-schema and --grammar both say what is made: give one of them"};
+  MEGALITH_CHECK(vocabulary.tokenizer(), "{} needs a tokenizer, but the folder has no tokenizer.json",
+                 options.schema.empty() ? "--grammar" : "--json-schema");
+  grammar::GrammarCompiler compiler(*vocabulary.tokenizer(), vocab_size);
+  if (!options.schema.empty())
+    return {.grammar =
+                compiler.compile({grammar::GrammarKind::json_schema, read_input(options.schema, kMaxTextBytes)})};
+  return {.grammar = compiler.compile({grammar::GrammarKind::ebnf, read_input(options.grammar, kMaxTextBytes)})};
+}
 
 // Editors and echo end a file with a newline that nobody means.
 std::string without_last_newline(std::string text) {
@@ -85,15 +101,17 @@ std::string logprob_lines(const Vocabulary& vocabulary, const engine::Generation
 
 int run_run(const RunOptions& options) {
   const std::string folder = options.model.folder();
-  config_read(folder);  // a wrong folder is said before the prompt is asked for
+  const ModelConfig config = config_read(folder);  // a wrong folder is said before the prompt is asked for
   const std::vector<std::string> prompts = all_prompts(options);
   const auto num_prompts = static_cast<int64_t>(prompts.size());
   const Vocabulary vocabulary(options.model);
   const GenerationConfig theirs = SamplingOptions::makers_wishes(folder);
   const engine::Sampling sampling = options.sampling.over(theirs);
+  const grammar::GrammarUse grammar = grammar_of(options, vocabulary, config.vocab_size);
   std::vector<engine::Request> requests;
   for (const std::string& prompt : prompts) {
     engine::Request request = options.sampling.request(vocabulary.encode(prompt), sampling);
+    request.grammar = grammar;
     request.sampling.seed += requests.size();  // so that the same prompt given twice makes two texts
     request.logprobs = options.logprobs.has_value();
     request.top_logprobs = static_cast<int>(options.logprobs.value_or(0));
@@ -170,6 +188,8 @@ Action declare_run(Arguments& arguments) {
   arguments.integer("--logprobs", options->logprobs,
                     "print how likely each token was, and so many others in its place, behind the text", 0,
                     batch::kMaxTop);
+  arguments.text("--json-schema", options->schema, "FILE", "what is made is JSON of this schema");
+  arguments.text("--grammar", options->grammar, "FILE", "what is made is what this grammar says, in the form of GBNF");
   options->model.declare(arguments);
   return [options] { return run_run(*options); };
 }

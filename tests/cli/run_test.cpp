@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "cli/command_run.h"
+#include "megalith/grammar/grammar.h"
 #include "tools/interrupt.h"
 
 namespace megalith::test {
@@ -74,6 +75,21 @@ TEST(Run, SaysThatTheContextWasFull) {
   EXPECT_THAT(two.err, HasSubstr("[ sequence 2 cut: it fills all 24 positions (--max-seq-len) ]\n"));
   // As many as were asked for are all there is to say.
   EXPECT_THAT(story({"-n", "4", "-p", kPrompt}).err, Not(HasSubstr("[ cut")));
+}
+
+TEST(Run, SaysWhatAGrammarSays) {
+  const TemporaryFolder folder;
+  const std::string rules = folder / "rules";
+  write_text(rules, "root ::= (\"ha \"){2}");
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"-n", "8", "-p", kPrompt});
+    return story(more);
+  };
+  EXPECT_EQ(with({"--grammar", rules, "--json-schema", rules}).code, 2);
+  if (!grammar::has_grammars()) GTEST_SKIP() << "[SKIP] this build has no grammars";
+  EXPECT_EQ(with({"--grammar", rules}).out, kPrompt + std::string("ha ha \n"));
+  EXPECT_THAT(with({"--grammar", rules, "--min-tokens", "2"}).err, HasSubstr("min_tokens is 2 beside a grammar"));
+  EXPECT_THAT(with({"--json-schema", rules}).err, HasSubstr("the JSON schema is none"));
 }
 
 TEST(Run, SaysWhichTokensMayCome) {
