@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import TracebackType
 from typing import Any, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
@@ -138,6 +139,30 @@ class Answer:
         return f"<answer of {self._answer.generated_tokens} tokens, {self.finish_reason or 'under way'}>"
 
 
+def _grammar(
+    json_schema: Union[None, str, Mapping[str, Any]],
+    regex: Optional[str],
+    choice: Optional[Sequence[str]],
+    grammar: Optional[str],
+) -> Tuple[str, List[str]]:
+    """What ``submit`` was told that the text may be: of which kind, and its texts."""
+    if isinstance(json_schema, Mapping):
+        json_schema = json.dumps(json_schema)
+    given = {
+        name: value
+        for name, value in {"json_schema": json_schema, "regex": regex, "choice": choice, "grammar": grammar}.items()
+        if value is not None
+    }
+    if len(given) > 1:
+        raise UserError(f"[submit] {' and '.join(given)} both say what the text may be: give one of them")
+    for name, value in given.items():
+        if name == "choice":
+            texts = arguments.many("submit", name, value, 4096, "a list of texts")
+            return name, [arguments.text("submit", name, one) for one in texts]
+        return name, [arguments.text("submit", name, value)]
+    return "", []
+
+
 class Engine(Loaded):
     """A model that takes prompts at any time, from any thread and from asyncio; one kernel works on all of them.
 
@@ -210,12 +235,18 @@ class Engine(Loaded):
         prompt_logprobs: Optional[int] = None,
         priority: int = 0,
         cache_salt: str = "",
+        json_schema: Union[None, str, Mapping[str, Any]] = None,
+        regex: Optional[str] = None,
+        choice: Optional[Sequence[str]] = None,
+        grammar: Optional[str] = None,
     ) -> Answer:
         """Begins to continue a prompt, a string or token ids, and returns at once.
 
         The options are those of ``Model.generate``, and the same seed makes the same text. ``prompt_logprobs``: how likely
         each token of the prompt was, and so many others in its place. ``priority``: lower ones go first, and take the pages of others if there are too few.
-        ``cache_salt``: only requests of the same one share what the prefix cache has. UserError as from ``generate``, or if the
+        ``cache_salt``: only requests of the same one share what the prefix cache has. ``json_schema`` (a dict, or its
+        text), ``regex``, ``choice`` (one of several texts), ``grammar`` (rules in the form of GBNF): one of them says what the
+        text may be, and is compiled first. UserError as from ``generate``, or if the
         engine is closed; QueueFull if as many requests wait as may. Whatever it raises, nothing was submitted.
         """
         ids = self._ids("submit", "the prompt", prompt)
@@ -247,7 +278,10 @@ class Engine(Loaded):
             request.prompt_logprobs = arguments.whole("submit", "prompt_logprobs", prompt_logprobs, 0)
         request.priority = arguments.whole("submit", "priority", priority)
         request.cache_salt = arguments.text("submit", "cache_salt", cache_salt)
-        answer = self._open("submit").submit(request, self.tokenizer, **asked.text_settings())
+        kind, texts = _grammar(json_schema, regex, choice, grammar)
+        answer = self._open("submit").submit(
+            request, self.tokenizer, **asked.text_settings(), grammar_kind=kind, grammar_texts=texts
+        )
         if answer is None:
             raise QueueFull(
                 f"[submit] {self.max_batch} requests are at work and {self._max_queue} wait, which is the most (max_queue): "

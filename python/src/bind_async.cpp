@@ -5,7 +5,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <optional>
 
+#include "megalith/base/error.h"
 #include "megalith/engine/async_engine.h"
 #include "megalith/model/tokenizer.h"
 #include "python/src/answers.h"
@@ -99,12 +101,15 @@ const char* end_name(Answer::End end) {
 // Closed when Python lets it go, and when the interpreter ends. In a fork all of it stays as it is.
 struct Service {
   std::shared_ptr<Answers> answers;
+  const int64_t vocab_size;
+  std::optional<grammar::GrammarCompiler> grammars = {};  // with the first one
   EndsWithInterpreter ends{[this] {
     if (!answers->is_forked()) answers->close();
   }};
 
   Service(engine::Engine& engine, int64_t max_queue, bool prefix_cache)
-      : answers(std::make_shared<Answers>(engine, AnswersOptions{max_queue, prefix_cache})) {}
+      : answers(std::make_shared<Answers>(engine, AnswersOptions{max_queue, prefix_cache})),
+        vocab_size(engine.config().vocab_size) {}
   ~Service() {
     if (answers->is_forked()) {
       new std::shared_ptr<Answers>(answers);  // never let go
@@ -115,6 +120,21 @@ struct Service {
   }
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
+
+  // Not as an object of Python's, whose lock the engine's thread would take when it lets go of it.
+  std::shared_ptr<const grammar::Grammar> compile(const Tokenizer* tokenizer, const std::string& kind,
+                                                  const std::vector<std::string>& texts) {
+    using grammar::GrammarKind;
+    if (kind.empty()) return nullptr;
+    MEGALITH_CHECK(tokenizer, "[submit] {} needs a tokenizer, but the model's folder has none", kind);
+    if (!grammars) grammars.emplace(*tokenizer, vocab_size);
+    const Unlocked unlocked;
+    if (kind == "choice") return grammars->compile(grammar::choice_of(texts));
+    return grammars->compile({kind == "json_schema" ? GrammarKind::json_schema
+                              : kind == "regex"     ? GrammarKind::regex
+                                                    : GrammarKind::ebnf,
+                              texts.at(0)});
+  }
 
   std::unique_ptr<HeldAnswer> submit(engine::Request request, const Tokenizer* tokenizer, engine::TextOptions text) {
     std::shared_ptr<Answer> answer;
@@ -217,7 +237,9 @@ void bind_async(nb::module_& module) {
       .def(
           "submit",
           [](Service& service, engine::Request request, const Tokenizer* tokenizer, std::vector<std::string> stops,
-             std::vector<int> stop_tokens, bool show_special, int64_t min_tokens) {
+             std::vector<int> stop_tokens, bool show_special, int64_t min_tokens, const std::string& grammar_kind,
+             const std::vector<std::string>& grammar_texts) {
+            request.grammar.grammar = service.compile(tokenizer, grammar_kind, grammar_texts);
             return service
                 .submit(std::move(request), tokenizer,
                         {.stops = std::move(stops),
@@ -227,7 +249,7 @@ void bind_async(nb::module_& module) {
                 .release();
           },
           "request"_a, "tokenizer"_a.none(), nb::kw_only(), "stops"_a, "stop_tokens"_a, "show_special"_a,
-          "min_tokens"_a, nb::rv_policy::take_ownership, nb::keep_alive<1, 3>(),
+          "min_tokens"_a, "grammar_kind"_a, "grammar_texts"_a, nb::rv_policy::take_ownership, nb::keep_alive<1, 3>(),
           "None if as many requests wait as may.")
       .def(
           "load", [](const Service& service) { return service.answers->load(); }, nb::call_guard<Unlocked>())

@@ -255,7 +255,7 @@ GENERATE = dict(
     allowed_token_ids=[5], bad_words=["y"], show_special=False, logprobs=False, top_logprobs=0,
 )  # fmt: skip
 method("generate", model, **GENERATE, stream=False)
-method("Engine.submit", engine, **GENERATE, prompt_logprobs=None, priority=0, cache_salt="")
+method("Engine.submit", engine, **GENERATE, prompt_logprobs=None, priority=0, cache_salt="", json_schema=None, regex=None, choice=None, grammar=None)
 method("Answer.result", answer, timeout=60)
 method("megalith.Answer", lambda: megalith, engine=None, answer=None)
 LOAD = dict(folder="nowhere", target="cpu", num_workers=2, max_seq_len=64, max_batch=1, max_batched_tokens=0, draft_tokens=0, page_size=16)

@@ -461,6 +461,10 @@ def test_mistakes(engine):
         ({"bad_words": [5]}, r"\[submit\] a bad word is 5, want a string"),
         ({"priority": "high"}, r"\[submit\] priority is 'high', want a whole number"),
         ({"cache_salt": 5}, r"\[submit\] cache_salt is 5, want a string"),
+        ({"json_schema": 5}, r"\[submit\] json_schema is 5, want a string"),
+        ({"choice": "yes"}, r"\[submit\] choice is 'yes', want a list of texts"),
+        ({"regex": "a", "grammar": "b"}, r"\[submit\] regex and grammar both say what the text may be"),
+        ({"regex": "("}, "the regular expression is none that can be followed"),
     ):
         with pytest.raises(megalith.UserError, match=message):
             engine.submit("x", **settings)
@@ -533,6 +537,21 @@ def engine(): return megalith.Engine({str(STORYTELLER)!r}, max_seq_len=256, max_
 LONG = dict(max_new_tokens=250, ignore_stop_tokens=True)
 async def awaited(answer): return await answer
 """
+
+
+def test_a_text_is_what_it_was_told_to_be(engine):
+    options = {"max_new_tokens": 120, "temperature": 1.0}
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}, "is_king": {"type": "boolean"}},
+              "required": ["age", "is_king"], "additionalProperties": False}
+    answers = [engine.submit("The king is", **options, seed=seed, json_schema=schema) for seed in range(4)]
+    for answer in answers:
+        made = answer.result()
+        value = json.loads(made.text)
+        assert made.reason == "stop" and list(value) == ["age", "is_king"]
+        assert 0 <= value["age"] <= 99 and isinstance(value["is_king"], bool)
+    assert engine.submit("So", **options, choice=["yes", "no"]).result().text in ("yes", "no")
+    assert engine.submit("So", **options, regex="(la ){3}").result().text == "la la la "
+    assert engine.submit("So", **options, grammar='root ::= "la " | "lo " root').result().text.endswith("la ")
 
 
 @pytest.mark.parametrize(
