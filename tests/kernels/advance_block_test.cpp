@@ -99,7 +99,8 @@ struct Batch {
   static i32 flags_of(std::mt19937_64& random) {
     const u64 top = random() % 3 == 0 ? random() % (batch::kMaxTop + 1) : 0;
     const i32 of_prompt = random() % 3 == 0 ? batch::kPromptLogprobs : 0;
-    return static_cast<i32>(random() % 4) | of_prompt | static_cast<i32>(top << batch::kTopShift);
+    const i32 without_drafts = random() % 8 == 0 ? batch::kNoDrafts : 0;
+    return static_cast<i32>(random() % 4) | of_prompt | without_drafts | static_cast<i32>(top << batch::kTopShift);
   }
   i32& field(i64 n, int f) { return requests[n * batch::kRequestFields + f]; }
   /// Texts of all lengths, some with a prompt to work through, some places empty.
