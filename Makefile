@@ -72,7 +72,7 @@ fuzz:  ## a minute of fuzzing for each reader of files that nobody vouches for
 soak: build  ## 100,000 requests that come, share prompts and hang up at random; TARGET=cuda on a GPU
 	@$(MEGALITH) bench soak $(MODEL) --requests 100000 --target $(TARGET) --max-batch 64 -c 512 --batch-invariant -v
 
-serve-suites: build  ## tests of the server that fetch 1.3 GB first: LangChain, Ray Serve, lm-evaluation-harness
+serve-suites: build  ## tests of the server that fetch 1.3 GB first: LangChain, Ray Serve, lm-evaluation-harness, llama.cpp's
 	@tools/serve_suites.sh $(MEGALITH)
 
 format:  ## rewrite all sources as .clang-format has it
