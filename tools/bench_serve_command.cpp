@@ -223,9 +223,9 @@ int run_bench_serve(const ServeLoadOptions& options) {
                      .connect_timeout_ms = static_cast<double>(options.connect_timeout_s) * 1e3,
                      .timeout_ms = static_cast<double>(options.timeout_s) * 1e3});
   const InterruptGuard guard([&] { client.cancel(); });
-  const ServedModels models =
-      read_models(get_when_ready(client, url.path("/v1/models"), options.ready_timeout_s, [&] { return !guard.interrupted(); }),
-                  url, options.model);
+  const ServedModels models = read_models(
+      get_when_ready(client, url.path("/v1/models"), options.ready_timeout_s, [&] { return !guard.interrupted(); }),
+      url, options.model);
   if (plan.model.empty()) plan.model = models.first;
   MEGALITH_CHECK(!plan.model.empty() || guard.interrupted(),
                  "the server at http://{} does not say which models it has: {}; name one by --model", url.authority(),

@@ -71,8 +71,8 @@ class AsyncEngine : public TokenService {
     std::vector<PromptLogprob> prompt_logprobs = {};  // likewise, until they are told with its first token
     std::shared_ptr<GrammarWalk> walk = {};           // of one with a grammar; the service's thread alone looks inside
     std::string grammar_failure = {};
-    uint64_t admitted_ns = 0;                         // 0 once it was told
-    int64_t cached_tokens = 0;                        // likewise
+    uint64_t admitted_ns = 0;   // 0 once it was told
+    int64_t cached_tokens = 0;  // likewise
     bool was_admitted = false;
     bool makes_tokens = false;  // it has since it has begun: all tokens but the last have keys
     bool is_dry = false;        // the kernel has ended it, for want of pages

@@ -79,11 +79,10 @@ void write_logit_edits(const Request& request, int64_t place, const MemoryMap& m
   i32s[batch::kBadTokens] = count - i32s[batch::kBiases];
   i32s[batch::kMinTokens] =
       static_cast<int32_t>(std::min<int64_t>(request.min_tokens, std::numeric_limits<int32_t>::max()));
-  i32s[batch::kExtras] = (request.logprobs || request.prompt_logprobs ? batch::kLogprobs : 0) |
-                         (most_top_tokens(request) > 0 ? batch::kTop : 0) |
-                         (count > 0 || request.min_tokens > 0 ? batch::kEdits : 0) |
-                         (request.allowed_token_ids.empty() ? 0 : batch::kOnly) |
-                         (request.grammar ? batch::kMasked : 0);
+  i32s[batch::kExtras] =
+      (request.logprobs || request.prompt_logprobs ? batch::kLogprobs : 0) |
+      (most_top_tokens(request) > 0 ? batch::kTop : 0) | (count > 0 || request.min_tokens > 0 ? batch::kEdits : 0) |
+      (request.allowed_token_ids.empty() ? 0 : batch::kOnly) | (request.grammar ? batch::kMasked : 0);
 }
 
 }  // namespace
@@ -172,7 +171,8 @@ std::array<int32_t, batch::kRequestFields> batch_block_write(const DecoderOption
   fields[batch::kLimit] = static_cast<int32_t>(length_limit(options, request));
   fields[batch::kFlags] =
       (request.ignore_stop_tokens ? batch::kIgnoreStop : 0) | (request.stop_token_ids.empty() ? 0 : batch::kOwnStops) |
-      (request.grammar ? batch::kNoDrafts : 0) | (request.prompt_logprobs ? batch::kPromptLogprobs : 0) | most_top_tokens(request) << batch::kTopShift;
+      (request.grammar ? batch::kNoDrafts : 0) | (request.prompt_logprobs ? batch::kPromptLogprobs : 0) |
+      most_top_tokens(request) << batch::kTopShift;
   return fields;
 }
 

@@ -66,8 +66,8 @@ inline void expect_sampling_is_right(int64_t vocab, const std::function<void(con
     // Bad words of one token, of two, and of three, the last of which ends with its row's likeliest token.
     const int64_t num_bad = is_edited && num_biases <= 200 && vocab >= 8 && random() % 2 == 0 ? 6 : 0;
     const bool is_masked = request % 8 == 5;
-    const int extras = (is_masked ? batch::kMasked : 0) | (request % 4 == 0 ? 0 : batch::kLogprobs) | (is_edited ? batch::kEdits : 0) |
-                       (num_biases > 0 && random() % 2 == 0 ? batch::kOnly : 0) |
+    const int extras = (is_masked ? batch::kMasked : 0) | (request % 4 == 0 ? 0 : batch::kLogprobs) |
+                       (is_edited ? batch::kEdits : 0) | (num_biases > 0 && random() % 2 == 0 ? batch::kOnly : 0) |
                        (top_of(request) > 0 ? batch::kTop : 0);
     const double min_tokens = is_edited ? static_cast<double>(random() % kLength) : 0;
     i32s.insert(i32s.end(),

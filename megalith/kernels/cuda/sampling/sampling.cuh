@@ -44,8 +44,9 @@ inline void edit_by_block(f32* adjusted, const Args& a, i64 request, const f32* 
     adjusted[token] = logits[token] + a.biases[at];
   }
   block_sync();
-  const i32 num_bad =
-      !has_biases ? 0 : inside_32(a.faults, i32s[batch::kBadTokens], batch::kMaxBiases + 1 - num_biases, Args::Checks::sampling_i32);
+  const i32 num_bad = !has_biases ? 0
+                                  : inside_32(a.faults, i32s[batch::kBadTokens], batch::kMaxBiases + 1 - num_biases,
+                                              Args::Checks::sampling_i32);
   for (i32 i = num_biases + thread(); i < num_biases + num_bad; i += kThreads)
     if (ends_bad_word(a, request, i, length))
       adjusted[inside_32(a.faults, a.bias_tokens[request * batch::kMaxBiases + i], vocabulary,
