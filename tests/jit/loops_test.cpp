@@ -253,20 +253,21 @@ TEST(LoopSource, ThePageOfSchedulesIsAsTheExampleIs) {
 }
 
 TEST(LoopSource, WhatCannotBeCodeIsSaid) {
-  const auto error = [](const std::string& kernel, const std::string& steps, LoopTarget target) {
+  const auto refusal = [](const std::string& kernel, const std::string& steps, LoopTarget target) {
     try {
       body_of(scheduled(kernel, steps), target);
     } catch (const UserError& error) { return std::string(error.what()); }
     return std::string();
   };
-  EXPECT_THAT(error("input a: f32[n]\ninput at: i32[m]\noutput y: f32[m]\n{ [i] : 0 <= i < m }\ny[i] = a[at[i]]\n", "",
-                    LoopTarget::cpu),
+  EXPECT_THAT(refusal("input a: f32[n]\ninput at: i32[m]\noutput y: f32[m]\n{ [i] : 0 <= i < m }\ny[i] = a[at[i]]\n",
+                      "", LoopTarget::cpu),
               HasSubstr("the subscript at[i] of a is not affine"));
-  EXPECT_THAT(error("input a: f32[n]\noutput int: f32[n]\n{ [i] : 0 <= i < n }\nint[i] = a[i]\n", "", LoopTarget::cpu),
-              HasSubstr("\"int\" has a meaning in generated code: rename it"));
-  EXPECT_THAT(error(kDouble, "tag i l.0", LoopTarget::cuda),
+  EXPECT_THAT(
+      refusal("input a: f32[n]\noutput int: f32[n]\n{ [i] : 0 <= i < n }\nint[i] = a[i]\n", "", LoopTarget::cpu),
+      HasSubstr("\"int\" has a meaning in generated code: rename it"));
+  EXPECT_THAT(refusal(kDouble, "tag i l.0", LoopTarget::cuda),
               HasSubstr("a block has at most 1024 threads; split i first"));
-  EXPECT_THAT(error(kDouble, "split i 64 -> o:l.0 p:l.0", LoopTarget::cuda), HasSubstr("which are both tagged l.0"));
+  EXPECT_THAT(refusal(kDouble, "split i 64 -> o:l.0 p:l.0", LoopTarget::cuda), HasSubstr("which are both tagged l.0"));
 }
 
 }  // namespace

@@ -180,5 +180,11 @@ TEST(Schedule, LoopsAreTakenApartAndJoinedAsDependencesAllow) {
   EXPECT_THAT(refusal(ahead, "fuse_loops j i"), HasSubstr("must stay loops of their own"));
 }
 
+TEST(Schedule, NoInameStandsTwice) {
+  EXPECT_THAT(refusal(kMatmul, "fix l 1\nsplit k 1 -> p q\nfuse_loops p q"),
+              AllOf(HasSubstr("line 3"), HasSubstr("a reduction in insn0 runs over \"p\" where \"q\" has a value")));
+  EXPECT_THAT(refusal(kMatmul, "map [i, i] -> u = i, v = 2 * i"), HasSubstr("an iname stands in [i, i] twice"));
+}
+
 }  // namespace
 }  // namespace megalith::loop

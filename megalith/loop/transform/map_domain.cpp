@@ -148,6 +148,9 @@ Kernel map_domain(const Kernel& kernel, const std::vector<std::string>& before, 
            values.size());
   for (const std::string& iname : before) check_has_iname(kernel, iname);
   for (const std::string& iname : after) check_is_free(kernel, iname);
+  for (const auto& names : {before, after})
+    if (std::set<std::string>(names.begin(), names.end()).size() != names.size())
+      refuse(kernel, "an iname stands in [{}] twice", fmt::join(names, ", "));
   std::vector<std::string> texts, parameters;
   std::map<std::string, std::string> forward;
   for (size_t i = 0; i < after.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "megalith/loop/access.h"
 #include "megalith/loop/domain_text.h"
 #include "megalith/loop/transform/rewrite.h"
 #include "megalith/loop/transform/transform.h"
@@ -81,6 +82,10 @@ Kernel unify_inames(const Kernel& kernel, const std::string& iname, const std::s
     };
     if (is_within(iname) && is_within(onto))
       refuse(kernel, "the instruction {} is within both \"{}\" and \"{}\"", instruction.id, iname, onto);
+    visit_expressions(instruction, [&](const Expr&, const Place& place) {
+      if (is_among(place.inames, iname) && is_among(place.inames, onto))
+        refuse(kernel, "a reduction in {} runs over \"{}\" where \"{}\" has a value", instruction.id, iname, onto);
+    });
   }
   Kernel result = kernel;
   rename_in_domains(result, iname, onto, true);
