@@ -26,9 +26,9 @@ Expr expression_of(const QuasiAffine& form, const std::vector<std::string>& name
     const int64_t size = std::abs(term.coefficient);
     if (size != 1) factor = make_call("*", {make_integer(size), std::move(factor)});
     if (term.coefficient < 0)
-      sum = is_empty ? make_call("neg", {std::move(factor)}) : make_call("-", {std::move(sum), std::move(factor)});
+      sum = is_empty ? make_call("neg", {factor}) : make_call("-", {std::move(sum), factor});
     else
-      sum = is_empty ? std::move(factor) : make_call("+", {std::move(sum), std::move(factor)});
+      sum = is_empty ? factor : make_call("+", {std::move(sum), factor});
     is_empty = false;
   }
   return sum;
