@@ -31,7 +31,7 @@ using graph::Tensor;
 using graph::TensorKind;
 
 // Of a run, for the reasons that operator_bench.cpp has.
-constexpr double kCpuSeconds = 0.05, kCudaSeconds = 0.05;
+constexpr double kCpuGraphSeconds = 0.05, kCudaGraphSeconds = 0.05;
 
 // Of states of integers that operators point with: what all of them may be.
 std::map<std::string, int64_t> limits_of(const Graph& graph) {
@@ -205,7 +205,7 @@ GraphTiming time_graph(const graph::GraphFile& file, const GraphBench& options) 
   timing.limits.measure(options.target, workers);
   Progress progress(fmt::format("timing {}", graph.name()), options.runs);
   constexpr int64_t kMax = 1 << 20;
-  while (!cancelled() && std::min(seconds(), seconds()) < (on_gpu ? kCudaSeconds : kCpuSeconds) &&
+  while (!cancelled() && std::min(seconds(), seconds()) < (on_gpu ? kCudaGraphSeconds : kCpuGraphSeconds) &&
          timing.iterations < kMax)
     timing.iterations *= 2;
   for (int run = 0; run < options.runs && !cancelled(); ++run) {
