@@ -283,7 +283,7 @@ TEST(Faults, OperatorsOfAScript) {
 TEST(Faults, TablesOfTheBatchBlock) {
   const auto registry = ops::builtin();
   const graph::Operator& op = registry->get("sampling");
-  const std::map<std::string, int64_t> sizes = {{"R", 2}, {"V", 50}, {"N", 3}, {"S", 20}, {"E", 2}};
+  const std::map<std::string, int64_t> sizes = {{"R", 2}, {"V", 50}, {"N", 3}, {"S", 20}, {"E", 2}, {"M", 2}};
   graph::Graph graph(registry, "block");
   std::vector<graph::TensorId> inputs;
   graph::NodeOptions options;

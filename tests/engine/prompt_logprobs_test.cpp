@@ -38,8 +38,10 @@ std::vector<Request> some_requests() {
   std::vector<Request> requests;
   for (const size_t length : {30, 41, 1, 17, 2, 60}) {
     const size_t r = requests.size();
-    Request request{.prompt = tokens_below(60, length, r), .max_new_tokens = 8, .ignore_stop_tokens = true};
-    for (size_t i = 4; i < length && r < 2; ++i) request.prompt[i] = request.prompt[i - 4];  // so that there are drafts
+    // The first two repeat themselves, and are longest at work, so that there are drafts: not beside a prompt.
+    Request request{
+        .prompt = tokens_below(60, length, r), .max_new_tokens = r < 2 ? 40 : 8, .ignore_stop_tokens = true};
+    for (size_t i = 4; i < length && r < 2; ++i) request.prompt[i] = request.prompt[i - 4];
     if (r % 2 == 0) request.prompt_logprobs = r == 0 ? 5 : 0;
     if (r == 5) request.prompt_logprobs = 2;
     if (r >= 3) request.logprobs = true, request.top_logprobs = 3;
