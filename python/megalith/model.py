@@ -12,14 +12,30 @@ from megalith.sampling import Asked
 Prompt = Union[str, Sequence[int]]
 
 
-class Generation(NamedTuple):
-    """What was made of one prompt."""
-
+class _Made(NamedTuple):
     text: str  # "" if the model has no tokenizer
     tokens: List[int]  # the new ones
     reason: str  # why it ended: "stop" (a stop token or a stop string), "length", or "abort" of an Answer
-    logprobs: List[float] = []  # of the tokens, if they were asked for
-    top_logprobs: List[List[Tuple[int, float]]] = []  # likewise: the most probable tokens in the place of each, and theirs
+
+
+class Generation(_Made):
+    """What was made of one prompt: ``text, tokens, reason = generation``. With logprobs, if they were asked for."""
+
+    logprobs: List[float]  # of the tokens
+    top_logprobs: List[List[Tuple[int, float]]]  # the most probable tokens in the place of each, and theirs
+
+    def __new__(
+        cls,
+        text: str,
+        tokens: List[int],
+        reason: str,
+        logprobs: Sequence[float] = (),
+        top_logprobs: Sequence[List[Tuple[int, float]]] = (),
+    ) -> Generation:
+        made = super().__new__(cls, text, tokens, reason)
+        made.logprobs = list(logprobs)
+        made.top_logprobs = list(top_logprobs)
+        return made
 
 
 class Piece(str):

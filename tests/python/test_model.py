@@ -145,7 +145,9 @@ def test_logprobs(model):
         pieces = list(model.generate(prompt, max_new_tokens=8, logprobs=True, stream=True))
         assert [piece.logprob for piece in pieces] == made.logprobs
     plain = model.generate("The", max_new_tokens=8)
-    assert plain == (whole[1].text, whole[1].tokens, whole[1].reason, [], [])
+    text, tokens, reason = plain
+    assert (text, tokens, reason) == (whole[1].text, whole[1].tokens, whole[1].reason)
+    assert plain.logprobs == plain.top_logprobs == []
 
 
 def test_minus_one_is_no_limit(model):
