@@ -78,8 +78,9 @@ CompletionForm::CompletionForm(const PreparedRequest& prepared, const std::strin
   const char* object =
       is_chat() ? prepared.request.stream ? "chat.completion.chunk" : "chat.completion" : "text_completion";
   head_ =
-      fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},"choices":[)",
-                  json_quote((is_chat() ? "chatcmpl-" : "cmpl-") + id), object, created, json_quote(prepared.model));
+      fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},"system_fingerprint":"megalith-{}","choices":[)",
+                  json_quote((is_chat() ? "chatcmpl-" : "cmpl-") + id), object, created, json_quote(prepared.model),
+                  MEGALITH_VERSION);
 }
 
 std::string CompletionForm::logprobs_json(const std::vector<TokenLogprob>& logprobs) const {

@@ -47,9 +47,9 @@ class Made {
 };
 
 const std::string kChatHead =
-    R"(data: {"id":"chatcmpl-id-1","object":"chat.completion.chunk","created":1000,"model":"storyteller","choices":[{"index":0,)";
+    R"(data: {"id":"chatcmpl-id-1","object":"chat.completion.chunk","created":1000,"model":"storyteller","system_fingerprint":"megalith-0.1.0","choices":[{"index":0,)";
 const std::string kHead =
-    R"(data: {"id":"cmpl-id-1","object":"text_completion","created":1000,"model":"numbers","choices":[{"index":0,)";
+    R"(data: {"id":"cmpl-id-1","object":"text_completion","created":1000,"model":"numbers","system_fingerprint":"megalith-0.1.0","choices":[{"index":0,)";
 
 std::string chat_body(const std::string& members = "") {
   return R"({"messages":[{"role":"user","content":"Once upon a time"}])" + members + "}";
@@ -94,7 +94,7 @@ TEST(Answer, AStreamedCompletionHasTheseChunks) {
                 "\n\n");
   EXPECT_EQ(
       made->last_chunks(),
-      R"(data: {"id":"cmpl-id-1","object":"text_completion","created":1000,"model":"numbers","choices":[],)"
+      R"(data: {"id":"cmpl-id-1","object":"text_completion","created":1000,"model":"numbers","system_fingerprint":"megalith-0.1.0","choices":[],)"
       R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4,"prompt_tokens_details":{"cached_tokens":0}}})"
       "\n\ndata: [DONE]\n\n");
 }
@@ -118,7 +118,7 @@ TEST(Answer, AWholeChatHasThisBody) {
   const size_t prompt = story("Once upon a time").size();
   EXPECT_EQ(
       made->body(),
-      R"({"id":"chatcmpl-id-1","object":"chat.completion","created":1000,"model":"tales","choices":[)"
+      R"({"id":"chatcmpl-id-1","object":"chat.completion","created":1000,"model":"tales","system_fingerprint":"megalith-0.1.0","choices":[)"
       R"({"index":0,"message":{"role":"assistant","content":" there"},"logprobs":null,"finish_reason":"stop","stop_reason":null},)"
       R"({"index":1,"message":{"role":"assistant","content":" there"},"logprobs":null,"finish_reason":"length","stop_reason":null}],)"
       R"("usage":{"prompt_tokens":)" +
