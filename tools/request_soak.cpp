@@ -63,7 +63,9 @@ std::vector<engine::Request> random_requests(Random& random, const engine::Engin
     const std::vector<int> tokens = random_tokens(random, random.in(1, rest), vocab_size);
     request.prompt.insert(request.prompt.end(), tokens.begin(), tokens.end());
     const int64_t room = longest - static_cast<int64_t>(request.prompt.size());
-    request.max_new_tokens = random.in(1, std::clamp<int64_t>(room - 1, 1, kMostTokens));
+    // A few are given pages again and again, and take them from others where there are none.
+    const int64_t most_tokens = random.one_in(8) ? longest / 2 : kMostTokens;
+    request.max_new_tokens = random.in(1, std::clamp<int64_t>(room - 1, 1, most_tokens));
     request.ignore_stop_tokens = random.one_in(2);
     request.logprobs = true;
     request.top_logprobs = 2;
