@@ -1,6 +1,6 @@
-// Sampling: from a row of logits to a token. Biases and tokens that cannot be drawn, the mask of a grammar, then penalties, then temperature,
-// then top-k, top-p and min-p, in the order of vLLM and of Hugging Face's transformers; repetition counts the prompt too,
-// presence and frequency do not, as in vLLM. The random
+// Sampling: from a row of logits to a token. Biases and tokens that cannot be drawn, the mask of a grammar, then penalties,
+// then temperature, then top-k, top-p and min-p, in the order of vLLM and of Hugging Face's transformers; repetition counts
+// the prompt too, presence and frequency do not, as in vLLM. The random
 // number depends on the request's seed and on how long its text is, so a text is the same however it is batched and on
 // however many workers it is made. Temperature 0 takes the largest logit.
 //
