@@ -9,24 +9,33 @@ namespace megalith::kernels {
 
 /// The tokens that the mask leaves out are never drawn. It lies in the host's memory, so a word of it is asked for once, and many
 /// of them together; one that is not there yet holds up this block alone. After an abort it may be anything.
-template <class Args>
-inline void mask_by_block(f32* adjusted, const Args& a, i64 request, i32 length) {
+template <class Args, class Task>
+MEGALITH_SHARED void mask_by_block(f32* adjusted, const Task& task, i64 request, i32 length) {
+  const auto& a = Args::of(task);
   const i32 vocabulary = static_cast<i32>(a.V), words = static_cast<i32>(a.M);
+  constexpr int kMaskBits = 32;  // of a word
   if (thread() == 0) wait_for_mask(a, request, length);
   block_sync();
-  each_of(
-      words, thread(), kThreads, [&](i32 w) { return static_cast<u32>(a.masks[request * a.M + w]); },
-      [&](i32 w, u32 allowed) {
-        for (i32 bit = 0; bit < 32 && w * 32 + bit < vocabulary; ++bit)
-          if ((allowed >> bit & 1) == 0) adjusted[w * 32 + bit] = kNever;
-      });
+  // A lane asks for a word, and all of them write what stands in it.
+#pragma unroll 1
+  for (i32 first = warp() * kWarpLanes; first < words; first += kThreads) {
+    const u32 of_lane = first + lane() < words ? static_cast<u32>(a.masks[request * a.M + first + lane()]) : 0;
+#pragma unroll 1
+    for (int i = 0; i < kWarpLanes; ++i) {
+      const u32 allowed = __shfl_sync(0xffffffffu, of_lane, i);
+      for (int bit = lane(); bit < kMaskBits; bit += kWarpLanes)
+        if (const i32 v = (first + i) * kMaskBits + bit; v < vocabulary && (allowed >> bit & 1) == 0)
+          adjusted[v] = kNever;
+    }
+  }
   block_sync();
 }
 
 /// edit() of kernels/cpu/sampling.h by all threads: a token's biases are its own, and no token that ends the request is
 /// left one.
-template <class Args>
-inline void edit_by_block(f32* adjusted, const Args& a, i64 request, const f32* logits, i32 length) {
+template <class Args, class Task>
+MEGALITH_SHARED void edit_by_block(f32* adjusted, const Task& task, i64 request, const f32* logits, i32 length) {
+  const auto& a = Args::of(task);
   const i32* const i32s = a.sampling_i32 + request * batch::kSamplingInts;
   const i32* const fields = a.requests + request * batch::kRequestFields;
   const i32 vocabulary = static_cast<i32>(a.V);
@@ -62,7 +71,7 @@ inline void edit_by_block(f32* adjusted, const Args& a, i64 request, const f32* 
     }
     block_sync();
   }
-  if (is_masked(i32s)) mask_by_block(adjusted, a, request, length);
+  if (is_masked(i32s)) mask_by_block<Args>(adjusted, task, request, length);
 }
 
 /// penalize() of kernels/cpu/sampling.h by all threads, of logits that may be `adjusted` already.
@@ -97,7 +106,7 @@ inline i32 penalize_by_block(f32* adjusted, i32* counts, const f32* logits, i32 
   return block_first(best, vocabulary);
 }
 
-inline LogProbabilities log_probabilities_by_block(const f32* logits, i32 vocabulary, i32 best) {
+MEGALITH_SHARED inline LogProbabilities log_probabilities_by_block(const f32* logits, i32 vocabulary, i32 best) {
   const f32 largest = logits[best];
   u64 total = 0;
   each_of(
@@ -111,8 +120,9 @@ inline LogProbabilities log_probabilities_by_block(const f32* logits, i32 vocabu
 }
 
 /// list_top_tokens() of kernels/cpu/sampling.h by all threads: a look at all tokens for each, which few ask for.
-template <class Args>
-inline void list_top_tokens_by_block(const Args& a, i64 r, i32 count, const LogProbabilities& all) {
+template <class Args, class Task>
+MEGALITH_SHARED void list_top_tokens_by_block(const Task& task, i64 r, i32 count, LogProbabilities all) {
+  const auto& a = Args::of(task);
   const i32 vocabulary = static_cast<i32>(a.V);
   Place last = {kInfinity, -1};
 #pragma unroll 1
@@ -182,7 +192,7 @@ inline i32 drawn_token(const Task& task, i64 r) {
   if (is_edited || is_penalized) {
     f32* const adjusted = a.adjusted + r * a.V;
     const i32 sound_length = inside_32(a.faults, length, static_cast<i32>(a.S) + 1, Args::Checks::requests);
-    if (is_edited) edit_by_block(adjusted, a, request, logits, sound_length);
+    if (is_edited) edit_by_block<Args>(adjusted, task, request, logits, sound_length);
     token = penalize_by_block(
         adjusted, room, is_edited ? adjusted : logits, vocabulary,
         [&](i32 s) { return inside_32(a.faults, a.history[request * a.S + s], vocabulary, Args::Checks::history); },
@@ -225,7 +235,8 @@ MEGALITH_SHARED void sample_row_by_block(const Task& task, i64 r) {
     const LogProbabilities all =
         log_probabilities_by_block(a.logits + r * a.V, static_cast<i32>(a.V), argmax_token(a, r));
     logprob = all.of(token);
-    if ((extras & batch::kTop) != 0) list_top_tokens_by_block(a, r, top_tokens_wanted(a, request_of_sample(a, r)), all);
+    if ((extras & batch::kTop) != 0)
+      list_top_tokens_by_block<Args>(task, r, top_tokens_wanted(a, request_of_sample(a, r)), all);
   }
   if (thread() != 0) return;
   const auto& a = Args::of(task);
