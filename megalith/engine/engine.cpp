@@ -124,12 +124,14 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
         rounded.size(), folder, rounded.begin()->first, dtype_name(rounded.begin()->second), dtype_name(config_.dtype));
   regimes_.push_back({decoder_options_, std::make_unique<graph::Graph>(build_decoder(config_, decoder_options_))});
   if (!jit::is_cuda_target(options.target)) check_memory(graph(), decoder_options_, dummy_weights_);
+  std::future<void> made_up;  // while kernels are compiled
   if (weights_)
     memory_.bind_weights(graph(), *weights_);
   else
-    memory_.bind_random(graph(), options.dummy_seed);
-  memory_.bind_rope(graph(), config_, decoder_options_.max_seq_len);
+    made_up = std::async(std::launch::async, [&, &graph = graph()] { memory_.bind_random(graph, options.dummy_seed); });
   compile(options);
+  if (made_up.valid()) made_up.get();
+  memory_.bind_rope(graph(), config_, decoder_options_.max_seq_len);
   memory_.bind_states(*regimes_.back().graph, !jit::is_cuda_target(options.target));
 
   MEGALITH_CHECK(static_cast<int64_t>(stop_tokens_.size()) <= decoder_options_.max_stop_tokens,
