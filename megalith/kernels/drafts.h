@@ -28,6 +28,15 @@ constexpr DraftMatch match_at(Token token, int length, int end) {
   return static_cast<DraftMatch>(same) << 27 | static_cast<DraftMatch>(end);
 }
 
+/// The best place in a sequence of `length` tokens, by one thread: 0 if fewer than `least` tokens are those at its end.
+template <class Token>
+constexpr DraftMatch find_match(Token token, int length, int least) {
+  DraftMatch best = 0;
+  for (int end = length - 2; end >= 0 && match_length(best) < batch::kLongestMatch; --end)
+    if (token(end) == token(length - 1)) best = better_match(best, match_at(token, length, end));
+  return match_length(best) >= least ? best : 0;
+}
+
 /// Draft number i behind a sequence of `length` tokens. What ends at its end repeats from there.
 template <class Token>
 constexpr auto draft_token(Token token, int length, DraftMatch match, int i) {

@@ -6,7 +6,7 @@
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/next_batch_layout.h"
 #include "megalith/loop/interpret.h"
-#include "megalith/runtime/batch.h"
+#include "megalith/ops/draft_reference.h"
 
 namespace megalith::ops {
 
@@ -83,20 +83,13 @@ class NextBatchReference {
     }
   }
 
-  // Where what may follow slot r's text stands in it; 0: nowhere. The longest match counts, of equals the last.
+  // Where what may follow slot r's text stands in it; 0: nowhere.
   int64_t drafts_begin(int64_t r) {
     const auto request = static_cast<int64_t>(slot(0, r));
-    const int64_t length = whole("step", request) + 1;
-    int64_t longest = 0, begin = 0;
-    for (int64_t end = 0; end < length - 1; ++end) {
-      int64_t same = 0;
-      while (same <= end && same < batch::kLongestMatch &&
-             token(request, end - same) == token(request, length - 1 - same))
-        ++same;
-      if (same >= std::max<int64_t>(longest, 1)) longest = same, begin = end + 1;
-    }
-    if (longest < std::max<int64_t>(least_match_, 1)) return 0;
-    slot(3, r) = static_cast<double>(longest << 27 | (begin - 1)) - (longest >= 16 ? 4294967296.0 : 0);  // 32 bits
+    const auto [begin, same] =
+        find_draft_place([&](int64_t s) { return token(request, s); }, whole("step", request) + 1, least_match_);
+    if (begin > 0)
+      slot(3, r) = static_cast<double>(same << 27 | (begin - 1)) - (same >= 16 ? 4294967296.0 : 0);  // 32 bits
     return begin;
   }
 

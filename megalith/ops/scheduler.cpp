@@ -6,6 +6,7 @@
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/advance_layout.h"
 #include "megalith/loop/interpret.h"
+#include "megalith/ops/draft_reference.h"
 #include "megalith/runtime/batch.h"
 
 namespace megalith::ops {
@@ -92,13 +93,8 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
           {each, static_cast<int64_t>(field(n, batch::kLimit)) - 1 - length, binding.sizes.at("S") - length});
       if (most <= 0 || (static_cast<int>(field(n, batch::kFlags)) & batch::kNoDrafts) != 0) continue;
       const auto token = [&](int64_t s) -> double& { return history(n, static_cast<double>(s)); };
-      int64_t longest = 0, behind = 0;
-      for (int64_t end = 0; end < length - 1; ++end) {
-        int64_t same = 0;
-        while (same <= end && same < batch::kLongestMatch && token(end - same) == token(length - 1 - same)) ++same;
-        if (same >= std::max<int64_t>(longest, 1)) longest = same, behind = end + 1;
-      }
-      if (longest < std::max<int64_t>(attribute("draft_match"), 1)) continue;
+      const int64_t behind = find_draft_place(token, length, attribute("draft_match")).begin;
+      if (behind == 0) continue;
       for (int64_t i = 0; i < most; ++i) token(length + i) = token(behind + i);  // of drafts, too
       drafts[static_cast<size_t>(n)] = static_cast<double>(most);
       waiting += static_cast<double>(most);

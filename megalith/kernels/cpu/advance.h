@@ -162,11 +162,9 @@ inline Load find_drafts(const Args& a, i64 waiting) {
     if (fields[batch::kState] != batch::kActive || most <= 0 || (fields[batch::kFlags] & batch::kNoDrafts) != 0)
       continue;
     const auto token = [&](i32 s) -> i32& { return a.history[n * a.S + s]; };
-    DraftMatch best = 0;
-    for (i32 end = length - 2; end >= 0 && match_length(best) < batch::kLongestMatch; --end)
-      if (token(end) == token(length - 1)) best = better_match(best, match_at(token, length, end));
-    if (match_length(best) < Drafting<Args>::kMatch) continue;
-    for (i32 i = 0; i < most; ++i) token(length + i) = draft_token(token, length, best, i);
+    const DraftMatch match = find_match(token, length, Drafting<Args>::kMatch);
+    if (match == 0) continue;
+    for (i32 i = 0; i < most; ++i) token(length + i) = draft_token(token, length, match, i);
     fields[batch::kDone] = length + most;
     drafts += most;
   }

@@ -42,7 +42,8 @@ enum NextBatchState {
 /// Drafts as a `next_batch` knows them: how many a request has at most, and how many tokens must match.
 template <class Args>
 struct NextDrafts {
-  static constexpr i64 kTokens = static_cast<i64>(Args::draft_tokens), kMatch = static_cast<i64>(Args::draft_match);
+  static constexpr i64 kTokens = static_cast<i64>(Args::draft_tokens);
+  static constexpr int kMatch = static_cast<int>(Args::draft_match);
   static constexpr bool kIsOn = kTokens > 0;
 };
 
@@ -173,15 +174,6 @@ inline i64 room_for_drafts(const Args& a, i64 r) {
                                                            : max(min(NextDrafts<Args>::kTokens, last - step), i64(0));
 }
 
-/// The place in the text of slot `r` whose tokens are those at its end; 0 if too few are. `token(s)`: number s of its `length`.
-template <class Args, class Token>
-inline DraftMatch find_match(Token token, int length) {
-  DraftMatch best = 0;
-  for (int end = length - 2; end >= 0 && match_length(best) < batch::kLongestMatch; --end)
-    if (token(end) == token(length - 1)) best = better_match(best, match_at(token, length, end));
-  return match_length(best) >= NextDrafts<Args>::kMatch ? best : 0;
-}
-
 /// find_match() for each slot that can have drafts, by one thread.
 template <class Args>
 inline void find_matches(const Args& a) {
@@ -190,8 +182,8 @@ inline void find_matches(const Args& a) {
       if (room_for_drafts(a, r) == 0) continue;
       const i64 request = of_slot(a, kSlotRequest, r);
       const auto* const tokens = a.tokens + request * (a.W / a.N);
-      of_slot(a, kSlotMatch, r) =
-          static_cast<i32>(find_match<Args>([&](i64 s) { return static_cast<i32>(tokens[s]); }, a.step[request] + 1));
+      of_slot(a, kSlotMatch, r) = static_cast<i32>(find_match([&](int s) { return static_cast<i32>(tokens[s]); },
+                                                              a.step[request] + 1, NextDrafts<Args>::kMatch));
     }
 }
 

@@ -8,6 +8,7 @@
 #include "megalith/kernels/cpu/advance.h"
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
 #include "megalith/kernels/cuda/pipeline/weight_ring.cuh"
+#include "megalith/kernels/cuda/scheduler/find_match.cuh"
 #include "megalith/kernels/cuda/scheduler/mail.cuh"
 
 namespace megalith::kernels {
@@ -183,7 +184,7 @@ inline void take_commands(const View& view, AdvanceCopy& copy, runtime::Mailbox*
 template <class View>
 inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
   using Drafts = Drafting<View>;
-  constexpr int N = static_cast<int>(View::N), kAtOnce = 8;
+  constexpr int N = static_cast<int>(View::N);
   const auto fields_of = [&](int n) { return view.requests + n * batch::kRequestFields; };
   if (warp() == 0) {
     int active = 0;
@@ -211,30 +212,12 @@ inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
     if ((fields[batch::kFlags] & batch::kNoDrafts) != 0) continue;
     u32* const words = reinterpret_cast<u32*>(view.history + n * View::S);
     const auto token = [&](int s) { return static_cast<i32>(load_relaxed(words + s)); };
-    const i32 last = token(length - 1);
-    DraftMatch best = 0;
-#pragma unroll 1
-    for (int begin = thread(); begin < length - 1; begin += kAtOnce * kThreads) {
-      i32 tokens[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) tokens[i] = token(min(begin + i * kThreads, length - 1));
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        if (tokens[i] == last && begin + i * kThreads < length - 1)
-          best = better_match(best, match_at(token, length, begin + i * kThreads));
-    }
-#pragma unroll
-    for (int apart = 1; apart < kWarpLanes; apart *= 2)
-      best = better_match(best, __shfl_sync(0xffffffffu, best, lane() ^ apart));
-    if (lane() == 0) copy.matches[warp()] = best;
-    block_sync();
-#pragma unroll 1
-    for (int w = 0; w < kWarps; ++w) best = better_match(best, copy.matches[w]);
-    const bool is_found = match_length(best) >= Drafts::kMatch;
+    const DraftMatch match = find_match_by_block(token, length, copy.matches);
+    const bool is_found = match_length(match) >= Drafts::kMatch;
     has_found |= is_found;
     // Each is looked up among the tokens before, which nobody changes.
     if (is_found && thread() < most)
-      view.history[n * View::S + length + thread()] = draft_token(token, length, best, thread());
+      view.history[n * View::S + length + thread()] = draft_token(token, length, match, thread());
     block_sync();  // all have looked at it
     if (is_found && thread() == 0) fields[batch::kDone] = length + most;
   }
