@@ -29,8 +29,9 @@ std::string generation_line(const engine::Engine& engine, const std::vector<engi
     if (generation.accepted == 0) bandwidth = fmt::format(", weights {:.2f} GB/s", bytes / seconds / 1e9);
   }
   if (generation.drafted > 0)
-    bandwidth +=
-        fmt::format(", {} of {} right", generation.accepted, plural(static_cast<int64_t>(generation.drafted), "draft"));
+    bandwidth += fmt::format(", {} of {} right in {}", generation.accepted,
+                             plural(static_cast<int64_t>(generation.drafted), "draft"),
+                             plural(static_cast<int64_t>(generation.draft_steps), "step"));
   return fmt::format("[ Prompt: {:.1f} t/s | Generation: {} t/s ] first token {}{}, {} made on {}",
                      static_cast<double>(prompt) / (generation.first_token_ms / 1000), rate,
                      format_ms(generation.first_token_ms), bandwidth, plural(static_cast<int64_t>(made), "token"),

@@ -211,7 +211,9 @@ void AsyncEngine::take_token(const runtime::MailRecord& record) {
     ++counted_.generated_tokens;
     if (record.reason == runtime::kAccepted) {
       ++counted_.accepted_tokens;
+      ++counted_.accepted_at[std::min(work->accepted++, counted_.accepted_at.size() - 1)];
     } else {
+      work->accepted = 0;
       counted_.drafts += record.reason > 0;
       counted_.drafted_tokens += record.reason;
     }

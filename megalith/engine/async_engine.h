@@ -74,6 +74,7 @@ class AsyncEngine : public TokenService {
     uint64_t admitted_ns = 0;   // 0 once it was told
     int64_t cached_tokens = 0;  // likewise
     bool was_admitted = false;
+    size_t accepted = 0;        // drafts, one behind the other, since the last token that was none
     bool makes_tokens = false;  // it has since it has begun: all tokens but the last have keys
     bool is_dry = false;        // the kernel has ended it, for want of pages
     bool is_ending = false;   // the kernel knows, or will be told when there is room for the command; for one of these:

@@ -66,6 +66,7 @@ struct Generation {
   std::vector<std::optional<size_t>> unsound_from;  // per request the first token made of NaN or infinite logits
   std::vector<int64_t> regimes;        // tokens at a time of the kernels that worked on it, one behind the other
   uint64_t drafted = 0, accepted = 0;  // drafts that were worked on, and those that were right
+  uint64_t draft_steps = 0;            // steps of a sequence that had some
 };
 
 /// Workers to use when nobody says: MEGALITH_THREADS, or every core that this process may use.

@@ -2,11 +2,13 @@
 // made. What a server, or Python's streams, see of an engine that runs all the time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
 
 #include "megalith/engine/batch_block.h"
+#include "megalith/runtime/batch.h"
 
 namespace megalith::engine {
 
@@ -49,6 +51,7 @@ struct ServiceLoad {
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
   // Iterations of a request that had drafts, the drafts, and those that were right.
   uint64_t drafts = 0, drafted_tokens = 0, accepted_tokens = 0;
+  std::array<uint64_t, batch::kMaxDrafts> accepted_at = {};  // of the first draft of a step, of the second, ...
 };
 
 class TokenService {

@@ -107,7 +107,7 @@ std::optional<TokenEvent> TokenStream::note(const runtime::MailRecord& record) {
   if (record.reason == runtime::kAccepted)
     ++result_.accepted;
   else
-    result_.drafted += record.reason;
+    result_.drafted += record.reason, result_.draft_steps += record.reason > 0;
   const double ms = milliseconds_between(start_, record.posted_ns);
   if (result_.first_token_ms == 0) result_.first_token_ms = ms;
   result_.last_token_ms = ms;

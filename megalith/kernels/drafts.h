@@ -5,6 +5,11 @@
 //
 // Of all places whose tokens are those at the end of the sequence the one counts where most are, of equals the last.
 //
+// How many drafts a request has follows from what came of its last ones. It may have all that there may be at first. After an
+// iteration in which all of its drafts were right it may have twice as many and one; otherwise half of what it might have had and
+// what was right together. So four wrong guesses one after the other leave none of 15, and then a draft is noted and not worked on:
+// as soon as one of these was right there is a draft again. Rows that cost nothing (draft_free_rows) are used in any case.
+//
 // Freestanding: shared by the CPU's body of `advance` and the GPU's.
 #pragma once
 
@@ -49,12 +54,29 @@ constexpr auto draft_token(Token token, int length, DraftMatch match, int i) {
 template <class Args>
 struct Drafting {
   static constexpr int kTokens = static_cast<int>(Args::draft_tokens), kMatch = static_cast<int>(Args::draft_match),
-                       kRows = static_cast<int>(Args::draft_rows);
+                       kRows = static_cast<int>(Args::draft_rows), kFreeRows = static_cast<int>(Args::draft_free_rows);
   static constexpr bool kIsOn = kTokens > 0;
-  /// Of each of so many requests that make tokens.
-  static constexpr int most(int active) {
-    const int each = (kRows - active) / active;
-    return each < kTokens ? each : kTokens;
+  static_assert(kTokens <= batch::kFewerDraftsMask);
+  /// Of each of so many requests that make tokens; and how many of them each has whatever came of the last ones.
+  static constexpr int most(int active) { return each_of(kRows, active); }
+  static constexpr int free(int active) { return each_of(kFreeRows, active); }
+
+  /// What came of a request's last drafts, as it stands in its fields.
+  static constexpr int allowed(const int* fields) {
+    return kTokens - (fields[batch::kFlags] >> batch::kFewerDraftsShift & batch::kFewerDraftsMask);
+  }
+  /// Notes that of a request's drafts, or of one that was guessed, so many were right.
+  static constexpr void note(int* fields, int drafts, int accepted) {
+    const int before = allowed(fields), more = 2 * before + 1,
+              now = accepted < drafts ? (before + accepted) / 2 : more < kTokens ? more : kTokens;
+    fields[batch::kFlags] = (fields[batch::kFlags] & ~(batch::kFewerDraftsMask << batch::kFewerDraftsShift)) |
+                            (kTokens - now) << batch::kFewerDraftsShift;
+  }
+
+ private:
+  static constexpr int each_of(int rows, int active) {
+    const int each = (rows - active) / active;
+    return each < 0 ? 0 : each < kTokens ? each : kTokens;
   }
 };
 

@@ -29,7 +29,10 @@ namespace {
 constexpr int64_t kRowsOnCpu = 192, kRowsInTiles = 512, kRowsOnGpu = 4;
 
 // Of rows that requests with drafts take together. Up to so many take little longer than one: weights are read once for all.
-constexpr int64_t kDraftRows = 32, kMaxDraftTokens = 15;
+constexpr int64_t kDraftRows = 32;
+
+// Rows up to which a step takes as long as with one: on a GPU (engine/regimes.h). On a CPU each row takes its time.
+constexpr int64_t kFreeDraftRowsOnGpu = 8;
 
 // Tokens that all pages together have room for.
 constexpr int64_t kMaxCached = std::numeric_limits<int32_t>::max();
@@ -56,8 +59,8 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
   const bool gpu = r.target.starts_with("cuda");
   // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
-  MEGALITH_CHECK(r.draft_tokens >= 0 && r.draft_tokens <= kMaxDraftTokens, "--draft-tokens is {}, want 0 to {}",
-                 r.draft_tokens, kMaxDraftTokens);
+  MEGALITH_CHECK(r.draft_tokens >= 0 && r.draft_tokens <= batch::kMaxDrafts, "--draft-tokens is {}, want 0 to {}",
+                 r.draft_tokens, batch::kMaxDrafts);
   MEGALITH_CHECK(r.draft_match >= 1 && r.draft_match <= batch::kLongestMatch, "--draft-match is {}, want 1 to {}",
                  r.draft_match, batch::kLongestMatch);
   const int64_t rows_of_drafts = r.draft_tokens > 0 ? std::min(kDraftRows, r.max_requests * (1 + r.draft_tokens)) : 0;
@@ -260,13 +263,16 @@ void DecoderBuilder::sample(TensorId x) {
   const TensorId mailbox =
       graph_.state("mailbox", DType::i32, {static_cast<int64_t>(sizeof(runtime::Mailbox) / sizeof(int32_t))});
   const TensorId stop = graph_.state("stop", DType::i32, {1});
+  const int64_t free_rows =
+      options_.target.starts_with("cuda") ? std::min(kFreeDraftRowsOnGpu, options_.draft_rows) : 0;
   graph_.add(
       "advance", "advance",
       {token, logprob, top_token, top_logprob, stop_tokens, own_stops, requests, history, graph_.find("counts"),
        row_token_, row_request_, row_position_, graph_.find("row_start"), sample_row, sample_request, mailbox, stop},
       {.attributes = {{"draft_tokens", static_cast<double>(options_.draft_tokens)},
                       {"draft_match", static_cast<double>(options_.draft_match)},
-                      {"draft_rows", static_cast<double>(options_.draft_rows)}}});
+                      {"draft_rows", static_cast<double>(options_.draft_rows)},
+                      {"draft_free_rows", static_cast<double>(free_rows)}}});
   graph_.set_gate("advance", stop);
 }
 

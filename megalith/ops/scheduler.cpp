@@ -35,6 +35,14 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     is_known[static_cast<size_t>(r)] =
         is_sampled_each_row(n) && field(n, batch::kDone) - static_cast<double>(behind) < field(n, batch::kLength);
   }
+  const auto attribute = [&](const char* name) { return static_cast<int64_t>(binding.attributes.at(name)); };
+  const auto bits = [&](int64_t n) { return static_cast<int64_t>(field(n, batch::kFlags)); };
+  constexpr int64_t kFewerUnit = int64_t{1} << batch::kFewerDraftsShift;
+  const auto allowance = [&](int64_t n) { return attribute("draft_tokens") - bits(n) / kFewerUnit % 16; };
+  struct Outcome {
+    int64_t drafts = 0, accepted = 0;
+  };
+  std::vector<Outcome> outcomes(static_cast<size_t>(num_requests));
   for (int64_t r = 0; r < num_samples; ++r) {
     if (is_known[static_cast<size_t>(r)]) continue;
     const double token = at("token", r);
@@ -42,9 +50,17 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     // Behind a draft that was not sampled before it, or behind the text's end, nothing counts.
     const bool is_behind_draft =
         r > 0 && at("sample_request", r - 1) == at("sample_request", r) && !is_known[static_cast<size_t>(r - 1)];
+    Outcome& outcome = outcomes[static_cast<size_t>(n)];
+    if (is_behind_draft) {
+      ++outcome.drafts;
+    } else if ((bits(n) & batch::kGuessed) != 0) {
+      outcome = {1, history(n, field(n, batch::kLength)) == token};
+      field(n, batch::kFlags) -= int{batch::kGuessed};
+    }
     if (is_behind_draft && (static_cast<int>(field(n, batch::kState)) != batch::kActive ||
                             field(n, batch::kDone) < field(n, batch::kLength)))
       continue;
+    outcome.accepted += is_behind_draft;
     history(n, field(n, batch::kLength)) = token;
     field(n, batch::kLength) += 1;
     field(n, batch::kLast) = token;
@@ -67,6 +83,15 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     field(n, batch::kDone) = field(n, batch::kLength) - 1;
   }
 
+  for (int64_t n = 0; n < num_requests; ++n) {
+    const auto [tried, accepted] = outcomes[static_cast<size_t>(n)];
+    if (tried == 0 || static_cast<int>(field(n, batch::kState)) != batch::kActive) continue;
+    const int64_t before = allowance(n);
+    const int64_t now =
+        accepted == tried ? std::min(attribute("draft_tokens"), 2 * before + 1) : (before + accepted) / 2;
+    field(n, batch::kFlags) += static_cast<double>((before - now) * kFewerUnit);
+  }
+
   auto budget = static_cast<double>(arrays.at("row_token").values.size()),
        sample_budget = static_cast<double>(arrays.at("sample_row").values.size());
   const auto is_active = [&](int64_t n) { return static_cast<int>(field(n, batch::kState)) == batch::kActive; };
@@ -75,16 +100,18 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     budget -= is_active(n), sample_budget -= is_active(n);
     if (is_active(n)) waiting += field(n, batch::kLength) - field(n, batch::kDone);
   }
-  const auto attribute = [&](const char* name) { return static_cast<int64_t>(binding.attributes.at(name)); };
   const auto num_active =
       static_cast<int64_t>(std::ranges::count_if(std::views::iota(int64_t{0}, num_requests), is_active));
   std::vector<double> drafts(static_cast<size_t>(num_requests), 0);  // behind each request's text
   double possible = waiting;
   bool is_quiet = true;
   if (attribute("draft_tokens") > 0) {
-    const int64_t each = num_active > 0 && waiting == static_cast<double>(num_active)
-                             ? std::min(attribute("draft_tokens"), (attribute("draft_rows") - num_active) / num_active)
-                             : 0;
+    const auto share_of = [&](const char* rows) {
+      return num_active > 0 && waiting == static_cast<double>(num_active)
+                 ? std::clamp<int64_t>((attribute(rows) - num_active) / num_active, 0, attribute("draft_tokens"))
+                 : 0;
+    };
+    const int64_t each = share_of("draft_rows"), free = share_of("draft_free_rows");
     bool has_some = false;
     for (int64_t n = 0; n < num_requests && each > 0; ++n) {
       if (!is_active(n)) continue;
@@ -95,10 +122,13 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
       const auto token = [&](int64_t s) -> double& { return history(n, static_cast<double>(s)); };
       const int64_t behind = find_draft_place(token, length, attribute("draft_match")).begin;
       if (behind == 0) continue;
-      for (int64_t i = 0; i < most; ++i) token(length + i) = token(behind + i);  // of drafts, too
-      drafts[static_cast<size_t>(n)] = static_cast<double>(most);
-      waiting += static_cast<double>(most);
-      has_some = true;
+      const int64_t count = std::min(most, std::max(free, allowance(n)));
+      token(length) = token(behind);
+      if (count == 0) field(n, batch::kFlags) += int{batch::kGuessed};
+      for (int64_t i = 1; i < count; ++i) token(length + i) = token(behind + i);  // of drafts, too
+      drafts[static_cast<size_t>(n)] = static_cast<double>(count);
+      waiting += static_cast<double>(count);
+      has_some |= count > 0;
     }
     double& quiet = at("counts", batch::kQuiet);
     if (each > 0) possible = static_cast<double>(num_active * (1 + each));
@@ -161,7 +191,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
 /// Ends an iteration: takes in the sampled tokens and lays out the next iteration's rows (runtime/batch.h). Bookkeeping
 /// is beyond a loop kernel, so this one only says what it touches: all of the batch block. With `draft_tokens` a request has so
 /// many drafts at most (kernels/drafts.h), if `draft_match` tokens of its text say them, and those that have drafts
-/// `draft_rows` rows together.
+/// `draft_rows` rows together; of these `draft_free_rows` cost nothing.
 graph::Operator advance() {
   return operator_("advance", "scheduler step: takes in the sampled tokens, ends requests, lays out the next iteration")
       .input("token", {"R"}, DType::i32)
@@ -184,6 +214,7 @@ graph::Operator advance() {
       .attribute("draft_tokens", 0)
       .attribute("draft_match", 0)
       .attribute("draft_rows", 0)
+      .attribute("draft_free_rows", 0)
       .loops(R"(
         { [n, f, s, i, t, r, e, o, w, k] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 6 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= o < 16 and 0 <= w < W and 0 <= k < 20 }
         requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r] + logprob[r]) + sum(e, stop_tokens[e]) + sum(o, own_stops[n, o])

@@ -40,7 +40,8 @@ enum RequestField {
   kDone,    // tokens worked through: their keys and values are in the cache. Drafts count while they are worked on
   kLimit,   // length at which the request ends; a command may raise it
   kReason,  // FinishReason, once finished
-  kFlags,   // RequestFlag bits, and above them how many top tokens it is told of with each token (kTopShift)
+  kFlags,  // RequestFlag bits; above them how many top tokens it is told of with each token (kTopShift), and how many drafts
+           // fewer than there may be it has for now (kFewerDraftsShift)
   kPrompt,  // tokens of the prompt: presence, frequency and kMinTokens count those after it
   kLast,    // the token that was sampled last, once there is one; it may be before the request began, in another place
   kRequestFields = 8
@@ -52,8 +53,9 @@ enum RequestFlag {
   kOwnStops = 2,        // its own_stops do, too
   kPromptLogprobs = 4,  // a sample stands behind each of its rows (kernels/known_tokens.h)
   kNoDrafts = 8,        // none are found for it
+  kGuessed = 16,        // behind its last token stands a draft that nobody works on: was it right? (kernels/drafts.h)
 };
-[[maybe_unused]] constexpr int kTopShift = 8;
+[[maybe_unused]] constexpr int kTopShift = 8, kTopMask = 0xff, kFewerDraftsShift = 16, kFewerDraftsMask = 0xf;
 enum FinishReason { kNotFinished = 0, kStopToken = 1, kLengthLimit = 2, kCancelled = 3 };
 enum SamplingFloat {
   kTemperature,        // 0: the likeliest token
@@ -88,8 +90,8 @@ enum SamplingExtra {
 [[maybe_unused]] constexpr int kMaxTop = 20;
 /// How many a request is told of, by its flags; of flags that are not sound as many as there may be.
 [[maybe_unused]] constexpr int top_tokens_of(int flags) {
-  const int count = flags >> kTopShift;
-  return count < 0 || count > kMaxTop ? kMaxTop : count;
+  const int count = flags >> kTopShift & kTopMask;
+  return count > kMaxTop ? kMaxTop : count;
 }
 /// Requests that have one row in an iteration have them spread over slices of so many rows (kernels/row_order.h).
 [[maybe_unused]] constexpr int kSliceRows = 32;
@@ -108,6 +110,8 @@ struct LoadRange {
   int least = 0, most = 0x7fffffff;
 };
 [[maybe_unused]] constexpr int kPatience = 16;
+/// Drafts of a request, at most.
+[[maybe_unused]] constexpr int kMaxDrafts = 15;
 /// Tokens that are compared to find drafts, at most.
 [[maybe_unused]] constexpr int kLongestMatch = 16;
 

@@ -90,6 +90,11 @@ std::string Metrics::text(const std::string& model, const engine::ServiceLoad& l
   one("vllm:spec_decode_num_drafts_total", "counter", "Steps of a sequence that had drafts.", load.drafts);
   one("vllm:spec_decode_num_draft_tokens_total", "counter", "Drafts.", load.drafted_tokens);
   one("vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafts that were right.", load.accepted_tokens);
+  std::map<size_t, uint64_t> accepted_at;
+  for (size_t i = 0; i < load.accepted_at.size(); ++i)
+    if (load.accepted_at[i] > 0 || i == 0) accepted_at[i] = load.accepted_at[i];
+  each("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafts that were right, by their place behind a token.",
+       "position", accepted_at);
   one("vllm:prompt_tokens_total", "counter", "Prompt tokens of sequences whose first token was made.", prompt_tokens);
   one("vllm:generation_tokens_total", "counter", "Tokens made.", generated_tokens);
   each("vllm:request_success_total", "Sequences that ended, by why.", "finished_reason", finished);

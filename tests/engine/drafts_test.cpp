@@ -100,6 +100,26 @@ TEST(Drafts, AreALoadThatAnotherKernelTakes) {
   EXPECT_EQ(generation.regimes.front(), 8) << "for the prompt";
 }
 
+// A sequence of two tokens in equal parts has always stood there before, and what came then comes again every other time. One that
+// repeats itself has as many drafts as there may be.
+TEST(Drafts, AreAsManyAsWereRightLately) {
+  EngineOptions options = options_of(1, 7);
+  options.decoder.draft_match = 1;
+  Engine engine(test::kTinyModel, options);
+  Request request{.prompt = {9, 11, 9, 9, 11}, .max_new_tokens = 200, .ignore_stop_tokens = true};
+  request.allowed_token_ids = {9, 11};
+  request.sampling = {.temperature = 99.0f, .seed = 3};
+  const Generation random = engine.generate({request});
+  EXPECT_GT(random.accepted, 20u);
+  EXPECT_LT(random.drafted, 4 * random.accepted) << random.accepted;
+  EXPECT_LT(random.drafted, 3 * random.draft_steps);
+  request.allowed_token_ids = {9};
+  const Generation repeating = engine.generate({request});
+  EXPECT_GT(repeating.accepted, 165u);
+  EXPECT_LE(repeating.drafted, repeating.accepted + 7);  // of the first step, by the prompt
+  EXPECT_LE(repeating.draft_steps, 26u);
+}
+
 TEST(Drafts, AreNotSoMany) {
   try {
     Engine(test::kTinyModel, options_of(4, 16));

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <latch>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -125,6 +127,9 @@ TEST(Preemption, IsNotSeenWithDrafts) {
   const ServiceLoad load = expect_same_as_alone(options, {long_request(1), long_request(2), long_request(3)});
   EXPECT_GT(load.preemptions, 0U);
   EXPECT_GT(load.accepted_tokens, 0U);
+  EXPECT_EQ(std::accumulate(load.accepted_at.begin(), load.accepted_at.end(), uint64_t{0}), load.accepted_tokens);
+  EXPECT_TRUE(std::ranges::is_sorted(load.accepted_at, std::greater()));  // those behind a wrong one are none
+  EXPECT_LE(load.accepted_at[0], load.drafts);
 }
 
 // A request that nobody else is in the way of.

@@ -33,11 +33,12 @@ struct Task {
 
 /// The operands of an `advance`: more requests than a warp of the test has lanes. With fewer rows than requests it is one
 /// of several kernels, and ends when more tokens wait.
-template <int kRequests, int kRows, int kDrafts = 0>
+template <int kRequests, int kRows, int kDrafts = 0, int kFreeRows = 0>
 struct Batch {
   static constexpr i64 N = kRequests, S = 60, E = 3, T_largest = kRows,
                        R_largest = std::min<i64>(std::max<i64>(kRequests, 4 * kDrafts), kRows);
-  static constexpr f32 draft_tokens = kDrafts, draft_match = 2, draft_rows = std::min<i64>(4 * kDrafts, kRows);
+  static constexpr f32 draft_tokens = kDrafts, draft_match = 2, draft_rows = std::min<i64>(4 * kDrafts, kRows),
+                       draft_free_rows = kFreeRows;
   static constexpr i64 kSamples = std::max(N, R_largest);
   static constexpr u32 kRecords = 2048;
   static constexpr i32 kTokens = kDrafts > 0 ? 3 : 50;  // of which sequences are
@@ -61,6 +62,7 @@ struct Batch {
   std::vector<runtime::Command> commands = std::vector<runtime::Command>(64);
   runtime::Mailbox mail;
   u32 is_aborted = 0;
+  u64 wrong_of_four = 1;  // drafts
   Task task_;
 
   Batch() {
@@ -122,6 +124,7 @@ struct Batch {
     }
     counts[batch::kLeast] = below(3) == 0 ? below(kRows) : 0;
     counts[batch::kMaxWaiting] = kRows < kRequests || below(3) == 0 ? kRows : 1 << 30;
+    wrong_of_four = below(3) == 0 ? 4 : 1;
     for (i64 e = 0; e < E; ++e) stop_tokens[e] = e == 0 ? -1 : below(50 + kTokens) - kTokens;
     draw(random);
   }
@@ -160,20 +163,21 @@ struct Batch {
     for (i64 r = 0; r < kSamples; ++r) {
       token[r] = static_cast<i32>(random() % kTokens);
       logprob[r] = static_cast<f32>(r) - 3;
-      // Drafts are right as a rule.
+      // Drafts are right as a rule, in some generations never.
       const bool has_draft = r + 1 < counts[batch::kSamples] && sample_request[r] == sample_request[r + 1];
-      if (has_draft && random() % 4 != 0) token[r] = row_token[sample_row[r + 1]];
+      if (has_draft && random() % 4 >= wrong_of_four) token[r] = row_token[sample_row[r + 1]];
     }
   }
 };
 
-template <int kRequests, int kRows, int kDrafts = 0>
+template <int kRequests, int kRows, int kDrafts = 0, int kFreeRows = 0>
 void expect_same_generations(int generations) {
-  using Both = Batch<kRequests, kRows, kDrafts>;
+  using Both = Batch<kRequests, kRows, kDrafts, kFreeRows>;
   Both wanted, given;
   std::mt19937_64 random(3);
   size_t num_ended = 0, num_left = 0;                  // requests; generations that another kernel would go on with
   size_t num_accepted = 0, num_top = 0, num_told = 0;  // drafts; top tokens; tokens of prompts
+  size_t num_guessed = 0;                              // drafts that nobody worked on
   by_block([&] {
     for (int generation = 0; generation < generations; ++generation) {
       for (bool is_first = true;; is_first = false) {
@@ -208,6 +212,7 @@ void expect_same_generations(int generations) {
             num_ended += b.kind == static_cast<u32>(runtime::MailKind::finished);
             num_accepted += b.kind == static_cast<u32>(runtime::MailKind::token) && b.reason == runtime::kAccepted;
           }
+          for (i64 n = 0; n < Both::N; ++n) num_guessed += (wanted.field(n, batch::kFlags) & batch::kGuessed) != 0;
           given.mail.head = head;  // the herald's
         }
         block_sync();
@@ -224,6 +229,7 @@ void expect_same_generations(int generations) {
   EXPECT_GT(num_top, static_cast<size_t>(generations));
   if (kRows >= kRequests) { EXPECT_GT(num_told, static_cast<size_t>(generations) / 4); }  // others have few prompts
   EXPECT_EQ(num_accepted > static_cast<size_t>(generations), kDrafts > 0);
+  EXPECT_EQ(num_guessed > 0, kDrafts > 0 && kFreeRows < 2 * kRequests);
 }
 
 /// A run that serves: commands come before an iteration, or once the block waits for them.
@@ -370,6 +376,8 @@ TEST(AdvanceBlock, FindsTheDraftsThatTheReferenceFinds) {
   expect_same_generations<1, 8, 7>(40);
   expect_same_generations<4, 40, 5>(30);
   expect_same_generations<3, 6, 2>(30);
+  expect_same_generations<4, 40, 5, 8>(30);
+  expect_same_generations<2, 8, 7, 4>(30);
 }
 
 }  // namespace

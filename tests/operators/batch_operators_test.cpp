@@ -48,7 +48,7 @@ TEST(Sampling, FollowsTheDistribution) {
 
 // The end of the run: no token waits any longer, or so few or so many do that another kernel goes on.
 struct Range {
-  int least, most, draft_tokens = 0;
+  int least, most, draft_tokens = 0, free_rows = 0;
   bool tells = false;  // some requests how likely their prompts are
 };
 class Advance : public ::testing::TestWithParam<Range> {};
@@ -81,7 +81,10 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
                                   graph.state("mailbox", DType::i32, {sizeof(runtime::Mailbox) / 4}),
                                   graph.state("stop", DType::i32, {1})};
   graph.add("advance", "advance", inputs,
-            {.attributes = {{"draft_tokens", drafts}, {"draft_match", 2}, {"draft_rows", kRows}}});
+            {.attributes = {{"draft_tokens", drafts},
+                            {"draft_match", 2},
+                            {"draft_rows", kRows},
+                            {"draft_free_rows", GetParam().free_rows}}});
   graph.set_gate("advance", graph.find("stop"));
 
   testing::GraphMemory memory(graph);
@@ -203,7 +206,8 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Loads, Advance,
                          ::testing::Values(Range{0, 1000}, Range{2, 1000}, Range{0, 7}, Range{0, 1000, 2},
-                                           Range{0, 1000, 0, true}, Range{0, 1000, 2, true}));
+                                           Range{0, 1000, 7}, Range{0, 1000, 7, 8}, Range{0, 1000, 0, 0, true},
+                                           Range{0, 1000, 2, 0, true}));
 
 }  // namespace
 }  // namespace megalith

@@ -81,13 +81,27 @@ inline i64 tell_known(const Args& a, i64 r, i64 end, Post post) {
   return r - first;
 }
 
+/// The draft behind a request's last token that nobody worked on; -1 if there is none.
+template <class Args>
+inline i32 guessed_token(const Args& a, i32 request) {
+  if (request < 0 || request >= a.N) return -1;  // take_in() notes it
+  const i32* const fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
+  const i32 length = fields[batch::kLength];
+  if ((fields[batch::kFlags] & batch::kGuessed) == 0 || length < 0 || length >= a.S) return -1;
+  // Another worker may have written it.
+  return static_cast<i32>(runtime::load_relaxed(reinterpret_cast<const u32*>(a.history + request * a.S + length)));
+}
+
 /// The samples of a request from number r to `end`, which are to be taken in: its next token and, as long as a draft is what was
 /// sampled before it, the one behind that. False as take_in().
 template <class Args, class Post>
 inline bool take_in_request(const Args& a, i64 r, i64 end, Post post) {
-  const i32 request = a.sample_request[r];
-  if (!take_in(a, r, static_cast<u32>(end - r - 1), post)) return false;
+  const i32 request = a.sample_request[r], drafts = static_cast<i32>(end - r - 1);
+  i32 guessed = -1;
+  if constexpr (Drafting<Args>::kIsOn) guessed = guessed_token(a, request);
+  if (!take_in(a, r, static_cast<u32>(drafts), post)) return false;
   if constexpr (Drafting<Args>::kIsOn) {
+    const i64 first = r;
     i32* const fields = a.requests + static_cast<i64>(request) * batch::kRequestFields;
     while (++r < end && fields[batch::kState] == batch::kActive) {
       const i32 row = a.sample_row[r];
@@ -96,6 +110,10 @@ inline bool take_in_request(const Args& a, i64 r, i64 end, Post post) {
       if (!take_in(a, r, runtime::kAccepted, post)) return false;
     }
     if (fields[batch::kDone] >= fields[batch::kLength]) fields[batch::kDone] = fields[batch::kLength] - 1;
+    fields[batch::kFlags] &= ~batch::kGuessed;
+    if (fields[batch::kState] != batch::kActive) return true;
+    if (drafts > 0) Drafting<Args>::note(fields, drafts, static_cast<i32>(r - 1 - first));
+    if (guessed >= 0) Drafting<Args>::note(fields, 1, a.token[first] == guessed);
   }
   return true;
 }
@@ -152,21 +170,27 @@ inline Load find_drafts(const Args& a, i64 waiting) {
   i64 active = 0;
   for (i64 n = 0; n < a.N; ++n) active += a.requests[n * batch::kRequestFields + batch::kState] == batch::kActive;
   if (active == 0 || waiting != active) return {waiting, waiting};
-  const i32 each = Drafting<Args>::most(static_cast<i32>(active));
+  using Drafts = Drafting<Args>;
+  const i32 each = Drafts::most(static_cast<i32>(active)), free = Drafts::free(static_cast<i32>(active));
   if (each <= 0) return {waiting, waiting};
   i64 drafts = 0;
   for (i64 n = 0; n < a.N; ++n) {
     i32* const fields = a.requests + n * batch::kRequestFields;
     const i32 length = fields[batch::kLength], limit = fields[batch::kLimit] - 1,
-              room = (limit < a.S ? limit : static_cast<i32>(a.S)) - length, most = each < room ? each : room;
+              room = (limit < a.S ? limit : static_cast<i32>(a.S)) - length, most = each < room ? each : room,
+              count = min(most, max(free, Drafts::allowed(fields)));
     if (fields[batch::kState] != batch::kActive || most <= 0 || (fields[batch::kFlags] & batch::kNoDrafts) != 0)
       continue;
     const auto token = [&](i32 s) -> i32& { return a.history[n * a.S + s]; };
-    const DraftMatch match = find_match(token, length, Drafting<Args>::kMatch);
+    const DraftMatch match = find_match(token, length, Drafts::kMatch);
     if (match == 0) continue;
-    for (i32 i = 0; i < most; ++i) token(length + i) = draft_token(token, length, match, i);
-    fields[batch::kDone] = length + most;
-    drafts += most;
+    for (i32 i = 0; i < max(count, 1); ++i) token(length + i) = draft_token(token, length, match, i);
+    if (count == 0) {
+      fields[batch::kFlags] |= batch::kGuessed;
+      continue;
+    }
+    fields[batch::kDone] = length + count;
+    drafts += count;
   }
   i32& quiet = a.counts[batch::kQuiet];
   quiet = drafts > 0 ? 0 : quiet < batch::kPatience ? quiet + 1 : quiet;

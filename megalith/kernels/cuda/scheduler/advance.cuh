@@ -25,7 +25,7 @@ struct AdvanceCopy {
   i32 first_of_others[advance::kMaxRequests];  // the number of such a request's first row
   i32 stop_tokens[advance::kMaxStopTokens], counts[batch::kCountFields], num_records;
   i32 row_token[advance::kMaxRequests];  // of an iteration with drafts, which has no more rows
-  i32 most_drafts;                       // of a request
+  i32 most_drafts, free_drafts;          // of a request (Drafting)
   DraftMatch matches[kWarps];
   i32 waiting;                     // tokens, once commands are taken
   u32 is_over, has_room;           // after an abort; for the records in the mailbox
@@ -54,7 +54,7 @@ struct AdvanceView {
   using Checks = typename Args::Checks;
   static constexpr i64 N = Args::N, S = Args::S, E = Args::E, T_largest = Args::T_largest, R_largest = Args::R_largest;
   static constexpr f32 draft_tokens = Args::draft_tokens, draft_match = Args::draft_match,
-                       draft_rows = Args::draft_rows;
+                       draft_rows = Args::draft_rows, draft_free_rows = Args::draft_free_rows;
   FaultNote faults;
   i32 *requests, *history, *counts, *sample_row, *sample_request;
   const i32 *stop_tokens, *own_stops, *token, *row_token;
@@ -196,7 +196,10 @@ inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
       active += __popc(__ballot_sync(0xffffffffu, counts));
       others |= __ballot_sync(0xffffffffu, counts && fields_of(n)[batch::kLength] - fields_of(n)[batch::kDone] != 1);
     }
-    if (lane() == 0) copy.most_drafts = active == 0 || others != 0 ? 0 : Drafts::most(active);
+    if (lane() == 0) {
+      copy.most_drafts = active == 0 || others != 0 ? 0 : Drafts::most(active);
+      copy.free_drafts = active == 0 ? 0 : Drafts::free(active);
+    }
   }
   block_sync();
   const int each = copy.most_drafts;
@@ -206,7 +209,7 @@ inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
   for (int n = 0; n < N; ++n) {
     i32* const fields = fields_of(n);
     const int length = fields[batch::kLength], end = min(fields[batch::kLimit] - 1, static_cast<int>(View::S)),
-              most = min(each, end - length);
+              most = min(each, end - length), count = min(most, max(copy.free_drafts, Drafts::allowed(fields)));
     // A length that is not sound is plan_rows_by_warp()'s to note.
     if (fields[batch::kState] != batch::kActive || most <= 0 || length <= 0) continue;
     if ((fields[batch::kFlags] & batch::kNoDrafts) != 0) continue;
@@ -214,12 +217,16 @@ inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
     const auto token = [&](int s) { return static_cast<i32>(load_relaxed(words + s)); };
     const DraftMatch match = find_match_by_block(token, length, copy.matches);
     const bool is_found = match_length(match) >= Drafts::kMatch;
-    has_found |= is_found;
+    has_found |= is_found && count > 0;
     // Each is looked up among the tokens before, which nobody changes.
-    if (is_found && thread() < most)
+    if (is_found && thread() < max(count, 1))
       view.history[n * View::S + length + thread()] = draft_token(token, length, match, thread());
     block_sync();  // all have looked at it
-    if (is_found && thread() == 0) fields[batch::kDone] = length + most;
+    if (!is_found || thread() != 0) continue;
+    if (count > 0)
+      fields[batch::kDone] = length + count;
+    else
+      fields[batch::kFlags] |= batch::kGuessed;
   }
   if (thread() == 0) {
     i32& quiet = copy.counts[batch::kQuiet];
