@@ -36,12 +36,13 @@ int fail_usage(const std::string& message, const std::string& command) {
   return kExitUsage;
 }
 
-// llama.cpp's "-np" is no option that a POSIX parser knows; "-n p" makes no sense, so nothing is lost.
+// llama.cpp's "-np" and "-md" are no options that a POSIX parser knows; "-n p" makes no sense, and "-m d" has a space.
 std::vector<std::string> words_of(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   for (std::string& word : words) {
     if (word == "--") break;
     if (word == "-np") word = "--max-batch";
+    if (word == "-md") word = "--draft-model";
   }
   return words;
 }

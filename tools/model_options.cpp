@@ -11,8 +11,11 @@
 #include "megalith/engine/engine.h"
 #include "megalith/jit/cuda/build.h"
 #include "megalith/machine/machine.h"
+#include "megalith/model/draft_model.h"
+#include "megalith/model/json.h"
 #include "megalith/model/weight_names.h"
 #include "megalith/optimize/limits.h"
+#include "megalith/runtime/batch.h"
 #include "megalith/task/partition.h"
 #include "tools/command.h"
 
@@ -87,10 +90,15 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.flag("--batch-invariant", batch_invariant,
                  "a sequence's tokens do not depend on what else is worked on; as --regimes 0 --prompt-rows 0");
   arguments.integer(
-      "--draft-tokens", draft_tokens,
+      "--draft-tokens,--draft-max,--num-speculative-tokens", draft_tokens,
       "guess up to so many tokens beside the next one, from what stood in the text before, and keep those that "
       "are right: the text is the same and comes sooner where it repeats; 7 is a good number (0: none)",
       0, 15, 0);
+  arguments.text("--draft-model,--model-draft,--speculative-model", draft_model, "DIR",
+                 "a small model of the same tokenizer guesses, 4 tokens unless --draft-tokens says how many; also -md");
+  arguments.text("--speculative-config", speculative_config, "JSON",
+                 "the same in one, as vLLM has it: {\"model\": DIR, \"num_speculative_tokens\": N}, or {\"method\": "
+                 "\"ngram\", \"num_speculative_tokens\": N, \"prompt_lookup_min\": M}");
   arguments.integer("--draft-match", draft_match, "tokens that must have stood there before for a guess (3)", 1, 16);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages,
@@ -117,6 +125,35 @@ int ModelOptions::workers() const {
   return num_workers > 0 ? static_cast<int>(num_workers) : engine::default_num_workers(target);
 }
 
+Speculation ModelOptions::speculation() const {
+  Speculation result = {draft_model, draft_tokens, draft_match};
+  if (speculative_config.empty()) return result;
+  if (!draft_model.empty() || draft_tokens != 0)
+    throw UsageError{"--speculative-config says all of drafts: leave out --draft-model and --draft-tokens"};
+  const JsonFile file = JsonFile::parse(speculative_config, "--speculative-config");
+  const JsonValue config = file.root();
+  if (!config.is_object()) config.fail(fmt::format("is {}, want an object", config.excerpt()));
+  std::string method;
+  config.each_member([&](const std::string& key, const JsonValue& value) {
+    if (key == "method")
+      method = value.string();
+    else if (key == "model")
+      result.model = value.string();
+    else if (key == "num_speculative_tokens")
+      result.tokens = value.integer(1, batch::kMaxDrafts);
+    else if (key == "prompt_lookup_min")
+      result.match = value.integer(1, batch::kLongestMatch);
+    else if (key != "prompt_lookup_max")
+      value.fail("is not supported: want method, model, num_speculative_tokens or prompt_lookup_min");
+  });
+  const bool has_model = !result.model.empty();
+  if (!method.empty() && method != (has_model ? "draft_model" : "ngram"))
+    config.fail(
+        fmt::format("has the method \"{}\", want \"draft_model\" with a model, or \"ngram\" without one", method));
+  if (!has_model && result.tokens == 0) config.fail("has no num_speculative_tokens, want 1 to 15");
+  return result;
+}
+
 DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
   DecoderOptions options;
   options.max_requests = max_batch > 0 ? max_batch : num_requests;
@@ -125,8 +162,9 @@ DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
   options.page_size = page_size;
   options.max_pages = num_pages;
   options.kv_dtype = kv_dtype_of(kv_dtype);
-  options.draft_tokens = draft_tokens;
-  options.draft_match = draft_match;
+  const Speculation drafts = speculation();
+  options.draft_tokens = drafts.tokens;
+  options.draft_match = drafts.match;
   options.quant_columns = quant_columns_of(quantization);
   options.target = target;
   return options;
@@ -135,6 +173,7 @@ DecoderOptions ModelOptions::decoder(int64_t num_requests) const {
 engine::EngineOptions ModelOptions::engine(int64_t num_requests) const {
   engine::EngineOptions options;
   options.decoder = decoder(num_requests);
+  options.draft_model = speculation().model;
   options.target = target;
   options.num_workers = workers();
   options.dummy_weights = dummy();
@@ -160,6 +199,8 @@ ModelGraph model_graph(const ModelOptions& options) {
   ModelConfig config = config_read(folder);
   DecoderOptions decoder = options.decoder(1);
   decoder.target = target_of(decoder.target);
+  if (const std::string draft = options.speculation().model; !draft.empty())
+    decoder.draft_model = read_draft_model(draft, folder);
   if (!options.dummy() && has_weights(folder))
     decoder.weight_dtypes = weight_dtypes(open_weights(folder, config), config.dtype);
   decoder = decoder.resolved(config);

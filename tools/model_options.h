@@ -21,6 +21,12 @@ namespace megalith::tools {
 
 inline constexpr const char* kDefaultContext = "the model's limit, at most 4096";
 
+/// Where drafts come from, and how many there are.
+struct Speculation {
+  std::string model;  // "": from what stood in the text before
+  int64_t tokens, match;
+};
+
 struct ModelOptions {
   std::string positional, model;
   int64_t max_seq_len = 0;
@@ -29,6 +35,7 @@ struct ModelOptions {
   std::vector<int64_t> regimes;        // of engine/engine.h; 0 alone: none; nothing: chosen
   std::optional<int64_t> prompt_rows;  // likewise; nothing: chosen
   bool batch_invariant = false;
+  std::string draft_model, speculative_config;
   int64_t draft_tokens = 0, draft_match = DecoderOptions{}.draft_match;
   int64_t page_size = DecoderOptions{}.page_size;
   int64_t num_pages = 0;  // 0: enough for max_batch texts of max_seq_len
@@ -39,6 +46,8 @@ struct ModelOptions {
   void declare(Arguments& arguments, const char* context = kDefaultContext,
                const char* batch = "the number of prompts");
 
+  /// What the options for drafts and --speculative-config say together.
+  Speculation speculation() const;
   /// The model's folder; UsageError if none was given, or two.
   std::string folder() const;
   bool dummy() const { return load_format == "dummy"; }

@@ -22,6 +22,7 @@
 #include "megalith/engine/token_stream.h"
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/machine/machine.h"
+#include "megalith/model/draft_model.h"
 #include "megalith/model/rope.h"
 #include "megalith/model/weight_names.h"
 #include "megalith/optimize/limits.h"
@@ -52,6 +53,8 @@ std::vector<int> find_stop_tokens(const std::string& folder, const ModelConfig& 
 bool is_weight(const graph::Tensor& tensor) {
   return tensor.kind == graph::TensorKind::constant && !is_rope_table(tensor);
 }
+// Not a draft model's.
+bool is_own_weight(const graph::Tensor& tensor) { return is_weight(tensor) && !tensor.name.starts_with(kDraftPrefix); }
 
 // Before anything is compiled, read or allocated. A GPU's own check comes with its plan (make_cuda_machine).
 void check_memory(const graph::Graph& graph, const DecoderOptions& options, bool made_up) {
@@ -96,6 +99,9 @@ int default_num_workers(const std::string& target) {
 void check_requests(const std::string& folder, const EngineOptions& options, const std::vector<Request>& requests) {
   const ModelConfig config = config_read(folder);
   DecoderOptions decoder = options.decoder;
+  // An Engine looks at its tokens, too.
+  if (!options.draft_model.empty())
+    decoder.draft_model = std::make_shared<const ModelConfig>(config_read(options.draft_model));
   decoder.target = jit::target_with_architecture(options.target);
   decoder = decoder.resolved(config);
   decoder.check_holds_all_requests();
@@ -109,9 +115,11 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
       num_workers_(options.num_workers > 0 ? options.num_workers : default_num_workers(options.target)) {
   decoder_options_ = options.decoder;
   decoder_options_.target = jit::target_with_architecture(options.target);  // what is fused depends on it
+  if (!options.draft_model.empty()) decoder_options_.draft_model = read_draft_model(options.draft_model, folder);
   if (!options.dummy_weights) {
     weights_ = open_weights(folder, config_);
     decoder_options_.weight_dtypes = weight_dtypes(*weights_, config_.dtype);
+    if (!options.draft_model.empty()) open_draft_weights(options.draft_model);
   }
   decoder_options_ = decoder_options_.resolved(config_);
   decoder_options_.check_holds_all_requests();
@@ -131,7 +139,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
     made_up = std::async(std::launch::async, [&, &graph = graph()] { memory_.bind_random(graph, options.dummy_seed); });
   compile(options);
   if (made_up.valid()) made_up.get();
-  memory_.bind_rope(graph(), config_, decoder_options_.max_seq_len);
+  fit_rope(0);
   memory_.bind_states(*regimes_.back().graph, !jit::is_cuda_target(options.target));
 
   MEGALITH_CHECK(static_cast<int64_t>(stop_tokens_.size()) <= decoder_options_.max_stop_tokens,
@@ -310,11 +318,28 @@ std::string Engine::logits_trouble(const Generation& generation) const {
   return places.empty() ? logits_trouble() : trouble_text(fmt::format(" {}", fmt::join(places, ", ")));
 }
 
+// Its weights get names of their own, and are this engine's then.
+void Engine::open_draft_weights(const std::string& folder) {
+  ModelConfig config = *decoder_options_.draft_model;
+  Weights weights = open_weights(folder, config);
+  weights.rename([](const std::string& name) { return kDraftPrefix + name; });
+  decoder_options_.weight_dtypes.merge(weight_dtypes(weights, config.dtype));
+  decoder_options_.draft_model = std::make_shared<const ModelConfig>(std::move(config));
+  weights_->join(std::move(weights));
+}
+
 std::vector<std::string> Engine::fit_rope(int64_t longest) {
-  const int64_t prompt = rope_prompt(config_, longest);
-  if (prompt == std::exchange(rope_prompt_, prompt)) return {};
-  memory_.bind_rope(graph(), config_, decoder_options_.max_seq_len, prompt);
-  return {"rope.cos", "rope.sin"};
+  std::vector<std::string> changed;
+  const auto fit = [&](const ModelConfig& config, int64_t& filled_for, const std::string& prefix) {
+    const int64_t prompt = rope_prompt(config, longest);
+    const bool is_filled = memory_.addresses().contains(prefix + "rope.cos");
+    if (prompt == std::exchange(filled_for, prompt) && is_filled) return;
+    memory_.bind_rope(graph(), config, decoder_options_.max_seq_len, prompt, prefix);
+    changed.insert(changed.end(), {prefix + "rope.cos", prefix + "rope.sin"});
+  };
+  fit(config_, rope_prompt_, "");
+  if (decoder_options_.draft_model) fit(*decoder_options_.draft_model, draft_rope_prompt_, kDraftPrefix);
+  return changed;
 }
 
 std::vector<std::string> Engine::make_up_cache() {
@@ -335,7 +360,7 @@ void Engine::cancel() noexcept {
 int64_t Engine::weight_bytes_per_token() const {
   int64_t bytes = 0;
   for (const graph::Tensor& tensor : graph().tensors())
-    if (is_weight(tensor) && (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
+    if (is_own_weight(tensor) && (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
       bytes += tensor.streamed_bytes();
   return bytes;
 }
@@ -351,7 +376,7 @@ int64_t Engine::head_bytes() const {
 int64_t Engine::weights_per_token() const {
   int64_t count = 0;
   for (const graph::Tensor& tensor : graph().tensors())
-    if (is_weight(tensor) && !tensor.name.ends_with(graph::quant_scale_name("")) &&
+    if (is_own_weight(tensor) && !tensor.name.ends_with(graph::quant_scale_name("")) &&
         (!tensor.name.starts_with(kEmbedding) || config_.tie_word_embeddings))
       count += tensor.num_elements();
   return count;
@@ -369,7 +394,7 @@ int64_t Engine::weight_bytes() const {
 int64_t Engine::num_parameters() const {
   int64_t count = 0;
   for (const graph::Tensor& tensor : graph().tensors())
-    if (is_weight(tensor) && !is_scale(tensor)) count += tensor.num_elements();
+    if (is_own_weight(tensor) && !is_scale(tensor)) count += tensor.num_elements();
   return count;
 }
 

@@ -30,9 +30,10 @@ namespace megalith::engine {
 
 struct EngineOptions {
   DecoderOptions decoder;
-  std::string target = "cpu";  // or cuda
-  int num_workers = 0;         // 0: default_num_workers()
-  bool dummy_weights = false;  // random weights; only config.json is needed
+  std::string draft_model = {};  // folder of a small model of the same tokenizer, which makes drafts; "": none
+  std::string target = "cpu";    // or cuda
+  int num_workers = 0;           // 0: default_num_workers()
+  bool dummy_weights = false;    // random weights; only config.json is needed
   uint64_t dummy_seed = 0;
   std::vector<int> stop_tokens = {};  // end a text, beside those that the model's files name
   // Beside the kernel of decoder.max_rows, which holds every sequence, there may be others of the same model, its regimes,
@@ -169,6 +170,8 @@ class Engine {
   std::vector<std::string> clear_block();
   /// SystemError if a file that weights are read from has become shorter.
   void check_weights() const;
+  /// Those of the draft model in `folder` beside the weights that are open.
+  void open_draft_weights(const std::string& folder);
   /// Fills the tables of RoPE again if prompts of up to `longest` tokens want others. The tensors that changed.
   std::vector<std::string> fit_rope(int64_t longest);
   /// Makes up a past for requests that begin with cached tokens: memory that was never written costs nothing to read.
@@ -188,7 +191,7 @@ class Engine {
   std::unique_ptr<RegimeMachine> machine_;
   Turn turn_{"model"};
   bool cache_made_up_ = false;
-  int64_t rope_prompt_ = 0;  // what the tables of RoPE were filled for
+  int64_t rope_prompt_ = 0, draft_rope_prompt_ = 0;  // what the tables of RoPE were filled for
 };
 
 }  // namespace megalith::engine

@@ -17,6 +17,7 @@
 #include "megalith/base/threads.h"
 #include "megalith/engine/graph_memory.h"
 #include "megalith/engine/quantize.h"
+#include "megalith/model/draft_model.h"
 #include "megalith/model/rope.h"
 #include "megalith/runtime/topology.h"
 
@@ -91,7 +92,11 @@ bool is_kv_cache(const graph::Tensor& tensor) {
          (tensor.name.ends_with(".k_cache") || tensor.name.ends_with(".v_cache"));
 }
 
-bool is_rope_table(const graph::Tensor& tensor) { return tensor.name == "rope.cos" || tensor.name == "rope.sin"; }
+bool is_rope_table(const graph::Tensor& tensor) {
+  const std::string_view name =
+      std::string_view(tensor.name).substr(tensor.name.starts_with(kDraftPrefix) ? std::strlen(kDraftPrefix) : 0);
+  return name == "rope.cos" || name == "rope.sin";
+}
 
 void* MemoryMap::allocate(int64_t bytes, const std::string& what) {
   mappings_.emplace_back(bytes, what);
@@ -203,8 +208,9 @@ void MemoryMap::bind_random(const graph::Graph& graph, uint64_t seed) {
 }
 
 void MemoryMap::bind_rope(const graph::Graph& graph, const ModelConfig& config, int64_t max_seq_len,
-                          int64_t prompt_tokens) {
-  auto table = [&](const char* name) {
+                          int64_t prompt_tokens, const std::string& prefix) {
+  auto table = [&](const char* of_model) {
+    const std::string name = prefix + of_model;
     const graph::Tensor& tensor = graph.tensor(graph.find(name));
     if (!addresses_.contains(name)) addresses_[name] = allocate(tensor.bytes(), "the rope tables");
     return std::span(get<float>(name), static_cast<size_t>(tensor.num_elements()));

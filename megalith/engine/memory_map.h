@@ -17,7 +17,7 @@ namespace megalith::engine {
 
 /// Whether a tensor of a decoder's graph is a layer's cache of keys or values.
 bool is_kv_cache(const graph::Tensor& tensor);
-/// Whether it is one of the two tables of rotary embeddings.
+/// Whether it is one of the two tables of rotary embeddings, of whichever model.
 bool is_rope_table(const graph::Tensor& tensor);
 
 class MemoryMap {
@@ -31,7 +31,9 @@ class MemoryMap {
   void bind_random(const graph::Graph& graph, uint64_t seed);
   /// Makes the tables "rope.cos" and "rope.sin" of a decoder for sequences of up to `max_seq_len` tokens, or fills them
   /// anew for prompts of another length.
-  void bind_rope(const graph::Graph& graph, const ModelConfig& config, int64_t max_seq_len, int64_t prompt_tokens = 0);
+  /// `prefix`: what their names begin with, of a draft model's.
+  void bind_rope(const graph::Graph& graph, const ModelConfig& config, int64_t max_seq_len, int64_t prompt_tokens = 0,
+                 const std::string& prefix = "");
   /// Zeroed memory for every state. `written`: by a kernel that runs here, so that all of it will be needed, and
   /// SystemError if it cannot be had; of copies of what lies on a GPU most pages are never touched.
   void bind_states(const graph::Graph& graph, bool written = true);

@@ -3,7 +3,8 @@
 // since weights are read once for all. What is sampled behind each is what would have been sampled anyway, by the same random
 // number: so as many drafts hold as are what was sampled before them, and no sequence is another one for it.
 //
-// Of all places whose tokens are those at the end of the sequence the one counts where most are, of equals the last.
+// Of all places whose tokens are those at the end of the sequence the one counts where most are, of equals the last. Or a smaller model
+// makes drafts (kernels/cpu/draft_model.h); `advance` only says how many then.
 //
 // How many drafts a request has follows from what came of its last ones. It may have all that there may be at first. After an
 // iteration in which all of its drafts were right it may have twice as many and one; otherwise half of what it might have had and
@@ -55,20 +56,26 @@ template <class Args>
 struct Drafting {
   static constexpr int kTokens = static_cast<int>(Args::draft_tokens), kMatch = static_cast<int>(Args::draft_match),
                        kRows = static_cast<int>(Args::draft_rows), kFreeRows = static_cast<int>(Args::draft_free_rows);
+  /// Whether a model makes them (kernels/cpu/draft_model.h), so that there are some in any case.
+  static constexpr bool kHasModel = Args::draft_model > 0;
   static constexpr bool kIsOn = kTokens > 0;
   static_assert(kTokens <= batch::kFewerDraftsMask);
   /// Of each of so many requests that make tokens; and how many of them each has whatever came of the last ones.
   static constexpr int most(int active) { return each_of(kRows, active); }
   static constexpr int free(int active) { return each_of(kFreeRows, active); }
 
-  /// What came of a request's last drafts, as it stands in its fields.
+  /// What came of a request's last drafts, as it stands in its fields. A model makes one at least: what it makes comes to nothing
+  /// else.
   static constexpr int allowed(const int* fields) {
-    return kTokens - (fields[batch::kFlags] >> batch::kFewerDraftsShift & batch::kFewerDraftsMask);
+    const int drafts = kTokens - (fields[batch::kFlags] >> batch::kFewerDraftsShift & batch::kFewerDraftsMask);
+    return kHasModel && drafts < 1 ? 1 : drafts;
   }
   /// Notes that of a request's drafts, or of one that was guessed, so many were right.
   static constexpr void note(int* fields, int drafts, int accepted) {
     const int before = allowed(fields), more = 2 * before + 1,
-              now = accepted < drafts ? (before + accepted) / 2 : more < kTokens ? more : kTokens;
+              now = accepted < drafts ? (before + accepted) / 2
+                    : more < kTokens  ? more
+                                      : kTokens;
     fields[batch::kFlags] = (fields[batch::kFlags] & ~(batch::kFewerDraftsMask << batch::kFewerDraftsShift)) |
                             (kTokens - now) << batch::kFewerDraftsShift;
   }

@@ -9,6 +9,7 @@
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/model/architecture.h"
+#include "megalith/model/draft_model.h"
 #include "megalith/ops/registry.h"
 #include "megalith/optimize/limits.h"
 #include "megalith/optimize/optimize.h"
@@ -58,6 +59,10 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.page_size >= 1 && r.page_size <= 65536, "--page-size is {}, want 1 to 65536", r.page_size);
   MEGALITH_CHECK(r.max_requests >= 1 && r.max_requests <= 1024, "--max-batch is {}, want 1 to 1024", r.max_requests);
   const bool gpu = r.target.starts_with("cuda");
+  if (r.draft_model) {
+    check_draft_model(*r.draft_model, config, r.max_seq_len);
+    if (r.draft_tokens == 0) r.draft_tokens = kDraftModelTokens;
+  }
   // On a GPU rows share the room that weights stream through; on a CPU a longer chunk of a prompt only helps.
   MEGALITH_CHECK(r.draft_tokens >= 0 && r.draft_tokens <= batch::kMaxDrafts, "--draft-tokens is {}, want 0 to {}",
                  r.draft_tokens, batch::kMaxDrafts);
@@ -114,6 +119,9 @@ int64_t DecoderOptions::num_pages() const { return max_pages > 0 ? max_pages : p
 
 int64_t DecoderOptions::num_samples() const { return std::min(std::max(max_requests, draft_rows), max_rows); }
 
+// Those that the other model works on, and one more of each request at most.
+int64_t DecoderOptions::draft_model_rows() const { return max_rows + max_requests; }
+
 std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) {
   std::map<std::string, DType> result;
   for (const std::string& name : weights.names()) {
@@ -128,7 +136,8 @@ std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) 
 DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& options)
     : config_(config),
       options_(options),
-      graph_(ops::builtin(), config.name.empty() ? config.architecture : config.name) {
+      own_graph_(ops::builtin(), config.name.empty() ? config.architecture : config.name),
+      graph_(own_graph_) {
   const int64_t num_requests = options_.max_requests, num_samples = options_.num_samples();
   const TensorId counts = graph_.state("counts", DType::i32, {batch::kCountFields});
   graph_.dynamic_size("rows", counts, batch::kRows);
@@ -145,8 +154,29 @@ DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& 
   rope_sin_ = graph_.constant("rope.sin", DType::f32, {options_.positions(), config_.head_dim / 2});
 }
 
+DecoderBuilder::DecoderBuilder(const ModelConfig& config, const DecoderOptions& options, const Place& place)
+    : config_(config),
+      options_(options),
+      own_graph_(ops::builtin()),
+      graph_(place.graph),
+      weights_(place.weights),
+      nodes_(place.nodes),
+      page_table_(graph_.find("page_table")),
+      row_token_(place.token),
+      row_request_(place.request),
+      row_position_(place.position) {
+  const auto table = [&](const char* name) {
+    const std::string full = weights_ + name;
+    return graph_.has(full) ? graph_.find(full)
+                            : graph_.constant(full, DType::f32, {options_.positions(), config_.head_dim / 2});
+  };
+  rope_cos_ = table("rope.cos");
+  rope_sin_ = table("rope.sin");
+}
+
 // A quantised matrix is what it was, and marked: what becomes of it is the target's business.
-TensorId DecoderBuilder::weight(const std::string& name, std::vector<Dim> shape) {
+TensorId DecoderBuilder::weight(const std::string& of_model, std::vector<Dim> shape) {
+  const std::string name = weights_ + of_model;
   if (graph_.has(name)) return graph_.find(name);
   const auto found = options_.weight_dtypes.find(name);
   const bool is_matrix = shape.size() == 2;
@@ -157,7 +187,8 @@ TensorId DecoderBuilder::weight(const std::string& name, std::vector<Dim> shape)
 }
 
 TensorId DecoderBuilder::norm(int64_t layer, const std::string& node, TensorId x, const std::string& name) {
-  return normalise(fmt::format("layer.{}.{}", layer, node), x, fmt::format("model.layers.{}.{}", layer, name));
+  return normalise(fmt::format("{}layer.{}.{}", nodes_, layer, node), x,
+                   fmt::format("model.layers.{}.{}", layer, name));
 }
 
 TensorId DecoderBuilder::normalise(const std::string& node, TensorId x, const std::string& name) {
@@ -167,7 +198,7 @@ TensorId DecoderBuilder::normalise(const std::string& node, TensorId x, const st
 
 TensorId DecoderBuilder::embed() {
   const TensorId table = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
-  return graph_.apply("embedding", "embed", {row_token_, table});
+  return graph_.apply("embedding", nodes_ + "embed", {row_token_, table});
 }
 
 // The bias stands beside the weight in the checkpoint.
@@ -183,7 +214,7 @@ TensorId DecoderBuilder::project(const std::string& node, TensorId x, const std:
 }
 
 TensorId DecoderBuilder::add(int64_t layer, const std::string& node, TensorId x, TensorId y) {
-  return graph_.apply("add", fmt::format("layer.{}.{}", layer, node), {x, y});
+  return graph_.apply("add", fmt::format("{}layer.{}.{}", nodes_, layer, node), {x, y});
 }
 
 // One of q and k: projection, q/k norm where the architecture has it, rotation.
@@ -198,7 +229,7 @@ TensorId DecoderBuilder::heads(const std::string& name, TensorId x, const std::s
 }
 
 TensorId DecoderBuilder::attention(int64_t layer, TensorId n) {
-  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const std::string at = fmt::format("{}layer.{}.", nodes_, layer), names = fmt::format("model.layers.{}.", layer);
   const std::string self = names + "self_attn.";
   const int64_t d = config_.head_dim, kv_heads = config_.num_kv_heads;
   const TensorId q = heads(at + "q", n, self + "q_proj.weight", config_.num_heads, self + "q_norm.weight");
@@ -207,8 +238,11 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId n) {
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, kv_heads, d};
   const bool any_layout = !options_.shares_caches;
-  const TensorId k_cache = graph_.state(at + "k_cache", *options_.kv_dtype, cache_shape, any_layout);
-  const TensorId v_cache = graph_.state(at + "v_cache", *options_.kv_dtype, cache_shape, any_layout);
+  const auto cache = [&](const char* which) {
+    const std::string name = fmt::format("{}layer.{}.{}", weights_, layer, which);
+    return graph_.has(name) ? graph_.find(name) : graph_.state(name, *options_.kv_dtype, cache_shape, any_layout);
+  };
+  const TensorId k_cache = cache("k_cache"), v_cache = cache("v_cache");
   graph_.add("kv_append", at + "append", {k, v, page_table_, row_request_, row_position_, k_cache, v_cache});
   const TensorId y = graph_.apply(
       "attention", at + "attention", {q, k_cache, v_cache, page_table_, row_request_, row_position_},
@@ -217,7 +251,7 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId n) {
 }
 
 TensorId DecoderBuilder::mlp(int64_t layer, TensorId n) {
-  const std::string at = fmt::format("layer.{}.", layer), names = fmt::format("model.layers.{}.", layer);
+  const std::string at = fmt::format("{}layer.{}.", nodes_, layer), names = fmt::format("model.layers.{}.", layer);
   const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
   const bool bias = config_.mlp_bias;
   const TensorId gate = project(at + "gate", n, names + "mlp.gate_proj.weight", intermediate, hidden, bias),
@@ -234,21 +268,27 @@ TensorId DecoderBuilder::layer(int64_t layer, TensorId x) {
   return add(layer, "down_sum", x, mlp(layer, norm(layer, "mlp_norm", x, "post_attention_layernorm.weight")));
 }
 
+TensorId DecoderBuilder::head(TensorId x, std::optional<TensorId> rows, std::optional<TensorId> logits) {
+  if (rows) x = graph_.apply("gather_rows", nodes_ + "last_rows", {x, *rows});
+  const TensorId matrix = weight(config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
+                                 {config_.vocab_size, config_.hidden_size});
+  graph::NodeOptions options;
+  if (logits) options.outputs["y"] = *logits;
+  return graph_.apply("linear", nodes_ + "lm_head", {normalise(nodes_ + "final_norm", x, "model.norm.weight"), matrix},
+                      options);
+}
+
 void DecoderBuilder::sample(TensorId x) {
   const int64_t num_requests = options_.max_requests, vocab = config_.vocab_size;
   const TensorId sample_row = graph_.find("sample_row"), sample_request = graph_.find("sample_request");
   const TensorId logits = graph_.state("logits", DType::f32, {graph_.tensor(sample_row).shape[0], vocab});
-  const TensorId last = graph_.apply("gather_rows", "last_rows", {x, sample_row});
-  const TensorId head = weight(config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
-                               {vocab, config_.hidden_size});
-  graph_.apply("linear", "lm_head", {normalise("final_norm", last, "model.norm.weight"), head},
-               {.outputs = {{"y", logits}}});
+  head(x, sample_row, logits);
   const TensorId best = graph_.apply("argmax", "argmax", {logits});
 
-  const TensorId requests = graph_.state("requests", DType::i32, {num_requests, batch::kRequestFields});
+  const TensorId requests = table("requests", batch::kRequestFields);
   const TensorId sampling_f32 = graph_.state("sampling_f32", DType::f32, {num_requests, batch::kSamplingFloats});
   const TensorId sampling_i32 = graph_.state("sampling_i32", DType::i32, {num_requests, batch::kSamplingInts});
-  const TensorId history = graph_.state("history", DType::i32, {num_requests, options_.max_seq_len});
+  const TensorId history = table("history", options_.max_seq_len);
   const TensorId stop_tokens = graph_.state("stop_tokens", DType::i32, {options_.max_stop_tokens});
   const TensorId own_stops = graph_.state("own_stops", DType::i32, {num_requests, batch::kMaxOwnStops});
   const TensorId bias_tokens = graph_.state("bias_tokens", DType::i32, {num_requests, batch::kMaxBiases});
@@ -272,12 +312,26 @@ void DecoderBuilder::sample(TensorId x) {
       {.attributes = {{"draft_tokens", static_cast<double>(options_.draft_tokens)},
                       {"draft_match", static_cast<double>(options_.draft_match)},
                       {"draft_rows", static_cast<double>(options_.draft_rows)},
-                      {"draft_free_rows", static_cast<double>(free_rows)}}});
+                      {"draft_free_rows", static_cast<double>(free_rows)},
+                      {"draft_model", options_.draft_model ? 1.0 : 0.0}}});
   graph_.set_gate("advance", stop);
+}
+
+// A line for each request.
+TensorId DecoderBuilder::table(const std::string& name, int64_t columns) {
+  return graph_.has(name) ? graph_.find(name) : graph_.state(name, DType::i32, {options_.max_requests, columns});
+}
+
+void DecoderBuilder::draft() {
+  if (!options_.draft_model) return;
+  table("requests", batch::kRequestFields);
+  table("history", options_.max_seq_len);
+  build_draft_model(graph_, *options_.draft_model, options_, config_.vocab_size);
 }
 
 Graph build_decoder(const ModelConfig& config, const DecoderOptions& options) {
   DecoderBuilder model(config, options.resolved(config));
+  model.draft();
   TensorId x = model.embed();
   for (int64_t layer = 0; layer < config.num_layers; ++layer) x = model.layer(layer, x);
   model.sample(x);

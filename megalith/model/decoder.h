@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -28,6 +29,7 @@ struct DecoderOptions {
   // Drafts (kernels/drafts.h): how many a sequence has at most beside its last token, 0 for none; how many tokens of its end must
   // have stood there before; and how many rows those that have drafts take together, 0: chosen.
   int64_t draft_tokens = 0, draft_match = 3, draft_rows = 0;
+  std::shared_ptr<const ModelConfig> draft_model = nullptr;  // of the model that makes drafts (model/draft_model.h)
   bool shares_caches = false;  // with kernels of other numbers of rows: caches lie as all of them take them
   DType activation_dtype = DType::f32;
   std::optional<DType> kv_dtype = {};               // nothing: chosen
@@ -45,19 +47,29 @@ struct DecoderOptions {
   int64_t pages_per_request() const;  // Q
   int64_t num_pages() const;          // P
   int64_t num_samples() const;        // R
+  int64_t draft_model_rows() const;   // D: of the first step of a draft model
 };
 
 /// The weights and biases of a checkpoint whose dtype is not the `usual` one, for DecoderOptions::weight_dtypes.
 std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual);
 
 /// The graph of one iteration for this configuration. Constants carry the checkpoint's tensor names; beside them stand
-/// "rope.cos" and "rope.sin", [S, head_dim / 2] in f32. States are the batch block and "layer.<i>.k_cache" / "v_cache".
+/// "rope.cos" and "rope.sin", [S, head_dim / 2] in f32. States are the batch block and "layer.<i>.k_cache" / "v_cache". The names of
+/// a draft model's begin with "draft.".
 graph::Graph build_decoder(const ModelConfig& config, const DecoderOptions& options);
 
 /// The parts that build_decoder() puts together.
 class DecoderBuilder {
  public:
   DecoderBuilder(const ModelConfig& config, const DecoderOptions& options);
+  /// Where another model's layers work, in the middle of somebody's graph.
+  struct Place {
+    graph::Graph& graph;
+    std::string weights, nodes;  // what the names of its weights and caches begin with, and those of its nodes
+    graph::TensorId token, request, position;  // of its rows
+  };
+  DecoderBuilder(const ModelConfig& config, const DecoderOptions& options, const Place& place);
+  DecoderBuilder(const DecoderBuilder&) = delete;
 
   graph::TensorId embed();                                  // (T, H)
   graph::TensorId layer(int64_t layer, graph::TensorId x);  // (T, H) -> (T, H)
@@ -67,12 +79,18 @@ class DecoderBuilder {
   graph::TensorId attention(int64_t layer, graph::TensorId n);  // projections, cache and all; of rows behind their norm
   graph::TensorId mlp(int64_t layer, graph::TensorId n);
   graph::TensorId add(int64_t layer, const std::string& node, graph::TensorId x, graph::TensorId y);
-  /// Final norm, logits of the rows that are sampled, sampling, and the end of the iteration.
+  /// Final norm and logits, of some rows or all; into a state, if one is given.
+  graph::TensorId head(graph::TensorId x, std::optional<graph::TensorId> rows = {},
+                       std::optional<graph::TensorId> logits = {});
+  /// Logits of the rows that are sampled, sampling, and the end of the iteration.
   void sample(graph::TensorId x);
+  /// The steps of the draft model, in front of all layers.
+  void draft();
   graph::Graph finish() { return std::move(graph_); }
 
  private:
-  graph::TensorId weight(const std::string& name, std::vector<graph::Dim> shape);
+  graph::TensorId weight(const std::string& of_model, std::vector<graph::Dim> shape);
+  graph::TensorId table(const std::string& name, int64_t columns);
   graph::TensorId normalise(const std::string& node, graph::TensorId x, const std::string& weight_name);
   graph::TensorId heads(const std::string& name, graph::TensorId x, const std::string& weight_name, int64_t num_heads,
                         const std::string& norm_name);
@@ -83,7 +101,9 @@ class DecoderBuilder {
 
   ModelConfig config_;
   DecoderOptions options_;
-  graph::Graph graph_;
+  graph::Graph own_graph_;
+  graph::Graph& graph_;
+  std::string weights_, nodes_;  // what names begin with (Place)
   graph::TensorId rope_cos_, rope_sin_, page_table_, row_token_, row_request_, row_position_;
 };
 

@@ -245,6 +245,16 @@ void Weights::rename(const std::function<std::string(const std::string&)>& name_
   absent_ = std::move(absent);
 }
 
+void Weights::join(Weights other) {
+  for (auto& [name, entry] : other.entries_) {
+    const bool is_new = entries_.emplace(name, std::move(entry)).second;
+    MEGALITH_CHECK(is_new, "{} and {} both have the tensor \"{}\"", path_, other.path_, name);
+  }
+  absent_.merge(std::move(other.absent_));
+  std::ranges::move(other.files_, std::back_inserter(files_));
+  std::ranges::move(other.realigned_, std::back_inserter(realigned_));
+}
+
 void Weights::check_files() const {
   for (const MappedFile& file : files_) file.check_whole();
 }

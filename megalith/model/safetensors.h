@@ -51,6 +51,8 @@ class Weights {
   std::vector<std::string> names() const;
   /// Gives each tensor another name; those for which `name_of` returns "" are gone. UserError if two get the same one.
   void rename(const std::function<std::string(const std::string&)>& name_of);
+  /// Takes in the tensors of another model, and its files. UserError if both have one of a name.
+  void join(Weights other);
   /// SystemError naming the file if one has been cut short since it was opened.
   void check_files() const;
   /// Bytes of all tensors together.

@@ -86,10 +86,10 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
   for (int64_t n = 0; n < num_requests; ++n) {
     const auto [tried, accepted] = outcomes[static_cast<size_t>(n)];
     if (tried == 0 || static_cast<int>(field(n, batch::kState)) != batch::kActive) continue;
-    const int64_t before = allowance(n);
+    const int64_t before = std::max<int64_t>(allowance(n), attribute("draft_model") > 0);
     const int64_t now =
         accepted == tried ? std::min(attribute("draft_tokens"), 2 * before + 1) : (before + accepted) / 2;
-    field(n, batch::kFlags) += static_cast<double>((before - now) * kFewerUnit);
+    field(n, batch::kFlags) += static_cast<double>((allowance(n) - now) * kFewerUnit);
   }
 
   auto budget = static_cast<double>(arrays.at("row_token").values.size()),
@@ -119,6 +119,13 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
       const int64_t most = std::min<int64_t>(
           {each, static_cast<int64_t>(field(n, batch::kLimit)) - 1 - length, binding.sizes.at("S") - length});
       if (most <= 0 || (static_cast<int>(field(n, batch::kFlags)) & batch::kNoDrafts) != 0) continue;
+      if (attribute("draft_model") > 0) {
+        const int64_t count = std::min(most, std::max({free, allowance(n), int64_t{1}}));
+        drafts[static_cast<size_t>(n)] = static_cast<double>(count);
+        waiting += static_cast<double>(count);
+        has_some = true;
+        continue;
+      }
       const auto token = [&](int64_t s) -> double& { return history(n, static_cast<double>(s)); };
       const int64_t behind = find_draft_place(token, length, attribute("draft_match")).begin;
       if (behind == 0) continue;
@@ -191,7 +198,7 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
 /// Ends an iteration: takes in the sampled tokens and lays out the next iteration's rows (runtime/batch.h). Bookkeeping
 /// is beyond a loop kernel, so this one only says what it touches: all of the batch block. With `draft_tokens` a request has so
 /// many drafts at most (kernels/drafts.h), if `draft_match` tokens of its text say them, and those that have drafts
-/// `draft_rows` rows together; of these `draft_free_rows` cost nothing.
+/// `draft_rows` rows together; of these `draft_free_rows` cost nothing. With `draft_model` a model makes them, and none are looked for.
 graph::Operator advance() {
   return operator_("advance", "scheduler step: takes in the sampled tokens, ends requests, lays out the next iteration")
       .input("token", {"R"}, DType::i32)
@@ -215,6 +222,7 @@ graph::Operator advance() {
       .attribute("draft_match", 0)
       .attribute("draft_rows", 0)
       .attribute("draft_free_rows", 0)
+      .attribute("draft_model", 0)
       .loops(R"(
         { [n, f, s, i, t, r, e, o, w, k] : 0 <= n < N and 0 <= f < 8 and 0 <= s < S and 0 <= i < 6 and 0 <= t < T and 0 <= r < R and 0 <= e < E and 0 <= o < 16 and 0 <= w < W and 0 <= k < 20 }
         requests[n, f]    = requests[n, f] + sum(r, token[r] + sample_request[r] + logprob[r]) + sum(e, stop_tokens[e]) + sum(o, own_stops[n, o])

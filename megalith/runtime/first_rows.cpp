@@ -12,7 +12,8 @@ struct Rows {
   struct Checks {
     static constexpr u32 requests = 0;
   };
-  static constexpr float draft_tokens = 0, draft_match = 0, draft_rows = 0, draft_free_rows = 0;  // a kernel finds them
+  // A kernel finds drafts by itself.
+  static constexpr float draft_tokens = 0, draft_match = 0, draft_rows = 0, draft_free_rows = 0, draft_model = 0;
   kernels::FaultNote faults;
   int64_t N, S, T_largest, R_largest;
   int32_t *requests, *history, *counts, *row_token, *row_request, *row_position, *row_start, *sample_row,

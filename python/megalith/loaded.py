@@ -95,6 +95,15 @@ def _quant_columns(where: str, quantization: Optional[str]) -> int:
     )
 
 
+def _path(where: str, what: str, folder: Folder) -> str:
+    try:
+        return arguments.text(where, what, os.fsdecode(folder))
+    except UserError:
+        raise
+    except Exception:
+        raise UserError(f"[{where}] {what} is {arguments.shown(folder)}, want a path") from None
+
+
 def opened(
     where: str,
     folder: Folder,
@@ -105,6 +114,7 @@ def opened(
     max_batch: int,
     max_batched_tokens: int,
     draft_tokens: int,
+    draft_model: Optional[Folder],
     page_size: int,
     quantization: Optional[str],
     load_format: str,
@@ -112,12 +122,7 @@ def opened(
 ) -> Opened:
     """A Hugging Face folder, compiled and loaded; ``where`` is the call, as messages name it. What is 0 is chosen, the batch
     only for one that ``serves``."""
-    try:
-        path = arguments.text(where, "the folder", os.fsdecode(folder))
-    except UserError:
-        raise
-    except Exception:
-        raise UserError(f"[{where}] the folder is {arguments.shown(folder)}, want a path") from None
+    path = _path(where, "the folder", folder)
     target = arguments.text(where, "target", target)
     if not isinstance(load_format, str) or load_format not in ("auto", "dummy"):
         raise UserError(f"[{where}] load_format is {arguments.shown(load_format)}, want auto or dummy")
@@ -131,6 +136,7 @@ def opened(
         max_batch=max(arguments.whole(where, "max_batch", max_batch, -1 if serves else 1), 0),
         max_batched_tokens=max(arguments.whole(where, "max_batched_tokens", max_batched_tokens, -1), 0),
         draft_tokens=max(arguments.whole(where, "draft_tokens", draft_tokens, -1), 0),
+        draft_model="" if draft_model is None else _path(where, "draft_model", draft_model),
         page_size=arguments.whole(where, "page_size", page_size, 1),
         quant_columns=_quant_columns(where, quantization),
         dummy=load_format == "dummy",

@@ -250,6 +250,7 @@ def load(
     max_batch: int = 1,
     max_batched_tokens: int = 0,
     draft_tokens: int = 0,
+    draft_model: Optional[Folder] = None,
     page_size: int = 16,
     quantization: Optional[str] = None,
     load_format: str = "auto",
@@ -259,7 +260,8 @@ def load(
     ``target``: "cpu" or "cuda". ``num_workers``: threads or multiprocessors (0: all). ``max_seq_len``: tokens of the
     longest sequence (0: the model's, at most 4096). ``max_batch``: prompts at a time. ``max_batched_tokens``: tokens
     worked on at a time (0: chosen). -1 is the same as 0. ``draft_tokens``: guesses beside the next token, up to 15, from
-    what stood in the text before (0: none); the text is the same. ``page_size``: positions a page of the cache.
+    what stood in the text before (0: none); the text is the same. ``draft_model``: the folder of a small model of the same
+    tokenizer, which guesses instead (0: 4 tokens). ``page_size``: positions a page of the cache.
     ``quantization``: None, "int8" or "int8:N". ``load_format``: "auto", or "dummy" for random weights. UserError for a
     folder that does not hold such a model, SystemError if memory, compiler or GPU are wanting.
     """
@@ -272,6 +274,7 @@ def load(
         max_batch=max_batch,
         max_batched_tokens=max_batched_tokens,
         draft_tokens=draft_tokens,
+        draft_model=draft_model,
         page_size=page_size,
         quantization=quantization,
         load_format=load_format,

@@ -165,8 +165,8 @@ void bind_engine(nb::module_& module) {
       .def(
           "__init__",
           [](Engine* self, const std::string& folder, const std::string& target, int num_workers, int64_t max_seq_len,
-             int64_t max_batch, int64_t max_batched_tokens, int64_t draft_tokens, int64_t page_size,
-             int64_t quant_columns, bool dummy, std::optional<int> end_token, bool serves) {
+             int64_t max_batch, int64_t max_batched_tokens, int64_t draft_tokens, const std::string& draft_model,
+             int64_t page_size, int64_t quant_columns, bool dummy, std::optional<int> end_token, bool serves) {
             engine::EngineOptions options;
             options.target = target;
             options.num_workers = num_workers == 0 && serves ? engine::default_service_workers(target) : num_workers;
@@ -176,13 +176,14 @@ void bind_engine(nb::module_& module) {
             options.decoder.max_requests = max_batch == 0 && serves ? engine::default_service_batch(target) : max_batch;
             options.decoder.max_rows = max_batched_tokens;
             options.decoder.draft_tokens = draft_tokens;
+            options.draft_model = draft_model;
             options.decoder.page_size = page_size;
             options.decoder.quant_columns = quant_columns;
             const Unlocked unlocked;
             new (self) Engine(folder, options);
           },
           "folder"_a, nb::kw_only(), "target"_a, "num_workers"_a, "max_seq_len"_a, "max_batch"_a,
-          "max_batched_tokens"_a, "draft_tokens"_a, "page_size"_a, "quant_columns"_a, "dummy"_a,
+          "max_batched_tokens"_a, "draft_tokens"_a, "draft_model"_a, "page_size"_a, "quant_columns"_a, "dummy"_a,
           "end_token"_a = nb::none(), "serves"_a = false,
           "`serves`: it is for an AsyncEngine, and numbers of workers and requests that are 0 are chosen for that.")
       .def("logits", &logits, "prompt"_a, "address"_a,

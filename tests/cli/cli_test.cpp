@@ -122,6 +122,19 @@ TEST(Usage, ArgumentsThatDoNotGoTogether) {
   for (const char* more : {"--regimes", "--prompt-rows"})
     expect_error({"run", kStoryteller, "-p", "x", "--batch-invariant", more, "2"}, 2,
                  "--batch-invariant keeps one kernel: leave it out, or --regimes and --prompt-rows\n");
+  expect_error({"run", kStoryteller, "-p", "x", "-md", "small", "--speculative-config", "{}"}, 2,
+               "--speculative-config says all of drafts: leave out --draft-model and --draft-tokens\n");
+  for (const auto& [config, message] :
+       {std::pair("{}", "--speculative-config has no num_speculative_tokens, want 1 to 15"),
+        {"[]", "--speculative-config is an array of 0, want an object\n"},
+        {"{\"method\": \"eagle\", \"num_speculative_tokens\": 2}",
+         "--speculative-config has the method \"eagle\", want \"draft_model\""},
+        {"{\"model\": \"small\", \"draft_tensor_parallel_size\": 1}",
+         "--speculative-config: \"draft_tensor_parallel_size\" is not supported: want method, model, "
+         "num_speculative_tokens or "
+         "prompt_lookup_min"},
+        {"{\"num_speculative_tokens\": 16}", "--speculative-config: \"num_speculative_tokens\" is 16, want 1 to 15"}})
+    expect_error({"run", kStoryteller, "-p", "x", "--speculative-config", config}, 1, message);
   for (const char* option : {"--quantization", "--log-file", "--stop", "--file"})
     expect_error({"run", kStoryteller, "-p", "x", option, ""}, 2, std::string(option) + ": \"\" is empty, want ");
   expect_error({"chat", kStoryteller, "--chat-template", ""}, 2, "--chat-template: \"\" is empty, want NAME|FILE\n");

@@ -176,6 +176,26 @@ TEST(Run, AliasesMeanTheSame) {
   EXPECT_EQ(theirs.out, ours.out);
 }
 
+TEST(Run, ADraftModelMakesTheSameText) {
+  const std::vector<std::string> sampled = {"-p", kPrompt, "-n", "24", "--seed", "7", "--temp", "0.9"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), sampled.begin(), sampled.end());
+    return story(more);
+  };
+  const CommandResult plain = with({}), drafted = with({"--draft-model", kStoryteller, "--draft-tokens", "2"});
+  ASSERT_EQ(drafted.code, 0) << drafted.err;
+  EXPECT_EQ(drafted.out, plain.out);
+  EXPECT_THAT(drafted.err, ::testing::ContainsRegex("[0-9]+ of [0-9]+ drafts right in [0-9]+ steps"));
+  const std::string config = R"({"model": ")" + kStoryteller + R"(", "num_speculative_tokens": 2})";
+  for (const std::vector<std::string>& same : {std::vector<std::string>{"-md", kStoryteller, "--draft-max", "2"},
+                                               {"--speculative-model", kStoryteller, "--num-speculative-tokens", "2"},
+                                               {"--speculative-config", config}}) {
+    const CommandResult alias = with(same);
+    EXPECT_EQ(alias.out, plain.out);
+    EXPECT_THAT(alias.err, HasSubstr("drafts right in "));
+  }
+}
+
 TEST(Run, StopStringsEndTheTextBeforeThem) {
   const std::vector<std::string> greedy = {"-p", kPrompt, "-n", "40", "--temp", "0"};
   const std::string whole = story(greedy).out;

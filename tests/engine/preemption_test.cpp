@@ -132,6 +132,16 @@ TEST(Preemption, IsNotSeenWithDrafts) {
   EXPECT_LE(load.accepted_at[0], load.drafts);
 }
 
+// Those of a draft model are, too: its cache is on the same pages, so it knows again what the other model does.
+TEST(Preemption, IsNotSeenWithADraftModel) {
+  EngineOptions options = options_with(3, 8);
+  options.draft_model = test::kStoryteller;
+  options.decoder.draft_tokens = 2;
+  const ServiceLoad load = expect_same_as_alone(options, {long_request(1), long_request(2), long_request(3)});
+  EXPECT_GT(load.preemptions, 0U);
+  EXPECT_GT(load.accepted_tokens, 50U);
+}
+
 // A request that nobody else is in the way of.
 TEST(Preemption, IsNotOfOneThatIsAlone) {
   EXPECT_EQ(expect_same_as_alone(options_with(3, 8), {long_request(1, 118)}).preemptions, 0U);

@@ -33,12 +33,12 @@ struct Task {
 
 /// The operands of an `advance`: more requests than a warp of the test has lanes. With fewer rows than requests it is one
 /// of several kernels, and ends when more tokens wait.
-template <int kRequests, int kRows, int kDrafts = 0, int kFreeRows = 0>
+template <int kRequests, int kRows, int kDrafts = 0, int kFreeRows = 0, bool kHasModel = false>
 struct Batch {
   static constexpr i64 N = kRequests, S = 60, E = 3, T_largest = kRows,
                        R_largest = std::min<i64>(std::max<i64>(kRequests, 4 * kDrafts), kRows);
   static constexpr f32 draft_tokens = kDrafts, draft_match = 2, draft_rows = std::min<i64>(4 * kDrafts, kRows),
-                       draft_free_rows = kFreeRows;
+                       draft_free_rows = kFreeRows, draft_model = kHasModel ? 1 : 0;
   static constexpr i64 kSamples = std::max(N, R_largest);
   static constexpr u32 kRecords = 2048;
   static constexpr i32 kTokens = kDrafts > 0 ? 3 : 50;  // of which sequences are
@@ -170,9 +170,9 @@ struct Batch {
   }
 };
 
-template <int kRequests, int kRows, int kDrafts = 0, int kFreeRows = 0>
+template <int kRequests, int kRows, int kDrafts = 0, int kFreeRows = 0, bool kHasModel = false>
 void expect_same_generations(int generations) {
-  using Both = Batch<kRequests, kRows, kDrafts, kFreeRows>;
+  using Both = Batch<kRequests, kRows, kDrafts, kFreeRows, kHasModel>;
   Both wanted, given;
   std::mt19937_64 random(3);
   size_t num_ended = 0, num_left = 0;                  // requests; generations that another kernel would go on with
@@ -229,7 +229,7 @@ void expect_same_generations(int generations) {
   EXPECT_GT(num_top, static_cast<size_t>(generations));
   if (kRows >= kRequests) { EXPECT_GT(num_told, static_cast<size_t>(generations) / 4); }  // others have few prompts
   EXPECT_EQ(num_accepted > static_cast<size_t>(generations), kDrafts > 0);
-  EXPECT_EQ(num_guessed > 0, kDrafts > 0 && kFreeRows < 2 * kRequests);
+  EXPECT_EQ(num_guessed > 0, kDrafts > 0 && kFreeRows < 2 * kRequests && !kHasModel);
 }
 
 /// A run that serves: commands come before an iteration, or once the block waits for them.
@@ -378,6 +378,7 @@ TEST(AdvanceBlock, FindsTheDraftsThatTheReferenceFinds) {
   expect_same_generations<3, 6, 2>(30);
   expect_same_generations<4, 40, 5, 8>(30);
   expect_same_generations<2, 8, 7, 4>(30);
+  expect_same_generations<3, 16, 4, 0, true>(30);
 }
 
 }  // namespace

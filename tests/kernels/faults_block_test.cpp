@@ -239,7 +239,7 @@ TEST_F(FaultsBlock, TheTableOfRowsSaysNothingThatIsOutside) {
 
 struct Batch {
   static constexpr i64 N = 3, S = 10, E = 1, T_largest = 4, R_largest = 3;
-  static constexpr f32 draft_tokens = 0, draft_match = 0, draft_rows = 0, draft_free_rows = 0;
+  static constexpr f32 draft_tokens = 0, draft_match = 0, draft_rows = 0, draft_free_rows = 0, draft_model = 0;
   struct Checks {
     static constexpr u32 requests = 0, sample_request = 1;
   };

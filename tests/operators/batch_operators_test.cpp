@@ -49,7 +49,8 @@ TEST(Sampling, FollowsTheDistribution) {
 // The end of the run: no token waits any longer, or so few or so many do that another kernel goes on.
 struct Range {
   int least, most, draft_tokens = 0, free_rows = 0;
-  bool tells = false;  // some requests how likely their prompts are
+  bool tells = false;      // some requests how likely their prompts are
+  bool has_model = false;  // that makes drafts
 };
 class Advance : public ::testing::TestWithParam<Range> {};
 
@@ -84,7 +85,8 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
             {.attributes = {{"draft_tokens", drafts},
                             {"draft_match", 2},
                             {"draft_rows", kRows},
-                            {"draft_free_rows", GetParam().free_rows}}});
+                            {"draft_free_rows", GetParam().free_rows},
+                            {"draft_model", GetParam().has_model}}});
   graph.set_gate("advance", graph.find("stop"));
 
   testing::GraphMemory memory(graph);
@@ -207,7 +209,7 @@ TEST_P(Advance, LaysOutTheSameRowsAsTheReference) {
 INSTANTIATE_TEST_SUITE_P(Loads, Advance,
                          ::testing::Values(Range{0, 1000}, Range{2, 1000}, Range{0, 7}, Range{0, 1000, 2},
                                            Range{0, 1000, 7}, Range{0, 1000, 7, 8}, Range{0, 1000, 0, 0, true},
-                                           Range{0, 1000, 2, 0, true}));
+                                           Range{0, 1000, 2, 0, true}, Range{0, 1000, 7, 0, true, true}));
 
 }  // namespace
 }  // namespace megalith

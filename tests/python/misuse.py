@@ -258,7 +258,7 @@ method("generate", model, **GENERATE, stream=False)
 method("Engine.submit", engine, **GENERATE, prompt_logprobs=None, priority=0, cache_salt="", json_schema=None, regex=None, choice=None, grammar=None)
 method("Answer.result", answer, timeout=60)
 method("megalith.Answer", lambda: megalith, engine=None, answer=None)
-LOAD = dict(folder="nowhere", target="cpu", num_workers=2, max_seq_len=64, max_batch=1, max_batched_tokens=0, draft_tokens=0, page_size=16)
+LOAD = dict(folder="nowhere", target="cpu", num_workers=2, max_seq_len=64, max_batch=1, max_batched_tokens=0, draft_tokens=0, draft_model=None, page_size=16)
 method("megalith.load", lambda: megalith, **LOAD, quantization=None, load_format="auto")
 method("megalith.Engine", lambda: megalith, **LOAD, quantization=None, load_format="auto", max_queue=5, prefix_cache=True)
 

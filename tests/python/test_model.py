@@ -46,6 +46,14 @@ def test_drafts_change_no_token():
         megalith.load(STORYTELLER, draft_tokens=16)
 
 
+def test_a_draft_model_changes_no_token():
+    texts = [megalith.load(STORYTELLER, max_seq_len=128, draft_model=small, draft_tokens=2 * (small is not None))
+             .generate("Once upon a time", max_new_tokens=20).text for small in (None, STORYTELLER)]  # fmt: skip
+    assert texts[0] == texts[1]
+    with pytest.raises(megalith.UserError, match=r"\[load\] draft_model is 3, want a path"):
+        megalith.load(STORYTELLER, draft_model=3)
+
+
 def test_a_stream_is_the_same_text(model):
     whole = model.generate("Once upon a time", max_new_tokens=15)
     pieces = list(model.generate("Once upon a time", max_new_tokens=15, stream=True))

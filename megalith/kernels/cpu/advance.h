@@ -181,6 +181,11 @@ inline Load find_drafts(const Args& a, i64 waiting) {
               count = min(most, max(free, Drafts::allowed(fields)));
     if (fields[batch::kState] != batch::kActive || most <= 0 || (fields[batch::kFlags] & batch::kNoDrafts) != 0)
       continue;
+    if constexpr (Drafts::kHasModel) {
+      fields[batch::kDone] = length + count;
+      drafts += count;
+      continue;
+    }
     const auto token = [&](i32 s) -> i32& { return a.history[n * a.S + s]; };
     const DraftMatch match = find_match(token, length, Drafts::kMatch);
     if (match == 0) continue;

@@ -54,7 +54,8 @@ struct AdvanceView {
   using Checks = typename Args::Checks;
   static constexpr i64 N = Args::N, S = Args::S, E = Args::E, T_largest = Args::T_largest, R_largest = Args::R_largest;
   static constexpr f32 draft_tokens = Args::draft_tokens, draft_match = Args::draft_match,
-                       draft_rows = Args::draft_rows, draft_free_rows = Args::draft_free_rows;
+                       draft_rows = Args::draft_rows, draft_free_rows = Args::draft_free_rows,
+                       draft_model = Args::draft_model;
   FaultNote faults;
   i32 *requests, *history, *counts, *sample_row, *sample_request;
   const i32 *stop_tokens, *own_stops, *token, *row_token;
@@ -213,6 +214,12 @@ inline void find_drafts_by_block(const View& view, AdvanceCopy& copy) {
     // A length that is not sound is plan_rows_by_warp()'s to note.
     if (fields[batch::kState] != batch::kActive || most <= 0 || length <= 0) continue;
     if ((fields[batch::kFlags] & batch::kNoDrafts) != 0) continue;
+    if constexpr (Drafts::kHasModel) {
+      has_found = true;
+      block_sync();  // all have looked at it
+      if (thread() == 0) fields[batch::kDone] = length + count;
+      continue;
+    }
     u32* const words = reinterpret_cast<u32*>(view.history + n * View::S);
     const auto token = [&](int s) { return static_cast<i32>(load_relaxed(words + s)); };
     const DraftMatch match = find_match_by_block(token, length, copy.matches);
