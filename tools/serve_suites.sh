@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Tests of the server that need more than a build should fetch: Ray, lm-evaluation-harness, LangChain and llama.cpp's tests,
-# which take 1.3 GB under build/serve-suites.
+# Tests of the server that need more than a build should fetch: Ray, lm-evaluation-harness, LangChain, Schemathesis and
+# llama.cpp's tests, which take 1.3 GB under build/serve-suites.
 #   serve_suites.sh MEGALITH [pytest arguments]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 megalith=$(realpath "$1")
 shift
 environment=$root/build/serve-suites
-packages=("ray[serve]" httpx langchain-openai pytest "lm-eval[api]" transformers filelock prometheus-client wget)
+packages=("ray[serve]" httpx langchain-openai pytest "lm-eval[api]" transformers filelock prometheus-client wget schemathesis)
 llama_cpp=llama-cpp-python==0.3.36  # whose sources have llama.cpp's
 if ! [[ $environment/.packages -nt $0 ]]; then
   echo "serve suites: fetching ${packages[*]}" >&2
@@ -30,7 +30,7 @@ echo_server=$root/build/release/tests/echo_server  # where `make test` was run
 [[ ! -x $echo_server ]] || export MEGALITH_ECHO=$echo_server
 failed=0
 run() { "$environment/bin/python" -m pytest -q -p no:cacheprovider -rs "$@" || [[ $? == 5 ]] || failed=1; }  # 5: none was asked for
-run "$root"/tests/serve/{langchain,ray,lm_eval}_test.py "$@"
+run "$root"/tests/serve/{langchain,ray,lm_eval,schemathesis}_test.py "$@"
 # llama.cpp's own tests of its server; docs/serving.md says which of them are not for this one.
 export LLAMA_SERVER_BIN_PATH=$root/tests/serve/llama_cpp/llama_server.py PORT=${PORT:-8431}
 mapfile -t tests <"$root/tests/serve/llama_cpp/tests.txt"

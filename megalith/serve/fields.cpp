@@ -1,5 +1,9 @@
 #include "megalith/serve/fields.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace megalith::serve {
 
 JsonFile parse_body(std::string_view body) {
@@ -10,31 +14,68 @@ JsonFile parse_body(std::string_view body) {
   } catch (const UserError& error) { throw ApiError::invalid(error.what()); }
 }
 
+// Each once; a reader that looks again knows more of it.
+void Fields::note(MemberFact fact) const {
+  const auto known = std::ranges::find(*facts_, fact.key, &MemberFact::key);
+  if (known == facts_->end()) return facts_->push_back(std::move(fact));
+  if (known->schema.empty()) known->schema = std::move(fact.schema);
+  known->is_required |= fact.is_required;
+}
+
+std::optional<JsonValue> Fields::find(const char* key) const {
+  if (facts_) note({key});
+  return object_.find(key);
+}
+
+JsonValue Fields::need(const char* key) const {
+  if (facts_) note({.key = key, .is_required = true});
+  if (auto value = object_.find(key)) return *value;
+  throw ApiError::invalid(fmt::format("the request's body lacks \"{}\"", key), key);
+}
+
+// A member that is null is absent.
+template <class Schema>
+std::optional<JsonValue> Fields::find(const char* key, Schema schema) const {
+  if (facts_) note({key, schema()});
+  return object_.find(key);
+}
+
 std::optional<double> Fields::number(const char* key, double least, double most) const {
-  const auto value = find(key);
+  const auto value =
+      find(key, [&] { return fmt::format(R"({{"type":["number","null"],"minimum":{},"maximum":{}}})", least, most); });
   if (!value) return std::nullopt;
   return read(key, *value, [&](const JsonValue& one) { return one.number(least, most); });
 }
 
 std::optional<int64_t> Fields::integer(const char* key, int64_t least, int64_t most) const {
-  const auto value = find(key);
+  const auto value =
+      find(key, [&] { return fmt::format(R"({{"type":["integer","null"],"minimum":{},"maximum":{}}})", least, most); });
   if (!value) return std::nullopt;
   return read(key, *value, [&](const JsonValue& one) { return one.integer(least, most); });
 }
 
 std::optional<std::string> Fields::string(const char* key) const {
-  const auto value = find(key);
+  const auto value = find(key, [] { return R"({"type":["string","null"]})"; });
   if (!value) return std::nullopt;
   return read(key, *value, [](const JsonValue& one) { return one.string(); });
 }
 
+std::optional<bool> Fields::flag(const char* key) const {
+  const auto value = find(key, [] { return R"({"type":["boolean","null"]})"; });
+  if (!value) return std::nullopt;
+  return read(key, *value, [](const JsonValue& one) { return one.boolean(); });
+}
+
 bool Fields::flag(const char* key, bool otherwise) const {
-  const auto value = find(key);
+  const auto value = find(key, [&] { return fmt::format(R"({{"type":["boolean","null"],"default":{}}})", otherwise); });
   return value ? read(key, *value, [](const JsonValue& one) { return one.boolean(); }) : otherwise;
 }
 
 std::optional<std::vector<int>> Fields::integers(const char* key, int64_t least, int64_t most) const {
-  const auto value = find(key);
+  const auto value = find(key, [&] {
+    return fmt::format(R"({{"type":["array","null"],"items":{{"type":"integer","minimum":{},"maximum":{}}}}})", least,
+                       most);
+  });
   if (!value) return std::nullopt;
   return read(key, *value, [&](const JsonValue& all) {
     std::vector<int> result;

@@ -16,15 +16,27 @@ namespace megalith::serve {
 /// A body, parsed: ApiError (400) unless it is a JSON object. Nests no deeper than JsonFile takes.
 JsonFile parse_body(std::string_view body);
 
+/// A member that a reader looks for. So what a server says of its requests (openapi.h) is what it reads.
+struct MemberFact {
+  std::string key;
+  std::string schema = {};  // JSON; "": the reader takes values of several forms (member_schemas.h)
+  bool is_required = false;
+};
+using MemberFacts = std::vector<MemberFact>;
+
 class Fields {
  public:
-  explicit Fields(JsonValue object) : object_(std::move(object)) {}
+  /// `facts`: takes in what is looked for.
+  explicit Fields(JsonValue object, MemberFacts* facts = nullptr) : object_(std::move(object)), facts_(facts) {}
 
   bool has(const char* key) const { return find(key).has_value(); }
-  std::optional<JsonValue> find(const char* key) const { return object_.find(key); }
+  std::optional<JsonValue> find(const char* key) const;
+  /// ApiError if it is not there.
+  JsonValue need(const char* key) const;
   std::optional<double> number(const char* key, double least, double most) const;
   std::optional<int64_t> integer(const char* key, int64_t least, int64_t most) const;
   std::optional<std::string> string(const char* key) const;
+  std::optional<bool> flag(const char* key) const;
   bool flag(const char* key, bool otherwise) const;
   /// An array of whole numbers.
   std::optional<std::vector<int>> integers(const char* key, int64_t least, int64_t most) const;
@@ -39,8 +51,15 @@ class Fields {
     }
   }
 
+  const JsonValue& object() const { return object_; }
+
  private:
+  template <class Schema>
+  std::optional<JsonValue> find(const char* key, Schema schema) const;
+  void note(MemberFact fact) const;
+
   JsonValue object_;
+  MemberFacts* facts_;
 };
 
 }  // namespace megalith::serve

@@ -8,6 +8,7 @@
 
 #include "megalith/base/json_quote.h"
 #include "megalith/base/printable.h"
+#include "megalith/serve/openapi.h"
 #include "megalith/serve/page.h"
 #include "megalith/serve/tokenize.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr size_t kShownBytes = 120;
 constexpr std::string_view kModels = "/v1/models/";
+constexpr const char* kNoFreeSlot = "fail_on_no_slot";
 
 // OpenAI's clients put "/v1" in front; llama-server's need not.
 std::string_view without_version(std::string_view path) { return path.starts_with("/v1/") ? path.substr(3) : path; }
@@ -37,28 +39,48 @@ bool is_json(const HttpRequest& request) {
 }  // namespace
 
 struct Front::Route {
-  const char* method;
-  const char* path;  // without "/v1"
+  RouteFacts facts;
   void (*answer)(Front&, Asked&);
-  bool is_open = false;   // needs no key
   bool is_logged = true;  // also where nothing went wrong
+
+  std::string_view path() const { return without_version(facts.path); }
 };
 
 const std::vector<Front::Route>& Front::routes() {
   static const std::vector<Route> table = {
-      {"POST", "/chat/completions", [](Front& front, Asked& asked) { front.generations_.start(Api::chat, asked); }},
-      {"POST", "/completions", [](Front& front, Asked& asked) { front.generations_.start(Api::completion, asked); }},
-      {"POST", "/responses", [](Front& front, Asked& asked) { front.generations_.start(Api::responses, asked); }},
-      {"POST", "/tokenize", [](Front& front, Asked& asked) { front.beside(asked, tokenize); }},
-      {"POST", "/detokenize", [](Front& front, Asked& asked) { front.beside(asked, detokenize); }},
-      {"GET", "/models", [](Front& front, Asked& asked) { front.models(asked); }},
-      {"GET", "/models/{id}", [](Front& front, Asked& asked) { front.one_model(asked); }},
-      {"GET", "/", [](Front& front, Asked& asked) { front.page(asked); }, true},
-      {"GET", "/health", [](Front& front, Asked& asked) { front.health(asked); }, true, false},
-      {"GET", "/metrics", [](Front& front, Asked& asked) { front.metrics(asked); }, false, false},
-      {"GET", "/version", [](Front& front, Asked& asked) { front.version(asked); }, false, false},
-      {"GET", "/load", [](Front& front, Asked& asked) { front.load(asked); }, false, false},
-      {"GET", "/slots", [](Front& front, Asked& asked) { front.slots(asked); }, false, false},
+      {{"POST", "/v1/chat/completions", "The next message of a conversation", "ChatCompletion",
+        [] { return generation_members(Api::chat); }, true},
+       [](Front& front, Asked& asked) { front.generations_.start(Api::chat, asked); }},
+      {{"POST", "/v1/completions", "A text that goes on", "Completion",
+        [] { return generation_members(Api::completion); }, true},
+       [](Front& front, Asked& asked) { front.generations_.start(Api::completion, asked); }},
+      {{"POST", "/v1/responses", "The next items of a conversation", "Response",
+        [] { return generation_members(Api::responses); }, true},
+       [](Front& front, Asked& asked) { front.generations_.start(Api::responses, asked); }},
+      {{"POST", "/tokenize", "The tokens of a text or of a conversation", "Tokens", tokenize_members},
+       [](Front& front, Asked& asked) { front.beside(asked, tokenize); }},
+      {{"POST", "/detokenize", "The text of tokens", "Text", detokenize_members},
+       [](Front& front, Asked& asked) { front.beside(asked, detokenize); }},
+      {{"GET", "/v1/models", "The models that are served", "Models"},
+       [](Front& front, Asked& asked) { front.models(asked); }},
+      {{"GET", "/v1/models/{id}", "One of them", "Model"}, [](Front& front, Asked& asked) { front.one_model(asked); }},
+      {{"GET", "/", "A page to talk to the model", "text/html", nullptr, false, true},
+       [](Front& front, Asked& asked) { front.page(asked); }},
+      {{"GET", "/openapi.json", "What the server can be asked", "OpenApi"},
+       [](Front& front, Asked& asked) { front.openapi(asked); }},
+      {{"GET", "/health", "Whether requests are taken", "Health", nullptr, false, true},
+       [](Front& front, Asked& asked) { front.health(asked); },
+       false},
+      {{"GET", "/metrics", "Counts and times for Prometheus", "text/plain"},
+       [](Front& front, Asked& asked) { front.metrics(asked); },
+       false},
+      {{"GET", "/version", "Which Megalith this is", "Version"},
+       [](Front& front, Asked& asked) { front.version(asked); },
+       false},
+      {{"GET", "/load", "Requests at work", "Load"}, [](Front& front, Asked& asked) { front.load(asked); }, false},
+      {{"GET", "/slots", "What each slot works on", "Slots", nullptr, false, false, kNoFreeSlot},
+       [](Front& front, Asked& asked) { front.slots(asked); },
+       false},
   };
   return table;
 }
@@ -112,12 +134,12 @@ void Front::dispatch(Asked& asked) {
   const HttpRequest& request = asked.exchange->request();
   const std::string_view path = without_version(request.path);
   const auto is_at = [&](const Route& route) {
-    return path == route.path || (std::string_view(route.path).ends_with("{id}") && request.path.starts_with(kModels));
+    return path == route.path() || (route.path().ends_with("{id}") && request.path.starts_with(kModels));
   };
   std::vector<const Route*> found;
   for (const Route& route : routes())
     if (is_at(route)) found.push_back(&route);
-  const bool is_open = !found.empty() && found.front()->is_open;
+  const bool is_open = !found.empty() && found.front()->facts.is_open;
   if (request.method == "OPTIONS" && access_.allows_origin(request)) return reply(asked, {.status = 204});
   if (const auto refused = access_.refusal(request, is_open)) {
     if (refused->status() == 401) asked.headers.emplace_back("WWW-Authenticate", "Bearer");
@@ -128,15 +150,16 @@ void Front::dispatch(Asked& asked) {
     throw ApiError::of_status(501, fmt::format("this server has no {}", shown));
   if (found.empty()) throw ApiError::of_status(404, fmt::format("there is nothing at {} {}", request.method, shown));
   for (const Route* route : found) {
-    const bool is_head = request.method == "HEAD" && std::string_view(route->method) == "GET";
-    if (request.method != route->method && !is_head) continue;
-    if (std::string_view(route->method) == "POST" && !is_json(request))
+    const std::string_view method = route->facts.method;
+    const bool is_head = request.method == "HEAD" && method == "GET";
+    if (request.method != method && !is_head) continue;
+    if (method == "POST" && !is_json(request))
       throw ApiError::of_status(415, fmt::format("the Content-Type is \"{}\", want application/json",
                                                  shortened(request.header("content-type"), kShownBytes)));
     return route->answer(*this, asked);
   }
-  asked.headers.emplace_back("Allow", found.front()->method);
-  throw ApiError::of_status(405, fmt::format("{} {}: want {}", request.method, shown, found.front()->method));
+  asked.headers.emplace_back("Allow", found.front()->facts.method);
+  throw ApiError::of_status(405, fmt::format("{} {}: want {}", request.method, shown, found.front()->facts.method));
 }
 
 void Front::reply(const Asked& asked, HttpReply answer, const std::optional<LogDetails>& details) {
@@ -149,7 +172,7 @@ void Front::reply(const Asked& asked, HttpReply answer, const std::optional<LogD
 void Front::log(const Asked& asked, int status, const std::optional<LogDetails>& details) {
   if (!options_.log) return;
   const std::string_view path = without_version(asked.exchange->request().path);
-  const auto route = std::ranges::find_if(routes(), [&](const Route& one) { return path == one.path; });
+  const auto route = std::ranges::find_if(routes(), [&](const Route& one) { return path == one.path(); });
   // Those that look every few seconds whether the server is well.
   if (route != routes().end() && !route->is_logged && (status < 400 || status == 503)) return;
   options_.log(log_line_json(asked, status, details));
@@ -229,6 +252,13 @@ void Front::page(Asked& asked) {
   reply(asked, std::move(page));
 }
 
+void Front::openapi(Asked& asked) {
+  std::vector<RouteFacts> facts;
+  for (const Route& route : routes()) facts.push_back(route.facts);
+  reply(asked, {.body = openapi_json(facts, model_ ? model_->names : std::vector<std::string>(),
+                                     !options_.access.keys.empty())});
+}
+
 void Front::version(Asked& asked) { reply(asked, {.body = fmt::format("{{\"version\":\"{}\"}}", MEGALITH_VERSION)}); }
 
 void Front::load(Asked& asked) {
@@ -239,7 +269,7 @@ void Front::slots(Asked& asked) {
   if (!options_.shows_slots)
     throw ApiError::of_status(501, "this server does not show its slots: start it with --slots");
   model();
-  if (asked.exchange->request().parameter("fail_on_no_slot") && !generations_.has_free_slot())
+  if (asked.exchange->request().parameter(kNoFreeSlot) && !generations_.has_free_slot())
     throw ApiError::of_status(503, "no slot is free").retry_after(1);
   reply(asked, {.body = generations_.slots_json()});
 }

@@ -63,6 +63,7 @@ class Front {
   void one_model(Asked& asked);
   void metrics(Asked& asked);
   void page(Asked& asked);
+  void openapi(Asked& asked);
   void version(Asked& asked);
   void load(Asked& asked);
   void slots(Asked& asked);

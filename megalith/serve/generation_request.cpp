@@ -9,7 +9,6 @@
 
 #include "megalith/base/json_quote.h"
 #include "megalith/runtime/batch.h"
-#include "megalith/serve/fields.h"
 #include "megalith/serve/grammar_fields.h"
 #include "megalith/serve/tool_fields.h"
 #include "megalith/serve/unsupported_fields.h"
@@ -97,7 +96,7 @@ void read_chat(const Fields& fields, GenerationRequest& request) {
   request.top_logprobs = static_cast<int>(fields.integer("top_logprobs", 0, batch::kMaxTop).value_or(0));
   if (request.top_logprobs > 0 && !request.logprobs)
     throw ApiError::invalid("\"top_logprobs\" needs \"logprobs\": true beside it", "top_logprobs");
-  if (fields.flag("echo", false))
+  if (Fields(fields.object()).flag("echo", false))
     throw ApiError::unsupported("\"echo\" is true, but only /v1/completions repeats its prompt", "echo");
 }
 
@@ -134,9 +133,7 @@ std::vector<Prompt> prompts_of(const JsonValue& value) {
 }
 
 void read_completion(const Fields& fields, GenerationRequest& request) {
-  const auto prompt = fields.find("prompt");
-  if (!prompt) throw ApiError::invalid("the request's body lacks \"prompt\"", "prompt");
-  request.prompts = Fields::read("prompt", *prompt, prompts_of);
+  request.prompts = Fields::read("prompt", fields.need("prompt"), prompts_of);
   request.echo = fields.flag("echo", false);
   if (const auto logprobs = fields.find("logprobs")) {
     const bool is_flag = logprobs->is_boolean();
@@ -195,9 +192,7 @@ void read_input(const JsonValue& input, GenerationRequest& request) {
 void read_responses(const Fields& fields, GenerationRequest& request) {
   request.instructions = fields.string("instructions");
   if (request.instructions) request.messages.push_back({"system", *request.instructions});
-  const auto input = fields.find("input");
-  if (!input) throw ApiError::invalid("the request's body lacks \"input\"", "input");
-  Fields::read("input", *input, [&](const JsonValue& value) { read_input(value, request); });
+  Fields::read("input", fields.need("input"), [&](const JsonValue& value) { read_input(value, request); });
   if (const auto reasoning = fields.find("reasoning"))
     Fields::read("reasoning", *reasoning, [&](const JsonValue& value) {
       if (const auto effort = value.find("effort"))
@@ -343,18 +338,16 @@ const char* prompt_member(Api api) {
 }
 
 void read_messages(const Fields& fields, GenerationRequest& request) {
-  const auto messages = fields.find("messages");
-  if (!messages) throw ApiError::invalid("the request's body lacks \"messages\"", "messages");
-  Fields::read("messages", *messages, [&](const JsonValue& all) {
+  Fields::read("messages", fields.need("messages"), [&](const JsonValue& all) {
     if (all.is_array() && (all.size() == 0 || all.size() > kMaxMessages))
       all.fail(fmt::format("has {} messages, want 1 to {}", all.size(), kMaxMessages));
     all.each_element([&](const JsonValue& message) { request.messages.push_back(turn_of(message, "messages")); });
   });
 }
 
-GenerationRequest read_generation_request(Api api, std::string_view body) {
-  const JsonFile file = parse_body(body);
-  const Fields fields(file.root());
+namespace {
+
+GenerationRequest read_fields(Api api, const Fields& fields) {
   GenerationRequest request{.api = api};
   request.model = fields.string("model");
   refuse_unsupported(fields);
@@ -363,7 +356,7 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   if (api == Api::chat) read_chat(fields, request);
   if (api == Api::completion) read_completion(fields, request);
   if (api == Api::responses) read_responses(fields, request);
-  if (api != Api::chat && fields.integer("top_logprobs", 0, batch::kMaxTop).value_or(0) > 0)
+  if (api != Api::chat && Fields(fields.object()).integer("top_logprobs", 0, batch::kMaxTop).value_or(0) > 0)
     throw ApiError::unsupported("\"top_logprobs\" is a member of chats; /v1/completions has \"logprobs\": 5",
                                 "top_logprobs");
   if (api != Api::responses) request.n = fields.integer("n", 1, kMaxAnswers).value_or(1);
@@ -371,12 +364,29 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
   request.sampling = read_sampling(fields);
   read_ends(fields, request);
   request.skip_special_tokens = fields.flag("skip_special_tokens", true);
-  if (fields.has("add_special_tokens")) request.add_special_tokens = fields.flag("add_special_tokens", true);
+  request.add_special_tokens = fields.flag("add_special_tokens");
   request.priority = fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0);
   request.cache_salt = read_cache_salt(fields);
   read_stream(fields, request);
   read_prompt_logprobs(fields, request);
   return request;
+}
+
+}  // namespace
+
+GenerationRequest read_generation_request(Api api, std::string_view body) {
+  const JsonFile file = parse_body(body);
+  return read_fields(api, Fields(file.root()));
+}
+
+// What is looked for in a request of nothing but a prompt.
+MemberFacts generation_members(Api api) {
+  const JsonFile file = parse_body(api == Api::chat         ? R"({"messages":[{"role":"user","content":""}]})"
+                                   : api == Api::completion ? R"({"prompt":""})"
+                                                            : R"({"input":""})");
+  MemberFacts facts;
+  read_fields(api, Fields(file.root(), &facts));
+  return facts;
 }
 
 }  // namespace megalith::serve

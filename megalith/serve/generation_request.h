@@ -16,6 +16,7 @@
 #include "megalith/grammar/grammar.h"
 #include "megalith/model/template_value.h"
 #include "megalith/serve/call_parser.h"
+#include "megalith/serve/fields.h"
 
 namespace megalith::serve {
 
@@ -103,8 +104,9 @@ struct GenerationRequest {
 GenerationRequest read_generation_request(Api api, std::string_view body);
 /// The member that the prompt stands in, for messages.
 const char* prompt_member(Api api);
+/// The members that it looks for.
+MemberFacts generation_members(Api api);
 /// The messages alone, as /tokenize takes them, too.
-class Fields;
 void read_messages(const Fields& fields, GenerationRequest& request);
 
 }  // namespace megalith::serve

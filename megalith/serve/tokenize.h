@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "megalith/serve/fields.h"
 #include "megalith/serve/served_model.h"
 
 namespace megalith::serve {
@@ -12,5 +13,8 @@ namespace megalith::serve {
 /// The answer's body; ApiError for a request that is not understood.
 std::string tokenize(const ServedModel& model, std::string_view body);
 std::string detokenize(const ServedModel& model, std::string_view body);
+/// The members that they look for.
+MemberFacts tokenize_members();
+MemberFacts detokenize_members();
 
 }  // namespace megalith::serve

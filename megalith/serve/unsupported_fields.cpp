@@ -76,7 +76,7 @@ bool is_harmless(const JsonValue& value, Harmless harmless) {
 
 void refuse_unsupported(const Fields& fields) {
   for (const Unsupported& one : kTable) {
-    const auto value = fields.find(one.key);
+    const auto value = fields.object().find(one.key);  // nobody is told that there are such
     if (!value || is_harmless(*value, one.harmless)) continue;
     throw ApiError::unsupported(
         fmt::format("\"{}\" is {}, but this server has no {} yet: leave it out", one.key, value->excerpt(), one.what),
